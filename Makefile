@@ -1,0 +1,167 @@
+# Elapse - elastic pipeline training: simulator and executor.
+#
+#   make               build all that this machine can, print what was found
+#   make deps          install what is missing (apt; Debian 12, Ubuntu 24.04)
+#   make test          unit and end-to-end tests; ends with "N passed, N failed"
+#   make demo          the main job: profile, plan, simulate, train, compare, plot
+#   make bench         speed, as ratios against a peer in the same run
+#   make check-layers  who may include whom; every header compiles alone
+#   make format        clang-format in place      make format-check   only look
+#   make test-docs     the commands of README.md in full
+#   make golden        rewrite tests/golden from the present programs (review the diff)
+#   make clean         remove build/              make help           this text
+#
+# Force a probe: MPI=0 CUDA=0.  Also: V=1 (show commands)  SAN=address,undefined  CC=clang
+# OPT="-O2 -g"  ARCH=native|x86-64-v3 (exec/cpu kernels)  CUDA_ARCH="80 90"  WERROR=1
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := all
+CC ?= cc
+OPT ?= -O2 -g
+ARCH ?= native
+CUDA_ARCH ?= 80 90
+PYTHON ?= /usr/bin/python3
+
+# --- probes -----------------------------------------------------------------------------------------
+pkg = $(shell pkg-config --exists $(1) 2>/dev/null && echo 1 || echo 0)
+NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
+MPI ?= $(if $(filter 1,$(call pkg,ompi-c)),1,$(call pkg,mpich))
+BLAS ?= $(call pkg,openblas)
+SQLITE := $(call pkg,sqlite3)
+CJSON := $(call pkg,libcjson)
+CMOCKA := $(call pkg,cmocka)
+CUDA ?= $(if $(NVCC),1,0)
+EXEC := $(if $(filter 11,$(MPI)$(BLAS)),1,0)
+
+ifeq ($(CUDA)$(EXEC),11)
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+HAVE_CUDA := $(if $(wildcard exec/cuda/*.cu),1,0)
+else
+HAVE_CUDA := 0
+endif
+
+# --- flags ------------------------------------------------------------------------------------------
+WARN := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes $(if $(WERROR),-Werror)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+# No contraction to FMA outside the kernels: the simulator answers alike on every machine.
+BASE := -std=c11 -D_GNU_SOURCE -I. $(WARN) $(OPT) $(SANFLAGS) -pthread
+VERSION := 0.1.0
+DEFS := -DELAPSE_VERSION='"$(VERSION)"'
+CFLAGS_partition := -ffp-contract=off
+CFLAGS_profiles := -ffp-contract=off $(shell pkg-config --cflags sqlite3 libcjson 2>/dev/null)
+CFLAGS_sim := -ffp-contract=off
+CFLAGS_cli := -ffp-contract=off
+MPI_PC := $(if $(filter 1,$(call pkg,ompi-c)),ompi-c,mpich)
+CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas 2>/dev/null) -fopenmp \
+  $(if $(filter 1,$(HAVE_CUDA)),-DELAPSE_CUDA=1 -I$(CUDA_HOME)/include)
+CFLAGS_exec/cpu := -O3 -march=$(ARCH)
+CFLAGS_tests := $(CFLAGS_exec) $(CFLAGS_profiles)
+LIBS_base := $(shell pkg-config --libs sqlite3 libcjson 2>/dev/null) -lm
+LIBS_exec := $(shell pkg-config --libs $(MPI_PC) openblas 2>/dev/null) -fopenmp -lz \
+  $(shell pkg-config --libs libjpeg libpng 2>/dev/null) \
+  $(if $(filter 1,$(HAVE_CUDA)),-L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib64/stubs -lcudart -lcublasLt -lcublas -lnccl -lstdc++)
+NVCCFLAGS := -std=c++17 -O3 -I. $(DEFS) --expt-relaxed-constexpr -Xcompiler -Wall \
+  $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+  -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
+
+HASH := $(shell echo '$(CC) $(BASE) $(DEFS) $(CFLAGS_exec) $(ARCH) $(NVCCFLAGS) $(HAVE_CUDA)' | cksum | cut -d' ' -f1)
+OUT := build/$(HASH)
+Q := $(if $(V),,@)
+
+# --- sources ----------------------------------------------------------------------------------------
+SRC_partition := $(wildcard partition/*.c)
+SRC_profiles := $(wildcard profiles/*.c)
+SRC_sim := $(wildcard sim/*.c)
+SRC_cli := $(wildcard cli/*.c)
+SRC_exec := $(filter-out exec/main.c,$(wildcard exec/*.c exec/cpu/*.c exec/comm/*.c exec/models/*.c exec/data/*.c)) \
+  $(if $(filter 1,$(HAVE_CUDA)),$(wildcard exec/cuda/*.c exec/cuda/*.cu))
+ROOMS := partition profiles sim $(if $(filter 1,$(EXEC)),exec)
+objs = $(patsubst %,$(OUT)/%.o,$(SRC_$(1)))
+libs = $(foreach r,$(1),$(OUT)/lib$(r).a)
+
+TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
+EXEC_TESTS := $(patsubst tests/%.c,%,$(shell grep -l '"exec/' tests/test_*.c 2>/dev/null))
+ifneq ($(EXEC),1)
+TESTS := $(filter-out $(EXEC_TESTS),$(TESTS))
+endif
+BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
+# A test links the rooms it includes, and what those rooms include.
+rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
+link_rooms = $(if $(filter exec,$(1)),exec) $(if $(filter sim,$(1)),sim) $(if $(filter profiles exec,$(1)),profiles) partition
+
+.PHONY: all found deps test test-docs demo bench check-layers format format-check golden clean help lib tests
+BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec)
+
+all: found $(if $(wildcard cli/main.c),$(BIN)) lib
+	@mkdir -p build && ln -sfn $(HASH)/bin build/bin
+lib: $(call libs,$(ROOMS))
+found:
+	@echo "mpi: $(if $(filter 1,$(MPI)),yes ($(MPI_PC)),no)  blas: $(if $(filter 1,$(BLAS)),yes,no)  sqlite: $(if $(filter 1,$(SQLITE)),yes,no)  cjson: $(if $(filter 1,$(CJSON)),yes,no)  cmocka: $(if $(filter 1,$(CMOCKA)),yes,no)  cuda: $(if $(filter 1,$(CUDA)),yes ($(NVCC)),no (CPU executor only))"
+ifneq ($(SQLITE)$(CJSON),11)
+	@echo "sqlite3 or cjson is missing: run 'make deps'" >&2; exit 3
+endif
+
+# --- rules ------------------------------------------------------------------------------------------
+room_flags = $(CFLAGS_$(firstword $(subst /, ,$(1)))) $(CFLAGS_$(patsubst %/,%,$(dir $(1))))
+$(OUT)/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CC  $<")
+	$(Q)$(CC) $(BASE) $(DEFS) $(call room_flags,$<) -MMD -MP -c $< -o $@
+$(OUT)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  NVCC $<")
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@
+define room_lib
+$(OUT)/lib$(1).a: $(call objs,$(1))
+	$(if $(Q),@echo "  AR  lib$(1).a")
+	$(Q)rm -f $$@ && ar rcs $$@ $$^
+endef
+$(foreach r,partition profiles sim exec,$(eval $(call room_lib,$(r))))
+
+$(OUT)/bin/elapse: $(call objs,cli) $(call libs,sim profiles partition)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_base) -o $@
+$(OUT)/bin/elapse-exec: $(OUT)/exec/main.c.o $(call libs,exec profiles partition)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_exec) $(LIBS_base) -o $@
+
+define test_bin
+$(OUT)/tests/$(1): $(OUT)/$(2).o $(call libs,$(call link_rooms,$(call rooms_of,$(2))))
+	@mkdir -p $$(@D)
+	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $$^ $(if $(filter exec,$(call rooms_of,$(2))),$(LIBS_exec)) $(LIBS_base) -lcmocka -o $$@
+endef
+$(foreach t,$(TESTS),$(eval $(call test_bin,$(t),tests/$(t).c)))
+$(foreach t,$(BENCHES),$(eval $(call test_bin,$(t),tests/bench/$(t).c)))
+
+test_%: $(OUT)/tests/test_% ; $(Q)$<
+bench_%: $(OUT)/tests/bench_% ; $(Q)$<
+
+tests: $(addprefix $(OUT)/tests/,$(TESTS))
+test: deps
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)ELAPSE_OUT=$(OUT) tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS))
+bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
+	$(Q)ELAPSE_OUT=$(OUT) tests/bench/run.sh
+demo: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)examples/demo.sh
+deps:
+	@tests/deps.sh
+test-docs: all
+	$(Q)tests/docs.sh full
+golden: all
+	$(Q)tests/golden.sh --write
+check-layers:
+	@tests/check-layers.sh
+
+FORMATTED := $(wildcard $(foreach r,partition profiles sim exec exec/cpu exec/comm exec/models exec/data exec/cuda cli tests tests/bench,$(r)/*.[ch] $(r)/*.cu))
+format:
+	clang-format -i $(FORMATTED)
+format-check:
+	@clang-format --dry-run --Werror $(FORMATTED)
+clean:
+	rm -rf build
+help:
+	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
+
+-include $(shell find $(OUT) -name '*.d' 2>/dev/null)

@@ -1,0 +1,104 @@
+/* exec/stage.h - a run of consecutive items on this rank: weights, gradients, optimizer state,
+ * stash, and the passes over one micro-batch that the op lists name.
+ *
+ * The runtime (exec/runtime.c) knows ops, ranks and messages; a stage knows layers; a backend
+ * (exec/backend.h) knows arithmetic. Arithmetic depends on the micro-batch only, never on K, R or
+ * the rank, so that any cut gives the same bits. Pointers to activations are backend memory. */
+#ifndef ELAPSE_EXEC_STAGE_H
+#define ELAPSE_EXEC_STAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "exec/backend.h"
+#include "partition/job.h"
+#include "partition/model.h"
+#include "partition/status.h"
+
+/* One micro-batch as the data room delivers it, host memory, borrowed. Fields that the model does
+ * not use are NULL. */
+struct sample_block {
+    int64_t num_samples;
+    const int64_t *ids;         /* [n] sample ids, keys of dropout */
+    const float *images;        /* [n, channels, image, image], normalised */
+    const int32_t *tokens;      /* [n, seq] */
+    const int32_t *token_types; /* [n, seq] */
+    const int32_t *lengths;     /* [n] tokens that count; the rest is padding */
+    const int32_t
+        *labels; /* [n] class; [n, 2] span; [n, seq] next token or masked token, -100: none */
+};
+
+/* What the head found in one micro-batch: sums, so that the caller divides by the real count. */
+struct loss_sums {
+    double loss;     /* sum over counted targets of the cross-entropy, nats */
+    int64_t count;   /* counted targets */
+    int64_t correct; /* of them predicted right */
+};
+
+struct stage; /* opaque */
+
+struct stage_spec {
+    const struct model *model; /* borrowed while the stage lives */
+    const struct job *job;     /* likewise: optimizer, dropout, dtype, seed */
+    struct backend *backend;   /* likewise */
+    int first_item, end_item;
+    int num_frozen_items; /* items [0, n) of the model are frozen */
+    int64_t max_samples;  /* of a micro-batch */
+    int max_live; /* micro-batches in flight, schedule_peak_live(); slots are 0..max_live-1 */
+    bool recompute;
+};
+
+enum status stage_new(const struct stage_spec *spec, struct stage **stage, struct err *err);
+void stage_free(struct stage *stage);
+
+/* Initial weights: each tensor from a counter keyed by (seed, item, tensor), so that the cut does
+ * not matter. */
+enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *err);
+
+/* Elements per sample of the tensor that enters item `item` (== leaves item - 1); 0 for item 0. */
+int64_t stage_input_elems(const struct model *model, int item);
+
+/* in[0] is the chain input [n, elems] (NULL on the first stage), in[1..] skip tensors in the order
+ * of the workload's entering edges; out likewise for leaving ones. keep_stash false: frozen
+ * forward, evaluation, or the first forward under recompute (which keeps the inputs only). loss is
+ * filled by the stage that has the head; may be NULL elsewhere. */
+enum status stage_forward(struct stage *stage, int slot, const struct sample_block *block,
+                          uint64_t step, float *const *in, float **out, bool keep_stash,
+                          struct loss_sums *loss, struct err *err);
+
+/* Backward of the micro-batch in slot. grad_scale multiplies the loss's gradient (1 / real count)
+ * and matters on the stage with the head only. BACKWARD_BOTH frees the slot; BACKWARD_INPUT keeps
+ * what BACKWARD_WEIGHT needs, which frees it. Weight gradients are added to the stage's
+ * accumulators. */
+enum backward { BACKWARD_BOTH, BACKWARD_INPUT, BACKWARD_WEIGHT };
+enum status stage_backward(struct stage *stage, int slot, const struct sample_block *block,
+                           uint64_t step, enum backward what, float grad_scale,
+                           float *const *grad_out, float **grad_in, struct err *err);
+
+/* Parameters in a fixed order (by item, by tensor): name as in the checkpoint, weights, gradients,
+ * optimizer state. Pointers are backend memory and live as long as the stage. */
+struct param {
+    char name[96];
+    int item;
+    bool frozen;
+    int ndim;
+    int64_t shape[4], num_elems;
+    float *weight, *grad; /* grad NULL when frozen */
+    float *state[2];      /* momentum / Adam moments; NULL when unused or frozen */
+};
+int stage_num_params(const struct stage *stage);
+struct param *stage_params(struct stage *stage);
+
+void stage_zero_grad(struct stage *stage);
+/* Sum of squares of all gradients, one partial a tensor added in order, in double. */
+enum status stage_grad_sumsq(struct stage *stage,
+                             double *per_item_sumsq /* end_item - first_item */, struct err *err);
+/* One optimizer step with learning rate lr; gradients are multiplied by grad_mul (clipping) first.
+ */
+enum status stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
+                         struct err *err);
+/* Move the boundary up: frees optimizer state and gradients of items that froze. */
+enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err);
+int64_t stage_bytes(const struct stage *stage); /* all backend memory it holds */
+
+#endif

@@ -1,0 +1,66 @@
+/* partition/freeze.h - which prefix of the layers is frozen, epoch by epoch.
+ *
+ * One interface over all policies (spec section 1). The decision is taken before an epoch from the
+ * previous epoch's gradient norms, once, on rank 0; F never shrinks. Pure; O(L) a decision. */
+#ifndef ELAPSE_PARTITION_FREEZE_H
+#define ELAPSE_PARTITION_FREEZE_H
+
+#include "partition/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum freeze_policy {
+    FREEZE_NONE,
+    FREEZE_CLOSED_FORM,     /* the cap alone [C] */
+    FREEZE_GRADIENT_NORM,   /* min(cap, argmin of the active norms) [P] */
+    FREEZE_RELATIVE_CHANGE, /* median test of |prev - now| / prev [C] */
+    FREEZE_TABLE,           /* F per epoch, given */
+    FREEZE_PLATEAU,         /* ours: robust to the learning rate, see freeze.c */
+    FREEZE_POLICY_COUNT
+};
+
+struct freeze_spec {
+    enum freeze_policy policy;
+    double alpha;   /* (0, 1); closed form, gradient norm */
+    int min_active; /* layers that must stay active; default 0: F = L is legal */
+    int *table;     /* owned; F of epoch e at table[min(e, num_table - 1)] */
+    int num_table;
+};
+
+struct freeze {
+    const struct freeze_spec *spec; /* borrowed */
+    int num_layers;
+    int num_frozen; /* the last decision */
+    double *prev;   /* owned, num_layers; the policy's memory */
+    int num_seen;   /* evaluations so far */
+};
+
+enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, int num_layers,
+                        struct err *err);
+void freeze_clear(struct freeze *freeze);
+
+/* Decide F before `epoch` (0-based, called for 0, 1, 2, ... in order). norms: num_layers gradient
+ * norms of the previous epoch, or NULL where none exist (epoch 0, or a simulation without a record:
+ * gradient-norm then uses its cap alone and says so). reason (may be NULL, else 160 bytes) says
+ * why. */
+enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms, int *num_frozen,
+                          char reason[160], struct err *err);
+
+/* The closed form of the release, evaluated as it is there (spec section 1). */
+int freeze_closed_form(int num_layers, double alpha, int epoch);
+
+/* Named tables of the release's history: mild, by_epoch, linear; fills spec->table for num_epochs.
+ */
+enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
+                               struct freeze_spec *spec, struct err *err);
+
+void freeze_spec_clear(struct freeze_spec *spec);
+const char *freeze_policy_name(enum freeze_policy policy);
+enum status freeze_policy_parse(const char *name, enum freeze_policy *policy, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

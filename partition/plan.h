@@ -1,0 +1,83 @@
+/* partition/plan.h - every decision about how a job runs: cut, replicas, micro-batches, schedule,
+ * place. */
+#ifndef ELAPSE_PARTITION_PLAN_H
+#define ELAPSE_PARTITION_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/cluster.h"
+#include "partition/model.h"
+#include "partition/schedule.h"
+#include "partition/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where the forward of the frozen prefix runs. */
+enum frozen_placement {
+    FROZEN_NONE,   /* nothing is frozen */
+    FROZEN_FIRST,  /* serially on rank 0, the whole mini-batch before the pipeline (the release) */
+    FROZEN_SPREAD, /* in the pipeline: the cut covers frozen items too */
+    FROZEN_CACHED, /* nowhere: stage 0 reads the cache */
+    FROZEN_PLACEMENT_COUNT
+};
+
+enum recompute_mode {
+    RECOMPUTE_NEVER,
+    RECOMPUTE_ALWAYS,
+    RECOMPUTE_EXCEPT_LAST, /* all micro-batches but the last (PyTorch Pipe's except_last) */
+    RECOMPUTE_MODE_COUNT
+};
+
+/* Micro-batches of a mini-batch, as torch.chunk does it: size = ceil(batch / wanted), count =
+ * ceil(batch / size); the last one holds what is left. */
+struct microbatches {
+    int count;
+    int64_t size, last_size; /* samples */
+};
+struct microbatches microbatches_of(int64_t batch, int wanted);
+
+struct plan {
+    int num_ranks;                    /* K, devices per pipeline */
+    int chunks;                       /* v; num_stages = num_ranks * chunks */
+    int num_replicas;                 /* R */
+    int64_t batch;                    /* samples per pipeline and step */
+    struct microbatches microbatches; /* M = microbatches.count */
+    enum schedule_kind schedule;
+    int num_frozen_layers; /* F */
+    enum frozen_placement frozen;
+    bool cache_write; /* the frozen prefix's output also goes to the cache this epoch */
+    enum recompute_mode recompute;
+    int num_stages;
+    int *first_item; /* owned, num_stages + 1; [0] is 0 for NONE and SPREAD, the number of frozen
+                        items for FIRST and CACHED; [num_stages] is model.num_items */
+    int *device; /* owned, num_replicas * num_ranks: device of rank k of replica r at r * K + k */
+    int64_t bucket_bytes;      /* gradient bucket of the all-reduce; 0: one bucket a stage */
+    bool clip;                 /* a global gradient norm is taken each step (OP_NORM) */
+    int optim_bytes_per_param; /* optimizer state: 0 plain SGD, 4 momentum, 8 Adam */
+    /* Predictions, by schedule_time() or the simulator; 0 when not asked. */
+    int64_t step_ns;
+    int64_t *memory_bytes; /* owned, num_ranks: peak on the rank's device; NULL when not asked */
+};
+
+enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err);
+void plan_clear(struct plan *plan);
+
+/* Every structural rule at once: counts positive, cut ascending and covering, no empty stage,
+ * devices distinct and inside the cluster, K*R within it. ERR_INFEASIBLE names the rule and the
+ * stage. */
+enum status plan_check(const struct plan *plan, const struct model *model,
+                       const struct cluster *cluster, struct err *err);
+
+/* Rank that holds a stage: stage mod K, or the V shape of zb-v and dualpipe-v. */
+int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
+
+const char *frozen_placement_name(enum frozen_placement placement);
+const char *recompute_mode_name(enum recompute_mode mode);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

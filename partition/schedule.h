@@ -1,0 +1,112 @@
+/* partition/schedule.h - a training step as one ordered op list per rank.
+ *
+ * The only description of a schedule in the project: generators write it, schedule_check() proves
+ * it, schedule_time() and sim/ time it, exec/ runs it. A rank is a position 0..K-1 in a pipeline;
+ * all R replicas run the same lists. A stage is 0..K*v-1 (v chunks a rank), stage s feeds stage
+ * s+1. */
+#ifndef ELAPSE_PARTITION_SCHEDULE_H
+#define ELAPSE_PARTITION_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum op_kind {
+    OP_F, /* forward of one micro-batch, stash kept */
+    OP_B, /* full backward (I and W in one); its gradient leaves when it ends */
+    OP_I, /* backward for the input; its gradient leaves when it ends */
+    OP_W, /* backward for the weights */
+    OP_R, /* forward again, to rebuild a dropped stash */
+    OP_Z, /* forward of frozen items only, nothing kept. microbatch >= 0: a frozen stage's turn
+             in the pipeline; OP_WHOLE_BATCH: the whole mini-batch on rank 0, before the pipeline */
+    OP_C, /* cache read of one micro-batch, host to device */
+    OP_P, /* cache write of one micro-batch (or of the whole batch), device to host */
+    OP_SEND_ACT,  /* arg: index into the edges that leave the stage (workload.h); eager */
+    OP_RECV_ACT,  /* arg: index into the edges that enter the stage */
+    OP_SEND_GRAD, /* arg: as RECV_ACT: the gradient goes back over the entering edge */
+    OP_RECV_GRAD, /* arg: as SEND_ACT */
+    OP_ALLREDUCE, /* arg: bucket of the stage; over the replicas */
+    OP_NORM,      /* global gradient norm over all ranks and replicas (clipping) */
+    OP_UPDATE,    /* optimizer step of the stage */
+    OP_KIND_COUNT
+};
+
+#define OP_WHOLE_BATCH (-1) /* microbatch of ops that stand for the whole mini-batch */
+
+struct op {
+    int32_t microbatch; /* 0..M-1, or OP_WHOLE_BATCH */
+    uint16_t stage;
+    uint8_t kind; /* enum op_kind */
+    uint8_t arg;
+};
+
+enum schedule_kind {
+    SCHEDULE_GPIPE,
+    SCHEDULE_1F1B,
+    SCHEDULE_INTERLEAVED,
+    SCHEDULE_ZB_H1,
+    SCHEDULE_ZB_H2,
+    SCHEDULE_ZB_V,
+    SCHEDULE_DUALPIPE_V,
+    SCHEDULE_AUTO,   /* searched, see schedule_auto.h */
+    SCHEDULE_CUSTOM, /* read from a CSV */
+    SCHEDULE_KIND_COUNT
+};
+
+struct rank_ops {
+    struct op *ops; /* owned by the schedule */
+    int64_t num_ops;
+};
+
+struct schedule {
+    enum schedule_kind kind;
+    int num_ranks, num_stages, num_microbatches;
+    int *rank_of_stage;     /* owned, num_stages */
+    struct rank_ops *ranks; /* owned, num_ranks */
+};
+
+/* The compute ops (F B I W) of a named schedule; communication comes with schedule_lower(). Runs
+ * the backwards of a stage in ascending micro-batch order, always. chunks: 1 for gpipe, 1f1b,
+ * zb-h1, zb-h2; v >= 1 for interleaved; 2 for zb-v and dualpipe-v. ERR_INPUT for K, M or v out of
+ * range (checked before anything is allocated, total ops included), ERR_INFEASIBLE where the
+ * schedule does not exist for these counts. Time and memory O(ops), 8 bytes an op. */
+enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_microbatches,
+                              int chunks, struct schedule *schedule, struct err *err);
+
+/* Rewrite for a frozen prefix: stages [0, num_frozen_stages) run Z instead of F and have no
+ * backward; when drop_first_input is set, the first active stage has nothing before its first
+ * trainable item's weights, so its I ops vanish and no gradient leaves it. */
+enum status schedule_freeze(struct schedule *schedule, int num_frozen_stages, bool drop_first_input,
+                            struct err *err);
+
+/* Append a schedule's peak of live activations per rank: (stage, micro-batch) pairs from F's start
+ * to the end of B, or of W where split. peak_live is the caller's, num_ranks. */
+void schedule_peak_live(const struct schedule *schedule, int *peak_live);
+
+/* Prove that every stage sees each micro-batch exactly once in each direction it needs, in an order
+ * that respects all dependencies, that backwards ascend, and that no rank waits for ever when each
+ * edge buffers at most buffer_limit messages (0: unbounded). Works on compute-only and on lowered
+ * lists. ERR_INFEASIBLE with the ops named ("rank 2: 5B3 before 5F3"). Time O(ops). */
+enum status schedule_check(const struct schedule *schedule, int buffer_limit, struct err *err);
+
+/* CSV in the form of PyTorch's pipelining schedules: a row a rank, "0F0,1F0,0I0,0W0"; empty cells
+ * are bubbles and carry no meaning. Writing gives a fresh NUL-terminated string, the caller's. */
+enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct err *err);
+enum status schedule_from_csv(const char *csv, struct schedule *schedule, struct err *err);
+
+enum status schedule_copy(const struct schedule *src, struct schedule *dst, struct err *err);
+void schedule_clear(struct schedule *schedule);
+
+const char *schedule_kind_name(enum schedule_kind kind); /* "zb-h1" */
+enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, struct err *err);
+const char *op_kind_name(enum op_kind kind); /* "F", "SEND_ACT", ... */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

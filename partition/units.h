@@ -1,0 +1,55 @@
+/* partition/units.h - values with units, as people write them: 1ms, 20us, 5GBps, 16GiB, 1/3.
+ *
+ * Decimal prefixes are powers of 1000 (GB = 10^9 B), binary ones powers of 1024 (GiB). Every parser
+ * wants the whole string, refuses NaN, negative and overflowing values, and names `what` (an option
+ * or a key) in its error. Pure functions, no locale. */
+#ifndef ELAPSE_PARTITION_UNITS_H
+#define ELAPSE_PARTITION_UNITS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdbool.h>
+
+#include "partition/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ns us ms s -> integer nanoseconds, rounded to nearest; a bare 0 is legal, other bare numbers not.
+ */
+enum status parse_ns(const char *text, const char *what, int64_t *ns, struct err *err);
+
+/* B KB MB GB TB KiB MiB GiB TiB -> bytes; a bare integer is bytes. */
+enum status parse_bytes(const char *text, const char *what, int64_t *bytes, struct err *err);
+
+/* Bps KBps MBps GBps TBps (and KiBps...) -> bytes per second, 1 .. 10^18. */
+enum status parse_rate(const char *text, const char *what, double *bytes_per_s, struct err *err);
+
+/* A decimal number or a fraction "1/3" -> double. */
+enum status parse_ratio(const char *text, const char *what, double *ratio, struct err *err);
+
+/* A decimal integer min..max. */
+enum status parse_int(const char *text, const char *what, int64_t min, int64_t max, int64_t *value,
+                      struct err *err);
+
+/* "1,2,3" -> a fresh array of *count integers, each min..max; the caller frees it. */
+enum status parse_int_list(const char *text, const char *what, int64_t min, int64_t max,
+                           int64_t **values, int *count, struct err *err);
+
+/* Overflow-checked arithmetic on sizes and times; true when the exact result is in *out. Operands
+ * must be >= 0. */
+bool add_ok(int64_t a, int64_t b, int64_t *out);
+bool mul_ok(int64_t a, int64_t b, int64_t *out);
+
+/* Nearest of the n names to word by edit distance, for "did you mean"; NULL when none is near. */
+const char *nearest_name(const char *word, const char *const *names, int n);
+
+/* Human forms for tables ("1.25 ms", "16.0 GiB"), into buf; returns buf. */
+const char *format_ns(int64_t ns, char *buf, size_t size);
+const char *format_bytes(int64_t bytes, char *buf, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

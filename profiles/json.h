@@ -1,0 +1,57 @@
+/* profiles/json.h - all JSON of the project, read and written, over cJSON (which only profiles/
+ * includes).
+ *
+ * A struct json is a handle to a cJSON value. json_free() frees a tree; values that were added to a
+ * parent or obtained from one are the parent's. Building never fails halfway: an allocation failure
+ * marks the root, and json_text()/json_write() then return ERR_NOMEM. Integers keep all 64 bits,
+ * doubles round-trip. */
+#ifndef ELAPSE_PROFILES_JSON_H
+#define ELAPSE_PROFILES_JSON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "partition/status.h"
+
+struct json; /* opaque */
+
+/* Reading. what names the source in errors ("job.json"). Truncated text, trailing garbage,
+ * duplicate keys and nesting over 64 are ERR_INPUT with line and column; a missing file ERR_SYSTEM.
+ */
+enum status json_read_file(const char *path, struct json **json, struct err *err);
+enum status json_parse(const char *text, const char *what, struct json **json, struct err *err);
+void json_free(struct json *json);
+
+enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+enum json_type json_type(const struct json *json);
+const char *json_type_name(enum json_type type);
+struct json *json_get(const struct json *object, const char *key); /* NULL when absent */
+struct json *json_path(const struct json *root, const char *path); /* "a.b.0.c"; NULL when absent */
+int json_count(const struct json *array_or_object);
+struct json *json_at(const struct json *array_or_object, int index);
+const char *json_key(const struct json *member);          /* of a member of an object */
+const char *json_string(const struct json *json);         /* NULL when not a string */
+double json_number(const struct json *json);              /* NaN when not a number */
+bool json_int64(const struct json *json, int64_t *value); /* false when not an exact integer */
+bool json_true(const struct json *json);
+
+/* Building. key is NULL inside arrays. */
+struct json *json_object_new(void);
+struct json *json_add_object(struct json *parent, const char *key);
+struct json *json_add_array(struct json *parent, const char *key);
+void json_add_int(struct json *parent, const char *key, int64_t value);
+void json_add_double(struct json *parent, const char *key, double value); /* NaN, Inf: null */
+void json_add_string(struct json *parent, const char *key, const char *value);
+void json_add_bool(struct json *parent, const char *key, bool value);
+void json_add_null(struct json *parent, const char *key);
+/* Take over (move) or deep-copy a value under a key, replacing what was there. */
+void json_add_copy(struct json *parent, const char *key, const struct json *value);
+
+/* Fresh text (free() it), compact or indented. */
+enum status json_text(const struct json *root, bool pretty, char **text, struct err *err);
+enum status json_write(const struct json *root, bool pretty, FILE *out, struct err *err);
+/* To a temporary name beside path, synced, renamed: the file is whole or absent. */
+enum status json_write_file(const struct json *root, const char *path, struct err *err);
+
+#endif

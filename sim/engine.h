@@ -1,0 +1,74 @@
+/* sim/engine.h - one training step in virtual time.
+ *
+ * Runs the lowered op lists that exec/ runs, on the resources of DESIGN: a compute stream a device,
+ * ports and uplinks shared max-min fairly, a host thread a process, copy engines. Integer
+ * nanoseconds; events ordered by (time, kind, insertion number), so that every run repeats exactly.
+ */
+#ifndef ELAPSE_SIM_ENGINE_H
+#define ELAPSE_SIM_ENGINE_H
+
+#include "partition/workload.h"
+
+enum sim_engine { ENGINE_AUTO, ENGINE_EVENT, ENGINE_RELAX };
+
+struct sim_options {
+    enum sim_engine
+        engine;    /* AUTO: relax (schedule_time's recurrence) where nothing can be shared */
+    double jitter; /* standard deviation of an op's time over its mean; 0: none */
+    uint64_t seed;
+    bool record_ops;
+};
+
+/* Causes of a device's idle time; they sum to it. */
+enum idle_cause {
+    IDLE_FILL,
+    IDLE_DRAIN,
+    IDLE_IMBALANCE,
+    IDLE_TRANSFER,
+    IDLE_ALLREDUCE,
+    IDLE_HOST,
+    IDLE_STRAGGLER,
+    IDLE_CAUSE_COUNT
+};
+
+struct sim_device {
+    int device, replica, rank;
+    int64_t busy_ns, idle_ns, first_ns, last_ns;
+    int64_t peak_bytes;
+    int peak_live;
+    int64_t idle_cause_ns[IDLE_CAUSE_COUNT];
+};
+
+struct sim_op {
+    struct op op;
+    int replica, rank;
+    int64_t start_ns, end_ns;
+};
+
+struct sim_traffic {
+    int from, to; /* devices */
+    int64_t bytes;
+};
+
+struct sim_result {
+    int64_t step_ns;
+    double bubble_fraction;
+    int num_devices;
+    struct sim_device *devices; /* owned; by replica, then rank */
+    int num_traffic;
+    struct sim_traffic *traffic; /* owned; sorted by (from, to), pipeline and all-reduce together */
+    int64_t allreduce_ns, allreduce_exposed_ns;
+    int64_t events;
+    int64_t num_ops;
+    struct sim_op *ops; /* owned, by start time; only with record_ops */
+};
+
+/* Simulate one step of a lowered schedule. *result must be zeroed or cleared. ERR_INFEASIBLE:
+ * deadlock, or a device out of memory (which device, when, what filled it). */
+enum status sim_step(const struct schedule *full, const struct workload *workload,
+                     const struct cluster *cluster, const struct cost *cost,
+                     const struct plan *plan, const struct sim_options *options,
+                     struct sim_result *result, struct err *err);
+void sim_result_clear(struct sim_result *result);
+
+#endif
