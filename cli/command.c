@@ -1,0 +1,48 @@
+#include "cli/command.h"
+
+#include <stdlib.h>
+
+#define HELP_MAX 16384 /* bytes; the longest command's help is a few KB */
+
+enum status command_parse(const struct command *command, const struct option *options,
+                          int num_options, int argc, char **argv, const char **positional,
+                          int max_positional, int *num_positional, bool *help, struct err *err)
+{
+    int num = 0;
+    enum status rc = options_parse(options, num_options, argc, argv, positional, max_positional,
+                                   &num, help, err);
+    if (num_positional)
+        *num_positional = num;
+    if (rc != OK) {
+        err_hint(err, "'elapse %s --help' lists the options", command->name);
+        return rc;
+    }
+    if (*help) {
+        char *text = malloc(HELP_MAX);
+        if (!text)
+            return err_nomem(err);
+        options_help(options, num_options, text, HELP_MAX);
+        printf("usage: elapse %s %s\n%s\n\n%s", command->name, command->args, command->summary,
+               text);
+        free(text);
+    }
+    return OK;
+}
+
+struct json *command_json(const struct command *command)
+{
+    struct json *json = json_object_new();
+    json_add_int(json, "schema", 1);
+    json_add_string(json, "version", ELAPSE_VERSION);
+    json_add_string(json, "command", command->name);
+    return json;
+}
+
+enum status command_answer(struct json *json, struct err *err)
+{
+    enum status rc = json_write(json, false, stdout, err);
+    json_free(json);
+    if (rc == OK && (fputc('\n', stdout) == EOF || fflush(stdout) != 0))
+        rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
+    return rc;
+}

@@ -1,0 +1,109 @@
+/* cli/main.c - `elapse`: find the subcommand in the table, run it, turn its error into one line on
+ * stderr (and a hint) and an exit code. The only place of the program that picks an exit code. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/command.h"
+#include "partition/units.h"
+
+/* Until every command is written, a missing one links as NULL and is left out of the table. */
+#pragma weak command_model
+#pragma weak command_balance
+#pragma weak command_freeze
+#pragma weak command_schedule
+#pragma weak command_plan
+#pragma weak command_sim
+#pragma weak command_profile
+#pragma weak command_profiles
+#pragma weak command_train
+#pragma weak command_eval
+#pragma weak command_export
+#pragma weak command_compare
+#pragma weak command_plot
+#pragma weak command_report
+#pragma weak command_runs
+
+static const struct command *const table[] = {
+    &command_model,  &command_balance, &command_freeze,   &command_schedule, &command_plan,
+    &command_sim,    &command_profile, &command_profiles, &command_train,    &command_eval,
+    &command_export, &command_compare, &command_plot,     &command_report,   &command_runs,
+};
+enum { TABLE_LEN = sizeof table / sizeof table[0] };
+
+static void print_usage(FILE *out)
+{
+    fprintf(out, "usage: elapse COMMAND [arguments]\n"
+                 "Elastic pipeline training of transformers: plan it, simulate it, run it.\n\n");
+    for (int i = 0; i < TABLE_LEN; i++) {
+        if (table[i])
+            fprintf(out, "  %-9s %s\n", table[i]->name, table[i]->summary);
+    }
+    fprintf(out, "\n'elapse COMMAND --help' lists the options of a command.\n"
+                 "exit codes: 0 ok; 1 the answer is no; 2 bad usage or malformed content; "
+                 "3 missing file, device, network or rank\n");
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (int i = 0; i < TABLE_LEN; i++) {
+        if (table[i] && strcmp(table[i]->name, name) == 0)
+            return table[i];
+    }
+    return NULL;
+}
+
+static void hint_command(const char *word, struct err *err)
+{
+    const char *names[TABLE_LEN];
+    int n = 0;
+    for (int i = 0; i < TABLE_LEN; i++) {
+        if (table[i])
+            names[n++] = table[i]->name;
+    }
+    const char *near = nearest_name(word, names, n);
+    if (near)
+        err_hint(err, "did you mean 'elapse %s'?", near);
+    else
+        err_hint(err, "'elapse --help' lists the commands");
+}
+
+static enum status run(int argc, char **argv, struct err *err)
+{
+    if (argc < 2) {
+        enum status rc = err_set(err, ERR_INPUT, "no command given");
+        err_hint(err, "'elapse --help' lists the commands");
+        return rc;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_usage(stdout);
+        return OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("elapse %s\n", ELAPSE_VERSION);
+        return OK;
+    }
+    const struct command *command = find_command(argv[1]);
+    if (!command) {
+        enum status rc = err_set(err, ERR_INPUT, "no command '%.64s'", argv[1]);
+        hint_command(argv[1], err);
+        return rc;
+    }
+    return command->run(command, argc - 1, argv + 1, err);
+}
+
+int main(int argc, char **argv)
+{
+    struct err err = {0};
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, reported like any other */
+    enum status rc = run(argc, argv, &err);
+    if (fflush(stdout) != 0 && rc == OK)
+        rc = err_set(&err, ERR_SYSTEM, "cannot write to standard output");
+    if (rc != OK && err.msg[0]) {
+        fprintf(stderr, "elapse: %s\n", err.msg);
+        if (err.hint[0])
+            fprintf(stderr, "hint: %s\n", err.hint);
+    }
+    return status_exit_code(rc);
+}
