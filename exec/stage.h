@@ -58,7 +58,13 @@ enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *e
 /* Elements per sample of the tensor that enters item `item` (== leaves item - 1); 0 for item 0. */
 int64_t stage_input_elems(const struct model *model, int item);
 
-/* in[0] is the chain input [n, elems] (NULL on the first stage), in[1..] skip tensors in the order
+/* Pointers passed as in[] and grad_out[] are borrowed until the slot is free again (after
+ * BACKWARD_BOTH or BACKWARD_WEIGHT; at once when keep_stash is false, except in[] under recompute).
+ * Pointers handed back in out[] and grad_in[] belong to the slot and stay valid until the next
+ * forward into it. On a host-memory backend block too is borrowed until then; ids, labels, tokens
+ * are read again.
+ *
+ * in[0] is the chain input [n, elems] (NULL on the first stage), in[1..] skip tensors in the order
  * of the workload's entering edges; out likewise for leaving ones. keep_stash false: frozen
  * forward, evaluation, or the first forward under recompute (which keeps the inputs only). loss is
  * filled by the stage that has the head; may be NULL elsewhere. */
@@ -69,7 +75,9 @@ enum status stage_forward(struct stage *stage, int slot, const struct sample_blo
 /* Backward of the micro-batch in slot. grad_scale multiplies the loss's gradient (1 / real count)
  * and matters on the stage with the head only. BACKWARD_BOTH frees the slot; BACKWARD_INPUT keeps
  * what BACKWARD_WEIGHT needs, which frees it. Weight gradients are added to the stage's
- * accumulators. */
+ * accumulators. BACKWARD_WEIGHT without a BACKWARD_INPUT before it does both (the first active
+ * stage has no I ops). grad_in is NULL where nothing below needs it (first active item inside the
+ * stage): *grad_in is then set to NULL. */
 enum backward { BACKWARD_BOTH, BACKWARD_INPUT, BACKWARD_WEIGHT };
 enum status stage_backward(struct stage *stage, int slot, const struct sample_block *block,
                            uint64_t step, enum backward what, float grad_scale,
@@ -85,6 +93,7 @@ struct param {
     int64_t shape[4], num_elems;
     float *weight, *grad; /* grad NULL when frozen */
     float *state[2];      /* momentum / Adam moments; NULL when unused or frozen */
+    bool tied_copy;       /* the head's copy of the token table, not a tensor of its own */
 };
 int stage_num_params(const struct stage *stage);
 struct param *stage_params(struct stage *stage);
@@ -99,6 +108,23 @@ enum status stage_update(struct stage *stage, uint64_t step, double lr, float gr
                          struct err *err);
 /* Move the boundary up: frees optimizer state and gradients of items that froze. */
 enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err);
+
+/* A table shared by embedding and head (GPT-2; BERT's masked-LM head). Each side has an
+ * accumulator: table_grad is the embedding's, head_grad the head's. Where both live in one stage
+ * (is_head and is_table), nothing needs to be sent. Else each side fills its own and provides the
+ * other as a buffer: before NORM and UPDATE the two ranks exchange them (after the replicas were
+ * summed), so that both hold both; then each calls stage_tied_add(), which forms table + head in
+ * that order. false: no tied table in this stage. The head's copy counts no gradient norm
+ * (stage_grad_sumsq skips it) and takes the same optimizer step. */
+struct tied_table {
+    bool is_table, is_head;
+    int64_t num_elems;
+    float *weight; /* the head's copy starts equal: both sides initialise from the same counter */
+    float *table_grad, *head_grad;
+};
+bool stage_tied(struct stage *stage, struct tied_table *tied);
+void stage_tied_add(struct stage *stage);
+
 int64_t stage_bytes(const struct stage *stage); /* all backend memory it holds */
 
 #endif

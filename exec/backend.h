@@ -1,0 +1,187 @@
+/* exec/backend.h - the functions that a compute device offers to exec/stage.c.
+ *
+ * A stage knows layers, a backend knows arithmetic: `cpu` (exec/cpu/, OpenBLAS and C) and `cuda`
+ * fill the same table. All tensors are row-major fp32 in backend memory (what alloc() returned;
+ * host memory on the cpu backend) unless a parameter says otherwise. Kernels return nothing: a
+ * device failure sticks and the next sync() reports it. Calls on one backend are ordered as issued
+ * and come from one thread.
+ *
+ * Same bits: a result depends on shapes and operands only, never on the number of threads; no
+ * kernel splits a sum by thread. Gradients of weights are added to (+=), all other outputs are
+ * written (=). */
+#ifndef ELAPSE_EXEC_BACKEND_H
+#define ELAPSE_EXEC_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Dropout by counter: the mask of an element depends on (key, sample id, index in the sample) and
+ * on nothing else, so that forward, recompute and backward agree wherever they run. */
+struct dropout {
+    float p;            /* 0: off */
+    uint64_t key;       /* rng_key(seed, step, item, site) */
+    const int64_t *ids; /* sample ids, one per sample, backend memory */
+    int64_t rows_per_sample;
+};
+
+/* y[rows, out] = x[rows, in] W^T + b with W [out, in], or x W + b with W [in, out] when in_out
+ * (GPT-2's Conv1D). */
+struct linear {
+    int64_t rows;
+    int in, out;
+    bool in_out;
+    int64_t x_stride; /* elements between rows of x; 0: in */
+};
+
+enum act { ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH };
+
+struct attention {
+    int64_t num_samples;
+    int seq, heads, head_dim;
+    bool causal;
+    const int32_t *lengths; /* [n] keys that count, backend memory; NULL: all */
+};
+
+/* Cross-entropy over rows of classes. Element (r, c) of the logits lies at
+ * (r / group) * group_stride + (r % group) * row_stride + c * class_stride: class_stride 1 and
+ * group 1 for a matrix; span heads read [seq, 2] blocks column-wise. */
+struct xent {
+    int64_t rows;
+    int classes;
+    int group;
+    int64_t group_stride, row_stride, class_stride;
+    float smoothing; /* label smoothing, 0: off */
+};
+
+/* Sums over one micro-batch; the layout is the same in backend memory. */
+struct xent_sums {
+    double loss;
+    int64_t count, correct;
+};
+
+struct patches {
+    int64_t num_samples;
+    int channels, image, patch, hidden; /* tokens: 1 + (image / patch)^2 */
+};
+
+struct tokens {
+    int64_t num_samples;
+    int seq, hidden;
+    int64_t vocab;
+    const int32_t *ids, *types; /* [n, seq] backend memory; types may be NULL */
+};
+
+struct sgd {
+    float lr, momentum, weight_decay, grad_mul;
+    bool first; /* momentum starts as the gradient itself (PyTorch) */
+};
+struct adam { /* AdamW and LAMB */
+    float lr, beta1, beta2, eps, weight_decay, grad_mul;
+    int64_t step; /* 1, 2, ... of bias correction */
+};
+
+struct backend {
+    const char *name;
+    int threads;
+    bool host_memory; /* backend memory is host memory: pointers of the data room serve as they are
+                       */
+
+    void (*free_backend)(struct backend *be);
+    /* Memory: 64-byte aligned (256 on a GPU), not zeroed. */
+    enum status (*alloc)(struct backend *be, int64_t bytes, void **ptr, struct err *err);
+    void (*free)(struct backend *be, void *ptr);
+    void (*zero)(struct backend *be, void *dst, int64_t bytes);
+    void (*copy)(struct backend *be, void *dst, const void *src, int64_t bytes);
+    void (*copy_in)(struct backend *be, void *dst, const void *host_src, int64_t bytes);
+    void (*copy_out)(struct backend *be, void *host_dst, const void *src, int64_t bytes);
+    /* Wait for everything issued; reports the first failure since the last call. */
+    enum status (*sync)(struct backend *be, struct err *err);
+
+    /* y = residual + dropout(act(x W + b)); pre, when not NULL, receives x W + b. residual, drop,
+     * bias may be NULL; y may be residual. */
+    void (*linear_forward)(struct backend *be, const struct linear *l, const float *x,
+                           const float *w, const float *bias, enum act act, const float *residual,
+                           const struct dropout *drop, float *pre, float *y);
+    /* dx = add + scale * (dy W) * act'(pre); add and pre may be NULL; dx may be add or pre.
+     * ACT_TANH takes the tanh itself as pre. */
+    void (*linear_backward_input)(struct backend *be, const struct linear *l, const float *dy,
+                                  const float *w, float scale, enum act act, const float *pre,
+                                  const float *add, float *dx);
+    /* dw += scale * dy^T x, db += scale * column sums of dy; db may be NULL. */
+    void (*linear_backward_weight)(struct backend *be, const struct linear *l, const float *dy,
+                                   const float *x, float scale, float *dw, float *db);
+    /* dx = dy * act'(pre), elementwise; dx may be dy. */
+    void (*act_backward)(struct backend *be, int64_t num, enum act act, const float *pre,
+                         const float *dy, float *dx);
+    void (*dropout)(struct backend *be, int64_t rows, int cols, const struct dropout *drop,
+                    const float *x, float *y);
+
+    /* stats: mean and reciprocal deviation, [rows, 2]. x_stride: elements between rows of x (and of
+     * add and dx backward), 0: cols. */
+    void (*layernorm_forward)(struct backend *be, int64_t rows, int cols, int64_t x_stride,
+                              const float *x, const float *gamma, const float *beta, float eps,
+                              float *y, float *stats);
+    /* dx = add + gradient; dx may be x or add; dx NULL: not wanted. part [2, cols] is written: this
+     * micro-batch's gradients of gamma and beta; part NULL: not wanted. */
+    void (*layernorm_backward)(struct backend *be, int64_t rows, int cols, int64_t x_stride,
+                               const float *dy, const float *x, const float *stats,
+                               const float *gamma, const float *add, float *dx, float *part);
+
+    /* qkv [n, seq, 3, heads, head_dim] -> ctx [n, seq, heads, head_dim]; lse [n, heads, seq] is the
+     * log-sum-exp of each score row, from which the backward rebuilds probabilities. */
+    void (*attention_forward)(struct backend *be, const struct attention *a, const float *qkv,
+                              const struct dropout *drop, float *ctx, float *lse);
+    /* dqkv may be qkv. */
+    void (*attention_backward)(struct backend *be, const struct attention *a, const float *qkv,
+                               const struct dropout *drop, const float *ctx, const float *lse,
+                               const float *dctx, float *dqkv);
+
+    /* Patches of images as rows [n, 1 + patches, channels * patch * patch]; row 0 of a sample, the
+     * class token's, is zero. */
+    void (*patchify)(struct backend *be, const struct patches *p, const float *images, float *cols);
+    /* y [n, tokens, hidden] += positions; the class token's row is written. */
+    void (*patch_finish)(struct backend *be, const struct patches *p, const float *cls,
+                         const float *pos, float *y);
+    /* dpos, dcls and db (the projection's bias) from dy. */
+    void (*patch_backward)(struct backend *be, const struct patches *p, const float *dy,
+                           float *dcls, float *dpos, float *db);
+    /* y = table[ids] + pos + types table; wtt may be NULL. */
+    void (*tokens_forward)(struct backend *be, const struct tokens *t, const float *wte,
+                           const float *wpe, const float *wtt, float *y);
+    void (*tokens_backward)(struct backend *be, const struct tokens *t, const float *dy,
+                            float *dwte, float *dwpe, float *dwtt);
+
+    /* Replaces the logits by the gradient of the summed loss (softmax - target; zero rows where the
+     * label is -100). sums is backend memory, written. */
+    void (*xent)(struct backend *be, const struct xent *x, const int32_t *labels, float *logits,
+                 struct xent_sums *sums);
+
+    void (*add)(struct backend *be, int64_t num, const float *x, float *y); /* y += x */
+    /* dst = ((src[0] + src[1]) + src[2]) + ...; dst may be any of them. src: host array. */
+    void (*reduce)(struct backend *be, int64_t num, int count, const float *const *src, float *dst);
+    /* sum of x^2 in double, host result (waits for it). */
+    enum status (*sumsq)(struct backend *be, int64_t num, const float *x, double *sum,
+                         struct err *err);
+    void (*sgd)(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
+                float *weight, float *momentum);
+    void (*adamw)(struct backend *be, int64_t num, const struct adam *o, const float *grad,
+                  float *weight, float *m, float *v);
+    void (*lamb)(struct backend *be, int64_t num, const struct adam *o, const float *grad,
+                 float *weight, float *m, float *v);
+};
+
+/* The CPU: threads >= 1 OpenMP threads per kernel, BLAS one thread a call. NULL on failure
+ * (ERR_INPUT: threads outside 1..1024; ERR_NOMEM). Released with backend_free(). */
+struct backend *backend_cpu_new(int threads, struct err *err);
+void backend_free(struct backend *be); /* NULL is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
