@@ -1,0 +1,112 @@
+#!/bin/bash
+# tests/check-layers.sh - execute the include rule of ARCHITECTURE.md ("rooms").
+#
+#   1 includes     a room includes only the rooms it may, every path written from the root
+#   2 own-header   a .c file with a header of its own includes it first
+#   3 libraries    sqlite3.h and cJSON.h in profiles only; MPI, CUDA, NCCL, BLAS in exec only
+#   4 pure         partition does no I/O
+#   5 names        file names are unique in the tree
+#   6 headers      every header compiles alone as C, those with the extern "C" guard as C++ too
+#
+# Prints one TAP line a rule, and each breach as "file:line: why". ROOT=dir checks another tree (the
+# test of this test). Exit 1 on a breach.
+set -u
+cd "${ROOT:-$(dirname "$0")/..}" || exit 3
+failed=0
+rooms="partition profiles sim exec cli"
+may_include() {
+    case $1 in
+    partition) echo "partition" ;;
+    profiles) echo "partition|profiles" ;;
+    sim) echo "partition|sim" ;;
+    exec) echo "partition|profiles|exec" ;;
+    cli) echo "partition|profiles|sim|cli" ;;
+    esac
+}
+sources() { # of a room
+    [ -d "$1" ] && find "$1" \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) | sort
+}
+rule() { # NAME BREACHES
+    if [ -z "$2" ]; then
+        echo "ok - layers: $1"
+    else
+        echo "not ok - layers: $1"
+        sed 's/^/# /' <<<"$2"
+        failed=1
+    fi
+}
+
+breaches=$(for room in $rooms; do
+    files=$(sources "$room")
+    [ -z "$files" ] && continue
+    # shellcheck disable=SC2086
+    grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' $files |
+        grep -vE "\"($(may_include "$room"))/[^\"]*\"" |
+        sed "s/\$/   <- $room may include $(may_include "$room" | tr '|' ' ')/"
+    # shellcheck disable=SC2086
+    grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]([^">]*/)?\.\.?/' $files
+done)
+# A path that names no file would be found through another -I: also a breach.
+breaches+=$(for room in $rooms; do
+    for file in $(sources "$room"); do
+        sed -nE 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"([^"]*)".*/\1/p' "$file" |
+            while read -r path; do [ -e "$path" ] || echo "$file: no '$path' from the root"; done
+    done
+done)
+rule "a room includes only what it may" "$breaches"
+
+rule "a source includes its own header first" "$(for room in $rooms; do
+    for file in $(sources "$room" | grep -E '\.cu?$'); do
+        own=${file%.*}.h
+        [ -e "$own" ] || continue
+        first=$(grep -m1 -E '^[[:space:]]*#[[:space:]]*include' "$file")
+        [[ $first == *"\"$own\""* ]] || echo "$file: first include is not \"$own\""
+    done
+done)"
+
+rule "libraries stay in their room" "$(for room in $rooms; do
+    case $room in
+    profiles) ban='mpi|cuda[a-z_]*|cublas[A-Za-z]*|nccl|cudnn|nvtx[^>]*|cblas|openblas[^>]*' ;;
+    exec) ban='sqlite3|cJSON|cjson/cJSON' ;;
+    *) ban='sqlite3|cJSON|cjson/cJSON|mpi|cuda[a-z_]*|cublas[A-Za-z]*|nccl|cudnn|nvtx[^>]*|cblas|openblas[^>]*' ;;
+    esac
+    files=$(sources "$room")
+    [ -z "$files" ] && continue
+    # shellcheck disable=SC2086
+    grep -HnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($ban)\.h[>\"]" $files
+done)"
+
+# snprintf and friends work on memory and are fine; sim touches no files either.
+rule "partition and sim do no I/O" "$(for room in partition sim; do
+    files=$(sources "$room")
+    [ -z "$files" ] && continue
+    # shellcheck disable=SC2086
+    grep -HnE '\b(f?printf|vf?printf|puts|fputs|putchar|fopen|fdopen|freopen|fread|fwrite|fgets|getline|scanf|fscanf|perror|exit|_exit|abort|getenv|system|popen|open|creat|unlink|rename|mkdir|stat)[[:space:]]*\(' $files |
+        grep -vE ':[[:space:]]*(/?\*|//)'
+    # shellcheck disable=SC2086
+    grep -HnwE '(stdout|stderr|stdin)' $files | grep -vE ':[[:space:]]*(/?\*|//)'
+done)"
+
+rule "file names are unique" "$(for room in $rooms plots tests; do
+    [ -d "$room" ] && find "$room" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' \)
+done | grep -v '/run\.sh$' | sed 's|.*/||' | sort | uniq -d | sed 's/^/two files are named /')"
+
+# Headers alone. Those of exec that need MPI or CUDA are looked at where the library is.
+cc=${CC:-cc}
+flags="-std=c11 -D_GNU_SOURCE -I. -Wall -Wextra -Werror -fsyntax-only"
+libs=$(pkg-config --cflags sqlite3 libcjson ompi-c openblas 2>/dev/null ||
+    pkg-config --cflags sqlite3 libcjson 2>/dev/null)
+rule "every header compiles alone" "$(for room in $rooms; do
+    for header in $(sources "$room" | grep '\.h$'); do
+        for lib in mpi cuda_runtime nccl cblas; do
+            grep -qE "include *<$lib\.h>" "$header" &&
+                ! echo "#include <$lib.h>" | $cc $libs -fsyntax-only -x c - 2>/dev/null && continue 2
+        done
+        echo "#include \"$header\"" | $cc $flags $libs -x c - 2>&1 | sed "s|^<stdin>|$header alone|"
+        if grep -q 'extern "C"' "$header" && command -v c++ >/dev/null; then
+            echo "#include \"$header\"" | c++ -std=c++17 -D_GNU_SOURCE -I. -fsyntax-only $libs -x c++ - 2>&1 |
+                sed "s|^<stdin>|$header alone as C++|"
+        fi
+    done
+done)"
+exit $failed

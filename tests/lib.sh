@@ -1,0 +1,56 @@
+# tests/lib.sh - sourced by the shell tests: each check prints one TAP line.
+#
+#   begin                          cd to the root, make $tmp (removed at exit), set $elapse
+#   check NAME COMMAND...          passes when the command succeeds
+#   expect NAME STATUS PATTERN COMMAND...
+#                                  passes when the exit status is STATUS and stderr (or stdout, when
+#                                  stderr is empty) has a line that matches the regular expression
+#   skip NAME WHY                  says why a test did not run; that is not a pass
+#   finish                         exit status from what failed
+checks_failed=0
+
+begin() {
+    set -u
+    cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 3
+    tmp=$(mktemp -d "${TMPDIR:-/tmp}/elapse-e2e.XXXXXX") || exit 3
+    trap 'rm -rf "$tmp"' EXIT
+    elapse=${ELAPSE_BIN:-$PWD/build/bin}/elapse
+    export LC_ALL=C OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+}
+
+report() { # STATUS NAME, then what to show on failure on stdin
+    if [ "$1" -eq 0 ]; then
+        echo "ok - $2"
+        cat >/dev/null
+    else
+        echo "not ok - $2"
+        sed 's/^/# /' | head -40
+        checks_failed=1
+    fi
+}
+
+check() {
+    local name=$1 rc
+    shift
+    timeout 120 "$@" </dev/null >"$tmp/check.out" 2>&1
+    rc=$?
+    { echo "exit $rc: $*"; cat "$tmp/check.out"; } | report $rc "$name"
+}
+
+expect() {
+    local name=$1 want=$2 pattern=$3 rc bad=0
+    shift 3
+    timeout 120 "$@" </dev/null >"$tmp/expect.out" 2>"$tmp/expect.err"
+    rc=$?
+    [ $rc -eq "$want" ] || bad=1
+    if [ -s "$tmp/expect.err" ]; then
+        grep -Eq -- "$pattern" "$tmp/expect.err" || bad=1
+    else
+        grep -Eq -- "$pattern" "$tmp/expect.out" || bad=1
+    fi
+    { echo "$*"; echo "exit $rc, wanted $want and '$pattern'"; cat "$tmp/expect.err" "$tmp/expect.out"; } |
+        report $bad "$name"
+}
+
+skip() { echo "ok - $1 # SKIP $2"; }
+finish() { exit $checks_failed; }

@@ -1,0 +1,173 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "partition/options.h"
+
+/* One variable of every type, with the table that points at them. */
+struct vars {
+    bool json, json_seen, ranks_seen;
+    const char *out;
+    struct option_list sets;
+    int64_t ranks, latency_ns, mem_bytes;
+    double link_bytes_per_s, alpha;
+    const char *positional[2];
+    int num_positional;
+    bool help;
+    struct err err;
+};
+
+static enum status parse(struct vars *vars, int argc, char **argv)
+{
+    *vars = (struct vars){.out = "default", .ranks = 1, .latency_ns = 5000};
+    const struct option table[] = {
+        {"json",    OPTION_FLAG,   &vars->json,             NULL,    "one object",    0, 0,  &vars->json_seen },
+        {"o",       OPTION_STRING, &vars->out,              "FILE",  "output",        0, 0,  NULL             },
+        {"set",     OPTION_LIST,   &vars->sets,             "a.b=v", "override",      0, 0,  NULL             },
+        {"n",       OPTION_INT,    &vars->ranks,            "RANKS", "ranks (1)",     1, 64, &vars->ranks_seen},
+        {"latency", OPTION_NS,     &vars->latency_ns,       "TIME",  "latency (5us)", 0, 0,  NULL             },
+        {"mem",     OPTION_BYTES,  &vars->mem_bytes,        "BYTES", "memory",        0, 0,  NULL             },
+        {"link",    OPTION_RATE,   &vars->link_bytes_per_s, "RATE",  "bandwidth",     0, 0,  NULL             },
+        {"alpha",   OPTION_RATIO,  &vars->alpha,            "A",     "share",         0, 0,  NULL             },
+    };
+    return options_parse(table, (int)(sizeof table / sizeof table[0]), argc, argv, vars->positional,
+                         2, &vars->num_positional, &vars->help, &vars->err);
+}
+
+#define PARSE(vars, ...)                                                                           \
+    parse(vars, (int)(sizeof(char *[]){"cmd", __VA_ARGS__} / sizeof(char *)),                      \
+          (char *[]){"cmd", __VA_ARGS__})
+
+static void options_parse__leaves_defaults_when_nothing_is_given(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(parse(&v, 1, (char *[]){"cmd"}), OK);
+    assert_string_equal(v.out, "default");
+    assert_int_equal(v.ranks, 1);
+    assert_int_equal(v.latency_ns, 5000);
+    assert_false(v.json || v.json_seen || v.ranks_seen || v.help);
+    assert_int_equal(v.num_positional, 0);
+}
+
+static void options_parse__takes_values_with_units_apart_or_joined(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(PARSE(&v, "--latency=20us", "--mem", "16GiB", "--link", "5GBps", "--alpha=1/4",
+                           "-n", "8", "--json"),
+                     OK);
+    assert_int_equal(v.latency_ns, 20000);
+    assert_int_equal(v.mem_bytes, INT64_C(16) << 30);
+    assert_true(v.link_bytes_per_s == 5e9);
+    assert_true(v.alpha == 0.25);
+    assert_int_equal(v.ranks, 8);
+    assert_true(v.json && v.json_seen && v.ranks_seen);
+    assert_int_equal(PARSE(&v, "-n3", "-o=x.svg"), OK);
+    assert_int_equal(v.ranks, 3);
+    assert_string_equal(v.out, "x.svg");
+}
+
+static void options_parse__keeps_list_order_and_positionals(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(PARSE(&v, "a", "--set", "x=1", "--set=y=2", "--", "--json"), OK);
+    assert_int_equal(v.sets.count, 2);
+    assert_string_equal(v.sets.items[0], "x=1");
+    assert_string_equal(v.sets.items[1], "y=2");
+    assert_int_equal(v.num_positional, 2);
+    assert_string_equal(v.positional[0], "a");
+    assert_string_equal(v.positional[1], "--json");
+    assert_false(v.json);
+    assert_int_equal(PARSE(&v, "-"), OK); /* a lone dash is a file name */
+    assert_string_equal(v.positional[0], "-");
+}
+
+static void options_parse__returns_at_once_when_help_is_asked(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(PARSE(&v, "--help", "--nonsense"), OK);
+    assert_true(v.help);
+    assert_int_equal(PARSE(&v, "-h"), OK);
+    assert_true(v.help);
+}
+
+static void options_parse__names_the_nearest_when_option_is_unknown(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(PARSE(&v, "--latencie", "1us"), ERR_INPUT);
+    assert_string_equal(v.err.msg, "unknown option '--latencie'");
+    assert_string_equal(v.err.hint, "did you mean '--latency'?");
+    assert_int_equal(PARSE(&v, "-x"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "--n", "2"), ERR_INPUT); /* single letters take one dash */
+}
+
+static void options_parse__refuses_misuse(void **state)
+{
+    (void)state;
+    struct vars v;
+    assert_int_equal(PARSE(&v, "-n"), ERR_INPUT);
+    assert_string_equal(v.err.msg, "-n needs a value (RANKS)");
+    assert_int_equal(PARSE(&v, "-n", "65"), ERR_INPUT);
+    assert_non_null(strstr(v.err.msg, "-n"));
+    assert_non_null(strstr(v.err.msg, "64"));
+    assert_int_equal(PARSE(&v, "-n", "1", "-n", "2"), ERR_INPUT);
+    assert_string_equal(v.err.msg, "-n given twice");
+    assert_int_equal(PARSE(&v, "--json=yes"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "--jsonx"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "--latency", "5"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "--mem", "-1"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "--alpha", "nan"), ERR_INPUT);
+    assert_int_equal(PARSE(&v, "a", "b", "c"), ERR_INPUT);
+    assert_string_equal(v.err.msg, "unexpected argument 'c'");
+}
+
+static void options_parse__refuses_list_beyond_its_limit(void **state)
+{
+    (void)state;
+    struct vars v;
+    char *argv[1 + OPTION_LIST_MAX + 1] = {"cmd"};
+    for (int i = 1; i <= OPTION_LIST_MAX + 1; i++)
+        argv[i] = "--set=a=1";
+    assert_int_equal(parse(&v, 1 + OPTION_LIST_MAX, argv), OK);
+    assert_int_equal(parse(&v, 1 + OPTION_LIST_MAX + 1, argv), ERR_INPUT);
+}
+
+static void options_help__aligns_and_reports_the_length_needed(void **state)
+{
+    (void)state;
+    const struct option table[] = {
+        {"json", OPTION_FLAG, NULL, NULL,    "one object", 0, 0, NULL},
+        {"n",    OPTION_INT,  NULL, "RANKS", "ranks",      0, 0, NULL},
+    };
+    char text[256], small[8];
+    size_t need = options_help(table, 2, text, sizeof text);
+    assert_string_equal(text, "  --json    one object\n  -n RANKS  ranks\n  --help    this text\n");
+    assert_int_equal(need, strlen(text));
+    assert_int_equal(options_help(table, 2, small, sizeof small), need);
+    assert_int_equal(small[7], '\0');
+    assert_int_equal(options_help(table, 2, NULL, 0), need);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_parse__leaves_defaults_when_nothing_is_given),
+        cmocka_unit_test(options_parse__takes_values_with_units_apart_or_joined),
+        cmocka_unit_test(options_parse__keeps_list_order_and_positionals),
+        cmocka_unit_test(options_parse__returns_at_once_when_help_is_asked),
+        cmocka_unit_test(options_parse__names_the_nearest_when_option_is_unknown),
+        cmocka_unit_test(options_parse__refuses_misuse),
+        cmocka_unit_test(options_parse__refuses_list_beyond_its_limit),
+        cmocka_unit_test(options_help__aligns_and_reports_the_length_needed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
