@@ -1,0 +1,338 @@
+#include "partition/cluster.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/cost.h"
+#include "partition/units.h"
+
+#define GB 1e9
+#define MAX_DEVICES (1 << 20) /* of one cluster; 16,384 is the largest that anyone asked for */
+
+/* Defaults of CLI.md. */
+#define DEFAULT_LINK_BYTES_PER_S (16 * GB)
+#define DEFAULT_LATENCY_NS 5000
+
+/* What a node of each kind brings beside the device itself (whose memory and port stand in the
+ * roofline table of cost.c). */
+struct node_preset {
+    const char *kind;
+    double uplink_bytes_per_s;
+    double copy_bytes_per_s;
+    int64_t link_latency_ns, uplink_latency_ns;
+    int64_t context_bytes;
+};
+
+/* uplink: RTX 5000 from the paper (spec section 5); the others are the InfiniBand ports of NVIDIA's
+ * DGX-1, DGX A100, DGX H100, DGX H200 and DGX B200 data sheets (4 x 100, 8 x 200, 8 x 400 Gb/s).
+ * copy: PCIe x16 of generation 3, 4 or 5 (15.754, 31.508, 63.015 GB/s, PCI-SIG). context: spec
+ * section 6 for the RTX 5000, the same where nothing better is known. Latencies: a typical small
+ * message over NVLink or PCIe (5 us) and over InfiniBand with its software (10 us). */
+static const struct node_preset node_presets[] = {
+    {"rtx5000", 5 * GB,   15.754 * GB, 5000, 10000, 867LL << 20},
+    {"v100",    50 * GB,  15.754 * GB, 5000, 10000, 867LL << 20},
+    {"a100",    200 * GB, 31.508 * GB, 5000, 10000, 867LL << 20},
+    {"h100",    400 * GB, 63.015 * GB, 5000, 10000, 867LL << 20},
+    {"h200",    400 * GB, 63.015 * GB, 5000, 10000, 867LL << 20},
+    {"b200",    400 * GB, 63.015 * GB, 5000, 10000, 867LL << 20},
+};
+
+static const char *const preset_names[] = {"rtx5000-2x8", "v100-1x8", "a100-1x8",     "h100-1x8",
+                                           "h200-1x8",    "b200-1x8", "this-machine", NULL};
+
+const char *const *cluster_preset_names(void)
+{
+    return preset_names;
+}
+
+enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cluster,
+                         struct err *err)
+{
+    int64_t total;
+    if (num_nodes < 1 || devices_per_node < 1 || !mul_ok(num_nodes, devices_per_node, &total) ||
+        total > MAX_DEVICES)
+        return err_set(err, ERR_INPUT, "cluster: %dx%d devices, must be 1..%d in all", num_nodes,
+                       devices_per_node, MAX_DEVICES);
+
+    enum status rc;
+    struct cluster got = {.num_nodes = num_nodes,
+                          .num_devices = (int)total,
+                          .link_latency_ns = DEFAULT_LATENCY_NS,
+                          .uplink_latency_ns = DEFAULT_LATENCY_NS};
+    snprintf(got.name, sizeof got.name, "%dx%d", num_nodes, devices_per_node);
+    got.devices = calloc((size_t)total, sizeof *got.devices);
+    got.uplink_bytes_per_s = calloc((size_t)num_nodes, sizeof *got.uplink_bytes_per_s);
+    if (!got.devices || !got.uplink_bytes_per_s) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int i = 0; i < got.num_devices; i++) {
+        struct device *device = &got.devices[i];
+        strcpy(device->kind, "uniform");
+        device->node = i / devices_per_node;
+        device->mem_bytes = INT64_MAX;
+        device->speed = 1;
+        device->link_bytes_per_s = DEFAULT_LINK_BYTES_PER_S;
+        device->copy_bytes_per_s = DEFAULT_LINK_BYTES_PER_S;
+    }
+    for (int n = 0; n < num_nodes; n++)
+        got.uplink_bytes_per_s[n] = DEFAULT_LINK_BYTES_PER_S;
+    *cluster = got;
+    got = (struct cluster){0};
+    rc = OK;
+out:
+    cluster_clear(&got);
+    return rc;
+}
+
+/* Give every device of a grid its kind's published figures. */
+static void apply_kind(struct cluster *cluster, const char *kind)
+{
+    const struct roofline *roofline = roofline_find(kind);
+    const struct node_preset *node = NULL;
+    for (size_t i = 0; i < sizeof node_presets / sizeof *node_presets; i++)
+        if (strcmp(node_presets[i].kind, kind) == 0)
+            node = &node_presets[i];
+    for (int i = 0; i < cluster->num_devices; i++) {
+        struct device *device = &cluster->devices[i];
+        snprintf(device->kind, sizeof device->kind, "%s", kind);
+        device->mem_bytes = roofline->mem_bytes;
+        device->link_bytes_per_s = roofline->link_bytes_per_s;
+        device->copy_bytes_per_s = node ? node->copy_bytes_per_s : roofline->link_bytes_per_s;
+    }
+    if (node) {
+        for (int n = 0; n < cluster->num_nodes; n++)
+            cluster->uplink_bytes_per_s[n] = node->uplink_bytes_per_s;
+        cluster->link_latency_ns = node->link_latency_ns;
+        cluster->uplink_latency_ns = node->uplink_latency_ns;
+        cluster->context_bytes = node->context_bytes;
+    }
+}
+
+/* "2x8" -> 2, 8. False when text is no such pair. */
+static bool parse_grid(const char *text, int64_t *nodes, int64_t *devices)
+{
+    char left[16];
+    const char *x = strchr(text, 'x');
+    if (!x || x == text || (size_t)(x - text) >= sizeof left)
+        return false;
+    memcpy(left, text, (size_t)(x - text));
+    left[x - text] = '\0';
+    return parse_int(left, "nodes", INT64_MIN + 1, INT64_MAX, nodes, NULL) == OK &&
+           parse_int(x + 1, "devices", INT64_MIN + 1, INT64_MAX, devices, NULL) == OK;
+}
+
+static enum status unknown_cluster(const char *text, struct err *err)
+{
+    int num_names = (int)(sizeof preset_names / sizeof *preset_names) - 1;
+    const char *near = nearest_name(text, preset_names, num_names);
+    enum status rc = err_set(err, ERR_INPUT, "unknown cluster '%.80s'%s%s%s", text,
+                             near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
+    err_hint(err, "a preset (rtx5000-2x8 v100-1x8 a100-1x8 h100-1x8 h200-1x8 b200-1x8 "
+                  "this-machine), KIND-NODESxDEVICES, NODESxDEVICES, or a JSON file");
+    return rc;
+}
+
+enum status cluster_parse(const char *text, struct cluster *cluster, struct err *err)
+{
+    char kind[32] = "";
+    const char *grid = text;
+    int64_t nodes, devices;
+    if (strcmp(text, "this-machine") == 0) {
+        strcpy(kind, "cpu");
+        grid = "1x2"; /* pure code cannot look; the mains set the count they find */
+    } else if (!parse_grid(text, &nodes, &devices)) {
+        const char *dash = strrchr(text, '-');
+        if (!dash || (size_t)(dash - text) >= sizeof kind)
+            return unknown_cluster(text, err);
+        memcpy(kind, text, (size_t)(dash - text));
+        kind[dash - text] = '\0';
+        grid = dash + 1;
+        if (!roofline_find(kind))
+            return unknown_cluster(text, err);
+    }
+    if (!parse_grid(grid, &nodes, &devices))
+        return unknown_cluster(text, err);
+    if (nodes < 1 || devices < 1 || nodes > MAX_DEVICES || devices > MAX_DEVICES)
+        return err_set(err, ERR_INPUT, "cluster '%.80s': must have 1..%d devices", text,
+                       MAX_DEVICES);
+    enum status rc = cluster_grid((int)nodes, (int)devices, cluster, err);
+    if (rc != OK)
+        return rc;
+    if (kind[0])
+        apply_kind(cluster, kind);
+    snprintf(cluster->name, sizeof cluster->name, "%s", text);
+    return OK;
+}
+
+enum status cluster_copy(const struct cluster *src, struct cluster *dst, struct err *err)
+{
+    size_t devices_size = (size_t)src->num_devices * sizeof *src->devices;
+    size_t uplinks_size = (size_t)src->num_nodes * sizeof *src->uplink_bytes_per_s;
+    struct cluster got = *src;
+    got.devices = malloc(devices_size ? devices_size : 1);
+    got.uplink_bytes_per_s = malloc(uplinks_size ? uplinks_size : 1);
+    if (!got.devices || !got.uplink_bytes_per_s) {
+        cluster_clear(&got);
+        return err_nomem(err);
+    }
+    if (devices_size)
+        memcpy(got.devices, src->devices, devices_size);
+    if (uplinks_size)
+        memcpy(got.uplink_bytes_per_s, src->uplink_bytes_per_s, uplinks_size);
+    *dst = got;
+    return OK;
+}
+
+void cluster_clear(struct cluster *cluster)
+{
+    free(cluster->devices);
+    free(cluster->uplink_bytes_per_s);
+    *cluster = (struct cluster){0};
+}
+
+static bool rate_ok(double bytes_per_s)
+{
+    return bytes_per_s >= 1 && bytes_per_s <= 1e18; /* false for NaN too */
+}
+
+enum status cluster_check(const struct cluster *cluster, struct err *err)
+{
+    if (cluster->num_nodes < 1 || cluster->num_devices < cluster->num_nodes ||
+        cluster->num_devices > MAX_DEVICES)
+        return err_set(err, ERR_INPUT,
+                       "cluster: %d devices in %d nodes, must be 1..%d and one a "
+                       "node at least",
+                       cluster->num_devices, cluster->num_nodes, MAX_DEVICES);
+    if (cluster->link_latency_ns < 0 || cluster->uplink_latency_ns < 0)
+        return err_set(err, ERR_INPUT, "cluster: latency must not be negative, got %lld ns",
+                       (long long)(cluster->link_latency_ns < 0 ? cluster->link_latency_ns
+                                                                : cluster->uplink_latency_ns));
+    if (cluster->host_op_ns < 0)
+        return err_set(err, ERR_INPUT, "cluster: host_op_ns must not be negative, got %lld",
+                       (long long)cluster->host_op_ns);
+    if (cluster->context_bytes < 0)
+        return err_set(err, ERR_INPUT, "cluster: context_bytes must not be negative, got %lld",
+                       (long long)cluster->context_bytes);
+    int node = 0;
+    for (int i = 0; i < cluster->num_devices; i++) {
+        const struct device *device = &cluster->devices[i];
+        if (i == 0 ? device->node != 0 : device->node != node && device->node != node + 1)
+            return err_set(err, ERR_INPUT,
+                           "cluster: device %d is on node %d, devices must stand in "
+                           "node order without gaps",
+                           i, device->node);
+        node = device->node;
+        if (device->mem_bytes < 0)
+            return err_set(err, ERR_INPUT,
+                           "cluster: device %d: memory must not be negative, got "
+                           "%lld bytes",
+                           i, (long long)device->mem_bytes);
+        if (!(device->speed > 0 && device->speed <= 1e9))
+            return err_set(err, ERR_INPUT,
+                           "cluster: device %d: speed must be above 0 and at most "
+                           "1e9, got %g",
+                           i, device->speed);
+        if (!rate_ok(device->link_bytes_per_s) || !rate_ok(device->copy_bytes_per_s))
+            return err_set(err, ERR_INPUT,
+                           "cluster: device %d: bandwidth must be 1..10^18 B/s, "
+                           "got %g",
+                           i,
+                           rate_ok(device->link_bytes_per_s) ? device->copy_bytes_per_s
+                                                             : device->link_bytes_per_s);
+    }
+    if (node != cluster->num_nodes - 1)
+        return err_set(err, ERR_INPUT, "cluster: %d nodes, but the last device is on node %d",
+                       cluster->num_nodes, node);
+    for (int n = 0; n < cluster->num_nodes; n++)
+        if (!rate_ok(cluster->uplink_bytes_per_s[n]))
+            return err_set(err, ERR_INPUT,
+                           "cluster: uplink of node %d must be 1..10^18 B/s, got %g", n,
+                           cluster->uplink_bytes_per_s[n]);
+    return OK;
+}
+
+/* ceil(numerator * bytes / (denominator * bandwidth)) in ns, exact: bandwidths count as whole bytes
+ * per second, so that every machine gives the same integer. */
+static int64_t wire_ns(int64_t bytes, int64_t numerator, int64_t denominator, double bytes_per_s)
+{
+    unsigned __int128 top = (unsigned __int128)bytes * 1000000000u * (uint64_t)numerator;
+    unsigned __int128 bottom =
+        (unsigned __int128)(uint64_t)(bytes_per_s + 0.5) * (uint64_t)denominator;
+    unsigned __int128 ns = (top + bottom - 1) / bottom;
+    return ns > INT64_MAX ? INT64_MAX : (int64_t)ns;
+}
+
+static int64_t add_saturated(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return add_ok(a, b, &sum) ? sum : INT64_MAX;
+}
+
+static double min_rate(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int64_t bytes)
+{
+    if (from == to)
+        return 0;
+    const struct device *src = &cluster->devices[from], *dst = &cluster->devices[to];
+    double rate = min_rate(src->link_bytes_per_s, dst->link_bytes_per_s);
+    int64_t latency = cluster->link_latency_ns;
+    if (src->node != dst->node) {
+        rate = min_rate(rate, min_rate(cluster->uplink_bytes_per_s[src->node],
+                                       cluster->uplink_bytes_per_s[dst->node]));
+        latency = cluster->uplink_latency_ns;
+    }
+    return add_saturated(latency, wire_ns(bytes, 1, 1, rate));
+}
+
+/* Ring edges that leave (or enter) a node; by symmetry of a ring the two counts are equal. */
+static int edges_leaving(const struct cluster *cluster, const int *devices, int n, int node)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        if (cluster->devices[devices[i]].node == node &&
+            cluster->devices[devices[(i + 1) % n]].node != node)
+            count++;
+    return count;
+}
+
+int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, int n,
+                             int64_t bytes)
+{
+    if (n < 2)
+        return 0;
+    /* Where the nodes ascend along the ring each is left once; else count, O(n^2). */
+    bool ascending = true;
+    for (int i = 1; i < n && ascending; i++)
+        ascending = cluster->devices[devices[i]].node >= cluster->devices[devices[i - 1]].node;
+    double rate = 1e18;
+    int64_t latency = 0;
+    double both = cluster->half_duplex ? 2 : 1; /* a ring sends and receives at once */
+    for (int i = 0; i < n; i++) {
+        const struct device *src = &cluster->devices[devices[i]];
+        const struct device *dst = &cluster->devices[devices[(i + 1) % n]];
+        rate = min_rate(rate, min_rate(src->link_bytes_per_s, dst->link_bytes_per_s) / both);
+        int64_t edge_latency = cluster->link_latency_ns;
+        if (src->node != dst->node) {
+            int out = ascending ? 1 : edges_leaving(cluster, devices, n, src->node);
+            int in = ascending ? 1 : edges_leaving(cluster, devices, n, dst->node);
+            rate = min_rate(rate, cluster->uplink_bytes_per_s[src->node] / (both * out));
+            rate = min_rate(rate, cluster->uplink_bytes_per_s[dst->node] / (both * in));
+            edge_latency = cluster->uplink_latency_ns;
+        }
+        if (edge_latency > latency)
+            latency = edge_latency;
+    }
+    if (rate < 1)
+        rate = 1;
+    int64_t steps = 2 * ((int64_t)n - 1), wait;
+    if (!mul_ok(steps, latency, &wait))
+        wait = INT64_MAX;
+    return add_saturated(wait, wire_ns(bytes, steps, n, rate));
+}

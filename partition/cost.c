@@ -1,0 +1,213 @@
+#include "partition/cost.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/units.h"
+
+#define TERA 1e12
+#define GB 1e9
+
+/* Dense peaks as the vendors print them, without structured sparsity; link is one direction of the
+ * port (half of the "bidirectional" NVLink figure). Volta and Turing have no bf16 units: bf16 runs
+ * at the fp32 rate there. CPU peaks: cores x base clock x flops a cycle of the vector units (32 for
+ * two 256-bit FMA, 64 for two 512-bit FMA, fp32); bf16 without AMX or AVX512-BF16 at the fp32 rate.
+ * "cpu" is no machine in particular: 2 cores of a 2.5 GHz server with AVX2 and two DDR4-3200
+ * channels. */
+static const struct roofline rooflines[] = {
+    {"v100",      15.7 * TERA, 15.7 * TERA,  900 * GB,   32LL << 30,     150 * GB,
+     "NVIDIA V100 data sheet (SXM2, 32 GB), 2020"                                            },
+    {"rtx5000",   11.2 * TERA, 11.2 * TERA,  448 * GB,   16LL << 30,     15.754 * GB,
+     "NVIDIA Quadro RTX 5000 data sheet, 2018; link: PCIe 3.0 x16"                           },
+    {"a100",      19.5 * TERA, 312 * TERA,   2039 * GB,  80LL << 30,     300 * GB,
+     "NVIDIA A100 data sheet (SXM, 80 GB), 2021"                                             },
+    {"h100",      67 * TERA,   989.4 * TERA, 3350 * GB,  80LL << 30,     450 * GB,
+     "NVIDIA H100 data sheet (SXM), 2023"                                                    },
+    {"h200",      67 * TERA,   989.4 * TERA, 4800 * GB,  141000000000LL, 450 * GB,
+     "NVIDIA H200 data sheet (SXM), 2024"                                                    },
+    {"b200",      80 * TERA,   2250 * TERA,  8000 * GB,  180000000000LL, 900 * GB,
+     "NVIDIA Blackwell architecture brief (HGX B200, 1000 W), 2024"                          },
+    {"epyc-7763", 5.02 * TERA, 5.02 * TERA,  204.8 * GB, INT64_MAX,      16 * GB,
+     "AMD EPYC 7763 product page: 64 cores, 2.45 GHz, AVX2, 8 x DDR4-3200"                   },
+    {"epyc-9654", 7.37 * TERA, 14.7 * TERA,  460.8 * GB, INT64_MAX,      16 * GB,
+     "AMD EPYC 9654 product page: 96 cores, 2.4 GHz, AVX-512 at half rate, 12 x DDR5-4800"   },
+    {"xeon-8480", 7.17 * TERA, 229 * TERA,   307.2 * GB, INT64_MAX,      16 * GB,
+     "Intel Xeon Platinum 8480+ product page: 56 cores, 2.0 GHz, AVX-512, AMX, 8 x DDR5-4800"},
+    {"cpu",       0.16 * TERA, 0.16 * TERA,  51.2 * GB,  INT64_MAX,      4 * GB,
+     "2 cores x 2.5 GHz x 32 flops a cycle, 2 x DDR4-3200; a guess at a small machine"       },
+};
+enum { NUM_ROOFLINES = sizeof rooflines / sizeof *rooflines };
+
+static const char *const roofline_kinds[] = {"v100",      "rtx5000", "a100",      "h100",
+                                             "h200",      "b200",    "epyc-7763", "epyc-9654",
+                                             "xeon-8480", "cpu",     NULL};
+_Static_assert(sizeof roofline_kinds / sizeof *roofline_kinds == NUM_ROOFLINES + 1,
+               "one name a roofline");
+
+const struct roofline *roofline_find(const char *kind)
+{
+    for (int i = 0; i < NUM_ROOFLINES; i++)
+        if (strcmp(rooflines[i].kind, kind) == 0)
+            return &rooflines[i];
+    return NULL;
+}
+
+const char *const *roofline_names(void)
+{
+    return roofline_kinds;
+}
+
+static enum status constant_item_ns(const void *ctx, const struct model *model, int item,
+                                    enum pass pass, int64_t samples, const struct device *device,
+                                    int64_t *ns, bool *extrapolated, struct err *err)
+{
+    (void)ctx;
+    (void)device;
+    (void)extrapolated;
+    const struct item *it = &model->items[item];
+    if (it->kind != ITEM_OPAQUE)
+        return err_set(err, ERR_INFEASIBLE,
+                       "no constant times for item '%s' of model '%s': only uniform and explicit "
+                       "models carry them",
+                       it->name, model->name);
+    int64_t one = 0;
+    switch (pass) {
+    case PASS_FWD:
+        one = it->fwd_ns;
+        break;
+    case PASS_BWD_INPUT:
+        one = it->bwd_input_ns;
+        break;
+    case PASS_BWD_WEIGHT:
+        one = it->bwd_weight_ns;
+        break;
+    case PASS_UPDATE:
+    case PASS_COUNT:
+        one = it->update_ns;
+        break;
+    }
+    bool once = model->per_microbatch || pass == PASS_UPDATE;
+    if (!mul_ok(one, once ? 1 : samples, ns))
+        return err_set(err, ERR_INPUT, "time of item '%s' overflows: %lld ns x %lld samples",
+                       it->name, (long long)one, (long long)samples);
+    return OK;
+}
+
+void cost_constant(struct cost *cost)
+{
+    *cost = (struct cost){.source = COST_CONSTANT, .item_ns = constant_item_ns};
+    snprintf(cost->label, sizeof cost->label, "constants of the model");
+}
+
+/* Flops of one sample. Backward does twice the work of forward; of it, the weight gradient is one
+ * product of the shape of each weight's forward product (2 x params x tokens), the rest
+ * (attention's score products twice, the input gradients) belongs to the input pass. The first item
+ * has no input that wants a gradient. */
+static double pass_flops(const struct model *model, const struct item *it, enum pass pass)
+{
+    double fwd = (double)it->fwd_flops;
+    double weight = 2.0 * (double)it->params * (model->seq > 0 ? model->seq : 1);
+    if (weight > fwd)
+        weight = fwd;
+    switch (pass) {
+    case PASS_FWD:
+        return fwd;
+    case PASS_BWD_INPUT:
+        return it->kind == ITEM_EMBEDDING ? 0 : 2 * fwd - weight;
+    case PASS_BWD_WEIGHT:
+        return weight;
+    case PASS_UPDATE:
+    case PASS_COUNT:
+        break;
+    }
+    return 0;
+}
+
+/* Bytes to and from device memory of one micro-batch: weights once; what the pass reads and writes
+ * per sample (forward writes the stash and its output, each backward half reads the stash and one
+ * gradient and writes another). Update: weight, gradient and one moment read, two of them written.
+ */
+static double pass_bytes(const struct model *model, const struct item *it, enum pass pass,
+                         int64_t samples)
+{
+    double params = (double)it->params * model->param_bytes;
+    double moved = (double)samples * ((double)it->stash_bytes + (double)it->act_bytes);
+    switch (pass) {
+    case PASS_FWD:
+        return params + moved;
+    case PASS_BWD_INPUT:
+        return it->kind == ITEM_EMBEDDING ? 0 : params + moved;
+    case PASS_BWD_WEIGHT:
+        return params + moved;
+    case PASS_UPDATE:
+    case PASS_COUNT:
+        break;
+    }
+    return 5 * params;
+}
+
+/* Williams, Waterman, Patterson: Roofline, CACM 2009. */
+static enum status roofline_item_ns(const void *ctx, const struct model *model, int item,
+                                    enum pass pass, int64_t samples, const struct device *device,
+                                    int64_t *ns, bool *extrapolated, struct err *err)
+{
+    (void)ctx;
+    (void)extrapolated;
+    const struct item *it = &model->items[item];
+    const struct roofline *roof = roofline_find(device->kind);
+    if (!roof) {
+        enum status rc = err_set(err, ERR_INFEASIBLE,
+                                 "no published data for device kind '%s', so no roofline of model "
+                                 "'%s'",
+                                 device->kind, model->name);
+        err_hint(err, "known kinds: v100 rtx5000 a100 h100 h200 b200 epyc-7763 epyc-9654 xeon-8480 "
+                      "cpu; or measure it with 'elapse profile'");
+        return rc;
+    }
+    if (it->kind == ITEM_OPAQUE && it->fwd_flops == 0 && it->fwd_ns > 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "no flops for item '%s' of model '%s', so no roofline of it", it->name,
+                       model->name);
+    double flops = pass_flops(model, it, pass) * (double)samples;
+    double peak = model->elem_bytes == 2 ? roof->bf16_flops_per_s : roof->fp32_flops_per_s;
+    double seconds =
+        fmax(flops / peak, pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s);
+    double got = seconds * 1e9;
+    if (!(got < 9e18))
+        return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g s for %lld samples",
+                       it->name, seconds, (long long)samples);
+    *ns = (int64_t)ceil(got);
+    return OK;
+}
+
+void cost_roofline(struct cost *cost)
+{
+    *cost = (struct cost){.source = COST_ROOFLINE, .item_ns = roofline_item_ns};
+    snprintf(cost->label, sizeof cost->label, "roofline of published data");
+}
+
+int64_t cost_transfer_ns(const struct cost *cost, const struct cluster *cluster, int from, int to,
+                         int64_t bytes)
+{
+    if (from == to)
+        return 0;
+    return cost->transfer_ns ? cost->transfer_ns(cost->ctx, cluster, from, to, bytes)
+                             : cluster_transfer_ns(cluster, from, to, bytes);
+}
+
+int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster,
+                          const int *devices, int n, int64_t bytes)
+{
+    if (n < 2)
+        return 0;
+    return cost->allreduce_ns ? cost->allreduce_ns(cost->ctx, cluster, devices, n, bytes)
+                              : cluster_allreduce_ns(cluster, devices, n, bytes);
+}
+
+const char *cost_source_name(enum cost_source source)
+{
+    static const char *const names[] = {"constant", "measured", "roofline"};
+    return names[source];
+}

@@ -1,0 +1,233 @@
+#include "partition/job.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/units.h"
+
+void job_defaults(struct job *job)
+{
+    *job = (struct job){0};
+    strcpy(job->name, "job");
+    job->data.kind = DATA_SYNTHETIC;
+    job->train.epochs = 1;
+    job->train.batch_mode = BATCH_PER_PIPELINE;
+    job->train.batch = 32;
+    job->train.optimizer.kind = OPTIMIZER_SGD;
+    job->train.optimizer.lr = 0.03;
+    job->train.optimizer.momentum = 0.9;
+    job->train.optimizer.beta1 = 0.9;
+    job->train.optimizer.beta2 = 0.999;
+    job->train.optimizer.eps = 1e-8;
+    job->train.lr_schedule = LR_CONSTANT;
+    job->train.dtype = DTYPE_FP32;
+    job->train.reduction = REDUCTION_FAST;
+    job->train.seed = 1;
+    job->pipeline.num_stages = AUTO;
+    job->pipeline.num_replicas = AUTO;
+    job->pipeline.num_microbatches = AUTO;
+    job->pipeline.chunks = 1;
+    job->pipeline.schedule = SCHEDULE_1F1B;
+    job->pipeline.schedule_auto = true;
+    job->pipeline.balancer = BALANCER_OPTIMAL;
+    job->pipeline.recompute = RECOMPUTE_NEVER;
+    job->pipeline.frozen_auto = true;
+    job->pipeline.frozen = FROZEN_SPREAD;
+    job->pipeline.bucket_bytes = 25LL << 20; /* PyTorch DDP's bucket_cap_mb */
+    job->freeze.policy = FREEZE_NONE;
+    job->freeze.alpha = 1.0 / 3;
+    job->elastic.auto_pipe = true;
+    job->elastic.auto_dp = true;
+    job->cache.policy = CACHE_AUTO;
+}
+
+/* "job.json: key must be LIMIT, got VALUE". */
+static enum status bad_int(const struct job *job, const char *key, const char *limit, int64_t value,
+                           struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: %s must be %s, got %lld", job->path ? job->path : "job",
+                   key, limit, (long long)value);
+}
+
+static enum status bad_real(const struct job *job, const char *key, const char *limit, double value,
+                            struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: %s must be %s, got %g", job->path ? job->path : "job", key,
+                   limit, value);
+}
+
+static enum status check_train(const struct job *job, struct err *err)
+{
+    if (job->train.epochs < 0 || job->train.epochs > 1000000)
+        return bad_int(job, "train.epochs", "0..1000000", job->train.epochs, err);
+    if (job->train.max_steps < 0)
+        return bad_int(job, "train.max_steps", "at least 0", job->train.max_steps, err);
+    if (job->train.batch < 1 || job->train.batch > INT32_MAX)
+        return bad_int(job, "train.batch", "1..2147483647", job->train.batch, err);
+    if (job->train.warmup_steps < 0)
+        return bad_int(job, "train.lr_schedule.warmup_steps", "at least 0", job->train.warmup_steps,
+                       err);
+    if (job->train.eval_every_epochs < 0)
+        return bad_int(job, "train.eval_every_epochs", "at least 0", job->train.eval_every_epochs,
+                       err);
+    if (job->train.checkpoint_every_steps < 0)
+        return bad_int(job, "train.checkpoint_every_steps", "at least 0",
+                       job->train.checkpoint_every_steps, err);
+    const double lr = job->train.optimizer.lr;
+    if (!(lr >= 0 && isfinite(lr)))
+        return bad_real(job, "train.optimizer.lr", "at least 0", lr, err);
+    const struct {
+        const char *key;
+        double value;
+    } shares[] = {
+        {"train.optimizer.momentum", job->train.optimizer.momentum},
+        {"train.optimizer.beta1",    job->train.optimizer.beta1   },
+        {"train.optimizer.beta2",    job->train.optimizer.beta2   },
+        {"train.dropout",            job->train.dropout           },
+        {"train.label_smoothing",    job->train.label_smoothing   },
+    };
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        if (!(shares[i].value >= 0 && shares[i].value < 1))
+            return bad_real(job, shares[i].key, "in [0, 1)", shares[i].value, err);
+    if (!(job->train.optimizer.eps > 0 && isfinite(job->train.optimizer.eps)))
+        return bad_real(job, "train.optimizer.eps", "above 0", job->train.optimizer.eps, err);
+    const double decay = job->train.optimizer.weight_decay;
+    if (!(decay >= 0 && isfinite(decay)))
+        return bad_real(job, "train.optimizer.weight_decay", "at least 0", decay, err);
+    if (!(job->train.clip_norm >= 0 && isfinite(job->train.clip_norm)))
+        return bad_real(job, "train.clip_norm", "at least 0 (0: off)", job->train.clip_norm, err);
+    return OK;
+}
+
+static enum status check_pipeline(const struct job *job, struct err *err)
+{
+    if (job->pipeline.num_stages < 0)
+        return bad_int(job, "pipeline.num_stages", "auto or at least 1", job->pipeline.num_stages,
+                       err);
+    if (job->pipeline.num_replicas < 0)
+        return bad_int(job, "pipeline.num_replicas", "auto or at least 1",
+                       job->pipeline.num_replicas, err);
+    if (job->pipeline.num_microbatches < 0)
+        return bad_int(job, "pipeline.num_microbatches", "auto or at least 1",
+                       job->pipeline.num_microbatches, err);
+    if (job->pipeline.chunks < 1 || job->pipeline.chunks > 1024)
+        return bad_int(job, "pipeline.chunks", "1..1024", job->pipeline.chunks, err);
+    if (job->pipeline.bucket_bytes < 0)
+        return bad_int(job, "pipeline.bucket_bytes", "at least 0 (0: one bucket a stage)",
+                       job->pipeline.bucket_bytes, err);
+    if (!job->pipeline.schedule_auto && job->pipeline.schedule != SCHEDULE_AUTO) {
+        bool v_shape = job->pipeline.schedule == SCHEDULE_ZB_V ||
+                       job->pipeline.schedule == SCHEDULE_DUALPIPE_V;
+        if (job->pipeline.chunks != 1 && !v_shape &&
+            job->pipeline.schedule != SCHEDULE_INTERLEAVED &&
+            job->pipeline.schedule != SCHEDULE_CUSTOM)
+            return err_set(err, ERR_INPUT, "%s: pipeline.chunks must be 1 for schedule %s, got %d",
+                           job->path ? job->path : "job",
+                           schedule_kind_name(job->pipeline.schedule), job->pipeline.chunks);
+    }
+    int64_t stages;
+    if (!mul_ok(job->pipeline.num_stages, job->pipeline.chunks, &stages) ||
+        stages > job->model.num_items) {
+        if (job->pipeline.num_stages > 0)
+            return err_set(err, ERR_INFEASIBLE,
+                           "%s: pipeline.num_stages must be 1..%d (items of model '%s'), got %d%s",
+                           job->path ? job->path : "job",
+                           job->model.num_items / job->pipeline.chunks, job->model.name,
+                           job->pipeline.num_stages,
+                           job->pipeline.chunks > 1 ? " with several chunks each" : "");
+    }
+    if (job->train.batch_mode == BATCH_PER_PIPELINE &&
+        job->pipeline.num_microbatches > job->train.batch)
+        return err_set(err, ERR_INPUT,
+                       "%s: pipeline.num_microbatches must be at most the batch of %lld, got %d",
+                       job->path ? job->path : "job", (long long)job->train.batch,
+                       job->pipeline.num_microbatches);
+    if (job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0 &&
+        job->train.batch % job->pipeline.num_replicas != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: train.batch.global %lld must be a multiple of pipeline.num_replicas %d",
+                       job->path ? job->path : "job", (long long)job->train.batch,
+                       job->pipeline.num_replicas);
+    return OK;
+}
+
+static enum status check_freeze(const struct job *job, struct err *err)
+{
+    const struct freeze_spec *spec = &job->freeze;
+    const int num_layers = job->model.num_layers;
+    bool uses_alpha = spec->policy == FREEZE_CLOSED_FORM || spec->policy == FREEZE_GRADIENT_NORM;
+    if (uses_alpha && !(spec->alpha > 0 && spec->alpha < 1))
+        return bad_real(job, "freeze.alpha", "in (0, 1)", spec->alpha, err);
+    if (spec->min_active < 0 || spec->min_active > num_layers)
+        return err_set(err, ERR_INPUT, "%s: freeze.min_active must be 0..%d, got %d",
+                       job->path ? job->path : "job", num_layers, spec->min_active);
+    if (spec->policy == FREEZE_TABLE) {
+        if (spec->num_table < 1)
+            return err_set(err, ERR_INPUT, "%s: freeze.table must name at least one epoch",
+                           job->path ? job->path : "job");
+        for (int e = 0; e < spec->num_table; e++)
+            if (spec->table[e] < (e ? spec->table[e - 1] : 0) || spec->table[e] > num_layers)
+                return err_set(err, ERR_INPUT,
+                               "%s: freeze.table[%d] must be %d..%d (it never shrinks), got %d",
+                               job->path ? job->path : "job", e, e ? spec->table[e - 1] : 0,
+                               num_layers, spec->table[e]);
+    }
+    for (int64_t i = 0; i < (int64_t)job->norm_epochs * num_layers; i++)
+        if (!(job->norms[i] >= 0 && isfinite(job->norms[i])))
+            return err_set(err, ERR_INPUT,
+                           "%s: freeze.norms[%lld][%lld] must be at least 0, got %g",
+                           job->path ? job->path : "job", (long long)(i / num_layers),
+                           (long long)(i % num_layers), job->norms[i]);
+    return OK;
+}
+
+enum status job_check(const struct job *job, struct err *err)
+{
+    if (job->model.num_items < 1)
+        return err_set(err, ERR_INPUT, "%s: model is missing", job->path ? job->path : "job");
+    enum status rc = cluster_check(&job->cluster, err);
+    if (rc == OK)
+        rc = check_train(job, err);
+    if (rc == OK)
+        rc = check_pipeline(job, err);
+    if (rc == OK)
+        rc = check_freeze(job, err);
+    if (rc != OK)
+        return rc;
+    if (job->cache.limit_bytes < 0)
+        return bad_int(job, "cache.limit_bytes", "at least 0 (0: no limit)", job->cache.limit_bytes,
+                       err);
+    if (job->data.train_samples < 0)
+        return bad_int(job, "data.train_samples", "at least 0 (0: all)", job->data.train_samples,
+                       err);
+    if (job->data.test_samples < 0)
+        return bad_int(job, "data.test_samples", "at least 0 (0: all)", job->data.test_samples,
+                       err);
+    if (job->cache.policy == CACHE_ON && job->data.augment) {
+        rc = err_set(err, ERR_INPUT,
+                     "%s: cache.policy 'on' would freeze each augmented sample to one view",
+                     job->path ? job->path : "job");
+        err_hint(err, "set data.augment to 'none', or cache.policy to 'off'");
+        return rc;
+    }
+    return OK;
+}
+
+void job_clear(struct job *job)
+{
+    free(job->path);
+    free(job->dir);
+    model_clear(&job->model);
+    free(job->data.path);
+    free(job->data.vocab);
+    cluster_clear(&job->cluster);
+    freeze_spec_clear(&job->freeze);
+    free(job->norms);
+    free(job->cache.dir);
+    for (int i = 0; i < job->num_baseline; i++)
+        free(job->baseline[i]);
+    free(job->baseline);
+    free(job->json);
+    *job = (struct job){0};
+}
