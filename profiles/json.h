@@ -29,15 +29,20 @@ const char *json_type_name(enum json_type type);
 struct json *json_get(const struct json *object, const char *key); /* NULL when absent */
 struct json *json_path(const struct json *root, const char *path); /* "a.b.0.c"; NULL when absent */
 int json_count(const struct json *array_or_object);
-struct json *json_at(const struct json *array_or_object, int index);
+struct json *json_at(const struct json *array_or_object,
+                     int index); /* O(index); NULL past the end */
+/* Walk a long array or object in O(1) a step: for (m = json_first(a); m; m = json_next(m)). */
+struct json *json_first(const struct json *array_or_object);
+struct json *json_next(const struct json *member);
 const char *json_key(const struct json *member);          /* of a member of an object */
 const char *json_string(const struct json *json);         /* NULL when not a string */
 double json_number(const struct json *json);              /* NaN when not a number */
 bool json_int64(const struct json *json, int64_t *value); /* false when not an exact integer */
 bool json_true(const struct json *json);
 
-/* Building. key is NULL inside arrays. */
+/* Building. key is NULL inside arrays. A NULL root is one for which there was no memory. */
 struct json *json_object_new(void);
+struct json *json_array_new(void);
 struct json *json_add_object(struct json *parent, const char *key);
 struct json *json_add_array(struct json *parent, const char *key);
 void json_add_int(struct json *parent, const char *key, int64_t value);
@@ -45,7 +50,8 @@ void json_add_double(struct json *parent, const char *key, double value); /* NaN
 void json_add_string(struct json *parent, const char *key, const char *value);
 void json_add_bool(struct json *parent, const char *key, bool value);
 void json_add_null(struct json *parent, const char *key);
-/* Take over (move) or deep-copy a value under a key, replacing what was there. */
+void json_remove(struct json *parent, const char *key);
+/* Deep-copy a value under a key, replacing what was there. */
 void json_add_copy(struct json *parent, const char *key, const struct json *value);
 
 /* Fresh text (free() it), compact or indented. */
@@ -53,5 +59,7 @@ enum status json_text(const struct json *root, bool pretty, char **text, struct 
 enum status json_write(const struct json *root, bool pretty, FILE *out, struct err *err);
 /* To a temporary name beside path, synced, renamed: the file is whole or absent. */
 enum status json_write_file(const struct json *root, const char *path, struct err *err);
+/* The same for any bytes (CSV, checkpoints' manifests). ERR_SYSTEM; nothing is left behind. */
+enum status write_file_atomic(const char *path, const void *bytes, size_t length, struct err *err);
 
 #endif
