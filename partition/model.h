@@ -34,6 +34,8 @@ struct item {
     int layer;           /* owning transformer layer 0..num_layers-1; -1 before (embedding),
                             num_layers behind the last */
     int64_t params;      /* count of trainable parameters */
+    int64_t tied_params; /* parameters of another item (the embedding) that this one uses too; not
+                            in params, but a stage that lacks their owner keeps a copy of them */
     int64_t fwd_flops;   /* multiply-adds count 2; forward, one sample */
     int64_t act_bytes;   /* leaves the item towards the next one */
     int64_t stash_bytes; /* kept from forward to backward */

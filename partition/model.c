@@ -1,0 +1,458 @@
+/* Item chains of the transformer families, by formula.
+ *
+ * Notation: s tokens of a sample, h hidden, m MLP width, a heads, c classes, V vocabulary, p patch
+ * side, e bytes of an activation element.
+ *
+ * params: the layers as published (ViT: Dosovitskiy et al. 2021; BERT: Devlin et al. 2019; GPT-2:
+ *   Radford et al. 2019), all linears with bias, LayerNorm 2h, ViT's patch embedding a convolution
+ *   with bias plus class token and positions. The heads of GPT and of masked BERT share the token
+ *   table: counted once, in the embedding; tied_params says so.
+ * fwd_flops: the matrix products, a multiply-add is 2 (Narayanan et al. 2021, appendix): attention
+ *   8sh^2 + 4s^2h, MLP 4shm. Norms, GELU, softmax and table look-ups are memory-bound and count 0;
+ *   a roofline sees them by their bytes.
+ * act_bytes: [s, h] crosses every boundary; behind the pooler [h]; nothing leaves the head.
+ * stash_bytes: what a plain executor in the manner of PyTorch keeps per sample, dropout on, masks a
+ *   byte an element, LayerNorm's mean and rstd in fp32 (8s):
+ *     attention  LayerNorm input, QKV input, Q, K, V, output projection's input: 6 [s, h]; softmax
+ *                and its dropout's output: 2 [a, s, s]; masks of both dropouts: [a, s, s] + [s, h]
+ *     MLP        LayerNorm input, first linear's input: 2 [s, h]; GELU input, second linear's
+ *                input: 2 [s, m]; dropout masks: [s, h], and [s, m] in ViT, which drops behind GELU
+ *   BERT norms behind the residual add (post-LN): other tensors, the same count. ViT-B/16 fp32:
+ *   14.8 MB a layer-image; measured on the paper's system about 15.1 MB (spec section 6).
+ * U-ViT (Bao et al. 2023): the attention item that a long skip enters starts with a linear from
+ *   the concatenation [s, 2h] to [s, h], whose input is kept. */
+#include "partition/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/units.h"
+
+#define LAYERS_MAX 65535 /* stages are 16 bits in an op */
+#define ITEMS_MAX (1 << 20)
+#define DIM_MAX (1 << 20) /* keeps every formula below 2^127 */
+#define VOCAB_MAX (1 << 26)
+
+/* Formulas are evaluated in 128 bits, where dims inside their limits cannot overflow, and checked
+ * when they are stored. */
+typedef __int128 wide;
+
+static bool store(wide value, int64_t *out)
+{
+    if (value < 0 || value > INT64_MAX)
+        return false;
+    *out = (int64_t)value;
+    return true;
+}
+
+/* One item's figures in one place. False when one of them is beyond int64. */
+static bool fill(struct item *item, enum item_kind kind, int layer, const char *name, wide params,
+                 wide fwd_flops, wide act_bytes, wide stash_bytes)
+{
+    *item = (struct item){.kind = kind, .layer = layer};
+    snprintf(item->name, sizeof item->name, "%s", name);
+    return store(params, &item->params) && store(fwd_flops, &item->fwd_flops) &&
+           store(act_bytes, &item->act_bytes) && store(stash_bytes, &item->stash_bytes);
+}
+
+static bool fill_embedding(const struct model *model, struct item *item)
+{
+    wide s = model->seq, h = model->hidden, e = model->elem_bytes;
+    if (model->family == FAMILY_VIT) {
+        wide n = s - 1, patch_elems = (wide)model->channels * model->patch * model->patch;
+        /* kept: the patches, and the mask of the dropout behind the positions */
+        return fill(item, ITEM_EMBEDDING, -1, "embedding", patch_elems * h + h + n * h + h + h,
+                    2 * n * patch_elems * h, s * h * e, n * patch_elems * e + s * h);
+    }
+    wide tables = (wide)model->vocab + model->max_seq;
+    if (model->family == FAMILY_GPT) /* kept: token ids (8 B), dropout mask */
+        return fill(item, ITEM_EMBEDDING, -1, "embedding", tables * h, 0, s * h * e, 8 * s + s * h);
+    /* BERT: token types and a LayerNorm besides */
+    return fill(item, ITEM_EMBEDDING, -1, "embedding", (tables + 2) * h + 2 * h, 0, s * h * e,
+                16 * s + s * h * e + 8 * s + s * h);
+}
+
+static bool fill_attention(const struct model *model, int layer, bool joins_skip, struct item *item)
+{
+    wide s = model->seq, h = model->hidden, a = model->heads, e = model->elem_bytes;
+    wide params = 4 * (h * h + h) + 2 * h;
+    wide flops = 8 * s * h * h + 4 * s * s * h;
+    wide stash = 6 * s * h * e + 8 * s + s * h + a * s * s * (2 * e + 1);
+    char name[32];
+    if (joins_skip) {
+        params += 2 * h * h + h;
+        flops += 4 * s * h * h;
+        stash += 2 * s * h * e;
+    }
+    snprintf(name, sizeof name, "attn%d", layer);
+    return fill(item, ITEM_ATTENTION, layer, name, params, flops, s * h * e, stash);
+}
+
+static bool fill_mlp(const struct model *model, int layer, struct item *item)
+{
+    wide s = model->seq, h = model->hidden, m = model->mlp, e = model->elem_bytes;
+    wide stash = 2 * s * h * e + 8 * s + s * h + 2 * s * m * e;
+    char name[32];
+    if (model->family == FAMILY_VIT)
+        stash += s * m;
+    snprintf(name, sizeof name, "mlp%d", layer);
+    return fill(item, ITEM_MLP, layer, name, 2 * h * m + m + h + 2 * h, 4 * s * h * m, s * h * e,
+                stash);
+}
+
+/* What stands behind the last layer: norm or pooler where the model has one, and the head. */
+static bool fill_tail(const struct model *model, struct item *item, int *count)
+{
+    int behind = model->num_layers;
+    wide s = model->seq, h = model->hidden, c = model->classes, vocab = model->vocab;
+    wide e = model->elem_bytes;
+    bool ok = true;
+    int n = 0;
+    if (model->family == FAMILY_VIT || model->family == FAMILY_GPT)
+        ok = fill(&item[n++], ITEM_NORM, behind, "norm", 2 * h, 0, s * h * e, s * h * e + 8 * s);
+    else if (model->task == TASK_CLASSIFY) /* kept: the first token, and what tanh gave */
+        ok =
+            fill(&item[n++], ITEM_POOLER, behind, "pooler", h * h + h, 2 * h * h, h * e, 2 * h * e);
+    struct item *head = &item[n++];
+    switch (model->task) {
+    case TASK_CLASSIFY: /* kept: input, log-probabilities; BERT drops before it */
+        ok = ok && fill(head, ITEM_HEAD, behind, "head", h * c + c, 2 * h * c, 0,
+                        h * e + c * e + (model->family == FAMILY_BERT ? h : 0));
+        break;
+    case TASK_QA: /* start and end of the span, per token */
+        ok = ok &&
+             fill(head, ITEM_HEAD, behind, "head", 2 * h + 2, 4 * s * h, 0, s * h * e + 2 * s * e);
+        break;
+    case TASK_MLM: /* dense, GELU, LayerNorm, the token table transposed, an output bias */
+        ok =
+            ok && fill(head, ITEM_HEAD, behind, "head", h * h + h + 2 * h + vocab,
+                       2 * s * h * h + 2 * s * h * vocab, 0, 4 * s * h * e + 8 * s + s * vocab * e);
+        break;
+    case TASK_CAUSAL_LM:
+        ok = ok && fill(head, ITEM_HEAD, behind, "head", 0, 2 * s * h * vocab, 0,
+                        s * h * e + s * vocab * e);
+        break;
+    }
+    if (ok && (model->task == TASK_MLM || model->task == TASK_CAUSAL_LM))
+        ok = store(vocab * h, &head->tied_params);
+    *count = n;
+    return ok;
+}
+
+struct dim {
+    const char *name;
+    int value, max;
+};
+
+static enum status check_dims(const char *name, const struct dim *dims, int num_dims,
+                              struct err *err)
+{
+    for (int i = 0; i < num_dims; i++)
+        if (dims[i].value < 1 || dims[i].value > dims[i].max)
+            return err_set(err, ERR_INPUT, "model '%s': %s must be 1..%d, got %d", name,
+                           dims[i].name, dims[i].max, dims[i].value);
+    return OK;
+}
+
+/* Copy the dims into the model, zeros replaced by the family's first preset, and check them. */
+static enum status resolve(const struct model_spec *spec, struct model *model, struct err *err)
+{
+    static const char *const first[] = {"vit-b16", "bert-base", "gpt2"};
+    struct model_spec base;
+    enum status rc;
+    if (spec->family != FAMILY_VIT && spec->family != FAMILY_BERT && spec->family != FAMILY_GPT)
+        return err_set(err, ERR_INPUT, "model '%s': family '%s' is not built from dims", spec->name,
+                       model_family_name(spec->family));
+    rc = model_preset(first[spec->family], &base, err);
+    if (rc != OK)
+        return rc;
+#define OR_BASE(field) (spec->field ? spec->field : base.field)
+    snprintf(model->name, sizeof model->name, "%s",
+             spec->name[0] ? spec->name : model_family_name(spec->family));
+    model->family = spec->family;
+    /* the tasks of other families cannot be meant: VIT classifies, GPT predicts tokens */
+    model->task = spec->family == FAMILY_BERT ? spec->task : base.task;
+    model->num_layers = OR_BASE(num_layers);
+    model->hidden = OR_BASE(hidden);
+    model->heads = OR_BASE(heads);
+    model->mlp = spec->mlp                                         ? spec->mlp
+                 : spec->hidden > 0 && spec->hidden <= DIM_MAX / 4 ? 4 * spec->hidden
+                                                                   : base.mlp;
+    model->elem_bytes = OR_BASE(elem_bytes);
+    model->param_bytes = 4;
+    struct dim dims[] = {
+        {"layers", model->num_layers, LAYERS_MAX},
+        {"hidden", model->hidden,     DIM_MAX   },
+        {"heads",  model->heads,      DIM_MAX   },
+        {"mlp",    model->mlp,        DIM_MAX   }
+    };
+    if ((rc = check_dims(spec->name, dims, 4, err)) != OK)
+        return rc;
+    if (model->elem_bytes != 2 && model->elem_bytes != 4)
+        return err_set(err, ERR_INPUT, "model '%s': an activation has 2 or 4 bytes, got %d",
+                       spec->name, model->elem_bytes);
+    if (model->hidden % model->heads)
+        return err_set(err, ERR_INPUT, "model '%s': hidden %d is no multiple of heads %d",
+                       spec->name, model->hidden, model->heads);
+    if (spec->family == FAMILY_VIT) {
+        model->image = OR_BASE(image);
+        model->patch = OR_BASE(patch);
+        model->channels = OR_BASE(channels);
+        model->classes = OR_BASE(classes);
+        struct dim vit[] = {
+            {"image",    model->image,    65536    },
+            {"patch",    model->patch,    65536    },
+            {"channels", model->channels, 1024     },
+            {"classes",  model->classes,  VOCAB_MAX}
+        };
+        if ((rc = check_dims(spec->name, vit, 4, err)) != OK)
+            return rc;
+        if (model->image % model->patch)
+            return err_set(err, ERR_INPUT, "model '%s': image %d is no multiple of patch %d",
+                           spec->name, model->image, model->patch);
+        int side = model->image / model->patch;
+        if (side > 1023)
+            return err_set(err, ERR_INPUT, "model '%s': %d x %d patches, limit 1023 x 1023",
+                           spec->name, side, side);
+        model->seq = side * side + 1;
+        return OK;
+    }
+    model->vocab = OR_BASE(vocab);
+    model->max_seq = OR_BASE(max_seq);
+    model->seq = spec->seq ? spec->seq : base.seq < model->max_seq ? base.seq : model->max_seq;
+    model->classes = model->task == TASK_CLASSIFY ? OR_BASE(classes)
+                     : model->task == TASK_QA     ? 2
+                                                  : 0;
+#undef OR_BASE
+    struct dim text[] = {
+        {"vocab",   model->vocab,                        VOCAB_MAX     },
+        {"max_seq", model->max_seq,                      DIM_MAX       },
+        {"seq",     model->seq,                          model->max_seq},
+        {"classes", model->classes ? model->classes : 1, VOCAB_MAX     }
+    };
+    rc = check_dims(spec->name, text, 4, err);
+    if (rc != OK && model->seq > model->max_seq)
+        err_hint(err, "raise max_seq to have more positions");
+    return rc;
+}
+
+/* Totals must fit too: everybody sums items. One rule for every way a model is made. */
+static enum status check_totals(const struct model *model, struct err *err)
+{
+    wide params = 0, flops = 0, act = 0, stash = 0, ns = 0, skip = 0;
+    for (int i = 0; i < model->num_items; i++) {
+        const struct item *item = &model->items[i];
+        params += (wide)item->params + item->tied_params;
+        flops += item->fwd_flops;
+        act += item->act_bytes;
+        stash += item->stash_bytes;
+        ns += (wide)item->fwd_ns + item->bwd_input_ns + item->bwd_weight_ns + item->update_ns;
+    }
+    for (int i = 0; i < model->num_skips; i++)
+        skip += model->skips[i].bytes;
+    /* 16 bytes a parameter: weight, gradient, two optimizer moments */
+    const char *what = params > INT64_MAX / 16 ? "parameters"
+                       : flops > INT64_MAX     ? "FLOPs"
+                       : act > INT64_MAX       ? "activation bytes"
+                       : stash > INT64_MAX     ? "stash bytes"
+                       : ns > INT64_MAX        ? "times"
+                       : skip > INT64_MAX      ? "skip bytes"
+                                               : NULL;
+    if (what)
+        return err_set(err, ERR_INPUT, "model '%s': the sum of its %s overflows", model->name,
+                       what);
+    return OK;
+}
+
+enum status model_build(const struct model_spec *spec, struct model *model, struct err *err)
+{
+    struct model got = {0};
+    bool ok;
+    int n = 0, tail = 0;
+    enum status rc = resolve(spec, &got, err);
+    if (rc != OK)
+        goto out;
+    int num_skips = spec->unet_skips ? got.num_layers / 2 : 0;
+    got.items = calloc(2 * (size_t)got.num_layers + 3, sizeof *got.items);
+    got.skips = num_skips ? calloc((size_t)num_skips, sizeof *got.skips) : NULL;
+    if (!got.items || (num_skips && !got.skips)) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    ok = fill_embedding(&got, &got.items[n++]);
+    for (int layer = 0; ok && layer < got.num_layers; layer++) {
+        bool joins = num_skips > 0 && layer >= got.num_layers - num_skips;
+        ok = fill_attention(&got, layer, joins, &got.items[n++]);
+        ok = ok && fill_mlp(&got, layer, &got.items[n++]);
+    }
+    ok = ok && fill_tail(&got, &got.items[n], &tail);
+    if (!ok) {
+        rc = err_set(err, ERR_INPUT, "model '%s': the size of an item overflows", got.name);
+        goto out;
+    }
+    got.num_items = n + tail;
+    got.num_skips = num_skips;
+    for (int i = 0; i < num_skips; i++) /* output of block i into block num_layers-1-i */
+        got.skips[i] = (struct skip_edge){.from = 2 * i + 2,
+                                          .to = 2 * (got.num_layers - 1 - i) + 1,
+                                          .bytes = got.items[0].act_bytes};
+    rc = check_totals(&got, err);
+    if (rc != OK)
+        goto out;
+    *model = got;
+    got = (struct model){0};
+out:
+    model_clear(&got);
+    return rc;
+}
+
+static enum status check_item(const char *name, const struct item *item, int index, struct err *err)
+{
+    const struct {
+        const char *what;
+        int64_t value;
+    } sizes[] = {
+        {"params",        item->params       },
+        {"tied_params",   item->tied_params  },
+        {"fwd_flops",     item->fwd_flops    },
+        {"act_bytes",     item->act_bytes    },
+        {"stash_bytes",   item->stash_bytes  },
+        {"fwd_ns",        item->fwd_ns       },
+        {"bwd_input_ns",  item->bwd_input_ns },
+        {"bwd_weight_ns", item->bwd_weight_ns},
+        {"update_ns",     item->update_ns    }
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i].value < 0)
+            return err_set(err, ERR_INPUT, "model '%s': item %d: %s must not be negative, got %lld",
+                           name, index, sizes[i].what, (long long)sizes[i].value);
+    if ((unsigned)item->kind >= ITEM_KIND_COUNT)
+        return err_set(err, ERR_INPUT, "model '%s': item %d: unknown kind %d", name, index,
+                       (int)item->kind);
+    return OK;
+}
+
+static int compare_skips(const void *a, const void *b)
+{
+    const struct skip_edge *x = a, *y = b;
+    return x->from != y->from ? (x->from > y->from) - (x->from < y->from)
+                              : (x->to > y->to) - (x->to < y->to);
+}
+
+enum status model_explicit(const char *name, const struct item *items, int num_items,
+                           const struct skip_edge *skips, int num_skips, bool per_microbatch,
+                           struct model *model, struct err *err)
+{
+    struct model got = {.family = FAMILY_EXPLICIT,
+                        .per_microbatch = per_microbatch,
+                        .elem_bytes = 4,
+                        .param_bytes = 4};
+    enum status rc = OK;
+    int last_layer = -1;
+    snprintf(got.name, sizeof got.name, "%s", name);
+    if (num_items < 1 || num_items > ITEMS_MAX)
+        return err_set(err, ERR_INPUT, "model '%s': items must be 1..%d, got %d", name, ITEMS_MAX,
+                       num_items);
+    if (num_skips < 0 || num_skips > ITEMS_MAX)
+        return err_set(err, ERR_INPUT, "model '%s': skips must be 0..%d, got %d", name, ITEMS_MAX,
+                       num_skips);
+    for (int i = 0; i < num_items; i++) {
+        if ((rc = check_item(name, &items[i], i, err)) != OK)
+            return rc;
+        if (items[i].layer < last_layer || items[i].layer > LAYERS_MAX)
+            return err_set(err, ERR_INPUT,
+                           "model '%s': item %d: layer must be %d..%d (ascending), got %d", name, i,
+                           last_layer, LAYERS_MAX, items[i].layer);
+        last_layer = items[i].layer;
+        if (items[i].kind != ITEM_NORM && items[i].kind != ITEM_POOLER &&
+            items[i].kind != ITEM_HEAD)
+            got.num_layers = last_layer + 1;
+    }
+    for (int i = 0; i < num_skips; i++) {
+        const struct skip_edge *skip = &skips[i];
+        if (skip->from < 0 || skip->to >= num_items || skip->from >= skip->to)
+            return err_set(err, ERR_INPUT,
+                           "model '%s': skip edge %d -> %d must go forward inside items 0..%d",
+                           name, skip->from, skip->to, num_items - 1);
+        if (skip->bytes < 0)
+            return err_set(err, ERR_INPUT,
+                           "model '%s': skip edge %d -> %d: bytes must not be negative, got %lld",
+                           name, skip->from, skip->to, (long long)skip->bytes);
+    }
+    got.items = malloc((size_t)num_items * sizeof *got.items);
+    got.skips = num_skips ? malloc((size_t)num_skips * sizeof *got.skips) : NULL;
+    if (!got.items || (num_skips && !got.skips)) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    memcpy(got.items, items, (size_t)num_items * sizeof *items);
+    got.num_items = num_items;
+    if (num_skips) {
+        memcpy(got.skips, skips, (size_t)num_skips * sizeof *skips);
+        qsort(got.skips, (size_t)num_skips, sizeof *got.skips, compare_skips);
+        got.num_skips = num_skips;
+    }
+    rc = check_totals(&got, err);
+    if (rc != OK)
+        goto out;
+    *model = got;
+    got = (struct model){0};
+out:
+    model_clear(&got);
+    return rc;
+}
+
+enum status model_copy(const struct model *src, struct model *dst, struct err *err)
+{
+    struct model got = *src;
+    got.items = malloc((size_t)src->num_items * sizeof *got.items + 1);
+    got.skips = src->num_skips ? malloc((size_t)src->num_skips * sizeof *got.skips) : NULL;
+    if (!got.items || (src->num_skips && !got.skips)) {
+        model_clear(&got);
+        return err_nomem(err);
+    }
+    if (src->num_items)
+        memcpy(got.items, src->items, (size_t)src->num_items * sizeof *got.items);
+    if (src->num_skips)
+        memcpy(got.skips, src->skips, (size_t)src->num_skips * sizeof *got.skips);
+    *dst = got;
+    return OK;
+}
+
+void model_clear(struct model *model)
+{
+    free(model->items);
+    free(model->skips);
+    *model = (struct model){0};
+}
+
+const char *item_kind_name(enum item_kind kind)
+{
+    static const char *const names[ITEM_KIND_COUNT] = {"embedding", "attention", "mlp",   "norm",
+                                                       "pooler",    "head",      "opaque"};
+    return (unsigned)kind < ITEM_KIND_COUNT ? names[kind] : "?";
+}
+
+const char *model_family_name(enum model_family family)
+{
+    static const char *const names[] = {"vit", "bert", "gpt", "uniform", "explicit"};
+    return (unsigned)family < sizeof names / sizeof names[0] ? names[family] : "?";
+}
+
+int64_t model_total_params(const struct model *model)
+{
+    int64_t total = 0; /* cannot overflow: check_totals() */
+    for (int i = 0; i < model->num_items; i++)
+        total += model->items[i].params;
+    return total;
+}
+
+int model_frozen_items(const struct model *model, int num_frozen_layers)
+{
+    int n = 0;
+    if (num_frozen_layers > 0)
+        while (n < model->num_items && model->items[n].layer < num_frozen_layers)
+            n++;
+    return n;
+}
