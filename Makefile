@@ -90,7 +90,7 @@ rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\)/' $(1) 2>/dev/n
 link_rooms = $(if $(filter exec,$(1)),exec) $(if $(filter sim,$(1)),sim) $(if $(filter profiles exec,$(1)),profiles) partition
 
 .PHONY: all found deps test test-docs demo bench check-layers format format-check golden clean help lib tests
-BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec)
+BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(if $(wildcard exec/main.c),$(OUT)/bin/elapse-exec))
 
 all: found $(if $(wildcard cli/main.c),$(BIN)) lib
 	@mkdir -p build && ln -sfn $(HASH)/bin build/bin

@@ -1,0 +1,178 @@
+#include "cli/launch.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAX_LAUNCHER 32  /* words of ELAPSE_MPIRUN */
+#define EXIT_NO_EXEC 127 /* as the shell: the child could not start its program */
+#define EXIT_SIGNALLED 128
+
+static volatile sig_atomic_t stop_count;
+static volatile pid_t child_pid;
+
+/* First Ctrl-C or SIGTERM: SIGUSR1, which mpirun hands to every rank ("checkpoint and stop"). The
+ * second: SIGTERM, which ends them. */
+static void on_stop(int signal_number)
+{
+    int saved = errno;
+    (void)signal_number;
+    if (child_pid > 0)
+        kill(child_pid, ++stop_count > 1 ? SIGTERM : SIGUSR1);
+    errno = saved;
+}
+
+/* elapse-exec lies beside the running program. */
+static enum status find_exec(char path[PATH_MAX], struct err *err)
+{
+    static const char name[] = "elapse-exec";
+    ssize_t len = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    if (len <= 0)
+        return err_set(err, ERR_SYSTEM, "cannot read /proc/self/exe: %s", strerror(errno));
+    path[len] = '\0';
+    char *slash = strrchr(path, '/');
+    if (!slash || (size_t)(slash + 1 - path) + sizeof name > PATH_MAX)
+        return err_set(err, ERR_SYSTEM, "path of the program is too long");
+    memcpy(slash + 1, name, sizeof name);
+    if (access(path, X_OK) != 0) {
+        enum status rc = err_set(err, ERR_SYSTEM, "cannot start '%s': %s", path, strerror(errno));
+        err_hint(err, "it needs MPI and BLAS: make deps && make");
+        return rc;
+    }
+    return OK;
+}
+
+/* What mpirun must know on a machine like any other: may run as root (CI), with more ranks than
+ * cores, binds nothing (elapse-exec does), keeps its banners to itself. Names that the present MPI
+ * does not know do nothing; what the user has set stays. */
+static void set_environment(void)
+{
+    static const char *const settings[][2] = {
+        {"OMPI_ALLOW_RUN_AS_ROOT",                "1"             },
+        {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",        "1"             },
+        {"OMPI_MCA_rmaps_base_oversubscribe",     "1"             },
+        {"OMPI_MCA_hwloc_base_binding_policy",    "none"          },
+        {"OMPI_MCA_orte_execute_quiet",           "1"             },
+        {"PRTE_ALLOW_RUN_AS_ROOT",                "1"             }, /* Open MPI 5 */
+        {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",        "1"             },
+        {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+        {"PRTE_MCA_hwloc_default_binding_policy", "none"          },
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        setenv(settings[i][0], settings[i][1], 0);
+    if (isatty(STDERR_FILENO)) /* mpirun puts a pipe in between */
+        setenv("ELAPSE_TTY", "1", 1);
+}
+
+/* In the child: its own process group, so that a Ctrl-C reaches it through on_stop() only; it ends
+ * with its parent. */
+static void run_child(char **argv)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    signal(SIGPIPE, SIG_DFL);
+    if (!freopen("/dev/null", "r", stdin))
+        _exit(EXIT_NO_EXEC);
+    execvp(argv[0], argv);
+    _exit(EXIT_NO_EXEC);
+}
+
+static enum status wait_child(const char *what, const char *launcher, struct err *err)
+{
+    int wstatus = 0, code;
+    while (waitpid(child_pid, &wstatus, 0) < 0) {
+        if (errno != EINTR)
+            return err_set(err, ERR_SYSTEM, "cannot wait for %s: %s", what, strerror(errno));
+    }
+    child_pid = 0;
+    if (WIFSIGNALED(wstatus))
+        return err_set(err, ERR_SYSTEM, "%s was ended by signal %d (%s)", what, WTERMSIG(wstatus),
+                       strsignal(WTERMSIG(wstatus)));
+    code = WEXITSTATUS(wstatus);
+    switch (code) { /* 1 to 3: a rank has said why */
+    case 0:
+        return OK;
+    case 1:
+        return ERR_INFEASIBLE;
+    case 2:
+        return ERR_INPUT;
+    case 3:
+        return ERR_SYSTEM;
+    case EXIT_NO_EXEC: {
+        enum status rc = err_set(err, ERR_SYSTEM, "cannot start '%s'", launcher);
+        err_hint(err, "make deps installs Open MPI; ELAPSE_MPIRUN names another launcher");
+        return rc;
+    }
+    default:
+        break;
+    }
+    if (code > EXIT_SIGNALLED)
+        return err_set(err, ERR_SYSTEM, "a rank of %s was ended by signal %d (%s)", what,
+                       code - EXIT_SIGNALLED, strsignal(code - EXIT_SIGNALLED));
+    return err_set(err, ERR_SYSTEM, "%s ended with exit code %d", what, code);
+}
+
+static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, struct err *err)
+{
+    struct sigaction stop = {.sa_handler = on_stop}, old_int, old_term;
+    enum status rc;
+    fflush(NULL);
+    stop_count = 0;
+    sigaction(SIGINT, &stop, &old_int);
+    sigaction(SIGTERM, &stop, &old_term);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (stdout_fd >= 0 && dup2(stdout_fd, STDOUT_FILENO) < 0)
+            _exit(EXIT_NO_EXEC);
+        run_child(argv);
+    }
+    child_pid = pid;
+    rc = pid < 0 ? err_set(err, ERR_SYSTEM, "cannot start a process: %s", strerror(errno))
+                 : wait_child(what, argv[0], err);
+    sigaction(SIGINT, &old_int, NULL);
+    sigaction(SIGTERM, &old_term, NULL);
+    return rc;
+}
+
+enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdout_fd,
+                        struct err *err)
+{
+    enum status rc;
+    char path[PATH_MAX], ranks[24];
+    char *launcher = NULL, *save = NULL;
+    char **words = NULL;
+    int n = 0;
+    rc = find_exec(path, err);
+    if (rc != OK)
+        goto out;
+    set_environment();
+    const char *wanted = getenv("ELAPSE_MPIRUN");
+    launcher = strdup(wanted && *wanted ? wanted : "mpirun");
+    words = calloc((size_t)argc + MAX_LAUNCHER + 4, sizeof *words);
+    if (!launcher || !words) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    if (num_ranks > 0) {
+        for (char *word = strtok_r(launcher, " ", &save); word && n < MAX_LAUNCHER;
+             word = strtok_r(NULL, " ", &save))
+            words[n++] = word;
+        snprintf(ranks, sizeof ranks, "%lld", (long long)num_ranks);
+        words[n++] = "-n";
+        words[n++] = ranks;
+    }
+    words[n++] = path;
+    for (int i = 0; i < argc; i++)
+        words[n++] = argv[i];
+    rc = spawn_and_wait(words, argv[0], stdout_fd, err);
+out:
+    free(words);
+    free(launcher);
+    return rc;
+}
