@@ -1,0 +1,156 @@
+/* profiles/profile.h - one measured device in memory: who measured what where, and the rows.
+ *
+ * A profiler fills a struct profile with profile_add(), the store keeps it, files carry it, and
+ * profile_cost.h answers from it. Every row is flat and described by a table of columns
+ * (profile_tables), from which the SQL, the JSON, the CSV, the checks and the diff all follow.
+ * Times are ns per whole micro-batch, message or op: medians over `count` repeats after warm-up,
+ * with the 10th and 90th percentile beside them. */
+#ifndef ELAPSE_PROFILES_PROFILE_H
+#define ELAPSE_PROFILES_PROFILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "partition/cost.h"
+#include "partition/model.h"
+#include "partition/status.h"
+
+/* Device and environment of a profile. Texts are "" and numbers 0 where unknown. */
+struct profile_info {
+    char name[64];   /* unique in a store: "cpu-2core" */
+    char source[16]; /* "measured", or "published" */
+    char note[256];
+    /* device */
+    char device_kind[32]; /* as in struct device: "cpu", "h200" */
+    char device_name[96]; /* "Intel Xeon ... @ 2.10GHz" */
+    int64_t mem_bytes, cores, clock_mhz;
+    char driver[64], libraries[128]; /* "OpenBLAS 0.3.21; Open MPI 4.1.4" */
+    /* environment */
+    char host[64], measured_at[32], version[32]; /* ISO 8601 UTC; of Elapse */
+    double load;                                 /* 1-minute load average before measuring */
+};
+
+/* median, p10, p90 of a time, in ns; all three are doubles so that 0.3 ns per sample survives. */
+struct spread {
+    double median_ns, p10_ns, p90_ns;
+    int64_t count;
+};
+
+/* What determines an item's cost, apart from the device: a layer of one shape serves every model
+ * that contains it. Fields that do not matter for the kind are 0 or "". */
+struct layer_key {
+    char item[16];    /* item_kind_name() */
+    char variant[16]; /* attention: full, causal; mlp: erf, tanh; embedding: patch, bert, gpt;
+                         head: classify, qa, mlm, causal */
+    int64_t hidden, heads, mlp, seq, patch, image, vocab, classes;
+};
+
+/* The key of an item of a model; for ITEM_OPAQUE all zero. Always fully written, padding too. */
+void layer_key_of(const struct model *model, int item, struct layer_key *key);
+
+struct layer_row {
+    char backend[16]; /* "cpu", "cuda" */
+    char dtype[8];    /* "fp32", "bf16", "tf32" */
+    int64_t threads;  /* per rank; 0: does not apply */
+    int64_t ranks;    /* ranks of the node that were busy with the same; 1: alone */
+    struct layer_key key;
+    char pass[16];   /* fwd bwd_input bwd_weight update; recompute is fwd */
+    int64_t samples; /* of the micro-batch; 0 for update */
+    struct spread ns;
+};
+
+struct link_row {
+    char backend[16]; /* "mpi", "nccl" */
+    char place[8];    /* "node": inside one; "net": between nodes */
+    int64_t ranks;    /* pairs busy at once; 1: alone */
+    int64_t bytes;
+    struct spread ns;
+};
+
+struct collective_row {
+    char op[16]; /* "allreduce" */
+    char backend[16];
+    char place[8];
+    int64_t ranks; /* taking part */
+    int64_t bytes;
+    struct spread ns;
+};
+
+struct host_row {
+    char what[24]; /* launch, op_overhead (per op); cache_read, cache_write (per sample of bytes);
+                      input: one batch of `samples` decoded, augmented, laid out */
+    char backend[16];
+    int64_t threads, ranks, samples, bytes;
+    struct spread ns;
+};
+
+struct memory_row {
+    char what[48]; /* "vit-tiny K=2 M=4 1f1b" */
+    int64_t predicted_bytes, measured_bytes;
+};
+
+struct profile {
+    struct profile_info info;
+    struct layer_row *layers; /* all owned */
+    struct link_row *links;
+    struct collective_row *collectives;
+    struct host_row *hosts;
+    struct memory_row *memories;
+    int num_layers, num_links, num_collectives, num_hosts, num_memories;
+};
+
+void profile_clear(struct profile *profile);
+
+/* Append a row (copied). The arrays grow by doubling. ERR_NOMEM. */
+enum status profile_add_layer(struct profile *profile, const struct layer_row *row,
+                              struct err *err);
+enum status profile_add_link(struct profile *profile, const struct link_row *row, struct err *err);
+enum status profile_add_collective(struct profile *profile, const struct collective_row *row,
+                                   struct err *err);
+enum status profile_add_host(struct profile *profile, const struct host_row *row, struct err *err);
+enum status profile_add_memory(struct profile *profile, const struct memory_row *row,
+                               struct err *err);
+
+const char *pass_name(enum pass pass); /* "fwd" "bwd_input" "bwd_weight" "update" */
+const char *dtype_text(int dtype);     /* enum dtype -> "fp32" "bf16" "tf32" */
+
+/* Median, p10 and p90 (linear interpolation) of n > 0 times; sorts them in place. */
+struct spread spread_of(double *times_ns, int n);
+
+/* --- the columns ----------------------------------------------------------------------------- */
+
+enum column_type { COLUMN_TEXT, COLUMN_INT, COLUMN_REAL };
+enum { COLUMN_KEY = 1, COLUMN_POSITIVE = 2 /* > 0, not only >= 0 */ };
+
+struct column {
+    const char *name; /* the same in SQL, JSON and CSV; a unit ends it */
+    enum column_type type;
+    int flags;
+    size_t offset, size; /* in the row */
+};
+
+struct profile_table {
+    const char *name; /* "layer_cost" */
+    const struct column *columns;
+    int num_columns;
+    size_t row_size;
+    size_t rows_offset, count_offset; /* of the array and its length in struct profile */
+    bool has_spread;
+};
+
+enum { PROFILE_TABLES = 5 };
+extern const struct profile_table profile_tables[PROFILE_TABLES];
+extern const struct column profile_info_columns[];
+extern const int profile_info_num_columns;
+
+const void *profile_row(const struct profile *profile, const struct profile_table *table, int i);
+int profile_num_rows(const struct profile *profile, const struct profile_table *table);
+enum status profile_add_row(struct profile *profile, const struct profile_table *table,
+                            const void *row, struct err *err);
+/* Order of two rows by their key columns. */
+int profile_compare_rows(const struct profile_table *table, const void *a, const void *b);
+/* Sort every table by key, and refuse what no profile may hold: empty name, negative or non-finite
+ * times, p10 > median, an unknown pass, duplicate keys. where names the source in errors. */
+enum status profile_check(struct profile *profile, const char *where, struct err *err);
+
+#endif
