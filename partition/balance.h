@@ -1,0 +1,49 @@
+/* partition/balance.h - PipeTransformer's greedy balancers and its compression rule.
+ *
+ * Kept exactly as published and as released, oddities included, for comparison (spec section 2);
+ * partition/cut.h has the exact answer. Sizes are millions of parameters. Pure. */
+#ifndef ELAPSE_PARTITION_BALANCE_H
+#define ELAPSE_PARTITION_BALANCE_H
+
+#include <stdint.h>
+
+#include "partition/model.h"
+#include "partition/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum balance_variant {
+    BALANCE_RELEASED, /* frozen items are removed from the list first */
+    BALANCE_PAPER     /* frozen items are pinned to stage 0, discounted by lambda = 1/6 */
+};
+
+/* Cut sizes[0..num_items) (millions of parameters) into num_stages; the first num_frozen items are
+ * frozen. count[k] gets the items of stage k and load[k] their size: of active items for
+ * BALANCE_RELEASED (frozen ones are not in the list), of all for BALANCE_PAPER (frozen ones are in
+ * stage 0, load[0] includes them undiscounted). A stage may come out empty. count and load are the
+ * caller's, num_stages each. ERR_INPUT: num_stages < 1, a size that is negative or not finite,
+ * num_frozen outside 0..num_items. ERR_INFEASIBLE: more stages than items to cut. O(n). */
+enum status balance_greedy(enum balance_variant variant, const double *sizes, int num_items,
+                           int num_frozen, int num_stages, int *count, double *load,
+                           struct err *err);
+
+/* The largest stage as the compression test sees it: for BALANCE_PAPER load[0] counts its frozen
+ * items by lambda only. */
+double balance_max(enum balance_variant variant, const double *sizes, int num_frozen,
+                   int num_stages, const double *load);
+
+/* One step of the paper's compression: while K >= 2 and the greedy cut into K/2 stages stays within
+ * budget (largest stage of the unfrozen model at the initial K), halve. *num_stages is K before and
+ * after. */
+enum status balance_compress(enum balance_variant variant, const double *sizes, int num_items,
+                             int num_frozen, double budget, int *num_stages, struct err *err);
+
+/* The items' parameters in millions, into sizes (the caller's, num_items). */
+void balance_sizes(const struct model *model, double *sizes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
