@@ -1,0 +1,83 @@
+/* partition/autodp.h - which device does what: rank maps, and what a change of plan moves.
+ *
+ * The paper's map (spec section 3): inside a node, pipeline r owns devices [r*K, (r+1)*K) and is
+ * driven by local rank r. Pipelines stay inside nodes while K devices fit one; longer ones, and
+ * those made of what nodes have left, take consecutive devices across nodes. Pure. */
+#ifndef ELAPSE_PARTITION_AUTODP_H
+#define ELAPSE_PARTITION_AUTODP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/cluster.h"
+#include "partition/cost.h"
+#include "partition/model.h"
+#include "partition/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum rank_map {
+    MAP_PIPELINE_INSIDE, /* the paper's: activations stay inside nodes */
+    MAP_STAGE_INSIDE,    /* replicas of a stage side by side: all-reduces stay inside nodes */
+    MAP_COUNT
+};
+
+/* Devices of R pipelines of K: device[r * K + k]. device is the caller's, R * K entries.
+ * ERR_INFEASIBLE when R * K exceeds the cluster. O(devices). */
+enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num_ranks,
+                       int num_replicas, int *device, struct err *err);
+
+/* Global ranks (one process a device, rank = device) that drive a pipeline in the paper's scheme:
+ * local ranks 0..I/K-1 of each node. active is the caller's, num_replicas entries, ascending. Needs
+ * K devices to fit a node; ERR_INFEASIBLE else. */
+enum status autodp_active_ranks(const struct cluster *cluster, int num_ranks, int num_replicas,
+                                int *active, struct err *err);
+
+enum transfer_kind { TRANSFER_WEIGHTS, TRANSFER_OPTIMIZER, TRANSFER_FROZEN, TRANSFER_KIND_COUNT };
+
+/* One item's tensors of one kind, from a device that held them to one that needs them. */
+struct transfer {
+    int item;
+    enum transfer_kind kind;
+    int from, to; /* devices */
+    int64_t bytes;
+};
+
+struct transition {
+    int64_t num_transfers;
+    struct transfer *transfers;          /* owned; by (to, item, kind) */
+    int64_t bytes;                       /* of all transfers */
+    int64_t bytes_inside, bytes_between; /* over links inside nodes, over uplinks */
+    int moved_devices;                   /* devices that receive anything */
+    int64_t ns; /* until the last one is there: the busiest port or uplink, each transfer paying its
+                   bytes on every one it crosses, plus one latency */
+};
+
+/* The transfers that take a cluster from plan `old` to plan `new_plan`. A device needs each
+ * trainable item of its stages with optimizer state, and each frozen item that it runs forward
+ * (FROZEN_FIRST: those of the prefix on rank 0; FROZEN_CACHED: none); it keeps what it has. The
+ * source is the nearest owner: the same node first, then the one that has sent least, then the
+ * lower number. An item newly frozen needs no optimizer state. old may lack frozen items that
+ * nobody holds any more (cached): those come from their last trainable owner's successor, which
+ * must exist; ERR_INFEASIBLE otherwise. *transition must be zeroed or cleared. O(devices * items).
+ */
+enum status transition_build(const struct model *model, const struct cluster *cluster,
+                             const struct cost *cost, const struct plan *old,
+                             const struct plan *new_plan, struct transition *transition,
+                             struct err *err);
+void transition_clear(struct transition *transition);
+
+/* Rename the devices of `plan` so that the fewest bytes move from `old`, keeping the shape of its
+ * map: pipelines may trade places (any order), and inside each pipeline devices of the same node,
+ * kind and speed may trade ranks. Exact for the assignment of ranks inside a pipeline and of
+ * pipelines to device sets (Hungarian method, each a minimum-cost assignment). plan.device is
+ * rewritten. */
+enum status autodp_keep_devices(const struct model *model, const struct cluster *cluster,
+                                const struct plan *old, struct plan *plan, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
