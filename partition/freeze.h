@@ -23,7 +23,8 @@ enum freeze_policy {
 
 struct freeze_spec {
     enum freeze_policy policy;
-    double alpha;   /* (0, 1); closed form, gradient norm */
+    double alpha;   /* (0, 1); closed form, gradient norm, plateau: largest share of the active
+                       layers that one decision freezes */
     int min_active; /* layers that must stay active; default 0: F = L is legal */
     int *table;     /* owned; F of epoch e at table[min(e, num_table - 1)] */
     int num_table;
@@ -33,26 +34,29 @@ struct freeze {
     const struct freeze_spec *spec; /* borrowed */
     int num_layers;
     int num_frozen; /* the last decision */
-    double *prev;   /* owned, num_layers; the policy's memory */
+    double *prev;   /* owned, num_layers times what the policy remembers of each, see freeze.c */
     int num_seen;   /* evaluations so far */
 };
 
+/* *freeze must be zeroed or cleared. ERR_INPUT: alpha outside (0, 1) where the policy has one,
+ * num_layers < 1, min_active or a table entry outside 0..num_layers, an empty table. */
 enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, int num_layers,
                         struct err *err);
 void freeze_clear(struct freeze *freeze);
 
 /* Decide F before `epoch` (0-based, called for 0, 1, 2, ... in order). norms: num_layers gradient
  * norms of the previous epoch, or NULL where none exist (epoch 0, or a simulation without a record:
- * gradient-norm then uses its cap alone and says so). reason (may be NULL, else 160 bytes) says
- * why. */
+ * gradient-norm then uses its cap alone and says so; relative-change and plateau keep F). reason
+ * (may be NULL, else 160 bytes) says why. ERR_INPUT: a norm that is negative, infinite or not a
+ * number; freeze is unchanged then. */
 enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms, int *num_frozen,
                           char reason[160], struct err *err);
 
 /* The closed form of the release, evaluated as it is there (spec section 1). */
 int freeze_closed_form(int num_layers, double alpha, int epoch);
 
-/* Named tables of the release's history: mild, by_epoch, linear; fills spec->table for num_epochs.
- */
+/* Named tables of the release's history: mild, mild-early (6 from epoch 1 on), by_epoch, linear;
+ * fills spec->table (replaced; owned) for num_epochs, clipped to num_layers. */
 enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
                                struct freeze_spec *spec, struct err *err);
 

@@ -1,0 +1,367 @@
+/* Freeze policies: the paper's, the release's, tables, and `plateau`, which is ours.
+ *
+ * Rules that hold for every policy, in this order:
+ *   F1  a decision never lies below the one before it (never unfreezes);
+ *   F2  at most num_layers - min_active layers freeze, unless more already are;
+ *   F3  F = l freezes layers 0..l-1, and the embedding when l >= 1.
+ *
+ * Why plateau. The paper's argmin takes a small gradient for a finished layer, but depth and width
+ * set the size of a gradient, too; the release's median test compares |change| of layers with one
+ * another, so that half of them always pass, converged or not. Neither asks whether the layer is
+ * still going somewhere. Any rule with an absolute threshold on the change follows the learning
+ * rate besides: halve the rate and every change halves, and a cosine schedule or a warm-up looks
+ * like convergence. Plateau uses two ratios that a rate or a loss scale cancels out of:
+ *   - a layer's log norm against the mean log norm of the active layers. Scaling the loss, the
+ * batch or all gradients leaves it alone, and so does the fall of the whole gradient while
+ * training.
+ *   - of that figure's changes d, |moving mean of d| / moving mean of |d|: 1 while it drifts one
+ * way however slowly, near 0 when it only wanders about a level. A smaller rate shrinks numerator
+ *     and denominator alike.
+ * A layer has settled when that ratio was below one half at two decisions in a row; the prefix of
+ * settled layers freezes, at most ceil(alpha * active) at a time. */
+#include "partition/freeze.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/units.h"
+
+#define PLATEAU_DECAY 0.5 /* of the moving means: the last three epochs carry 7/8 of the weight */
+#define PLATEAU_SETTLED 0.5
+#define PLATEAU_PATIENCE 2
+
+/* What plateau remembers of a layer. */
+struct track {
+    double log_norm, drift, path, streak;
+};
+
+static const char *const policy_names[FREEZE_POLICY_COUNT] = {
+    "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau"};
+
+const char *freeze_policy_name(enum freeze_policy policy)
+{
+    return (unsigned)policy < FREEZE_POLICY_COUNT ? policy_names[policy] : "?";
+}
+
+enum status freeze_policy_parse(const char *name, enum freeze_policy *policy, struct err *err)
+{
+    const char *near;
+    enum status rc;
+    for (int i = 0; i < FREEZE_POLICY_COUNT; i++) {
+        if (strcmp(policy_names[i], name) == 0) {
+            *policy = (enum freeze_policy)i;
+            return OK;
+        }
+    }
+    near = nearest_name(name, policy_names, FREEZE_POLICY_COUNT);
+    rc = err_set(err, ERR_INPUT, "unknown freeze policy '%s'%s%s%s", name,
+                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    err_hint(err, "policies: none closed-form gradient-norm relative-change table plateau");
+    return rc;
+}
+
+static bool uses_alpha(enum freeze_policy policy)
+{
+    return policy == FREEZE_CLOSED_FORM || policy == FREEZE_GRADIENT_NORM ||
+           policy == FREEZE_PLATEAU;
+}
+
+enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, int num_layers,
+                        struct err *err)
+{
+    size_t per_layer = spec->policy == FREEZE_PLATEAU ? sizeof(struct track) / sizeof(double) : 1;
+    double *prev;
+    if ((unsigned)spec->policy >= FREEZE_POLICY_COUNT)
+        return err_set(err, ERR_INPUT, "unknown freeze policy %d", (int)spec->policy);
+    if (num_layers < 1)
+        return err_set(err, ERR_INPUT, "freeze: layers must be at least 1, got %d", num_layers);
+    if (uses_alpha(spec->policy) && !(spec->alpha > 0 && spec->alpha < 1))
+        return err_set(err, ERR_INPUT, "freeze: alpha must lie between 0 and 1, got %g",
+                       spec->alpha);
+    if (spec->min_active < 0 || spec->min_active > num_layers)
+        return err_set(err, ERR_INPUT, "freeze: min_active must be 0..%d, got %d", num_layers,
+                       spec->min_active);
+    if (spec->policy == FREEZE_TABLE && spec->num_table < 1)
+        return err_set(err, ERR_INPUT, "freeze: the table is empty");
+    for (int i = 0; spec->policy == FREEZE_TABLE && i < spec->num_table; i++)
+        if (spec->table[i] < 0 || spec->table[i] > num_layers)
+            return err_set(err, ERR_INPUT, "freeze: table entry %d must be 0..%d, got %d", i,
+                           num_layers, spec->table[i]);
+    prev = calloc((size_t)num_layers, per_layer * sizeof *prev);
+    if (!prev)
+        return err_nomem(err);
+    *freeze = (struct freeze){.spec = spec, .num_layers = num_layers, .prev = prev};
+    return OK;
+}
+
+void freeze_clear(struct freeze *freeze)
+{
+    free(freeze->prev);
+    *freeze = (struct freeze){0};
+}
+
+void freeze_spec_clear(struct freeze_spec *spec)
+{
+    free(spec->table);
+    *spec = (struct freeze_spec){0};
+}
+
+int freeze_closed_form(int num_layers, double alpha, int epoch)
+{
+    double active = 1 - alpha, sum, frozen;
+    if (epoch <= 0)
+        return 0;
+    sum = alpha * num_layers / active;
+    for (int t = 2; t <= epoch && isfinite(sum); t++)
+        sum += alpha * num_layers / pow(active, t);
+    frozen = ceil(pow(active, epoch) * sum);
+    /* beyond doubles (0 * inf) all but nothing is left to freeze */
+    return frozen >= 0 && frozen <= num_layers ? (int)frozen : num_layers;
+}
+
+/* The paper's "at most an alpha share of what is still active", on top of F. */
+static int cap_of(const struct freeze *freeze)
+{
+    int frozen = freeze->num_frozen;
+    double cap = ceil(frozen + freeze->spec->alpha * (freeze->num_layers - frozen));
+    return cap < freeze->num_layers ? (int)cap : freeze->num_layers;
+}
+
+static int decide_gradient_norm(const struct freeze *freeze, int epoch, const double *norms,
+                                char reason[160])
+{
+    int first = freeze->num_frozen, cap = cap_of(freeze), smallest = first;
+    if (epoch == 0) {
+        snprintf(reason, 160, "no gradient norms before the first epoch");
+        return 0;
+    }
+    if (!norms) {
+        snprintf(reason, 160, "no gradient norms recorded: the cap alone, %d of %d layers", cap,
+                 freeze->num_layers);
+        return cap;
+    }
+    if (first == freeze->num_layers) {
+        snprintf(reason, 160, "all %d layers are frozen", first);
+        return first;
+    }
+    for (int l = first + 1; l < freeze->num_layers; l++)
+        if (norms[l] < norms[smallest])
+            smallest = l;
+    snprintf(reason, 160, "smallest gradient norm %.3g at layer %d of %d..%d, cap %d: %s",
+             norms[smallest], smallest, first, freeze->num_layers - 1, cap,
+             smallest > cap     ? "the cap decides"
+             : smallest > first ? "the norm decides"
+                                : "the lowest active layer, rest");
+    return smallest < cap ? smallest : cap;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median as numpy.percentile(values, 50) interpolates it; values get sorted. */
+static double median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, compare_doubles);
+    double low = values[(n - 1) / 2], high = values[n / 2];
+    return low == high ? low : high - (high - low) * 0.5;
+}
+
+static enum status decide_relative_change(const struct freeze *freeze, const double *norms,
+                                          int *decision, char reason[160], struct err *err)
+{
+    int first = freeze->num_frozen, active = freeze->num_layers - first, l;
+    double *change, threshold;
+    *decision = first;
+    if (!norms) {
+        snprintf(reason, 160, "no gradient norms: stay");
+        return OK;
+    }
+    if (freeze->num_seen == 0) {
+        snprintf(reason, 160, "first gradient norms: only stored");
+        return OK;
+    }
+    if (active == 0) {
+        snprintf(reason, 160, "all %d layers are frozen", first);
+        return OK;
+    }
+    change = malloc(2 * (size_t)active * sizeof *change);
+    if (!change)
+        return err_nomem(err);
+    for (int i = 0; i < active; i++) {
+        double prev = freeze->prev[first + i], now = norms[first + i];
+        change[i] = prev > 0 ? fabs(prev - now) / prev : now > 0 ? INFINITY : 0;
+    }
+    memcpy(change + active, change, (size_t)active * sizeof *change);
+    threshold = median(change + active, active);
+    for (l = 0; l < active - 1 && change[l] < threshold; l++)
+        ;
+    *decision = first + l + 1;
+    snprintf(reason, 160, "layer %d is the first whose norm changed by at least the median %.3g",
+             first + l, threshold);
+    free(change);
+    return OK;
+}
+
+/* Advance plateau's memory by one epoch's norms; returns the end of the settled prefix. */
+static int track_layers(const struct freeze *freeze, const double *norms, struct track *tracks)
+{
+    int first = freeze->num_frozen, settled = first, counted = 0;
+    double mean = 0;
+    for (int l = first; freeze->num_seen > 0 && l < freeze->num_layers; l++) {
+        if (norms[l] > 0 && tracks[l].log_norm > -DBL_MAX) {
+            mean += log(norms[l]) - tracks[l].log_norm;
+            counted++;
+        }
+    }
+    mean = counted ? mean / counted : 0;
+    for (int l = first; l < freeze->num_layers; l++) {
+        struct track *track = &tracks[l];
+        double now = norms[l] > 0 ? log(norms[l]) : -DBL_MAX; /* no gradient at all: at rest */
+        if (freeze->num_seen > 0) {
+            bool both = norms[l] > 0 && track->log_norm > -DBL_MAX;
+            double change = both ? now - track->log_norm - mean : 0;
+            track->drift = PLATEAU_DECAY * track->drift + (1 - PLATEAU_DECAY) * change;
+            track->path = PLATEAU_DECAY * track->path + (1 - PLATEAU_DECAY) * fabs(change);
+            if (freeze->num_seen > 1) /* one change alone is always a drift */
+                track->streak =
+                    fabs(track->drift) <= PLATEAU_SETTLED * track->path ? track->streak + 1 : 0;
+        }
+        track->log_norm = now;
+        if (settled == l && track->streak >= PLATEAU_PATIENCE)
+            settled = l + 1;
+    }
+    return settled;
+}
+
+static int decide_plateau(const struct freeze *freeze, const double *norms, char reason[160])
+{
+    int first = freeze->num_frozen, cap = cap_of(freeze), settled;
+    if (!norms) {
+        snprintf(reason, 160, "no gradient norms: stay");
+        return first;
+    }
+    settled = track_layers(freeze, norms, (struct track *)freeze->prev);
+    if (settled == first && first < freeze->num_layers)
+        snprintf(reason, 160, "layer %d still drifts, or is too young to tell", first);
+    else
+        snprintf(reason, 160, "layers below %d wander without drift, cap %d", settled, cap);
+    return settled < cap ? settled : cap;
+}
+
+static enum status check_norms(const struct freeze *freeze, int epoch, const double *norms,
+                               struct err *err)
+{
+    for (int l = 0; norms && l < freeze->num_layers; l++)
+        if (!(norms[l] >= 0 && isfinite(norms[l])))
+            return err_set(err, ERR_INPUT,
+                           "gradient norm of layer %d before epoch %d must be finite and not "
+                           "negative, got %g",
+                           l, epoch, norms[l]);
+    return OK;
+}
+
+enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms, int *num_frozen,
+                          char reason[160], struct err *err)
+{
+    const struct freeze_spec *spec = freeze->spec;
+    int decision = 0, limit = freeze->num_layers - spec->min_active;
+    char why[160] = "";
+    enum status rc;
+    if (epoch < 0)
+        return err_set(err, ERR_INPUT, "freeze: epoch must not be negative, got %d", epoch);
+    rc = check_norms(freeze, epoch, norms, err);
+    if (rc != OK)
+        return rc;
+    switch (spec->policy) {
+    case FREEZE_NONE:
+        snprintf(why, sizeof why, "nothing freezes");
+        break;
+    case FREEZE_CLOSED_FORM:
+        decision = freeze_closed_form(freeze->num_layers, spec->alpha, epoch);
+        snprintf(why, sizeof why, "closed form, alpha %.4g: %d of %d layers after %d epochs",
+                 spec->alpha, decision, freeze->num_layers, epoch);
+        break;
+    case FREEZE_GRADIENT_NORM:
+        decision = decide_gradient_norm(freeze, epoch, norms, why);
+        break;
+    case FREEZE_RELATIVE_CHANGE:
+        rc = decide_relative_change(freeze, norms, &decision, why, err);
+        if (rc != OK)
+            return rc;
+        if (norms)
+            memcpy(freeze->prev, norms, (size_t)freeze->num_layers * sizeof *norms);
+        break;
+    case FREEZE_TABLE:
+        decision = spec->table[epoch < spec->num_table ? epoch : spec->num_table - 1];
+        snprintf(why, sizeof why, "table: %d", decision);
+        break;
+    case FREEZE_PLATEAU:
+        decision = decide_plateau(freeze, norms, why);
+        break;
+    case FREEZE_POLICY_COUNT:
+        break;
+    }
+    if (norms)
+        freeze->num_seen++;
+    if (decision > limit) {
+        size_t used = strlen(why);
+        snprintf(why + used, sizeof why - used, "; held at %d, %d must stay active",
+                 limit > freeze->num_frozen ? limit : freeze->num_frozen, spec->min_active);
+        decision = limit;
+    }
+    if (decision < freeze->num_frozen) {
+        size_t used = strlen(why);
+        snprintf(why + used, sizeof why - used, "; stays at %d, nothing unfreezes",
+                 freeze->num_frozen);
+        decision = freeze->num_frozen;
+    }
+    freeze->num_frozen = decision;
+    *num_frozen = decision;
+    if (reason)
+        memcpy(reason, why, sizeof why);
+    return OK;
+}
+
+enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
+                               struct freeze_spec *spec, struct err *err)
+{
+    static const char *const names[] = {"mild", "mild-early", "by_epoch", "linear"};
+    enum { MILD, MILD_EARLY, BY_EPOCH, LINEAR, NUM_NAMES, NUM_MILD = 10 };
+    static const int mild[NUM_MILD] = {0, 0, 6, 8, 8, 8, 10, 10, 12, 12};
+    int which = 0, *table;
+    while (which < NUM_NAMES && strcmp(names[which], name) != 0)
+        which++;
+    if (which == NUM_NAMES) {
+        const char *near = nearest_name(name, names, NUM_NAMES);
+        enum status rc =
+            err_set(err, ERR_INPUT, "unknown freeze table '%s'%s%s%s", name,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        err_hint(err, "tables: mild mild-early by_epoch linear, or a JSON file");
+        return rc;
+    }
+    if (num_layers < 1 || num_epochs < 1 || num_epochs > 1000000)
+        return err_set(err, ERR_INPUT, "freeze table '%s' needs layers >= 1 and epochs 1..1000000",
+                       name);
+    table = malloc((size_t)num_epochs * sizeof *table);
+    if (!table)
+        return err_nomem(err);
+    for (int e = 0; e < num_epochs; e++) {
+        double frozen = which == BY_EPOCH               ? e
+                        : which == LINEAR               ? ceil((e + 1) / 10.0 * num_layers)
+                        : which == MILD_EARLY && e == 1 ? 6
+                                                        : mild[e < NUM_MILD ? e : NUM_MILD - 1];
+        table[e] = frozen < num_layers ? (int)frozen : num_layers;
+    }
+    free(spec->table);
+    spec->policy = FREEZE_TABLE;
+    spec->table = table;
+    spec->num_table = num_epochs;
+    return OK;
+}
