@@ -1,0 +1,193 @@
+#include "cli/gnuplot.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The scripts travel inside the program, so that it can be copied anywhere. */
+#define SCRIPT(name)                                                                               \
+    __asm__(".pushsection .rodata\n"                                                               \
+            "script_" #name ":\n"                                                                  \
+            ".incbin \"plots/" #name ".gp\"\n"                                                     \
+            ".byte 0\n"                                                                            \
+            ".popsection\n");                                                                      \
+    extern const char script_##name[]
+SCRIPT(timeline);
+SCRIPT(curves);
+SCRIPT(error);
+
+static const char *find_script(const char *name)
+{
+    if (strcmp(name, "timeline") == 0)
+        return script_timeline;
+    return strcmp(name, "curves") == 0 ? script_curves : script_error;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n > m && strcmp(text + n - m, end) == 0;
+}
+
+/* The `set terminal` line for a file's ending. */
+static enum status terminal_for(const char *out_path, int width, int height, char *line,
+                                size_t size, struct err *err)
+{
+    if (ends_with(out_path, ".svg"))
+        snprintf(line, size,
+                 "set terminal svg size %d,%d font 'sans-serif,12' background 'white'\n", width,
+                 height);
+    else if (ends_with(out_path, ".png"))
+        snprintf(line, size, "set terminal pngcairo size %d,%d font 'sans,10'\n", width, height);
+    else if (ends_with(out_path, ".pdf"))
+        snprintf(line, size, "set terminal pdfcairo size %.2fin,%.2fin font 'sans,10'\n",
+                 width / 100.0, height / 100.0);
+    else
+        return err_set(err, ERR_INPUT, "-o must end in .svg, .png or .pdf, got '%.200s'", out_path);
+    return OK;
+}
+
+enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char *term, int width,
+                          int height, struct err *err)
+{
+    char line[256];
+    enum status rc;
+    if (term && strcmp(term, "dumb") != 0)
+        return err_set(err, ERR_INPUT, "--term must be dumb, got '%.64s'", term);
+    if (!term == !out_path)
+        return err_set(err, ERR_INPUT, "a figure needs -o FILE (.svg, .png, .pdf) or --term dumb");
+    plot->dumb = term != NULL;
+    if (plot->dumb) {
+        snprintf(line, sizeof line, "set terminal dumb %d %d\n", width / 10, height / 16);
+    } else {
+        rc = terminal_for(out_path, width, height, line, sizeof line, err);
+        if (rc != OK)
+            return rc;
+        size_t size = strlen(out_path) + 32;
+        plot->out = strdup(out_path);
+        plot->tmp = malloc(size);
+        if (!plot->out || !plot->tmp) {
+            free(plot->tmp);
+            plot->tmp = NULL;
+            gnuplot_clear(plot);
+            return err_nomem(err);
+        }
+        snprintf(plot->tmp, size, "%s.%ld.tmp", out_path, (long)getpid());
+        FILE *probe = fopen(plot->tmp, "w");
+        if (!probe) {
+            rc = err_set(err, ERR_SYSTEM, "cannot write '%.200s': %s", out_path, strerror(errno));
+            gnuplot_clear(plot);
+            return rc;
+        }
+        fclose(probe);
+    }
+    plot->program = tmpfile();
+    if (!plot->program) {
+        rc = err_set(err, ERR_SYSTEM, "cannot make a temporary file: %s", strerror(errno));
+        gnuplot_clear(plot);
+        return rc;
+    }
+    fputs(line, plot->program);
+    if (plot->tmp) {
+        fputs("set output ", plot->program);
+        gnuplot_quote(plot, plot->tmp);
+        fputc('\n', plot->program);
+    }
+    return OK;
+}
+
+void gnuplot_quote(struct gnuplot *plot, const char *text)
+{
+    fputc('\'', plot->program);
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputc('\'', plot->program);
+        if ((unsigned char)*text >= ' ')
+            fputc(*text, plot->program);
+    }
+    fputc('\'', plot->program);
+}
+
+/* gnuplot < program, its stderr into `log`; the exit code, or -1 when it could not be waited for.
+ */
+static int run_gnuplot(FILE *program, FILE *log)
+{
+    int wstatus;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *argv[] = {"gnuplot", NULL};
+        if (dup2(fileno(program), STDIN_FILENO) < 0 || dup2(fileno(log), STDERR_FILENO) < 0 ||
+            lseek(STDIN_FILENO, 0, SEEK_SET) < 0)
+            _exit(127);
+        execvp(argv[0], argv);
+        _exit(127);
+    }
+    if (pid < 0)
+        return -1;
+    while (waitpid(pid, &wstatus, 0) < 0) {
+        if (errno != EINTR)
+            return -1;
+    }
+    return WIFEXITED(wstatus) ? WEXITSTATUS(wstatus) : -1;
+}
+
+/* The first line of gnuplot's complaint that says something. */
+static void first_words(FILE *log, char *line, size_t size)
+{
+    rewind(log);
+    while (fgets(line, (int)size, log)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strspn(line, " \t^") != strlen(line))
+            return;
+    }
+    snprintf(line, size, "no reason given");
+}
+
+enum status gnuplot_run(struct gnuplot *plot, const char *name, struct err *err)
+{
+    enum status rc = OK;
+    char line[160];
+    FILE *log = tmpfile();
+    if (!log) {
+        rc = err_set(err, ERR_SYSTEM, "cannot make a temporary file: %s", strerror(errno));
+        goto out;
+    }
+    fputs(find_script(name), plot->program);
+    if (fflush(plot->program) != 0 || ferror(plot->program)) {
+        rc = err_set(err, ERR_SYSTEM, "cannot write a temporary file: %s", strerror(errno));
+        goto out;
+    }
+    int code = run_gnuplot(plot->program, log);
+    if (code == 127) {
+        rc = err_set(err, ERR_SYSTEM, "cannot start 'gnuplot'");
+        err_hint(err, "make deps installs it (package gnuplot-nox)");
+    } else if (code != 0) {
+        first_words(log, line, sizeof line);
+        rc = err_set(err, ERR_SYSTEM, "gnuplot cannot draw '%.200s': %s",
+                     plot->out ? plot->out : "the figure", line);
+    } else if (plot->out && rename(plot->tmp, plot->out) != 0) {
+        rc = err_set(err, ERR_SYSTEM, "cannot write '%.200s': %s", plot->out, strerror(errno));
+    }
+out:
+    if (log)
+        fclose(log);
+    if (rc == OK) { /* nothing left for gnuplot_clear() to remove */
+        free(plot->tmp);
+        plot->tmp = NULL;
+    }
+    return rc;
+}
+
+void gnuplot_clear(struct gnuplot *plot)
+{
+    if (plot->program)
+        fclose(plot->program);
+    if (plot->tmp)
+        unlink(plot->tmp);
+    free(plot->out);
+    free(plot->tmp);
+    *plot = (struct gnuplot){0};
+}
