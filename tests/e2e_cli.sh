@@ -1,0 +1,139 @@
+#!/bin/bash
+# tests/e2e_cli.sh - the command line from outside: help, misuse, bad files, exit codes, and that a
+# failed command leaves no file behind. One clear line each (CLI.md, STYLE.md "error messages").
+. "$(dirname "$0")/lib.sh"
+begin
+
+job() { # NAME, then a sed script over the good job
+    sed "${2:-}" >"$tmp/$1.json" <<'JSON'
+{
+  "model": "vit-tiny:layers=2,hidden=32,heads=2,mlp=64",
+  "data": {"kind": "synthetic", "train_samples": 64, "test_samples": 32},
+  "train": {"epochs": 1, "batch": {"per_pipeline": 16}, "max_steps": 2},
+  "cluster": "this-machine",
+  "pipeline": {"num_stages": 2, "num_replicas": 1, "num_microbatches": 2, "schedule": "1f1b"}
+}
+JSON
+}
+# one_line NAME STATUS PATTERN COMMAND...: as expect, and the error is one line (and a hint) without a
+# full stop at its end.
+one_line() {
+    expect "$@"
+    local lines
+    lines=$(grep -vc '^hint: ' "$tmp/expect.err")
+    { [ "$lines" -eq 1 ] && ! grep -Eq '\.$' <(grep -v '^hint: ' "$tmp/expect.err"); }
+    report $? "$1: one line" <"$tmp/expect.err"
+}
+no_file() { # NAME PATH...
+    local name=$1 found=""
+    shift
+    for path in "$@"; do
+        for file in "$path"*; do [ -e "$file" ] && found+=" $file"; done
+    done
+    echo "left behind:$found" | report "$([ -z "$found" ]; echo $?)" "$name"
+}
+export ELAPSE_DB="$tmp/none.db"
+
+# --- the table of commands --------------------------------------------------------------------------
+expect "help goes to stdout with exit 0" 0 '^usage: elapse COMMAND' "$elapse" --help
+expect "version" 0 '^elapse [0-9]+\.[0-9]+\.[0-9]+$' "$elapse" --version
+one_line "no command" 2 'no command given' "$elapse"
+one_line "unknown command names the nearest" 2 "no command 'tarin'" "$elapse" tarin
+expect "its hint" 2 "^hint: did you mean 'elapse train'" "$elapse" tarin
+commands=$("$elapse" --help | sed -nE 's/^  ([a-z]+) .*/\1/p')
+for command in $commands; do
+    expect "$command --help" 0 "^usage: elapse $command" "$elapse" "$command" --help
+    one_line "$command refuses an unknown option" 2 '--no-such-option' "$elapse" "$command" --no-such-option
+done
+for command in model balance freeze schedule plan sim profile profiles train eval export compare plot runs; do
+    grep -qx "$command" <<<"$commands"
+    report $? "command $command exists" <<<"$commands"
+done
+
+# --- a job file -------------------------------------------------------------------------------------
+job good
+job key 's/"epochs"/"epoch"/'
+job type 's/"max_steps": 2/"max_steps": "two"/'
+job range 's/"num_stages": 2/"num_stages": 0/'
+job deep 's/"num_stages": 2/"num_stages": 9/'
+job schedule 's/1f1b/2f2b/'
+head -c 150 "$tmp/good.json" >"$tmp/cut.json"
+one_line "unknown key" 2 'key\.json: .*train.*epoch' "$elapse" plan "$tmp/key.json"
+one_line "wrong type" 2 'type\.json: .*train\.max_steps.*two' "$elapse" plan "$tmp/type.json"
+one_line "value out of range" 2 'range\.json: .*num_stages.*0' "$elapse" plan "$tmp/range.json"
+one_line "unknown schedule" 2 'schedule\.json: .*pipeline\.schedule.*2f2b' "$elapse" plan "$tmp/schedule.json"
+one_line "truncated job" 2 'cut\.json' "$elapse" plan "$tmp/cut.json"
+one_line "missing job" 3 "absent\.json" "$elapse" plan "$tmp/absent.json"
+one_line "--set with an unknown key" 2 'pipeline\.stages' "$elapse" plan "$tmp/good.json" --set pipeline.stages=2
+one_line "more stages than items" 1 '8 items|7 items|stages' "$elapse" sim --step \
+    --model uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=1ms --cluster 1x8 --stages 8 \
+    --replicas 1 --microbatches 8 --schedule gpipe
+one_line "more stages than items in a cut" 1 'stages' "$elapse" balance --sizes 3,1,2 --stages 4
+
+# --- a profile store --------------------------------------------------------------------------------
+echo "this is no database, only a few words of text" >"$tmp/text.db"
+one_line "store that is not SQLite" 2 'text\.db' "$elapse" plan "$tmp/good.json" --db "$tmp/text.db"
+one_line "missing store" 3 'absent\.db' "$elapse" profiles list --db "$tmp/absent.db"
+one_line "run folder that is none" 3 'nowhere' "$elapse" compare "$tmp/nowhere"
+one_line "compare without a run" 2 'RUN_DIR' "$elapse" compare
+one_line "tolerance that is none" 2 'tolerance' "$elapse" compare "$tmp" --tolerance abc
+
+# --- figures ----------------------------------------------------------------------------------------
+one_line "plot needs an output" 2 '\-o FILE' "$elapse" plot loss "$tmp"
+one_line "plot of an unknown kind" 2 "timelin" "$elapse" plot timelin "$tmp" -o "$tmp/x.svg"
+one_line "plot with an unknown ending" 2 '\.svg' "$elapse" plot loss "$tmp" -o "$tmp/x.gif"
+one_line "plot into a missing folder" 3 'nodir' "$elapse" plot loss "$tmp" -o "$tmp/nodir/x.svg"
+one_line "plot of no run" 3 'run\.db' "$elapse" plot loss "$tmp" -o "$tmp/x.svg"
+no_file "a failed plot leaves no file" "$tmp/x."
+
+# --- real training: only where elapse-exec is built -------------------------------------------------
+if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
+    one_line "ranks that do not divide" 1 '3' "$elapse" train "$tmp/good.json" -n 3 --out "$tmp/run3"
+    one_line "ranks out of range" 2 '-n must be 1\.\.' "$elapse" train "$tmp/good.json" -n 0
+    job deep 's/"num_stages": 2/"num_stages": 9/'
+    one_line "training with more stages than items" 1 '' "$elapse" train "$tmp/deep.json" -n 9 --out "$tmp/run9"
+    job nodata 's/"synthetic"/"cifar10", "path": "absent-folder"/'
+    one_line "missing data" 3 'absent-folder' "$elapse" train "$tmp/nodata.json" -n 2 --out "$tmp/rund"
+    mkdir "$tmp/cifar"
+    head -c 10000 /dev/zero >"$tmp/cifar/data_batch_1.bin"
+    head -c 10000 /dev/zero >"$tmp/cifar/test_batch.bin"
+    job truncated 's/"synthetic"/"cifar10", "path": "cifar"/'
+    one_line "truncated data" 2 'data_batch_1\.bin|test_batch\.bin' "$elapse" train "$tmp/truncated.json" -n 2 --out "$tmp/runt"
+    one_line "training with a bad job" 2 'key\.json' "$elapse" train "$tmp/key.json" -n 2 --out "$tmp/runk"
+    for run in run3 run9 rund runt runk; do
+        no_file "a refused training leaves nothing: $run" "$tmp/$run"
+    done
+    check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"
+    check "its files" test -s "$tmp/run/metrics.jsonl" -a -s "$tmp/run/summary.json" -a -s "$tmp/run/run.db"
+    check "compare with it" "$elapse" compare "$tmp/run" --json
+    check "plot of its losses" "$elapse" plot loss "$tmp/run" -o "$tmp/loss.svg"
+    expect "the figure is SVG" 0 '<svg' head -c 400 "$tmp/loss.svg"
+    check "timeline" "$elapse" plot timeline "$tmp/run" -o "$tmp/t.png"
+    expect "timeline in a terminal" 0 'measured' "$elapse" plot timeline "$tmp/run" --term dumb
+else
+    skip "training" "elapse-exec is not built (no MPI or BLAS)"
+fi
+
+# --- the tests' own tools ---------------------------------------------------------------------------
+mkdir -p "$tmp/tree/sim" "$tmp/tree/exec" "$tmp/tree/partition" "$tmp/tree/profiles" "$tmp/tree/cli"
+echo '#include "exec/a.h"' >"$tmp/tree/sim/b.c"
+echo 'int a;' >"$tmp/tree/exec/a.h"
+echo '#include <sqlite3.h>' >"$tmp/tree/cli/c.c"
+echo '#include "nowhere.h"' >"$tmp/tree/partition/d.h"
+echo 'void f(void) { printf("x"); }' >"$tmp/tree/partition/e.c"
+echo 'int a;' >"$tmp/tree/cli/e.c"
+ROOT="$tmp/tree" tests/check-layers.sh >"$tmp/layers" 2>&1
+layers=$?
+report "$([ $layers -eq 1 ]; echo $?)" "check-layers fails on breaches" <"$tmp/layers"
+for breach in 'sim/b.c:1' 'cli/c.c:1' 'partition/d.h' 'partition/e.c:1' 'two files are named e.c'; do
+    grep -q "$breach" "$tmp/layers"
+    report $? "check-layers finds $breach" <"$tmp/layers"
+done
+printf '#!/bin/bash\necho "ok - a"\necho "not ok - b"\n' >"$tmp/one"
+printf '#!/bin/bash\nkill -SEGV $$\n' >"$tmp/dies"
+printf '#!/bin/bash\nexit 0\n' >"$tmp/empty"
+chmod +x "$tmp/one" "$tmp/dies" "$tmp/empty"
+for case in "one:1 passed, 1 failed" "dies:0 passed, 1 failed" "empty:0 passed, 1 failed"; do
+    ELAPSE_ONLY_BINARIES=1 expect "run.sh: ${case%%:*}" 1 "^${case#*:}" tests/run.sh "$tmp/${case%%:*}"
+done
+finish
