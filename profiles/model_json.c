@@ -1,0 +1,408 @@
+#include "profiles/job_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/units.h"
+#include "profiles/fields.h"
+
+/* --- explicit chains -------------------------------------------------------------------------- */
+
+#define ITEM(key, type, member, help)                                                              \
+    {                                                                                              \
+        key, type, offsetof(struct item, member), sizeof(((struct item *)0)->member), 0,           \
+            INT64_MAX, NULL, 0, help                                                               \
+    }
+static const struct field item_fields[] = {
+    ITEM("name", FIELD_TEXT, name, "of the item"),
+    {"layer", FIELD_INT, offsetof(struct item, layer), sizeof(int), -1, 65535, NULL, 0,
+                                               "owning layer, ascending; -1: before the first [its index]"},
+    ITEM("params", FIELD_INT, params, "trainable parameters [0]"),
+    ITEM("fwd_flops", FIELD_INT, fwd_flops, "[0]"),
+    ITEM("act_bytes", FIELD_BYTES, act_bytes, "leaves the item [0]"),
+    ITEM("stash_bytes", FIELD_BYTES, stash_bytes, "kept for backward [act_bytes]"),
+    ITEM("fwd_ns", FIELD_NS, fwd_ns, "[0]"),
+    ITEM("bwd_input_ns", FIELD_NS, bwd_input_ns, "[0]"),
+    ITEM("bwd_weight_ns", FIELD_NS, bwd_weight_ns, "[0]"),
+    ITEM("update_ns", FIELD_NS, update_ns, "[0]"),
+};
+static const struct field skip_fields[] = {
+    {"from",  FIELD_INT,   offsetof(struct skip_edge, from),  sizeof(int),     0, INT32_MAX, NULL, 0,
+     "index of the item that hands the tensor on"                                                       },
+    {"to",    FIELD_INT,   offsetof(struct skip_edge, to),    sizeof(int),     0, INT32_MAX, NULL, 0,
+     "index of the item that takes it"                                                                  },
+    {"bytes", FIELD_BYTES, offsetof(struct skip_edge, bytes), sizeof(int64_t), 0, 0,         NULL, 0, ""},
+};
+enum {
+    NUM_ITEM_FIELDS = sizeof item_fields / sizeof *item_fields,
+    NUM_SKIP_FIELDS = sizeof skip_fields / sizeof *skip_fields
+};
+
+struct chain_head {
+    char name[64];
+    char family[16];
+    bool per_microbatch;
+};
+static const struct field chain_fields[] = {
+    {"name",      FIELD_TEXT,                                           offsetof(struct chain_head, name),                64,                                                                   0,               0,                                                                                     NULL,                                                                                                                                          0,                                                                                                                                                                                                                                                                                                                                  ""},
+    {"family",           FIELD_TEXT,                                                        offsetof(struct chain_head,                                                              family), 16, 0,              0,                                                                                                  NULL,                                                                                                                                                                                                                                 0,                                                                                                                                                                                                                                                                                                                                                                                                                                                              "explicit"},
+    {"per_microbatch", FIELD_BOOL,                                                     offsetof(struct chain_head,                                                                per_microbatch),                                                                          sizeof(bool),                                                                0, 0,
+     NULL,                                                                              0,"sizes and times are per micro-batch, not per sample [false]"},
+    {"items",          FIELD_OTHER, 0,                           0,                                         0,                                                                                         0,                                                                                                       NULL,                                                                                                                                                                 0,                                                                                                                                                                                        "the chain"                                                                                                                                                                                                                                                                                                                                                                                                                                                                               },
+    {"skips",          FIELD_OTHER,                                                   0,                                                                             0,                                                                                           0,                                                                                                                                           0,                                                                                                       NULL,0,"from, to, bytes"},
+};
+enum { NUM_CHAIN_FIELDS = sizeof chain_fields / sizeof *chain_fields };
+
+static enum status array_rows(const struct json *object, const char *key, const char *file,
+                              const char *prefix, bool wanted, int *count, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = prefix};
+    const struct json *array = json_get(object, key);
+    *count = 0;
+    if (!array && !wanted)
+        return OK;
+    if (json_type(array) != JSON_ARRAY)
+        return fields_refuse(&source, key, "an array", array, err);
+    *count = json_count(array);
+    return OK;
+}
+
+static enum status read_chain(const struct json *object, const char *file, const char *prefix,
+                              struct model *model, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = prefix};
+    struct chain_head head = {.name = "explicit"};
+    struct item *items = NULL;
+    struct skip_edge *skips = NULL;
+    int num_items, num_skips, i = 0;
+    enum status rc = fields_read(chain_fields, NUM_CHAIN_FIELDS, object, &source, &head, err);
+    if (rc == OK)
+        rc = array_rows(object, "items", file, prefix, true, &num_items, err);
+    if (rc == OK)
+        rc = array_rows(object, "skips", file, prefix, false, &num_skips, err);
+    if (rc != OK)
+        return rc;
+    items = calloc((size_t)num_items + 1, sizeof *items);
+    skips = calloc((size_t)num_skips + 1, sizeof *skips);
+    if (!items || !skips) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (struct json *m = json_first(json_get(object, "items")); m; m = json_next(m), i++) {
+        char at[128];
+        snprintf(at, sizeof at, "%s%sitems[%d]", prefix, *prefix ? "." : "", i);
+        const struct fields_source here = {.file = file, .prefix = at};
+        items[i] = (struct item){.kind = ITEM_OPAQUE, .layer = i, .stash_bytes = -1};
+        snprintf(items[i].name, sizeof items[i].name, "item%d", i);
+        rc = fields_read(item_fields, NUM_ITEM_FIELDS, m, &here, &items[i], err);
+        if (rc != OK)
+            goto out;
+        if (items[i].stash_bytes < 0)
+            items[i].stash_bytes = items[i].act_bytes;
+    }
+    i = 0;
+    for (struct json *m = json_first(json_get(object, "skips")); m; m = json_next(m), i++) {
+        char at[128];
+        snprintf(at, sizeof at, "%s%sskips[%d]", prefix, *prefix ? "." : "", i);
+        const struct fields_source here = {.file = file, .prefix = at};
+        rc = fields_read(skip_fields, NUM_SKIP_FIELDS, m, &here, &skips[i], err);
+        if (rc != OK)
+            goto out;
+    }
+    rc = model_explicit(head.name, items, num_items, skips, num_skips, head.per_microbatch, model,
+                        err);
+out:
+    free(items);
+    free(skips);
+    return rc;
+}
+
+/* --- Hugging Face config.json ----------------------------------------------------------------- */
+
+/* Keys of transformers' ViTConfig, BertConfig and GPT2Config, with the defaults that stand for an
+ * absent key there. */
+struct hf_key {
+    const char *key;
+    size_t offset;
+    int fallback;
+};
+#define HF(key, member, fallback)                                                                  \
+    {                                                                                              \
+        key, offsetof(struct model_spec, member), fallback                                         \
+    }
+static const struct hf_key hf_vit[] = {
+    HF("hidden_size", hidden, 768),       HF("num_hidden_layers", num_layers, 12),
+    HF("num_attention_heads", heads, 12), HF("intermediate_size", mlp, 3072),
+    HF("image_size", image, 224),         HF("patch_size", patch, 16),
+    HF("num_channels", channels, 3),      {NULL, 0, 0}
+};
+static const struct hf_key hf_bert[] = {
+    HF("hidden_size", hidden, 768),
+    HF("num_hidden_layers", num_layers, 12),
+    HF("num_attention_heads", heads, 12),
+    HF("intermediate_size", mlp, 3072),
+    HF("vocab_size", vocab, 30522),
+    HF("max_position_embeddings", max_seq, 512),
+    {NULL, 0, 0}
+};
+static const struct hf_key hf_gpt2[] = {
+    HF("n_embd", hidden, 768),      HF("n_layer", num_layers, 12),    HF("n_head", heads, 12),
+    HF("vocab_size", vocab, 50257), HF("n_positions", max_seq, 1024), {NULL, 0, 0}
+};
+
+static enum status hf_int(const struct json *object, const char *key, int fallback,
+                          const char *file, int *value, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    const struct json *json = json_get(object, key);
+    int64_t number = fallback;
+    if (json && json_type(json) != JSON_NULL &&
+        (!json_int64(json, &number) || number < 1 || number > INT32_MAX))
+        return fields_refuse(&source, key, "an integer 1..2147483647", json, err);
+    *value = (int)number;
+    return OK;
+}
+
+/* Outputs of a classifier: id2label says them all, num_labels only where it is absent; 2 is
+ * transformers' default. */
+static enum status hf_classes(const struct json *object, const char *file, int *classes,
+                              struct err *err)
+{
+    int labels = json_count(json_get(object, "id2label"));
+    if (labels > 0) {
+        *classes = labels;
+        return OK;
+    }
+    return hf_int(object, "num_labels", 2, file, classes, err);
+}
+
+static enum status hf_task(const struct json *object, struct model_spec *spec)
+{
+    const char *name = json_string(json_path(object, "architectures.0"));
+    spec->task = TASK_CLASSIFY;
+    if (name && strstr(name, "QuestionAnswering"))
+        spec->task = TASK_QA;
+    else if (name && strstr(name, "MaskedLM"))
+        spec->task = TASK_MLM;
+    return OK;
+}
+
+static enum status read_hf(const struct json *object, const char *file, struct model *model,
+                           struct err *err)
+{
+    static const char *const types[] = {"vit", "bert", "gpt2"};
+    static const char *const bases[] = {"vit-b16", "bert-base", "gpt2"};
+    static const char *const gelus[] = {"gelu", "gelu", "gelu_new"};
+    static const struct hf_key *const tables[] = {hf_vit, hf_bert, hf_gpt2};
+    const char *type = json_string(json_get(object, "model_type"));
+    struct model_spec spec;
+    int t = 0;
+    while (t < 3 && (!type || strcmp(types[t], type) != 0))
+        t++;
+    if (t == 3)
+        return err_set(err, ERR_INPUT, "%s: model_type must be vit|bert|gpt2, got '%.40s'", file,
+                       type ? type : "?");
+    const char *act_key = t == 2 ? "activation_function" : "hidden_act";
+    const char *act = json_string(json_get(object, act_key));
+    if (act && strcmp(act, gelus[t]) != 0)
+        return err_set(err, ERR_INPUT, "%s: %s must be %s, got '%.40s'", file, act_key, gelus[t],
+                       act);
+    enum status rc = model_preset(bases[t], &spec, err);
+    for (const struct hf_key *k = tables[t]; k->key && rc == OK; k++)
+        rc = hf_int(object, k->key, k->fallback, file, (int *)((char *)&spec + k->offset), err);
+    if (rc == OK && t == 2)
+        rc = hf_int(object, "n_inner", spec.hidden <= INT32_MAX / 4 ? 4 * spec.hidden : 0, file,
+                    &spec.mlp, err);
+    if (rc == OK && t == 1)
+        rc = hf_task(object, &spec);
+    if (rc == OK && t != 2)
+        rc = hf_classes(object, file, &spec.classes, err);
+    if (rc != OK)
+        return rc;
+    if (t != 0 && spec.seq > spec.max_seq)
+        spec.seq = spec.max_seq;
+    const char *name = json_string(json_get(object, "_name_or_path"));
+    snprintf(spec.name, sizeof spec.name, "%.60s", name && *name ? name : types[t]);
+    return model_build(&spec, model, err);
+}
+
+/* --- any MODEL -------------------------------------------------------------------------------- */
+
+/* A value as the text that a modifier takes: 10 -> "10", "qa" -> "qa". */
+static enum status modifier_text(const struct json *value, char *buf, size_t size, struct err *err)
+{
+    char *text = NULL;
+    const char *string = json_string(value);
+    enum status rc = string ? OK : json_text(value, false, &text, err);
+    if (rc == OK)
+        snprintf(buf, size, "%s", string ? string : text);
+    free(text);
+    return rc;
+}
+
+static enum status prefix_error(const char *file, const char *key, enum status rc,
+                                const struct err *inner, struct err *err)
+{
+    if (rc != OK) {
+        err_set(err, rc, "%s: %s: %s", file, key, inner->msg);
+        if (*inner->hint)
+            err_hint(err, "%s", inner->hint);
+    }
+    return rc;
+}
+
+/* {"family": "uniform", "layers": 8, "fwd": "1ms"}: the command line's form, key by key. */
+static enum status read_uniform(const struct json *object, struct model *model, struct err *err)
+{
+    char text[512] = "uniform", value[96];
+    size_t used = strlen(text);
+    char separator = ':';
+    for (struct json *m = json_first(object); m; m = json_next(m)) {
+        if (strcmp(json_key(m), "family") == 0 || strcmp(json_key(m), "preset") == 0 ||
+            strcmp(json_key(m), "name") == 0)
+            continue;
+        enum status rc = modifier_text(m, value, sizeof value, err);
+        if (rc != OK)
+            return rc;
+        int wrote =
+            snprintf(text + used, sizeof text - used, "%c%s=%s", separator, json_key(m), value);
+        if (wrote < 0 || (size_t)wrote >= sizeof text - used)
+            return err_set(err, ERR_INPUT, "model 'uniform': too many or too long keys");
+        used += (size_t)wrote;
+        separator = ',';
+    }
+    return model_parse(text, model, err);
+}
+
+/* {"family": ..., "preset": ..., dims}. */
+static enum status read_family(const struct json *object, const char *file, const char *key,
+                               int elem_bytes, struct model *model, struct err *err)
+{
+    static const char *const families[] = {"vit", "bert", "gpt", "uniform", "explicit"};
+    static const char *const bases[] = {"vit-b16", "bert-base", "gpt2"};
+    const struct fields_source source = {.file = file, .prefix = key};
+    const struct json *family_json = json_get(object, "family");
+    const struct json *preset_json = json_get(object, "preset");
+    const char *family = json_string(family_json), *preset = json_string(preset_json);
+    struct err inner = {0};
+    struct model_spec spec;
+    enum status rc;
+    int f = -1;
+    for (int i = 0; family && i < 5; i++)
+        if (strcmp(families[i], family) == 0)
+            f = i;
+    if (family_json && f < 0)
+        return fields_refuse(&source, "family", "vit|bert|gpt|uniform|explicit", family_json, err);
+    if (preset_json && !preset)
+        return fields_refuse(&source, "preset", "a text", preset_json, err);
+    if (f == FAMILY_UNIFORM || (preset && strcmp(preset, "uniform") == 0))
+        return prefix_error(file, key, read_uniform(object, model, &inner), &inner, err);
+    if (preset && strchr(preset, ':')) {
+        /* A whole MODEL text where modifiers follow: "vit-b16:classes=10", or uniform's. */
+        char head[64];
+        snprintf(head, sizeof head, "%.*s", (int)strcspn(preset, ":"), preset);
+        const char *list = strchr(preset, ':') + 1;
+        struct json *copy = json_object_new();
+        json_add_string(copy, "preset", head);
+        while (*list) {
+            char word[128];
+            size_t length = strcspn(list, ",");
+            snprintf(word, sizeof word, "%.*s", (int)length, list);
+            char *equals = strchr(word, '=');
+            if (!equals) {
+                json_free(copy);
+                return fields_refuse(&source, "preset", "a MODEL text", preset_json, err);
+            }
+            *equals = '\0';
+            json_remove(copy, word);
+            json_add_string(copy, word, equals + 1);
+            list += length + (list[length] == ',');
+        }
+        for (struct json *m = json_first(object); m; m = json_next(m))
+            if (strcmp(json_key(m), "preset") != 0)
+                json_add_copy(copy, json_key(m), m);
+        rc = read_family(copy, file, key, elem_bytes, model, err);
+        json_free(copy);
+        return rc;
+    }
+    if (!preset && f < 0)
+        return err_set(err, ERR_INPUT, "%s: %s must have a preset, a family or items", file, key);
+    rc = model_preset(preset ? preset : bases[f], &spec, &inner);
+    if (rc != OK)
+        return prefix_error(file, key, rc, &inner, err);
+    if (f >= 0 && (int)spec.family != f)
+        return err_set(err, ERR_INPUT, "%s: %s.family must be '%s' as preset '%s', got '%s'", file,
+                       key, model_family_name(spec.family), preset, family);
+    if (!preset)
+        snprintf(spec.name, sizeof spec.name, "%s", family);
+    if (elem_bytes)
+        spec.elem_bytes = elem_bytes;
+    for (struct json *m = json_first(object); m && rc == OK; m = json_next(m)) {
+        char value[96];
+        if (strcmp(json_key(m), "family") == 0 || strcmp(json_key(m), "preset") == 0)
+            continue;
+        rc = modifier_text(m, value, sizeof value, &inner);
+        if (rc == OK && strcmp(json_key(m), "name") == 0)
+            snprintf(spec.name, sizeof spec.name, "%.63s", value);
+        else if (rc == OK)
+            rc = model_spec_set(&spec, json_key(m), value, &inner);
+    }
+    if (rc == OK)
+        rc = model_build(&spec, model, &inner);
+    return prefix_error(file, key, rc, &inner, err);
+}
+
+static enum status load_model_file(const char *path, int elem_bytes, struct model *model,
+                                   struct err *err)
+{
+    struct json *root = NULL;
+    enum status rc = json_read_file(path, &root, err);
+    if (rc == OK && json_string(root)) {
+        rc = err_set(err, ERR_INPUT, "%s: must be an object, got a text", path);
+    } else if (rc == OK) {
+        rc = model_from_json(root, path, "", NULL, elem_bytes, model, err);
+    }
+    json_free(root);
+    return rc;
+}
+
+enum status model_from_json(const struct json *value, const char *file, const char *key,
+                            const char *dir, int elem_bytes, struct model *model, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    const char *text = json_string(value);
+    enum status rc;
+    if (text && path_is_json(text)) {
+        char *path = path_join(dir, text);
+        rc = path ? load_model_file(path, elem_bytes, model, err) : err_nomem(err);
+        free(path);
+        return rc;
+    }
+    if (text) {
+        /* A text is {"preset": text}. */
+        struct json *object = json_object_new();
+        struct err inner = {0};
+        json_add_string(object, "preset", text);
+        if (strncmp(text, "uniform", 7) == 0)
+            rc = prefix_error(file, key, model_parse(text, model, &inner), &inner, err);
+        else
+            rc = read_family(object, file, key, elem_bytes, model, err);
+        json_free(object);
+        return rc;
+    }
+    if (json_type(value) != JSON_OBJECT)
+        return fields_refuse(&source, key, "a MODEL text or an object", value, err);
+    if (json_get(value, "model_type"))
+        return read_hf(value, file, model, err);
+    const char *family = json_string(json_get(value, "family"));
+    if (json_get(value, "items") || (family && strcmp(family, "explicit") == 0))
+        return read_chain(value, file, key, model, err);
+    return read_family(value, file, *key ? key : "model", elem_bytes, model, err);
+}
+
+enum status model_load(const char *text, struct model *model, struct err *err)
+{
+    return path_is_json(text) ? load_model_file(text, 0, model, err)
+                              : model_parse(text, model, err);
+}

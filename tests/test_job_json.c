@@ -1,0 +1,427 @@
+#include "profiles/job_json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/elapse-job-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    return system(command);
+}
+
+/* Write a file beside the job; its path is good until the next call. */
+static const char *file(const char *name, const char *text)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fputs(text, out);
+    fclose(out);
+    return path;
+}
+
+static const char design_job[] =
+    "{ \"name\": \"vit-cifar10\",\n"
+    "  \"model\": {\"family\": \"vit\", \"preset\": \"vit-b16\", \"image\": 224, \"classes\": "
+    "10},\n"
+    "  \"data\": {\"kind\": \"cifar10\", \"path\": \"data/cifar10\", \"augment\": \"none\"},\n"
+    "  \"train\": {\"epochs\": 10, \"batch\": {\"per_pipeline\": 320},\n"
+    "    \"optimizer\": {\"kind\": \"sgd\", \"lr\": 0.03, \"momentum\": 0.9},\n"
+    "    \"lr_schedule\": {\"kind\": \"cosine\", \"warmup_steps\": 100}, \"clip_norm\": 1.0,\n"
+    "    \"dtype\": \"fp32\", \"seed\": 1},\n"
+    "  \"cluster\": \"rtx5000-2x8\",\n"
+    "  \"pipeline\": {\"num_stages\": \"auto\", \"num_replicas\": \"auto\",\n"
+    "    \"num_microbatches\": \"auto\", \"schedule\": \"auto\", \"balancer\": \"optimal\"},\n"
+    "  \"freeze\": {\"policy\": \"gradient-norm\", \"alpha\": \"1/3\"},\n"
+    "  \"elastic\": {\"auto_pipe\": true, \"auto_dp\": true},\n"
+    "  \"cache\": {\"policy\": \"auto\"} }\n";
+
+static void load(const char *path, const char *const *overrides, int n, struct job *job)
+{
+    struct err err = {0};
+    if (job_load(path, overrides, n, job, &err) != OK)
+        fail_msg("%s", err.msg);
+}
+
+static void job_load__reads_job_of_design(void **state)
+{
+    (void)state;
+    struct job job = {0};
+    char expected[128];
+    load(file("job.json", design_job), NULL, 0, &job);
+    assert_string_equal(job.name, "vit-cifar10");
+    assert_int_equal(job.model.num_items, 27);
+    assert_int_equal(job.model.classes, 10);
+    assert_int_equal(job.data.kind, DATA_CIFAR10);
+    snprintf(expected, sizeof expected, "%s/data/cifar10", dir);
+    assert_string_equal(job.data.path, expected);
+    assert_false(job.data.augment);
+    assert_int_equal(job.train.epochs, 10);
+    assert_int_equal(job.train.batch, 320);
+    assert_int_equal(job.train.batch_mode, BATCH_PER_PIPELINE);
+    assert_true(job.train.optimizer.lr == 0.03);
+    assert_int_equal(job.train.lr_schedule, LR_COSINE);
+    assert_int_equal(job.train.warmup_steps, 100);
+    assert_int_equal(job.cluster.num_devices, 16);
+    assert_int_equal(job.pipeline.num_stages, AUTO);
+    assert_true(job.pipeline.schedule_auto);
+    assert_int_equal(job.freeze.policy, FREEZE_GRADIENT_NORM);
+    assert_true(job.freeze.alpha == 1.0 / 3);
+    assert_int_equal(job_num_samples(&job, true), 50000);
+    job_clear(&job);
+}
+
+static void job_load__applies_overrides_in_order(void **state)
+{
+    (void)state;
+    static const char *const overrides[] = {"freeze.alpha=1/5",        "pipeline.num_stages=4",
+                                            "pipeline.schedule=zb-h1", "train.batch.global=64",
+                                            "train.batch.global=96",   "name=7",
+                                            "model.classes=100",       "cluster=2x4",
+                                            "cluster.link=25GBps",     "cluster.mem=16GiB",
+                                            "freeze.table=[0,0,6,8]",  "freeze.policy=table",
+                                            "cache.limit_bytes=1GiB",  "data.train_samples=1000",
+                                            "pipeline.recompute=auto"};
+    struct job job = {0};
+    load(file("job.json", design_job), overrides, 15, &job);
+    assert_true(job.freeze.alpha == 0.2);
+    assert_int_equal(job.pipeline.num_stages, 4);
+    assert_false(job.pipeline.schedule_auto);
+    assert_int_equal(job.pipeline.schedule, SCHEDULE_ZB_H1);
+    assert_int_equal(job.train.batch_mode, BATCH_GLOBAL);
+    assert_int_equal(job.train.batch, 96);
+    assert_string_equal(job.name, "7");
+    assert_int_equal(job.model.classes, 100);
+    assert_int_equal(job.cluster.num_devices, 8);
+    assert_true(job.cluster.devices[7].link_bytes_per_s == 25e9);
+    assert_true(job.cluster.devices[7].mem_bytes == 16LL << 30);
+    assert_int_equal(job.freeze.num_table, 4);
+    assert_int_equal(job.freeze.table[2], 6);
+    assert_true(job.cache.limit_bytes == 1LL << 30);
+    assert_int_equal(job_num_samples(&job, true), 1000);
+    assert_true(job.pipeline.recompute_auto);
+    job_clear(&job);
+}
+
+/* The resolved text is a job file again, with the same resolved text. */
+static void job_json__gives_the_same_job_when_loaded_again(void **state)
+{
+    (void)state;
+    static const char *const overrides[] = {"freeze.table=mild",
+                                            "freeze.policy=table",
+                                            "pipeline.frozen=first",
+                                            "freeze.norms=[[1,2,3,4,5,6,7,8,9,10,11,12.25]]",
+                                            "baseline.pipeline.num_stages=8",
+                                            "baseline.freeze.policy=none",
+                                            "cache.dir=spill"};
+    struct job job = {0}, again = {0};
+    struct err err = {0};
+    load(file("job.json", design_job), overrides, 7, &job);
+    assert_int_equal(job.num_baseline, 2);
+    assert_string_equal(job.baseline[0], "pipeline.num_stages=8");
+    assert_string_equal(job.baseline[1], "freeze.policy=none");
+    if (job_parse(job.json, "again", "/elsewhere", NULL, 0, &again, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_string_equal(again.json, job.json);
+    assert_string_equal(again.cache.dir, job.cache.dir);
+    assert_int_equal(again.norm_epochs, 1);
+    assert_true(again.norms[11] == 12.25);
+    assert_memory_equal(again.freeze.table, job.freeze.table,
+                        (size_t)job.freeze.num_table * sizeof(int));
+    job_clear(&job);
+    job_clear(&again);
+}
+
+static void refuses(const char *override, enum status status, const char *message, const char *hint)
+{
+    struct job job = {0};
+    struct err err = {0};
+    const char *path = file("job.json", design_job);
+    char expected[400];
+    assert_int_equal(job_load(path, &override, 1, &job, &err), status);
+    bool in_file = strncmp(message, "FILE", 4) == 0;
+    snprintf(expected, sizeof expected, "%s%s", in_file ? path : "",
+             in_file ? message + 4 : message);
+    assert_string_equal(err.msg, expected);
+    if (hint)
+        assert_string_equal(err.hint, hint);
+    assert_null(job.json);
+    assert_null(job.model.items);
+}
+
+static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
+{
+    (void)state;
+    refuses("freeze.alfa=1", ERR_INPUT,
+            "--set: unknown key 'freeze.alfa', nearest is 'freeze.alpha'",
+            "valid keys of freeze: policy alpha min_active table norms");
+    refuses("pipelin.num_stages=1", ERR_INPUT,
+            "--set: unknown key 'pipelin.num_stages', nearest is 'pipeline.num_stages'", NULL);
+    refuses("pipeline.num_stages=0", ERR_INPUT,
+            "FILE: pipeline.num_stages must be \"auto\" or 1..2147483647, got 0", NULL);
+    refuses("pipeline.num_stages=many", ERR_INPUT,
+            "FILE: pipeline.num_stages must be \"auto\" or an integer 1..2147483647, got \"many\"",
+            NULL);
+    refuses("train.epochs=1.5", ERR_INPUT, "FILE: train.epochs must be 0..1000000, got 1.5", NULL);
+    refuses("train.epochs=true", ERR_INPUT,
+            "FILE: train.epochs must be an integer 0..1000000, got true", NULL);
+    refuses("train.dtype=fp16", ERR_INPUT, "FILE: train.dtype 'fp16': fp16 is out of scope", NULL);
+    refuses("pipeline.tensor_parallel=2", ERR_INPUT,
+            "--set: 'pipeline.tensor_parallel': tensor parallelism is out of scope", NULL);
+    refuses("train.zero=1", ERR_INPUT, "--set: 'train.zero': ZeRO is out of scope", NULL);
+    refuses("pipeline.schedule=pipedream", ERR_INPUT,
+            "FILE: pipeline.schedule must be "
+            "gpipe|1f1b|interleaved|zb-h1|zb-h2|zb-v|dualpipe-v|auto, got \"pipedream\"",
+            NULL);
+    refuses("freeze.alpha=2", ERR_INPUT, "FILE: freeze.alpha must be in (0, 1), got 2", NULL);
+    refuses("freeze.alpha=x", ERR_INPUT, "FILE: freeze.alpha must be a number, got \"x\"", NULL);
+    refuses("train=3", ERR_INPUT, "FILE: train must be an object, got 3", NULL);
+    refuses("train.batch.per_pipeline=0", ERR_INPUT,
+            "FILE: train.batch.per_pipeline must be an integer 1..2147483647, got 0", NULL);
+    refuses("cluster.link=0Bps", ERR_INPUT,
+            "FILE: cluster.link must be a bandwidth like \"5GBps\" or bytes per second 1..10^18, "
+            "got \"0Bps\"",
+            NULL);
+    refuses("model.clases=3", ERR_INPUT,
+            "FILE: model: model 'vit-b16' has no key 'clases'; did you mean 'classes'?", NULL);
+    refuses("freeze.table=[0,13]", ERR_INPUT,
+            "FILE: freeze.table[1] must be 0..12 (layers), got 13", NULL);
+    refuses("freeze.norms=[[1,2]]", ERR_INPUT,
+            "FILE: freeze.norms[0] must be an array of 12 norms (layers), got an array of 2", NULL);
+    refuses("baseline.freeze.polcy=none", ERR_INPUT,
+            "FILE: unknown key 'baseline.freeze.polcy', nearest is 'freeze.policy'", NULL);
+    refuses("novalue", ERR_INPUT, "--set 'novalue': must be key=value", NULL);
+    refuses("freeze.table=/nonexistent/t.json", ERR_SYSTEM,
+            "cannot read '/nonexistent/t.json': No such file or directory", NULL);
+}
+
+static void job_load__tells_missing_from_truncated(void **state)
+{
+    (void)state;
+    struct job job = {0};
+    struct err err = {0};
+    assert_int_equal(job_load("/nonexistent/job.json", NULL, 0, &job, &err), ERR_SYSTEM);
+    /* Every prefix of a good file is malformed, and says where. */
+    for (size_t n = 0; n + 2 < sizeof design_job; n += 7) {
+        char text[sizeof design_job];
+        memcpy(text, design_job, n);
+        text[n] = '\0';
+        err = (struct err){0};
+        assert_int_equal(job_load(file("cut.json", text), NULL, 0, &job, &err), ERR_INPUT);
+        assert_non_null(strstr(err.msg, "/cut.json:"));
+    }
+}
+
+static void job_load__reads_minimal_job_with_texts(void **state)
+{
+    (void)state;
+    struct job job = {0};
+    static const char *const overrides[] = {"model.classes=7"};
+    load(file("m.json", "{\"model\":\"vit-tiny:image=32\"}"), overrides, 1, &job);
+    assert_int_equal(job.model.classes, 7);
+    assert_int_equal(job.model.image, 32);
+    assert_int_equal(job.train.batch, 32);
+    assert_string_equal(job.cluster.devices[0].kind, "cpu");
+    job_clear(&job);
+    load(file("m.json", "{\"model\":\"uniform:layers=4,fwd=1ms\",\"cluster\":\"1x4\"}"), NULL, 0,
+         &job);
+    assert_int_equal(job.model.num_items, 4);
+    job_clear(&job);
+    load(file("m.json", "{\"model\":{\"family\":\"uniform\",\"layers\":3,\"fwd\":\"2ms\"}}"), NULL,
+         0, &job);
+    assert_int_equal(job.model.items[0].fwd_ns, 2000000);
+    job_clear(&job);
+}
+
+static void model_load__reads_explicit_chain_with_skips(void **state)
+{
+    (void)state;
+    struct model model = {0};
+    struct err err = {0};
+    const char *path =
+        file("chain.json",
+             "{\"name\":\"unet\",\"per_microbatch\":true,\"items\":["
+             "{\"name\":\"a\",\"fwd_ns\":10,\"bwd_input_ns\":\"1us\",\"act_bytes\":\"1KiB\"},"
+             "{\"name\":\"b\",\"layer\":0,\"params\":9223372036854},{}],"
+             "\"skips\":[{\"from\":0,\"to\":2,\"bytes\":64}]}");
+    file("model-job.json", "{\"model\":\"chain.json\",\"cluster\":\"1x2\"}");
+    path =
+        file("chain.json", "{\"name\":\"unet\",\"per_microbatch\":true,\"items\":["
+                           "{\"name\":\"a\",\"fwd_ns\":10,\"bwd_input_ns\":\"1us\",\"act_bytes\":"
+                           "\"1KiB\"},{\"name\":\"b\",\"layer\":0,\"params\":9223372036854},{}],"
+                           "\"skips\":[{\"from\":0,\"to\":2,\"bytes\":64}]}");
+    if (model_load(path, &model, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(model.num_items, 3);
+    assert_int_equal(model.items[0].bwd_input_ns, 1000);
+    assert_int_equal(model.items[0].stash_bytes, 1024);
+    assert_true(model.items[1].params == 9223372036854);
+    assert_int_equal(model.items[1].layer, 0);
+    assert_int_equal(model.num_skips, 1);
+    assert_true(model.per_microbatch);
+    model_clear(&model);
+    /* A job names it relative to itself. */
+    struct job job = {0};
+    char job_path[128];
+    snprintf(job_path, sizeof job_path, "%s/model-job.json", dir);
+    load(job_path, NULL, 0, &job);
+    assert_int_equal(job.model.num_skips, 1);
+    job_clear(&job);
+    /* Backward edges, unknown keys and negative sizes name the place. */
+    assert_int_equal(model_load(file("chain.json", "{\"items\":[{},{}],\"skips\":[{\"from\":1,"
+                                                   "\"to\":0,\"bytes\":1}]}"),
+                                &model, &err),
+                     ERR_INPUT);
+    err = (struct err){0};
+    assert_int_equal(model_load(file("chain.json", "{\"items\":[{\"fwd_us\":1}]}"), &model, &err),
+                     ERR_INPUT);
+    assert_non_null(strstr(err.msg, "unknown key 'items[0].fwd_us', nearest is 'fwd_ns'"));
+    err = (struct err){0};
+    assert_int_equal(model_load(file("chain.json", "{\"items\":[{\"fwd_ns\":-1}]}"), &model, &err),
+                     ERR_INPUT);
+    assert_non_null(strstr(err.msg, "items[0].fwd_ns must be a time"));
+}
+
+static void model_load__reads_hugging_face_configs(void **state)
+{
+    (void)state;
+    struct model model = {0};
+    struct err err = {0};
+    assert_int_equal(
+        model_load(file("config.json",
+                        "{\"model_type\":\"vit\",\"hidden_size\":192,\"num_hidden_layers\":12,"
+                        "\"num_attention_heads\":3,\"intermediate_size\":768,\"image_size\":32,"
+                        "\"patch_size\":4,\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\"},"
+                        "\"torch_dtype\":\"float32\"}"),
+                   &model, &err),
+        OK);
+    assert_int_equal(model.family, FAMILY_VIT);
+    assert_int_equal(model.hidden, 192);
+    assert_int_equal(model.seq, 65);
+    assert_int_equal(model.classes, 3);
+    model_clear(&model);
+    assert_int_equal(
+        model_load(file("config.json",
+                        "{\"model_type\":\"bert\",\"architectures\":[\"BertForQuestionAnswering\"],"
+                        "\"num_hidden_layers\":6,\"hidden_size\":384,\"intermediate_size\":1536}"),
+                   &model, &err),
+        OK);
+    assert_int_equal(model.task, TASK_QA);
+    assert_int_equal(model.num_layers, 6);
+    assert_int_equal(model.vocab, 30522);
+    model_clear(&model);
+    assert_int_equal(
+        model_load(file("config.json", "{\"model_type\":\"gpt2\",\"n_inner\":null}"), &model, &err),
+        OK);
+    assert_int_equal(model.mlp, 3072);
+    assert_int_equal(model_total_params(&model), 124439808); /* GPT-2 small as published */
+    model_clear(&model);
+    assert_int_equal(model_load(file("config.json", "{\"model_type\":\"llama\"}"), &model, &err),
+                     ERR_INPUT);
+    assert_non_null(strstr(err.msg, "model_type must be vit|bert|gpt2, got 'llama'"));
+    err = (struct err){0};
+    assert_int_equal(model_load(file("config.json", "{\"model_type\":\"vit\",\"hidden_size\":-5}"),
+                                &model, &err),
+                     ERR_INPUT);
+}
+
+static void cluster_load__reads_objects_lists_and_this_machine(void **state)
+{
+    (void)state;
+    struct cluster cluster = {0};
+    struct err err = {0};
+    assert_int_equal(
+        cluster_load(file("c.json", "{\"name\":\"mixed\",\"mem\":\"8GiB\",\"devices\":["
+                                    "{\"kind\":\"h100\"},{\"kind\":\"a100\",\"speed\":\"1/2\"},"
+                                    "{\"node\":1,\"mem\":\"4GiB\"}],\"uplinks\":[\"1GBps\",2e9],"
+                                    "\"latency\":\"7us\",\"host_blocking\":true}"),
+                     &cluster, &err),
+        OK);
+    assert_int_equal(cluster.num_devices, 3);
+    assert_int_equal(cluster.num_nodes, 2);
+    assert_string_equal(cluster.devices[0].kind, "h100");
+    assert_true(cluster.devices[1].speed == 0.5);
+    assert_true(cluster.devices[1].mem_bytes == 8LL << 30);
+    assert_true(cluster.devices[2].mem_bytes == 4LL << 30);
+    assert_true(cluster.uplink_bytes_per_s[1] == 2e9);
+    assert_int_equal(cluster.link_latency_ns, 7000);
+    assert_true(cluster.host_blocking);
+    cluster_clear(&cluster);
+    assert_int_equal(
+        cluster_load(file("c.json", "{\"nodes\":2,\"devices_per_node\":4,\"kind\":\"a100\"}"),
+                     &cluster, &err),
+        OK);
+    assert_int_equal(cluster.num_devices, 8);
+    assert_true(cluster.devices[0].mem_bytes == 80LL << 30);
+    cluster_clear(&cluster);
+    assert_int_equal(cluster_load("this-machine", &cluster, &err), OK);
+    assert_int_equal(cluster.num_devices, sysconf(_SC_NPROCESSORS_ONLN));
+    assert_true(cluster.devices[0].mem_bytes > 0 && cluster.devices[0].mem_bytes < INT64_MAX);
+    cluster_clear(&cluster);
+    static const char *const bad[] = {"{\"nodes\":2,\"preset\":\"2x4\"}",
+                                      "{}",
+                                      "{\"preset\":\"c.json\"}",
+                                      "[]",
+                                      "\"2x4\"",
+                                      "{\"devices\":[]}",
+                                      "{\"devices\":[{\"node\":1}]}",
+                                      "{\"devices\":[{},{\"node\":2}]}",
+                                      "{\"nodes\":1000000,\"devices_per_node\":1000000}",
+                                      "{\"preset\":\"2x4\",\"mem\":-1}",
+                                      "{\"preset\":\"2x4\",\"speed\":0}",
+                                      "{\"preset\":\"9z9\"}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        err = (struct err){0};
+        assert_int_equal(cluster_load(file("c.json", bad[i]), &cluster, &err), ERR_INPUT);
+        assert_true(*err.msg);
+        assert_null(cluster.devices);
+    }
+}
+
+static void job_keys_help__names_every_key_once(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    assert_int_equal(job_keys_help(&text, NULL), OK);
+    static const char *const keys[] = {"model", "train.batch.per_pipeline", "freeze.norms",
+                                       "cache.limit_bytes", "baseline"};
+    for (int i = 0; i < 5; i++)
+        assert_non_null(strstr(text, keys[i]));
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(job_load__reads_job_of_design),
+        cmocka_unit_test(job_load__applies_overrides_in_order),
+        cmocka_unit_test(job_json__gives_the_same_job_when_loaded_again),
+        cmocka_unit_test(job_load__names_file_key_value_and_limit_when_refusing),
+        cmocka_unit_test(job_load__tells_missing_from_truncated),
+        cmocka_unit_test(job_load__reads_minimal_job_with_texts),
+        cmocka_unit_test(model_load__reads_explicit_chain_with_skips),
+        cmocka_unit_test(model_load__reads_hugging_face_configs),
+        cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
+        cmocka_unit_test(job_keys_help__names_every_key_once),
+    };
+    return cmocka_run_group_tests_name("job_json", tests, make_dir, remove_dir);
+}
