@@ -54,7 +54,7 @@ CFLAGS_cli := -ffp-contract=off
 MPI_PC := $(if $(filter 1,$(call pkg,ompi-c)),ompi-c,mpich)
 CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas 2>/dev/null) -fopenmp \
   $(if $(filter 1,$(HAVE_CUDA)),-DELAPSE_CUDA=1 -I$(CUDA_HOME)/include)
-CFLAGS_exec/cpu := -O3 -march=$(ARCH)
+CFLAGS_exec/cpu := -O3 -march=$(ARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 CFLAGS_tests := $(CFLAGS_exec) $(CFLAGS_profiles)
 LIBS_base := $(shell pkg-config --libs sqlite3 libcjson 2>/dev/null) -lm
 LIBS_exec := $(shell pkg-config --libs $(MPI_PC) openblas 2>/dev/null) -fopenmp -lz \
@@ -89,7 +89,7 @@ BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(if $(filter exec,$(1)),exec) $(if $(filter sim,$(1)),sim) $(if $(filter profiles exec,$(1)),profiles) partition
 
-.PHONY: all found deps test test-docs demo bench check-layers format format-check golden clean help lib tests
+.PHONY: all found deps test run-tests test-docs demo bench check-layers format format-check golden clean help lib tests
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(if $(wildcard exec/main.c),$(OUT)/bin/elapse-exec))
 
 all: found $(if $(wildcard cli/main.c),$(BIN)) lib
@@ -118,6 +118,7 @@ $(OUT)/lib$(1).a: $(call objs,$(1))
 endef
 $(foreach r,partition profiles sim exec,$(eval $(call room_lib,$(r))))
 
+$(OUT)/cli/gnuplot.c.o: $(wildcard plots/*.gp)
 $(OUT)/bin/elapse: $(call objs,cli) $(call libs,sim profiles partition)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_base) -o $@
@@ -137,11 +138,13 @@ test_%: $(OUT)/tests/test_% ; $(Q)$<
 bench_%: $(OUT)/tests/bench_% ; $(Q)$<
 
 tests: $(addprefix $(OUT)/tests/,$(TESTS))
+# After deps a fresh make looks again at what this machine has.
 test: deps
-	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)$(MAKE) --no-print-directory run-tests
+run-tests: all tests
 	$(Q)ELAPSE_OUT=$(OUT) tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS))
 bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
-	$(Q)ELAPSE_OUT=$(OUT) tests/bench/run.sh
+	$(Q)ELAPSE_OUT=$(OUT) tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
 demo: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)examples/demo.sh

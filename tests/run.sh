@@ -23,7 +23,7 @@ failures=()
 run() {
     local name=$1 out="$log/out" rc start=$SECONDS
     shift
-    timeout --kill-after=10 "$limit" "$@" </dev/null >"$out" 2>&1
+    { timeout --kill-after=10 "$limit" "$@" </dev/null >"$out" 2>&1; } 2>/dev/null
     rc=$?
     local ok not skip why=""
     skip=$(grep -Ec '^(not )?ok\b.*# *SKIP' "$out")
