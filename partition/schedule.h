@@ -59,16 +59,44 @@ enum schedule_kind {
 };
 
 struct rank_ops {
-    struct op *ops; /* owned by the schedule */
+    struct op *ops; /* points into schedule.block */
     int64_t num_ops;
+};
+
+/* A message between stages that lowering put into the lists. Edges that leave (enter) a stage are
+ * counted in the order of this array; op.arg is that count. Edge s is the chain's boundary
+ * s -> s+1 for s < num_stages - 1, the rest are skip edges. */
+struct schedule_edge {
+    uint16_t from, to;
+    bool grad; /* the gradient comes back */
+};
+
+/* What lowering added to a stage, so that schedule_check() knows what to look for. */
+struct lowered_stage {
+    uint16_t num_buckets; /* all-reduces behind the last backward */
+    bool update;
+    bool cache_read, cache_write;          /* a C before, a P behind each forward */
+    bool whole_batch, whole_batch_written; /* Z, then P, of OP_WHOLE_BATCH; stage 0 only */
+    bool recompute, recompute_last; /* an R for each micro-batch but the last; for that too */
 };
 
 struct schedule {
     enum schedule_kind kind;
     int num_ranks, num_stages, num_microbatches;
-    int *rank_of_stage;     /* owned, num_stages */
-    struct rank_ops *ranks; /* owned, num_ranks */
+    int num_frozen_stages;         /* stages [0, n) run Z and have no backward */
+    bool drop_first_input;         /* the first active stage has no I */
+    int *rank_of_stage;            /* owned, num_stages */
+    struct rank_ops *ranks;        /* owned, num_ranks */
+    struct op *block;              /* owned: the memory of all lists */
+    struct lowered_stage *lowered; /* owned, num_stages; NULL: compute ops only */
+    int num_edges;
+    struct schedule_edge *edges; /* owned; NULL: compute ops only */
+    bool norm;                   /* each rank runs one OP_NORM */
 };
+
+/* More compute ops than this are refused: 2 GiB of lists. */
+#define SCHEDULE_MAX_OPS ((int64_t)1 << 28)
+#define SCHEDULE_MAX_STAGES 65535 /* op.stage has 16 bits */
 
 /* The compute ops (F B I W) of a named schedule; communication comes with schedule_lower(). Runs
  * the backwards of a stage in ascending micro-batch order, always. chunks: 1 for gpipe, 1f1b,
@@ -78,20 +106,30 @@ struct schedule {
 enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_microbatches,
                               int chunks, struct schedule *schedule, struct err *err);
 
-/* Rewrite for a frozen prefix: stages [0, num_frozen_stages) run Z instead of F and have no
- * backward; when drop_first_input is set, the first active stage has nothing before its first
- * trainable item's weights, so its I ops vanish and no gradient leaves it. */
+/* An empty schedule with room for room[k] ops on rank k (num_ops 0, rank_of_stage zero), for those
+ * who build lists themselves. *schedule must be zeroed or cleared. */
+enum status schedule_alloc(enum schedule_kind kind, int num_ranks, int num_stages,
+                           int num_microbatches, const int64_t *room, struct schedule *schedule,
+                           struct err *err);
+
+/* Rewrite a compute list for a frozen prefix, in place: stages [0, num_frozen_stages) run Z instead
+ * of F and have no backward. drop_first_input: the first active stage holds one trainable item, so
+ * that its I would compute nothing, and its I ops vanish (a B stays, and costs what a W costs). A
+ * first active stage of several items keeps its I, which sends no gradient. ERR_INPUT when
+ * num_frozen_stages is not 0..num_stages-1 or the list is lowered or frozen already. O(ops). */
 enum status schedule_freeze(struct schedule *schedule, int num_frozen_stages, bool drop_first_input,
                             struct err *err);
 
-/* Append a schedule's peak of live activations per rank: (stage, micro-batch) pairs from F's start
- * to the end of B, or of W where split. peak_live is the caller's, num_ranks. */
+/* A schedule's peak of live activations per rank: (stage, micro-batch) pairs from F's start to the
+ * end of B, or of W where split. Z keeps nothing. peak_live is the caller's, num_ranks. O(ops). */
 void schedule_peak_live(const struct schedule *schedule, int *peak_live);
 
 /* Prove that every stage sees each micro-batch exactly once in each direction it needs, in an order
- * that respects all dependencies, that backwards ascend, and that no rank waits for ever when each
- * edge buffers at most buffer_limit messages (0: unbounded). Works on compute-only and on lowered
- * lists. ERR_INFEASIBLE with the ops named ("rank 2: 5B3 before 5F3"). Time O(ops). */
+ * that respects all dependencies, that backwards ascend (the input half and the weight half each),
+ * and that no rank waits for ever when each edge holds at most buffer_limit unreceived messages a
+ * direction (0: unbounded). Works on compute-only and on lowered lists; in the former a message
+ * leaves with F, B or I and is received by the op that needs it. ERR_INFEASIBLE with the ops named
+ * ("rank 2: 5B3 before 5F3"); an op is written stage, kind, micro-batch. Time O(ops). */
 enum status schedule_check(const struct schedule *schedule, int buffer_limit, struct err *err);
 
 /* CSV in the form of PyTorch's pipelining schedules: a row a rank, "0F0,1F0,0I0,0W0"; empty cells

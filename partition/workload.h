@@ -34,7 +34,8 @@ struct stage_cost {
 
 /* A tensor that goes from stage to stage for every micro-batch; its gradient comes back. The first
  * num_stages - 1 edges are the chain's boundaries (s -> s+1), the rest skip edges that the cut
- * crosses, merged per pair of stages. */
+ * crosses, merged per pair of stages and need of a gradient. A skip from a frozen item that no
+ * stage holds (FROZEN_FIRST, FROZEN_CACHED) leaves stage 0. */
 struct stage_edge {
     int from, to;
     int64_t bytes[MB_SIZES];
@@ -44,13 +45,15 @@ struct stage_edge {
 struct bucket {
     int stage;
     int64_t bytes;
-    int64_t lead_ns; /* how long before the end of the stage's last backward this gradient is
-                        complete */
+    int64_t lead_ns;   /* how long before the end of the stage's last backward this gradient is
+                          complete, where that op is a B (on replica 0's device) */
+    int64_t lead_w_ns; /* likewise where it is a W */
 };
 
 struct workload {
     int num_ranks, num_stages, num_replicas, num_microbatches;
-    int num_classes;           /* distinct kinds of replica (devices that differ); usually 1 */
+    int num_classes;           /* distinct kinds of replica (devices or links between its ranks
+                                  differ); usually 1 */
     int *class_of_replica;     /* owned, num_replicas */
     struct stage_cost *stages; /* owned, [num_classes][num_stages] */
     int num_edges;
@@ -63,19 +66,79 @@ struct workload {
     int *first_bucket;      /* owned, num_stages + 1 */
     int num_frozen_stages;
     bool drop_first_input; /* see schedule_freeze() */
+    int cache_write_stage; /* FROZEN_SPREAD with cache_write: the stage that has a P behind each
+                              forward; -1: none */
     bool clip;
+    int *rank_of_stage; /* owned, num_stages */
+    int64_t *edge_ns;   /* owned: unshared transfer times, see workload_edge_ns() */
+    int64_t norm_ns; /* OP_NORM, once everybody is there: a tree of 2 ceil(log2(K R)) latencies */
+    bool host_blocking; /* H2 */
     int64_t context_bytes;
     enum cost_source source;
     bool extrapolated;
 };
 
+/* Rules of time. schedule_time() and sim/ follow them to the nanosecond; exec/ is built alike.
+ *
+ * T1  A device runs F B I W R Z UPDATE one at a time on its compute stream, in list order; each
+ *     takes op_ns of its stage (whole_batch_ns for Z of OP_WHOLE_BATCH).
+ * T2  C and P run on copy engines, one a direction, each serial in list order. C waits for its
+ *     launch only (it reads ahead); its F waits for it. P starts when the compute op before it in
+ *     the list has ended; nothing but the end of the step waits for it.
+ * T3  A SEND starts when the compute op before it in the list has ended, takes latency +
+ *     bytes / bandwidth (also for 0 bytes), and occupies no stream. A RECV takes no time; the next
+ *     compute op of the list waits for its message. Stages of one rank hand over at once.
+ * T4  Bucket b of a stage is ready on a replica when the stage's last backward op ends, less
+ *     lead_ns (lead_w_ns where that op is a W), but not before that op starts. Its all-reduce
+ *     starts when it is ready on all replicas and the stage's bucket before it has ended: serial
+ *     in list order per stage, stages beside each other.
+ * T5  NORM starts when every rank of every replica has reached it: its compute ops before it and
+ *     its stages' all-reduces have ended. It takes norm_ns, and ends everywhere at once.
+ * T6  UPDATE waits for its stage's all-reduces (for NORM where there is one).
+ * T7  The step runs from the first op start to the last op end on any device (sends excluded,
+ *     all-reduces included). Device times are counted from the step's start.
+ * H1  Asynchronous launch (cluster.host_blocking false): a host thread a device launches F B I W R
+ *     Z C P UPDATE of its list, host_op_ns each, without waiting; the i-th of them (from 0) starts
+ *     no earlier than (i + 1) * host_op_ns on the clock on which all hosts begin at 0. Other ops
+ *     cost the host nothing. With host_op_ns = 0 there is no host.
+ * H2  Blocking launch: one process drives the K devices of a pipeline wave by wave, launching one
+ *     device after the other and waiting for all: each F B I W R Z takes K * host_op_ns longer (as
+ *     busy time; it is in op_ns already), and C and P run on the compute stream (T1) in place of
+ *     T2. (The paper's system shows 30, 10, 10 ms a micro-batch at K = 8, 4, 2; this gives a cost
+ *     that grows with K.)
+ * Busy time is the compute stream's. A message of an edge lives on no device between send and RECV.
+ *
+ * M1  A rank holds context, weights (trainable and frozen), gradients and optimizer state.
+ * M2  Stash is taken when F starts and freed when B ends, or W where split. Under recompute (an R
+ *     exists for the pair) F takes input_bytes in its place, R adds the stash, and both go.
+ * M3  A receive buffer (edge bytes) is taken at RECV and freed when the next compute op of its
+ *     stage and micro-batch ends. C takes copy_bytes likewise.
+ * Every change happens at an op of the device, so that the list alone gives the peak. */
+
 void workload_clear(struct workload *workload);
+
+/* Unshared time of edge e's message in a class of replicas; grad: the way back. */
+static inline int64_t workload_edge_ns(const struct workload *workload, int class_index, int edge,
+                                       bool grad, int mb)
+{
+    return workload
+        ->edge_ns[(((int64_t)class_index * workload->num_edges + edge) * 2 + grad) * MB_SIZES + mb];
+}
+
+/* Duration of F B I W R Z C P UPDATE; device speed, op overhead and H2 are in it. */
+int64_t workload_op_ns(const struct workload *workload, int class_index, struct op op);
 
 /* The costs of a plan. The plan must pass plan_check(). ERR_INPUT on overflow; errors of the cost
  * source pass through. Time O(items + stages * classes). */
 enum status workload_build(const struct model *model, const struct cluster *cluster,
                            const struct cost *cost, const struct plan *plan,
                            struct workload *workload, struct err *err);
+
+/* As workload_build(), for a list whose stages lie on the given ranks (num_stages entries, borrowed
+ * for the call; NULL: plan_rank_of_stage()). */
+enum status workload_build_on(const struct model *model, const struct cluster *cluster,
+                              const struct cost *cost, const struct plan *plan,
+                              const int *rank_of_stage, struct workload *workload, struct err *err);
 
 /* Add to a compute schedule everything else a step does, from the workload: recompute, cache reads
  * and writes, whole-batch frozen forward, sends and receives per edge, all-reduce buckets, norm,
@@ -100,7 +163,9 @@ struct step_time {
     int64_t pipeline_ns;                   /* without all-reduce tail, norm and update */
     int64_t *rank_busy_ns;                 /* owned, num_ranks, of replica 0 */
     int64_t *rank_first_ns, *rank_last_ns; /* owned */
-    int64_t allreduce_ns, allreduce_exposed_ns;
+    int64_t allreduce_ns;                  /* longest total of one stage's all-reduces */
+    int64_t allreduce_exposed_ns; /* longest time from a device's last backward end to its last
+                                     all-reduce end */
 };
 void step_time_clear(struct step_time *time);
 

@@ -1,0 +1,13 @@
+#include "partition/schedule_auto.h"
+
+enum status schedule_auto_search(const struct workload *workload, const struct cluster *cluster,
+                                 const struct cost *cost, const struct plan *plan,
+                                 struct schedule *schedule, struct err *err)
+{
+    (void)cluster;
+    (void)cost;
+    (void)workload;
+    return schedule_generate(plan->chunks == 1 ? SCHEDULE_1F1B : SCHEDULE_INTERLEAVED,
+                             plan->num_ranks, plan->microbatches.count, plan->chunks, schedule,
+                             err);
+}

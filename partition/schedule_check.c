@@ -1,0 +1,846 @@
+/* The proof that an op list works.
+ *
+ * Two passes over the lists. The first looks at what is there: every op on its stage's rank, none
+ * twice, none missing, backwards and weight halves each in ascending micro-batch order. The second
+ * runs the lists without time: a rank goes on until its next op waits for another rank, and is
+ * woken when that happens; each op runs once and each wait is resolved once, so it is O(ops). The
+ * outcome does not depend on the order in which ranks are taken, because an op that may run stays
+ * so: buffers are the only shared thing, and each has one writer and one reader. What is left when
+ * nothing can run is a rank that violates its own order, or a deadlock. */
+#include "partition/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { F_SEEN = 1, F_DONE = 2, R_SEEN = 4, R_DONE = 8, C_SEEN = 16, C_DONE = 32, P_SEEN = 64 };
+/* Bits of one message; the same, shifted by GRAD_SHIFT, for its gradient. */
+enum { SEND_SEEN = 1, RECV_SEEN = 2, SENT = 4, RECEIVED = 8, GRAD_SHIFT = 4 };
+
+struct stage_state {
+    int32_t num_forward;                     /* pass 1: F or Z seen */
+    int32_t next_input, next_weight;         /* pass 1: the next B/I and B/W must be these */
+    int32_t input_done, weight_done;         /* pass 2: below these they have run */
+    int32_t next_bucket, buckets_done;       /* all-reduces */
+    int32_t unreceived_act, unreceived_grad; /* compute lists: messages to s+1 and to s-1 */
+    uint8_t whole_seen, whole_done, whole_written, update_seen;
+};
+
+struct rank_state {
+    int64_t next; /* position in the list */
+    bool queued, norm_seen, norm_done;
+    bool sending; /* compute lists: the op before next has run, its message finds no room */
+};
+
+struct check {
+    const struct schedule *schedule;
+    int limit; /* unreceived messages per edge and direction; INT_MAX: unbounded */
+    struct stage_state *stages;
+    struct rank_state *ranks;
+    uint8_t *cells;                                 /* [stage][microbatch] */
+    uint8_t *mail;                                  /* [edge][microbatch], lowered lists */
+    int32_t *unreceived;                            /* [edge][grad], lowered lists */
+    int *out_first, *out_edge, *in_first, *in_edge; /* lowered lists: edges of a stage */
+    int *stack, num_stacked;                        /* ranks that may go on */
+};
+
+static const char *op_text(struct op op, char buf[48])
+{
+    if (op.kind == OP_NORM) {
+        snprintf(buf, 48, "NORM");
+    } else if (op.microbatch == OP_WHOLE_BATCH) {
+        snprintf(buf, 48, "%d%s", op.stage, op_kind_name(op.kind));
+    } else {
+        snprintf(buf, 48, "%d%s%d", op.stage, op_kind_name(op.kind), op.microbatch);
+    }
+    return buf;
+}
+
+static struct op make_op(enum op_kind kind, int stage, int microbatch)
+{
+    return (struct op){.microbatch = microbatch, .stage = (uint16_t)stage, .kind = (uint8_t)kind};
+}
+
+static void check_clear(struct check *check)
+{
+    free(check->stages);
+    free(check->ranks);
+    free(check->cells);
+    free(check->mail);
+    free(check->unreceived);
+    free(check->out_first);
+    free(check->out_edge);
+    free(check->in_first);
+    free(check->in_edge);
+    free(check->stack);
+}
+
+static uint8_t *cell(const struct check *check, int stage, int microbatch)
+{
+    return &check->cells[(int64_t)stage * check->schedule->num_microbatches + microbatch];
+}
+
+static uint8_t *mail(const struct check *check, int edge, int microbatch)
+{
+    return &check->mail[(int64_t)edge * check->schedule->num_microbatches + microbatch];
+}
+
+static bool is_frozen(const struct schedule *schedule, int stage)
+{
+    return stage < schedule->num_frozen_stages;
+}
+
+/* The first active stage of a list whose I ops vanished. */
+static bool has_no_input_half(const struct schedule *schedule, int stage)
+{
+    return schedule->drop_first_input && stage == schedule->num_frozen_stages;
+}
+
+/* Does a gradient go from stage to stage - 1 in a compute list? */
+static bool grad_leaves(const struct schedule *schedule, int stage)
+{
+    return stage > schedule->num_frozen_stages;
+}
+
+static bool recomputes(const struct schedule *schedule, struct op op)
+{
+    const struct lowered_stage *low = schedule->lowered ? &schedule->lowered[op.stage] : NULL;
+    return low && low->recompute &&
+           (low->recompute_last || op.microbatch < schedule->num_microbatches - 1);
+}
+
+static enum status counts_check(const struct schedule *schedule, struct err *err)
+{
+    const int K = schedule->num_ranks, S = schedule->num_stages, M = schedule->num_microbatches;
+    if (K < 1 || S < K || S > SCHEDULE_MAX_STAGES || M < 1) {
+        return err_set(err, ERR_INFEASIBLE, "schedule with %d ranks, %d stages and %d microbatches",
+                       K, S, M);
+    }
+    if (schedule->num_frozen_stages < 0 || schedule->num_frozen_stages >= S) {
+        return err_set(err, ERR_INFEASIBLE, "schedule freezes %d of %d stages",
+                       schedule->num_frozen_stages, S);
+    }
+    for (int s = 0; s < S; s++) {
+        if (schedule->rank_of_stage[s] < 0 || schedule->rank_of_stage[s] >= K) {
+            return err_set(err, ERR_INFEASIBLE, "stage %d is on rank %d of %d", s,
+                           schedule->rank_of_stage[s], K);
+        }
+    }
+    for (int e = 0; e < schedule->num_edges; e++) {
+        const struct schedule_edge *edge = &schedule->edges[e];
+        if (edge->from >= edge->to || edge->to >= S ||
+            (e < S - 1 && (edge->from != e || edge->to != e + 1))) {
+            return err_set(err, ERR_INFEASIBLE, "edge %d goes from stage %d to stage %d of %d", e,
+                           edge->from, edge->to, S);
+        }
+    }
+    if (schedule->lowered && schedule->num_edges < S - 1) {
+        return err_set(err, ERR_INFEASIBLE, "lowered schedule of %d stages has %d edges", S,
+                       schedule->num_edges);
+    }
+    /* Each pair needs at least one op: what is allocated below is bounded by what is there. */
+    int64_t ops = 0;
+    for (int k = 0; k < K; k++) {
+        ops += schedule->ranks[k].num_ops;
+    }
+    if ((int64_t)S * M > 4 * ops + 4096) {
+        return err_set(err, ERR_INFEASIBLE, "%lld ops cannot run %d microbatches through %d stages",
+                       (long long)ops, M, S);
+    }
+    return OK;
+}
+
+static enum status edges_build(struct check *check)
+{
+    const struct schedule *schedule = check->schedule;
+    const int S = schedule->num_stages, E = schedule->num_edges;
+    check->out_first = calloc((size_t)S + 2, sizeof(int));
+    check->in_first = calloc((size_t)S + 2, sizeof(int));
+    check->out_edge = calloc((size_t)E + 1, sizeof(int));
+    check->in_edge = calloc((size_t)E + 1, sizeof(int));
+    check->unreceived = calloc(2 * (size_t)E + 1, sizeof *check->unreceived);
+    check->mail = calloc((size_t)E * (size_t)schedule->num_microbatches + 1, 1);
+    if (!check->out_first || !check->in_first || !check->out_edge || !check->in_edge ||
+        !check->unreceived || !check->mail) {
+        return ERR_NOMEM;
+    }
+    /* Counted one entry further, so that filling leaves the starts in place. */
+    for (int e = 0; e < E; e++) {
+        check->out_first[schedule->edges[e].from + 2]++;
+        check->in_first[schedule->edges[e].to + 2]++;
+    }
+    for (int s = 2; s < S + 2; s++) {
+        check->out_first[s] += check->out_first[s - 1];
+        check->in_first[s] += check->in_first[s - 1];
+    }
+    for (int e = 0; e < E; e++) {
+        check->out_edge[check->out_first[schedule->edges[e].from + 1]++] = e;
+        check->in_edge[check->in_first[schedule->edges[e].to + 1]++] = e;
+    }
+    return OK;
+}
+
+static bool crosses(const struct schedule *schedule, int edge)
+{
+    return schedule->rank_of_stage[schedule->edges[edge].from] !=
+           schedule->rank_of_stage[schedule->edges[edge].to];
+}
+
+/* The edge that a send or receive names; -1 when there is none. */
+static int edge_of(const struct check *check, struct op op)
+{
+    const bool leaving = op.kind == OP_SEND_ACT || op.kind == OP_RECV_GRAD;
+    const int *first = leaving ? check->out_first : check->in_first;
+    const int *edges = leaving ? check->out_edge : check->in_edge;
+    const int at = first[op.stage] + op.arg;
+    return at < first[op.stage + 1] ? edges[at] : -1;
+}
+
+/* --- pass 1: what is there -------------------------------------------------------------------- */
+
+static enum status twice(int rank, struct op op, struct err *err)
+{
+    char text[48];
+    return err_set(err, ERR_INFEASIBLE, "rank %d: %s twice", rank, op_text(op, text));
+}
+
+static enum status unexpected(int rank, struct op op, const char *why, struct err *err)
+{
+    char text[48];
+    return err_set(err, ERR_INFEASIBLE, "rank %d: unexpected %s, %s", rank, op_text(op, text), why);
+}
+
+/* One half of a backward must be micro-batch *next of its stage. */
+static enum status see_half(int rank, struct op op, int32_t *next, struct err *err)
+{
+    char text[48], missing[48];
+    if (op.microbatch < *next) {
+        return twice(rank, op, err);
+    }
+    if (op.microbatch > *next) {
+        return err_set(err, ERR_INFEASIBLE, "rank %d: %s before %s", rank, op_text(op, text),
+                       op_text(make_op(op.kind, op.stage, *next), missing));
+    }
+    (*next)++;
+    return OK;
+}
+
+static enum status see_bit(int rank, struct op op, uint8_t *bits, uint8_t bit, struct err *err)
+{
+    if (*bits & bit) {
+        return twice(rank, op, err);
+    }
+    *bits |= bit;
+    return OK;
+}
+
+static enum status see_message(struct check *check, int rank, struct op op, struct err *err)
+{
+    const struct schedule *schedule = check->schedule;
+    const bool grad = op.kind == OP_SEND_GRAD || op.kind == OP_RECV_GRAD;
+    const bool send = op.kind == OP_SEND_ACT || op.kind == OP_SEND_GRAD;
+    const int edge = edge_of(check, op);
+    if (edge < 0) {
+        return unexpected(rank, op, "the stage has no such edge", err);
+    }
+    if (!crosses(schedule, edge)) {
+        return unexpected(rank, op, "both stages are on this rank", err);
+    }
+    if (grad && !schedule->edges[edge].grad) {
+        return unexpected(rank, op, "no gradient comes back over this edge", err);
+    }
+    const int bit = send ? SEND_SEEN : RECV_SEEN;
+    return see_bit(rank, op, mail(check, edge, op.microbatch),
+                   (uint8_t)(grad ? bit << GRAD_SHIFT : bit), err);
+}
+
+/* Ops that stand for the whole mini-batch. */
+static enum status see_whole(struct check *check, int rank, struct op op, struct err *err)
+{
+    const struct lowered_stage *low = &check->schedule->lowered[op.stage];
+    struct stage_state *stage = &check->stages[op.stage];
+    switch (op.kind) {
+    case OP_Z:
+        return low->whole_batch
+                   ? see_bit(rank, op, &stage->whole_seen, 1, err)
+                   : unexpected(rank, op, "nothing is frozen before the pipeline", err);
+    case OP_P:
+        return low->whole_batch_written ? see_bit(rank, op, &stage->whole_seen, 2, err)
+                                        : unexpected(rank, op, "the cache is not written", err);
+    case OP_ALLREDUCE:
+        if (op.arg < stage->next_bucket) {
+            return twice(rank, op, err);
+        }
+        if (op.arg > stage->next_bucket || op.arg >= low->num_buckets) {
+            return unexpected(rank, op, "buckets go 0, 1, 2, ... up to the stage's last", err);
+        }
+        stage->next_bucket++;
+        return OK;
+    case OP_NORM:
+        if (check->ranks[rank].norm_seen) {
+            return twice(rank, op, err);
+        }
+        check->ranks[rank].norm_seen = true;
+        return check->schedule->norm ? OK : unexpected(rank, op, "no norm is taken", err);
+    case OP_UPDATE:
+        return low->update ? see_bit(rank, op, &stage->update_seen, 1, err)
+                           : unexpected(rank, op, "the stage has nothing to update", err);
+    default:
+        return unexpected(rank, op, "it needs a microbatch", err);
+    }
+}
+
+static enum status see(struct check *check, int rank, struct op op, struct err *err)
+{
+    const struct schedule *schedule = check->schedule;
+    const int S = schedule->num_stages, M = schedule->num_microbatches;
+    if (op.kind >= OP_KIND_COUNT || op.stage >= S || op.microbatch < OP_WHOLE_BATCH ||
+        op.microbatch >= M) {
+        return unexpected(rank, op, "stage or microbatch out of range", err);
+    }
+    if (schedule->rank_of_stage[op.stage] != rank) {
+        char text[48];
+        return err_set(err, ERR_INFEASIBLE, "rank %d: %s belongs to rank %d", rank,
+                       op_text(op, text), schedule->rank_of_stage[op.stage]);
+    }
+    const struct lowered_stage *low = schedule->lowered ? &schedule->lowered[op.stage] : NULL;
+    if (!low && op.kind > OP_W && op.kind != OP_Z) {
+        return unexpected(rank, op, "the list has compute ops only", err);
+    }
+    if (op.microbatch == OP_WHOLE_BATCH) {
+        return low ? see_whole(check, rank, op, err)
+                   : unexpected(rank, op, "it needs a microbatch", err);
+    }
+    struct stage_state *stage = &check->stages[op.stage];
+    uint8_t *bits = cell(check, op.stage, op.microbatch);
+    const bool frozen = is_frozen(schedule, op.stage);
+    enum status rc = OK;
+    switch (op.kind) {
+    case OP_F:
+    case OP_Z:
+        if (frozen != (op.kind == OP_Z)) {
+            return unexpected(rank, op, frozen ? "the stage is frozen" : "the stage is active",
+                              err);
+        }
+        stage->num_forward++;
+        return see_bit(rank, op, bits, F_SEEN, err);
+    case OP_B:
+    case OP_I:
+    case OP_W:
+        if (frozen) {
+            return unexpected(rank, op, "the stage is frozen", err);
+        }
+        if (op.kind == OP_I && has_no_input_half(schedule, op.stage)) {
+            return unexpected(rank, op, "the stage has no input half", err);
+        }
+        if (op.kind != OP_W && !has_no_input_half(schedule, op.stage)) {
+            rc = see_half(rank, op, &stage->next_input, err);
+        }
+        if (op.kind != OP_I && rc == OK) {
+            rc = see_half(rank, op, &stage->next_weight, err);
+        }
+        return rc;
+    case OP_R:
+        return recomputes(schedule, op) ? see_bit(rank, op, bits, R_SEEN, err)
+                                        : unexpected(rank, op, "its stash is kept", err);
+    case OP_C:
+        return low->cache_read ? see_bit(rank, op, bits, C_SEEN, err)
+                               : unexpected(rank, op, "the stage reads no cache", err);
+    case OP_P:
+        return low->cache_write ? see_bit(rank, op, bits, P_SEEN, err)
+                                : unexpected(rank, op, "the stage writes no cache", err);
+    case OP_SEND_ACT:
+    case OP_RECV_ACT:
+    case OP_SEND_GRAD:
+    case OP_RECV_GRAD:
+        return see_message(check, rank, op, err);
+    default:
+        return unexpected(rank, op, "it stands for the whole batch", err);
+    }
+}
+
+static enum status missing(const struct schedule *schedule, enum op_kind kind, int stage,
+                           int microbatch, struct err *err)
+{
+    char text[48];
+    return err_set(err, ERR_INFEASIBLE, "rank %d has no %s", schedule->rank_of_stage[stage],
+                   op_text(make_op(kind, stage, microbatch), text));
+}
+
+/* The ops that lowering owes a stage. */
+static enum status lowered_complete(const struct check *check, int s, struct err *err)
+{
+    const struct schedule *schedule = check->schedule;
+    const struct lowered_stage *low = &schedule->lowered[s];
+    const struct stage_state *stage = &check->stages[s];
+    const int M = schedule->num_microbatches;
+    for (int m = 0; m < M && (low->recompute || low->cache_read || low->cache_write); m++) {
+        const uint8_t bits = *cell(check, s, m);
+        if (recomputes(schedule, make_op(OP_R, s, m)) && !(bits & R_SEEN)) {
+            return missing(schedule, OP_R, s, m, err);
+        }
+        if (low->cache_read && !(bits & C_SEEN)) {
+            return missing(schedule, OP_C, s, m, err);
+        }
+        if (low->cache_write && !(bits & P_SEEN)) {
+            return missing(schedule, OP_P, s, m, err);
+        }
+    }
+    for (int i = check->out_first[s]; i < check->out_first[s + 1]; i++) {
+        const int e = check->out_edge[i];
+        const struct schedule_edge *edge = &schedule->edges[e];
+        const uint8_t act = SEND_SEEN | RECV_SEEN;
+        const uint8_t all = (uint8_t)(edge->grad ? act | act << GRAD_SHIFT : act);
+        for (int m = 0; m < M && crosses(schedule, e); m++) {
+            const uint8_t lack = (uint8_t)(all & ~*mail(check, e, m));
+            if (lack) {
+                const enum op_kind kind = lack & SEND_SEEN                 ? OP_SEND_ACT
+                                          : lack & RECV_SEEN               ? OP_RECV_ACT
+                                          : lack & SEND_SEEN << GRAD_SHIFT ? OP_SEND_GRAD
+                                                                           : OP_RECV_GRAD;
+                const bool here = kind == OP_SEND_ACT || kind == OP_RECV_GRAD;
+                return missing(schedule, kind, here ? s : edge->to, m, err);
+            }
+        }
+    }
+    if (low->whole_batch && !(stage->whole_seen & 1)) {
+        return missing(schedule, OP_Z, s, OP_WHOLE_BATCH, err);
+    }
+    if (low->whole_batch_written && !(stage->whole_seen & 2)) {
+        return missing(schedule, OP_P, s, OP_WHOLE_BATCH, err);
+    }
+    if (stage->next_bucket < low->num_buckets) {
+        return missing(schedule, OP_ALLREDUCE, s, OP_WHOLE_BATCH, err);
+    }
+    if (low->update && !stage->update_seen) {
+        return missing(schedule, OP_UPDATE, s, OP_WHOLE_BATCH, err);
+    }
+    return OK;
+}
+
+static enum status pass_one(struct check *check, struct err *err)
+{
+    const struct schedule *schedule = check->schedule;
+    enum status rc = OK;
+    for (int k = 0; k < schedule->num_ranks && rc == OK; k++) {
+        const struct rank_ops *rank = &schedule->ranks[k];
+        for (int64_t i = 0; i < rank->num_ops && rc == OK; i++) {
+            rc = see(check, k, rank->ops[i], err);
+        }
+    }
+    for (int s = 0; s < schedule->num_stages && rc == OK; s++) {
+        const struct stage_state *stage = &check->stages[s];
+        const int M = schedule->num_microbatches;
+        const bool frozen = is_frozen(schedule, s);
+        if (stage->num_forward < M) {
+            int m = 0;
+            while (*cell(check, s, m) & F_SEEN) {
+                m++;
+            }
+            rc = missing(schedule, frozen ? OP_Z : OP_F, s, m, err);
+        } else if (!frozen && stage->next_weight < M) {
+            rc = missing(schedule, stage->next_input > stage->next_weight ? OP_W : OP_B, s,
+                         stage->next_weight, err);
+        } else if (!frozen && stage->next_input < M && !has_no_input_half(schedule, s)) {
+            rc = missing(schedule, OP_I, s, stage->next_input, err);
+        } else if (schedule->lowered) {
+            rc = lowered_complete(check, s, err);
+        }
+    }
+    for (int k = 0; k < schedule->num_ranks && rc == OK && schedule->norm; k++) {
+        if (!check->ranks[k].norm_seen) {
+            rc = err_set(err, ERR_INFEASIBLE, "rank %d has no NORM", k);
+        }
+    }
+    return rc;
+}
+
+/* --- pass 2: it runs to the end --------------------------------------------------------------- */
+
+static bool wait_for(struct op *waits, enum op_kind kind, int stage, int microbatch)
+{
+    *waits = make_op(kind, stage, microbatch);
+    return false;
+}
+
+/* Has everything that op needs from stages above come? */
+static bool gradient_ready(const struct check *check, struct op op, struct op *waits)
+{
+    const struct schedule *schedule = check->schedule;
+    const int s = op.stage, m = op.microbatch;
+    if (!schedule->lowered) {
+        if (s + 1 < schedule->num_stages && check->stages[s + 1].input_done <= m) {
+            return wait_for(waits, OP_B, s + 1, m);
+        }
+        return true;
+    }
+    for (int i = check->out_first[s]; i < check->out_first[s + 1]; i++) {
+        const int e = check->out_edge[i];
+        const struct schedule_edge *edge = &schedule->edges[e];
+        if (!edge->grad) {
+            continue;
+        }
+        if (crosses(schedule, e)) {
+            if (!(*mail(check, e, m) & RECEIVED << GRAD_SHIFT)) {
+                return wait_for(waits, OP_RECV_GRAD, s, m);
+            }
+        } else if (check->stages[edge->to].input_done <= m) {
+            return wait_for(waits, OP_B, edge->to, m);
+        }
+    }
+    return true;
+}
+
+static bool input_ready(const struct check *check, struct op op, struct op *waits)
+{
+    const struct schedule *schedule = check->schedule;
+    const int s = op.stage, m = op.microbatch;
+    if (!schedule->lowered) {
+        if (s > 0 && !(*cell(check, s - 1, m) & F_DONE)) {
+            return wait_for(waits, is_frozen(schedule, s - 1) ? OP_Z : OP_F, s - 1, m);
+        }
+        return true;
+    }
+    if (schedule->lowered[s].cache_read && !(*cell(check, s, m) & C_DONE)) {
+        return wait_for(waits, OP_C, s, m);
+    }
+    if (schedule->lowered[s].whole_batch && !check->stages[s].whole_done) {
+        return wait_for(waits, OP_Z, s, OP_WHOLE_BATCH);
+    }
+    for (int i = check->in_first[s]; i < check->in_first[s + 1]; i++) {
+        const int e = check->in_edge[i], from = schedule->edges[e].from;
+        if (crosses(schedule, e)) {
+            if (!(*mail(check, e, m) & RECEIVED)) {
+                return wait_for(waits, OP_RECV_ACT, s, m);
+            }
+        } else if (!(*cell(check, from, m) & F_DONE)) {
+            return wait_for(waits, is_frozen(schedule, from) ? OP_Z : OP_F, from, m);
+        }
+    }
+    return true;
+}
+
+static bool message_ready(const struct check *check, struct op op, struct op *waits)
+{
+    const struct schedule *schedule = check->schedule;
+    const int m = op.microbatch, e = edge_of(check, op);
+    const struct schedule_edge *edge = &schedule->edges[e];
+    const bool grad = op.kind == OP_SEND_GRAD || op.kind == OP_RECV_GRAD;
+    if (op.kind == OP_RECV_ACT || op.kind == OP_RECV_GRAD) {
+        if (*mail(check, e, m) & (grad ? SENT << GRAD_SHIFT : SENT)) {
+            return true;
+        }
+        return wait_for(waits, grad ? OP_SEND_GRAD : OP_SEND_ACT, grad ? edge->to : edge->from, m);
+    }
+    if (grad ? check->stages[op.stage].input_done <= m : !(*cell(check, op.stage, m) & F_DONE)) {
+        return wait_for(waits,
+                        grad                            ? OP_B
+                        : is_frozen(schedule, op.stage) ? OP_Z
+                                                        : OP_F,
+                        op.stage, m);
+    }
+    if (check->unreceived[2 * e + grad] >= check->limit) {
+        return wait_for(waits, grad ? OP_RECV_GRAD : OP_RECV_ACT, grad ? edge->from : edge->to, m);
+    }
+    return true;
+}
+
+/* All backwards and all-reduces of a stage are behind it. */
+static bool reduced(const struct check *check, int s, struct op *waits)
+{
+    const struct schedule *schedule = check->schedule;
+    const int M = schedule->num_microbatches;
+    if (!is_frozen(schedule, s) && check->stages[s].weight_done < M) {
+        return wait_for(waits, OP_W, s, M - 1);
+    }
+    if (check->stages[s].buckets_done < schedule->lowered[s].num_buckets) {
+        return wait_for(waits, OP_ALLREDUCE, s, OP_WHOLE_BATCH);
+    }
+    return true;
+}
+
+/* May op run now? If not, *waits is an op it waits for. */
+static bool ready(const struct check *check, int rank, struct op op, struct op *waits)
+{
+    const struct schedule *schedule = check->schedule;
+    const struct stage_state *stage = &check->stages[op.stage];
+    const int s = op.stage, m = op.microbatch, M = schedule->num_microbatches;
+    switch (op.kind) {
+    case OP_F:
+    case OP_Z:
+        return m == OP_WHOLE_BATCH || input_ready(check, op, waits);
+    case OP_W:
+        if (!has_no_input_half(schedule, s)) {
+            return stage->input_done > m || wait_for(waits, OP_I, s, m);
+        } /* fall through */
+    case OP_B:
+    case OP_I:
+        if (!(*cell(check, s, m) & F_DONE)) {
+            return wait_for(waits, OP_F, s, m);
+        }
+        if (recomputes(schedule, op) && !(*cell(check, s, m) & R_DONE)) {
+            return wait_for(waits, OP_R, s, m);
+        }
+        return gradient_ready(check, op, waits);
+    case OP_R:
+        return *cell(check, s, m) & F_DONE || wait_for(waits, OP_F, s, m);
+    case OP_P:
+        if (m == OP_WHOLE_BATCH) {
+            return stage->whole_done || wait_for(waits, OP_Z, s, m);
+        }
+        return *cell(check, s, m) & F_DONE ||
+               wait_for(waits, is_frozen(schedule, s) ? OP_Z : OP_F, s, m);
+    case OP_SEND_ACT:
+    case OP_RECV_ACT:
+    case OP_SEND_GRAD:
+    case OP_RECV_GRAD:
+        return message_ready(check, op, waits);
+    case OP_ALLREDUCE:
+        return stage->weight_done == M || wait_for(waits, OP_W, s, M - 1);
+    case OP_NORM:
+        for (int t = 0; t < schedule->num_stages; t++) {
+            if (schedule->rank_of_stage[t] == rank && !reduced(check, t, waits)) {
+                return false;
+            }
+        }
+        return true;
+    case OP_UPDATE:
+        if (schedule->norm) {
+            return check->ranks[rank].norm_done || wait_for(waits, OP_NORM, s, OP_WHOLE_BATCH);
+        }
+        return reduced(check, s, waits);
+    default:
+        return true;
+    }
+}
+
+static void wake(struct check *check, int rank)
+{
+    if (!check->ranks[rank].queued) {
+        check->ranks[rank].queued = true;
+        check->stack[check->num_stacked++] = rank;
+    }
+}
+
+/* A compute op of a compute list takes its message from its neighbour and owes one in turn. */
+static bool exchange(struct check *check, struct op op)
+{
+    const struct schedule *schedule = check->schedule;
+    const int *rank = schedule->rank_of_stage, s = op.stage;
+    const bool forward = op.kind == OP_F || op.kind == OP_Z;
+    const bool takes_grad =
+        op.kind == OP_B || op.kind == OP_I || (op.kind == OP_W && has_no_input_half(schedule, s));
+    bool owes = false;
+    if (forward) {
+        if (s > 0 && rank[s - 1] != rank[s]) {
+            check->stages[s - 1].unreceived_act--;
+            wake(check, rank[s - 1]);
+        }
+        owes = s + 1 < schedule->num_stages && rank[s + 1] != rank[s];
+    } else if (takes_grad) {
+        if (s + 1 < schedule->num_stages && rank[s + 1] != rank[s]) {
+            check->stages[s + 1].unreceived_grad--;
+            wake(check, rank[s + 1]);
+        }
+        owes = grad_leaves(schedule, s) && rank[s - 1] != rank[s];
+    }
+    return owes;
+}
+
+/* Put the message of a compute list's op on its edge, or find it full. */
+static bool deliver(struct check *check, struct op op)
+{
+    const struct schedule *schedule = check->schedule;
+    struct stage_state *stage = &check->stages[op.stage];
+    const bool forward = op.kind == OP_F || op.kind == OP_Z;
+    int32_t *unreceived = forward ? &stage->unreceived_act : &stage->unreceived_grad;
+    if (*unreceived >= check->limit) {
+        return false;
+    }
+    (*unreceived)++;
+    if (forward) {
+        *cell(check, op.stage, op.microbatch) |= F_DONE;
+    } else {
+        stage->input_done = op.microbatch + 1;
+    }
+    wake(check, schedule->rank_of_stage[forward ? op.stage + 1 : op.stage - 1]);
+    return true;
+}
+
+/* Run an op that is ready; false when (in a compute list) its message has to wait for room. */
+static bool run(struct check *check, int rank, struct op op)
+{
+    const struct schedule *schedule = check->schedule;
+    struct stage_state *stage = &check->stages[op.stage];
+    const int s = op.stage, m = op.microbatch;
+    if (!schedule->lowered && exchange(check, op)) {
+        if (op.kind == OP_B) {
+            stage->weight_done = m + 1;
+        }
+        return deliver(check, op);
+    }
+    switch (op.kind) {
+    case OP_F:
+    case OP_Z:
+        if (m == OP_WHOLE_BATCH) {
+            stage->whole_done = 1;
+        } else {
+            *cell(check, s, m) |= F_DONE;
+        }
+        break;
+    case OP_B:
+        stage->input_done = stage->weight_done = m + 1;
+        break;
+    case OP_I:
+        stage->input_done = m + 1;
+        break;
+    case OP_W:
+        stage->weight_done = m + 1;
+        break;
+    case OP_R:
+        *cell(check, s, m) |= R_DONE;
+        break;
+    case OP_C:
+        *cell(check, s, m) |= C_DONE;
+        break;
+    case OP_SEND_ACT:
+    case OP_RECV_ACT:
+    case OP_SEND_GRAD:
+    case OP_RECV_GRAD: {
+        const bool grad = op.kind == OP_SEND_GRAD || op.kind == OP_RECV_GRAD;
+        const bool send = op.kind == OP_SEND_ACT || op.kind == OP_SEND_GRAD;
+        const int e = edge_of(check, op), bit = send ? SENT : RECEIVED;
+        const int other = op.kind == OP_SEND_ACT || op.kind == OP_RECV_GRAD
+                              ? schedule->edges[e].to
+                              : schedule->edges[e].from;
+        *mail(check, e, m) |= (uint8_t)(grad ? bit << GRAD_SHIFT : bit);
+        check->unreceived[2 * e + grad] += send ? 1 : -1;
+        wake(check, schedule->rank_of_stage[other]);
+        break;
+    }
+    case OP_ALLREDUCE:
+        stage->buckets_done++;
+        break;
+    case OP_NORM:
+        check->ranks[rank].norm_done = true;
+        break;
+    default:
+        break;
+    }
+    return true;
+}
+
+static void run_rank(struct check *check, int k)
+{
+    const struct rank_ops *list = &check->schedule->ranks[k];
+    struct rank_state *rank = &check->ranks[k];
+    struct op waits;
+    if (rank->sending) {
+        if (!deliver(check, list->ops[rank->next - 1])) {
+            return;
+        }
+        rank->sending = false;
+    }
+    while (rank->next < list->num_ops && ready(check, k, list->ops[rank->next], &waits)) {
+        if (!run(check, k, list->ops[rank->next++])) {
+            rank->sending = true;
+            return;
+        }
+    }
+}
+
+/* Why rank k stands: its op and the one it waits for. */
+static void stuck_at(const struct check *check, int k, struct op *at, struct op *waits)
+{
+    const struct rank_state *rank = &check->ranks[k];
+    const struct op *ops = check->schedule->ranks[k].ops;
+    if (rank->sending) {
+        *at = ops[rank->next - 1];
+        const bool forward = at->kind == OP_F || at->kind == OP_Z;
+        /* The buffer is full: its reader has not taken the oldest message. */
+        *waits =
+            make_op(forward ? OP_F : OP_B, forward ? at->stage + 1 : at->stage - 1, at->microbatch);
+        return;
+    }
+    *at = ops[rank->next];
+    ready(check, k, *at, waits);
+}
+
+static enum status explain_stuck(const struct check *check, struct err *err)
+{
+    const struct schedule *schedule = check->schedule;
+    char text[48], other[48], list[400] = "";
+    struct op at, waits;
+    int first = -1;
+    for (int k = 0; k < schedule->num_ranks; k++) {
+        if (check->ranks[k].next == schedule->ranks[k].num_ops && !check->ranks[k].sending) {
+            continue;
+        }
+        stuck_at(check, k, &at, &waits);
+        if (schedule->rank_of_stage[waits.stage] == k) {
+            return err_set(err, ERR_INFEASIBLE, "rank %d: %s before %s", k, op_text(at, text),
+                           op_text(waits, other));
+        }
+        first = first < 0 ? k : first;
+    }
+    /* Follow who waits for whom until somebody comes twice; four are enough to see it. */
+    size_t used = 0;
+    for (int k = first, shown = 0; shown < 4; shown++) {
+        stuck_at(check, k, &at, &waits);
+        const int next = schedule->rank_of_stage[waits.stage];
+        used += (size_t)snprintf(list + used, sizeof list - used,
+                                 "%srank %d stands at %s for %s of rank %d", shown ? "; " : "", k,
+                                 op_text(at, text), op_text(waits, other), next);
+        k = next;
+        if (k == first) {
+            break;
+        }
+    }
+    return err_set(err, ERR_INFEASIBLE, "deadlock: %s", list);
+}
+
+static enum status pass_two(struct check *check, struct err *err)
+{
+    const struct schedule *schedule = check->schedule;
+    for (int k = schedule->num_ranks - 1; k >= 0; k--) {
+        wake(check, k);
+    }
+    while (check->num_stacked > 0) {
+        const int k = check->stack[--check->num_stacked];
+        check->ranks[k].queued = false;
+        run_rank(check, k);
+    }
+    for (int k = 0; k < schedule->num_ranks; k++) {
+        if (check->ranks[k].next < schedule->ranks[k].num_ops || check->ranks[k].sending) {
+            return explain_stuck(check, err);
+        }
+    }
+    return OK;
+}
+
+enum status schedule_check(const struct schedule *schedule, int buffer_limit, struct err *err)
+{
+    enum status rc = counts_check(schedule, err);
+    if (rc != OK) {
+        return rc;
+    }
+    struct check check = {.schedule = schedule,
+                          .limit = buffer_limit > 0 ? buffer_limit : INT32_MAX};
+    const size_t S = (size_t)schedule->num_stages, K = (size_t)schedule->num_ranks;
+    check.stages = calloc(S, sizeof *check.stages);
+    check.ranks = calloc(K, sizeof *check.ranks);
+    check.stack = calloc(K, sizeof *check.stack);
+    check.cells = calloc(S, (size_t)schedule->num_microbatches);
+    if (!check.stages || !check.ranks || !check.stack || !check.cells ||
+        (schedule->lowered && edges_build(&check) != OK)) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    rc = pass_one(&check, err);
+    if (rc == OK) {
+        rc = pass_two(&check, err);
+    }
+out:
+    check_clear(&check);
+    return rc;
+}
