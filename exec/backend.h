@@ -36,7 +36,7 @@ struct linear {
     int64_t rows;
     int in, out;
     bool in_out;
-    int64_t x_stride; /* elements between rows of x; 0: in */
+    int64_t x_stride; /* elements between rows of x, dx, and of dx's add and pre; 0: in */
 };
 
 enum act { ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH };
@@ -79,7 +79,6 @@ struct tokens {
 
 struct sgd {
     float lr, momentum, weight_decay, grad_mul;
-    bool first; /* momentum starts as the gradient itself (PyTorch) */
 };
 struct adam { /* AdamW and LAMB */
     float lr, beta1, beta2, eps, weight_decay, grad_mul;
@@ -113,7 +112,7 @@ struct backend {
     void (*linear_backward_input)(struct backend *be, const struct linear *l, const float *dy,
                                   const float *w, float scale, enum act act, const float *pre,
                                   const float *add, float *dx);
-    /* dw += scale * dy^T x, db += scale * column sums of dy; db may be NULL. */
+    /* dw += scale * dy^T x, db += scale * column sums of dy; dw or db may be NULL. */
     void (*linear_backward_weight)(struct backend *be, const struct linear *l, const float *dy,
                                    const float *x, float scale, float *dw, float *db);
     /* dx = dy * act'(pre), elementwise; dx may be dy. */

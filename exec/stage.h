@@ -58,7 +58,14 @@ enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *e
 /* Elements per sample of the tensor that enters item `item` (== leaves item - 1); 0 for item 0. */
 int64_t stage_input_elems(const struct model *model, int item);
 
-/* Pointers passed as in[] and grad_out[] are borrowed until the slot is free again (after
+/* step of a pass that is no training step: dropout is off. */
+#define STEP_EVAL UINT64_MAX
+
+/* Steps count from 0; the same step must be given to forward, recompute and backward of a
+ * micro-batch (dropout is keyed by it). Weight decay applies to tensors of two dimensions and more
+ * (not to biases and norms).
+ *
+ * Pointers passed as in[] and grad_out[] are borrowed until the slot is free again (after
  * BACKWARD_BOTH or BACKWARD_WEIGHT; at once when keep_stash is false, except in[] under recompute).
  * Pointers handed back in out[] and grad_in[] belong to the slot and stay valid until the next
  * forward into it. On a host-memory backend block too is borrowed until then; ids, labels, tokens

@@ -1,0 +1,112 @@
+#include "exec/cpu/cpu.h"
+
+#include <cblas.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* aligned_alloc() wants a multiple of the alignment. */
+static void *alloc64(int64_t bytes)
+{
+    if (bytes < 0 || bytes > INT64_MAX - 64)
+        return NULL;
+    return aligned_alloc(64, (size_t)((bytes + 63) / 64 * 64 + (bytes == 0 ? 64 : 0)));
+}
+
+void *cpu_scratch(struct backend *be, int64_t bytes)
+{
+    struct cpu_backend *cpu = (struct cpu_backend *)be;
+    if (bytes > cpu->scratch_bytes) {
+        free(cpu->scratch);
+        cpu->scratch = alloc64(bytes);
+        cpu->scratch_bytes = cpu->scratch ? bytes : 0;
+        if (!cpu->scratch)
+            err_set(&cpu->failed, ERR_NOMEM, "cpu backend: no memory for %lld bytes of scratch",
+                    (long long)bytes);
+    }
+    return cpu->scratch;
+}
+
+static enum status cpu_alloc(struct backend *be, int64_t bytes, void **ptr, struct err *err)
+{
+    (void)be;
+    void *got = alloc64(bytes);
+    if (!got)
+        return err_set(err, ERR_NOMEM, "cpu backend: cannot allocate %lld bytes", (long long)bytes);
+    *ptr = got;
+    return OK;
+}
+
+static void cpu_free(struct backend *be, void *ptr)
+{
+    (void)be;
+    free(ptr);
+}
+
+static void cpu_zero(struct backend *be, void *dst, int64_t bytes)
+{
+    (void)be;
+    memset(dst, 0, (size_t)bytes);
+}
+
+static void cpu_copy(struct backend *be, void *dst, const void *src, int64_t bytes)
+{
+    (void)be;
+    memcpy(dst, src, (size_t)bytes);
+}
+
+static enum status cpu_sync(struct backend *be, struct err *err)
+{
+    struct cpu_backend *cpu = (struct cpu_backend *)be;
+    enum status rc = cpu->failed.status;
+    if (rc != OK)
+        err_set(err, rc, "%s", cpu->failed.msg);
+    cpu->failed = (struct err){0};
+    return rc;
+}
+
+static void cpu_backend_free(struct backend *be)
+{
+    struct cpu_backend *cpu = (struct cpu_backend *)be;
+    free(cpu->scratch);
+    free(cpu);
+}
+
+struct backend *backend_cpu_new(int threads, struct err *err)
+{
+    if (threads < 1 || threads > 1024) {
+        err_set(err, ERR_INPUT, "cpu backend: threads must be 1..1024, got %d", threads);
+        return NULL;
+    }
+    struct cpu_backend *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) {
+        err_nomem(err);
+        return NULL;
+    }
+    struct backend *be = &cpu->base;
+    be->name = "cpu";
+    be->threads = threads;
+    be->host_memory = true;
+    be->free_backend = cpu_backend_free;
+    be->alloc = cpu_alloc;
+    be->free = cpu_free;
+    be->zero = cpu_zero;
+    be->copy = cpu_copy;
+    be->copy_in = cpu_copy;
+    be->copy_out = cpu_copy;
+    be->sync = cpu_sync;
+    cpu_linear_install(be);
+    cpu_norm_install(be);
+    cpu_attention_install(be);
+    cpu_embed_install(be);
+    cpu_loss_install(be);
+    cpu_optim_install(be);
+    /* Our tiles are the parallelism; a call of BLAS stays on the thread that makes it. */
+    openblas_set_num_threads(1);
+    return be;
+}
+
+void backend_free(struct backend *be)
+{
+    if (be)
+        be->free_backend(be);
+}

@@ -1,0 +1,284 @@
+#include <cblas.h>
+
+#include "exec/cpu/cpu.h"
+#include "exec/cpu/vmath.h"
+#include "exec/rng.h"
+
+/* A tile's output stays in the L2 cache between the GEMM and its epilogue: at most 128 K floats. */
+enum { TILE_FLOATS = 128 * 1024, MIN_ROWS = 64, MAX_COLS = 1024, BIAS_ROWS = 128 };
+
+struct tiling {
+    int64_t rows, cols; /* of one tile */
+    int64_t down, across;
+};
+
+static struct tiling tile_output(int64_t rows, int64_t cols)
+{
+    struct tiling t;
+    t.cols = cpu_min(cols, MAX_COLS);
+    t.rows = TILE_FLOATS / t.cols;
+    if (t.rows < MIN_ROWS)
+        t.rows = MIN_ROWS;
+    t.rows -= t.rows % 16;
+    t.rows = cpu_min(t.rows, rows);
+    t.down = cpu_tiles(rows, t.rows);
+    if (t.down % 2 && rows >= 2 * MIN_ROWS) { /* an even number of equal tiles */
+        t.down += 1;
+        t.rows = cpu_tiles(rows, t.down);
+        t.rows += (16 - t.rows % 16) % 16;
+        t.down = cpu_tiles(rows, t.rows);
+    }
+    t.across = cpu_tiles(cols, t.cols);
+    return t;
+}
+
+void cpu_dropout_row(const struct dropout *drop, int64_t row, int cols, const float *x, float *y)
+{
+    int64_t sample = row / drop->rows_per_sample;
+    uint32_t first = (uint32_t)((row % drop->rows_per_sample) * cols);
+    uint64_t key = rng_mix(drop->key ^ (uint64_t)drop->ids[sample]);
+    uint32_t limit = (uint32_t)((double)drop->p * 4294967296.0);
+    float up = 1.0f / (1.0f - drop->p);
+    for (int c = 0; c < cols; c++)
+        y[c] = rng_bits(key, first + (uint32_t)c) >= limit ? x[c] * up : 0.0f;
+}
+
+static inline bool drops(const struct dropout *drop)
+{
+    return drop && drop->p > 0.0f;
+}
+
+/* One row of a tile: bias, activation, dropout, residual, in this order. */
+static void finish_row(int n, const float *bias, enum act act, const float *residual, float *pre,
+                       float *y)
+{
+    if (bias)
+        for (int c = 0; c < n; c++)
+            y[c] += bias[c];
+    if (pre)
+        for (int c = 0; c < n; c++)
+            pre[c] = y[c];
+    switch (act) {
+    case ACT_NONE:
+        break;
+    case ACT_GELU_ERF:
+        for (int c = 0; c < n; c++)
+            y[c] = vgelu_erf(y[c]);
+        break;
+    case ACT_GELU_TANH:
+        for (int c = 0; c < n; c++)
+            y[c] = vgelu_tanh(y[c]);
+        break;
+    case ACT_TANH:
+        for (int c = 0; c < n; c++)
+            y[c] = vtanh(y[c]);
+        break;
+    }
+    if (residual)
+        for (int c = 0; c < n; c++)
+            y[c] += residual[c];
+}
+
+static void dact_row(int n, enum act act, const float *pre, const float *dy, float *dx)
+{
+    switch (act) {
+    case ACT_NONE:
+        if (dx != dy)
+            for (int c = 0; c < n; c++)
+                dx[c] = dy[c];
+        break;
+    case ACT_GELU_ERF:
+        for (int c = 0; c < n; c++)
+            dx[c] = dy[c] * vgelu_erf_grad(pre[c]);
+        break;
+    case ACT_GELU_TANH:
+        for (int c = 0; c < n; c++)
+            dx[c] = dy[c] * vgelu_tanh_grad(pre[c]);
+        break;
+    case ACT_TANH:
+        for (int c = 0; c < n; c++)
+            dx[c] = dy[c] * (1.0f - pre[c] * pre[c]);
+        break;
+    }
+}
+
+static void linear_forward(struct backend *be, const struct linear *l, const float *x,
+                           const float *w, const float *bias, enum act act, const float *residual,
+                           const struct dropout *drop, float *pre, float *y)
+{
+    const int in = l->in, out = l->out;
+    const int64_t ldx = l->x_stride ? l->x_stride : in;
+    const struct tiling t = tile_output(l->rows, out);
+    /* The GEMM writes where the residual is not: in place, it goes to scratch first. */
+    const bool aside = residual == y || drops(drop);
+    float *scratch = NULL;
+    if (aside) {
+        scratch = cpu_scratch(be, t.down * t.across * t.rows * t.cols * (int64_t)sizeof *scratch);
+        if (!scratch)
+            return;
+    }
+#pragma omp parallel for collapse(2) schedule(static) num_threads(be->threads)
+    for (int64_t i = 0; i < t.down; i++)
+        for (int64_t j = 0; j < t.across; j++) {
+            int64_t r0 = i * t.rows, c0 = j * t.cols;
+            int nr = (int)cpu_min(t.rows, l->rows - r0), nc = (int)cpu_min(t.cols, out - c0);
+            float *tile =
+                aside ? scratch + (i * t.across + j) * t.rows * t.cols : y + r0 * out + c0;
+            int ld = aside ? nc : out;
+            if (nr <= 0 || nc <= 0)
+                continue;
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, l->in_out ? CblasNoTrans : CblasTrans, nr, nc,
+                        in, 1.0f, x + r0 * ldx, (int)ldx, l->in_out ? w + c0 : w + c0 * in,
+                        l->in_out ? out : in, 0.0f, tile, ld);
+            for (int r = 0; r < nr; r++) {
+                int64_t at = (r0 + r) * out + c0;
+                float *row = tile + (int64_t)r * ld;
+                if (!aside) {
+                    finish_row(nc, bias ? bias + c0 : NULL, act, residual ? residual + at : NULL,
+                               pre ? pre + at : NULL, row);
+                    continue;
+                }
+                finish_row(nc, bias ? bias + c0 : NULL, act, NULL, pre ? pre + at : NULL, row);
+                if (drops(drop)) {
+                    struct dropout part = *drop; /* the mask is indexed in the whole row */
+                    int64_t sample = (r0 + r) / part.rows_per_sample;
+                    uint32_t first = (uint32_t)(((r0 + r) % part.rows_per_sample) * out + c0);
+                    uint64_t key = rng_mix(part.key ^ (uint64_t)part.ids[sample]);
+                    uint32_t limit = (uint32_t)((double)part.p * 4294967296.0);
+                    float up = 1.0f / (1.0f - part.p);
+                    for (int c = 0; c < nc; c++)
+                        row[c] = rng_bits(key, first + (uint32_t)c) >= limit ? row[c] * up : 0.0f;
+                }
+                for (int c = 0; c < nc; c++)
+                    y[at + c] = residual ? row[c] + residual[at + c] : row[c];
+            }
+        }
+}
+
+static void linear_backward_input(struct backend *be, const struct linear *l, const float *dy,
+                                  const float *w, float scale, enum act act, const float *pre,
+                                  const float *add, float *dx)
+{
+    const int in = l->in, out = l->out;
+    const int64_t ldx = l->x_stride ? l->x_stride : in;
+    const struct tiling t = tile_output(l->rows, in);
+    const bool aside = dx == pre || dx == add;
+    float *scratch = NULL;
+    if (aside) {
+        scratch = cpu_scratch(be, t.down * t.across * t.rows * t.cols * (int64_t)sizeof *scratch);
+        if (!scratch)
+            return;
+    }
+#pragma omp parallel for collapse(2) schedule(static) num_threads(be->threads)
+    for (int64_t i = 0; i < t.down; i++)
+        for (int64_t j = 0; j < t.across; j++) {
+            int64_t r0 = i * t.rows, c0 = j * t.cols;
+            int nr = (int)cpu_min(t.rows, l->rows - r0), nc = (int)cpu_min(t.cols, in - c0);
+            float *tile =
+                aside ? scratch + (i * t.across + j) * t.rows * t.cols : dx + r0 * ldx + c0;
+            int64_t ld = aside ? nc : ldx;
+            if (nr <= 0 || nc <= 0)
+                continue;
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, l->in_out ? CblasTrans : CblasNoTrans, nr, nc,
+                        out, scale, dy + r0 * out, out, l->in_out ? w + c0 * out : w + c0,
+                        l->in_out ? out : in, 0.0f, tile, (int)ld);
+            for (int r = 0; r < nr; r++) {
+                int64_t at = (r0 + r) * ldx + c0;
+                float *row = tile + r * ld;
+                dact_row(nc, act, pre ? pre + at : NULL, row, row);
+                if (add)
+                    for (int c = 0; c < nc; c++)
+                        dx[at + c] = add[at + c] + row[c];
+                else if (aside)
+                    for (int c = 0; c < nc; c++)
+                        dx[at + c] = row[c];
+            }
+        }
+}
+
+void cpu_add_partials(struct backend *be, const float *part, int64_t tiles, int64_t cols,
+                      float scale, bool fresh, float *dst)
+{
+    (void)be;
+    for (int64_t c = 0; c < cols; c += 1024) {
+        int n = (int)cpu_min(1024, cols - c);
+        float sum[1024] = {0};
+        for (int64_t t = 0; t < tiles; t++)
+            for (int k = 0; k < n; k++)
+                sum[k] += part[t * cols + c + k];
+        if (fresh)
+            for (int k = 0; k < n; k++)
+                dst[c + k] = scale * sum[k];
+        else
+            for (int k = 0; k < n; k++)
+                dst[c + k] += scale * sum[k];
+    }
+}
+
+static void linear_backward_weight(struct backend *be, const struct linear *l, const float *dy,
+                                   const float *x, float scale, float *dw, float *db)
+{
+    const int in = l->in, out = l->out;
+    const int64_t ldx = l->x_stride ? l->x_stride : in;
+    /* dw as a matrix of m x n, cut into tiles of its rows and columns; each sums over all rows of
+     * the batch in one GEMM. */
+    const int m = l->in_out ? in : out, n = l->in_out ? out : in;
+    const int64_t mt = m >= 256 ? 2 * cpu_tiles(m, 1024) : (m >= 32 ? 2 : 1);
+    const int64_t nt = cpu_tiles(n, 2048);
+    const int64_t tm = cpu_tiles(cpu_tiles(m, mt), 16) * 16,
+                  tn = cpu_tiles(cpu_tiles(n, nt), 16) * 16;
+    const float *a = l->in_out ? x : dy, *b = l->in_out ? dy : x;
+    const int64_t lda = l->in_out ? ldx : out, ldb = l->in_out ? out : ldx;
+#pragma omp parallel for collapse(2) schedule(static) num_threads(be->threads)
+    for (int64_t i = 0; i < (dw ? mt : 0); i++)
+        for (int64_t j = 0; j < nt; j++) {
+            int64_t r0 = i * tm, c0 = j * tn;
+            int nr = (int)cpu_min(tm, m - r0), nc = (int)cpu_min(tn, n - c0);
+            if (nr > 0 && nc > 0)
+                cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nr, nc, (int)l->rows, scale,
+                            a + r0, (int)lda, b + c0, (int)ldb, 1.0f, dw + r0 * n + c0, n);
+        }
+    if (!db)
+        return;
+    const int64_t tiles = cpu_tiles(l->rows, BIAS_ROWS);
+    float *part = cpu_scratch(be, tiles * out * (int64_t)sizeof *part);
+    if (!part)
+        return;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t t = 0; t < tiles; t++) {
+        float *sum = part + t * out;
+        for (int c = 0; c < out; c++)
+            sum[c] = 0.0f;
+        for (int64_t r = t * BIAS_ROWS; r < cpu_min((t + 1) * BIAS_ROWS, l->rows); r++)
+            for (int c = 0; c < out; c++)
+                sum[c] += dy[r * out + c];
+    }
+    cpu_add_partials(be, part, tiles, out, scale, false, db);
+}
+
+static void act_backward(struct backend *be, int64_t num, enum act act, const float *pre,
+                         const float *dy, float *dx)
+{
+    const int tile = 16384;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t t = 0; t < cpu_tiles(num, tile); t++)
+        dact_row((int)cpu_min(tile, num - t * tile), act, pre + t * tile, dy + t * tile,
+                 dx + t * tile);
+}
+
+static void dropout(struct backend *be, int64_t rows, int cols, const struct dropout *drop,
+                    const float *x, float *y)
+{
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t r = 0; r < rows; r++)
+        cpu_dropout_row(drop, r, cols, x + r * cols, y + r * cols);
+}
+
+void cpu_linear_install(struct backend *be)
+{
+    be->linear_forward = linear_forward;
+    be->linear_backward_input = linear_backward_input;
+    be->linear_backward_weight = linear_backward_weight;
+    be->act_backward = act_backward;
+    be->dropout = dropout;
+}

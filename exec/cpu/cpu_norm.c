@@ -1,0 +1,128 @@
+#include <math.h>
+#include <stddef.h>
+
+#include "exec/cpu/cpu.h"
+
+enum { LANES = 16, ROW_TILE = 64 };
+
+/* A row's sums run in 16 fixed lanes, folded pairwise: the same order at any vector width. */
+static inline float fold(float *lane)
+{
+    for (int w = LANES / 2; w > 0; w /= 2)
+        for (int k = 0; k < w; k++)
+            lane[k] += lane[k + w];
+    return lane[0];
+}
+
+static inline float row_sum(const float *x, int n)
+{
+    float lane[LANES] = {0};
+    int c = 0;
+    for (; c + LANES <= n; c += LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] += x[c + k];
+    for (int k = 0; c < n; c++, k++)
+        lane[k] += x[c];
+    return fold(lane);
+}
+
+static inline float row_sumsq(const float *x, int n, float mean)
+{
+    float lane[LANES] = {0};
+    int c = 0;
+    for (; c + LANES <= n; c += LANES)
+        for (int k = 0; k < LANES; k++) {
+            float d = x[c + k] - mean;
+            lane[k] += d * d;
+        }
+    for (int k = 0; c < n; c++, k++) {
+        float d = x[c] - mean;
+        lane[k] += d * d;
+    }
+    return fold(lane);
+}
+
+static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
+                              const float *x, const float *gamma, const float *beta, float eps,
+                              float *y, float *stats)
+{
+    const int64_t ldx = x_stride ? x_stride : cols;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *in = x + r * ldx;
+        float *out = y + r * cols;
+        float mean = row_sum(in, cols) / (float)cols;
+        float rstd = 1.0f / sqrtf(row_sumsq(in, cols, mean) / (float)cols + eps);
+        for (int c = 0; c < cols; c++)
+            out[c] = (in[c] - mean) * rstd * gamma[c] + beta[c];
+        if (stats) {
+            stats[2 * r] = mean;
+            stats[2 * r + 1] = rstd;
+        }
+    }
+}
+
+/* With g = dy gamma and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)). */
+static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
+                               const float *dy, const float *x, const float *stats,
+                               const float *gamma, const float *add, float *dx, float *part)
+{
+    const int64_t ldx = x_stride ? x_stride : cols;
+    const int64_t tiles = cpu_tiles(rows, ROW_TILE);
+    float *sums = NULL; /* [tiles][2][cols] */
+    if (part) {
+        sums = cpu_scratch(be, tiles * 2 * cols * (int64_t)sizeof *sums);
+        if (!sums)
+            return;
+    }
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t t = 0; t < tiles; t++) {
+        float *restrict dgamma = sums ? sums + t * 2 * cols : NULL;
+        float *restrict dbeta = sums ? dgamma + cols : NULL;
+        if (sums)
+            for (int c = 0; c < 2 * cols; c++)
+                dgamma[c] = 0.0f;
+        for (int64_t r = t * ROW_TILE; r < cpu_min((t + 1) * ROW_TILE, rows); r++) {
+            const float *d = dy + r * cols, *in = x + r * ldx;
+            const float mean = stats[2 * r], rstd = stats[2 * r + 1];
+            if (sums)
+                for (int c = 0; c < cols; c++) {
+                    dgamma[c] += d[c] * ((in[c] - mean) * rstd);
+                    dbeta[c] += d[c];
+                }
+            if (!dx)
+                continue;
+            float g_lane[LANES] = {0}, gh_lane[LANES] = {0};
+            int c = 0;
+            for (; c + LANES <= cols; c += LANES)
+                for (int k = 0; k < LANES; k++) {
+                    float g = d[c + k] * gamma[c + k];
+                    g_lane[k] += g;
+                    gh_lane[k] += g * ((in[c + k] - mean) * rstd);
+                }
+            for (int k = 0; c < cols; c++, k++) {
+                float g = d[c] * gamma[c];
+                g_lane[k] += g;
+                gh_lane[k] += g * ((in[c] - mean) * rstd);
+            }
+            const float mean_g = fold(g_lane) / (float)cols;
+            const float mean_gh = fold(gh_lane) / (float)cols;
+            float *out = dx + r * ldx;
+            if (add)
+                for (c = 0; c < cols; c++)
+                    out[c] = add[r * ldx + c] +
+                             rstd * (d[c] * gamma[c] - mean_g - (in[c] - mean) * rstd * mean_gh);
+            else
+                for (c = 0; c < cols; c++)
+                    out[c] = rstd * (d[c] * gamma[c] - mean_g - (in[c] - mean) * rstd * mean_gh);
+        }
+    }
+    if (part)
+        cpu_add_partials(be, sums, tiles, 2 * (int64_t)cols, 1.0f, true, part);
+}
+
+void cpu_norm_install(struct backend *be)
+{
+    be->layernorm_forward = layernorm_forward;
+    be->layernorm_backward = layernorm_backward;
+}

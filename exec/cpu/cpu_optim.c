@@ -1,0 +1,155 @@
+#include <math.h>
+
+#include "exec/cpu/cpu.h"
+
+/* Elementwise work by tiles; sums by tile in double, added in tile order. */
+enum { TILE = 16384, LANES = 16 };
+
+static void add(struct backend *be, int64_t num, const float *x, float *y)
+{
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t i = 0; i < num; i++)
+        y[i] += x[i];
+}
+
+static void reduce(struct backend *be, int64_t num, int count, const float *const *src, float *dst)
+{
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t t = 0; t < cpu_tiles(num, 1024); t++) {
+        const int64_t first = t * 1024;
+        const int n = (int)cpu_min(1024, num - first);
+        float sum[1024];
+        for (int i = 0; i < n; i++)
+            sum[i] = src[0][first + i];
+        for (int s = 1; s < count; s++)
+            for (int i = 0; i < n; i++)
+                sum[i] += src[s][first + i];
+        for (int i = 0; i < n; i++)
+            dst[first + i] = sum[i];
+    }
+}
+
+static double tile_sumsq(const float *x, int64_t n)
+{
+    double lane[LANES] = {0}, sum = 0.0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; i < n; i++, k++)
+        lane[k] += (double)x[i] * (double)x[i];
+    for (int k = 0; k < LANES; k++)
+        sum += lane[k];
+    return sum;
+}
+
+static enum status sumsq(struct backend *be, int64_t num, const float *x, double *sum,
+                         struct err *err)
+{
+    const int64_t tiles = cpu_tiles(num, TILE);
+    double *part = cpu_scratch(be, (tiles + 1) * (int64_t)sizeof *part);
+    if (!part)
+        return be->sync(be, err);
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t t = 0; t < tiles; t++)
+        part[t] = tile_sumsq(x + t * TILE, cpu_min(TILE, num - t * TILE));
+    double all = 0.0;
+    for (int64_t t = 0; t < tiles; t++)
+        all += part[t];
+    *sum = all;
+    return OK;
+}
+
+/* PyTorch's SGD: g += decay w; m = momentum m + g (m starts at zero); w -= lr m. */
+static void sgd(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
+                float *weight, float *momentum)
+{
+    const float lr = o->lr, mu = o->momentum, decay = o->weight_decay, mul = o->grad_mul;
+    if (!momentum) {
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+        for (int64_t i = 0; i < num; i++)
+            weight[i] -= lr * (mul * grad[i] + decay * weight[i]);
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t t = 0; t < cpu_tiles(num, TILE); t++)
+        for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
+            float g = mul * grad[i] + decay * weight[i];
+            float m = mu * momentum[i] + g;
+            momentum[i] = m;
+            weight[i] -= lr * m;
+        }
+}
+
+/* Decoupled weight decay (Loshchilov and Hutter, 2019), in PyTorch's order of operations. */
+static void adamw(struct backend *be, int64_t num, const struct adam *o, const float *grad,
+                  float *weight, float *m, float *v)
+{
+    const double fix1 = 1.0 - pow(o->beta1, (double)o->step);
+    const double fix2 = sqrt(1.0 - pow(o->beta2, (double)o->step));
+    const float b1 = o->beta1, b2 = o->beta2, eps = o->eps, mul = o->grad_mul;
+    const float rate = (float)((double)o->lr / fix1), inv2 = (float)(1.0 / fix2);
+    const float shrink = 1.0f - o->lr * o->weight_decay;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t t = 0; t < cpu_tiles(num, TILE); t++)
+        for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
+            float g = mul * grad[i];
+            float m1 = b1 * m[i] + (1.0f - b1) * g;
+            float v1 = b2 * v[i] + (1.0f - b2) * g * g;
+            m[i] = m1;
+            v[i] = v1;
+            weight[i] = weight[i] * shrink - rate * m1 / (sqrtf(v1) * inv2 + eps);
+        }
+}
+
+/* You et al. 2020, algorithm 2, with bias correction: per tensor, the Adam direction plus decay, at
+ * the length of the weights. */
+static void lamb(struct backend *be, int64_t num, const struct adam *o, const float *grad,
+                 float *weight, float *m, float *v)
+{
+    const double fix1 = 1.0 - pow(o->beta1, (double)o->step);
+    const double fix2 = sqrt(1.0 - pow(o->beta2, (double)o->step));
+    const float b1 = o->beta1, b2 = o->beta2, eps = o->eps, mul = o->grad_mul;
+    const float inv1 = (float)(1.0 / fix1), inv2 = (float)(1.0 / fix2), decay = o->weight_decay;
+    const int64_t tiles = cpu_tiles(num, TILE);
+    double *part = cpu_scratch(be, 2 * (tiles + 1) * (int64_t)sizeof *part);
+    if (!part)
+        return;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t t = 0; t < tiles; t++) {
+        double ww = 0.0, uu = 0.0;
+        for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
+            float g = mul * grad[i];
+            m[i] = b1 * m[i] + (1.0f - b1) * g;
+            v[i] = b2 * v[i] + (1.0f - b2) * g * g;
+            float u = m[i] * inv1 / (sqrtf(v[i]) * inv2 + eps) + decay * weight[i];
+            ww += (double)weight[i] * (double)weight[i];
+            uu += (double)u * (double)u;
+        }
+        part[2 * t] = ww;
+        part[2 * t + 1] = uu;
+    }
+    double ww = 0.0, uu = 0.0;
+    for (int64_t t = 0; t < tiles; t++) {
+        ww += part[2 * t];
+        uu += part[2 * t + 1];
+    }
+    const float trust = ww > 0.0 && uu > 0.0 ? (float)sqrt(ww / uu) : 1.0f;
+    const float rate = o->lr * trust;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t t = 0; t < tiles; t++)
+        for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
+            float u = m[i] * inv1 / (sqrtf(v[i]) * inv2 + eps) + decay * weight[i];
+            weight[i] -= rate * u;
+        }
+}
+
+void cpu_optim_install(struct backend *be)
+{
+    be->add = add;
+    be->reduce = reduce;
+    be->sumsq = sumsq;
+    be->sgd = sgd;
+    be->adamw = adamw;
+    be->lamb = lamb;
+}

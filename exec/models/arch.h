@@ -1,0 +1,79 @@
+/* exec/models/arch.h - what the items of a vit, bert or gpt are made of: tensors, names, shapes,
+ * initial values, and how many floats a micro-batch leaves in each of their stash buffers.
+ *
+ * Tensors follow Hugging Face's modules (ViTForImageClassification, BertFor..., GPT2LMHeadModel),
+ * names included. An item's memory is a few blocks; a checkpoint tensor is a block or a slice of
+ * one (query, key and value share a block, so that one GEMM makes all three). */
+#ifndef ELAPSE_EXEC_MODELS_ARCH_H
+#define ELAPSE_EXEC_MODELS_ARCH_H
+
+#include "exec/backend.h"
+#include "partition/model.h"
+#include "partition/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { MAX_BLOCKS = 8, MAX_TENSORS = 12, MAX_STASH = 8 };
+
+/* Blocks by item kind. */
+enum { CLS, POS, PATCH_W, PATCH_B };         /* vit embedding */
+enum { WORD, WORD_POS, TYPE, EMB_G, EMB_B }; /* bert and gpt embedding (POS is block 1 for both) */
+enum { NORM_G, NORM_B, QKV_W, QKV_B, OUT_W, OUT_B }; /* attention; NORM_G, NORM_B: norm */
+enum { FC1_W = 2, FC1_B, FC2_W, FC2_B };             /* mlp, behind NORM_G and NORM_B */
+enum { DENSE_W, DENSE_B, HEAD_G, HEAD_B, HEAD_BIAS, HEAD_TABLE }; /* pooler and heads */
+
+/* Stash buffers by item kind. */
+enum { EMB_SUM, EMB_STATS };
+enum { AT_LN, AT_STATS, AT_QKV, AT_CTX, AT_LSE }; /* AT_LN: pre-norm output, post-norm sum */
+enum { ML_LN, ML_STATS, ML_PRE, ML_GELU };
+enum { NO_STATS };
+enum { PO_GRAD }; /* pooler: gradient before tanh */
+enum { HE_LOGITS, HE_DROP, HE_PRE, HE_ACT, HE_STATS, HE_LN, HE_GRAD };
+
+enum { PART = MAX_STASH - 1 }; /* [2, hidden]: this micro-batch's gradients of gamma and beta */
+
+struct tensor_spec {
+    char name[96];
+    int ndim;
+    int64_t shape[4], num_elems;
+    int block;
+    int64_t offset;   /* elements into the block */
+    float std, value; /* initial: value + std * normal */
+    bool decay;       /* weight decay applies (not to biases and norms) */
+};
+
+struct item_spec {
+    int num_blocks, num_tensors;
+    int64_t block_elems[MAX_BLOCKS]; /* 0: no such block here */
+    struct tensor_spec tensors[MAX_TENSORS];
+    bool tied; /* block HEAD_TABLE is the table of item 0, block WORD */
+};
+
+/* The family's variations on one transformer. */
+struct arch {
+    enum model_family family;
+    enum model_task task;
+    bool post_norm, causal, in_out;
+    enum act gelu;
+    float eps;
+    int seq, hidden, heads, mlp, outputs; /* outputs: classes, vocab, or 2 */
+};
+
+/* ERR_INPUT for families that exist only in the simulator (uniform, explicit) and for dims that the
+ * kernels cannot take (hidden not divisible by heads). */
+enum status arch_init(const struct model *model, struct arch *arch, struct err *err);
+
+/* Tensors of item `item`. Time O(tensors). */
+void arch_item(const struct model *model, const struct arch *arch, int item,
+               struct item_spec *spec);
+
+/* Floats of each stash buffer for a micro-batch of n samples, and of the item's output (out). */
+void arch_stash(const struct model *model, const struct arch *arch, int item, int64_t n,
+                int64_t *stash /* MAX_STASH */, int64_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

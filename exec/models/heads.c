@@ -1,0 +1,209 @@
+#include <stddef.h>
+
+#include "exec/models/layers.h"
+
+/* First tokens only: rows lie seq * hidden apart. */
+static struct linear first_tokens(const struct layer_pass *p, int out)
+{
+    return (struct linear){.rows = p->batch->num_samples,
+                           .in = p->arch->hidden,
+                           .out = out,
+                           .x_stride = (int64_t)p->arch->seq * p->arch->hidden};
+}
+
+static struct linear all_tokens(const struct layer_pass *p, int out)
+{
+    return (struct linear){
+        .rows = p->batch->num_samples * p->arch->seq, .in = p->arch->hidden, .out = out};
+}
+
+/* --- BERT's pooler: tanh of a dense layer over the first token ------------------------------- */
+
+void pooler_forward(const struct layer *l, const struct layer_pass *p)
+{
+    const struct linear lin = first_tokens(p, p->arch->hidden);
+    p->be->linear_forward(p->be, &lin, p->x, l->w[DENSE_W], l->w[DENSE_B], ACT_TANH, NULL, NULL,
+                          NULL, p->y);
+}
+
+void pooler_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy,
+                           float *dx)
+{
+    struct backend *be = p->be;
+    const struct linear lin = first_tokens(p, p->arch->hidden);
+    float *grad = p->stash[PO_GRAD];
+    be->act_backward(be, lin.rows * lin.out, ACT_TANH, p->y, dy, grad);
+    if (dx) {
+        be->zero(be, dx, lin.rows * lin.x_stride * (int64_t)sizeof *dx);
+        be->linear_backward_input(be, &lin, grad, l->w[DENSE_W], 1.0f, ACT_NONE, NULL, NULL, dx);
+    }
+}
+
+void pooler_backward_weight(const struct layer *l, const struct layer_pass *p)
+{
+    const struct linear lin = first_tokens(p, p->arch->hidden);
+    p->be->linear_backward_weight(p->be, &lin, p->stash[PO_GRAD], p->x, 1.0f, l->g[DENSE_W],
+                                  l->g[DENSE_B]);
+}
+
+/* --- heads ----------------------------------------------------------------------------------- */
+
+/* ViT classifies the first token of the last norm, BERT the pooled vector behind dropout. */
+static struct linear classifier(const struct layer_pass *p)
+{
+    struct linear lin = first_tokens(p, p->arch->outputs);
+    if (p->arch->family == FAMILY_BERT)
+        lin.x_stride = 0;
+    return lin;
+}
+
+static bool drops_input(const struct layer_pass *p)
+{
+    return p->arch->family == FAMILY_BERT && p->dropout > 0.0f;
+}
+
+void head_forward(const struct layer *l, const struct layer_pass *p)
+{
+    struct backend *be = p->be;
+    float *const *st = p->stash;
+    const int64_t n = p->batch->num_samples, rows = n * p->arch->seq;
+    struct xent loss = {.rows = rows,
+                        .classes = p->arch->outputs,
+                        .group = 1,
+                        .group_stride = p->arch->outputs,
+                        .class_stride = 1,
+                        .smoothing = p->smoothing};
+    switch (p->arch->task) {
+    case TASK_CLASSIFY: {
+        const struct linear lin = classifier(p);
+        const float *x = p->x;
+        if (drops_input(p)) {
+            const struct dropout drop = layer_dropout(l, p, SITE_HEAD, 1);
+            be->dropout(be, n, p->arch->hidden, &drop, x, st[HE_DROP]);
+            x = st[HE_DROP];
+        }
+        be->linear_forward(be, &lin, x, l->w[DENSE_W], l->w[DENSE_B], ACT_NONE, NULL, NULL, NULL,
+                           st[HE_LOGITS]);
+        loss.rows = n;
+        break;
+    }
+    case TASK_QA: {
+        const struct linear lin = all_tokens(p, 2);
+        be->linear_forward(be, &lin, p->x, l->w[DENSE_W], l->w[DENSE_B], ACT_NONE, NULL, NULL, NULL,
+                           st[HE_LOGITS]);
+        /* Two rows a sample, start and end, over the positions. */
+        loss = (struct xent){.rows = 2 * n,
+                             .classes = p->arch->seq,
+                             .group = 2,
+                             .group_stride = 2 * (int64_t)p->arch->seq,
+                             .row_stride = 1,
+                             .class_stride = 2,
+                             .smoothing = p->smoothing};
+        break;
+    }
+    case TASK_MLM: {
+        const struct linear lin = all_tokens(p, p->arch->hidden),
+                            table = all_tokens(p, loss.classes);
+        be->linear_forward(be, &lin, p->x, l->w[DENSE_W], l->w[DENSE_B], ACT_GELU_ERF, NULL, NULL,
+                           st[HE_PRE], st[HE_ACT]);
+        be->layernorm_forward(be, rows, p->arch->hidden, 0, st[HE_ACT], l->w[HEAD_G], l->w[HEAD_B],
+                              p->arch->eps, st[HE_LN], st[HE_STATS]);
+        be->linear_forward(be, &table, st[HE_LN], l->w[HEAD_TABLE], l->w[HEAD_BIAS], ACT_NONE, NULL,
+                           NULL, NULL, st[HE_LOGITS]);
+        break;
+    }
+    case TASK_CAUSAL_LM: {
+        const struct linear table = all_tokens(p, loss.classes);
+        be->linear_forward(be, &table, p->x, l->w[HEAD_TABLE], NULL, ACT_NONE, NULL, NULL, NULL,
+                           st[HE_LOGITS]);
+        break;
+    }
+    }
+    be->xent(be, &loss, p->batch->labels, st[HE_LOGITS], p->sums);
+}
+
+void head_backward_input(const struct layer *l, const struct layer_pass *p, float scale, float *dx)
+{
+    struct backend *be = p->be;
+    float *const *st = p->stash;
+    const int64_t n = p->batch->num_samples;
+    switch (p->arch->task) {
+    case TASK_CLASSIFY: {
+        const struct linear lin = classifier(p);
+        if (!dx)
+            return;
+        if (lin.x_stride)
+            be->zero(be, dx, n * lin.x_stride * (int64_t)sizeof *dx);
+        be->linear_backward_input(be, &lin, st[HE_LOGITS], l->w[DENSE_W], scale, ACT_NONE, NULL,
+                                  NULL, dx);
+        if (drops_input(p)) {
+            const struct dropout drop = layer_dropout(l, p, SITE_HEAD, 1);
+            be->dropout(be, n, p->arch->hidden, &drop, dx, dx);
+        }
+        break;
+    }
+    case TASK_QA: {
+        const struct linear lin = all_tokens(p, 2);
+        if (dx)
+            be->linear_backward_input(be, &lin, st[HE_LOGITS], l->w[DENSE_W], scale, ACT_NONE, NULL,
+                                      NULL, dx);
+        break;
+    }
+    case TASK_MLM: {
+        const struct linear lin = all_tokens(p, p->arch->hidden);
+        const struct linear table = all_tokens(p, p->arch->outputs);
+        be->linear_backward_input(be, &table, st[HE_LOGITS], l->w[HEAD_TABLE], scale, ACT_NONE,
+                                  NULL, NULL, p->scratch[0]);
+        be->layernorm_backward(be, lin.rows, lin.out, 0, p->scratch[0], st[HE_ACT], st[HE_STATS],
+                               l->w[HEAD_G], NULL, st[HE_GRAD], st[PART]);
+        be->act_backward(be, lin.rows * lin.out, ACT_GELU_ERF, st[HE_PRE], st[HE_GRAD],
+                         st[HE_GRAD]);
+        if (dx)
+            be->linear_backward_input(be, &lin, st[HE_GRAD], l->w[DENSE_W], 1.0f, ACT_NONE, NULL,
+                                      NULL, dx);
+        break;
+    }
+    case TASK_CAUSAL_LM: {
+        const struct linear table = all_tokens(p, p->arch->outputs);
+        if (dx)
+            be->linear_backward_input(be, &table, st[HE_LOGITS], l->w[HEAD_TABLE], scale, ACT_NONE,
+                                      NULL, NULL, dx);
+        break;
+    }
+    }
+}
+
+void head_backward_weight(const struct layer *l, const struct layer_pass *p, float scale)
+{
+    struct backend *be = p->be;
+    float *const *st = p->stash;
+    const struct linear table = all_tokens(p, p->arch->outputs);
+    switch (p->arch->task) {
+    case TASK_CLASSIFY: {
+        const struct linear lin = classifier(p);
+        be->linear_backward_weight(be, &lin, st[HE_LOGITS], drops_input(p) ? st[HE_DROP] : p->x,
+                                   scale, l->g[DENSE_W], l->g[DENSE_B]);
+        break;
+    }
+    case TASK_QA: {
+        const struct linear lin = all_tokens(p, 2);
+        be->linear_backward_weight(be, &lin, st[HE_LOGITS], p->x, scale, l->g[DENSE_W],
+                                   l->g[DENSE_B]);
+        break;
+    }
+    case TASK_MLM: {
+        const struct linear lin = all_tokens(p, p->arch->hidden);
+        be->linear_backward_weight(be, &lin, st[HE_GRAD], p->x, 1.0f, l->g[DENSE_W], l->g[DENSE_B]);
+        layer_add_norm(l, p, HEAD_G);
+        /* The table's gradient is NULL when it froze with the embedding. */
+        be->linear_backward_weight(be, &table, st[HE_LOGITS], st[HE_LN], scale, l->g[HEAD_TABLE],
+                                   l->g[HEAD_BIAS]);
+        break;
+    }
+    case TASK_CAUSAL_LM:
+        if (l->g[HEAD_TABLE])
+            be->linear_backward_weight(be, &table, st[HE_LOGITS], p->x, scale, l->g[HEAD_TABLE],
+                                       NULL);
+        break;
+    }
+}

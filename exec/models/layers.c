@@ -1,0 +1,283 @@
+#include "exec/models/layers.h"
+
+#include <stddef.h>
+
+#include "exec/rng.h"
+
+struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
+                             enum dropout_site site, int64_t rows_per_sample)
+{
+    return (struct dropout){.p = p->dropout,
+                            .key = rng_key(p->seed, p->step, (uint64_t)l->item, site),
+                            .ids = p->batch->ids,
+                            .rows_per_sample = rows_per_sample};
+}
+
+const float *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
+                          const float *dy)
+{
+    if (p->dropout == 0.0f)
+        return dy;
+    const struct dropout drop = layer_dropout(l, p, site, p->arch->seq);
+    p->be->dropout(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, &drop, dy,
+                   p->scratch[1]);
+    return p->scratch[1];
+}
+
+void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block)
+{
+    const int h = p->arch->hidden;
+    p->be->add(p->be, h, p->stash[PART], l->g[block]);
+    p->be->add(p->be, h, p->stash[PART] + h, l->g[block + 1]);
+}
+
+static struct linear dense(const struct layer_pass *p, int in, int out)
+{
+    return (struct linear){.rows = p->batch->num_samples * p->arch->seq,
+                           .in = in,
+                           .out = out,
+                           .in_out = p->arch->in_out};
+}
+
+static struct attention heads(const struct layer_pass *p)
+{
+    return (struct attention){.num_samples = p->batch->num_samples,
+                              .seq = p->arch->seq,
+                              .heads = p->arch->heads,
+                              .head_dim = p->arch->hidden / p->arch->heads,
+                              .causal = p->arch->causal,
+                              .lengths = p->batch->lengths};
+}
+
+static void norm_forward(const struct layer *l, const struct layer_pass *p, const float *x,
+                         float *y, float *stats)
+{
+    p->be->layernorm_forward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, x,
+                             l->w[NORM_G], l->w[NORM_B], p->arch->eps, y, stats);
+}
+
+static void norm_backward(const struct layer *l, const struct layer_pass *p, const float *dy,
+                          const float *x, const float *stats, const float *add, float *dx)
+{
+    p->be->layernorm_backward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, dy,
+                              x, stats, l->w[NORM_G], add, dx, p->stash[PART]);
+}
+
+/* --- attention ------------------------------------------------------------------------------ */
+
+static void attention_forward(const struct layer *l, const struct layer_pass *p)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden;
+    float *const *st = p->stash;
+    const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
+    const struct attention a = heads(p);
+    const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
+    const struct dropout drop = layer_dropout(l, p, SITE_ATTENTION, p->arch->seq);
+    const float *in = p->x;
+    if (!p->arch->post_norm) {
+        norm_forward(l, p, p->x, st[AT_LN], st[AT_STATS]);
+        in = st[AT_LN];
+    }
+    be->linear_forward(be, &qkv, in, l->w[QKV_W], l->w[QKV_B], ACT_NONE, NULL, NULL, NULL,
+                       st[AT_QKV]);
+    be->attention_forward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE]);
+    be->linear_forward(be, &out, st[AT_CTX], l->w[OUT_W], l->w[OUT_B], ACT_NONE, p->x, &drop, NULL,
+                       p->arch->post_norm ? st[AT_LN] : p->y);
+    if (p->arch->post_norm)
+        norm_forward(l, p, st[AT_LN], p->y, st[AT_STATS]);
+}
+
+static void attention_backward_input(const struct layer *l, const struct layer_pass *p,
+                                     const float *dy, float *dx)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden;
+    float *const *st = p->stash;
+    const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
+    const struct attention a = heads(p);
+    const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
+    if (p->arch->post_norm) {
+        norm_backward(l, p, dy, st[AT_LN], st[AT_STATS], NULL, st[AT_LN]);
+        dy = st[AT_LN];
+    }
+    const float *dout = layer_masked(l, p, SITE_ATTENTION, dy);
+    be->linear_backward_input(be, &out, dout, l->w[OUT_W], 1.0f, ACT_NONE, NULL, NULL,
+                              p->scratch[0]);
+    be->attention_backward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE], p->scratch[0],
+                           st[AT_QKV]);
+    if (p->arch->post_norm) {
+        if (dx)
+            be->linear_backward_input(be, &qkv, st[AT_QKV], l->w[QKV_W], 1.0f, ACT_NONE, NULL, dy,
+                                      dx);
+        return;
+    }
+    be->linear_backward_input(be, &qkv, st[AT_QKV], l->w[QKV_W], 1.0f, ACT_NONE, NULL, NULL,
+                              p->scratch[0]);
+    norm_backward(l, p, p->scratch[0], p->x, st[AT_STATS], dy, dx);
+}
+
+static void attention_backward_weight(const struct layer *l, const struct layer_pass *p,
+                                      const float *dy)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden;
+    float *const *st = p->stash;
+    const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
+    const float *dout = layer_masked(l, p, SITE_ATTENTION, p->arch->post_norm ? st[AT_LN] : dy);
+    be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W], l->g[OUT_B]);
+    be->linear_backward_weight(be, &qkv, st[AT_QKV], p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
+                               l->g[QKV_W], l->g[QKV_B]);
+    layer_add_norm(l, p, NORM_G);
+}
+
+/* --- mlp ------------------------------------------------------------------------------------ */
+
+static void mlp_forward(const struct layer *l, const struct layer_pass *p)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden, wide = p->arch->mlp;
+    float *const *st = p->stash;
+    const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
+    const struct dropout drop = layer_dropout(l, p, SITE_MLP, p->arch->seq);
+    const float *in = p->x;
+    if (!p->arch->post_norm) {
+        norm_forward(l, p, p->x, st[ML_LN], st[ML_STATS]);
+        in = st[ML_LN];
+    }
+    be->linear_forward(be, &fc1, in, l->w[FC1_W], l->w[FC1_B], p->arch->gelu, NULL, NULL,
+                       st[ML_PRE], st[ML_GELU]);
+    be->linear_forward(be, &fc2, st[ML_GELU], l->w[FC2_W], l->w[FC2_B], ACT_NONE, p->x, &drop, NULL,
+                       p->arch->post_norm ? st[ML_LN] : p->y);
+    if (p->arch->post_norm)
+        norm_forward(l, p, st[ML_LN], p->y, st[ML_STATS]);
+}
+
+static void mlp_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy,
+                               float *dx)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden, wide = p->arch->mlp;
+    float *const *st = p->stash;
+    const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
+    if (p->arch->post_norm) {
+        norm_backward(l, p, dy, st[ML_LN], st[ML_STATS], NULL, st[ML_LN]);
+        dy = st[ML_LN];
+    }
+    const float *dout = layer_masked(l, p, SITE_MLP, dy);
+    be->linear_backward_input(be, &fc2, dout, l->w[FC2_W], 1.0f, p->arch->gelu, st[ML_PRE], NULL,
+                              st[ML_PRE]);
+    if (p->arch->post_norm) {
+        if (dx)
+            be->linear_backward_input(be, &fc1, st[ML_PRE], l->w[FC1_W], 1.0f, ACT_NONE, NULL, dy,
+                                      dx);
+        return;
+    }
+    be->linear_backward_input(be, &fc1, st[ML_PRE], l->w[FC1_W], 1.0f, ACT_NONE, NULL, NULL,
+                              p->scratch[0]);
+    norm_backward(l, p, p->scratch[0], p->x, st[ML_STATS], dy, dx);
+}
+
+static void mlp_backward_weight(const struct layer *l, const struct layer_pass *p, const float *dy)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden, wide = p->arch->mlp;
+    float *const *st = p->stash;
+    const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
+    const float *dout = layer_masked(l, p, SITE_MLP, p->arch->post_norm ? st[ML_LN] : dy);
+    be->linear_backward_weight(be, &fc2, dout, st[ML_GELU], 1.0f, l->g[FC2_W], l->g[FC2_B]);
+    be->linear_backward_weight(be, &fc1, st[ML_PRE], p->arch->post_norm ? p->x : st[ML_LN], 1.0f,
+                               l->g[FC1_W], l->g[FC1_B]);
+    layer_add_norm(l, p, NORM_G);
+}
+
+/* --- dispatch ------------------------------------------------------------------------------- */
+
+void layer_forward(const struct layer *l, const struct layer_pass *p)
+{
+    switch (l->kind) {
+    case ITEM_EMBEDDING:
+        embedding_forward(l, p);
+        break;
+    case ITEM_ATTENTION:
+        attention_forward(l, p);
+        break;
+    case ITEM_MLP:
+        mlp_forward(l, p);
+        break;
+    case ITEM_NORM:
+        norm_forward(l, p, p->x, p->y, p->stash[NO_STATS]);
+        break;
+    case ITEM_POOLER:
+        pooler_forward(l, p);
+        break;
+    case ITEM_HEAD:
+        head_forward(l, p);
+        break;
+    case ITEM_OPAQUE:
+    case ITEM_KIND_COUNT:
+        break;
+    }
+}
+
+void layer_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy,
+                          float scale, float *dx)
+{
+    switch (l->kind) {
+    case ITEM_EMBEDDING:
+        embedding_backward_input(l, p, dy);
+        break;
+    case ITEM_ATTENTION:
+        attention_backward_input(l, p, dy, dx);
+        break;
+    case ITEM_MLP:
+        mlp_backward_input(l, p, dy, dx);
+        break;
+    case ITEM_NORM:
+        norm_backward(l, p, dy, p->x, p->stash[NO_STATS], NULL, dx);
+        break;
+    case ITEM_POOLER:
+        pooler_backward_input(l, p, dy, dx);
+        break;
+    case ITEM_HEAD:
+        head_backward_input(l, p, scale, dx);
+        break;
+    case ITEM_OPAQUE:
+    case ITEM_KIND_COUNT:
+        break;
+    }
+}
+
+void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const float *dy,
+                           float scale)
+{
+    switch (l->kind) {
+    case ITEM_EMBEDDING:
+        embedding_backward_weight(l, p, dy);
+        break;
+    case ITEM_ATTENTION:
+        attention_backward_weight(l, p, dy);
+        break;
+    case ITEM_MLP:
+        mlp_backward_weight(l, p, dy);
+        break;
+    case ITEM_NORM:
+        layer_add_norm(l, p, NORM_G);
+        break;
+    case ITEM_POOLER:
+        pooler_backward_weight(l, p);
+        break;
+    case ITEM_HEAD:
+        head_backward_weight(l, p, scale);
+        break;
+    case ITEM_OPAQUE:
+    case ITEM_KIND_COUNT:
+        break;
+    }
+}
+
+bool layer_in_place(const struct layer *l, const struct arch *arch)
+{
+    return l->kind == ITEM_NORM ||
+           (!arch->post_norm && (l->kind == ITEM_ATTENTION || l->kind == ITEM_MLP));
+}

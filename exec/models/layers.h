@@ -1,0 +1,86 @@
+/* exec/models/layers.h - the passes of one item over one micro-batch, as calls into a backend.
+ *
+ * Backward comes in two halves that share nothing but the stash: layer_backward_input() turns the
+ * gradient of the output into that of the input and leaves in the stash what the weights need
+ * (gradients overwrite what they replace: dqkv over qkv, the GELU's over its input, the sum's over
+ * the sum); layer_backward_weight() adds to the accumulators. One after the other is the full
+ * backward: the same calls on the same operands, so the same bits. */
+#ifndef ELAPSE_EXEC_MODELS_LAYERS_H
+#define ELAPSE_EXEC_MODELS_LAYERS_H
+
+#include "exec/models/arch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A micro-batch in backend memory (fields as struct sample_block). */
+struct batch_refs {
+    int64_t num_samples;
+    const int64_t *ids;
+    const float *images;
+    const int32_t *tokens, *types, *lengths, *labels;
+};
+
+/* One item of a stage. */
+struct layer {
+    int item;
+    enum item_kind kind;
+    bool frozen;
+    float *w[MAX_BLOCKS], *g[MAX_BLOCKS]; /* blocks; g NULL when frozen */
+};
+
+struct layer_pass {
+    struct backend *be;
+    const struct model *model;
+    const struct arch *arch;
+    const struct batch_refs *batch;
+    uint64_t seed, step;
+    float dropout;     /* of this pass: 0 in evaluation and for frozen items */
+    float smoothing;   /* of labels */
+    float *scratch[2]; /* [rows, hidden] each */
+    float *cols;       /* vit: [rows, channels * patch^2] */
+    float *const *stash;
+    const float *x;
+    float *y;
+    struct xent_sums *sums; /* backend memory; heads only */
+};
+
+void layer_forward(const struct layer *l, const struct layer_pass *p);
+
+/* dx NULL: nobody below wants it. A pre-norm item's dx may be its x. scale multiplies the loss's
+ * gradient (heads). */
+void layer_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy,
+                          float scale, float *dx);
+void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const float *dy,
+                           float scale);
+
+/* Whether dx may overwrite x: the weights' half reads the norm's output, not x. */
+bool layer_in_place(const struct layer *l, const struct arch *arch);
+
+/* Shared by the files of exec/models/: the dropout of one site of an item (p 0: off), and the
+ * pieces that live in files of their own. */
+enum dropout_site { SITE_EMBED, SITE_PROBS, SITE_ATTENTION, SITE_MLP, SITE_HEAD };
+struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
+                             enum dropout_site site, int64_t rows_per_sample);
+/* dy, or its masked copy in scratch[1] where dropout is on. */
+const float *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
+                          const float *dy);
+/* Add the stash's PART to the accumulators of gamma and beta in blocks `block` and block + 1. */
+void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block);
+
+void embedding_forward(const struct layer *l, const struct layer_pass *p);
+void embedding_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy);
+void embedding_backward_weight(const struct layer *l, const struct layer_pass *p, const float *dy);
+void pooler_forward(const struct layer *l, const struct layer_pass *p);
+void pooler_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy,
+                           float *dx);
+void pooler_backward_weight(const struct layer *l, const struct layer_pass *p);
+void head_forward(const struct layer *l, const struct layer_pass *p);
+void head_backward_input(const struct layer *l, const struct layer_pass *p, float scale, float *dx);
+void head_backward_weight(const struct layer *l, const struct layer_pass *p, float scale);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

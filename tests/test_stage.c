@@ -1,0 +1,354 @@
+/* exec/stage.c: any cut, any number of threads, I then W, recompute and frozen prefixes give the
+ * same bits as one stage that runs everything at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "exec/rng.h"
+#include "exec/stage.h"
+
+enum { SAMPLES = 3, MICROBATCHES = 3, MAX_ITEMS = 8 };
+
+struct fixture {
+    struct job job;
+    float *images;
+    int32_t *tokens, *types, *lengths, *labels;
+    int64_t *ids;
+};
+
+static const struct model_spec vit = {.family = FAMILY_VIT,
+                                      .task = TASK_CLASSIFY,
+                                      .name = "vit",
+                                      .num_layers = 2,
+                                      .hidden = 32,
+                                      .heads = 2,
+                                      .mlp = 64,
+                                      .image = 12,
+                                      .patch = 4,
+                                      .channels = 3,
+                                      .classes = 5,
+                                      .elem_bytes = 4};
+static const struct model_spec bert = {.family = FAMILY_BERT,
+                                       .task = TASK_CLASSIFY,
+                                       .name = "bert",
+                                       .num_layers = 2,
+                                       .hidden = 32,
+                                       .heads = 2,
+                                       .mlp = 64,
+                                       .classes = 3,
+                                       .seq = 9,
+                                       .max_seq = 12,
+                                       .vocab = 50,
+                                       .elem_bytes = 4};
+static const struct model_spec gpt = {.family = FAMILY_GPT,
+                                      .task = TASK_CAUSAL_LM,
+                                      .name = "gpt",
+                                      .num_layers = 2,
+                                      .hidden = 32,
+                                      .heads = 2,
+                                      .mlp = 64,
+                                      .seq = 9,
+                                      .max_seq = 12,
+                                      .vocab = 50,
+                                      .elem_bytes = 4};
+
+static void open_fixture(struct fixture *f, const struct model_spec *spec, enum model_task task)
+{
+    struct err err = {0};
+    memset(f, 0, sizeof *f);
+    job_defaults(&f->job);
+    model_clear(&f->job.model);
+    struct model_spec with = *spec;
+    with.task = task;
+    assert_int_equal(model_build(&with, &f->job.model, &err), OK);
+    const struct model *m = &f->job.model;
+    f->job.train.dropout = 0.1;
+    const int64_t n = SAMPLES * MICROBATCHES, image = (int64_t)m->channels * m->image * m->image;
+    f->ids = calloc((size_t)n, sizeof *f->ids);
+    f->images = calloc((size_t)(n * image + 1), sizeof *f->images);
+    f->tokens = calloc((size_t)(n * m->seq), sizeof *f->tokens);
+    f->types = calloc((size_t)(n * m->seq), sizeof *f->types);
+    f->lengths = calloc((size_t)n, sizeof *f->lengths);
+    f->labels = calloc((size_t)(n * m->seq), sizeof *f->labels);
+    for (int64_t i = 0; i < n * image; i++)
+        f->images[i] = (float)rng_normal(7, (uint64_t)i);
+    const uint32_t outputs = task == TASK_CLASSIFY ? (uint32_t)m->classes
+                             : task == TASK_QA     ? (uint32_t)m->seq
+                                                   : (uint32_t)m->vocab;
+    for (int64_t i = 0; i < n * m->seq; i++) {
+        f->tokens[i] = m->vocab ? (int32_t)(rng_bits(1, (uint32_t)i) % (uint32_t)m->vocab) : 0;
+        f->types[i] = (int32_t)(rng_bits(2, (uint32_t)i) % 2);
+        f->labels[i] = (int32_t)(rng_bits(3, (uint32_t)i) % outputs);
+        if (task == TASK_MLM && i % 4)
+            f->labels[i] = -100;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        f->ids[i] = 100 + 3 * i;
+        f->lengths[i] = 1 + (int32_t)(rng_bits(4, (uint32_t)i) % (uint32_t)m->seq);
+    }
+}
+
+static void close_fixture(struct fixture *f)
+{
+    free(f->images);
+    free(f->tokens);
+    free(f->types);
+    free(f->lengths);
+    free(f->labels);
+    free(f->ids);
+    job_clear(&f->job);
+}
+
+static struct sample_block block_of(const struct fixture *f, int mb)
+{
+    const struct model *m = &f->job.model;
+    const int64_t first = (int64_t)mb * SAMPLES;
+    const int64_t each = m->task == TASK_CLASSIFY ? 1 : m->task == TASK_QA ? 2 : m->seq;
+    const bool vit_family = m->family == FAMILY_VIT;
+    return (struct sample_block){
+        .num_samples = SAMPLES,
+        .ids = f->ids + first,
+        .images = vit_family ? f->images + first * m->channels * m->image * m->image : NULL,
+        .tokens = vit_family ? NULL : f->tokens + first * m->seq,
+        .token_types = m->family == FAMILY_BERT ? f->types + first * m->seq : NULL,
+        .lengths = m->family == FAMILY_BERT ? f->lengths + first : NULL,
+        .labels = f->labels + first * each,
+    };
+}
+
+struct way {
+    int num_stages, cut[MAX_ITEMS + 1]; /* item boundaries */
+    int threads;
+    bool split, recompute, interleave; /* interleave: all I before all W */
+    int frozen;
+};
+
+/* Two steps of training one way; weights and losses as bytes. */
+struct outcome {
+    double loss[2];
+    double sumsq[MAX_ITEMS];
+    float *weights; /* in parameter order, tied copies left out */
+    int64_t num;
+};
+
+static void run(struct fixture *f, const struct way *way, struct outcome *o)
+{
+    struct err err = {0};
+    struct backend *be = backend_cpu_new(way->threads, &err);
+    struct stage *stages[MAX_ITEMS] = {0};
+    const int k = way->num_stages;
+    memset(o, 0, sizeof *o);
+    assert_non_null(be);
+    for (int s = 0; s < k; s++) {
+        const struct stage_spec spec = {.model = &f->job.model,
+                                        .job = &f->job,
+                                        .backend = be,
+                                        .first_item = way->cut[s],
+                                        .end_item = way->cut[s + 1],
+                                        .num_frozen_items = way->frozen,
+                                        .max_samples = SAMPLES,
+                                        .max_live = MICROBATCHES,
+                                        .recompute = way->recompute};
+        assert_int_equal(stage_new(&spec, &stages[s], &err), OK);
+        assert_int_equal(stage_init_weights(stages[s], 11, &err), OK);
+    }
+    for (uint64_t step = 0; step < 2; step++) {
+        float *acts[MICROBATCHES][MAX_ITEMS + 1] = {{NULL}};
+        for (int s = 0; s < k; s++)
+            stage_zero_grad(stages[s]);
+        for (int mb = 0; mb < MICROBATCHES; mb++) {
+            const struct sample_block block = block_of(f, mb);
+            struct loss_sums loss = {0};
+            for (int s = 0; s < k; s++)
+                assert_int_equal(stage_forward(stages[s], mb, &block, step, &acts[mb][s],
+                                               &acts[mb][s + 1], !way->recompute, &loss, &err),
+                                 OK);
+            o->loss[step] += loss.loss;
+        }
+        const float scale = 1.0f / (SAMPLES * MICROBATCHES);
+        for (int pass = 0; pass < (way->interleave ? 2 : 1); pass++)
+            for (int mb = 0; mb < MICROBATCHES; mb++) {
+                const struct sample_block block = block_of(f, mb);
+                float *grad[MAX_ITEMS + 1] = {NULL};
+                for (int s = k - 1; s >= 0; s--) {
+                    const bool active = way->cut[s + 1] > way->frozen;
+                    float **to = s > 0 ? &grad[s - 1] : NULL;
+                    struct loss_sums loss;
+                    if (!active)
+                        continue;
+                    if (way->recompute && pass == 0)
+                        assert_int_equal(stage_forward(stages[s], mb, &block, step, &acts[mb][s],
+                                                       &acts[mb][s + 1], true, &loss, &err),
+                                         OK);
+                    if (way->split && pass == 0)
+                        assert_int_equal(stage_backward(stages[s], mb, &block, step, BACKWARD_INPUT,
+                                                        scale, &grad[s], to, &err),
+                                         OK);
+                    if (way->split && (pass == 1 || !way->interleave))
+                        assert_int_equal(stage_backward(stages[s], mb, &block, step,
+                                                        BACKWARD_WEIGHT, scale, &grad[s], NULL,
+                                                        &err),
+                                         OK);
+                    if (!way->split)
+                        assert_int_equal(stage_backward(stages[s], mb, &block, step, BACKWARD_BOTH,
+                                                        scale, &grad[s], to, &err),
+                                         OK);
+                    if (s > 0 && way->cut[s] <= way->frozen && pass == 0)
+                        assert_null(grad[s - 1]);
+                }
+            }
+        /* The two sides of a tied table meet, as the runtime does over the wire. */
+        struct tied_table first, last;
+        if (k > 1 && stage_tied(stages[0], &first) && stage_tied(stages[k - 1], &last)) {
+            memcpy(last.table_grad, first.table_grad, (size_t)first.num_elems * sizeof(float));
+            memcpy(first.head_grad, last.head_grad, (size_t)first.num_elems * sizeof(float));
+        }
+        for (int s = 0; s < k; s++) {
+            stage_tied_add(stages[s]);
+            assert_int_equal(stage_grad_sumsq(stages[s], o->sumsq + way->cut[s], &err), OK);
+        }
+        for (int s = 0; s < k; s++)
+            assert_int_equal(stage_update(stages[s], step, 0.05, 0.5f, &err), OK);
+    }
+    for (int s = 0; s < k; s++)
+        for (int t = 0; t < stage_num_params(stages[s]); t++) {
+            const struct param *p = &stage_params(stages[s])[t];
+            if (p->tied_copy) {
+                const struct param *table = &stage_params(stages[0])[0];
+                assert_string_equal(p->name, table->name);
+                assert_memory_equal(p->weight, table->weight, (size_t)p->num_elems * sizeof(float));
+                continue;
+            }
+            o->weights = realloc(o->weights, (size_t)(o->num + p->num_elems) * sizeof(float));
+            memcpy(o->weights + o->num, p->weight, (size_t)p->num_elems * sizeof(float));
+            o->num += p->num_elems;
+        }
+    for (int s = 0; s < k; s++)
+        stage_free(stages[s]);
+    backend_free(be);
+}
+
+static void assert_same(const struct outcome *a, const struct outcome *b)
+{
+    assert_memory_equal(a->loss, b->loss, sizeof a->loss);
+    assert_memory_equal(a->sumsq, b->sumsq, sizeof a->sumsq);
+    assert_int_equal(a->num, b->num);
+    assert_memory_equal(a->weights, b->weights, (size_t)a->num * sizeof(float));
+}
+
+static struct way whole(const struct fixture *f)
+{
+    return (struct way){
+        .num_stages = 1, .cut = {0, f->job.model.num_items},
+             .threads = 1
+    };
+}
+
+struct family {
+    const struct model_spec *spec;
+    enum model_task task;
+};
+static const struct family families[] = {
+    {&vit,  TASK_CLASSIFY },
+    {&bert, TASK_CLASSIFY },
+    {&bert, TASK_QA       },
+    {&bert, TASK_MLM      },
+    {&gpt,  TASK_CAUSAL_LM},
+};
+enum { NUM_FAMILIES = sizeof families / sizeof *families };
+
+static void against_whole(void (*vary)(struct way *, const struct fixture *, int), int count,
+                          int frozen)
+{
+    for (int i = 0; i < NUM_FAMILIES; i++) {
+        struct fixture f;
+        struct outcome want, got;
+        open_fixture(&f, families[i].spec, families[i].task);
+        struct way way = whole(&f);
+        way.frozen = frozen;
+        run(&f, &way, &want);
+        assert_true(want.loss[0] > 0.0 && want.loss[1] > 0.0 && want.loss[0] != want.loss[1]);
+        for (int v = 0; v < count; v++) {
+            struct way other = way;
+            vary(&other, &f, v);
+            if (other.num_stages == 0)
+                continue;
+            run(&f, &other, &got);
+            assert_same(&want, &got);
+            free(got.weights);
+        }
+        free(want.weights);
+        close_fixture(&f);
+    }
+}
+
+static void cut_in_two(struct way *way, const struct fixture *f, int v)
+{
+    const int items = f->job.model.num_items;
+    if (v + 1 >= items) {
+        way->num_stages = 0;
+        return;
+    }
+    way->num_stages = 2;
+    way->cut[1] = v + 1;
+    way->cut[2] = items;
+}
+
+static void stage__same_bits_at_every_cut(void **state)
+{
+    (void)state;
+    against_whole(cut_in_two, MAX_ITEMS, 0);
+}
+
+static void every_item_alone(struct way *way, const struct fixture *f, int v)
+{
+    way->num_stages = f->job.model.num_items;
+    for (int i = 0; i <= way->num_stages; i++)
+        way->cut[i] = i;
+    way->split = v & 1;
+    way->interleave = way->split && (v & 2);
+    way->recompute = v & 4;
+    way->threads = 1 + v % 3;
+}
+
+static void stage__same_bits_split_recomputed_threaded(void **state)
+{
+    (void)state;
+    against_whole(every_item_alone, 8, 0);
+}
+
+static void vary_whole(struct way *way, const struct fixture *f, int v)
+{
+    (void)f;
+    way->threads = 1 + v;
+    way->split = v & 1;
+    way->recompute = v == 2;
+}
+
+static void stage__same_bits_at_any_thread_count(void **state)
+{
+    (void)state;
+    against_whole(vary_whole, 4, 0);
+}
+
+static void stage__same_bits_with_frozen_prefix_at_every_cut(void **state)
+{
+    (void)state;
+    against_whole(cut_in_two, MAX_ITEMS, 3);
+    against_whole(every_item_alone, 4, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stage__same_bits_at_every_cut),
+        cmocka_unit_test(stage__same_bits_split_recomputed_threaded),
+        cmocka_unit_test(stage__same_bits_at_any_thread_count),
+        cmocka_unit_test(stage__same_bits_with_frozen_prefix_at_every_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
