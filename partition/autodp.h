@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include "partition/cluster.h"
-#include "partition/cost.h"
 #include "partition/model.h"
 #include "partition/plan.h"
 
@@ -56,24 +55,22 @@ struct transition {
 };
 
 /* The transfers that take a cluster from plan `old` to plan `new_plan`. A device needs each
- * trainable item of its stages with optimizer state, and each frozen item that it runs forward
- * (FROZEN_FIRST: those of the prefix on rank 0; FROZEN_CACHED: none); it keeps what it has. The
- * source is the nearest owner: the same node first, then the one that has sent least, then the
- * lower number. An item newly frozen needs no optimizer state. old may lack frozen items that
- * nobody holds any more (cached): those come from their last trainable owner's successor, which
- * must exist; ERR_INFEASIBLE otherwise. *transition must be zeroed or cleared. O(devices * items).
- */
+ * trainable item of its stages with its optimizer state, and each frozen item that it runs forward
+ * (FROZEN_FIRST: the prefix, on rank 0; FROZEN_CACHED: none); it keeps what it has. Each item comes
+ * from one owner: the nearest (the same node first), of equals the one that has sent least so far,
+ * then the lower number. Under FROZEN_CACHED the frozen weights stay with rank 0 of each replica.
+ * An item newly frozen needs no optimizer state. Both plans must pass plan_check(). ERR_INFEASIBLE:
+ * an item that was frozen is to be trained again. *transition must be zeroed or cleared.
+ * O(replicas^2 * items). */
 enum status transition_build(const struct model *model, const struct cluster *cluster,
-                             const struct cost *cost, const struct plan *old,
-                             const struct plan *new_plan, struct transition *transition,
-                             struct err *err);
+                             const struct plan *old, const struct plan *new_plan,
+                             struct transition *transition, struct err *err);
 void transition_clear(struct transition *transition);
 
-/* Rename the devices of `plan` so that the fewest bytes move from `old`, keeping the shape of its
- * map: pipelines may trade places (any order), and inside each pipeline devices of the same node,
- * kind and speed may trade ranks. Exact for the assignment of ranks inside a pipeline and of
- * pipelines to device sets (Hungarian method, each a minimum-cost assignment). plan.device is
- * rewritten. */
+/* Rename the devices of `plan` so that the fewest bytes move from `old` (of equals, to the fewest
+ * devices), keeping what lies on which node: devices of a node with the same kind, speed and memory
+ * may trade places, and so may whole nodes that are alike. Exact under that rule (assignment by the
+ * Hungarian method, nodes over devices). Writes plan->device. O(nodes^2 * devices a node^3). */
 enum status autodp_keep_devices(const struct model *model, const struct cluster *cluster,
                                 const struct plan *old, struct plan *plan, struct err *err);
 

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "partition/cost.h"
 #include "partition/job.h"
 #include "partition/plan.h"
 

@@ -1,0 +1,508 @@
+#include "partition/autodp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/units.h"
+
+/* --- rank maps ----------------------------------------------------------------------------------
+ */
+
+enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num_ranks,
+                       int num_replicas, int *device, struct err *err)
+{
+    int64_t need;
+    if (num_ranks < 1 || num_replicas < 1 || !mul_ok(num_ranks, num_replicas, &need) ||
+        need > cluster->num_devices)
+        return err_set(err, ERR_INFEASIBLE, "%d replicas of %d devices do not fit a cluster of %d",
+                       num_replicas, num_ranks, cluster->num_devices);
+    if (map == MAP_STAGE_INSIDE) {
+        for (int r = 0; r < num_replicas; r++)
+            for (int k = 0; k < num_ranks; k++)
+                device[(int64_t)r * num_ranks + k] = k * num_replicas + r;
+        return OK;
+    }
+    /* Whole pipelines of each node, in node order; then pipelines of what the nodes have left. */
+    int64_t placed = 0;
+    for (int first = 0, end; first < cluster->num_devices && placed < need; first = end) {
+        end = first;
+        while (end < cluster->num_devices &&
+               cluster->devices[end].node == cluster->devices[first].node)
+            end++;
+        for (int d = first; d + num_ranks <= end && placed < need; d += num_ranks)
+            for (int k = 0; k < num_ranks; k++)
+                device[placed++] = d + k;
+    }
+    for (int first = 0, end; first < cluster->num_devices && placed < need; first = end) {
+        end = first;
+        while (end < cluster->num_devices &&
+               cluster->devices[end].node == cluster->devices[first].node)
+            end++;
+        for (int d = end - (end - first) % num_ranks; d < end && placed < need; d++)
+            device[placed++] = d;
+    }
+    return OK;
+}
+
+enum status autodp_active_ranks(const struct cluster *cluster, int num_ranks, int num_replicas,
+                                int *active, struct err *err)
+{
+    int found = 0;
+    for (int first = 0, end; num_ranks > 0 && first < cluster->num_devices; first = end) {
+        end = first;
+        while (end < cluster->num_devices &&
+               cluster->devices[end].node == cluster->devices[first].node)
+            end++;
+        for (int r = 0; r < (end - first) / num_ranks && found < num_replicas; r++)
+            active[found++] = first + r;
+    }
+    if (num_replicas < 1 || found < num_replicas)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%d pipelines of %d devices inside nodes: this cluster holds %d",
+                       num_replicas, num_ranks, found);
+    return OK;
+}
+
+/* --- who holds what -----------------------------------------------------------------------------
+ */
+
+/* Rank of a replica that holds an item's weights under a plan. */
+static void ranks_of_items(const struct plan *plan, const struct model *model, int *rank)
+{
+    for (int i = 0; i < model->num_items; i++)
+        rank[i] = 0; /* frozen ones outside the cut are rank 0's */
+    for (int s = 0; s < plan->num_stages; s++)
+        for (int i = plan->first_item[s]; i < plan->first_item[s + 1]; i++)
+            rank[i] = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
+}
+
+/* Whether the plan's devices must have an item at hand. */
+static bool needs(const struct plan *plan, int frozen_items, int item)
+{
+    return item >= frozen_items || plan->frozen != FROZEN_CACHED;
+}
+
+/* --- transitions --------------------------------------------------------------------------------
+ */
+
+struct mover {
+    const struct model *model;
+    const struct cluster *cluster;
+    const struct plan *old, *new_plan;
+    int *old_rank, *new_rank;   /* owned, by item */
+    int *old_replica, *old_pos; /* owned, by device: its place in the old plan, or -1 */
+    int64_t *sent, *received;   /* owned, by device */
+    int64_t *up, *down;         /* owned, by node */
+    struct transition got;
+    int64_t room;
+    struct err *err;
+};
+
+static enum status mover_init(struct mover *m)
+{
+    size_t items = (size_t)m->model->num_items, devices = (size_t)m->cluster->num_devices;
+    size_t nodes = (size_t)m->cluster->num_nodes;
+    m->old_rank = malloc(items * sizeof *m->old_rank);
+    m->new_rank = malloc(items * sizeof *m->new_rank);
+    m->old_replica = malloc(devices * sizeof *m->old_replica);
+    m->old_pos = malloc(devices * sizeof *m->old_pos);
+    m->sent = calloc(devices, sizeof *m->sent);
+    m->received = calloc(devices, sizeof *m->received);
+    m->up = calloc(nodes, sizeof *m->up);
+    m->down = calloc(nodes, sizeof *m->down);
+    if (!m->old_rank || !m->new_rank || !m->old_replica || !m->old_pos || !m->sent ||
+        !m->received || !m->up || !m->down)
+        return err_nomem(m->err);
+    ranks_of_items(m->old, m->model, m->old_rank);
+    ranks_of_items(m->new_plan, m->model, m->new_rank);
+    for (size_t d = 0; d < devices; d++)
+        m->old_replica[d] = m->old_pos[d] = -1;
+    for (int r = 0; r < m->old->num_replicas; r++)
+        for (int k = 0; k < m->old->num_ranks; k++) {
+            int device = m->old->device[(int64_t)r * m->old->num_ranks + k];
+            m->old_replica[device] = r;
+            m->old_pos[device] = k;
+        }
+    return OK;
+}
+
+static void mover_clear(struct mover *m)
+{
+    free(m->old_rank);
+    free(m->new_rank);
+    free(m->old_replica);
+    free(m->old_pos);
+    free(m->sent);
+    free(m->received);
+    free(m->up);
+    free(m->down);
+    transition_clear(&m->got);
+}
+
+static enum status add_transfer(struct mover *m, int item, enum transfer_kind kind, int to,
+                                int64_t bytes)
+{
+    if (bytes == 0)
+        return OK;
+    const struct device *devices = m->cluster->devices;
+    int from = -1;
+    for (int r = 0; r < m->old->num_replicas; r++) {
+        int d = m->old->device[(int64_t)r * m->old->num_ranks + m->old_rank[item]];
+        if (from < 0) {
+            from = d;
+            continue;
+        }
+        bool near = devices[d].node == devices[to].node;
+        bool from_near = devices[from].node == devices[to].node;
+        if (near != from_near             ? near
+            : m->sent[d] != m->sent[from] ? m->sent[d] < m->sent[from]
+                                          : d < from)
+            from = d;
+    }
+    struct transition *got = &m->got;
+    if (got->num_transfers == m->room) {
+        int64_t room = m->room ? 2 * m->room : 64;
+        struct transfer *grown = realloc(got->transfers, (size_t)room * sizeof *grown);
+        if (!grown)
+            return err_nomem(m->err);
+        got->transfers = grown;
+        m->room = room;
+    }
+    got->transfers[got->num_transfers++] =
+        (struct transfer){.item = item, .kind = kind, .from = from, .to = to, .bytes = bytes};
+    bool inside = devices[from].node == devices[to].node;
+    int64_t *sum = inside ? &got->bytes_inside : &got->bytes_between;
+    if (m->received[to] == 0)
+        got->moved_devices++;
+    if (!add_ok(got->bytes, bytes, &got->bytes) || !add_ok(*sum, bytes, sum))
+        return err_set(m->err, ERR_INPUT, "transfers of model '%s' overflow", m->model->name);
+    m->sent[from] += bytes;
+    m->received[to] += bytes;
+    if (!inside) {
+        m->up[devices[from].node] += bytes;
+        m->down[devices[to].node] += bytes;
+    }
+    return OK;
+}
+
+static enum status move_item(struct mover *m, int item, int to)
+{
+    const struct model *model = m->model;
+    const int old_frozen = model_frozen_items(model, m->old->num_frozen_layers);
+    const int new_frozen = model_frozen_items(model, m->new_plan->num_frozen_layers);
+    const bool train = item >= new_frozen;
+    if (train && item < old_frozen)
+        return err_set(m->err, ERR_INFEASIBLE,
+                       "item '%s' was frozen and has no optimizer state: freezing never goes back",
+                       model->items[item].name);
+    if (m->old_pos[to] == m->old_rank[item] && m->old_pos[to] >= 0)
+        return OK; /* it has the item already */
+    int64_t weights, optimizer;
+    if (!mul_ok(model->items[item].params, model->param_bytes, &weights) ||
+        !mul_ok(model->items[item].params, m->new_plan->optim_bytes_per_param, &optimizer))
+        return err_set(m->err, ERR_INPUT, "item '%s' overflows", model->items[item].name);
+    enum status rc = add_transfer(m, item, train ? TRANSFER_WEIGHTS : TRANSFER_FROZEN, to, weights);
+    if (rc == OK && train)
+        rc = add_transfer(m, item, TRANSFER_OPTIMIZER, to, optimizer);
+    return rc;
+}
+
+static int compare_transfers(const void *left, const void *right)
+{
+    const struct transfer *a = left, *b = right;
+    if (a->to != b->to)
+        return a->to < b->to ? -1 : 1;
+    if (a->item != b->item)
+        return a->item < b->item ? -1 : 1;
+    return (int)a->kind - (int)b->kind;
+}
+
+/* All transfers flow at once; each port and uplink is busy for its bytes, and the busiest decides.
+ */
+static int64_t moving_ns(const struct mover *m)
+{
+    const struct cluster *cluster = m->cluster;
+    double worst = 0;
+    const double both = cluster->half_duplex ? 1 : 0;
+    for (int d = 0; d < cluster->num_devices; d++) {
+        double in = (double)m->received[d], out = (double)m->sent[d];
+        double bytes = both > 0 ? in + out : in > out ? in : out;
+        double ns = bytes / cluster->devices[d].link_bytes_per_s * 1e9;
+        worst = ns > worst ? ns : worst;
+    }
+    for (int n = 0; n < cluster->num_nodes; n++) {
+        double in = (double)m->down[n], out = (double)m->up[n];
+        double bytes = both > 0 ? in + out : in > out ? in : out;
+        double ns = bytes / cluster->uplink_bytes_per_s[n] * 1e9;
+        worst = ns > worst ? ns : worst;
+    }
+    if (m->got.num_transfers == 0)
+        return 0;
+    worst +=
+        (double)(m->got.bytes_between > 0 ? cluster->uplink_latency_ns : cluster->link_latency_ns);
+    return worst < 9e18 ? (int64_t)(worst + 0.5) : INT64_MAX;
+}
+
+enum status transition_build(const struct model *model, const struct cluster *cluster,
+                             const struct plan *old, const struct plan *new_plan,
+                             struct transition *transition, struct err *err)
+{
+    struct mover m = {
+        .model = model, .cluster = cluster, .old = old, .new_plan = new_plan, .err = err};
+    enum status rc = mover_init(&m);
+    const int frozen = model_frozen_items(model, new_plan->num_frozen_layers);
+    for (int r = 0; rc == OK && r < new_plan->num_replicas; r++)
+        for (int i = 0; rc == OK && i < model->num_items; i++)
+            if (needs(new_plan, frozen, i))
+                rc = move_item(&m, i,
+                               new_plan->device[(int64_t)r * new_plan->num_ranks + m.new_rank[i]]);
+    if (rc == OK) {
+        if (m.got.num_transfers > 0)
+            qsort(m.got.transfers, (size_t)m.got.num_transfers, sizeof *m.got.transfers,
+                  compare_transfers);
+        m.got.ns = moving_ns(&m);
+        *transition = m.got;
+        m.got = (struct transition){0};
+    }
+    mover_clear(&m);
+    return rc;
+}
+
+void transition_clear(struct transition *transition)
+{
+    free(transition->transfers);
+    *transition = (struct transition){0};
+}
+
+/* --- survivors keep their devices ---------------------------------------------------------------
+ */
+
+#define NEVER (INT64_MAX / 4)
+
+/* Minimum-cost assignment of n rows to n columns: shortest augmenting paths with potentials (Kuhn
+ * 1955, Munkres 1957; the O(n^3) form of Jonker and Volgenant 1987). cost is [n][n], each at most
+ * NEVER / n; column_of[row] is written; work holds 5 (n + 1) entries. Returns the total. */
+static int64_t assign(int n, const int64_t *cost, int *column_of, int64_t *work)
+{
+    int64_t *u = work, *v = u + n + 1, *least = v + n + 1, *row_of = least + n + 1,
+            *came = row_of + n + 1;
+    memset(work, 0, (size_t)(5 * (n + 1)) * sizeof *work);
+    /* 1-based: row_of[j] is the row of column j, column 0 is a stand-in */
+    for (int row = 1; row <= n; row++) {
+        int64_t j = 0;
+        row_of[0] = row;
+        for (int k = 0; k <= n; k++)
+            least[k] = INT64_MAX;
+        unsigned char *done = calloc((size_t)n + 1, 1);
+        if (!done)
+            return -1;
+        do {
+            done[j] = 1;
+            int64_t i = row_of[j], next = 0, delta = INT64_MAX;
+            for (int k = 1; k <= n; k++) {
+                if (done[k])
+                    continue;
+                int64_t reduced = cost[(i - 1) * n + (k - 1)] - u[i] - v[k];
+                if (reduced < least[k]) {
+                    least[k] = reduced;
+                    came[k] = j;
+                }
+                if (least[k] < delta) {
+                    delta = least[k];
+                    next = k;
+                }
+            }
+            for (int k = 0; k <= n; k++) {
+                if (done[k]) {
+                    u[row_of[k]] += delta;
+                    v[k] -= delta;
+                } else {
+                    least[k] -= delta;
+                }
+            }
+            j = next;
+        } while (row_of[j] != 0);
+        while (j != 0) {
+            row_of[j] = row_of[came[j]];
+            j = came[j];
+        }
+        free(done);
+    }
+    int64_t total = 0;
+    for (int k = 1; k <= n; k++) {
+        column_of[row_of[k] - 1] = k - 1;
+        total += cost[(row_of[k] - 1) * n + (k - 1)];
+    }
+    return total;
+}
+
+struct keeper {
+    const struct cluster *cluster;
+    const struct plan *old, *plan;
+    int *first;   /* owned: first device of each node; num_nodes + 1 */
+    int *slot_of; /* owned, by device: slot r * K + k that plan puts there, or -1 */
+    int *old_pos; /* owned, by device: its old rank, or -1 */
+    int64_t
+        *lacks; /* owned, [K][K_old + 1]: what a device of old rank j (last: none) lacks for k */
+    int64_t *matrix; /* owned: scratch, widest node squared */
+    int64_t *work;   /* owned: scratch */
+    int *column;     /* owned: scratch */
+};
+
+static bool alike(const struct device *a, const struct device *b)
+{
+    return a->speed == b->speed && a->mem_bytes == b->mem_bytes &&
+           a->link_bytes_per_s == b->link_bytes_per_s &&
+           a->copy_bytes_per_s == b->copy_bytes_per_s && strcmp(a->kind, b->kind) == 0;
+}
+
+static bool nodes_alike(const struct keeper *keep, int a, int b)
+{
+    const struct cluster *c = keep->cluster;
+    int size = keep->first[a + 1] - keep->first[a];
+    if (keep->first[b + 1] - keep->first[b] != size ||
+        c->uplink_bytes_per_s[a] != c->uplink_bytes_per_s[b])
+        return false;
+    for (int i = 0; i < size; i++)
+        if (!alike(&c->devices[keep->first[a] + i], &c->devices[keep->first[b] + i]))
+            return false;
+    return true;
+}
+
+/* Cost of giving the slots that the map put on node `from` to the devices of node `to`; column[i]
+ * is the place in `to` of what stood at place i of `from`. */
+static int64_t node_cost(const struct keeper *keep, int from, int to, int *column)
+{
+    const int n = keep->first[from + 1] - keep->first[from];
+    const int old_ranks = keep->old->num_ranks;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            int at = keep->first[from] + i, device = keep->first[to] + j;
+            int64_t cost = 0;
+            if (!alike(&keep->cluster->devices[at], &keep->cluster->devices[device])) {
+                cost = NEVER / 1024 / (n + 1);
+            } else if (keep->slot_of[at] >= 0) {
+                int k = keep->slot_of[at] % keep->plan->num_ranks;
+                int j_old = keep->old_pos[device] >= 0 ? keep->old_pos[device] : old_ranks;
+                cost = keep->lacks[(int64_t)k * (old_ranks + 1) + j_old];
+            }
+            keep->matrix[(int64_t)i * n + j] = cost;
+        }
+    return assign(n, keep->matrix, column, keep->work);
+}
+
+/* Bytes that a device of each old rank lacks for each new rank, as cost: bytes first, then one per
+ * device that moves. */
+static enum status fill_lacks(struct keeper *keep, const struct model *model, int *old_rank,
+                              int *new_rank, struct err *err)
+{
+    const struct plan *old = keep->old, *plan = keep->plan;
+    const int frozen = model_frozen_items(model, plan->num_frozen_layers);
+    ranks_of_items(old, model, old_rank);
+    ranks_of_items(plan, model, new_rank);
+    for (int i = 0; i < model->num_items; i++) {
+        if (!needs(plan, frozen, i))
+            continue;
+        int64_t per_param = model->param_bytes + (i >= frozen ? plan->optim_bytes_per_param : 0);
+        int64_t bytes;
+        if (!mul_ok(model->items[i].params, per_param, &bytes))
+            return err_set(err, ERR_INPUT, "item '%s' overflows", model->items[i].name);
+        for (int j = 0; j <= old->num_ranks; j++)
+            if (j != old_rank[i]) {
+                int64_t *lacks = &keep->lacks[(int64_t)new_rank[i] * (old->num_ranks + 1) + j];
+                if (!add_ok(*lacks, bytes, lacks))
+                    return err_set(err, ERR_INPUT, "model '%s' overflows", model->name);
+            }
+    }
+    /* bytes * (devices + 1) + 1 where they fit beside the ban; else bytes alone */
+    int64_t most = 0, scale = keep->cluster->num_devices + 1;
+    const int64_t count = (int64_t)plan->num_ranks * (old->num_ranks + 1);
+    for (int64_t i = 0; i < count; i++)
+        most = keep->lacks[i] > most ? keep->lacks[i] : most;
+    const int64_t room = NEVER / 1024 / 1024 / scale;
+    for (int64_t i = 0; i < count && most < room / scale; i++)
+        if (keep->lacks[i] > 0)
+            keep->lacks[i] = keep->lacks[i] * scale + 1;
+    if (most >= room)
+        return err_set(err, ERR_INPUT, "model '%s' is too large to move: %lld bytes a device",
+                       model->name, (long long)most);
+    return OK;
+}
+
+enum status autodp_keep_devices(const struct model *model, const struct cluster *cluster,
+                                const struct plan *old, struct plan *plan, struct err *err)
+{
+    enum status rc;
+    const int N = cluster->num_nodes, D = cluster->num_devices;
+    struct keeper keep = {.cluster = cluster, .old = old, .plan = plan};
+    int *ranks = malloc(2 * (size_t)model->num_items * sizeof *ranks);
+    int *renamed = malloc((size_t)D * sizeof *renamed);
+    int *node_of = malloc((size_t)N * sizeof *node_of);
+    int64_t *nodes = NULL, *node_work = NULL;
+    keep.first = calloc((size_t)N + 1, sizeof *keep.first);
+    keep.slot_of = malloc((size_t)D * sizeof *keep.slot_of);
+    keep.old_pos = malloc((size_t)D * sizeof *keep.old_pos);
+    keep.lacks = calloc((size_t)plan->num_ranks * ((size_t)old->num_ranks + 1), sizeof *keep.lacks);
+    if (!ranks || !renamed || !node_of || !keep.first || !keep.slot_of || !keep.old_pos ||
+        !keep.lacks) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    int widest = 0;
+    for (int d = 0; d < D; d++) {
+        keep.slot_of[d] = keep.old_pos[d] = -1;
+        keep.first[cluster->devices[d].node + 1] = d + 1;
+    }
+    for (int n = 0; n < N; n++)
+        widest =
+            keep.first[n + 1] - keep.first[n] > widest ? keep.first[n + 1] - keep.first[n] : widest;
+    for (int i = 0; i < plan->num_replicas * plan->num_ranks; i++)
+        keep.slot_of[plan->device[i]] = i;
+    for (int i = 0; i < old->num_replicas * old->num_ranks; i++)
+        keep.old_pos[old->device[i]] = i % old->num_ranks;
+    keep.matrix = malloc((size_t)widest * (size_t)widest * sizeof *keep.matrix);
+    keep.work = malloc(5 * ((size_t)widest + 1) * sizeof *keep.work);
+    keep.column = malloc((size_t)widest * sizeof *keep.column);
+    nodes = calloc((size_t)N * (size_t)N, sizeof *nodes);
+    node_work = malloc(5 * ((size_t)N + 1) * sizeof *node_work);
+    if (!keep.matrix || !keep.work || !keep.column || !nodes || !node_work) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    rc = fill_lacks(&keep, model, ranks, ranks + model->num_items, err);
+    if (rc != OK)
+        goto out;
+    for (int a = 0; a < N; a++)
+        for (int b = 0; b < N; b++)
+            nodes[(int64_t)a * N + b] = nodes_alike(&keep, a, b)
+                                            ? node_cost(&keep, a, b, keep.column)
+                                            : NEVER / 4 / (N + 1);
+    if (assign(N, nodes, node_of, node_work) < 0) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int a = 0; a < N; a++) {
+        if (node_cost(&keep, a, node_of[a], keep.column) < 0) {
+            rc = err_nomem(err);
+            goto out;
+        }
+        for (int i = 0; i < keep.first[a + 1] - keep.first[a]; i++)
+            renamed[keep.first[a] + i] = keep.first[node_of[a]] + keep.column[i];
+    }
+    for (int i = 0; i < plan->num_replicas * plan->num_ranks; i++)
+        plan->device[i] = renamed[plan->device[i]];
+out:
+    free(keep.first);
+    free(keep.slot_of);
+    free(keep.old_pos);
+    free(keep.lacks);
+    free(keep.matrix);
+    free(keep.work);
+    free(keep.column);
+    free(nodes);
+    free(node_work);
+    free(ranks);
+    free(renamed);
+    free(node_of);
+    return rc;
+}

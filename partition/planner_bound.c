@@ -1,0 +1,548 @@
+#include "partition/planner_bound.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/units.h"
+
+/* Sums stay far below int64: bound_times_of() refuses a chain whose times add up to more. */
+#define MAX_CHAIN_NS (INT64_MAX / 16)
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* a * b + c for terms >= 0, saturated. */
+static int64_t mul_add(int64_t a, int64_t b, int64_t c)
+{
+    int64_t product, sum;
+    if (!mul_ok(a, b, &product) || !add_ok(product, c, &sum))
+        return INT64_MAX / 2;
+    return min64(sum, INT64_MAX / 2);
+}
+
+static bool same_type(const struct device *a, const struct device *b)
+{
+    return a->speed == b->speed && strcmp(a->kind, b->kind) == 0;
+}
+
+static enum status find_types(struct bound_table *table, struct err *err)
+{
+    const struct cluster *cluster = table->problem->cluster;
+    for (int d = 0; d < cluster->num_devices; d++) {
+        int type = 0;
+        while (type < table->num_types &&
+               !same_type(&cluster->devices[d], &cluster->devices[table->device_of_type[type]]))
+            type++;
+        if (type == table->num_types) {
+            if (type == 1024)
+                return err_set(err, ERR_INPUT,
+                               "cluster: more than 1024 different kinds and speeds of device");
+            table->device_of_type[table->num_types++] = d;
+        }
+        table->type_of_device[d] = type;
+    }
+    return OK;
+}
+
+static enum status sum_bytes(struct bound_table *table, struct err *err)
+{
+    const struct planner_problem *problem = table->problem;
+    const struct model *model = problem->model;
+    for (int i = 0; i < model->num_items; i++) {
+        const struct item *item = &model->items[i];
+        bool active = i >= table->num_frozen_items;
+        int64_t weights, optimizer, train;
+        if (!mul_ok(item->params, model->param_bytes, &weights) ||
+            !mul_ok(item->params, problem->optim_bytes_per_param, &optimizer) ||
+            !add_ok(weights, optimizer, &train) ||
+            !add_ok(table->weight_bytes[i], weights, &table->weight_bytes[i + 1]) ||
+            !add_ok(table->train_bytes[i], active ? train : 0, &table->train_bytes[i + 1]) ||
+            !add_ok(table->stash_bytes[i], active ? item->stash_bytes : 0,
+                    &table->stash_bytes[i + 1]))
+            return err_set(err, ERR_INPUT, "sizes of model '%s' overflow at item '%s'", model->name,
+                           item->name);
+        table->grad_bytes[i + 1] = table->grad_bytes[i] + (active ? weights : 0);
+    }
+    return OK;
+}
+
+enum status bound_table_init(struct bound_table *table, const struct planner_problem *problem,
+                             struct err *err)
+{
+    enum status rc;
+    size_t entries = (size_t)problem->model->num_items + 1;
+    size_t devices = (size_t)problem->cluster->num_devices;
+    *table = (struct bound_table){
+        .problem = problem,
+        .num_frozen_items = model_frozen_items(problem->model, problem->num_frozen_layers),
+        .type_of_device = calloc(devices, sizeof *table->type_of_device),
+        .device_of_type = calloc(devices, sizeof *table->device_of_type),
+        .weight_bytes = calloc(entries, sizeof *table->weight_bytes),
+        .train_bytes = calloc(entries, sizeof *table->train_bytes),
+        .grad_bytes = calloc(entries, sizeof *table->grad_bytes),
+        .stash_bytes = calloc(entries, sizeof *table->stash_bytes)};
+    if (!table->type_of_device || !table->device_of_type || !table->weight_bytes ||
+        !table->train_bytes || !table->grad_bytes || !table->stash_bytes) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    rc = find_types(table, err);
+    if (rc == OK)
+        rc = sum_bytes(table, err);
+out:
+    if (rc != OK)
+        bound_table_clear(table);
+    return rc;
+}
+
+void bound_table_clear(struct bound_table *table)
+{
+    for (int i = 0; i < table->num_times; i++) {
+        free(table->times[i]->fwd);
+        free(table->times[i]);
+    }
+    free(table->times);
+    free(table->type_of_device);
+    free(table->device_of_type);
+    free(table->weight_bytes);
+    free(table->train_bytes);
+    free(table->grad_bytes);
+    free(table->stash_bytes);
+    *table = (struct bound_table){0};
+}
+
+static enum status fill_times(struct bound_table *table, struct bound_times *times, struct err *err)
+{
+    const struct planner_problem *problem = table->problem;
+    const struct device *device = &problem->cluster->devices[table->device_of_type[times->type]];
+    const int nf = table->num_frozen_items;
+    int64_t *const sums[PASS_COUNT] = {times->fwd, times->bwd_input, times->bwd_weight,
+                                       times->update};
+    for (int i = 0; i < problem->model->num_items; i++)
+        for (int pass = 0; pass < PASS_COUNT; pass++) {
+            bool runs = pass == PASS_FWD || i > nf || (i == nf && pass != PASS_BWD_INPUT) ||
+                        (i == 0 && nf == 0);
+            int64_t ns = 0;
+            if (runs) {
+                enum status rc =
+                    problem->cost->item_ns(problem->cost->ctx, problem->model, i, (enum pass)pass,
+                                           times->samples, device, &ns, &table->extrapolated, err);
+                if (rc != OK)
+                    return rc;
+                if (device->speed != 1)
+                    ns = (int64_t)fmin(floor((double)ns / device->speed), 9e18);
+            }
+            if (!add_ok(sums[pass][i], ns, &sums[pass][i + 1]) || sums[pass][i + 1] > MAX_CHAIN_NS)
+                return err_set(err, ERR_INPUT, "times of model '%s' overflow at item '%s'",
+                               problem->model->name, problem->model->items[i].name);
+        }
+    return OK;
+}
+
+enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
+                           const struct bound_times **times, struct err *err)
+{
+    for (int i = 0; i < table->num_times; i++)
+        if (table->times[i]->type == type && table->times[i]->samples == samples) {
+            *times = table->times[i];
+            return OK;
+        }
+    if (table->num_times == table->room_times) {
+        int room = table->room_times ? 2 * table->room_times : 32;
+        struct bound_times **grown = realloc(table->times, (size_t)room * sizeof *grown);
+        if (!grown)
+            return err_nomem(err);
+        table->times = grown;
+        table->room_times = room;
+    }
+    size_t entries = (size_t)table->problem->model->num_items + 1;
+    struct bound_times *fresh = calloc(1, sizeof *fresh);
+    int64_t *block = calloc(entries * PASS_COUNT, sizeof *block);
+    if (!fresh || !block) {
+        free(fresh);
+        free(block);
+        return err_nomem(err);
+    }
+    *fresh = (struct bound_times){.type = type,
+                                  .samples = samples,
+                                  .fwd = block,
+                                  .bwd_input = block + entries,
+                                  .bwd_weight = block + 2 * entries,
+                                  .update = block + 3 * entries};
+    enum status rc = fill_times(table, fresh, err);
+    if (rc != OK) {
+        free(block);
+        free(fresh);
+        return rc;
+    }
+    table->times[table->num_times++] = fresh;
+    *times = fresh;
+    return OK;
+}
+
+/* Smallest message that a boundary of the cut can carry. */
+static int64_t least_act_bytes(const struct bound_shape *shape, int64_t samples)
+{
+    const struct model *model = shape->table->problem->model;
+    int64_t least = INT64_MAX, bytes;
+    for (int i = shape->first_item; i < shape->num_items - 1; i++)
+        least = min64(least, model->items[i].act_bytes);
+    if (least == INT64_MAX)
+        return 0;
+    return mul_ok(least, model->per_microbatch ? 1 : samples, &bytes) ? bytes : INT64_MAX;
+}
+
+/* Types of the devices that hold a stage, and the least time of the link into it, over replicas. */
+static enum status shape_stage(struct bound_shape *shape, struct bound_table *table,
+                               const struct plan *plan, int s, int *group, struct err *err)
+{
+    const struct planner_problem *problem = table->problem;
+    struct bound_stage *stage = &shape->stages[s];
+    int rank = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
+    int previous = s ? plan_rank_of_stage(plan->schedule, plan->num_ranks, s - 1) : rank;
+    int64_t act_ns = INT64_MAX, grad_ns = INT64_MAX, mem = INT64_MAX;
+    int64_t act_bytes = least_act_bytes(shape, shape->size);
+    int64_t grad_bytes = least_act_bytes(shape, shape->last_size);
+    for (int r = 0; r < plan->num_replicas; r++) {
+        int device = plan->device[(int64_t)r * plan->num_ranks + rank];
+        int type = table->type_of_device[device];
+        bool known = false;
+        for (int t = 0; t < stage->num_types; t++)
+            known |= stage->full[t]->type == type;
+        if (!known && stage->num_types < BOUND_TYPES) {
+            enum status rc =
+                bound_times_of(table, type, shape->size, &stage->full[stage->num_types], err);
+            if (rc == OK)
+                rc = bound_times_of(table, type, shape->last_size, &stage->last[stage->num_types],
+                                    err);
+            if (rc != OK)
+                return rc;
+            stage->num_types++;
+        }
+        mem = min64(mem, problem->cluster->devices[device].mem_bytes);
+        group[r] = device;
+        if (s && rank != previous) {
+            int from = plan->device[(int64_t)r * plan->num_ranks + previous];
+            act_ns = min64(
+                act_ns, cost_transfer_ns(problem->cost, problem->cluster, from, device, act_bytes));
+            grad_ns = min64(grad_ns, cost_transfer_ns(problem->cost, problem->cluster, device, from,
+                                                      grad_bytes));
+        }
+    }
+    if (s && rank != previous) {
+        stage->hop_act_ns = shape->stages[s - 1].hop_act_ns + act_ns;
+        stage->hop_grad_ns = shape->stages[s - 1].hop_grad_ns + grad_ns;
+    } else if (s) {
+        stage->hop_act_ns = shape->stages[s - 1].hop_act_ns;
+        stage->hop_grad_ns = shape->stages[s - 1].hop_grad_ns;
+    }
+    if (plan->num_replicas > 1 && !problem->cost->allreduce_ns) {
+        /* The ring is linear in bytes: two points give it, less one ns of rounding. */
+        const int64_t probe = (int64_t)1 << 40;
+        int64_t none = cluster_allreduce_ns(problem->cluster, group, plan->num_replicas, 0);
+        int64_t some = cluster_allreduce_ns(problem->cluster, group, plan->num_replicas, probe);
+        stage->allreduce_ns = none;
+        stage->allreduce_ns_per_byte =
+            (double)(max64(some - 1, none) - none) / (double)probe * (1 - 1e-9);
+    }
+    stage->rank = rank;
+    bool keeps_all = plan->schedule == SCHEDULE_GPIPE;
+    stage->live =
+        keeps_all ? shape->num_microbatches : min64(shape->num_microbatches, shape->num_ranks - s);
+    if (shape->chunks > 1 || shape->recompute)
+        stage->live = 1;
+    stage->mem_bytes = mem;
+    if (mem != INT64_MAX) {
+        stage->mem_bytes -= problem->cluster->context_bytes;
+        if (s == 0 && plan->frozen == FROZEN_FIRST)
+            stage->mem_bytes -= table->weight_bytes[table->num_frozen_items];
+    }
+    return OK;
+}
+
+/* The type of device on which the whole chain goes forward fastest; where types differ item by item
+ * a bound may not mix them, so fill counts only when one type is in use. */
+static void shape_fill(struct bound_shape *shape)
+{
+    const struct bound_stage *first = &shape->stages[0];
+    bool one = true;
+    for (int s = 0; s < shape->num_stages; s++)
+        one &= shape->stages[s].num_types == 1 && shape->stages[s].full[0] == first->full[0];
+    shape->fill_full = one ? first->full[0] : NULL;
+    shape->fill_last = one ? first->last[0] : NULL;
+}
+
+enum status bound_shape_init(struct bound_shape *shape, struct bound_table *table,
+                             const struct plan *plan, struct err *err)
+{
+    const struct planner_problem *problem = table->problem;
+    enum status rc;
+    bool outside = plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
+    struct bound_shape got = {
+        .table = table,
+        .first_item = outside ? table->num_frozen_items : 0,
+        .num_items = problem->model->num_items,
+        .num_ranks = plan->num_ranks,
+        .chunks = plan->chunks,
+        .num_stages = plan->num_stages,
+        .num_microbatches = plan->microbatches.count,
+        .size =
+            plan->microbatches.count > 1 ? plan->microbatches.size : plan->microbatches.last_size,
+        .last_size = plan->microbatches.last_size,
+        .split = plan->schedule != SCHEDULE_GPIPE && plan->schedule != SCHEDULE_1F1B &&
+                 plan->schedule != SCHEDULE_INTERLEAVED,
+        .recompute = plan->recompute != RECOMPUTE_NEVER,
+        .recompute_last = plan->recompute == RECOMPUTE_ALWAYS,
+        .op_ns = problem->cost->op_overhead_ns,
+    };
+    if (problem->cluster->host_blocking)
+        got.op_ns = mul_add(problem->cluster->host_op_ns, plan->num_ranks, got.op_ns);
+    else /* a rank launches an F and a backward a micro-batch (H1), of frozen stages an F only */
+        got.floor_ns = mul_add((table->num_frozen_items > 0 ? 1 : 2) * got.num_microbatches - 1,
+                               problem->cluster->host_op_ns, 0);
+    int *group = malloc((size_t)plan->num_replicas * sizeof *group);
+    got.stages = calloc((size_t)plan->num_stages, sizeof *got.stages);
+    if (!group || !got.stages) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int s = 0; s < plan->num_stages; s++) {
+        rc = shape_stage(&got, table, plan, s, group, err);
+        if (rc != OK)
+            goto out;
+    }
+    shape_fill(&got);
+    if (plan->frozen == FROZEN_FIRST) {
+        /* Z of the whole batch on rank 0's device; replicas differ at most in type. */
+        got.before_ns = INT64_MAX;
+        for (int t = 0; t < got.stages[0].num_types; t++) {
+            const struct bound_times *whole;
+            rc = bound_times_of(table, got.stages[0].full[t]->type, plan->batch, &whole, err);
+            if (rc != OK)
+                goto out;
+            got.before_ns = min64(got.before_ns, whole->fwd[table->num_frozen_items]);
+        }
+    }
+    *shape = got;
+    got.stages = NULL;
+    rc = OK;
+out:
+    free(group);
+    free(got.stages);
+    return rc;
+}
+
+void bound_shape_clear(struct bound_shape *shape)
+{
+    free(shape->stages);
+    *shape = (struct bound_shape){0};
+}
+
+/* Sum over items [a, b) of what one micro-batch costs. */
+static int64_t once_ns(const struct bound_shape *shape, const struct bound_times *t, int a, int b,
+                       bool recompute)
+{
+    int64_t ns = t->fwd[b] - t->fwd[a] + t->bwd_input[b] - t->bwd_input[a] + t->bwd_weight[b] -
+                 t->bwd_weight[a];
+    if (recompute) {
+        int active = a > shape->table->num_frozen_items ? a : shape->table->num_frozen_items;
+        if (active < b)
+            ns += t->fwd[b] - t->fwd[active];
+    }
+    return ns;
+}
+
+static int64_t work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
+                       int a, int b)
+{
+    int64_t full = once_ns(shape, stage->full[t], a, b, shape->recompute);
+    int64_t last = once_ns(shape, stage->last[t], a, b, shape->recompute_last);
+    int64_t ops = b > shape->table->num_frozen_items ? 2 : 1;
+    return mul_add(full, shape->num_microbatches - 1,
+                   mul_add(mul_add(ops, shape->num_microbatches, 0), shape->op_ns, last));
+}
+
+/* The largest of B1..B3 for stage s with items [a, b). */
+static int64_t stage_bound_ns(const struct bound_shape *shape, int s, int a, int b)
+{
+    const struct bound_stage *stage = &shape->stages[s];
+    const struct bound_table *table = shape->table;
+    const int nf = table->num_frozen_items;
+    int64_t base = shape->before_ns + stage->hop_act_ns + s * shape->op_ns, drain = 0, drain_in = 0;
+    const struct bound_times *ff = shape->fill_full, *fl = shape->fill_last;
+    if (ff) {
+        base += ff->fwd[a] - ff->fwd[shape->first_item];
+        drain_in = fl->bwd_input[a] - fl->bwd_input[shape->first_item];
+        drain = drain_in + fl->bwd_weight[a] - fl->bwd_weight[shape->first_item];
+    }
+    /* Gradients cross every link below an active stage, unless the prefix in the cut is frozen. */
+    if (nf == 0 || shape->first_item == nf) {
+        drain += stage->hop_grad_ns;
+        drain_in += stage->hop_grad_ns;
+    }
+    double reduce =
+        stage->allreduce_ns_per_byte * (double)(table->grad_bytes[b] - table->grad_bytes[a]);
+    int64_t reduce_ns =
+        table->grad_bytes[b] > table->grad_bytes[a] ? stage->allreduce_ns + (int64_t)reduce : 0;
+    int64_t bound = 0;
+    for (int t = 0; t < stage->num_types; t++) {
+        const struct bound_times *full = stage->full[t], *last = stage->last[t];
+        int64_t work = work_ns(shape, stage, t, a, b);
+        int64_t last_op = last->bwd_weight[b] - last->bwd_weight[a] + shape->op_ns;
+        if (!shape->split) {
+            last_op += last->bwd_input[b] - last->bwd_input[a];
+            bound = max64(bound, base + work + drain);
+        } else {
+            int64_t halves = full->fwd[b] - full->fwd[a] + full->bwd_input[b] - full->bwd_input[a];
+            int64_t tail = last->fwd[b] - last->fwd[a] + last->bwd_input[b] - last->bwd_input[a];
+            bound =
+                max64(bound, base + drain_in + mul_add(halves, shape->num_microbatches - 1, tail));
+        }
+        int64_t exposed = max64(0, reduce_ns - last_op);
+        bound = max64(bound, base + work + exposed + full->update[b] - full->update[a]);
+    }
+    return bound;
+}
+
+static bool stage_fits(const struct bound_shape *shape, int s, int a, int b)
+{
+    const struct bound_stage *stage = &shape->stages[s];
+    const struct bound_table *table = shape->table;
+    if (stage->mem_bytes == INT64_MAX)
+        return true;
+    int64_t samples = table->problem->model->per_microbatch ? 1 : shape->size;
+    int64_t last = table->problem->model->per_microbatch ? 1 : shape->last_size;
+    int64_t kept = mul_add(stage->live - 1, samples, last);
+    int64_t fixed = table->weight_bytes[b] - table->weight_bytes[a] + table->train_bytes[b] -
+                    table->train_bytes[a];
+    return mul_add(table->stash_bytes[b] - table->stash_bytes[a], kept, fixed) <= stage->mem_bytes;
+}
+
+static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64_t limit_ns)
+{
+    if (!stage_fits(shape, s, a, b))
+        return false;
+    if (shape->chunks == 1)
+        return stage_bound_ns(shape, s, a, b) <= limit_ns;
+    for (int t = 0; t < shape->stages[s].num_types; t++)
+        if (work_ns(shape, &shape->stages[s], t, a, b) > limit_ns)
+            return false;
+    return true;
+}
+
+/* Give each stage in turn as much as limit_ns allows, one item at least, and leave one for each
+ * stage to come. */
+static bool reaches(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
+{
+    int a = shape->first_item;
+    first_item[0] = a;
+    for (int s = 0; s < shape->num_stages; s++) {
+        int most = shape->num_items - (shape->num_stages - 1 - s);
+        if (a + 1 > most || !stage_ok(shape, s, a, a + 1, limit_ns))
+            return false;
+        int good = a + 1, bad = most + 1;
+        while (bad - good > 1) {
+            int middle = good + (bad - good) / 2;
+            if (stage_ok(shape, s, a, middle, limit_ns))
+                good = middle;
+            else
+                bad = middle;
+        }
+        a = good;
+        first_item[s + 1] = a;
+    }
+    return a == shape->num_items;
+}
+
+int64_t bound_average_ns(const struct bound_shape *shape)
+{
+    const struct bound_stage *stage = &shape->stages[0];
+    const int a = shape->first_item, b = shape->num_items;
+    if (!shape->fill_full) { /* unequal devices: each item where it runs fastest */
+        struct bound_shape bare = *shape;
+        bare.op_ns = 0;
+        int64_t total = 0;
+        for (int i = a; i < b; i++) {
+            int64_t least = INT64_MAX;
+            for (int s = 0; s < shape->num_stages; s++)
+                for (int t = 0; t < shape->stages[s].num_types; t++)
+                    least = min64(least, work_ns(&bare, &shape->stages[s], t, i, i + 1));
+            total = mul_add(least, 1, total);
+        }
+        return max64(shape->before_ns + total / shape->num_ranks, shape->floor_ns);
+    }
+    int64_t work = work_ns(shape, stage, 0, a, b);
+    int64_t fill = 0;
+    /* sum over ranks r of fill and drain before it: item j is before ranks j+1..K-1 */
+    for (int r = 1; r < shape->num_ranks; r++) {
+        int64_t before = shape->fill_full->fwd[a + r] - shape->fill_full->fwd[a];
+        if (!shape->split)
+            before += shape->fill_last->bwd_input[a + r] - shape->fill_last->bwd_input[a] +
+                      shape->fill_last->bwd_weight[a + r] - shape->fill_last->bwd_weight[a];
+        fill = mul_add(before, 1, fill);
+    }
+    int64_t bound = mul_add(work, 1, fill) / shape->num_ranks;
+    int64_t through = shape->fill_full->fwd[b] - shape->fill_full->fwd[a] +
+                      shape->fill_last->bwd_input[b] - shape->fill_last->bwd_input[a] +
+                      shape->stages[shape->num_stages - 1].hop_act_ns;
+    bound = max64(bound, through);
+    return max64(shape->before_ns + bound, shape->floor_ns);
+}
+
+bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bound_ns,
+                 int *first_item, bool *memory_only)
+{
+    int64_t low = bound_average_ns(shape) - 1, high = limit_ns;
+    if (memory_only)
+        *memory_only = false;
+    if (low >= high || !reaches(shape, high, first_item)) {
+        if (memory_only)
+            *memory_only = !reaches(shape, INT64_MAX / 2, first_item);
+        return false;
+    }
+    if (shape->chunks > 1) {
+        /* The average is the bound; the cut is the one whose largest stage is least. */
+        *bound_ns = low + 1;
+        low = 0;
+    }
+    while (high - low > 1 + (low >> 20)) {
+        int64_t middle = low + (high - low) / 2;
+        if (reaches(shape, middle, first_item))
+            high = middle;
+        else
+            low = middle;
+    }
+    reaches(shape, high, first_item);
+    if (shape->chunks == 1)
+        *bound_ns = low + 1;
+    return true;
+}
+
+int64_t bound_of_cut(const struct bound_shape *shape, const int *first_item)
+{
+    int64_t bound = shape->floor_ns;
+    if (shape->chunks == 1) {
+        for (int s = 0; s < shape->num_stages; s++)
+            bound = max64(bound, stage_bound_ns(shape, s, first_item[s], first_item[s + 1]));
+        return bound;
+    }
+    /* Several chunks: the busiest rank. Stages of a rank: s, and its mirror or multiples of K. */
+    for (int r = 0; r < shape->num_ranks; r++) {
+        int64_t work = 0;
+        for (int s = 0; s < shape->num_stages; s++)
+            if (shape->stages[s].rank == r)
+                work =
+                    mul_add(work_ns(shape, &shape->stages[s], 0, first_item[s], first_item[s + 1]),
+                            1, work);
+        bound = max64(bound, shape->before_ns + work);
+    }
+    return bound;
+}

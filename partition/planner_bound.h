@@ -1,0 +1,123 @@
+/* partition/planner_bound.h - proven lower bounds of a step, over every cut of a chain.
+ *
+ * The planner's only reason to skip a candidate. Stage s of a pipeline holds items [a, b). By the
+ * rules of workload.h its device cannot start before micro-batch 0 has been forwarded through the
+ * items before a and over s links (fill), then works for all micro-batches (work), and after its
+ * last backward the last micro-batch still has to go back through the items before a (drain; where
+ * backward is split, only the input halves must follow the last I, and W may overlap them), its
+ * gradients are reduced and its weights updated:
+ *
+ *   B1  step >= fill(a) + work(a, b) + drain(a)                         (backward in one op)
+ *   B2  step >= fill(a) + forward and input halves of (a, b) + input halves before a   (split)
+ *   B3  step >= fill(a) + work(a, b) + max(0, allreduce(a, b) - last backward op) + update(a, b)
+ *   B4  memory: context, weights, gradients, optimizer state, and the stash of as many
+ * micro-batches as the schedule keeps at least, must fit the device.
+ *
+ * Each right side grows with b and does not grow with a (moving item i from behind a to before it
+ * adds its forward, and its backward at most once, and takes them away M >= 1 times). So the cut
+ * that gives each stage in turn as many items as T allows reaches furthest: if it does not reach
+ * the end, no cut has a step below T. Bisection over T then gives the least T that these bounds
+ * allow, and a cut for it. For equal stages and no communication B1 is (M + K - 1)(f + b), the
+ * exact step of GPipe and 1F1B. With several chunks a rank only averages are known:
+ *
+ *   B5  step >= (M * work of the whole chain + sum over ranks r of what the first r items take
+ * once) / K, because rank r waits for stages 0..r-1 first, and each of them holds an item; B6  step
+ * >= M * heaviest item, and >= one micro-batch through the whole chain and back. */
+#ifndef ELAPSE_PARTITION_PLANNER_BOUND_H
+#define ELAPSE_PARTITION_PLANNER_BOUND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/plan.h"
+#include "partition/planner.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Prefix sums over items on one type of device (kind and speed), at one micro-batch size, in ns
+ * rounded down; freezing is in them: no backward below the boundary, no input half at it. */
+struct bound_times {
+    int type;
+    int64_t samples;
+    int64_t *fwd, *bwd_input, *bwd_weight, *update; /* num_items + 1 each; fwd owns the block */
+};
+
+struct bound_table {
+    const struct planner_problem *problem; /* borrowed */
+    int num_frozen_items;
+    int num_types;
+    int *type_of_device; /* owned, cluster.num_devices */
+    int *device_of_type; /* owned: a device of each type */
+    int num_times, room_times;
+    struct bound_times **times; /* owned */
+    int64_t *weight_bytes;      /* owned, prefix sums: weights of all items */
+    int64_t *train_bytes; /* owned, prefix sums: gradients and optimizer state of active items */
+    int64_t *grad_bytes;  /* owned, prefix sums: gradients of active items */
+    int64_t *stash_bytes; /* owned, prefix sums: stash of active items, one sample (or one
+                             micro-batch, where the model counts so) */
+    bool extrapolated;
+};
+
+enum status bound_table_init(struct bound_table *table, const struct planner_problem *problem,
+                             struct err *err);
+void bound_table_clear(struct bound_table *table);
+
+/* The prefix sums of a type at a micro-batch size, computed once. Lives as long as the table. */
+enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
+                           const struct bound_times **times, struct err *err);
+
+#define BOUND_TYPES                                                                                \
+    4 /* device types of one stage that are looked at; more are left out (a bound                  \
+         over some of the replicas is a bound) */
+
+/* One candidate's figures, stage by stage. */
+struct bound_stage {
+    int rank;
+    int num_types;
+    const struct bound_times *full[BOUND_TYPES], *last[BOUND_TYPES];
+    int64_t hop_act_ns;   /* all links before the stage, one activation each */
+    int64_t hop_grad_ns;  /* likewise, gradients of the last micro-batch */
+    int64_t allreduce_ns; /* of 0 bytes */
+    double allreduce_ns_per_byte;
+    int64_t mem_bytes; /* what is left for B4; INT64_MAX: no limit */
+    int64_t live;      /* micro-batches kept at least */
+};
+
+struct bound_shape {
+    const struct bound_table *table;
+    int first_item, num_items; /* the cut covers [first_item, num_items) */
+    int num_ranks, chunks, num_stages;
+    int64_t num_microbatches, size, last_size;
+    bool split;     /* backward as I and W */
+    bool recompute; /* for all micro-batches but perhaps the last */
+    bool recompute_last;
+    int64_t before_ns;                               /* whole-batch forward of the frozen prefix */
+    int64_t op_ns;                                   /* runtime's and host's time in every op */
+    int64_t floor_ns;                                /* host launches: no step is shorter */
+    const struct bound_times *fill_full, *fill_last; /* the fastest type in use */
+    struct bound_stage *stages;                      /* owned, num_stages */
+};
+
+/* Fill *shape (zeroed or cleared) for a plan that lacks only its cut (first_item may be NULL). */
+enum status bound_shape_init(struct bound_shape *shape, struct bound_table *table,
+                             const struct plan *plan, struct err *err);
+void bound_shape_clear(struct bound_shape *shape);
+
+/* B5, B6 and the host: O(1) after the prefix sums. Holds for every schedule. */
+int64_t bound_average_ns(const struct bound_shape *shape);
+
+/* Least bound over all cuts when it is at most limit_ns, with the cut that has it (first_item is
+ * the caller's, num_stages + 1). False: no cut can be done in limit_ns. memory_only (may be NULL)
+ * is set when memory alone excludes every cut. */
+bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bound_ns,
+                 int *first_item, bool *memory_only);
+
+/* Bound of one cut: B1..B3 for one chunk a rank, work of the busiest rank for several. */
+int64_t bound_of_cut(const struct bound_shape *shape, const int *first_item);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
