@@ -80,8 +80,9 @@ struct tokens {
 struct sgd {
     float lr, momentum, weight_decay, grad_mul;
 };
-struct adam { /* AdamW and LAMB */
-    float lr, beta1, beta2, eps, weight_decay, grad_mul;
+struct adam {                                   /* AdamW and LAMB */
+    double lr, beta1, beta2, eps, weight_decay; /* double: 1 - beta2 must not be rounded twice */
+    float grad_mul;
     int64_t step; /* 1, 2, ... of bias correction */
 };
 

@@ -807,11 +807,12 @@ enum status stage_update(struct stage *stage, uint64_t step, double lr, float gr
             be->sgd(be, p->num_elems, &o, p->grad, p->weight, p->state[0]);
             continue;
         }
-        const struct adam o = {.lr = (float)lr,
-                               .beta1 = (float)job->train.optimizer.beta1,
-                               .beta2 = (float)job->train.optimizer.beta2,
-                               .eps = (float)job->train.optimizer.eps,
-                               .weight_decay = decay,
+        const struct adam o = {.lr = lr,
+                               .beta1 = job->train.optimizer.beta1,
+                               .beta2 = job->train.optimizer.beta2,
+                               .eps = job->train.optimizer.eps,
+                               .weight_decay =
+                                   stage->decay[t] ? job->train.optimizer.weight_decay : 0.0,
                                .grad_mul = grad_mul,
                                .step = (int64_t)step + 1};
         if (job->train.optimizer.kind == OPTIMIZER_LAMB)

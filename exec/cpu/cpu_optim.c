@@ -87,15 +87,16 @@ static void adamw(struct backend *be, int64_t num, const struct adam *o, const f
 {
     const double fix1 = 1.0 - pow(o->beta1, (double)o->step);
     const double fix2 = sqrt(1.0 - pow(o->beta2, (double)o->step));
-    const float b1 = o->beta1, b2 = o->beta2, eps = o->eps, mul = o->grad_mul;
-    const float rate = (float)((double)o->lr / fix1), inv2 = (float)(1.0 / fix2);
-    const float shrink = 1.0f - o->lr * o->weight_decay;
+    const float b1 = (float)o->beta1, b2 = (float)o->beta2, eps = (float)o->eps;
+    const float c1 = (float)(1.0 - o->beta1), c2 = (float)(1.0 - o->beta2), mul = o->grad_mul;
+    const float rate = (float)(o->lr / fix1), inv2 = (float)(1.0 / fix2);
+    const float shrink = (float)(1.0 - o->lr * o->weight_decay);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t t = 0; t < cpu_tiles(num, TILE); t++)
         for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
             float g = mul * grad[i];
-            float m1 = b1 * m[i] + (1.0f - b1) * g;
-            float v1 = b2 * v[i] + (1.0f - b2) * g * g;
+            float m1 = b1 * m[i] + c1 * g;
+            float v1 = b2 * v[i] + c2 * g * g;
             m[i] = m1;
             v[i] = v1;
             weight[i] = weight[i] * shrink - rate * m1 / (sqrtf(v1) * inv2 + eps);
@@ -109,8 +110,10 @@ static void lamb(struct backend *be, int64_t num, const struct adam *o, const fl
 {
     const double fix1 = 1.0 - pow(o->beta1, (double)o->step);
     const double fix2 = sqrt(1.0 - pow(o->beta2, (double)o->step));
-    const float b1 = o->beta1, b2 = o->beta2, eps = o->eps, mul = o->grad_mul;
-    const float inv1 = (float)(1.0 / fix1), inv2 = (float)(1.0 / fix2), decay = o->weight_decay;
+    const float b1 = (float)o->beta1, b2 = (float)o->beta2, eps = (float)o->eps;
+    const float c1 = (float)(1.0 - o->beta1), c2 = (float)(1.0 - o->beta2), mul = o->grad_mul;
+    const float inv1 = (float)(1.0 / fix1), inv2 = (float)(1.0 / fix2),
+                decay = (float)o->weight_decay;
     const int64_t tiles = cpu_tiles(num, TILE);
     double *part = cpu_scratch(be, 2 * (tiles + 1) * (int64_t)sizeof *part);
     if (!part)
@@ -120,8 +123,8 @@ static void lamb(struct backend *be, int64_t num, const struct adam *o, const fl
         double ww = 0.0, uu = 0.0;
         for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
             float g = mul * grad[i];
-            m[i] = b1 * m[i] + (1.0f - b1) * g;
-            v[i] = b2 * v[i] + (1.0f - b2) * g * g;
+            m[i] = b1 * m[i] + c1 * g;
+            v[i] = b2 * v[i] + c2 * g * g;
             float u = m[i] * inv1 / (sqrtf(v[i]) * inv2 + eps) + decay * weight[i];
             ww += (double)weight[i] * (double)weight[i];
             uu += (double)u * (double)u;
@@ -135,7 +138,7 @@ static void lamb(struct backend *be, int64_t num, const struct adam *o, const fl
         uu += part[2 * t + 1];
     }
     const float trust = ww > 0.0 && uu > 0.0 ? (float)sqrt(ww / uu) : 1.0f;
-    const float rate = o->lr * trust;
+    const float rate = (float)o->lr * trust;
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t t = 0; t < tiles; t++)
         for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
