@@ -88,7 +88,7 @@ no_file "a failed plot leaves no file" "$tmp/x."
 
 # --- real training: only where elapse-exec is built -------------------------------------------------
 if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
-    one_line "ranks that do not divide" 1 '3' "$elapse" train "$tmp/good.json" -n 3 --out "$tmp/run3"
+    one_line "ranks that do not divide" 2 '3' "$elapse" train "$tmp/good.json" -n 3 --out "$tmp/run3"
     one_line "ranks out of range" 2 '-n must be 1\.\.' "$elapse" train "$tmp/good.json" -n 0
     job deep 's/"num_stages": 2/"num_stages": 9/'
     one_line "training with more stages than items" 1 '' "$elapse" train "$tmp/deep.json" -n 9 --out "$tmp/run9"

@@ -1,0 +1,437 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "cli/launch.h"
+#include "cli/replay.h"
+#include "partition/units.h"
+
+#define MAX_CONFIGS 256 /* of a matrix: each is several real runs */
+#define MAX_REPEATS 9
+#define NOISY 0.10 /* a spread beyond this is said aloud even where no tolerance was given */
+
+/* Time of one kind of op over a step, all ranks together. */
+struct kind_time {
+    int64_t count, real_ns, sim_ns;
+};
+
+/* One configuration, measured and simulated. */
+struct comparison {
+    int num_ranks, num_replicas, num_microbatches, num_frozen_layers;
+    int64_t batch;
+    enum schedule_kind schedule;
+    int num_runs;
+    int64_t run_step_ns[MAX_REPEATS]; /* median step of each run */
+    int64_t real_step_ns, sim_step_ns, num_steps;
+    double spread; /* of the steps, (p90 - p10) / median; of the runs, where that is larger */
+    double error;  /* simulated / measured - 1 */
+    double real_bubble, sim_bubble; /* NaN where no ops were recorded */
+    struct kind_time kinds[OP_KIND_COUNT];
+    char cost_label[96], note[256];
+};
+
+static bool is_compute(enum op_kind kind)
+{
+    return kind <= OP_Z || kind == OP_NORM || kind == OP_UPDATE;
+}
+
+static double safe_ratio(double a, double b)
+{
+    return b > 0 ? a / b : NAN;
+}
+
+/* Middle of n > 0 sorted times; the mean of the two middle ones where n is even. */
+static int64_t middle(const int64_t *sorted, int n)
+{
+    return n % 2 ? sorted[n / 2] : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
+}
+
+/* Add one run to a configuration; the prediction and the plan are the same for each. */
+static void add_run(struct comparison *c, const struct replay *replay)
+{
+    double step_spread = safe_ratio((double)(replay->real_p90_ns - replay->real_p10_ns),
+                                    (double)replay->real_step_ns);
+    int64_t busy = 0, span = 0;
+    c->num_ranks = replay->plan.num_ranks;
+    c->num_replicas = replay->plan.num_replicas;
+    c->num_microbatches = replay->plan.microbatches.count;
+    c->num_frozen_layers = replay->plan.num_frozen_layers;
+    c->batch = replay->plan.batch;
+    c->schedule = replay->plan.schedule;
+    c->sim_step_ns = replay->sim.step_ns;
+    c->sim_bubble = replay->sim.bubble_fraction;
+    c->num_steps += replay->num_counted;
+    snprintf(c->cost_label, sizeof c->cost_label, "%s", replay->cost.cost.label);
+    snprintf(c->note, sizeof c->note, "%s", replay->cost.note);
+    int at = c->num_runs++; /* insertion keeps the times sorted */
+    for (; at > 0 && c->run_step_ns[at - 1] > replay->real_step_ns; at--)
+        c->run_step_ns[at] = c->run_step_ns[at - 1];
+    c->run_step_ns[at] = replay->real_step_ns;
+    c->real_step_ns = middle(c->run_step_ns, c->num_runs);
+    double run_spread = safe_ratio((double)(c->run_step_ns[c->num_runs - 1] - c->run_step_ns[0]),
+                                   (double)c->real_step_ns);
+    c->spread = fmax(fmax(c->spread, step_spread), run_spread);
+    c->error = safe_ratio((double)c->sim_step_ns, (double)c->real_step_ns) - 1;
+
+    memset(c->kinds, 0, sizeof c->kinds);
+    for (int64_t i = 0; i < replay->num_ops; i++) {
+        const struct op_row *op = &replay->ops[i];
+        c->kinds[op->op.kind].count++;
+        c->kinds[op->op.kind].real_ns += op->end_ns - op->start_ns;
+        if (is_compute((enum op_kind)op->op.kind)) {
+            busy += op->end_ns - op->start_ns;
+            span = op->end_ns > span ? op->end_ns : span;
+        }
+    }
+    for (int64_t i = 0; i < replay->sim.num_ops; i++) {
+        const struct sim_op *op = &replay->sim.ops[i];
+        c->kinds[op->op.kind].sim_ns += op->end_ns - op->start_ns;
+    }
+    c->real_bubble = 1 - safe_ratio((double)busy, (double)span * c->num_ranks * c->num_replicas);
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct summary {
+    double median_abs_error, worst_abs_error, worst_spread;
+};
+
+static struct summary summarize(const struct comparison *configs, int n)
+{
+    struct summary s = {0};
+    double errors[MAX_CONFIGS];
+    for (int i = 0; i < n; i++) {
+        errors[i] = fabs(configs[i].error);
+        s.worst_abs_error = fmax(s.worst_abs_error, errors[i]);
+        s.worst_spread = fmax(s.worst_spread, configs[i].spread);
+    }
+    qsort(errors, (size_t)n, sizeof errors[0], compare_doubles);
+    s.median_abs_error = n % 2 ? errors[n / 2] : (errors[n / 2 - 1] + errors[n / 2]) / 2;
+    return s;
+}
+
+static void add_kinds(struct json *config, const struct comparison *c)
+{
+    struct json *ops = json_add_array(config, "ops");
+    for (int k = 0; k < OP_KIND_COUNT; k++) {
+        if (c->kinds[k].count == 0 || k == OP_RECV_ACT || k == OP_RECV_GRAD)
+            continue;
+        struct json *op = json_add_object(ops, NULL);
+        json_add_string(op, "op", op_kind_name((enum op_kind)k));
+        json_add_int(op, "count", c->kinds[k].count);
+        json_add_int(op, "real_ns", c->kinds[k].real_ns);
+        json_add_int(op, "sim_ns", c->kinds[k].sim_ns);
+        json_add_double(op, "error",
+                        safe_ratio((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns) - 1);
+    }
+}
+
+static struct json *answer_json(const struct command *command, const struct comparison *configs,
+                                int n, const struct summary *s)
+{
+    struct json *root = command_json(command);
+    struct json *list = json_add_array(root, "configs");
+    for (int i = 0; i < n; i++) {
+        const struct comparison *c = &configs[i];
+        struct json *config = json_add_object(list, NULL);
+        json_add_int(config, "pipeline_length", c->num_ranks);
+        json_add_int(config, "replicas", c->num_replicas);
+        json_add_int(config, "microbatches", c->num_microbatches);
+        json_add_int(config, "batch", c->batch);
+        json_add_string(config, "schedule", schedule_kind_name(c->schedule));
+        json_add_int(config, "frozen_layers", c->num_frozen_layers);
+        json_add_int(config, "runs", c->num_runs);
+        json_add_int(config, "steps", c->num_steps);
+        json_add_int(config, "real_step_ns", c->real_step_ns);
+        json_add_double(config, "spread", c->spread);
+        json_add_int(config, "sim_step_ns", c->sim_step_ns);
+        json_add_double(config, "error", c->error);
+        json_add_double(config, "real_bubble_fraction", c->real_bubble);
+        json_add_double(config, "sim_bubble_fraction", c->sim_bubble);
+        json_add_string(config, "cost_source", c->cost_label);
+        add_kinds(config, c);
+    }
+    json_add_double(root, "median_abs_error", s->median_abs_error);
+    json_add_double(root, "worst_abs_error", s->worst_abs_error);
+    json_add_double(root, "worst_spread", s->worst_spread);
+    return root;
+}
+
+static void print_table(const struct comparison *configs, int n, const struct summary *s)
+{
+    char real[32], sim[32];
+    printf("costs: %s\n", configs[0].cost_label);
+    printf("%3s %3s %4s %3s %-12s %12s %8s %12s %8s\n", "K", "R", "M", "F", "schedule", "measured",
+           "spread", "simulated", "error");
+    for (int i = 0; i < n; i++) {
+        const struct comparison *c = &configs[i];
+        printf("%3d %3d %4d %3d %-12s %12s %6.1f %% %12s %+6.1f %%\n", c->num_ranks,
+               c->num_replicas, c->num_microbatches, c->num_frozen_layers,
+               schedule_kind_name(c->schedule), format_ns(c->real_step_ns, real, sizeof real),
+               100 * c->spread, format_ns(c->sim_step_ns, sim, sizeof sim), 100 * c->error);
+    }
+    if (n == 1) {
+        const struct comparison *c = &configs[0];
+        printf("bubble: measured %.1f %%, simulated %.1f %%\n\n", 100 * c->real_bubble,
+               100 * c->sim_bubble);
+        printf("%-10s %6s %12s %12s %8s\n", "op", "count", "measured", "simulated", "error");
+        for (int k = 0; k < OP_KIND_COUNT; k++) {
+            if (c->kinds[k].count == 0 || k == OP_RECV_ACT || k == OP_RECV_GRAD)
+                continue;
+            double error = safe_ratio((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns) - 1;
+            printf("%-10s %6lld %12s %12s", op_kind_name((enum op_kind)k),
+                   (long long)c->kinds[k].count, format_ns(c->kinds[k].real_ns, real, sizeof real),
+                   format_ns(c->kinds[k].sim_ns, sim, sizeof sim));
+            if (isfinite(error))
+                printf(" %+6.1f %%", 100 * error);
+            putchar('\n');
+        }
+    }
+    printf("\nerror of the step time: median %.1f %%, worst %.1f %%\n", 100 * s->median_abs_error,
+           100 * s->worst_abs_error);
+}
+
+/* Print, say what the noise allows, and judge by the tolerance (NaN: none). */
+static enum status finish(const struct command *command, const struct comparison *configs, int n,
+                          double tolerance, bool json, struct err *err)
+{
+    struct summary s = summarize(configs, n);
+    enum status rc = OK;
+    if (json)
+        rc = command_answer(answer_json(command, configs, n, &s), err);
+    else
+        print_table(configs, n, &s);
+    if (configs[0].note[0])
+        fprintf(stderr, "elapse: note: %s\n", configs[0].note);
+    if (s.worst_spread > (isnan(tolerance) ? NOISY : fmax(tolerance, NOISY)))
+        fprintf(stderr,
+                "elapse: note: this machine is noisy: equal steps spread by up to %.0f %%, so an "
+                "error below that says little\n",
+                100 * s.worst_spread);
+    if (rc == OK && !isnan(tolerance) && s.median_abs_error > tolerance)
+        rc = err_set(err, ERR_INFEASIBLE, "error of the step time is %.1f %%, tolerance %.1f %%",
+                     100 * s.median_abs_error, 100 * tolerance);
+    return rc;
+}
+
+struct matrix {
+    const char *job, *db_path;
+    int64_t ranks, steps, repeats;
+    int64_t *stages, *replicas, *microbatches;
+    int num_stages, num_replicas, num_microbatches;
+    const char *schedules;
+    struct option_list sets;
+};
+
+/* `elapse-exec train` with one configuration into run_dir, and its replay. */
+static enum status run_config(const struct matrix *m, int64_t k, int64_t r, int64_t microbatches,
+                              const char *schedule, const char *run_dir, struct comparison *c,
+                              struct err *err)
+{
+    char sets[5][96];
+    char *argv[16 + 2 * OPTION_LIST_MAX];
+    int argc = 0;
+    struct replay replay = {0};
+    argv[argc++] = "train";
+    argv[argc++] = (char *)m->job;
+    argv[argc++] = "--out";
+    argv[argc++] = (char *)run_dir;
+    argv[argc++] = "--no-eval";
+    for (int i = 0; i < m->sets.count; i++) {
+        argv[argc++] = "--set";
+        argv[argc++] = (char *)m->sets.items[i];
+    }
+    snprintf(sets[0], sizeof sets[0], "pipeline.num_stages=%lld", (long long)k);
+    snprintf(sets[1], sizeof sets[1], "pipeline.num_replicas=%lld", (long long)r);
+    snprintf(sets[2], sizeof sets[2], "pipeline.num_microbatches=%lld", (long long)microbatches);
+    snprintf(sets[3], sizeof sets[3], "pipeline.schedule=%.60s", schedule);
+    snprintf(sets[4], sizeof sets[4], "train.max_steps=%lld", (long long)m->steps);
+    for (int i = 0; i < 5; i++) {
+        argv[argc++] = "--set";
+        argv[argc++] = sets[i];
+    }
+    int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null_fd < 0)
+        return err_set(err, ERR_SYSTEM, "cannot open /dev/null: %s", strerror(errno));
+    enum status rc = launch_exec(k * r, argc, argv, null_fd, err);
+    close(null_fd);
+    if (rc == OK)
+        rc = replay_load(run_dir, m->db_path, &replay, err);
+    if (rc == OK)
+        add_run(c, &replay);
+    replay_clear(&replay);
+    return rc;
+}
+
+/* All of K x R x M x schedule that fit the ranks, repeats outermost so that a slow minute of the
+ * machine touches every configuration alike. */
+static enum status run_matrix(const struct matrix *m, const char *work, struct comparison *configs,
+                              int *num_configs, struct err *err)
+{
+    char schedules[256], run_dir[PATH_MAX];
+    enum status rc = OK;
+    for (int64_t repeat = 0; repeat < m->repeats; repeat++) {
+        int n = 0;
+        for (int a = 0; a < m->num_stages; a++) {
+            for (int b = 0; b < m->num_replicas; b++) {
+                if (m->stages[a] * m->replicas[b] > m->ranks)
+                    continue;
+                for (int c = 0; c < m->num_microbatches; c++) {
+                    char *save = NULL;
+                    snprintf(schedules, sizeof schedules, "%s", m->schedules);
+                    for (char *name = strtok_r(schedules, ",", &save); name;
+                         name = strtok_r(NULL, ",", &save)) {
+                        if (n == MAX_CONFIGS)
+                            return err_set(err, ERR_INPUT, "the matrix has more than %d entries",
+                                           MAX_CONFIGS);
+                        fprintf(stderr, "run %lld: K=%lld R=%lld M=%lld %s\n",
+                                (long long)repeat + 1, (long long)m->stages[a],
+                                (long long)m->replicas[b], (long long)m->microbatches[c], name);
+                        snprintf(run_dir, sizeof run_dir, "%s/run-%lld-%d", work, (long long)repeat,
+                                 n);
+                        rc = run_config(m, m->stages[a], m->replicas[b], m->microbatches[c], name,
+                                        run_dir, &configs[n], err);
+                        if (rc != OK)
+                            return rc;
+                        n++;
+                    }
+                }
+            }
+        }
+        *num_configs = n;
+    }
+    return *num_configs > 0 ? OK
+                            : err_set(err, ERR_INPUT, "no entry of the matrix fits %lld ranks",
+                                      (long long)m->ranks);
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
+{
+    (void)info;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+static enum status compare_matrix(const struct command *command, const struct matrix *m,
+                                  double tolerance, bool json, struct err *err)
+{
+    char work[PATH_MAX];
+    int n = 0;
+    const char *tmp = getenv("TMPDIR");
+    struct comparison *configs = calloc(MAX_CONFIGS, sizeof *configs);
+    if (!configs)
+        return err_nomem(err);
+    snprintf(work, sizeof work, "%s/elapse-matrix.XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    enum status rc = mkdtemp(work) ? OK
+                                   : err_set(err, ERR_SYSTEM, "cannot make a folder '%s': %s", work,
+                                             strerror(errno));
+    if (rc == OK) {
+        rc = run_matrix(m, work, configs, &n, err);
+        nftw(work, remove_entry, 16, FTW_DEPTH | FTW_PHYS); /* best effort: it is a temporary */
+    }
+    if (rc == OK)
+        rc = finish(command, configs, n, tolerance, json, err);
+    free(configs);
+    return rc;
+}
+
+static enum status compare_run(const struct command *command, const char *run_dir,
+                               const char *db_path, double tolerance, bool json, struct err *err)
+{
+    struct replay replay = {0};
+    struct comparison config = {0};
+    enum status rc = replay_load(run_dir, db_path, &replay, err);
+    if (rc == OK) {
+        add_run(&config, &replay);
+        rc = finish(command, &config, 1, tolerance, json, err);
+    }
+    replay_clear(&replay);
+    return rc;
+}
+
+/* "5%", "0.05" or "1/20". */
+static enum status parse_tolerance(const char *text, double *tolerance, struct err *err)
+{
+    char number[64];
+    size_t len = strlen(text);
+    bool percent = len > 0 && text[len - 1] == '%';
+    if (len - percent >= sizeof number)
+        return err_set(err, ERR_INPUT, "--tolerance must be like 5%%, got '%.64s'", text);
+    snprintf(number, sizeof number, "%.*s", (int)(len - percent), text);
+    enum status rc = parse_ratio(number, "--tolerance", tolerance, err);
+    if (percent)
+        *tolerance /= 100;
+    return rc;
+}
+
+static enum status run_compare(const struct command *command, int argc, char **argv,
+                               struct err *err)
+{
+    bool json = false, help = false;
+    const char *tolerance_text = NULL, *stages = NULL, *replicas = NULL, *microbatches = "2,4,8";
+    struct matrix m = {.ranks = 2, .steps = 12, .repeats = 2, .schedules = "gpipe,1f1b"};
+    const struct option options[] = {
+        {"matrix",       OPTION_STRING, &m.job,          "JOB",      "run a matrix of configurations of a job",   0, 0,
+         NULL                                                                                                                         },
+        {"n",            OPTION_INT,    &m.ranks,        "RANKS",    "ranks of the matrix (2)",                   1, 4096,        NULL},
+        {"stages",       OPTION_STRING, &stages,         "K,...",    "pipeline lengths (1 and RANKS)",            0, 0,           NULL},
+        {"replicas",     OPTION_STRING, &replicas,       "R,...",    "replicas (1 and RANKS)",                    0, 0,           NULL},
+        {"microbatches", OPTION_STRING, &microbatches,   "M,...",    "micro-batches (2,4,8)",                     0, 0,
+         NULL                                                                                                                         },
+        {"schedules",    OPTION_STRING, &m.schedules,    "KIND,...", "schedules (gpipe,1f1b)",                    0, 0,
+         NULL                                                                                                                         },
+        {"steps",        OPTION_INT,    &m.steps,        "N",        "steps a run; the first 3 are warm-up (12)", 4, 10000,
+         NULL                                                                                                                         },
+        {"repeats",      OPTION_INT,    &m.repeats,      "N",        "runs of each, interleaved (2)",             1, MAX_REPEATS,
+         NULL                                                                                                                         },
+        {"set",          OPTION_LIST,   &m.sets,         "a.b=v",    "override a value of the job",               0, 0,           NULL},
+        {"db",           OPTION_STRING, &m.db_path,      "FILE",     "profile store (the run's own)",             0, 0,           NULL},
+        {"tolerance",    OPTION_STRING, &tolerance_text, "5%",
+         "exit 1 when the median error is larger (no limit)",                                                     0, 0,           NULL},
+        {"json",         OPTION_FLAG,   &json,           NULL,       "one JSON object",                           0, 0,           NULL},
+    };
+    const char *run_dir = NULL;
+    char ends[48];
+    int num_words = 0;
+    double tolerance = NAN;
+    enum status rc = command_parse(command, options, (int)(sizeof options / sizeof options[0]),
+                                   argc, argv, &run_dir, 1, &num_words, &help, err);
+    if (rc != OK || help)
+        return rc;
+    if (tolerance_text && (rc = parse_tolerance(tolerance_text, &tolerance, err)) != OK)
+        return rc;
+    if ((num_words == 1) == (m.job != NULL))
+        return err_set(err, ERR_INPUT, "compare needs either a RUN_DIR or --matrix JOB");
+    if (num_words == 1)
+        return compare_run(command, run_dir, m.db_path, tolerance, json, err);
+    snprintf(ends, sizeof ends, "1,%lld", (long long)m.ranks);
+    if (m.ranks == 1)
+        ends[1] = '\0';
+    if ((rc = parse_int_list(stages ? stages : ends, "--stages", 1, m.ranks, &m.stages,
+                             &m.num_stages, err)) == OK &&
+        (rc = parse_int_list(replicas ? replicas : ends, "--replicas", 1, m.ranks, &m.replicas,
+                             &m.num_replicas, err)) == OK &&
+        (rc = parse_int_list(microbatches, "--microbatches", 1, 1 << 20, &m.microbatches,
+                             &m.num_microbatches, err)) == OK)
+        rc = compare_matrix(command, &m, tolerance, json, err);
+    free(m.stages);
+    free(m.replicas);
+    free(m.microbatches);
+    return rc;
+}
+
+const struct command command_compare = {
+    "compare", "RUN_DIR | --matrix JOB -n RANKS [--tolerance 5%]",
+    "set the simulated step time against the measured one", run_compare};

@@ -1,0 +1,317 @@
+#include "cli/replay.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiles/job_json.h"
+#include "profiles/json.h"
+
+static enum status plan_int(const struct json *json, const char *what, const char *key, int64_t min,
+                            int64_t max, int64_t fallback, int64_t *value, struct err *err)
+{
+    const struct json *member = json_get(json, key);
+    if (!member && fallback >= 0) {
+        *value = fallback;
+        return OK;
+    }
+    if (!member || !json_int64(member, value) || *value < min || *value > max)
+        return err_set(err, ERR_INPUT, "%s: plan.%s must be %lld..%lld", what, key, (long long)min,
+                       (long long)max);
+    return OK;
+}
+
+/* One of a few names, by the function that prints them. */
+static enum status plan_name(const struct json *json, const char *what, const char *key, int count,
+                             const char *(*name_of)(int), int *value, struct err *err)
+{
+    const char *text = json_string(json_get(json, key));
+    if (!text)
+        return OK; /* keeps the default */
+    for (int i = 0; i < count; i++) {
+        if (strcmp(name_of(i), text) == 0) {
+            *value = i;
+            return OK;
+        }
+    }
+    return err_set(err, ERR_INPUT, "%s: plan.%s has no value '%.64s'", what, key, text);
+}
+
+static const char *frozen_name(int i)
+{
+    return frozen_placement_name((enum frozen_placement)i);
+}
+
+static const char *recompute_name(int i)
+{
+    return recompute_mode_name((enum recompute_mode)i);
+}
+
+static enum status plan_cut(const struct json *json, const char *what, const struct job *job,
+                            struct plan *plan, struct err *err)
+{
+    const struct json *cut = json_get(json, "cut");
+    int64_t size;
+    if (!cut || json_type(cut) != JSON_ARRAY || json_count(cut) != plan->num_stages)
+        return err_set(err, ERR_INPUT, "%s: plan.cut must be an array of %d counts", what,
+                       plan->num_stages);
+    plan->first_item = calloc((size_t)plan->num_stages + 1, sizeof *plan->first_item);
+    if (!plan->first_item)
+        return err_nomem(err);
+    int item = plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED
+                   ? model_frozen_items(&job->model, plan->num_frozen_layers)
+                   : 0;
+    for (int s = 0; s < plan->num_stages; s++) {
+        if (!json_int64(json_at(cut, s), &size) || size < 0 || size > job->model.num_items - item)
+            return err_set(err, ERR_INPUT, "%s: plan.cut[%d] must be 0..%d", what, s,
+                           job->model.num_items - item);
+        plan->first_item[s] = item;
+        item += (int)size;
+    }
+    plan->first_item[plan->num_stages] = item;
+    return OK;
+}
+
+enum status plan_from_json(const struct json *json, const char *what, const struct job *job,
+                           struct plan *plan, struct err *err)
+{
+    struct plan got = {0};
+    enum status rc = OK;
+    int64_t k = 0, r = 0, m = 0, v = 0, frozen = 0, batch = 0, bucket = 0;
+    int placement = FROZEN_NONE, recompute = RECOMPUTE_NEVER;
+    const char *kind = json_string(json_get(json, "schedule"));
+    int max_devices = job->cluster.num_devices;
+    if (!json || json_type(json) != JSON_OBJECT)
+        rc = err_set(err, ERR_INPUT, "%s: plan must be an object", what);
+    else if (!kind)
+        rc = err_set(err, ERR_INPUT, "%s: plan.schedule must be a string", what);
+    if (rc != OK || (rc = schedule_kind_parse(kind, &got.schedule, err)) != OK ||
+        (rc = plan_int(json, what, "pipeline_length", 1, max_devices, -1, &k, err)) != OK ||
+        (rc = plan_int(json, what, "replicas", 1, max_devices / k, -1, &r, err)) != OK ||
+        (rc = plan_int(json, what, "microbatches", 1, INT32_MAX, -1, &m, err)) != OK ||
+        (rc = plan_int(json, what, "chunks", 1, 64, 1, &v, err)) != OK ||
+        (rc = plan_int(json, what, "batch", 1, INT32_MAX, -1, &batch, err)) != OK ||
+        (rc = plan_int(json, what, "frozen_layers", 0, job->model.num_layers, 0, &frozen, err)) !=
+            OK ||
+        (rc = plan_int(json, what, "bucket_bytes", 0, INT64_MAX, job->pipeline.bucket_bytes,
+                       &bucket, err)) != OK ||
+        (rc = plan_name(json, what, "frozen", FROZEN_PLACEMENT_COUNT, frozen_name, &placement,
+                        err)) != OK ||
+        (rc = plan_name(json, what, "recompute", RECOMPUTE_MODE_COUNT, recompute_name, &recompute,
+                        err)) != OK)
+        goto out;
+    got.num_ranks = (int)k;
+    got.num_replicas = (int)r;
+    got.chunks = (int)v;
+    got.num_stages = (int)(k * v);
+    got.batch = batch;
+    got.microbatches = microbatches_of(batch, (int)m);
+    got.num_frozen_layers = (int)frozen;
+    got.frozen = (enum frozen_placement)placement;
+    got.recompute = (enum recompute_mode)recompute;
+    got.cache_write = json_true(json_get(json, "cache_write"));
+    got.bucket_bytes = bucket;
+    got.clip = job->train.clip_norm > 0;
+    got.optim_bytes_per_param = job->train.optimizer.kind != OPTIMIZER_SGD ? 8
+                                : job->train.optimizer.momentum > 0        ? 4
+                                                                           : 0;
+    rc = plan_cut(json, what, job, &got, err);
+    if (rc != OK)
+        goto out;
+    got.device = calloc((size_t)(k * r), sizeof *got.device);
+    if (!got.device) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int i = 0; i < k * r; i++)
+        got.device[i] = i;
+    rc = plan_check(&got, &job->model, &job->cluster, err);
+    if (rc != OK)
+        goto out;
+    *plan = got;
+    got = (struct plan){0};
+out:
+    plan_clear(&got);
+    return rc;
+}
+
+/* The run's own machine as a cluster, as the trainer sees it: its ranks on one node; what its links
+ * do is in the measured costs. */
+static enum status run_cluster(int64_t num_ranks, const char *what, struct job *job,
+                               struct err *err)
+{
+    struct cluster cluster = {0};
+    if (num_ranks < 1 || num_ranks > 4096)
+        return err_set(err, ERR_INPUT, "%s: ranks must be 1..4096", what);
+    enum status rc = cluster_grid(1, (int)num_ranks, &cluster, err);
+    if (rc != OK)
+        return rc;
+    for (int i = 0; i < cluster.num_devices; i++)
+        strcpy(cluster.devices[i].kind, "cpu");
+    cluster_clear(&job->cluster);
+    job->cluster = cluster;
+    return OK;
+}
+
+static int compare_int64(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool same_plan(const struct step_row *a, const struct step_row *b)
+{
+    return a->pipeline_length == b->pipeline_length && a->replicas == b->replicas &&
+           a->frozen_layers == b->frozen_layers;
+}
+
+/* Median and spread of the last plan's steps, warm-up left out. */
+static enum status count_steps(struct replay *replay, const char *what, struct err *err)
+{
+    int64_t n = replay->num_steps, first = n - 1;
+    if (n < 1)
+        return err_set(err, ERR_INFEASIBLE, "%s: the run has no finished step", what);
+    while (first > 0 && same_plan(&replay->steps[first - 1], &replay->steps[n - 1]))
+        first--;
+    if (n - first > 2 * REPLAY_WARMUP)
+        first += REPLAY_WARMUP;
+    int64_t count = n - first;
+    int64_t *times = malloc((size_t)count * sizeof *times);
+    if (!times)
+        return err_nomem(err);
+    for (int64_t i = 0; i < count; i++)
+        times[i] = replay->steps[first + i].step_ns;
+    qsort(times, (size_t)count, sizeof *times, compare_int64);
+    replay->num_counted = count;
+    replay->real_step_ns = times[count / 2];
+    replay->real_p10_ns = times[count / 10];
+    replay->real_p90_ns = times[count - 1 - count / 10];
+    free(times);
+    return OK;
+}
+
+/* The recorded step whose length is nearest to the median. */
+static enum status pick_ops(struct store *store, struct replay *replay, struct err *err)
+{
+    struct op_row *rows = NULL;
+    int64_t n = 0, best = INT64_MAX, kept = 0;
+    enum status rc = record_read_ops(store, replay->info.id, -1, &rows, &n, err);
+    if (rc != OK)
+        return rc;
+    replay->op_step = -1;
+    const struct step_row *last = &replay->steps[replay->num_steps - 1];
+    for (int64_t i = 0; i < n; i++) {
+        if (i > 0 && rows[i].step == rows[i - 1].step)
+            continue;
+        for (int64_t s = 0; s < replay->num_steps; s++) {
+            const struct step_row *step = &replay->steps[s];
+            int64_t off = step->step_ns - replay->real_step_ns;
+            off = off < 0 ? -off : off;
+            if (step->step == rows[i].step && same_plan(step, last) && off < best) {
+                best = off;
+                replay->op_step = step->step;
+            }
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (rows[i].step == replay->op_step)
+            rows[kept++] = rows[i];
+    }
+    replay->ops = rows;
+    replay->num_ops = kept;
+    return OK;
+}
+
+static enum status read_record(const char *run_dir, struct replay *replay, struct err *err)
+{
+    char path[PATH_MAX];
+    struct store *store = NULL;
+    snprintf(path, sizeof path, "%s/run.db", run_dir);
+    enum status rc = store_open(path, STORE_READ, &store, err);
+    if (rc == OK)
+        rc = record_run(store, 0, &replay->info, err);
+    if (rc == OK)
+        rc = record_read_steps(store, replay->info.id, &replay->steps, &replay->num_steps, err);
+    if (rc == OK)
+        rc = count_steps(replay, path, err);
+    if (rc == OK)
+        rc = pick_ops(store, replay, err);
+    store_close(store);
+    return rc;
+}
+
+enum status replay_read(const char *run_dir, struct replay *replay, struct err *err)
+{
+    char path[PATH_MAX];
+    struct replay got = {0};
+    struct json *job = NULL;
+    const char *db;
+    enum status rc = read_record(run_dir, &got, err);
+    if (rc != OK)
+        goto out;
+    if (!got.info.job_json) {
+        rc = err_set(err, ERR_INFEASIBLE, "%s/run.db: the run kept no job", run_dir);
+        goto out;
+    }
+    snprintf(path, sizeof path, "%s/summary.json", run_dir);
+    if ((rc = json_read_file(path, &got.summary, err)) != OK ||
+        (rc = json_parse(got.info.job_json, "job of the run", &job, err)) != OK ||
+        (rc = job_from_json(job, "job of the run", NULL, NULL, 0, &got.job, err)) != OK)
+        goto out;
+    if (!json_int64(json_get(got.summary, "ranks"), &got.num_ranks))
+        got.num_ranks = got.info.num_devices;
+    if ((rc = run_cluster(got.num_ranks, path, &got.job, err)) != OK ||
+        (rc = plan_from_json(json_get(got.summary, "plan"), path, &got.job, &got.plan, err)) != OK)
+        goto out;
+    db = json_string(json_get(got.summary, "db"));
+    got.db = db ? strdup(db) : NULL;
+    if (db && !got.db) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    *replay = got;
+    got = (struct replay){0};
+out:
+    replay_clear(&got);
+    json_free(job);
+    return rc;
+}
+
+enum status replay_simulate(struct replay *replay, const char *db_path, struct err *err)
+{
+    const struct sim_options options = {.record_ops = true};
+    enum status rc;
+    if ((rc = cost_choose(db_path ? db_path : replay->db, &replay->job, &replay->cost, err)) !=
+            OK ||
+        (rc = plan_lower(&replay->job.model, &replay->job.cluster, &replay->cost.cost,
+                         &replay->plan, NULL, &replay->workload, &replay->full, err)) != OK)
+        return rc;
+    return sim_step(&replay->full, &replay->workload, &replay->job.cluster, &replay->cost.cost,
+                    &replay->plan, &options, &replay->sim, err);
+}
+
+enum status replay_load(const char *run_dir, const char *db_path, struct replay *replay,
+                        struct err *err)
+{
+    enum status rc = replay_read(run_dir, replay, err);
+    if (rc == OK && (rc = replay_simulate(replay, db_path, err)) != OK)
+        replay_clear(replay);
+    return rc;
+}
+
+void replay_clear(struct replay *replay)
+{
+    sim_result_clear(&replay->sim);
+    schedule_clear(&replay->full);
+    workload_clear(&replay->workload);
+    cost_handle_clear(&replay->cost);
+    plan_clear(&replay->plan);
+    job_clear(&replay->job);
+    free(replay->info.job_json);
+    json_free(replay->summary);
+    free(replay->db);
+    free(replay->steps);
+    free(replay->ops);
+    *replay = (struct replay){0};
+}
