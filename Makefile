@@ -72,10 +72,10 @@ Q := $(if $(V),,@)
 SRC_partition := $(wildcard partition/*.c)
 SRC_profiles := $(wildcard profiles/*.c)
 SRC_sim := $(wildcard sim/*.c)
-SRC_cli := $(wildcard cli/*.c)
+SRC_cli := $(filter-out cli/main.c,$(wildcard cli/*.c))
 SRC_exec := $(filter-out exec/main.c,$(wildcard exec/*.c exec/cpu/*.c exec/comm/*.c exec/models/*.c exec/data/*.c)) \
   $(if $(filter 1,$(HAVE_CUDA)),$(wildcard exec/cuda/*.c exec/cuda/*.cu))
-ROOMS := partition profiles sim $(if $(filter 1,$(EXEC)),exec)
+ROOMS := partition profiles sim cli $(if $(filter 1,$(EXEC)),exec)
 objs = $(patsubst %,$(OUT)/%.o,$(SRC_$(1)))
 libs = $(foreach r,$(1),$(OUT)/lib$(r).a)
 
@@ -86,8 +86,8 @@ TESTS := $(filter-out $(EXEC_TESTS),$(TESTS))
 endif
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 # A test links the rooms it includes, and what those rooms include.
-rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
-link_rooms = $(if $(filter exec,$(1)),exec) $(if $(filter sim,$(1)),sim) $(if $(filter profiles exec,$(1)),profiles) partition
+rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
+link_rooms = $(filter exec cli,$(1)) $(if $(filter sim cli,$(1)),sim) $(if $(filter profiles exec cli,$(1)),profiles) partition
 
 .PHONY: all found deps test run-tests test-docs demo bench check-layers format format-check golden clean help lib tests
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(if $(wildcard exec/main.c),$(OUT)/bin/elapse-exec))
@@ -116,10 +116,22 @@ $(OUT)/lib$(1).a: $(call objs,$(1))
 	$(if $(Q),@echo "  AR  lib$(1).a")
 	$(Q)rm -f $$@ && ar rcs $$@ $$^
 endef
-$(foreach r,partition profiles sim exec,$(eval $(call room_lib,$(r))))
+$(foreach r,partition profiles sim exec cli,$(eval $(call room_lib,$(r))))
+
+# The schema and the shipped profiles as C text: every line a quoted string.
+SQL := profiles/schema.sql $(sort $(wildcard profiles/shipped/*.sql))
+$(OUT)/profiles/sql_text.c: $(SQL)
+	@mkdir -p $(@D)
+	$(Q){ echo '#include "profiles/sql_text.h"'; echo 'const struct sql_text sql_texts[] = {'; \
+	  for f in $^; do echo "{\"$$(basename $$f .sql)\","; \
+	    sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $$f; echo '},'; done; \
+	  echo '{0, 0}};'; } > $@
+$(OUT)/profiles/sql_text.c.o: $(OUT)/profiles/sql_text.c
+	$(Q)$(CC) $(BASE) -c $< -o $@
+$(OUT)/libprofiles.a: $(OUT)/profiles/sql_text.c.o
 
 $(OUT)/cli/gnuplot.c.o: $(wildcard plots/*.gp)
-$(OUT)/bin/elapse: $(call objs,cli) $(call libs,sim profiles partition)
+$(OUT)/bin/elapse: $(OUT)/cli/main.c.o $(call objs,cli) $(call libs,sim profiles partition)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_base) -o $@
 $(OUT)/bin/elapse-exec: $(OUT)/exec/main.c.o $(call libs,exec profiles partition)

@@ -1,0 +1,220 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli/replay.h"
+#include "profiles/job_json.h"
+#include "profiles/json.h"
+#include "sim/engine.h"
+
+static const char job_text[] =
+    "{\"model\": \"uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=2ms,act=1MiB\","
+    " \"train\": {\"batch\": {\"per_pipeline\": 8}},"
+    " \"pipeline\": {\"num_stages\": 2, \"num_replicas\": 1, \"num_microbatches\": 4,"
+    " \"schedule\": \"1f1b\"}}";
+static const char plan_text[] =
+    "{\"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4, \"batch\": 8,"
+    " \"schedule\": \"1f1b\", \"cut\": [2, 2]}";
+
+static void load_job(struct job *job)
+{
+    struct json *json = NULL;
+    struct cluster cluster = {0};
+    assert_int_equal(json_parse(job_text, "job", &json, NULL), OK);
+    assert_int_equal(job_from_json(json, "job", NULL, NULL, 0, job, NULL), OK);
+    json_free(json);
+    assert_int_equal(cluster_grid(1, 2, &cluster, NULL), OK);
+    for (int i = 0; i < 2; i++)
+        strcpy(cluster.devices[i].kind, "cpu");
+    cluster_clear(&job->cluster);
+    job->cluster = cluster;
+}
+
+static enum status read_plan(const char *text, struct plan *plan, struct err *err)
+{
+    struct job job = {0};
+    struct json *json = NULL;
+    load_job(&job);
+    assert_int_equal(json_parse(text, "summary", &json, NULL), OK);
+    enum status rc = plan_from_json(json, "summary", &job, plan, err);
+    json_free(json);
+    job_clear(&job);
+    return rc;
+}
+
+static void plan_from_json__takes_what_a_run_wrote(void **state)
+{
+    (void)state;
+    struct plan plan = {0};
+    struct err err = {0};
+    assert_int_equal(read_plan(plan_text, &plan, &err), OK);
+    assert_int_equal(plan.num_ranks, 2);
+    assert_int_equal(plan.num_stages, 2);
+    assert_int_equal(plan.microbatches.count, 4);
+    assert_int_equal(plan.microbatches.size, 2);
+    assert_int_equal(plan.schedule, SCHEDULE_1F1B);
+    assert_int_equal(plan.first_item[1], 2);
+    assert_int_equal(plan.first_item[2], 4);
+    plan_clear(&plan);
+}
+
+static void plan_from_json__names_the_key_when_it_is_wrong(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"[]",                                                                 "plan must be an object"             },
+        {"{\"pipeline_length\": 2}",                                           "plan.schedule"                      },
+        {"{\"schedule\": \"1f1b\"}",                                           "plan.pipeline_length"               },
+        {"{\"schedule\": \"1f1b\", \"pipeline_length\": 3}",                   "plan.pipeline_length must be 1..2"  },
+        {"{\"schedule\": \"1f1b\", \"pipeline_length\": 2, \"replicas\": 2}",  "plan.replicas"                      },
+        {"{\"schedule\": \"1f1b\", \"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4,"
+         " \"batch\": 8, \"cut\": [4]}",                              "plan.cut must be an array of 2"     },
+        {"{\"schedule\": \"1f1b\", \"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4,"
+         " \"batch\": 8, \"cut\": [3, 2]}",                           "plan.cut[1] must be 0..1"           },
+        {"{\"schedule\": \"1f1b\", \"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4,"
+         " \"batch\": 8, \"cut\": [2, 2], \"recompute\": \"maybe\"}", "plan.recompute has no value 'maybe'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct plan plan = {0};
+        struct err err = {0};
+        assert_int_equal(read_plan(cases[i][0], &plan, &err), ERR_INPUT);
+        if (!strstr(err.msg, cases[i][1]))
+            fail_msg("wanted '%s' in '%s'", cases[i][1], err.msg);
+        assert_null(plan.first_item);
+    }
+}
+
+/* A folder as a run leaves it, except that the simulator played the machine: step i took
+ * step_ns + extra_ns[i]. */
+static void write_run(const char *dir, const int64_t *extra_ns, int num_steps, int64_t *step_ns)
+{
+    char path[300];
+    struct job job = {0};
+    struct plan plan = {0};
+    struct cost cost = {0};
+    struct workload workload = {0};
+    struct schedule full = {0};
+    struct sim_result sim = {0};
+    struct store *store = NULL;
+    struct json *json = NULL;
+    const struct sim_options options = {.record_ops = true};
+    struct run_info info = {.name = "test", .num_devices = 2, .job_json = (char *)job_text};
+    int64_t run_id;
+    load_job(&job);
+    assert_int_equal(json_parse(plan_text, "plan", &json, NULL), OK);
+    assert_int_equal(plan_from_json(json, "plan", &job, &plan, NULL), OK);
+    cost_constant(&cost);
+    assert_int_equal(
+        plan_lower(&job.model, &job.cluster, &cost, &plan, NULL, &workload, &full, NULL), OK);
+    assert_int_equal(sim_step(&full, &workload, &job.cluster, &cost, &plan, &options, &sim, NULL),
+                     OK);
+    snprintf(path, sizeof path, "%s/run.db", dir);
+    assert_int_equal(store_open(path, STORE_RECORD, &store, NULL), OK);
+    assert_int_equal(record_start(store, &info, &run_id, NULL), OK);
+    for (int i = 0; i < num_steps; i++) {
+        struct step_row row = {.step = i,
+                               .step_ns = sim.step_ns + extra_ns[i],
+                               .loss = 1,
+                               .pipeline_length = 2,
+                               .replicas = 1};
+        assert_int_equal(record_steps(store, run_id, &row, 1, NULL), OK);
+    }
+    for (int64_t i = 0; i < sim.num_ops; i++) {
+        struct op_row row = {.step = num_steps - 1,
+                             .rank = sim.ops[i].rank,
+                             .start_ns = sim.ops[i].start_ns,
+                             .end_ns = sim.ops[i].end_ns,
+                             .op = sim.ops[i].op};
+        assert_int_equal(record_ops(store, run_id, &row, 1, NULL), OK);
+    }
+    assert_int_equal(record_finish(store, run_id, 1, NULL), OK);
+    store_close(store);
+    json_free(json);
+    json = json_object_new();
+    json_add_int(json, "ranks", 2);
+    struct json *given = NULL;
+    assert_int_equal(json_parse(plan_text, "plan", &given, NULL), OK);
+    json_add_copy(json, "plan", given);
+    snprintf(path, sizeof path, "%s/summary.json", dir);
+    assert_int_equal(json_write_file(json, path, NULL), OK);
+    *step_ns = sim.step_ns;
+    json_free(given);
+    json_free(json);
+    sim_result_clear(&sim);
+    schedule_clear(&full);
+    workload_clear(&workload);
+    plan_clear(&plan);
+    job_clear(&job);
+}
+
+static void remove_run(const char *dir)
+{
+    static const char *const names[] = {"run.db", "run.db-wal", "run.db-shm", "summary.json"};
+    char path[300];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+}
+
+static void replay_load__predicts_exactly_when_the_machine_is_the_simulator(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/elapse-replay-XXXXXX";
+    const int64_t extra_ns[] = {9000000, 8000000, 7000000, 0, 0, 0, 0, 5000000};
+    int64_t step_ns;
+    struct replay replay = {0};
+    struct err err = {0};
+    assert_non_null(mkdtemp(dir));
+    write_run(dir, extra_ns, 8, &step_ns);
+    enum status rc = replay_load(dir, NULL, &replay, &err);
+    remove_run(dir);
+    if (rc != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(replay.num_steps, 8);
+    assert_int_equal(replay.num_counted, 8 - REPLAY_WARMUP);
+    assert_int_equal(replay.real_step_ns, step_ns); /* warm-up and the one slow step do not count */
+    assert_int_equal(replay.sim.step_ns, step_ns);
+    assert_int_equal(replay.num_ops, replay.sim.num_ops);
+    for (int64_t i = 0; i < replay.num_ops; i++)
+        assert_true(replay.ops[i].step == replay.op_step);
+    replay_clear(&replay);
+    replay_clear(&replay); /* safe twice */
+}
+
+static void replay_load__refuses_what_is_no_run(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/elapse-replay-XXXXXX";
+    struct replay replay = {0};
+    struct err err = {0};
+    int64_t step_ns;
+    assert_int_equal(replay_load("/tmp/elapse-no-such-run", NULL, &replay, &err), ERR_SYSTEM);
+    assert_non_null(mkdtemp(dir));
+    err = (struct err){0};
+    write_run(dir, NULL, 0, &step_ns);
+    enum status rc = replay_load(dir, NULL, &replay, &err);
+    remove_run(dir);
+    assert_int_equal(rc, ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "no finished step"));
+    assert_null(replay.steps);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plan_from_json__takes_what_a_run_wrote),
+        cmocka_unit_test(plan_from_json__names_the_key_when_it_is_wrong),
+        cmocka_unit_test(replay_load__predicts_exactly_when_the_machine_is_the_simulator),
+        cmocka_unit_test(replay_load__refuses_what_is_no_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
