@@ -78,8 +78,7 @@ static const struct model_spec presets[] = {
 
 enum { NUM_PRESETS = sizeof presets / sizeof presets[0] };
 
-/* Kept in the order of presets[]; test_model checks it. The last name is the one that is no preset.
- */
+/* The last is no preset but a MODEL all the same. */
 static const char *const preset_names[] = {
     "vit-b16",     "vit-b32",    "vit-b8",   "vit-ti16",  "vit-s16",    "vit-s32",   "vit-l16",
     "vit-l32",     "vit-h14",    "vit-tiny", "bert-base", "bert-large", "minilm-l6", "gpt2",
