@@ -58,7 +58,9 @@ struct sim_result {
     int num_traffic;
     struct sim_traffic *traffic; /* owned; sorted by (from, to), pipeline and all-reduce together */
     int64_t allreduce_ns, allreduce_exposed_ns;
-    int64_t events;
+    int64_t events; /* op starts + op ends + transfer ends, whichever engine answers */
+    bool relaxed;   /* the recurrence answered */
+    bool shared;    /* some transfers met: with ENGINE_RELAX the times are a lower estimate */
     int64_t num_ops;
     struct sim_op *ops; /* owned, by start time; only with record_ops */
 };

@@ -1,0 +1,272 @@
+#include "sim/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "partition/units.h"
+#include "sim/step.h"
+
+/* Whether transfers of different kinds may meet so surely that trying the recurrence is a waste: an
+ * all-reduce beside pipeline traffic, or two rings on one port or uplink. */
+static bool rings_may_meet(const struct step *step)
+{
+    const struct workload *w = step->workload;
+    if (step->num_replicas < 2 || w->num_buckets == 0)
+        return false;
+    if (step->full->num_stages == 1)
+        return false;
+    if (step->full->num_stages > step->num_ranks)
+        return true;
+    for (int e = 0; e < w->num_edges; e++) {
+        if (w->edges[e].bytes[MB_FULL] > 0)
+            return true;
+    }
+    /* Messages without bytes: only the uplinks of nodes that hold several stages are left. */
+    const struct device *devices = step->cluster->devices;
+    for (int r = 0; r < step->num_replicas; r++) {
+        const int *mine = &step->plan->device[r * step->num_ranks];
+        const int *next = &step->plan->device[(r + 1) % step->num_replicas * step->num_ranks];
+        for (int k = 0; k < step->num_ranks; k++) {
+            if (devices[mine[k]].node != devices[next[k]].node)
+                return true;
+        }
+    }
+    return false;
+}
+
+static int by_pair(const void *a, const void *b)
+{
+    const struct sim_traffic *x = a, *y = b;
+    if (x->from != y->from)
+        return x->from < y->from ? -1 : 1;
+    return (x->to > y->to) - (x->to < y->to);
+}
+
+/* Bytes from device to device: what the lists send, and 2(n-1)/n of every bucket on every edge of
+ * its ring. */
+static enum status collect_traffic(const struct step *step, struct sim_result *result,
+                                   struct err *err)
+{
+    const struct workload *w = step->workload;
+    int rings = step->num_replicas > 1 ? step->full->num_stages : 0;
+    size_t max = (size_t)step->num_replicas * ((size_t)step->num_links + (size_t)rings) + 1;
+    struct sim_traffic *all = malloc(max * sizeof *all);
+    if (!all)
+        return err_nomem(err);
+    int num = 0;
+    for (int r = 0; r < step->num_replicas; r++) {
+        const int *device = &step->plan->device[r * step->num_ranks];
+        const int *next = &step->plan->device[(r + 1) % step->num_replicas * step->num_ranks];
+        for (int l = 0; l < step->num_links; l++) {
+            const struct link *link = &step->links[l];
+            const struct stage_edge *edge = &w->edges[l / 2];
+            int64_t bytes = 0;
+            for (int mb = 0; mb < MB_SIZES; mb++) {
+                int64_t part;
+                if (!mul_ok(link->num_sent[mb], edge->bytes[mb], &part) ||
+                    !add_ok(bytes, part, &bytes)) {
+                    free(all);
+                    return err_set(err, ERR_INPUT, "traffic: bytes of stage %d to %d overflow",
+                                   edge->from, edge->to);
+                }
+            }
+            if (bytes > 0)
+                all[num++] =
+                    (struct sim_traffic){device[link->from_rank], device[link->to_rank], bytes};
+        }
+        for (int s = 0; s < rings; s++) {
+            int rank = step->full->rank_of_stage[s];
+            int64_t bytes = 0;
+            for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
+                unsigned __int128 on_edge = (unsigned __int128)w->buckets[b].bytes * 2u *
+                                            (unsigned)(step->num_replicas - 1);
+                bytes += (int64_t)((on_edge + (unsigned)step->num_replicas - 1) /
+                                   (unsigned)step->num_replicas);
+            }
+            if (bytes > 0)
+                all[num++] = (struct sim_traffic){device[rank], next[rank], bytes};
+        }
+    }
+    qsort(all, (size_t)num, sizeof *all, by_pair);
+    int kept = 0;
+    for (int i = 0; i < num; i++) {
+        if (kept > 0 && all[kept - 1].from == all[i].from && all[kept - 1].to == all[i].to)
+            all[kept - 1].bytes += all[i].bytes;
+        else
+            all[kept++] = all[i];
+    }
+    result->traffic = all;
+    result->num_traffic = kept;
+    return OK;
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const struct sim_op *x = a, *y = b;
+    if (x->start_ns != y->start_ns)
+        return x->start_ns < y->start_ns ? -1 : 1;
+    if (x->end_ns != y->end_ns)
+        return x->end_ns < y->end_ns ? -1 : 1;
+    if (x->replica != y->replica)
+        return x->replica - y->replica;
+    if (x->rank != y->rank)
+        return x->rank - y->rank;
+    if (x->op.stage != y->op.stage)
+        return x->op.stage - y->op.stage;
+    if (x->op.kind != y->op.kind)
+        return x->op.kind - y->op.kind;
+    return x->op.microbatch - y->op.microbatch;
+}
+
+static void collect_reduction(const struct step *step, struct sim_result *result)
+{
+    const struct workload *w = step->workload;
+    if (step->num_replicas < 2)
+        return;
+    for (int s = 0; s < step->full->num_stages; s++) {
+        int64_t sum = 0;
+        for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
+            const struct bucket_run *run = &step->buckets[b];
+            sum += run->end_ns - run->start_ns;
+            for (int r = 0; r < step->num_replicas; r++) {
+                const struct proc *p =
+                    &step->procs[r * step->num_ranks + step->full->rank_of_stage[s]];
+                if (run->end_ns - p->backward_end > result->allreduce_exposed_ns)
+                    result->allreduce_exposed_ns = run->end_ns - p->backward_end;
+            }
+        }
+        if (sum > result->allreduce_ns)
+            result->allreduce_ns = sum;
+    }
+}
+
+static enum status collect(struct step *step, struct sim_result *result, struct err *err)
+{
+    const struct workload *w = step->workload;
+    int64_t end = step->origin_ns;
+    for (int i = 0; i < step->num_procs; i++) {
+        if (step->procs[i].end > end)
+            end = step->procs[i].end;
+    }
+    for (int b = 0; b < w->num_buckets; b++) {
+        if (step->buckets[b].end_ns > end)
+            end = step->buckets[b].end_ns;
+    }
+    result->step_ns = end - step->origin_ns;
+    result->num_devices = step->num_procs;
+    result->devices = calloc((size_t)step->num_procs, sizeof *result->devices);
+    if (!result->devices)
+        return err_nomem(err);
+    double idle = 0;
+    for (int i = 0; i < step->num_procs; i++) {
+        struct proc *p = &step->procs[i];
+        struct sim_device *d = &result->devices[i];
+        int class_index = w->class_of_replica[i / step->num_ranks];
+        const struct rank_memory *memory =
+            &step->memory[class_index * step->num_ranks + i % step->num_ranks];
+        if (end > p->marked)
+            p->idle[IDLE_DRAIN] += end - p->marked;
+        d->device = step->plan->device[i];
+        d->replica = i / step->num_ranks;
+        d->rank = i % step->num_ranks;
+        d->busy_ns = p->busy;
+        d->idle_ns = result->step_ns - p->busy;
+        d->first_ns = p->first < 0 ? 0 : p->first - step->origin_ns;
+        d->last_ns = p->first < 0 ? 0 : p->last - step->origin_ns;
+        d->peak_bytes = memory->peak_bytes;
+        d->peak_live = memory->peak_live;
+        for (int c = 0; c < IDLE_CAUSE_COUNT; c++)
+            d->idle_cause_ns[c] = p->idle[c];
+        idle += (double)d->idle_ns;
+        result->events += 2 * step->surveys[d->rank].num_compute + step->surveys[d->rank].num_sends;
+    }
+    if (step->num_replicas > 1)
+        result->events += w->num_buckets;
+    if (result->step_ns > 0)
+        result->bubble_fraction = idle / ((double)result->step_ns * step->num_procs);
+    collect_reduction(step, result);
+    return collect_traffic(step, result, err);
+}
+
+static enum status out_of_memory(const struct step *step, struct err *err)
+{
+    int proc = step->full_proc, rank = proc % step->num_ranks;
+    int class_index = step->workload->class_of_replica[proc / step->num_ranks];
+    const struct rank_memory *memory = &step->memory[class_index * step->num_ranks + rank];
+    struct op op = step->full->ranks[rank].ops[memory->full_op];
+    char text[256], need[32], have[32], when[32];
+    memory_explain(step, class_index, rank, memory->full_op, text, sizeof text);
+    enum status rc = err_set(
+        err, ERR_INFEASIBLE,
+        "device %d (rank %d of replica %d) out of memory at %s, %s of micro-batch %d: "
+        "peak would be %s, limit %s: %s",
+        step->plan->device[proc], rank, proc / step->num_ranks,
+        format_ns(step->full_ns - step->origin_ns, when, sizeof when),
+        op_kind_name((enum op_kind)op.kind), op.microbatch,
+        format_bytes(memory->peak_bytes, need, sizeof need),
+        format_bytes(step->cluster->devices[step->plan->device[proc]].mem_bytes, have, sizeof have),
+        text);
+    err_hint(err, "more micro-batches, --recompute, 1f1b in place of gpipe, or more stages");
+    return rc;
+}
+
+enum status sim_step(const struct schedule *full, const struct workload *workload,
+                     const struct cluster *cluster, const struct cost *cost,
+                     const struct plan *plan, const struct sim_options *options,
+                     struct sim_result *result, struct err *err)
+{
+    struct step step = {0};
+    struct sim_result got = {0};
+    if (!(options->jitter >= 0 && options->jitter <= 1))
+        return err_set(err, ERR_INPUT, "jitter must be 0..1, got %g", options->jitter);
+    enum status rc = step_init(&step, full, workload, cluster, cost, plan, options, err);
+    if (rc != OK)
+        return rc;
+    bool shared = rings_may_meet(&step);
+    bool relax = options->engine == ENGINE_RELAX ||
+                 (options->engine == ENGINE_AUTO && options->jitter == 0 && !shared);
+    if (relax) {
+        bool met;
+        rc = relax_run(&step, &met, err);
+        if (rc != OK)
+            goto out;
+        shared = shared || met;
+        if (met && options->engine == ENGINE_AUTO) {
+            relax = false;
+            step_reset(&step);
+        }
+    }
+    if (!relax)
+        rc = event_run(&step, err);
+    if (rc != OK)
+        goto out;
+    if (step.full_ns != INT64_MAX) {
+        rc = out_of_memory(&step, err);
+        goto out;
+    }
+    rc = collect(&step, &got, err);
+    if (rc != OK)
+        goto out;
+    got.relaxed = relax;
+    got.shared = shared;
+    if (step.ops) {
+        qsort(step.ops, (size_t)step.num_ops, sizeof *step.ops, by_start);
+        got.ops = step.ops;
+        got.num_ops = step.num_ops;
+        step.ops = NULL;
+    }
+    *result = got;
+    got = (struct sim_result){0};
+out:
+    sim_result_clear(&got);
+    step_clear(&step);
+    return rc;
+}
+
+void sim_result_clear(struct sim_result *result)
+{
+    free(result->devices);
+    free(result->traffic);
+    free(result->ops);
+    *result = (struct sim_result){0};
+}

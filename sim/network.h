@@ -1,0 +1,108 @@
+/* sim/network.h - transfers that share ports and uplinks max-min fairly, in integers.
+ *
+ * A channel is a way through the network that many transfers take one after the other or together:
+ * sender to receiver, or the ring of an all-reduce. Transfers of one channel always have equal
+ * rates, so the channel carries one rate, one count and one clock of service (N1), and an event
+ * touches channels, not transfers.
+ *
+ * N1  served is what each transfer of the channel would have received since the channel was last
+ *     empty, in bytes/s x ns; a transfer that enters needs solo_rate x solo_ns of it.
+ * N2  Alone, a transfer takes solo_ns to the nanosecond (its rate is solo_rate throughout).
+ * N3  Rates are whole bytes per second: progressive filling over the resources of the connected
+ *     component that changed, shares rounded down, never below 1.
+ * N4  Rates change once per moment, after all that happens at it (network_settle). */
+#ifndef ELAPSE_SIM_NETWORK_H
+#define ELAPSE_SIM_NETWORK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/cluster.h"
+#include "partition/status.h"
+#include "sim/event_queue.h"
+
+typedef unsigned __int128 service_t; /* bytes/s x ns: 10^18 B/s for 290 years is above 64 bits */
+
+/* A channel's use of one resource. */
+struct hop {
+    int32_t resource;
+    int32_t weight;   /* times the channel crosses it (a ring may leave a node twice) */
+    int32_t channel;  /* back */
+    int32_t position; /* in the resource's list of active hops; -1 when idle */
+};
+
+struct transfer {
+    service_t finish;
+    int32_t next; /* in the channel, by (finish, entry) */
+    int32_t message;
+    int64_t sent_ns;
+    int64_t made_ns, excess_ns; /* the op that produced it: its time, what a straggler added */
+    uint8_t cause;              /* why that op started late, enum idle_cause */
+};
+
+struct channel {
+    int32_t first_hop, num_hops;
+    int32_t num_active, head, tail; /* active transfers; indices into network.transfers */
+    int32_t wait_head, wait_tail;   /* those still in their latency, first in first out */
+    bool stale, queued;             /* its event has to be set anew; is set */
+    uint32_t stamp;                 /* last fill that visited it */
+    int64_t solo_rate, rate;
+    int64_t since_ns; /* served holds up to here */
+    service_t served;
+};
+
+struct resource {
+    int64_t capacity;          /* bytes/s */
+    int32_t first, num_active; /* active hops: network.active[first ..] */
+    int32_t num_hops;
+    uint32_t stamp;
+    bool dirty;
+    int64_t left, weight; /* while filling */
+};
+
+struct network {
+    int num_channels, num_resources, num_hops, max_hops;
+    struct channel *channels;      /* owned */
+    struct resource *resources;    /* owned */
+    struct hop *hops;              /* owned */
+    int32_t *active;               /* owned; hops by resource */
+    int32_t *dirty, num_dirty;     /* owned; resources whose users changed */
+    int32_t *fill, *fill_channels; /* owned; scratch of network_settle() */
+    struct transfer *transfers;    /* owned; pool */
+    int32_t num_transfers, max_transfers, free_transfer;
+    uint32_t stamp;
+    struct event_queue *queue; /* borrowed; channel c is entry first_entry + c */
+    int32_t first_entry;
+    const struct cluster *cluster; /* borrowed */
+    int *edge_count;               /* owned; scratch of network_add_ring(), num_resources */
+};
+
+/* Resources of the cluster, room for num_channels channels of max_hops hops in all. */
+enum status network_init(struct network *network, const struct cluster *cluster, int num_channels,
+                         int64_t max_hops, struct event_queue *queue, int32_t first_entry,
+                         struct err *err);
+void network_clear(struct network *network);
+
+/* Channels are added in the order of their numbers; network_ready() ends the adding. */
+void network_add_pair(struct network *network, int channel, int from, int to);
+void network_add_ring(struct network *network, int channel, const int *devices, int n);
+void network_ready(struct network *network);
+
+/* A transfer from the pool (it may move the pool); -1 when out of memory. */
+int32_t network_take(struct network *network);
+void network_give(struct network *network, int32_t transfer);
+
+/* Put a transfer that takes solo_ns > 0 alone onto the channel at now_ns. */
+void network_start(struct network *network, int channel, int32_t transfer, int64_t solo_ns,
+                   int64_t now_ns);
+/* The channel's event has come: take the first finished transfer off, -1 when there is no more. */
+int32_t network_finished(struct network *network, int channel, int64_t now_ns);
+/* Set the rates of all channels near a change, and their events. Call before time moves on. */
+void network_settle(struct network *network, int64_t now_ns);
+
+static inline bool network_unsettled(const struct network *network)
+{
+    return network->num_dirty > 0;
+}
+
+#endif

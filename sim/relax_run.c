@@ -1,0 +1,548 @@
+/* The direct engine: as long as no two transfers meet, a message's arrival is known when it is
+ * sent, so one pass over the lists gives every time. Replicas of one class are run once.
+ *
+ * X1  A rank runs until it lacks a message; whoever sends that message puts it back on the stack.
+ * X2  Buckets are worked out when every rank stands at its UPDATE, NORM or end: then all last
+ *     backwards have started, which is all that their times depend on (T4).
+ * X3  Afterwards every port and uplink is checked: had two transfers used it at once, the caller
+ *     is told and asks the event engine. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/step.h"
+
+struct relax {
+    struct step *step;
+    int num_links;
+    int64_t *arrival; /* owned; [class][link][micro-batch], -1 not sent */
+    int32_t *stack;   /* owned; class * K + rank */
+    int num_stack;
+    int *class_replica; /* owned; first replica of each class */
+    uint8_t *causes;    /* owned; by message: why its maker was late + 8 * kind of the maker */
+};
+
+/* The proc that stands for all of its class. */
+static int proc_of(const struct relax *x, int class_index, int rank)
+{
+    return x->class_replica[class_index] * x->step->num_ranks + rank;
+}
+
+static int64_t message_index(const struct relax *x, int class_index, int link, int mb)
+{
+    return ((int64_t)class_index * x->num_links + link) * x->step->num_microbatches + mb;
+}
+
+static void wake(struct relax *x, int class_index, int link, int mb)
+{
+    struct step *step = x->step;
+    struct proc *p = &step->procs[proc_of(x, class_index, step->links[link].to_rank)];
+    if (p->state == PROC_MESSAGE &&
+        p->wait_message == (int64_t)link * step->num_microbatches + mb) {
+        p->state = PROC_RUN;
+        x->stack[x->num_stack++] = class_index * step->num_ranks + step->links[link].to_rank;
+    }
+}
+
+/* A message came later than the rank was ready for it. */
+static void woken(const struct relax *x, int class_index, struct proc *p, int link, int64_t message,
+                  int64_t arrival, int microbatch)
+{
+    const struct step *step = x->step;
+    const struct workload *w = step->workload;
+    const struct stage_edge *edge = &w->edges[link / 2];
+    struct op maker = {.microbatch = microbatch,
+                       .stage = (uint16_t)(link & 1 ? edge->to : edge->from),
+                       .kind = x->causes[message] / 8};
+    int64_t made = workload_op_ns(w, class_index, maker), excess = 0;
+    int device =
+        step->plan
+            ->device[x->class_replica[class_index] * step->num_ranks + step->links[link].from_rank];
+    double speed = step->cluster->devices[device].speed;
+    if (speed < 1)
+        excess = made - (int64_t)((double)made * speed);
+    int64_t wire = workload_edge_ns(w, class_index, link / 2, link & 1, mb_size(step, microbatch));
+    step_woken(p, link & 1, arrival - wire, made, excess, x->causes[message] % 8, arrival);
+}
+
+static void run_rank(struct relax *x, int class_index, int rank)
+{
+    struct step *step = x->step;
+    const struct workload *w = step->workload;
+    const struct rank_ops *list = &step->full->ranks[rank];
+    int proc = proc_of(x, class_index, rank);
+    struct proc *p = &step->procs[proc];
+    for (; p->pc < list->num_ops; p->pc++) {
+        struct op op = list->ops[p->pc];
+        switch (op.kind) {
+        case OP_SEND_ACT:
+        case OP_SEND_GRAD: {
+            int link = step_link(step, op), mb = mb_size(step, op.microbatch);
+            int64_t message = message_index(x, class_index, link, op.microbatch);
+            x->arrival[message] =
+                p->clock + workload_edge_ns(w, class_index, link / 2, link & 1, mb);
+            x->causes[message] = (uint8_t)(p->cause + 8 * p->made_kind);
+            wake(x, class_index, link, op.microbatch);
+            continue;
+        }
+        case OP_RECV_ACT:
+        case OP_RECV_GRAD: {
+            int link = step_link(step, op);
+            int64_t message = message_index(x, class_index, link, op.microbatch);
+            int64_t arrival = x->arrival[message];
+            if (arrival < 0) {
+                p->state = PROC_MESSAGE;
+                p->wait_message = (int64_t)link * step->num_microbatches + op.microbatch;
+                return;
+            }
+            if (arrival > p->clock)
+                woken(x, class_index, p, link, message, arrival, op.microbatch);
+            continue;
+        }
+        case OP_ALLREDUCE:
+            continue;
+        case OP_NORM:
+            p->state = PROC_NORM;
+            return;
+        case OP_UPDATE:
+            if (!stage_reduced(step, op.stage)) {
+                p->state = PROC_BUCKET;
+                return;
+            }
+            for (int b = w->first_bucket[op.stage]; b < w->first_bucket[op.stage + 1]; b++) {
+                const struct bucket_run *run = &step->buckets[b];
+                if (run->end_ns > p->clock)
+                    step_reduced(p, run->start_ns, run->end_ns);
+            }
+            break;
+        case OP_C:
+        case OP_P:
+            if (!step->workload->host_blocking) {
+                step_copy(step, proc, op, p->clock);
+                p->pc--;
+                continue;
+            }
+            break;
+        default:
+            break;
+        }
+        int64_t end, at = p->pc;
+        int64_t start = step_start_op(step, proc, op, p->clock, &end);
+        p->pc--; /* step_start_op() moved on, and so does the loop */
+        if (at == step->last_backward[op.stage] && op.kind <= OP_W && op.kind != OP_F) {
+            for (int r = 0; r < step->num_replicas; r++) {
+                if (w->class_of_replica[r] == class_index)
+                    step_last_backward(step, op, start, end);
+            }
+        }
+    }
+    p->state = PROC_DONE;
+}
+
+static void drain_stack(struct relax *x)
+{
+    while (x->num_stack > 0) {
+        int next = x->stack[--x->num_stack];
+        run_rank(x, next / x->step->num_ranks, next % x->step->num_ranks);
+    }
+}
+
+/* X2. */
+static enum status reduce(struct relax *x, struct err *err)
+{
+    struct step *step = x->step;
+    const struct workload *w = step->workload;
+    int *devices = malloc((size_t)step->num_replicas * sizeof *devices);
+    if (!devices)
+        return err_nomem(err);
+    for (int s = 0; s < step->full->num_stages; s++) {
+        for (int r = 0; r < step->num_replicas; r++)
+            devices[r] = step->plan->device[r * step->num_ranks + step->full->rank_of_stage[s]];
+        for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
+            struct bucket_run *run = &step->buckets[b];
+            run->start_ns = run->ready_ns;
+            if (b > w->first_bucket[s] && run[-1].end_ns > run->start_ns)
+                run->start_ns = run[-1].end_ns;
+            run->end_ns = run->start_ns;
+            if (step->num_replicas > 1)
+                run->end_ns += cost_allreduce_ns(step->cost, step->cluster, devices,
+                                                 step->num_replicas, w->buckets[b].bytes);
+            run->done = true;
+            if (step->ops && step->num_replicas > 1)
+                step_record(step, step->full->rank_of_stage[s],
+                            (struct op){.microbatch = OP_WHOLE_BATCH,
+                                        .stage = (uint16_t)s,
+                                        .kind = OP_ALLREDUCE,
+                                        .arg = (uint8_t)(b - w->first_bucket[s])},
+                            run->start_ns, run->end_ns);
+        }
+        step->stage_done[s] = w->first_bucket[s + 1] - w->first_bucket[s];
+    }
+    free(devices);
+    return OK;
+}
+
+/* Put the procs in a state back on the stack; how many there were. */
+static int restack(struct relax *x, enum proc_state state)
+{
+    const struct step *step = x->step;
+    int found = 0;
+    for (int c = 0; c < step->workload->num_classes; c++) {
+        for (int k = 0; k < step->num_ranks; k++) {
+            struct proc *p = &step->procs[proc_of(x, c, k)];
+            if (p->state == state) {
+                p->state = PROC_RUN;
+                x->stack[x->num_stack++] = c * step->num_ranks + k;
+                found++;
+            }
+        }
+    }
+    return found;
+}
+
+/* A rank that has reached NORM waits for the buckets of its stages, in the order in which they end.
+ */
+static void wait_for_buckets(const struct step *step, struct proc *p, int rank)
+{
+    const struct workload *w = step->workload;
+    for (;;) {
+        const struct bucket_run *next = NULL;
+        for (int b = 0; b < w->num_buckets; b++) {
+            const struct bucket_run *run = &step->buckets[b];
+            if (step->full->rank_of_stage[w->buckets[b].stage] == rank && run->end_ns > p->clock &&
+                (!next || run->end_ns < next->end_ns))
+                next = run;
+        }
+        if (!next)
+            return;
+        step_reduced(p, next->start_ns, next->end_ns);
+    }
+}
+
+/* T5: the barrier, once all stand there. */
+static void pass_norm(struct relax *x)
+{
+    struct step *step = x->step;
+    const struct workload *w = step->workload;
+    int classes = w->num_classes;
+    int64_t from = step->origin_ns;
+    for (int c = 0; c < classes; c++) {
+        for (int k = 0; k < step->num_ranks; k++) {
+            struct proc *p = &step->procs[proc_of(x, c, k)];
+            if (p->state != PROC_NORM)
+                return;
+            wait_for_buckets(step, p, k);
+            if (p->clock > from)
+                from = p->clock;
+        }
+    }
+    for (int c = 0; c < classes; c++) {
+        for (int k = 0; k < step->num_ranks; k++) {
+            int proc = proc_of(x, c, k);
+            struct proc *p = &step->procs[proc];
+            if (step->ops)
+                step_record(step, proc, step->full->ranks[k].ops[p->pc], from, from + w->norm_ns);
+            step_reduced(p, from, from + w->norm_ns);
+            p->end = p->clock;
+            p->pc++;
+        }
+    }
+    restack(x, PROC_NORM);
+}
+
+/* ---- X3: did two transfers meet? ---- */
+
+struct span {
+    int64_t start, end;
+};
+
+static int by_start(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+/* A stream of transfers over one resource: a link of a class, ascending unless the list is odd. */
+struct stream {
+    const int64_t *arrival;
+    int64_t latency_free_ns[MB_SIZES]; /* time on the wire */
+    int m, num;
+};
+
+static bool stream_next(struct stream *s, struct span *span)
+{
+    while (s->m < s->num && s->arrival[s->m] < 0)
+        s->m++;
+    if (s->m == s->num)
+        return false;
+    int64_t wire = s->latency_free_ns[s->m == s->num - 1];
+    *span = (struct span){s->arrival[s->m] - wire, s->arrival[s->m]};
+    s->m++;
+    return true;
+}
+
+/* Merge up to a handful of ascending streams; true when two spans overlap or a stream descends. */
+static bool streams_meet(struct stream *streams, int n)
+{
+    struct span head[8];
+    bool have[8];
+    for (int i = 0; i < n; i++)
+        have[i] = stream_next(&streams[i], &head[i]);
+    int64_t busy_until = INT64_MIN;
+    for (;;) {
+        int first = -1;
+        for (int i = 0; i < n; i++) {
+            if (have[i] && (first < 0 || head[i].start < head[first].start))
+                first = i;
+        }
+        if (first < 0)
+            return false;
+        if (head[first].end > head[first].start) {
+            if (head[first].start < busy_until)
+                return true;
+            busy_until = head[first].end;
+        }
+        int64_t before = head[first].start;
+        have[first] = stream_next(&streams[first], &head[first]);
+        if (have[first] && head[first].start < before)
+            return true;
+    }
+}
+
+static bool spans_meet(struct span *spans, int64_t n)
+{
+    qsort(spans, (size_t)n, sizeof *spans, by_start);
+    for (int64_t i = 1; i < n; i++) {
+        if (spans[i].start < spans[i - 1].end)
+            return true;
+    }
+    return false;
+}
+
+static struct stream stream_of(const struct relax *x, int replica, int link)
+{
+    const struct step *step = x->step;
+    const struct workload *w = step->workload;
+    int c = w->class_of_replica[replica];
+    const int *device = &step->plan->device[replica * step->num_ranks];
+    int64_t latency =
+        cost_transfer_ns(step->cost, step->cluster, device[step->links[link].from_rank],
+                         device[step->links[link].to_rank], 0);
+    struct stream s = {.arrival = &x->arrival[message_index(x, c, link, 0)],
+                       .num = step->num_microbatches};
+    for (int mb = 0; mb < MB_SIZES; mb++)
+        s.latency_free_ns[mb] = workload_edge_ns(w, c, link / 2, link & 1, mb) - latency;
+    return s;
+}
+
+static bool link_used(const struct step *step, int link)
+{
+    const struct link *l = &step->links[link];
+    return l->from_rank != l->to_rank && l->num_sent[MB_FULL] + l->num_sent[MB_LAST] > 0 &&
+           step->workload->edges[link / 2].bytes[MB_FULL] > 0;
+}
+
+/* Ports: per rank the links that leave it, those that enter it (all of them in half duplex). */
+static enum status ports_meet(const struct relax *x, bool *shared, struct err *err)
+{
+    const struct step *step = x->step;
+    int K = step->num_ranks, n = step->num_links;
+    bool half = step->cluster->half_duplex;
+    int *first = calloc(2 * (size_t)K + 2, sizeof *first);
+    int *of = malloc((2 * (size_t)n + 1) * sizeof *of);
+    struct stream *streams = malloc((2 * (size_t)n + 1) * sizeof *streams);
+    struct span *spans = NULL;
+    enum status rc = OK;
+    if (!first || !of || !streams) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int l = 0; l < n; l++) {
+        if (!link_used(step, l))
+            continue;
+        first[2 * step->links[l].from_rank + 1]++;
+        first[2 * step->links[l].to_rank + !half + 1]++;
+    }
+    for (int i = 0; i < 2 * K; i++)
+        first[i + 1] += first[i];
+    for (int l = n - 1; l >= 0; l--) { /* fill from the back: first[i + 1] falls to its start */
+        if (!link_used(step, l))
+            continue;
+        of[--first[2 * step->links[l].from_rank + 1]] = l;
+        of[--first[2 * step->links[l].to_rank + !half + 1]] = l;
+    }
+    /* now first[i + 1] is the start of port i, first[i + 2] its end */
+    first[2 * K + 1] = 0;
+    int total = 0;
+    for (int l = 0; l < n; l++)
+        total += 2 * link_used(step, l);
+    for (int c = 0; c < step->workload->num_classes && !*shared; c++) {
+        for (int i = 0; i < 2 * K && !*shared; i++) {
+            int from = first[i + 1], to = i + 1 < 2 * K ? first[i + 2] : total;
+            for (int j = from; j < to; j++)
+                streams[j - from] = stream_of(x, x->class_replica[c], of[j]);
+            if (to - from <= 8) {
+                *shared = streams_meet(streams, to - from);
+                continue;
+            }
+            int64_t num = 0;
+            free(spans);
+            spans = malloc((size_t)(to - from) * (size_t)step->num_microbatches * sizeof *spans);
+            if (!spans) {
+                rc = err_nomem(err);
+                goto out;
+            }
+            for (int j = from; j < to; j++) {
+                while (stream_next(&streams[j - from], &spans[num]))
+                    num += spans[num].end > spans[num].start;
+            }
+            *shared = spans_meet(spans, num);
+        }
+    }
+out:
+    free(first);
+    free(of);
+    free(streams);
+    free(spans);
+    return rc;
+}
+
+/* Uplinks: every link of every replica that crosses a node's border. */
+static enum status uplinks_meet(const struct relax *x, bool *shared, struct err *err)
+{
+    const struct step *step = x->step;
+    const struct cluster *cluster = step->cluster;
+    enum status rc = OK;
+    int resources = 2 * cluster->num_nodes;
+    struct stream *streams = NULL;
+    struct span *spans = NULL;
+    int *count = calloc((size_t)resources + 1, sizeof *count);
+    int *next = calloc((size_t)resources + 1, sizeof *next);
+    if (!count || !next) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (int r = 0; r < step->num_replicas; r++) {
+            const int *device = &step->plan->device[r * step->num_ranks];
+            for (int l = 0; l < step->num_links; l++) {
+                int from = cluster->devices[device[step->links[l].from_rank]].node;
+                int to = cluster->devices[device[step->links[l].to_rank]].node;
+                if (from == to || !link_used(step, l))
+                    continue;
+                int used[2] = {2 * from, 2 * to + !cluster->half_duplex};
+                for (int j = 0; j < 2; j++) {
+                    if (pass == 0)
+                        count[used[j]]++;
+                    else
+                        streams[next[used[j]]++] = stream_of(x, r, l);
+                }
+            }
+        }
+        if (pass == 0) {
+            int64_t total = 0;
+            for (int i = 0; i < resources; i++) {
+                next[i] = (int)total;
+                total += count[i];
+            }
+            if (total == 0)
+                goto out;
+            streams = malloc((size_t)total * sizeof *streams);
+            if (!streams) {
+                rc = err_nomem(err);
+                goto out;
+            }
+        }
+    }
+    for (int i = 0; i < resources && !*shared; i++) {
+        struct stream *mine = &streams[next[i] - count[i]];
+        if (count[i] <= 8) {
+            *shared = streams_meet(mine, count[i]);
+            continue;
+        }
+        int64_t num = 0;
+        free(spans);
+        spans = malloc((size_t)count[i] * (size_t)step->num_microbatches * sizeof *spans);
+        if (!spans) {
+            rc = err_nomem(err);
+            goto out;
+        }
+        for (int j = 0; j < count[i]; j++) {
+            while (stream_next(&mine[j], &spans[num]))
+                num += spans[num].end > spans[num].start;
+        }
+        *shared = spans_meet(spans, num);
+    }
+out:
+    free(count);
+    free(next);
+    free(streams);
+    free(spans);
+    return rc;
+}
+
+/* Copy the procs of each class's first replica to the others, and their recorded ops. */
+static void spread(const struct relax *x)
+{
+    struct step *step = x->step;
+    int64_t recorded = step->num_ops;
+    for (int r = 0; r < step->num_replicas; r++) {
+        int first = x->class_replica[step->workload->class_of_replica[r]];
+        if (first == r)
+            continue;
+        memcpy(&step->procs[r * step->num_ranks], &step->procs[first * step->num_ranks],
+               (size_t)step->num_ranks * sizeof *step->procs);
+        for (int64_t i = 0; step->ops && i < recorded; i++) {
+            struct sim_op op = step->ops[i];
+            if (op.replica == first && op.op.kind != OP_ALLREDUCE) {
+                op.replica = r;
+                step->ops[step->num_ops++] = op;
+            }
+        }
+    }
+}
+
+enum status relax_run(struct step *step, bool *shared, struct err *err)
+{
+    enum status rc = OK;
+    const struct workload *w = step->workload;
+    struct relax x = {.step = step, .num_links = step->num_links};
+    size_t classes = (size_t)w->num_classes, links = (size_t)step->num_links;
+    size_t messages = classes * links * (size_t)step->num_microbatches;
+    x.arrival = malloc((messages + 1) * sizeof *x.arrival);
+    x.stack = malloc((classes * (size_t)step->num_ranks + 1) * sizeof *x.stack);
+    x.class_replica = malloc(classes * sizeof *x.class_replica);
+    x.causes = malloc(messages + 1);
+    *shared = false;
+    if (!x.arrival || !x.stack || !x.class_replica || !x.causes) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    memset(x.arrival, 0xff, messages * sizeof *x.arrival);
+    for (int r = w->num_replicas - 1; r >= 0; r--)
+        x.class_replica[w->class_of_replica[r]] = r;
+    for (int c = w->num_classes - 1; c >= 0; c--) {
+        for (int k = step->num_ranks - 1; k >= 0; k--)
+            x.stack[x.num_stack++] = c * step->num_ranks + k;
+    }
+    drain_stack(&x);
+    rc = reduce(&x, err);
+    if (rc != OK)
+        goto out;
+    restack(&x, PROC_BUCKET);
+    drain_stack(&x);
+    pass_norm(&x);
+    drain_stack(&x);
+    spread(&x);
+    if (step->full_ns == INT64_MAX)
+        rc = step_deadlock(step, err);
+    if (rc == OK)
+        rc = ports_meet(&x, shared, err);
+    if (rc == OK && !*shared)
+        rc = uplinks_meet(&x, shared, err);
+out:
+    free(x.arrival);
+    free(x.stack);
+    free(x.class_replica);
+    free(x.causes);
+    return rc;
+}

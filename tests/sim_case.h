@@ -1,0 +1,142 @@
+/* tests/sim_case.h - a step on a uniform model and a grid of devices, for the simulator's tests. */
+#ifndef ELAPSE_TESTS_SIM_CASE_H
+#define ELAPSE_TESTS_SIM_CASE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "partition/workload.h"
+#include "sim/engine.h"
+
+struct sim_case {
+    enum schedule_kind kind;
+    int K, R, M, chunks, nodes;
+    int num_frozen;
+    enum frozen_placement frozen;
+    enum recompute_mode recompute;
+    int64_t f, i, w, update;    /* ns a stage and micro-batch */
+    const int64_t *stage_f;     /* NULL, or per stage in place of f (i, w in proportion) */
+    int64_t act, params, stash; /* bytes, count, bytes */
+    double link, uplink;        /* 0: 10^18 B/s */
+    int64_t latency, host_op, bucket;
+    bool blocking, half_duplex, clip;
+    struct sim_options options;
+    /* built */
+    struct model model;
+    struct cluster cluster;
+    struct cost cost;
+    struct plan plan;
+    struct workload workload;
+    struct schedule full;
+    struct sim_result result;
+};
+
+static void sim_case_clear(struct sim_case *c)
+{
+    model_clear(&c->model);
+    cluster_clear(&c->cluster);
+    plan_clear(&c->plan);
+    workload_clear(&c->workload);
+    schedule_clear(&c->full);
+    sim_result_clear(&c->result);
+}
+
+/* Fill in the defaults and build everything up to the lists; the caller may change c->cluster and
+ * call sim_case_lower() again. */
+static enum status sim_case_lower(struct sim_case *c, struct err *err)
+{
+    workload_clear(&c->workload);
+    schedule_clear(&c->full);
+    return plan_lower(&c->model, &c->cluster, &c->cost, &c->plan, NULL, &c->workload, &c->full,
+                      err);
+}
+
+static void sim_case_build(struct sim_case *c)
+{
+    struct err err = {0};
+    if (c->R == 0)
+        c->R = 1;
+    if (c->chunks == 0)
+        c->chunks = 1;
+    if (c->nodes == 0)
+        c->nodes = 1;
+    int S = c->K * c->chunks;
+    struct item *items = calloc((size_t)S, sizeof *items);
+    assert_non_null(items);
+    for (int s = 0; s < S; s++) {
+        int64_t f = c->stage_f ? c->stage_f[s] : c->f;
+        items[s] = (struct item){.kind = ITEM_OPAQUE,
+                                 .layer = s,
+                                 .params = c->params,
+                                 .act_bytes = c->act,
+                                 .stash_bytes = c->stash,
+                                 .fwd_ns = f,
+                                 .bwd_input_ns = c->stage_f ? f * c->i / c->f : c->i,
+                                 .bwd_weight_ns = c->stage_f ? f * c->w / c->f : c->w,
+                                 .update_ns = c->update};
+        snprintf(items[s].name, sizeof items[s].name, "layer%d", s);
+    }
+    assert_int_equal(model_explicit("case", items, S, NULL, 0, true, &c->model, &err), OK);
+    free(items);
+    int devices = c->K * c->R;
+    assert_int_equal(devices % c->nodes, 0);
+    assert_int_equal(cluster_grid(c->nodes, devices / c->nodes, &c->cluster, &err), OK);
+    for (int d = 0; d < devices; d++)
+        c->cluster.devices[d].link_bytes_per_s = c->link > 0 ? c->link : 1e18;
+    for (int n = 0; n < c->nodes; n++)
+        c->cluster.uplink_bytes_per_s[n] = c->uplink > 0 ? c->uplink : 1e18;
+    c->cluster.link_latency_ns = c->cluster.uplink_latency_ns = c->latency;
+    c->cluster.host_op_ns = c->host_op;
+    c->cluster.host_blocking = c->blocking;
+    c->cluster.half_duplex = c->half_duplex;
+    cost_constant(&c->cost);
+    struct plan *plan = &c->plan;
+    plan->num_ranks = c->K;
+    plan->chunks = c->chunks;
+    plan->num_stages = S;
+    plan->num_replicas = c->R;
+    plan->batch = c->M;
+    plan->microbatches = microbatches_of(c->M, c->M);
+    plan->schedule = c->kind;
+    plan->num_frozen_layers = c->num_frozen;
+    plan->frozen = c->frozen;
+    plan->recompute = c->recompute;
+    plan->bucket_bytes = c->bucket;
+    plan->clip = c->clip;
+    plan->optim_bytes_per_param = 4;
+    plan->first_item = calloc((size_t)S + 1, sizeof *plan->first_item);
+    plan->device = calloc((size_t)devices, sizeof *plan->device);
+    assert_non_null(plan->first_item);
+    assert_non_null(plan->device);
+    for (int s = 0; s <= S; s++)
+        plan->first_item[s] = s;
+    for (int d = 0; d < devices; d++)
+        plan->device[d] = d;
+    if (sim_case_lower(c, &err) != OK)
+        fail_msg("%s", err.msg);
+}
+
+static enum status sim_case_step(struct sim_case *c, enum sim_engine engine, struct err *err)
+{
+    sim_result_clear(&c->result);
+    c->options.engine = engine;
+    return sim_step(&c->full, &c->workload, &c->cluster, &c->cost, &c->plan, &c->options,
+                    &c->result, err);
+}
+
+/* Build and run; the answer is in c.result. */
+static void sim_case_run(struct sim_case *c, enum sim_engine engine)
+{
+    struct err err = {0};
+    sim_case_build(c);
+    if (sim_case_step(c, engine, &err) != OK)
+        fail_msg("%s", err.msg);
+}
+
+#endif

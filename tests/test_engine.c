@@ -1,0 +1,427 @@
+/* Closed forms, exact to the nanosecond; the two engines and schedule_time() against each other. */
+#include <stdio.h>
+
+#include "sim/engine.h"
+#include "tests/sim_case.h"
+
+static const enum sim_engine both[] = {ENGINE_EVENT, ENGINE_RELAX};
+
+static uint64_t rng_state;
+static int64_t rng(int64_t below)
+{
+    rng_state ^= rng_state << 13;
+    rng_state ^= rng_state >> 7;
+    rng_state ^= rng_state << 17;
+    return (int64_t)(rng_state >> 1) % below;
+}
+
+/* (M + K - 1)(f + b): GPipe (Huang et al. 2019), 1F1B (Narayanan et al. 2019), equal stages. */
+static void sim_step__gpipe_and_1f1b_take_m_plus_k_minus_1_rounds(void **state)
+{
+    (void)state;
+    for (int kind = SCHEDULE_GPIPE; kind <= SCHEDULE_1F1B; kind++) {
+        for (int K = 1; K <= 6; K++) {
+            for (int M = 1; M <= 12; M += 3) {
+                for (int e = 0; e < 2; e++) {
+                    struct sim_case c = {.kind = (enum schedule_kind)kind,
+                                         .K = K,
+                                         .M = M,
+                                         .f = 1003,
+                                         .i = 700,
+                                         .w = 900};
+                    sim_case_run(&c, both[e]);
+                    assert_int_equal(c.result.step_ns, (M + K - 1) * (1003 + 1600));
+                    int64_t idle = 0;
+                    for (int k = 0; k < K; k++) {
+                        const struct sim_device *d = &c.result.devices[k];
+                        assert_int_equal(d->busy_ns, M * 2603);
+                        assert_int_equal(d->peak_live,
+                                         kind == SCHEDULE_GPIPE ? M : (K - k < M ? K - k : M));
+                        idle += d->idle_ns;
+                    }
+                    assert_int_equal(idle, (int64_t)K * (K - 1) * 2603);
+                    sim_case_clear(&c);
+                }
+            }
+        }
+    }
+}
+
+/* Bubble (K - 1)(f + b) / v a device (Narayanan et al. 2021), M a multiple of K. */
+static void sim_step__interleaved_bubble_shrinks_with_chunks(void **state)
+{
+    (void)state;
+    for (int K = 2; K <= 5; K++) {
+        for (int v = 1; v <= 4; v++) {
+            for (int e = 0; e < 2; e++) {
+                int M = 2 * K;
+                struct sim_case c = {.kind = SCHEDULE_INTERLEAVED,
+                                     .K = K,
+                                     .M = M,
+                                     .chunks = v,
+                                     .f = 600,
+                                     .i = 500,
+                                     .w = 700};
+                sim_case_run(&c, both[e]);
+                /* a stage is 1/v of a device's work: f + b = v * 1800 */
+                assert_int_equal(c.result.step_ns, M * v * 1800 + (K - 1) * 1800);
+                sim_case_clear(&c);
+            }
+        }
+    }
+}
+
+/* Uneven stages under GPipe: sum f + (M - 1) max f, and the same for b. */
+static void sim_step__gpipe_waits_for_its_slowest_stage(void **state)
+{
+    (void)state;
+    const int64_t f[4] = {300, 1100, 200, 700};
+    for (int e = 0; e < 2; e++) {
+        struct sim_case c = {
+            .kind = SCHEDULE_GPIPE, .K = 4, .M = 7, .f = 1, .i = 1, .w = 1, .stage_f = f};
+        sim_case_run(&c, both[e]);
+        assert_int_equal(c.result.step_ns, (2300 + 6 * 1100) + 2 * (2300 + 6 * 1100));
+        sim_case_clear(&c);
+    }
+}
+
+/* Zero bubble with f = I = W: ZB-H1 leaves (K-1) f of 1F1B's 3 (K-1) f on each device's own span;
+ * ZB-H2, ZB-V none (Qi et al. 2023, 2024). */
+static void sim_step__zero_bubble_schedules_fill_the_spans(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int K = 2; K <= 6; K++) {
+            int M = 3 * K;
+            struct sim_case h1 = {
+                .kind = SCHEDULE_ZB_H1, .K = K, .M = M, .f = 1000, .i = 1000, .w = 1000};
+            sim_case_run(&h1, both[e]);
+            struct sim_case h2 = {
+                .kind = SCHEDULE_ZB_H2, .K = K, .M = M, .f = 1000, .i = 1000, .w = 1000};
+            sim_case_run(&h2, both[e]);
+            struct sim_case v = {.kind = SCHEDULE_ZB_V,
+                                 .K = K,
+                                 .M = M,
+                                 .chunks = 2,
+                                 .f = 1000,
+                                 .i = 1000,
+                                 .w = 1000};
+            sim_case_run(&v, both[e]);
+            int64_t h1_idle = 0, h2_idle = 0, v_idle = 0;
+            for (int k = 0; k < K; k++) {
+                const struct sim_device *d = h1.result.devices;
+                h1_idle += d[k].last_ns - d[k].first_ns - d[k].busy_ns > h1_idle
+                               ? d[k].last_ns - d[k].first_ns - d[k].busy_ns - h1_idle
+                               : 0;
+                d = h2.result.devices;
+                h2_idle += d[k].last_ns - d[k].first_ns - d[k].busy_ns;
+                d = v.result.devices;
+                v_idle += d[k].last_ns - d[k].first_ns - d[k].busy_ns;
+                assert_int_equal(h1.result.devices[k].peak_live, K);
+                assert_true(h2.result.devices[k].peak_live <= 2 * K - 1);
+            }
+            assert_int_equal(h1_idle, (K - 1) * 1000);
+            assert_int_equal(h2_idle, 0);
+            assert_int_equal(v_idle, 0);
+            sim_case_clear(&h1);
+            sim_case_clear(&h2);
+            sim_case_clear(&v);
+        }
+    }
+}
+
+/* With communication c < min(f, b) on every boundary, GPipe: 2(K-1)c more than without. */
+static void sim_step__gpipe_pays_each_boundary_twice(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int K = 1; K <= 5; K++) {
+            struct sim_case c = {.kind = SCHEDULE_GPIPE,
+                                 .K = K,
+                                 .M = 6,
+                                 .f = 1000,
+                                 .i = 700,
+                                 .w = 800,
+                                 .act = 100,
+                                 .link = 1e9,
+                                 .latency = 50};
+            sim_case_run(&c, both[e]);
+            assert_int_equal(c.result.step_ns, (6 + K - 1) * 2500 + 2 * (K - 1) * 150);
+            sim_case_clear(&c);
+        }
+    }
+}
+
+/* 2(n-1)/n x bytes / bandwidth + 2(n-1) x latency, when nothing shares the ring's links. */
+static void sim_step__ring_allreduce_takes_its_formula(void **state)
+{
+    (void)state;
+    for (int R = 2; R <= 8; R++) {
+        for (int e = 0; e < 2; e++) {
+            struct sim_case c = {.kind = SCHEDULE_1F1B,
+                                 .K = 1,
+                                 .R = R,
+                                 .M = 4,
+                                 .f = 1000,
+                                 .i = 1000,
+                                 .w = 1000,
+                                 .params = 1000,
+                                 .link = 1e9,
+                                 .latency = 70};
+            sim_case_run(&c, both[e]);
+            int64_t wire = (2 * (R - 1) * 4000 + R - 1) / R;
+            assert_int_equal(c.result.allreduce_ns, wire + 2 * (R - 1) * 70);
+            assert_int_equal(c.result.step_ns - c.result.allreduce_exposed_ns, 12000);
+            sim_case_clear(&c);
+        }
+    }
+}
+
+/* Eight rings over one pair of uplinks take eight times their bandwidth part. */
+static void sim_step__rings_share_an_uplink_fairly(void **state)
+{
+    (void)state;
+    struct sim_case c = {.kind = SCHEDULE_GPIPE,
+                         .K = 4,
+                         .R = 2,
+                         .nodes = 2,
+                         .M = 2,
+                         .f = 0,
+                         .i = 0,
+                         .w = 0,
+                         .params = 1000000,
+                         .link = 1e12,
+                         .uplink = 1e9,
+                         .latency = 0};
+    sim_case_run(&c, ENGINE_EVENT);
+    assert_int_equal(c.result.step_ns, 4 * 4000000);
+    assert_int_equal(c.result.allreduce_ns, 4 * 4000000);
+    sim_case_clear(&c);
+}
+
+static void random_case(struct sim_case *c, bool zero_bytes)
+{
+    static const enum schedule_kind kinds[] = {
+        SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_ZB_H1,
+        SCHEDULE_ZB_H2, SCHEDULE_ZB_V, SCHEDULE_DUALPIPE_V};
+    static int64_t stage_f[64];
+    *c = (struct sim_case){.kind = kinds[rng(7)], .K = 1 + (int)rng(5), .R = 1 + (int)rng(3)};
+    c->chunks = c->kind == SCHEDULE_ZB_V || c->kind == SCHEDULE_DUALPIPE_V ? 2
+                : c->kind == SCHEDULE_INTERLEAVED                          ? 1 + (int)rng(3)
+                                                                           : 1;
+    c->M = c->K * (2 + (int)rng(3));
+    c->nodes = rng(2) ? c->R : 1;
+    c->f = 4;
+    c->i = 3 + rng(3);
+    c->w = 2 + rng(3);
+    for (int s = 0; s < c->K * c->chunks; s++)
+        stage_f[s] = 4 * (100 + rng(900));
+    c->stage_f = stage_f;
+    c->act = zero_bytes ? 0 : 1 + rng(2000);
+    c->link = 1e9;
+    c->uplink = 0.7e9;
+    c->latency = rng(300);
+    c->update = rng(500);
+    c->params = zero_bytes ? 0 : rng(1000);
+    c->stash = 64;
+    c->host_op = rng(3) == 0 ? rng(900) : 0;
+    c->blocking = rng(2);
+    c->clip = rng(2);
+    c->recompute = (enum recompute_mode)rng(3);
+    c->num_frozen = rng(2) ? (int)rng(c->K * c->chunks) : 0;
+    c->frozen = c->num_frozen == 0 ? FROZEN_NONE : FROZEN_SPREAD;
+}
+
+/* Without shared links all three give the same integers. */
+static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(void **state)
+{
+    (void)state;
+    rng_state = 88172645463325252u;
+    int compared = 0;
+    for (int n = 0; n < 1500; n++) {
+        struct sim_case c;
+        random_case(&c, n % 2);
+        struct err err = {0};
+        sim_case_run(&c, ENGINE_RELAX);
+        struct step_time time = {0};
+        assert_int_equal(
+            schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), OK);
+        assert_int_equal(c.result.step_ns, time.step_ns);
+        assert_int_equal(c.result.allreduce_ns, time.allreduce_ns);
+        assert_int_equal(c.result.allreduce_exposed_ns, time.allreduce_exposed_ns);
+        int64_t memory[64];
+        assert_int_equal(schedule_memory(&c.full, &c.workload, &c.plan, memory, &err), OK);
+        for (int k = 0; k < c.K; k++)
+            assert_int_equal(c.result.devices[k].peak_bytes, memory[k]);
+        if (!c.result.shared) {
+            struct sim_result relax = c.result;
+            c.result = (struct sim_result){0};
+            if (sim_case_step(&c, ENGINE_EVENT, &err) != OK)
+                fail_msg("%s", err.msg);
+            assert_int_equal(c.result.step_ns, relax.step_ns);
+            assert_int_equal(c.result.events, relax.events);
+            for (int i = 0; i < relax.num_devices; i++) {
+                const struct sim_device *a = &c.result.devices[i], *b = &relax.devices[i];
+                assert_int_equal(a->busy_ns, b->busy_ns);
+                assert_int_equal(a->first_ns, b->first_ns);
+                assert_int_equal(a->last_ns, b->last_ns);
+                for (int cause = 0; cause < IDLE_CAUSE_COUNT; cause++)
+                    assert_int_equal(a->idle_cause_ns[cause], b->idle_cause_ns[cause]);
+            }
+            assert_int_equal(c.result.num_traffic, relax.num_traffic);
+            compared++;
+            sim_result_clear(&relax);
+        }
+        step_time_clear(&time);
+        sim_case_clear(&c);
+    }
+    assert_true(compared > 500);
+}
+
+/* Whatever is shared: busy time is the work, idle causes sum to idle, no faster than without. */
+static void sim_step__conserves_work_and_idle_time_on_random_steps(void **state)
+{
+    (void)state;
+    rng_state = 1234567;
+    for (int n = 0; n < 600; n++) {
+        struct sim_case c;
+        random_case(&c, false);
+        c.half_duplex = rng(4) == 0;
+        sim_case_run(&c, ENGINE_EVENT);
+        struct err err = {0};
+        int64_t slow = c.result.step_ns;
+        for (int i = 0; i < c.result.num_devices; i++) {
+            const struct sim_device *d = &c.result.devices[i];
+            int64_t sum = 0, work = 0;
+            for (int cause = 0; cause < IDLE_CAUSE_COUNT; cause++) {
+                assert_true(d->idle_cause_ns[cause] >= 0);
+                sum += d->idle_cause_ns[cause];
+            }
+            const struct rank_ops *list = &c.full.ranks[d->rank];
+            for (int64_t o = 0; o < list->num_ops; o++) {
+                uint8_t kind = list->ops[o].kind;
+                if (kind <= OP_Z || kind == OP_UPDATE)
+                    work += workload_op_ns(&c.workload, c.workload.class_of_replica[d->replica],
+                                           list->ops[o]);
+            }
+            assert_int_equal(sum, d->idle_ns);
+            assert_int_equal(work, d->busy_ns);
+            assert_int_equal(d->busy_ns + d->idle_ns, slow);
+        }
+        if (!c.half_duplex) {
+            struct step_time time = {0};
+            assert_int_equal(
+                schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), OK);
+            assert_true(time.step_ns <= slow);
+            step_time_clear(&time);
+        }
+        assert_int_equal(sim_case_step(&c, ENGINE_EVENT, &err), OK);
+        assert_int_equal(c.result.step_ns, slow); /* repeats exactly */
+        sim_case_clear(&c);
+    }
+}
+
+/* For a fixed list without shared links, a slower link never makes it faster. */
+static void sim_step__slower_links_never_help_a_fixed_list(void **state)
+{
+    (void)state;
+    rng_state = 424242;
+    for (int n = 0; n < 300; n++) {
+        struct sim_case c;
+        random_case(&c, false);
+        sim_case_run(&c, ENGINE_RELAX);
+        struct err err = {0};
+        int64_t before = c.result.step_ns;
+        for (int d = 0; d < c.cluster.num_devices; d++)
+            c.cluster.devices[d].link_bytes_per_s /= 1.5;
+        assert_int_equal(sim_case_lower(&c, &err), OK);
+        assert_int_equal(sim_case_step(&c, ENGINE_RELAX, &err), OK);
+        assert_true(c.result.step_ns >= before);
+        sim_case_clear(&c);
+    }
+}
+
+static void sim_step__jitter_repeats_for_a_seed_and_differs_between_seeds(void **state)
+{
+    (void)state;
+    struct sim_case c = {.kind = SCHEDULE_1F1B,
+                         .K = 4,
+                         .M = 8,
+                         .f = 100000,
+                         .i = 100000,
+                         .w = 100000,
+                         .act = 1000,
+                         .link = 1e9};
+    c.options.jitter = 0.05;
+    c.options.seed = 1;
+    sim_case_run(&c, ENGINE_AUTO);
+    struct err err = {0};
+    int64_t first = c.result.step_ns;
+    assert_int_equal(sim_case_step(&c, ENGINE_AUTO, &err), OK);
+    assert_int_equal(c.result.step_ns, first);
+    c.options.seed = 2;
+    assert_int_equal(sim_case_step(&c, ENGINE_AUTO, &err), OK);
+    assert_int_not_equal(c.result.step_ns, first);
+    assert_true(c.result.step_ns > 11 * 300000 * 9 / 10 &&
+                c.result.step_ns < 11 * 300000 * 12 / 10);
+    sim_case_clear(&c);
+}
+
+static void sim_step__out_of_memory_names_device_time_and_contents(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        struct sim_case c = {.kind = SCHEDULE_GPIPE,
+                             .K = 2,
+                             .M = 8,
+                             .f = 1000,
+                             .i = 1000,
+                             .w = 1000,
+                             .stash = 1000,
+                             .act = 10};
+        sim_case_build(&c);
+        c.cluster.devices[1].mem_bytes = 5100; /* buffer 10 + stash 1000 each: the sixth fails */
+        struct err err = {0};
+        assert_int_equal(sim_case_step(&c, both[e], &err), ERR_INFEASIBLE);
+        assert_non_null(strstr(err.msg, "device 1 (rank 1 of replica 0) out of memory at "));
+        assert_non_null(strstr(err.msg, "F of micro-batch 5"));
+        assert_non_null(strstr(err.msg, "6 live micro-batches"));
+        sim_case_clear(&c);
+    }
+}
+
+static void sim_step__deadlock_is_an_error_that_names_the_op(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        struct sim_case c = {
+            .kind = SCHEDULE_GPIPE, .K = 2, .M = 2, .f = 1000, .i = 1000, .w = 1000};
+        sim_case_build(&c);
+        /* rank 0 sends nothing: its list ends at once */
+        c.full.ranks[0].num_ops = 0;
+        struct err err = {0};
+        assert_int_equal(sim_case_step(&c, both[e], &err), ERR_INFEASIBLE);
+        assert_non_null(strstr(err.msg, "deadlock: rank 1 of replica 0"));
+        sim_case_clear(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sim_step__gpipe_and_1f1b_take_m_plus_k_minus_1_rounds),
+        cmocka_unit_test(sim_step__interleaved_bubble_shrinks_with_chunks),
+        cmocka_unit_test(sim_step__gpipe_waits_for_its_slowest_stage),
+        cmocka_unit_test(sim_step__zero_bubble_schedules_fill_the_spans),
+        cmocka_unit_test(sim_step__gpipe_pays_each_boundary_twice),
+        cmocka_unit_test(sim_step__ring_allreduce_takes_its_formula),
+        cmocka_unit_test(sim_step__rings_share_an_uplink_fairly),
+        cmocka_unit_test(sim_step__engines_and_schedule_time_agree_when_nothing_is_shared),
+        cmocka_unit_test(sim_step__conserves_work_and_idle_time_on_random_steps),
+        cmocka_unit_test(sim_step__slower_links_never_help_a_fixed_list),
+        cmocka_unit_test(sim_step__jitter_repeats_for_a_seed_and_differs_between_seeds),
+        cmocka_unit_test(sim_step__out_of_memory_names_device_time_and_contents),
+        cmocka_unit_test(sim_step__deadlock_is_an_error_that_names_the_op),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
