@@ -1,68 +1,164 @@
 /* cli/cmd_exec.c - front door to `elapse-exec` (train, profile, eval, export): starts it under
  * mpirun with the ranks asked for and hands its exit code through.
  *
- * Only "-n RANKS" is read here; every other argument belongs to elapse-exec. Under Slurm or another
- * launcher, `srun elapse-exec train job.json` is the same program without this door. */
+ * Only "-n RANKS" and train's "--max-restarts N" are read here; every other argument belongs to
+ * elapse-exec. Under Slurm or another launcher, `srun elapse-exec train job.json` is the same
+ * program without this door. */
+#include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "partition/units.h"
 
+#define MAX_RESTARTS 1000
 #define MAX_RANKS 4096 /* of one mpirun on one machine; beyond it a launcher of its own */
 
-/* Take "-n RANKS" out of argv; the rest goes on in order. */
-static enum status take_ranks(int *argc, char **argv, int64_t *num_ranks, bool *help,
-                              struct err *err)
+/* What the front door reads itself. */
+struct front {
+    int64_t num_ranks, max_restarts;
+    const char *out; /* borrowed from argv: the run folder, where one is named */
+    bool help;
+};
+
+/* One "-n RANKS" or "--max-restarts N" at argv[*i]; *taken says whether it was one. */
+static enum status take_one(int argc, char **argv, int *i, const char *name, int64_t min,
+                            int64_t max, bool *seen, int64_t *value, bool *taken, struct err *err)
+{
+    size_t len = strlen(name);
+    const char *text = NULL;
+    *taken = false;
+    if (strcmp(argv[*i], name) == 0) {
+        if (*i + 1 >= argc)
+            return err_set(err, ERR_INPUT, "%s needs a value (N)", name);
+        text = argv[++*i];
+    } else if (strncmp(argv[*i], name, len) == 0 && (argv[*i][len] == '=' || len == 2)) {
+        text = argv[*i] + len + (argv[*i][len] == '=');
+    } else {
+        return OK;
+    }
+    *taken = true;
+    if (*seen)
+        return err_set(err, ERR_INPUT, "%s given twice", name);
+    *seen = true;
+    return parse_int(text, name, min, max, value, err);
+}
+
+/* Take those out of argv; the rest goes on in order. */
+static enum status take_options(int *argc, char **argv, bool train, struct front *front,
+                                struct err *err)
 {
     int kept = 0;
-    bool seen = false;
+    bool n_seen = false, restarts_seen = false, taken;
     for (int i = 0; i < *argc; i++) {
-        const char *value = NULL;
         if (strcmp(argv[i], "--") == 0) {
             while (i < *argc)
                 argv[kept++] = argv[i++];
             break;
         }
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            *help = true;
-        if (strcmp(argv[i], "-n") == 0) {
-            if (i + 1 >= *argc)
-                return err_set(err, ERR_INPUT, "-n needs a value (RANKS)");
-            value = argv[++i];
-        } else if (strncmp(argv[i], "-n", 2) == 0) {
-            value = argv[i] + 2 + (argv[i][2] == '=');
-        } else {
-            argv[kept++] = argv[i];
-            continue;
-        }
-        if (seen)
-            return err_set(err, ERR_INPUT, "-n given twice");
-        seen = true;
-        enum status rc = parse_int(value, "-n", 1, MAX_RANKS, num_ranks, err);
+        enum status rc =
+            take_one(*argc, argv, &i, "-n", 1, MAX_RANKS, &n_seen, &front->num_ranks, &taken, err);
+        if (rc == OK && !taken && train)
+            rc = take_one(*argc, argv, &i, "--max-restarts", 0, MAX_RESTARTS, &restarts_seen,
+                          &front->max_restarts, &taken, err);
         if (rc != OK)
             return rc;
+        if (taken)
+            continue;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            front->help = true;
+        if ((strcmp(argv[i], "--out") == 0 || strcmp(argv[i], "--resume") == 0) && i + 1 < *argc)
+            front->out = argv[i + 1];
+        else if (strncmp(argv[i], "--out=", 6) == 0 || strncmp(argv[i], "--resume=", 9) == 0)
+            front->out = strchr(argv[i], '=') + 1;
+        argv[kept++] = argv[i];
     }
     argv[kept] = NULL;
     *argc = kept;
     return OK;
 }
 
+static bool has_checkpoint(const char *dir)
+{
+    bool found = false;
+    struct dirent *entry;
+    DIR *list = opendir(dir);
+    while (list && !found && (entry = readdir(list)))
+        found = strncmp(entry->d_name, "checkpoint-", 11) == 0;
+    if (list)
+        closedir(list);
+    return found;
+}
+
+/* argv without --out, --resume and --init, then --resume out. *resumed has room for argc + 3. */
+static int resume_args(int argc, char **argv, const char *out, char **resumed)
+{
+    int kept = 0;
+    for (int i = 0; i < argc; i++) {
+        static const char *const dropped[] = {"--out", "--resume", "--init"};
+        bool drop = false;
+        for (size_t d = 0; d < sizeof dropped / sizeof dropped[0]; d++) {
+            size_t len = strlen(dropped[d]);
+            if (strcmp(argv[i], dropped[d]) == 0) {
+                drop = true;
+                i++;
+            } else if (strncmp(argv[i], dropped[d], len) == 0 && argv[i][len] == '=') {
+                drop = true;
+            }
+        }
+        if (!drop)
+            resumed[kept++] = argv[i];
+    }
+    resumed[kept++] = "--resume";
+    resumed[kept++] = (char *)out;
+    resumed[kept] = NULL;
+    return kept;
+}
+
+/* Run, and where a rank or the machine under it was lost, go on from the last checkpoint. */
+static enum status run_restarting(const struct front *front, int argc, char **argv, struct err *err)
+{
+    enum status rc = launch_exec(front->num_ranks, argc, argv, -1, err);
+    char **resumed = calloc((size_t)argc + 3, sizeof *resumed);
+    if (!resumed)
+        return rc != OK ? rc : err_nomem(err);
+    for (int64_t i = 0; rc == ERR_SYSTEM && i < front->max_restarts; i++) {
+        if (launch_stopped() || !has_checkpoint(front->out))
+            break;
+        fprintf(stderr, "elapse: %s; restart %lld of %lld from the last checkpoint\n",
+                err->msg[0] ? err->msg : "the run was lost", (long long)i + 1,
+                (long long)front->max_restarts);
+        *err = (struct err){0};
+        rc = launch_exec(front->num_ranks, resume_args(argc, argv, front->out, resumed), resumed,
+                         -1, err);
+    }
+    free(resumed);
+    return rc;
+}
+
 static enum status run_front(const struct command *command, int argc, char **argv, struct err *err)
 {
-    /* A profile wants the links too, and for those two ranks. */
-    int64_t num_ranks = strcmp(command->name, "profile") == 0 ? 2 : 1;
-    bool help = false;
-    enum status rc = take_ranks(&argc, argv, &num_ranks, &help, err);
+    bool train = strcmp(command->name, "train") == 0;
+    /* A profile wants the links too, and for those two ranks; an export takes no ranks at all. */
+    struct front front = {.num_ranks = strcmp(command->name, "profile") == 0  ? 2
+                                       : strcmp(command->name, "export") == 0 ? 0
+                                                                              : 1};
+    enum status rc = take_options(&argc, argv, train, &front, err);
+    if (rc == OK && front.max_restarts > 0 && !front.out)
+        rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR");
     if (rc != OK) {
         err_hint(err, "'elapse %s --help' lists the options", command->name);
         return rc;
     }
-    return launch_exec(help ? 0 : num_ranks, argc, argv, -1, err);
+    if (front.help)
+        return launch_exec(0, argc, argv, -1, err);
+    return run_restarting(&front, argc, argv, err);
 }
 
-const struct command command_train = {"train", "JOB [-n RANKS] [--out DIR] [--resume DIR] [...]",
-                                      "train a job for real, on RANKS processes", run_front};
+const struct command command_train = {
+    "train", "JOB [-n RANKS] [--out DIR] [--resume DIR] [--max-restarts N] [...]",
+    "train a job for real, on RANKS processes", run_front};
 const struct command command_profile = {"profile", "[--model MODEL] [-n RANKS] [--db FILE] [...]",
                                         "measure this machine into the profile store", run_front};
 const struct command command_eval = {"eval", "CHECKPOINT JOB [-n RANKS]",

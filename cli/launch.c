@@ -140,6 +140,11 @@ static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, 
     return rc;
 }
 
+bool launch_stopped(void)
+{
+    return stop_count > 0;
+}
+
 enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdout_fd,
                         struct err *err)
 {

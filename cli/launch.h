@@ -2,6 +2,7 @@
 #ifndef ELAPSE_CLI_LAUNCH_H
 #define ELAPSE_CLI_LAUNCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "partition/status.h"
@@ -13,5 +14,8 @@
  * SIGTERM. Not for use from several threads. */
 enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdout_fd,
                         struct err *err);
+
+/* Whether the last run was asked to stop (Ctrl-C, SIGTERM). */
+bool launch_stopped(void);
 
 #endif
