@@ -23,6 +23,11 @@ enum status schedule_auto_search(const struct workload *workload, const struct c
                                  const struct cost *cost, const struct plan *plan,
                                  struct schedule *schedule, struct err *err);
 
+/* The same for equal stages with F = I = W, no messages and no memory limit: what `elapse schedule
+ * --kind auto` shows. */
+enum status schedule_auto_uniform(int num_ranks, int num_microbatches, int chunks,
+                                  struct schedule *schedule, struct err *err);
+
 #ifdef __cplusplus
 }
 #endif

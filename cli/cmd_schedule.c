@@ -1,0 +1,419 @@
+/* cli/cmd_schedule.c - `elapse schedule`: print a schedule, or check one from a CSV file. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/command.h"
+#include "partition/schedule.h"
+#include "partition/schedule_auto.h"
+
+#define JSON_MAX_OPS ((int64_t)1 << 21) /* about 350 bytes an op in memory */
+#define GRID_MAX_SLOTS 240              /* columns of the picture */
+#define GRID_MAX_RANKS 64
+#define FILE_MAX_BYTES ((size_t)1 << 32)
+
+struct request {
+    const char *kind, *check;
+    int64_t stages, microbatches, chunks, buffers;
+    bool csv, json;
+};
+
+/* The whole file as a fresh NUL-terminated string. */
+static enum status read_text(const char *path, char **text, struct err *err)
+{
+    enum status rc = OK;
+    size_t size = 0, room = 1 << 16;
+    char *got = malloc(room + 1);
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+        goto out;
+    }
+    while (got) {
+        size += fread(got + size, 1, room - size, file);
+        if (size < room) {
+            break;
+        }
+        if (room >= FILE_MAX_BYTES) {
+            rc = err_set(err, ERR_INPUT, "'%s' is larger than 4 GiB", path);
+            goto out;
+        }
+        room *= 2;
+        char *grown = realloc(got, room + 1);
+        if (!grown) {
+            free(got);
+        }
+        got = grown;
+    }
+    if (!got) {
+        rc = err_nomem(err);
+    } else if (ferror(file)) {
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
+    } else if (memchr(got, '\0', size)) {
+        rc = err_set(err, ERR_INPUT, "'%s' is no text", path);
+    } else {
+        got[size] = '\0';
+        *text = got;
+        got = NULL;
+    }
+out:
+    free(got);
+    if (file) {
+        fclose(file);
+    }
+    return rc;
+}
+
+static int64_t count_ops(const struct schedule *schedule)
+{
+    int64_t ops = 0;
+    for (int k = 0; k < schedule->num_ranks; k++) {
+        ops += schedule->ranks[k].num_ops;
+    }
+    return ops;
+}
+
+static void add_counts(struct json *json, const struct schedule *schedule)
+{
+    json_add_int(json, "num_ranks", schedule->num_ranks);
+    json_add_int(json, "num_stages", schedule->num_stages);
+    json_add_int(json, "num_microbatches", schedule->num_microbatches);
+    json_add_int(json, "num_ops", count_ops(schedule));
+}
+
+static void add_peaks(struct json *json, const struct schedule *schedule, const int *peak)
+{
+    struct json *list = json_add_array(json, "peak_live");
+    for (int k = 0; k < schedule->num_ranks; k++) {
+        json_add_int(list, NULL, peak[k]);
+    }
+}
+
+static enum status print_json(const struct command *command, const struct request *request,
+                              const struct schedule *schedule, const int *peak, struct err *err)
+{
+    if (count_ops(schedule) > JSON_MAX_OPS) {
+        enum status rc =
+            err_set(err, ERR_INFEASIBLE, "schedule of %lld ops is too long for --json, limit %lld",
+                    (long long)count_ops(schedule), (long long)JSON_MAX_OPS);
+        err_hint(err, "--csv has no limit");
+        return rc;
+    }
+    struct json *json = command_json(command);
+    json_add_string(json, "kind", request->kind);
+    json_add_int(json, "chunks", request->chunks);
+    add_counts(json, schedule);
+    struct json *ranks = json_add_array(json, "ranks");
+    for (int k = 0; k < schedule->num_ranks; k++) {
+        struct json *list = json_add_array(ranks, NULL);
+        for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++) {
+            const struct op op = schedule->ranks[k].ops[i];
+            struct json *entry = json_add_object(list, NULL);
+            json_add_string(entry, "op", op_kind_name(op.kind));
+            json_add_int(entry, "stage", op.stage);
+            json_add_int(entry, "microbatch", op.microbatch);
+        }
+    }
+    add_peaks(json, schedule, peak);
+    return command_answer(json, err);
+}
+
+/* Slots of equal length: F, I and W take one, B two. */
+static int op_slots(struct op op)
+{
+    return op.kind == OP_B ? 2 : 1;
+}
+
+/* Start slot of every op, rank by rank, in starts (as many as there are ops); the end of the last
+ * one is returned, or -1 when out of memory. The schedule has passed schedule_check(). */
+static int64_t slot_times(const struct schedule *schedule, int64_t *starts)
+{
+    const int S = schedule->num_stages, M = schedule->num_microbatches, K = schedule->num_ranks;
+    const size_t pairs = (size_t)S * (size_t)M;
+    int64_t *forward = calloc(pairs, sizeof *forward), *input = calloc(pairs, sizeof *input);
+    int64_t *next = calloc((size_t)K, sizeof *next), *clock = calloc((size_t)K, sizeof *clock);
+    int64_t end = forward && input && next && clock ? 0 : -1;
+    for (bool moved = end == 0; moved;) {
+        moved = false;
+        int64_t base = 0;
+        for (int k = 0; k < K; base += schedule->ranks[k++].num_ops) {
+            for (; next[k] < schedule->ranks[k].num_ops; next[k]++, moved = true) {
+                const struct op op = schedule->ranks[k].ops[next[k]];
+                const size_t at = (size_t)op.stage * (size_t)M + (size_t)op.microbatch;
+                int64_t from = clock[k];
+                const int64_t *need = NULL; /* ends count from 1, so 0 is "not yet" */
+                if (op.kind == OP_F) {
+                    need = op.stage > 0 ? &forward[at - (size_t)M] : NULL;
+                } else if (op.kind != OP_W) {
+                    need = op.stage + 1 < S ? &input[at + (size_t)M] : NULL;
+                }
+                if (need && *need == 0) {
+                    break;
+                }
+                from = need && *need > from ? *need : from;
+                starts[base + next[k]] = from;
+                clock[k] = from + op_slots(op);
+                end = clock[k] > end ? clock[k] : end;
+                if (op.kind == OP_F) {
+                    forward[at] = clock[k];
+                } else if (op.kind != OP_W) {
+                    input[at] = clock[k];
+                }
+            }
+        }
+    }
+    free(forward);
+    free(input);
+    free(next);
+    free(clock);
+    return end;
+}
+
+/* A row a rank, a column a slot: stage and kind are left out where one stage a rank makes them
+ * plain. */
+static void print_grid(const struct schedule *schedule, const int64_t *starts, int64_t end)
+{
+    char cell[32];
+    int width = 0;
+    for (int kind = 0; kind < 2; kind++) {
+        width = snprintf(cell, sizeof cell, "%dF%d", schedule->num_stages - 1,
+                         schedule->num_microbatches - 1);
+    }
+    int64_t at = 0;
+    for (int k = 0; k < schedule->num_ranks; k++) {
+        int64_t slot = 0;
+        printf("rank %-3d", k);
+        for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++, at++) {
+            const struct op op = schedule->ranks[k].ops[i];
+            for (; slot < starts[at]; slot++) {
+                printf(" %*s", width, ".");
+            }
+            snprintf(cell, sizeof cell, "%d%s%d", op.stage, op_kind_name(op.kind), op.microbatch);
+            printf(" %*s", width, cell);
+            slot++;
+            if (op_slots(op) == 2) {
+                printf(" %*s", width, "-");
+                slot++;
+            }
+        }
+        for (; slot < end; slot++) {
+            printf(" %*s", width, ".");
+        }
+        putchar('\n');
+    }
+}
+
+static enum status print_text(const struct request *request, const struct schedule *schedule,
+                              const int *peak, struct err *err)
+{
+    printf("%s: %d ranks, %d stages, %d microbatches, %lld ops\n", request->kind,
+           schedule->num_ranks, schedule->num_stages, schedule->num_microbatches,
+           (long long)count_ops(schedule));
+    const int64_t slots =
+        3 * (int64_t)schedule->num_microbatches * (schedule->num_stages / schedule->num_ranks);
+    if (slots <= GRID_MAX_SLOTS && schedule->num_ranks <= GRID_MAX_RANKS) {
+        int64_t *starts = calloc((size_t)count_ops(schedule) + 1, sizeof *starts);
+        const int64_t end = starts ? slot_times(schedule, starts) : -1;
+        if (end < 0) {
+            free(starts);
+            return err_nomem(err);
+        }
+        printf("slots of equal length; F, I and W take one, B two; %lld slots, %lld of them busy "
+               "on a rank\n\n",
+               (long long)end, (long long)slots);
+        print_grid(schedule, starts, end);
+        free(starts);
+    } else {
+        printf("too wide for a picture; --csv prints the lists\n");
+    }
+    printf("\npeak of live activations (stage, microbatch):");
+    for (int k = 0; k < schedule->num_ranks; k++) {
+        printf(" %d", peak[k]);
+    }
+    putchar('\n');
+    return fflush(stdout) == 0 ? OK : err_set(err, ERR_SYSTEM, "cannot write to standard output");
+}
+
+static enum status print_csv(const struct schedule *schedule, struct err *err)
+{
+    char *csv = NULL;
+    enum status rc = schedule_to_csv(schedule, &csv, err);
+    if (rc == OK && (fputs(csv, stdout) == EOF || fflush(stdout) != 0)) {
+        rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
+    }
+    free(csv);
+    return rc;
+}
+
+static enum status run_check(const struct command *command, const struct request *request,
+                             struct err *err)
+{
+    struct schedule schedule = {0};
+    struct err why = {0};
+    char *text = NULL;
+    int *peak = NULL;
+    enum status rc = read_text(request->check, &text, err);
+    if (rc == OK) {
+        rc = schedule_from_csv(text, &schedule, err);
+    }
+    if (rc != OK) {
+        goto out;
+    }
+    enum status verdict = schedule_check(&schedule, (int)request->buffers, &why);
+    if (verdict != OK && verdict != ERR_INFEASIBLE) {
+        rc = err_set(err, verdict, "%s", why.msg);
+        goto out;
+    }
+    peak = calloc((size_t)schedule.num_ranks, sizeof *peak);
+    if (!peak) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    schedule_peak_live(&schedule, peak);
+    if (request->json) {
+        struct json *json = command_json(command);
+        json_add_string(json, "file", request->check);
+        json_add_int(json, "buffers", request->buffers);
+        add_counts(json, &schedule);
+        json_add_bool(json, "ok", verdict == OK);
+        json_add_string(json, "reason", why.msg);
+        if (verdict == OK) {
+            add_peaks(json, &schedule, peak);
+        }
+        rc = command_answer(json, err);
+    } else if (verdict == OK) {
+        printf("ok: %d ranks, %d stages, %d microbatches, %lld ops\n", schedule.num_ranks,
+               schedule.num_stages, schedule.num_microbatches, (long long)count_ops(&schedule));
+    } else {
+        printf("rejected: %s\n", why.msg);
+    }
+    if (rc == OK && verdict != OK) {
+        rc = err_set(err, verdict, "schedule '%s' rejected: %s", request->check, why.msg);
+    }
+out:
+    free(text);
+    free(peak);
+    schedule_clear(&schedule);
+    return rc;
+}
+
+static enum status run_print(const struct command *command, struct request *request,
+                             struct err *err)
+{
+    struct schedule schedule = {0};
+    enum schedule_kind kind;
+    int *peak = NULL;
+    enum status rc = schedule_kind_parse(request->kind, &kind, err);
+    if (rc != OK) {
+        return rc;
+    }
+    if (request->chunks == 0) {
+        const bool two =
+            kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V;
+        request->chunks = two ? 2 : 1;
+    }
+    const int K = (int)request->stages, M = (int)request->microbatches;
+    rc = kind == SCHEDULE_AUTO
+             ? schedule_auto_uniform(K, M, (int)request->chunks, &schedule, err)
+             : schedule_generate(kind, K, M, (int)request->chunks, &schedule, err);
+    if (rc != OK) {
+        goto out;
+    }
+    peak = calloc((size_t)K, sizeof *peak);
+    if (!peak) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    schedule_peak_live(&schedule, peak);
+    rc = request->csv    ? print_csv(&schedule, err)
+         : request->json ? print_json(command, request, &schedule, peak, err)
+                         : print_text(request, &schedule, peak, err);
+out:
+    free(peak);
+    schedule_clear(&schedule);
+    return rc;
+}
+
+static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+{
+    struct request request = {0};
+    bool help = false, kind_seen = false, stages_seen = false, microbatches_seen = false;
+    const struct option options[] = {
+        {.name = "kind",
+         .type = OPTION_STRING,
+         .value = &request.kind,
+         .arg = "KIND",
+         .help = "gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v, or auto: searched for equal "
+                 "stages with F = I = W", .seen = &kind_seen},
+        {.name = "stages",
+         .type = OPTION_INT,
+         .value = &request.stages,
+         .arg = "K",
+         .help = "devices of a pipeline",
+         .min = 1,
+         .max = SCHEDULE_MAX_STAGES,
+         .seen = &stages_seen},
+        {.name = "microbatches",
+         .type = OPTION_INT,
+         .value = &request.microbatches,
+         .arg = "M",
+         .help = "micro-batches of a mini-batch",
+         .min = 1,
+         .max = SCHEDULE_MAX_OPS,
+         .seen = &microbatches_seen},
+        {.name = "chunks",
+         .type = OPTION_INT,
+         .value = &request.chunks,
+         .arg = "V",
+         .help = "stages of a device (default 2 for interleaved, zb-v, dualpipe-v, else 1)",
+         .min = 1,
+         .max = SCHEDULE_MAX_STAGES},
+        {.name = "csv",
+         .type = OPTION_FLAG,
+         .value = &request.csv,
+         .help = "a row a rank: 0F0,1F0,0I0,0W0"                               },
+        {.name = "check",
+         .type = OPTION_STRING,
+         .value = &request.check,
+         .arg = "FILE",
+         .help = "check a schedule in that form instead"},
+        {.name = "buffers",
+         .type = OPTION_INT,
+         .value = &request.buffers,
+         .arg = "N",
+         .help = "with --check: messages that an edge holds unreceived (default 0: any number)",
+         .min = 0,
+         .max = INT32_MAX},
+        {.name = "json",                   .type = OPTION_FLAG, .value = &request.json, .help = "one JSON object"},
+    };
+    enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
+                                   NULL, 0, NULL, &help, err);
+    if (rc != OK || help) {
+        return rc;
+    }
+    if (request.check) {
+        if (kind_seen || stages_seen || microbatches_seen || request.csv || request.chunks) {
+            return err_set(err, ERR_INPUT, "--check takes --buffers and --json only");
+        }
+        return run_check(command, &request, err);
+    }
+    if (!kind_seen || !stages_seen || !microbatches_seen) {
+        rc = err_set(err, ERR_INPUT, "schedule wants --%s",
+                     !kind_seen     ? "kind"
+                     : !stages_seen ? "stages"
+                                    : "microbatches");
+        err_hint(err, "elapse schedule --kind 1f1b --stages 4 --microbatches 8");
+        return rc;
+    }
+    if (request.csv && request.json) {
+        return err_set(err, ERR_INPUT, "--csv and --json exclude each other");
+    }
+    return run_print(command, &request, err);
+}
+
+const struct command command_schedule = {
+    .name = "schedule",
+    .args = "--kind KIND --stages K --microbatches M [--chunks V] | --check FILE",
+    .summary = "print a pipeline schedule, or check one",
+    .run = run,
+};

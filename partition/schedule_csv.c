@@ -1,0 +1,233 @@
+#include "partition/schedule.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_compute(struct op op)
+{
+    return op.kind <= OP_W || (op.kind == OP_Z && op.microbatch >= 0);
+}
+
+static char *write_int(char *at, int value)
+{
+    char digits[12];
+    int n = 0;
+    do {
+        digits[n++] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    while (n > 0) {
+        *at++ = digits[--n];
+    }
+    return at;
+}
+
+static int num_digits(int value)
+{
+    int n = 1;
+    for (; value >= 10; value /= 10) {
+        n++;
+    }
+    return n;
+}
+
+enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct err *err)
+{
+    /* Stage, kind, micro-batch and a separator for each op; a line end for each rank. */
+    const size_t cell = (size_t)num_digits(schedule->num_stages) +
+                        (size_t)num_digits(schedule->num_microbatches) + 2;
+    size_t room = (size_t)schedule->num_ranks + 1;
+    for (int k = 0; k < schedule->num_ranks; k++) {
+        room += (size_t)schedule->ranks[k].num_ops * cell;
+    }
+    char *text = malloc(room);
+    if (!text) {
+        return err_nomem(err);
+    }
+    char *at = text;
+    for (int k = 0; k < schedule->num_ranks; k++) {
+        const struct rank_ops *rank = &schedule->ranks[k];
+        const char *row = at;
+        for (int64_t i = 0; i < rank->num_ops; i++) {
+            const struct op op = rank->ops[i];
+            if (!is_compute(op)) {
+                continue;
+            }
+            if (at > row) {
+                *at++ = ',';
+            }
+            at = write_int(at, op.stage);
+            *at++ = op_kind_name(op.kind)[0];
+            at = write_int(at, op.microbatch);
+        }
+        *at++ = '\n';
+    }
+    *at = '\0';
+    *csv = text;
+    return OK;
+}
+
+/* A decimal number of at most max from *at on; -1 where there is none or it is larger. */
+static int64_t read_int(const char **at, const char *end, int64_t max)
+{
+    int64_t value = 0;
+    const char *p = *at;
+    while (p < end && isdigit((unsigned char)*p)) {
+        value = 10 * value + (*p++ - '0');
+        if (value > max) {
+            return -1;
+        }
+    }
+    const bool any = p > *at;
+    *at = p;
+    return any ? value : -1;
+}
+
+/* One cell without its blanks; an empty one is no op. */
+static bool read_cell(const char *at, const char *end, struct op *op)
+{
+    static const char kinds[] = {'F', 'B', 'I', 'W', 'Z'};
+    static const enum op_kind values[] = {OP_F, OP_B, OP_I, OP_W, OP_Z};
+    const int64_t stage = read_int(&at, end, SCHEDULE_MAX_STAGES - 1);
+    const char *kind = stage >= 0 && at < end ? memchr(kinds, *at, sizeof kinds) : NULL;
+    if (!kind) {
+        return false;
+    }
+    at++;
+    const int64_t microbatch = read_int(&at, end, INT32_MAX - 1);
+    *op = (struct op){.microbatch = (int32_t)microbatch,
+                      .stage = (uint16_t)stage,
+                      .kind = (uint8_t)values[kind - kinds]};
+    return microbatch >= 0 && at == end;
+}
+
+/* Go over all cells: fill ranks where they have room (fill), else count their ops. *num_rows counts
+ * the lines; a line end at the end of the text starts no row. */
+static enum status walk(const char *csv, bool fill, struct rank_ops *ranks, int64_t *counts,
+                        int *num_rows, struct err *err)
+{
+    int row = 0;
+    for (const char *line = csv; *line; row++) {
+        const char *line_end = line + strcspn(line, "\n");
+        if (row >= SCHEDULE_MAX_STAGES) {
+            return err_set(err, ERR_INPUT, "schedule csv: more than %d rows", SCHEDULE_MAX_STAGES);
+        }
+        int64_t cell = 1;
+        for (const char *at = line; at <= line_end; cell++) {
+            const char *cell_end = memchr(at, ',', (size_t)(line_end - at));
+            cell_end = cell_end ? cell_end : line_end;
+            const char *next = cell_end + 1;
+            while (at < cell_end && isspace((unsigned char)*at)) {
+                at++;
+            }
+            while (cell_end > at && isspace((unsigned char)cell_end[-1])) {
+                cell_end--;
+            }
+            struct op op;
+            if (at < cell_end && !read_cell(at, cell_end, &op)) {
+                const int shown = cell_end - at > 24 ? 24 : (int)(cell_end - at);
+                enum status rc =
+                    err_set(err, ERR_INPUT, "schedule csv: row %d, cell %lld: '%.*s' is no op",
+                            row + 1, (long long)cell, shown, at);
+                err_hint(err, "an op is STAGE KIND MICROBATCH, such as 0F0; kinds are F B I W Z");
+                return rc;
+            }
+            if (at < cell_end && fill) {
+                ranks[row].ops[ranks[row].num_ops++] = op;
+            } else if (at < cell_end && counts) {
+                counts[row]++;
+            }
+            at = next;
+        }
+        line = *line_end ? line_end + 1 : line_end;
+    }
+    *num_rows = row;
+    return OK;
+}
+
+/* Where the stages lie, and which of them are frozen. */
+static void describe(struct schedule *schedule)
+{
+    const int S = schedule->num_stages;
+    for (int s = 0; s < S; s++) {
+        schedule->rank_of_stage[s] = -1;
+    }
+    for (int k = 0; k < schedule->num_ranks; k++) {
+        for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++) {
+            const struct op op = schedule->ranks[k].ops[i];
+            if (schedule->rank_of_stage[op.stage] < 0) {
+                schedule->rank_of_stage[op.stage] = k;
+            }
+            if (op.kind == OP_Z && op.stage >= schedule->num_frozen_stages) {
+                schedule->num_frozen_stages = op.stage + 1;
+            }
+        }
+    }
+    bool input = false, weight = false;
+    for (int s = 0; s < S; s++) {
+        schedule->rank_of_stage[s] =
+            schedule->rank_of_stage[s] < 0 ? 0 : schedule->rank_of_stage[s];
+    }
+    if (schedule->num_frozen_stages >= S) {
+        return; /* schedule_check() refuses it */
+    }
+    const int first = schedule->num_frozen_stages;
+    const struct rank_ops *rank = &schedule->ranks[schedule->rank_of_stage[first]];
+    for (int64_t i = 0; i < rank->num_ops; i++) {
+        const struct op op = rank->ops[i];
+        input = input || (op.stage == first && op.kind == OP_I);
+        weight = weight || (op.stage == first && op.kind == OP_W);
+    }
+    schedule->drop_first_input = weight && !input;
+}
+
+enum status schedule_from_csv(const char *csv, struct schedule *schedule, struct err *err)
+{
+    struct schedule got = {0};
+    int num_rows = 0;
+    int64_t total = 0, *counts = NULL;
+    enum status rc = walk(csv, false, NULL, NULL, &num_rows, err);
+    if (rc != OK) {
+        return rc;
+    }
+    counts = calloc((size_t)num_rows + 1, sizeof *counts);
+    if (!counts) {
+        return err_nomem(err);
+    }
+    rc = walk(csv, false, NULL, counts, &num_rows, err);
+    for (int k = 0; k < num_rows; k++) {
+        total += counts[k];
+    }
+    if (total == 0) {
+        rc = err_set(err, ERR_INPUT, "schedule csv: no ops");
+        goto out;
+    }
+    rc = schedule_alloc(SCHEDULE_CUSTOM, num_rows, SCHEDULE_MAX_STAGES, 1, counts, &got, err);
+    if (rc != OK) {
+        goto out;
+    }
+    rc = walk(csv, true, got.ranks, NULL, &num_rows, err);
+    got.num_stages = 0;
+    for (int k = 0; k < num_rows; k++) {
+        for (int64_t i = 0; i < got.ranks[k].num_ops; i++) {
+            const struct op op = got.ranks[k].ops[i];
+            got.num_stages = op.stage >= got.num_stages ? op.stage + 1 : got.num_stages;
+            got.num_microbatches =
+                op.microbatch >= got.num_microbatches ? op.microbatch + 1 : got.num_microbatches;
+        }
+    }
+    if (got.num_microbatches > total || got.num_stages > total || num_rows > got.num_stages) {
+        rc = err_set(err, ERR_INPUT,
+                     "schedule csv: %lld ops in %d rows name stage %d and microbatch %d",
+                     (long long)total, num_rows, got.num_stages - 1, got.num_microbatches - 1);
+        goto out;
+    }
+    describe(&got);
+    *schedule = got;
+    got = (struct schedule){0};
+out:
+    schedule_clear(&got);
+    free(counts);
+    return rc;
+}
