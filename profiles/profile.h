@@ -119,7 +119,12 @@ struct spread spread_of(double *times_ns, int n);
 
 /* --- the columns ----------------------------------------------------------------------------- */
 
-enum column_type { COLUMN_TEXT, COLUMN_INT, COLUMN_REAL };
+enum column_type {
+    COLUMN_TEXT, /* char[size] */
+    COLUMN_INT,  /* bool, uint16_t, int32_t, int64_t by size */
+    COLUMN_REAL, /* double; NaN is NULL */
+    COLUMN_OP    /* uint8_t of enum op_kind, by name */
+};
 enum { COLUMN_KEY = 1, COLUMN_POSITIVE = 2 /* > 0, not only >= 0 */ };
 
 struct column {

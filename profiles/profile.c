@@ -1,0 +1,385 @@
+#include "profiles/profile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the columns ------------------------------------------------------------------------------ */
+
+#define COLUMN(row, name, type, flags, member)                                                     \
+    {                                                                                              \
+        name, type, flags, offsetof(struct row, member), sizeof(((struct row *)0)->member)         \
+    }
+#define TEXT(row, name) COLUMN(row, #name, COLUMN_TEXT, COLUMN_KEY, name)
+#define WHOLE(row, name) COLUMN(row, #name, COLUMN_INT, COLUMN_KEY, name)
+#define SHAPE(name) COLUMN(layer_row, #name, COLUMN_INT, COLUMN_KEY, key.name)
+#define SPREAD(row)                                                                                \
+    COLUMN(row, "median_ns", COLUMN_REAL, 0, ns.median_ns),                                        \
+        COLUMN(row, "p10_ns", COLUMN_REAL, 0, ns.p10_ns),                                          \
+        COLUMN(row, "p90_ns", COLUMN_REAL, 0, ns.p90_ns),                                          \
+        COLUMN(row, "count", COLUMN_INT, COLUMN_POSITIVE, ns.count)
+
+#define INFO(name, type) COLUMN(profile_info, #name, type, 0, name)
+const struct column profile_info_columns[] = {
+    COLUMN(profile_info, "name", COLUMN_TEXT, COLUMN_KEY, name),
+    INFO(source, COLUMN_TEXT),
+    INFO(note, COLUMN_TEXT),
+    INFO(device_kind, COLUMN_TEXT),
+    INFO(device_name, COLUMN_TEXT),
+    INFO(mem_bytes, COLUMN_INT),
+    INFO(cores, COLUMN_INT),
+    INFO(clock_mhz, COLUMN_INT),
+    INFO(driver, COLUMN_TEXT),
+    INFO(libraries, COLUMN_TEXT),
+    INFO(host, COLUMN_TEXT),
+    INFO(measured_at, COLUMN_TEXT),
+    INFO(version, COLUMN_TEXT),
+    INFO(load, COLUMN_REAL),
+};
+const int profile_info_num_columns = sizeof profile_info_columns / sizeof *profile_info_columns;
+
+static const struct column layer_columns[] = {
+    TEXT(layer_row, backend),
+    TEXT(layer_row, dtype),
+    WHOLE(layer_row, threads),
+    WHOLE(layer_row, ranks),
+    COLUMN(layer_row, "item", COLUMN_TEXT, COLUMN_KEY, key.item),
+    COLUMN(layer_row, "variant", COLUMN_TEXT, COLUMN_KEY, key.variant),
+    SHAPE(hidden),
+    SHAPE(heads),
+    SHAPE(mlp),
+    SHAPE(seq),
+    SHAPE(patch),
+    SHAPE(image),
+    SHAPE(vocab),
+    SHAPE(classes),
+    TEXT(layer_row, pass),
+    WHOLE(layer_row, samples),
+    SPREAD(layer_row),
+};
+static const struct column link_columns[] = {
+    TEXT(link_row, backend), TEXT(link_row, place), WHOLE(link_row, ranks),
+    WHOLE(link_row, bytes),  SPREAD(link_row),
+};
+static const struct column collective_columns[] = {
+    TEXT(collective_row, op),     TEXT(collective_row, backend), TEXT(collective_row, place),
+    WHOLE(collective_row, ranks), WHOLE(collective_row, bytes),  SPREAD(collective_row),
+};
+static const struct column host_columns[] = {
+    TEXT(host_row, what),   TEXT(host_row, backend),  WHOLE(host_row, threads),
+    WHOLE(host_row, ranks), WHOLE(host_row, samples), WHOLE(host_row, bytes),
+    SPREAD(host_row),
+};
+static const struct column memory_columns[] = {
+    TEXT(memory_row, what),
+    COLUMN(memory_row, "predicted_bytes", COLUMN_INT, 0, predicted_bytes),
+    COLUMN(memory_row, "measured_bytes", COLUMN_INT, 0, measured_bytes),
+};
+
+#define TABLE(name, columns, row, rows, count, spread)                                             \
+    {                                                                                              \
+        name, columns, sizeof columns / sizeof *columns, sizeof(struct row),                       \
+            offsetof(struct profile, rows), offsetof(struct profile, count), spread                \
+    }
+const struct profile_table profile_tables[PROFILE_TABLES] = {
+    TABLE("layer_cost", layer_columns, layer_row, layers, num_layers, true),
+    TABLE("link_cost", link_columns, link_row, links, num_links, true),
+    TABLE("collective_cost", collective_columns, collective_row, collectives, num_collectives,
+          true),
+    TABLE("host_cost", host_columns, host_row, hosts, num_hosts, true),
+    TABLE("memory_use", memory_columns, memory_row, memories, num_memories, false),
+};
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+static void **rows_of(struct profile *profile, const struct profile_table *table)
+{
+    return (void **)((char *)profile + table->rows_offset);
+}
+
+int profile_num_rows(const struct profile *profile, const struct profile_table *table)
+{
+    return *(const int *)((const char *)profile + table->count_offset);
+}
+
+const void *profile_row(const struct profile *profile, const struct profile_table *table, int i)
+{
+    const char *rows = *(const char *const *)((const char *)profile + table->rows_offset);
+    return rows + (size_t)i * table->row_size;
+}
+
+enum status profile_add_row(struct profile *profile, const struct profile_table *table,
+                            const void *row, struct err *err)
+{
+    void **rows = rows_of(profile, table);
+    int *count = (int *)((char *)profile + table->count_offset);
+    if ((*count & (*count - 1)) == 0) { /* full at 0, 1, 2, 4, 8, ... */
+        if (*count > INT32_MAX / 2)
+            return err_nomem(err);
+        void *more = realloc(*rows, (size_t)(*count ? *count * 2 : 1) * table->row_size);
+        if (!more)
+            return err_nomem(err);
+        *rows = more;
+    }
+    memcpy((char *)*rows + (size_t)*count * table->row_size, row, table->row_size);
+    ++*count;
+    return OK;
+}
+
+enum status profile_add_layer(struct profile *profile, const struct layer_row *row, struct err *err)
+{
+    return profile_add_row(profile, &profile_tables[0], row, err);
+}
+
+enum status profile_add_link(struct profile *profile, const struct link_row *row, struct err *err)
+{
+    return profile_add_row(profile, &profile_tables[1], row, err);
+}
+
+enum status profile_add_collective(struct profile *profile, const struct collective_row *row,
+                                   struct err *err)
+{
+    return profile_add_row(profile, &profile_tables[2], row, err);
+}
+
+enum status profile_add_host(struct profile *profile, const struct host_row *row, struct err *err)
+{
+    return profile_add_row(profile, &profile_tables[3], row, err);
+}
+
+enum status profile_add_memory(struct profile *profile, const struct memory_row *row,
+                               struct err *err)
+{
+    return profile_add_row(profile, &profile_tables[4], row, err);
+}
+
+void profile_clear(struct profile *profile)
+{
+    for (int t = 0; t < PROFILE_TABLES; t++)
+        free(*rows_of(profile, &profile_tables[t]));
+    *profile = (struct profile){0};
+}
+
+/* --- keys ------------------------------------------------------------------------------------- */
+
+void layer_key_of(const struct model *model, int item, struct layer_key *key)
+{
+    static const char *const tasks[] = {"classify", "qa", "mlm", "causal"};
+    const struct item *it = &model->items[item];
+    const char *variant = "";
+    memset(key, 0, sizeof *key);
+    if (it->kind == ITEM_OPAQUE)
+        return;
+    snprintf(key->item, sizeof key->item, "%s", item_kind_name(it->kind));
+    key->hidden = model->hidden;
+    switch (it->kind) {
+    case ITEM_EMBEDDING:
+        key->seq = model->seq;
+        if (model->family == FAMILY_VIT) {
+            variant = "patch";
+            key->patch = model->patch;
+            key->image = model->image;
+        } else {
+            variant = model->family == FAMILY_BERT ? "bert" : "gpt";
+            key->vocab = model->vocab;
+        }
+        break;
+    case ITEM_ATTENTION:
+        variant = model->family == FAMILY_GPT ? "causal" : "full";
+        /* A long skip enters through a linear of its own (U-ViT). */
+        for (int s = 0; s < model->num_skips; s++)
+            if (model->skips[s].to == item)
+                variant = "full+skip";
+        key->heads = model->heads;
+        key->seq = model->seq;
+        break;
+    case ITEM_MLP:
+        variant = model->family == FAMILY_GPT ? "tanh" : "erf";
+        key->mlp = model->mlp;
+        key->seq = model->seq;
+        break;
+    case ITEM_NORM:
+        key->seq = model->seq;
+        break;
+    case ITEM_HEAD:
+        variant = tasks[model->task];
+        if (model->task == TASK_CLASSIFY)
+            key->classes = model->classes;
+        else
+            key->seq = model->seq;
+        if (model->task == TASK_MLM || model->task == TASK_CAUSAL_LM)
+            key->vocab = model->vocab;
+        break;
+    case ITEM_POOLER:
+    case ITEM_OPAQUE:
+    case ITEM_KIND_COUNT:
+        break;
+    }
+    snprintf(key->variant, sizeof key->variant, "%s", variant);
+}
+
+const char *pass_name(enum pass pass)
+{
+    static const char *const names[] = {"fwd", "bwd_input", "bwd_weight", "update"};
+    return names[pass];
+}
+
+const char *dtype_text(int dtype)
+{
+    static const char *const names[] = {"fp32", "bf16", "tf32"};
+    return names[dtype];
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double quantile(const double *sorted, int n, double q)
+{
+    double at = q * (n - 1);
+    int low = (int)at;
+    return low + 1 < n ? sorted[low] + (at - low) * (sorted[low + 1] - sorted[low]) : sorted[low];
+}
+
+struct spread spread_of(double *times_ns, int n)
+{
+    qsort(times_ns, (size_t)n, sizeof *times_ns, compare_doubles);
+    return (struct spread){.median_ns = quantile(times_ns, n, 0.5),
+                           .p10_ns = quantile(times_ns, n, 0.1),
+                           .p90_ns = quantile(times_ns, n, 0.9),
+                           .count = n};
+}
+
+/* --- checks ----------------------------------------------------------------------------------- */
+
+static int64_t int_at(const struct column *column, const void *row)
+{
+    const char *at = (const char *)row + column->offset;
+    return column->size == sizeof(int64_t) ? *(const int64_t *)at : *(const int32_t *)at;
+}
+
+int profile_compare_rows(const struct profile_table *table, const void *a, const void *b)
+{
+    for (int c = 0; c < table->num_columns; c++) {
+        const struct column *column = &table->columns[c];
+        int order;
+        if (!(column->flags & COLUMN_KEY))
+            continue;
+        if (column->type == COLUMN_TEXT) {
+            order = strcmp((const char *)a + column->offset, (const char *)b + column->offset);
+        } else {
+            int64_t x = int_at(column, a), y = int_at(column, b);
+            order = (x > y) - (x < y);
+        }
+        if (order)
+            return order;
+    }
+    return 0;
+}
+
+static int compare_with(const void *a, const void *b, void *table)
+{
+    return profile_compare_rows(table, a, b);
+}
+
+/* The key of a row for people: "mlp erf 192 768 65 fwd 8". */
+static void row_text(const struct profile_table *table, const void *row, char *buf, size_t size)
+{
+    size_t used = 0;
+    *buf = '\0';
+    for (int c = 0; c < table->num_columns && used < size; c++) {
+        const struct column *column = &table->columns[c];
+        if (!(column->flags & COLUMN_KEY))
+            continue;
+        if (column->type == COLUMN_TEXT && *((const char *)row + column->offset))
+            used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? " " : "",
+                                     (const char *)row + column->offset);
+        else if (column->type == COLUMN_INT && int_at(column, row))
+            used += (size_t)snprintf(buf + used, size - used, "%s%s=%lld", used ? " " : "",
+                                     column->name, (long long)int_at(column, row));
+    }
+}
+
+static enum status check_row(const struct profile_table *table, const void *row, const char *where,
+                             struct err *err)
+{
+    char key[200];
+    const struct spread *spread = NULL;
+    for (int c = 0; c < table->num_columns; c++) {
+        const struct column *column = &table->columns[c];
+        const void *at = (const char *)row + column->offset;
+        int64_t least = column->flags & COLUMN_POSITIVE ? 1 : 0;
+        double real = column->type == COLUMN_REAL ? *(const double *)at : 0;
+        if (column->type == COLUMN_INT && int_at(column, row) < least) {
+            row_text(table, row, key, sizeof key);
+            return err_set(err, ERR_INPUT, "%s: %s (%s): %s must be at least %lld, got %lld", where,
+                           table->name, key, column->name, (long long)least,
+                           (long long)int_at(column, row));
+        }
+        /* A year is far beyond anything that is measured, and keeps sums inside int64. */
+        if (column->type == COLUMN_REAL && !(real >= 0 && real < 3.2e16)) {
+            row_text(table, row, key, sizeof key);
+            return err_set(err, ERR_INPUT,
+                           "%s: %s (%s): %s must be a number of ns from 0 to a year, got %g", where,
+                           table->name, key, column->name, real);
+        }
+        if (strcmp(column->name, "median_ns") == 0)
+            spread = at;
+        if (strcmp(column->name, "pass") == 0) {
+            bool known = false;
+            for (int p = 0; p < PASS_COUNT; p++)
+                known = known || strcmp(pass_name(p), at) == 0;
+            if (!known)
+                return err_set(err, ERR_INPUT,
+                               "%s: %s: pass must be fwd|bwd_input|bwd_weight|update, got '%s'",
+                               where, table->name, (const char *)at);
+        }
+    }
+    if (spread && (spread->p10_ns > spread->median_ns || spread->p90_ns < spread->median_ns)) {
+        row_text(table, row, key, sizeof key);
+        return err_set(err, ERR_INPUT,
+                       "%s: %s (%s): p10_ns, median_ns, p90_ns must ascend, got %g, %g, %g", where,
+                       table->name, key, spread->p10_ns, spread->median_ns, spread->p90_ns);
+    }
+    return OK;
+}
+
+enum status profile_check(struct profile *profile, const char *where, struct err *err)
+{
+    if (!*profile->info.name || !*profile->info.device_kind)
+        return err_set(err, ERR_INPUT, "%s: a profile must have a name and a device_kind", where);
+    if (profile->info.mem_bytes < 0 || profile->info.cores < 0 || profile->info.clock_mhz < 0 ||
+        !(profile->info.load >= 0))
+        return err_set(err, ERR_INPUT,
+                       "%s: mem_bytes, cores, clock_mhz and load must be at least 0", where);
+    if (*profile->info.source == '\0')
+        strcpy(profile->info.source, "measured");
+    if (strcmp(profile->info.source, "measured") != 0 &&
+        strcmp(profile->info.source, "published") != 0)
+        return err_set(err, ERR_INPUT, "%s: source must be measured|published, got '%s'", where,
+                       profile->info.source);
+    for (int t = 0; t < PROFILE_TABLES; t++) {
+        const struct profile_table *table = &profile_tables[t];
+        int n = profile_num_rows(profile, table);
+        if (n > 0)
+            qsort_r(*rows_of(profile, table), (size_t)n, table->row_size, compare_with,
+                    (void *)(uintptr_t)table);
+        for (int i = 0; i < n; i++) {
+            const void *row = profile_row(profile, table, i);
+            enum status rc = check_row(table, row, where, err);
+            if (rc != OK)
+                return rc;
+            if (i > 0 &&
+                profile_compare_rows(table, profile_row(profile, table, i - 1), row) == 0) {
+                char key[200];
+                row_text(table, row, key, sizeof key);
+                return err_set(err, ERR_INPUT, "%s: %s (%s) is there twice", where, table->name,
+                               key);
+            }
+        }
+    }
+    return OK;
+}

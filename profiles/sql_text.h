@@ -1,0 +1,14 @@
+/* profiles/sql_text.h - profiles/schema.sql and profiles/shipped/ as text inside the program.
+ *
+ * The Makefile writes the C file from them. The first entry is the schema, the last has a NULL
+ * name, between them stand the shipped profiles. */
+#ifndef ELAPSE_PROFILES_SQL_TEXT_H
+#define ELAPSE_PROFILES_SQL_TEXT_H
+
+struct sql_text {
+    const char *name; /* "schema", "rtx5000-paper" */
+    const char *sql;
+};
+extern const struct sql_text sql_texts[];
+
+#endif

@@ -1,0 +1,781 @@
+/* Invariants:
+ *   1  a file is ours when its application_id says so; no other file is ever written to;
+ *   2  user_version counts the applied sections of schema.sql; a section is applied whole or not;
+ *   3  every write happens inside BEGIN IMMEDIATE ... COMMIT, so that writers queue (busy timeout)
+ *      instead of failing halfway, and a killed one leaves only frames in the WAL that nobody
+ * reads; 4  readers never create, migrate or write. */
+#include "profiles/store.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "partition/schedule.h"
+#include "partition/units.h"
+#include "profiles/sql_text.h"
+#include "profiles/store_internal.h"
+
+#define APPLICATION_ID 0x456c6170 /* "Elap" */
+#define BUSY_TIMEOUT_MS 30000
+
+enum status store_fail(struct store *store, const char *what, struct err *err)
+{
+    int code = store->db ? sqlite3_extended_errcode(store->db) : SQLITE_NOMEM;
+    const char *text = store->db ? sqlite3_errmsg(store->db) : "out of memory";
+    enum status rc;
+    switch (code & 0xff) {
+    case SQLITE_NOMEM:
+        return err_nomem(err);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        rc = err_set(err, ERR_SYSTEM, "%s: store '%s' is locked by another process", what,
+                     store->path);
+        err_hint(err, "wait for the other writer to end, or use another store with --db");
+        return rc;
+    case SQLITE_READONLY:
+        return err_set(err, ERR_SYSTEM, "%s: store '%s' is read-only", what, store->path);
+    case SQLITE_FULL:
+        return err_set(err, ERR_SYSTEM, "%s: no room left on the disk of store '%s'", what,
+                       store->path);
+    case SQLITE_NOTADB:
+        return err_set(err, ERR_INPUT, "%s: '%s' is not an SQLite file", what, store->path);
+    case SQLITE_CORRUPT:
+        return err_set(err, ERR_INPUT, "%s: store '%s' is damaged: %s", what, store->path, text);
+    case SQLITE_CONSTRAINT:
+        return err_set(err, ERR_INPUT, "%s: store '%s': %s", what, store->path, text);
+    default:
+        return err_set(err, ERR_SYSTEM, "%s: store '%s': %s", what, store->path, text);
+    }
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+enum status store_default_path(char *path, size_t size, struct err *err)
+{
+    const char *own = getenv("ELAPSE_DB"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    int length;
+    if (own && *own)
+        length = snprintf(path, size, "%s", own);
+    else if (data && *data)
+        length = snprintf(path, size, "%s/elapse/profiles.db", data);
+    else if (home && *home)
+        length = snprintf(path, size, "%s/.local/share/elapse/profiles.db", home);
+    else
+        return err_set(err, ERR_SYSTEM, "no place for the store: HOME is not set (or use --db)");
+    if (length < 0 || (size_t)length >= size)
+        return err_set(err, ERR_INPUT, "the store's path is longer than %zu", size - 1);
+    return OK;
+}
+
+static enum status make_folders(const char *path, struct err *err)
+{
+    char *folder = strdup(path);
+    enum status rc = OK;
+    if (!folder)
+        return err_nomem(err);
+    for (char *slash = strchr(folder + 1, '/'); slash && rc == OK; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+            rc = err_set(err, ERR_SYSTEM, "cannot make folder '%s': %s", folder, strerror(errno));
+        *slash = '/';
+    }
+    free(folder);
+    return rc;
+}
+
+static enum status exec_sql(struct store *store, const char *sql, const char *what, struct err *err)
+{
+    return sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK
+               ? OK
+               : store_fail(store, what, err);
+}
+
+static enum status get_int(struct store *store, const char *sql, int64_t *value, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    enum status rc = OK;
+    if (sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL) != SQLITE_OK ||
+        sqlite3_step(stmt) != SQLITE_ROW)
+        rc = store_fail(store, "cannot open", err);
+    else
+        *value = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+/* Sections of schema.sql: "-- version N" at the start of a line. */
+static const char *section(int version)
+{
+    char mark[32];
+    snprintf(mark, sizeof mark, "\n-- version %d\n", version);
+    const char *at = strstr(sql_texts[0].sql, mark);
+    return at ? at + 1 : NULL;
+}
+
+static int newest_version(void)
+{
+    int version = 0;
+    while (section(version + 1))
+        version++;
+    return version;
+}
+
+/* Bring an open transaction's file from `version` to the newest. */
+static enum status migrate(struct store *store, int version, bool shipped, struct err *err)
+{
+    enum status rc = OK;
+    char pragma[96];
+    int newest = newest_version(), first = version;
+    for (; version < newest && rc == OK; version++) {
+        const char *from = section(version + 1), *to = section(version + 2);
+        char *sql = to ? strndup(from, (size_t)(to - from)) : strdup(from);
+        rc = sql ? exec_sql(store, sql, "cannot set up", err) : err_nomem(err);
+        free(sql);
+    }
+    snprintf(pragma, sizeof pragma, "PRAGMA application_id = %d; PRAGMA user_version = %d",
+             APPLICATION_ID, newest);
+    if (rc == OK)
+        rc = exec_sql(store, pragma, "cannot set up", err);
+    for (int i = 1; sql_texts[i].name && rc == OK && shipped && first == 0; i++)
+        rc = exec_sql(store, sql_texts[i].sql, sql_texts[i].name, err);
+    return rc;
+}
+
+/* Whose file is it, and of which version? *fresh: an empty database. */
+static enum status identify(struct store *store, int64_t *version, bool *fresh, struct err *err)
+{
+    int64_t application = 0, objects = 0;
+    enum status rc = get_int(store, "PRAGMA application_id", &application, err);
+    if (rc == OK)
+        rc = get_int(store, "PRAGMA user_version", version, err);
+    if (rc == OK)
+        rc = get_int(store, "SELECT count(*) FROM sqlite_schema", &objects, err);
+    if (rc != OK)
+        return rc;
+    *fresh = application == 0 && *version == 0 && objects == 0;
+    if (*fresh)
+        return OK;
+    if (application != APPLICATION_ID)
+        return err_set(err, ERR_INPUT, "'%s' is an SQLite file of another program", store->path);
+    if (*version > newest_version()) {
+        rc = err_set(err, ERR_INPUT, "store '%s' has schema version %lld, this program knows 1..%d",
+                     store->path, (long long)*version, newest_version());
+        err_hint(err, "a newer Elapse wrote it: use that one");
+        return rc;
+    }
+    return OK;
+}
+
+/* The header counts the pages: a file that is shorter was cut off. (While a WAL exists the file may
+ * lag behind; SQLite recovers that itself.) File format: sqlite.org/fileformat2.html, section 1.3.
+ */
+static enum status check_length(const char *path, struct err *err)
+{
+    unsigned char header[100];
+    char wal[4096];
+    struct stat st, wal_st;
+    snprintf(wal, sizeof wal, "%s-wal", path);
+    if (stat(path, &st) != 0 || (stat(wal, &wal_st) == 0 && wal_st.st_size > 0))
+        return OK;
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return OK; /* SQLite will say why */
+    size_t got = fread(header, 1, sizeof header, file);
+    fclose(file);
+    if (got == 0)
+        return OK;
+    if (memcmp(header, "SQLite format 3", got < 16 ? got : 16) != 0)
+        return err_set(err, ERR_INPUT, "'%s' is not an SQLite file", path);
+    int64_t page = header[16] << 8 | header[17];
+    int64_t pages = (int64_t)header[28] << 24 | header[29] << 16 | header[30] << 8 | header[31];
+    if (got < sizeof header || (page == 1 ? 65536 : page) * pages > st.st_size)
+        return err_set(err, ERR_INPUT, "store '%s' is truncated: %lld bytes of %lld", path,
+                       (long long)st.st_size,
+                       got < sizeof header ? 100LL
+                                           : (long long)((page == 1 ? 65536 : page) * pages));
+    return OK;
+}
+
+/* A WAL database in a folder that cannot be written to opens only as immutable. */
+static int open_immutable(struct store *store)
+{
+    size_t length = strlen(store->path), used = 5;
+    char *uri = malloc(3 * length + 32);
+    if (!uri)
+        return SQLITE_NOMEM;
+    strcpy(uri, "file:");
+    for (const char *c = store->path; *c; c++) {
+        if (strchr("%?#", *c))
+            used += (size_t)sprintf(uri + used, "%%%02x", (unsigned char)*c);
+        else
+            uri[used++] = *c;
+    }
+    strcpy(uri + used, "?immutable=1");
+    sqlite3_close(store->db);
+    store->db = NULL;
+    int rc = sqlite3_open_v2(uri, &store->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL);
+    free(uri);
+    return rc;
+}
+
+static enum status open_reader(struct store *store, struct err *err)
+{
+    int64_t version = 0;
+    bool fresh;
+    if (access(store->path, F_OK) != 0)
+        return err_set(err, ERR_SYSTEM, "cannot open store '%s': %s", store->path, strerror(errno));
+    enum status rc = check_length(store->path, err);
+    if (rc != OK)
+        return rc;
+    if (sqlite3_open_v2(store->path, &store->db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
+        return store_fail(store, "cannot open", err);
+    sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+    int probe = sqlite3_exec(store->db, "SELECT 1 FROM sqlite_schema", NULL, NULL, NULL);
+    if ((probe == SQLITE_CANTOPEN || probe == SQLITE_READONLY) && access(store->path, R_OK) == 0 &&
+        open_immutable(store) != SQLITE_OK)
+        return store_fail(store, "cannot open", err);
+    rc = identify(store, &version, &fresh, err);
+    if (rc == OK && fresh)
+        rc = err_set(err, ERR_INPUT, "store '%s' is empty", store->path);
+    if (rc == OK && version < newest_version()) {
+        rc = err_set(err, ERR_INPUT, "store '%s' has the old schema version %lld, not %d",
+                     store->path, (long long)version, newest_version());
+        err_hint(err, "open it once for writing (elapse profiles import), which brings it up");
+    }
+    return rc;
+}
+
+static enum status open_writer(struct store *store, bool shipped, struct err *err)
+{
+    int64_t version = 0;
+    bool fresh;
+    enum status rc = make_folders(store->path, err);
+    if (rc == OK)
+        rc = check_length(store->path, err);
+    if (rc != OK)
+        return rc;
+    if (sqlite3_open_v2(store->path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,
+                        NULL) != SQLITE_OK)
+        return store_fail(store, "cannot open", err);
+    sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+    rc = identify(store, &version, &fresh, err); /* before anything is written */
+    if (rc == OK)
+        rc = exec_sql(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
+                      "cannot open", err);
+    if (rc == OK && (fresh || version < newest_version())) {
+        rc = store_begin(store, err);
+        if (rc == OK)
+            rc = identify(store, &version, &fresh, err); /* another process may have been faster */
+        if (rc == OK && version < newest_version())
+            rc = migrate(store, (int)version, shipped, err);
+        if (rc == OK)
+            rc = store_commit(store, err);
+        else
+            store_rollback(store);
+    }
+    if (rc == OK)
+        rc = exec_sql(store, "PRAGMA foreign_keys = ON", "cannot open", err);
+    return rc;
+}
+
+enum status store_open(const char *path, enum store_mode mode, struct store **store,
+                       struct err *err)
+{
+    char found[4096];
+    bool shipped_only = false;
+    enum status rc = OK;
+    struct store *got = calloc(1, sizeof *got);
+    if (!got)
+        return err_nomem(err);
+    if (!path) {
+        rc = store_default_path(found, sizeof found, err);
+        if (rc != OK)
+            goto out;
+        shipped_only = mode == STORE_READ && access(found, F_OK) != 0;
+        path = shipped_only ? ":memory:" : found;
+    }
+    got->path = strdup(path);
+    if (!got->path) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    if (shipped_only) {
+        if (sqlite3_open_v2(path, &got->db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
+            rc = store_fail(got, "cannot open", err);
+        if (rc == OK)
+            rc = migrate(got, 0, true, err);
+    } else {
+        rc =
+            mode == STORE_READ ? open_reader(got, err) : open_writer(got, mode == STORE_WRITE, err);
+    }
+    if (rc != OK)
+        goto out;
+    *store = got;
+    got = NULL;
+out:
+    store_close(got);
+    return rc;
+}
+
+void store_close(struct store *store)
+{
+    if (!store)
+        return;
+    sqlite3_close(store->db);
+    free(store->path);
+    free(store);
+}
+
+const char *store_path(const struct store *store)
+{
+    return store->path;
+}
+
+void store_set_timeout(struct store *store, int timeout_ms)
+{
+    sqlite3_busy_timeout(store->db, timeout_ms);
+}
+
+/* --- transactions ----------------------------------------------------------------------------- */
+
+enum status store_begin(struct store *store, struct err *err)
+{
+    if (store->depth == 0) {
+        enum status rc = exec_sql(store, "BEGIN IMMEDIATE", "cannot write", err);
+        if (rc != OK)
+            return rc;
+    }
+    store->depth++;
+    return OK;
+}
+
+enum status store_commit(struct store *store, struct err *err)
+{
+    if (store->depth == 0)
+        return err_set(err, ERR_SYSTEM, "store '%s': the transaction was rolled back", store->path);
+    if (store->depth == 1) {
+        enum status rc = exec_sql(store, "COMMIT", "cannot write", err);
+        if (rc != OK) {
+            store_rollback(store);
+            return rc;
+        }
+    }
+    store->depth--;
+    return OK;
+}
+
+void store_rollback(struct store *store)
+{
+    if (store->depth > 0 && !sqlite3_get_autocommit(store->db))
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    store->depth = 0;
+}
+
+/* --- generic rows ----------------------------------------------------------------------------- */
+
+enum status store_prepare(struct store *store, const char *sql, sqlite3_stmt **stmt,
+                          struct err *err)
+{
+    return sqlite3_prepare_v2(store->db, sql, -1, stmt, NULL) == SQLITE_OK
+               ? OK
+               : store_fail(store, "cannot query", err);
+}
+
+static int64_t load_int(const struct column *column, const char *at)
+{
+    switch (column->size) {
+    case 1:
+        return *(const uint8_t *)at;
+    case 2:
+        return *(const uint16_t *)at;
+    case 4:
+        return *(const int32_t *)at;
+    default:
+        return *(const int64_t *)at;
+    }
+}
+
+static void save_int(const struct column *column, char *at, int64_t value)
+{
+    switch (column->size) {
+    case 1:
+        *(uint8_t *)at = (uint8_t)value;
+        break;
+    case 2:
+        *(uint16_t *)at = (uint16_t)value;
+        break;
+    case 4:
+        *(int32_t *)at = (int32_t)value;
+        break;
+    default:
+        *(int64_t *)at = value;
+    }
+}
+
+static void bind_column(sqlite3_stmt *stmt, int index, const struct column *column, const void *row)
+{
+    const char *at = (const char *)row + column->offset;
+    switch (column->type) {
+    case COLUMN_TEXT:
+        sqlite3_bind_text(stmt, index, at, -1, SQLITE_STATIC);
+        break;
+    case COLUMN_INT:
+        sqlite3_bind_int64(stmt, index, load_int(column, at));
+        break;
+    case COLUMN_REAL:
+        sqlite3_bind_double(stmt, index, *(const double *)at); /* NaN becomes NULL */
+        break;
+    case COLUMN_OP:
+        sqlite3_bind_text(stmt, index, op_kind_name(*(const uint8_t *)at), -1, SQLITE_STATIC);
+        break;
+    }
+}
+
+static void fetch_column(sqlite3_stmt *stmt, int index, const struct column *column, void *row)
+{
+    char *at = (char *)row + column->offset;
+    const char *text;
+    switch (column->type) {
+    case COLUMN_TEXT:
+        text = (const char *)sqlite3_column_text(stmt, index);
+        snprintf(at, column->size, "%s", text ? text : "");
+        break;
+    case COLUMN_INT:
+        save_int(column, at, sqlite3_column_int64(stmt, index));
+        break;
+    case COLUMN_REAL:
+        *(double *)at = sqlite3_column_type(stmt, index) == SQLITE_NULL
+                            ? NAN
+                            : sqlite3_column_double(stmt, index);
+        break;
+    case COLUMN_OP:
+        text = (const char *)sqlite3_column_text(stmt, index);
+        *(uint8_t *)at = 0;
+        for (int k = 0; k < OP_KIND_COUNT && text; k++)
+            if (strcmp(op_kind_name(k), text) == 0)
+                *(uint8_t *)at = (uint8_t)k;
+        break;
+    }
+}
+
+static void name_columns(char *sql, size_t size, const struct column *columns, int n)
+{
+    size_t used = strlen(sql);
+    for (int c = 0; c < n && used < size; c++)
+        used += (size_t)snprintf(sql + used, size - used, "%s%s", c ? ", " : "", columns[c].name);
+}
+
+enum status store_put_rows(struct store *store, const char *table, const char *owner_column,
+                           int64_t owner, const struct column *columns, int num_columns,
+                           const void *rows, size_t row_size, int64_t n, struct err *err)
+{
+    char sql[1024];
+    sqlite3_stmt *stmt = NULL;
+    if (n == 0)
+        return OK;
+    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO %s (%s, ", table, owner_column);
+    name_columns(sql, sizeof sql, columns, num_columns);
+    size_t used = strlen(sql);
+    used += (size_t)snprintf(sql + used, sizeof sql - used, ") VALUES (?");
+    for (int c = 0; c < num_columns; c++)
+        used += (size_t)snprintf(sql + used, sizeof sql - used, ", ?");
+    snprintf(sql + used, sizeof sql - used, ")");
+    enum status rc = store_begin(store, err);
+    if (rc != OK)
+        return rc;
+    rc = store_prepare(store, sql, &stmt, err);
+    for (int64_t i = 0; i < n && rc == OK; i++) {
+        const char *row = (const char *)rows + (size_t)i * row_size;
+        sqlite3_bind_int64(stmt, 1, owner);
+        for (int c = 0; c < num_columns; c++)
+            bind_column(stmt, c + 2, &columns[c], row);
+        if (sqlite3_step(stmt) != SQLITE_DONE)
+            rc = store_fail(store, "cannot write", err);
+        sqlite3_reset(stmt);
+    }
+    sqlite3_finalize(stmt);
+    if (rc == OK)
+        return store_commit(store, err);
+    store_rollback(store);
+    return rc;
+}
+
+enum status store_get_rows(struct store *store, const char *table, const char *owner_column,
+                           int64_t owner, const char *tail, int64_t arg,
+                           const struct column *columns, int num_columns, size_t row_size,
+                           void **rows, int64_t *n, struct err *err)
+{
+    char sql[1024] = "SELECT ", *got = NULL;
+    int64_t count = 0, room = 0;
+    sqlite3_stmt *stmt = NULL;
+    int step;
+    name_columns(sql, sizeof sql, columns, num_columns);
+    size_t used = strlen(sql);
+    snprintf(sql + used, sizeof sql - used, " FROM %s WHERE %s = ?1 %s", table, owner_column, tail);
+    enum status rc = store_prepare(store, sql, &stmt, err);
+    if (rc != OK)
+        return rc;
+    sqlite3_bind_int64(stmt, 1, owner);
+    if (sqlite3_bind_parameter_count(stmt) > 1)
+        sqlite3_bind_int64(stmt, 2, arg);
+    while ((step = sqlite3_step(stmt)) == SQLITE_ROW) {
+        if (count == room) {
+            room = room ? 2 * room : 16;
+            char *more = realloc(got, (size_t)room * row_size);
+            if (!more) {
+                rc = err_nomem(err);
+                break;
+            }
+            got = more;
+        }
+        char *row = got + (size_t)count++ * row_size;
+        memset(row, 0, row_size);
+        for (int c = 0; c < num_columns; c++)
+            fetch_column(stmt, c, &columns[c], row);
+    }
+    if (rc == OK && step != SQLITE_DONE)
+        rc = store_fail(store, "cannot read", err);
+    sqlite3_finalize(stmt);
+    if (rc != OK) {
+        free(got);
+        return rc;
+    }
+    *rows = got;
+    *n = count;
+    return OK;
+}
+
+/* --- profiles --------------------------------------------------------------------------------- */
+
+/* id of a profile, 0 when there is none. */
+static enum status find_profile(struct store *store, const char *name, int64_t *id, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    enum status rc = store_prepare(store, "SELECT id FROM profile WHERE name = ?", &stmt, err);
+    if (rc != OK)
+        return rc;
+    sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+    int step = sqlite3_step(stmt);
+    *id = step == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
+    if (step != SQLITE_ROW && step != SQLITE_DONE)
+        rc = store_fail(store, "cannot read", err);
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+static enum status no_profile(struct store *store, const char *name, struct err *err)
+{
+    struct profile_info *infos = NULL;
+    const char *names[64];
+    int count = 0, n = 0;
+    char list[200] = "";
+    size_t used = 0;
+    if (store_list_profiles(store, NULL, &infos, NULL, &count, NULL) != OK)
+        count = 0;
+    for (int i = 0; i < count && n < 64; i++) {
+        names[n++] = infos[i].name;
+        if (used < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used, " %s", infos[i].name);
+    }
+    const char *near = nearest_name(name, names, n);
+    enum status rc =
+        err_set(err, ERR_INFEASIBLE, "no profile '%s' in store '%s'%s%s%s", name, store->path,
+                near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
+    err_hint(err, "profiles:%s", n ? list : " none");
+    free(infos);
+    return rc;
+}
+
+/* Insert the profile's own row, or update it in place, so that its rows stay. */
+static enum status put_info(struct store *store, const struct profile_info *info, int64_t id,
+                            int64_t *new_id, struct err *err)
+{
+    char sql[1024];
+    sqlite3_stmt *stmt = NULL;
+    int n = profile_info_num_columns;
+    size_t used;
+    if (id) {
+        used = (size_t)snprintf(sql, sizeof sql, "UPDATE profile SET ");
+        for (int c = 0; c < n; c++)
+            used += (size_t)snprintf(sql + used, sizeof sql - used, "%s%s = ?%d", c ? ", " : "",
+                                     profile_info_columns[c].name, c + 1);
+        snprintf(sql + used, sizeof sql - used, " WHERE id = ?%d", n + 1);
+    } else {
+        snprintf(sql, sizeof sql, "INSERT INTO profile (");
+        name_columns(sql, sizeof sql, profile_info_columns, n);
+        used = strlen(sql);
+        used += (size_t)snprintf(sql + used, sizeof sql - used, ") VALUES (?");
+        for (int c = 1; c < n; c++)
+            used += (size_t)snprintf(sql + used, sizeof sql - used, ", ?");
+        snprintf(sql + used, sizeof sql - used, ")");
+    }
+    enum status rc = store_prepare(store, sql, &stmt, err);
+    if (rc != OK)
+        return rc;
+    for (int c = 0; c < n; c++)
+        bind_column(stmt, c + 1, &profile_info_columns[c], info);
+    if (id)
+        sqlite3_bind_int64(stmt, n + 1, id);
+    if (sqlite3_step(stmt) != SQLITE_DONE)
+        rc = store_fail(store, "cannot write", err);
+    sqlite3_finalize(stmt);
+    *new_id = id ? id : sqlite3_last_insert_rowid(store->db);
+    return rc;
+}
+
+static enum status delete_by_id(struct store *store, const char *table, const char *column,
+                                int64_t id, struct err *err)
+{
+    char sql[128];
+    sqlite3_stmt *stmt = NULL;
+    snprintf(sql, sizeof sql, "DELETE FROM %s WHERE %s = ?", table, column);
+    enum status rc = store_prepare(store, sql, &stmt, err);
+    if (rc != OK)
+        return rc;
+    sqlite3_bind_int64(stmt, 1, id);
+    if (sqlite3_step(stmt) != SQLITE_DONE)
+        rc = store_fail(store, "cannot write", err);
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+enum status store_put_profile(struct store *store, struct profile *profile, enum profile_write how,
+                              struct err *err)
+{
+    int64_t id = 0;
+    enum status rc = profile_check(profile, profile->info.name, err);
+    if (rc == OK)
+        rc = store_begin(store, err);
+    if (rc != OK)
+        return rc;
+    rc = find_profile(store, profile->info.name, &id, err);
+    if (rc == OK && id && how == PROFILE_CREATE) {
+        rc = err_set(err, ERR_INPUT, "profile '%s' is already in store '%s'", profile->info.name,
+                     store->path);
+        err_hint(err, "give it another name, remove the old one, or --replace it");
+    }
+    if (rc == OK)
+        rc = put_info(store, &profile->info, id, &id, err);
+    for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
+        const struct profile_table *table = &profile_tables[t];
+        int n = profile_num_rows(profile, table);
+        if (how == PROFILE_REPLACE)
+            rc = delete_by_id(store, table->name, "profile_id", id, err);
+        if (rc == OK && n > 0)
+            rc = store_put_rows(store, table->name, "profile_id", id, table->columns,
+                                table->num_columns, profile_row(profile, table, 0), table->row_size,
+                                n, err);
+    }
+    if (rc == OK)
+        return store_commit(store, err);
+    store_rollback(store);
+    return rc;
+}
+
+enum status store_get_profile(struct store *store, const char *name, struct profile *profile,
+                              struct err *err)
+{
+    struct profile got = {0};
+    int64_t id = 0, n = 0;
+    void *info = NULL;
+    enum status rc = find_profile(store, name, &id, err);
+    if (rc == OK && !id)
+        rc = no_profile(store, name, err);
+    if (rc == OK)
+        rc = store_get_rows(store, "profile", "id", id, "", 0, profile_info_columns,
+                            profile_info_num_columns, sizeof got.info, &info, &n, err);
+    if (rc == OK && n == 1)
+        got.info = *(struct profile_info *)info;
+    free(info);
+    for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
+        const struct profile_table *table = &profile_tables[t];
+        void *rows = NULL;
+        /* The key columns are the primary key's order, but profile_check() sorts for certain. */
+        rc = store_get_rows(store, table->name, "profile_id", id, "", 0, table->columns,
+                            table->num_columns, table->row_size, &rows, &n, err);
+        for (int64_t i = 0; i < n && rc == OK; i++)
+            rc = profile_add_row(&got, table, (char *)rows + (size_t)i * table->row_size, err);
+        free(rows);
+    }
+    if (rc == OK)
+        rc = profile_check(&got, store->path, err);
+    if (rc == OK) {
+        *profile = got;
+        got = (struct profile){0};
+    }
+    profile_clear(&got);
+    return rc;
+}
+
+enum status store_remove_profile(struct store *store, const char *name, struct err *err)
+{
+    int64_t id = 0;
+    enum status rc = store_begin(store, err);
+    if (rc != OK)
+        return rc;
+    rc = find_profile(store, name, &id, err);
+    if (rc == OK && !id)
+        rc = no_profile(store, name, err);
+    if (rc == OK)
+        rc = delete_by_id(store, "profile", "id", id, err);
+    if (rc == OK)
+        return store_commit(store, err);
+    store_rollback(store);
+    return rc;
+}
+
+enum status store_list_profiles(struct store *store, const char *device_kind,
+                                struct profile_info **infos, int64_t **rows, int *count,
+                                struct err *err)
+{
+    struct profile_info *got = NULL;
+    int64_t *sizes = NULL, n = 0, kept = 0;
+    void *all = NULL;
+    /* "1 = ?1" selects everybody. */
+    enum status rc =
+        store_get_rows(store, "profile", "1", 1, "ORDER BY name", 0, profile_info_columns,
+                       profile_info_num_columns, sizeof *got, &all, &n, err);
+    got = all;
+    if (rc != OK)
+        return rc;
+    for (int64_t i = 0; i < n; i++)
+        if (!device_kind || strcmp(got[i].device_kind, device_kind) == 0)
+            got[kept++] = got[i];
+    sizes = calloc((size_t)kept + 1, sizeof *sizes);
+    if (!sizes)
+        rc = err_nomem(err);
+    for (int64_t i = 0; i < kept && rows && rc == OK; i++)
+        for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
+            char sql[160];
+            sqlite3_stmt *stmt = NULL;
+            snprintf(sql, sizeof sql,
+                     "SELECT count(*) FROM %s WHERE profile_id = (SELECT id FROM profile WHERE "
+                     "name = ?)",
+                     profile_tables[t].name);
+            rc = store_prepare(store, sql, &stmt, err);
+            if (rc != OK)
+                break;
+            sqlite3_bind_text(stmt, 1, got[i].name, -1, SQLITE_STATIC);
+            if (sqlite3_step(stmt) == SQLITE_ROW)
+                sizes[i] += sqlite3_column_int64(stmt, 0);
+            else
+                rc = store_fail(store, "cannot read", err);
+            sqlite3_finalize(stmt);
+        }
+    if (rc != OK) {
+        free(got);
+        free(sizes);
+        return rc;
+    }
+    if (rows)
+        *rows = sizes;
+    else
+        free(sizes);
+    *infos = got;
+    *count = (int)kept;
+    return OK;
+}

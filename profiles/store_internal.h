@@ -1,0 +1,34 @@
+/* profiles/store_internal.h - what store.c shares with record.c: the connection and generic rows.
+ */
+#ifndef ELAPSE_PROFILES_STORE_INTERNAL_H
+#define ELAPSE_PROFILES_STORE_INTERNAL_H
+
+#include <sqlite3.h>
+
+#include "profiles/store.h"
+
+struct store {
+    sqlite3 *db;
+    char *path;
+    int depth; /* of store_begin(); only the outermost talks to SQLite */
+};
+
+/* The status and message of an SQLite result code: what failed, on which file, and the remedy. */
+enum status store_fail(struct store *store, const char *what, struct err *err);
+
+enum status store_prepare(struct store *store, const char *sql, sqlite3_stmt **stmt,
+                          struct err *err);
+
+/* INSERT OR REPLACE n flat rows into table: owner_column = owner, and the columns. */
+enum status store_put_rows(struct store *store, const char *table, const char *owner_column,
+                           int64_t owner, const struct column *columns, int num_columns,
+                           const void *rows, size_t row_size, int64_t n, struct err *err);
+
+/* SELECT the columns of all rows of an owner; tail is SQL behind the WHERE ("AND step = ?2 ORDER BY
+ * start_ns"), ?2 is arg. *rows is fresh (free() it), NULL when n is 0. */
+enum status store_get_rows(struct store *store, const char *table, const char *owner_column,
+                           int64_t owner, const char *tail, int64_t arg,
+                           const struct column *columns, int num_columns, size_t row_size,
+                           void **rows, int64_t *n, struct err *err);
+
+#endif
