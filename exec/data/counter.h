@@ -1,0 +1,27 @@
+/* exec/data/counter.h - random numbers of the data room, from a counter: the same key gives the
+ * same number on every rank, at every K and R, in any order of asking. Over exec/rng.h. Pure, O(1).
+ */
+#ifndef ELAPSE_EXEC_DATA_COUNTER_H
+#define ELAPSE_EXEC_DATA_COUNTER_H
+
+#include <stdint.h>
+
+#include "exec/rng.h"
+
+/* A stream key from three words. */
+static inline uint64_t counter_key(uint64_t a, uint64_t b, uint64_t c)
+{
+    return rng_mix(rng_mix(rng_mix(a) ^ b) ^ c);
+}
+
+/* Number `index` of a stream: 64 bits, or a double in [0, 1). */
+static inline uint64_t counter_bits(uint64_t key, uint64_t index)
+{
+    return rng_mix(key ^ rng_mix(index));
+}
+static inline double counter_unit(uint64_t key, uint64_t index)
+{
+    return (double)(counter_bits(key, index) >> 11) * 0x1p-53;
+}
+
+#endif

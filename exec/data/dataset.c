@@ -1,0 +1,192 @@
+#include "exec/data/dataset.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/data/counter.h"
+
+enum { SHAPES_TRAIN = 10000, SHAPES_TEST = 2000 };
+
+/* A dataset whose images are scaled to the side that the model wants. */
+struct resized {
+    struct dataset inner;
+};
+
+static enum status resized_sample(const struct dataset *dataset, enum split split, int64_t id,
+                                  const struct sample_out *out, struct err *err)
+{
+    const struct dataset *inner = &((const struct resized *)dataset->ctx)->inner;
+    struct sample_out wanted = *out;
+    int from = inner->image, to = dataset->image;
+    float *small = NULL;
+    enum status rc;
+    if (out->image) {
+        small = malloc((size_t)inner->channels * (size_t)from * (size_t)from * sizeof *small);
+        if (!small)
+            return err_nomem(err);
+        wanted.image = small;
+    }
+    rc = inner->sample(inner, split, id, &wanted, err);
+    /* Bilinear, pixel centres aligned: the value at (i + 1/2) * from / to - 1/2. */
+    for (int c = 0; rc == OK && small && c < inner->channels; c++) {
+        const float *plane = small + (size_t)c * (size_t)from * (size_t)from;
+        for (int y = 0; y < to; y++) {
+            float sy = ((float)y + .5f) * (float)from / (float)to - .5f;
+            sy = sy < 0 ? 0 : sy > (float)(from - 1) ? (float)(from - 1) : sy;
+            int y0 = (int)sy, y1 = y0 + 1 < from ? y0 + 1 : y0;
+            for (int x = 0; x < to; x++) {
+                float sx = ((float)x + .5f) * (float)from / (float)to - .5f;
+                sx = sx < 0 ? 0 : sx > (float)(from - 1) ? (float)(from - 1) : sx;
+                int x0 = (int)sx, x1 = x0 + 1 < from ? x0 + 1 : x0;
+                float fx = sx - (float)x0, fy = sy - (float)y0;
+                float top = plane[y0 * from + x0] * (1 - fx) + plane[y0 * from + x1] * fx;
+                float low = plane[y1 * from + x0] * (1 - fx) + plane[y1 * from + x1] * fx;
+                out->image[((size_t)c * (size_t)to + (size_t)y) * (size_t)to + (size_t)x] =
+                    top * (1 - fy) + low * fy;
+            }
+        }
+    }
+    free(small);
+    return rc;
+}
+
+static void resized_clear(struct dataset *dataset)
+{
+    struct resized *resized = dataset->ctx;
+    if (resized)
+        dataset_clear(&resized->inner);
+    free(resized);
+}
+
+static enum status resize_to(struct dataset *dataset, int image, struct err *err)
+{
+    struct resized *resized = calloc(1, sizeof *resized);
+    if (!resized)
+        return err_nomem(err);
+    resized->inner = *dataset;
+    dataset->image = image;
+    dataset->ctx = resized;
+    dataset->sample = resized_sample;
+    dataset->clear = resized_clear;
+    return OK;
+}
+
+static enum status check_fits(const struct job *job, struct dataset *dataset, struct err *err)
+{
+    const struct model *model = &job->model;
+    const char *name = job->path ? job->path : job->name;
+    if (model->family == FAMILY_VIT && dataset->seq)
+        return err_set(err, ERR_INPUT, "%s: model '%s' takes images, the data are text", name,
+                       model->name);
+    if (model->family != FAMILY_VIT && dataset->image)
+        return err_set(err, ERR_INPUT, "%s: model '%s' takes text, the data are images", name,
+                       model->name);
+    if (dataset->image) {
+        if (dataset->channels != model->channels)
+            return err_set(err, ERR_INPUT, "%s: model '%s' takes %d channels, the data have %d",
+                           name, model->name, model->channels, dataset->channels);
+        if (dataset->image != model->image) {
+            if (!job->data.resize) {
+                err_set(err, ERR_INPUT,
+                        "%s: model '%s' takes images of %d pixels, the data have %d", name,
+                        model->name, model->image, dataset->image);
+                err_hint(err, "set model.image to %d, or data.resize to true", dataset->image);
+                return ERR_INPUT;
+            }
+            enum status rc = resize_to(dataset, model->image, err);
+            if (rc != OK)
+                return rc;
+        }
+    }
+    if (model->task == TASK_CLASSIFY && dataset->classes > model->classes)
+        return err_set(err, ERR_INPUT, "%s: model '%s' has %d classes, the data have %d", name,
+                       model->name, model->classes, dataset->classes);
+    return OK;
+}
+
+enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err)
+{
+    const char *name = job->path ? job->path : job->name;
+    int64_t train = job->data.train_samples, test = job->data.test_samples;
+    struct dataset got = {0};
+    enum status rc;
+    switch (job->data.kind) {
+    case DATA_SYNTHETIC:
+        if (!train)
+            train = SHAPES_TRAIN;
+        if (!test)
+            test = SHAPES_TEST;
+        if (job->model.family == FAMILY_VIT)
+            rc = shapes_open(job->model.image, train, test, job->train.seed, &got, err);
+        else
+            rc = phrases_open(&job->model, train, test, job->train.seed, &got, err);
+        break;
+    case DATA_CIFAR10:
+    case DATA_CIFAR100:
+        if (!job->data.path)
+            return err_set(err, ERR_INPUT, "%s: data.path is missing, cifar needs a folder", name);
+        rc = cifar_open(job->data.path, job->data.kind == DATA_CIFAR10 ? 10 : 100, train, test,
+                        &got, err);
+        break;
+    default:
+        rc = err_set(err, ERR_INFEASIBLE,
+                     "%s: data.kind is not among those the executor reads: synthetic, cifar10, "
+                     "cifar100",
+                     name);
+        break;
+    }
+    if (rc == OK) {
+        got.kind = job->data.kind;
+        got.seed = job->train.seed;
+        got.augment = job->data.augment && got.image > 0;
+        rc = check_fits(job, &got, err);
+    }
+    if (rc == OK) {
+        *dataset = got;
+        got = (struct dataset){0};
+    }
+    dataset_clear(&got);
+    return rc;
+}
+
+void dataset_clear(struct dataset *dataset)
+{
+    if (dataset->clear)
+        dataset->clear(dataset);
+    *dataset = (struct dataset){0};
+}
+
+/* Pad by an eighth of the side with the mean (0 after normalisation), crop back at a random place,
+ * mirror every other view: the usual recipe for CIFAR (He et al. 2016, section 4.2). */
+static void augment_image(const float *src, float *dst, int channels, int image, uint64_t key)
+{
+    int pad = image / 8;
+    int dy = (int)(counter_bits(key, 0) % (uint64_t)(2 * pad + 1)) - pad;
+    int dx = (int)(counter_bits(key, 1) % (uint64_t)(2 * pad + 1)) - pad;
+    bool flip = counter_bits(key, 2) & 1;
+    for (int c = 0; c < channels; c++)
+        for (int y = 0; y < image; y++)
+            for (int x = 0; x < image; x++, dst++) {
+                int sy = y + dy, sx = (flip ? image - 1 - x : x) + dx;
+                bool inside = sy >= 0 && sy < image && sx >= 0 && sx < image;
+                *dst =
+                    inside
+                        ? src[((size_t)c * (size_t)image + (size_t)sy) * (size_t)image + (size_t)sx]
+                        : 0.0f;
+            }
+}
+
+enum status dataset_view(const struct dataset *dataset, enum split split, int64_t epoch, int64_t id,
+                         const struct sample_out *out, float *scratch, struct err *err)
+{
+    bool augment = dataset->augment && split == SPLIT_TRAIN && out->image && scratch;
+    struct sample_out plain = *out;
+    enum status rc;
+    if (augment)
+        plain.image = scratch;
+    rc = dataset->sample(dataset, split, id, &plain, err);
+    if (rc == OK && augment)
+        augment_image(scratch, out->image, dataset->channels, dataset->image,
+                      counter_key(dataset->seed ^ 0x61756772u, (uint64_t)epoch, (uint64_t)id));
+    return rc;
+}

@@ -1,0 +1,63 @@
+/* exec/data/dataset.h - where samples come from: files or the procedural set, one interface.
+ *
+ * A dataset turns (split, id) into one sample, the same bytes each time, in any order, from any
+ * thread. Opening checks every file as a whole (sizes, label ranges), so that training does not
+ * stop in the middle over a bad record. */
+#ifndef ELAPSE_EXEC_DATA_DATASET_H
+#define ELAPSE_EXEC_DATA_DATASET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/job.h"
+#include "partition/status.h"
+
+enum split { SPLIT_TRAIN, SPLIT_TEST, SPLIT_COUNT };
+
+/* Where one sample goes; fields that are NULL are not wanted. Sizes are the dataset's. */
+struct sample_out {
+    float *image;         /* [channels, image, image], normalised */
+    int32_t *tokens;      /* [seq] */
+    int32_t *token_types; /* [seq] */
+    int32_t *length;      /* [1] */
+    int32_t *labels;      /* [labels_per_sample] */
+};
+
+struct dataset {
+    enum data_kind kind;
+    int64_t num_samples[SPLIT_COUNT];
+    int channels, image;   /* images; 0 for text */
+    int seq;               /* text; 0 for images */
+    int labels_per_sample; /* 1 class, 2 span, seq for language models */
+    int classes;           /* labels are 0..classes-1 (the vocabulary for language models) */
+    bool augment;          /* crop and flip training images */
+    uint64_t seed;
+    void *ctx; /* the kind's own, released by clear */
+    /* One sample, without augmentation. Reads at most the file it came from. */
+    enum status (*sample)(const struct dataset *dataset, enum split split, int64_t id,
+                          const struct sample_out *out, struct err *err);
+    void (*clear)(struct dataset *dataset);
+};
+
+/* Open what job->data names and check that it fits job->model (image side, channels, classes,
+ * sequence). *dataset must be zeroed or cleared; the caller owns it. ERR_SYSTEM: a missing file;
+ * ERR_INPUT: truncated or malformed (file, size, expected multiple), or not fit for the model;
+ * ERR_INFEASIBLE: a kind that the model cannot take. */
+enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err);
+void dataset_clear(struct dataset *dataset);
+
+/* One training view: the sample, cropped and flipped as (seed, epoch, id) says when the dataset
+ * augments. scratch holds one image and may be NULL where nothing is augmented. */
+enum status dataset_view(const struct dataset *dataset, enum split split, int64_t epoch, int64_t id,
+                         const struct sample_out *out, float *scratch, struct err *err);
+
+/* The kinds. Each fills *dataset as dataset_open() does, without the common checks. */
+enum status cifar_open(const char *dir, int classes, int64_t max_train, int64_t max_test,
+                       struct dataset *dataset, struct err *err);
+enum status shapes_open(int image, int64_t num_train, int64_t num_test, uint64_t seed,
+                        struct dataset *dataset, struct err *err);
+/* Token sequences made from a seed, for the text models: see phrases.c. */
+enum status phrases_open(const struct model *model, int64_t num_train, int64_t num_test,
+                         uint64_t seed, struct dataset *dataset, struct err *err);
+
+#endif

@@ -1,0 +1,268 @@
+#include "exec/data/loader.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/units.h"
+
+enum slot_state { SLOT_EMPTY, SLOT_WANTED, SLOT_READY };
+
+/* One batch with its memory: a block of `size` samples per micro-batch in each array. */
+struct slot {
+    enum slot_state state;
+    int64_t epoch, step;
+    enum status status;
+    struct err err;
+    struct batch batch;
+    int64_t *ids;
+    float *images;
+    int32_t *tokens, *token_types, *lengths, *labels;
+};
+
+struct loader {
+    struct loader_spec spec;
+    struct sampler sampler;
+    int64_t image_elems;
+    float *scratch[2]; /* [0] of the caller's thread, [1] of the prefetching one */
+    struct slot slots[2];
+    int current; /* slot handed out last */
+    bool threaded, stop;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+/* Targets of a step over all replicas. Where each sample has a fixed number it needs no look at the
+ * data; masked tokens are counted by making the labels, which are cheap beside a forward. */
+static enum status count_targets(struct loader *loader, int64_t epoch, int64_t step, int64_t *count,
+                                 struct err *err)
+{
+    const struct dataset *dataset = loader->spec.dataset;
+    int64_t samples = sampler_step_samples(&loader->sampler, step);
+    int per_sample = dataset->labels_per_sample;
+    int64_t first = step * loader->sampler.batch * loader->sampler.num_replicas;
+    enum status rc = OK;
+    int32_t *labels;
+    if (per_sample <= 2) {
+        *count = samples * per_sample;
+        return OK;
+    }
+    labels = malloc((size_t)per_sample * sizeof *labels);
+    if (!labels)
+        return err_nomem(err);
+    *count = 0;
+    for (int64_t i = 0; rc == OK && i < samples; i++) {
+        const struct sample_out out = {.labels = labels};
+        int64_t id = sampler_id(&loader->sampler, epoch, first + i);
+        rc = dataset_view(dataset, loader->spec.split, epoch, id, &out, NULL, err);
+        for (int j = 0; rc == OK && j < per_sample; j++)
+            *count += labels[j] >= 0;
+    }
+    free(labels);
+    return rc;
+}
+
+static enum status fill_slot(struct loader *loader, struct slot *slot, float *scratch,
+                             struct err *err)
+{
+    const struct loader_spec *spec = &loader->spec;
+    const struct dataset *dataset = spec->dataset;
+    const struct microbatches *mb = &loader->sampler.microbatches;
+    enum status rc;
+    slot->batch.num_samples = sampler_step_samples(&loader->sampler, slot->step);
+    rc = count_targets(loader, slot->epoch, slot->step, &slot->batch.num_targets, err);
+    for (int m = 0; rc == OK && m < mb->count; m++) {
+        struct sample_block *block = &slot->batch.blocks[m];
+        int64_t first,
+            n = sampler_microbatch(&loader->sampler, slot->step, spec->replica, m, &first);
+        int64_t base = m * mb->size;
+        block->num_samples = n;
+        for (int64_t i = 0; rc == OK && i < n; i++) {
+            int64_t at = base + i, id = sampler_id(&loader->sampler, slot->epoch, first + i);
+            struct sample_out out = {0};
+            slot->ids[at] = id;
+            if (slot->images)
+                out.image = slot->images + at * loader->image_elems;
+            if (slot->tokens) {
+                out.tokens = slot->tokens + at * dataset->seq;
+                out.token_types = slot->token_types + at * dataset->seq;
+            }
+            if (slot->lengths)
+                out.length = slot->lengths + at;
+            if (slot->labels)
+                out.labels = slot->labels + at * dataset->labels_per_sample;
+            rc = dataset_view(dataset, spec->split, slot->epoch, id, &out, scratch, err);
+        }
+    }
+    return rc;
+}
+
+static void *prefetch_thread(void *arg)
+{
+    struct loader *loader = arg;
+    pthread_mutex_lock(&loader->lock);
+    for (;;) {
+        struct slot *slot = &loader->slots[!loader->current];
+        if (loader->stop)
+            break;
+        if (slot->state != SLOT_WANTED) {
+            pthread_cond_wait(&loader->changed, &loader->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&loader->lock);
+        slot->err = (struct err){0};
+        slot->status = fill_slot(loader, slot, loader->scratch[1], &slot->err);
+        pthread_mutex_lock(&loader->lock);
+        slot->state = SLOT_READY;
+        pthread_cond_broadcast(&loader->changed);
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return NULL;
+}
+
+enum status loader_get(struct loader *loader, int64_t epoch, int64_t step_in_epoch,
+                       const struct batch **batch, struct err *err)
+{
+    struct slot *next;
+    enum status rc;
+    pthread_mutex_lock(&loader->lock);
+    next = &loader->slots[!loader->current];
+    while (next->state == SLOT_WANTED)
+        pthread_cond_wait(&loader->changed, &loader->lock);
+    if (next->state != SLOT_READY || next->epoch != epoch || next->step != step_in_epoch) {
+        next->epoch = epoch;
+        next->step = step_in_epoch;
+        next->err = (struct err){0};
+        next->status = fill_slot(loader, next, loader->scratch[0], &next->err);
+    }
+    next->state = SLOT_EMPTY;
+    rc = next->status;
+    if (rc != OK) {
+        if (err && err->status == OK)
+            *err = next->err;
+    } else {
+        *batch = &next->batch;
+        loader->current = !loader->current;
+        if (loader->threaded) {
+            struct slot *later = &loader->slots[!loader->current];
+            bool last = step_in_epoch + 1 >= sampler_steps_per_epoch(&loader->sampler);
+            later->epoch = last ? epoch + 1 : epoch;
+            later->step = last ? 0 : step_in_epoch + 1;
+            later->state = SLOT_WANTED;
+            pthread_cond_broadcast(&loader->changed);
+        }
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return rc;
+}
+
+/* count * elems elements of `size` bytes, zeroed. */
+static void *new_array(int64_t count, int64_t elems, size_t size)
+{
+    int64_t num, bytes;
+    if (!mul_ok(count, elems, &num) || !mul_ok(num, (int64_t)size, &bytes))
+        return NULL;
+    return calloc(1, bytes ? (size_t)bytes : 1);
+}
+
+static enum status slot_init(struct loader *loader, struct slot *slot, struct err *err)
+{
+    const struct loader_spec *spec = &loader->spec;
+    const struct dataset *dataset = spec->dataset;
+    const struct microbatches *mb = &loader->sampler.microbatches;
+    int64_t n = mb->size * mb->count;
+    bool text = dataset->seq > 0;
+    slot->batch.num_blocks = mb->count;
+    slot->batch.blocks = calloc((size_t)mb->count, sizeof *slot->batch.blocks);
+    slot->ids = new_array(n, 1, sizeof *slot->ids);
+    if (spec->want_inputs && !text)
+        slot->images = new_array(n, loader->image_elems, sizeof *slot->images);
+    if (spec->want_inputs && text) {
+        slot->tokens = new_array(n, dataset->seq, sizeof *slot->tokens);
+        slot->token_types = new_array(n, dataset->seq, sizeof *slot->token_types);
+    }
+    if (text)
+        slot->lengths = new_array(n, 1, sizeof *slot->lengths);
+    if (spec->want_labels)
+        slot->labels = new_array(n, dataset->labels_per_sample, sizeof *slot->labels);
+    if (!slot->batch.blocks || !slot->ids ||
+        (spec->want_inputs && !slot->images && !(slot->tokens && slot->token_types)) ||
+        (text && !slot->lengths) || (spec->want_labels && !slot->labels))
+        return err_nomem(err);
+    for (int m = 0; m < mb->count; m++) {
+        int64_t at = m * mb->size;
+        slot->batch.blocks[m] = (struct sample_block){
+            .ids = slot->ids + at,
+            .images = slot->images ? slot->images + at * loader->image_elems : NULL,
+            .tokens = slot->tokens ? slot->tokens + at * dataset->seq : NULL,
+            .token_types = slot->token_types ? slot->token_types + at * dataset->seq : NULL,
+            .lengths = slot->lengths ? slot->lengths + at : NULL,
+            .labels = slot->labels ? slot->labels + at * dataset->labels_per_sample : NULL};
+    }
+    return OK;
+}
+
+static void slot_clear(struct slot *slot)
+{
+    free(slot->batch.blocks);
+    free(slot->ids);
+    free(slot->images);
+    free(slot->tokens);
+    free(slot->token_types);
+    free(slot->lengths);
+    free(slot->labels);
+    *slot = (struct slot){0};
+}
+
+enum status loader_new(const struct loader_spec *spec, struct loader **loader, struct err *err)
+{
+    enum status rc = OK;
+    struct loader *got = calloc(1, sizeof *got);
+    if (!got)
+        return err_nomem(err);
+    got->spec = *spec;
+    got->sampler = *spec->sampler;
+    got->image_elems =
+        (int64_t)spec->dataset->channels * spec->dataset->image * spec->dataset->image;
+    pthread_mutex_init(&got->lock, NULL);
+    pthread_cond_init(&got->changed, NULL);
+    for (int i = 0; rc == OK && i < 2; i++) {
+        rc = slot_init(got, &got->slots[i], err);
+        if (rc == OK && spec->dataset->augment) {
+            got->scratch[i] = new_array(got->image_elems, 1, sizeof *got->scratch[i]);
+            if (!got->scratch[i])
+                rc = err_nomem(err);
+        }
+    }
+    if (rc == OK && spec->prefetch) {
+        got->threaded = pthread_create(&got->thread, NULL, prefetch_thread, got) == 0;
+        if (!got->threaded)
+            rc = err_set(err, ERR_SYSTEM, "cannot start the prefetch thread");
+    }
+    if (rc == OK)
+        *loader = got;
+    else
+        loader_free(got);
+    return rc;
+}
+
+void loader_free(struct loader *loader)
+{
+    if (!loader)
+        return;
+    if (loader->threaded) {
+        pthread_mutex_lock(&loader->lock);
+        loader->stop = true;
+        pthread_cond_broadcast(&loader->changed);
+        pthread_mutex_unlock(&loader->lock);
+        pthread_join(loader->thread, NULL);
+    }
+    for (int i = 0; i < 2; i++) {
+        slot_clear(&loader->slots[i]);
+        free(loader->scratch[i]);
+    }
+    pthread_cond_destroy(&loader->changed);
+    pthread_mutex_destroy(&loader->lock);
+    free(loader);
+}
