@@ -1,0 +1,87 @@
+/* exec/comm/comm.h - messages between ranks: one interface, backends below it (mpi; nccl later).
+ *
+ * The message group is all ranks, static: decisions, agreement, errors. Active groups are split
+ * from it and rebuilt at a change of plan: the pipeline of a replica, the replicas of a stage.
+ * Buffers are host memory. Sums are formed by index, so that they have the same bits on every run.
+ * One thread per process calls these functions. A rank that fails ends the job with comm_abort(),
+ * so that no peer waits for ever. */
+#ifndef ELAPSE_EXEC_COMM_COMM_H
+#define ELAPSE_EXEC_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/status.h"
+
+struct comm_group; /* opaque: ranks 0..size-1 of a group */
+
+struct comm {
+    int rank, size;             /* in the message group */
+    int local_rank, local_size; /* among the ranks of this machine */
+    int num_nodes;
+    int64_t clock_offset_ns; /* add to this machine's monotonic clock to get rank 0's */
+    struct comm_group *all;  /* the message group as a group */
+};
+
+/* A message under way. Storage belongs to the caller and must stay in place until it is done. */
+struct comm_request {
+    union {
+        void *pointer;
+        int number;
+    } handle; /* the backend's own */
+    int64_t bytes;
+    bool active;
+};
+
+/* Start the backend, find out who is where, and set the clocks: by ping-pong between machines (the
+ * fastest of 32 round trips counts), 0 within one. Collective. */
+enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *err);
+void comm_finalize(struct comm *comm);
+
+/* Print nothing; end all ranks of the job with the status's exit code. Does not return. */
+_Noreturn void comm_abort(const struct comm *comm, enum status status);
+
+/* Rank 0's monotonic clock, ns. */
+int64_t comm_now_ns(const struct comm *comm);
+
+/* All ranks learn the status of the lowest rank that failed, its message included; OK when none
+ * did. Collective over the message group: where input is checked, everyone goes on or nobody. */
+enum status comm_agree(const struct comm *comm, enum status status, struct err *err);
+
+/* Ranks with the same color >= 0 form a group, ordered by key; color < 0: in none, *group becomes
+ * NULL. Collective over the message group. Released by comm_group_free(). */
+enum status comm_split(const struct comm *comm, int color, int key, struct comm_group **group,
+                       struct err *err);
+void comm_group_free(struct comm_group *group);
+int comm_group_rank(const struct comm_group *group);
+int comm_group_size(const struct comm_group *group);
+
+/* Point to point, nonblocking. tag >= 0; messages of one (peer, tag) arrive in order. */
+enum status comm_isend(const struct comm_group *group, const void *data, int64_t bytes, int peer,
+                       int tag, struct comm_request *request, struct err *err);
+enum status comm_irecv(const struct comm_group *group, void *data, int64_t bytes, int peer, int tag,
+                       struct comm_request *request, struct err *err);
+/* A request that is not active is done. A message shorter than asked for is ERR_SYSTEM. */
+enum status comm_test(struct comm_request *request, bool *done, struct err *err);
+enum status comm_wait(struct comm_request *request, struct err *err);
+
+/* Collective over the group. Small ones: every rank gets the sum, formed in the order of ranks. */
+enum status comm_sum_f64(const struct comm_group *group, double *values, int count,
+                         struct err *err);
+enum status comm_max_i64(const struct comm_group *group, int64_t *values, int count,
+                         struct err *err);
+enum status comm_bcast(const struct comm_group *group, void *data, int64_t bytes, int root,
+                       struct err *err);
+enum status comm_barrier(const struct comm_group *group, struct err *err);
+/* Rank 0 gets everyone's bytes, one after the other in the order of ranks, in a fresh buffer (NULL
+ * elsewhere), and *sizes, group-size entries; the caller frees both. */
+enum status comm_gather(const struct comm_group *group, const void *data, int64_t bytes,
+                        void **gathered, int64_t **sizes, struct err *err);
+
+/* values[i] = sum over ranks 0, 1, 2, ... of values[i], left to right. Each rank sums one segment
+ * and hands it round: 2 (n - 1) / n of the bytes cross each port, as in a ring. Takes a buffer of
+ * the same size for the call. */
+enum status comm_allreduce_f32(const struct comm_group *group, float *values, int64_t count,
+                               struct err *err);
+
+#endif

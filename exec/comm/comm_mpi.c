@@ -1,0 +1,465 @@
+/* exec/comm/comm_mpi.c - the mpi backend of comm.h, over host memory. */
+#include <assert.h>
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "exec/comm/comm.h"
+#include "partition/units.h"
+
+/* Run an MPI call; on failure record call text, library message, rank and place, and go to out. */
+#define MPI_TRY(call)                                                                              \
+    do {                                                                                           \
+        int mpi_code_ = (call);                                                                    \
+        if (mpi_code_ != MPI_SUCCESS) {                                                            \
+            rc = mpi_failed(#call, mpi_code_, __FILE__, __LINE__, err);                            \
+            goto out;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+enum { PING_ROUNDS = 32, PING_TAG = 1, MAX_CHUNK = 1 << 30 };
+
+struct comm_group {
+    MPI_Comm mpi;
+    int rank, size;
+};
+
+static enum status mpi_failed(const char *call, int code, const char *file, int line,
+                              struct err *err)
+{
+    char text[MPI_MAX_ERROR_STRING] = "unknown error";
+    int length, rank = -1;
+    MPI_Error_string(code, text, &length);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return err_set(err, ERR_SYSTEM, "rank %d: %.80s failed: %.200s (%s:%d)", rank, call, text, file,
+                   line);
+}
+
+static int64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Cristian's algorithm: the offset seen by the fastest round trip is off by less than half of it.
+ */
+static enum status set_clock(struct comm *comm, int *node_of, struct err *err)
+{
+    enum status rc;
+    for (int peer = 1; peer < comm->size; peer++) {
+        int64_t best = INT64_MAX;
+        if (node_of[peer] == node_of[0] || (comm->rank != 0 && comm->rank != peer))
+            continue;
+        for (int i = 0; i < PING_ROUNDS; i++) {
+            int64_t there = 0, sent = monotonic_ns();
+            if (comm->rank == 0) {
+                MPI_TRY(MPI_Recv(&there, 1, MPI_INT64_T, peer, PING_TAG, MPI_COMM_WORLD,
+                                 MPI_STATUS_IGNORE));
+                there = monotonic_ns();
+                MPI_TRY(MPI_Send(&there, 1, MPI_INT64_T, peer, PING_TAG, MPI_COMM_WORLD));
+            } else {
+                MPI_TRY(MPI_Send(&sent, 1, MPI_INT64_T, 0, PING_TAG, MPI_COMM_WORLD));
+                MPI_TRY(MPI_Recv(&there, 1, MPI_INT64_T, 0, PING_TAG, MPI_COMM_WORLD,
+                                 MPI_STATUS_IGNORE));
+                int64_t back = monotonic_ns();
+                if (back - sent < best) {
+                    best = back - sent;
+                    comm->clock_offset_ns = there - (sent + back) / 2;
+                }
+            }
+        }
+    }
+    rc = OK;
+out:
+    return rc;
+}
+
+enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *err)
+{
+    enum status rc;
+    struct comm got = {0};
+    struct comm_group *all = NULL;
+    MPI_Comm local = MPI_COMM_NULL;
+    int *node_of = NULL, provided, first;
+    MPI_TRY(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
+    MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &got.rank));
+    MPI_TRY(MPI_Comm_size(MPI_COMM_WORLD, &got.size));
+    MPI_TRY(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local));
+    MPI_TRY(MPI_Comm_rank(local, &got.local_rank));
+    MPI_TRY(MPI_Comm_size(local, &got.local_size));
+    node_of = malloc((size_t)got.size * sizeof *node_of);
+    all = calloc(1, sizeof *all);
+    if (!node_of || !all) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    first = got.rank;
+    MPI_TRY(MPI_Bcast(&first, 1, MPI_INT, 0, local));
+    MPI_TRY(MPI_Allgather(&first, 1, MPI_INT, node_of, 1, MPI_INT, MPI_COMM_WORLD));
+    for (int i = 0; i < got.size; i++)
+        got.num_nodes += node_of[i] == i;
+    rc = set_clock(&got, node_of, err);
+    if (rc != OK)
+        goto out;
+    MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &all->mpi));
+    all->rank = got.rank;
+    all->size = got.size;
+    got.all = all;
+    all = NULL;
+    *comm = got;
+    rc = OK;
+out:
+    if (local != MPI_COMM_NULL)
+        MPI_Comm_free(&local);
+    free(node_of);
+    free(all);
+    return rc;
+}
+
+void comm_finalize(struct comm *comm)
+{
+    int finalized = 0;
+    comm_group_free(comm->all);
+    *comm = (struct comm){0};
+    MPI_Finalized(&finalized);
+    if (!finalized)
+        MPI_Finalize();
+}
+
+_Noreturn void comm_abort(const struct comm *comm, enum status status)
+{
+    (void)comm;
+    MPI_Abort(MPI_COMM_WORLD, status_exit_code(status));
+    _Exit(status_exit_code(status));
+}
+
+int64_t comm_now_ns(const struct comm *comm)
+{
+    return monotonic_ns() + comm->clock_offset_ns;
+}
+
+enum status comm_agree(const struct comm *comm, enum status status, struct err *err)
+{
+    enum status rc;
+    struct err shared = {0};
+    int mine = status == OK ? INT_MAX : comm->rank, lowest;
+    if (comm->size == 1)
+        return status;
+    MPI_TRY(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, comm->all->mpi));
+    if (lowest == INT_MAX)
+        return OK;
+    if (lowest == comm->rank && err)
+        shared = *err;
+    shared.status = status;
+    MPI_TRY(MPI_Bcast(&shared, (int)sizeof shared, MPI_BYTE, lowest, comm->all->mpi));
+    if (lowest != comm->rank && err)
+        *err = shared;
+    rc = shared.status;
+out:
+    return rc;
+}
+
+enum status comm_split(const struct comm *comm, int color, int key, struct comm_group **group,
+                       struct err *err)
+{
+    enum status rc;
+    struct comm_group *got = calloc(1, sizeof *got);
+    MPI_Comm mpi = MPI_COMM_NULL;
+    MPI_TRY(MPI_Comm_split(comm->all->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi));
+    if (!got) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    *group = NULL;
+    if (mpi != MPI_COMM_NULL) {
+        MPI_TRY(MPI_Comm_rank(mpi, &got->rank));
+        MPI_TRY(MPI_Comm_size(mpi, &got->size));
+        got->mpi = mpi;
+        *group = got;
+        mpi = MPI_COMM_NULL;
+        got = NULL;
+    }
+    rc = OK;
+out:
+    if (mpi != MPI_COMM_NULL)
+        MPI_Comm_free(&mpi);
+    free(got);
+    return rc;
+}
+
+void comm_group_free(struct comm_group *group)
+{
+    if (!group)
+        return;
+    MPI_Comm_free(&group->mpi);
+    free(group);
+}
+
+int comm_group_rank(const struct comm_group *group)
+{
+    return group->rank;
+}
+
+int comm_group_size(const struct comm_group *group)
+{
+    return group->size;
+}
+
+/* --- point to point -------------------------------------------------------------------------- */
+
+static void put_request(struct comm_request *request, MPI_Request mpi, int64_t bytes)
+{
+    _Static_assert(sizeof mpi <= sizeof request->handle, "an MPI_Request fits a comm_request");
+    memcpy(&request->handle, &mpi, sizeof mpi);
+    request->bytes = bytes;
+    request->active = true;
+}
+
+static MPI_Request take_request(const struct comm_request *request)
+{
+    MPI_Request mpi;
+    memcpy(&mpi, &request->handle, sizeof mpi);
+    return mpi;
+}
+
+static enum status check_bytes(int64_t bytes, struct err *err)
+{
+    if (bytes < 0 || bytes > INT_MAX)
+        return err_set(err, ERR_INPUT, "a message of %lld bytes is too large, the limit is %d",
+                       (long long)bytes, INT_MAX);
+    return OK;
+}
+
+enum status comm_isend(const struct comm_group *group, const void *data, int64_t bytes, int peer,
+                       int tag, struct comm_request *request, struct err *err)
+{
+    MPI_Request mpi;
+    enum status rc = check_bytes(bytes, err);
+    assert(!request->active);
+    if (rc != OK)
+        return rc;
+    MPI_TRY(MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, group->mpi, &mpi));
+    put_request(request, mpi, -1);
+out:
+    return rc;
+}
+
+enum status comm_irecv(const struct comm_group *group, void *data, int64_t bytes, int peer, int tag,
+                       struct comm_request *request, struct err *err)
+{
+    MPI_Request mpi;
+    enum status rc = check_bytes(bytes, err);
+    assert(!request->active);
+    if (rc != OK)
+        return rc;
+    MPI_TRY(MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, group->mpi, &mpi));
+    put_request(request, mpi, bytes);
+out:
+    return rc;
+}
+
+static enum status finish_request(struct comm_request *request, MPI_Status *status, struct err *err)
+{
+    enum status rc = OK;
+    int got = 0;
+    request->active = false;
+    if (request->bytes >= 0) {
+        MPI_TRY(MPI_Get_count(status, MPI_BYTE, &got));
+        if (got != request->bytes)
+            rc = err_set(err, ERR_SYSTEM, "a message of %d bytes came where %lld were expected",
+                         got, (long long)request->bytes);
+    }
+out:
+    return rc;
+}
+
+enum status comm_test(struct comm_request *request, bool *done, struct err *err)
+{
+    enum status rc = OK;
+    MPI_Status status;
+    int flag = 1;
+    if (request->active) {
+        MPI_Request mpi = take_request(request);
+        MPI_TRY(MPI_Test(&mpi, &flag, &status));
+        memcpy(&request->handle, &mpi, sizeof mpi);
+        if (flag)
+            rc = finish_request(request, &status, err);
+    }
+    *done = flag;
+out:
+    return rc;
+}
+
+enum status comm_wait(struct comm_request *request, struct err *err)
+{
+    enum status rc = OK;
+    MPI_Status status;
+    if (request->active) {
+        MPI_Request mpi = take_request(request);
+        MPI_TRY(MPI_Wait(&mpi, &status));
+        rc = finish_request(request, &status, err);
+    }
+out:
+    return rc;
+}
+
+/* --- collectives ------------------------------------------------------------------------------ */
+
+enum status comm_sum_f64(const struct comm_group *group, double *values, int count, struct err *err)
+{
+    enum status rc;
+    double *all = NULL;
+    if (group->size == 1)
+        return OK;
+    all = malloc((size_t)count * (size_t)group->size * sizeof *all);
+    if (!all)
+        return err_nomem(err);
+    MPI_TRY(MPI_Allgather(values, count, MPI_DOUBLE, all, count, MPI_DOUBLE, group->mpi));
+    for (int i = 0; i < count; i++) {
+        values[i] = all[i];
+        for (int r = 1; r < group->size; r++)
+            values[i] += all[(size_t)r * (size_t)count + (size_t)i];
+    }
+    rc = OK;
+out:
+    free(all);
+    return rc;
+}
+
+enum status comm_max_i64(const struct comm_group *group, int64_t *values, int count,
+                         struct err *err)
+{
+    enum status rc = OK;
+    MPI_TRY(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_INT64_T, MPI_MAX, group->mpi));
+out:
+    return rc;
+}
+
+enum status comm_bcast(const struct comm_group *group, void *data, int64_t bytes, int root,
+                       struct err *err)
+{
+    enum status rc = OK;
+    char *at = data;
+    for (int64_t done = 0; done < bytes; done += MAX_CHUNK) {
+        int64_t chunk = bytes - done < MAX_CHUNK ? bytes - done : MAX_CHUNK;
+        MPI_TRY(MPI_Bcast(at + done, (int)chunk, MPI_BYTE, root, group->mpi));
+    }
+out:
+    return rc;
+}
+
+enum status comm_barrier(const struct comm_group *group, struct err *err)
+{
+    enum status rc = OK;
+    MPI_TRY(MPI_Barrier(group->mpi));
+out:
+    return rc;
+}
+
+enum status comm_gather(const struct comm_group *group, const void *data, int64_t bytes,
+                        void **gathered, int64_t **sizes, struct err *err)
+{
+    enum status rc = OK;
+    size_t n = (size_t)group->size;
+    int64_t total = 0;
+    char *all = NULL;
+    int64_t *size = calloc(n, sizeof *size);
+    int *count = calloc(2 * n, sizeof *count), *at = count ? count + n : NULL;
+    *gathered = NULL;
+    *sizes = NULL;
+    if (!size || !count) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    MPI_TRY(MPI_Allgather(&bytes, 1, MPI_INT64_T, size, 1, MPI_INT64_T, group->mpi));
+    for (size_t i = 0; i < n; i++) {
+        if (!add_ok(total, size[i], &total) || total > INT_MAX) {
+            rc = err_set(err, ERR_INPUT, "cannot gather more than %d bytes", INT_MAX);
+            goto out;
+        }
+        count[i] = (int)size[i];
+        at[i] = (int)(total - size[i]);
+    }
+    if (group->rank == 0) {
+        all = malloc(total ? (size_t)total : 1);
+        if (!all) {
+            rc = err_nomem(err);
+            goto out;
+        }
+    }
+    MPI_TRY(MPI_Gatherv(data, (int)bytes, MPI_BYTE, all, count, at, MPI_BYTE, 0, group->mpi));
+    if (group->rank == 0) {
+        *gathered = all;
+        *sizes = size;
+        all = NULL;
+        size = NULL;
+    }
+out:
+    free(all);
+    free(size);
+    free(count);
+    return rc;
+}
+
+/* Segment r of n, in elements. */
+static int64_t segment_first(int64_t count, int r, int n)
+{
+    return count / n * r + (count % n < r ? count % n : r);
+}
+
+/* Reduce-scatter by all-to-all, a sum in rank order on each segment's owner, all-gather. */
+static enum status allreduce_chunk(const struct comm_group *group, float *values, int64_t count,
+                                   float *scratch, int *counts, struct err *err)
+{
+    enum status rc;
+    int n = group->size, me = group->rank;
+    int *size = counts, *first = counts + n, *in_size = counts + 2 * n, *in_first = counts + 3 * n;
+    for (int r = 0; r < n; r++) {
+        first[r] = (int)segment_first(count, r, n);
+        size[r] = (int)segment_first(count, r + 1, n) - first[r];
+    }
+    for (int r = 0; r < n; r++) {
+        in_size[r] = size[me];
+        in_first[r] = r * size[me];
+    }
+    MPI_TRY(MPI_Alltoallv(values, size, first, MPI_FLOAT, scratch, in_size, in_first, MPI_FLOAT,
+                          group->mpi));
+    for (int i = 0; i < size[me]; i++) {
+        float sum = scratch[i];
+        for (int r = 1; r < n; r++)
+            sum += scratch[(size_t)r * (size_t)size[me] + (size_t)i];
+        values[first[me] + i] = sum;
+    }
+    MPI_TRY(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, size, first, MPI_FLOAT,
+                           group->mpi));
+    rc = OK;
+out:
+    return rc;
+}
+
+enum status comm_allreduce_f32(const struct comm_group *group, float *values, int64_t count,
+                               struct err *err)
+{
+    enum status rc = OK;
+    /* A chunk's segments, one from each rank, fit what MPI counts with an int. */
+    const int64_t chunk = MAX_CHUNK / (int64_t)sizeof *values;
+    int64_t most = count < chunk ? count : chunk;
+    float *own = NULL;
+    int *counts = NULL;
+    if (group->size == 1 || count == 0)
+        return OK;
+    counts = calloc(4 * (size_t)group->size, sizeof *counts);
+    own = malloc(((size_t)most + (size_t)group->size) * sizeof *own);
+    if (!counts || !own)
+        rc = err_nomem(err);
+    for (int64_t at = 0; rc == OK && at < count; at += chunk)
+        rc = allreduce_chunk(group, values + at, count - at < chunk ? count - at : chunk, own,
+                             counts, err);
+    free(own);
+    free(counts);
+    return rc;
+}
