@@ -1,0 +1,83 @@
+/* exec/runtime.h - runs one training step: the lowered op list of this rank, op by op.
+ *
+ * The list is the one that sim/ replays (partition/workload.h); nothing here knows what GPipe is.
+ * A compute op calls exec/stage.h; a SEND starts a message and goes on; a RECV waits for a message
+ * whose buffer was posted ahead. Activations stay where the stage made them until their message has
+ * left and their slot is wanted again; so the slots bound what is in flight.
+ *
+ * A runtime is built for one plan and thrown away with it; the stages (weights, optimizer state)
+ * outlive it, so that a change of plan in mid-run builds a new runtime over moved stages. */
+#ifndef ELAPSE_EXEC_RUNTIME_H
+#define ELAPSE_EXEC_RUNTIME_H
+
+#include "exec/comm/comm.h"
+#include "exec/data/loader.h"
+#include "exec/stage.h"
+#include "partition/plan.h"
+#include "partition/workload.h"
+
+struct runtime; /* opaque */
+
+struct runtime_spec {
+    const struct model *model; /* everything is borrowed while the runtime lives */
+    const struct job *job;
+    const struct plan *plan;
+    const struct workload *workload;
+    const struct schedule *full; /* lowered and checked */
+    const struct comm *comm;
+    struct comm_group *pipeline; /* the K ranks of this replica, by position */
+    struct comm_group *replicas; /* the R ranks that hold the same stages, by replica */
+    struct backend *backend;
+    struct stage **stages; /* num_stages entries; those of other ranks are NULL */
+    int replica, rank;     /* position of this process in the plan */
+};
+
+/* When an op ran on this rank, on the clock of comm_now_ns(). Ops of empty micro-batches have
+ * start_ns = end_ns = 0. */
+struct op_time {
+    int64_t start_ns, end_ns;
+};
+
+/* The same on every rank. */
+struct step_result {
+    double loss; /* mean over all targets of the step; the model of before the update */
+    int64_t count, correct;
+    double grad_norm; /* before clipping; NaN when the plan takes no norm */
+    int64_t start_ns; /* first start of an op over all ranks */
+    int64_t step_ns;  /* from there to the last end over all ranks */
+    int64_t vote;     /* the largest vote of any rank */
+};
+
+/* Slots that a rank's stage needs: the peak of live micro-batches, and one more so that a send of
+ * the last one does not hold up the next. For stage_spec.max_live. */
+int runtime_num_slots(const struct schedule *full, int stage);
+
+/* Groups of a plan, collective over the message group: replica r's rank k is rank
+ * plan->device[r * K + k]. Ranks without a place get *rank = -1 and NULL groups. */
+enum status runtime_groups(const struct comm *comm, const struct plan *plan, int *replica,
+                           int *rank, struct comm_group **pipeline, struct comm_group **replicas,
+                           struct err *err);
+
+enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtime, struct err *err);
+void runtime_free(struct runtime *runtime); /* NULL is fine */
+
+/* One step. Collective over all ranks of the plan. vote rides along: the largest comes back on all
+ * ranks (a signal that one of them got). step counts from 0 over the whole run (dropout,
+ * bias correction). A loss or norm that is not finite is ERR_INFEASIBLE on every rank, before any
+ * weight has changed, with the first micro-batch or item it shows in. */
+enum status runtime_step(struct runtime *runtime, const struct batch *batch, int64_t step,
+                         double lr, int64_t vote, struct step_result *result, struct err *err);
+
+/* Forward only, by the forward ops of the same list; sums over all replicas, on every rank.
+ * Collective. Must not run between the ops of a step. */
+enum status runtime_eval(struct runtime *runtime, const struct batch *batch, struct loss_sums *sums,
+                         struct err *err);
+
+/* Times of the last step's ops, one per op of the rank's list. */
+const struct op_time *runtime_times(const struct runtime *runtime);
+/* Sum of squares of the last step's gradients by item, over all stages; NULL without OP_NORM. */
+const double *runtime_item_sumsq(const struct runtime *runtime);
+/* Backend and host memory of messages. */
+int64_t runtime_bytes(const struct runtime *runtime);
+
+#endif

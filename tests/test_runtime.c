@@ -1,0 +1,353 @@
+/* Runtime. ranks: 2
+ *
+ * Judge: the same job on one rank. Each rank also runs it alone, in a message group of its own, and
+ * compares its stages with that, bit by bit. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "exec/data/loader.h"
+#include "exec/runtime.h"
+
+enum { STEPS = 3, BATCH = 12, TRAIN = 30 }; /* 30 = 12 + 12 + 6: the last step is short */
+
+static struct comm world;
+
+/* A job with its plan, stages and runtime on this rank. */
+struct rig {
+    struct job job;
+    struct cluster cluster;
+    struct plan plan;
+    struct workload workload;
+    struct schedule full;
+    struct backend *backend;
+    struct stage **stages;
+    struct comm_group *pipeline, *replicas;
+    struct dataset dataset;
+    struct sampler sampler;
+    struct loader *loader;
+    struct runtime *runtime;
+    int replica, rank;
+    double losses[STEPS], norms[STEPS];
+    double eval_loss;
+};
+
+static void ok(enum status rc, const struct err *err)
+{
+    if (rc != OK)
+        fail_msg("rank %d: %s", world.rank, err->msg);
+}
+
+static void rig_plan(struct rig *rig, int k, int r, int m, enum schedule_kind kind, int chunks,
+                     enum recompute_mode recompute)
+{
+    struct plan *plan = &rig->plan;
+    int stages = k * chunks, items = rig->job.model.num_items;
+    *plan = (struct plan){.num_ranks = k,
+                          .chunks = chunks,
+                          .num_replicas = r,
+                          .batch = BATCH / r,
+                          .microbatches = microbatches_of(BATCH / r, m / r),
+                          .schedule = kind,
+                          .recompute = recompute,
+                          .num_stages = stages,
+                          .clip = rig->job.train.clip_norm > 0,
+                          .optim_bytes_per_param = 4};
+    plan->first_item = calloc((size_t)stages + 1, sizeof(int));
+    plan->device = calloc((size_t)(k * r), sizeof(int));
+    for (int s = 0; s <= stages; s++)
+        plan->first_item[s] = items * s / stages;
+    for (int i = 0; i < k * r; i++)
+        plan->device[i] = i;
+}
+
+static void rig_init(struct rig *rig, const struct comm *comm, const char *model, int k, int r,
+                     int m, enum schedule_kind kind, int chunks, enum recompute_mode recompute,
+                     double clip)
+{
+    struct err err = {0};
+    struct cost cost;
+    memset(rig, 0, sizeof *rig);
+    job_defaults(&rig->job);
+    rig->job.train.clip_norm = clip;
+    rig->job.train.dropout = 0.1;
+    rig->job.train.optimizer.lr = 0.05;
+    rig->job.data.train_samples = TRAIN;
+    rig->job.data.test_samples = 20;
+    ok(model_parse(model, &rig->job.model, &err), &err);
+    rig_plan(rig, k, r, m, kind, chunks, recompute);
+    ok(cluster_grid(1, k * r, &rig->cluster, &err), &err);
+    for (int i = 0; i < k * r; i++)
+        strcpy(rig->cluster.devices[i].kind, "cpu");
+    cost_roofline(&cost);
+    ok(plan_lower(&rig->job.model, &rig->cluster, &cost, &rig->plan, NULL, &rig->workload,
+                  &rig->full, &err),
+       &err);
+    ok(runtime_groups(comm, &rig->plan, &rig->replica, &rig->rank, &rig->pipeline, &rig->replicas,
+                      &err),
+       &err);
+    rig->backend = backend_cpu_new(1, &err);
+    assert_non_null(rig->backend);
+    rig->stages = calloc((size_t)rig->plan.num_stages, sizeof *rig->stages);
+    for (int s = 0; s < rig->plan.num_stages; s++) {
+        struct stage_spec spec = {.model = &rig->job.model,
+                                  .job = &rig->job,
+                                  .backend = rig->backend,
+                                  .first_item = rig->plan.first_item[s],
+                                  .end_item = rig->plan.first_item[s + 1],
+                                  .max_samples = rig->plan.microbatches.size,
+                                  .max_live = runtime_num_slots(&rig->full, s),
+                                  .recompute = recompute != RECOMPUTE_NEVER};
+        if (rig->full.rank_of_stage[s] != rig->rank)
+            continue;
+        ok(stage_new(&spec, &rig->stages[s], &err), &err);
+        ok(stage_init_weights(rig->stages[s], 1, &err), &err);
+    }
+    ok(dataset_open(&rig->job, &rig->dataset, &err), &err);
+    ok(sampler_init(&rig->sampler, TRAIN, 1, true, r, rig->plan.batch, rig->plan.microbatches.count,
+                    &err),
+       &err);
+    struct loader_spec loader = {.dataset = &rig->dataset,
+                                 .sampler = &rig->sampler,
+                                 .replica = rig->replica,
+                                 .want_inputs = true,
+                                 .want_labels = true,
+                                 .prefetch = true};
+    ok(loader_new(&loader, &rig->loader, &err), &err);
+    struct runtime_spec spec = {.model = &rig->job.model,
+                                .job = &rig->job,
+                                .plan = &rig->plan,
+                                .workload = &rig->workload,
+                                .full = &rig->full,
+                                .comm = comm,
+                                .pipeline = rig->pipeline,
+                                .replicas = rig->replicas,
+                                .backend = rig->backend,
+                                .stages = rig->stages,
+                                .replica = rig->replica,
+                                .rank = rig->rank};
+    ok(runtime_new(&spec, &rig->runtime, &err), &err);
+}
+
+static void rig_train(struct rig *rig)
+{
+    struct err err = {0};
+    const struct batch *batch;
+    struct loss_sums sums;
+    for (int s = 0; s < STEPS; s++) {
+        struct step_result result;
+        ok(loader_get(rig->loader, 0, s, &batch, &err), &err);
+        ok(runtime_step(rig->runtime, batch, s, .05, 0, &result, &err), &err);
+        rig->losses[s] = result.loss;
+        rig->norms[s] = result.grad_norm;
+    }
+    ok(loader_get(rig->loader, 1, 0, &batch, &err), &err);
+    ok(runtime_eval(rig->runtime, batch, &sums, &err), &err);
+    rig->eval_loss = sums.loss;
+}
+
+static void rig_clear(struct rig *rig)
+{
+    runtime_free(rig->runtime);
+    loader_free(rig->loader);
+    dataset_clear(&rig->dataset);
+    for (int s = 0; s < rig->plan.num_stages; s++)
+        stage_free(rig->stages[s]);
+    free(rig->stages);
+    backend_free(rig->backend);
+    comm_group_free(rig->pipeline);
+    comm_group_free(rig->replicas);
+    workload_clear(&rig->workload);
+    schedule_clear(&rig->full);
+    plan_clear(&rig->plan);
+    cluster_clear(&rig->cluster);
+    job_clear(&rig->job);
+}
+
+static const struct param *find_param(const struct rig *rig, const char *name)
+{
+    for (int s = 0; s < rig->plan.num_stages; s++)
+        for (int i = 0; rig->stages[s] && i < stage_num_params(rig->stages[s]); i++)
+            if (strcmp(stage_params(rig->stages[s])[i].name, name) == 0)
+                return &stage_params(rig->stages[s])[i];
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+/* Every tensor of this rank against the other rig, bit by bit, optimizer state included. */
+static void assert_same_weights(const struct rig *rig, const struct rig *judge)
+{
+    int tensors = 0;
+    for (int s = 0; s < rig->plan.num_stages; s++)
+        for (int i = 0; rig->stages[s] && i < stage_num_params(rig->stages[s]); i++) {
+            const struct param *a = &stage_params(rig->stages[s])[i];
+            const struct param *b = find_param(judge, a->name);
+            size_t bytes = (size_t)a->num_elems * sizeof(float);
+            assert_int_equal(a->num_elems, b->num_elems);
+            if (memcmp(a->weight, b->weight, bytes) != 0)
+                fail_msg("rank %d: '%s' differs", world.rank, a->name);
+            if (a->state[0] && memcmp(a->state[0], b->state[0], bytes) != 0)
+                fail_msg("rank %d: momentum of '%s' differs", world.rank, a->name);
+            tensors++;
+        }
+    assert_true(tensors > 0);
+}
+
+static struct comm alone(void)
+{
+    struct comm comm = {.size = 1, .local_size = 1, .num_nodes = 1};
+    struct err err = {0};
+    ok(comm_split(&world, world.rank, 0, &comm.all, &err), &err);
+    return comm;
+}
+
+static const char *const small_models[] = {
+    "vit-tiny:image=16,patch=8,classes=10,hidden=32,heads=2,mlp=64,layers=4",
+    "bert-base:hidden=32,heads=2,mlp=64,layers=3,seq=12,vocab=70",
+    "gpt2:hidden=32,heads=2,mlp=64,layers=3,seq=12,vocab=70",
+};
+
+static void compare(const char *model, int k, int r, int m, enum schedule_kind kind, int chunks,
+                    enum recompute_mode recompute, double clip)
+{
+    struct comm solo = alone();
+    struct rig judge, rig;
+    rig_init(&judge, &solo, model, 1, 1, m, SCHEDULE_GPIPE, 1, RECOMPUTE_NEVER, clip);
+    rig_train(&judge);
+    rig_init(&rig, &world, model, k, r, m, kind, chunks, recompute, clip);
+    rig_train(&rig);
+    if (r == 1) {
+        assert_memory_equal(rig.losses, judge.losses, sizeof rig.losses);
+        if (clip > 0)
+            assert_memory_equal(rig.norms, judge.norms, sizeof rig.norms);
+        assert_true(rig.eval_loss == judge.eval_loss);
+        assert_same_weights(&rig, &judge);
+    } else {
+        for (int s = 0; s < STEPS; s++)
+            assert_true(fabs(rig.losses[s] - judge.losses[s]) < 1e-5 * fabs(judge.losses[s]));
+    }
+    assert_true(judge.losses[0] > 0 && judge.losses[1] != judge.losses[0]);
+    rig_clear(&rig);
+    rig_clear(&judge);
+    comm_group_free(solo.all);
+}
+
+static void runtime_step__has_the_same_bits_at_k_1_and_k_2_under_every_schedule(void **state)
+{
+    static const struct {
+        enum schedule_kind kind;
+        int chunks;
+    } kinds[] = {
+        {SCHEDULE_GPIPE,       1},
+        {SCHEDULE_1F1B,        1},
+        {SCHEDULE_INTERLEAVED, 2},
+        {SCHEDULE_ZB_H1,       1},
+        {SCHEDULE_ZB_H2,       1},
+        {SCHEDULE_ZB_V,        2},
+        {SCHEDULE_DUALPIPE_V,  2}
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        compare(small_models[0], 2, 1, 6, kinds[i].kind, kinds[i].chunks, RECOMPUTE_NEVER, 1.0);
+}
+
+static void runtime_step__has_the_same_bits_for_every_family(void **state)
+{
+    (void)state;
+    for (int i = 1; i < 3; i++)
+        compare(small_models[i], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER, 1.0);
+}
+
+static void runtime_step__has_the_same_bits_with_recompute_and_without_clipping(void **state)
+{
+    (void)state;
+    compare(small_models[0], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_ALWAYS, 1.0);
+    compare(small_models[0], 2, 1, 4, SCHEDULE_GPIPE, 1, RECOMPUTE_EXCEPT_LAST, 0);
+}
+
+static void runtime_step__agrees_with_one_replica_when_there_are_two(void **state)
+{
+    (void)state;
+    compare(small_models[0], 1, 2, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER, 1.0);
+}
+
+static void runtime_step__stops_before_the_weights_change_when_the_loss_is_not_finite(void **state)
+{
+    struct rig rig;
+    struct err err = {0};
+    const struct batch *batch;
+    struct step_result result;
+    (void)state;
+    rig_init(&rig, &world, small_models[0], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER, 1.0);
+    const struct param *param = NULL;
+    for (int s = 0; s < 2; s++)
+        if (rig.stages[s])
+            param = &stage_params(rig.stages[s])[0];
+    if (world.rank == 0)
+        param->weight[0] = NAN;
+    float *before = malloc((size_t)param->num_elems * sizeof *before);
+    memcpy(before, param->weight, (size_t)param->num_elems * sizeof *before);
+    ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
+    assert_int_equal(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err), ERR_INFEASIBLE);
+    assert_string_equal(err.msg, "the loss of micro-batch 0 of replica 0 is nan");
+    assert_memory_equal(before, param->weight, (size_t)param->num_elems * sizeof *before);
+    free(before);
+    rig_clear(&rig);
+}
+
+static void runtime_times__are_ordered_and_cover_the_list(void **state)
+{
+    struct rig rig;
+    struct err err = {0};
+    const struct batch *batch;
+    struct step_result result;
+    (void)state;
+    rig_init(&rig, &world, small_models[0], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER, 1.0);
+    ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
+    ok(runtime_step(rig.runtime, batch, 0, .05, world.rank, &result, &err), &err);
+    assert_int_equal(result.vote, 1);
+    const struct op_time *times = runtime_times(rig.runtime);
+    for (int64_t i = 0; i < rig.full.ranks[rig.rank].num_ops; i++) {
+        assert_true(times[i].start_ns >= result.start_ns);
+        assert_true(times[i].end_ns >= times[i].start_ns);
+        assert_true(times[i].end_ns <= result.start_ns + result.step_ns);
+        if (i > 0)
+            assert_true(times[i].start_ns >= times[i - 1].end_ns);
+    }
+    rig_clear(&rig);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runtime_step__has_the_same_bits_at_k_1_and_k_2_under_every_schedule),
+        cmocka_unit_test(runtime_step__has_the_same_bits_for_every_family),
+        cmocka_unit_test(runtime_step__has_the_same_bits_with_recompute_and_without_clipping),
+        cmocka_unit_test(runtime_step__agrees_with_one_replica_when_there_are_two),
+        cmocka_unit_test(runtime_step__stops_before_the_weights_change_when_the_loss_is_not_finite),
+        cmocka_unit_test(runtime_times__are_ordered_and_cover_the_list),
+    };
+    struct err err = {0};
+    int failed;
+    if (comm_init(&argc, &argv, &world, &err) != OK) {
+        fprintf(stderr, "%s\n", err.msg);
+        return 3;
+    }
+    if (world.size != 2) {
+        fprintf(stderr, "start with mpirun -n 2\n");
+        comm_finalize(&world);
+        return 3;
+    }
+    if (world.rank != 0 && !freopen("/dev/null", "w", stdout))
+        return 3; /* each test counts once */
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed)
+        comm_abort(&world, ERR_INFEASIBLE);
+    comm_finalize(&world);
+    return 0;
+}
