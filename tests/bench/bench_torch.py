@@ -1,0 +1,138 @@
+#!/usr/bin/python3
+"""Training steps beside PyTorch: same models, batches and threads, runs alternated.
+
+    /usr/bin/python3 tests/bench/bench_torch.py BENCH_KERNELS [--threads 2] [--rounds 5] [MODEL...]
+
+BENCH_KERNELS is build/.../tests/bench_kernels. PyTorch's models are written with nn.Module layers
+as Hugging Face's are (separate query, key and value, softmax attention in batched GEMMs) and train
+in fp32 with SGD momentum; prints the ratio of the medians of the samples per second.
+"""
+import argparse
+import math
+import subprocess
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self, hidden, heads, fused):
+        super().__init__()
+        self.heads, self.fused = heads, fused
+        if fused:
+            self.qkv = nn.Linear(hidden, 3 * hidden)
+        else:
+            self.q, self.k, self.v = (nn.Linear(hidden, hidden) for _ in range(3))
+        self.out = nn.Linear(hidden, hidden)
+
+    def forward(self, x, mask):
+        n, s, h = x.shape
+        split = lambda t: t.view(n, s, self.heads, h // self.heads).transpose(1, 2)
+        q, k, v = self.qkv(x).split(h, 2) if self.fused else (self.q(x), self.k(x), self.v(x))
+        scores = split(q) @ split(k).transpose(2, 3) / math.sqrt(h // self.heads)
+        if mask is not None:
+            scores = scores.masked_fill(mask, float("-inf"))
+        return self.out((scores.softmax(-1) @ split(v)).transpose(1, 2).reshape(n, s, h))
+
+
+class Block(nn.Module):
+    def __init__(self, hidden, heads, mlp, post, tanh):
+        super().__init__()
+        self.post, self.tanh = post, tanh
+        self.attn = Attention(hidden, heads, tanh)
+        self.ln1, self.ln2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.fc1, self.fc2 = nn.Linear(hidden, mlp), nn.Linear(mlp, hidden)
+
+    def mlp(self, x):
+        return self.fc2(F.gelu(self.fc1(x), approximate="tanh" if self.tanh else "none"))
+
+    def forward(self, x, mask):
+        if self.post:
+            x = self.ln1(x + self.attn(x, mask))
+            return self.ln2(x + self.mlp(x))
+        x = x + self.attn(self.ln1(x), mask)
+        return x + self.mlp(self.ln2(x))
+
+
+class Model(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        layers, h, heads, mlp, self.seq = {"minilm": (6, 384, 12, 1536, 64), "vit-tiny": (12, 192, 3, 768, 65),
+                                           "gpt2": (12, 768, 12, 3072, 256)}[kind]
+        self.blocks = nn.ModuleList(Block(h, heads, mlp, kind == "minilm", kind == "gpt2") for _ in range(layers))
+        self.norm = nn.LayerNorm(h)
+        self.mask = None
+        if kind == "vit-tiny":
+            self.patch = nn.Conv2d(3, h, 4, 4)
+            self.cls, self.pos = nn.Parameter(torch.zeros(1, 1, h)), nn.Parameter(torch.zeros(1, 65, h))
+            self.head = nn.Linear(h, 10)
+        else:
+            self.word = nn.Embedding(30522 if kind == "minilm" else 50257, h)
+            self.pos = nn.Embedding(1024, h)
+            if kind == "minilm":
+                self.types = nn.Embedding(2, h)
+                self.pool, self.head = nn.Linear(h, h), nn.Linear(h, 2)
+            else:
+                self.mask = torch.ones(self.seq, self.seq, dtype=torch.bool).triu(1)
+
+    def forward(self, data, labels):
+        if self.kind == "vit-tiny":
+            x = self.patch(data).flatten(2).transpose(1, 2)
+            x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1) + self.pos
+        else:
+            x = self.word(data) + self.pos.weight[: self.seq]
+            if self.kind == "minilm":
+                x = self.norm(x + self.types.weight[0])
+        for block in self.blocks:
+            x = block(x, self.mask)
+        if self.kind == "minilm":
+            return F.cross_entropy(self.head(torch.tanh(self.pool(x[:, 0]))), labels)
+        x = self.norm(x)
+        if self.kind == "vit-tiny":
+            return F.cross_entropy(self.head(x[:, 0]), labels)
+        return F.cross_entropy((x @ self.word.weight.t()).flatten(0, 1), labels.flatten())
+
+
+def torch_steps(kind, repeats):
+    torch.manual_seed(0)
+    model = Model(kind)
+    batch = {"minilm": 32, "vit-tiny": 64, "gpt2": 4}[kind]
+    if kind == "vit-tiny":
+        data, labels = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
+    else:
+        data = torch.randint(30000, (batch, model.seq))
+        labels = torch.randint(2, (batch,)) if kind == "minilm" else torch.randint(50000, (batch, model.seq))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    times = []
+    for r in range(repeats + 1):
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        model(data, labels).backward()
+        optimizer.step()
+        if r:
+            times.append((time.perf_counter() - start) * 1e3)
+    return sorted(times)[len(times) // 2]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bench")
+    parser.add_argument("models", nargs="*", default=["minilm", "vit-tiny", "gpt2"])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    for kind in args.models:
+        ours, theirs = [], []
+        for _ in range(args.rounds):
+            line = subprocess.run([args.bench, kind, str(args.threads), "3"], check=True, capture_output=True, text=True)
+            ours.append(float(line.stdout.split("median ")[1].split()[0]))
+            theirs.append(torch_steps(kind, 3))
+        a, b = sorted(ours)[len(ours) // 2], sorted(theirs)[len(theirs) // 2]
+        print(f"{kind}: elapse {a:.1f} ms, pytorch {torch.__version__} {b:.1f} ms, ratio {b / a:.2f}", flush=True)
+
+
+main()
