@@ -1,0 +1,490 @@
+/* cli/cmd_balance.c - `elapse balance`: one cut of a model or of a list of sizes, exactly or by the
+ * paper's greedy balancers; with --compress what the halving rule makes of it as layers freeze. */
+#include "cli/command.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/balance.h"
+#include "partition/cut.h"
+#include "partition/units.h"
+#include "profiles/job_json.h"
+#include "profiles/profile_cost.h"
+
+enum balancer { OPTIMAL, RELEASED, PAPER };
+static const char *const balancer_names[] = {"optimal", "released", "paper"};
+
+struct request {
+    const char *model_text, *sizes_text, *balancer_text, *by_text, *device_kind, *db_path;
+    int64_t stages, frozen_layers, samples;
+    bool compress, as_json;
+    enum balancer balancer;
+    bool by_time;
+};
+
+/* What is cut: forward and backward time or parameters of each item, frozen ones included. */
+struct chain {
+    struct model model; /* owned; empty with --sizes */
+    int num_items, num_layers;
+    int64_t *sizes;     /* owned: parameters, ns, or as given */
+    int64_t *truncated; /* owned with --by time, else NULL: without backward-input */
+    double *greedy;     /* owned: the same in millions, or as given */
+    const char *unit;   /* "parameters", "ns" or "" */
+    char cost_source[96];
+};
+
+static void chain_clear(struct chain *chain)
+{
+    model_clear(&chain->model);
+    free(chain->sizes);
+    free(chain->truncated);
+    free(chain->greedy);
+    *chain = (struct chain){0};
+}
+
+static int frozen_items(const struct chain *chain, int frozen_layers)
+{
+    return chain->model.num_items ? model_frozen_items(&chain->model, frozen_layers)
+                                  : frozen_layers;
+}
+
+/* One answer: a cut, its stages and the largest of them. */
+struct answer {
+    int stages, first_item; /* items [0, first_item) are left out of the cut */
+    int *count;             /* owned, stages */
+    int64_t *size;          /* owned, stages */
+    int64_t max;
+    double discounted_max; /* as the compression test sees it */
+};
+
+static void answer_clear(struct answer *answer)
+{
+    free(answer->count);
+    free(answer->size);
+    *answer = (struct answer){0};
+}
+
+/* Sums of the stages in the chain's own unit; the first active item has no backward-input. */
+static void measure(const struct chain *chain, int frozen, struct answer *answer)
+{
+    int at = answer->first_item;
+    for (int k = 0; k < answer->stages; k++) {
+        answer->size[k] = 0;
+        for (int i = 0; i < answer->count[k]; i++, at++)
+            answer->size[k] += chain->truncated && frozen > 0 && at == frozen ? chain->truncated[at]
+                                                                              : chain->sizes[at];
+        if (k == 0 || answer->size[k] > answer->max)
+            answer->max = answer->size[k];
+    }
+}
+
+static enum status solve_optimal(const struct chain *chain, int frozen, struct answer *answer,
+                                 struct err *err)
+{
+    struct cut cut = {0};
+    int64_t *active = NULL;
+    int n = chain->num_items - frozen;
+    enum status rc;
+    if (n < 1)
+        return err_set(err, ERR_INFEASIBLE, "cannot cut 0 items into %d stages: all are frozen",
+                       answer->stages);
+    active = malloc((size_t)n * sizeof *active);
+    if (!active)
+        return err_nomem(err);
+    memcpy(active, chain->sizes + frozen, (size_t)n * sizeof *active);
+    if (chain->truncated && frozen > 0)
+        active[0] = chain->truncated[frozen];
+    rc = cut_sizes(active, n, answer->stages, &cut, err);
+    for (int k = 0; rc == OK && k < answer->stages; k++)
+        answer->count[k] = cut.first_item[k + 1] - cut.first_item[k];
+    free(active);
+    cut_clear(&cut);
+    return rc;
+}
+
+static enum status solve_greedy(const struct chain *chain, enum balance_variant variant, int frozen,
+                                struct answer *answer, struct err *err)
+{
+    double *load = malloc((size_t)answer->stages * sizeof *load);
+    enum status rc;
+    if (!load)
+        return err_nomem(err);
+    rc = balance_greedy(variant, chain->greedy, chain->num_items, frozen, answer->stages,
+                        answer->count, load, err);
+    if (rc == OK)
+        answer->discounted_max = balance_max(variant, chain->greedy, frozen, answer->stages, load);
+    free(load);
+    return rc;
+}
+
+/* Cut the chain with its first `frozen` items frozen into `stages`. */
+static enum status solve(const struct request *q, const struct chain *chain, int frozen, int stages,
+                         struct answer *answer, struct err *err)
+{
+    struct answer got = {.stages = stages, .first_item = q->balancer == PAPER ? 0 : frozen};
+    enum status rc;
+    if (stages > chain->num_items - got.first_item)
+        return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages",
+                       chain->num_items - got.first_item, stages);
+    got.count = malloc((size_t)stages * sizeof *got.count);
+    got.size = malloc((size_t)stages * sizeof *got.size);
+    if (!got.count || !got.size) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    rc = q->balancer == OPTIMAL
+             ? solve_optimal(chain, frozen, &got, err)
+             : solve_greedy(chain, q->balancer == PAPER ? BALANCE_PAPER : BALANCE_RELEASED, frozen,
+                            &got, err);
+    if (rc != OK)
+        goto out;
+    measure(chain, frozen, &got);
+    if (q->balancer == OPTIMAL)
+        got.discounted_max = (double)got.max;
+    *answer = got;
+    got = (struct answer){0};
+out:
+    answer_clear(&got);
+    return rc;
+}
+
+/* The halving rule for any balancer: on while a cut into half as many stages stays within budget.
+ */
+static enum status halve(const struct request *q, const struct chain *chain, int frozen,
+                         double budget, int *stages, struct err *err)
+{
+    if (q->balancer != OPTIMAL)
+        return balance_compress(q->balancer == PAPER ? BALANCE_PAPER : BALANCE_RELEASED,
+                                chain->greedy, chain->num_items, frozen, budget, stages, err);
+    for (; *stages >= 2; *stages /= 2) {
+        struct answer half = {0};
+        bool within;
+        enum status rc;
+        if (*stages / 2 > chain->num_items - frozen)
+            continue; /* more stages than items are no cut */
+        rc = solve(q, chain, frozen, *stages / 2, &half, err);
+        if (rc != OK)
+            return rc;
+        within = half.discounted_max <= budget;
+        answer_clear(&half);
+        if (!within)
+            break;
+    }
+    return OK;
+}
+
+/* --- input ------------------------------------------------------------------------------------ */
+
+static enum status load_sizes(const struct request *q, struct chain *chain, struct err *err)
+{
+    enum status rc = parse_int_list(q->sizes_text, "--sizes", 0, INT64_MAX, &chain->sizes,
+                                    &chain->num_items, err);
+    if (rc != OK)
+        return rc;
+    chain->num_layers = chain->num_items;
+    chain->unit = "";
+    chain->greedy = malloc((size_t)chain->num_items * sizeof *chain->greedy);
+    if (!chain->greedy)
+        return err_nomem(err);
+    for (int i = 0; i < chain->num_items; i++)
+        chain->greedy[i] = (double)chain->sizes[i];
+    return OK;
+}
+
+static enum status time_items(const struct request *q, struct chain *chain, struct err *err)
+{
+    struct cluster cluster = {0};
+    struct cost_handle handle = {0};
+    char text[64];
+    bool extrapolated = false;
+    enum status rc;
+    snprintf(text, sizeof text, "%.40s-1x1", q->device_kind);
+    if (cluster_parse(text, &cluster, NULL) != OK) {
+        char kinds[200] = "";
+        for (const char *const *kind = roofline_names(); *kind; kind++) {
+            size_t used = strlen(kinds);
+            snprintf(kinds + used, sizeof kinds - used, " %s", *kind);
+        }
+        rc = err_set(err, ERR_INPUT, "--device-kind: unknown kind '%.40s'", q->device_kind);
+        err_hint(err, "kinds:%s", kinds);
+        return rc;
+    }
+    rc = cost_choose_for(q->db_path, &chain->model, &cluster, NULL, &handle, err);
+    for (int i = 0; rc == OK && i < chain->num_items; i++) {
+        int64_t ns[PASS_UPDATE] = {0}, sum = 0, all = 0;
+        for (int pass = PASS_FWD; rc == OK && pass < PASS_UPDATE; pass++)
+            rc = handle.cost.item_ns(handle.cost.ctx, &chain->model, i, (enum pass)pass, q->samples,
+                                     &cluster.devices[0], &ns[pass], &extrapolated, err);
+        if (rc == OK && (!add_ok(ns[PASS_FWD], ns[PASS_BWD_WEIGHT], &sum) ||
+                         !add_ok(sum, ns[PASS_BWD_INPUT], &all)))
+            rc = err_set(err, ERR_INPUT, "the time of item %d overflows", i);
+        chain->truncated[i] = sum;
+        chain->sizes[i] = all;
+    }
+    if (rc == OK)
+        snprintf(chain->cost_source, sizeof chain->cost_source, "%s%s",
+                 cost_source_name(handle.cost.source), extrapolated ? ", extrapolated" : "");
+    cost_handle_clear(&handle);
+    cluster_clear(&cluster);
+    return rc;
+}
+
+static enum status load_model(const struct request *q, struct chain *chain, struct err *err)
+{
+    enum status rc = model_load(q->model_text, &chain->model, err);
+    if (rc != OK)
+        return rc;
+    chain->num_items = chain->model.num_items;
+    chain->num_layers = chain->model.num_layers;
+    chain->unit = q->by_time ? "ns" : "parameters";
+    chain->sizes = calloc((size_t)chain->num_items, sizeof *chain->sizes);
+    chain->greedy = calloc((size_t)chain->num_items, sizeof *chain->greedy);
+    chain->truncated =
+        q->by_time ? calloc((size_t)chain->num_items, sizeof *chain->truncated) : NULL;
+    if (!chain->sizes || !chain->greedy || (q->by_time && !chain->truncated))
+        return err_nomem(err);
+    for (int i = 0; i < chain->num_items; i++)
+        chain->sizes[i] = chain->model.items[i].params;
+    if (q->by_time && (rc = time_items(q, chain, err)) != OK)
+        return rc;
+    for (int i = 0; i < chain->num_items; i++)
+        chain->greedy[i] = (double)chain->sizes[i] / 1e6;
+    return OK;
+}
+
+static enum status check_total(const struct chain *chain, struct err *err)
+{
+    int64_t total = 0;
+    for (int i = 0; i < chain->num_items; i++)
+        if (!add_ok(total, chain->sizes[i], &total))
+            return err_set(err, ERR_INPUT, "the sum of the sizes overflows at item %d", i);
+    return OK;
+}
+
+static enum status pick(const char *option, const char *text, const char *const *names, int n,
+                        int *which, struct err *err)
+{
+    const char *near;
+    for (int i = 0; i < n; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *which = i;
+            return OK;
+        }
+    }
+    near = nearest_name(text, names, n);
+    return err_set(err, ERR_INPUT, "%s must be %s%s%s or %s, got '%s'%s%s%s", option,
+                   n > 2 ? names[0] : "", n > 2 ? ", " : "", names[n - 2], names[n - 1], text,
+                   near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+/* --- output ----------------------------------------------------------------------------------- */
+
+static void add_cut(struct json *json, const struct answer *answer)
+{
+    struct json *cut = json_add_array(json, "cut"), *sizes;
+    for (int k = 0; k < answer->stages; k++)
+        json_add_int(cut, NULL, answer->count[k]);
+    sizes = json_add_array(json, "sizes");
+    for (int k = 0; k < answer->stages; k++)
+        json_add_int(sizes, NULL, answer->size[k]);
+    json_add_int(json, "max", answer->max);
+}
+
+static void print_cut(const struct answer *answer)
+{
+    for (int k = 0; k < answer->stages; k++)
+        printf("%s%d", k ? "," : "", answer->count[k]);
+}
+
+static void print_text(const struct request *q, const struct chain *chain,
+                       const struct answer *answer, int64_t budget)
+{
+    int at = answer->first_item;
+    printf("%s cut of %d items into %d stages%s%s%s\n\n", balancer_names[q->balancer],
+           chain->num_items - answer->first_item, answer->stages, q->by_time ? " by time (" : "",
+           chain->cost_source, q->by_time ? ")" : "");
+    printf("%5s  %5s  %11s  %18s\n", "stage", "items", "range",
+           chain->unit[0] ? chain->unit : "size");
+    for (int k = 0; k < answer->stages; k++) {
+        char range[32] = "empty";
+        if (answer->count[k])
+            snprintf(range, sizeof range, "%d..%d", at, at + answer->count[k] - 1);
+        at += answer->count[k];
+        printf("%5d  %5d  %11s  %18lld%s\n", k, answer->count[k], range, (long long)answer->size[k],
+               answer->size[k] == answer->max ? "  <- largest" : "");
+    }
+    if (q->compress)
+        printf("\nbudget (largest stage at %lld stages, nothing frozen): %lld\n",
+               (long long)q->stages, (long long)budget);
+}
+
+static enum status run_request(const struct command *command, const struct request *q,
+                               const struct chain *chain, struct err *err)
+{
+    /* sizes were given as they are; else the greedy balancers count millions */
+    double scale = q->balancer == OPTIMAL || q->sizes_text ? 1 : 1e6, budget;
+    int64_t budget_size;
+    struct answer answer = {0}, start = {0};
+    struct json *json = NULL, *steps = NULL;
+    int stages = (int)q->stages, frozen = frozen_items(chain, (int)q->frozen_layers);
+    enum status rc = solve(q, chain, 0, stages, &start, err);
+    if (rc != OK)
+        return rc;
+    budget = start.discounted_max;
+    budget_size = start.max;
+    answer_clear(&start);
+    if (q->as_json) {
+        json = command_json(command);
+        json_add_string(json, "model", q->sizes_text ? "" : chain->model.name);
+        json_add_string(json, "balancer", balancer_names[q->balancer]);
+        json_add_string(json, "by", q->by_time ? "time" : q->sizes_text ? "sizes" : "params");
+        if (q->by_time)
+            json_add_string(json, "cost_source", chain->cost_source);
+        json_add_int(json, "frozen_layers", q->frozen_layers);
+        if (q->compress)
+            json_add_int(json, "initial_stages", q->stages);
+    }
+    if (q->compress && q->as_json)
+        steps = json_add_array(json, "steps");
+    else if (q->compress)
+        printf("%6s  %6s  %s\n", "frozen", "stages", "items a stage");
+    for (int f = 1; q->compress && rc == OK && f <= q->frozen_layers; f++) {
+        int now = frozen_items(chain, f);
+        rc = halve(q, chain, now, budget, &stages, err);
+        if (rc == OK)
+            rc = solve(q, chain, now, stages, &answer, err);
+        if (rc == OK && q->as_json) {
+            struct json *step = json_add_object(steps, NULL);
+            json_add_int(step, "frozen_layers", f);
+            json_add_int(step, "stages", stages);
+            add_cut(step, &answer);
+        } else if (rc == OK) {
+            printf("%6d  %6d  ", f, stages);
+            print_cut(&answer);
+            putchar('\n');
+        }
+        answer_clear(&answer);
+    }
+    if (rc == OK)
+        rc = solve(q, chain, frozen, stages, &answer, err);
+    if (rc != OK)
+        goto out;
+    if (!q->as_json) {
+        if (q->compress)
+            putchar('\n');
+        print_text(q, chain, &answer, budget_size);
+        goto out;
+    }
+    json_add_int(json, "stages", stages);
+    json_add_int(json, "first_item", answer.first_item);
+    add_cut(json, &answer);
+    if (q->balancer == PAPER)
+        json_add_double(json, "discounted_max", answer.discounted_max * scale);
+    json_add_int(json, "budget", budget_size);
+    rc = command_answer(json, err);
+    json = NULL;
+out:
+    json_free(json);
+    answer_clear(&answer);
+    return rc;
+}
+
+static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+{
+    static const char *const by_names[] = {"params", "time"};
+    bool help = false, stages_seen = false, by_seen = false;
+    int num_positional = 0, which = 0;
+    struct request q = {
+        .balancer_text = "optimal", .by_text = "params", .device_kind = "rtx5000", .samples = 16};
+    struct chain chain = {0};
+    const struct option options[] = {
+        {.name = "stages",
+         .type = OPTION_INT,
+         .value = &q.stages,
+         .arg = "K",
+         .help = "stages to cut into",
+         .min = 1,
+         .max = INT32_MAX, /* more than items is a clear no, before anything is allocated */
+         .seen = &stages_seen},
+        {.name = "frozen",
+         .type = OPTION_INT,
+         .value = &q.frozen_layers,
+         .arg = "F",
+         .help = "frozen transformer layers (default 0); left out of the cut by optimal and "
+                 "released, pinned to stage 0 by paper. With --sizes: leading sizes", .min = 0,
+         .max = INT32_MAX},
+        {.name = "balancer",
+         .type = OPTION_STRING,
+         .value = &q.balancer_text,
+         .arg = "NAME",
+         .help = "optimal (default), released or paper"},
+        {.name = "by",
+         .type = OPTION_STRING,
+         .value = &q.by_text,
+         .arg = "WHAT",
+         .help = "params (default) or time: forward and backward of a micro-batch",
+         .seen = &by_seen},
+        {.name = "compress",
+         .type = OPTION_FLAG,
+         .value = &q.compress,
+         .help = "K is the initial length: halve it stepwise for F = 1, 2, ... up to --frozen"                        },
+        {.name = "sizes",
+         .type = OPTION_STRING,
+         .value = &q.sizes_text,
+         .arg = "S,S,...",
+         .help = "cut these sizes in place of a model's"},
+        {.name = "device-kind",
+         .type = OPTION_STRING,
+         .value = &q.device_kind,
+         .arg = "KIND",
+         .help = "with --by time: the device (default rtx5000)"},
+        {.name = "microbatch",
+         .type = OPTION_INT,
+         .value = &q.samples,
+         .arg = "N",
+         .help = "with --by time: samples of a micro-batch (default 16)",
+         .min = 1,
+         .max = INT32_MAX},
+        {.name = "db",
+         .type = OPTION_STRING,
+         .value = &q.db_path,
+         .arg = "FILE",
+         .help = "with --by time: the profile store"},
+        {.name = "json", .type = OPTION_FLAG, .value = &q.as_json, .help = "one JSON object"                                                                   },
+    };
+    enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
+                                   &q.model_text, 1, &num_positional, &help, err);
+    if (rc != OK || help)
+        return rc;
+    if (!stages_seen || (num_positional == 0) == !q.sizes_text) {
+        rc = err_set(err, ERR_INPUT, "balance: %s",
+                     !stages_seen          ? "--stages is missing"
+                     : num_positional == 0 ? "MODEL or --sizes is missing"
+                                           : "MODEL and --sizes exclude each other");
+        err_hint(err, "for example: elapse balance vit-b16 --stages 8");
+        return rc;
+    }
+    rc = pick("--balancer", q.balancer_text, balancer_names, 3, &which, err);
+    q.balancer = (enum balancer)which;
+    if (rc == OK)
+        rc = pick("--by", q.by_text, by_names, 2, &which, err);
+    q.by_time = rc == OK && which == 1;
+    if (rc == OK && q.by_time && q.sizes_text)
+        rc = err_set(err, ERR_INPUT, "balance: --by time needs a MODEL, not --sizes");
+    if (rc == OK)
+        rc = q.sizes_text ? load_sizes(&q, &chain, err) : load_model(&q, &chain, err);
+    if (rc == OK)
+        rc = check_total(&chain, err);
+    if (rc == OK && q.frozen_layers > chain.num_layers)
+        rc = err_set(err, ERR_INPUT, "--frozen must be 0..%d, got %lld", chain.num_layers,
+                     (long long)q.frozen_layers);
+    if (rc == OK)
+        rc = run_request(command, &q, &chain, err);
+    chain_clear(&chain);
+    return rc;
+}
+
+const struct command command_balance = {.name = "balance",
+                                        .args = "MODEL --stages K [options]",
+                                        .summary = "cut a model, or a list of sizes, into stages",
+                                        .run = run};

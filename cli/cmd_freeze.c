@@ -1,0 +1,268 @@
+/* cli/cmd_freeze.c - `elapse freeze`: the frozen prefix per epoch. */
+#include "cli/command.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/freeze.h"
+
+#define LAYERS_MAX 65535
+#define EPOCHS_MAX 10000 /* the closed form sums T terms for epoch T */
+
+struct request {
+    int64_t num_layers, num_epochs, min_active;
+    const char *policy, *norms_path, *table_path;
+    double alpha;
+    struct freeze_spec spec;
+    double *norms; /* owned, norm_epochs x num_layers */
+    int norm_epochs;
+};
+
+static bool is_named_table(const char *name)
+{
+    struct freeze_spec spec = {0};
+    bool named = freeze_named_table(name, 1, 1, &spec, NULL) == OK;
+    freeze_spec_clear(&spec);
+    return named;
+}
+
+/* A name of the release's history, or a JSON array of F per epoch. */
+static enum status read_table(struct request *q, struct err *err)
+{
+    struct json *json = NULL;
+    enum status rc;
+    int count;
+    if (is_named_table(q->table_path))
+        return freeze_named_table(q->table_path, (int)q->num_layers, (int)q->num_epochs, &q->spec,
+                                  err);
+    rc = json_read_file(q->table_path, &json, err);
+    if (rc != OK) {
+        err_hint(err, "a table is a JSON array of frozen layers per epoch, or one of: mild "
+                      "mild-early by_epoch linear");
+        return rc;
+    }
+    count = json_type(json) == JSON_ARRAY ? json_count(json) : 0;
+    if (count == 0) {
+        rc = err_set(err, ERR_INPUT, "%s: must be a JSON array of frozen layers per epoch",
+                     q->table_path);
+        goto out;
+    }
+    q->spec.table = malloc((size_t)count * sizeof *q->spec.table);
+    if (!q->spec.table) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    q->spec.num_table = count;
+    for (int e = 0; e < count; e++) {
+        int64_t frozen;
+        if (!json_int64(json_at(json, e), &frozen) || frozen < 0 || frozen > q->num_layers) {
+            rc = err_set(err, ERR_INPUT, "%s: entry %d must be an integer 0..%lld", q->table_path,
+                         e, (long long)q->num_layers);
+            goto out;
+        }
+        q->spec.table[e] = (int)frozen;
+    }
+out:
+    json_free(json);
+    return rc;
+}
+
+static enum status read_norms(struct request *q, struct err *err)
+{
+    struct json *json = NULL;
+    enum status rc = json_read_file(q->norms_path, &json, err);
+    if (rc != OK)
+        return rc;
+    if (json_type(json) != JSON_ARRAY) {
+        rc = err_set(err, ERR_INPUT,
+                     "%s: must be a JSON array of epochs, each an array of %lld "
+                     "gradient norms",
+                     q->norms_path, (long long)q->num_layers);
+        goto out;
+    }
+    q->norm_epochs = json_count(json);
+    for (int e = 0; e < q->norm_epochs; e++) {
+        struct json *row = json_at(json, e);
+        if (json_type(row) != JSON_ARRAY || json_count(row) != q->num_layers) {
+            rc = err_set(err, ERR_INPUT,
+                         "%s: epoch %d must be an array of %lld gradient norms, "
+                         "got %d values",
+                         q->norms_path, e, (long long)q->num_layers,
+                         json_type(row) == JSON_ARRAY ? json_count(row) : 0);
+            goto out;
+        }
+    }
+    q->norms = malloc(((size_t)q->norm_epochs * (size_t)q->num_layers + 1) * sizeof *q->norms);
+    if (!q->norms) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int e = 0; e < q->norm_epochs; e++) {
+        struct json *row = json_at(json, e);
+        for (int l = 0; l < q->num_layers; l++) {
+            double norm = json_number(json_at(row, l));
+            if (!(norm >= 0 && isfinite(norm))) {
+                rc = err_set(err, ERR_INPUT,
+                             "%s: epoch %d, layer %d: a gradient norm must be a finite number, not "
+                             "negative",
+                             q->norms_path, e, l);
+                goto out;
+            }
+            q->norms[(size_t)e * (size_t)q->num_layers + (size_t)l] = norm;
+        }
+    }
+out:
+    json_free(json);
+    return rc;
+}
+
+/* The policy as asked for, or as the files given imply; its data. */
+static enum status resolve(struct request *q, struct err *err)
+{
+    enum status rc = OK;
+    q->spec.alpha = q->alpha;
+    q->spec.min_active = (int)q->min_active;
+    q->spec.policy = q->table_path   ? FREEZE_TABLE
+                     : q->norms_path ? FREEZE_GRADIENT_NORM
+                                     : FREEZE_CLOSED_FORM;
+    if (q->policy)
+        rc = freeze_policy_parse(q->policy, &q->spec.policy, err);
+    if (rc == OK && q->spec.policy == FREEZE_TABLE && !q->table_path)
+        rc = err_set(err, ERR_INPUT, "freeze: policy 'table' needs --table");
+    if (rc == OK && q->table_path && q->spec.policy != FREEZE_TABLE)
+        rc = err_set(err, ERR_INPUT, "freeze: --table goes with policy 'table', not '%s'",
+                     freeze_policy_name(q->spec.policy));
+    if (rc == OK && !q->norms_path &&
+        (q->spec.policy == FREEZE_RELATIVE_CHANGE || q->spec.policy == FREEZE_PLATEAU))
+        rc = err_set(err, ERR_INPUT, "freeze: policy '%s' needs --norms",
+                     freeze_policy_name(q->spec.policy));
+    if (rc == OK && q->table_path)
+        rc = read_table(q, err);
+    if (rc == OK && q->norms_path)
+        rc = read_norms(q, err);
+    if (rc == OK && q->norms_path && q->norm_epochs < q->num_epochs - 1)
+        rc = err_set(err, ERR_INPUT, "%s: %d epochs of gradient norms, %lld epochs need %lld",
+                     q->norms_path, q->norm_epochs, (long long)q->num_epochs,
+                     (long long)q->num_epochs - 1);
+    return rc;
+}
+
+static enum status answer(const struct command *command, const struct request *q, bool as_json,
+                          struct err *err)
+{
+    struct freeze freeze = {0};
+    struct json *json = NULL, *frozen_list = NULL, *reasons = NULL;
+    enum status rc = freeze_init(&freeze, &q->spec, (int)q->num_layers, err);
+    if (rc != OK)
+        return rc;
+    if (as_json) {
+        json = command_json(command);
+        json_add_int(json, "layers", q->num_layers);
+        json_add_int(json, "epochs", q->num_epochs);
+        json_add_string(json, "policy", freeze_policy_name(q->spec.policy));
+        json_add_double(json, "alpha", q->alpha);
+        json_add_int(json, "min_active", q->min_active);
+        frozen_list = json_add_array(json, "frozen");
+        reasons = json_add_array(json, "reasons");
+    } else {
+        printf("%s, %lld layers\n\n%5s  %6s  %s\n", freeze_policy_name(q->spec.policy),
+               (long long)q->num_layers, "epoch", "frozen", "why");
+    }
+    for (int e = 0; e < q->num_epochs && rc == OK; e++) {
+        const double *norms =
+            q->norms && e > 0 ? q->norms + (size_t)(e - 1) * (size_t)q->num_layers : NULL;
+        char reason[160];
+        int frozen;
+        rc = freeze_decide(&freeze, e, norms, &frozen, reason, err);
+        if (rc != OK)
+            break;
+        if (as_json) {
+            json_add_int(frozen_list, NULL, frozen);
+            json_add_string(reasons, NULL, reason);
+        } else {
+            printf("%5d  %6d  %s\n", e, frozen, reason);
+        }
+    }
+    freeze_clear(&freeze);
+    if (!as_json)
+        return rc;
+    if (rc == OK)
+        return command_answer(json, err);
+    json_free(json);
+    return rc;
+}
+
+static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+{
+    bool help = false, as_json = false, layers_seen = false;
+    struct request q = {.num_epochs = 10, .alpha = 1.0 / 3};
+    const struct option options[] = {
+        {.name = "layers",
+         .type = OPTION_INT,
+         .value = &q.num_layers,
+         .arg = "L",
+         .help = "transformer layers",
+         .min = 1,
+         .max = LAYERS_MAX,
+         .seen = &layers_seen},
+        {.name = "alpha",
+         .type = OPTION_RATIO,
+         .value = &q.alpha,
+         .arg = "A",
+         .help = "share of the active layers that one epoch may freeze, 0 < A < 1 (default 1/3)"},
+        {.name = "epochs",
+         .type = OPTION_INT,
+         .value = &q.num_epochs,
+         .arg = "N",
+         .help = "epochs to decide (default 10)",
+         .min = 1,
+         .max = EPOCHS_MAX},
+        {.name = "policy",
+         .type = OPTION_STRING,
+         .value = &q.policy,
+         .arg = "POLICY",
+         .help = "none closed-form gradient-norm relative-change table plateau (default: table "
+                 "with --table, gradient-norm with --norms, else closed-form)"},
+        {.name = "norms",
+         .type = OPTION_STRING,
+         .value = &q.norms_path,
+         .arg = "FILE",
+         .help = "recorded gradient norms: a JSON array of epochs, each an array of L"},
+        {.name = "table",
+         .type = OPTION_STRING,
+         .value = &q.table_path,
+         .arg = "FILE",
+         .help = "a JSON array of frozen layers per epoch, or mild, mild-early, by_epoch, linear"},
+        {.name = "min-active",
+         .type = OPTION_INT,
+         .value = &q.min_active,
+         .arg = "N",
+         .help = "layers that stay active (default 0)",
+         .min = 0,
+         .max = LAYERS_MAX},
+        {.name = "json",       .type = OPTION_FLAG,  .value = &as_json,                                                .help = "one JSON object"                                                                          },
+    };
+    enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
+                                   NULL, 0, NULL, &help, err);
+    if (rc != OK || help)
+        return rc;
+    if (!layers_seen) {
+        rc = err_set(err, ERR_INPUT, "freeze: --layers is missing");
+        err_hint(err, "for example: elapse freeze --layers 12 --alpha 1/3 --epochs 10");
+        return rc;
+    }
+    if (!(q.alpha > 0 && q.alpha < 1))
+        return err_set(err, ERR_INPUT, "--alpha must lie between 0 and 1, got %g", q.alpha);
+    rc = resolve(&q, err);
+    if (rc == OK)
+        rc = answer(command, &q, as_json, err);
+    freeze_spec_clear(&q.spec);
+    free(q.norms);
+    return rc;
+}
+
+const struct command command_freeze = {.name = "freeze",
+                                       .args = "--layers L --alpha A --epochs N [options]",
+                                       .summary = "the frozen prefix per epoch",
+                                       .run = run};
