@@ -73,8 +73,9 @@ static inline float vgelu_tanh(float x)
 static inline float vgelu_tanh_grad(float x)
 {
     float u2 = 1.59576912f * (x + 0.044715f * x * x * x);
-    float s = 1.0f / (1.0f + vexp(-u2));
-    return s + x * s * (1.0f - s) * 1.59576912f * (1.0f + 0.134145f * x * x);
+    float e = vexp(-u2), s = 1.0f / (1.0f + e);
+    /* e s = 1 - s without the cancellation */
+    return s + x * (e * s) * s * 1.59576912f * (1.0f + 0.134145f * x * x);
 }
 
 /* tanh(x), absolute error below 2e-7. */
