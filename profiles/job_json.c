@@ -119,9 +119,12 @@ static const struct field job_fields[] = {
     BOOL("elastic.auto_pipe", elastic.auto_pipe, "re-cut when layers freeze [true]"),
     BOOL("elastic.auto_dp", elastic.auto_dp, "use freed devices as replicas [true]"),
     CHOICE("elastic.compression", elastic.halving, compression_names, "halving: the paper's rule [best]"),
+    PLAIN("elastic.setup", FIELD_NS, elastic.setup_ns, "of a change of K or R, besides what moves over links [0]"),
     CHOICE("cache.policy", cache.policy, cache_names, "of frozen activations [auto]"),
     PLAIN("cache.limit_bytes", FIELD_BYTES, cache.limit_bytes, "[0: no limit]"),
     CHOICE("cache.dtype", cache.bf16, cache_dtype_names, "[fp32]"),
+    PLAIN("cache.read", FIELD_NS, cache.read_ns, "host time per sample [0: as the cost source says]"),
+    PLAIN("cache.write", FIELD_NS, cache.write_ns, "host time per sample [0: as the cost source says]"),
     PLAIN("cache.dir", FIELD_PATH, cache.dir, "folder of the arena [shared memory]"),
     OTHER("baseline", "overrides, as an object or as texts \"a.b=v\": what speedup is measured against"),
 };

@@ -678,72 +678,89 @@ enum status json_write(const struct json *root, bool pretty, FILE *out, struct e
     return rc;
 }
 
-enum status write_file_atomic(const char *path, const void *bytes, size_t length, struct err *err)
+enum status atomic_open(struct atomic_file *file, const char *path, struct err *err)
 {
-    enum status rc = OK;
-    int fd = -1, dir_fd = -1;
-    bool made = false;
-    const char *slash = strrchr(path, '/');
-    size_t dir_length = slash ? (size_t)(slash - path) + 1 : 0, size = strlen(path) + 16;
-    char *temp = malloc(size), *dir = malloc(dir_length + 2);
-    if (!temp || !dir) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    snprintf(temp, size, "%s.tmp.XXXXXX", path);
-    snprintf(dir, dir_length + 2, "%.*s", dir_length ? (int)dir_length : 1,
-             dir_length ? path : ".");
-    fd = mkstemp(temp);
-    if (fd < 0)
+    int fd;
+    struct stat st;
+    size_t size = strlen(path) + 16;
+    *file = (struct atomic_file){.path = strdup(path), .temp = malloc(size)};
+    if (!file->path || !file->temp) {
+        err_nomem(err);
         goto failed;
-    made = true;
+    }
+    if (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode))) {
+        /* A terminal or a pipe cannot be replaced; it is written to as it is. */
+        free(file->temp);
+        file->temp = NULL;
+        file->out = fopen(path, "w");
+        if (file->out)
+            return OK;
+        err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+        goto failed;
+    }
+    snprintf(file->temp, size, "%s.tmp.XXXXXX", path);
+    fd = mkstemp(file->temp);
+    if (fd < 0) {
+        err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+        goto failed;
+    }
     mode_t mask = umask(0);
     umask(mask);
-    if (fchmod(fd, 0666 & ~mask) != 0)
-        goto failed;
-    for (size_t done = 0; done < length;) {
-        ssize_t n = write(fd, (const char *)bytes + done, length - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            goto failed;
-        done += (size_t)n;
-    }
-    if (fsync(fd) != 0)
-        goto failed;
-    int closed = close(fd);
-    fd = -1;
-    if (closed != 0 || rename(temp, path) != 0)
-        goto failed;
-    made = false;
-    /* The new name is durable once its directory is; not every file system can say so. */
-    dir_fd = open(dir, O_RDONLY | O_DIRECTORY);
-    if (dir_fd >= 0)
-        fsync(dir_fd);
-    goto out;
+    if (fchmod(fd, 0666 & ~mask) == 0)
+        file->out = fdopen(fd, "w");
+    if (file->out)
+        return OK;
+    err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+    close(fd);
+    unlink(file->temp);
 failed:
-    rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
-out:
-    if (fd >= 0)
+    free(file->path);
+    free(file->temp);
+    *file = (struct atomic_file){0};
+    return err ? err->status : ERR_SYSTEM;
+}
+
+/* A new name is durable once its folder is; not every file system can say so. */
+static void sync_folder(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash)
+        slash[slash == path ? 1 : 0] = '\0';
+    int fd = open(slash ? path : ".", O_RDONLY | O_DIRECTORY);
+    if (fd >= 0) {
+        fsync(fd);
         close(fd);
-    if (dir_fd >= 0)
-        close(dir_fd);
-    if (made)
-        unlink(temp);
-    free(temp);
-    free(dir);
-    return rc;
+    }
+}
+
+enum status atomic_close(struct atomic_file *file, enum status status, struct err *err)
+{
+    bool ok = fflush(file->out) == 0 && !ferror(file->out) &&
+              (!file->temp || fsync(fileno(file->out)) == 0);
+    int why = errno;
+    if (fclose(file->out) != 0 && ok) {
+        ok = false;
+        why = errno;
+    }
+    if (ok && status == OK && file->temp && rename(file->temp, file->path) != 0) {
+        ok = false;
+        why = errno;
+    }
+    if (!ok && status == OK)
+        status = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", file->path, strerror(why));
+    if (file->temp && status == OK)
+        sync_folder(file->path);
+    else if (file->temp)
+        unlink(file->temp);
+    free(file->path);
+    free(file->temp);
+    *file = (struct atomic_file){0};
+    return status;
 }
 
 enum status json_write_file(const struct json *root, const char *path, struct err *err)
 {
-    char *text = NULL;
-    enum status rc = json_text(root, true, &text, err);
-    if (rc == OK) {
-        size_t length = strlen(text);
-        text[length] = '\n'; /* in place of the terminator: the length says where it ends */
-        rc = write_file_atomic(path, text, length + 1, err);
-    }
-    free(text);
-    return rc;
+    struct atomic_file file;
+    enum status rc = atomic_open(&file, path, err);
+    return rc == OK ? atomic_close(&file, json_write(root, true, file.out, err), err) : rc;
 }

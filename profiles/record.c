@@ -1,0 +1,291 @@
+#include "profiles/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "profiles/store_internal.h"
+
+#ifndef ELAPSE_VERSION
+#define ELAPSE_VERSION ""
+#endif
+
+#define COLUMN(row, name, type, member)                                                            \
+    {                                                                                              \
+        name, type, 0, offsetof(struct row, member), sizeof(((struct row *)0)->member)             \
+    }
+#define INT(row, member) COLUMN(row, #member, COLUMN_INT, member)
+#define REAL(row, member) COLUMN(row, #member, COLUMN_REAL, member)
+#define TEXT(row, member) COLUMN(row, #member, COLUMN_TEXT, member)
+#define COUNT(columns) ((int)(sizeof columns / sizeof *columns))
+
+static const struct column run_columns[] = {
+    INT(run_info, id),           INT(run_info, finished),    TEXT(run_info, name),
+    TEXT(run_info, started_at),  TEXT(run_info, host),       TEXT(run_info, version),
+    TEXT(run_info, cost_source), INT(run_info, num_devices), INT(run_info, total_ns),
+};
+static const struct column epoch_columns[] = {
+    INT(epoch_row, epoch),           INT(epoch_row, frozen_layers),
+    INT(epoch_row, pipeline_length), INT(epoch_row, replicas),
+    INT(epoch_row, microbatches),    INT(epoch_row, steps),
+    INT(epoch_row, step_ns),         INT(epoch_row, transition_ns),
+    REAL(epoch_row, samples_per_s),  REAL(epoch_row, bubble_fraction),
+    INT(epoch_row, cached),          REAL(epoch_row, train_loss),
+    REAL(epoch_row, eval_loss),      REAL(epoch_row, eval_accuracy),
+};
+static const struct column step_columns[] = {
+    INT(step_row, step),          INT(step_row, epoch),
+    INT(step_row, start_ns),      INT(step_row, step_ns),
+    REAL(step_row, loss),         REAL(step_row, lr),
+    REAL(step_row, grad_norm),    REAL(step_row, samples_per_s),
+    INT(step_row, frozen_layers), INT(step_row, pipeline_length),
+    INT(step_row, replicas),
+};
+static const struct column op_columns[] = {
+    INT(op_row, step),
+    INT(op_row, replica),
+    INT(op_row, rank),
+    INT(op_row, start_ns),
+    INT(op_row, end_ns),
+    COLUMN(op_row, "kind", COLUMN_OP, op.kind),
+    COLUMN(op_row, "stage", COLUMN_INT, op.stage),
+    COLUMN(op_row, "microbatch", COLUMN_INT, op.microbatch),
+    COLUMN(op_row, "arg", COLUMN_INT, op.arg),
+};
+static const struct column transition_columns[] = {
+    INT(transition_row, epoch),
+    TEXT(transition_row, part),
+    INT(transition_row, ns),
+    INT(transition_row, bytes),
+};
+static const struct column memory_columns[] = {
+    INT(device_memory_row, epoch),      INT(device_memory_row, device),
+    TEXT(device_memory_row, what),      INT(device_memory_row, predicted_bytes),
+    INT(device_memory_row, peak_bytes),
+};
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+enum status record_start(struct store *store, const struct run_info *info, int64_t *run_id,
+                         struct err *err)
+{
+    struct run_info whole = *info;
+    sqlite3_stmt *stmt = NULL;
+    if (!*whole.started_at) {
+        time_t now = time(NULL);
+        struct tm utc;
+        gmtime_r(&now, &utc);
+        strftime(whole.started_at, sizeof whole.started_at, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    }
+    if (!*whole.host)
+        gethostname(whole.host, sizeof whole.host - 1);
+    if (!*whole.version)
+        snprintf(whole.version, sizeof whole.version, "%s", ELAPSE_VERSION);
+    enum status rc = store_begin(store, err);
+    if (rc != OK)
+        return rc;
+    rc = store_prepare(store,
+                       "INSERT INTO run (kind, name, started_at, host, version, cost_source, "
+                       "num_devices, job_json) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                       &stmt, err);
+    if (rc == OK) {
+        const char *const texts[] = {whole.simulated ? "simulated" : "real",
+                                     whole.name,
+                                     whole.started_at,
+                                     whole.host,
+                                     whole.version,
+                                     whole.cost_source};
+        for (int i = 0; i < 6; i++)
+            sqlite3_bind_text(stmt, i + 1, texts[i], -1, SQLITE_STATIC);
+        sqlite3_bind_int64(stmt, 7, whole.num_devices);
+        sqlite3_bind_text(stmt, 8, whole.job_json, -1, SQLITE_STATIC); /* NULL stays NULL */
+        if (sqlite3_step(stmt) == SQLITE_DONE)
+            *run_id = sqlite3_last_insert_rowid(store->db);
+        else
+            rc = store_fail(store, "cannot write", err);
+    }
+    sqlite3_finalize(stmt);
+    if (rc == OK)
+        return store_commit(store, err);
+    store_rollback(store);
+    return rc;
+}
+
+static enum status no_run(struct store *store, int64_t run_id, struct err *err)
+{
+    if (run_id == 0)
+        return err_set(err, ERR_INFEASIBLE, "no runs in store '%s'", store_path(store));
+    return err_set(err, ERR_INFEASIBLE, "no run %lld in store '%s'", (long long)run_id,
+                   store_path(store));
+}
+
+/* One statement about one run: ?1 is the run, ?2 arg. */
+static enum status change_run(struct store *store, const char *sql, int64_t run_id, int64_t arg,
+                              struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    enum status rc = store_begin(store, err);
+    if (rc != OK)
+        return rc;
+    rc = store_prepare(store, sql, &stmt, err);
+    if (rc == OK) {
+        sqlite3_bind_int64(stmt, 1, run_id);
+        if (sqlite3_bind_parameter_count(stmt) > 1)
+            sqlite3_bind_int64(stmt, 2, arg);
+        if (sqlite3_step(stmt) != SQLITE_DONE)
+            rc = store_fail(store, "cannot write", err);
+        else if (sqlite3_changes(store->db) == 0)
+            rc = no_run(store, run_id, err);
+    }
+    sqlite3_finalize(stmt);
+    if (rc == OK)
+        return store_commit(store, err);
+    store_rollback(store);
+    return rc;
+}
+
+enum status record_finish(struct store *store, int64_t run_id, int64_t total_ns, struct err *err)
+{
+    return change_run(store, "UPDATE run SET finished = 1, total_ns = ?2 WHERE id = ?1", run_id,
+                      total_ns, err);
+}
+
+enum status record_remove(struct store *store, int64_t run_id, struct err *err)
+{
+    return change_run(store, "DELETE FROM run WHERE id = ?1", run_id, 0, err);
+}
+
+enum status record_epochs(struct store *store, int64_t run_id, const struct epoch_row *rows,
+                          int64_t n, struct err *err)
+{
+    return store_put_rows(store, "epoch", "run_id", run_id, epoch_columns, COUNT(epoch_columns),
+                          rows, sizeof *rows, n, err);
+}
+
+enum status record_steps(struct store *store, int64_t run_id, const struct step_row *rows,
+                         int64_t n, struct err *err)
+{
+    return store_put_rows(store, "step", "run_id", run_id, step_columns, COUNT(step_columns), rows,
+                          sizeof *rows, n, err);
+}
+
+enum status record_ops(struct store *store, int64_t run_id, const struct op_row *rows, int64_t n,
+                       struct err *err)
+{
+    return store_put_rows(store, "op", "run_id", run_id, op_columns, COUNT(op_columns), rows,
+                          sizeof *rows, n, err);
+}
+
+enum status record_transitions(struct store *store, int64_t run_id,
+                               const struct transition_row *rows, int64_t n, struct err *err)
+{
+    return store_put_rows(store, "transition", "run_id", run_id, transition_columns,
+                          COUNT(transition_columns), rows, sizeof *rows, n, err);
+}
+
+enum status record_memory(struct store *store, int64_t run_id, const struct device_memory_row *rows,
+                          int64_t n, struct err *err)
+{
+    return store_put_rows(store, "memory", "run_id", run_id, memory_columns, COUNT(memory_columns),
+                          rows, sizeof *rows, n, err);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+/* kind and job_json, which are no plain columns. */
+static enum status read_rest(struct store *store, struct run_info *info, bool with_job,
+                             struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    enum status rc = store_prepare(
+        store, "SELECT kind = 'simulated', job_json FROM run WHERE id = ?", &stmt, err);
+    if (rc != OK)
+        return rc;
+    sqlite3_bind_int64(stmt, 1, info->id);
+    if (sqlite3_step(stmt) != SQLITE_ROW) {
+        rc = store_fail(store, "cannot read", err);
+    } else {
+        const char *text = (const char *)sqlite3_column_text(stmt, 1);
+        info->simulated = sqlite3_column_int(stmt, 0) != 0;
+        if (with_job && text && !(info->job_json = strdup(text)))
+            rc = err_nomem(err);
+    }
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+enum status record_list(struct store *store, struct run_info **infos, int *count, struct err *err)
+{
+    void *rows = NULL;
+    int64_t n = 0;
+    enum status rc = store_get_rows(store, "run", "1", 1, "ORDER BY id", 0, run_columns,
+                                    COUNT(run_columns), sizeof **infos, &rows, &n, err);
+    struct run_info *got = rows;
+    for (int64_t i = 0; i < n && rc == OK; i++)
+        rc = read_rest(store, &got[i], false, err);
+    if (rc != OK) {
+        free(rows);
+        return rc;
+    }
+    *infos = got;
+    *count = (int)n;
+    return OK;
+}
+
+enum status record_run(struct store *store, int64_t run_id, struct run_info *info, struct err *err)
+{
+    void *rows = NULL;
+    int64_t n = 0;
+    enum status rc;
+    if (run_id == 0)
+        rc = store_get_rows(store, "run", "1", 1, "ORDER BY id DESC LIMIT 1", 0, run_columns,
+                            COUNT(run_columns), sizeof *info, &rows, &n, err);
+    else
+        rc = store_get_rows(store, "run", "id", run_id, "", 0, run_columns, COUNT(run_columns),
+                            sizeof *info, &rows, &n, err);
+    if (rc == OK && n == 0)
+        rc = no_run(store, run_id, err);
+    if (rc == OK) {
+        struct run_info got = *(struct run_info *)rows;
+        rc = read_rest(store, &got, true, err);
+        if (rc == OK)
+            *info = got;
+    }
+    free(rows);
+    return rc;
+}
+
+/* Typed faces of store_get_rows(). */
+#define READER(function, row_type, table, columns, order)                                          \
+    enum status function(struct store *store, int64_t run_id, struct row_type **rows, int64_t *n,  \
+                         struct err *err)                                                          \
+    {                                                                                              \
+        void *got = NULL;                                                                          \
+        enum status rc = store_get_rows(store, table, "run_id", run_id, order, 0, columns,         \
+                                        COUNT(columns), sizeof **rows, &got, n, err);              \
+        if (rc == OK)                                                                              \
+            *rows = got;                                                                           \
+        return rc;                                                                                 \
+    }
+
+READER(record_read_epochs, epoch_row, "epoch", epoch_columns, "ORDER BY epoch")
+READER(record_read_steps, step_row, "step", step_columns, "ORDER BY step")
+READER(record_read_transitions, transition_row, "transition", transition_columns,
+       "ORDER BY epoch, part")
+READER(record_read_memory, device_memory_row, "memory", memory_columns,
+       "ORDER BY epoch, device, what")
+
+enum status record_read_ops(struct store *store, int64_t run_id, int64_t step, struct op_row **rows,
+                            int64_t *n, struct err *err)
+{
+    void *got = NULL;
+    const char *tail = step < 0 ? "ORDER BY step, start_ns, replica, rank, end_ns, kind"
+                                : "AND step = ?2 ORDER BY start_ns, replica, rank, end_ns, kind";
+    enum status rc = store_get_rows(store, "op", "run_id", run_id, tail, step, op_columns,
+                                    COUNT(op_columns), sizeof **rows, &got, n, err);
+    if (rc == OK)
+        *rows = got;
+    return rc;
+}

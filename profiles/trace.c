@@ -1,0 +1,233 @@
+/* The Trace Event Format ("Chrome trace"): an array of complete events ("ph": "X") with times in
+ * microseconds, and metadata events that name processes and threads. Perfetto and chrome://tracing
+ * read it. Times are written as decimal microseconds with three digits: nanoseconds exactly. */
+#include "profiles/trace.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiles/json.h"
+
+/* A process or thread that has its name already. */
+struct lane {
+    int64_t process, thread; /* thread -1: the process */
+};
+
+struct trace {
+    FILE *out; /* the caller's */
+    char title[64];
+    struct lane *lanes; /* owned: a few per rank, searched from the end */
+    int num_lanes, room;
+    char **spans; /* owned: names of the lanes of trace_span() */
+    int num_spans;
+    bool any, no_memory;
+};
+
+/* Processes: 1 + replica; lanes of spans from here on, which no replica reaches. */
+#define SPAN_PROCESS INT64_C(1000000000)
+
+static void write_text(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(out, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(out, "\\u%04x", *c);
+        else
+            fputc(*c, out);
+    }
+    fputc('"', out);
+}
+
+static void comma(struct trace *trace)
+{
+    fputs(trace->any ? ",\n" : "\n", trace->out);
+    trace->any = true;
+}
+
+/* Name a process or thread once. */
+static void announce(struct trace *trace, int64_t process, int64_t thread, const char *name)
+{
+    for (int i = trace->num_lanes - 1; i >= 0; i--)
+        if (trace->lanes[i].process == process && trace->lanes[i].thread == thread)
+            return;
+    if (trace->num_lanes == trace->room) {
+        int room = trace->room ? 2 * trace->room : 32;
+        struct lane *more = realloc(trace->lanes, (size_t)room * sizeof *more);
+        if (!more) {
+            trace->no_memory = true;
+            return;
+        }
+        trace->lanes = more;
+        trace->room = room;
+    }
+    trace->lanes[trace->num_lanes++] = (struct lane){process, thread};
+    comma(trace);
+    fprintf(trace->out,
+            "{\"ph\":\"M\",\"pid\":%" PRId64 ",\"tid\":%" PRId64
+            ",\"name\":\"%s\",\"args\":{\"name\":",
+            process, thread < 0 ? 0 : thread, thread < 0 ? "process_name" : "thread_name");
+    write_text(trace->out, name);
+    fputs("}}", trace->out);
+    if (thread >= 0) { /* keep ranks in order rather than by name */
+        comma(trace);
+        fprintf(trace->out,
+                "{\"ph\":\"M\",\"pid\":%" PRId64 ",\"tid\":%" PRId64
+                ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%" PRId64 "}}",
+                process, thread, thread);
+    }
+}
+
+static void write_us(FILE *out, int64_t ns)
+{
+    fprintf(out, "%s%" PRId64 ".%03d", ns < 0 ? "-" : "", (ns < 0 ? -ns : ns) / 1000,
+            (int)((ns < 0 ? -ns : ns) % 1000));
+}
+
+static void write_times(FILE *out, int64_t process, int64_t thread, int64_t start_ns,
+                        int64_t end_ns)
+{
+    fprintf(out, "{\"ph\":\"X\",\"pid\":%" PRId64 ",\"tid\":%" PRId64 ",\"ts\":", process, thread);
+    write_us(out, start_ns);
+    fputs(",\"dur\":", out);
+    write_us(out, end_ns - start_ns);
+}
+
+enum status trace_begin(FILE *out, const char *title, struct trace **trace, struct err *err)
+{
+    struct trace *got = calloc(1, sizeof *got);
+    if (!got)
+        return err_nomem(err);
+    got->out = out;
+    snprintf(got->title, sizeof got->title, "%s", title);
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", out);
+    *trace = got;
+    return OK;
+}
+
+static bool is_message(int kind)
+{
+    return kind >= OP_SEND_ACT && kind <= OP_ALLREDUCE;
+}
+
+/* What a reader looks for: passes by name, messages as a group of their own. */
+static const char *category(int kind)
+{
+    if (is_message(kind))
+        return "communication";
+    if (kind == OP_C || kind == OP_P)
+        return "cache";
+    return kind == OP_NORM || kind == OP_UPDATE ? "optimizer" : "compute";
+}
+
+void trace_ops(struct trace *trace, const struct op_row *rows, int64_t n, int64_t base_ns)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const struct op_row *row = &rows[i];
+        int64_t process = 1 + row->replica, thread = 2 * row->rank + is_message(row->op.kind);
+        char name[96];
+        snprintf(name, sizeof name, "%s replica %" PRId64, trace->title, row->replica);
+        announce(trace, process, -1, name);
+        snprintf(name, sizeof name, "rank %" PRId64 "%s", row->rank, thread % 2 ? " messages" : "");
+        announce(trace, process, thread, name);
+        if (row->op.microbatch == OP_WHOLE_BATCH)
+            snprintf(name, sizeof name, "%s s%d", op_kind_name(row->op.kind), row->op.stage);
+        else
+            snprintf(name, sizeof name, "%s%d s%d", op_kind_name(row->op.kind), row->op.microbatch,
+                     row->op.stage);
+        comma(trace);
+        write_times(trace->out, process, thread, base_ns + row->start_ns, base_ns + row->end_ns);
+        fprintf(trace->out,
+                ",\"cat\":\"%s\",\"name\":\"%s\",\"args\":{\"op\":\"%s\",\"stage\":%d,"
+                "\"microbatch\":%d,\"step\":%" PRId64 "}}",
+                category(row->op.kind), name, op_kind_name(row->op.kind), row->op.stage,
+                row->op.microbatch, row->step);
+    }
+}
+
+void trace_span(struct trace *trace, const char *lane, const char *name, int64_t start_ns,
+                int64_t end_ns)
+{
+    int s = 0;
+    while (s < trace->num_spans && strcmp(trace->spans[s], lane) != 0)
+        s++;
+    if (s == trace->num_spans) {
+        char **more = realloc(trace->spans, (size_t)(s + 1) * sizeof *more);
+        char *copy = strdup(lane);
+        if (more)
+            trace->spans = more;
+        if (!more || !copy) {
+            free(copy);
+            trace->no_memory = true;
+            return;
+        }
+        trace->spans[trace->num_spans++] = copy;
+    }
+    announce(trace, SPAN_PROCESS + s, -1, lane);
+    comma(trace);
+    write_times(trace->out, SPAN_PROCESS + s, 0, start_ns, end_ns);
+    fputs(",\"cat\":\"run\",\"name\":", trace->out);
+    write_text(trace->out, name);
+    fputs("}", trace->out);
+}
+
+enum status trace_end(struct trace *trace, struct err *err)
+{
+    enum status rc = OK;
+    fputs("\n]}\n", trace->out);
+    if (trace->no_memory)
+        rc = err_nomem(err);
+    else if (fflush(trace->out) != 0 || ferror(trace->out))
+        rc = err_set(err, ERR_SYSTEM, "cannot write trace: %s", strerror(errno));
+    for (int s = 0; s < trace->num_spans; s++)
+        free(trace->spans[s]);
+    free(trace->spans);
+    free(trace->lanes);
+    free(trace);
+    return rc;
+}
+
+enum status ops_csv_write(FILE *out, const struct op_row *rows, int64_t n, struct err *err)
+{
+    fputs("step,replica,rank,op,stage,microbatch,arg,start_ns,end_ns\n", out);
+    for (int64_t i = 0; i < n; i++)
+        fprintf(out, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%d,%d,%d,%" PRId64 ",%" PRId64 "\n",
+                rows[i].step, rows[i].replica, rows[i].rank, op_kind_name(rows[i].op.kind),
+                rows[i].op.stage, rows[i].op.microbatch, rows[i].op.arg, rows[i].start_ns,
+                rows[i].end_ns);
+    if (fflush(out) != 0 || ferror(out))
+        return err_set(err, ERR_SYSTEM, "cannot write ops: %s", strerror(errno));
+    return OK;
+}
+
+/* --- whole files ------------------------------------------------------------------------------ */
+
+enum status trace_write_file(const char *path, const char *title, const struct op_row *rows,
+                             int64_t n, struct err *err)
+{
+    struct atomic_file file = {0};
+    struct trace *trace = NULL;
+    enum status rc = atomic_open(&file, path, err);
+    if (rc != OK)
+        return rc;
+    rc = trace_begin(file.out, title, &trace, err);
+    if (rc == OK) {
+        trace_ops(trace, rows, n, 0);
+        rc = trace_end(trace, err);
+    }
+    return atomic_close(&file, rc, err);
+}
+
+enum status ops_csv_write_file(const char *path, const struct op_row *rows, int64_t n,
+                               struct err *err)
+{
+    struct atomic_file file = {0};
+    enum status rc = atomic_open(&file, path, err);
+    if (rc != OK)
+        return rc;
+    return atomic_close(&file, ops_csv_write(file.out, rows, n, err), err);
+}

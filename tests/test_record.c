@@ -1,0 +1,249 @@
+#include "profiles/record.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/elapse-record-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    return system(command);
+}
+
+static const char *at(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static struct store *open_store(const char *path, enum store_mode mode)
+{
+    struct store *store = NULL;
+    struct err err = {0};
+    if (store_open(path, mode, &store, &err) != OK)
+        fail_msg("%s", err.msg);
+    return store;
+}
+
+static int64_t start(struct store *store, const char *name, bool simulated, char *job)
+{
+    struct run_info info = {.simulated = simulated, .num_devices = 4, .job_json = job};
+    int64_t id = 0;
+    strcpy(info.name, name);
+    strcpy(info.cost_source, "profile x (measured)");
+    assert_int_equal(record_start(store, &info, &id, NULL), OK);
+    assert_true(id > 0);
+    return id;
+}
+
+static void record_read__gives_back_every_row(void **state)
+{
+    (void)state;
+    struct store *store = open_store(at("run.db"), STORE_RECORD);
+    int64_t run = start(store, "first", true, "{\"name\":\"first\"}");
+    struct epoch_row epochs[2] = {
+        {0, 0, 4, 1, 8, 10, 123456789012345, 0,  99.5,    0.25, false, NAN,  2.5, 0.1},
+        {1, 6, 2, 2, 4, 10, 5,               77, 1e9 / 3, 0,    true,  1.25, NAN, NAN}
+    };
+    struct step_row steps[3];
+    struct op_row ops[OP_KIND_COUNT];
+    struct transition_row transition = {1, "plan", 1000, 1 << 20};
+    struct device_memory_row memory = {1, 3, 1000, 2000, "stash"};
+    memset(steps, 0, sizeof steps);
+    memset(ops, 0, sizeof ops);
+    for (int i = 0; i < 3; i++) {
+        steps[i].step = i;
+        steps[i].step_ns = INT64_C(9007199254740993) + i;
+        steps[i].loss = i == 1 ? NAN : 1.0 / 3;
+    }
+    for (int k = 0; k < OP_KIND_COUNT; k++)
+        ops[k] = (struct op_row){
+            .step = 1,
+            .replica = 1,
+            .rank = k % 3,
+            .start_ns = 10 * k,
+            .end_ns = 10 * k + 7,
+            .op = {.microbatch = k % 5 - 1,
+                   .stage = (uint16_t)(65530 + k % 6),
+                   .kind = (uint8_t)k,
+                   .arg = (uint8_t)(250 + k % 6)}
+        };
+    assert_int_equal(record_epochs(store, run, epochs, 2, NULL), OK);
+    assert_int_equal(record_steps(store, run, steps, 3, NULL), OK);
+    assert_int_equal(record_ops(store, run, ops, OP_KIND_COUNT, NULL), OK);
+    assert_int_equal(record_transitions(store, run, &transition, 1, NULL), OK);
+    assert_int_equal(record_memory(store, run, &memory, 1, NULL), OK);
+    assert_int_equal(record_finish(store, run, 42, NULL), OK);
+    store_close(store);
+
+    store = open_store(at("run.db"), STORE_READ);
+    struct run_info info = {0};
+    assert_int_equal(record_run(store, 0, &info, NULL), OK);
+    assert_string_equal(info.name, "first");
+    assert_string_equal(info.job_json, "{\"name\":\"first\"}");
+    assert_true(info.simulated && info.finished && info.total_ns == 42 && info.num_devices == 4);
+    assert_int_equal(strlen(info.started_at), 20);
+    free(info.job_json);
+    struct epoch_row *e = NULL;
+    struct step_row *s = NULL;
+    struct op_row *o = NULL;
+    struct transition_row *t = NULL;
+    struct device_memory_row *m = NULL;
+    int64_t n;
+    assert_int_equal(record_read_epochs(store, run, &e, &n, NULL), OK);
+    assert_true(n == 2 && e[0].step_ns == 123456789012345 && isnan(e[0].train_loss));
+    assert_true(e[1].samples_per_s == 1e9 / 3 && e[1].cached && !e[0].cached);
+    assert_true(e[1].frozen_layers == 6 && e[1].transition_ns == 77 && e[1].train_loss == 1.25);
+    assert_int_equal(record_read_steps(store, run, &s, &n, NULL), OK);
+    assert_true(n == 3 && s[2].step_ns == INT64_C(9007199254740995) && isnan(s[1].loss));
+    assert_true(s[0].loss == 1.0 / 3);
+    assert_int_equal(record_read_ops(store, run, -1, &o, &n, NULL), OK);
+    assert_int_equal(n, OP_KIND_COUNT);
+    assert_memory_equal(o, ops, sizeof ops);
+    free(o);
+    o = NULL;
+    assert_int_equal(record_read_ops(store, run, 2, &o, &n, NULL), OK);
+    assert_true(n == 0 && !o);
+    assert_int_equal(record_read_transitions(store, run, &t, &n, NULL), OK);
+    assert_true(n == 1);
+    assert_memory_equal(t, &transition, sizeof transition);
+    assert_int_equal(record_read_memory(store, run, &m, &n, NULL), OK);
+    assert_true(n == 1);
+    assert_memory_equal(m, &memory, sizeof memory);
+    free(e);
+    free(s);
+    free(t);
+    free(m);
+    store_close(store);
+}
+
+static void record_steps__replace_those_of_an_interrupted_run(void **state)
+{
+    (void)state;
+    struct store *store = open_store(at("resume.db"), STORE_RECORD);
+    int64_t run = start(store, "r", false, NULL), n;
+    struct step_row rows[4] = {{.step = 0}, {.step = 1}, {.step = 2}, {.step = 3}}, *back = NULL;
+    assert_int_equal(record_steps(store, run, rows, 4, NULL), OK);
+    rows[2].loss = 7;
+    assert_int_equal(record_steps(store, run, rows + 2, 2, NULL), OK);
+    assert_int_equal(record_read_steps(store, run, &back, &n, NULL), OK);
+    assert_true(n == 4 && back[2].loss == 7 && back[1].loss == 0);
+    free(back);
+    struct run_info info = {0};
+    assert_int_equal(record_run(store, run, &info, NULL), OK);
+    assert_true(!info.finished && !info.simulated && !info.job_json);
+    store_close(store);
+}
+
+static void record_remove__takes_all_rows_along(void **state)
+{
+    (void)state;
+    struct store *store = open_store(at("rm.db"), STORE_RECORD);
+    int64_t first = start(store, "a", true, NULL), second = start(store, "b", true, NULL), n;
+    struct step_row row = {.step = 5}, *back = NULL;
+    struct run_info *infos = NULL;
+    struct err err = {0};
+    int count;
+    assert_int_equal(record_steps(store, first, &row, 1, NULL), OK);
+    assert_int_equal(record_steps(store, second, &row, 1, NULL), OK);
+    assert_int_equal(record_remove(store, first, NULL), OK);
+    assert_int_equal(record_list(store, &infos, &count, NULL), OK);
+    assert_int_equal(count, 1);
+    assert_string_equal(infos[0].name, "b");
+    free(infos);
+    assert_int_equal(record_read_steps(store, first, &back, &n, NULL), OK);
+    assert_true(n == 0 && !back);
+    assert_int_equal(record_read_steps(store, second, &back, &n, NULL), OK);
+    assert_true(n == 1);
+    free(back);
+    /* Rows of a run that is not there are refused, and so is finishing it. */
+    assert_int_equal(record_steps(store, 999, &row, 1, &err), ERR_INPUT);
+    err = (struct err){0};
+    assert_int_equal(record_finish(store, first, 1, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "no run 1 in store"));
+    err = (struct err){0};
+    struct run_info info = {0};
+    assert_int_equal(record_remove(store, second, NULL), OK);
+    assert_int_equal(record_run(store, 0, &info, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "no runs in store"));
+    store_close(store);
+}
+
+static void record_ops__of_four_processes_are_all_there(void **state)
+{
+    (void)state;
+    enum { WRITERS = 4, BATCHES = 8, OPS = 250 };
+    char path[128];
+    strcpy(path, at("many.db"));
+    for (int w = 0; w < WRITERS; w++)
+        if (fork() == 0) {
+            struct store *store = NULL;
+            struct run_info info = {.simulated = true};
+            int64_t run;
+            struct op_row rows[OPS];
+            memset(rows, 0, sizeof rows);
+            snprintf(info.name, sizeof info.name, "writer %d", w);
+            bool ok = store_open(path, STORE_RECORD, &store, NULL) == OK &&
+                      record_start(store, &info, &run, NULL) == OK;
+            for (int b = 0; b < BATCHES && ok; b++) {
+                for (int i = 0; i < OPS; i++)
+                    rows[i] = (struct op_row){
+                        .step = b, .start_ns = i, .end_ns = i + w, .op = {.microbatch = i}};
+                ok = record_ops(store, run, rows, OPS, NULL) == OK;
+            }
+            store_close(store);
+            _exit(ok ? 0 : 1);
+        }
+    for (int w = 0; w < WRITERS; w++) {
+        int status;
+        assert_true(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    struct store *store = open_store(path, STORE_READ);
+    struct run_info *infos = NULL;
+    int count;
+    assert_int_equal(record_list(store, &infos, &count, NULL), OK);
+    assert_int_equal(count, WRITERS);
+    for (int r = 0; r < count; r++) {
+        struct op_row *ops = NULL;
+        int64_t n;
+        assert_int_equal(record_read_ops(store, infos[r].id, -1, &ops, &n, NULL), OK);
+        assert_int_equal(n, BATCHES * OPS);
+        int writer = infos[r].name[7] - '0';
+        for (int64_t i = 0; i < n; i++)
+            assert_true(ops[i].end_ns - ops[i].start_ns == writer);
+        free(ops);
+    }
+    free(infos);
+    store_close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(record_read__gives_back_every_row),
+        cmocka_unit_test(record_steps__replace_those_of_an_interrupted_run),
+        cmocka_unit_test(record_remove__takes_all_rows_along),
+        cmocka_unit_test(record_ops__of_four_processes_are_all_there),
+    };
+    return cmocka_run_group_tests_name("record", tests, make_dir, remove_dir);
+}

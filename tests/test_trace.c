@@ -1,0 +1,151 @@
+#include "profiles/trace.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "profiles/json.h"
+
+static const struct op_row rows[] = {
+    {0, 0, 0, 0,    1500, {.microbatch = 0, .stage = 0, .kind = OP_F}                  },
+    {0, 0, 0, 1500, 1500, {.microbatch = 0, .stage = 0, .kind = OP_SEND_ACT}           },
+    {0, 0, 1, 2000, 4123, {.microbatch = 0, .stage = 1, .kind = OP_B}                  },
+    {0, 1, 1, 4123, 5000, {.microbatch = OP_WHOLE_BATCH, .stage = 1, .kind = OP_UPDATE}},
+};
+enum { NUM_ROWS = sizeof rows / sizeof *rows };
+
+static char *traced(const char *title, const char *lane, const char *span)
+{
+    char *text = NULL;
+    size_t size = 0;
+    struct trace *trace = NULL;
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(trace_begin(out, title, &trace, NULL), OK);
+    trace_ops(trace, rows, NUM_ROWS, 0);
+    trace_ops(trace, rows, 1, 1000000);
+    trace_span(trace, lane, span, 10, 1000010);
+    trace_span(trace, lane, span, 2000010, 2000011);
+    assert_int_equal(trace_end(trace, NULL), OK);
+    fclose(out);
+    return text;
+}
+
+static struct json *event(struct json *events, const char *phase, const char *name, int nth)
+{
+    for (struct json *e = json_first(events); e; e = json_next(e))
+        if (strcmp(json_string(json_get(e, "ph")), phase) == 0 &&
+            strcmp(json_string(json_get(e, "name")), name) == 0 && nth-- == 0)
+            return e;
+    return NULL;
+}
+
+static void trace_ops__writes_strict_json_with_exact_times(void **state)
+{
+    (void)state;
+    struct json *root = NULL;
+    struct err err = {0};
+    char *text = traced("simulated", "epochs", "8 -> 4");
+    if (json_parse(text, "trace", &root, &err) != OK)
+        fail_msg("%s", err.msg);
+    struct json *events = json_get(root, "traceEvents"), *e = event(events, "X", "B0 s1", 0);
+    assert_non_null(e);
+    assert_true(json_number(json_get(e, "ts")) == 2.0);
+    assert_true(json_number(json_get(e, "dur")) == 2.123);
+    assert_int_equal((int)json_number(json_get(e, "pid")), 1);
+    assert_int_equal((int)json_number(json_get(e, "tid")), 2);
+    assert_string_equal(json_string(json_path(e, "args.op")), "B");
+    /* Messages have a thread of their own, so that overlap is seen. */
+    e = event(events, "X", "SEND_ACT0 s0", 0);
+    assert_int_equal((int)json_number(json_get(e, "tid")), 1);
+    assert_string_equal(json_string(json_get(e, "cat")), "communication");
+    e = event(events, "X", "F0 s0", 1);
+    assert_true(json_number(json_get(e, "ts")) == 1000.0);
+    assert_non_null(event(events, "X", "UPDATE s1", 0));
+    /* Two replicas and the lane of spans are processes; each is named once. */
+    assert_non_null(event(events, "M", "process_name", 2));
+    assert_null(event(events, "M", "process_name", 3));
+    /* rank 0, its messages, rank 1 of replica 0; rank 1 of replica 1. */
+    assert_non_null(event(events, "M", "thread_name", 3));
+    assert_null(event(events, "M", "thread_name", 4));
+    json_free(root);
+    free(text);
+}
+
+static void trace_span__escapes_names(void **state)
+{
+    (void)state;
+    struct json *root = NULL;
+    const char *odd = "a \"quoted\" \\ name\nwith \x01 and \xc3\xa9";
+    char *text = traced(odd, odd, odd);
+    assert_int_equal(json_parse(text, "trace", &root, NULL), OK);
+    assert_non_null(event(json_get(root, "traceEvents"), "X", odd, 1));
+    json_free(root);
+    free(text);
+}
+
+static void trace_end__reports_failed_write(void **state)
+{
+    (void)state;
+    struct trace *trace = NULL;
+    struct err err = {0};
+    FILE *full = fopen("/dev/full", "w");
+    if (!full)
+        skip();
+    assert_int_equal(trace_begin(full, "x", &trace, NULL), OK);
+    trace_ops(trace, rows, NUM_ROWS, 0);
+    assert_int_equal(trace_end(trace, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.msg, "cannot write trace"));
+    fclose(full);
+    err = (struct err){0};
+    assert_int_equal(trace_write_file("/nonexistent/t.json", "x", rows, NUM_ROWS, &err),
+                     ERR_SYSTEM);
+    assert_int_equal(trace_write_file("/dev/full", "x", rows, NUM_ROWS, NULL), ERR_SYSTEM);
+}
+
+static void ops_csv_write__gives_a_row_an_op(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(ops_csv_write(out, rows, NUM_ROWS, NULL), OK);
+    fclose(out);
+    assert_string_equal(text, "step,replica,rank,op,stage,microbatch,arg,start_ns,end_ns\n"
+                              "0,0,0,F,0,0,0,0,1500\n"
+                              "0,0,0,SEND_ACT,0,0,0,1500,1500\n"
+                              "0,0,1,B,1,0,0,2000,4123\n"
+                              "0,1,1,UPDATE,1,-1,0,4123,5000\n");
+    free(text);
+}
+
+static void trace_write_file__leaves_one_whole_file(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/elapse-trace-XXXXXX", path[64], command[128];
+    struct json *root = NULL;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/t.json", dir);
+    assert_int_equal(trace_write_file(path, "x", rows, NUM_ROWS, NULL), OK);
+    assert_int_equal(trace_write_file(path, "x", rows, NUM_ROWS, NULL), OK);
+    assert_int_equal(json_read_file(path, &root, NULL), OK);
+    json_free(root);
+    snprintf(command, sizeof command, "test \"$(ls %s)\" = t.json && rm -r %s", dir, dir);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trace_ops__writes_strict_json_with_exact_times),
+        cmocka_unit_test(trace_span__escapes_names),
+        cmocka_unit_test(trace_end__reports_failed_write),
+        cmocka_unit_test(ops_csv_write__gives_a_row_an_op),
+        cmocka_unit_test(trace_write_file__leaves_one_whole_file),
+    };
+    return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
+}
