@@ -1,11 +1,6 @@
-/* Exact min-max cuts.
+/* Exact min-max cuts with everything that makes them real.
  *
- * Plain sizes: bisection over the answer with a greedy test on prefix sums, where every test moves
- * its end of the bracket to a value that a cut attains, so that the bracket closes after a handful
- * of tests (Nicol, J. Parallel Distrib. Comput. 23, 1994; Pinar and Aykanat, same journal 64,
- * 2004).
- *
- * The general problem is not monotone: moving a boundary changes what is sent over it, so greedy
+ * The problem is not monotone: moving a boundary changes what is sent over it, so greedy
  * tests bound the answer but do not give it. cut_solve() therefore
  *   C1  relaxes: each stage costs its compute or the least it can send, memory counts what grows
  *       with the stage. That is monotone in the stage's ends, greedy is exact for it, and bisection
@@ -22,134 +17,11 @@
 
 #include "partition/units.h"
 
-#define ITEMS_MAX (1 << 20)
 #define CLASSES_MAX 65536
 #define STATES_MAX (INT64_C(1) << 27) /* 1 GiB of table */
 #define FAR INT64_MAX                 /* no cut within the bound */
 
 typedef __int128 wide;
-
-void cut_clear(struct cut *cut)
-{
-    free(cut->first_item);
-    *cut = (struct cut){0};
-}
-
-static enum status check_counts(int num_items, int num_stages, struct err *err)
-{
-    if (num_stages < 1)
-        return err_set(err, ERR_INPUT, "stages must be at least 1, got %d", num_stages);
-    if (num_items < 1 || num_items > ITEMS_MAX)
-        return err_set(err, ERR_INPUT, "items must be 1..%d, got %d", ITEMS_MAX, num_items);
-    if (num_stages > num_items)
-        return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", num_items,
-                       num_stages);
-    return OK;
-}
-
-/* --- plain sizes ------------------------------------------------------------------------------ */
-
-/* The last index e in [first, n] with prefix[e] <= limit; prefix[first] <= limit. */
-static int last_within(const int64_t *prefix, int first, int n, int64_t limit)
-{
-    int low = first, high = n, step = 1;
-    while (low + step <= n && prefix[low + step] <= limit) { /* stages are short: gallop */
-        low += step;
-        step *= 2;
-    }
-    if (low + step <= n)
-        high = low + step - 1;
-    while (low < high) {
-        int middle = low + (high - low + 1) / 2;
-        if (prefix[middle] <= limit)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
-/* Do num_stages stages of at most `size` cover all? If so *size falls to what the greedy cut needs,
- * else it rises to the least at which the greedy cut would differ. */
-static bool fits(const int64_t *prefix, int n, int num_stages, int64_t *size)
-{
-    int64_t largest = 0, next = INT64_MAX;
-    int first = 0;
-    for (int k = 0; k < num_stages && first < n; k++) {
-        int64_t limit;
-        if (!add_ok(prefix[first], *size, &limit))
-            limit = INT64_MAX;
-        int end = last_within(prefix, first, n, limit);
-        if (prefix[end] - prefix[first] > largest)
-            largest = prefix[end] - prefix[first];
-        if (end < n && prefix[end + 1] - prefix[first] < next)
-            next = prefix[end + 1] - prefix[first];
-        first = end;
-    }
-    *size = first == n ? largest : next;
-    return first == n;
-}
-
-enum status cut_sizes(const int64_t *sizes, int num_items, int num_stages, struct cut *cut,
-                      struct err *err)
-{
-    struct cut got = {.num_stages = num_stages, .num_items = num_items};
-    int64_t *prefix = NULL, low = 0, high;
-    enum status rc = check_counts(num_items, num_stages, err);
-    if (rc != OK)
-        return rc;
-    prefix = malloc(((size_t)num_items + 1) * sizeof *prefix);
-    got.first_item = malloc(((size_t)num_stages + 1) * sizeof *got.first_item);
-    if (!prefix || !got.first_item) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    prefix[0] = 0;
-    for (int i = 0; i < num_items; i++) {
-        if (sizes[i] < 0) {
-            rc = err_set(err, ERR_INPUT, "size of item %d must not be negative, got %lld", i,
-                         (long long)sizes[i]);
-            goto out;
-        }
-        if (!add_ok(prefix[i], sizes[i], &prefix[i + 1])) {
-            rc = err_set(err, ERR_INPUT, "the sum of the sizes overflows at item %d", i);
-            goto out;
-        }
-        if (sizes[i] > low)
-            low = sizes[i];
-    }
-    high = prefix[num_items];
-    if (high / num_stages + (high % num_stages > 0) > low)
-        low = high / num_stages + (high % num_stages > 0);
-    while (low < high) { /* invariant: the answer is in [low, high], high is attained */
-        int64_t middle = low + (high - low) / 2;
-        if (fits(prefix, num_items, num_stages, &middle))
-            high = middle;
-        else
-            low = middle;
-    }
-    /* The earliest cut: stage k starts as soon as what is behind fits into the stages behind,
-     * filled from the right. */
-    got.max = high;
-    got.first_item[num_stages] = num_items;
-    for (int k = num_stages - 1, end = num_items; k >= 0; k--) {
-        int first = end;
-        while (first > 0 && prefix[end] - prefix[first - 1] <= high)
-            first--;
-        got.first_item[k] = end = first;
-    }
-    for (int k = 1; k < num_stages; k++)
-        if (got.first_item[k] <= got.first_item[k - 1])
-            got.first_item[k] = got.first_item[k - 1] + 1;
-    *cut = got;
-    got = (struct cut){0};
-out:
-    free(prefix);
-    cut_clear(&got);
-    return rc;
-}
-
-/* --- the general problem ---------------------------------------------------------------------- */
 
 static bool active(const struct cut_problem *p, int item)
 {
@@ -162,9 +34,9 @@ static int class_of(const struct cut_problem *p, int stage)
 }
 
 /* One item's share of its stage's compute, by the definition in cut.h. */
-static wide compute_of(const struct cut_problem *p, int class, int item)
+static wide compute_of(const struct cut_problem *p, int kind, int item)
 {
-    const struct cut_time *t = &p->times[(size_t) class * (size_t)p->num_items + (size_t)item];
+    const struct cut_time *t = &p->times[(size_t)kind * (size_t)p->num_items + (size_t)item];
     if (!active(p, item))
         return (wide)p->num_microbatches * t->fwd_ns;
     wide one = (wide)t->fwd_ns * (p->recompute ? 2 : 1) + t->bwd_weight_ns;
@@ -465,7 +337,7 @@ static enum status check_items(const struct cut_problem *p, struct err *err)
 
 static enum status check_problem(const struct cut_problem *p, struct err *err)
 {
-    enum status rc = check_counts(p->num_items, p->num_stages, err);
+    enum status rc = cut_check_counts(p->num_items, p->num_stages, err);
     if (rc != OK)
         return rc;
     if (p->num_frozen < 0 || p->num_frozen > p->num_items)
@@ -507,14 +379,14 @@ static enum status prepare(struct solver *s, const struct cut_problem *p, struct
     if (!s->compute || !s->fixed || !s->stash || !s->tied || !s->least_send || !s->low ||
         !s->high || !s->rows)
         return err_nomem(err);
-    for (int class = 0; class < p->num_classes; class ++) {
-        int64_t *prefix = s->compute + (size_t) class * (n + 1);
+    for (int kind = 0; kind < p->num_classes; kind++) {
+        int64_t *prefix = s->compute + (size_t)kind * (n + 1);
         prefix[0] = 0;
         for (int i = 0; i < s->n; i++) {
-            const struct cut_time *t = &p->times[(size_t) class * n + (size_t)i];
+            const struct cut_time *t = &p->times[(size_t)kind * n + (size_t)i];
             if (t->fwd_ns < 0 || t->bwd_input_ns < 0 || t->bwd_weight_ns < 0 || t->update_ns < 0)
                 return err_set(err, ERR_INPUT, "item %d: times must not be negative", i);
-            wide sum = prefix[i] + compute_of(p, class, i);
+            wide sum = prefix[i] + compute_of(p, kind, i);
             if (sum > INT64_MAX / 2)
                 return err_set(err, ERR_INPUT, "the sum of the times overflows at item %d", i);
             prefix[i + 1] = (int64_t)sum;
@@ -704,8 +576,8 @@ static int64_t cost_of_everything(const struct solver *s)
 {
     const struct cut_problem *p = s->p;
     int64_t most = 0, act = 0;
-    for (int class = 0; class < p->num_classes; class ++) {
-        int64_t all = s->compute[(size_t)(class + 1) * (size_t)(s->n + 1) - 1];
+    for (int kind = 0; kind < p->num_classes; kind++) {
+        int64_t all = s->compute[(size_t)(kind + 1) * (size_t)(s->n + 1) - 1];
         if (all > most)
             most = all;
     }

@@ -10,6 +10,7 @@
 
 #include "partition/cut.h"
 #include "partition/model.h"
+#include "tests/fail_malloc.h"
 
 #define FAR INT64_MAX
 
@@ -516,6 +517,40 @@ static void cut_solve__refuses_bad_problems(void **state)
     cut_clear(&cut);
 }
 
+static void cuts__survive_the_failure_of_any_allocation(void **state)
+{
+    static const int64_t sizes[] = {3, 1, 2, 5};
+    struct instance in;
+    struct cut cut = {0};
+    (void)state;
+    if (!FAIL_MALLOC)
+        skip();
+    for (int n = 0;; n++) {
+        fail_malloc_after(n);
+        enum status rc = cut_sizes(sizes, 4, 2, &cut, NULL);
+        if (fail_malloc_done())
+            break;
+        assert_int_equal(rc, ERR_NOMEM);
+        assert_null(cut.first_item);
+    }
+    cut_clear(&cut);
+    random_state = 6;
+    do
+        draw_instance(&in, 12, 4);
+    while (!in.problem.num_skips || in.problem.mem_limit_bytes);
+    for (int n = 0;; n++) {
+        fail_malloc_after(n);
+        enum status rc = cut_solve(&in.problem, &cut, NULL);
+        if (fail_malloc_done())
+            break;
+        assert_true(n < 100);
+        assert_int_equal(rc, ERR_NOMEM);
+        assert_null(cut.first_item);
+    }
+    assert_non_null(cut.first_item);
+    cut_clear(&cut);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -530,6 +565,7 @@ int main(void)
         cmocka_unit_test(cut_solve__avoids_a_skip_edge_when_its_bytes_cost_more_than_balance),
         cmocka_unit_test(cut_solve__says_which_item_does_not_fit),
         cmocka_unit_test(cut_solve__refuses_bad_problems),
+        cmocka_unit_test(cuts__survive_the_failure_of_any_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "partition/model.h"
+#include "tests/fail_malloc.h"
 
 static struct model parse(const char *text)
 {
@@ -357,6 +358,36 @@ static void explicit__refuses_bad_chains(void **state)
     assert_null(m.items);
 }
 
+static void models__survive_the_failure_of_any_allocation(void **state)
+{
+    static const char *const texts[] = {"vit-tiny:unet_skips=1", "gpt2", "uniform:layers=3"};
+    (void)state;
+    if (!FAIL_MALLOC)
+        skip();
+    for (size_t i = 0; i < 3; i++) {
+        struct model m = {0}, copy = {0};
+        for (int n = 0;; n++) {
+            fail_malloc_after(n);
+            enum status rc = model_parse(texts[i], &m, NULL);
+            if (fail_malloc_done())
+                break;
+            assert_int_equal(rc, ERR_NOMEM);
+            assert_null(m.items);
+        }
+        for (int n = 0;; n++) {
+            fail_malloc_after(n);
+            enum status rc = model_copy(&m, &copy, NULL);
+            if (fail_malloc_done())
+                break;
+            assert_int_equal(rc, ERR_NOMEM);
+            assert_null(copy.items);
+        }
+        assert_int_equal(model_total_params(&m), model_total_params(&copy));
+        model_clear(&m);
+        model_clear(&copy);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +406,7 @@ int main(void)
         cmocka_unit_test(build__checks_a_spec_made_by_hand),
         cmocka_unit_test(explicit__keeps_a_chain_with_sorted_skips),
         cmocka_unit_test(explicit__refuses_bad_chains),
+        cmocka_unit_test(models__survive_the_failure_of_any_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,67 @@
+/* tests/fail_malloc.h - make the Nth allocation of the tested code fail.
+ *
+ *   for (int n = 0;; n++) {
+ *       fail_malloc_after(n);
+ *       rc = code_under_test();
+ *       if (fail_malloc_done()) break;       // n was beyond the last allocation
+ *       assert_int_equal(rc, ERR_NOMEM);     // and everything is as before
+ *   }
+ * Replaces malloc, calloc and realloc of the test program (glibc). Under the address sanitizer,
+ * which has its own, nothing fails and FAIL_MALLOC is 0. Include in one file of a test only. */
+#ifndef ELAPSE_TESTS_FAIL_MALLOC_H
+#define ELAPSE_TESTS_FAIL_MALLOC_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+static int fail_malloc_left = -1; /* allocations until the one that fails; -1: none will */
+
+static inline void fail_malloc_after(int n)
+{
+    fail_malloc_left = n;
+}
+
+/* Switch off; true when the failure was not reached. */
+static inline bool fail_malloc_done(void)
+{
+    bool reached = fail_malloc_left < 0;
+    fail_malloc_left = -1;
+    return !reached;
+}
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#define FAIL_MALLOC 1
+
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+
+static inline bool fail_malloc_now(void)
+{
+    if (fail_malloc_left < 0 || fail_malloc_left-- > 0)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t size)
+{
+    return fail_malloc_now() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size)
+{
+    return fail_malloc_now() ? NULL : __libc_calloc(count, size);
+}
+
+void *realloc(void *old, size_t size)
+{
+    return fail_malloc_now() ? NULL : __libc_realloc(old, size);
+}
+#else
+#define FAIL_MALLOC 0
+#endif
+
+#endif
