@@ -895,7 +895,7 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
 enum status runtime_eval(struct runtime *rt, const struct batch *batch, struct loss_sums *sums,
                          struct err *err)
 {
-    enum status rc = begin(rt, batch, true, err);
+    enum status rc = begin(rt, batch, false, err);
     for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {
         const struct op *op = &rt->ops->ops[i];
         bool forward = (op->kind == OP_F || op->kind == OP_Z) && op->microbatch >= 0;

@@ -1,0 +1,58 @@
+/* exec/checkpoint.h - a training run on disk: weights, optimizer state, and where it stood.
+ *
+ * A checkpoint is a folder: one safetensors file a stage, and manifest.json, which lists them. It
+ * is written under a temporary name, synced and renamed, so it is whole or absent. Tensors are
+ * found by name, so it loads at any K, R and frozen boundary. Optimizer state is stored as
+ * "optimizer.0.NAME" and "optimizer.1.NAME" beside the weight NAME. */
+#ifndef ELAPSE_EXEC_CHECKPOINT_H
+#define ELAPSE_EXEC_CHECKPOINT_H
+
+#include "exec/comm/comm.h"
+#include "exec/stage.h"
+#include "partition/job.h"
+
+/* Where a run stands: `step` steps are done. The next one takes samples from position `position` of
+ * epoch `epoch` on. */
+struct progress {
+    int64_t step, epoch, position;
+    int num_frozen_layers;
+};
+
+/* The stages of this rank, in a list that is num_stages long (NULL: another rank's). */
+struct stage_list {
+    struct stage **stages;
+    int num_stages;
+    struct backend *backend;
+};
+
+/* Write DIR. Collective over the message group; ranks with write == false only take part in the
+ * agreement. The status is the same everywhere. */
+enum status checkpoint_save(const struct comm *comm, const char *dir, const struct job *job,
+                            const struct stage_list *list, bool write,
+                            const struct progress *progress, struct err *err);
+
+/* Only the manifest: where the run stood, and whether it fits the job's model and optimizer. */
+enum status checkpoint_peek(const char *dir, const struct job *job, struct progress *progress,
+                            struct err *err);
+
+/* Fill weights and optimizer state of this rank's stages. state false: weights only (--init,
+ * eval). ERR_INPUT: a tensor is missing or has another shape. Not collective. */
+enum status checkpoint_load(const char *dir, const struct stage_list *list, bool state,
+                            struct err *err);
+
+/* The same from one safetensors file, weights only. */
+enum status checkpoint_load_file(const char *path, const struct stage_list *list, struct err *err);
+
+/* All weights of a checkpoint into one safetensors file. *tensors gets their number. */
+enum status checkpoint_export(const char *dir, const char *path, int *tensors, struct err *err);
+
+/* The newest checkpoint of a run folder ("checkpoint-STEP" with the largest STEP), or the folder
+ * itself when it is one. A fresh path. ERR_SYSTEM when there is none. */
+enum status checkpoint_find(const char *dir, char **path, struct err *err);
+
+/* SHA-256 over all weights of the run: of each tensor's name and digest, sorted by name.
+ * Independent of K. hex is filled on rank 0 of the group. Collective over the pipeline. */
+enum status checkpoint_digest(struct comm_group *pipeline, const struct stage_list *list,
+                              char hex[65], struct err *err);
+
+#endif

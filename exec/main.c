@@ -1,0 +1,433 @@
+/* exec/main.c - elapse-exec: the commands that need MPI and BLAS. `elapse` starts it under mpirun;
+ * under Slurm, `srun elapse-exec train job.json` is the same. Only rank 0 speaks, except to report
+ * its own failure. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "exec/checkpoint.h"
+#include "exec/measure.h"
+#include "exec/trainer.h"
+#include "partition/options.h"
+#include "partition/units.h"
+#include "profiles/job_json.h"
+#include "profiles/store.h"
+
+#define HELP_MAX 16384   /* bytes */
+#define TRACE_STEPS 16   /* steps of which every op goes into the record, by default */
+#define MAX_THREADS 1024 /* of a rank */
+
+/* What a command gets: its ranks, its arguments; *alone as in trainer.h. */
+struct call {
+    struct comm *comm; /* NULL for commands that take no ranks */
+    int argc;
+    char **argv;
+    bool alone;
+};
+
+struct exec_command {
+    const char *name, *args, *summary;
+    bool ranks;
+    enum status (*run)(const struct exec_command *command, struct call *call, struct err *err);
+};
+
+static bool on_terminal(void)
+{
+    const char *tty = getenv("ELAPSE_TTY");
+    return (tty && strcmp(tty, "1") == 0) || isatty(STDERR_FILENO);
+}
+
+static bool speaks(const struct call *call)
+{
+    return !call->comm || call->comm->rank == 0;
+}
+
+/* options_parse(), the usage on misuse, and the help on stdout where asked for. */
+static enum status parse(const struct exec_command *command, struct call *call,
+                         const struct option *options, int num_options, const char **positional,
+                         int num_wanted, bool *help, struct err *err)
+{
+    int num = 0;
+    enum status rc = options_parse(options, num_options, call->argc, call->argv, positional,
+                                   num_wanted, &num, help, err);
+    if (rc == OK && *help) {
+        char *text = malloc(HELP_MAX);
+        if (!text)
+            return err_nomem(err);
+        options_help(options, num_options, text, HELP_MAX);
+        if (speaks(call))
+            printf("usage: elapse %s %s\n%s\n\n%s", command->name, command->args, command->summary,
+                   text);
+        free(text);
+        return OK;
+    }
+    if (rc == OK && num < num_wanted)
+        rc = err_set(err, ERR_INPUT, "usage: elapse %s %s", command->name, command->args);
+    if (rc != OK)
+        err_hint(err, "'elapse %s --help' lists the options", command->name);
+    return rc;
+}
+
+static enum status print_json(const struct json *json, struct err *err)
+{
+    return json_write(json, false, stdout, err);
+}
+
+static double number(const struct json *json, const char *key)
+{
+    const struct json *value = json_get(json, key);
+    return value ? json_number(value) : 0;
+}
+
+static const char *text_of(const struct json *json, const char *path)
+{
+    const struct json *value = json_path(json, path);
+    return value && json_string(value) ? json_string(value) : "";
+}
+
+/* --- train, eval ------------------------------------------------------------------------------ */
+
+static void on_stop(int signal_number)
+{
+    (void)signal_number;
+    trainer_stop();
+}
+
+static void catch_stop_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+static void print_train(const struct json *summary)
+{
+    char train[32], wall[32];
+    printf("model      %s, %.0f ranks, %.0f threads each\n", text_of(summary, "model"),
+           number(summary, "ranks"), number(summary, "threads_per_rank"));
+    const struct json *plan = json_get(summary, "plan");
+    printf("plan       K=%.0f R=%.0f M=%.0f x %.0f samples, %s, cut",
+           number(plan, "pipeline_length"), number(plan, "replicas"), number(plan, "microbatches"),
+           number(plan, "microbatch_size"), text_of(plan, "schedule"));
+    const struct json *cut = json_get(plan, "cut");
+    for (int i = 0; i < json_count(cut); i++)
+        printf("%c%.0f", i ? ',' : ' ', json_number(json_at(cut, i)));
+    printf("\nsteps      %.0f of %.0f%s\n", number(summary, "steps"),
+           number(summary, "total_steps"),
+           json_true(json_get(summary, "interrupted")) ? " (interrupted)" : "");
+    printf("loss       %.4f -> %.4f\n", number(summary, "initial_loss"),
+           number(summary, "final_loss"));
+    if (json_type(json_get(summary, "eval_accuracy")) == JSON_NUMBER)
+        printf("accuracy   %.2f %% -> %.2f %% (%.0f test samples)\n",
+               100 * number(summary, "initial_accuracy"), 100 * number(summary, "eval_accuracy"),
+               number(summary, "test_samples"));
+    printf("time       %s training, %s in all\n",
+           format_ns((int64_t)number(summary, "train_ns"), train, sizeof train),
+           format_ns((int64_t)number(summary, "wall_ns"), wall, sizeof wall));
+    printf("weights    sha256 %s\nwrote      %s\n", text_of(summary, "weights_sha256"),
+           text_of(summary, "out"));
+}
+
+static enum status run_train(const struct exec_command *command, struct call *call, struct err *err)
+{
+    struct option_list set = {0};
+    int64_t threads = 0;
+    bool json = false, no_eval = false, help = false;
+    const char *job_path = NULL;
+    struct trainer_options options = {.trace_steps = TRACE_STEPS};
+    const struct option table[] = {
+        {"out",         OPTION_STRING, &options.out,         "DIR",       "run folder (default: runs/NAME)",               0, 0,           NULL},
+        {"resume",      OPTION_STRING, &options.resume,      "DIR",
+         "go on from a run folder or checkpoint, in the same folder unless --out",                                         0, 0,           NULL},
+        {"init",        OPTION_STRING, &options.init,        "FILE",
+         "start from these weights (safetensors file or checkpoint)",                                                      0, 0,           NULL},
+        {"set",         OPTION_LIST,   &set,                 "KEY=VALUE", "override a value of the job file (repeatable)", 0,
+         0,                                                                                                                                NULL},
+        {"steps",       OPTION_INT,    &options.max_steps,   "N",
+         "stop after N steps of this call (default: at the end of the job)",                                               1, INT64_MAX,   NULL},
+        {"threads",     OPTION_INT,    &threads,             "N",
+         "threads a rank (default: its share of the cores at hand)",                                                       1, MAX_THREADS, NULL},
+        {"no-eval",     OPTION_FLAG,   &no_eval,             NULL,        "no evaluation, no checkpoint: timing runs",     0, 0,
+         NULL                                                                                                                                  },
+        {"trace-steps", OPTION_INT,    &options.trace_steps, "N",
+         "steps of which every op is recorded, besides the last (default 16)",                                             0, 1000000,     NULL},
+        {"db",          OPTION_STRING, &options.db,          "FILE",      "profile store to plan from",                    0, 0,           NULL},
+        {"json",        OPTION_FLAG,   &json,                NULL,        "print the summary as one JSON object",          0, 0,           NULL},
+    };
+    struct job job = {0};
+    struct cores cores;
+    struct json *summary = NULL;
+    enum status rc =
+        parse(command, call, table, (int)(sizeof table / sizeof *table), &job_path, 1, &help, err);
+    if (rc != OK || help)
+        return rc;
+    if (options.resume && options.init)
+        return err_set(err, ERR_INPUT, "--resume and --init exclude each other");
+    options.evaluate = !no_eval;
+    options.progress = on_terminal();
+    rc = comm_agree(call->comm, job_load(job_path, set.items, set.count, &job, err), err);
+    if (rc == OK)
+        rc = comm_agree(
+            call->comm,
+            cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
+            err);
+    if (rc == OK) {
+        catch_stop_signals();
+        rc = trainer_run(call->comm, &cores, &job, &options, &summary, &call->alone, err);
+    }
+    if (rc == OK && call->comm->rank == 0) {
+        if (json)
+            rc = print_json(summary, err);
+        else
+            print_train(summary);
+    }
+    json_free(summary);
+    job_clear(&job);
+    return rc;
+}
+
+static enum status run_eval(const struct exec_command *command, struct call *call, struct err *err)
+{
+    struct option_list set = {0};
+    int64_t threads = 0;
+    bool json = false, help = false;
+    const char *db = NULL, *paths[2] = {NULL, NULL};
+    const struct option table[] = {
+        {"set",     OPTION_LIST,   &set,     "KEY=VALUE", "override a value of the job file (repeatable)", 0,
+         0,                                                                                                                NULL},
+        {"threads", OPTION_INT,    &threads, "N",
+         "threads a rank (default: its share of the cores at hand)",                                       1, MAX_THREADS, NULL},
+        {"db",      OPTION_STRING, &db,      "FILE",      "profile store to plan from",                    0, 0,           NULL},
+        {"json",    OPTION_FLAG,   &json,    NULL,        "print one JSON object",                         0, 0,           NULL},
+    };
+    struct job job = {0};
+    struct cores cores;
+    struct json *summary = NULL;
+    enum status rc =
+        parse(command, call, table, (int)(sizeof table / sizeof *table), paths, 2, &help, err);
+    if (rc != OK || help)
+        return rc;
+    rc = comm_agree(call->comm, job_load(paths[1], set.items, set.count, &job, err), err);
+    if (rc == OK)
+        rc = comm_agree(
+            call->comm,
+            cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
+            err);
+    if (rc == OK)
+        rc = trainer_eval(call->comm, &cores, &job, paths[0], db, &summary, &call->alone, err);
+    if (rc == OK && call->comm->rank == 0) {
+        if (json)
+            rc = print_json(summary, err);
+        else
+            printf("accuracy %.2f %%, loss %.4f over %.0f test samples\n",
+                   100 * number(summary, "eval_accuracy"), number(summary, "eval_loss"),
+                   number(summary, "eval_samples"));
+    }
+    json_free(summary);
+    job_clear(&job);
+    return rc;
+}
+
+/* --- export ----------------------------------------------------------------------------------- */
+
+static enum status run_export(const struct exec_command *command, struct call *call,
+                              struct err *err)
+{
+    const char *out = NULL, *from = NULL;
+    bool json = false, help = false;
+    const struct option table[] = {
+        {"o",    OPTION_STRING, &out,  "FILE", "safetensors file to write", 0, 0, NULL},
+        {"json", OPTION_FLAG,   &json, NULL,   "print one JSON object",     0, 0, NULL},
+    };
+    char *dir = NULL;
+    int tensors = 0;
+    enum status rc =
+        parse(command, call, table, (int)(sizeof table / sizeof *table), &from, 1, &help, err);
+    if (rc != OK || help)
+        return rc;
+    if (!out)
+        return err_set(err, ERR_INPUT, "-o FILE is missing");
+    rc = checkpoint_find(from, &dir, err);
+    if (rc == OK)
+        rc = checkpoint_export(dir, out, &tensors, err);
+    if (rc == OK && json) {
+        struct json *root = json_object_new();
+        json_add_int(root, "schema", 1);
+        json_add_string(root, "version", ELAPSE_VERSION);
+        json_add_string(root, "command", "export");
+        json_add_string(root, "checkpoint", dir);
+        json_add_string(root, "out", out);
+        json_add_int(root, "tensors", tensors);
+        rc = print_json(root, err);
+        json_free(root);
+    } else if (rc == OK) {
+        printf("wrote %d tensors to %s\n", tensors, out);
+    }
+    free(dir);
+    return rc;
+}
+
+/* --- profile ---------------------------------------------------------------------------------- */
+
+static enum status run_profile(const struct exec_command *command, struct call *call,
+                               struct err *err)
+{
+    const char *model_text = "vit-tiny:image=32,patch=4,classes=10", *device = "cpu", *db = NULL;
+    const char *sizes_text = "1,2,4,8,16,32", *name = NULL;
+    int64_t threads = 0, *sizes = NULL;
+    bool json = false, help = false, quick = false;
+    const struct option table[] = {
+        {"model",        OPTION_STRING, &model_text, "MODEL",
+         "whose sublayers to measure (default vit-tiny:image=32,patch=4,classes=10)",                  0, 0,           NULL},
+        {"device",       OPTION_STRING, &device,     "KIND",    "cpu (default)",                       0, 0,           NULL},
+        {"microbatches", OPTION_STRING, &sizes_text, "B,B,...",
+         "micro-batch sizes in samples (default 1,2,4,8,16,32)",                                       0, 0,           NULL},
+        {"threads",      OPTION_INT,    &threads,    "N",
+         "threads a rank (default: its share of the cores at hand)",                                   1, MAX_THREADS, NULL},
+        {"quick",        OPTION_FLAG,   &quick,      NULL,      "fewer repeats",                       0, 0,           NULL},
+        {"name",         OPTION_STRING, &name,       "NAME",    "of the profile (default: cpu-HOST)",  0, 0,           NULL},
+        {"db",           OPTION_STRING, &db,         "FILE",    "profile store (default: the user's)", 0, 0,           NULL},
+        {"json",         OPTION_FLAG,   &json,       NULL,      "print one JSON object",               0, 0,           NULL},
+    };
+    struct model model = {0};
+    struct cores cores;
+    struct profile profile = {0};
+    struct store *store = NULL;
+    struct measure_options options = {0};
+    enum status rc =
+        parse(command, call, table, (int)(sizeof table / sizeof *table), NULL, 0, &help, err);
+    if (rc != OK || help)
+        return rc;
+    if (strcmp(device, "cpu") != 0)
+        return err_set(err, ERR_INFEASIBLE, "--device must be cpu in this build, got '%s'", device);
+    rc =
+        parse_int_list(sizes_text, "--microbatches", 1, 1 << 20, &sizes, &options.num_samples, err);
+    options.samples = sizes;
+    options.quick = quick;
+    options.progress = on_terminal();
+    if (rc == OK)
+        rc = model_load(model_text, &model, err);
+    if (rc == OK && (model.family == FAMILY_UNIFORM || model.family == FAMILY_EXPLICIT))
+        rc = err_set(err, ERR_INFEASIBLE, "model '%s' has no layers to measure", model.name);
+    if (rc == OK && call->comm->rank == 0)
+        rc = store_open(db, STORE_WRITE, &store, err); /* before the minutes, not after them */
+    rc = comm_agree(call->comm, rc, err);
+    if (rc == OK)
+        rc = comm_agree(
+            call->comm,
+            cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
+            err);
+    if (rc == OK) {
+        call->alone = true;
+        rc = measure_machine(call->comm, &cores, &model, &options, &profile, err);
+    }
+    if (rc == OK && call->comm->rank == 0) {
+        double worst = 0, sum = 0;
+        int rows = 0;
+        if (name)
+            snprintf(profile.info.name, sizeof profile.info.name, "%s", name);
+        rc = store_put_profile(store, &profile, PROFILE_MERGE, err);
+        for (int i = 0; i < PROFILE_TABLES; i++)
+            rows += profile_num_rows(&profile, &profile_tables[i]);
+        for (int i = 0; i < profile.num_layers; i++) {
+            const struct spread *ns = &profile.layers[i].ns;
+            double spread = ns->median_ns > 0 ? (ns->p90_ns - ns->p10_ns) / ns->median_ns : 0;
+            worst = spread > worst ? spread : worst;
+            sum += spread;
+        }
+        double mean = profile.num_layers ? sum / profile.num_layers : 0;
+        if (rc == OK && json) {
+            struct json *root = json_object_new();
+            json_add_int(root, "schema", 1);
+            json_add_string(root, "version", ELAPSE_VERSION);
+            json_add_string(root, "command", "profile");
+            json_add_string(root, "name", profile.info.name);
+            json_add_string(root, "db", store_path(store));
+            json_add_string(root, "model", model.name);
+            json_add_int(root, "ranks", call->comm->size);
+            json_add_int(root, "threads_per_rank", cores.threads);
+            json_add_int(root, "rows", rows);
+            json_add_int(root, "layer_rows", profile.num_layers);
+            json_add_int(root, "link_rows", profile.num_links);
+            json_add_double(root, "mean_spread", mean);
+            json_add_double(root, "worst_spread", worst);
+            rc = print_json(root, err);
+            json_free(root);
+        } else if (rc == OK) {
+            printf("profile %s: %d rows (%d layers, %d links) into %s\n"
+                   "spread (p90 - p10) / median of layers: mean %.1f %%, worst %.1f %%\n",
+                   profile.info.name, rows, profile.num_layers, profile.num_links,
+                   store_path(store), 100 * mean, 100 * worst);
+        }
+    }
+    store_close(store);
+    profile_clear(&profile);
+    model_clear(&model);
+    free(sizes);
+    return rc;
+}
+
+/* --- main ------------------------------------------------------------------------------------- */
+
+static const struct exec_command commands[] = {
+    {"train",   "JOB [-n RANKS] [options]",
+     "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.", true,
+     run_train                                                                                              },
+    {"eval",    "CHECKPOINT JOB [-n RANKS] [options]",
+     "Evaluate a checkpoint (or safetensors file) on the job's test data.",                true,  run_eval  },
+    {"export",  "CHECKPOINT -o FILE.safetensors",
+     "Write all weights of a checkpoint into one safetensors file.",                       false, run_export},
+    {"profile", "[--model MODEL] [-n RANKS] [options]",
+     "Measure layers, links and overheads of this machine into the profile store.",        true,
+     run_profile                                                                                            },
+};
+
+static void report(const struct err *err)
+{
+    fprintf(stderr, "elapse: %s\n", err->msg);
+    if (err->hint[0])
+        fprintf(stderr, "hint: %s\n", err->hint);
+}
+
+int main(int argc, char **argv)
+{
+    const struct exec_command *command = NULL;
+    struct err err = {0};
+    struct comm comm = {0};
+    struct call call = {0};
+    enum status rc;
+    bool help = false;
+    for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            command = &commands[i];
+    for (int i = 1; i < argc; i++)
+        help |= strcmp(argv[i], "--help") == 0;
+    if (!command) {
+        FILE *out = help ? stdout : stderr;
+        fprintf(out, "usage: elapse-exec COMMAND [options]; mpirun -n RANKS in front\n");
+        for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+            fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
+        return help ? 0 : status_exit_code(ERR_INPUT);
+    }
+    call.argc = argc - 1;
+    call.argv = argv + 1;
+    if (command->ranks && !help) {
+        rc = comm_init(&argc, &argv, &comm, &err);
+        if (rc != OK) {
+            report(&err);
+            return status_exit_code(rc);
+        }
+        call.comm = &comm;
+    }
+    rc = command->run(command, &call, &err);
+    if (rc != OK && (speaks(&call) || call.alone))
+        report(&err);
+    if (rc != OK && call.alone && call.comm)
+        comm_abort(&comm, rc); /* the peers do not know, and would wait */
+    if (call.comm)
+        comm_finalize(&comm);
+    return status_exit_code(rc);
+}

@@ -1,0 +1,30 @@
+/* exec/measure.h - what this machine takes for what: the profiler behind `elapse profile`.
+ *
+ * Measured through the interfaces that training uses (one-item stages, comm.h, the loader), alone
+ * and with all ranks busy, repeats interleaved, after warm-up. Nothing is fitted to whole steps. */
+#ifndef ELAPSE_EXEC_MEASURE_H
+#define ELAPSE_EXEC_MEASURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "exec/comm/comm.h"
+#include "exec/cores.h"
+#include "partition/model.h"
+#include "profiles/profile.h"
+
+struct measure_options {
+    const int64_t *samples; /* micro-batch sizes, borrowed */
+    int num_samples;
+    bool quick; /* fewer repeats: about a third of the time */
+    bool progress;
+};
+
+/* Fill *profile on rank 0 (zeroed elsewhere): layers of the model (each distinct shape once), links
+ * and all-reduce by size where there are two ranks or more, the runtime's overhead an op, the input
+ * pipeline. *profile must be zeroed; the caller clears it. Collective. */
+enum status measure_machine(const struct comm *comm, const struct cores *cores,
+                            const struct model *model, const struct measure_options *options,
+                            struct profile *profile, struct err *err);
+
+#endif

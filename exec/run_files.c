@@ -1,0 +1,221 @@
+#include "exec/run_files.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STEP_ROWS = 256 }; /* kept before they go into the record */
+
+struct run_files {
+    char *dir;
+    FILE *metrics;
+    struct store *store;
+    int64_t run_id;
+    int64_t start_ns; /* of the first step, on the clock of comm_now_ns(); 0: none yet */
+    struct step_row rows[STEP_ROWS];
+    int num_rows;
+};
+
+static enum status make_dirs(const char *dir, struct err *err)
+{
+    char *path = strdup(dir);
+    enum status rc = OK;
+    if (!path)
+        return err_nomem(err);
+    for (char *at = path + 1; rc == OK; at++) {
+        char end = *at;
+        if (end != '/' && end != '\0')
+            continue;
+        *at = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            rc = err_set(err, ERR_SYSTEM, "cannot create folder '%s': %s", path, strerror(errno));
+        *at = end;
+        if (end == '\0')
+            break;
+    }
+    free(path);
+    return rc;
+}
+
+/* Keep the lines of steps up to last_step, by way of a second file. */
+static enum status cut_metrics(const char *path, int64_t last_step, struct err *err)
+{
+    FILE *in = fopen(path, "r"), *out = NULL;
+    char *temp = NULL, *line = NULL;
+    size_t size = 0;
+    enum status rc = OK;
+    if (!in)
+        return errno == ENOENT
+                   ? OK
+                   : err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    if (asprintf(&temp, "%s.tmp", path) < 0) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    out = fopen(temp, "w");
+    while (out && getline(&line, &size, in) > 0) {
+        struct json *json = NULL, *step;
+        int64_t number;
+        if (json_parse(line, path, &json, NULL) != OK)
+            break; /* the torn last line of a run that was killed */
+        step = json_get(json, "step");
+        if (step && json_int64(step, &number) && number <= last_step)
+            fputs(line, out);
+        json_free(json);
+    }
+    if (!out || fflush(out) != 0 || ferror(out) || rename(temp, path) != 0)
+        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+out:
+    if (out)
+        fclose(out);
+    fclose(in);
+    free(line);
+    free(temp);
+    return rc;
+}
+
+enum status run_files_open(const char *dir, bool resume, const struct progress *progress,
+                           const struct job *job, int num_ranks, const char *cost_label,
+                           struct run_files **files, struct err *err)
+{
+    struct run_files *got = calloc(1, sizeof *got);
+    struct run_info info = {.num_devices = num_ranks, .job_json = job->json};
+    char *metrics = NULL, *db = NULL, *summary = NULL;
+    enum status rc = OK;
+    if (!got)
+        return err_nomem(err);
+    got->dir = strdup(dir);
+    if (!got->dir || asprintf(&metrics, "%s/metrics.jsonl", dir) < 0 ||
+        asprintf(&db, "%s/run.db", dir) < 0 || asprintf(&summary, "%s/summary.json", dir) < 0) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    if (!resume && access(metrics, F_OK) == 0) {
+        rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
+        err_hint(err, "choose another --out, or go on with --resume %s", dir);
+        goto out;
+    }
+    rc = make_dirs(dir, err);
+    if (rc == OK && resume)
+        rc = cut_metrics(metrics, progress->step, err);
+    if (rc != OK)
+        goto out;
+    unlink(summary); /* of the run before it was resumed; it comes back at the end */
+    got->metrics = fopen(metrics, "a");
+    if (!got->metrics) {
+        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", metrics, strerror(errno));
+        goto out;
+    }
+    setvbuf(got->metrics, NULL, _IOLBF, 0);
+    rc = store_open(db, STORE_RECORD, &got->store, err);
+    if (rc != OK)
+        goto out;
+    snprintf(info.name, sizeof info.name, "%s", job->name);
+    snprintf(info.cost_source, sizeof info.cost_source, "%s", cost_label);
+    rc = record_start(got->store, &info, &got->run_id, err);
+    if (rc == OK) {
+        *files = got;
+        got = NULL;
+    }
+out:
+    run_files_free(got);
+    free(metrics);
+    free(db);
+    free(summary);
+    return rc;
+}
+
+void run_files_free(struct run_files *files)
+{
+    if (!files)
+        return;
+    if (files->metrics)
+        fclose(files->metrics);
+    store_close(files->store);
+    free(files->dir);
+    free(files);
+}
+
+static enum status flush_rows(struct run_files *files, struct err *err)
+{
+    enum status rc = OK;
+    if (files->num_rows > 0)
+        rc = record_steps(files->store, files->run_id, files->rows, files->num_rows, err);
+    files->num_rows = 0;
+    return rc;
+}
+
+enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err)
+{
+    struct json *line = json_object_new();
+    enum status rc;
+    json_add_int(line, "step", row->step);
+    json_add_int(line, "epoch", row->epoch);
+    json_add_double(line, "loss", row->loss);
+    json_add_double(line, "lr", row->lr);
+    json_add_double(line, "grad_norm", row->grad_norm);
+    json_add_int(line, "step_ns", row->step_ns);
+    json_add_double(line, "samples_per_s", row->samples_per_s);
+    json_add_int(line, "frozen_layers", row->frozen_layers);
+    json_add_int(line, "pipeline_length", row->pipeline_length);
+    json_add_int(line, "replicas", row->replicas);
+    rc = json_write(line, false, files->metrics, err);
+    json_free(line);
+    if (rc != OK)
+        return rc;
+    if (files->start_ns == 0)
+        files->start_ns = row->start_ns;
+    files->rows[files->num_rows] = *row;
+    files->rows[files->num_rows++].start_ns -= files->start_ns;
+    return files->num_rows == STEP_ROWS ? flush_rows(files, err) : OK;
+}
+
+enum status run_files_ops(struct run_files *files, int64_t step, int replica, int rank,
+                          const struct rank_ops *ops, const struct op_time *times,
+                          int64_t step_start_ns, struct err *err)
+{
+    struct op_row *rows = calloc((size_t)ops->num_ops + 1, sizeof *rows);
+    int64_t n = 0;
+    enum status rc = flush_rows(files, err);
+    if (!rows)
+        rc = err_nomem(err);
+    for (int64_t i = 0; rc == OK && i < ops->num_ops; i++)
+        if (times[i].end_ns > 0)
+            rows[n++] = (struct op_row){.step = step,
+                                        .replica = replica,
+                                        .rank = rank,
+                                        .start_ns = times[i].start_ns - step_start_ns,
+                                        .end_ns = times[i].end_ns - step_start_ns,
+                                        .op = ops->ops[i]};
+    if (rc == OK)
+        rc = record_ops(files->store, files->run_id, rows, n, err);
+    free(rows);
+    return rc;
+}
+
+enum status run_files_epoch(struct run_files *files, const struct epoch_row *row, struct err *err)
+{
+    enum status rc = flush_rows(files, err);
+    return rc == OK ? record_epochs(files->store, files->run_id, row, 1, err) : rc;
+}
+
+enum status run_files_finish(struct run_files *files, const struct json *summary, int64_t total_ns,
+                             struct err *err)
+{
+    char *path = NULL;
+    enum status rc = flush_rows(files, err);
+    if (rc == OK)
+        rc = record_finish(files->store, files->run_id, total_ns, err);
+    if (rc == OK && asprintf(&path, "%s/summary.json", files->dir) < 0) {
+        path = NULL;
+        rc = err_nomem(err);
+    }
+    if (rc == OK)
+        rc = json_write_file(summary, path, err);
+    free(path);
+    return rc;
+}

@@ -1,0 +1,35 @@
+/* exec/run_files.h - what a training run leaves in its folder: metrics.jsonl, run.db, summary.json.
+ * Rank 0 only. */
+#ifndef ELAPSE_EXEC_RUN_FILES_H
+#define ELAPSE_EXEC_RUN_FILES_H
+
+#include <stdbool.h>
+
+#include "exec/checkpoint.h"
+#include "exec/runtime.h"
+#include "partition/job.h"
+#include "profiles/json.h"
+#include "profiles/record.h"
+
+struct run_files; /* opaque */
+
+/* Make the folder (parents too) and open its files. A folder that already holds a run is ERR_INPUT,
+ * unless resume is set: then metrics behind progress->step are dropped and new ones appended. */
+enum status run_files_open(const char *dir, bool resume, const struct progress *progress,
+                           const struct job *job, int num_ranks, const char *cost_label,
+                           struct run_files **files, struct err *err);
+void run_files_free(struct run_files *files); /* NULL is fine */
+
+/* A line of metrics.jsonl at once, a row of run.db before long. row->start_ns is on the clock of
+ * comm_now_ns(). */
+enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err);
+enum status run_files_ops(struct run_files *files, int64_t step, int replica, int rank,
+                          const struct rank_ops *ops, const struct op_time *times,
+                          int64_t step_start_ns, struct err *err);
+enum status run_files_epoch(struct run_files *files, const struct epoch_row *row, struct err *err);
+
+/* Write summary.json (whole or absent) and mark the record finished. */
+enum status run_files_finish(struct run_files *files, const struct json *summary, int64_t total_ns,
+                             struct err *err);
+
+#endif

@@ -1,0 +1,199 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/trainer.h"
+#include "partition/planner.h"
+#include "partition/workload.h"
+#include "profiles/profile_cost.h"
+
+/* What rank 0 decided, ready for a broadcast; first_item and device follow as arrays. */
+struct plan_message {
+    struct plan plan;
+    char cost_label[96], cost_note[256];
+};
+
+void train_plan_clear(struct train_plan *plan)
+{
+    plan_clear(&plan->plan);
+    cluster_clear(&plan->cluster);
+    if (plan->workload)
+        workload_clear(plan->workload);
+    if (plan->full)
+        schedule_clear(plan->full);
+    free(plan->workload);
+    free(plan->full);
+    *plan = (struct train_plan){0};
+}
+
+static enum status check_counts(const struct job *job, int n, struct err *err)
+{
+    const char *name = job->path ? job->path : job->name;
+    int k = job->pipeline.num_stages, r = job->pipeline.num_replicas;
+    if (k != AUTO && r != AUTO && (int64_t)k * r != n)
+        return err_set(err, ERR_INPUT,
+                       "%s: pipeline.num_stages %d times pipeline.num_replicas %d must equal the "
+                       "number of ranks, got %d",
+                       name, k, r, n);
+    if (k != AUTO && n % k != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: pipeline.num_stages must divide the number of ranks %d, got %d", name,
+                       n, k);
+    if (r != AUTO && n % r != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: pipeline.num_replicas must divide the number of ranks %d, got %d", name,
+                       n, r);
+    if (k > job->model.num_items)
+        return err_set(err, ERR_INFEASIBLE, "%s: cannot cut %d items into %d stages", name,
+                       job->model.num_items, k);
+    return OK;
+}
+
+/* The fastest plan that uses every rank: the planner's answer for each R that divides them. */
+static enum status solve(const struct job *job, const struct cluster *cluster,
+                         const struct cost *cost, struct plan *plan, struct err *err)
+{
+    struct planner_problem problem;
+    struct planner_options options;
+    double best = 0;
+    struct err first = {0};
+    enum status rc = OK;
+    planner_from_job(job, cost, 0, &problem, &options);
+    problem.cluster = cluster;
+    for (int r = 1; r <= cluster->num_devices; r++) {
+        int k = cluster->num_devices / r;
+        struct planner_result result = {0};
+        struct err one = {0};
+        if (cluster->num_devices % r != 0 ||
+            (job->pipeline.num_replicas != AUTO && job->pipeline.num_replicas != r) ||
+            (job->pipeline.num_stages != AUTO && job->pipeline.num_stages != k))
+            continue;
+        if (problem.batch_mode == BATCH_GLOBAL && problem.batch % r != 0) {
+            rc = err_set(&one, ERR_INPUT,
+                         "%s: train.batch.global must be a multiple of the %d replicas, got %lld",
+                         job->path ? job->path : job->name, r, (long long)problem.batch);
+        } else {
+            options.num_ranks = k;
+            options.num_replicas = r;
+            rc = planner_solve(&problem, &options, &result, &one);
+        }
+        if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT) {
+            if (err)
+                *err = one;
+            return rc;
+        }
+        if (rc != OK && first.status == OK)
+            first = one;
+        if (rc == OK && result.samples_per_s > best) {
+            best = result.samples_per_s;
+            plan_clear(plan);
+            *plan = result.plan;
+            result.plan = (struct plan){0};
+        }
+        planner_result_clear(&result);
+    }
+    if (best > 0)
+        return OK;
+    if (err)
+        *err = first;
+    return first.status;
+}
+
+static enum status share(const struct comm *comm, struct train_plan *plan, struct err *err)
+{
+    struct plan_message message = {.plan = plan->plan};
+    struct plan got;
+    size_t stages, devices;
+    enum status rc;
+    memcpy(message.cost_label, plan->cost_label, sizeof message.cost_label);
+    memcpy(message.cost_note, plan->cost_note, sizeof message.cost_note);
+    rc = comm_bcast(comm->all, &message, sizeof message, 0, err);
+    if (rc != OK)
+        return rc;
+    got = message.plan;
+    stages = (size_t)got.num_stages + 1;
+    devices = (size_t)got.num_ranks * (size_t)got.num_replicas;
+    if (comm->rank != 0) {
+        got.first_item = malloc(stages * sizeof *got.first_item);
+        got.device = malloc(devices * sizeof *got.device);
+        got.memory_bytes = NULL;
+        plan->plan = got;
+        memcpy(plan->cost_label, message.cost_label, sizeof plan->cost_label);
+        memcpy(plan->cost_note, message.cost_note, sizeof plan->cost_note);
+    }
+    rc = comm_agree(comm, got.first_item && got.device ? OK : err_nomem(err), err);
+    if (rc == OK)
+        rc = comm_bcast(comm->all, got.first_item, (int64_t)(stages * sizeof(int)), 0, err);
+    if (rc == OK)
+        rc = comm_bcast(comm->all, got.device, (int64_t)(devices * sizeof(int)), 0, err);
+    return rc;
+}
+
+enum status train_plan_make(const struct comm *comm, const struct job *job, const char *db,
+                            struct train_plan *plan, struct err *err)
+{
+    struct train_plan got = {0};
+    struct cost_handle cost = {0};
+    struct cost roofline;
+    enum status rc;
+    int nodes = comm->size % comm->num_nodes == 0 ? comm->num_nodes : 1;
+    rc = check_counts(job, comm->size, err);
+    if (rc == OK)
+        rc = cluster_grid(nodes, comm->size / nodes, &got.cluster, err);
+    for (int i = 0; rc == OK && i < got.cluster.num_devices; i++)
+        strcpy(got.cluster.devices[i].kind, "cpu");
+    if (rc == OK && comm->rank == 0) {
+        rc = cost_choose_for(db, &job->model, &got.cluster, NULL, &cost, err);
+        if (rc == OK)
+            rc = solve(job, &got.cluster, &cost.cost, &got.plan, err);
+        if (rc == OK) {
+            memcpy(got.cost_label, cost.cost.label, sizeof got.cost_label);
+            memcpy(got.cost_note, cost.note, sizeof got.cost_note);
+        }
+    }
+    rc = comm_agree(comm, rc, err);
+    if (rc == OK)
+        rc = share(comm, &got, err);
+    if (rc != OK)
+        goto out;
+    got.workload = calloc(1, sizeof *got.workload);
+    got.full = calloc(1, sizeof *got.full);
+    if (!got.workload || !got.full) {
+        rc = err_nomem(err);
+    } else {
+        /* What the executor reads of the workload (edges, buckets) does not depend on times. */
+        cost_roofline(&roofline);
+        rc = plan_lower(&job->model, &got.cluster, &roofline, &got.plan, NULL, got.workload,
+                        got.full, err);
+    }
+    rc = comm_agree(comm, rc, err);
+    if (rc == OK) {
+        *plan = got;
+        got = (struct train_plan){0};
+    }
+out:
+    cost_handle_clear(&cost);
+    train_plan_clear(&got);
+    return rc;
+}
+
+void train_plan_json(const struct train_plan *plan, struct json *object)
+{
+    const struct plan *p = &plan->plan;
+    struct json *list;
+    json_add_int(object, "pipeline_length", p->num_ranks);
+    json_add_int(object, "replicas", p->num_replicas);
+    json_add_int(object, "microbatches", p->microbatches.count);
+    json_add_int(object, "microbatch_size", p->microbatches.size);
+    json_add_int(object, "batch", p->batch);
+    json_add_string(object, "schedule", schedule_kind_name(p->schedule));
+    json_add_int(object, "chunks", p->chunks);
+    list = json_add_array(object, "cut");
+    for (int s = 0; s < p->num_stages; s++)
+        json_add_int(list, NULL, p->first_item[s + 1] - p->first_item[s]);
+    json_add_int(object, "frozen_layers", p->num_frozen_layers);
+    json_add_string(object, "frozen", frozen_placement_name(p->frozen));
+    json_add_string(object, "recompute", recompute_mode_name(p->recompute));
+    json_add_int(object, "bucket_bytes", p->bucket_bytes);
+    json_add_int(object, "step_ns", p->step_ns);
+    json_add_string(object, "cost_source", plan->cost_label);
+}
