@@ -246,6 +246,9 @@ static void deliver(struct events *e, int channel, int32_t index, int64_t now_ns
     struct transfer t = e->network.transfers[index];
     network_give(&e->network, index);
     if (channel < e->first_ring) {
+        if (step->ops)
+            step_record_send(step, channel / step->num_links, channel % step->num_links, t.message,
+                             t.sent_ns, now_ns);
         int64_t message = (int64_t)channel * step->num_microbatches + t.message;
         e->arrived[message] = 1;
         int link = channel % step->num_links;

@@ -81,6 +81,8 @@ static void run_rank(struct relax *x, int class_index, int rank)
             x->arrival[message] =
                 p->clock + workload_edge_ns(w, class_index, link / 2, link & 1, mb);
             x->causes[message] = (uint8_t)(p->cause + 8 * p->made_kind);
+            if (step->ops)
+                step_record(step, proc, op, p->clock, x->arrival[message]);
             wake(x, class_index, link, op.microbatch);
             continue;
         }

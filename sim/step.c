@@ -179,6 +179,25 @@ void step_record(struct step *step, int proc, struct op op, int64_t start_ns, in
                                                  .end_ns = end_ns - step->origin_ns};
 }
 
+void step_record_send(struct step *step, int replica, int link, int microbatch, int64_t start_ns,
+                      int64_t end_ns)
+{
+    const struct workload *w = step->workload;
+    const struct stage_edge *edge = &w->edges[link / 2];
+    bool grad = link & 1;
+    int stage = grad ? edge->to : edge->from;
+    const int *first = grad ? w->in_first : w->out_first, *list = grad ? w->in_edge : w->out_edge;
+    int arg = 0;
+    while (list[first[stage] + arg] != link / 2)
+        arg++;
+    struct op op = {.microbatch = microbatch,
+                    .stage = (uint16_t)stage,
+                    .kind = grad ? OP_SEND_GRAD : OP_SEND_ACT,
+                    .arg = (uint8_t)arg};
+    step_record(step, replica * step->num_ranks + step->links[link].from_rank, op, start_ns,
+                end_ns);
+}
+
 bool rank_reduced(const struct step *step, int rank)
 {
     for (int s = 0; s < step->full->num_stages; s++) {

@@ -111,6 +111,10 @@ enum status step_deadlock(const struct step *step, struct err *err);
 
 void step_record(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns);
 
+/* A message as a SEND op from leaving to arrival. */
+void step_record_send(struct step *step, int replica, int link, int microbatch, int64_t start_ns,
+                      int64_t end_ns);
+
 /* Start the compute op at the proc's pc no earlier than now_ns: waits for launch and cache read are
  * accounted, *end_ns is set, pc moves on. Returns the start. */
 int64_t step_start_op(struct step *step, int proc, struct op op, int64_t now_ns, int64_t *end_ns);

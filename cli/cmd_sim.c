@@ -1,0 +1,337 @@
+/* cli/cmd_sim.c - `elapse sim`: one step, a table of what-ifs, or a whole elastic run. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/command.h"
+#include "cli/sim_command.h"
+#include "partition/units.h"
+#include "profiles/trace.h"
+
+static const char *const idle_names[IDLE_CAUSE_COUNT] = {
+    "fill_ns", "drain_ns", "imbalance_ns", "transfer_ns", "allreduce_ns", "host_ns", "straggler_ns",
+};
+
+/* What --trace and --ops write. */
+enum status sim_write_ops(const struct sim_args *args, const struct sim_result *result,
+                          struct err *err)
+{
+    if (!args->trace_path && !args->ops_path)
+        return OK;
+    struct op_row *rows = calloc((size_t)result->num_ops + 1, sizeof *rows);
+    if (!rows)
+        return err_nomem(err);
+    for (int64_t i = 0; i < result->num_ops; i++) {
+        const struct sim_op *op = &result->ops[i];
+        rows[i] = (struct op_row){.replica = op->replica,
+                                  .rank = op->rank,
+                                  .start_ns = op->start_ns,
+                                  .end_ns = op->end_ns,
+                                  .op = op->op};
+    }
+    enum status rc = OK;
+    if (args->trace_path)
+        rc = trace_write_file(args->trace_path, "simulated", rows, result->num_ops, err);
+    if (rc == OK && args->ops_path)
+        rc = ops_csv_write_file(args->ops_path, rows, result->num_ops, err);
+    free(rows);
+    return rc;
+}
+
+static void add_plan(struct json *json, const struct step_answer *a)
+{
+    const struct plan *plan = &a->plan;
+    json_add_string(json, "model", a->model.name);
+    json_add_string(json, "cluster", a->cluster.name);
+    json_add_int(json, "pipeline_length", plan->num_ranks);
+    json_add_int(json, "chunks", plan->chunks);
+    json_add_int(json, "replicas", plan->num_replicas);
+    json_add_int(json, "microbatches", plan->microbatches.count);
+    json_add_int(json, "microbatch_size", plan->microbatches.size);
+    json_add_int(json, "batch", plan->batch);
+    json_add_string(json, "schedule", schedule_kind_name(plan->schedule));
+    json_add_int(json, "frozen_layers", plan->num_frozen_layers);
+    json_add_string(json, "frozen", frozen_placement_name(plan->frozen));
+    json_add_string(json, "recompute", recompute_mode_name(plan->recompute));
+    struct json *cut = json_add_array(json, "cut");
+    for (int s = 0; s < plan->num_stages; s++)
+        json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
+    json_add_string(json, "cost_source", cost_source_name(a->cost.cost.source));
+}
+
+static void add_result(struct json *json, const struct step_answer *a, bool no_wall)
+{
+    const struct sim_result *result = &a->result;
+    json_add_int(json, "step_ns", result->step_ns);
+    json_add_double(json, "bubble_fraction", result->bubble_fraction);
+    json_add_double(json, "samples_per_s",
+                    result->step_ns > 0 ? (double)a->plan.batch * a->plan.num_replicas * 1e9 /
+                                              (double)result->step_ns
+                                        : 0);
+    struct json *devices = json_add_array(json, "devices");
+    for (int i = 0; i < result->num_devices; i++) {
+        const struct sim_device *d = &result->devices[i];
+        struct json *device = json_add_object(devices, NULL);
+        json_add_int(device, "device", d->device);
+        json_add_int(device, "replica", d->replica);
+        json_add_int(device, "rank", d->rank);
+        json_add_int(device, "busy_ns", d->busy_ns);
+        json_add_int(device, "idle_ns", d->idle_ns);
+        json_add_int(device, "first_ns", d->first_ns);
+        json_add_int(device, "last_ns", d->last_ns);
+        json_add_int(device, "peak_bytes", d->peak_bytes);
+        json_add_int(device, "peak_live", d->peak_live);
+        struct json *idle = json_add_object(device, "idle");
+        for (int c = 0; c < IDLE_CAUSE_COUNT; c++)
+            json_add_int(idle, idle_names[c], d->idle_cause_ns[c]);
+    }
+    struct json *traffic = json_add_array(json, "traffic");
+    for (int i = 0; i < result->num_traffic; i++) {
+        struct json *entry = json_add_object(traffic, NULL);
+        json_add_int(entry, "from", result->traffic[i].from);
+        json_add_int(entry, "to", result->traffic[i].to);
+        json_add_int(entry, "bytes", result->traffic[i].bytes);
+    }
+    json_add_int(json, "allreduce_ns", result->allreduce_ns);
+    json_add_int(json, "allreduce_exposed_ns", result->allreduce_exposed_ns);
+    json_add_string(json, "engine", result->relaxed ? "relax" : "event");
+    json_add_bool(json, "links_shared", result->shared);
+    json_add_int(json, "events", result->events);
+    if (!no_wall)
+        json_add_int(json, "wall_ns", a->wall_ns);
+}
+
+static void print_step(const struct step_answer *a, bool no_wall)
+{
+    const struct sim_result *result = &a->result;
+    const struct plan *plan = &a->plan;
+    char one[32], two[32], three[32];
+    printf("%s on %s: %s, K=%d R=%d M=%d, cut", a->model.name, a->cluster.name,
+           schedule_kind_name(plan->schedule), plan->num_ranks, plan->num_replicas,
+           plan->microbatches.count);
+    for (int s = 0; s < plan->num_stages; s++)
+        printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);
+    printf(" (costs: %s)\n", a->cost.cost.label);
+    printf("step %s, bubble %.2f %%, all-reduce %s (%s exposed)\n",
+           format_ns(result->step_ns, one, sizeof one), 100 * result->bubble_fraction,
+           format_ns(result->allreduce_ns, two, sizeof two),
+           format_ns(result->allreduce_exposed_ns, three, sizeof three));
+    printf("%6s %4s %7s %12s %12s %12s %5s  %s\n", "device", "rank", "replica", "busy", "idle",
+           "peak", "live", "idle by cause");
+    for (int i = 0; i < result->num_devices; i++) {
+        const struct sim_device *d = &result->devices[i];
+        if (i == 32 && result->num_devices > 40) {
+            printf("   ... %d more devices (--json has them all)\n", result->num_devices - i);
+            break;
+        }
+        printf("%6d %4d %7d %12s %12s %12s %5d ", d->device, d->rank, d->replica,
+               format_ns(d->busy_ns, one, sizeof one), format_ns(d->idle_ns, two, sizeof two),
+               format_bytes(d->peak_bytes, three, sizeof three), d->peak_live);
+        for (int c = 0; c < IDLE_CAUSE_COUNT; c++) {
+            if (d->idle_cause_ns[c] > 0)
+                printf(" %.*s %.1f%%", (int)strlen(idle_names[c]) - 3, idle_names[c],
+                       100.0 * (double)d->idle_cause_ns[c] / (double)result->step_ns);
+        }
+        printf("\n");
+    }
+    printf("%" PRId64 " events", result->events);
+    if (!no_wall)
+        printf(" in %s", format_ns(a->wall_ns, one, sizeof one));
+    printf(" (%s)\n", result->relaxed ? "direct: no links shared" : "event engine");
+}
+
+enum status sim_answer_step(const struct command *command, const struct sim_args *args,
+                            struct step_answer *answer, struct err *err)
+{
+    enum status rc = sim_write_ops(args, &answer->result, err);
+    if (rc != OK)
+        return rc;
+    if (!args->json) {
+        print_step(answer, args->no_wall);
+        return args->explain || args->monte_carlo ? sim_explain(args, answer, NULL, err) : OK;
+    }
+    struct json *json = command_json(command);
+    add_plan(json, answer);
+    add_result(json, answer, args->no_wall);
+    if (args->explain || args->monte_carlo)
+        rc = sim_explain(args, answer, json, err);
+    if (rc != OK) {
+        json_free(json);
+        return rc;
+    }
+    return command_answer(json, err);
+}
+
+static enum status read_schedule(const char *path, struct schedule *schedule, struct err *err)
+{
+    FILE *in = fopen(path, "r");
+    if (!in)
+        return err_set(err, ERR_SYSTEM, "cannot read '%s'", path);
+    enum status rc = OK;
+    size_t used = 0, room = 1 << 16;
+    char *text = malloc(room);
+    while (text) {
+        used += fread(text + used, 1, room - used - 1, in);
+        if (used < room - 1)
+            break;
+        char *more = realloc(text, room *= 2);
+        if (!more) {
+            free(text);
+            text = NULL;
+        } else {
+            text = more;
+        }
+    }
+    if (!text) {
+        rc = err_nomem(err);
+    } else if (ferror(in)) {
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s'", path);
+    } else {
+        text[used] = '\0';
+        rc = schedule_from_csv(text, schedule, err);
+    }
+    free(text);
+    fclose(in);
+    return rc;
+}
+
+/* One string per setting of step_request_set(); the help is the contract of CLI.md. */
+struct setting_option {
+    const char *name, *arg, *help;
+    const char *text;
+};
+
+static enum status run_sim(const struct command *command, int argc, char **argv, struct err *err)
+{
+    struct sim_args args = {0};
+    struct step_request *request = &args.request;
+    step_request_init(request);
+    struct setting_option settings[] = {
+        {"model",            "MODEL",   "model of the step: preset, file or uniform:...",                    NULL},
+        {"cluster",          "CLUSTER", "preset, file or NODESxDEVICES (default 1xK*R)",                     NULL},
+        {"stages",           "K",       "devices per pipeline (default 1)",                                  NULL},
+        {"replicas",         "R",       "pipelines side by side (default 1)",                                NULL},
+        {"microbatches",     "M",       "micro-batches of a mini-batch (default 1)",                         NULL},
+        {"schedule",         "KIND",    "gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v (default 1f1b)",
+         NULL                                                                                                    },
+        {"chunks",           "V",       "stages per device (default 1; interleaved, zb-v, dualpipe-v: 2)",   NULL},
+        {"batch",            "B",       "samples per pipeline (default M)",                                  NULL},
+        {"frozen",           "F",       "frozen layers (default 0)",                                         NULL},
+        {"frozen-placement", "WHERE",   "their forward: first, spread or cached (default spread)",
+         NULL                                                                                                    },
+        {"cut",              "N,N,...", "items per stage (default: exact min-max by time)",                  NULL},
+        {"recompute",        "MODE",    "never, always or except-last (default never)",                      NULL},
+        {"link",             "RATE",    "bandwidth of a device's port (default as CLUSTER; 16GBps)",         NULL},
+        {"uplink",           "RATE",    "bandwidth of a node's uplink (default as CLUSTER; 16GBps)",         NULL},
+        {"latency",          "TIME",    "of a message (default as CLUSTER; 5us)",                            NULL},
+        {"mem",              "BYTES",   "memory of a device (default as CLUSTER; unlimited)",                NULL},
+        {"host-op",          "TIME",    "host time to launch an op (default as CLUSTER; 0)",                 NULL},
+        {"bucket",           "BYTES",   "gradient bucket of the all-reduce, 0: one a stage (default 0)",     NULL},
+        {"optimizer-bytes",  "N",       "optimizer state per parameter (default 4: momentum)",               NULL},
+        {"jitter",           "RATIO",   "standard deviation of op times over their mean (default 0)",        NULL},
+        {"seed",             "N",       "of the jitter (default 1)",                                         NULL},
+        {"engine",           "NAME",    "auto, event or relax (default auto)",                               NULL},
+    };
+    enum { NUM_SETTINGS = sizeof settings / sizeof settings[0] };
+    const char *schedule_csv = NULL;
+    int64_t threads = 0;
+    struct option options[NUM_SETTINGS + 24];
+    int n = 0;
+    options[n++] = (struct option){
+        "step", OPTION_FLAG, &args.step, NULL, "one step in place of the whole run", 0, 0, NULL};
+    for (int i = 0; i < NUM_SETTINGS; i++)
+        options[n++] = (struct option){settings[i].name,
+                                       OPTION_STRING,
+                                       &settings[i].text,
+                                       settings[i].arg,
+                                       settings[i].help,
+                                       0,
+                                       0,
+                                       NULL};
+    const struct option rest[] = {
+        {"schedule-csv",  OPTION_STRING, &schedule_csv,           "FILE",           "op lists in place of --schedule",          0,
+         0,                                                                                                                                 NULL},
+        {"host-blocking", OPTION_FLAG,   &request->host_blocking, NULL,
+         "launching adds to the step (one process drives a pipeline)",                                                          0, 0,       NULL},
+        {"half-duplex",   OPTION_FLAG,   &request->half_duplex,   NULL,
+         "both directions of a link share its bandwidth",                                                                       0, 0,       NULL},
+        {"clip",          OPTION_FLAG,   &request->clip,          NULL,             "a global gradient norm before the update", 0,
+         0,                                                                                                                                 NULL},
+        {"cache-write",   OPTION_FLAG,   &request->cache_write,   NULL,
+         "the frozen prefix's output goes to the cache",                                                                        0, 0,       NULL},
+        {"set",           OPTION_LIST,   &args.overrides,         "a.b=v",          "override a value of the job",              0, 0,       NULL},
+        {"sweep",         OPTION_LIST,   &args.sweeps,            "path=v1,v2,...",
+         "a table over a setting or job key (repeatable: cross product)",                                                       0, 0,       NULL},
+        {"csv",           OPTION_FLAG,   &args.csv,               NULL,             "the table as CSV",                         0, 0,       NULL},
+        {"threads",       OPTION_INT,    &threads,                "N",              "of a sweep (default: all cores)",          0, 1024,    NULL},
+        {"trace",         OPTION_STRING, &args.trace_path,        "FILE",           "Chrome trace of the step (Perfetto)",      0,
+         0,                                                                                                                                 NULL},
+        {"ops",           OPTION_STRING, &args.ops_path,          "FILE",           "CSV of ops with start and end",            0, 0,       NULL},
+        {"explain",       OPTION_FLAG,   &args.explain,           NULL,
+         "critical path and sensitivity: what would make it faster",                                                            0, 0,       NULL},
+        {"monte-carlo",   OPTION_INT,    &args.monte_carlo,       "N",
+         "N steps with --jitter: median and 5..95 % interval",                                                                  0, 1000000, NULL},
+        {"db",            OPTION_STRING, &request->db_path,       "FILE",           "profile store (default: the user's)",      0,
+         0,                                                                                                                                 NULL},
+        {"no-wall",       OPTION_FLAG,   &args.no_wall,           NULL,             "leave out what differs from run to run",   0,
+         0,                                                                                                                                 NULL},
+        {"json",          OPTION_FLAG,   &args.json,              NULL,             "one JSON object on stdout",                0, 0,       NULL},
+    };
+    for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++)
+        options[n++] = rest[i];
+    bool help = false;
+    int num_positional = 0;
+    enum status rc = command_parse(command, options, n, argc, argv, &args.job_path, 1,
+                                   &num_positional, &help, err);
+    if (rc != OK || help)
+        return rc;
+    args.threads = (int)threads;
+    for (int i = 0; i < NUM_SETTINGS; i++) {
+        if (!settings[i].text)
+            continue;
+        rc = step_request_set(request, settings[i].name, settings[i].text, err);
+        if (rc != OK)
+            return rc;
+    }
+    if (num_positional == 0 && !args.step)
+        rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
+    else if (args.overrides.count > 0 && num_positional == 0)
+        rc = err_set(err, ERR_INPUT, "--set needs a job");
+    if (rc != OK) {
+        err_hint(err, "'elapse sim --help' lists the options");
+        return rc;
+    }
+    request->options.record_ops =
+        (args.trace_path || args.ops_path || args.explain) && args.sweeps.count == 0;
+
+    struct step_answer answer = {0};
+    if (schedule_csv) {
+        rc = read_schedule(schedule_csv, &answer.custom, err);
+        if (rc == OK) {
+            request->num_ranks = answer.custom.num_ranks;
+            request->chunks = answer.custom.num_stages / answer.custom.num_ranks;
+            request->num_microbatches = answer.custom.num_microbatches;
+            request->schedule_text = "1f1b";
+        }
+    }
+    if (rc == OK && args.sweeps.count > 0)
+        rc = sim_sweep(command, &args, err);
+    else if (rc == OK && !args.step)
+        rc = sim_run(command, &args, err);
+    else if (rc == OK) {
+        rc = num_positional ? sim_job_step(&args, &answer, err)
+                            : step_request_run(request, &answer, err);
+        if (rc == OK)
+            rc = sim_answer_step(command, &args, &answer, err);
+    }
+    step_answer_clear(&answer);
+    return rc;
+}
+
+const struct command command_sim = {
+    .name = "sim",
+    .args =
+        "JOB [--set a.b=v] | JOB --step | --step --model MODEL --cluster CLUSTER --stages K ...",
+    .summary = "simulate a whole elastic run, or one step, in virtual time",
+    .run = run_sim,
+};

@@ -1,0 +1,205 @@
+/* `elapse sim --step --explain` and `--monte-carlo`: what the step's time is made of, what would
+ * change it, and how far it varies. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/sim_command.h"
+#include "partition/units.h"
+#include "sim/critical.h"
+
+/* Simulate the answer's plan on another cluster, or with a changed workload; *step_ns only. */
+static enum status step_on(const struct step_answer *a, const struct cluster *cluster, int stage,
+                           double factor, const struct sim_options *options, int64_t *step_ns,
+                           struct err *err)
+{
+    struct workload workload = {0};
+    struct schedule full = {0};
+    struct sim_result result = {0};
+    struct sim_options quiet = *options;
+    quiet.record_ops = false;
+    enum status rc = plan_lower(&a->model, cluster, &a->cost.cost, &a->plan,
+                                a->custom.num_ranks ? &a->custom : NULL, &workload, &full, err);
+    for (int c = 0; rc == OK && stage >= 0 && c < workload.num_classes; c++) {
+        struct stage_cost *cost = &workload.stages[(int64_t)c * workload.num_stages + stage];
+        for (int kind = 0; kind <= OP_Z; kind++) {
+            for (int mb = 0; mb < MB_SIZES; mb++)
+                cost->op_ns[kind][mb] = (int64_t)((double)cost->op_ns[kind][mb] * factor + 0.5);
+        }
+        cost->whole_batch_ns[0] = (int64_t)((double)cost->whole_batch_ns[0] * factor + 0.5);
+    }
+    if (rc == OK)
+        rc = sim_step(&full, &workload, cluster, &a->cost.cost, &a->plan, &quiet, &result, err);
+    if (rc == OK)
+        *step_ns = result.step_ns;
+    workload_clear(&workload);
+    schedule_clear(&full);
+    sim_result_clear(&result);
+    return rc;
+}
+
+/* Percent that the step gets shorter per percent more of a thing. */
+static double per_percent(int64_t before, int64_t after, double percent)
+{
+    return before > 0 ? 100.0 * (double)(before - after) / (double)before / percent : 0;
+}
+
+#define NUDGE_PERCENT 1.0
+
+static enum status sensitivity(const struct sim_args *args, const struct step_answer *a,
+                               struct json *json, struct err *err)
+{
+    const struct sim_options *options = &args->request.options;
+    struct cluster changed = {0};
+    int64_t before = a->result.step_ns, after = before;
+    struct json *object = json ? json_add_object(json, "sensitivity") : NULL;
+    enum status rc = cluster_copy(&a->cluster, &changed, err);
+    const char *const names[] = {"link", "uplink", "latency", "host_op"};
+    if (!json)
+        printf("per percent of improvement the step gets shorter by:\n");
+    for (int what = 0; what < 4 && rc == OK; what++) {
+        cluster_clear(&changed);
+        rc = cluster_copy(&a->cluster, &changed, err);
+        double more = 1 + NUDGE_PERCENT / 100, less = 1 - NUDGE_PERCENT / 100;
+        for (int d = 0; what == 0 && d < changed.num_devices; d++)
+            changed.devices[d].link_bytes_per_s *= more;
+        for (int n = 0; what == 1 && n < changed.num_nodes; n++)
+            changed.uplink_bytes_per_s[n] *= more;
+        if (what == 2) {
+            changed.link_latency_ns = (int64_t)((double)changed.link_latency_ns * less);
+            changed.uplink_latency_ns = (int64_t)((double)changed.uplink_latency_ns * less);
+        }
+        if (what == 3)
+            changed.host_op_ns = (int64_t)((double)changed.host_op_ns * less);
+        if (rc == OK)
+            rc = step_on(a, &changed, -1, 1, options, &after, err);
+        if (rc != OK)
+            break;
+        double gain = per_percent(before, after, NUDGE_PERCENT);
+        if (json)
+            json_add_double(object, names[what], gain);
+        else
+            printf("  %-8s %7.4f %%\n", names[what], gain);
+    }
+    struct json *stages = json && rc == OK ? json_add_array(object, "stages") : NULL;
+    for (int s = 0; s < a->plan.num_stages && s < 256 && rc == OK; s++) {
+        rc = step_on(a, &a->cluster, s, 1 - NUDGE_PERCENT / 100, options, &after, err);
+        if (rc != OK)
+            break;
+        double gain = per_percent(before, after, NUDGE_PERCENT);
+        if (json)
+            json_add_double(stages, NULL, gain);
+        else
+            printf("  stage %-2d %7.4f %%\n", s, gain);
+    }
+    cluster_clear(&changed);
+    return rc;
+}
+
+static enum status critical(const struct step_answer *a, struct json *json, struct err *err)
+{
+    struct critical_path path = {0};
+    enum status rc = critical_path_find(&a->result, &a->full, &a->workload, &path, err);
+    if (rc != OK)
+        return rc;
+    char text[32];
+    if (json) {
+        struct json *object = json_add_object(json, "critical_path");
+        json_add_int(object, "transfer_ns", path.transfer_ns);
+        json_add_int(object, "allreduce_ns", path.allreduce_ns);
+        json_add_int(object, "host_ns", path.host_ns);
+        struct json *stages = json_add_array(object, "stage_ns");
+        for (int s = 0; s < path.num_stages; s++)
+            json_add_int(stages, NULL, path.stage_ns[s]);
+        struct json *ops = json_add_array(object, "ops");
+        for (int64_t i = 0; i < path.num_ops; i++) {
+            const struct sim_op *x = &a->result.ops[path.ops[i]];
+            struct json *op = json_add_object(ops, NULL);
+            json_add_string(op, "op", op_kind_name((enum op_kind)x->op.kind));
+            json_add_int(op, "stage", x->op.stage);
+            json_add_int(op, "microbatch", x->op.microbatch);
+            json_add_int(op, "replica", x->replica);
+            json_add_int(op, "rank", x->rank);
+            json_add_int(op, "start_ns", x->start_ns);
+            json_add_int(op, "end_ns", x->end_ns);
+        }
+    } else {
+        printf("critical path, %lld ops: ", (long long)path.num_ops);
+        for (int s = 0; s < path.num_stages; s++) {
+            if (path.stage_ns[s] > 0)
+                printf("stage %d %s, ", s, format_ns(path.stage_ns[s], text, sizeof text));
+        }
+        printf("transfers %s, ", format_ns(path.transfer_ns, text, sizeof text));
+        printf("all-reduce %s, ", format_ns(path.allreduce_ns, text, sizeof text));
+        printf("host %s\n", format_ns(path.host_ns, text, sizeof text));
+    }
+    critical_path_clear(&path);
+    return OK;
+}
+
+static int by_ns(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Quantile by nearest rank. */
+static int64_t quantile(const int64_t *sorted, int64_t n, double q)
+{
+    int64_t at = (int64_t)(q * (double)(n - 1) + 0.5);
+    return sorted[at];
+}
+
+static enum status monte_carlo(const struct sim_args *args, const struct step_answer *a,
+                               struct json *json, struct err *err)
+{
+    int64_t n = args->monte_carlo;
+    if (args->request.options.jitter <= 0)
+        return err_set(err, ERR_INPUT, "--monte-carlo needs --jitter above 0");
+    int64_t *steps = malloc((size_t)n * sizeof *steps);
+    if (!steps)
+        return err_nomem(err);
+    enum status rc = OK;
+    struct sim_options options = args->request.options;
+    options.record_ops = false;
+    for (int64_t i = 0; i < n && rc == OK; i++) {
+        struct sim_result result = {0};
+        options.seed = args->request.options.seed + (uint64_t)i;
+        rc = sim_step(&a->full, &a->workload, &a->cluster, &a->cost.cost, &a->plan, &options,
+                      &result, err);
+        steps[i] = result.step_ns;
+        sim_result_clear(&result);
+    }
+    if (rc == OK) {
+        qsort(steps, (size_t)n, sizeof *steps, by_ns);
+        if (json) {
+            struct json *object = json_add_object(json, "monte_carlo");
+            json_add_int(object, "steps", n);
+            json_add_int(object, "median_ns", quantile(steps, n, 0.5));
+            json_add_int(object, "p05_ns", quantile(steps, n, 0.05));
+            json_add_int(object, "p95_ns", quantile(steps, n, 0.95));
+        } else {
+            char median[32], low[32], high[32];
+            printf("%lld steps with jitter %g: median %s, 5..95 %%: %s .. %s\n", (long long)n,
+                   args->request.options.jitter,
+                   format_ns(quantile(steps, n, 0.5), median, sizeof median),
+                   format_ns(quantile(steps, n, 0.05), low, sizeof low),
+                   format_ns(quantile(steps, n, 0.95), high, sizeof high));
+        }
+    }
+    free(steps);
+    return rc;
+}
+
+enum status sim_explain(const struct sim_args *args, struct step_answer *answer, struct json *json,
+                        struct err *err)
+{
+    enum status rc = OK;
+    if (args->explain) {
+        rc = critical(answer, json, err);
+        if (rc == OK)
+            rc = sensitivity(args, answer, json, err);
+    }
+    if (rc == OK && args->monte_carlo > 0)
+        rc = monte_carlo(args, answer, json, err);
+    return rc;
+}

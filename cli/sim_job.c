@@ -1,0 +1,247 @@
+/* `elapse sim JOB` and `JOB --step`. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/sim_command.h"
+#include "partition/units.h"
+#include "profiles/job_json.h"
+#include "sim/elastic_run.h"
+
+/* The job file with the command line's overrides, then `more`. */
+static enum status load(const struct sim_args *args, char *const *more, int num_more,
+                        struct job *job, struct err *err)
+{
+    const char **all = calloc((size_t)args->overrides.count + (size_t)num_more + 1, sizeof *all);
+    if (!all)
+        return err_nomem(err);
+    int n = 0;
+    for (int i = 0; i < args->overrides.count; i++)
+        all[n++] = args->overrides.items[i];
+    for (int i = 0; i < num_more; i++)
+        all[n++] = more[i];
+    enum status rc = job_load(args->job_path, all, n, job, err);
+    free(all);
+    return rc;
+}
+
+enum status sim_job_step(const struct sim_args *args, struct step_answer *a, struct err *err)
+{
+    struct job job = {0};
+    enum status rc = load(args, NULL, 0, &job, err);
+    if (rc == OK)
+        rc = model_copy(&job.model, &a->model, err);
+    if (rc == OK)
+        rc = cluster_copy(&job.cluster, &a->cluster, err);
+    if (rc == OK)
+        rc = cost_choose(args->request.db_path, &job, &a->cost, err);
+    if (rc == OK) {
+        if (job.cache.read_ns > 0)
+            a->cost.cost.cache_read_ns = job.cache.read_ns;
+        if (job.cache.write_ns > 0)
+            a->cost.cost.cache_write_ns = job.cache.write_ns;
+        rc = elastic_plan(&job, &a->cost.cost, (int)args->request.num_frozen, NULL, &a->plan, err);
+    }
+    if (rc == OK)
+        rc = step_answer_simulate(a, &args->request.options, err);
+    job_clear(&job);
+    return rc;
+}
+
+/* Everything that a run's answer compares. */
+struct run_answer {
+    struct elastic_run run, baseline, tuned;
+    struct elastic_run same; /* the baseline's system with M tuned */
+    bool has_baseline;
+    enum cost_source source;
+    char label[96], name[64];
+    bool cap_alone; /* gradient-norm without recorded norms */
+    int64_t wall_ns;
+};
+
+static void answer_clear(struct run_answer *a)
+{
+    elastic_run_clear(&a->run);
+    elastic_run_clear(&a->baseline);
+    elastic_run_clear(&a->tuned);
+    elastic_run_clear(&a->same);
+}
+
+static enum status run_job(const struct sim_args *args, char *const *more, int num_more,
+                           struct elastic_run *run, struct run_answer *answer, struct err *err)
+{
+    struct job job = {0};
+    struct cost_handle cost = {0};
+    enum status rc = load(args, more, num_more, &job, err);
+    if (rc == OK)
+        rc = cost_choose(args->request.db_path, &job, &cost, err);
+    if (rc == OK)
+        rc = elastic_run(&job, &cost.cost, job_num_samples(&job, true), &args->request.options, run,
+                         err);
+    if (rc == OK && answer) {
+        answer->source = cost.cost.source;
+        snprintf(answer->label, sizeof answer->label, "%s", cost.cost.label);
+        snprintf(answer->name, sizeof answer->name, "%s", job.name);
+        answer->cap_alone = job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0;
+    }
+    cost_handle_clear(&cost);
+    job_clear(&job);
+    return rc;
+}
+
+/* The run, the job's baseline, our best static plan without freezing. */
+static enum status answer_run(const struct sim_args *args, struct run_answer *a, struct err *err)
+{
+    static char *const tuned[] = {
+        "freeze.policy=none",     "pipeline.num_stages=auto",       "pipeline.num_replicas=auto",
+        "pipeline.schedule=auto", "pipeline.num_microbatches=auto", "pipeline.balancer=optimal",
+        "pipeline.frozen=auto",   "pipeline.recompute=auto",
+    };
+    int64_t start = monotonic_ns();
+    struct job job = {0};
+    char **same = NULL;
+    enum status rc = load(args, NULL, 0, &job, err);
+    if (rc == OK)
+        rc = run_job(args, NULL, 0, &a->run, a, err);
+    if (rc == OK) {
+        a->has_baseline = job.num_baseline > 0;
+        if (a->has_baseline)
+            rc = run_job(args, job.baseline, job.num_baseline, &a->baseline, NULL, err);
+    }
+    if (rc == OK)
+        rc = run_job(args, tuned, (int)(sizeof tuned / sizeof tuned[0]), &a->tuned, NULL, err);
+    /* The baseline's own system at each M of K..6K that the paper tries: the best. */
+    if (rc == OK && a->has_baseline) {
+        int K = a->baseline.epochs[0].pipeline_length;
+        same = calloc((size_t)job.num_baseline + 1, sizeof *same);
+        if (!same)
+            rc = err_nomem(err);
+        for (int m = 1; m <= 6 && rc == OK; m++) {
+            char text[64];
+            struct elastic_run got = {0};
+            memcpy(same, job.baseline, (size_t)job.num_baseline * sizeof *same);
+            snprintf(text, sizeof text, "pipeline.num_microbatches=%d", m * K);
+            same[job.num_baseline] = text;
+            struct err ignored = {0};
+            if (run_job(args, same, job.num_baseline + 1, &got, NULL, &ignored) != OK)
+                continue;
+            if (a->same.total_ns == 0 || got.total_ns < a->same.total_ns) {
+                struct elastic_run swap = a->same;
+                a->same = got;
+                got = swap;
+            }
+            elastic_run_clear(&got);
+        }
+    }
+    free(same);
+    job_clear(&job);
+    a->wall_ns = monotonic_ns() - start;
+    return rc;
+}
+
+static double ratio(int64_t numerator, int64_t denominator)
+{
+    return denominator > 0 ? (double)numerator / (double)denominator : 0;
+}
+
+static void run_json(struct json *json, const struct run_answer *a, bool no_wall)
+{
+    json_add_string(json, "job", a->name);
+    json_add_int(json, "total_ns", a->run.total_ns);
+    if (a->has_baseline) {
+        json_add_int(json, "baseline_ns", a->baseline.total_ns);
+        json_add_double(json, "speedup", ratio(a->baseline.total_ns, a->run.total_ns));
+        json_add_int(json, "tuned_m_baseline_ns", a->same.total_ns);
+        json_add_int(json, "tuned_m_baseline_microbatches",
+                     a->same.num_epochs ? a->same.epochs[0].microbatches : 0);
+        json_add_double(json, "tuned_m_speedup", ratio(a->same.total_ns, a->run.total_ns));
+    } else {
+        json_add_null(json, "baseline_ns");
+        json_add_null(json, "speedup");
+    }
+    json_add_int(json, "tuned_baseline_ns", a->tuned.total_ns);
+    json_add_double(json, "fair_speedup", ratio(a->tuned.total_ns, a->run.total_ns));
+    json_add_double(json, "device_hours", a->run.device_hours);
+    struct json *epochs = json_add_array(json, "epochs");
+    for (int e = 0; e < a->run.num_epochs; e++) {
+        const struct elastic_epoch *x = &a->run.epochs[e];
+        struct json *epoch = json_add_object(epochs, NULL);
+        json_add_int(epoch, "epoch", e);
+        json_add_int(epoch, "frozen_layers", x->frozen_layers);
+        json_add_int(epoch, "pipeline_length", x->pipeline_length);
+        json_add_int(epoch, "replicas", x->replicas);
+        json_add_int(epoch, "microbatches", x->microbatches);
+        json_add_int(epoch, "microbatch_size", x->microbatch_size);
+        json_add_string(epoch, "schedule", schedule_kind_name(x->schedule));
+        json_add_string(epoch, "frozen", frozen_placement_name(x->frozen));
+        json_add_int(epoch, "steps", x->steps);
+        json_add_int(epoch, "step_ns", x->step_ns);
+        json_add_int(epoch, "last_step_ns", x->last_step_ns);
+        json_add_int(epoch, "epoch_ns", x->epoch_ns);
+        json_add_double(epoch, "samples_per_s", x->samples_per_s);
+        json_add_double(epoch, "bubble_fraction", x->bubble_fraction);
+        json_add_int(epoch, "transition_ns", x->transition_ns);
+        json_add_int(epoch, "moved_bytes", x->moved_bytes);
+        json_add_bool(epoch, "cached", x->cache_read > 0 && x->cache_read == x->frozen_layers);
+        json_add_int(epoch, "cache_read_level", x->cache_read);
+        json_add_bool(epoch, "cache_write", x->cache_write);
+        json_add_string(epoch, "reason", x->reason);
+    }
+    json_add_string(json, "cost_source", cost_source_name(a->source));
+    if (a->cap_alone)
+        json_add_string(json, "note", "freeze.norms is not given: the cap decides alone");
+    json_add_int(json, "steps_simulated", a->run.steps_simulated);
+    if (!no_wall)
+        json_add_int(json, "wall_ns", a->wall_ns);
+}
+
+static void run_print(const struct run_answer *a, bool no_wall)
+{
+    char one[32], two[32], three[32];
+    printf("%s (costs: %s)\n", a->name, a->label);
+    if (a->cap_alone)
+        printf("freeze.norms is not given: the cap decides alone\n");
+    printf("%5s %6s %3s %3s %4s %-11s %-7s %6s %12s %9s %7s %11s  %s\n", "epoch", "frozen", "K",
+           "R", "M", "schedule", "prefix", "steps", "step", "samples/s", "bubble", "transition",
+           "cache");
+    for (int e = 0; e < a->run.num_epochs; e++) {
+        const struct elastic_epoch *x = &a->run.epochs[e];
+        char cache[48] = "-";
+        if (x->cache_read > 0 || x->cache_write)
+            snprintf(cache, sizeof cache, "%s%.0d%s", x->cache_read > 0 ? "read " : "",
+                     x->cache_read, x->cache_write ? " write" : "");
+        printf("%5d %6d %3d %3d %4d %-11s %-7s %6" PRId64 " %12s %9.1f %6.1f%% %11s  %s\n", e,
+               x->frozen_layers, x->pipeline_length, x->replicas, x->microbatches,
+               schedule_kind_name(x->schedule), frozen_placement_name(x->frozen), x->steps,
+               format_ns(x->step_ns, one, sizeof one), x->samples_per_s, 100 * x->bubble_fraction,
+               format_ns(x->transition_ns, two, sizeof two), cache);
+    }
+    printf("total %s, %.2f device hours\n", format_ns(a->run.total_ns, one, sizeof one),
+           a->run.device_hours);
+    if (a->has_baseline)
+        printf("baseline %s: %.2f times faster; baseline with its best M=%d %s: %.2f times\n",
+               format_ns(a->baseline.total_ns, one, sizeof one),
+               ratio(a->baseline.total_ns, a->run.total_ns), a->same.epochs[0].microbatches,
+               format_ns(a->same.total_ns, two, sizeof two),
+               ratio(a->same.total_ns, a->run.total_ns));
+    printf("our best static plan without freezing %s: %.2f times faster than it\n",
+           format_ns(a->tuned.total_ns, three, sizeof three),
+           ratio(a->tuned.total_ns, a->run.total_ns));
+    if (!no_wall)
+        printf("simulated in %s\n", format_ns(a->wall_ns, one, sizeof one));
+}
+
+enum status sim_run(const struct command *command, const struct sim_args *args, struct err *err)
+{
+    struct run_answer answer = {0};
+    enum status rc = answer_run(args, &answer, err);
+    if (rc == OK && args->json) {
+        struct json *json = command_json(command);
+        run_json(json, &answer, args->no_wall);
+        rc = command_answer(json, err);
+    } else if (rc == OK) {
+        run_print(&answer, args->no_wall);
+    }
+    answer_clear(&answer);
+    return rc;
+}

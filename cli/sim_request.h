@@ -1,0 +1,63 @@
+/* cli/sim_request.h - one what-if: from texts to a plan, its op lists and a simulated step.
+ *
+ * A request is a small set of named settings ("stages", "link", ...), the long options of
+ * `elapse sim --step`, so that the command line and --sweep set them in the same way. */
+#ifndef ELAPSE_CLI_SIM_REQUEST_H
+#define ELAPSE_CLI_SIM_REQUEST_H
+
+#include "partition/cost.h"
+#include "partition/workload.h"
+#include "profiles/profile_cost.h"
+#include "sim/engine.h"
+
+struct step_request {
+    const char *model_text, *cluster_text; /* borrowed */
+    const char *schedule_text, *csv_path, *cut_text, *db_path;
+    int64_t num_ranks, num_replicas, num_microbatches, chunks, num_frozen;
+    int64_t batch; /* 0: as many samples as micro-batches */
+    enum recompute_mode recompute;
+    enum frozen_placement frozen; /* FROZEN_NONE: spread where F > 0 */
+    bool cache_write, host_blocking, half_duplex, clip;
+    int64_t host_op_ns, latency_ns, mem_bytes;   /* -1: as the cluster says */
+    double link_bytes_per_s, uplink_bytes_per_s; /* 0: as the cluster says */
+    int64_t bucket_bytes, optimizer_bytes;
+    struct sim_options options;
+};
+
+void step_request_init(struct step_request *request);
+
+/* Set one setting from its text; ERR_INPUT names the unknown one and lists the valid. Texts are
+ * borrowed. */
+enum status step_request_set(struct step_request *request, const char *name, const char *text,
+                             struct err *err);
+
+/* What a request became; kept between requests, so that a sweep builds a model once. */
+struct step_answer {
+    char *model_key, *cluster_key; /* owned: what the two below were made from */
+    struct model model;
+    struct cluster base, cluster; /* as named; with the request's changes */
+    struct cost_handle cost;
+    struct plan plan;
+    struct schedule custom, full;
+    struct workload workload;
+    struct sim_result result;
+    int64_t wall_ns; /* list generation to result */
+};
+void step_answer_clear(struct step_answer *answer);
+
+/* Build and simulate. The answer's parts stay valid until the next call or clear. */
+enum status step_request_run(const struct step_request *request, struct step_answer *answer,
+                             struct err *err);
+
+/* Plan, lists and workload are there: simulate (again), with wall_ns. */
+enum status step_answer_simulate(struct step_answer *answer, const struct sim_options *options,
+                                 struct err *err);
+
+/* Cut the model's items into stages: by time on the devices of replica 0, exactly. plan needs
+ * everything but the cut. */
+enum status plan_cut_by_time(const struct model *model, const struct cluster *cluster,
+                             const struct cost *cost, struct plan *plan, struct err *err);
+
+int64_t monotonic_ns(void);
+
+#endif

@@ -1,0 +1,58 @@
+/* sim/elastic_run.h - a whole elastic job in virtual time: epochs of freeze decision, plan,
+ * transition and steps.
+ *
+ * A step's time depends on the plan alone, so identical steps are simulated once. Transitions
+ * count; start-up and evaluation do not.
+ *
+ * R1  Before each epoch the freeze policy decides F (partition/freeze.h), from recorded norms where
+ *     the job has them.
+ * R2  The first plan is what the job asks of the planner. When F grows and elastic.auto_pipe is on,
+ *     K and the cut are chosen anew; without auto_dp the number of pipelines stays, with it the
+ *     freed devices form new ones. Without auto_pipe K stays (unless fewer items are left than
+ *     stages).
+ * R3  Cache: in an epoch that moves the boundary the frozen output is written (level F); in one
+ *     that does not it is read. A boundary that moves from F1 to F2 reads level F1 and runs layers
+ *     F1..F2-1 only. The last epoch writes nothing. Policy auto starts with the epoch that makes
+ *     the run shortest, or never.
+ * R4  An epoch has ceil(samples / (R * B)) steps; the last one holds what is left, evenly.
+ * R5  A change of K or R costs elastic.setup_ns and the transfers of partition/autodp.h. */
+#ifndef ELAPSE_SIM_ELASTIC_RUN_H
+#define ELAPSE_SIM_ELASTIC_RUN_H
+
+#include "partition/job.h"
+#include "sim/engine.h"
+
+struct elastic_epoch {
+    int frozen_layers, pipeline_length, replicas, microbatches;
+    enum schedule_kind schedule;
+    enum frozen_placement frozen; /* of what is not read from the cache */
+    int64_t microbatch_size;
+    int64_t steps, step_ns, last_step_ns, epoch_ns; /* epoch_ns: the steps */
+    int64_t transition_ns, moved_bytes;
+    double samples_per_s, bubble_fraction;
+    int cache_read;   /* level that is read, 0: none */
+    bool cache_write; /* level frozen_layers is written */
+    char reason[160]; /* of the freeze decision */
+};
+
+struct elastic_run {
+    int num_epochs;
+    struct elastic_epoch *epochs; /* owned */
+    int64_t total_ns;             /* steps and transitions */
+    double device_hours;          /* devices in use x time */
+    int64_t steps_simulated;      /* distinct steps */
+};
+
+/* *run must be zeroed or cleared; the caller owns it. num_samples: of an epoch. progress (may be
+ * NULL) is told each finished epoch. Errors of the planner and of the steps pass through, with the
+ * epoch named. */
+enum status elastic_run(const struct job *job, const struct cost *cost, int64_t num_samples,
+                        const struct sim_options *options, struct elastic_run *run,
+                        struct err *err);
+void elastic_run_clear(struct elastic_run *run);
+
+/* The plan of one epoch as R2 makes it, before it is simulated; for `sim JOB --step`. */
+enum status elastic_plan(const struct job *job, const struct cost *cost, int num_frozen_layers,
+                         const struct plan *first, struct plan *plan, struct err *err);
+
+#endif
