@@ -258,6 +258,13 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
  * per second, so that every machine gives the same integer. */
 static int64_t wire_ns(int64_t bytes, int64_t numerator, int64_t denominator, double bytes_per_s)
 {
+    uint64_t small_top, small_bottom = (uint64_t)(bytes_per_s + 0.5);
+    if (!__builtin_mul_overflow((uint64_t)bytes, 1000000000u, &small_top) &&
+        !__builtin_mul_overflow(small_top, (uint64_t)numerator, &small_top) &&
+        !__builtin_mul_overflow(small_bottom, (uint64_t)denominator, &small_bottom)) {
+        uint64_t quotient = small_top / small_bottom + (small_top % small_bottom != 0);
+        return quotient > INT64_MAX ? INT64_MAX : (int64_t)quotient;
+    }
     unsigned __int128 top = (unsigned __int128)bytes * 1000000000u * (uint64_t)numerator;
     unsigned __int128 bottom =
         (unsigned __int128)(uint64_t)(bytes_per_s + 0.5) * (uint64_t)denominator;
@@ -291,7 +298,7 @@ int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int
     return add_saturated(latency, wire_ns(bytes, 1, 1, rate));
 }
 
-/* Ring edges that leave (or enter) a node; by symmetry of a ring the two counts are equal. */
+/* Ring edges that leave (or enter) a node; around a ring the two counts are equal. */
 static int edges_leaving(const struct cluster *cluster, const int *devices, int n, int node)
 {
     int count = 0;
@@ -302,26 +309,33 @@ static int edges_leaving(const struct cluster *cluster, const int *devices, int 
     return count;
 }
 
+/* Up to this many nodes the edges are counted in one pass over a table on the stack. */
+#define TABLE_NODES 4096
+
 int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, int n,
                              int64_t bytes)
 {
     if (n < 2)
         return 0;
-    /* Where the nodes ascend along the ring each is left once; else count, O(n^2). */
-    bool ascending = true;
-    for (int i = 1; i < n && ascending; i++)
-        ascending = cluster->devices[devices[i]].node >= cluster->devices[devices[i - 1]].node;
+    int leaving[TABLE_NODES];
+    const bool table = cluster->num_nodes <= TABLE_NODES;
+    for (int i = 0; i < n && table; i++)
+        leaving[cluster->devices[devices[i]].node] = 0;
+    for (int i = 0; i < n && table; i++) {
+        int from = cluster->devices[devices[i]].node;
+        leaving[from] += from != cluster->devices[devices[i + 1 < n ? i + 1 : 0]].node;
+    }
     double rate = 1e18;
     int64_t latency = 0;
     double both = cluster->half_duplex ? 2 : 1; /* a ring sends and receives at once */
     for (int i = 0; i < n; i++) {
         const struct device *src = &cluster->devices[devices[i]];
-        const struct device *dst = &cluster->devices[devices[(i + 1) % n]];
+        const struct device *dst = &cluster->devices[devices[i + 1 < n ? i + 1 : 0]];
         rate = min_rate(rate, min_rate(src->link_bytes_per_s, dst->link_bytes_per_s) / both);
         int64_t edge_latency = cluster->link_latency_ns;
         if (src->node != dst->node) {
-            int out = ascending ? 1 : edges_leaving(cluster, devices, n, src->node);
-            int in = ascending ? 1 : edges_leaving(cluster, devices, n, dst->node);
+            int out = table ? leaving[src->node] : edges_leaving(cluster, devices, n, src->node);
+            int in = table ? leaving[dst->node] : edges_leaving(cluster, devices, n, dst->node);
             rate = min_rate(rate, cluster->uplink_bytes_per_s[src->node] / (both * out));
             rate = min_rate(rate, cluster->uplink_bytes_per_s[dst->node] / (both * in));
             edge_latency = cluster->uplink_latency_ns;

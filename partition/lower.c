@@ -199,15 +199,6 @@ out:
     return rc;
 }
 
-/* Items of the first active stage that train. */
-static int first_active_items(const struct workload *w, const struct model *model,
-                              const struct plan *plan)
-{
-    const int s = w->num_frozen_stages, first = plan->first_item[s];
-    const int frozen = model_frozen_items(model, plan->num_frozen_layers);
-    return plan->first_item[s + 1] - (first > frozen ? first : frozen);
-}
-
 static enum status custom_check(const struct schedule *custom, const struct plan *plan,
                                 struct err *err)
 {
@@ -222,10 +213,10 @@ static enum status custom_check(const struct schedule *custom, const struct plan
     return schedule_check(custom, 0, err);
 }
 
-enum status plan_lower(const struct model *model, const struct cluster *cluster,
-                       const struct cost *cost, const struct plan *plan,
-                       const struct schedule *custom, struct workload *workload,
-                       struct schedule *full, struct err *err)
+static enum status lower_plan(const struct model *model, const struct cluster *cluster,
+                              const struct cost *cost, const struct plan *plan,
+                              const struct schedule *custom, bool check, struct workload *workload,
+                              struct schedule *full, struct err *err)
 {
     struct workload w = {0};
     struct schedule compute = {0}, got = {0};
@@ -233,25 +224,23 @@ enum status plan_lower(const struct model *model, const struct cluster *cluster,
     if (rc == OK && custom) {
         rc = custom_check(custom, plan, err);
     }
-    if (rc == OK) {
-        rc = workload_build_on(model, cluster, cost, plan, custom ? custom->rank_of_stage : NULL,
-                               &w, err);
-    }
     if (rc != OK) {
         return rc;
     }
     if (custom) {
-        rc = schedule_copy(custom, &compute, err);
+        rc = workload_build_on(model, cluster, cost, plan, custom->rank_of_stage, &w, err);
+        rc = rc == OK ? schedule_copy(custom, &compute, err) : rc;
     } else if (plan->schedule == SCHEDULE_AUTO) {
-        rc = schedule_auto_search(&w, cluster, cost, plan, &compute, err);
+        rc = schedule_auto(model, cluster, cost, plan, &w, &compute, err);
     } else {
-        rc = schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
-                               plan->chunks, &compute, err);
+        rc = workload_build(model, cluster, cost, plan, &w, err);
+        rc = rc == OK ? schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
+                                          plan->chunks, &compute, err)
+                      : rc;
     }
     if (rc == OK && compute.num_frozen_stages == 0 && !compute.drop_first_input &&
         plan->num_frozen_layers > 0) {
-        rc = schedule_freeze(&compute, w.num_frozen_stages,
-                             first_active_items(&w, model, plan) == 1, err);
+        rc = schedule_freeze(&compute, w.num_frozen_stages, w.no_input_half, err);
     }
     if (rc == OK && compute.num_frozen_stages != w.num_frozen_stages) {
         rc = err_set(err, ERR_INFEASIBLE, "schedule freezes %d stages, the plan %d",
@@ -260,7 +249,7 @@ enum status plan_lower(const struct model *model, const struct cluster *cluster,
     if (rc == OK) {
         rc = schedule_lower(&compute, &w, plan, &got, err);
     }
-    if (rc == OK) {
+    if (rc == OK && check) {
         rc = schedule_check(&got, 0, err);
     }
     if (rc == OK) {
@@ -273,4 +262,19 @@ enum status plan_lower(const struct model *model, const struct cluster *cluster,
     schedule_clear(&compute);
     schedule_clear(&got);
     return rc;
+}
+
+enum status plan_lower(const struct model *model, const struct cluster *cluster,
+                       const struct cost *cost, const struct plan *plan,
+                       const struct schedule *custom, struct workload *workload,
+                       struct schedule *full, struct err *err)
+{
+    return lower_plan(model, cluster, cost, plan, custom, true, workload, full, err);
+}
+
+enum status plan_lower_unchecked(const struct model *model, const struct cluster *cluster,
+                                 const struct cost *cost, const struct plan *plan,
+                                 struct workload *workload, struct schedule *full, struct err *err)
+{
+    return lower_plan(model, cluster, cost, plan, NULL, false, workload, full, err);
 }

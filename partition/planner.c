@@ -21,10 +21,14 @@
 /* Longer op lists are no candidates: some 0.1 s to judge one. */
 #define MAX_COMPUTE_OPS ((int64_t)1 << 21)
 
+/* Several chunks a rank are candidates for pipelines up to this long, unless the job asks for one
+ * schedule or one length: their bounds are weak (B5), and each costs a simulation of its lists. */
+#define MAX_CHUNKED_RANKS 16
+
 /* Cuts of a candidate are all tried where there are no more than this many. */
 #define FEW_CUTS 128
 
-enum level { LEVEL_FAMILY, LEVEL_CHEAP, LEVEL_TIGHT };
+enum level { LEVEL_FAMILY, LEVEL_CHEAP, LEVEL_AVERAGE, LEVEL_TIGHT };
 
 struct node {
     double key; /* samples per second that the bound allows */
@@ -58,7 +62,12 @@ struct search {
     int num_lengths;
     int best; /* index into judged; -1: none */
     int64_t candidates, evaluated;
-    int *cut; /* owned: scratch, num_items + 1 */
+    int *cut;                   /* owned: scratch, num_items + 1 */
+    struct bound_family family; /* owned: of family_node, the last one asked for */
+    struct node family_node;
+    struct microbatches *counts; /* owned: planner_microbatches() of the last (batch, K) */
+    int num_counts, counts_ranks;
+    int64_t counts_batch;
     struct err *err;
 };
 
@@ -72,6 +81,8 @@ static void free_nodes(struct search *search)
     free(search->judged);
     free(search->lengths);
     free(search->cut);
+    free(search->counts);
+    bound_family_clear(&search->family);
     bound_table_clear(&search->table);
 }
 
@@ -194,30 +205,26 @@ enum status planner_microbatches(int64_t batch, int num_ranks, struct microbatch
 }
 
 /* A plan without its cut; device is the caller's storage. */
-static enum status bare_plan(const struct search *search, const struct node *node, int *device,
-                             struct plan *plan)
+static struct plan bare_plan(const struct search *search, const struct node *node, int *device)
 {
     const struct planner_problem *problem = search->problem;
-    enum status rc = autodp_map(problem->cluster, node->map, node->num_ranks, node->num_replicas,
-                                device, search->err);
-    *plan = (struct plan){.num_ranks = node->num_ranks,
-                          .chunks = node->chunks,
-                          .num_replicas = node->num_replicas,
-                          .batch = node->batch,
-                          .microbatches = node->microbatches,
-                          .schedule = node->schedule,
-                          .num_frozen_layers = problem->num_frozen_layers,
-                          .frozen = node->frozen,
-                          .cache_write = search->options->cache_write &&
-                                         problem->num_frozen_layers > 0 &&
-                                         node->frozen != FROZEN_CACHED,
-                          .recompute = node->recompute,
-                          .num_stages = node->num_ranks * node->chunks,
-                          .device = device,
-                          .bucket_bytes = problem->bucket_bytes,
-                          .clip = problem->clip,
-                          .optim_bytes_per_param = problem->optim_bytes_per_param};
-    return rc;
+    return (struct plan){.num_ranks = node->num_ranks,
+                         .chunks = node->chunks,
+                         .num_replicas = node->num_replicas,
+                         .batch = node->batch,
+                         .microbatches = node->microbatches,
+                         .schedule = node->schedule,
+                         .num_frozen_layers = problem->num_frozen_layers,
+                         .frozen = node->frozen,
+                         .cache_write = search->options->cache_write &&
+                                        problem->num_frozen_layers > 0 &&
+                                        node->frozen != FROZEN_CACHED,
+                         .recompute = node->recompute,
+                         .num_stages = node->num_ranks * node->chunks,
+                         .device = device,
+                         .bucket_bytes = problem->bucket_bytes,
+                         .clip = problem->clip,
+                         .optim_bytes_per_param = problem->optim_bytes_per_param};
 }
 
 static struct planner_length *length_of(struct search *search, const struct node *node)
@@ -247,13 +254,15 @@ static enum status judge_cut(struct search *search, const struct node *node, con
         goto out;
     }
     memcpy(cut, first_item, ((size_t)num_stages + 1) * sizeof *cut);
-    rc = bare_plan(search, node, device, &plan);
+    rc = autodp_map(problem->cluster, node->map, node->num_ranks, node->num_replicas, device,
+                    search->err);
     if (rc != OK)
         goto out;
+    plan = bare_plan(search, node, device);
     plan.first_item = cut;
     search->evaluated++;
-    rc = plan_lower(problem->model, problem->cluster, problem->cost, &plan, NULL, &workload, &full,
-                    &why);
+    rc = plan_lower_unchecked(problem->model, problem->cluster, problem->cost, &plan, &workload,
+                              &full, &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule does not exist for these counts */
         rc = OK;
         goto out;
@@ -307,19 +316,56 @@ static void note_best(struct search *search, int index)
         search->best = index;
 }
 
-/* Shape of a node's bounds; *device is scratch that lives as long as the shape is being made. */
-static enum status shape_of(struct search *search, const struct node *node,
-                            struct bound_shape *shape)
+static enum status family_of(struct search *search, const struct node *node)
 {
-    struct plan plan;
+    const struct node *have = &search->family_node;
+    if (search->family.ranks && have->num_ranks == node->num_ranks &&
+        have->num_replicas == node->num_replicas && have->map == node->map)
+        return OK;
+    bound_family_clear(&search->family);
     int *device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
     if (!device)
         return err_nomem(search->err);
-    enum status rc = bare_plan(search, node, device, &plan);
+    enum status rc = autodp_map(search->problem->cluster, node->map, node->num_ranks,
+                                node->num_replicas, device, search->err);
     if (rc == OK)
-        rc = bound_shape_init(shape, &search->table, &plan, search->err);
+        rc = bound_family_init(&search->family, &search->table, node->num_ranks, node->num_replicas,
+                               device, search->err);
+    search->family_node = *node;
     free(device);
     return rc;
+}
+
+static enum status shape_of(struct search *search, const struct node *node,
+                            struct bound_shape *shape)
+{
+    enum status rc = family_of(search, node);
+    struct plan plan = bare_plan(search, node, NULL);
+    if (rc == OK)
+        rc = bound_shape_init(shape, &search->table, &search->family, &plan, search->err);
+    return rc;
+}
+
+/* planner_microbatches() or the one fixed count, kept from call to call. */
+static enum status counts_of(struct search *search, int64_t batch, int num_ranks)
+{
+    const int wanted = search->options->num_microbatches;
+    if (search->counts && search->counts_batch == batch && search->counts_ranks == num_ranks)
+        return OK;
+    free(search->counts);
+    search->counts = NULL;
+    search->num_counts = 0;
+    search->counts_batch = batch;
+    search->counts_ranks = num_ranks;
+    if (wanted == AUTO)
+        return planner_microbatches(batch, num_ranks, &search->counts, &search->num_counts,
+                                    search->err);
+    search->counts = malloc(sizeof *search->counts);
+    if (!search->counts)
+        return err_nomem(search->err);
+    if (wanted <= batch)
+        search->counts[search->num_counts++] = microbatches_of(batch, wanted);
+    return OK;
 }
 
 /* Judge a candidate at its starting cut; where its memory overflows, at cuts that take items off
@@ -371,7 +417,23 @@ static enum status judge(struct search *search, struct node *node)
     return OK;
 }
 
-/* From the cheap bound to the tight one, with its cut; drops what cannot win. */
+/* From the cheap bound to the average of its shape. */
+static enum status average(struct search *search, struct node node)
+{
+    struct bound_shape shape = {0};
+    enum status rc = shape_of(search, &node, &shape);
+    if (rc != OK)
+        return rc;
+    int64_t bound = bound_average_ns(&shape);
+    bound_shape_clear(&shape);
+    if (bound > node.bound_ns)
+        node.bound_ns = bound;
+    node.level = LEVEL_AVERAGE;
+    node.key = rate_of(&node, node.bound_ns);
+    return push(search, node);
+}
+
+/* From the average to the tight bound, with its cut; drops what cannot win. */
 static enum status tighten(struct search *search, struct node node)
 {
     const struct model *model = search->problem->model;
@@ -450,7 +512,8 @@ static int schedules_of(const struct search *search, int num_ranks, int items,
             kinds[n] = plain[i];
             chunks[n++] = 1;
         }
-    bool others = num_ranks > 1 || n == 0;
+    const bool few = num_ranks <= MAX_CHUNKED_RANKS || options->num_ranks != AUTO || n == 0;
+    const bool others = (num_ranks > 1 || n == 0) && few;
     if (others && allowed(options, SCHEDULE_INTERLEAVED)) {
         int from = options->chunks == AUTO ? 2 : options->chunks;
         int to = options->chunks == AUTO ? 4 : options->chunks;
@@ -494,25 +557,42 @@ static int items_in_cut(const struct search *search, enum frozen_placement place
     return search->problem->model->num_items - (outside ? search->table.num_frozen_items : 0);
 }
 
+/* Work of all micro-batches over K devices, each item where it is fastest: O(1) on equal devices.
+ */
+static enum status work_bound(struct search *search, const struct node *node, int64_t *bound_ns)
+{
+    const int n = search->problem->model->num_items;
+    const int nf = search->table.num_frozen_items;
+    const bool again = node->recompute == RECOMPUTE_ALWAYS;
+    *bound_ns = 0;
+    if (search->table.num_types > 1)
+        return OK;
+    const struct bound_times *full, *last;
+    enum status rc = bound_times_of(&search->table, 0, node->microbatches.size, &full, search->err);
+    if (rc == OK)
+        rc = bound_times_of(&search->table, 0, node->microbatches.last_size, &last, search->err);
+    if (rc != OK)
+        return rc;
+    const int from = node->frozen == FROZEN_FIRST || node->frozen == FROZEN_CACHED ? nf : 0;
+    double once =
+        (double)(full->fwd[n] - full->fwd[from] + full->bwd_input[n] + full->bwd_weight[n]);
+    if (node->recompute != RECOMPUTE_NEVER)
+        once += (double)(full->fwd[n] - full->fwd[nf]);
+    double end = (double)(last->fwd[n] - last->fwd[from] + last->bwd_input[n] +
+                          last->bwd_weight[n] + (again ? last->fwd[n] - last->fwd[nf] : 0));
+    double total = (once * (node->microbatches.count - 1) + end) / node->num_ranks;
+    *bound_ns = (int64_t)fmin(floor(total * (1 - 1e-12)), (double)(INT64_MAX / 8));
+    return OK;
+}
+
 /* Every candidate of a family, with its cheap bound; with count_only they are only counted. */
 static enum status open_family(struct search *search, const struct node *family, bool count_only)
 {
     const struct planner_options *options = search->options;
-    enum status rc = OK;
-    struct microbatches *list = NULL;
-    int num_counts = 0;
-    struct microbatches fixed;
-    if (options->num_microbatches != AUTO) {
-        if (options->num_microbatches > family->batch)
-            return OK;
-        fixed = microbatches_of(family->batch, options->num_microbatches);
-        num_counts = 1;
-    } else {
-        rc =
-            planner_microbatches(family->batch, family->num_ranks, &list, &num_counts, search->err);
-        if (rc != OK)
-            return rc;
-    }
+    enum status rc = counts_of(search, family->batch, family->num_ranks);
+    if (rc != OK)
+        return rc;
+    const int num_counts = search->num_counts;
     enum frozen_placement placements[3];
     int num_placements = placements_of(search, placements);
     for (int p = 0; p < num_placements && rc == OK; p++) {
@@ -524,7 +604,7 @@ static enum status open_family(struct search *search, const struct node *family,
             int kind = i / (num_counts * RECOMPUTE_MODE_COUNT);
             enum recompute_mode recompute = (enum recompute_mode)(i % RECOMPUTE_MODE_COUNT);
             struct node node = *family;
-            node.microbatches = list ? list[i / RECOMPUTE_MODE_COUNT % num_counts] : fixed;
+            node.microbatches = search->counts[i / RECOMPUTE_MODE_COUNT % num_counts];
             if (!options->recompute_auto && recompute != options->recompute)
                 continue;
             if (recompute == RECOMPUTE_EXCEPT_LAST && node.microbatches.count == 1 &&
@@ -540,12 +620,9 @@ static enum status open_family(struct search *search, const struct node *family,
             node.chunks = chunks[kind];
             node.recompute = recompute;
             node.frozen = placements[p];
-            struct bound_shape shape = {0};
-            rc = shape_of(search, &node, &shape);
+            rc = work_bound(search, &node, &node.bound_ns);
             if (rc != OK)
                 break;
-            node.bound_ns = bound_average_ns(&shape);
-            bound_shape_clear(&shape);
             if (node.bound_ns < 1)
                 node.bound_ns = 1;
             node.level = LEVEL_CHEAP;
@@ -556,7 +633,6 @@ static enum status open_family(struct search *search, const struct node *family,
                 length_of(search, &node)->bound_per_s = node.key;
         }
     }
-    free(list);
     return rc;
 }
 
@@ -564,49 +640,38 @@ static enum status open_family(struct search *search, const struct node *family,
 static enum status least_work(struct search *search, int num_ranks, int64_t batch, double *work_ns)
 {
     const struct planner_problem *problem = search->problem;
-    const int n = problem->model->num_items;
-    struct microbatches *list = NULL;
-    int num = 0;
-    enum status rc = OK;
-    struct microbatches fixed;
-    *work_ns = 0;
-    if (search->options->num_microbatches != AUTO) {
-        if (search->options->num_microbatches > batch)
-            return OK;
-        fixed = microbatches_of(batch, search->options->num_microbatches);
-        num = 1;
-    } else {
-        rc = planner_microbatches(batch, num_ranks, &list, &num, search->err);
-    }
+    const int n = problem->model->num_items, types = search->table.num_types;
+    const struct bound_times **times = malloc(2 * (size_t)types * sizeof *times);
+    enum status rc = times ? counts_of(search, batch, num_ranks) : err_nomem(search->err);
     /* Frozen items may not run at all (cached). */
     const int from = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
-    double least = INFINITY;
-    for (int i = 0; i < num && rc == OK; i++) {
-        const struct microbatches *mb = list ? &list[i] : &fixed;
+    *work_ns = INFINITY;
+    for (int i = 0; rc == OK && i < search->num_counts; i++) {
+        const struct microbatches *mb = &search->counts[i];
+        for (int t = 0; t < types && rc == OK; t++) {
+            rc = bound_times_of(&search->table, t, mb->size, &times[2 * t], search->err);
+            if (rc == OK)
+                rc = bound_times_of(&search->table, t, mb->last_size, &times[2 * t + 1],
+                                    search->err);
+        }
         double total = 0;
-        for (int item = from; item < n; item++) {
+        for (int item = from; item < n && rc == OK; item++) {
             double once = INFINITY;
-            for (int type = 0; type < search->table.num_types && rc == OK; type++) {
-                const struct bound_times *full = NULL, *last = NULL;
-                rc = bound_times_of(&search->table, type, mb->size, &full, search->err);
-                if (rc == OK)
-                    rc = bound_times_of(&search->table, type, mb->last_size, &last, search->err);
-                if (rc != OK)
-                    break;
-                const struct bound_times *of[] = {full, last};
+            for (int t = 0; t < types; t++) {
                 double ns[2];
-                for (int j = 0; j < 2; j++)
-                    ns[j] = (double)(of[j]->fwd[item + 1] - of[j]->fwd[item] +
-                                     of[j]->bwd_input[item + 1] - of[j]->bwd_input[item] +
-                                     of[j]->bwd_weight[item + 1] - of[j]->bwd_weight[item]);
+                for (int j = 0; j < 2; j++) {
+                    const struct bound_times *of = times[2 * t + j];
+                    ns[j] = (double)(of->fwd[item + 1] - of->fwd[item] + of->bwd_input[item + 1] -
+                                     of->bwd_input[item] + of->bwd_weight[item + 1] -
+                                     of->bwd_weight[item]);
+                }
                 once = fmin(once, ns[0] * (mb->count - 1) + ns[1]);
             }
             total += once;
         }
-        least = fmin(least, total);
+        *work_ns = fmin(*work_ns, total);
     }
-    free(list);
-    *work_ns = least;
+    free(times);
     return rc;
 }
 
@@ -614,6 +679,18 @@ static int max_length(const struct search *search)
 {
     int devices = search->problem->cluster->num_devices, items = search->problem->model->num_items;
     return devices < items ? devices : items;
+}
+
+/* Whether the weights alone fit K of the largest devices. */
+static bool weights_fit(const struct search *search, int num_ranks)
+{
+    const struct planner_problem *problem = search->problem;
+    int64_t most = 0;
+    for (int d = 0; d < problem->cluster->num_devices; d++)
+        if (problem->cluster->devices[d].mem_bytes > most)
+            most = problem->cluster->devices[d].mem_bytes;
+    const int first = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
+    return bound_weights_fit(&search->table, num_ranks, most, first);
 }
 
 /* Families: every K, R and rank map that the cluster, the batch and the options admit. */
@@ -627,6 +704,10 @@ static enum status seed(struct search *search)
             continue;
         double work = -1;
         int64_t work_batch = -1;
+        if (!weights_fit(search, K)) {
+            search->lengths[K - 1].verdict = PLANNER_MEMORY;
+            continue;
+        }
         for (int R = devices / K; R >= 1; R--) {
             if (options->num_replicas != AUTO && options->num_replicas != R)
                 continue;
@@ -641,6 +722,8 @@ static enum status seed(struct search *search)
             }
             if (rc != OK)
                 return rc;
+            if (!isfinite(work))
+                continue; /* no micro-batch count exists */
             double bound = floor(work / K * (1 - 1e-9));
             node.key = rate_of(&node, 1) / fmax(bound, 1);
             bool crosses = problem->cluster->num_nodes > 1 && K > 1 && R > 1;
@@ -683,6 +766,9 @@ static enum status run(struct search *search)
             rc = open_family(search, &node, false);
             break;
         case LEVEL_CHEAP:
+            rc = average(search, node);
+            break;
+        case LEVEL_AVERAGE:
             rc = tighten(search, node);
             break;
         case LEVEL_TIGHT:
@@ -849,7 +935,9 @@ static enum status finish_plan(struct search *search, const struct judged *judge
     int *device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
     if (!device)
         return err_nomem(search->err);
-    enum status rc = bare_plan(search, node, device, &plan);
+    enum status rc = autodp_map(problem->cluster, node->map, node->num_ranks, node->num_replicas,
+                                device, search->err);
+    plan = bare_plan(search, node, device);
     plan.first_item = malloc(((size_t)num_stages + 1) * sizeof *plan.first_item);
     plan.memory_bytes = malloc((size_t)node->num_ranks * sizeof *plan.memory_bytes);
     stages = malloc((size_t)num_stages * sizeof *stages);

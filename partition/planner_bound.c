@@ -200,67 +200,172 @@ static int64_t least_act_bytes(const struct bound_shape *shape, int64_t samples)
     return mul_ok(least, model->per_microbatch ? 1 : samples, &bytes) ? bytes : INT64_MAX;
 }
 
-/* Types of the devices that hold a stage, and the least time of the link into it, over replicas. */
+static bool same_link(const struct cluster *cluster, int from, int to, int other_from, int other_to)
+{
+    const struct device *d = cluster->devices;
+    const double *up = cluster->uplink_bytes_per_s;
+    bool inside = d[from].node == d[to].node, other = d[other_from].node == d[other_to].node;
+    return inside == other && d[from].link_bytes_per_s == d[other_from].link_bytes_per_s &&
+           d[to].link_bytes_per_s == d[other_to].link_bytes_per_s &&
+           (inside ||
+            (up[d[from].node] == up[d[other_from].node] && up[d[to].node] == up[d[other_to].node]));
+}
+
+static void add_link(const struct cluster *cluster, struct bound_rank *rank, int from, int to)
+{
+    for (int i = 0; i < rank->num_links; i++)
+        if (same_link(cluster, from, to, rank->from[i], rank->to[i]))
+            return;
+    if (rank->num_links < BOUND_TYPES) {
+        rank->from[rank->num_links] = from;
+        rank->to[rank->num_links++] = to;
+    }
+}
+
+enum status bound_family_init(struct bound_family *family, const struct bound_table *table,
+                              int num_ranks, int num_replicas, const int *device, struct err *err)
+{
+    const struct planner_problem *problem = table->problem;
+    struct bound_rank *ranks = calloc((size_t)num_ranks, sizeof *ranks);
+    int *group = malloc((size_t)num_replicas * sizeof *group);
+    if (!ranks || !group) {
+        free(ranks);
+        free(group);
+        return err_nomem(err);
+    }
+    for (int k = 0; k < num_ranks; k++) {
+        struct bound_rank *rank = &ranks[k];
+        rank->mem_bytes = INT64_MAX;
+        for (int r = 0; r < num_replicas; r++) {
+            const int *row = device + (int64_t)r * num_ranks;
+            int d = row[k], type = table->type_of_device[d], t = 0;
+            while (t < rank->num_types && rank->types[t] != type)
+                t++;
+            if (t == rank->num_types && t < BOUND_TYPES)
+                rank->types[rank->num_types++] = type;
+            rank->mem_bytes = min64(rank->mem_bytes, problem->cluster->devices[d].mem_bytes);
+            add_link(problem->cluster, rank, row[k > 0 ? k - 1 : num_ranks - 1], d);
+            group[r] = d;
+        }
+        if (num_replicas > 1 && !problem->cost->allreduce_ns) {
+            /* The ring is linear in bytes: two points give it, less one ns of rounding. */
+            const int64_t probe = (int64_t)1 << 40;
+            int64_t none = cluster_allreduce_ns(problem->cluster, group, num_replicas, 0);
+            int64_t some = cluster_allreduce_ns(problem->cluster, group, num_replicas, probe);
+            rank->allreduce_ns = none;
+            rank->allreduce_ns_per_byte =
+                (double)(max64(some - 1, none) - none) / (double)probe * (1 - 1e-9);
+        }
+    }
+    free(group);
+    *family = (struct bound_family){.num_ranks = num_ranks, .ranks = ranks};
+    return OK;
+}
+
+void bound_family_clear(struct bound_family *family)
+{
+    free(family->ranks);
+    *family = (struct bound_family){0};
+}
+
+bool bound_weights_fit(const struct bound_table *table, int num_ranks, int64_t mem_bytes,
+                       int first_item)
+{
+    if (mem_bytes == INT64_MAX)
+        return true;
+    mem_bytes -= table->problem->cluster->context_bytes;
+    const int n = table->problem->model->num_items;
+    int a = first_item;
+    for (int k = 0; k < num_ranks && a < n; k++) {
+        int b = a;
+        while (b < n && table->weight_bytes[b + 1] - table->weight_bytes[a] +
+                                table->train_bytes[b + 1] - table->train_bytes[a] <=
+                            mem_bytes)
+            b++;
+        if (b == a)
+            return false;
+        a = b;
+    }
+    return a == n;
+}
+
+/* Least time of the link between the ranks of neighbouring stages over its kinds. */
+static int64_t hop_ns(const struct planner_problem *problem, const struct bound_family *family,
+                      int from, int to, int64_t bytes)
+{
+    if (from == to)
+        return 0;
+    bool up = to == from + 1 || (to == 0 && from == family->num_ranks - 1);
+    const struct bound_rank *rank = &family->ranks[up ? to : from];
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < rank->num_links; i++)
+        least = min64(least, cost_transfer_ns(problem->cost, problem->cluster,
+                                              up ? rank->from[i] : rank->to[i],
+                                              up ? rank->to[i] : rank->from[i], bytes));
+    return rank->num_links > 0 && rank->num_links < BOUND_TYPES ? least : 0;
+}
+
+/* The last hop that was asked for: mostly the next one is alike. */
+struct last_hop {
+    const struct bound_rank *rank;
+    int64_t act_ns, grad_ns;
+};
+
+static bool same_links(const struct cluster *cluster, const struct bound_rank *a,
+                       const struct bound_rank *b)
+{
+    if (!a || a->num_links != 1 || b->num_links != 1)
+        return false;
+    return same_link(cluster, a->from[0], a->to[0], b->from[0], b->to[0]);
+}
+
 static enum status shape_stage(struct bound_shape *shape, struct bound_table *table,
-                               const struct plan *plan, int s, int *group, struct err *err)
+                               const struct bound_family *family, const struct plan *plan, int s,
+                               const int64_t hop_bytes[2], struct last_hop *hop, struct err *err)
 {
     const struct planner_problem *problem = table->problem;
     struct bound_stage *stage = &shape->stages[s];
     int rank = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
     int previous = s ? plan_rank_of_stage(plan->schedule, plan->num_ranks, s - 1) : rank;
-    int64_t act_ns = INT64_MAX, grad_ns = INT64_MAX, mem = INT64_MAX;
-    int64_t act_bytes = least_act_bytes(shape, shape->size);
-    int64_t grad_bytes = least_act_bytes(shape, shape->last_size);
-    for (int r = 0; r < plan->num_replicas; r++) {
-        int device = plan->device[(int64_t)r * plan->num_ranks + rank];
-        int type = table->type_of_device[device];
-        bool known = false;
-        for (int t = 0; t < stage->num_types; t++)
-            known |= stage->full[t]->type == type;
-        if (!known && stage->num_types < BOUND_TYPES) {
-            enum status rc =
-                bound_times_of(table, type, shape->size, &stage->full[stage->num_types], err);
-            if (rc == OK)
-                rc = bound_times_of(table, type, shape->last_size, &stage->last[stage->num_types],
-                                    err);
-            if (rc != OK)
-                return rc;
-            stage->num_types++;
-        }
-        mem = min64(mem, problem->cluster->devices[device].mem_bytes);
-        group[r] = device;
-        if (s && rank != previous) {
-            int from = plan->device[(int64_t)r * plan->num_ranks + previous];
-            act_ns = min64(
-                act_ns, cost_transfer_ns(problem->cost, problem->cluster, from, device, act_bytes));
-            grad_ns = min64(grad_ns, cost_transfer_ns(problem->cost, problem->cluster, device, from,
-                                                      grad_bytes));
-        }
-    }
-    if (s && rank != previous) {
-        stage->hop_act_ns = shape->stages[s - 1].hop_act_ns + act_ns;
-        stage->hop_grad_ns = shape->stages[s - 1].hop_grad_ns + grad_ns;
-    } else if (s) {
-        stage->hop_act_ns = shape->stages[s - 1].hop_act_ns;
-        stage->hop_grad_ns = shape->stages[s - 1].hop_grad_ns;
-    }
-    if (plan->num_replicas > 1 && !problem->cost->allreduce_ns) {
-        /* The ring is linear in bytes: two points give it, less one ns of rounding. */
-        const int64_t probe = (int64_t)1 << 40;
-        int64_t none = cluster_allreduce_ns(problem->cluster, group, plan->num_replicas, 0);
-        int64_t some = cluster_allreduce_ns(problem->cluster, group, plan->num_replicas, probe);
-        stage->allreduce_ns = none;
-        stage->allreduce_ns_per_byte =
-            (double)(max64(some - 1, none) - none) / (double)probe * (1 - 1e-9);
-    }
+    const struct bound_rank *of = &family->ranks[rank];
     stage->rank = rank;
-    bool keeps_all = plan->schedule == SCHEDULE_GPIPE;
-    stage->live =
-        keeps_all ? shape->num_microbatches : min64(shape->num_microbatches, shape->num_ranks - s);
+    stage->num_types = of->num_types;
+    for (int t = 0; t < of->num_types; t++) {
+        if (s > 0 && shape->stages[s - 1].full[t] &&
+            shape->stages[s - 1].full[t]->type == of->types[t]) {
+            stage->full[t] = shape->stages[s - 1].full[t];
+            stage->last[t] = shape->stages[s - 1].last[t];
+            continue;
+        }
+        enum status rc = bound_times_of(table, of->types[t], shape->size, &stage->full[t], err);
+        if (rc == OK)
+            rc = bound_times_of(table, of->types[t], shape->last_size, &stage->last[t], err);
+        if (rc != OK)
+            return rc;
+    }
+    if (s > 0) {
+        int64_t act, grad;
+        if (rank == previous + 1 && same_links(problem->cluster, hop->rank, of)) {
+            act = hop->act_ns;
+            grad = hop->grad_ns;
+        } else {
+            act = hop_ns(problem, family, previous, rank, hop_bytes[0]);
+            grad = hop_ns(problem, family, rank, previous, hop_bytes[1]);
+            if (rank == previous + 1)
+                *hop = (struct last_hop){.rank = of, .act_ns = act, .grad_ns = grad};
+        }
+        stage->hop_act_ns = mul_add(act, 1, shape->stages[s - 1].hop_act_ns);
+        stage->hop_grad_ns = mul_add(grad, 1, shape->stages[s - 1].hop_grad_ns);
+    }
+    stage->allreduce_ns = of->allreduce_ns;
+    stage->allreduce_ns_per_byte = of->allreduce_ns_per_byte;
+    stage->live = plan->schedule == SCHEDULE_GPIPE
+                      ? shape->num_microbatches
+                      : min64(shape->num_microbatches, shape->num_ranks - s);
     if (shape->chunks > 1 || shape->recompute)
         stage->live = 1;
-    stage->mem_bytes = mem;
-    if (mem != INT64_MAX) {
+    stage->mem_bytes = of->mem_bytes;
+    if (of->mem_bytes != INT64_MAX) {
         stage->mem_bytes -= problem->cluster->context_bytes;
         if (s == 0 && plan->frozen == FROZEN_FIRST)
             stage->mem_bytes -= table->weight_bytes[table->num_frozen_items];
@@ -281,7 +386,8 @@ static void shape_fill(struct bound_shape *shape)
 }
 
 enum status bound_shape_init(struct bound_shape *shape, struct bound_table *table,
-                             const struct plan *plan, struct err *err)
+                             const struct bound_family *family, const struct plan *plan,
+                             struct err *err)
 {
     const struct planner_problem *problem = table->problem;
     enum status rc;
@@ -308,14 +414,14 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
     else /* a rank launches an F and a backward a micro-batch (H1), of frozen stages an F only */
         got.floor_ns = mul_add((table->num_frozen_items > 0 ? 1 : 2) * got.num_microbatches - 1,
                                problem->cluster->host_op_ns, 0);
-    int *group = malloc((size_t)plan->num_replicas * sizeof *group);
     got.stages = calloc((size_t)plan->num_stages, sizeof *got.stages);
-    if (!group || !got.stages) {
-        rc = err_nomem(err);
-        goto out;
-    }
+    if (!got.stages)
+        return err_nomem(err);
+    const int64_t hop_bytes[2] = {least_act_bytes(&got, got.size),
+                                  least_act_bytes(&got, got.last_size)};
+    struct last_hop hop = {0};
     for (int s = 0; s < plan->num_stages; s++) {
-        rc = shape_stage(&got, table, plan, s, group, err);
+        rc = shape_stage(&got, table, family, plan, s, hop_bytes, &hop, err);
         if (rc != OK)
             goto out;
     }
@@ -335,7 +441,6 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
     got.stages = NULL;
     rc = OK;
 out:
-    free(group);
     free(got.stages);
     return rc;
 }
@@ -497,12 +602,38 @@ int64_t bound_average_ns(const struct bound_shape *shape)
     return max64(shape->before_ns + bound, shape->floor_ns);
 }
 
+/* B7. Several chunks: stage by stage says too little, but over all ranks the weights, gradients and
+ * optimizer state of the whole chain, and on each rank one stash of its largest stage, which is at
+ * least the v-th part of its stages' together, must fit. */
+static bool ranks_fit(const struct bound_shape *shape)
+{
+    const struct bound_table *table = shape->table;
+    const int a = shape->first_item, b = shape->num_items;
+    int64_t room = 0;
+    for (int s = 0; s < shape->num_stages; s++) {
+        if (shape->stages[s].mem_bytes == INT64_MAX)
+            return true;
+        if (s < shape->num_ranks) /* stages 0..K-1 are on different ranks */
+            room = mul_add(max64(shape->stages[s].mem_bytes, 0), 1, room);
+    }
+    int64_t samples = table->problem->model->per_microbatch ? 1 : shape->last_size;
+    int64_t fixed = table->weight_bytes[b] - table->weight_bytes[a] + table->train_bytes[b] -
+                    table->train_bytes[a];
+    int64_t stash = table->stash_bytes[b] - table->stash_bytes[a];
+    return mul_add(stash / shape->chunks, samples, fixed) <= room;
+}
+
 bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bound_ns,
                  int *first_item, bool *memory_only)
 {
     int64_t low = bound_average_ns(shape) - 1, high = limit_ns;
     if (memory_only)
         *memory_only = false;
+    if (shape->chunks > 1 && !ranks_fit(shape)) {
+        if (memory_only)
+            *memory_only = true;
+        return false;
+    }
     if (low >= high || !reaches(shape, high, first_item)) {
         if (memory_only)
             *memory_only = !reaches(shape, INT64_MAX / 2, first_item);

@@ -68,9 +68,32 @@ void bound_table_clear(struct bound_table *table);
 enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
                            const struct bound_times **times, struct err *err);
 
-#define BOUND_TYPES                                                                                \
-    4 /* device types of one stage that are looked at; more are left out (a bound                  \
-         over some of the replicas is a bound) */
+/* Device types (or kinds of link) of one rank that are looked at; where there are more, a bound
+ * over some of the replicas is a bound. */
+#define BOUND_TYPES 4
+
+/* What all candidates of one (K, R, rank map) share; costs O(K * R) once. */
+struct bound_rank {
+    int num_types, types[BOUND_TYPES];
+    int64_t mem_bytes;    /* least over the replicas; INT64_MAX: no limit */
+    int64_t allreduce_ns; /* of 0 bytes over the rank's replicas */
+    double allreduce_ns_per_byte;
+    int num_links; /* kinds of link from rank k - 1 (for k = 0: from K - 1) */
+    int from[BOUND_TYPES], to[BOUND_TYPES]; /* a pair of devices of each */
+};
+struct bound_family {
+    int num_ranks;
+    struct bound_rank *ranks; /* owned */
+};
+/* device[r * K + k]. *family must be zeroed or cleared. */
+enum status bound_family_init(struct bound_family *family, const struct bound_table *table,
+                              int num_ranks, int num_replicas, const int *device, struct err *err);
+void bound_family_clear(struct bound_family *family);
+
+/* Whether the weights, gradients and optimizer state of the items from first_item on fit K devices
+ * of mem_bytes each, stash aside. */
+bool bound_weights_fit(const struct bound_table *table, int num_ranks, int64_t mem_bytes,
+                       int first_item);
 
 /* One candidate's figures, stage by stage. */
 struct bound_stage {
@@ -100,9 +123,11 @@ struct bound_shape {
     struct bound_stage *stages;                      /* owned, num_stages */
 };
 
-/* Fill *shape (zeroed or cleared) for a plan that lacks only its cut (first_item may be NULL). */
+/* Fill *shape (zeroed or cleared) for a plan that lacks its cut and devices (both may be NULL; the
+ * family knows the devices). */
 enum status bound_shape_init(struct bound_shape *shape, struct bound_table *table,
-                             const struct plan *plan, struct err *err);
+                             const struct bound_family *family, const struct plan *plan,
+                             struct err *err);
 void bound_shape_clear(struct bound_shape *shape);
 
 /* B5, B6 and the host: O(1) after the prefix sums. Holds for every schedule. */

@@ -65,7 +65,8 @@ struct workload {
     struct bucket *buckets; /* owned, by stage; first_bucket[s] .. first_bucket[s+1] */
     int *first_bucket;      /* owned, num_stages + 1 */
     int num_frozen_stages;
-    bool drop_first_input; /* see schedule_freeze() */
+    bool drop_first_input; /* F >= 1: nobody computes the first active item's input gradient */
+    bool no_input_half; /* ... and its stage trains that item only: what schedule_freeze() drops */
     int cache_write_stage; /* FROZEN_SPREAD with cache_write: the stage that has a P behind each
                               forward; -1: none */
     bool clip;
@@ -156,6 +157,12 @@ enum status plan_lower(const struct model *model, const struct cluster *cluster,
                        const struct cost *cost, const struct plan *plan,
                        const struct schedule *custom, struct workload *workload,
                        struct schedule *full, struct err *err);
+
+/* The same for a generated schedule, without schedule_check(): for the planner, which lowers many
+ * candidates of kinds that the tests have proved and has the chosen one checked by plan_lower(). */
+enum status plan_lower_unchecked(const struct model *model, const struct cluster *cluster,
+                                 const struct cost *cost, const struct plan *plan,
+                                 struct workload *workload, struct schedule *full, struct err *err);
 
 /* What schedule_time() tells. */
 struct step_time {
