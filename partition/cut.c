@@ -440,12 +440,8 @@ static int64_t best_of(const struct solver *s, int k, int a, int64_t bound, int6
         compute = compute_ns(s, k, a, b);
         if (join(s->p, compute, s->least_send[k]) >= best)
             break;
-        if (limit < INT64_MAX) {
-            if (memory_growing(s, k, a, b) > limit)
-                break;
-            if (memory_of(s, k, a, b) > limit)
-                continue;
-        }
+        if (limit < INT64_MAX && memory_of(s, k, a, b) > limit)
+            break; /* for one start it only grows */
         cost = join(s->p, compute, sends_ns(s, k, a, b, s->span[b]));
         if (cost < behind)
             cost = behind;

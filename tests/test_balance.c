@@ -115,7 +115,8 @@ static void slack__is_the_variance_of_what_is_left_over_the_stages_left(void **s
 {
     /* 1 1 1 5, K = 2: mean 4, variance 3, slack 1.5: stage 0 takes 1, 2, 3 < 5.5; +5 = 8 not. With
      * 3 1 2 2: mean 4, variance .5, slack .25: 3, 4 < 4.25, 6 not. */
-    static const double a[] = {1, 1, 1, 5}, b[] = {3, 1, 2, 2};
+    static const double a[] = {1, 1, 1, 5}, b[] = {3, 1, 2, 2}, c[] = {2, 1, 4, 1, 4},
+                        d[] = {1, 1, 1, 1};
     int count[2];
     double stage[2];
     (void)state;
@@ -123,6 +124,12 @@ static void slack__is_the_variance_of_what_is_left_over_the_stages_left(void **s
     assert_int_equal(count[0], 3);
     assert_int_equal(balance_greedy(BALANCE_RELEASED, b, 4, 0, 2, count, stage, NULL), OK);
     assert_int_equal(count[0], 2);
+    /* population variance 1.84 leaves the limit at 6.92; a sample's 2.3 would let the 4 in */
+    assert_int_equal(balance_greedy(BALANCE_RELEASED, c, 5, 0, 2, count, stage, NULL), OK);
+    assert_int_equal(count[0], 2);
+    /* mean 2, no variance: 2 < 2 is false, so equal items are not split evenly */
+    assert_int_equal(balance_greedy(BALANCE_RELEASED, d, 4, 0, 2, count, stage, NULL), OK);
+    assert_int_equal(count[0], 1);
 }
 
 static void greedy__refuses_bad_input(void **state)

@@ -78,6 +78,17 @@ static void gradient_norm__takes_the_smaller_of_cap_and_argmin(void **state)
     assert_memory_equal(got, want, sizeof got);
 }
 
+static void gradient_norm__takes_the_lowest_of_equal_norms(void **state)
+{
+    static const double norms[] = {3, 1, 1, 1, 3, 3, 3, 3};
+    static const int want[] = {0, 1};
+    struct freeze_spec spec = spec_of(FREEZE_GRADIENT_NORM, 0.5);
+    int got[2];
+    (void)state;
+    run(&spec, 8, 2, norms, got);
+    assert_memory_equal(got, want, sizeof got);
+}
+
 static void gradient_norm__uses_its_cap_alone_and_says_so_without_norms(void **state)
 {
     static const int want[] = {0, 4, 7, 9, 10, 11, 12, 12};
@@ -112,6 +123,17 @@ static void relative_change__freezes_up_to_the_first_layer_at_the_median(void **
     assert_memory_equal(got, want, sizeof got);
     run(&spec, 4, 4, rest, got);
     assert_memory_equal(got, want_rest, sizeof got);
+}
+
+static void relative_change__takes_the_first_of_equal_changes(void **state)
+{
+    static const double norms[] = {8, 8, 8, 8, 4, 4, 4, 4};
+    static const int want[] = {0, 0, 1};
+    struct freeze_spec spec = spec_of(FREEZE_RELATIVE_CHANGE, 0);
+    int got[3];
+    (void)state;
+    run(&spec, 4, 3, norms, got);
+    assert_memory_equal(got, want, sizeof got);
 }
 
 static void relative_change__survives_norms_of_zero(void **state)
@@ -229,6 +251,22 @@ static void plateau__does_not_follow_learning_rate_or_loss_scale(void **state)
     assert_true(released[N - 1] > 0); /* what the median test does with the same record */
 }
 
+static void plateau__wants_two_quiet_decisions_in_a_row(void **state)
+{
+    /* One turn, then a steady drift: quiet once, before epoch 3, and never again. */
+    static const double logs[] = {0, 0.1, 0, -0.1, -0.2, -0.3};
+    struct freeze_spec spec = spec_of(FREEZE_PLATEAU, 0.5);
+    double norms[12];
+    int got[7];
+    (void)state;
+    for (int e = 0; e < 6; e++) {
+        norms[2 * e] = exp(logs[e]);
+        norms[2 * e + 1] = exp(-logs[e]);
+    }
+    run(&spec, 2, 7, norms, got);
+    assert_int_equal(got[6], 0);
+}
+
 static void plateau__takes_no_more_than_its_share_at_once(void **state)
 {
     enum { L = 12, N = 6 };
@@ -335,14 +373,17 @@ int main(void)
         cmocka_unit_test(closed_form__equals_the_geometric_sum_up_to_rounding),
         cmocka_unit_test(closed_form__ends_at_all_layers_when_powers_leave_the_doubles),
         cmocka_unit_test(gradient_norm__takes_the_smaller_of_cap_and_argmin),
+        cmocka_unit_test(gradient_norm__takes_the_lowest_of_equal_norms),
         cmocka_unit_test(gradient_norm__uses_its_cap_alone_and_says_so_without_norms),
         cmocka_unit_test(relative_change__freezes_up_to_the_first_layer_at_the_median),
+        cmocka_unit_test(relative_change__takes_the_first_of_equal_changes),
         cmocka_unit_test(relative_change__survives_norms_of_zero),
         cmocka_unit_test(table__repeats_its_last_entry_and_never_goes_back),
         cmocka_unit_test(named_table__expresses_the_release_history),
         cmocka_unit_test(none__freezes_nothing),
         cmocka_unit_test(plateau__freezes_settled_layers_only),
         cmocka_unit_test(plateau__does_not_follow_learning_rate_or_loss_scale),
+        cmocka_unit_test(plateau__wants_two_quiet_decisions_in_a_row),
         cmocka_unit_test(plateau__takes_no_more_than_its_share_at_once),
         cmocka_unit_test(decide__keeps_min_active_layers_and_says_so),
         cmocka_unit_test(decide__refuses_norms_that_are_no_numbers_and_stays_unchanged),
