@@ -56,6 +56,7 @@ void json_add_copy(struct json *parent, const char *key, const struct json *valu
 
 /* Fresh text (free() it), compact or indented. */
 enum status json_text(const struct json *root, bool pretty, char **text, struct err *err);
+/* With a newline behind it. */
 enum status json_write(const struct json *root, bool pretty, FILE *out, struct err *err);
 /* To a temporary name beside path, synced, renamed: the file is whole or absent. */
 enum status json_write_file(const struct json *root, const char *path, struct err *err);

@@ -43,8 +43,11 @@ struct chain_head {
     char name[64];
     char family[16];
     bool per_microbatch;
+    int layers;
 };
 static const struct field chain_fields[] = {
+    {"layers",    FIELD_INT,   offsetof(struct chain_head, layers),  sizeof(int), 1, 65535, NULL, 0,
+     "that can freeze; items of later ones are the tail [the last item's layer + 1]"},
     {"name",      FIELD_TEXT,                                           offsetof(struct chain_head, name),                64,                                                                   0,               0,                                                                                     NULL,                                                                                                                                          0,                                                                                                                                                                                                                                                                                                                                  ""},
     {"family",           FIELD_TEXT,                                                        offsetof(struct chain_head,                                                              family), 16, 0,              0,                                                                                                  NULL,                                                                                                                                                                                                                                 0,                                                                                                                                                                                                                                                                                                                                                                                                                                                              "explicit"},
     {"per_microbatch", FIELD_BOOL,                                                     offsetof(struct chain_head,                                                                per_microbatch),                                                                          sizeof(bool),                                                                0, 0,
@@ -112,6 +115,13 @@ static enum status read_chain(const struct json *object, const char *file, const
     }
     rc = model_explicit(head.name, items, num_items, skips, num_skips, head.per_microbatch, model,
                         err);
+    if (rc == OK && head.layers > model->num_layers) {
+        rc = err_set(err, ERR_INPUT, "%s: model '%s' has items of %d layers, layers is %d", file,
+                     head.name, model->num_layers, head.layers);
+        model_clear(model);
+    } else if (rc == OK && head.layers > 0) {
+        model->num_layers = head.layers;
+    }
 out:
     free(items);
     free(skips);
