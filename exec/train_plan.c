@@ -42,6 +42,8 @@ static enum status check_counts(const struct job *job, int n, struct err *err)
         return err_set(err, ERR_INPUT,
                        "%s: pipeline.num_replicas must divide the number of ranks %d, got %d", name,
                        n, r);
+    if (k == AUTO && r != AUTO)
+        k = n / r;
     if (k > job->model.num_items)
         return err_set(err, ERR_INFEASIBLE, "%s: cannot cut %d items into %d stages", name,
                        job->model.num_items, k);

@@ -1,0 +1,104 @@
+#!/bin/bash
+# Training end to end: same bits at any K, resume, signals, evaluation, export, bad input.
+. "$(dirname "$0")/lib.sh"
+begin
+
+cat >"$tmp/job.json" <<'JOB'
+{ "name": "small",
+  "model": {"family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2,
+            "mlp": 64, "layers": 4, "classes": 10},
+  "data": {"kind": "synthetic", "train_samples": 200, "test_samples": 50},
+  "train": {"epochs": 2, "batch": {"per_pipeline": 32}, "clip_norm": 1.0, "checkpoint_every_steps": 5,
+            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9},
+            "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "seed": 1},
+  "pipeline": {"num_stages": "auto", "num_replicas": 1, "num_microbatches": 4, "schedule": "1f1b"} }
+JOB
+export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
+
+# verify NAME FUNCTION...: as check, for functions of this file
+verify() {
+    local name=$1
+    shift
+    "$@" >"$tmp/verify.out" 2>&1
+    report $? "$name" <"$tmp/verify.out"
+}
+
+# train OUT ARGS...: a quiet run into $tmp/OUT
+train() {
+    local out=$1
+    shift
+    timeout 100 "$elapse" train "$tmp/job.json" --out "$tmp/$out" --json "$@" \
+        >"$tmp/$out.json" 2>"$tmp/$out.err" </dev/null
+}
+value() { grep -o "\"$2\":[^,}]*" "$tmp/$1/summary.json" | head -1 | tr -d ' \t' | cut -d: -f2-; }
+digest() { value "$1" weights_sha256; }
+losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$tmp/$1/metrics.jsonl"; }
+same_run() { [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(digest "$2")" ] && [ "$(losses "$1")" = "$(losses "$2")" ]; }
+
+train k1 -n 1
+check "a job trains on one rank" test -s "$tmp/k1/summary.json"
+for kind in gpipe 1f1b zb-h1; do
+    train "k2-$kind" -n 2 --set "pipeline.schedule=$kind"
+    verify "K=1 and K=2 give the same losses and weights ($kind)" same_run k1 "k2-$kind"
+done
+train k3 -n 3
+verify "K=3 on more ranks than cores gives the same losses and weights" same_run k1 k3
+lines() { [ "$(wc -l <"$tmp/k1/metrics.jsonl")" -eq 14 ] && ! grep -q '^$' "$tmp/k1/metrics.jsonl"; }
+verify "metrics.jsonl has a line per step" lines
+
+train part -n 2 --steps 6
+train part -n 1 --resume "$tmp/part"
+verify "a run resumed in mid-epoch at another K is the same run" same_run k1 part
+
+# Stopped by a signal: the front door turns SIGTERM into 'checkpoint and stop'.
+train slow -n 2 --set train.epochs=2000 --set train.lr_schedule.kind=constant &
+for _ in $(seq 200); do
+    [ -s "$tmp/slow/metrics.jsonl" ] && [ "$(wc -l <"$tmp/slow/metrics.jsonl")" -gt 12 ] && break
+    sleep 0.05
+done
+pkill -TERM -P $! 2>/dev/null
+wait $!
+rc=$?
+stopped() { [ $rc -eq 0 ] && [ "$(value slow interrupted)" = true ] && [ -s "$tmp/slow/checkpoint-$(value slow steps)/manifest.json" ]; }
+verify "SIGTERM writes a checkpoint and ends with exit 0" stopped
+
+accuracy() {
+    "$elapse" eval "$tmp/k1" "$tmp/job.json" -n 2 --json >"$tmp/eval.json" &&
+        [ "$(grep -o '"eval_accuracy":[^,}]*' "$tmp/eval.json" | tr -d ' \t' | cut -d: -f2)" = "$(value k1 eval_accuracy)" ]
+}
+verify "eval finds the accuracy that train reported" accuracy
+exported() {
+    "$elapse" export "$tmp/k1" -o "$tmp/weights.safetensors" &&
+        "$elapse" train "$tmp/job.json" --init "$tmp/weights.safetensors" --out "$tmp/init" \
+            --set train.epochs=0 -n 2 --json >/dev/null &&
+        [ "$(digest init)" = "$(digest k1)" ]
+}
+verify "exported weights come back bit by bit through --init" exported
+
+# Bad input: one line, the right status, nothing left behind.
+bad="$tmp/bad"
+refuse() { # NAME STATUS PATTERN ARGS...
+    local name=$1 status=$2 pattern=$3
+    shift 3
+    expect "$name" "$status" "$pattern" "$elapse" train "$tmp/job.json" --out "$bad" "$@"
+    check "$name: nothing is left behind" test ! -e "$bad"
+}
+refuse "an unknown key" 2 'train.epoch' -n 2 --set train.epoch=3
+refuse "more stages than items" 1 'cannot cut 11 items into 12 stages' -n 12
+refuse "ranks that do not divide" 2 'num_replicas must divide the number of ranks 3, got 2' -n 3 --set pipeline.num_replicas=2
+refuse "a missing data file" 3 "cannot open '.*data_batch_1.bin'" -n 2 --set data.kind=cifar10 --set "data.path=$tmp/none" --set model.image=32
+mkdir "$tmp/cifar"
+head -c 5000 /dev/zero >"$tmp/cifar/data_batch_1.bin"
+refuse "a truncated data file" 2 "data_batch_1.bin' has 5000 bytes, must be a positive multiple of 3073" \
+    -n 2 --set data.kind=cifar10 --set "data.path=$tmp/cifar" --set model.image=32
+echo "no database" >"$tmp/text.db"
+expect "a store that is not SQLite" 2 'text.db' "$elapse" train "$tmp/job.json" --out "$bad" --db "$tmp/text.db" -n 2
+check "a store that is not SQLite: nothing is left behind" test ! -e "$bad"
+expect "a folder that holds a run" 2 "already holds a run" "$elapse" train "$tmp/job.json" --out "$tmp/k1"
+expect "a checkpoint of another model" 2 "holds another model" "$elapse" eval "$tmp/k1" "$tmp/job.json" --set model.hidden=64
+expect "a missing checkpoint" 3 "none" "$elapse" eval "$tmp/none" "$tmp/job.json"
+head -c 100 "$tmp/weights.safetensors" >"$tmp/short.safetensors"
+expect "a truncated safetensors file" 2 "short.safetensors': header length" "$elapse" eval "$tmp/short.safetensors" "$tmp/job.json"
+expect "a loss that is not finite" 1 "step [0-9]+: the (loss|gradient)" "$elapse" train "$tmp/job.json" -n 2 --out "$tmp/nan" \
+    --set train.optimizer.lr=1e30 --set train.clip_norm=0
+finish

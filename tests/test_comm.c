@@ -1,0 +1,184 @@
+/* Messages. ranks: 3
+ *
+ * Judge: sums formed in a loop on one rank. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "exec/comm/comm.h"
+#include "exec/rng.h"
+
+static struct comm world;
+
+static float value_of(int rank, int64_t i)
+{
+    return (float)rng_normal(rng_key(7, (uint64_t)rank, 0, 0), (uint64_t)i);
+}
+
+static void comm_allreduce_f32__sums_in_rank_order_bit_by_bit(void **state)
+{
+    static const int64_t counts[] = {0, 1, 2, 3, 7, 1000, 65537};
+    (void)state;
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        float *values = malloc((size_t)counts[c] * sizeof *values + 1);
+        for (int64_t i = 0; i < counts[c]; i++)
+            values[i] = value_of(world.rank, i);
+        assert_int_equal(comm_allreduce_f32(world.all, values, counts[c], NULL), OK);
+        for (int64_t i = 0; i < counts[c]; i++) {
+            float sum = value_of(0, i);
+            for (int r = 1; r < world.size; r++)
+                sum += value_of(r, i);
+            assert_memory_equal(&values[i], &sum, sizeof sum);
+        }
+        free(values);
+    }
+}
+
+static void comm_sum_f64__sums_in_rank_order(void **state)
+{
+    double values[5];
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        values[i] = value_of(world.rank, i) * 1e10;
+    assert_int_equal(comm_sum_f64(world.all, values, 5, NULL), OK);
+    for (int i = 0; i < 5; i++) {
+        double sum = value_of(0, i) * 1e10;
+        for (int r = 1; r < world.size; r++)
+            sum += value_of(r, i) * 1e10;
+        assert_true(values[i] == sum);
+    }
+}
+
+static void comm_agree__tells_everyone_the_error_of_the_lowest_rank(void **state)
+{
+    struct err err = {0};
+    enum status mine = OK;
+    (void)state;
+    assert_int_equal(comm_agree(&world, OK, &err), OK);
+    if (world.rank > 0)
+        mine =
+            err_set(&err, world.rank == 1 ? ERR_INPUT : ERR_SYSTEM, "rank %d failed", world.rank);
+    if (world.rank == 1)
+        err_hint(&err, "a hint");
+    assert_int_equal(comm_agree(&world, mine, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "rank 1 failed");
+    assert_string_equal(err.hint, "a hint");
+}
+
+static void comm_split__orders_by_key_and_leaves_out_negative_colors(void **state)
+{
+    struct comm_group *group;
+    (void)state;
+    assert_int_equal(comm_split(&world, world.rank == 1 ? -1 : 4, -world.rank, &group, NULL), OK);
+    if (world.rank == 1) {
+        assert_null(group);
+    } else {
+        assert_int_equal(comm_group_size(group), 2);
+        assert_int_equal(comm_group_rank(group), world.rank == 0 ? 1 : 0);
+    }
+    comm_group_free(group);
+}
+
+static void comm_isend__delivers_by_tag_and_in_order(void **state)
+{
+    enum { N = 50000 };
+    static int data[2][N], got[2][N];
+    struct comm_request send[2] = {{.bytes = 0}}, recv[2] = {{.bytes = 0}};
+    int next = (world.rank + 1) % world.size, last = (world.rank + world.size - 1) % world.size;
+    (void)state;
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < N; i++)
+            data[t][i] = world.rank * 1000000 + t * 100000 + i;
+    for (int t = 1; t >= 0; t--)
+        assert_int_equal(comm_irecv(world.all, got[t], sizeof got[t], last, t, &recv[t], NULL), OK);
+    for (int t = 0; t < 2; t++)
+        assert_int_equal(comm_isend(world.all, data[t], sizeof data[t], next, t, &send[t], NULL),
+                         OK);
+    for (int t = 0; t < 2; t++) {
+        assert_int_equal(comm_wait(&recv[t], NULL), OK);
+        assert_int_equal(comm_wait(&send[t], NULL), OK);
+        assert_int_equal(got[t][N - 1], last * 1000000 + t * 100000 + N - 1);
+    }
+    bool done = false;
+    assert_int_equal(comm_test(&recv[0], &done, NULL), OK);
+    assert_true(done);
+}
+
+static void comm_wait__refuses_a_message_that_is_too_short(void **state)
+{
+    struct comm_request send = {.bytes = 0}, recv = {.bytes = 0};
+    struct err err = {0};
+    char data[8] = {0}, got[16];
+    (void)state;
+    if (world.rank == 0)
+        assert_int_equal(comm_isend(world.all, data, 8, 1, 5, &send, NULL), OK);
+    if (world.rank == 1) {
+        assert_int_equal(comm_irecv(world.all, got, 16, 0, 5, &recv, NULL), OK);
+        assert_int_equal(comm_wait(&recv, &err), ERR_SYSTEM);
+        assert_string_equal(err.msg, "a message of 8 bytes came where 16 were expected");
+    }
+    assert_int_equal(comm_wait(&send, NULL), OK);
+}
+
+static void comm_gather__keeps_the_order_of_ranks_with_unequal_sizes(void **state)
+{
+    char data[4] = {'a', 'b', 'c', 'd'};
+    void *all;
+    int64_t *sizes;
+    (void)state;
+    assert_int_equal(comm_gather(world.all, data + world.rank, world.rank, &all, &sizes, NULL), OK);
+    if (world.rank == 0) {
+        assert_int_equal(sizes[0], 0);
+        assert_int_equal(sizes[2], 2);
+        assert_memory_equal(all, "bcd", 3);
+    } else {
+        assert_null(all);
+    }
+    free(all);
+    free(sizes);
+}
+
+static void comm_isend__refuses_messages_beyond_what_mpi_counts(void **state)
+{
+    struct comm_request send = {.bytes = 0};
+    char data = 0;
+    (void)state;
+    assert_int_equal(comm_isend(world.all, &data, INT64_C(1) << 40, 0, 1, &send, NULL), ERR_INPUT);
+    assert_int_equal(comm_isend(world.all, &data, -1, 0, 1, &send, NULL), ERR_INPUT);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(comm_allreduce_f32__sums_in_rank_order_bit_by_bit),
+        cmocka_unit_test(comm_sum_f64__sums_in_rank_order),
+        cmocka_unit_test(comm_agree__tells_everyone_the_error_of_the_lowest_rank),
+        cmocka_unit_test(comm_split__orders_by_key_and_leaves_out_negative_colors),
+        cmocka_unit_test(comm_isend__delivers_by_tag_and_in_order),
+        cmocka_unit_test(comm_wait__refuses_a_message_that_is_too_short),
+        cmocka_unit_test(comm_gather__keeps_the_order_of_ranks_with_unequal_sizes),
+        cmocka_unit_test(comm_isend__refuses_messages_beyond_what_mpi_counts),
+    };
+    struct err err = {0};
+    int failed;
+    if (comm_init(&argc, &argv, &world, &err) != OK) {
+        fprintf(stderr, "%s\n", err.msg);
+        return 3;
+    }
+    if (world.size != 3) {
+        fprintf(stderr, "start with mpirun -n 3\n");
+        comm_finalize(&world);
+        return 3;
+    }
+    if (world.rank != 0 && !freopen("/dev/null", "w", stdout))
+        return 3; /* each test counts once */
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed)
+        comm_abort(&world, ERR_INFEASIBLE);
+    comm_finalize(&world);
+    return 0;
+}
