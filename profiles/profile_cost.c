@@ -147,12 +147,13 @@ void cost_handle_clear(struct cost_handle *handle)
 /* Points of a curve while they are gathered from rows. */
 struct gather {
     double *x, *y, *weight;
-    int n;
+    int n, spread; /* of struct cost_query */
 };
 
-static enum status gather_init(struct gather *gather, int room, struct err *err)
+static enum status gather_init(struct gather *gather, int room, int spread, struct err *err)
 {
-    *gather = (struct gather){.x = malloc(((size_t)room + 1) * sizeof(double)),
+    *gather = (struct gather){.spread = spread,
+                              .x = malloc(((size_t)room + 1) * sizeof(double)),
                               .y = malloc(((size_t)room + 1) * sizeof(double)),
                               .weight = malloc(((size_t)room + 1) * sizeof(double))};
     return gather->x && gather->y && gather->weight ? OK : err_nomem(err);
@@ -161,7 +162,9 @@ static enum status gather_init(struct gather *gather, int room, struct err *err)
 static void gather_add(struct gather *gather, int64_t x, const struct spread *spread)
 {
     gather->x[gather->n] = (double)x;
-    gather->y[gather->n] = spread->median_ns;
+    gather->y[gather->n] = gather->spread < 0   ? spread->p10_ns
+                           : gather->spread > 0 ? spread->p90_ns
+                                                : spread->median_ns;
     gather->weight[gather->n++] = (double)spread->count;
 }
 
@@ -224,11 +227,12 @@ static bool pass_matters(const struct item *item, int pass)
 
 /* Curves of every distinct item of the model; ERR_INFEASIBLE when one is missing. */
 static enum status gather_items(const struct profile *profile, const struct model *model,
-                                const struct combo *combo, const char *dtype,
+                                const struct combo *combo, const struct cost_query *query,
                                 struct kind_cost *kind, struct err *err)
 {
+    const char *dtype = dtype_text(query->dtype);
     struct gather gather = {0};
-    enum status rc = gather_init(&gather, profile->num_layers, err);
+    enum status rc = gather_init(&gather, profile->num_layers, query->spread, err);
     kind->items = calloc((size_t)model->num_items, sizeof *kind->items);
     if (!kind->items)
         rc = err_nomem(err);
@@ -274,15 +278,15 @@ static int64_t fewest_pairs(const struct profile *profile, const char *place)
     return fewest;
 }
 
-static enum status gather_links(const struct profile *profile, struct kind_cost *kind,
-                                struct err *err)
+static enum status gather_links(const struct profile *profile, const struct cost_query *query,
+                                struct kind_cost *kind, struct err *err)
 {
     static const char *const places[] = {"node", "net"};
     struct curve *const curves[] = {&kind->node_link, &kind->net_link};
     struct gather gather = {0};
     int room = profile->num_links > profile->num_collectives ? profile->num_links
                                                              : profile->num_collectives;
-    enum status rc = gather_init(&gather, room, err);
+    enum status rc = gather_init(&gather, room, query->spread, err);
     for (int p = 0; p < 2 && rc == OK; p++) {
         int64_t pairs = fewest_pairs(profile, places[p]);
         for (int i = 0; i < profile->num_links; i++)
@@ -316,14 +320,14 @@ static enum status gather_links(const struct profile *profile, struct kind_cost 
 
 /* A host cost at the combo's threads and ranks, or the nearest; by bytes where it has sizes. */
 static enum status gather_host(const struct profile *profile, const char *what,
-                               const struct combo *combo, int64_t bytes, int64_t *ns,
+                               const struct combo *combo, int64_t bytes, int spread, int64_t *ns,
                                struct err *err)
 {
     struct gather gather = {0};
     struct curve curve = {0};
     int64_t best = INT64_MAX;
     bool beyond = false;
-    enum status rc = gather_init(&gather, profile->num_hosts, err);
+    enum status rc = gather_init(&gather, profile->num_hosts, spread, err);
     for (int pass = 0; pass < 2 && rc == OK; pass++)
         for (int i = 0; i < profile->num_hosts; i++) {
             const struct host_row *row = &profile->hosts[i];
@@ -373,7 +377,7 @@ static enum status build_kind(const struct profile *profile, const struct model 
     for (c = 0; c < n; c++) {
         struct err inner = {0};
         *kind = (struct kind_cost){0};
-        rc = gather_items(profile, model, &combos[c], dtype, kind, &inner);
+        rc = gather_items(profile, model, &combos[c], query, kind, &inner);
         if (rc == OK)
             break;
         kind_clear(kind);
@@ -390,15 +394,16 @@ static enum status build_kind(const struct profile *profile, const struct model 
                        profile->info.name, dtype, query->backend ? " for backend " : "",
                        query->backend ? query->backend : "");
     int64_t sample_bytes = (int64_t)model->hidden * model->seq * 4;
-    rc = gather_links(profile, kind, err);
+    rc = gather_links(profile, query, kind, err);
     if (rc == OK)
-        rc = gather_host(profile, "op_overhead", &combos[c], 0, &kind->op_overhead_ns, err);
+        rc = gather_host(profile, "op_overhead", &combos[c], 0, query->spread,
+                         &kind->op_overhead_ns, err);
     if (rc == OK)
-        rc =
-            gather_host(profile, "cache_read", &combos[c], sample_bytes, &kind->cache_read_ns, err);
+        rc = gather_host(profile, "cache_read", &combos[c], sample_bytes, query->spread,
+                         &kind->cache_read_ns, err);
     if (rc == OK)
-        rc = gather_host(profile, "cache_write", &combos[c], sample_bytes, &kind->cache_write_ns,
-                         err);
+        rc = gather_host(profile, "cache_write", &combos[c], sample_bytes, query->spread,
+                         &kind->cache_write_ns, err);
     if (rc != OK) {
         kind_clear(kind);
         return rc;

@@ -25,6 +25,7 @@ struct cost_query {
     enum dtype dtype;
     int threads; /* per rank; 0: 1 where ranks share a node, else the most measured */
     int ranks;   /* ranks busy on a node; 0: as many as the cluster has devices a node */
+    int spread;  /* 0: medians; -1: the 10th, 1: the 90th percentile of every time, for intervals */
 };
 
 /* The cost source for a job, never a mixture: constants for uniform and explicit models; measured,

@@ -170,34 +170,47 @@ static enum status identify(struct store *store, int64_t *version, bool *fresh, 
     return OK;
 }
 
-/* The header counts the pages: a file that is shorter was cut off. (While a WAL exists the file may
- * lag behind; SQLite recovers that itself.) File format: sqlite.org/fileformat2.html, section 1.3.
- */
-static enum status check_length(const char *path, struct err *err)
+static uint32_t big_endian(const unsigned char bytes[4])
 {
-    unsigned char header[100];
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+/* Look at the header before SQLite does, which might recover another program's WAL: the file is
+ * SQLite's, ours (or nobody's yet), and as long as the header counts pages; a shorter one was cut
+ * off. (While a WAL exists the file may lag behind; SQLite recovers that itself.) File format:
+ * sqlite.org/fileformat2.html, section 1.3. */
+static enum status check_header(const char *path, struct err *err)
+{
     char wal[4096];
-    struct stat st, wal_st;
     snprintf(wal, sizeof wal, "%s-wal", path);
-    if (stat(path, &st) != 0 || (stat(wal, &wal_st) == 0 && wal_st.st_size > 0))
-        return OK;
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return OK; /* SQLite will say why */
-    size_t got = fread(header, 1, sizeof header, file);
-    fclose(file);
-    if (got == 0)
-        return OK;
-    if (memcmp(header, "SQLite format 3", got < 16 ? got : 16) != 0)
-        return err_set(err, ERR_INPUT, "'%s' is not an SQLite file", path);
-    int64_t page = header[16] << 8 | header[17];
-    int64_t pages = (int64_t)header[28] << 24 | header[29] << 16 | header[30] << 8 | header[31];
-    if (got < sizeof header || (page == 1 ? 65536 : page) * pages > st.st_size)
-        return err_set(err, ERR_INPUT, "store '%s' is truncated: %lld bytes of %lld", path,
-                       (long long)st.st_size,
-                       got < sizeof header ? 100LL
-                                           : (long long)((page == 1 ? 65536 : page) * pages));
-    return OK;
+    /* A checkpoint of another process may run between our looks: a real cut stays. */
+    for (int look = 0;; look++) {
+        unsigned char header[100];
+        struct stat st, wal_st;
+        FILE *file = fopen(path, "rb");
+        if (!file)
+            return OK; /* SQLite will say why */
+        size_t got = fread(header, 1, sizeof header, file);
+        bool known = fstat(fileno(file), &st) == 0;
+        fclose(file);
+        if (got == 0 || !known)
+            return OK;
+        if (memcmp(header, "SQLite format 3", got < 16 ? got : 16) != 0)
+            return err_set(err, ERR_INPUT, "'%s' is not an SQLite file", path);
+        int64_t page = header[16] << 8 | header[17], wanted = sizeof header;
+        if (got == sizeof header) {
+            uint32_t application = big_endian(header + 68);
+            if (application != 0 && application != APPLICATION_ID)
+                return err_set(err, ERR_INPUT, "'%s' is an SQLite file of another program", path);
+            wanted = (page == 1 ? 65536 : page) * (int64_t)big_endian(header + 28);
+        }
+        if (wanted <= st.st_size || (stat(wal, &wal_st) == 0 && wal_st.st_size > 0))
+            return OK;
+        if (look == 2)
+            return err_set(err, ERR_INPUT, "store '%s' is truncated: %lld bytes of %lld", path,
+                           (long long)st.st_size, (long long)wanted);
+        usleep(1000);
+    }
 }
 
 /* A WAL database in a folder that cannot be written to opens only as immutable. */
@@ -228,12 +241,15 @@ static enum status open_reader(struct store *store, struct err *err)
     bool fresh;
     if (access(store->path, F_OK) != 0)
         return err_set(err, ERR_SYSTEM, "cannot open store '%s': %s", store->path, strerror(errno));
-    enum status rc = check_length(store->path, err);
+    enum status rc = check_header(store->path, err);
     if (rc != OK)
         return rc;
-    if (sqlite3_open_v2(store->path, &store->db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
+    if (sqlite3_open_v2(store->path, &store->db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
         return store_fail(store, "cannot open", err);
     sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+    rc = exec_sql(store, "PRAGMA query_only = ON", "cannot open", err);
+    if (rc != OK)
+        return rc;
     int probe = sqlite3_exec(store->db, "SELECT 1 FROM sqlite_schema", NULL, NULL, NULL);
     if ((probe == SQLITE_CANTOPEN || probe == SQLITE_READONLY) && access(store->path, R_OK) == 0 &&
         open_immutable(store) != SQLITE_OK)
@@ -255,7 +271,7 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
     bool fresh;
     enum status rc = make_folders(store->path, err);
     if (rc == OK)
-        rc = check_length(store->path, err);
+        rc = check_header(store->path, err);
     if (rc != OK)
         return rc;
     if (sqlite3_open_v2(store->path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,

@@ -304,6 +304,12 @@ static void profile_cost__answers_links_collectives_and_overheads(void **state)
     assert_int_equal(cost_transfer_ns(cost, &cluster, 1, 2, 2500),
                      cluster_transfer_ns(&cluster, 1, 2, 2500));
     assert_int_equal(cost_allreduce_ns(cost, &cluster, devices, 2, 2000), 6700);
+    struct cost_query low = {.spread = -1};
+    struct cost_handle lower = {0};
+    assert_int_equal(profile_cost(&profile, &model, &cluster, &low, &lower, NULL), OK);
+    assert_int_equal(lower.cost.op_overhead_ns, 1000);
+    assert_int_equal(cost_transfer_ns(&lower.cost, &cluster, 0, 1, 2500), 500);
+    cost_handle_clear(&lower);
     assert_int_equal(cost_allreduce_ns(cost, &cluster, devices, 4, 2000),
                      cluster_allreduce_ns(&cluster, devices, 4, 2000));
     cost_handle_clear(&handle);
