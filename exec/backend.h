@@ -95,7 +95,7 @@ struct backend {
     void (*free_backend)(struct backend *be);
     /* Memory: 64-byte aligned (256 on a GPU), not zeroed. */
     enum status (*alloc)(struct backend *be, int64_t bytes, void **ptr, struct err *err);
-    void (*free)(struct backend *be, void *ptr);
+    void (*free)(struct backend *be, void *ptr); /* NULL is fine */
     void (*zero)(struct backend *be, void *dst, int64_t bytes);
     void (*copy)(struct backend *be, void *dst, const void *src, int64_t bytes);
     void (*copy_in)(struct backend *be, void *dst, const void *host_src, int64_t bytes);
@@ -162,6 +162,10 @@ struct backend {
     void (*xent)(struct backend *be, const struct xent *x, const int32_t *labels, float *logits,
                  struct xent_sums *sums);
 
+    /* out [rows, 2 cols] = [a, b]; and back: a or b may be NULL, not wanted. */
+    void (*join)(struct backend *be, int64_t rows, int cols, const float *a, const float *b,
+                 float *out);
+    void (*split)(struct backend *be, int64_t rows, int cols, const float *in, float *a, float *b);
     void (*add)(struct backend *be, int64_t num, const float *x, float *y); /* y += x */
     /* dst = ((src[0] + src[1]) + src[2]) + ...; dst may be any of them. src: host array. */
     void (*reduce)(struct backend *be, int64_t num, int count, const float *const *src, float *dst);

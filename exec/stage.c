@@ -1,65 +1,16 @@
-#include "exec/stage.h"
+#include "exec/stage_internal.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/models/layers.h"
 #include "exec/rng.h"
-
-/* Stash of one micro-batch: buffers of every item, and the outputs between items. */
-struct stash_set {
-    float *mem; /* owned, backend; NULL until first used */
-    float *(*buf)[MAX_STASH];
-    float **y; /* output of item i, i < num_items - 1; the last is the slot's out */
-    bool used;
-};
-
-enum slot_state { SLOT_FREE, SLOT_FORWARD, SLOT_INPUT_DONE };
-
-/* A micro-batch in flight. */
-struct slot {
-    enum slot_state state;
-    struct stash_set *set;
-    float *out, *grad_in; /* owned, backend */
-    float *in;            /* borrowed */
-    const float *grad_out;
-    void *inputs; /* owned, backend; copies of the block where backend memory is not host memory */
-    struct batch_refs batch;
-    struct xent_sums *sums; /* owned, backend */
-    const float **dy;       /* owned; gradient of item i's output, for its weights */
-};
-
-struct stage {
-    struct stage_spec spec;
-    struct arch arch;
-    int num_items;
-    struct layer *layers; /* owned, num_items; blocks of each in weights/grads/states */
-    float **weights, **grads, **states[2]; /* owned: one backend allocation an item */
-    int64_t *block_elems;                  /* [num_items]: elements of grads[i] */
-    int64_t *weight_elems; /* and of weights[i] and states[][i]: less an aliased table at the end */
-    int num_params, num_states;
-    struct param *params; /* owned */
-    bool *decay;          /* owned, num_params */
-    int num_slots, num_sets;
-    struct slot *slots;     /* owned */
-    struct stash_set *sets; /* owned; [num_slots] live, the last one for passes without stash */
-    int64_t set_elems;
-    float *flow;       /* gradient between items that cannot overwrite their input */
-    float *scratch[2]; /* [rows, hidden] */
-    float *cols;
-    float *ping[2];           /* outputs between items of a pass without stash */
-    bool has_table, has_head; /* of a tied table */
-    float *tied_other;        /* the accumulator of the side that lives elsewhere */
-    int64_t bytes;
-};
 
 static int64_t pad(int64_t elems)
 {
     return (elems + 15) / 16 * 16;
 }
 
-static enum status grab(struct stage *stage, int64_t elems, float **ptr, struct err *err)
+enum status stage_grab(struct stage *stage, int64_t elems, float **ptr, struct err *err)
 {
     void *mem = NULL;
     struct backend *be = stage->spec.backend;
@@ -71,7 +22,7 @@ static enum status grab(struct stage *stage, int64_t elems, float **ptr, struct 
     return rc;
 }
 
-static void drop(struct stage *stage, float **ptr, int64_t elems)
+void stage_drop(struct stage *stage, float **ptr, int64_t elems)
 {
     if (*ptr) {
         stage->spec.backend->free(stage->spec.backend, *ptr);
@@ -95,8 +46,7 @@ static bool shares_table(const struct model *model)
     return model->task == TASK_CAUSAL_LM || model->task == TASK_MLM;
 }
 
-/* First item of the stage that trains, as an index into layers; num_items when none does. */
-static int first_active(const struct stage *stage)
+int stage_first_active(const struct stage *stage)
 {
     int first = stage->spec.num_frozen_items - stage->spec.first_item;
     return first < 0 ? 0 : (first > stage->num_items ? stage->num_items : first);
@@ -187,14 +137,14 @@ static enum status make_params(struct stage *stage, struct err *err)
         stage->block_elems[i] = elems;
         stage->weight_elems[i] = kept;
         count += spec.num_tensors;
-        rc = grab(stage, kept, &stage->weights[i], err);
+        rc = stage_grab(stage, kept, &stage->weights[i], err);
         if (rc == OK)
             be->zero(be, stage->weights[i], kept * (int64_t)sizeof(float));
         if (rc != OK || l->frozen)
             continue;
-        rc = grab(stage, elems, &stage->grads[i], err);
+        rc = stage_grab(stage, elems, &stage->grads[i], err);
         for (int s = 0; s < stage->num_states && rc == OK; s++) {
-            rc = grab(stage, kept, &stage->states[s][i], err);
+            rc = stage_grab(stage, kept, &stage->states[s][i], err);
             if (rc == OK)
                 be->zero(be, stage->states[s][i], kept * (int64_t)sizeof(float));
         }
@@ -204,7 +154,7 @@ static enum status make_params(struct stage *stage, struct err *err)
     const int64_t table = (int64_t)stage->spec.model->vocab * stage->spec.model->hidden;
     if (shares_table(stage->spec.model) && stage->has_table != stage->has_head &&
         stage->spec.num_frozen_items == 0)
-        rc = grab(stage, table, &stage->tied_other, err);
+        rc = stage_grab(stage, table, &stage->tied_other, err);
     stage->params = calloc((size_t)count + 1, sizeof *stage->params);
     stage->decay = calloc((size_t)count + 1, sizeof *stage->decay);
     if (!stage->params || !stage->decay)
@@ -274,9 +224,9 @@ static int64_t lay_out(struct stage *stage, struct stash_set *set, float *mem)
         arch_stash(stage->spec.model, &stage->arch, stage->layers[i].item, stage->spec.max_samples,
                    elems, &out);
         const bool last = i + 1 == stage->num_items;
-        if (i < first_active(stage)) { /* frozen: nothing kept but the input of what trains */
+        if (i < stage_first_active(stage)) { /* frozen: nothing kept but the input of what trains */
             memset(elems, 0, sizeof elems);
-            if (i + 1 < first_active(stage))
+            if (i + 1 < stage_first_active(stage))
                 out = 0;
         }
         for (int b = 0; b < MAX_STASH; b++) {
@@ -320,7 +270,7 @@ static enum status make_set(struct stage *stage, struct stash_set *set, bool sha
     if (!set->buf || !set->y)
         return err_nomem(err);
     const int64_t elems = shared ? lay_out_shared(stage, NULL, NULL) : lay_out(stage, NULL, NULL);
-    enum status rc = grab(stage, elems, &set->mem, err);
+    enum status rc = stage_grab(stage, elems, &set->mem, err);
     if (rc == OK) {
         if (shared)
             lay_out_shared(stage, set, set->mem);
@@ -333,11 +283,10 @@ static enum status make_set(struct stage *stage, struct stash_set *set, bool sha
 static void drop_set(struct stage *stage, struct stash_set *set, bool shared)
 {
     const int64_t elems = shared ? lay_out_shared(stage, NULL, NULL) : lay_out(stage, NULL, NULL);
-    drop(stage, &set->mem, elems);
+    stage_drop(stage, &set->mem, elems);
 }
 
-/* A free set, made at its first use: under recompute few of them are ever live. */
-static enum status take_set(struct stage *stage, struct stash_set **set, struct err *err)
+enum status stage_take_set(struct stage *stage, struct stash_set **set, struct err *err)
 {
     for (int i = 0; i < stage->num_slots; i++) {
         struct stash_set *s = &stage->sets[i];
@@ -367,29 +316,31 @@ static enum status make_buffers(struct stage *stage, struct err *err)
         if (!slot->dy)
             return err_nomem(err);
         if (out > 0)
-            rc = grab(stage, out, &slot->out, err);
+            rc = stage_grab(stage, out, &slot->out, err);
         if (rc == OK && spec->first_item > 0)
-            rc = grab(stage, spec->max_samples * stage_input_elems(spec->model, spec->first_item),
-                      &slot->grad_in, err);
+            rc = stage_grab(stage,
+                            spec->max_samples * stage_input_elems(spec->model, spec->first_item),
+                            &slot->grad_in, err);
         float *sums = NULL;
         if (rc == OK && stage->has_head)
-            rc = grab(stage, pad(sizeof(struct xent_sums) / sizeof(float)), &sums, err);
+            rc = stage_grab(stage, pad(sizeof(struct xent_sums) / sizeof(float)), &sums, err);
         slot->sums = (struct xent_sums *)(void *)sums;
     }
     for (int i = 0; i < 2 && rc == OK; i++) {
-        rc = grab(stage, wide, &stage->scratch[i], err);
+        rc = stage_grab(stage, wide, &stage->scratch[i], err);
         if (rc == OK)
-            rc = grab(stage, wide, &stage->ping[i], err);
+            rc = stage_grab(stage, wide, &stage->ping[i], err);
     }
     if (rc == OK)
-        rc = grab(stage, wide, &stage->flow, err);
+        rc = stage_grab(stage, wide, &stage->flow, err);
     if (rc == OK && spec->first_item == 0 && stage->arch.family == FAMILY_VIT)
-        rc = grab(stage, rows * spec->model->channels * spec->model->patch * spec->model->patch,
-                  &stage->cols, err);
+        rc = stage_grab(stage,
+                        rows * spec->model->channels * spec->model->patch * spec->model->patch,
+                        &stage->cols, err);
     if (rc == OK)
         rc = make_set(stage, &stage->sets[stage->num_slots], true, err);
     for (int i = 0; i < (spec->recompute ? 0 : stage->num_slots) && rc == OK; i++)
-        if (first_active(stage) < stage->num_items)
+        if (stage_first_active(stage) < stage->num_items)
             rc = make_set(stage, &stage->sets[i], false, err);
     return rc;
 }
@@ -408,8 +359,11 @@ static enum status check_spec(const struct stage_spec *spec, struct err *err)
                        (long long)spec->max_samples, spec->max_live);
     if (spec->job->train.dtype != DTYPE_FP32 && spec->backend->host_memory)
         return err_set(err, ERR_INPUT, "train.dtype: the cpu backend computes in fp32 only");
-    if (m->num_skips > 0)
-        return err_set(err, ERR_INPUT, "model '%s': skip edges can be simulated, not trained",
+    if (m->num_skips > 0 && (m->family != FAMILY_VIT || spec->job->train.dropout > 0.0))
+        return err_set(err, ERR_INPUT, "model '%s': skip edges train in vit without dropout only",
+                       m->name);
+    if (m->num_skips > 0 && spec->end_item - spec->first_item < m->num_items && !spec->first_items)
+        return err_set(err, ERR_INPUT, "model '%s': skip edges need the cut of the whole model",
                        m->name);
     /* The widest tensor of a micro-batch, in bytes, must be countable and its rows an int of BLAS.
      */
@@ -465,6 +419,8 @@ enum status stage_new(const struct stage_spec *spec, struct stage **out, struct 
     rc = make_params(stage, err);
     if (rc == OK)
         rc = make_buffers(stage, err);
+    if (rc == OK)
+        rc = stage_skips_open(stage, err);
 out:
     if (rc != OK)
         stage_free(stage);
@@ -478,6 +434,7 @@ void stage_free(struct stage *stage)
     if (!stage)
         return;
     struct backend *be = stage->spec.backend;
+    stage_skips_close(stage);
     for (int i = 0; i < stage->num_items; i++) {
         float **owned[] = {stage->weights, stage->grads, stage->states[0], stage->states[1]};
         for (int k = 0; k < 4; k++)
@@ -515,224 +472,6 @@ void stage_free(struct stage *stage)
     free(stage->params);
     free(stage->decay);
     free(stage);
-}
-
-/* --- passes ---------------------------------------------------------------------------------- */
-
-static enum status check_range(const int32_t *v, int64_t num, int64_t per_sample, int64_t end,
-                               bool may_skip, const char *what, struct err *err)
-{
-    for (int64_t i = 0; i < num; i++)
-        if ((v[i] < 0 || v[i] >= end) && !(may_skip && v[i] == -100))
-            return err_set(err, ERR_INPUT,
-                           "%s %d of sample %lld in the micro-batch is not in 0..%lld", what, v[i],
-                           (long long)(i / per_sample), (long long)end - 1);
-    return OK;
-}
-
-static enum status check_block(const struct stage *stage, const struct sample_block *b,
-                               struct err *err)
-{
-    const struct arch *a = &stage->arch;
-    const int64_t n = b->num_samples;
-    enum status rc = OK;
-    if (n < 1 || n > stage->spec.max_samples)
-        return err_set(err, ERR_INPUT, "stage: micro-batch of %lld samples, limit %lld",
-                       (long long)n, (long long)stage->spec.max_samples);
-    if (stage->spec.first_item == 0) {
-        if (a->family == FAMILY_VIT ? !b->images : !b->tokens)
-            return err_set(err, ERR_INPUT, "stage: the data has no %s for model '%s'",
-                           a->family == FAMILY_VIT ? "images" : "tokens", stage->spec.model->name);
-        if (a->family != FAMILY_VIT)
-            rc = check_range(b->tokens, n * a->seq, a->seq, stage->spec.model->vocab, false,
-                             "token", err);
-        if (rc == OK && a->family == FAMILY_BERT && b->token_types)
-            rc = check_range(b->token_types, n * a->seq, a->seq, 2, false, "token type", err);
-    }
-    if (rc == OK && stage->has_head) {
-        const bool span = a->task == TASK_QA, class = a->task == TASK_CLASSIFY;
-        const int64_t each = class ? 1 : span ? 2 : a->seq;
-        if (!b->labels)
-            return err_set(err, ERR_INPUT, "stage: the data has no labels for model '%s'",
-                           stage->spec.model->name);
-        rc = check_range(b->labels, n * each, each, span ? a->seq : a->outputs, true, "label", err);
-    }
-    return rc;
-}
-
-/* The block's fields as backend memory: themselves, or copies in the slot. */
-static enum status take_block(struct stage *stage, struct slot *slot, const struct sample_block *b,
-                              struct err *err)
-{
-    struct backend *be = stage->spec.backend;
-    const struct model *m = stage->spec.model;
-    const struct arch *a = &stage->arch;
-    slot->batch = (struct batch_refs){b->num_samples, b->ids,     b->images, b->tokens,
-                                      b->token_types, b->lengths, b->labels};
-    if (be->host_memory)
-        return OK;
-    const int64_t most = stage->spec.max_samples, n = b->num_samples;
-    const int64_t image = (int64_t)m->channels * m->image * m->image;
-    const int64_t each = a->task == TASK_CLASSIFY ? 1 : a->task == TASK_QA ? 2 : a->seq;
-    const void *src[] = {b->ids, b->images, b->tokens, b->token_types, b->lengths, b->labels};
-    const void **dst[] = {(const void **)&slot->batch.ids,     (const void **)&slot->batch.images,
-                          (const void **)&slot->batch.tokens,  (const void **)&slot->batch.types,
-                          (const void **)&slot->batch.lengths, (const void **)&slot->batch.labels};
-    const int64_t bytes[] = {8, 4 * image, 4 * a->seq, 4 * a->seq, 4, 4 * each}; /* a sample */
-    int64_t first[6], all = 0;
-    for (int i = 0; i < 6; i++) {
-        first[i] = all;
-        all += (bytes[i] * most + 255) / 256 * 256;
-    }
-    if (!slot->inputs) {
-        float *mem = NULL;
-        enum status rc = grab(stage, all / (int64_t)sizeof(float), &mem, err);
-        if (rc != OK)
-            return rc;
-        slot->inputs = mem;
-    }
-    for (int i = 0; i < 6; i++)
-        if (src[i]) {
-            be->copy_in(be, (char *)slot->inputs + first[i], src[i], bytes[i] * n);
-            *dst[i] = (char *)slot->inputs + first[i];
-        }
-    return OK;
-}
-
-static struct layer_pass pass_of(struct stage *stage, const struct slot *slot, uint64_t step)
-{
-    return (struct layer_pass){
-        .be = stage->spec.backend,
-        .model = stage->spec.model,
-        .arch = &stage->arch,
-        .batch = &slot->batch,
-        .seed = stage->spec.job->train.seed,
-        .step = step,
-        .smoothing = (float)stage->spec.job->train.label_smoothing,
-        .scratch = {stage->scratch[0], stage->scratch[1]},
-        .cols = stage->cols,
-        .sums = slot->sums
-    };
-}
-
-/* Dropout is off in evaluation and in frozen layers. */
-static float dropout_of(const struct stage *stage, const struct layer *l, uint64_t step)
-{
-    return l->frozen || step == STEP_EVAL ? 0.0f : (float)stage->spec.job->train.dropout;
-}
-
-enum status stage_forward(struct stage *stage, int slot_index, const struct sample_block *block,
-                          uint64_t step, float *const *in, float **out, bool keep_stash,
-                          struct loss_sums *loss, struct err *err)
-{
-    assert(slot_index >= 0 && slot_index < stage->num_slots);
-    struct backend *be = stage->spec.backend;
-    struct slot *slot = &stage->slots[slot_index];
-    const int active = first_active(stage);
-    enum status rc = check_block(stage, block, err);
-    if (rc == OK)
-        rc = take_block(stage, slot, block, err);
-    if (rc == OK && slot->state != SLOT_FREE)
-        rc = err_set(err, ERR_INPUT, "stage: slot %d still waits for its backward", slot_index);
-    const bool keep = keep_stash && active < stage->num_items;
-    struct stash_set *shared = &stage->sets[stage->num_slots], *set = NULL;
-    if (rc == OK && keep)
-        rc = take_set(stage, &set, err);
-    if (rc != OK)
-        return rc;
-    slot->in = in ? in[0] : NULL;
-    slot->set = set;
-    slot->state = keep ? SLOT_FORWARD : SLOT_FREE;
-    struct layer_pass pass = pass_of(stage, slot, step);
-    pass.x = slot->in;
-    for (int i = 0; i < stage->num_items; i++) {
-        const struct layer *l = &stage->layers[i];
-        const bool stashed = keep && i >= active;
-        pass.stash = stashed ? set->buf[i] : shared->buf[i];
-        pass.dropout = dropout_of(stage, l, step);
-        if (i + 1 == stage->num_items)
-            pass.y = slot->out;
-        else
-            pass.y = keep && i + 1 >= active ? set->y[i] : stage->ping[i % 2];
-        layer_forward(l, &pass);
-        pass.x = pass.y;
-    }
-    if (out)
-        out[0] = slot->out;
-    if (stage->has_head && loss) {
-        struct xent_sums sums;
-        be->copy_out(be, &sums, slot->sums, (int64_t)sizeof sums);
-        rc = be->sync(be, err);
-        *loss = (struct loss_sums){sums.loss, sums.count, sums.correct};
-    } else {
-        rc = be->sync(be, err);
-    }
-    return rc;
-}
-
-/* Item i's input as the forward saw it. */
-static float *input_of(const struct slot *slot, int i)
-{
-    return i == 0 ? slot->in : slot->set->y[i - 1];
-}
-
-/* Where the gradient of item i's input goes: out of the stage, over the input, or into the buffer
- * that flows downwards; NULL where no trainable item lies below. */
-static float *gradient_of(struct stage *stage, struct slot *slot, int i)
-{
-    if (i <= first_active(stage) && stage->spec.first_item + i <= stage->spec.num_frozen_items)
-        return NULL;
-    if (i == 0)
-        return stage->spec.first_item == 0 ? NULL : slot->grad_in;
-    return layer_in_place(&stage->layers[i], &stage->arch) ? slot->set->y[i - 1] : stage->flow;
-}
-
-enum status stage_backward(struct stage *stage, int slot_index, const struct sample_block *block,
-                           uint64_t step, enum backward what, float grad_scale,
-                           float *const *grad_out, float **grad_in, struct err *err)
-{
-    assert(slot_index >= 0 && slot_index < stage->num_slots);
-    struct backend *be = stage->spec.backend;
-    struct slot *slot = &stage->slots[slot_index];
-    const enum slot_state need = what == BACKWARD_WEIGHT ? SLOT_INPUT_DONE : SLOT_FORWARD;
-    if (what == BACKWARD_WEIGHT && slot->state == SLOT_FORWARD)
-        what = BACKWARD_BOTH;
-    else if (slot->state != need)
-        return err_set(err, ERR_INPUT, "stage: backward of slot %d without its forward",
-                       slot_index);
-    enum status rc = take_block(stage, slot, block, err);
-    if (rc != OK)
-        return rc;
-    const int active = first_active(stage);
-    struct layer_pass pass = pass_of(stage, slot, step);
-    if (what != BACKWARD_WEIGHT)
-        slot->grad_out = grad_out ? grad_out[0] : NULL;
-    const float *dy = slot->grad_out;
-    for (int i = stage->num_items - 1; i >= active; i--) {
-        const struct layer *l = &stage->layers[i];
-        pass.stash = slot->set->buf[i];
-        pass.dropout = dropout_of(stage, l, step);
-        pass.x = input_of(slot, i);
-        pass.y = i + 1 == stage->num_items ? slot->out : slot->set->y[i];
-        if (what != BACKWARD_WEIGHT) {
-            float *dx = gradient_of(stage, slot, i);
-            layer_backward_input(l, &pass, dy, grad_scale, dx);
-            slot->dy[i] = dy;
-            dy = dx;
-        }
-        if (what != BACKWARD_INPUT)
-            layer_backward_weight(l, &pass, slot->dy[i], grad_scale);
-    }
-    if (grad_in)
-        grad_in[0] = gradient_of(stage, slot, active) && active == 0 ? slot->grad_in : NULL;
-    if (what == BACKWARD_INPUT) {
-        slot->state = SLOT_INPUT_DONE;
-    } else {
-        slot->state = SLOT_FREE;
-        slot->set->used = false;
-        slot->set = NULL;
-    }
-    return be->sync(be, err);
 }
 
 /* --- gradients and updates ------------------------------------------------------------------- */
@@ -834,14 +573,16 @@ enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *
     for (int i = 0; i < stage->num_slots; i++)
         drop_set(stage, &stage->sets[i], false); /* laid out anew, smaller, at the next use */
     if (num_frozen_items > 0)
-        drop(stage, &stage->tied_other, (int64_t)stage->spec.model->vocab * stage->arch.hidden);
+        stage_drop(stage, &stage->tied_other,
+                   (int64_t)stage->spec.model->vocab * stage->arch.hidden);
     stage->spec.num_frozen_items = num_frozen_items;
-    for (int i = 0; i < first_active(stage); i++) {
+    for (int i = 0; i < stage_first_active(stage); i++) {
         stage->layers[i].frozen = true;
-        drop(stage, &stage->grads[i], stage->block_elems[i]);
+        stage_drop(stage, &stage->grads[i], stage->block_elems[i]);
         for (int s = 0; s < stage->num_states; s++)
-            drop(stage, &stage->states[s][i], stage->weight_elems[i]);
+            stage_drop(stage, &stage->states[s][i], stage->weight_elems[i]);
     }
     wire(stage);
-    return OK;
+    stage_skips_close(stage);
+    return stage_skips_open(stage, err);
 }

@@ -46,6 +46,10 @@ struct stage_spec {
     int64_t max_samples;  /* of a micro-batch */
     int max_live; /* micro-batches in flight, schedule_peak_live(); slots are 0..max_live-1 */
     bool recompute;
+    /* First item of every stage of the model, num_stages + 1 entries, borrowed; needed only where
+     * the model has skip edges and this stage is not all of it (may be NULL otherwise). */
+    const int *first_items;
+    int num_stages;
 };
 
 enum status stage_new(const struct stage_spec *spec, struct stage **stage, struct err *err);
@@ -70,6 +74,8 @@ int64_t stage_input_elems(const struct model *model, int item);
  * Pointers handed back in out[] and grad_in[] belong to the slot and stay valid until the next
  * forward into it. On a host-memory backend block too is borrowed until then; ids, labels, tokens
  * are read again.
+ *
+ * grad_out[0] may be overwritten (gradients of skip tensors are added to it).
  *
  * in[0] is the chain input [n, elems] (NULL on the first stage), in[1..] skip tensors in the order
  * of the workload's entering edges; out likewise for leaving ones. keep_stash false: frozen

@@ -11,7 +11,7 @@
 #include "exec/rng.h"
 #include "exec/stage.h"
 
-enum { SAMPLES = 3, MICROBATCHES = 3, MAX_ITEMS = 8 };
+enum { SAMPLES = 3, MICROBATCHES = 3, MAX_ITEMS = 14, MAX_EDGES = 8 };
 
 struct fixture {
     struct job job;
@@ -32,6 +32,19 @@ static const struct model_spec vit = {.family = FAMILY_VIT,
                                       .channels = 3,
                                       .classes = 5,
                                       .elem_bytes = 4};
+static const struct model_spec uvit = {.family = FAMILY_VIT,
+                                       .task = TASK_CLASSIFY,
+                                       .name = "uvit",
+                                       .num_layers = 5,
+                                       .hidden = 16,
+                                       .heads = 2,
+                                       .mlp = 32,
+                                       .image = 12,
+                                       .patch = 4,
+                                       .channels = 3,
+                                       .classes = 5,
+                                       .elem_bytes = 4,
+                                       .unet_skips = 1};
 static const struct model_spec bert = {.family = FAMILY_BERT,
                                        .task = TASK_CLASSIFY,
                                        .name = "bert",
@@ -66,7 +79,7 @@ static void open_fixture(struct fixture *f, const struct model_spec *spec, enum 
     with.task = task;
     assert_int_equal(model_build(&with, &f->job.model, &err), OK);
     const struct model *m = &f->job.model;
-    f->job.train.dropout = 0.1;
+    f->job.train.dropout = spec->unet_skips ? 0.0 : 0.1;
     const int64_t n = SAMPLES * MICROBATCHES, image = (int64_t)m->channels * m->image * m->image;
     f->ids = calloc((size_t)n, sizeof *f->ids);
     f->images = calloc((size_t)(n * image + 1), sizeof *f->images);
@@ -135,6 +148,52 @@ struct outcome {
     int64_t num;
 };
 
+/* The skip edges of a stage with other stages, as partition/workload.c orders them. */
+struct skip_peers {
+    int count, peer[MAX_EDGES];
+    bool grad[MAX_EDGES];
+};
+
+static int stage_of(const struct way *way, int item)
+{
+    int s = 0;
+    while (way->cut[s + 1] <= item)
+        s++;
+    return s;
+}
+
+static struct skip_peers peers_of(const struct fixture *f, const struct way *way, int s, bool in)
+{
+    const struct model *m = &f->job.model;
+    struct skip_peers got = {0};
+    for (int peer = 0; peer < way->num_stages; peer++)
+        for (int grad = 0; grad < 2; grad++)
+            for (int k = 0; k < m->num_skips; k++) {
+                const int from = stage_of(way, m->skips[k].from),
+                          to = stage_of(way, m->skips[k].to);
+                if (from != to && (in ? to : from) == s && (in ? from : to) == peer &&
+                    (m->skips[k].from >= way->frozen) == (grad == 1)) {
+                    got.peer[got.count] = peer;
+                    got.grad[got.count++] = grad;
+                    break;
+                }
+            }
+    return got;
+}
+
+/* What stage s gets over its edges: row e of table[peer], the peer's edge back to s. */
+static void gather(const struct fixture *f, const struct way *way, int s, bool in,
+                   float *table[MAX_ITEMS][MAX_EDGES], float **got)
+{
+    const struct skip_peers mine = peers_of(f, way, s, in);
+    for (int e = 0; e < mine.count; e++) {
+        const struct skip_peers theirs = peers_of(f, way, mine.peer[e], !in);
+        for (int k = 0; k < theirs.count; k++)
+            if (theirs.peer[k] == s && theirs.grad[k] == mine.grad[e])
+                got[e + 1] = table[mine.peer[e]][k + 1];
+    }
+}
+
 static void run(struct fixture *f, const struct way *way, struct outcome *o)
 {
     struct err err = {0};
@@ -152,53 +211,57 @@ static void run(struct fixture *f, const struct way *way, struct outcome *o)
                                         .num_frozen_items = way->frozen,
                                         .max_samples = SAMPLES,
                                         .max_live = MICROBATCHES,
-                                        .recompute = way->recompute};
+                                        .recompute = way->recompute,
+                                        .first_items = way->cut,
+                                        .num_stages = k};
         assert_int_equal(stage_new(&spec, &stages[s], &err), OK);
         assert_int_equal(stage_init_weights(stages[s], 11, &err), OK);
     }
     for (uint64_t step = 0; step < 2; step++) {
-        float *acts[MICROBATCHES][MAX_ITEMS + 1] = {{NULL}};
+        float *in[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}};
+        float *out[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}};
         for (int s = 0; s < k; s++)
             stage_zero_grad(stages[s]);
         for (int mb = 0; mb < MICROBATCHES; mb++) {
             const struct sample_block block = block_of(f, mb);
             struct loss_sums loss = {0};
-            for (int s = 0; s < k; s++)
-                assert_int_equal(stage_forward(stages[s], mb, &block, step, &acts[mb][s],
-                                               &acts[mb][s + 1], !way->recompute, &loss, &err),
+            for (int s = 0; s < k; s++) {
+                in[mb][s][0] = s > 0 ? out[mb][s - 1][0] : NULL;
+                gather(f, way, s, true, out[mb], in[mb][s]);
+                assert_int_equal(stage_forward(stages[s], mb, &block, step, in[mb][s], out[mb][s],
+                                               !way->recompute, &loss, &err),
                                  OK);
+            }
             o->loss[step] += loss.loss;
         }
         const float scale = 1.0f / (SAMPLES * MICROBATCHES);
+        float *grad[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}}; /* grad_in of each stage */
         for (int pass = 0; pass < (way->interleave ? 2 : 1); pass++)
             for (int mb = 0; mb < MICROBATCHES; mb++) {
                 const struct sample_block block = block_of(f, mb);
-                float *grad[MAX_ITEMS + 1] = {NULL};
-                for (int s = k - 1; s >= 0; s--) {
-                    const bool active = way->cut[s + 1] > way->frozen;
-                    float **to = s > 0 ? &grad[s - 1] : NULL;
+                for (int s = k - 1; s >= 0 && way->cut[s + 1] > way->frozen; s--) {
+                    float *from[MAX_EDGES] = {s + 1 < k ? grad[mb][s + 1][0] : NULL};
+                    float **to = grad[mb][s];
                     struct loss_sums loss;
-                    if (!active)
-                        continue;
+                    gather(f, way, s, false, grad[mb], from);
                     if (way->recompute && pass == 0)
-                        assert_int_equal(stage_forward(stages[s], mb, &block, step, &acts[mb][s],
-                                                       &acts[mb][s + 1], true, &loss, &err),
+                        assert_int_equal(stage_forward(stages[s], mb, &block, step, in[mb][s],
+                                                       out[mb][s], true, &loss, &err),
                                          OK);
                     if (way->split && pass == 0)
                         assert_int_equal(stage_backward(stages[s], mb, &block, step, BACKWARD_INPUT,
-                                                        scale, &grad[s], to, &err),
+                                                        scale, from, to, &err),
                                          OK);
                     if (way->split && (pass == 1 || !way->interleave))
                         assert_int_equal(stage_backward(stages[s], mb, &block, step,
-                                                        BACKWARD_WEIGHT, scale, &grad[s], NULL,
-                                                        &err),
+                                                        BACKWARD_WEIGHT, scale, from, NULL, &err),
                                          OK);
                     if (!way->split)
                         assert_int_equal(stage_backward(stages[s], mb, &block, step, BACKWARD_BOTH,
-                                                        scale, &grad[s], to, &err),
+                                                        scale, from, to, &err),
                                          OK);
                     if (s > 0 && way->cut[s] <= way->frozen && pass == 0)
-                        assert_null(grad[s - 1]);
+                        assert_null(to[0]);
                 }
             }
         /* The two sides of a tied table meet, as the runtime does over the wire. */
@@ -254,6 +317,7 @@ struct family {
 };
 static const struct family families[] = {
     {&vit,  TASK_CLASSIFY },
+    {&uvit, TASK_CLASSIFY },
     {&bert, TASK_CLASSIFY },
     {&bert, TASK_QA       },
     {&bert, TASK_MLM      },

@@ -12,7 +12,7 @@
 #include "exec/stage.h"
 #include "tests/ref64.h"
 
-enum { N = 2, MAX_PARAMS = 64, ROOM = 4096 };
+enum { N = 2, MAX_PARAMS = 96, ROOM = 4096 };
 
 struct reference {
     const struct model *model;
@@ -33,14 +33,23 @@ static void add(double *y, const double *x, int num)
         y[i] += x[i];
 }
 
-/* One transformer layer, pre- or post-norm, on x [N * seq, hidden] in place. */
-static void ref_layer(struct reference *r, double *x)
+/* One transformer layer, pre- or post-norm, on x [N * seq, hidden] in place; skip, when not NULL,
+ * is the long skip that joins it first (its linear is the last of the attention item's tensors). */
+static void ref_layer(struct reference *r, double *x, const double *skip)
 {
     const struct model *m = r->model;
     const int rows = N * m->seq, h = m->hidden;
     const bool gpt = m->family == FAMILY_GPT, post = m->family == FAMILY_BERT;
     const double eps = gpt ? 1e-5 : 1e-12;
     double ln[ROOM], qkv[3 * ROOM], ctx[ROOM], out[ROOM], wide[2 * ROOM];
+    if (skip) {
+        double both[2 * ROOM];
+        for (int row = 0; row < rows; row++) {
+            memcpy(both + 2 * row * h, x + row * h, sizeof(double) * (size_t)h);
+            memcpy(both + (2 * row + 1) * h, skip + row * h, sizeof(double) * (size_t)h);
+        }
+        ref_linear(both, r->w[r->at + 10], r->w[r->at + 11], rows, 2 * h, h, false, x);
+    }
     const double *g = next(r), *b = next(r);
     if (post)
         memcpy(ln, x, sizeof(double) * (size_t)(rows * h));
@@ -62,6 +71,7 @@ static void ref_layer(struct reference *r, double *x)
     const double *ow = next(r), *ob = next(r);
     ref_linear(ctx, ow, ob, rows, h, h, gpt, out);
     add(x, out, rows * h);
+    r->at += skip ? 2 : 0;
     if (post) {
         memcpy(ln, x, sizeof(double) * (size_t)(rows * h));
         ref_layernorm(ln, g, b, rows, h, eps, x);
@@ -122,8 +132,13 @@ static double ref_loss(struct reference *r)
     double x[ROOM], y[ROOM], logits[ROOM], loss = 0;
     r->at = 0;
     ref_embedding(r, x);
-    for (int i = 0; i < m->num_layers; i++)
-        ref_layer(r, x);
+    double kept[2][ROOM];
+    for (int i = 0; i < m->num_layers; i++) {
+        const int mirror = m->num_layers - 1 - i; /* block i is joined to block L-1-i */
+        ref_layer(r, x, m->num_skips && mirror < m->num_skips ? kept[mirror] : NULL);
+        if (i < m->num_skips)
+            memcpy(kept[i], x, sizeof(double) * (size_t)(rows * h));
+    }
     if (m->family != FAMILY_BERT) {
         const double *g = next(r), *b = next(r);
         ref_layernorm(x, g, b, rows, h, m->family == FAMILY_GPT ? 1e-5 : 1e-12, y);
@@ -176,13 +191,13 @@ static double ref_loss(struct reference *r)
     return loss;
 }
 
-static void compare(enum model_family family, enum model_task task)
+static void compare(enum model_family family, enum model_task task, int layers, bool skips)
 {
     const bool vit = family == FAMILY_VIT;
     const struct model_spec spec = {.family = family,
                                     .task = task,
                                     .name = "grad",
-                                    .num_layers = 1,
+                                    .num_layers = layers,
                                     .hidden = 6,
                                     .heads = 2,
                                     .mlp = 10,
@@ -193,7 +208,8 @@ static void compare(enum model_family family, enum model_task task)
                                     .seq = vit ? 0 : 5,
                                     .max_seq = vit ? 0 : 5,
                                     .vocab = vit ? 0 : 11,
-                                    .elem_bytes = 4};
+                                    .elem_bytes = 4,
+                                    .unet_skips = skips};
     struct err err = {0};
     struct job job;
     job_defaults(&job);
@@ -267,27 +283,34 @@ static void compare(enum model_family family, enum model_task task)
 static void stage_backward__matches_differences_vit(void **state)
 {
     (void)state;
-    compare(FAMILY_VIT, TASK_CLASSIFY);
+    compare(FAMILY_VIT, TASK_CLASSIFY, 1, false);
+}
+
+static void stage_backward__matches_differences_uvit(void **state)
+{
+    (void)state;
+    compare(FAMILY_VIT, TASK_CLASSIFY, 4, true);
 }
 
 static void stage_backward__matches_differences_bert(void **state)
 {
     (void)state;
-    compare(FAMILY_BERT, TASK_CLASSIFY);
-    compare(FAMILY_BERT, TASK_QA);
-    compare(FAMILY_BERT, TASK_MLM);
+    compare(FAMILY_BERT, TASK_CLASSIFY, 1, false);
+    compare(FAMILY_BERT, TASK_QA, 1, false);
+    compare(FAMILY_BERT, TASK_MLM, 1, false);
 }
 
 static void stage_backward__matches_differences_gpt(void **state)
 {
     (void)state;
-    compare(FAMILY_GPT, TASK_CAUSAL_LM);
+    compare(FAMILY_GPT, TASK_CAUSAL_LM, 1, false);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stage_backward__matches_differences_vit),
+        cmocka_unit_test(stage_backward__matches_differences_uvit),
         cmocka_unit_test(stage_backward__matches_differences_bert),
         cmocka_unit_test(stage_backward__matches_differences_gpt),
     };

@@ -98,9 +98,34 @@ static void tokens_backward(struct backend *be, const struct tokens *t, const fl
     }
 }
 
+static void join(struct backend *be, int64_t rows, int cols, const float *a, const float *b,
+                 float *out)
+{
+    const size_t bytes = (size_t)cols * sizeof *out;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(out + 2 * r * cols, a + r * cols, bytes);
+        memcpy(out + (2 * r + 1) * cols, b + r * cols, bytes);
+    }
+}
+
+static void split(struct backend *be, int64_t rows, int cols, const float *in, float *a, float *b)
+{
+    const size_t bytes = (size_t)cols * sizeof *in;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t r = 0; r < rows; r++) {
+        if (a)
+            memcpy(a + r * cols, in + 2 * r * cols, bytes);
+        if (b)
+            memcpy(b + r * cols, in + (2 * r + 1) * cols, bytes);
+    }
+}
+
 void cpu_embed_install(struct backend *be)
 {
     be->patchify = patchify;
+    be->join = join;
+    be->split = split;
     be->patch_finish = patch_finish;
     be->patch_backward = patch_backward;
     be->tokens_forward = tokens_forward;

@@ -121,6 +121,15 @@ static void embedding_spec(const struct model *m, const struct arch *a, struct i
     }
 }
 
+/* Whether a long skip ends in item `item`. */
+static bool joins_skip(const struct model *m, int item)
+{
+    for (int i = 0; i < m->num_skips; i++)
+        if (m->skips[i].to == item)
+            return true;
+    return false;
+}
+
 static void attention_spec(const struct model *m, const struct arch *a, int layer,
                            struct item_spec *spec)
 {
@@ -212,6 +221,11 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
         break;
     case ITEM_ATTENTION:
         attention_spec(model, arch, it->layer, spec);
+        if (joins_skip(model, item)) {
+            char name[96]; /* Bao et al. 2023, U-ViT: long skips by concatenation and a linear */
+            snprintf(name, sizeof name, "vit.encoder.layer.%d.skip_linear", it->layer);
+            dense_pair(spec, JOIN_W, false, 2 * (int64_t)arch->hidden, arch->hidden, 0.02f, name);
+        }
         break;
     case ITEM_MLP:
         mlp_spec(model, arch, it->layer, spec);
@@ -252,6 +266,10 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
         stash[AT_QKV] = rows * 3 * h;
         stash[AT_CTX] = rows * h;
         stash[AT_LSE] = rows * arch->heads;
+        if (joins_skip(model, item)) {
+            stash[AT_CAT] = 2 * rows * h;
+            stash[AT_JOIN] = rows * h;
+        }
         stash[PART] = 2 * h;
         break;
     case ITEM_MLP:

@@ -20,13 +20,31 @@ enum { MAX_BLOCKS = 8, MAX_TENSORS = 12, MAX_STASH = 8 };
 /* Blocks by item kind. */
 enum { CLS, POS, PATCH_W, PATCH_B };         /* vit embedding */
 enum { WORD, WORD_POS, TYPE, EMB_G, EMB_B }; /* bert and gpt embedding (POS is block 1 for both) */
-enum { NORM_G, NORM_B, QKV_W, QKV_B, OUT_W, OUT_B }; /* attention; NORM_G, NORM_B: norm */
-enum { FC1_W = 2, FC1_B, FC2_W, FC2_B };             /* mlp, behind NORM_G and NORM_B */
+enum {
+    NORM_G,
+    NORM_B,
+    QKV_W,
+    QKV_B,
+    OUT_W,
+    OUT_B,
+    JOIN_W,
+    JOIN_B
+};                                       /* attention; NORM_G, NORM_B: norm */
+enum { FC1_W = 2, FC1_B, FC2_W, FC2_B }; /* mlp, behind NORM_G and NORM_B */
 enum { DENSE_W, DENSE_B, HEAD_G, HEAD_B, HEAD_BIAS, HEAD_TABLE }; /* pooler and heads */
 
 /* Stash buffers by item kind. */
 enum { EMB_SUM, EMB_STATS };
-enum { AT_LN, AT_STATS, AT_QKV, AT_CTX, AT_LSE }; /* AT_LN: pre-norm output, post-norm sum */
+enum {
+    AT_LN,
+    AT_STATS,
+    AT_QKV,
+    AT_CTX,
+    AT_LSE,
+    AT_CAT,
+    AT_JOIN
+}; /* AT_LN: pre-norm output, post-norm sum;
+AT_CAT [x, skip], AT_JOIN its linear */
 enum { ML_LN, ML_STATS, ML_PRE, ML_GELU };
 enum { NO_STATS };
 enum { PO_GRAD }; /* pooler: gradient before tanh */

@@ -65,6 +65,22 @@ static void norm_backward(const struct layer *l, const struct layer_pass *p, con
 
 /* --- attention ------------------------------------------------------------------------------ */
 
+/* U-ViT: x and the skip tensor side by side, through a linear back to the width of x. */
+static struct linear join_linear(const struct layer_pass *p)
+{
+    return dense(p, 2 * p->arch->hidden, p->arch->hidden);
+}
+
+static void join_backward_input(const struct layer *l, const struct layer_pass *p, float *dx)
+{
+    const struct linear join = join_linear(p);
+    if (!dx && !p->skip_dx)
+        return;
+    p->be->linear_backward_input(p->be, &join, p->stash[AT_JOIN], l->w[JOIN_W], 1.0f, ACT_NONE,
+                                 NULL, NULL, p->wide);
+    p->be->split(p->be, join.rows, p->arch->hidden, p->wide, dx, p->skip_dx);
+}
+
 static void attention_forward(const struct layer *l, const struct layer_pass *p)
 {
     struct backend *be = p->be;
@@ -74,15 +90,22 @@ static void attention_forward(const struct layer *l, const struct layer_pass *p)
     const struct attention a = heads(p);
     const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
     const struct dropout drop = layer_dropout(l, p, SITE_ATTENTION, p->arch->seq);
-    const float *in = p->x;
+    const float *x = p->x, *in = x;
+    if (l->joins) {
+        const struct linear join = join_linear(p);
+        be->join(be, join.rows, h, x, p->skip, st[AT_CAT]);
+        be->linear_forward(be, &join, st[AT_CAT], l->w[JOIN_W], l->w[JOIN_B], ACT_NONE, NULL, NULL,
+                           NULL, st[AT_JOIN]);
+        x = st[AT_JOIN];
+    }
     if (!p->arch->post_norm) {
-        norm_forward(l, p, p->x, st[AT_LN], st[AT_STATS]);
+        norm_forward(l, p, x, st[AT_LN], st[AT_STATS]);
         in = st[AT_LN];
     }
     be->linear_forward(be, &qkv, in, l->w[QKV_W], l->w[QKV_B], ACT_NONE, NULL, NULL, NULL,
                        st[AT_QKV]);
     be->attention_forward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE]);
-    be->linear_forward(be, &out, st[AT_CTX], l->w[OUT_W], l->w[OUT_B], ACT_NONE, p->x, &drop, NULL,
+    be->linear_forward(be, &out, st[AT_CTX], l->w[OUT_W], l->w[OUT_B], ACT_NONE, x, &drop, NULL,
                        p->arch->post_norm ? st[AT_LN] : p->y);
     if (p->arch->post_norm)
         norm_forward(l, p, st[AT_LN], p->y, st[AT_STATS]);
@@ -114,6 +137,11 @@ static void attention_backward_input(const struct layer *l, const struct layer_p
     }
     be->linear_backward_input(be, &qkv, st[AT_QKV], l->w[QKV_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
+    if (l->joins) {
+        norm_backward(l, p, p->scratch[0], st[AT_JOIN], st[AT_STATS], dy, st[AT_JOIN]);
+        join_backward_input(l, p, dx);
+        return;
+    }
     norm_backward(l, p, p->scratch[0], p->x, st[AT_STATS], dy, dx);
 }
 
@@ -128,6 +156,11 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
     be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W], l->g[OUT_B]);
     be->linear_backward_weight(be, &qkv, st[AT_QKV], p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
                                l->g[QKV_W], l->g[QKV_B]);
+    if (l->joins) {
+        const struct linear join = join_linear(p);
+        be->linear_backward_weight(be, &join, st[AT_JOIN], st[AT_CAT], 1.0f, l->g[JOIN_W],
+                                   l->g[JOIN_B]);
+    }
     layer_add_norm(l, p, NORM_G);
 }
 

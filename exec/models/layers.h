@@ -27,6 +27,7 @@ struct layer {
     int item;
     enum item_kind kind;
     bool frozen;
+    bool joins; /* attention: a skip tensor enters and is joined to x by a linear (U-ViT) */
     float *w[MAX_BLOCKS], *g[MAX_BLOCKS]; /* blocks; g NULL when frozen */
 };
 
@@ -41,7 +42,10 @@ struct layer_pass {
     float *scratch[2]; /* [rows, hidden] each */
     float *cols;       /* vit: [rows, channels * patch^2] */
     float *const *stash;
+    float *wide; /* [rows, 2 hidden], where a skip joins */
     const float *x;
+    const float *skip; /* the tensor that joins x, or NULL */
+    float *skip_dx;    /* its gradient; NULL: not wanted */
     float *y;
     struct xent_sums *sums; /* backend memory; heads only */
 };

@@ -1,0 +1,232 @@
+#include <assert.h>
+#include <stddef.h>
+
+#include "exec/stage_internal.h"
+
+/* --- passes ---------------------------------------------------------------------------------- */
+
+static enum status check_range(const int32_t *v, int64_t num, int64_t per_sample, int64_t end,
+                               bool may_skip, const char *what, struct err *err)
+{
+    for (int64_t i = 0; i < num; i++)
+        if ((v[i] < 0 || v[i] >= end) && !(may_skip && v[i] == -100))
+            return err_set(err, ERR_INPUT,
+                           "%s %d of sample %lld in the micro-batch is not in 0..%lld", what, v[i],
+                           (long long)(i / per_sample), (long long)end - 1);
+    return OK;
+}
+
+static enum status check_block(const struct stage *stage, const struct sample_block *b,
+                               struct err *err)
+{
+    const struct arch *a = &stage->arch;
+    const int64_t n = b->num_samples;
+    enum status rc = OK;
+    if (n < 1 || n > stage->spec.max_samples)
+        return err_set(err, ERR_INPUT, "stage: micro-batch of %lld samples, limit %lld",
+                       (long long)n, (long long)stage->spec.max_samples);
+    if (stage->spec.first_item == 0) {
+        if (a->family == FAMILY_VIT ? !b->images : !b->tokens)
+            return err_set(err, ERR_INPUT, "stage: the data has no %s for model '%s'",
+                           a->family == FAMILY_VIT ? "images" : "tokens", stage->spec.model->name);
+        if (a->family != FAMILY_VIT)
+            rc = check_range(b->tokens, n * a->seq, a->seq, stage->spec.model->vocab, false,
+                             "token", err);
+        if (rc == OK && a->family == FAMILY_BERT && b->token_types)
+            rc = check_range(b->token_types, n * a->seq, a->seq, 2, false, "token type", err);
+    }
+    if (rc == OK && stage->has_head) {
+        const bool span = a->task == TASK_QA, class = a->task == TASK_CLASSIFY;
+        const int64_t each = class ? 1 : span ? 2 : a->seq;
+        if (!b->labels)
+            return err_set(err, ERR_INPUT, "stage: the data has no labels for model '%s'",
+                           stage->spec.model->name);
+        rc = check_range(b->labels, n * each, each, span ? a->seq : a->outputs, true, "label", err);
+    }
+    return rc;
+}
+
+/* The block's fields as backend memory: themselves, or copies in the slot. */
+static enum status take_block(struct stage *stage, struct slot *slot, const struct sample_block *b,
+                              struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    const struct model *m = stage->spec.model;
+    const struct arch *a = &stage->arch;
+    slot->batch = (struct batch_refs){b->num_samples, b->ids,     b->images, b->tokens,
+                                      b->token_types, b->lengths, b->labels};
+    if (be->host_memory)
+        return OK;
+    const int64_t most = stage->spec.max_samples, n = b->num_samples;
+    const int64_t image = (int64_t)m->channels * m->image * m->image;
+    const int64_t each = a->task == TASK_CLASSIFY ? 1 : a->task == TASK_QA ? 2 : a->seq;
+    const void *src[] = {b->ids, b->images, b->tokens, b->token_types, b->lengths, b->labels};
+    const void **dst[] = {(const void **)&slot->batch.ids,     (const void **)&slot->batch.images,
+                          (const void **)&slot->batch.tokens,  (const void **)&slot->batch.types,
+                          (const void **)&slot->batch.lengths, (const void **)&slot->batch.labels};
+    const int64_t bytes[] = {8, 4 * image, 4 * a->seq, 4 * a->seq, 4, 4 * each}; /* a sample */
+    int64_t first[6], all = 0;
+    for (int i = 0; i < 6; i++) {
+        first[i] = all;
+        all += (bytes[i] * most + 255) / 256 * 256;
+    }
+    if (!slot->inputs) {
+        float *mem = NULL;
+        enum status rc = stage_grab(stage, all / (int64_t)sizeof(float), &mem, err);
+        if (rc != OK)
+            return rc;
+        slot->inputs = mem;
+    }
+    for (int i = 0; i < 6; i++)
+        if (src[i]) {
+            be->copy_in(be, (char *)slot->inputs + first[i], src[i], bytes[i] * n);
+            *dst[i] = (char *)slot->inputs + first[i];
+        }
+    return OK;
+}
+
+static struct layer_pass pass_of(struct stage *stage, const struct slot *slot, uint64_t step)
+{
+    return (struct layer_pass){
+        .be = stage->spec.backend,
+        .model = stage->spec.model,
+        .arch = &stage->arch,
+        .batch = &slot->batch,
+        .seed = stage->spec.job->train.seed,
+        .step = step,
+        .smoothing = (float)stage->spec.job->train.label_smoothing,
+        .scratch = {stage->scratch[0], stage->scratch[1]},
+        .cols = stage->cols,
+        .wide = stage->wide,
+        .sums = slot->sums
+    };
+}
+
+/* Dropout is off in evaluation and in frozen layers. */
+static float dropout_of(const struct stage *stage, const struct layer *l, uint64_t step)
+{
+    return l->frozen || step == STEP_EVAL ? 0.0f : (float)stage->spec.job->train.dropout;
+}
+
+enum status stage_forward(struct stage *stage, int slot_index, const struct sample_block *block,
+                          uint64_t step, float *const *in, float **out, bool keep_stash,
+                          struct loss_sums *loss, struct err *err)
+{
+    assert(slot_index >= 0 && slot_index < stage->num_slots);
+    struct backend *be = stage->spec.backend;
+    struct slot *slot = &stage->slots[slot_index];
+    const int active = stage_first_active(stage);
+    enum status rc = check_block(stage, block, err);
+    if (rc == OK)
+        rc = take_block(stage, slot, block, err);
+    if (rc == OK && slot->state != SLOT_FREE)
+        rc = err_set(err, ERR_INPUT, "stage: slot %d still waits for its backward", slot_index);
+    const bool keep = keep_stash && active < stage->num_items;
+    struct stash_set *shared = &stage->sets[stage->num_slots], *set = NULL;
+    if (rc == OK && keep)
+        rc = stage_take_set(stage, &set, err);
+    if (rc != OK)
+        return rc;
+    slot->in = in ? in[0] : NULL;
+    slot->set = set;
+    slot->state = keep ? SLOT_FORWARD : SLOT_FREE;
+    struct layer_pass pass = pass_of(stage, slot, step);
+    pass.x = slot->in;
+    for (int i = 0; i < stage->num_items; i++) {
+        const struct layer *l = &stage->layers[i];
+        const bool stashed = keep && i >= active;
+        pass.stash = stashed ? set->buf[i] : shared->buf[i];
+        pass.dropout = dropout_of(stage, l, step);
+        if (i + 1 == stage->num_items)
+            pass.y = slot->out;
+        else
+            pass.y = keep && i + 1 >= active ? set->y[i] : stage->ping[i % 2];
+        pass.skip = stage_skip_in(stage, in, i, block->num_samples);
+        layer_forward(l, &pass);
+        stage_skip_leave(stage, slot, i, block->num_samples, pass.y);
+        pass.x = pass.y;
+    }
+    if (out)
+        out[0] = slot->out;
+    for (int e = 1; out && e <= stage->num_out; e++)
+        out[e] = slot->skip_out[e];
+    if (stage->has_head && loss) {
+        struct xent_sums sums;
+        be->copy_out(be, &sums, slot->sums, (int64_t)sizeof sums);
+        rc = be->sync(be, err);
+        *loss = (struct loss_sums){sums.loss, sums.count, sums.correct};
+    } else {
+        rc = be->sync(be, err);
+    }
+    return rc;
+}
+
+/* Item i's input as the forward saw it. */
+static float *input_of(const struct slot *slot, int i)
+{
+    return i == 0 ? slot->in : slot->set->y[i - 1];
+}
+
+/* Where the gradient of item i's input goes: out of the stage, over the input, or into the buffer
+ * that flows downwards; NULL where no trainable item lies below. */
+static float *gradient_of(struct stage *stage, struct slot *slot, int i)
+{
+    if (i <= stage_first_active(stage) &&
+        stage->spec.first_item + i <= stage->spec.num_frozen_items)
+        return NULL;
+    if (i == 0)
+        return stage->spec.first_item == 0 ? NULL : slot->grad_in;
+    return layer_in_place(&stage->layers[i], &stage->arch) ? slot->set->y[i - 1] : stage->flow;
+}
+
+enum status stage_backward(struct stage *stage, int slot_index, const struct sample_block *block,
+                           uint64_t step, enum backward what, float grad_scale,
+                           float *const *grad_out, float **grad_in, struct err *err)
+{
+    assert(slot_index >= 0 && slot_index < stage->num_slots);
+    struct backend *be = stage->spec.backend;
+    struct slot *slot = &stage->slots[slot_index];
+    const enum slot_state need = what == BACKWARD_WEIGHT ? SLOT_INPUT_DONE : SLOT_FORWARD;
+    if (what == BACKWARD_WEIGHT && slot->state == SLOT_FORWARD)
+        what = BACKWARD_BOTH;
+    else if (slot->state != need)
+        return err_set(err, ERR_INPUT, "stage: backward of slot %d without its forward",
+                       slot_index);
+    enum status rc = take_block(stage, slot, block, err);
+    if (rc != OK)
+        return rc;
+    const int active = stage_first_active(stage);
+    struct layer_pass pass = pass_of(stage, slot, step);
+    if (what != BACKWARD_WEIGHT)
+        slot->grad_out = grad_out ? grad_out[0] : NULL;
+    float *dy = slot->grad_out;
+    for (int i = stage->num_items - 1; i >= active; i--) {
+        const struct layer *l = &stage->layers[i];
+        pass.stash = slot->set->buf[i];
+        pass.dropout = dropout_of(stage, l, step);
+        pass.x = input_of(slot, i);
+        pass.y = i + 1 == stage->num_items ? slot->out : slot->set->y[i];
+        if (what != BACKWARD_WEIGHT) {
+            float *dx = gradient_of(stage, slot, i);
+            stage_skip_grad_out(stage, grad_out, i, slot->batch.num_samples, dy);
+            pass.skip_dx = stage_skip_grad_in(stage, slot, i, slot->batch.num_samples);
+            layer_backward_input(l, &pass, dy, grad_scale, dx);
+            slot->dy[i] = dy;
+            dy = dx;
+        }
+        if (what != BACKWARD_INPUT)
+            layer_backward_weight(l, &pass, slot->dy[i], grad_scale);
+    }
+    if (grad_in)
+        grad_in[0] = gradient_of(stage, slot, active) && active == 0 ? slot->grad_in : NULL;
+    for (int e = 1; grad_in && e <= stage->num_in; e++)
+        grad_in[e] = slot->skip_grad[e];
+    if (what == BACKWARD_INPUT) {
+        slot->state = SLOT_INPUT_DONE;
+    } else {
+        slot->state = SLOT_FREE;
+        slot->set->used = false;
+        slot->set = NULL;
+    }
+    return be->sync(be, err);
+}
