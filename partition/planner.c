@@ -1044,13 +1044,16 @@ static void set_lengths(struct search *search, struct planner_result *result)
 static enum status none_found(const struct search *search)
 {
     int64_t least = 0;
+    bool memory = search->num_judged > 0;
+    for (int i = 0; i < search->num_lengths; i++)
+        memory |= search->lengths[i].verdict == PLANNER_MEMORY;
     for (int i = 0; i < search->num_lengths; i++)
         if (search->lengths[i].need_bytes > 0 &&
             (least == 0 || search->lengths[i].need_bytes < least))
             least = search->lengths[i].need_bytes;
     const struct planner_problem *problem = search->problem;
     char need[32], have[32];
-    if (search->candidates == 0)
+    if (!memory)
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' (%d items) on %d devices: no pipeline length, "
                        "replica count and micro-batch count fit together",

@@ -543,17 +543,17 @@ static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64
     return true;
 }
 
-/* Give each stage in turn as much as limit_ns allows, one item at least, and leave one for each
- * stage to come. */
+/* Give each stage in turn as much as limit_ns allows, and leave one item for each stage to come. A
+ * stage that cannot take even the next item stays empty here, since where devices or memory differ
+ * a later stage may be able to: a bound may relax the rule that none is empty. The cut is made
+ * whole afterwards by taking items from the stages before. */
 static bool reaches(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
 {
     int a = shape->first_item;
     first_item[0] = a;
     for (int s = 0; s < shape->num_stages; s++) {
         int most = shape->num_items - (shape->num_stages - 1 - s);
-        if (a + 1 > most || !stage_ok(shape, s, a, a + 1, limit_ns))
-            return false;
-        int good = a + 1, bad = most + 1;
+        int good = a, bad = most + 1;
         while (bad - good > 1) {
             int middle = good + (bad - good) / 2;
             if (stage_ok(shape, s, a, middle, limit_ns))
@@ -564,7 +564,12 @@ static bool reaches(const struct bound_shape *shape, int64_t limit_ns, int *firs
         a = good;
         first_item[s + 1] = a;
     }
-    return a == shape->num_items;
+    if (a < shape->num_items)
+        return false;
+    for (int s = shape->num_stages - 1; s > 0; s--)
+        if (first_item[s] >= first_item[s + 1])
+            first_item[s] = first_item[s + 1] - 1;
+    return true;
 }
 
 int64_t bound_average_ns(const struct bound_shape *shape)

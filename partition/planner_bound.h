@@ -21,8 +21,11 @@
  * exact step of GPipe and 1F1B. With several chunks a rank only averages are known:
  *
  *   B5  step >= (M * work of the whole chain + sum over ranks r of what the first r items take
- * once) / K, because rank r waits for stages 0..r-1 first, and each of them holds an item; B6  step
- * >= M * heaviest item, and >= one micro-batch through the whole chain and back. */
+ *       once) / K, because rank r waits for stages 0..r-1 first, and each of them holds an item
+ *
+ *   B6  step >= one micro-batch through the whole chain and back
+ *
+ *   B7  memory summed over the ranks, see ranks_fit() */
 #ifndef ELAPSE_PARTITION_PLANNER_BOUND_H
 #define ELAPSE_PARTITION_PLANNER_BOUND_H
 

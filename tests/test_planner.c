@@ -1,0 +1,502 @@
+/* The planner against brute force over everything, its bounds against every cut, the released rules
+ * against the goldens of the specification. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/autodp.h"
+#include "partition/planner.h"
+#include "partition/planner_bound.h"
+#include "partition/workload.h"
+
+static uint64_t random_state = 1;
+
+static int64_t roll(int64_t low, int64_t high)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return low + (int64_t)((random_state >> 33) % (uint64_t)(high - low + 1));
+}
+
+struct instance {
+    struct model model;
+    struct cluster cluster;
+    struct cost cost;
+    struct planner_problem problem;
+    struct planner_options options;
+};
+
+static void instance_random(struct instance *in)
+{
+    memset(in, 0, sizeof *in);
+    struct item items[6] = {0};
+    int n = (int)roll(2, 5);
+    for (int i = 0; i < n; i++) {
+        snprintf(items[i].name, sizeof items[i].name, "i%d", i);
+        items[i].kind = ITEM_OPAQUE;
+        items[i].layer = i;
+        items[i].params = roll(0, 3000);
+        items[i].act_bytes = roll(0, 4000);
+        items[i].stash_bytes = roll(0, 6000);
+        items[i].fwd_ns = roll(0, 4000);
+        items[i].bwd_input_ns = roll(0, 4000);
+        items[i].bwd_weight_ns = roll(0, 4000);
+        items[i].update_ns = roll(0, 3000);
+    }
+    struct err err = {0};
+    assert_int_equal(model_explicit("random", items, n, NULL, 0, roll(0, 3) == 0, &in->model, &err),
+                     OK);
+    in->model.num_layers = n;
+    assert_int_equal(cluster_grid((int)roll(1, 2), (int)roll(1, 3), &in->cluster, &err), OK);
+    in->cluster.link_latency_ns = roll(0, 800);
+    in->cluster.uplink_latency_ns = roll(0, 2000);
+    in->cluster.host_op_ns = roll(0, 3) ? 0 : roll(1, 1500);
+    in->cluster.host_blocking = roll(0, 3) == 0;
+    in->cluster.context_bytes = roll(0, 1000);
+    bool limited = roll(0, 2) > 0;
+    bool unequal = roll(0, 3) == 0;
+    for (int d = 0; d < in->cluster.num_devices; d++) {
+        struct device *device = &in->cluster.devices[d];
+        device->link_bytes_per_s = (double)roll(1, 8) * 1e9;
+        device->mem_bytes = limited ? roll(30000, 140000) : INT64_MAX;
+        device->speed = unequal ? (double)roll(1, 4) / 2 : 1;
+    }
+    cost_constant(&in->cost);
+    in->cost.op_overhead_ns = roll(0, 2) ? 0 : roll(1, 500);
+    in->problem =
+        (struct planner_problem){.model = &in->model,
+                                 .cluster = &in->cluster,
+                                 .cost = &in->cost,
+                                 .batch_mode = roll(0, 2) ? BATCH_PER_PIPELINE : BATCH_GLOBAL,
+                                 .batch = roll(1, 6),
+                                 .num_frozen_layers = roll(0, 2) ? 0 : (int)roll(1, n - 1),
+                                 .bucket_bytes = roll(0, 1) ? 0 : 5000,
+                                 .clip = roll(0, 1),
+                                 .optim_bytes_per_param = 4};
+    in->options = (struct planner_options){.schedules = PLANNER_ALL_SCHEDULES,
+                                           .recompute_auto = true,
+                                           .frozen_auto = true,
+                                           .cache_filled = roll(0, 1)};
+}
+
+static void instance_clear(struct instance *in)
+{
+    model_clear(&in->model);
+    cluster_clear(&in->cluster);
+}
+
+struct brute {
+    int64_t samples, step_ns; /* the best: R * B samples in step_ns; 0: none yet */
+    int64_t plans, fitting;
+    int64_t bound_broken; /* cuts whose bound exceeds their step */
+};
+
+/* Time and weigh one full plan, and hold the bounds against it. */
+static void brute_plan(const struct instance *in, struct plan *plan, struct bound_table *table,
+                       struct brute *brute)
+{
+    struct workload workload = {0};
+    struct schedule full = {0};
+    struct step_time time = {0};
+    int64_t memory[16];
+    brute->plans++;
+    if (plan_lower(&in->model, &in->cluster, &in->cost, plan, NULL, &workload, &full, NULL) != OK)
+        return;
+    assert_int_equal(schedule_memory(&full, &workload, plan, memory, NULL), OK);
+    assert_int_equal(schedule_time(&full, &workload, &in->cluster, &in->cost, plan, &time, NULL),
+                     OK);
+    bool fits = true;
+    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
+        fits &= memory[i % plan->num_ranks] <= in->cluster.devices[plan->device[i]].mem_bytes;
+    int64_t step_ns = time.step_ns > 0 ? time.step_ns : 1;
+    if (fits) {
+        int64_t samples = plan->num_replicas * plan->batch;
+        brute->fitting++;
+        if (brute->step_ns == 0 || samples * brute->step_ns > brute->samples * step_ns) {
+            brute->samples = samples;
+            brute->step_ns = step_ns;
+        }
+        struct bound_family family = {0};
+        struct bound_shape shape = {0};
+        int cut[16];
+        int64_t bound;
+        assert_int_equal(bound_family_init(&family, table, plan->num_ranks, plan->num_replicas,
+                                           plan->device, NULL),
+                         OK);
+        assert_int_equal(bound_shape_init(&shape, table, &family, plan, NULL), OK);
+        assert_true(bound_average_ns(&shape) <= step_ns);
+        assert_true(bound_of_cut(&shape, plan->first_item) <= step_ns);
+        assert_true(bound_solve(&shape, step_ns, &bound, cut, NULL));
+        assert_true(bound <= step_ns);
+        bound_shape_clear(&shape);
+        bound_family_clear(&family);
+    }
+    step_time_clear(&time);
+    schedule_clear(&full);
+    workload_clear(&workload);
+}
+
+/* All cuts, by recursion. */
+static void brute_cuts(const struct instance *in, struct plan *plan, int s,
+                       struct bound_table *table, struct brute *brute)
+{
+    if (s == plan->num_stages) {
+        plan->first_item[s] = in->model.num_items;
+        brute_plan(in, plan, table, brute);
+        return;
+    }
+    for (int a = plan->first_item[s - 1] + 1; a <= in->model.num_items - (plan->num_stages - s);
+         a++) {
+        plan->first_item[s] = a;
+        brute_cuts(in, plan, s + 1, table, brute);
+    }
+}
+
+static void brute_force(const struct instance *in, struct brute *brute)
+{
+    static const struct {
+        enum schedule_kind kind;
+        int chunks;
+    } kinds[] = {
+        {SCHEDULE_GPIPE,       1},
+        {SCHEDULE_1F1B,        1},
+        {SCHEDULE_INTERLEAVED, 2},
+        {SCHEDULE_INTERLEAVED, 3},
+        {SCHEDULE_INTERLEAVED, 4},
+        {SCHEDULE_ZB_H1,       1},
+        {SCHEDULE_ZB_H2,       1},
+        {SCHEDULE_ZB_V,        2},
+        {SCHEDULE_DUALPIPE_V,  2},
+    };
+    struct bound_table table;
+    assert_int_equal(bound_table_init(&table, &in->problem, NULL), OK);
+    const int D = in->cluster.num_devices, F = in->problem.num_frozen_layers;
+    for (int K = 1; K <= D && K <= in->model.num_items; K++)
+        for (int R = 1; K * R <= D; R++)
+            for (int map = 0; map < MAP_COUNT; map++)
+                for (int wanted = 1; wanted <= 6 * K; wanted++)
+                    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+                        for (int f = F ? FROZEN_FIRST : FROZEN_NONE;
+                             f <= (F ? FROZEN_CACHED : FROZEN_NONE); f++)
+                            for (int rec = 0; rec < RECOMPUTE_MODE_COUNT; rec++) {
+                                int64_t B = in->problem.batch;
+                                if (in->problem.batch_mode == BATCH_GLOBAL) {
+                                    if (B % R != 0)
+                                        continue;
+                                    B /= R;
+                                }
+                                if (wanted > B || (f == FROZEN_CACHED && !in->options.cache_filled))
+                                    continue;
+                                if (K == 1 && kinds[k].kind != SCHEDULE_1F1B)
+                                    continue;
+                                if (map > 0 && (K == 1 || R == 1 || in->cluster.num_nodes == 1))
+                                    continue;
+                                int cut[8] = {0}, device[8];
+                                struct plan plan = {.num_ranks = K,
+                                                    .num_replicas = R,
+                                                    .chunks = kinds[k].chunks,
+                                                    .num_stages = K * kinds[k].chunks,
+                                                    .batch = B,
+                                                    .microbatches = microbatches_of(B, wanted),
+                                                    .schedule = kinds[k].kind,
+                                                    .num_frozen_layers = F,
+                                                    .frozen = (enum frozen_placement)f,
+                                                    .recompute = (enum recompute_mode)rec,
+                                                    .first_item = cut,
+                                                    .device = device,
+                                                    .bucket_bytes = in->problem.bucket_bytes,
+                                                    .clip = in->problem.clip,
+                                                    .optim_bytes_per_param = 4};
+                                if (f == FROZEN_FIRST || f == FROZEN_CACHED)
+                                    cut[0] = model_frozen_items(&in->model, F);
+                                if (plan.num_stages > in->model.num_items - cut[0])
+                                    continue;
+                                assert_int_equal(autodp_map(&in->cluster, (enum rank_map)map, K, R,
+                                                            device, NULL),
+                                                 OK);
+                                brute_cuts(in, &plan, 1, &table, brute);
+                            }
+    bound_table_clear(&table);
+}
+
+static void planner_solve__equals_brute_force_over_everything_when_small(void **state)
+{
+    (void)state;
+    int solved = 0, infeasible = 0;
+    int64_t plans = 0;
+    for (int trial = 0; trial < 120; trial++) {
+        random_state = (uint64_t)trial * 77777 + 5;
+        struct instance in;
+        struct brute brute = {0};
+        struct planner_result result = {0};
+        struct err err = {0};
+        instance_random(&in);
+        brute_force(&in, &brute);
+        plans += brute.plans;
+        enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
+        if (brute.fitting == 0) {
+            assert_int_equal(rc, ERR_INFEASIBLE);
+            assert_true(err.msg[0] != '\0');
+            infeasible++;
+        } else {
+            if (rc != OK)
+                fail_msg("trial %d: %s", trial, err.msg);
+            const struct plan *plan = &result.plan;
+            int64_t samples = plan->num_replicas * plan->batch;
+            if (samples * brute.step_ns != brute.samples * plan->step_ns)
+                fail_msg("trial %d: planner %lld in %lld ns, brute force %lld in %lld ns", trial,
+                         (long long)samples, (long long)plan->step_ns, (long long)brute.samples,
+                         (long long)brute.step_ns);
+            assert_int_equal(plan_check(plan, &in.model, &in.cluster, NULL), OK);
+            assert_true(result.lower_bound_ns >= 1 && result.lower_bound_ns <= plan->step_ns);
+            assert_true(result.gap >= 0);
+            assert_true(result.candidates > 0 && result.evaluated > 0);
+            solved++;
+        }
+        planner_result_clear(&result);
+        planner_result_clear(&result);
+        instance_clear(&in);
+    }
+    assert_true(solved > 80 && infeasible > 2);
+    assert_true(plans > 10000);
+}
+
+/* --- the released rules ----------------------------------------------------------------------- */
+
+static void vit_problem(struct instance *in, const char *model, const char *cluster, int64_t batch)
+{
+    memset(in, 0, sizeof *in);
+    struct err err = {0};
+    assert_int_equal(model_parse(model, &in->model, &err), OK);
+    assert_int_equal(cluster_parse(cluster, &in->cluster, &err), OK);
+    cost_roofline(&in->cost);
+    in->problem = (struct planner_problem){.model = &in->model,
+                                           .cluster = &in->cluster,
+                                           .cost = &in->cost,
+                                           .batch = batch,
+                                           .bucket_bytes = 25 << 20,
+                                           .optim_bytes_per_param = 4};
+    in->options = (struct planner_options){.schedules = PLANNER_ALL_SCHEDULES, .frozen_auto = true};
+}
+
+static void planner_solve__follows_the_release_when_asked(void **state)
+{
+    (void)state;
+    static const int lengths[] = {8, 8, 8, 8, 8, 4, 4, 4, 4, 2, 2, 1, 1};
+    static const int cut0[] = {4, 2, 3, 3, 3, 3, 4, 5}, cut5[] = {3, 4, 4, 5}, cut10[] = {2, 4};
+    struct instance in;
+    vit_problem(&in, "vit-b16:classes=1000", "rtx5000-2x8", 320);
+    for (int d = 0; d < in.cluster.num_devices; d++)
+        in.cluster.devices[d].mem_bytes = INT64_MAX;
+    in.options.balancer = BALANCER_RELEASED;
+    for (int f = 0; f <= 12; f++) {
+        struct planner_result result = {0};
+        struct err err = {0};
+        in.problem.num_frozen_layers = f;
+        assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), OK);
+        const struct plan *plan = &result.plan;
+        assert_int_equal(plan->num_ranks, lengths[f]);
+        assert_int_equal(plan->num_replicas, 16 / lengths[f]);
+        assert_int_equal(plan->microbatches.count, lengths[f] == 1 ? 4 : 16);
+        assert_int_equal(plan->schedule, SCHEDULE_GPIPE);
+        assert_int_equal(plan->frozen, f ? FROZEN_FIRST : FROZEN_NONE);
+        const int *want = f == 0 ? cut0 : f == 5 ? cut5 : f == 10 ? cut10 : NULL;
+        for (int s = 0; want && s < plan->num_stages; s++)
+            assert_int_equal(plan->first_item[s + 1] - plan->first_item[s], want[s]);
+        planner_result_clear(&result);
+    }
+    instance_clear(&in);
+}
+
+static void planner_solve__refuses_when_the_greedy_cut_has_an_empty_stage(void **state)
+{
+    (void)state;
+    struct instance in;
+    struct planner_result result = {0};
+    struct err err = {0};
+    vit_problem(&in, "bert-base", "rtx5000-2x8", 64);
+    in.options.balancer = BALANCER_RELEASED;
+    in.options.num_ranks = 8;
+    assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "empty"));
+    assert_null(result.stage_ns);
+    instance_clear(&in);
+}
+
+static void planner_solve__is_never_slower_than_the_release(void **state)
+{
+    (void)state;
+    struct instance in;
+    vit_problem(&in, "vit-b16", "rtx5000-2x8", 320);
+    for (int f = 0; f <= 12; f += 3) {
+        struct planner_result ours = {0}, theirs = {0};
+        in.problem.num_frozen_layers = f;
+        in.options.balancer = BALANCER_OPTIMAL;
+        assert_int_equal(planner_solve(&in.problem, &in.options, &ours, NULL), OK);
+        in.options.balancer = BALANCER_RELEASED;
+        if (planner_solve(&in.problem, &in.options, &theirs, NULL) == OK)
+            assert_true(ours.samples_per_s >= theirs.samples_per_s);
+        planner_result_clear(&ours);
+        planner_result_clear(&theirs);
+    }
+    instance_clear(&in);
+}
+
+/* --- the rest --------------------------------------------------------------------------------- */
+
+static void planner_microbatches__has_every_count_once_when_compared_with_a_scan(void **state)
+{
+    (void)state;
+    for (int64_t batch = 1; batch <= 130; batch += 3)
+        for (int K = 1; K <= 12; K++) {
+            struct microbatches *list = NULL;
+            int num = 0, found = 0;
+            assert_int_equal(planner_microbatches(batch, K, &list, &num, NULL), OK);
+            bool seen[131] = {0};
+            for (int wanted = 1; wanted <= batch; wanted++)
+                if (batch % wanted == 0 || (wanted >= K && wanted <= 6 * K))
+                    seen[microbatches_of(batch, wanted).count] = true;
+            for (int m = 1; m <= batch; m++)
+                if (seen[m]) {
+                    assert_true(found < num);
+                    assert_int_equal(list[found].count, m);
+                    assert_int_equal(list[found].size * (m - 1) + list[found].last_size, batch);
+                    found++;
+                }
+            assert_int_equal(found, num);
+            free(list);
+        }
+}
+
+static void planner_solve__takes_fewer_microbatches_when_launching_costs(void **state)
+{
+    (void)state;
+    struct instance in;
+    memset(&in, 0, sizeof in);
+    assert_int_equal(model_parse("vit-b16", &in.model, NULL), OK);
+    assert_int_equal(cluster_parse("h100-1x8", &in.cluster, NULL), OK);
+    cost_roofline(&in.cost);
+    in.problem = (struct planner_problem){.model = &in.model,
+                                          .cluster = &in.cluster,
+                                          .cost = &in.cost,
+                                          .batch = 256,
+                                          .optim_bytes_per_param = 4};
+    in.options = (struct planner_options){.num_ranks = 4, .schedules = 1u << SCHEDULE_1F1B};
+    int before = 1 << 30;
+    in.cluster.host_blocking = true;
+    for (int64_t host_ns = 0; host_ns <= 4000000; host_ns = host_ns ? host_ns * 10 : 400) {
+        struct planner_result result = {0};
+        in.cluster.host_op_ns = host_ns;
+        assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
+        assert_true(result.plan.microbatches.count <= before);
+        before = result.plan.microbatches.count;
+        planner_result_clear(&result);
+    }
+    assert_true(before <= 8);
+    instance_clear(&in);
+}
+
+static enum status prefer_two(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
+{
+    (void)err;
+    ++*(int *)ctx;
+    *step_ns = plan->num_ranks == 2 ? 1000 : 1000000000000;
+    return OK;
+}
+
+static void planner_solve__obeys_the_judge_when_there_is_one(void **state)
+{
+    (void)state;
+    struct instance in;
+    struct planner_result result = {0};
+    int asked = 0;
+    vit_problem(&in, "vit-b16", "rtx5000-2x8", 320);
+    in.options.judge = prefer_two;
+    in.options.judge_ctx = &asked;
+    assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
+    assert_true(asked > 1 && asked <= PLANNER_KEEP);
+    assert_int_equal(result.plan.num_ranks, 2);
+    assert_int_equal(result.plan.step_ns, 1000);
+    assert_int_equal(result.best[0].judged_ns, 1000);
+    planner_result_clear(&result);
+    instance_clear(&in);
+}
+
+static void planner_solve__says_why_when_nothing_is_possible(void **state)
+{
+    (void)state;
+    struct instance in;
+    struct planner_result result = {0};
+    struct err err = {0};
+    vit_problem(&in, "vit-b16", "rtx5000-1x4", 64);
+    in.options.num_ranks = 28;
+    assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "cannot cut 27 items into 28 stages"));
+    err = (struct err){0};
+    in.options.num_ranks = 8;
+    assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "4 devices"));
+    err = (struct err){0};
+    in.options.num_ranks = 2;
+    for (int d = 0; d < 4; d++)
+        in.cluster.devices[d].mem_bytes = 1 << 30;
+    assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "does not fit"));
+    assert_true(err.hint[0] != '\0');
+    err = (struct err){0};
+    in.options = (struct planner_options){.schedules = 0};
+    assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), ERR_INPUT);
+    instance_clear(&in);
+}
+
+static void planner_from_job__translates_every_choice(void **state)
+{
+    (void)state;
+    struct job job;
+    struct cost cost;
+    struct planner_problem problem;
+    struct planner_options options;
+    job_defaults(&job);
+    cost_constant(&cost);
+    planner_from_job(&job, &cost, 0, &problem, &options);
+    assert_int_equal(options.schedules, PLANNER_ALL_SCHEDULES);
+    assert_int_equal(options.num_ranks, AUTO);
+    assert_int_equal(problem.optim_bytes_per_param, 4);
+    assert_false(problem.clip);
+    job.pipeline.schedule_auto = false;
+    job.pipeline.schedule = SCHEDULE_ZB_V;
+    job.pipeline.num_stages = 4;
+    job.train.optimizer.kind = OPTIMIZER_ADAMW;
+    job.train.clip_norm = 1;
+    job.train.batch_mode = BATCH_GLOBAL;
+    planner_from_job(&job, &cost, 3, &problem, &options);
+    assert_int_equal(options.schedules, 1u << SCHEDULE_ZB_V);
+    assert_int_equal(options.num_ranks, 4);
+    assert_int_equal(problem.optim_bytes_per_param, 8);
+    assert_int_equal(problem.num_frozen_layers, 3);
+    assert_int_equal(problem.batch_mode, BATCH_GLOBAL);
+    assert_true(problem.clip && options.cache_write);
+    job_clear(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planner_solve__equals_brute_force_over_everything_when_small),
+        cmocka_unit_test(planner_solve__follows_the_release_when_asked),
+        cmocka_unit_test(planner_solve__refuses_when_the_greedy_cut_has_an_empty_stage),
+        cmocka_unit_test(planner_solve__is_never_slower_than_the_release),
+        cmocka_unit_test(planner_microbatches__has_every_count_once_when_compared_with_a_scan),
+        cmocka_unit_test(planner_solve__takes_fewer_microbatches_when_launching_costs),
+        cmocka_unit_test(planner_solve__obeys_the_judge_when_there_is_one),
+        cmocka_unit_test(planner_solve__says_why_when_nothing_is_possible),
+        cmocka_unit_test(planner_from_job__translates_every_choice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
