@@ -1,20 +1,447 @@
+/* The search behind SCHEDULE_AUTO: candidates, then local moves; schedule_time() judges all.
+ *
+ * 1. The named schedules for the plan's chunks.
+ * 2. List schedules (schedule_list.c) over a grid of rules: backward whole or split, who goes
+ * first, how long to wait for a backward, how far a W may overrun a gap, how many pairs may live.
+ * 3. Moves of one op within its list, seeded and counted, so that every machine sees the same ones.
+ * A step is left out once a proven lower bound is reached. Steps 2 and 3 are bounded in ops looked
+ * at (LIST_WORK, MOVE_WORK); a schedule too large for them is the best named one. */
 #include "partition/schedule_auto.h"
 
-enum status schedule_auto_search(const struct workload *workload, const struct cluster *cluster,
-                                 const struct cost *cost, const struct plan *plan,
-                                 struct schedule *schedule, struct err *err)
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/units.h"
+
+#define LIST_WORK ((int64_t)1 << 22) /* ops * ranks of one list schedule: about 20 ms */
+#define MOVE_WORK ((int64_t)1 << 22) /* ops timed by all moves together: about half a second */
+#define MOVE_REACH 12                /* places that a move may go */
+
+struct search {
+    const struct cluster *cluster;
+    const struct cost *cost;
+    const struct plan *plan;
+    const struct workload *workload;
+    struct schedule best; /* frozen compute list */
+    int64_t best_ns;      /* INT64_MAX: none yet */
+    /* Of the candidate that came nearest to fitting, when none fits. */
+    int64_t least_excess, excess_need, excess_have;
+    int excess_rank;
+    int64_t *memory;
+    const int64_t *limits; /* memory of each rank's device, the least over the replicas */
+};
+
+/* Time a frozen compute list; *fits tells whether every rank keeps within its memory. */
+static enum status judge(struct search *s, const struct schedule *compute, int64_t *ns, bool *fits,
+                         struct err *err)
 {
-    (void)cluster;
-    (void)cost;
-    (void)workload;
-    return schedule_generate(plan->chunks == 1 ? SCHEDULE_1F1B : SCHEDULE_INTERLEAVED,
-                             plan->num_ranks, plan->microbatches.count, plan->chunks, schedule,
-                             err);
+    struct schedule full = {0};
+    struct step_time time = {0};
+    *fits = true;
+    enum status rc = schedule_lower(compute, s->workload, s->plan, &full, err);
+    if (rc == OK) {
+        rc = schedule_memory(&full, s->workload, s->plan, s->memory, err);
+    }
+    int64_t excess = 0;
+    for (int k = 0; rc == OK && k < full.num_ranks; k++) {
+        if (s->memory[k] > s->limits[k]) {
+            *fits = false;
+            if (s->memory[k] - s->limits[k] > excess) {
+                excess = s->memory[k] - s->limits[k];
+                if (excess < s->least_excess) {
+                    s->excess_rank = k;
+                    s->excess_need = s->memory[k];
+                    s->excess_have = s->limits[k];
+                }
+            }
+        }
+    }
+    if (excess > 0 && excess < s->least_excess) {
+        s->least_excess = excess;
+    }
+    if (rc == OK && *fits) {
+        rc = schedule_time(&full, s->workload, s->cluster, s->cost, s->plan, &time, err);
+        *ns = time.step_ns;
+    }
+    step_time_clear(&time);
+    schedule_clear(&full);
+    return rc;
+}
+
+/* Judge *compute and keep it if it is the best so far; consumes it. */
+static enum status offer(struct search *s, struct schedule *compute, struct err *err)
+{
+    int64_t ns = INT64_MAX;
+    bool fits;
+    enum status rc = judge(s, compute, &ns, &fits, err);
+    if (rc == OK && fits && ns < s->best_ns) {
+        schedule_clear(&s->best);
+        s->best = *compute;
+        *compute = (struct schedule){0};
+        s->best_ns = ns;
+    }
+    schedule_clear(compute);
+    return rc;
+}
+
+static enum status offer_named(struct search *s, struct err *err)
+{
+    const struct plan *plan = s->plan;
+    for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
+        const bool chunks =
+            kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V;
+        bool here = chunks == (plan->chunks > 1);
+        for (int t = 0; t < plan->num_stages && here; t++) {
+            here = plan_rank_of_stage((enum schedule_kind)kind, plan->num_ranks, t) ==
+                   s->workload->rank_of_stage[t];
+        }
+        struct schedule compute = {0};
+        struct err none = {0};
+        if (!here ||
+            schedule_generate((enum schedule_kind)kind, plan->num_ranks, plan->microbatches.count,
+                              plan->chunks, &compute, &none) == ERR_INFEASIBLE) {
+            continue;
+        }
+        enum status rc = none.status == OK ? OK : err_set(err, none.status, "%s", none.msg);
+        if (rc == OK && plan->num_frozen_layers > 0) {
+            rc = schedule_freeze(&compute, s->workload->num_frozen_stages,
+                                 s->workload->no_input_half, err);
+        }
+        if (rc == OK) {
+            rc = offer(s, &compute, err);
+        }
+        if (rc != OK) {
+            schedule_clear(&compute);
+            return rc;
+        }
+    }
+    return OK;
+}
+
+/* How many pairs may live on each rank: depth counts micro-batches ahead of a rank in the chain. */
+static void set_limits(const struct search *s, int variant, int *limits)
+{
+    const int K = s->plan->num_ranks, M = s->plan->microbatches.count, v = s->plan->chunks;
+    for (int k = 0; k < K; k++) {
+        const int each[] = {K - k, K, K + (K - k) / 2, 2 * (K - k) - 1, 2 * K - 1, 2 * K + 1, M};
+        const int wanted = each[variant] * v;
+        limits[k] = wanted > v * M ? v * M : wanted < v ? v : wanted;
+    }
+}
+enum { LIMIT_VARIANTS = 7 };
+
+static enum status offer_lists(struct search *s, struct err *err)
+{
+    const struct plan *plan = s->plan;
+    const int64_t ops = 3 * (int64_t)plan->num_stages * plan->microbatches.count;
+    if (ops > LIST_WORK / plan->num_ranks) {
+        return OK;
+    }
+    static const int waits[] = {0, 30, 70, 110}, fills[] = {0, 40, 80, 100};
+    enum status rc = OK;
+    int *limits = calloc((size_t)plan->num_ranks, sizeof *limits);
+    if (!limits) {
+        return err_nomem(err);
+    }
+    for (int variant = 0; variant < LIMIT_VARIANTS; variant++) {
+        set_limits(s, variant, limits);
+        /* split, forward_first, wait and fill; what one switch makes idle is tried once */
+        for (int i = 0; i < 64 && rc == OK; i++) {
+            const bool split = i & 1, forward_first = i & 2;
+            const int wait = (i >> 2) & 3, fill = i >> 4;
+            if ((forward_first && wait > 0) || (!split && fill > 0)) {
+                continue;
+            }
+            const struct list_rules rules = {.split = split,
+                                             .forward_first = forward_first,
+                                             .wait_percent = waits[wait],
+                                             .fill_percent = fills[fill],
+                                             .limits = limits};
+            struct schedule compute = {0};
+            bool complete = false;
+            rc = schedule_list(s->workload, &rules, &compute, &complete, err);
+            if (rc == OK && complete) {
+                rc = offer(s, &compute, err);
+            }
+        }
+    }
+    free(limits);
+    return rc;
+}
+
+/* No schedule is faster: the first forward has to reach a rank, which then has all its work to do.
+ */
+static int64_t lower_bound(const struct workload *w)
+{
+    const int M = w->num_microbatches;
+    int64_t bound = 0;
+    for (int k = 0; k < w->num_ranks; k++) {
+        int64_t work = 0, reach = 0, first = INT64_MAX;
+        for (int s = 0; s < w->num_stages; s++) {
+            const struct stage_cost *stage = &w->stages[s];
+            const int mb = M == 1 ? MB_LAST : MB_FULL;
+            /* The last micro-batch may be the smaller one, and may come first. */
+            const int64_t forward = stage->op_ns[OP_F][mb] < stage->op_ns[OP_F][MB_LAST]
+                                        ? stage->op_ns[OP_F][mb]
+                                        : stage->op_ns[OP_F][MB_LAST];
+            if (w->rank_of_stage[s] == k) {
+                first = first < reach ? first : reach;
+                for (int half = 0; half < 2; half++) {
+                    const int64_t times = half == MB_LAST ? 1 : M - 1;
+                    const int64_t backward = stage->op_ns[OP_B][half];
+                    work += times *
+                            (stage->op_ns[OP_F][half] + (s < w->num_frozen_stages ? 0 : backward));
+                }
+            }
+            reach += forward;
+        }
+        bound = first < INT64_MAX && first + work > bound ? first + work : bound;
+    }
+    return bound;
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t x = *state; /* xorshift64 (Marsaglia 2003) */
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return *state = x;
+}
+
+/* May a and b, neighbours on a rank, change places without breaking the rank's own order? */
+static bool may_swap(struct op a, struct op b)
+{
+    const bool forward_a = a.kind == OP_F || a.kind == OP_Z;
+    const bool forward_b = b.kind == OP_F || b.kind == OP_Z;
+    const int apart = a.stage > b.stage ? a.stage - b.stage : b.stage - a.stage;
+    if (a.microbatch == b.microbatch) {
+        return apart > 1; /* a skip edge inside the rank is found by schedule_check() */
+    }
+    if (a.stage != b.stage) {
+        return true;
+    }
+    if (forward_a || forward_b) {
+        return forward_a != forward_b;
+    }
+    return (a.kind == OP_I && b.kind == OP_W) || (a.kind == OP_W && b.kind == OP_I);
+}
+
+/* Take the op at `from` to `to` as far as may_swap() lets it; returns where it stands. */
+static int64_t move_op(struct rank_ops *rank, int64_t from, int64_t to)
+{
+    const int step = to > from ? 1 : -1;
+    while (from != to && may_swap(rank->ops[from], rank->ops[from + step])) {
+        const struct op kept = rank->ops[from];
+        rank->ops[from] = rank->ops[from + step];
+        rank->ops[from + step] = kept;
+        from += step;
+    }
+    return from;
+}
+
+static void move_back(struct rank_ops *rank, int64_t from, int64_t to)
+{
+    const struct op op = rank->ops[from];
+    if (to > from) {
+        memmove(rank->ops + from, rank->ops + from + 1, (size_t)(to - from) * sizeof op);
+    } else {
+        memmove(rank->ops + to + 1, rank->ops + to, (size_t)(from - to) * sizeof op);
+    }
+    rank->ops[to] = op;
+}
+
+/* Hill climbing that also walks on the level. A move that deadlocks is no schedule. */
+static enum status improve(struct search *s, struct err *err)
+{
+    int64_t ops = 0;
+    for (int k = 0; k < s->best.num_ranks; k++) {
+        ops += s->best.ranks[k].num_ops;
+    }
+    struct schedule now = {0};
+    enum status rc = schedule_copy(&s->best, &now, err);
+    uint64_t random = 0x9e3779b97f4a7c15u;
+    int64_t now_ns = s->best_ns;
+    for (int64_t left = MOVE_WORK / (ops + 1); left > 0 && rc == OK; left--) {
+        struct rank_ops *rank = &now.ranks[next_random(&random) % (uint64_t)now.num_ranks];
+        if (rank->num_ops < 2) {
+            continue;
+        }
+        const int64_t from = (int64_t)(next_random(&random) % (uint64_t)rank->num_ops);
+        int64_t to = from + (int64_t)(next_random(&random) % (2 * MOVE_REACH + 1)) - MOVE_REACH;
+        to = to < 0 ? 0 : to >= rank->num_ops ? rank->num_ops - 1 : to;
+        const int64_t at = move_op(rank, from, to);
+        if (at == from) {
+            continue;
+        }
+        int64_t ns = INT64_MAX;
+        bool fits = false;
+        struct err why = {0};
+        const enum status judged = judge(s, &now, &ns, &fits, &why);
+        if (judged != OK && judged != ERR_INFEASIBLE) {
+            rc = err_set(err, judged, "%s", why.msg);
+        } else if (judged != OK || !fits || ns > now_ns) {
+            move_back(rank, at, from);
+        } else if (ns < s->best_ns && schedule_check(&now, 0, NULL) == OK) {
+            for (int k = 0; k < now.num_ranks; k++) {
+                memcpy(s->best.ranks[k].ops, now.ranks[k].ops,
+                       (size_t)now.ranks[k].num_ops * sizeof(struct op));
+            }
+            s->best_ns = now_ns = ns;
+        } else {
+            now_ns = ns;
+        }
+    }
+    schedule_clear(&now);
+    return rc;
+}
+
+static enum status run_search(struct search *s, struct err *err)
+{
+    s->best_ns = s->least_excess = INT64_MAX;
+    const int64_t bound = lower_bound(s->workload);
+    enum status rc = offer_named(s, err);
+    if (rc == OK && s->best_ns > bound) {
+        rc = offer_lists(s, err);
+    }
+    if (rc == OK && s->best_ns > bound && s->best_ns < INT64_MAX) {
+        rc = improve(s, err);
+    }
+    return rc;
+}
+
+static void set_memory(const struct plan *plan, const struct cluster *cluster, int64_t *limits)
+{
+    for (int k = 0; k < plan->num_ranks; k++) {
+        limits[k] = INT64_MAX;
+        for (int r = 0; r < plan->num_replicas; r++) {
+            const int device = plan->device[(int64_t)r * plan->num_ranks + k];
+            const int64_t bytes = cluster->devices[device].mem_bytes;
+            limits[k] = bytes < limits[k] ? bytes : limits[k];
+        }
+    }
+}
+
+enum status schedule_auto(const struct model *model, const struct cluster *cluster,
+                          const struct cost *cost, const struct plan *plan,
+                          struct workload *workload, struct schedule *compute, struct err *err)
+{
+    const size_t K = (size_t)plan->num_ranks, S = (size_t)plan->num_stages;
+    int64_t *limits = calloc(K, sizeof *limits), *memory = calloc(K, sizeof *memory);
+    int *ranks = calloc(S, sizeof *ranks);
+    struct workload kept = {0};
+    struct search best = {.best_ns = INT64_MAX, .least_excess = INT64_MAX};
+    enum status rc = limits && memory && ranks ? OK : err_nomem(err);
+    if (rc == OK) {
+        set_memory(plan, cluster, limits);
+    }
+    /* Stage mod K; with two chunks also the V. */
+    for (int shape = 0; shape < (plan->chunks == 2 ? 2 : 1) && rc == OK; shape++) {
+        struct workload w = {0};
+        struct search s = {.cluster = cluster,
+                           .cost = cost,
+                           .plan = plan,
+                           .workload = &w,
+                           .memory = memory,
+                           .limits = limits};
+        for (int t = 0; t < plan->num_stages; t++) {
+            ranks[t] =
+                plan_rank_of_stage(shape ? SCHEDULE_ZB_V : SCHEDULE_1F1B, plan->num_ranks, t);
+        }
+        rc = workload_build_on(model, cluster, cost, plan, ranks, &w, err);
+        if (rc == OK) {
+            rc = run_search(&s, err);
+        }
+        if (rc == OK && (s.best_ns < best.best_ns ||
+                         (best.best_ns == INT64_MAX && s.least_excess < best.least_excess))) {
+            struct workload old = kept;
+            struct schedule old_list = best.best;
+            kept = w;
+            w = old;
+            best = s;
+            s.best = old_list;
+        }
+        schedule_clear(&s.best);
+        workload_clear(&w);
+    }
+    if (rc == OK && best.best_ns == INT64_MAX) {
+        rc = err_set(err, ERR_INFEASIBLE,
+                     "no schedule fits: rank %d needs %lld bytes, its device has %lld",
+                     best.excess_rank, (long long)best.excess_need, (long long)best.excess_have);
+        err_hint(err, "fewer samples a micro-batch, recompute or more stages need less");
+    }
+    if (rc == OK) {
+        best.best.kind = SCHEDULE_AUTO;
+        *workload = kept;
+        *compute = best.best;
+        kept = (struct workload){0};
+        best.best = (struct schedule){0};
+    }
+    schedule_clear(&best.best);
+    workload_clear(&kept);
+    free(limits);
+    free(memory);
+    free(ranks);
+    return rc;
 }
 
 enum status schedule_auto_uniform(int num_ranks, int num_microbatches, int chunks,
-                                  struct schedule *schedule, struct err *err)
+                                  struct schedule *compute, struct err *err)
 {
-    return schedule_generate(chunks == 1 ? SCHEDULE_1F1B : SCHEDULE_INTERLEAVED, num_ranks,
-                             num_microbatches, chunks, schedule, err);
+    struct model model = {0};
+    struct cluster cluster = {0};
+    struct cost cost;
+    struct workload workload = {0};
+    struct schedule probe = {0};
+    struct plan plan = {
+        .num_ranks = num_ranks,
+        .chunks = chunks,
+        .num_replicas = 1,
+        .batch = num_microbatches,
+        .microbatches = {num_microbatches, 1, 1},
+        .schedule = SCHEDULE_AUTO
+    };
+    struct item *items = NULL;
+    /* The same limits on counts as for a named schedule. */
+    enum status rc =
+        schedule_generate(SCHEDULE_INTERLEAVED, num_ranks, num_microbatches, chunks, &probe, err);
+    schedule_clear(&probe);
+    if (rc != OK) {
+        return rc;
+    }
+    const int S = plan.num_stages = num_ranks * chunks;
+    items = calloc((size_t)S, sizeof *items);
+    plan.first_item = calloc((size_t)S + 1, sizeof *plan.first_item);
+    plan.device = calloc((size_t)num_ranks, sizeof *plan.device);
+    if (!items || !plan.first_item || !plan.device) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int s = 0; s < S; s++) {
+        items[s] = (struct item){.kind = ITEM_OPAQUE,
+                                 .layer = s,
+                                 .fwd_ns = 1000,
+                                 .bwd_input_ns = 1000,
+                                 .bwd_weight_ns = 1000};
+        plan.first_item[s + 1] = s + 1;
+    }
+    for (int k = 0; k < num_ranks; k++) {
+        plan.device[k] = k;
+    }
+    rc = model_explicit("equal stages", items, S, NULL, 0, true, &model, err);
+    if (rc == OK) {
+        rc = cluster_grid(1, num_ranks, &cluster, err);
+    }
+    if (rc == OK) {
+        cluster.link_latency_ns = cluster.uplink_latency_ns = 0;
+        cost_constant(&cost);
+        rc = schedule_auto(&model, &cluster, &cost, &plan, &workload, compute, err);
+    }
+out:
+    free(items);
+    plan_clear(&plan);
+    model_clear(&model);
+    cluster_clear(&cluster);
+    workload_clear(&workload);
+    return rc;
 }

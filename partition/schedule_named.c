@@ -273,8 +273,8 @@ static enum status check_counts(enum schedule_kind kind, int K, int M, int v, in
 enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_microbatches,
                               int chunks, struct schedule *schedule, struct err *err)
 {
-    int num_stages;
-    int64_t per_rank;
+    int num_stages = 0;
+    int64_t per_rank = 0;
     enum status rc =
         check_counts(kind, num_ranks, num_microbatches, chunks, &num_stages, &per_rank, err);
     if (rc != OK) {

@@ -658,6 +658,11 @@ enum status workload_build_on(const struct model *model, const struct cluster *c
             w->num_frozen_stages = s + 1;
         }
     }
+    if (w->drop_first_input && w->num_frozen_stages < plan->num_stages) {
+        const int first = plan->first_item[w->num_frozen_stages];
+        const int active = first > b.num_frozen_items ? first : b.num_frozen_items;
+        w->no_input_half = plan->first_item[w->num_frozen_stages + 1] - active == 1;
+    }
     if (plan->frozen == FROZEN_SPREAD && plan->cache_write) {
         w->cache_write_stage = stage_of_item(plan, b.num_frozen_items - 1);
     }
