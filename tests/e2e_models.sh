@@ -76,6 +76,19 @@ has "gradient norms from a file" '"frozen":[0,1,2]' \
     "$elapse" freeze --layers 4 --epochs 3 --policy gradient-norm --norms "$tmp/norms.json" --json
 has "a minimum of active layers" '"frozen":[0,4,7,9,9]' \
     "$elapse" freeze --layers 12 --epochs 5 --min-active 3 --json
+# Recorded norms of one small ViT under four learning-rate schedules (tests/reference/freeze_norms.py):
+# the median test freezes sooner when the rate is a tenth; plateau later, and not at a drop of the rate.
+frozen() { # SCHEDULE POLICY ANSWER
+    has "$2 on the recorded run '$1'" "\"frozen\":[$3]" "$elapse" freeze --layers 6 --epochs 15 \
+        --policy "$2" --norms "tests/golden/norms-$1.json" --json
+}
+frozen constant gradient-norm 0,2,4,5,5,5,5,5,5,5,5,5,5,5,5
+frozen constant relative-change 0,0,1,3,4,5,6,6,6,6,6,6,6,6,6
+frozen tenth relative-change 0,0,3,4,6,6,6,6,6,6,6,6,6,6,6
+frozen constant plateau 0,0,0,0,0,0,0,0,1,1,3,4,4,5,6
+frozen tenth plateau 0,0,0,0,0,0,0,0,0,0,0,0,0,0,1
+frozen step plateau 0,0,0,0,0,0,0,0,1,1,1,1,1,1,1
+frozen cosine plateau 0,0,0,0,0,0,0,0,1,1,1,3,4,5,5
 for alpha in 0 1 -0.5 1.5 nan; do
     expect "alpha $alpha" 2 "alpha" "$elapse" freeze --layers 12 --alpha "$alpha" --epochs 3
 done
