@@ -138,6 +138,7 @@ struct way {
     int threads;
     bool split, recompute, interleave; /* interleave: all I before all W */
     int frozen;
+    int freeze_to; /* when above frozen: stage_freeze() between the steps */
 };
 
 /* Two steps of training one way; weights and losses as bytes. */
@@ -194,8 +195,9 @@ static void gather(const struct fixture *f, const struct way *way, int s, bool i
     }
 }
 
-static void run(struct fixture *f, const struct way *way, struct outcome *o)
+static void run(struct fixture *f, const struct way *plan, struct outcome *o)
 {
+    struct way now = *plan, *way = &now;
     struct err err = {0};
     struct backend *be = backend_cpu_new(way->threads, &err);
     struct stage *stages[MAX_ITEMS] = {0};
@@ -220,6 +222,14 @@ static void run(struct fixture *f, const struct way *way, struct outcome *o)
     for (uint64_t step = 0; step < 2; step++) {
         float *in[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}};
         float *out[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}};
+        if (step == 1 && way->freeze_to > way->frozen) {
+            way->frozen = way->freeze_to;
+            for (int s = 0; s < k; s++) {
+                const int64_t before = stage_bytes(stages[s]);
+                assert_int_equal(stage_freeze(stages[s], way->frozen, &err), OK);
+                assert_true(stage_bytes(stages[s]) < before || way->cut[s] >= way->frozen);
+            }
+        }
         for (int s = 0; s < k; s++)
             stage_zero_grad(stages[s]);
         for (int mb = 0; mb < MICROBATCHES; mb++) {
@@ -406,6 +416,208 @@ static void stage__same_bits_with_frozen_prefix_at_every_cut(void **state)
     against_whole(every_item_alone, 4, 3);
 }
 
+static void freeze_between(struct way *way, const struct fixture *f, int v)
+{
+    cut_in_two(way, f, v);
+    way->split = v & 1;
+    way->recompute = v & 2;
+}
+
+static void stage_freeze__same_bits_at_every_cut(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_FAMILIES; i++) {
+        struct fixture f;
+        struct outcome want, got, other;
+        open_fixture(&f, families[i].spec, families[i].task);
+        struct way way = whole(&f);
+        run(&f, &way, &other);
+        way.freeze_to = 5;
+        run(&f, &way, &want);
+        assert_true(memcmp(other.weights, want.weights, (size_t)want.num * sizeof(float)) != 0);
+        for (int v = 0; v + 1 < f.job.model.num_items; v++) {
+            struct way cut = way;
+            freeze_between(&cut, &f, v);
+            run(&f, &cut, &got);
+            assert_same(&want, &got);
+            free(got.weights);
+        }
+        free(want.weights);
+        free(other.weights);
+        close_fixture(&f);
+    }
+}
+
+/* --- bad input ------------------------------------------------------------------------------- */
+
+static struct stage *open_whole(struct fixture *f, struct backend *be)
+{
+    struct err err = {0};
+    struct stage *stage = NULL;
+    const struct stage_spec spec = {.model = &f->job.model,
+                                    .job = &f->job,
+                                    .backend = be,
+                                    .end_item = f->job.model.num_items,
+                                    .max_samples = SAMPLES,
+                                    .max_live = 1};
+    assert_int_equal(stage_new(&spec, &stage, &err), OK);
+    assert_int_equal(stage_init_weights(stage, 1, &err), OK);
+    return stage;
+}
+
+static void refuse(struct stage *stage, const struct sample_block *b, const char *text)
+{
+    struct err err = {0};
+    struct loss_sums loss;
+    float *in = NULL, *out;
+    assert_int_equal(stage_forward(stage, 0, b, 0, &in, &out, true, &loss, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, text));
+}
+
+static void stage_forward__refuses_what_would_read_or_write_astray(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = {0};
+    struct backend *be = backend_cpu_new(1, &err);
+    open_fixture(&f, &bert, TASK_CLASSIFY);
+    struct stage *stage = open_whole(&f, be);
+    struct sample_block good = block_of(&f, 0), bad = good;
+    bad.num_samples = SAMPLES + 1;
+    refuse(stage, &bad, "limit 3");
+    bad.num_samples = 0;
+    refuse(stage, &bad, "0 samples");
+    bad = good;
+    bad.labels = NULL;
+    refuse(stage, &bad, "no labels");
+    bad = good;
+    bad.tokens = NULL;
+    refuse(stage, &bad, "no tokens");
+    f.tokens[10] = 50;
+    refuse(stage, &good, "token 50 of sample 1");
+    f.tokens[10] = -1;
+    refuse(stage, &good, "token -1 of sample 1");
+    f.tokens[10] = 0;
+    f.types[0] = 2;
+    refuse(stage, &good, "token type 2 of sample 0");
+    f.types[0] = 0;
+    f.labels[2] = 3;
+    refuse(stage, &good, "label 3 of sample 2 in the micro-batch is not in 0..2");
+    f.labels[2] = 0;
+    assert_int_equal(stage_backward(stage, 0, &good, 0, BACKWARD_BOTH, 1, NULL, NULL, NULL),
+                     ERR_INPUT);
+    struct loss_sums loss;
+    float *in = NULL, *out;
+    assert_int_equal(stage_forward(stage, 0, &good, 0, &in, &out, true, &loss, &err), OK);
+    refuse(stage, &good, "slot 0");
+    assert_int_equal(stage_freeze(stage, 3, NULL), ERR_INPUT); /* in flight */
+    assert_int_equal(stage_backward(stage, 0, &good, 0, BACKWARD_WEIGHT, 1, NULL, NULL, &err), OK);
+    assert_int_equal(stage_freeze(stage, 3, &err), OK);
+    assert_int_equal(stage_freeze(stage, 0, NULL), ERR_INPUT); /* never backwards */
+    stage_free(stage);
+    close_fixture(&f);
+    backend_free(be);
+}
+
+static void stage_new__refuses_bad_specs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = {0};
+    struct backend *be = backend_cpu_new(1, &err);
+    struct stage *stage = NULL;
+    open_fixture(&f, &vit, TASK_CLASSIFY);
+    const struct stage_spec good = {.model = &f.job.model,
+                                    .job = &f.job,
+                                    .backend = be,
+                                    .end_item = f.job.model.num_items,
+                                    .max_samples = SAMPLES,
+                                    .max_live = 1};
+    struct stage_spec bad = good;
+    bad.end_item = 99;
+    assert_int_equal(stage_new(&bad, &stage, NULL), ERR_INPUT);
+    bad = good;
+    bad.first_item = bad.end_item;
+    assert_int_equal(stage_new(&bad, &stage, NULL), ERR_INPUT);
+    bad = good;
+    bad.max_live = 0;
+    assert_int_equal(stage_new(&bad, &stage, NULL), ERR_INPUT);
+    bad = good;
+    bad.max_samples = INT64_MAX / 2;
+    assert_int_equal(stage_new(&bad, &stage, NULL), ERR_INPUT);
+    f.job.train.dtype = DTYPE_BF16;
+    assert_int_equal(stage_new(&good, &stage, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "fp32"));
+    assert_null(stage);
+    close_fixture(&f);
+    backend_free(be);
+}
+
+static int allocations_left;
+static enum status (*real_alloc)(struct backend *, int64_t, void **, struct err *);
+static enum status failing_alloc(struct backend *be, int64_t bytes, void **ptr, struct err *err)
+{
+    if (allocations_left-- == 0)
+        return err_nomem(err);
+    return real_alloc(be, bytes, ptr, err);
+}
+
+static void stage_new__survives_each_failing_allocation(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct backend *be = backend_cpu_new(1, NULL);
+    open_fixture(&f, &uvit, TASK_CLASSIFY);
+    real_alloc = be->alloc;
+    be->alloc = failing_alloc;
+    const struct stage_spec spec = {.model = &f.job.model,
+                                    .job = &f.job,
+                                    .backend = be,
+                                    .end_item = f.job.model.num_items,
+                                    .max_samples = SAMPLES,
+                                    .max_live = 2};
+    enum status rc = ERR_NOMEM;
+    int n;
+    for (n = 0; rc != OK; n++) {
+        struct stage *stage = NULL;
+        allocations_left = n;
+        rc = stage_new(&spec, &stage, NULL);
+        assert_true(rc == ERR_NOMEM ? !stage : stage != NULL);
+        stage_free(stage);
+    }
+    assert_true(n > 20);
+    close_fixture(&f);
+    backend_free(be);
+}
+
+static void stage_forward__evaluation_drops_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = {0};
+    struct backend *be = backend_cpu_new(1, &err);
+    double loss_of[4];
+    open_fixture(&f, &gpt, TASK_CAUSAL_LM);
+    for (int i = 0; i < 4; i++) { /* evaluation, dropout 0.1, 0 and another step */
+        struct stage *stage;
+        struct loss_sums loss;
+        float *in = NULL, *out;
+        f.job.train.dropout = i == 2 ? 0.0 : 0.1;
+        stage = open_whole(&f, be);
+        const struct sample_block block = block_of(&f, 0);
+        assert_int_equal(stage_forward(stage, 0, &block, i == 0 ? STEP_EVAL : (uint64_t)i, &in,
+                                       &out, false, &loss, &err),
+                         OK);
+        loss_of[i] = loss.loss;
+        assert_int_equal(loss.count, SAMPLES * f.job.model.seq);
+        stage_free(stage);
+    }
+    assert_true(loss_of[0] == loss_of[2]);
+    assert_true(loss_of[0] != loss_of[1] && loss_of[1] != loss_of[3]);
+    close_fixture(&f);
+    backend_free(be);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +625,11 @@ int main(void)
         cmocka_unit_test(stage__same_bits_split_recomputed_threaded),
         cmocka_unit_test(stage__same_bits_at_any_thread_count),
         cmocka_unit_test(stage__same_bits_with_frozen_prefix_at_every_cut),
+        cmocka_unit_test(stage_freeze__same_bits_at_every_cut),
+        cmocka_unit_test(stage_forward__refuses_what_would_read_or_write_astray),
+        cmocka_unit_test(stage_new__refuses_bad_specs),
+        cmocka_unit_test(stage_new__survives_each_failing_allocation),
+        cmocka_unit_test(stage_forward__evaluation_drops_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
