@@ -116,8 +116,8 @@ static void cifar_open__names_the_first_training_file_when_there_is_none(void **
     expect_cifar(ERR_SYSTEM, "data_batch_1.bin': No such file");
 }
 
-/* The judge of "learnable, not trivial": nearest class mean over pixels does little better than
- * chance, and the classes are there in equal parts. */
+/* The judge of "learnable, not trivial": the nearest class mean over pixels is right more often than
+ * by chance, and far from always; the classes are there in equal parts. */
 static void shapes__are_balanced_deterministic_and_not_linearly_trivial(void **state)
 {
     enum { SIDE = 16, ELEMS = 3 * SIDE * SIDE, TRAIN = 2000, TEST = 500 };
@@ -159,7 +159,7 @@ static void shapes__are_balanced_deterministic_and_not_linearly_trivial(void **s
         }
         right += best == label;
     }
-    assert_true(right < TEST / 4);
+    assert_in_range(right, TEST / 5, TEST * 3 / 5);
     data.sample(&data, SPLIT_TEST, 7, &out, NULL);
     out.image = again;
     data.sample(&data, SPLIT_TEST, 7, &out, NULL);

@@ -1,14 +1,18 @@
 /* exec/data/shapes.c - the procedural image set: ten classes of rendered shapes.
  *
  * Sample id of a split is drawn from counters keyed by (seed, split, id): a shape of class id % 10
- * at a random place, size, angle and colour over a random gradient, with a stray line of a third
- * colour and pixel noise. Edges are anti-aliased by signed distance, so that any image side works.
- * Colour, place and angle say nothing of the class. Made on demand, about 0.1 ms for 32 x 32. */
+ * at a random place, size, angle and light colour over a dark random gradient, with a stray line of
+ * a third colour and pixel noise. Edges are anti-aliased by signed distance, so that any image side
+ * works. Colour, place and angle say nothing of the class. Made on demand, about 0.05 ms for
+ * 32 x 32. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "exec/data/counter.h"
 #include "exec/data/dataset.h"
+
+#define MEAN 0.35f
+#define STD 0.25f
 
 enum shape_class {
     SHAPE_DISC,
@@ -145,31 +149,24 @@ struct scene {
 static void draw_scene(uint64_t key, struct scene *scene)
 {
     uint64_t i = 0;
-    float angle = (float)(counter_unit(key, i++) * 6.283185307179586);
-    scene->size = (float)(.22 + .2 * counter_unit(key, i++));
+    float angle = (float)(1.4 * counter_unit(key, i++) - .7); /* up to 40 degrees either way */
+    scene->size = (float)(.28 + .16 * counter_unit(key, i++));
     scene->x = (float)(scene->size + (1 - 2 * scene->size) * counter_unit(key, i++));
     scene->y = (float)(scene->size + (1 - 2 * scene->size) * counter_unit(key, i++));
     scene->cos = cosf(angle);
     scene->sin = sinf(angle);
-    angle = (float)(counter_unit(key, i++) * 6.283185307179586);
+    angle = (float)(6.283185307179586 * counter_unit(key, i++));
     scene->line_cos = cosf(angle);
     scene->line_sin = sinf(angle);
     scene->line_x = (float)counter_unit(key, i++);
     scene->line_y = (float)counter_unit(key, i++);
     scene->line_width = (float)(.01 + .03 * counter_unit(key, i++));
+    /* A dark ground and a light ink of any hue: light alone does not tell the class. */
     for (int c = 0; c < 3; c++) {
-        scene->ground[0][c] = (float)counter_unit(key, i++);
-        scene->ground[1][c] = scene->ground[0][c] + (float)(.4 * counter_unit(key, i++) - .2);
+        scene->ground[0][c] = (float)(.5 * counter_unit(key, i++));
+        scene->ground[1][c] = (float)(.5 * counter_unit(key, i++));
+        scene->ink[c] = (float)(.5 + .5 * counter_unit(key, i++));
         scene->line[c] = (float)counter_unit(key, i++);
-    }
-    /* The ink differs from the ground's middle by at least a third, summed over channels. */
-    for (float contrast = 0; contrast < .35f;) {
-        contrast = 0;
-        for (int c = 0; c < 3; c++) {
-            scene->ink[c] = (float)counter_unit(key, i++);
-            contrast +=
-                fabsf(scene->ink[c] - .5f * (scene->ground[0][c] + scene->ground[1][c])) / 1.5f;
-        }
     }
 }
 
@@ -213,8 +210,8 @@ static enum status shapes_sample(const struct dataset *dataset, enum split split
                                   65536.0f -
                               2.0f;
                 value += .139f * noise;
-                /* Uniform colours have mean 1/2 and standard deviation about 0.29. */
-                out->image[at] = (value - .5f) / .29f;
+                /* Mean and standard deviation over the set, about. */
+                out->image[at] = (value - MEAN) / STD;
             }
         }
     return OK;
