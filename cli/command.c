@@ -42,7 +42,7 @@ enum status command_answer(struct json *json, struct err *err)
 {
     enum status rc = json_write(json, false, stdout, err);
     json_free(json);
-    if (rc == OK && (fputc('\n', stdout) == EOF || fflush(stdout) != 0))
+    if (rc == OK && fflush(stdout) != 0)
         rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
     return rc;
 }

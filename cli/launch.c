@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define MAX_LAUNCHER 32  /* words of ELAPSE_MPIRUN */
+#define STOP_GRACE_S 60  /* to write a checkpoint in */
 #define EXIT_NO_EXEC 127 /* as the shell: the child could not start its program */
 #define EXIT_SIGNALLED 128
 
@@ -18,13 +19,14 @@ static volatile sig_atomic_t stop_count;
 static volatile pid_t child_pid;
 
 /* First Ctrl-C or SIGTERM: SIGUSR1, which mpirun hands to every rank ("checkpoint and stop"). The
- * second: SIGTERM, which ends them. */
+ * second, or STOP_GRACE_S later by the alarm: SIGTERM, which ends them. */
 static void on_stop(int signal_number)
 {
     int saved = errno;
     (void)signal_number;
     if (child_pid > 0)
         kill(child_pid, ++stop_count > 1 ? SIGTERM : SIGUSR1);
+    alarm(STOP_GRACE_S);
     errno = saved;
 }
 
@@ -120,12 +122,13 @@ static enum status wait_child(const char *what, const char *launcher, struct err
 
 static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, struct err *err)
 {
-    struct sigaction stop = {.sa_handler = on_stop}, old_int, old_term;
+    struct sigaction stop = {.sa_handler = on_stop}, old_int, old_term, old_alarm;
     enum status rc;
     fflush(NULL);
     stop_count = 0;
     sigaction(SIGINT, &stop, &old_int);
     sigaction(SIGTERM, &stop, &old_term);
+    sigaction(SIGALRM, &stop, &old_alarm);
     pid_t pid = fork();
     if (pid == 0) {
         if (stdout_fd >= 0 && dup2(stdout_fd, STDOUT_FILENO) < 0)
@@ -135,6 +138,8 @@ static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, 
     child_pid = pid;
     rc = pid < 0 ? err_set(err, ERR_SYSTEM, "cannot start a process: %s", strerror(errno))
                  : wait_child(what, argv[0], err);
+    alarm(0);
+    sigaction(SIGALRM, &old_alarm, NULL);
     sigaction(SIGINT, &old_int, NULL);
     sigaction(SIGTERM, &old_term, NULL);
     return rc;

@@ -40,7 +40,7 @@ for block in "$tmp"/block-???; do
     ?*) [ "$mode" = full ] || sed -i "$how" "$block" ;;
     esac
     limit=$([ "$mode" = full ] && echo 1800 || echo 100)
-    (cd "$tmp/work" && timeout "$limit" bash -euo pipefail "$block") </dev/null >"$tmp/out" 2>&1
+    (cd "$tmp/work" && timeout -k 5 "$limit" bash -euo pipefail "$block") </dev/null >"$tmp/out" 2>&1
     rc=$?
     { echo "exit $rc"; cat "$block" "$tmp/out"; } | report $rc "$name"
 done
