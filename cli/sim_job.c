@@ -40,7 +40,9 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
             a->cost.cost.cache_read_ns = job.cache.read_ns;
         if (job.cache.write_ns > 0)
             a->cost.cost.cache_write_ns = job.cache.write_ns;
-        rc = elastic_plan(&job, &a->cost.cost, (int)args->request.num_frozen, NULL, &a->plan, err);
+        rc = elastic_plan(&job, &a->cost.cost, (int)args->request.num_frozen,
+                          args->request.frozen == FROZEN_CACHED, args->request.cache_write,
+                          &a->plan, err);
     }
     if (rc == OK)
         rc = step_answer_simulate(a, &args->request.options, err);

@@ -181,7 +181,19 @@ static enum status choose_plan(const struct job *job, const struct model *model,
         options.judge = judge_plan;
         options.judge_ctx = &judge;
     }
-    enum status rc = planner_solve(&problem, &options, &result, err);
+    bool fixed = first && num_frozen > 0 && !job->elastic.auto_pipe;
+    struct err tried = {0};
+    enum status rc = planner_solve(&problem, &options, &result, fixed ? &tried : err);
+    if (fixed && rc == ERR_INFEASIBLE && options.balancer != BALANCER_OPTIMAL) {
+        /* K stays and a greedy balancer may leave stages empty: the nearest cut that has none. */
+        options.balancer = BALANCER_OPTIMAL;
+        options.frozen_auto = false;
+        options.frozen = filled ? FROZEN_CACHED : FROZEN_FIRST;
+        options.num_microbatches = first->microbatches.count;
+        rc = planner_solve(&problem, &options, &result, err);
+    } else if (fixed && rc != OK) {
+        err_set(err, rc, "%s", tried.msg);
+    }
     if (rc == OK) {
         *plan = result.plan;
         result.plan = (struct plan){0};
@@ -192,9 +204,12 @@ static enum status choose_plan(const struct job *job, const struct model *model,
 }
 
 enum status elastic_plan(const struct job *job, const struct cost *cost, int num_frozen_layers,
-                         const struct plan *first, struct plan *plan, struct err *err)
+                         bool filled, bool write, struct plan *plan, struct err *err)
 {
-    return choose_plan(job, &job->model, cost, num_frozen_layers, first, false, false, plan, err);
+    if (num_frozen_layers < 0 || num_frozen_layers > job->model.num_layers)
+        return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %d",
+                       job->model.num_layers, job->model.name, num_frozen_layers);
+    return choose_plan(job, &job->model, cost, num_frozen_layers, NULL, filled, write, plan, err);
 }
 
 /* Move a plan's cut by `offset` items: whole model to view (negative) or back. */

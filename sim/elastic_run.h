@@ -51,8 +51,10 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
                         struct err *err);
 void elastic_run_clear(struct elastic_run *run);
 
-/* The plan of one epoch as R2 makes it, before it is simulated; for `sim JOB --step`. */
+/* The plan of an epoch with F frozen layers as R2 makes it when the run starts there, before it is
+ * simulated; for `sim JOB --step`. filled: the frozen output can be read from the cache; write: it
+ * is written. *plan must be zeroed; the caller owns it. */
 enum status elastic_plan(const struct job *job, const struct cost *cost, int num_frozen_layers,
-                         const struct plan *first, struct plan *plan, struct err *err);
+                         bool filled, bool write, struct plan *plan, struct err *err);
 
 #endif

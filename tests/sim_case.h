@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,7 @@ struct sim_case {
     struct sim_result result;
 };
 
-static void sim_case_clear(struct sim_case *c)
+static inline void sim_case_clear(struct sim_case *c)
 {
     model_clear(&c->model);
     cluster_clear(&c->cluster);
@@ -49,7 +50,7 @@ static void sim_case_clear(struct sim_case *c)
 
 /* Fill in the defaults and build everything up to the lists; the caller may change c->cluster and
  * call sim_case_lower() again. */
-static enum status sim_case_lower(struct sim_case *c, struct err *err)
+static inline enum status sim_case_lower(struct sim_case *c, struct err *err)
 {
     workload_clear(&c->workload);
     schedule_clear(&c->full);
@@ -57,7 +58,7 @@ static enum status sim_case_lower(struct sim_case *c, struct err *err)
                       err);
 }
 
-static void sim_case_build(struct sim_case *c)
+static inline void sim_case_build(struct sim_case *c)
 {
     struct err err = {0};
     if (c->R == 0)
@@ -122,7 +123,7 @@ static void sim_case_build(struct sim_case *c)
         fail_msg("%s", err.msg);
 }
 
-static enum status sim_case_step(struct sim_case *c, enum sim_engine engine, struct err *err)
+static inline enum status sim_case_step(struct sim_case *c, enum sim_engine engine, struct err *err)
 {
     sim_result_clear(&c->result);
     c->options.engine = engine;
@@ -131,7 +132,7 @@ static enum status sim_case_step(struct sim_case *c, enum sim_engine engine, str
 }
 
 /* Build and run; the answer is in c.result. */
-static void sim_case_run(struct sim_case *c, enum sim_engine engine)
+static inline void sim_case_run(struct sim_case *c, enum sim_engine engine)
 {
     struct err err = {0};
     sim_case_build(c);

@@ -1,0 +1,155 @@
+/* Speed of the simulator, single core: list generation to result, as `elapse sim --step` counts it
+ * (wall_ns). Each line ends in "ok" or "slow" against the target beside it. */
+#include <stdio.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "sim/engine.h"
+#include "tests/sim_case.h"
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Best of n: the machine may be busy with other things. */
+static double time_case(struct sim_case *c, enum sim_engine engine, int n)
+{
+    double best = 1e30;
+    for (int i = 0; i < n; i++) {
+        struct err err = {0};
+        double start = now_s();
+        if (sim_case_lower(c, &err) != OK || sim_case_step(c, engine, &err) != OK)
+            fail_msg("%s", err.msg);
+        double took = now_s() - start;
+        if (took < best)
+            best = took;
+    }
+    return best;
+}
+
+/* The engine alone. */
+static double time_engine(struct sim_case *c, enum sim_engine engine, int n)
+{
+    double best = 1e30;
+    for (int i = 0; i < n; i++) {
+        struct err err = {0};
+        double start = now_s();
+        if (sim_case_step(c, engine, &err) != OK)
+            fail_msg("%s", err.msg);
+        double took = now_s() - start;
+        if (took < best)
+            best = took;
+    }
+    return best;
+}
+
+static void report(const char *what, double got, const char *unit, double target, bool at_least)
+{
+    bool ok = at_least ? got >= target : got <= target;
+    printf("%-58s %10.3f %-6s target %s %g  %s\n", what, got, unit, at_least ? ">=" : "<=", target,
+           ok ? "ok" : "slow");
+    fflush(stdout);
+}
+
+int main(void)
+{
+    { /* contention: activations and gradients meet on every port, stages on the uplinks */
+        struct sim_case c = {.kind = SCHEDULE_1F1B,
+                             .K = 64,
+                             .M = 1024,
+                             .nodes = 8,
+                             .f = 1000000,
+                             .i = 1000000,
+                             .w = 1000000,
+                             .act = 8000000,
+                             .link = 16e9,
+                             .uplink = 10e9,
+                             .latency = 5000};
+        sim_case_build(&c);
+        double s = time_engine(&c, ENGINE_EVENT, 5);
+        report("event engine with contention, 64x1024, events", (double)c.result.events / s / 1e6,
+               "M/s", 10, true);
+        sim_case_clear(&c);
+    }
+    {
+        struct sim_case c = {.kind = SCHEDULE_1F1B,
+                             .K = 64,
+                             .M = 1024,
+                             .f = 1000000,
+                             .i = 1000000,
+                             .w = 1000000,
+                             .act = 1000000,
+                             .link = 16e9,
+                             .latency = 5000};
+        sim_case_build(&c);
+        report("K=64 M=1024, one replica, event engine", 1e3 * time_case(&c, ENGINE_EVENT, 5), "ms",
+               30, false);
+        report("K=64 M=1024, one replica, auto", 1e3 * time_case(&c, ENGINE_AUTO, 5), "ms", 30,
+               false);
+        sim_case_clear(&c);
+    }
+    for (int M = 512; M <= 4096; M *= 2) { /* growth with the work */
+        struct sim_case c = {.kind = SCHEDULE_1F1B,
+                             .K = 1024,
+                             .M = M,
+                             .nodes = 128,
+                             .f = 1000000,
+                             .i = 1000000,
+                             .w = 1000000,
+                             .act = 1000000,
+                             .link = 16e9,
+                             .uplink = 10e9,
+                             .latency = 5000};
+        char name[64];
+        sim_case_build(&c);
+        snprintf(name, sizeof name, "1024 stages x %d micro-batches", M);
+        report(name, time_case(&c, ENGINE_AUTO, M == 4096 ? 2 : 1), "s", 3.0 * M / 4096, false);
+        sim_case_clear(&c);
+    }
+    {
+        struct sim_case c = {.kind = SCHEDULE_1F1B,
+                             .K = 64,
+                             .R = 256,
+                             .M = 256,
+                             .nodes = 2048,
+                             .f = 1000000,
+                             .i = 1000000,
+                             .w = 1000000,
+                             .act = 1000000,
+                             .params = 10000000,
+                             .link = 16e9,
+                             .uplink = 10e9,
+                             .latency = 5000};
+        sim_case_build(&c);
+        double s = time_case(&c, ENGINE_AUTO, 1);
+        report("16384 devices: K=64 R=256 M=256, all-reduce, uplinks", s, "s", 10, false);
+        report("  its events", (double)c.result.events / s / 1e6, "M/s", 2.5, true);
+        c.options.jitter = 0.05;
+        report("  the same with jitter", time_case(&c, ENGINE_AUTO, 1), "s", 10, false);
+        sim_case_clear(&c);
+    }
+    {
+        struct sim_case c = {.kind = SCHEDULE_1F1B,
+                             .K = 8,
+                             .M = 32,
+                             .f = 1000000,
+                             .i = 1000000,
+                             .w = 1000000,
+                             .act = 1000000,
+                             .link = 16e9,
+                             .latency = 5000};
+        sim_case_build(&c);
+        double start = now_s();
+        for (int i = 0; i < 2000; i++)
+            time_case(&c, ENGINE_AUTO, 1);
+        report("8x32 what-ifs, one core", 2000 / (now_s() - start), "per s", 10000, true);
+        sim_case_clear(&c);
+    }
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    report("peak memory", (double)usage.ru_maxrss / (1 << 20), "GiB", 4, false);
+    return 0;
+}
