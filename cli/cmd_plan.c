@@ -1,0 +1,486 @@
+/* cli/cmd_plan.c - `elapse plan`: the best plan for a job, what it was chosen over, and the
+ * release's plan beside it. */
+#include "cli/command.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "partition/planner.h"
+#include "partition/units.h"
+#include "profiles/job_json.h"
+#include "profiles/profile_cost.h"
+#include "sim/engine.h"
+
+struct request {
+    const char *job_path, *db_path;
+    struct option_list overrides;
+    int64_t frozen_layers;
+    bool cached, all_frozen, explain, as_json, no_simulate;
+};
+
+/* A plan and how it was found; or why there is none. */
+struct answer {
+    struct planner_result result;
+    struct err err;
+    int64_t solve_ns;
+};
+
+static void answer_clear(struct answer *answer)
+{
+    planner_result_clear(&answer->result);
+    *answer = (struct answer){0};
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* --- solving ---------------------------------------------------------------------------------- */
+
+struct judge {
+    const struct job *job;
+    const struct cost *cost;
+};
+
+/* The event engine's word on a plan: links are shared there. */
+static enum status judge_plan(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
+{
+    const struct judge *judge = ctx;
+    const struct job *job = judge->job;
+    struct workload workload = {0};
+    struct schedule full = {0};
+    struct sim_result result = {0};
+    const struct sim_options options = {.engine = ENGINE_AUTO, .seed = 1};
+    enum status rc =
+        plan_lower(&job->model, &job->cluster, judge->cost, plan, NULL, &workload, &full, err);
+    if (rc == OK)
+        rc = sim_step(&full, &workload, &job->cluster, judge->cost, plan, &options, &result, err);
+    if (rc == OK)
+        *step_ns = result.step_ns;
+    sim_result_clear(&result);
+    schedule_clear(&full);
+    workload_clear(&workload);
+    return rc;
+}
+
+/* Plan a job with F layers frozen; released: as PipeTransformer's release would. */
+static void solve(const struct request *q, const struct job *job, const struct cost *cost,
+                  int num_frozen, bool released, struct answer *answer)
+{
+    struct planner_problem problem;
+    struct planner_options options;
+    struct judge judge = {job, cost};
+    planner_from_job(job, cost, num_frozen, &problem, &options);
+    options.cache_filled = q->cached && num_frozen > 0;
+    if (options.cache_filled || job->cache.policy != CACHE_ON)
+        options.cache_write = false; /* writing is an epoch's business, see `elapse sim` */
+    if (!q->no_simulate) {
+        options.judge = judge_plan;
+        options.judge_ctx = &judge;
+    }
+    if (released) {
+        options.balancer = BALANCER_RELEASED;
+        options.schedules = 1u << SCHEDULE_GPIPE;
+        options.recompute_auto = false;
+        options.recompute = RECOMPUTE_NEVER;
+        options.frozen_auto = true;
+    }
+    int64_t start = now_ns();
+    if (planner_solve(&problem, &options, &answer->result, &answer->err) != OK &&
+        answer->err.status == OK)
+        err_set(&answer->err, ERR_INFEASIBLE, "no plan");
+    answer->solve_ns = now_ns() - start;
+}
+
+static const char *cache_text(const struct plan *plan)
+{
+    return plan->frozen == FROZEN_CACHED ? "read" : plan->cache_write ? "write" : "off";
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+static void add_ints(struct json *parent, const char *key, const int64_t *values, int n)
+{
+    struct json *array = json_add_array(parent, key);
+    for (int i = 0; i < n; i++)
+        json_add_int(array, NULL, values[i]);
+}
+
+static void add_cut(struct json *parent, const struct plan *plan)
+{
+    struct json *cut = json_add_array(parent, "cut");
+    for (int s = 0; s < plan->num_stages; s++)
+        json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
+}
+
+static void add_choice(struct json *json, const struct plan *plan)
+{
+    json_add_int(json, "pipeline_length", plan->num_ranks);
+    json_add_int(json, "replicas", plan->num_replicas);
+    json_add_int(json, "microbatches", plan->microbatches.count);
+    json_add_int(json, "microbatch_size", plan->microbatches.size);
+    json_add_int(json, "batch", plan->batch);
+    json_add_string(json, "schedule", schedule_kind_name(plan->schedule));
+    json_add_int(json, "chunks", plan->chunks);
+    json_add_string(json, "recompute", recompute_mode_name(plan->recompute));
+    json_add_int(json, "frozen_layers", plan->num_frozen_layers);
+    json_add_string(json, "frozen", frozen_placement_name(plan->frozen));
+    json_add_string(json, "cache", cache_text(plan));
+    add_cut(json, plan);
+}
+
+static void add_answer(struct json *json, const struct answer *answer)
+{
+    const struct planner_result *result = &answer->result;
+    if (answer->err.status != OK) {
+        json_add_string(json, "error", answer->err.msg);
+        return;
+    }
+    const struct plan *plan = &result->plan;
+    add_choice(json, plan);
+    add_ints(json, "stage_ns", result->stage_ns, plan->num_stages);
+    add_ints(json, "memory_bytes", plan->memory_bytes, plan->num_ranks);
+    json_add_int(json, "step_ns", plan->step_ns);
+    json_add_double(json, "samples_per_s", result->samples_per_s);
+    json_add_int(json, "lower_bound_ns", result->lower_bound_ns);
+    json_add_double(json, "gap", result->gap);
+    json_add_int(json, "candidates", result->candidates);
+    json_add_int(json, "evaluated", result->evaluated);
+    json_add_int(json, "solve_ns", answer->solve_ns);
+}
+
+static const char *verdict_name(enum planner_verdict verdict)
+{
+    static const char *const names[] = {"chosen", "slower", "bound", "memory", "none"};
+    return names[verdict];
+}
+
+static void add_explanation(struct json *json, const struct planner_result *result)
+{
+    struct json *best = json_add_array(json, "best");
+    for (int i = 0; i < result->num_best; i++) {
+        const struct planner_candidate *candidate = &result->best[i];
+        struct json *one = json_add_object(best, NULL);
+        add_choice(one, &candidate->plan);
+        json_add_int(one, "step_ns",
+                     candidate->judged_ns > 0 ? candidate->judged_ns : candidate->plan.step_ns);
+        json_add_int(one, "unshared_step_ns", candidate->plan.step_ns);
+        json_add_int(one, "lower_bound_ns", candidate->lower_bound_ns);
+        json_add_double(one, "samples_per_s", candidate->samples_per_s);
+    }
+    struct json *lengths = json_add_array(json, "lengths");
+    for (int i = 0; i < result->num_lengths; i++) {
+        const struct planner_length *length = &result->lengths[i];
+        struct json *one = json_add_object(lengths, NULL);
+        json_add_int(one, "pipeline_length", length->num_ranks);
+        json_add_string(one, "verdict", verdict_name(length->verdict));
+        json_add_double(one, "samples_per_s", length->samples_per_s);
+        json_add_double(one, "bound_samples_per_s", length->bound_per_s);
+        json_add_int(one, "need_bytes", length->need_bytes);
+    }
+}
+
+static struct json *start_json(const struct command *command, const struct job *job,
+                               const struct cost_handle *cost, bool extrapolated)
+{
+    struct json *json = command_json(command), *resolved = NULL;
+    if (job->json && json_parse(job->json, "job", &resolved, NULL) == OK) {
+        json_add_copy(json, "job", resolved);
+        json_free(resolved);
+    }
+    json_add_string(json, "cost_source", cost_source_name(cost->cost.source));
+    json_add_string(json, "cost", cost->cost.label);
+    if (cost->note[0])
+        json_add_string(json, "cost_note", cost->note);
+    json_add_bool(json, "extrapolated", extrapolated);
+    return json;
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+static void print_row(const char *label, const struct answer *answer)
+{
+    char step[32];
+    if (answer->err.status != OK) {
+        printf("%-9s %s\n", label, answer->err.msg);
+        return;
+    }
+    const struct plan *plan = &answer->result.plan;
+    printf("%-9s %3d %4d %4d x %-5lld %-11s %-7s %10s %11.1f  ", label, plan->num_ranks,
+           plan->num_replicas, plan->microbatches.count, (long long)plan->microbatches.size,
+           schedule_kind_name(plan->schedule), frozen_placement_name(plan->frozen),
+           format_ns(plan->step_ns, step, sizeof step), answer->result.samples_per_s);
+    for (int s = 0; s < plan->num_stages && s < 24; s++)
+        printf("%s%d", s ? "," : "", plan->first_item[s + 1] - plan->first_item[s]);
+    printf("%s\n", plan->num_stages > 24 ? ",..." : "");
+}
+
+static void print_row_head(const char *label)
+{
+    printf("%-9s %3s %4s %4s   %-5s %-11s %-7s %10s %11s  %s\n", label, "K", "R", "M", "size",
+           "schedule", "frozen", "step", "samples/s", "cut (items a stage)");
+}
+
+static void print_plan(const struct job *job, const struct cost_handle *cost,
+                       const struct answer *answer, const struct answer *released)
+{
+    const struct planner_result *result = &answer->result;
+    const struct plan *plan = &result->plan;
+    char a[32], b[32], c[32];
+    printf("%s: %s on %s (%d devices), costs: %s%s\n", job->name, job->model.name,
+           job->cluster.name, job->cluster.num_devices, cost->cost.label,
+           result->extrapolated ? ", extrapolated" : "");
+    if (cost->note[0])
+        printf("note: %s\n", cost->note);
+    printf("\npipelines of %d devices x %d replicas, %d micro-batches of %lld (batch %lld each)\n"
+           "schedule %s%s, recompute %s, %d frozen layers (%s), cache %s\n"
+           "step %s, %.1f samples/s; proven lower bound %s, gap %.2f %%\n\n",
+           plan->num_ranks, plan->num_replicas, plan->microbatches.count,
+           (long long)plan->microbatches.size, (long long)plan->batch,
+           schedule_kind_name(plan->schedule), plan->chunks > 1 ? " (several chunks a rank)" : "",
+           recompute_mode_name(plan->recompute), plan->num_frozen_layers,
+           frozen_placement_name(plan->frozen), cache_text(plan),
+           format_ns(plan->step_ns, a, sizeof a), result->samples_per_s,
+           format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
+    printf("%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
+           "rank peak");
+    for (int s = 0; s < plan->num_stages; s++) {
+        int rank = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
+        char range[32];
+        snprintf(range, sizeof range, "%d..%d", plan->first_item[s], plan->first_item[s + 1] - 1);
+        printf("%5d %5d %6d %11s %16s %12s\n", s, rank,
+               plan->first_item[s + 1] - plan->first_item[s], range,
+               format_ns(result->stage_ns[s], a, sizeof a),
+               format_bytes(plan->memory_bytes[rank], b, sizeof b));
+    }
+    printf("\n");
+    print_row_head("");
+    print_row("this", answer);
+    print_row("released", released);
+    printf("\n%lld candidates, %lld judged in %s\n", (long long)result->candidates,
+           (long long)result->evaluated, format_ns(answer->solve_ns, c, sizeof c));
+}
+
+static void print_explanation(const struct planner_result *result)
+{
+    char step[32], bound[32];
+    printf("\nbest judged\n");
+    printf("%4s %3s %4s %2s %5s %-11s %-11s %-7s %10s %10s %11s\n", "", "K", "R", "v", "M",
+           "schedule", "recompute", "frozen", "step", "bound", "samples/s");
+    for (int i = 0; i < result->num_best; i++) {
+        const struct planner_candidate *one = &result->best[i];
+        const struct plan *plan = &one->plan;
+        int64_t step_ns = one->judged_ns > 0 ? one->judged_ns : plan->step_ns;
+        printf("%4d %3d %4d %2d %5d %-11s %-11s %-7s %10s %10s %11.1f\n", i + 1, plan->num_ranks,
+               plan->num_replicas, plan->chunks, plan->microbatches.count,
+               schedule_kind_name(plan->schedule), recompute_mode_name(plan->recompute),
+               frozen_placement_name(plan->frozen), format_ns(step_ns, step, sizeof step),
+               format_ns(one->lower_bound_ns, bound, sizeof bound), one->samples_per_s);
+    }
+    printf("\npipeline lengths\n");
+    for (int i = 0; i < result->num_lengths; i++) {
+        const struct planner_length *length = &result->lengths[i];
+        printf("%4d ", length->num_ranks);
+        switch (length->verdict) {
+        case PLANNER_CHOSEN:
+            printf("chosen: %.1f samples/s", length->samples_per_s);
+            break;
+        case PLANNER_SLOWER:
+            printf("slower: its best has %.1f samples/s", length->samples_per_s);
+            break;
+        case PLANNER_BOUND:
+            printf("slower: cannot exceed %.1f samples/s",
+                   length->bound_per_s < result->samples_per_s ? length->bound_per_s
+                                                               : result->samples_per_s);
+            break;
+        case PLANNER_MEMORY:
+            printf("does not fit the memory");
+            if (length->need_bytes > 0)
+                printf(": needs %s on a device at least",
+                       format_bytes(length->need_bytes, step, sizeof step));
+            break;
+        case PLANNER_NONE:
+            printf("no such plan");
+            break;
+        }
+        printf("\n");
+    }
+}
+
+/* --- the table over F ---------------------------------------------------------------------------
+ */
+
+/* Seconds of 1,000 samples: comparable where R, and so the samples of a step, differ. */
+static double per_thousand(const struct answer *answer)
+{
+    return answer->err.status == OK ? 1000 / answer->result.samples_per_s : 0;
+}
+
+static enum status run_all_frozen(const struct command *command, const struct request *q,
+                                  const struct job *job, const struct cost_handle *cost,
+                                  struct err *err)
+{
+    struct json *json = q->as_json ? start_json(command, job, cost, false) : NULL;
+    struct json *rows = q->as_json ? json_add_array(json, "by_frozen") : NULL;
+    if (!q->as_json) {
+        printf("%s: %s on %s, costs: %s%s\n\n", job->name, job->model.name, job->cluster.name,
+               cost->cost.label, q->cached ? "; cache filled" : "");
+        printf("%2s | %3s %4s %4s %-11s %-7s %10s %10s | %3s %4s %4s %10s %10s | %s\n", "F", "K",
+               "R", "M", "schedule", "frozen", "step", "s/1000", "K", "R", "M", "released",
+               "s/1000", "faster");
+    }
+    enum status rc = OK;
+    for (int f = 0; f <= job->model.num_layers && rc == OK; f++) {
+        struct answer ours = {0}, theirs = {0};
+        char a[32], b[32];
+        solve(q, job, &cost->cost, f, false, &ours);
+        solve(q, job, &cost->cost, f, true, &theirs);
+        const struct plan *p = &ours.result.plan, *t = &theirs.result.plan;
+        if (ours.err.status != OK) {
+            rc = err_set(err, ours.err.status, "%s", ours.err.msg);
+        } else if (q->as_json) {
+            struct json *row = json_add_object(rows, NULL);
+            json_add_int(row, "frozen_layers", f);
+            add_answer(json_add_object(row, "plan"), &ours);
+            add_answer(json_add_object(row, "released"), &theirs);
+        } else {
+            printf("%2d | %3d %4d %4d %-11s %-7s %10s %10.3f | ", f, p->num_ranks, p->num_replicas,
+                   p->microbatches.count, schedule_kind_name(p->schedule),
+                   frozen_placement_name(p->frozen), format_ns(p->step_ns, a, sizeof a),
+                   per_thousand(&ours));
+            if (theirs.err.status == OK)
+                printf("%3d %4d %4d %10s %10.3f | %.2fx\n", t->num_ranks, t->num_replicas,
+                       t->microbatches.count, format_ns(t->step_ns, b, sizeof b),
+                       per_thousand(&theirs), per_thousand(&theirs) / per_thousand(&ours));
+            else
+                printf("%s\n", theirs.err.msg);
+        }
+        answer_clear(&ours);
+        answer_clear(&theirs);
+    }
+    if (rc == OK && json)
+        return command_answer(json, err);
+    json_free(json);
+    return rc;
+}
+
+/* --- the command --------------------------------------------------------------------------------
+ */
+
+static enum status run_one(const struct command *command, const struct request *q,
+                           const struct job *job, const struct cost_handle *cost, struct err *err)
+{
+    struct answer answer = {0}, released = {0};
+    enum status rc = OK;
+    solve(q, job, &cost->cost, (int)q->frozen_layers, false, &answer);
+    if (answer.err.status != OK) {
+        rc = err_set(err, answer.err.status, "%s", answer.err.msg);
+        if (answer.err.hint[0])
+            err_hint(err, "%s", answer.err.hint);
+        goto out;
+    }
+    solve(q, job, &cost->cost, (int)q->frozen_layers, true, &released);
+    if (q->as_json) {
+        struct json *json = start_json(command, job, cost, answer.result.extrapolated);
+        add_answer(json, &answer);
+        add_answer(json_add_object(json, "released"), &released);
+        if (q->explain)
+            add_explanation(json, &answer.result);
+        rc = command_answer(json, err);
+    } else {
+        print_plan(job, cost, &answer, &released);
+        if (q->explain)
+            print_explanation(&answer.result);
+    }
+out:
+    answer_clear(&answer);
+    answer_clear(&released);
+    return rc;
+}
+
+static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+{
+    struct request q = {0};
+    const char *positional[1];
+    int num_positional = 0;
+    bool help = false;
+    const struct option options[] = {
+        {.name = "set",
+         .type = OPTION_LIST,
+         .value = &q.overrides,
+         .arg = "KEY=VALUE",
+         .help = "override a value of the job (repeatable)"},
+        {.name = "frozen",
+         .type = OPTION_INT,
+         .value = &q.frozen_layers,
+         .arg = "F",
+         .help = "plan with F transformer layers frozen (default 0)",
+         .max = 1000000},
+        {.name = "cached",
+         .type = OPTION_FLAG,
+         .value = &q.cached,
+         .help = "the frozen layers' output is in the cache already"                                                        },
+        {.name = "all-frozen",
+         .type = OPTION_FLAG,
+         .value = &q.all_frozen,
+         .help = "a table over F = 0..L, our plan beside the release's"},
+        {.name = "explain",
+         .type = OPTION_FLAG,
+         .value = &q.explain,
+         .help = "the runners-up, and what ruled out each pipeline length"                                                        },
+        {.name = "no-simulate",
+         .type = OPTION_FLAG,
+         .value = &q.no_simulate,
+         .help = "do not judge the best 16 again in the event engine"},
+        {.name = "db",
+         .type = OPTION_STRING,
+         .value = &q.db_path,
+         .arg = "FILE",
+         .help = "profile store (default: the user's own)"},
+        {.name = "json",                                         .type = OPTION_FLAG,                                                     .value = &q.as_json,                   .help = "one JSON object"                                      },
+    };
+    enum status rc = command_parse(command, options, sizeof options / sizeof *options, argc, argv,
+                                   positional, 1, &num_positional, &help, err);
+    if (rc != OK || help)
+        return rc;
+    if (num_positional < 1) {
+        rc = err_set(err, ERR_INPUT, "plan: which job?");
+        err_hint(err, "elapse plan JOB [--set KEY=VALUE] [--json]");
+        return rc;
+    }
+    struct job job = {0};
+    struct cost_handle cost = {0};
+    rc = job_load(positional[0], q.overrides.items, q.overrides.count, &job, err);
+    if (rc != OK)
+        return rc;
+    if (q.frozen_layers > job.model.num_layers)
+        rc = err_set(err, ERR_INFEASIBLE, "--frozen must be 0..%d for model '%s', got %lld",
+                     job.model.num_layers, job.model.name, (long long)q.frozen_layers);
+    if (rc == OK && !job.pipeline.schedule_auto && job.pipeline.schedule == SCHEDULE_CUSTOM)
+        rc = err_set(err, ERR_INPUT, "%s: a custom schedule cannot be planned, only simulated",
+                     positional[0]);
+    if (rc == OK)
+        rc = cost_choose(q.db_path, &job, &cost, err);
+    if (rc == OK) {
+        if (job.cache.read_ns > 0)
+            cost.cost.cache_read_ns = job.cache.read_ns;
+        if (job.cache.write_ns > 0)
+            cost.cost.cache_write_ns = job.cache.write_ns;
+        rc = q.all_frozen ? run_all_frozen(command, &q, &job, &cost, err)
+                          : run_one(command, &q, &job, &cost, err);
+    }
+    cost_handle_clear(&cost);
+    job_clear(&job);
+    return rc;
+}
+
+const struct command command_plan = {
+    .name = "plan",
+    .args = "JOB [--frozen F] [--explain]",
+    .summary = "the best plan for a job: pipeline length, replicas, cut, schedule, micro-batches",
+    .run = run,
+};
