@@ -169,16 +169,12 @@ static int64_t slot_times(const struct schedule *schedule, int64_t *starts)
     return end;
 }
 
-/* A row a rank, a column a slot: stage and kind are left out where one stage a rank makes them
- * plain. */
+/* A row a rank, a column a slot; "." is idle, "-" the second half of a B. */
 static void print_grid(const struct schedule *schedule, const int64_t *starts, int64_t end)
 {
     char cell[32];
-    int width = 0;
-    for (int kind = 0; kind < 2; kind++) {
-        width = snprintf(cell, sizeof cell, "%dF%d", schedule->num_stages - 1,
-                         schedule->num_microbatches - 1);
-    }
+    const int width = snprintf(cell, sizeof cell, "%dF%d", schedule->num_stages - 1,
+                               schedule->num_microbatches - 1);
     int64_t at = 0;
     for (int k = 0; k < schedule->num_ranks; k++) {
         int64_t slot = 0;
