@@ -9,6 +9,10 @@
  */
 enum { MAX_KINDS = 32, MAX_COMBOS = 256 };
 
+/* A quiet machine repeats a layer within a few percent; beyond this a prediction from medians is no
+ * better than its spread, and the user is told. */
+#define NOISY 0.25
+
 struct item_cost {
     struct layer_key key;
     struct curve passes[PASS_COUNT]; /* n = 0: costs nothing (an embedding's input gradient) */
@@ -27,6 +31,7 @@ struct kind_cost {
     struct group_cost *groups;        /* owned: all-reduce inside a node, by ranks */
     int num_groups;
     int64_t op_overhead_ns, cache_read_ns, cache_write_ns;
+    double spread;
 };
 
 struct profile_cost {
@@ -352,6 +357,22 @@ static enum status gather_host(const struct profile *profile, const char *what,
     return rc;
 }
 
+/* Mean relative spread of the rows that were measured this way. */
+static double mean_spread(const struct profile *profile, const struct combo *combo,
+                          const char *dtype)
+{
+    double sum = 0;
+    int n = 0;
+    for (int i = 0; i < profile->num_layers; i++) {
+        const struct spread *ns = &profile->layers[i].ns;
+        if (!in_combo(&profile->layers[i], combo, dtype) || ns->median_ns <= 0)
+            continue;
+        sum += (ns->p90_ns - ns->p10_ns) / ns->median_ns;
+        n++;
+    }
+    return n ? sum / n : 0;
+}
+
 static int devices_per_node(const struct cluster *cluster)
 {
     int most = 0, here = 0;
@@ -408,6 +429,7 @@ static enum status build_kind(const struct profile *profile, const struct model 
         kind_clear(kind);
         return rc;
     }
+    kind->spread = mean_spread(profile, &combos[c], dtype);
     snprintf(kind->kind, sizeof kind->kind, "%s", profile->info.device_kind);
     snprintf(kind->profile, sizeof kind->profile, "%s", profile->info.name);
     if (query->threads && combos[c].threads && combos[c].threads != query->threads)
@@ -416,6 +438,9 @@ static enum status build_kind(const struct profile *profile, const struct model 
     else if (strcmp(profile->info.source, "measured") == 0 && combos[c].ranks != ranks)
         snprintf(note, 256, "profile '%s' was measured with %lld busy ranks a node, not %lld",
                  profile->info.name, (long long)combos[c].ranks, (long long)ranks);
+    else if (kind->spread > NOISY)
+        snprintf(note, 256, "profile '%s' is noisy: p10 to p90 spans %.0f %% of the median",
+                 profile->info.name, 100 * kind->spread);
     return OK;
 }
 
@@ -433,6 +458,7 @@ static void finish_handle(struct cost_handle *handle, struct profile_cost *ctx, 
         if (used < sizeof cost->label)
             used += (size_t)snprintf(cost->label + used, sizeof cost->label - used, "%s%s",
                                      k ? ", " : "", kind->profile);
+        handle->spread = kind->spread > handle->spread ? kind->spread : handle->spread;
         links = links || kind->node_link.n || kind->net_link.n;
         groups = groups || kind->num_groups;
         if (kind->op_overhead_ns > cost->op_overhead_ns)
@@ -501,6 +527,30 @@ static bool better(const struct profile_info *a, const struct profile_info *b, c
     return strcmp(a->measured_at, b->measured_at) > 0;
 }
 
+/* What of the machine is not as it was when the profile was measured: "driver, libraries". */
+static void note_differences(const struct profile_info *then, const struct profile_info *now,
+                             char note[256])
+{
+    const struct {
+        const char *name, *then, *now;
+    } texts[] = {
+        {"host",      then->host,        now->host       },
+        {"device",    then->device_name, now->device_name},
+        {"driver",    then->driver,      now->driver     },
+        {"libraries", then->libraries,   now->libraries  },
+    };
+    char list[64] = "";
+    for (int i = 0; i < 4; i++)
+        if (*texts[i].now && strcmp(texts[i].then, texts[i].now) != 0)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
+                     texts[i].name);
+    /* A clock that a governor moves a little is still the same clock. */
+    if (now->clock_mhz && llabs(then->clock_mhz - now->clock_mhz) * 20 > now->clock_mhz)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%sclock", *list ? ", " : "");
+    if (*list)
+        snprintf(note, 256, "profile '%s' was measured with another %s", then->name, list);
+}
+
 /* The best profile of a device kind that knows the whole model. ERR_INFEASIBLE: there is none, and
  * err says what the best of those that exist lacks. */
 static enum status choose_kind(struct store *store, const char *device_kind,
@@ -534,8 +584,10 @@ static enum status choose_kind(struct store *store, const char *device_kind,
         profile_clear(&profile);
         if (rc == OK) {
             *published = strcmp(infos[i].source, "published") == 0;
-            if (!*here && strcmp(cluster->name, "this-machine") == 0 &&
-                strcmp(infos[i].host, host) != 0)
+            if (!*here && query->present)
+                note_differences(&infos[i], query->present, here);
+            else if (!*here && strcmp(cluster->name, "this-machine") == 0 &&
+                     strcmp(infos[i].host, host) != 0)
                 snprintf(here, sizeof here, "profile '%s' was measured on another machine, '%s'",
                          infos[i].name, infos[i].host);
             if (*here)

@@ -15,6 +15,7 @@
 struct cost_handle {
     struct cost cost;         /* hand out &handle.cost; valid until cost_handle_clear() */
     char note[256];           /* "" or one line for people: a profile that does not quite fit */
+    double spread;            /* mean of (p90 - p10) / median over the layers' rows; 0: unknown */
     struct profile_cost *ctx; /* owned; NULL for constants and roofline */
 };
 void cost_handle_clear(struct cost_handle *handle);
@@ -26,6 +27,8 @@ struct cost_query {
     int threads; /* per rank; 0: 1 where ranks share a node, else the most measured */
     int ranks;   /* ranks busy on a node; 0: as many as the cluster has devices a node */
     int spread;  /* 0: medians; -1: the 10th, 1: the 90th percentile of every time, for intervals */
+    const struct profile_info *present; /* this machine as a profiler describes it: what differs is
+                                           noted; NULL: of this-machine, the host is compared */
 };
 
 /* The cost source for a job, never a mixture: constants for uniform and explicit models; measured,

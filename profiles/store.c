@@ -432,7 +432,7 @@ static void save_int(const struct column *column, char *at, int64_t value)
     }
 }
 
-static void bind_column(sqlite3_stmt *stmt, int index, const struct column *column, const void *row)
+void store_bind_column(sqlite3_stmt *stmt, int index, const struct column *column, const void *row)
 {
     const char *at = (const char *)row + column->offset;
     switch (column->type) {
@@ -478,7 +478,7 @@ static void fetch_column(sqlite3_stmt *stmt, int index, const struct column *col
     }
 }
 
-static void name_columns(char *sql, size_t size, const struct column *columns, int n)
+void store_name_columns(char *sql, size_t size, const struct column *columns, int n)
 {
     size_t used = strlen(sql);
     for (int c = 0; c < n && used < size; c++)
@@ -494,7 +494,7 @@ enum status store_put_rows(struct store *store, const char *table, const char *o
     if (n == 0)
         return OK;
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO %s (%s, ", table, owner_column);
-    name_columns(sql, sizeof sql, columns, num_columns);
+    store_name_columns(sql, sizeof sql, columns, num_columns);
     size_t used = strlen(sql);
     used += (size_t)snprintf(sql + used, sizeof sql - used, ") VALUES (?");
     for (int c = 0; c < num_columns; c++)
@@ -508,7 +508,7 @@ enum status store_put_rows(struct store *store, const char *table, const char *o
         const char *row = (const char *)rows + (size_t)i * row_size;
         sqlite3_bind_int64(stmt, 1, owner);
         for (int c = 0; c < num_columns; c++)
-            bind_column(stmt, c + 2, &columns[c], row);
+            store_bind_column(stmt, c + 2, &columns[c], row);
         if (sqlite3_step(stmt) != SQLITE_DONE)
             rc = store_fail(store, "cannot write", err);
         sqlite3_reset(stmt);
@@ -529,7 +529,7 @@ enum status store_get_rows(struct store *store, const char *table, const char *o
     int64_t count = 0, room = 0;
     sqlite3_stmt *stmt = NULL;
     int step;
-    name_columns(sql, sizeof sql, columns, num_columns);
+    store_name_columns(sql, sizeof sql, columns, num_columns);
     size_t used = strlen(sql);
     snprintf(sql + used, sizeof sql - used, " FROM %s WHERE %s = ?1 %s", table, owner_column, tail);
     enum status rc = store_prepare(store, sql, &stmt, err);
@@ -562,236 +562,5 @@ enum status store_get_rows(struct store *store, const char *table, const char *o
     }
     *rows = got;
     *n = count;
-    return OK;
-}
-
-/* --- profiles --------------------------------------------------------------------------------- */
-
-/* id of a profile, 0 when there is none. */
-static enum status find_profile(struct store *store, const char *name, int64_t *id, struct err *err)
-{
-    sqlite3_stmt *stmt = NULL;
-    enum status rc = store_prepare(store, "SELECT id FROM profile WHERE name = ?", &stmt, err);
-    if (rc != OK)
-        return rc;
-    sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
-    int step = sqlite3_step(stmt);
-    *id = step == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
-    if (step != SQLITE_ROW && step != SQLITE_DONE)
-        rc = store_fail(store, "cannot read", err);
-    sqlite3_finalize(stmt);
-    return rc;
-}
-
-static enum status no_profile(struct store *store, const char *name, struct err *err)
-{
-    struct profile_info *infos = NULL;
-    const char *names[64];
-    int count = 0, n = 0;
-    char list[200] = "";
-    size_t used = 0;
-    if (store_list_profiles(store, NULL, &infos, NULL, &count, NULL) != OK)
-        count = 0;
-    for (int i = 0; i < count && n < 64; i++) {
-        names[n++] = infos[i].name;
-        if (used < sizeof list)
-            used += (size_t)snprintf(list + used, sizeof list - used, " %s", infos[i].name);
-    }
-    const char *near = nearest_name(name, names, n);
-    enum status rc =
-        err_set(err, ERR_INFEASIBLE, "no profile '%s' in store '%s'%s%s%s", name, store->path,
-                near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
-    err_hint(err, "profiles:%s", n ? list : " none");
-    free(infos);
-    return rc;
-}
-
-/* Insert the profile's own row, or update it in place, so that its rows stay. */
-static enum status put_info(struct store *store, const struct profile_info *info, int64_t id,
-                            int64_t *new_id, struct err *err)
-{
-    char sql[1024];
-    sqlite3_stmt *stmt = NULL;
-    int n = profile_info_num_columns;
-    size_t used;
-    if (id) {
-        used = (size_t)snprintf(sql, sizeof sql, "UPDATE profile SET ");
-        for (int c = 0; c < n; c++)
-            used += (size_t)snprintf(sql + used, sizeof sql - used, "%s%s = ?%d", c ? ", " : "",
-                                     profile_info_columns[c].name, c + 1);
-        snprintf(sql + used, sizeof sql - used, " WHERE id = ?%d", n + 1);
-    } else {
-        snprintf(sql, sizeof sql, "INSERT INTO profile (");
-        name_columns(sql, sizeof sql, profile_info_columns, n);
-        used = strlen(sql);
-        used += (size_t)snprintf(sql + used, sizeof sql - used, ") VALUES (?");
-        for (int c = 1; c < n; c++)
-            used += (size_t)snprintf(sql + used, sizeof sql - used, ", ?");
-        snprintf(sql + used, sizeof sql - used, ")");
-    }
-    enum status rc = store_prepare(store, sql, &stmt, err);
-    if (rc != OK)
-        return rc;
-    for (int c = 0; c < n; c++)
-        bind_column(stmt, c + 1, &profile_info_columns[c], info);
-    if (id)
-        sqlite3_bind_int64(stmt, n + 1, id);
-    if (sqlite3_step(stmt) != SQLITE_DONE)
-        rc = store_fail(store, "cannot write", err);
-    sqlite3_finalize(stmt);
-    *new_id = id ? id : sqlite3_last_insert_rowid(store->db);
-    return rc;
-}
-
-static enum status delete_by_id(struct store *store, const char *table, const char *column,
-                                int64_t id, struct err *err)
-{
-    char sql[128];
-    sqlite3_stmt *stmt = NULL;
-    snprintf(sql, sizeof sql, "DELETE FROM %s WHERE %s = ?", table, column);
-    enum status rc = store_prepare(store, sql, &stmt, err);
-    if (rc != OK)
-        return rc;
-    sqlite3_bind_int64(stmt, 1, id);
-    if (sqlite3_step(stmt) != SQLITE_DONE)
-        rc = store_fail(store, "cannot write", err);
-    sqlite3_finalize(stmt);
-    return rc;
-}
-
-enum status store_put_profile(struct store *store, struct profile *profile, enum profile_write how,
-                              struct err *err)
-{
-    int64_t id = 0;
-    enum status rc = profile_check(profile, profile->info.name, err);
-    if (rc == OK)
-        rc = store_begin(store, err);
-    if (rc != OK)
-        return rc;
-    rc = find_profile(store, profile->info.name, &id, err);
-    if (rc == OK && id && how == PROFILE_CREATE) {
-        rc = err_set(err, ERR_INPUT, "profile '%s' is already in store '%s'", profile->info.name,
-                     store->path);
-        err_hint(err, "give it another name, remove the old one, or --replace it");
-    }
-    if (rc == OK)
-        rc = put_info(store, &profile->info, id, &id, err);
-    for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
-        const struct profile_table *table = &profile_tables[t];
-        int n = profile_num_rows(profile, table);
-        if (how == PROFILE_REPLACE)
-            rc = delete_by_id(store, table->name, "profile_id", id, err);
-        if (rc == OK && n > 0)
-            rc = store_put_rows(store, table->name, "profile_id", id, table->columns,
-                                table->num_columns, profile_row(profile, table, 0), table->row_size,
-                                n, err);
-    }
-    if (rc == OK)
-        return store_commit(store, err);
-    store_rollback(store);
-    return rc;
-}
-
-enum status store_get_profile(struct store *store, const char *name, struct profile *profile,
-                              struct err *err)
-{
-    struct profile got = {0};
-    int64_t id = 0, n = 0;
-    void *info = NULL;
-    enum status rc = find_profile(store, name, &id, err);
-    if (rc == OK && !id)
-        rc = no_profile(store, name, err);
-    if (rc == OK)
-        rc = store_get_rows(store, "profile", "id", id, "", 0, profile_info_columns,
-                            profile_info_num_columns, sizeof got.info, &info, &n, err);
-    if (rc == OK && n == 1)
-        got.info = *(struct profile_info *)info;
-    free(info);
-    for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
-        const struct profile_table *table = &profile_tables[t];
-        void *rows = NULL;
-        /* The key columns are the primary key's order, but profile_check() sorts for certain. */
-        rc = store_get_rows(store, table->name, "profile_id", id, "", 0, table->columns,
-                            table->num_columns, table->row_size, &rows, &n, err);
-        for (int64_t i = 0; i < n && rc == OK; i++)
-            rc = profile_add_row(&got, table, (char *)rows + (size_t)i * table->row_size, err);
-        free(rows);
-    }
-    if (rc == OK)
-        rc = profile_check(&got, store->path, err);
-    if (rc == OK) {
-        *profile = got;
-        got = (struct profile){0};
-    }
-    profile_clear(&got);
-    return rc;
-}
-
-enum status store_remove_profile(struct store *store, const char *name, struct err *err)
-{
-    int64_t id = 0;
-    enum status rc = store_begin(store, err);
-    if (rc != OK)
-        return rc;
-    rc = find_profile(store, name, &id, err);
-    if (rc == OK && !id)
-        rc = no_profile(store, name, err);
-    if (rc == OK)
-        rc = delete_by_id(store, "profile", "id", id, err);
-    if (rc == OK)
-        return store_commit(store, err);
-    store_rollback(store);
-    return rc;
-}
-
-enum status store_list_profiles(struct store *store, const char *device_kind,
-                                struct profile_info **infos, int64_t **rows, int *count,
-                                struct err *err)
-{
-    struct profile_info *got = NULL;
-    int64_t *sizes = NULL, n = 0, kept = 0;
-    void *all = NULL;
-    /* "1 = ?1" selects everybody. */
-    enum status rc =
-        store_get_rows(store, "profile", "1", 1, "ORDER BY name", 0, profile_info_columns,
-                       profile_info_num_columns, sizeof *got, &all, &n, err);
-    got = all;
-    if (rc != OK)
-        return rc;
-    for (int64_t i = 0; i < n; i++)
-        if (!device_kind || strcmp(got[i].device_kind, device_kind) == 0)
-            got[kept++] = got[i];
-    sizes = calloc((size_t)kept + 1, sizeof *sizes);
-    if (!sizes)
-        rc = err_nomem(err);
-    for (int64_t i = 0; i < kept && rows && rc == OK; i++)
-        for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
-            char sql[160];
-            sqlite3_stmt *stmt = NULL;
-            snprintf(sql, sizeof sql,
-                     "SELECT count(*) FROM %s WHERE profile_id = (SELECT id FROM profile WHERE "
-                     "name = ?)",
-                     profile_tables[t].name);
-            rc = store_prepare(store, sql, &stmt, err);
-            if (rc != OK)
-                break;
-            sqlite3_bind_text(stmt, 1, got[i].name, -1, SQLITE_STATIC);
-            if (sqlite3_step(stmt) == SQLITE_ROW)
-                sizes[i] += sqlite3_column_int64(stmt, 0);
-            else
-                rc = store_fail(store, "cannot read", err);
-            sqlite3_finalize(stmt);
-        }
-    if (rc != OK) {
-        free(got);
-        free(sizes);
-        return rc;
-    }
-    if (rows)
-        *rows = sizes;
-    else
-        free(sizes);
-    *infos = got;
-    *count = (int)kept;
     return OK;
 }

@@ -19,6 +19,10 @@ enum status store_fail(struct store *store, const char *what, struct err *err);
 enum status store_prepare(struct store *store, const char *sql, sqlite3_stmt **stmt,
                           struct err *err);
 
+/* Append the names of columns, with commas, to the text in sql. */
+void store_name_columns(char *sql, size_t size, const struct column *columns, int n);
+void store_bind_column(sqlite3_stmt *stmt, int index, const struct column *column, const void *row);
+
 /* INSERT OR REPLACE n flat rows into table: owner_column = owner, and the columns. */
 enum status store_put_rows(struct store *store, const char *table, const char *owner_column,
                            int64_t owner, const struct column *columns, int num_columns,

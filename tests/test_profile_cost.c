@@ -249,6 +249,13 @@ static void profile_cost__takes_nearest_way_of_measuring(void **state)
     assert_int_equal(profile_cost(&profile, &model, &cluster, &query, &handle, NULL), OK);
     assert_string_equal(handle.note, "profile 'p' was measured with 2 threads a rank, not 4");
     cost_handle_clear(&handle);
+    /* Measured on a busy machine: said, not hidden. */
+    for (int i = 0; i < profile.num_layers; i++)
+        profile.layers[i].ns.p90_ns *= 1.5;
+    assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, NULL), OK);
+    assert_string_equal(handle.note, "profile 'p' is noisy: p10 to p90 spans 50 % of the median");
+    assert_true(fabs(handle.spread - 0.5) < 1e-9);
+    cost_handle_clear(&handle);
     /* Another dtype or backend is another measurement. */
     struct err err = {0};
     query = (struct cost_query){.dtype = DTYPE_BF16};
@@ -352,6 +359,14 @@ static void cost_choose_for__never_mixes_sources(void **state)
     assert_int_equal(cost_choose_for(path, &vit, &cpu, NULL, &handle, &err), OK);
     assert_string_equal(handle.cost.label, "profile newer (measured)");
     assert_int_equal(ask(&handle.cost, &vit, 0, PASS_FWD, 4, "cpu", &beyond), 8000);
+    cost_handle_clear(&handle);
+    /* The machine is another one now. */
+    struct profile_info present = {.host = "elsewhere", .driver = "9", .clock_mhz = 100};
+    struct cost_query query = {.present = &present};
+    assert_int_equal(cost_choose_for(path, &vit, &cpu, &query, &handle, &err), OK);
+    assert_string_equal(handle.note,
+                        "profile 'newer' was measured with another host, driver, clock");
+    assert_true(handle.spread == 0);
     cost_handle_clear(&handle);
     /* One of two kinds measured is not enough: all from the roofline. */
     assert_int_equal(cost_choose_for(path, &vit, &mixed, NULL, &handle, &err), OK);
