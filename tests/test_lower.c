@@ -1,0 +1,351 @@
+/* Workloads and lowered lists: naive sums, counts of ops, custom lists, overflow. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "tests/plan_case.h"
+
+static int frozen_items(const struct plan_case *c)
+{
+    return model_frozen_items(&c->model, c->plan.num_frozen_layers);
+}
+
+static int stage_of(const struct plan *p, int item)
+{
+    for (int s = p->num_stages - 1; s > 0; s--) {
+        if (item >= p->first_item[s]) {
+            return s;
+        }
+    }
+    return 0;
+}
+
+/* Nearest ns at the device's speed, as the cost of an item is asked for. */
+static int64_t item_time(const struct plan_case *c, int item, enum pass pass, int64_t samples,
+                         const struct device *device)
+{
+    int64_t ns = 0;
+    bool far = false;
+    struct err err = {0};
+    case_must(c->cost.item_ns(c->cost.ctx, &c->model, item, pass, samples, device, &ns, &far, &err),
+              &err);
+    const double exact = (double)ns / device->speed;
+    return (int64_t)(exact + 0.5);
+}
+
+static void workload_build__sums_the_items_of_each_stage(void **state)
+{
+    (void)state;
+    uint64_t seed = 17;
+    for (int round = 0; round < 150; round++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        plan_case_random(&c, &seed, 4, 5);
+        case_must(plan_case_lower(&c, &err), &err);
+        const struct workload *w = &c.workload;
+        const struct plan *p = &c.plan;
+        const int frozen = frozen_items(&c);
+        for (int r = 0; r < p->num_replicas; r++) {
+            for (int s = 0; s < p->num_stages; s++) {
+                const struct stage_cost *stage =
+                    &w->stages[w->class_of_replica[r] * w->num_stages + s];
+                const struct device *device =
+                    &c.cluster.devices[p->device[r * p->num_ranks + w->rank_of_stage[s]]];
+                for (int mb = 0; mb < MB_SIZES; mb++) {
+                    const int64_t n =
+                        mb == MB_FULL ? p->microbatches.size : p->microbatches.last_size;
+                    const int64_t bytes_n = c.model.per_microbatch ? 1 : n;
+                    const int64_t host =
+                        c.cost.op_overhead_ns +
+                        (c.cluster.host_blocking ? p->num_ranks * c.cluster.host_op_ns : 0);
+                    int64_t f = host, again = host, in = host, weight = host, stash = 0;
+                    int64_t update = c.cost.op_overhead_ns, params = 0, held = 0;
+                    for (int i = p->first_item[s]; i < p->first_item[s + 1]; i++) {
+                        f += item_time(&c, i, PASS_FWD, n, device);
+                        if (i < frozen) {
+                            held += c.model.items[i].params;
+                            continue;
+                        }
+                        again += item_time(&c, i, PASS_FWD, n, device);
+                        in += i == frozen && frozen > 0
+                                  ? 0
+                                  : item_time(&c, i, PASS_BWD_INPUT, n, device);
+                        weight += item_time(&c, i, PASS_BWD_WEIGHT, n, device);
+                        update += item_time(&c, i, PASS_UPDATE, n, device);
+                        stash += c.model.items[i].stash_bytes * bytes_n;
+                        params += c.model.items[i].params;
+                    }
+                    for (int i = 0; s == 0 && p->frozen == FROZEN_FIRST && i < frozen; i++) {
+                        held += c.model.items[i].params;
+                    }
+                    assert_int_equal(stage->op_ns[OP_F][mb], f);
+                    assert_int_equal(stage->op_ns[OP_Z][mb], f);
+                    assert_int_equal(stage->op_ns[OP_R][mb], again);
+                    assert_int_equal(stage->op_ns[OP_I][mb], in);
+                    assert_int_equal(stage->op_ns[OP_W][mb], weight);
+                    assert_int_equal(stage->op_ns[OP_B][mb], in + weight - host);
+                    assert_int_equal(stage->op_ns[OP_UPDATE][mb], update);
+                    assert_int_equal(stage->stash_bytes[mb], stash);
+                    assert_int_equal(stage->weight_bytes, 4 * params);
+                    assert_int_equal(stage->grad_bytes, 4 * params);
+                    assert_int_equal(stage->frozen_bytes, 4 * held);
+                    assert_int_equal(stage->optim_bytes, p->optim_bytes_per_param * params);
+                }
+            }
+        }
+        plan_case_clear(&c);
+    }
+}
+
+static void workload_build__carries_every_skip_once_when_it_crosses(void **state)
+{
+    (void)state;
+    uint64_t seed = 23;
+    int crossing = 0, outside = 0;
+    for (int round = 0; round < 200; round++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        plan_case_random(&c, &seed, 4, 5);
+        case_must(plan_case_lower(&c, &err), &err);
+        const struct workload *w = &c.workload;
+        const struct plan *p = &c.plan;
+        const int S = p->num_stages, frozen = frozen_items(&c);
+        int64_t carried = 0, wanted = 0, with_grad = 0, want_grad = 0;
+        const int64_t n = c.model.per_microbatch ? 1 : p->microbatches.size;
+        for (int e = 0; e < w->num_edges; e++) {
+            if (e < S - 1) {
+                assert_int_equal(w->edges[e].from, e);
+                assert_int_equal(w->edges[e].to, e + 1);
+                assert_int_equal(w->edges[e].bytes[MB_FULL],
+                                 n * c.model.items[p->first_item[e + 1] - 1].act_bytes);
+                assert_int_equal(w->edges[e].grad, p->first_item[e + 1] > frozen);
+            } else {
+                carried += w->edges[e].bytes[MB_FULL];
+                with_grad += w->edges[e].grad ? w->edges[e].bytes[MB_FULL] : 0;
+            }
+        }
+        for (int i = 0; i < c.model.num_skips; i++) {
+            const struct skip_edge *skip = &c.model.skips[i];
+            if (skip->to >= p->first_item[0] && stage_of(p, skip->from) != stage_of(p, skip->to)) {
+                wanted += n * skip->bytes;
+                want_grad += skip->from >= frozen ? n * skip->bytes : 0;
+                crossing++;
+                outside += skip->from < p->first_item[0];
+            }
+        }
+        assert_int_equal(carried, wanted);
+        assert_int_equal(with_grad, want_grad);
+        plan_case_clear(&c);
+    }
+    assert_true(crossing > 50 && outside > 5);
+}
+
+static void workload_build__cuts_gradients_into_buckets_from_the_end(void **state)
+{
+    (void)state;
+    uint64_t seed = 29;
+    int several = 0;
+    for (int round = 0; round < 150; round++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        plan_case_random(&c, &seed, 3, 5);
+        case_must(plan_case_lower(&c, &err), &err);
+        const struct workload *w = &c.workload;
+        for (int s = 0; s < w->num_stages; s++) {
+            const int first = w->first_bucket[s], end = w->first_bucket[s + 1];
+            int64_t bytes = 0;
+            for (int i = first; i < end; i++) {
+                const struct bucket *b = &w->buckets[i];
+                assert_int_equal(b->stage, s);
+                assert_true(b->bytes > 0 && b->lead_ns >= b->lead_w_ns && b->lead_w_ns >= 0);
+                assert_true(i == first || b->lead_ns <= w->buckets[i - 1].lead_ns);
+                /* all but the last are full */
+                assert_true(i == end - 1 || b->bytes >= c.plan.bucket_bytes);
+                bytes += b->bytes;
+            }
+            assert_int_equal(bytes, w->num_replicas > 1 ? w->stages[s].grad_bytes : 0);
+            assert_true(c.plan.bucket_bytes > 0 || end - first <= 1);
+            assert_true(c.plan.bucket_bytes > 0 || end == first || w->buckets[first].lead_ns == 0);
+            several += end - first > 1;
+        }
+        plan_case_clear(&c);
+    }
+    assert_true(several > 20);
+}
+
+static void plan_lower__holds_every_op_of_the_plan(void **state)
+{
+    (void)state;
+    uint64_t seed = 31;
+    for (int round = 0; round < 200; round++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        plan_case_random(&c, &seed, 4, 5);
+        case_must(plan_case_lower(&c, &err), &err);
+        const struct plan *p = &c.plan;
+        const struct workload *w = &c.workload;
+        const int M = p->microbatches.count;
+        int64_t count[OP_KIND_COUNT] = {0}, whole[OP_KIND_COUNT] = {0}, want[OP_KIND_COUNT] = {0};
+        for (int k = 0; k < p->num_ranks; k++) {
+            for (int64_t i = 0; i < c.full.ranks[k].num_ops; i++) {
+                const struct op op = c.full.ranks[k].ops[i];
+                if (op.microbatch == OP_WHOLE_BATCH) {
+                    whole[op.kind]++;
+                } else {
+                    count[op.kind]++;
+                }
+            }
+        }
+        const int active = p->num_stages - w->num_frozen_stages;
+        for (int e = 0; e < w->num_edges; e++) {
+            if (w->rank_of_stage[w->edges[e].from] != w->rank_of_stage[w->edges[e].to]) {
+                want[OP_SEND_ACT] += M;
+                want[OP_SEND_GRAD] += w->edges[e].grad ? M : 0;
+            }
+        }
+        assert_int_equal(count[OP_F], active * M);
+        assert_int_equal(count[OP_Z], w->num_frozen_stages * M);
+        assert_int_equal(count[OP_B] + count[OP_W], active * M);
+        assert_int_equal(count[OP_R], p->recompute == RECOMPUTE_NEVER    ? 0
+                                      : p->recompute == RECOMPUTE_ALWAYS ? active * M
+                                                                         : active * (M - 1));
+        assert_int_equal(count[OP_C], p->frozen == FROZEN_CACHED ? M : 0);
+        assert_int_equal(count[OP_P], p->frozen == FROZEN_SPREAD && p->cache_write ? M : 0);
+        assert_int_equal(whole[OP_Z], p->frozen == FROZEN_FIRST);
+        assert_int_equal(whole[OP_P], p->frozen == FROZEN_FIRST && p->cache_write);
+        assert_int_equal(count[OP_SEND_ACT], want[OP_SEND_ACT]);
+        assert_int_equal(count[OP_RECV_ACT], want[OP_SEND_ACT]);
+        assert_int_equal(count[OP_SEND_GRAD], want[OP_SEND_GRAD]);
+        assert_int_equal(count[OP_RECV_GRAD], want[OP_SEND_GRAD]);
+        assert_int_equal(whole[OP_ALLREDUCE], w->num_buckets);
+        assert_int_equal(whole[OP_NORM], p->clip ? p->num_ranks : 0);
+        plan_case_clear(&c);
+    }
+}
+
+static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
+{
+    (void)state;
+    uint64_t seed = 37;
+    int compared = 0;
+    for (int round = 0; round < 60; round++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        struct step_time named = {0}, custom = {0};
+        struct schedule compute = {0}, list = {0};
+        char *csv = NULL;
+        plan_case_random(&c, &seed, 4, 5);
+        case_must(plan_case_lower(&c, &err), &err);
+        case_must(schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &named, &err),
+                  &err);
+        /* The named list through a CSV, under a plan that says custom. */
+        case_must(schedule_generate(c.plan.schedule, c.plan.num_ranks, c.plan.microbatches.count,
+                                    c.plan.chunks, &compute, &err),
+                  &err);
+        case_must(schedule_to_csv(&compute, &csv, &err), &err);
+        case_must(schedule_from_csv(csv, &list, &err), &err);
+        c.plan.schedule = SCHEDULE_CUSTOM;
+        workload_clear(&c.workload);
+        schedule_clear(&c.full);
+        case_must(
+            plan_lower(&c.model, &c.cluster, &c.cost, &c.plan, &list, &c.workload, &c.full, &err),
+            &err);
+        case_must(schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &custom, &err),
+                  &err);
+        assert_int_equal(custom.step_ns, named.step_ns);
+        compared++;
+        /* One micro-batch too few. */
+        struct workload w = {0};
+        struct schedule full = {0};
+        c.plan.microbatches = microbatches_of(c.plan.batch, c.plan.microbatches.count - 1);
+        if (c.plan.microbatches.count != list.num_microbatches) {
+            assert_int_equal(
+                plan_lower(&c.model, &c.cluster, &c.cost, &c.plan, &list, &w, &full, &err),
+                ERR_INFEASIBLE);
+            assert_non_null(strstr(err.msg, "does not fit a plan"));
+            assert_null(full.ranks);
+        }
+        free(csv);
+        schedule_clear(&compute);
+        schedule_clear(&list);
+        step_time_clear(&named);
+        step_time_clear(&custom);
+        plan_case_clear(&c);
+    }
+    assert_int_equal(compared, 60);
+}
+
+static void plan_lower__refuses_a_custom_list_that_is_wrong(void **state)
+{
+    (void)state;
+    uint64_t seed = 41;
+    struct plan_case c = {0};
+    struct err err = {0};
+    struct schedule list = {0}, full = {0};
+    struct workload w = {0};
+    plan_case_random(&c, &seed, 1, 5);
+    c.plan.schedule = SCHEDULE_CUSTOM;
+    c.plan.chunks = c.plan.num_stages = 1;
+    c.plan.first_item[1] = c.model.num_items;
+    c.plan.microbatches = (struct microbatches){2, 1, 1};
+    c.plan.batch = 2;
+    case_must(schedule_from_csv("0F0,0F1,0B1,0B0", &list, &err), &err);
+    assert_int_equal(plan_lower(&c.model, &c.cluster, &c.cost, &c.plan, &list, &w, &full, &err),
+                     ERR_INFEASIBLE);
+    assert_string_equal(err.msg, "rank 0: 0B1 before 0B0");
+    schedule_clear(&list);
+    plan_case_clear(&c);
+}
+
+static void workload_build__refuses_sums_that_overflow(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 6; what++) {
+        uint64_t seed = 43;
+        struct plan_case c = {0};
+        struct err err = {0};
+        plan_case_random(&c, &seed, 4, 5);
+        const int64_t huge = INT64_MAX / 2;
+        struct item *item = &c.model.items[c.model.num_items - 1];
+        if (what == 0) {
+            item->fwd_ns = huge;
+        } else if (what == 1) {
+            item->bwd_weight_ns = (int64_t)1 << 59; /* fits once, not M times */
+        } else if (what == 2) {
+            item->params = huge;
+        } else if (what == 3) {
+            item->stash_bytes = huge;
+            c.model.per_microbatch = false;
+        } else if (what == 4) {
+            item->fwd_ns = -1;
+        } else {
+            c.model.items[c.plan.first_item[c.plan.num_stages - 1] - 1].act_bytes = huge;
+            c.model.per_microbatch = false;
+        }
+        if (plan_case_lower(&c, &err) != ERR_INPUT) {
+            fail_msg("case %d was taken", what);
+        }
+        assert_true(strlen(err.msg) > 0);
+        assert_null(c.full.ranks);
+        plan_case_clear(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workload_build__sums_the_items_of_each_stage),
+        cmocka_unit_test(workload_build__carries_every_skip_once_when_it_crosses),
+        cmocka_unit_test(workload_build__cuts_gradients_into_buckets_from_the_end),
+        cmocka_unit_test(plan_lower__holds_every_op_of_the_plan),
+        cmocka_unit_test(plan_lower__takes_a_custom_list_and_its_ranks),
+        cmocka_unit_test(plan_lower__refuses_a_custom_list_that_is_wrong),
+        cmocka_unit_test(workload_build__refuses_sums_that_overflow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
