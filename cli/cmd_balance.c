@@ -16,7 +16,8 @@ static const char *const balancer_names[] = {"optimal", "released", "paper"};
 
 struct request {
     const char *model_text, *sizes_text, *balancer_text, *by_text, *device_kind, *db_path;
-    int64_t stages, frozen_layers, samples;
+    int64_t stages, frozen_layers, samples, microbatches, latency_ns, mem_bytes;
+    double link_bytes_per_s; /* 0: communication is free */
     bool compress, as_json;
     enum balancer balancer;
     bool by_time;
@@ -26,10 +27,11 @@ struct request {
 struct chain {
     struct model model; /* owned; empty with --sizes */
     int num_items, num_layers;
-    int64_t *sizes;     /* owned: parameters, ns, or as given */
-    int64_t *truncated; /* owned with --by time, else NULL: without backward-input */
-    double *greedy;     /* owned: the same in millions, or as given */
-    const char *unit;   /* "parameters", "ns" or "" */
+    int64_t *sizes;         /* owned: parameters, ns, or as given */
+    int64_t *truncated;     /* owned with --by time, else NULL: without backward-input */
+    struct cut_time *times; /* owned with --by time, else NULL: the same by pass */
+    double *greedy;         /* owned: the same in millions, or as given */
+    const char *unit;       /* "parameters", "ns" or "" */
     char cost_source[96];
 };
 
@@ -38,6 +40,7 @@ static void chain_clear(struct chain *chain)
     model_clear(&chain->model);
     free(chain->sizes);
     free(chain->truncated);
+    free(chain->times);
     free(chain->greedy);
     *chain = (struct chain){0};
 }
@@ -76,6 +79,88 @@ static void measure(const struct chain *chain, int frozen, struct answer *answer
         if (k == 0 || answer->size[k] > answer->max)
             answer->max = answer->size[k];
     }
+}
+
+/* The active chain as cut_solve() wants it: what crosses a boundary, what a stage keeps under 1F1B
+ * with momentum. */
+static enum status solve_general(const struct request *q, const struct chain *chain, int frozen,
+                                 struct answer *answer, struct err *err)
+{
+    const struct model *model = &chain->model;
+    int n = chain->num_items - frozen, stages = answer->stages;
+    int64_t scale = model->per_microbatch ? 1 : q->samples;
+    struct cut_time *times = malloc((size_t)n * sizeof *times);
+    struct cut_item *items = malloc((size_t)n * sizeof *items);
+    struct cut_skip *skips = malloc(((size_t)model->num_skips + 1) * sizeof *skips);
+    struct cut_link *links = malloc((size_t)stages * sizeof *links);
+    int64_t *live = malloc((size_t)stages * sizeof *live);
+    int64_t *limits = malloc((size_t)stages * sizeof *limits);
+    struct cut_problem problem = {.num_items = n,
+                                  .num_stages = stages,
+                                  .num_microbatches = q->microbatches,
+                                  .num_classes = 1,
+                                  .times = times,
+                                  .items = items,
+                                  .skips = skips,
+                                  .links = q->link_bytes_per_s > 0 ? links : NULL,
+                                  .live = live,
+                                  .mem_limit_bytes = q->mem_bytes > 0 ? limits : NULL};
+    struct cut cut = {0};
+    enum status rc = OK;
+    if (!times || !items || !skips || !links || !live || !limits) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int i = 0; rc == OK && i < n; i++) {
+        const struct item *item = &model->items[frozen + i];
+        times[i] = chain->times[frozen + i];
+        if (i == 0 && frozen > 0)
+            times[i].bwd_input_ns = 0;
+        items[i] = (struct cut_item){.weight_bytes = 4 * item->params,
+                                     .train_bytes = 8 * item->params,
+                                     .tied_bytes = 12 * item->tied_params};
+        if (!mul_ok(item->act_bytes, scale, &items[i].out_bytes) ||
+            !mul_ok(item->stash_bytes, scale, &items[i].stash_bytes))
+            rc = err_set(err, ERR_INPUT, "the size of item %d overflows", frozen + i);
+    }
+    for (int e = 0; rc == OK && e < model->num_skips; e++) {
+        const struct skip_edge *skip = &model->skips[e];
+        struct cut_skip *active = &skips[problem.num_skips];
+        if (skip->from < frozen)
+            continue;
+        *active = (struct cut_skip){.from = skip->from - frozen, .to = skip->to - frozen};
+        problem.num_skips++;
+        if (!mul_ok(skip->bytes, scale, &active->bytes))
+            rc = err_set(err, ERR_INPUT, "the size of skip edge %d -> %d overflows", skip->from,
+                         skip->to);
+    }
+    for (int k = 0; k < stages; k++) {
+        links[k] = (struct cut_link){q->latency_ns, q->link_bytes_per_s};
+        live[k] = stages - k < q->microbatches ? stages - k : q->microbatches;
+        limits[k] = q->mem_bytes;
+    }
+    if (rc == OK)
+        rc = cut_solve(&problem, &cut, err);
+    if (rc == OK) {
+        cut_evaluate(&problem, cut.first_item, answer->size, NULL);
+        answer->max = cut.max;
+        for (int k = 0; k < stages; k++)
+            answer->count[k] = cut.first_item[k + 1] - cut.first_item[k];
+    }
+out:
+    free(times);
+    free(items);
+    free(skips);
+    free(links);
+    free(live);
+    free(limits);
+    cut_clear(&cut);
+    return rc;
+}
+
+static bool is_general(const struct request *q)
+{
+    return q->link_bytes_per_s > 0 || q->mem_bytes > 0;
 }
 
 static enum status solve_optimal(const struct chain *chain, int frozen, struct answer *answer,
@@ -132,13 +217,15 @@ static enum status solve(const struct request *q, const struct chain *chain, int
         rc = err_nomem(err);
         goto out;
     }
-    rc = q->balancer == OPTIMAL
+    rc = is_general(q) ? solve_general(q, chain, frozen, &got, err)
+         : q->balancer == OPTIMAL
              ? solve_optimal(chain, frozen, &got, err)
              : solve_greedy(chain, q->balancer == PAPER ? BALANCE_PAPER : BALANCE_RELEASED, frozen,
                             &got, err);
     if (rc != OK)
         goto out;
-    measure(chain, frozen, &got);
+    if (!is_general(q))
+        measure(chain, frozen, &got);
     if (q->balancer == OPTIMAL)
         got.discounted_max = (double)got.max;
     *answer = got;
@@ -218,6 +305,8 @@ static enum status time_items(const struct request *q, struct chain *chain, stru
         if (rc == OK && (!add_ok(ns[PASS_FWD], ns[PASS_BWD_WEIGHT], &sum) ||
                          !add_ok(sum, ns[PASS_BWD_INPUT], &all)))
             rc = err_set(err, ERR_INPUT, "the time of item %d overflows", i);
+        chain->times[i] =
+            (struct cut_time){ns[PASS_FWD], ns[PASS_BWD_INPUT], ns[PASS_BWD_WEIGHT], 0};
         chain->truncated[i] = sum;
         chain->sizes[i] = all;
     }
@@ -241,7 +330,8 @@ static enum status load_model(const struct request *q, struct chain *chain, stru
     chain->greedy = calloc((size_t)chain->num_items, sizeof *chain->greedy);
     chain->truncated =
         q->by_time ? calloc((size_t)chain->num_items, sizeof *chain->truncated) : NULL;
-    if (!chain->sizes || !chain->greedy || (q->by_time && !chain->truncated))
+    chain->times = q->by_time ? calloc((size_t)chain->num_items, sizeof *chain->times) : NULL;
+    if (!chain->sizes || !chain->greedy || (q->by_time && (!chain->truncated || !chain->times)))
         return err_nomem(err);
     for (int i = 0; i < chain->num_items; i++)
         chain->sizes[i] = chain->model.items[i].params;
@@ -392,10 +482,14 @@ out:
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     static const char *const by_names[] = {"params", "time"};
-    bool help = false, stages_seen = false, by_seen = false;
+    bool help = false, stages_seen = false;
     int num_positional = 0, which = 0;
-    struct request q = {
-        .balancer_text = "optimal", .by_text = "params", .device_kind = "rtx5000", .samples = 16};
+    struct request q = {.balancer_text = "optimal",
+                        .by_text = "params",
+                        .device_kind = "rtx5000",
+                        .samples = 16,
+                        .microbatches = 1,
+                        .latency_ns = 5000};
     struct chain chain = {0};
     const struct option options[] = {
         {.name = "stages",
@@ -422,12 +516,11 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_STRING,
          .value = &q.by_text,
          .arg = "WHAT",
-         .help = "params (default) or time: forward and backward of a micro-batch",
-         .seen = &by_seen},
+         .help = "params (default) or time: forward and backward of a micro-batch"},
         {.name = "compress",
          .type = OPTION_FLAG,
          .value = &q.compress,
-         .help = "K is the initial length: halve it stepwise for F = 1, 2, ... up to --frozen"                        },
+         .help = "K is the initial length: halve it stepwise for F = 1, 2, ... up to --frozen"                          },
         {.name = "sizes",
          .type = OPTION_STRING,
          .value = &q.sizes_text,
@@ -445,12 +538,36 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .help = "with --by time: samples of a micro-batch (default 16)",
          .min = 1,
          .max = INT32_MAX},
+        {.name = "link",
+         .type = OPTION_RATE,
+         .value = &q.link_bytes_per_s,
+         .arg = "RATE",
+         .help = "with --by time and optimal: what a stage sends over links of this rate (act, "
+                 "gradients, skip tensors) counts, too (default: free)"},
+        {.name = "latency",
+         .type = OPTION_NS,
+         .value = &q.latency_ns,
+         .arg = "TIME",
+         .help = "with --link: of each transfer (default 5us)"},
+        {.name = "mem",
+         .type = OPTION_BYTES,
+         .value = &q.mem_bytes,
+         .arg = "SIZE",
+         .help = "with --by time and optimal: what a stage may fill; 12 B a parameter and the "
+                 "stash of the micro-batches that 1F1B keeps (default: no limit)"},
+        {.name = "microbatches",
+         .type = OPTION_INT,
+         .value = &q.microbatches,
+         .arg = "M",
+         .help = "with --link or --mem: micro-batches of a step (default 1)",
+         .min = 1,
+         .max = INT32_MAX},
         {.name = "db",
          .type = OPTION_STRING,
          .value = &q.db_path,
          .arg = "FILE",
          .help = "with --by time: the profile store"},
-        {.name = "json", .type = OPTION_FLAG, .value = &q.as_json, .help = "one JSON object"                                                                   },
+        {.name = "json",                                                               .type = OPTION_FLAG,                                .value = &q.as_json,                                                                  .help = "one JSON object"                                                                  },
     };
     enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
                                    &q.model_text, 1, &num_positional, &help, err);
@@ -471,6 +588,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     q.by_time = rc == OK && which == 1;
     if (rc == OK && q.by_time && q.sizes_text)
         rc = err_set(err, ERR_INPUT, "balance: --by time needs a MODEL, not --sizes");
+    if (rc == OK && is_general(&q) && (!q.by_time || q.balancer != OPTIMAL))
+        rc = err_set(err, ERR_INPUT, "balance: --link and --mem go with --by time and optimal");
     if (rc == OK)
         rc = q.sizes_text ? load_sizes(&q, &chain, err) : load_model(&q, &chain, err);
     if (rc == OK)
