@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "exec/models/layers.h"
 #include "exec/rng.h"
 #include "exec/stage.h"
 #include "tests/ref64.h"
@@ -19,7 +20,8 @@ struct reference {
     const struct sample_block *block;
     double *w[MAX_PARAMS]; /* in the order of stage_params() */
     int num, at;
-    int64_t num_elems[MAX_PARAMS];
+    float dropout;
+    uint64_t seed;
 };
 
 static const double *next(struct reference *r)
@@ -33,15 +35,31 @@ static void add(double *y, const double *x, int num)
         y[i] += x[i];
 }
 
+/* x [N, per_sample] *= mask / (1 - p), the mask of exec/rng.h's counter. */
+static void ref_dropout(const struct reference *r, int item, enum dropout_site site, int per_sample,
+                        double *x)
+{
+    if (r->dropout == 0.0f)
+        return;
+    const uint64_t key = rng_key(r->seed, 0, (uint64_t)item, site);
+    for (int i = 0; i < N * per_sample; i++) {
+        const uint64_t sample = rng_mix(key ^ (uint64_t)r->block->ids[i / per_sample]);
+        const bool keep = rng_bits(sample, (uint32_t)(i % per_sample)) >=
+                          (uint32_t)((double)r->dropout * 4294967296.0);
+        x[i] *= keep ? 1 / (1 - (double)r->dropout) : 0.0;
+    }
+}
+
 /* One transformer layer, pre- or post-norm, on x [N * seq, hidden] in place; skip, when not NULL,
  * is the long skip that joins it first (its linear is the last of the attention item's tensors). */
-static void ref_layer(struct reference *r, double *x, const double *skip)
+static void ref_layer(struct reference *r, int layer, double *x, const double *skip)
 {
+    const int attn = 1 + 2 * layer; /* item numbers: dropout's keys */
     const struct model *m = r->model;
     const int rows = N * m->seq, h = m->hidden;
     const bool gpt = m->family == FAMILY_GPT, post = m->family == FAMILY_BERT;
     const double eps = gpt ? 1e-5 : 1e-12;
-    double ln[ROOM], qkv[3 * ROOM], ctx[ROOM], out[ROOM], wide[2 * ROOM];
+    double ln[ROOM], qkv[3 * ROOM], ctx[ROOM], out[ROOM], wide[2 * ROOM], keep[ROOM];
     if (skip) {
         double both[2 * ROOM];
         for (int row = 0; row < rows; row++) {
@@ -66,10 +84,14 @@ static void ref_layer(struct reference *r, double *x, const double *skip)
                 memcpy(qkv + (row * 3 + i) * h, out + row * h, sizeof(double) * (size_t)h);
         }
     }
+    for (int i = 0; i < N * m->heads * m->seq * m->seq; i++)
+        keep[i] = 1.0;
+    ref_dropout(r, attn, SITE_PROBS, m->heads * m->seq * m->seq, keep);
     ref_attention(qkv, N, m->seq, m->heads, h / m->heads, gpt, post ? r->block->lengths : NULL,
-                  NULL, ctx);
+                  keep, ctx);
     const double *ow = next(r), *ob = next(r);
     ref_linear(ctx, ow, ob, rows, h, h, gpt, out);
+    ref_dropout(r, attn, SITE_ATTENTION, m->seq * h, out);
     add(x, out, rows * h);
     r->at += skip ? 2 : 0;
     if (post) {
@@ -86,6 +108,7 @@ static void ref_layer(struct reference *r, double *x, const double *skip)
     for (int i = 0; i < rows * m->mlp; i++)
         wide[i] = ref_gelu(wide[i], gpt);
     ref_linear(wide, w2, b2, rows, m->mlp, h, gpt, out);
+    ref_dropout(r, attn + 1, SITE_MLP, m->seq * h, out);
     add(x, out, rows * h);
     if (post) {
         memcpy(ln, x, sizeof(double) * (size_t)(rows * h));
@@ -132,10 +155,11 @@ static double ref_loss(struct reference *r)
     double x[ROOM], y[ROOM], logits[ROOM], loss = 0;
     r->at = 0;
     ref_embedding(r, x);
+    ref_dropout(r, 0, SITE_EMBED, s * h, x);
     double kept[2][ROOM];
     for (int i = 0; i < m->num_layers; i++) {
         const int mirror = m->num_layers - 1 - i; /* block i is joined to block L-1-i */
-        ref_layer(r, x, m->num_skips && mirror < m->num_skips ? kept[mirror] : NULL);
+        ref_layer(r, i, x, m->num_skips && mirror < m->num_skips ? kept[mirror] : NULL);
         if (i < m->num_skips)
             memcpy(kept[i], x, sizeof(double) * (size_t)(rows * h));
     }
@@ -154,6 +178,7 @@ static double ref_loss(struct reference *r)
             ref_linear(y, w, b, N, h, h, false, x);
             for (int i = 0; i < N * h; i++)
                 y[i] = tanh(x[i]);
+            ref_dropout(r, m->num_items - 1, SITE_HEAD, h, y);
         }
         const double *w = next(r), *b = next(r);
         ref_linear(y, w, b, N, h, m->classes, false, logits);
@@ -191,7 +216,8 @@ static double ref_loss(struct reference *r)
     return loss;
 }
 
-static void compare(enum model_family family, enum model_task task, int layers, bool skips)
+static void compare(enum model_family family, enum model_task task, int layers, bool skips,
+                    double dropout)
 {
     const bool vit = family == FAMILY_VIT;
     const struct model_spec spec = {.family = family,
@@ -213,6 +239,7 @@ static void compare(enum model_family family, enum model_task task, int layers, 
     struct err err = {0};
     struct job job;
     job_defaults(&job);
+    job.train.dropout = dropout;
     model_clear(&job.model);
     assert_int_equal(model_build(&spec, &job.model, &err), OK);
     const int64_t ids[N] = {0, 1};
@@ -243,7 +270,11 @@ static void compare(enum model_family family, enum model_task task, int layers, 
     struct stage *stage;
     assert_int_equal(stage_new(&stage_spec, &stage, &err), OK);
     struct param *params = stage_params(stage);
-    struct reference ref = {.model = &job.model, .block = &block, .num = stage_num_params(stage)};
+    struct reference ref = {.model = &job.model,
+                            .block = &block,
+                            .num = stage_num_params(stage),
+                            .dropout = (float)dropout,
+                            .seed = job.train.seed};
     assert_true(ref.num <= MAX_PARAMS);
     for (int t = 0; t < ref.num; t++) {
         ref.w[t] = malloc((size_t)params[t].num_elems * sizeof(double));
@@ -283,27 +314,35 @@ static void compare(enum model_family family, enum model_task task, int layers, 
 static void stage_backward__matches_differences_vit(void **state)
 {
     (void)state;
-    compare(FAMILY_VIT, TASK_CLASSIFY, 1, false);
+    compare(FAMILY_VIT, TASK_CLASSIFY, 1, false, 0);
 }
 
 static void stage_backward__matches_differences_uvit(void **state)
 {
     (void)state;
-    compare(FAMILY_VIT, TASK_CLASSIFY, 4, true);
+    compare(FAMILY_VIT, TASK_CLASSIFY, 4, true, 0);
 }
 
 static void stage_backward__matches_differences_bert(void **state)
 {
     (void)state;
-    compare(FAMILY_BERT, TASK_CLASSIFY, 1, false);
-    compare(FAMILY_BERT, TASK_QA, 1, false);
-    compare(FAMILY_BERT, TASK_MLM, 1, false);
+    compare(FAMILY_BERT, TASK_CLASSIFY, 1, false, 0);
+    compare(FAMILY_BERT, TASK_QA, 1, false, 0);
+    compare(FAMILY_BERT, TASK_MLM, 1, false, 0);
 }
 
 static void stage_backward__matches_differences_gpt(void **state)
 {
     (void)state;
-    compare(FAMILY_GPT, TASK_CAUSAL_LM, 1, false);
+    compare(FAMILY_GPT, TASK_CAUSAL_LM, 1, false, 0);
+}
+
+static void stage_backward__matches_differences_under_dropout(void **state)
+{
+    (void)state;
+    compare(FAMILY_VIT, TASK_CLASSIFY, 2, false, 0.3);
+    compare(FAMILY_BERT, TASK_CLASSIFY, 2, false, 0.3);
+    compare(FAMILY_GPT, TASK_CAUSAL_LM, 2, false, 0.3);
 }
 
 int main(void)
@@ -313,6 +352,7 @@ int main(void)
         cmocka_unit_test(stage_backward__matches_differences_uvit),
         cmocka_unit_test(stage_backward__matches_differences_bert),
         cmocka_unit_test(stage_backward__matches_differences_gpt),
+        cmocka_unit_test(stage_backward__matches_differences_under_dropout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
