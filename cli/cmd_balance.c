@@ -27,12 +27,14 @@ struct request {
 struct chain {
     struct model model; /* owned; empty with --sizes */
     int num_items, num_layers;
-    int64_t *sizes;         /* owned: parameters, ns, or as given */
-    int64_t *truncated;     /* owned with --by time, else NULL: without backward-input */
-    struct cut_time *times; /* owned with --by time, else NULL: the same by pass */
-    double *greedy;         /* owned: the same in millions, or as given */
-    const char *unit;       /* "parameters", "ns" or "" */
-    char cost_source[96];
+    int64_t *sizes;          /* owned: parameters, ns, or as given */
+    int64_t *truncated;      /* owned with --by time, else NULL: without backward-input */
+    struct cut_time *times;  /* owned with --by time, else NULL: the same by pass */
+    double *greedy;          /* owned: the same in millions, or as given */
+    const char *unit;        /* "parameters", "ns" or "" */
+    const char *cost_source; /* NULL without --by time */
+    char cost_note[256];
+    bool extrapolated;
 };
 
 static void chain_clear(struct chain *chain)
@@ -310,9 +312,9 @@ static enum status time_items(const struct request *q, struct chain *chain, stru
         chain->truncated[i] = sum;
         chain->sizes[i] = all;
     }
-    if (rc == OK)
-        snprintf(chain->cost_source, sizeof chain->cost_source, "%s%s",
-                 cost_source_name(handle.cost.source), extrapolated ? ", extrapolated" : "");
+    chain->cost_source = cost_source_name(handle.cost.source);
+    chain->extrapolated = extrapolated;
+    memcpy(chain->cost_note, handle.note, sizeof chain->cost_note);
     cost_handle_clear(&handle);
     cluster_clear(&cluster);
     return rc;
@@ -390,9 +392,11 @@ static void print_text(const struct request *q, const struct chain *chain,
                        const struct answer *answer, int64_t budget)
 {
     int at = answer->first_item;
-    printf("%s cut of %d items into %d stages%s%s%s\n\n", balancer_names[q->balancer],
-           chain->num_items - answer->first_item, answer->stages, q->by_time ? " by time (" : "",
-           chain->cost_source, q->by_time ? ")" : "");
+    printf("%s cut of %d items into %d stages", balancer_names[q->balancer],
+           chain->num_items - answer->first_item, answer->stages);
+    if (q->by_time)
+        printf(" by time (%s%s)", chain->cost_source, chain->extrapolated ? ", extrapolated" : "");
+    printf("\n\n");
     printf("%5s  %5s  %11s  %18s\n", "stage", "items", "range",
            chain->unit[0] ? chain->unit : "size");
     for (int k = 0; k < answer->stages; k++) {
@@ -428,8 +432,11 @@ static enum status run_request(const struct command *command, const struct reque
         json_add_string(json, "model", q->sizes_text ? "" : chain->model.name);
         json_add_string(json, "balancer", balancer_names[q->balancer]);
         json_add_string(json, "by", q->by_time ? "time" : q->sizes_text ? "sizes" : "params");
-        if (q->by_time)
+        if (q->by_time) {
             json_add_string(json, "cost_source", chain->cost_source);
+            json_add_bool(json, "extrapolated", chain->extrapolated);
+            json_add_string(json, "cost_note", chain->cost_note);
+        }
         json_add_int(json, "frozen_layers", q->frozen_layers);
         if (q->compress)
             json_add_int(json, "initial_stages", q->stages);
@@ -597,6 +604,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (rc == OK && q.frozen_layers > chain.num_layers)
         rc = err_set(err, ERR_INPUT, "--frozen must be 0..%d, got %lld", chain.num_layers,
                      (long long)q.frozen_layers);
+    if (rc == OK && chain.cost_note[0] && !q.as_json)
+        fprintf(stderr, "elapse: note: %s\n", chain.cost_note);
     if (rc == OK)
         rc = run_request(command, &q, &chain, err);
     chain_clear(&chain);
