@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "partition/balance.h"
+#include "tests/fail_malloc.h"
 
 enum { MOST = 64 };
 
@@ -156,6 +157,22 @@ static void greedy__refuses_bad_input(void **state)
     assert_int_equal(stages, 2);
 }
 
+static void compress__survives_the_failure_of_any_allocation(void **state)
+{
+    static const double sizes[] = {1, 1, 1, 1};
+    (void)state;
+    if (!FAIL_MALLOC)
+        skip();
+    for (int n = 0; n < 2; n++) {
+        int stages = 4;
+        fail_malloc_after(n);
+        assert_int_equal(balance_compress(BALANCE_RELEASED, sizes, 4, 0, 9, &stages, NULL),
+                         ERR_NOMEM);
+        assert_false(fail_malloc_done());
+        assert_int_equal(stages, 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +183,7 @@ int main(void)
         cmocka_unit_test(paper__pins_frozen_items_to_stage_0_at_a_sixth),
         cmocka_unit_test(slack__is_the_variance_of_what_is_left_over_the_stages_left),
         cmocka_unit_test(greedy__refuses_bad_input),
+        cmocka_unit_test(compress__survives_the_failure_of_any_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "partition/freeze.h"
+#include "tests/fail_malloc.h"
 
 static struct freeze_spec spec_of(enum freeze_policy policy, double alpha)
 {
@@ -366,6 +367,36 @@ static void policy_parse__names_the_nearest(void **state)
     assert_non_null(strstr(err.msg, "'gradient-norm'"));
 }
 
+static void policies__survive_the_failure_of_any_allocation(void **state)
+{
+    static const double norms[] = {1, 2, 3, 4};
+    struct freeze_spec spec = spec_of(FREEZE_RELATIVE_CHANGE, 0), table = {0};
+    (void)state;
+    if (!FAIL_MALLOC)
+        skip();
+    for (int n = 0;; n++) {
+        struct freeze freeze = {0};
+        int frozen = 0, decided = 0;
+        fail_malloc_after(n);
+        enum status rc = freeze_init(&freeze, &spec, 4, NULL);
+        for (int e = 1; rc == OK && e < 3; e++, decided++)
+            rc = freeze_decide(&freeze, e, norms, &frozen, NULL, NULL);
+        bool done = fail_malloc_done();
+        if (!done) {
+            assert_int_equal(rc, ERR_NOMEM);
+            assert_int_equal(freeze.num_frozen, 0);
+            assert_int_equal(freeze.num_seen, decided > 1 ? 1 : decided > 0);
+        }
+        freeze_clear(&freeze);
+        if (done)
+            break;
+    }
+    fail_malloc_after(0);
+    assert_int_equal(freeze_named_table("mild", 12, 10, &table, NULL), ERR_NOMEM);
+    assert_false(fail_malloc_done());
+    assert_null(table.table);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +420,7 @@ int main(void)
         cmocka_unit_test(decide__refuses_norms_that_are_no_numbers_and_stays_unchanged),
         cmocka_unit_test(init__refuses_alpha_outside_0_to_1),
         cmocka_unit_test(init__refuses_wrong_counts),
+        cmocka_unit_test(policies__survive_the_failure_of_any_allocation),
         cmocka_unit_test(policy_parse__names_the_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
