@@ -117,6 +117,8 @@ static enum status make_stages(struct trainer *t, struct err *err)
                                   .backend = t->backend,
                                   .first_item = plan->first_item[s],
                                   .end_item = plan->first_item[s + 1],
+                                  .first_items = plan->first_item,
+                                  .num_stages = plan->num_stages,
                                   .max_samples = plan->microbatches.size,
                                   .max_live = runtime_num_slots(t->plan.full, s),
                                   .recompute = plan->recompute != RECOMPUTE_NEVER};
