@@ -133,10 +133,11 @@ void schedule_peak_live(const struct schedule *schedule, int *peak_live);
 enum status schedule_check(const struct schedule *schedule, int buffer_limit, struct err *err);
 
 /* CSV in the form of PyTorch's pipelining schedules: a row a rank, "0F0,1F0,0I0,0W0"; empty cells
- * are bubbles and carry no meaning. Writing gives the compute ops (F B I W Z) as a fresh
- * NUL-terminated string, the caller's; reading gives a schedule of kind SCHEDULE_CUSTOM, whose
- * stages lie where the file has them and whose frozen stages are those that run Z. ERR_INPUT names
- * row and cell; whether the schedule works is schedule_check()'s to say. O(length). */
+ * are bubbles and carry no meaning; "(0F5;7B0)OVERLAP_F_B" stands for its two ops. Writing gives
+ * the compute ops (F B I W Z) as a fresh NUL-terminated string, the caller's; reading gives a
+ * schedule of kind SCHEDULE_CUSTOM, whose stages lie where the file has them and whose frozen
+ * stages are those that run Z. ERR_INPUT names row and cell; whether the schedule works is
+ * schedule_check()'s to say. O(length). */
 enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct err *err);
 enum status schedule_from_csv(const char *csv, struct schedule *schedule, struct err *err);
 

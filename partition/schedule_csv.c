@@ -102,6 +102,22 @@ static bool read_cell(const char *at, const char *end, struct op *op)
     return microbatch >= 0 && at == end;
 }
 
+/* The ops of a cell: one, or two that PyTorch would overlap, "(0F5;7B0)OVERLAP_F_B", in that order.
+ * Returns how many, 0 when malformed. */
+static int read_ops(const char *at, const char *end, struct op ops[2])
+{
+    static const char suffix[] = ")OVERLAP_F_B";
+    const size_t tail = sizeof suffix - 1, length = (size_t)(end - at);
+    if (*at != '(' || length <= tail || memcmp(end - tail, suffix, tail) != 0) {
+        return read_cell(at, end, &ops[0]);
+    }
+    const char *middle = memchr(at, ';', length), *inner_end = end - tail;
+    return middle && middle < inner_end && read_cell(at + 1, middle, &ops[0]) &&
+                   read_cell(middle + 1, inner_end, &ops[1])
+               ? 2
+               : 0;
+}
+
 /* Go over all cells: fill ranks where they have room (fill), else count their ops. *num_rows counts
  * the lines; a line end at the end of the text starts no row. */
 static enum status walk(const char *csv, bool fill, struct rank_ops *ranks, int64_t *counts,
@@ -124,8 +140,9 @@ static enum status walk(const char *csv, bool fill, struct rank_ops *ranks, int6
             while (cell_end > at && isspace((unsigned char)cell_end[-1])) {
                 cell_end--;
             }
-            struct op op;
-            if (at < cell_end && !read_cell(at, cell_end, &op)) {
+            struct op ops[2];
+            const int num_ops = at < cell_end ? read_ops(at, cell_end, ops) : 0;
+            if (at < cell_end && num_ops == 0) {
                 const int shown = cell_end - at > 24 ? 24 : (int)(cell_end - at);
                 enum status rc =
                     err_set(err, ERR_INPUT, "schedule csv: row %d, cell %lld: '%.*s' is no op",
@@ -133,10 +150,11 @@ static enum status walk(const char *csv, bool fill, struct rank_ops *ranks, int6
                 err_hint(err, "an op is STAGE KIND MICROBATCH, such as 0F0; kinds are F B I W Z");
                 return rc;
             }
-            if (at < cell_end && fill) {
-                ranks[row].ops[ranks[row].num_ops++] = op;
-            } else if (at < cell_end && counts) {
-                counts[row]++;
+            for (int i = 0; i < num_ops && fill; i++) {
+                ranks[row].ops[ranks[row].num_ops++] = ops[i];
+            }
+            if (counts) {
+                counts[row] += num_ops;
             }
             at = next;
         }

@@ -140,6 +140,7 @@ static void run_rank(struct timing *t, int k)
             int64_t *cell = message(t, op, &edge, &other);
             if (*cell < 0) {
                 clock->missing = cell;
+                __builtin_prefetch(list->ops + clock->next + 8); /* for when it comes back */
                 return;
             }
             clock->ready = max_ns(clock->ready, *cell);

@@ -265,6 +265,19 @@ static void schedule_from_csv__ignores_bubbles_blanks_and_line_ends(void **state
     schedule_clear(&s);
 }
 
+static void schedule_from_csv__takes_overlapped_pairs_apart(void **state)
+{
+    (void)state;
+    struct schedule s = {0};
+    struct err err = {0};
+    assert_int_equal(schedule_from_csv("0F0,1F0,1B0,(0F1;0B0)OVERLAP_F_B,1F1,1B1,0B1", &s, &err),
+                     OK);
+    assert_int_equal(schedule_check(&s, 0, &err), OK);
+    assert_int_equal(s.ranks[0].num_ops, 8);
+    assert_int_equal(s.ranks[0].ops[4].kind, OP_B);
+    schedule_clear(&s);
+}
+
 static void schedule_from_csv__refuses_malformed_text_when_read(void **state)
 {
     (void)state;
@@ -285,7 +298,12 @@ static void schedule_from_csv__refuses_malformed_text_when_read(void **state)
                                "0F2000000000,0B0",
                                "65534F0,0B0",
                                "0F0,0B0\n\n\n\n",
-                               "0F0,0SEND_F0"};
+                               "0F0,0SEND_F0",
+                               "(0F0;0B0)",
+                               "(0F0)OVERLAP_F_B",
+                               "(;)OVERLAP_F_B",
+                               ")OVERLAP_F_B",
+                               "(0F0;0B0;0F1)OVERLAP_F_B"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct schedule s = {0};
         struct err err = {0};
@@ -371,6 +389,7 @@ int main(void)
         cmocka_unit_test(schedule_from_csv__reads_what_schedule_to_csv_wrote),
         cmocka_unit_test(schedule_to_csv__writes_pytorchs_form),
         cmocka_unit_test(schedule_from_csv__ignores_bubbles_blanks_and_line_ends),
+        cmocka_unit_test(schedule_from_csv__takes_overlapped_pairs_apart),
         cmocka_unit_test(schedule_from_csv__refuses_malformed_text_when_read),
         cmocka_unit_test(schedule_generate__gives_pytorchs_order_in_every_golden_case),
         cmocka_unit_test(schedule_kind_parse__knows_every_name_and_suggests),
