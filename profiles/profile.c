@@ -171,7 +171,7 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
     memset(key, 0, sizeof *key);
     if (it->kind == ITEM_OPAQUE)
         return;
-    snprintf(key->item, sizeof key->item, "%s", item_kind_name(it->kind));
+    strcpy(key->item, item_kind_name(it->kind)); /* asked a million times: no snprintf here */
     key->hidden = model->hidden;
     switch (it->kind) {
     case ITEM_EMBEDDING:
@@ -216,7 +216,7 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
     case ITEM_KIND_COUNT:
         break;
     }
-    snprintf(key->variant, sizeof key->variant, "%s", variant);
+    strcpy(key->variant, variant);
 }
 
 const char *pass_name(enum pass pass)

@@ -435,7 +435,7 @@ static enum status build_kind(const struct profile *profile, const struct model 
     if (query->threads && combos[c].threads && combos[c].threads != query->threads)
         snprintf(note, 256, "profile '%s' was measured with %lld threads a rank, not %d",
                  profile->info.name, (long long)combos[c].threads, query->threads);
-    else if (strcmp(profile->info.source, "measured") == 0 && combos[c].ranks != ranks)
+    else if (strcmp(profile->info.source, "published") != 0 && combos[c].ranks != ranks)
         snprintf(note, 256, "profile '%s' was measured with %lld busy ranks a node, not %lld",
                  profile->info.name, (long long)combos[c].ranks, (long long)ranks);
     else if (kind->spread > NOISY)

@@ -285,6 +285,11 @@ static void model_load__reads_explicit_chain_with_skips(void **state)
     snprintf(job_path, sizeof job_path, "%s/model-job.json", dir);
     load(job_path, NULL, 0, &job);
     assert_int_equal(job.model.num_skips, 1);
+    /* The resolved text names it whole: it loads from anywhere. */
+    struct job again = {0};
+    assert_int_equal(job_parse(job.json, "again", "/elsewhere", NULL, 0, &again, &err), OK);
+    assert_string_equal(again.json, job.json);
+    job_clear(&again);
     job_clear(&job);
     /* Backward edges, unknown keys and negative sizes name the place. */
     assert_int_equal(model_load(file("chain.json", "{\"items\":[{},{}],\"skips\":[{\"from\":1,"

@@ -244,6 +244,12 @@ static void profile_cost__takes_nearest_way_of_measuring(void **state)
     assert_int_equal(ask(&handle.cost, &model, 0, PASS_FWD, 1, "cpu", &beyond), 600);
     assert_string_equal(handle.note, "");
     cost_handle_clear(&handle);
+    /* Threads count for more than busy ranks. */
+    query = (struct cost_query){.threads = 2, .ranks = 2};
+    assert_int_equal(profile_cost(&profile, &model, &cluster, &query, &handle, NULL), OK);
+    assert_int_equal(ask(&handle.cost, &model, 0, PASS_FWD, 1, "cpu", &beyond), 600);
+    assert_string_equal(handle.note, "profile 'p' was measured with 1 busy ranks a node, not 2");
+    cost_handle_clear(&handle);
     /* Asked for what is not there: the nearest, and a word about it. */
     query = (struct cost_query){.threads = 4, .ranks = 1};
     assert_int_equal(profile_cost(&profile, &model, &cluster, &query, &handle, NULL), OK);

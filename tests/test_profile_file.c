@@ -65,6 +65,9 @@ static void fill(struct profile *profile)
     struct profile_info info = {.name = "it's \"one\"",
                                 .device_kind = "cpu",
                                 .note = "commas, 'single' and \"double\"\nlines",
+                                .libraries = "OpenBLAS, Open MPI",
+                                .driver = "\"quoted\"",
+                                .host = "two\nlines",
                                 .mem_bytes = INT64_C(9007199254740993),
                                 .load = 0.1};
     *profile = (struct profile){0};
