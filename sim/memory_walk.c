@@ -14,19 +14,20 @@ struct pending {
 
 struct holding {
     int64_t weights, grads, optimizer, stash, buffers, context;
+    int64_t fixed; /* weights, grads, optimizer, context */
     int live;
     int num_pending, max_pending;
     struct pending *pending; /* owned */
 };
 
-static int64_t total(const struct holding *h)
+/* Sums of sizes that workload_build() has checked; a few such cannot overflow together unless
+ * absurd, and then stick at the top. */
+static inline int64_t total(const struct holding *h)
 {
-    int64_t sum = h->weights;
-    const int64_t parts[] = {h->grads, h->optimizer, h->stash, h->buffers, h->context};
-    for (int i = 0; i < 5; i++) {
-        if (!add_ok(sum, parts[i], &sum))
-            return INT64_MAX;
-    }
+    int64_t sum;
+    if (__builtin_add_overflow(h->fixed, h->stash, &sum) ||
+        __builtin_add_overflow(sum, h->buffers, &sum))
+        return INT64_MAX;
     return sum;
 }
 
@@ -77,6 +78,12 @@ static void hold_static(const struct step *step, const struct stage_cost *stages
         h->weights += stages[s].weight_bytes + stages[s].frozen_bytes;
         h->grads += stages[s].grad_bytes;
         h->optimizer += stages[s].optim_bytes;
+    }
+    h->fixed = h->context;
+    const int64_t parts[] = {h->weights, h->grads, h->optimizer};
+    for (int i = 0; i < 3; i++) {
+        if (!add_ok(h->fixed, parts[i], &h->fixed))
+            h->fixed = INT64_MAX;
     }
 }
 
@@ -142,7 +149,7 @@ enum status memory_walk(const struct step *step, int class_index, int rank, int6
         if (h.live > memory->peak_live)
             memory->peak_live = h.live;
         /* An overflow shows at the compute op that needs the bytes: it cannot start. */
-        if (memory->full_op < 0 && memory->peak_bytes > limit_bytes && op_is_compute(op.kind))
+        if (memory->peak_bytes > limit_bytes && memory->full_op < 0 && op_is_compute(op.kind))
             memory->full_op = i;
         op_gives(step, stages, op, &h);
     }
