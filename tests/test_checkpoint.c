@@ -1,0 +1,396 @@
+/* Checkpoints and safetensors files: round trips bit by bit, and files that lie. ranks: 2 */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "exec/checkpoint.h"
+#include "exec/rng.h"
+#include "exec/safetensors.h"
+
+static struct comm world;
+static char folder[64];
+
+static void path_of(const char *name, char path[160])
+{
+    snprintf(path, 160, "%s/%s", folder, name);
+}
+
+/* --- safetensors ------------------------------------------------------------------------------ */
+
+static enum status fetch(void *ctx, const void *source, int64_t num_elems, float *values,
+                         struct err *err)
+{
+    (void)ctx;
+    (void)err;
+    memcpy(values, source, (size_t)num_elems * sizeof *values);
+    return OK;
+}
+
+static void write_raw(const char *name, uint64_t header_bytes, const char *header, int data_bytes)
+{
+    char path[160];
+    unsigned char length[8];
+    path_of(name, path);
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    for (int i = 0; i < 8; i++)
+        length[i] = (unsigned char)(header_bytes >> (8 * i));
+    fwrite(length, 1, 8, out);
+    fputs(header, out);
+    for (int i = 0; i < data_bytes; i++)
+        fputc(i, out);
+    assert_int_equal(fclose(out), 0);
+}
+
+static void safetensors_write__is_read_back_bit_by_bit_and_padded(void **state)
+{
+    float a[6], b[1] = {-0.0f}, got[6];
+    const int64_t shape_a[2] = {2, 3};
+    const struct tensor_out tensors[2] = {
+        {.name = "layer.0.weight", .ndim = 2, .shape = shape_a, .num_elems = 6, .source = a},
+        {.name = "scalar",         .ndim = 0, .shape = NULL,    .num_elems = 1, .source = b},
+    };
+    const char *metadata[] = {"format", "pt"};
+    struct safetensors *file;
+    struct tensor_info info;
+    struct err err = {0};
+    char path[160];
+    int64_t bytes;
+    struct stat st;
+    (void)state;
+    if (world.rank != 0)
+        return;
+    path_of("good.safetensors", path);
+    for (int i = 0; i < 6; i++)
+        a[i] = (float)rng_normal(1, (uint64_t)i);
+    assert_int_equal(safetensors_write(path, tensors, 2, metadata, 1, fetch, NULL, &bytes, &err),
+                     OK);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, bytes);
+    assert_int_equal((bytes - 28) % 8, 0); /* the data begin aligned */
+    assert_int_equal(safetensors_open(path, &file, &err), OK);
+    assert_string_equal(safetensors_metadata(file, "format"), "pt");
+    assert_int_equal(safetensors_count(file), 3);
+    assert_true(safetensors_find(file, "layer.0.weight", &info));
+    assert_int_equal(info.ndim, 2);
+    assert_int_equal(info.shape[1], 3);
+    assert_int_equal(safetensors_read(file, "layer.0.weight", &info, got, &err), OK);
+    assert_memory_equal(a, got, sizeof a);
+    assert_true(safetensors_find(file, "scalar", &info));
+    assert_int_equal(safetensors_read(file, "scalar", &info, got, &err), OK);
+    assert_memory_equal(b, got, sizeof b);
+    assert_false(safetensors_find(file, "none", &info));
+    assert_false(safetensors_find(file, "__metadata__", &info));
+    safetensors_close(file);
+    unlink(path);
+}
+
+static void safetensors_read__converts_half_bfloat_and_double(void **state)
+{
+    struct safetensors *file;
+    struct tensor_info info;
+    struct err err = {0};
+    char path[160];
+    float got[4];
+    const char *header = "{\"h\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]},"
+                         "\"b\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[8,12]},"
+                         "\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[12,20]}}";
+    /* 1.5, -2^-24 (the smallest), 65504 (the largest), inf */
+    const uint16_t half[4] = {0x3e00, 0x8001, 0x7bff, 0x7c00}, bfloat[2] = {0x3fc0, 0xc000};
+    const double real = 0.1;
+    (void)state;
+    if (world.rank != 0)
+        return;
+    write_raw("types.safetensors", strlen(header), header, 0);
+    path_of("types.safetensors", path);
+    FILE *out = fopen(path, "ab");
+    assert_non_null(out);
+    fwrite(half, sizeof half, 1, out);
+    fwrite(bfloat, sizeof bfloat, 1, out);
+    fwrite(&real, sizeof real, 1, out);
+    fclose(out);
+    assert_int_equal(safetensors_open(path, &file, &err), OK);
+    assert_true(safetensors_find(file, "h", &info));
+    assert_int_equal(safetensors_read(file, "h", &info, got, &err), OK);
+    assert_true(got[0] == 1.5f && got[1] == -0x1p-24f && got[2] == 65504.0f && got[3] > 1e38f);
+    assert_true(safetensors_find(file, "b", &info));
+    assert_int_equal(safetensors_read(file, "b", &info, got, &err), OK);
+    assert_true(got[0] == 1.5f && got[1] == -2.0f);
+    assert_true(safetensors_find(file, "d", &info));
+    assert_int_equal(safetensors_read(file, "d", &info, got, &err), OK);
+    assert_true(got[0] == 0.1f);
+    safetensors_close(file);
+    unlink(path);
+}
+
+static void safetensors_open__refuses_headers_that_lie(void **state)
+{
+    static const struct {
+        uint64_t header_bytes; /* 0: the true one */
+        const char *header, *message;
+        int data_bytes;
+    } files[] = {
+        {UINT64_MAX, "{}",                                                                                   "header length 18446744073709551615",                  0},
+        {1u << 30,   "{}",                                                                                   "header length 1073741824",                            0},
+        {3,          "{}",                                                                                   "header length 3",                                     0},
+        {0,          "[]",                                                                                   "the header is not an object",                         0},
+        {0,          "{\"a\":{}}",                                                                           "tensor 'a': dtype, shape or data_offsets is missing", 0},
+        {0,          "{\"a\":{\"dtype\":\"F99\",\"shape\":[1],\"data_offsets\":[0,4]}}",                     "unknown dtype",                                       4},
+        {0,          "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+         "data_offsets lie outside the file",                                                                                                                       4},
+        {0,          "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,0]}}",
+         "data_offsets lie outside the file",                                                                                                                       8},
+        {0,          "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",
+         "shape and data_offsets disagree",                                                                                                                         4},
+        {0,          "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387905,4],\"data_offsets\":[0,4]}}",
+         "shape is not made of sizes",                                                                                                                              4},
+        {0,          "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}",
+         "shape is not made of sizes",                                                                                                                              4},
+        {0,          "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}",
+         "too many dimensions",                                                                                                                                     4},
+        {0,          "{\"a\":",                                                                              "",                                                    0},
+    };
+    (void)state;
+    if (world.rank != 0)
+        return;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct safetensors *file = NULL;
+        struct err err = {0};
+        char path[160];
+        write_raw("bad.safetensors",
+                  files[i].header_bytes ? files[i].header_bytes : strlen(files[i].header),
+                  files[i].header, files[i].data_bytes);
+        path_of("bad.safetensors", path);
+        assert_int_equal(safetensors_open(path, &file, &err), ERR_INPUT);
+        if (!strstr(err.msg, files[i].message) || !strstr(err.msg, "bad.safetensors"))
+            fail_msg("file %zu: '%s' has no '%s'", i, err.msg, files[i].message);
+        assert_null(file);
+        unlink(path);
+    }
+}
+
+/* --- checkpoints ------------------------------------------------------------------------------ */
+
+struct rig {
+    struct job job;
+    struct backend *backend;
+    struct stage *stages[2];
+};
+
+static void ok(enum status rc, const struct err *err)
+{
+    if (rc != OK)
+        fail_msg("rank %d: %s", world.rank, err->msg);
+}
+
+/* Stages [0, cut) and [cut, n) of a small model; this rank gets those with its bit in `mine`. */
+static void rig_init(struct rig *rig, int cut, unsigned mine, uint64_t seed, const char *modifiers)
+{
+    struct err err = {0};
+    char text[160];
+    memset(rig, 0, sizeof *rig);
+    job_defaults(&rig->job);
+    snprintf(text, sizeof text,
+             "vit-tiny:image=16,patch=8,classes=10,hidden=32,heads=2,mlp=64,layers=2%s", modifiers);
+    ok(model_parse(text, &rig->job.model, &err), &err);
+    rig->backend = backend_cpu_new(1, &err);
+    assert_non_null(rig->backend);
+    for (int s = 0; s < 2; s++) {
+        struct stage_spec spec = {.model = &rig->job.model,
+                                  .job = &rig->job,
+                                  .backend = rig->backend,
+                                  .first_item = s ? cut : 0,
+                                  .end_item = s ? rig->job.model.num_items : cut,
+                                  .max_samples = 1,
+                                  .max_live = 1};
+        if (!(mine >> s & 1))
+            continue;
+        ok(stage_new(&spec, &rig->stages[s], &err), &err);
+        ok(stage_init_weights(rig->stages[s], seed, &err), &err);
+        for (int i = 0; i < stage_num_params(rig->stages[s]); i++) {
+            struct param *param = &stage_params(rig->stages[s])[i];
+            for (int64_t e = 0; e < param->num_elems && param->state[0]; e++)
+                param->state[0][e] = param->weight[e] * 3 + (float)seed;
+        }
+    }
+}
+
+static void rig_clear(struct rig *rig)
+{
+    for (int s = 0; s < 2; s++)
+        stage_free(rig->stages[s]);
+    backend_free(rig->backend);
+    job_clear(&rig->job);
+}
+
+static struct stage_list list_of(struct rig *rig)
+{
+    return (struct stage_list){.stages = rig->stages, .num_stages = 2, .backend = rig->backend};
+}
+
+static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **state)
+{
+    const struct progress progress = {.step = 12, .epoch = 1, .position = 96};
+    struct rig saved, loaded;
+    struct stage_list list;
+    struct progress got = {0};
+    struct err err = {0};
+    char dir[160], file[160], hex[2][65] = {"", ""};
+    int tensors = 0;
+    (void)state;
+    path_of("checkpoint-12", dir);
+    rig_init(&saved, 3, 1u << world.rank, 5, "");
+    list = list_of(&saved);
+    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &err), &err);
+    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &err), &err); /* again */
+    ok(checkpoint_digest(world.all, &list, hex[0], &err), &err);
+    rig_init(&loaded, 6, 2u >> world.rank, 9, "");
+    ok(checkpoint_peek(dir, &loaded.job, &got, &err), &err);
+    assert_memory_equal(&got, &progress, sizeof got);
+    list = list_of(&loaded);
+    ok(checkpoint_load(dir, &list, true, &err), &err);
+    ok(checkpoint_digest(world.all, &list, hex[1], &err), &err);
+    if (world.rank == 0) {
+        assert_int_equal(strlen(hex[0]), 64);
+        assert_string_equal(hex[0], hex[1]);
+    }
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; loaded.stages[s] && i < stage_num_params(loaded.stages[s]); i++) {
+            const struct param *param = &stage_params(loaded.stages[s])[i];
+            for (int64_t e = 0; e < param->num_elems; e++)
+                assert_true(param->state[0][e] == param->weight[e] * 3 + 5);
+        }
+    rig_clear(&saved);
+    rig_clear(&loaded);
+    ok(comm_barrier(world.all, &err), &err);
+    if (world.rank != 0)
+        return;
+    /* The export holds every weight and nothing else. */
+    path_of("weights.safetensors", file);
+    ok(checkpoint_export(dir, file, &tensors, &err), &err);
+    rig_init(&loaded, 4, 3, 1, "");
+    assert_int_equal(tensors,
+                     stage_num_params(loaded.stages[0]) + stage_num_params(loaded.stages[1]));
+    list = list_of(&loaded);
+    ok(checkpoint_load_file(file, &list, &err), &err);
+    rig_clear(&loaded);
+    unlink(file);
+}
+
+static void checkpoint_find__takes_the_newest(void **state)
+{
+    char dir[160], *path = NULL;
+    struct err err = {0};
+    (void)state;
+    if (world.rank != 0)
+        return;
+    path_of("checkpoint-9", dir);
+    assert_int_equal(mkdir(dir, 0777), 0);
+    ok(checkpoint_find(folder, &path, &err), &err);
+    assert_non_null(strstr(path, "/checkpoint-12"));
+    free(path);
+    assert_int_equal(rmdir(dir), 0);
+    path = NULL;
+    assert_int_equal(checkpoint_find("/dev", &path, &err), ERR_SYSTEM);
+    assert_string_equal(err.msg, "no checkpoint in '/dev'");
+}
+
+static void checkpoint_load__refuses_what_does_not_fit(void **state)
+{
+    struct rig other;
+    struct stage_list list;
+    struct progress progress;
+    struct err err = {0};
+    char dir[160], file[200];
+    (void)state;
+    if (world.rank != 0)
+        return;
+    path_of("checkpoint-12", dir);
+    rig_init(&other, 3, 3, 1, ",classes=7");
+    list = list_of(&other);
+    assert_int_equal(checkpoint_peek(dir, &other.job, &progress, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "holds another model: model.params is"));
+    err = (struct err){0};
+    assert_int_equal(checkpoint_load(dir, &list, false, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "the model wants [7,32]"));
+    rig_clear(&other);
+    rig_init(&other, 3, 3, 1, "");
+    list = list_of(&other);
+    snprintf(file, sizeof file, "%s/stage-00001.safetensors", dir);
+    assert_int_equal(truncate(file, 500), 0);
+    err = (struct err){0};
+    assert_int_equal(checkpoint_load(dir, &list, true, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "stage-00001.safetensors"));
+    unlink(file);
+    err = (struct err){0};
+    assert_int_equal(checkpoint_load(dir, &list, true, &err), ERR_SYSTEM);
+    rig_clear(&other);
+}
+
+static void checkpoint_save__leaves_the_old_one_when_it_cannot_write(void **state)
+{
+    const struct progress progress = {.step = 1};
+    struct rig rig;
+    struct stage_list list;
+    struct err err = {0};
+    (void)state;
+    rig_init(&rig, 3, 1u << world.rank, 5, "");
+    list = list_of(&rig);
+    assert_int_equal(
+        checkpoint_save(&world, "/proc/none/checkpoint-1", &rig.job, &list, true, &progress, &err),
+        ERR_SYSTEM);
+    assert_non_null(strstr(err.msg, "cannot create '/proc/none/checkpoint-1.tmp'"));
+    rig_clear(&rig);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(safetensors_write__is_read_back_bit_by_bit_and_padded),
+        cmocka_unit_test(safetensors_read__converts_half_bfloat_and_double),
+        cmocka_unit_test(safetensors_open__refuses_headers_that_lie),
+        cmocka_unit_test(checkpoint_load__gives_weights_and_state_back_at_another_cut),
+        cmocka_unit_test(checkpoint_find__takes_the_newest),
+        cmocka_unit_test(checkpoint_load__refuses_what_does_not_fit),
+        cmocka_unit_test(checkpoint_save__leaves_the_old_one_when_it_cannot_write),
+    };
+    struct err err = {0};
+    int failed;
+    if (comm_init(&argc, &argv, &world, &err) != OK) {
+        fprintf(stderr, "%s\n", err.msg);
+        return 3;
+    }
+    if (world.size != 2) {
+        fprintf(stderr, "start with mpirun -n 2\n");
+        comm_finalize(&world);
+        return 3;
+    }
+    if (world.rank != 0 && !freopen("/dev/null", "w", stdout))
+        return 3; /* each test counts once */
+    strcpy(folder, "/tmp/elapse-checkpoint.XXXXXX");
+    if (world.rank == 0 && !mkdtemp(folder))
+        return 3;
+    comm_bcast(world.all, folder, sizeof folder, 0, NULL);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed)
+        comm_abort(&world, ERR_INFEASIBLE);
+    if (world.rank == 0) {
+        char path[160];
+        path_of("checkpoint-12/stage-00000.safetensors", path);
+        unlink(path);
+        path_of("checkpoint-12/manifest.json", path);
+        unlink(path);
+        path_of("checkpoint-12", path);
+        rmdir(path);
+        rmdir(folder);
+    }
+    comm_finalize(&world);
+    return 0;
+}
