@@ -273,46 +273,72 @@ enum status json_write(const struct json *root, bool pretty, FILE *out, struct e
     return rc;
 }
 
+/* Where a file cannot be replaced it is written to as it is: standard output and error by their own
+ * descriptors (which share the offset with what is printed besides), terminals and pipes by name.
+ * NULL and errno 0: an ordinary file, to be replaced. */
+static FILE *open_direct(const char *path)
+{
+    struct stat st;
+    int fd = strcmp(path, "/dev/stdout") == 0   ? STDOUT_FILENO
+             : strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO
+                                                : -1;
+    errno = 0;
+    if (fd >= 0) {
+        fflush(fd == STDOUT_FILENO ? stdout : stderr);
+        fd = dup(fd);
+        return fd >= 0 ? fdopen(fd, "w") : NULL;
+    }
+    if (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)))
+        return fopen(path, "w");
+    errno = 0;
+    return NULL;
+}
+
 enum status atomic_open(struct atomic_file *file, const char *path, struct err *err)
 {
-    int fd;
-    struct stat st;
-    size_t size = strlen(path) + 16;
-    *file = (struct atomic_file){.path = strdup(path), .temp = malloc(size)};
-    if (!file->path || !file->temp) {
-        err_nomem(err);
-        goto failed;
-    }
-    if (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode))) {
-        /* A terminal or a pipe cannot be replaced; it is written to as it is. */
-        free(file->temp);
-        file->temp = NULL;
-        file->out = fopen(path, "w");
-        if (file->out)
+    enum status rc = OK;
+    int fd = -1;
+    *file = (struct atomic_file){.out = open_direct(path)};
+    if (file->out || errno) {
+        file->path = strdup(path);
+        if (file->out && file->path)
             return OK;
-        err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+        rc = file->out ? err_nomem(err)
+                       : err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
         goto failed;
     }
-    snprintf(file->temp, size, "%s.tmp.XXXXXX", path);
+    /* Through symbolic links: the file is replaced, not the link to it. */
+    file->path = realpath(path, NULL);
+    if (!file->path)
+        file->path = strdup(path);
+    size_t size = file->path ? strlen(file->path) + 16 : 0;
+    file->temp = malloc(size);
+    if (!file->path || !file->temp) {
+        rc = err_nomem(err);
+        goto failed;
+    }
+    snprintf(file->temp, size, "%s.tmp.XXXXXX", file->path);
     fd = mkstemp(file->temp);
-    if (fd < 0) {
-        err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
-        goto failed;
+    if (fd >= 0) {
+        mode_t mask = umask(0);
+        umask(mask);
+        if (fchmod(fd, 0666 & ~mask) == 0)
+            file->out = fdopen(fd, "w");
     }
-    mode_t mask = umask(0);
-    umask(mask);
-    if (fchmod(fd, 0666 & ~mask) == 0)
-        file->out = fdopen(fd, "w");
     if (file->out)
         return OK;
-    err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
-    close(fd);
-    unlink(file->temp);
+    rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+        unlink(file->temp);
+    }
 failed:
+    if (file->out)
+        fclose(file->out);
     free(file->path);
     free(file->temp);
     *file = (struct atomic_file){0};
-    return err ? err->status : ERR_SYSTEM;
+    return rc;
 }
 
 /* A new name is durable once its folder is; not every file system can say so. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -232,6 +233,51 @@ static void json_write_file__leaves_whole_file_or_none(void **state)
     assert_int_equal(system(command), 0);
 }
 
+static void atomic_open__keeps_links_and_standard_output(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/elapse-link-XXXXXX", path[64], link[64], command[160];
+    struct stat st;
+    struct atomic_file file;
+    struct json *root = parse("[1]"), *again = NULL;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/real.json", dir);
+    snprintf(link, sizeof link, "%s/link.json", dir);
+    assert_int_equal(json_write_file(root, path, NULL), OK);
+    json_free(root);
+    assert_int_equal(symlink(path, link), 0);
+    root = parse("[2]");
+    assert_int_equal(json_write_file(root, link, NULL), OK);
+    json_free(root);
+    assert_int_equal(lstat(link, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(json_read_file(path, &again, NULL), OK);
+    assert_true(json_number(json_at(again, 0)) == 2);
+    json_free(again);
+    /* In a shell's "> file": what is printed before, through and after stands in that order. */
+    pid_t pid = fork();
+    if (pid == 0) {
+        snprintf(path, sizeof path, "%s/out", dir);
+        if (!freopen(path, "w", stdout))
+            _exit(1);
+        printf("before ");
+        if (atomic_open(&file, "/dev/stdout", NULL) != OK || fputs("through ", file.out) < 0 ||
+            atomic_close(&file, OK, NULL) != OK)
+            _exit(2);
+        printf("after");
+        fflush(stdout);
+        _exit(0);
+    }
+    int status;
+    assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    snprintf(command, sizeof command, "test \"$(cat %s/out)\" = 'before through after' && rm -r %s",
+             dir, dir);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(lstat("/dev/stdout", &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+}
+
 static void json_read_file__distinguishes_missing_from_malformed(void **state)
 {
     (void)state;
@@ -255,6 +301,7 @@ int main(void)
         cmocka_unit_test(json_parse__survives_truncation_and_mutation),
         cmocka_unit_test(json_text__reports_nomem_when_any_allocation_fails),
         cmocka_unit_test(json_write_file__leaves_whole_file_or_none),
+        cmocka_unit_test(atomic_open__keeps_links_and_standard_output),
         cmocka_unit_test(json_read_file__distinguishes_missing_from_malformed),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
