@@ -1,0 +1,159 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/runtime_state.h"
+
+/* The gradients of a stage, last tensor first (the order in which a backward completes them), cut
+ * into buckets by bytes; the last bucket takes the rest. Summed by index, so the buckets do not
+ * show in the bits. */
+enum status runtime_allreduce(struct runtime *rt, const struct op *op, struct err *err)
+{
+    const struct workload *w = rt->spec.workload;
+    struct stage_state *s = &rt->stages[op->stage];
+    struct backend *be = rt->spec.backend;
+    struct param *params = stage_params(s->stage);
+    int first = w->first_bucket[op->stage], last = w->first_bucket[op->stage + 1] - 1;
+    int64_t from = 0, to, total = 0, at = 0;
+    enum status rc = OK;
+    for (int i = 0; i < stage_num_params(s->stage); i++)
+        total += params[i].grad ? params[i].num_elems : 0;
+    for (int b = first; b < first + op->arg; b++)
+        from += w->buckets[b].bytes / (int64_t)sizeof(float);
+    to = from + w->buckets[first + op->arg].bytes / (int64_t)sizeof(float);
+    if (to > total || first + op->arg == last)
+        to = total;
+    if (from >= to)
+        return OK;
+    if (s->bucket_elems < to - from) {
+        free(s->bucket);
+        s->bucket_elems = 0;
+        s->bucket = malloc((size_t)(to - from) * sizeof *s->bucket);
+        if (!s->bucket)
+            return err_nomem(err);
+        s->bucket_elems = to - from;
+    }
+    for (int out = 0; rc == OK && out < 2; out++) {
+        at = 0;
+        for (int i = stage_num_params(s->stage) - 1; i >= 0; i--) {
+            if (!params[i].grad)
+                continue;
+            int64_t lo = from > at ? from : at, end = at + params[i].num_elems;
+            int64_t hi = to < end ? to : end;
+            if (lo < hi && !out)
+                be->copy_out(be, s->bucket + (lo - from), params[i].grad + (lo - at),
+                             (hi - lo) * (int64_t)sizeof(float));
+            else if (lo < hi)
+                be->copy_in(be, params[i].grad + (lo - at), s->bucket + (lo - from),
+                            (hi - lo) * (int64_t)sizeof(float));
+            at = end;
+        }
+        if (!out)
+            rc = be->sync(be, err);
+        if (rc == OK && !out)
+            rc = comm_allreduce_f32(rt->spec.replicas, s->bucket, to - from, err);
+    }
+    return rc;
+}
+
+/* Both ends of a tied token table learn each other's accumulator (stage.h), once a step, when the
+ * replicas have been summed. */
+enum status runtime_finish_gradients(struct runtime *rt, struct err *err)
+{
+    struct tied_table table = {0}, head = {0}, tied;
+    int table_stage = -1, head_stage = -1, last = rt->spec.workload->num_stages - 1;
+    int tag = rt->spec.workload->num_edges * DIRECTIONS * rt->num_microbatches;
+    struct backend *be = rt->spec.backend;
+    float *out = NULL, *in = NULL;
+    enum status rc = OK;
+    if (rt->gradients_final)
+        return OK;
+    rt->gradients_final = true;
+    for (int i = 0; i <= last; i++)
+        if (rt->stages[i].stage && stage_tied(rt->stages[i].stage, &tied)) {
+            if (tied.is_table) {
+                table = tied;
+                table_stage = i;
+            }
+            if (tied.is_head) {
+                head = tied;
+                head_stage = i;
+            }
+        }
+    if ((table_stage < 0 && head_stage < 0) || !(table_stage < 0 ? &head : &table)->table_grad)
+        return OK;
+    if (table_stage >= 0 && head_stage >= 0) {
+        int64_t bytes = table.num_elems * (int64_t)sizeof(float);
+        if (table_stage != head_stage) {
+            be->copy(be, table.head_grad, head.head_grad, bytes);
+            be->copy(be, head.table_grad, table.table_grad, bytes);
+            stage_tied_add(rt->stages[head_stage].stage);
+        }
+        stage_tied_add(rt->stages[table_stage].stage);
+        return OK;
+    }
+    struct tied_table *mine = table_stage >= 0 ? &table : &head;
+    int peer = rt->spec.full->rank_of_stage[table_stage >= 0 ? last : 0];
+    int64_t bytes = mine->num_elems * (int64_t)sizeof(float);
+    struct comm_request send = {0}, recv = {0};
+    out = malloc((size_t)bytes);
+    in = malloc((size_t)bytes);
+    if (!out || !in) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    be->copy_out(be, out, mine == &table ? mine->table_grad : mine->head_grad, bytes);
+    rc = be->sync(be, err);
+    if (rc == OK)
+        rc = comm_irecv(rt->spec.pipeline, in, bytes, peer, tag, &recv, err);
+    if (rc == OK)
+        rc = comm_isend(rt->spec.pipeline, out, bytes, peer, tag, &send, err);
+    if (rc == OK)
+        rc = comm_wait(&recv, err);
+    if (rc == OK)
+        rc = comm_wait(&send, err);
+    if (rc == OK) {
+        be->copy_in(be, mine == &table ? mine->head_grad : mine->table_grad, in, bytes);
+        stage_tied_add(rt->stages[mine == &table ? table_stage : head_stage].stage);
+        rc = be->sync(be, err);
+    }
+out:
+    free(out);
+    free(in);
+    return rc;
+}
+
+/* Every item's sum of squares comes from one rank of the pipeline; the total is formed in item
+ * order, so that no cut shows in its bits. */
+enum status runtime_norm(struct runtime *rt, struct err *err)
+{
+    const struct plan *plan = rt->spec.plan;
+    int num_items = rt->spec.model->num_items;
+    double total = 0, norm;
+    enum status rc = runtime_finish_gradients(rt, err);
+    if (rc != OK || rt->have_norm)
+        return rc;
+    memset(rt->item_sumsq, 0, (size_t)num_items * sizeof *rt->item_sumsq);
+    for (int s = 0; rc == OK && s < plan->num_stages; s++)
+        if (rt->stages[s].stage)
+            rc = stage_grad_sumsq(rt->stages[s].stage, rt->item_sumsq + plan->first_item[s], err);
+    if (rc == OK)
+        rc = comm_sum_f64(rt->spec.pipeline, rt->item_sumsq, num_items, err);
+    if (rc != OK)
+        return rc;
+    for (int i = 0; i < num_items; i++) {
+        if (!isfinite(rt->item_sumsq[i]))
+            return err_set(err, ERR_INFEASIBLE, "the gradient of '%s' is not finite (rank %d)",
+                           rt->spec.model->items[i].name, rt->spec.comm->rank);
+        total += rt->item_sumsq[i];
+    }
+    norm = sqrt(total);
+    rt->grad_norm = norm;
+    rt->have_norm = true;
+    rt->grad_mul = 1.0f;
+    /* As in torch.nn.utils.clip_grad_norm_: max_norm / (norm + 1e-6), at most 1. */
+    double clip = rt->spec.job->train.clip_norm;
+    if (clip > 0 && norm + 1e-6 > clip)
+        rt->grad_mul = (float)(clip / (norm + 1e-6));
+    return OK;
+}

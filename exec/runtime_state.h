@@ -1,0 +1,100 @@
+/* exec/runtime_state.h - what a runtime holds, for runtime.c (building, the walk over the list),
+ * runtime_ops.c (compute ops and messages) and runtime_grad.c (sums over ranks).
+ *
+ * R1  A stage has num_slots slots; a micro-batch takes one at its F (Z) and gives it back after its
+ *     B (W), or at once where nothing is kept.
+ * R2  Before a forward writes into a slot, all messages that read from that slot have left.
+ * R3  A message buffer of an edge is posted for the next micro-batch of the list as soon as it is
+ *     free; it is free when the slot of the micro-batch that it was for is.
+ * R4  There are num_slots + window buffers an edge and direction; schedule_check() has proved that
+ *     no rank waits for ever with `window` messages an edge in flight.
+ * R5  Micro-batches without samples (end of an epoch) are skipped alike on all ranks: no compute,
+ *     no message. */
+#ifndef ELAPSE_EXEC_RUNTIME_STATE_H
+#define ELAPSE_EXEC_RUNTIME_STATE_H
+
+#include "exec/runtime.h"
+
+enum { LOSS_WORDS = 3 }; /* loss, count, correct of a micro-batch */
+
+enum direction { ACT, GRAD, DIRECTIONS };
+
+/* One receive buffer: backend memory, and host memory where the backend's is not. */
+struct buffer {
+    float *data, *host;
+    struct comm_request request;
+    int microbatch; /* -1: free */
+};
+
+/* What one edge brings to this rank in one direction. */
+struct inbox {
+    struct buffer *buffers;
+    int num_buffers;
+    int *order; /* micro-batches in the order of the list's RECVs */
+    int num_order, next;
+    int *buffer_of; /* by micro-batch; -1 */
+};
+
+/* One edge as this rank sees it. */
+struct edge {
+    int from, to, peer; /* stages; the other rank, -1: both ends are here */
+    bool grad;
+    int64_t sample_elems;
+    struct inbox inbox[DIRECTIONS];
+    struct comm_request *sends[DIRECTIONS]; /* by slot of the sending stage */
+    float **send_host[DIRECTIONS];          /* likewise, where the backend's memory is not host */
+};
+
+struct stage_state {
+    struct stage *stage;
+    int num_slots, num_in, num_out;
+    int *in, *out;        /* edges that enter and leave, borrowed from the workload */
+    bool *busy;           /* by slot */
+    int *slot_of;         /* by micro-batch; the last one it had */
+    float **in_ptr;       /* scratch, num_in + 1 */
+    float **grad_out_ptr; /* scratch, num_out + 1 */
+    float **out_ptr;      /* [slot][num_out + 1] */
+    float **grad_in_ptr;  /* [slot][num_in + 1] */
+    bool *has_r, *has_i;  /* by micro-batch */
+    int next_eval_slot;
+    float *bucket; /* packed gradients of one bucket */
+    int64_t bucket_elems;
+};
+
+struct runtime {
+    struct runtime_spec spec;
+    const struct rank_ops *ops;
+    int num_microbatches, window;
+    struct edge *edges;
+    struct stage_state *stages;
+    struct op_time *times;
+    double *sums;       /* [replicas * microbatches][LOSS_WORDS] */
+    double *item_sumsq; /* num_items */
+    bool have_norm;
+    bool gradients_final; /* tied tables exchanged in this step */
+    double grad_norm;
+    float grad_mul;
+    int64_t bytes;
+};
+
+/* Post what the list will receive next on this edge, as far as buffers are free (R3). */
+enum status runtime_post_receives(struct runtime *rt, struct edge *edge, enum direction d,
+                                  const struct batch *batch, struct err *err);
+/* Wait until all messages that read from a slot have left (R2). */
+enum status runtime_wait_slot(struct runtime *rt, struct stage_state *s, int slot, struct err *err);
+
+/* Ops. F, R and Z; B, I and W; the four messages. train false: evaluation. */
+enum status runtime_forward(struct runtime *rt, const struct op *op, const struct batch *batch,
+                            uint64_t step, bool train, struct err *err);
+enum status runtime_backward(struct runtime *rt, const struct op *op, const struct batch *batch,
+                             int64_t step, struct err *err);
+enum status runtime_message(struct runtime *rt, const struct op *op, const struct batch *batch,
+                            struct err *err);
+
+/* ALLREDUCE; NORM; and what comes before NORM and UPDATE once a step: the exchange of tied tables.
+ */
+enum status runtime_allreduce(struct runtime *rt, const struct op *op, struct err *err);
+enum status runtime_norm(struct runtime *rt, struct err *err);
+enum status runtime_finish_gradients(struct runtime *rt, struct err *err);
+
+#endif
