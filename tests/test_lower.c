@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "tests/fail_malloc.h"
 #include "tests/plan_case.h"
 
 static int frozen_items(const struct plan_case *c)
@@ -336,6 +337,89 @@ static void workload_build__refuses_sums_that_overflow(void **state)
     }
 }
 
+/* Everything from a plan to its time, memory and CSV and back. */
+static enum status whole_way(struct plan_case *c, struct err *err)
+{
+    struct step_time time = {0};
+    struct schedule copy = {0}, back = {0};
+    int64_t memory[8];
+    char *csv = NULL;
+    enum status rc = plan_case_lower(c, err);
+    if (rc == OK) {
+        rc = schedule_time(&c->full, &c->workload, &c->cluster, &c->cost, &c->plan, &time, err);
+    }
+    if (rc == OK) {
+        rc = schedule_memory(&c->full, &c->workload, &c->plan, memory, err);
+    }
+    if (rc == OK) {
+        rc = schedule_copy(&c->full, &copy, err);
+    }
+    if (rc == OK) {
+        rc = schedule_to_csv(&copy, &csv, err);
+    }
+    if (rc == OK) {
+        rc = schedule_from_csv(csv, &back, err);
+    }
+    free(csv);
+    schedule_clear(&copy);
+    schedule_clear(&back);
+    step_time_clear(&time);
+    return rc;
+}
+
+static void plan_lower__survives_the_failure_of_any_allocation(void **state)
+{
+    (void)state;
+    if (!FAIL_MALLOC) {
+        skip();
+    }
+    uint64_t seed = 47;
+    for (int round = 0; round < 4; round++) {
+        struct plan_case c = {0};
+        plan_case_random(&c, &seed, 3, 3);
+        int n = 0;
+        for (;; n++) {
+            struct err err = {0};
+            workload_clear(&c.workload);
+            schedule_clear(&c.full);
+            fail_malloc_after(n);
+            const enum status rc = whole_way(&c, &err);
+            if (fail_malloc_done()) {
+                assert_int_equal(rc, OK);
+                break;
+            }
+            assert_int_equal(rc, ERR_NOMEM);
+            assert_int_equal(err.status, ERR_NOMEM);
+        }
+        assert_true(n > 50);
+        plan_case_clear(&c);
+    }
+}
+
+static void schedule_auto__survives_the_failure_of_any_allocation(void **state)
+{
+    (void)state;
+    if (!FAIL_MALLOC) {
+        skip();
+    }
+    uint64_t seed = 53;
+    struct plan_case c = {0};
+    plan_case_random(&c, &seed, 2, 2);
+    c.plan.schedule = SCHEDULE_AUTO;
+    for (int n = 0; n < 4000; n += n < 300 ? 1 : 97) {
+        struct err err = {0};
+        fail_malloc_after(n);
+        const enum status rc = plan_case_lower(&c, &err);
+        if (fail_malloc_done()) {
+            break;
+        }
+        assert_int_equal(rc, ERR_NOMEM);
+        assert_null(c.full.ranks);
+        assert_null(c.workload.stages);
+    }
+    plan_case_clear(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +430,8 @@ int main(void)
         cmocka_unit_test(plan_lower__takes_a_custom_list_and_its_ranks),
         cmocka_unit_test(plan_lower__refuses_a_custom_list_that_is_wrong),
         cmocka_unit_test(workload_build__refuses_sums_that_overflow),
+        cmocka_unit_test(plan_lower__survives_the_failure_of_any_allocation),
+        cmocka_unit_test(schedule_auto__survives_the_failure_of_any_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
