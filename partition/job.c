@@ -198,6 +198,11 @@ enum status job_check(const struct job *job, struct err *err)
     if (job->cache.limit_bytes < 0)
         return bad_int(job, "cache.limit_bytes", "at least 0 (0: no limit)", job->cache.limit_bytes,
                        err);
+    if (job->cache.read_ns < 0 || job->cache.write_ns < 0)
+        return bad_int(job, "cache.read and cache.write", "at least 0",
+                       job->cache.read_ns < 0 ? job->cache.read_ns : job->cache.write_ns, err);
+    if (job->elastic.setup_ns < 0)
+        return bad_int(job, "elastic.setup", "at least 0", job->elastic.setup_ns, err);
     if (job->data.train_samples < 0)
         return bad_int(job, "data.train_samples", "at least 0 (0: all)", job->data.train_samples,
                        err);

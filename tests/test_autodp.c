@@ -245,6 +245,20 @@ static void transition_build__takes_the_busiest_link(void **state)
     assert_int_equal(got.ns, 12000000 + 7000);
     transition_clear(&got);
     plan_clear(&fresh);
+    /* two owners share the work: tensor by tensor */
+    plan_clear(&old);
+    make_plan(&c, &model, MAP_PIPELINE_INSIDE, 1, 2, 0, FROZEN_NONE, &old);
+    make_plan(&c, &model, MAP_PIPELINE_INSIDE, 1, 4, 0, FROZEN_NONE, &fresh);
+    assert_int_equal(transition_build(&model, &c, &old, &fresh, &got, NULL), OK);
+    int64_t sent[2] = {0};
+    for (int64_t i = 0; i < got.num_transfers; i++)
+        sent[got.transfers[i].from] += got.transfers[i].bytes;
+    assert_int_equal(sent[0] + sent[1], 12000000);
+    assert_true(sent[0] >= 5000000 && sent[1] >= 5000000);
+    transition_clear(&got);
+    plan_clear(&fresh);
+    plan_clear(&old);
+    make_plan(&c, &model, MAP_PIPELINE_INSIDE, 1, 1, 0, FROZEN_NONE, &old);
     /* nothing changes: nothing moves */
     make_plan(&c, &model, MAP_PIPELINE_INSIDE, 1, 1, 0, FROZEN_NONE, &fresh);
     assert_int_equal(transition_build(&model, &c, &old, &fresh, &got, NULL), OK);

@@ -230,7 +230,7 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
     (void)state;
     int solved = 0, infeasible = 0;
     int64_t plans = 0;
-    for (int trial = 0; trial < 120; trial++) {
+    for (int trial = 0; trial < 500; trial++) {
         random_state = (uint64_t)trial * 77777 + 5;
         struct instance in;
         struct brute brute = {0};
@@ -263,8 +263,45 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
         planner_result_clear(&result);
         instance_clear(&in);
     }
-    assert_true(solved > 80 && infeasible > 2);
+    assert_true(solved > 300 && infeasible > 10);
     assert_true(plans > 10000);
+}
+
+static void bound_solve__is_the_closed_form_when_stages_are_equal(void **state)
+{
+    (void)state;
+    for (int K = 1; K <= 6; K++)
+        for (int M = 1; M <= 9; M += 2)
+            for (int kind = 0; kind < 2; kind++) {
+                struct instance in;
+                memset(&in, 0, sizeof in);
+                struct item items[12] = {0};
+                for (int i = 0; i < K; i++)
+                    items[i] = (struct item){.kind = ITEM_OPAQUE,
+                                             .layer = i,
+                                             .fwd_ns = 300,
+                                             .bwd_input_ns = 400,
+                                             .bwd_weight_ns = 500};
+                assert_int_equal(model_explicit("equal", items, K, NULL, 0, true, &in.model, NULL),
+                                 OK);
+                assert_int_equal(cluster_grid(1, K, &in.cluster, NULL), OK);
+                in.cluster.link_latency_ns = 0;
+                cost_constant(&in.cost);
+                in.problem = (struct planner_problem){
+                    .model = &in.model, .cluster = &in.cluster, .cost = &in.cost, .batch = M};
+                in.options = (struct planner_options){
+                    .num_ranks = K,
+                    .num_replicas = 1,
+                    .num_microbatches = M,
+                    .schedules = 1u << (kind ? SCHEDULE_GPIPE : SCHEDULE_1F1B)};
+                struct planner_result result = {0};
+                assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
+                assert_int_equal(result.plan.step_ns, (M + K - 1) * 1200);
+                assert_int_equal(result.lower_bound_ns, (M + K - 1) * 1200);
+                assert_true(result.gap == 0);
+                planner_result_clear(&result);
+                instance_clear(&in);
+            }
 }
 
 /* --- the released rules ----------------------------------------------------------------------- */
@@ -489,6 +526,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planner_solve__equals_brute_force_over_everything_when_small),
+        cmocka_unit_test(bound_solve__is_the_closed_form_when_stages_are_equal),
         cmocka_unit_test(planner_solve__follows_the_release_when_asked),
         cmocka_unit_test(planner_solve__refuses_when_the_greedy_cut_has_an_empty_stage),
         cmocka_unit_test(planner_solve__is_never_slower_than_the_release),
