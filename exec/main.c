@@ -179,6 +179,8 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         rc = trainer_run(call->comm, &cores, &job, &options, &summary, &call->alone, err);
     }
     if (rc == OK && call->comm->rank == 0) {
+        if (text_of(summary, "cost_note")[0])
+            fprintf(stderr, "note: %s\n", text_of(summary, "cost_note"));
         if (json)
             rc = print_json(summary, err);
         else

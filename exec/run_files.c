@@ -203,6 +203,24 @@ enum status run_files_epoch(struct run_files *files, const struct epoch_row *row
     return rc == OK ? record_epochs(files->store, files->run_id, row, 1, err) : rc;
 }
 
+enum status run_files_memory(struct run_files *files, const int64_t *bytes, int num_ranks,
+                             const int64_t *predicted, int64_t epoch, struct err *err)
+{
+    struct device_memory_row *rows = calloc((size_t)num_ranks, sizeof *rows);
+    enum status rc;
+    if (!rows)
+        return err_nomem(err);
+    for (int r = 0; r < num_ranks; r++)
+        rows[r] = (struct device_memory_row){.epoch = epoch,
+                                             .device = r,
+                                             .predicted_bytes = predicted ? predicted[r] : 0,
+                                             .peak_bytes = bytes[r],
+                                             .what = "total"};
+    rc = record_memory(files->store, files->run_id, rows, num_ranks, err);
+    free(rows);
+    return rc;
+}
+
 enum status run_files_finish(struct run_files *files, const struct json *summary, int64_t total_ns,
                              struct err *err)
 {

@@ -420,6 +420,30 @@ static enum status train(struct trainer *t, const char *out, struct err *err)
     return rc;
 }
 
+/* What each rank holds. Everything is allocated before the first step, so this is the peak. */
+static enum status record_bytes(struct trainer *t, struct err *err)
+{
+    const struct plan *plan = &t->plan.plan;
+    int64_t bytes = runtime_bytes(t->runtime), *sizes = NULL, *predicted = NULL;
+    void *all = NULL;
+    enum status rc;
+    for (int s = 0; s < plan->num_stages; s++)
+        bytes += t->stages[s] ? stage_bytes(t->stages[s]) : 0;
+    rc = comm_gather(t->comm->all, &bytes, sizeof bytes, &all, &sizes, err);
+    if (rc == OK && t->comm->rank == 0) {
+        predicted = calloc((size_t)t->comm->size, sizeof *predicted);
+        for (int i = 0; predicted && plan->memory_bytes && i < t->comm->size; i++)
+            predicted[plan->device[i]] = plan->memory_bytes[i % plan->num_ranks];
+        rc = predicted
+                 ? run_files_memory(t->files, all, t->comm->size, predicted, t->progress.epoch, err)
+                 : err_nomem(err);
+    }
+    free(predicted);
+    free(all);
+    free(sizes);
+    return rc;
+}
+
 static struct json *make_summary(const struct trainer *t, const char *out,
                                  const struct evaluation *before, const struct evaluation *after,
                                  const char *digest, int64_t wall_ns)
@@ -440,6 +464,7 @@ static struct json *make_summary(const struct trainer *t, const char *out,
         json_add_string(root, "db", t->options->db);
     else
         json_add_null(root, "db");
+    json_add_string(root, "cost_note", t->plan.cost_note);
     json_add_int(root, "steps", t->progress.step);
     json_add_int(root, "total_steps", t->total_steps);
     json_add_int(root, "epochs", t->progress.epoch);
@@ -545,6 +570,8 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         rc = evaluate(&t, &before, err);
     if (rc == OK)
         rc = train(&t, out, err);
+    if (rc == OK)
+        rc = record_bytes(&t, err);
     if (rc == ERR_INFEASIBLE)
         *alone = false; /* a bad loss or gradient, seen by all */
     if (rc == OK && (options->evaluate || t.interrupted))

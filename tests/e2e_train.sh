@@ -43,6 +43,9 @@ for kind in gpipe 1f1b zb-h1; do
 done
 train k3 -n 3
 verify "K=3 on more ranks than cores gives the same losses and weights" same_run k1 k3
+train r2k1 -n 2 --set pipeline.num_replicas=2
+train r2k2 -n 4 --set pipeline.num_replicas=2
+verify "with two replicas, K=1 and K=2 give the same losses and weights" same_run r2k1 r2k2
 lines() { [ "$(wc -l <"$tmp/k1/metrics.jsonl")" -eq 14 ] && ! grep -q '^$' "$tmp/k1/metrics.jsonl"; }
 verify "metrics.jsonl has a line per step" lines
 
