@@ -131,7 +131,7 @@ $(OUT)/profiles/sql_text.c.o: $(OUT)/profiles/sql_text.c
 $(OUT)/libprofiles.a: $(OUT)/profiles/sql_text.c.o
 
 $(OUT)/cli/gnuplot.c.o: $(wildcard plots/*.gp)
-$(OUT)/bin/elapse: $(OUT)/cli/main.c.o $(call objs,cli) $(call libs,sim profiles partition)
+$(OUT)/bin/elapse: $(OUT)/cli/main.c.o $(call libs,cli sim profiles partition)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_base) -o $@
 $(OUT)/bin/elapse-exec: $(OUT)/exec/main.c.o $(call libs,exec profiles partition)

@@ -7,23 +7,6 @@
 #include "cli/command.h"
 #include "partition/units.h"
 
-/* Until every command is written, a missing one links as NULL and is left out of the table. */
-#pragma weak command_model
-#pragma weak command_balance
-#pragma weak command_freeze
-#pragma weak command_schedule
-#pragma weak command_plan
-#pragma weak command_sim
-#pragma weak command_profile
-#pragma weak command_profiles
-#pragma weak command_train
-#pragma weak command_eval
-#pragma weak command_export
-#pragma weak command_compare
-#pragma weak command_plot
-#pragma weak command_report
-#pragma weak command_runs
-
 static const struct command *const table[] = {
     &command_model,  &command_balance, &command_freeze,   &command_schedule, &command_plan,
     &command_sim,    &command_profile, &command_profiles, &command_train,    &command_eval,
@@ -35,10 +18,8 @@ static void print_usage(FILE *out)
 {
     fprintf(out, "usage: elapse COMMAND [arguments]\n"
                  "Elastic pipeline training of transformers: plan it, simulate it, run it.\n\n");
-    for (int i = 0; i < TABLE_LEN; i++) {
-        if (table[i])
-            fprintf(out, "  %-9s %s\n", table[i]->name, table[i]->summary);
-    }
+    for (int i = 0; i < TABLE_LEN; i++)
+        fprintf(out, "  %-9s %s\n", table[i]->name, table[i]->summary);
     fprintf(out, "\n'elapse COMMAND --help' lists the options of a command.\n"
                  "exit codes: 0 ok; 1 the answer is no; 2 bad usage or malformed content; "
                  "3 missing file, device, network or rank\n");
@@ -47,7 +28,7 @@ static void print_usage(FILE *out)
 static const struct command *find_command(const char *name)
 {
     for (int i = 0; i < TABLE_LEN; i++) {
-        if (table[i] && strcmp(table[i]->name, name) == 0)
+        if (strcmp(table[i]->name, name) == 0)
             return table[i];
     }
     return NULL;
@@ -56,12 +37,9 @@ static const struct command *find_command(const char *name)
 static void hint_command(const char *word, struct err *err)
 {
     const char *names[TABLE_LEN];
-    int n = 0;
-    for (int i = 0; i < TABLE_LEN; i++) {
-        if (table[i])
-            names[n++] = table[i]->name;
-    }
-    const char *near = nearest_name(word, names, n);
+    for (int i = 0; i < TABLE_LEN; i++)
+        names[i] = table[i]->name;
+    const char *near = nearest_name(word, names, TABLE_LEN);
     if (near)
         err_hint(err, "did you mean 'elapse %s'?", near);
     else

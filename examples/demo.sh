@@ -20,14 +20,14 @@ data=()
 [ -n "${STEPS:-}" ] && data+=(--set "train.max_steps=$STEPS")
 
 say() { printf '\n[%3d s] %s\n' $((SECONDS - start)) "$*"; }
-# field FILE KEY: a top-level number or text of a one-line JSON object
-field() { sed -nE "s/.*\"$2\":(\"([^\"]*)\"|(\[[^]]*\])|([-+0-9.eE]+)).*/\2\3\4/p" "$1" | head -1; }
+# field FILE KEY: the first number, text or array under that key in a one-line JSON object
+field() { grep -oE "\"$2\":(\"[^\"]*\"|\[[^]]*\]|[-+0-9.eE]+)" "$1" | head -1 | sed -E 's/^"[^"]*"://; s/^"(.*)"$/\1/'; }
 ms() { awk -v ns="$1" 'BEGIN { printf "%.2f ms", ns / 1e6 }'; }
 percent() { awk -v x="$1" 'BEGIN { printf "%.1f %%", 100 * x }'; }
 
 say "profile: the sublayers of the model and the links between two ranks"
 model=$(sed -nE 's/^ *"model": "([^"]*)".*/\1/p' $job)
-$elapse profile --model "$model" -n 2 --db "$db"
+$elapse profile --quick --model "$model" -n 2 --db "$db"
 
 say "plan: exact min-max cut by measured time, and the released greedy balancer"
 for balancer in optimal released; do
