@@ -50,6 +50,14 @@ struct judged {
     int64_t step_ns;  /* 0: does not fit the memory */
 };
 
+/* What bound_family_init() found, kept while the search goes from family to family and back. */
+#define FAMILY_SLOTS 1024
+struct family_slot {
+    int num_ranks, num_replicas;
+    enum rank_map map;
+    struct bound_family family; /* owned */
+};
+
 struct search {
     const struct planner_problem *problem;
     const struct planner_options *options;
@@ -62,10 +70,9 @@ struct search {
     int num_lengths;
     int best; /* index into judged; -1: none */
     int64_t candidates, evaluated;
-    int *cut;                   /* owned: scratch, num_items + 1 */
-    struct bound_family family; /* owned: of family_node, the last one asked for */
-    struct node family_node;
-    struct microbatches *counts; /* owned: planner_microbatches() of the last (batch, K) */
+    int *cut;                     /* owned: scratch, num_items + 1 */
+    struct family_slot *families; /* owned, FAMILY_SLOTS: a direct-mapped cache */
+    struct microbatches *counts;  /* owned: planner_microbatches() of the last (batch, K) */
     int num_counts, counts_ranks;
     int64_t counts_batch;
     struct err *err;
@@ -82,7 +89,9 @@ static void free_nodes(struct search *search)
     free(search->lengths);
     free(search->cut);
     free(search->counts);
-    bound_family_clear(&search->family);
+    for (int i = 0; search->families && i < FAMILY_SLOTS; i++)
+        bound_family_clear(&search->families[i].family);
+    free(search->families);
     bound_table_clear(&search->table);
 }
 
@@ -316,22 +325,27 @@ static void note_best(struct search *search, int index)
         search->best = index;
 }
 
-static enum status family_of(struct search *search, const struct node *node)
+static enum status family_of(struct search *search, const struct node *node,
+                             const struct bound_family **family)
 {
-    const struct node *have = &search->family_node;
-    if (search->family.ranks && have->num_ranks == node->num_ranks &&
-        have->num_replicas == node->num_replicas && have->map == node->map)
+    const int K = node->num_ranks, R = node->num_replicas;
+    struct family_slot *slot =
+        &search->families[((unsigned)K * 61u + (unsigned)R * 2u + (unsigned)node->map) %
+                          FAMILY_SLOTS];
+    *family = &slot->family;
+    if (slot->family.ranks && slot->num_ranks == K && slot->num_replicas == R &&
+        slot->map == node->map)
         return OK;
-    bound_family_clear(&search->family);
-    int *device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
+    bound_family_clear(&slot->family);
+    int *device = malloc((size_t)K * (size_t)R * sizeof *device);
     if (!device)
         return err_nomem(search->err);
-    enum status rc = autodp_map(search->problem->cluster, node->map, node->num_ranks,
-                                node->num_replicas, device, search->err);
+    enum status rc = autodp_map(search->problem->cluster, node->map, K, R, device, search->err);
     if (rc == OK)
-        rc = bound_family_init(&search->family, &search->table, node->num_ranks, node->num_replicas,
-                               device, search->err);
-    search->family_node = *node;
+        rc = bound_family_init(&slot->family, &search->table, K, R, device, search->err);
+    slot->num_ranks = K;
+    slot->num_replicas = R;
+    slot->map = node->map;
     free(device);
     return rc;
 }
@@ -339,10 +353,11 @@ static enum status family_of(struct search *search, const struct node *node)
 static enum status shape_of(struct search *search, const struct node *node,
                             struct bound_shape *shape)
 {
-    enum status rc = family_of(search, node);
+    const struct bound_family *family;
+    enum status rc = family_of(search, node, &family);
     struct plan plan = bare_plan(search, node, NULL);
     if (rc == OK)
-        rc = bound_shape_init(shape, &search->table, &search->family, &plan, search->err);
+        rc = bound_shape_init(shape, &search->table, family, &plan, search->err);
     return rc;
 }
 
@@ -976,7 +991,8 @@ out:
 static enum status collect(struct search *search, struct planner_result *result)
 {
     const struct planner_options *options = search->options;
-    qsort(search->judged, (size_t)search->num_judged, sizeof *search->judged, compare_judged);
+    if (search->num_judged > 0)
+        qsort(search->judged, (size_t)search->num_judged, sizeof *search->judged, compare_judged);
     int num = 0;
     while (num < search->num_judged && num < PLANNER_KEEP && search->judged[num].step_ns > 0)
         num++;
@@ -1290,8 +1306,9 @@ enum status planner_solve(const struct planner_problem *problem,
         return rc;
     search.num_lengths = max_length(&search);
     search.lengths = calloc((size_t)search.num_lengths, sizeof *search.lengths);
+    search.families = calloc(FAMILY_SLOTS, sizeof *search.families);
     search.cut = malloc(((size_t)problem->model->num_items + 1) * sizeof *search.cut);
-    if (!search.lengths || !search.cut) {
+    if (!search.lengths || !search.families || !search.cut) {
         rc = err_nomem(err);
         goto out;
     }
