@@ -183,6 +183,7 @@ static void plan_lower__holds_every_op_of_the_plan(void **state)
 {
     (void)state;
     uint64_t seed = 31;
+    int halves = 0;
     for (int round = 0; round < 200; round++) {
         struct plan_case c = {0};
         struct err err = {0};
@@ -212,6 +213,14 @@ static void plan_lower__holds_every_op_of_the_plan(void **state)
         assert_int_equal(count[OP_F], active * M);
         assert_int_equal(count[OP_Z], w->num_frozen_stages * M);
         assert_int_equal(count[OP_B] + count[OP_W], active * M);
+        const int first = p->first_item[w->num_frozen_stages], frozen = frozen_items(&c);
+        const int trained =
+            p->first_item[w->num_frozen_stages + 1] - (first > frozen ? first : frozen);
+        assert_int_equal(w->no_input_half, p->num_frozen_layers > 0 && trained == 1);
+        if (p->schedule == SCHEDULE_ZB_H1 || p->schedule == SCHEDULE_ZB_V) {
+            assert_int_equal(count[OP_I], (active - w->no_input_half) * M);
+            halves += w->no_input_half;
+        }
         assert_int_equal(count[OP_R], p->recompute == RECOMPUTE_NEVER    ? 0
                                       : p->recompute == RECOMPUTE_ALWAYS ? active * M
                                                                          : active * (M - 1));
@@ -227,6 +236,7 @@ static void plan_lower__holds_every_op_of_the_plan(void **state)
         assert_int_equal(whole[OP_NORM], p->clip ? p->num_ranks : 0);
         plan_case_clear(&c);
     }
+    assert_true(halves > 3);
 }
 
 static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
@@ -301,6 +311,43 @@ static void plan_lower__refuses_a_custom_list_that_is_wrong(void **state)
     assert_string_equal(err.msg, "rank 0: 0B1 before 0B0");
     schedule_clear(&list);
     plan_case_clear(&c);
+}
+
+static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(void **state)
+{
+    (void)state;
+    uint64_t seed = 59;
+    for (int frozen = 0; frozen < 2; frozen++) {
+        for (int K = 1; K <= 2; K++) {
+            struct plan_case c = {0};
+            struct err err = {0};
+            int64_t sums[2][4] = {{0}};
+            do {
+                plan_case_clear(&c);
+                plan_case_random(&c, &seed, 2, 3);
+            } while (c.plan.num_stages != K || c.plan.num_replicas < 2 ||
+                     (c.plan.frozen == FROZEN_SPREAD) != (frozen == 1) ||
+                     (frozen == 0 && c.plan.frozen != FROZEN_NONE));
+            for (int tied = 0; tied < 2; tied++) {
+                c.model.items[c.model.num_items - 1].tied_params = tied ? 1000 : 0;
+                case_must(plan_case_lower(&c, &err), &err);
+                const struct stage_cost *last = &c.workload.stages[K - 1];
+                sums[tied][0] = last->weight_bytes;
+                sums[tied][1] = last->frozen_bytes;
+                sums[tied][2] = last->optim_bytes;
+                for (int i = c.workload.first_bucket[K - 1]; i < c.workload.first_bucket[K]; i++) {
+                    sums[tied][3] += c.workload.buckets[i].bytes;
+                }
+            }
+            const int64_t copy = K > 1 ? 4000 : 0; /* one rank holds both: no copy */
+            assert_int_equal(sums[1][0] - sums[0][0], frozen ? 0 : copy);
+            assert_int_equal(sums[1][1] - sums[0][1], frozen ? copy : 0);
+            assert_int_equal(sums[1][2] - sums[0][2],
+                             frozen ? 0 : copy / 4 * c.plan.optim_bytes_per_param);
+            assert_int_equal(sums[1][3] - sums[0][3], frozen ? 0 : copy);
+            plan_case_clear(&c);
+        }
+    }
 }
 
 static void workload_build__refuses_sums_that_overflow(void **state)
@@ -429,6 +476,7 @@ int main(void)
         cmocka_unit_test(plan_lower__holds_every_op_of_the_plan),
         cmocka_unit_test(plan_lower__takes_a_custom_list_and_its_ranks),
         cmocka_unit_test(plan_lower__refuses_a_custom_list_that_is_wrong),
+        cmocka_unit_test(workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not),
         cmocka_unit_test(workload_build__refuses_sums_that_overflow),
         cmocka_unit_test(plan_lower__survives_the_failure_of_any_allocation),
         cmocka_unit_test(schedule_auto__survives_the_failure_of_any_allocation),

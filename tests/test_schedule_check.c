@@ -47,7 +47,7 @@ static struct schedule copy_with_room(const struct schedule *src)
     return copy;
 }
 
-enum { DROP, SWAP_NEIGHBOURS, SWAP, DUPLICATE, MOVE_RANK, CHANGE, MUTATIONS };
+enum { DROP, SWAP_NEIGHBOURS, SWAP, DUPLICATE, MOVE_RANK, CHANGE, INSERT_NEXT, MUTATIONS };
 
 static void insert(struct rank_ops *rank, int64_t at, struct op op)
 {
@@ -90,6 +90,16 @@ static void mutate(struct schedule *s, int mutation, uint64_t *seed)
     case DUPLICATE:
         insert(rank, j, op);
         break;
+    case INSERT_NEXT: { /* one bucket, edge or micro-batch more, right behind */
+        struct op next = op;
+        if (next.kind >= OP_SEND_ACT && next.kind <= OP_ALLREDUCE) {
+            next.arg++;
+        } else {
+            next.microbatch++;
+        }
+        insert(rank, i + 1, next);
+        break;
+    }
     case MOVE_RANK: {
         struct rank_ops *to = &s->ranks[(k + 1) % s->num_ranks];
         drop(rank, i);
@@ -215,7 +225,7 @@ static struct op normal(const struct schedule *s, int rank, struct op op)
         op.arg = 0;
     }
     if (op.kind == OP_NORM && op.stage < s->num_stages && s->rank_of_stage[op.stage] == rank) {
-        op.stage = 0;
+        op.stage = UINT16_MAX;
     }
     if (op.kind == OP_W && s->drop_first_input && op.stage == s->num_frozen_stages) {
         op.kind = OP_B;
