@@ -152,6 +152,168 @@ static void sim_step__gpipe_pays_each_boundary_twice(void **state)
     }
 }
 
+/* 1F1B with c a message and M a multiple of K: rank 0 may start micro-batch m + K only after m has
+ * come back, a round trip of 2 (K - 1) c more for every K micro-batches; filling and draining the
+ * inner ranks' shorter rounds adds 2 (K - 2) c. */
+static void sim_step__1f1b_pays_a_round_trip_every_k_microbatches(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int K = 2; K <= 6; K++) {
+            for (int n = 1; n <= 4; n++) {
+                int M = n * K;
+                struct sim_case c = {.kind = SCHEDULE_1F1B,
+                                     .K = K,
+                                     .M = M,
+                                     .f = 1000,
+                                     .i = 1000,
+                                     .w = 1000,
+                                     .latency = 10};
+                sim_case_run(&c, both[e]);
+                assert_int_equal(c.result.step_ns,
+                                 (M + K - 1) * 3000 + 10 * (2 * (K - 1) * n + 2 * (K - 2)));
+                sim_case_clear(&c);
+            }
+        }
+    }
+}
+
+/* Interleaved: K warm-up micro-batches a chunk keep every rank busy while messages travel, so each
+ * of the K v - 1 boundaries is paid once a direction. */
+static void sim_step__interleaved_pays_each_boundary_once_a_direction(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int K = 2; K <= 5; K++) {
+            for (int v = 2; v <= 4; v++) {
+                int M = 3 * K;
+                struct sim_case c = {.kind = SCHEDULE_INTERLEAVED,
+                                     .K = K,
+                                     .M = M,
+                                     .chunks = v,
+                                     .f = 1000,
+                                     .i = 1000,
+                                     .w = 1000,
+                                     .latency = 10};
+                sim_case_run(&c, both[e]);
+                assert_int_equal(c.result.step_ns, (M * v + K - 1) * 3000 + 10 * 2 * (K * v - 1));
+                sim_case_clear(&c);
+            }
+        }
+    }
+}
+
+/* ZB-H1: deferred weight gradients absorb the rounds of the steady state; 4 (K - 1) c remain, two
+ * boundaries' worth a direction, for M of two rounds or more. */
+static void sim_step__zb_h1_absorbs_messages_in_the_steady_state(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int K = 2; K <= 6; K++) {
+            for (int n = 2; n <= 4; n++) {
+                int M = n * K;
+                struct sim_case c = {.kind = SCHEDULE_ZB_H1,
+                                     .K = K,
+                                     .M = M,
+                                     .f = 1000,
+                                     .i = 1000,
+                                     .w = 1000,
+                                     .latency = 10};
+                sim_case_run(&c, both[e]);
+                assert_int_equal(c.result.step_ns, M * 3000 + (K - 1) * 1000 + 10 * 4 * (K - 1));
+                sim_case_clear(&c);
+            }
+        }
+    }
+}
+
+/* A frozen prefix of p stages under GPipe: all run forward, K - p run backward, the first of them
+ * without its input gradient. */
+static void sim_step__frozen_stages_run_forward_only(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int p = 1; p < 5; p++) {
+            int K = 6, M = 7;
+            struct sim_case c = {.kind = SCHEDULE_GPIPE,
+                                 .K = K,
+                                 .M = M,
+                                 .f = 1000,
+                                 .i = 700,
+                                 .w = 800,
+                                 .num_frozen = p,
+                                 .frozen = FROZEN_SPREAD};
+            sim_case_run(&c, both[e]);
+            assert_int_equal(c.result.step_ns,
+                             (M + K - 1) * 1000 + (K - p - 1) * 1500 + 800 + (M - 1) * 1500);
+            for (int k = 0; k < p; k++)
+                assert_int_equal(c.result.devices[k].busy_ns, M * 1000);
+            sim_case_clear(&c);
+        }
+    }
+}
+
+/* Full recompute under GPipe: the forward again before each backward, M of them on every rank; all
+ * but the last rank's first one runs while the gradient is on its way, so the drain is not longer.
+ */
+static void sim_step__recompute_repeats_every_forward(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        int K = 4, M = 6;
+        struct sim_case c = {.kind = SCHEDULE_GPIPE,
+                             .K = K,
+                             .M = M,
+                             .f = 1000,
+                             .i = 700,
+                             .w = 800,
+                             .stash = 100,
+                             .act = 1,
+                             .recompute = RECOMPUTE_ALWAYS};
+        struct sim_case once = c;
+        once.recompute = RECOMPUTE_NEVER;
+        sim_case_run(&c, both[e]);
+        sim_case_run(&once, both[e]);
+        for (int k = 0; k < K; k++) {
+            assert_int_equal(c.result.devices[k].busy_ns, M * 3500);
+            assert_int_equal(once.result.devices[k].busy_ns, M * 2500);
+            /* inputs of all (1 B, none on rank 0) and the stash of one in place of all stashes; the
+             * last rank holds no gradient's buffer beside them */
+            assert_int_equal(once.result.devices[k].peak_bytes - c.result.devices[k].peak_bytes,
+                             (M - 1) * 100 - (k > 0 ? M : 0) + (k == K - 1));
+        }
+        assert_int_equal(c.result.step_ns,
+                         (M + K - 1) * 1000 + M * 2500 + (K - 1) * 1500 + 2 * (K - 1));
+        sim_case_clear(&c);
+        sim_case_clear(&once);
+    }
+}
+
+/* Full duplex: a slow port delays, half duplex delays more; what comes through a port in a step
+ * cannot take less than its bytes over its bandwidth. */
+static void sim_step__half_duplex_is_never_faster(void **state)
+{
+    (void)state;
+    int64_t step[2];
+    for (int half = 0; half < 2; half++) {
+        struct sim_case c = {.kind = SCHEDULE_1F1B,
+                             .K = 4,
+                             .M = 8,
+                             .f = 1000,
+                             .i = 1000,
+                             .w = 1000,
+                             .act = 3000,
+                             .link = 1e9,
+                             .half_duplex = half};
+        sim_case_run(&c, ENGINE_EVENT);
+        step[half] = c.result.step_ns;
+        /* an inner rank sends 8 activations and 8 gradients of 3 us */
+        assert_true(step[half] >= (half ? 32 : 16) * 3000);
+        sim_case_clear(&c);
+    }
+    assert_true(step[1] > step[0]);
+}
+
 /* 2(n-1)/n x bytes / bandwidth + 2(n-1) x latency, when nothing shares the ring's links. */
 static void sim_step__ring_allreduce_takes_its_formula(void **state)
 {
@@ -414,6 +576,12 @@ int main(void)
         cmocka_unit_test(sim_step__gpipe_waits_for_its_slowest_stage),
         cmocka_unit_test(sim_step__zero_bubble_schedules_fill_the_spans),
         cmocka_unit_test(sim_step__gpipe_pays_each_boundary_twice),
+        cmocka_unit_test(sim_step__1f1b_pays_a_round_trip_every_k_microbatches),
+        cmocka_unit_test(sim_step__interleaved_pays_each_boundary_once_a_direction),
+        cmocka_unit_test(sim_step__zb_h1_absorbs_messages_in_the_steady_state),
+        cmocka_unit_test(sim_step__frozen_stages_run_forward_only),
+        cmocka_unit_test(sim_step__recompute_repeats_every_forward),
+        cmocka_unit_test(sim_step__half_duplex_is_never_faster),
         cmocka_unit_test(sim_step__ring_allreduce_takes_its_formula),
         cmocka_unit_test(sim_step__rings_share_an_uplink_fairly),
         cmocka_unit_test(sim_step__engines_and_schedule_time_agree_when_nothing_is_shared),
