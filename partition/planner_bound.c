@@ -608,8 +608,10 @@ int64_t bound_average_ns(const struct bound_shape *shape)
 }
 
 /* B7. Several chunks: stage by stage says too little, but over all ranks the weights, gradients and
- * optimizer state of the whole chain, and on each rank one stash of its largest stage, which is at
- * least the v-th part of its stages' together, must fit. */
+ * optimizer state of the whole chain must fit, and stashes: when a rank begins the backward of
+ * micro-batch 0 on its last stage, micro-batch 0 is alive on all its stages, since their backwards
+ * come later. Under recompute only one of them has its stash rebuilt then, at best the v-th part.
+ */
 static bool ranks_fit(const struct bound_shape *shape)
 {
     const struct bound_table *table = shape->table;
@@ -621,11 +623,13 @@ static bool ranks_fit(const struct bound_shape *shape)
         if (s < shape->num_ranks) /* stages 0..K-1 are on different ranks */
             room = mul_add(max64(shape->stages[s].mem_bytes, 0), 1, room);
     }
-    int64_t samples = table->problem->model->per_microbatch ? 1 : shape->last_size;
+    int64_t samples = shape->recompute ? shape->last_size : shape->size;
+    if (table->problem->model->per_microbatch)
+        samples = 1;
     int64_t fixed = table->weight_bytes[b] - table->weight_bytes[a] + table->train_bytes[b] -
                     table->train_bytes[a];
     int64_t stash = table->stash_bytes[b] - table->stash_bytes[a];
-    return mul_add(stash / shape->chunks, samples, fixed) <= room;
+    return mul_add(shape->recompute ? stash / shape->chunks : stash, samples, fixed) <= room;
 }
 
 bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bound_ns,
