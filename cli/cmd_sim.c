@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/sim_command.h"
@@ -195,6 +196,21 @@ static enum status read_schedule(const char *path, struct schedule *schedule, st
     return rc;
 }
 
+/* Progress on a terminal, once a step takes longer than two seconds. */
+struct ticker {
+    int64_t start_ns;
+    bool shown;
+};
+
+static void tick(void *ctx, int64_t events)
+{
+    struct ticker *ticker = ctx;
+    if (monotonic_ns() - ticker->start_ns < 2000000000)
+        return;
+    ticker->shown = true;
+    fprintf(stderr, "\r%" PRId64 " million events", events >> 20);
+}
+
 /* One string per setting of step_request_set(); the help is the contract of CLI.md. */
 struct setting_option {
     const char *name, *arg, *help;
@@ -304,6 +320,11 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     request->options.record_ops =
         (args.trace_path || args.ops_path || args.explain) && args.sweeps.count == 0;
 
+    struct ticker ticker = {.start_ns = monotonic_ns()};
+    if (isatty(STDERR_FILENO) && args.sweeps.count == 0) {
+        request->options.progress = tick;
+        request->options.progress_ctx = &ticker;
+    }
     struct step_answer answer = {0};
     if (schedule_csv) {
         rc = read_schedule(schedule_csv, &answer.custom, err);
@@ -324,6 +345,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         if (rc == OK)
             rc = sim_answer_step(command, &args, &answer, err);
     }
+    if (ticker.shown)
+        fprintf(stderr, "\r\033[K");
     step_answer_clear(&answer);
     return rc;
 }

@@ -85,6 +85,18 @@ static enum status set_placement(struct step_request *q, const char *text, struc
     return rc;
 }
 
+static enum status set_allreduce(struct step_request *q, const char *text, struct err *err)
+{
+    const char *names[ALLREDUCE_KIND_COUNT];
+    int value = 0;
+    for (int i = 0; i < ALLREDUCE_KIND_COUNT; i++)
+        names[i] = allreduce_kind_name((enum allreduce_kind)i);
+    enum status rc = set_named(text, "allreduce", names, ALLREDUCE_KIND_COUNT, &value, err);
+    if (rc == OK)
+        q->options.allreduce = (enum allreduce_kind)value;
+    return rc;
+}
+
 enum setting {
     SET_MODEL,
     SET_CLUSTER,
@@ -112,6 +124,7 @@ enum setting {
     SET_JITTER,
     SET_SEED,
     SET_ENGINE,
+    SET_ALLREDUCE,
     SETTING_COUNT
 };
 
@@ -142,6 +155,7 @@ static const char *const setting_names[SETTING_COUNT] = {
     "jitter",
     "seed",
     "engine",
+    "allreduce",
 };
 
 static const char *const engine_names[] = {"auto", "event", "relax"};
@@ -216,6 +230,8 @@ enum status step_request_set(struct step_request *q, const char *name, const cha
         rc = set_named(text, name, engine_names, 3, &index, err);
         q->options.engine = (enum sim_engine)index;
         return rc;
+    case SET_ALLREDUCE:
+        return set_allreduce(q, text, err);
     case SETTING_COUNT:
         break;
     }

@@ -8,6 +8,7 @@
 #define ELAPSE_SIM_ENGINE_H
 
 #include "partition/workload.h"
+#include "sim/collective.h"
 
 enum sim_engine { ENGINE_AUTO, ENGINE_EVENT, ENGINE_RELAX };
 
@@ -17,6 +18,10 @@ struct sim_options {
     double jitter; /* standard deviation of an op's time over its mean; 0: none */
     uint64_t seed;
     bool record_ops;
+    enum allreduce_kind allreduce; /* default: ring */
+    /* May be NULL: called now and then in a long run with the events handled so far. */
+    void (*progress)(void *ctx, int64_t events);
+    void *progress_ctx;
 };
 
 /* Causes of a device's idle time; they sum to it. */

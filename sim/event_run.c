@@ -54,11 +54,12 @@ static void add_channels(struct events *e)
         int channel = e->first_ring + s;
         stage_devices(e, s);
         network_add_ring(&e->network, channel, e->devices, step->num_replicas);
-        int64_t latency = cost_allreduce_ns(step->cost, cluster, e->devices, step->num_replicas, 0);
+        int64_t latency = collective_ns(step->options->allreduce, step->cost, cluster, e->devices,
+                                        step->num_replicas, 0);
         e->latency[channel] = latency;
         for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
-            int64_t ns = cost_allreduce_ns(step->cost, cluster, e->devices, step->num_replicas,
-                                           w->buckets[b].bytes);
+            int64_t ns = collective_ns(step->options->allreduce, step->cost, cluster, e->devices,
+                                       step->num_replicas, w->buckets[b].bytes);
             e->ring_ns[b] = ns > latency ? ns - latency : 0;
         }
     }
@@ -323,8 +324,10 @@ enum status event_run(struct step *step, struct err *err)
         goto out;
     for (int proc = 0; proc < step->num_procs; proc++)
         advance(&e, proc, step->origin_ns);
-    int64_t now = step->origin_ns;
+    int64_t now = step->origin_ns, popped = 0;
     for (;;) {
+        if (step->options->progress && (++popped & 0xfffff) == 0)
+            step->options->progress(step->options->progress_ctx, popped);
         if (network_unsettled(&e.network) && !event_queue_any_now(&e.queue))
             network_settle(&e.network, now);
         enum event_kind kind;

@@ -166,8 +166,8 @@ static enum status reduce(struct relax *x, struct err *err)
                 run->start_ns = run[-1].end_ns;
             run->end_ns = run->start_ns;
             if (step->num_replicas > 1)
-                run->end_ns += cost_allreduce_ns(step->cost, step->cluster, devices,
-                                                 step->num_replicas, w->buckets[b].bytes);
+                run->end_ns += collective_ns(step->options->allreduce, step->cost, step->cluster,
+                                             devices, step->num_replicas, w->buckets[b].bytes);
             run->done = true;
             if (step->ops && step->num_replicas > 1)
                 step_record(step, step->full->rank_of_stage[s],

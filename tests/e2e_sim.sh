@@ -1,0 +1,120 @@
+#!/bin/bash
+# tests/e2e_sim.sh - `elapse sim` from outside: the closed forms of one step, traces, tables, whole
+# runs, and every kind of bad input.
+. "$(dirname "$0")/lib.sh"
+begin
+uniform=uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=0B,params=1000
+# one step without communication; a program, so that check and expect can run it
+cat >"$tmp/step" <<SCRIPT
+#!/bin/bash
+model=$uniform
+exec "$elapse" sim --step --model "\$model" --cluster 1x4 --stages 4 --link 1000000TBps \\
+    --latency 0us "\$@"
+SCRIPT
+chmod +x "$tmp/step"
+PATH=$tmp:$PATH
+
+# --- one step ---------------------------------------------------------------------------------------
+for kind in gpipe 1f1b; do
+    expect "$kind takes (M+K-1)(f+b)" 0 '"step_ns":33000000,"bubble_fraction":0.272727' \
+        step --microbatches 8 --schedule $kind --json
+done
+expect "interleaved halves the bubble" 0 '"step_ns":28500000' \
+    "$elapse" sim --step --model uniform:layers=8,fwd=500us,bwd_input=500us,bwd_weight=500us,act=0B,params=1 \
+    --stages 4 --microbatches 8 --schedule interleaved --chunks 2 --link 1000000TBps --latency 0us --json
+expect "zb-h1 leaves a third of it" 0 '"step_ns":27000000' \
+    step --microbatches 8 --schedule zb-h1 --json
+expect "ring all-reduce by its formula" 0 '"allreduce_ns":1503000,' \
+    "$elapse" sim --step --model uniform:layers=1,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=1B,params=250000 \
+    --cluster 1x4 --replicas 4 --microbatches 1 --link 1GBps --latency 500ns --json
+"$elapse" sim --step --model ${uniform/act=0B/act=1MB} --cluster 2x2 --stages 2 --replicas 2 \
+    --microbatches 4 --schedule 1f1b --json >"$tmp/step.json"
+for key in step_ns bubble_fraction devices device busy_ns idle_ns first_ns last_ns peak_bytes \
+    peak_live traffic from to bytes allreduce_ns allreduce_exposed_ns events wall_ns schema version; do
+    check "json has $key" grep -q "\"$key\":" "$tmp/step.json"
+done
+step --microbatches 4 --engine event --no-wall | sed '$d' >"$tmp/event"
+step --microbatches 4 --engine relax --no-wall | sed '$d' >"$tmp/relax"
+check "both engines print the same" cmp "$tmp/event" "$tmp/relax"
+"$elapse" schedule --kind zb-h1 --stages 4 --microbatches 8 --csv >"$tmp/zb.csv"
+expect "a schedule from a file" 0 '"step_ns":27000000' step --schedule-csv "$tmp/zb.csv" --json
+printf '0F0,0B0\n1B0,1F0\n' >"$tmp/wrong.csv"
+expect "a schedule that cannot work" 1 '1B0 before 1F0' \
+    "$elapse" sim --step --model $uniform --stages 2 --schedule-csv "$tmp/wrong.csv"
+
+# --- files ------------------------------------------------------------------------------------------
+check "trace and ops" step --microbatches 4 --trace "$tmp/trace.json" --ops "$tmp/ops.csv"
+check "the trace is a Chrome trace" grep -q '"traceEvents"' "$tmp/trace.json"
+check "32 compute ops, 4 updates, 24 messages" test "$(wc -l <"$tmp/ops.csv")" -eq 61
+expect "a folder that is not there" 3 "no/such" step --microbatches 4 --ops "$tmp/no/such/ops.csv"
+
+# --- tables -----------------------------------------------------------------------------------------
+step --sweep microbatches=1,2,4,8 --sweep schedule=gpipe,1f1b --threads 1 >"$tmp/one"
+step --sweep microbatches=1,2,4,8 --sweep schedule=gpipe,1f1b --threads 4 >"$tmp/four"
+check "eight lines" test "$(wc -l <"$tmp/one")" -eq 8
+check "threads do not change the table" cmp "$tmp/one" "$tmp/four"
+check "a line has its point" grep -q '"microbatches":8,"schedule":"1f1b","step_ns":33000000' "$tmp/one"
+expect "a point may have no answer" 0 '"stages":5,"error":"cannot cut 4 items' \
+    "$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5
+expect "no such setting" 2 "no setting 'linc'" step --sweep linc=1GBps
+expect "no such key" 2 "pipeline.num_stagez" \
+    "$elapse" sim examples/paper/vit.json --sweep pipeline.num_stagez=1,2
+expect "an empty value" 2 'empty value' step --sweep link=1GBps,,2GBps
+expect "no values" 2 'takes path=v1' step --sweep link
+
+# --- explain ----------------------------------------------------------------------------------------
+expect "the path of a fill is compute" 0 '"critical_path":\{"transfer_ns":0,"allreduce_ns":0,"host_ns":0,' \
+    step --microbatches 4 --explain --json
+expect "Monte Carlo gives an interval" 0 'median .* 5..95 %' \
+    step --microbatches 4 --jitter 0.05 --monte-carlo 50
+expect "Monte Carlo needs jitter" 2 'needs --jitter' step --microbatches 4 --monte-carlo 50
+
+# --- whole runs -------------------------------------------------------------------------------------
+check "the ten epochs of section 6" examples/paper/section6.sh "$elapse"
+export elapse
+between() { # LOW HIGH options: speedup of the paper's job
+    local low=$1 high=$2
+    shift 2
+    "$elapse" sim examples/paper/vit.json --json "$@" |
+        sed -n 's/.*"speedup":\([0-9.]*\).*/\1/p' |
+        awk -v low="$low" -v high="$high" '{ n++; bad += $1 < low || $1 > high } END { exit n != 1 || bad }'
+}
+export -f between
+check "all: 2.83 within 15 %" bash -c 'between "$@"' - 2.41 3.25
+check "no cache: 2.27 within 15 %" bash -c 'between "$@"' - 1.93 2.61 --set cache.policy=off
+check "no AutoDP: 1.26 within 15 %" bash -c 'between "$@"' - 1.07 1.45 --set elastic.auto_dp=false
+check "freeze only is slower than not freezing" bash -c 'between "$@"' - 0.7 1 --set cache.policy=off \
+    --set elastic.auto_dp=false --set elastic.auto_pipe=false
+check "another alpha" bash -c 'between "$@"' - 3 5 --set freeze.alpha=1/2
+for key in total_ns baseline_ns speedup tuned_baseline_ns fair_speedup device_hours epochs epoch \
+    frozen_layers pipeline_length replicas microbatches steps step_ns samples_per_s \
+    bubble_fraction transition_ns cached cost_source; do
+    [ -e "$tmp/run.json" ] || "$elapse" sim examples/paper/vit.json --json >"$tmp/run.json"
+    check "run json has $key" grep -q "\"$key\":" "$tmp/run.json"
+done
+
+# --- bad input --------------------------------------------------------------------------------------
+expect "no job" 2 'needs a job' "$elapse" sim
+expect "no model" 2 'needs --model' "$elapse" sim --step
+expect "no such job" 3 'nothere.json' "$elapse" sim "$tmp/nothere.json"
+expect "zero bandwidth" 2 'link must be 1Bps' \
+    "$elapse" sim --step --model $uniform --stages 2 --link 0Bps
+expect "negative latency" 2 'must not be negative' \
+    "$elapse" sim --step --model $uniform --stages 2 --latency -5us
+expect "jitter above 1" 2 'jitter must be 0..1' step --microbatches 2 --jitter 3
+expect "a billion stages" 2 'stages must be 1..65535' \
+    "$elapse" sim --step --model $uniform --stages 1000000000
+expect "a billion micro-batches" 2 'microbatches must be' step --microbatches 1000000000
+expect "more stages than items" 1 'cannot cut 4 items' \
+    "$elapse" sim --step --model $uniform --cluster 1x8 --stages 8
+expect "too small a cluster" 1 'do not fit cluster' step --replicas 2
+expect "too many frozen" 1 'frozen must be 0..4' step --frozen 5
+expect "out of memory says where, when and of what" 1 \
+    'device 0 \(rank 0 of replica 0\) out of memory at .*F of micro-batch .*stash' \
+    "$elapse" sim --step --model ${uniform/act=0B/act=1MB} --cluster 1x4 --stages 4 \
+    --microbatches 64 --schedule gpipe --mem 32MB
+expect "an unknown engine" 2 'engine must be one of auto, event, relax' step --engine fast
+expect "an unknown schedule" 2 '2f2b' step --schedule 2f2b
+expect "a cut of the wrong length" 2 'cut has 3 stages, expected 4' step --cut 1,1,2
+expect "a cut that does not cover" 2 'covers 5 items' step --cut 1,1,1,2
+finish
