@@ -199,6 +199,7 @@ enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *e
             /* The head's copy draws the numbers of item 0, tensor 0. */
             const uint64_t key = p->tied_copy ? rng_key(seed, 0, 0, 0)
                                               : rng_key(seed, (uint64_t)p->item, (uint64_t)t, 0);
+#pragma omp parallel for schedule(static) num_threads(be->threads)
             for (int64_t e = 0; e < p->num_elems; e++)
                 host[e] = ts->std == 0.0f
                               ? ts->value

@@ -1,4 +1,5 @@
 #include <cblas.h>
+#include <omp.h>
 
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/vmath.h"
@@ -109,11 +110,11 @@ static void linear_forward(struct backend *be, const struct linear *l, const flo
     const int in = l->in, out = l->out;
     const int64_t ldx = l->x_stride ? l->x_stride : in;
     const struct tiling t = tile_output(l->rows, out);
-    /* The GEMM writes where the residual is not: in place, it goes to scratch first. */
+    /* In place, the GEMM writes to a tile of the thread's own first, hot in its cache. */
     const bool aside = residual == y || drops(drop);
     float *scratch = NULL;
     if (aside) {
-        scratch = cpu_scratch(be, t.down * t.across * t.rows * t.cols * (int64_t)sizeof *scratch);
+        scratch = cpu_scratch(be, be->threads * t.rows * t.cols * (int64_t)sizeof *scratch);
         if (!scratch)
             return;
     }
@@ -123,7 +124,7 @@ static void linear_forward(struct backend *be, const struct linear *l, const flo
             int64_t r0 = i * t.rows, c0 = j * t.cols;
             int nr = (int)cpu_min(t.rows, l->rows - r0), nc = (int)cpu_min(t.cols, out - c0);
             float *tile =
-                aside ? scratch + (i * t.across + j) * t.rows * t.cols : y + r0 * out + c0;
+                aside ? scratch + omp_get_thread_num() * t.rows * t.cols : y + r0 * out + c0;
             int ld = aside ? nc : out;
             if (nr <= 0 || nc <= 0)
                 continue;
@@ -165,7 +166,7 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
     const bool aside = dx == pre || dx == add;
     float *scratch = NULL;
     if (aside) {
-        scratch = cpu_scratch(be, t.down * t.across * t.rows * t.cols * (int64_t)sizeof *scratch);
+        scratch = cpu_scratch(be, be->threads * t.rows * t.cols * (int64_t)sizeof *scratch);
         if (!scratch)
             return;
     }
@@ -175,7 +176,7 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
             int64_t r0 = i * t.rows, c0 = j * t.cols;
             int nr = (int)cpu_min(t.rows, l->rows - r0), nc = (int)cpu_min(t.cols, in - c0);
             float *tile =
-                aside ? scratch + (i * t.across + j) * t.rows * t.cols : dx + r0 * ldx + c0;
+                aside ? scratch + omp_get_thread_num() * t.rows * t.cols : dx + r0 * ldx + c0;
             int64_t ld = aside ? nc : ldx;
             if (nr <= 0 || nc <= 0)
                 continue;
