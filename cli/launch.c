@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAX_LAUNCHER 32  /* words of ELAPSE_MPIRUN */
@@ -17,16 +18,23 @@
 
 static volatile sig_atomic_t stop_count;
 static volatile pid_t child_pid;
+static volatile time_t first_stop_s; /* monotonic clock */
 
 /* First Ctrl-C or SIGTERM: SIGUSR1, which mpirun hands to every rank ("checkpoint and stop"). The
- * second, or STOP_GRACE_S later by the alarm: SIGTERM, which ends them. */
+ * second, or the alarm STOP_GRACE_S later: SIGTERM, which ends them. What comes within about a
+ * second is the same wish said twice (timeout(1) signals its child and then the child's group). */
 static void on_stop(int signal_number)
 {
     int saved = errno;
-    (void)signal_number;
-    if (child_pid > 0)
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    bool again = stop_count > 0 && signal_number != SIGALRM && now.tv_sec - first_stop_s < 2;
+    if (child_pid > 0 && !again) {
         kill(child_pid, ++stop_count > 1 ? SIGTERM : SIGUSR1);
-    alarm(STOP_GRACE_S);
+        if (stop_count == 1)
+            first_stop_s = now.tv_sec;
+        alarm(STOP_GRACE_S);
+    }
     errno = saved;
 }
 
