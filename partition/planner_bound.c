@@ -543,25 +543,55 @@ static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64
     return true;
 }
 
+/* The last end b in [a, most] of a stage that starts at a; near a + guess, mostly. */
+static int stage_end(const struct bound_shape *shape, int s, int a, int most, int guess,
+                     int64_t limit_ns)
+{
+    int good = a, bad = most + 1, at = a + guess < most ? a + guess : most;
+    if (at > good) {
+        if (stage_ok(shape, s, a, at, limit_ns)) {
+            good = at;
+            for (int step = 1; good + step < bad; step *= 2) {
+                if (!stage_ok(shape, s, a, good + step, limit_ns)) {
+                    bad = good + step;
+                    break;
+                }
+                good += step;
+            }
+        } else {
+            bad = at;
+            for (int step = 1; bad - step > good; step *= 2) {
+                if (stage_ok(shape, s, a, bad - step, limit_ns)) {
+                    good = bad - step;
+                    break;
+                }
+                bad -= step;
+            }
+        }
+    }
+    while (bad - good > 1) {
+        int middle = good + (bad - good) / 2;
+        if (stage_ok(shape, s, a, middle, limit_ns))
+            good = middle;
+        else
+            bad = middle;
+    }
+    return good;
+}
+
 /* Give each stage in turn as much as limit_ns allows, and leave one item for each stage to come. A
  * stage that cannot take even the next item stays empty here, since where devices or memory differ
  * a later stage may be able to: a bound may relax the rule that none is empty. The cut is made
  * whole afterwards by taking items from the stages before. */
 static bool reaches(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
 {
-    int a = shape->first_item;
+    int a = shape->first_item, guess = (shape->num_items - a) / shape->num_stages;
     first_item[0] = a;
     for (int s = 0; s < shape->num_stages; s++) {
         int most = shape->num_items - (shape->num_stages - 1 - s);
-        int good = a, bad = most + 1;
-        while (bad - good > 1) {
-            int middle = good + (bad - good) / 2;
-            if (stage_ok(shape, s, a, middle, limit_ns))
-                good = middle;
-            else
-                bad = middle;
-        }
-        a = good;
+        int end = stage_end(shape, s, a, most, guess, limit_ns);
+        guess = end - a;
+        a = end;
         first_item[s + 1] = a;
     }
     if (a < shape->num_items)
@@ -652,6 +682,14 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
         /* The average is the bound; the cut is the one whose largest stage is least. */
         *bound_ns = low + 1;
         low = 0;
+    }
+    /* Where nothing limits it yet, the answer is near the average all the same. */
+    for (int64_t step = low / 8 + 1; low + step < high; step *= 2) {
+        if (reaches(shape, low + step, first_item)) {
+            high = low + step;
+            break;
+        }
+        low += step;
     }
     /* Exact to the ns for short pipelines; long ones stop at one part in 16,384, which costs
      * nothing but a few candidates more to judge. */

@@ -1,0 +1,89 @@
+/* The planner's own time, on one core: how long until the plan is there, how many candidates there
+ * are and how many were judged. Best and median of the repeats. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "partition/planner.h"
+
+static int compare(const void *left, const void *right)
+{
+    const double *a = left, *b = right;
+    return (*a > *b) - (*a < *b);
+}
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+int main(void)
+{
+    static const struct {
+        const char *model, *cluster;
+        int64_t batch;
+        int frozen_layers, repeats;
+        bool recompute;
+        double target_ms; /* 0: none */
+    } cases[] = {
+        {"vit-b16",    "rtx5000-2x8", 320, 0, 9, false, 50  },
+        {"vit-b16",    "rtx5000-2x8", 400, 8, 9, false, 50  },
+        {"bert-large", "a100-1x8",    64,  0, 9, true,  0   },
+        {"gpt2-xl",    "h100-8x8",    64,  0, 3, true,  0   },
+        {"gpt3-175b",  "h200-128x8",  256, 0, 3, true,  5000},
+        {"gpt3-175b",  "h100-128x8",  64,  0, 3, true,  5000},
+    };
+    printf("%-11s %-12s %5s %2s | %9s %9s %9s | %10s %7s | %s\n", "model", "cluster", "batch", "F",
+           "best ms", "median ms", "target", "candidates", "judged", "plan");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model model = {0};
+        struct cluster cluster = {0};
+        struct cost cost;
+        struct err err = {0};
+        double ms[16];
+        if (model_parse(cases[i].model, &model, &err) != OK ||
+            cluster_parse(cases[i].cluster, &cluster, &err) != OK) {
+            fprintf(stderr, "%s\n", err.msg);
+            return 1;
+        }
+        cost_roofline(&cost);
+        const struct planner_problem problem = {.model = &model,
+                                                .cluster = &cluster,
+                                                .cost = &cost,
+                                                .batch = cases[i].batch,
+                                                .num_frozen_layers = cases[i].frozen_layers,
+                                                .bucket_bytes = 25 << 20,
+                                                .optim_bytes_per_param = 4};
+        const struct planner_options options = {.schedules = PLANNER_ALL_SCHEDULES,
+                                                .recompute_auto = cases[i].recompute,
+                                                .frozen_auto = true};
+        struct planner_result result = {0};
+        for (int r = 0; r < cases[i].repeats; r++) {
+            planner_result_clear(&result);
+            double start = now_ms();
+            if (planner_solve(&problem, &options, &result, &err) != OK) {
+                fprintf(stderr, "%s\n", err.msg);
+                return 1;
+            }
+            ms[r] = now_ms() - start;
+        }
+        qsort(ms, (size_t)cases[i].repeats, sizeof *ms, compare);
+        char target[16] = "-";
+        if (cases[i].target_ms > 0)
+            snprintf(target, sizeof target, "%.0f", cases[i].target_ms);
+        printf("%-11s %-12s %5lld %2d | %9.1f %9.1f %9s | %10lld %7lld | K %d, R %d, M %d, %s%s, "
+               "gap %.1f %%\n",
+               cases[i].model, cases[i].cluster, (long long)cases[i].batch, cases[i].frozen_layers,
+               ms[0], ms[cases[i].repeats / 2], target, (long long)result.candidates,
+               (long long)result.evaluated, result.plan.num_ranks, result.plan.num_replicas,
+               result.plan.microbatches.count, schedule_kind_name(result.plan.schedule),
+               result.plan.recompute != RECOMPUTE_NEVER ? ", recompute" : "", 100 * result.gap);
+        planner_result_clear(&result);
+        model_clear(&model);
+        cluster_clear(&cluster);
+    }
+    return 0;
+}
