@@ -393,7 +393,7 @@ static void read_line(const char *path, const char *key, char *to, size_t size)
         fclose(in);
 }
 
-static void describe(const struct measure *m, struct profile_info *info)
+void measure_describe(const struct cores *cores, struct profile_info *info)
 {
     char mhz[32] = "", library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length;
@@ -405,7 +405,7 @@ static void describe(const struct measure *m, struct profile_info *info)
     read_line("/proc/cpuinfo", "model name", info->device_name, sizeof info->device_name);
     read_line("/proc/cpuinfo", "cpu MHz", mhz, sizeof mhz);
     info->clock_mhz = (int64_t)strtod(mhz, NULL);
-    info->cores = m->cores->at_hand;
+    info->cores = cores->at_hand;
     info->mem_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     MPI_Get_library_version(library, &length);
     library[strcspn(library, ",\n")] = '\0';
@@ -517,7 +517,7 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
         m.most = options->samples[i] > m.most ? options->samples[i] : m.most;
     if (rc == OK)
         rc = make_inputs(&m, err);
-    describe(&m, &got.info);
+    measure_describe(cores, &got.info);
     if (rc == OK && comm->rank == 0) {
         say(&m, "layers, one rank alone");
         rc = phase(&m, cores->threads, false, err);

@@ -331,7 +331,7 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
     default:
         break;
     }
-    return err_set(err, ERR_INFEASIBLE, "this executor has no %s op for the whole batch or cache",
+    return err_set(err, ERR_SYSTEM, "this executor has no %s op for the whole batch or cache",
                    op_kind_name((enum op_kind)op->kind));
 }
 

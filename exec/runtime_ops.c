@@ -51,7 +51,7 @@ static enum status receive(struct runtime *rt, struct edge *edge, enum direction
     if (rc != OK)
         return rc;
     if (inbox->buffer_of[mb] < 0) /* R4 proves this away */
-        return err_set(err, ERR_INFEASIBLE, "no buffer for micro-batch %d from stage %d", mb,
+        return err_set(err, ERR_SYSTEM, "no buffer for micro-batch %d from stage %d", mb,
                        d == ACT ? edge->from : edge->to);
     struct buffer *buffer = &inbox->buffers[inbox->buffer_of[mb]];
     rc = comm_wait(&buffer->request, err);
@@ -101,8 +101,8 @@ static enum status hand_over(struct runtime *rt, struct edge *edge, enum directi
     while (i < inbox->num_buffers && inbox->buffers[i].microbatch >= 0)
         i++;
     if (i == inbox->num_buffers)
-        return err_set(err, ERR_INFEASIBLE, "no buffer for micro-batch %d between stages %d and %d",
-                       mb, edge->from, edge->to);
+        return err_set(err, ERR_SYSTEM, "no buffer for micro-batch %d between stages %d and %d", mb,
+                       edge->from, edge->to);
     inbox->buffers[i].microbatch = mb;
     inbox->buffer_of[mb] = i;
     be->copy(be, inbox->buffers[i].data, data, message_bytes(edge, &batch->blocks[mb]));

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/measure.h"
 #include "exec/trainer.h"
 #include "partition/planner.h"
 #include "partition/workload.h"
@@ -130,8 +131,9 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
     return rc;
 }
 
-enum status train_plan_make(const struct comm *comm, const struct job *job, const char *db,
-                            struct train_plan *plan, struct err *err)
+enum status train_plan_make(const struct comm *comm, const struct cores *cores,
+                            const struct job *job, const char *db, struct train_plan *plan,
+                            struct err *err)
 {
     struct train_plan got = {0};
     struct cost_handle cost = {0};
@@ -144,7 +146,14 @@ enum status train_plan_make(const struct comm *comm, const struct job *job, cons
     for (int i = 0; rc == OK && i < got.cluster.num_devices; i++)
         strcpy(got.cluster.devices[i].kind, "cpu");
     if (rc == OK && comm->rank == 0) {
-        rc = cost_choose_for(db, &job->model, &got.cluster, NULL, &cost, err);
+        struct profile_info present = {0};
+        const struct cost_query query = {.backend = "cpu",
+                                         .dtype = job->train.dtype,
+                                         .threads = cores->threads,
+                                         .ranks = comm->local_size,
+                                         .present = &present};
+        measure_describe(cores, &present);
+        rc = cost_choose_for(db, &job->model, &got.cluster, &query, &cost, err);
         if (rc == OK)
             rc = solve(job, &got.cluster, &cost.cost, &got.plan, err);
         if (rc == OK) {

@@ -178,7 +178,7 @@ static enum status set_up(struct trainer *t, const char *db, const char *weights
     struct runtime_spec spec;
     enum status rc = comm_agree(comm, refuse_unsupported(t->job, err), err);
     if (rc == OK)
-        rc = train_plan_make(comm, t->job, db, &t->plan, err);
+        rc = train_plan_make(comm, t->cores, t->job, db, &t->plan, err);
     if (rc == OK)
         rc = runtime_groups(comm, &t->plan.plan, &t->replica, &t->rank, &t->pipeline, &t->replicas,
                             err);
@@ -420,6 +420,14 @@ static enum status train(struct trainer *t, const char *out, struct err *err)
     return rc;
 }
 
+/* Language models: e to the loss a token. */
+static void add_perplexity(struct json *root, const struct job *job,
+                           const struct evaluation *evaluation)
+{
+    if (job->model.task == TASK_CAUSAL_LM || job->model.task == TASK_MLM)
+        json_add_double(root, "perplexity", evaluation->count ? exp(evaluation->loss) : NAN);
+}
+
 /* What each rank holds. Everything is allocated before the first step, so this is the peak. */
 static enum status record_bytes(struct trainer *t, struct err *err)
 {
@@ -476,6 +484,7 @@ static struct json *make_summary(const struct trainer *t, const char *out,
     json_add_double(root, "initial_accuracy", before->count ? before->accuracy : NAN);
     json_add_double(root, "eval_accuracy", after->count ? after->accuracy : NAN);
     json_add_double(root, "eval_loss", after->count ? after->loss : NAN);
+    add_perplexity(root, t->job, after);
     json_add_int(root, "train_ns", t->train_ns);
     json_add_int(root, "eval_ns", before->ns + after->ns);
     json_add_int(root, "wall_ns", wall_ns);
@@ -623,6 +632,7 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
         json_add_int(root, "eval_samples", t.dataset.num_samples[SPLIT_TEST]);
         json_add_double(root, "eval_loss", got.loss);
         json_add_double(root, "eval_accuracy", got.accuracy);
+        add_perplexity(root, job, &got);
         json_add_int(root, "eval_ns", got.ns);
         *summary = root;
     }

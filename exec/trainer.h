@@ -54,8 +54,9 @@ struct train_plan {
     struct schedule *full;     /* owned */
     char cost_label[96], cost_note[256];
 };
-enum status train_plan_make(const struct comm *comm, const struct job *job, const char *db,
-                            struct train_plan *plan, struct err *err);
+enum status train_plan_make(const struct comm *comm, const struct cores *cores,
+                            const struct job *job, const char *db, struct train_plan *plan,
+                            struct err *err);
 void train_plan_clear(struct train_plan *plan);
 /* The keys of `elapse plan --json` for the plan as run. */
 void train_plan_json(const struct train_plan *plan, struct json *object);
