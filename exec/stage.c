@@ -1,9 +1,10 @@
-#include "exec/stage_internal.h"
+#include "exec/stage.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/rng.h"
+#include "exec/stage_internal.h"
 
 static int64_t pad(int64_t elems)
 {
