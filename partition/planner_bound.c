@@ -465,12 +465,19 @@ static int64_t once_ns(const struct bound_shape *shape, const struct bound_times
     return ns;
 }
 
+/* Ops that every stage runs for each micro-batch at least: of frozen stages one, else a forward and
+ * a backward (schedules that split it may leave some whole). */
+static int64_t ops_of_stage(bool active)
+{
+    return active ? 2 : 1;
+}
+
 static int64_t work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
                        int a, int b)
 {
     int64_t full = once_ns(shape, stage->full[t], a, b, shape->recompute);
     int64_t last = once_ns(shape, stage->last[t], a, b, shape->recompute_last);
-    int64_t ops = b > shape->table->num_frozen_items ? 2 : 1;
+    int64_t ops = ops_of_stage(b > shape->table->num_frozen_items);
     return mul_add(full, shape->num_microbatches - 1,
                    mul_add(mul_add(ops, shape->num_microbatches, 0), shape->op_ns, last));
 }
@@ -490,8 +497,8 @@ static int64_t stage_bound_ns(const struct bound_shape *shape, int s, int a, int
     }
     /* Gradients cross every link below an active stage, unless the prefix in the cut is frozen. */
     if (nf == 0 || shape->first_item == nf) {
-        drain += stage->hop_grad_ns;
-        drain_in += stage->hop_grad_ns;
+        drain += stage->hop_grad_ns + s * shape->op_ns;
+        drain_in += stage->hop_grad_ns + (nf == 0 ? s * shape->op_ns : 0);
     }
     double reduce =
         stage->allreduce_ns_per_byte * (double)(table->grad_bytes[b] - table->grad_bytes[a]);
@@ -620,6 +627,10 @@ int64_t bound_average_ns(const struct bound_shape *shape)
         return max64(shape->before_ns + total / shape->num_ranks, shape->floor_ns);
     }
     int64_t work = work_ns(shape, stage, 0, a, b);
+    /* The chain counts as one stage there; the others have their ops too. */
+    int64_t ops =
+        mul_add(ops_of_stage(shape->table->num_frozen_items == 0), shape->num_microbatches, 0);
+    work = mul_add(mul_add(ops, shape->num_stages - 1, 0), shape->op_ns, work);
     int64_t fill = 0;
     /* sum over ranks r of fill and drain before it: item j is before ranks j+1..K-1 */
     for (int r = 1; r < shape->num_ranks; r++) {
