@@ -389,6 +389,7 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
             if (rc != OK)
                 break;
         }
+        comm_progress(rt->spec.pipeline);
         time->start_ns = comm_now_ns(comm);
         rc = run_op(rt, op, batch, step, lr, err);
         if (rc == OK && !is_message(op->kind) && !rt->spec.backend->host_memory)

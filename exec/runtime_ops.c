@@ -150,18 +150,14 @@ enum status runtime_forward(struct runtime *rt, const struct op *op, const struc
     if (again) {
         slot = s->slot_of[mb];
         keep = true;
-    } else if (!holds) {
-        /* Nothing is kept: take slots in turn, so that sends overlap the next forward. */
-        slot = s->next_eval_slot;
-        for (int i = 0; i < s->num_slots && s->busy[slot]; i++)
-            slot = (slot + 1) % s->num_slots;
-        s->next_eval_slot = (slot + 1) % s->num_slots;
     } else {
-        slot = 0;
-        while (slot < s->num_slots && s->busy[slot])
-            slot++;
-        assert(slot < s->num_slots);
-        s->busy[slot] = true;
+        /* In turn, so that a slot rests while the last message that reads from it leaves. */
+        slot = s->next_slot;
+        for (int i = 1; i < s->num_slots && s->busy[slot]; i++)
+            slot = (slot + 1) % s->num_slots;
+        assert(!s->busy[slot] || !train);
+        s->next_slot = (slot + 1) % s->num_slots;
+        s->busy[slot] |= holds;
     }
     s->slot_of[mb] = slot;
     rc = runtime_wait_slot(rt, s, slot, err);

@@ -56,7 +56,7 @@ struct stage_state {
     float **out_ptr;      /* [slot][num_out + 1] */
     float **grad_in_ptr;  /* [slot][num_in + 1] */
     bool *has_r, *has_i;  /* by micro-batch */
-    int next_eval_slot;
+    int next_slot;
     float *bucket; /* packed gradients of one bucket */
     int64_t bucket_elems;
 };

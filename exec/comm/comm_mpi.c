@@ -19,7 +19,7 @@
         }                                                                                          \
     } while (0)
 
-enum { PING_ROUNDS = 32, PING_TAG = 1, MAX_CHUNK = 1 << 30 };
+enum { PING_ROUNDS = 32, PING_TAG = 1, UNUSED_TAG = (1 << 30) + 1, MAX_CHUNK = 1 << 30 };
 
 struct comm_group {
     MPI_Comm mpi;
@@ -305,6 +305,14 @@ enum status comm_wait(struct comm_request *request, struct err *err)
     }
 out:
     return rc;
+}
+
+void comm_progress(const struct comm_group *group)
+{
+    int flag;
+    /* A probe for a message that nobody sends runs the progress engine. */
+    if (group->size > 1)
+        MPI_Iprobe(MPI_ANY_SOURCE, UNUSED_TAG, group->mpi, &flag, MPI_STATUS_IGNORE);
 }
 
 /* --- collectives ------------------------------------------------------------------------------ */
