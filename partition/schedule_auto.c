@@ -194,6 +194,11 @@ static int64_t lower_bound(const struct workload *w)
                 }
             }
             reach += forward;
+            if (s + 1 < w->num_stages) {
+                const int64_t full = workload_edge_ns(w, 0, s, false, MB_FULL);
+                const int64_t last = workload_edge_ns(w, 0, s, false, MB_LAST);
+                reach += full < last ? full : last;
+            }
         }
         bound = first < INT64_MAX && first + work > bound ? first + work : bound;
     }

@@ -41,6 +41,7 @@ struct check {
     uint8_t *mail;                                  /* [edge][microbatch], lowered lists */
     int32_t *unreceived;                            /* [edge][grad], lowered lists */
     int *out_first, *out_edge, *in_first, *in_edge; /* lowered lists: edges of a stage */
+    bool *crosses;                                  /* [edge] its stages are on two ranks */
     int *stack, num_stacked;                        /* ranks that may go on */
 };
 
@@ -72,6 +73,7 @@ static void check_clear(struct check *check)
     free(check->out_edge);
     free(check->in_first);
     free(check->in_edge);
+    free(check->crosses);
     free(check->stack);
 }
 
@@ -159,9 +161,10 @@ static enum status edges_build(struct check *check)
     check->out_edge = calloc((size_t)E + 1, sizeof(int));
     check->in_edge = calloc((size_t)E + 1, sizeof(int));
     check->unreceived = calloc(2 * (size_t)E + 1, sizeof *check->unreceived);
+    check->crosses = calloc((size_t)E + 1, sizeof *check->crosses);
     check->mail = calloc((size_t)E * (size_t)schedule->num_microbatches + 1, 1);
     if (!check->out_first || !check->in_first || !check->out_edge || !check->in_edge ||
-        !check->unreceived || !check->mail) {
+        !check->unreceived || !check->crosses || !check->mail) {
         return ERR_NOMEM;
     }
     /* Counted one entry further, so that filling leaves the starts in place. */
@@ -174,16 +177,12 @@ static enum status edges_build(struct check *check)
         check->in_first[s] += check->in_first[s - 1];
     }
     for (int e = 0; e < E; e++) {
+        check->crosses[e] = schedule->rank_of_stage[schedule->edges[e].from] !=
+                            schedule->rank_of_stage[schedule->edges[e].to];
         check->out_edge[check->out_first[schedule->edges[e].from + 1]++] = e;
         check->in_edge[check->in_first[schedule->edges[e].to + 1]++] = e;
     }
     return OK;
-}
-
-static bool crosses(const struct schedule *schedule, int edge)
-{
-    return schedule->rank_of_stage[schedule->edges[edge].from] !=
-           schedule->rank_of_stage[schedule->edges[edge].to];
 }
 
 /* The edge that a send or receive names; -1 when there is none. */
@@ -243,7 +242,7 @@ static enum status see_message(struct check *check, int rank, struct op op, stru
     if (edge < 0) {
         return unexpected(rank, op, "the stage has no such edge", err);
     }
-    if (!crosses(schedule, edge)) {
+    if (!check->crosses[edge]) {
         return unexpected(rank, op, "both stages are on this rank", err);
     }
     if (grad && !schedule->edges[edge].grad) {
@@ -391,7 +390,7 @@ static enum status lowered_complete(const struct check *check, int s, struct err
         const struct schedule_edge *edge = &schedule->edges[e];
         const uint8_t act = SEND_SEEN | RECV_SEEN;
         const uint8_t all = (uint8_t)(edge->grad ? act | act << GRAD_SHIFT : act);
-        for (int m = 0; m < M && crosses(schedule, e); m++) {
+        for (int m = 0; m < M && check->crosses[e]; m++) {
             const uint8_t lack = (uint8_t)(all & ~*mail(check, e, m));
             if (lack) {
                 const enum op_kind kind = lack & SEND_SEEN                 ? OP_SEND_ACT
@@ -480,7 +479,7 @@ static bool gradient_ready(const struct check *check, struct op op, struct op *w
         if (!edge->grad) {
             continue;
         }
-        if (crosses(schedule, e)) {
+        if (check->crosses[e]) {
             if (!(*mail(check, e, m) & RECEIVED << GRAD_SHIFT)) {
                 return wait_for(waits, OP_RECV_GRAD, s, m);
             }
@@ -509,7 +508,7 @@ static bool input_ready(const struct check *check, struct op op, struct op *wait
     }
     for (int i = check->in_first[s]; i < check->in_first[s + 1]; i++) {
         const int e = check->in_edge[i], from = schedule->edges[e].from;
-        if (crosses(schedule, e)) {
+        if (check->crosses[e]) {
             if (!(*mail(check, e, m) & RECEIVED)) {
                 return wait_for(waits, OP_RECV_ACT, s, m);
             }
@@ -747,6 +746,7 @@ static void run_rank(struct check *check, int k)
             return;
         }
     }
+    __builtin_prefetch(list->ops + rank->next + 8); /* for when it comes back */
 }
 
 /* Why rank k stands: its op and the one it waits for. */

@@ -114,7 +114,11 @@ struct workload {
  *     exists for the pair) F takes input_bytes in its place, R adds the stash, and both go.
  * M3  A receive buffer (edge bytes) is taken at RECV and freed when the next compute op of its
  *     stage and micro-batch ends. C takes copy_bytes likewise.
- * Every change happens at an op of the device, so that the list alone gives the peak. */
+ * Every change happens at an op of the device, so that the list alone gives the peak.
+ *
+ * Left out: the gradient of a tied table that goes between its two stages once a step (its memory
+ * is counted), and the rewriting of a cache that is being read (FROZEN_CACHED ignores cache_write:
+ * it would write what it reads). */
 
 void workload_clear(struct workload *workload);
 
