@@ -60,6 +60,32 @@ static void add_plan(struct json *json, const struct step_answer *a)
     json_add_string(json, "cost_source", cost_source_name(a->cost.cost.source));
 }
 
+static void add_inputs(struct json *json, const struct step_answer *a,
+                       const struct sim_options *options)
+{
+    const struct cluster *c = &a->cluster;
+    struct json *inputs = json_add_object(json, "inputs");
+    json_add_int(inputs, "nodes", c->num_nodes);
+    json_add_int(inputs, "devices", c->num_devices);
+    json_add_double(inputs, "link_bytes_per_s", c->devices[0].link_bytes_per_s);
+    json_add_double(inputs, "uplink_bytes_per_s", c->uplink_bytes_per_s[0]);
+    json_add_int(inputs, "latency_ns", c->link_latency_ns);
+    json_add_int(inputs, "uplink_latency_ns", c->uplink_latency_ns);
+    json_add_bool(inputs, "half_duplex", c->half_duplex);
+    if (c->devices[0].mem_bytes == INT64_MAX)
+        json_add_null(inputs, "mem_bytes");
+    else
+        json_add_int(inputs, "mem_bytes", c->devices[0].mem_bytes);
+    json_add_int(inputs, "host_op_ns", c->host_op_ns);
+    json_add_bool(inputs, "host_blocking", c->host_blocking);
+    json_add_int(inputs, "bucket_bytes", a->plan.bucket_bytes);
+    json_add_bool(inputs, "clip", a->plan.clip);
+    json_add_int(inputs, "optimizer_bytes_per_param", a->plan.optim_bytes_per_param);
+    json_add_string(inputs, "allreduce", allreduce_kind_name(options->allreduce));
+    json_add_double(inputs, "jitter", options->jitter);
+    json_add_int(inputs, "seed", (int64_t)options->seed);
+}
+
 static void add_result(struct json *json, const struct step_answer *a, bool no_wall)
 {
     const struct sim_result *result = &a->result;
@@ -153,6 +179,7 @@ enum status sim_answer_step(const struct command *command, const struct sim_args
     }
     struct json *json = command_json(command);
     add_plan(json, answer);
+    add_inputs(json, answer, &args->request.options);
     add_result(json, answer, args->no_wall);
     if (args->explain || args->monte_carlo)
         rc = sim_explain(args, answer, json, err);
@@ -216,6 +243,18 @@ struct setting_option {
     const char *name, *arg, *help;
     const char *text;
 };
+
+/* Settings that make sense beside a job; the others are the job's own. */
+static bool applies_to_job(const char *name)
+{
+    static const char *const names[] = {"frozen", "frozen-placement", "jitter",
+                                        "seed",   "engine",           "allreduce"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
 
 static enum status run_sim(const struct command *command, int argc, char **argv, struct err *err)
 {
@@ -308,6 +347,14 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         rc = step_request_set(request, settings[i].name, settings[i].text, err);
         if (rc != OK)
             return rc;
+    }
+    for (int i = 0; i < NUM_SETTINGS && num_positional > 0 && rc == OK; i++) {
+        if (settings[i].text && !applies_to_job(settings[i].name)) {
+            rc = err_set(err, ERR_INPUT, "--%s describes a step without a job; '%.128s' is given",
+                         settings[i].name, args.job_path);
+            err_hint(err, "use --set, as in --set pipeline.num_stages=4");
+            return rc;
+        }
     }
     if (num_positional == 0 && !args.step)
         rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");

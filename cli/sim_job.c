@@ -57,6 +57,7 @@ struct run_answer {
     bool has_baseline;
     enum cost_source source;
     char label[96], name[64];
+    char *json;     /* owned: the resolved job */
     bool cap_alone; /* gradient-norm without recorded norms */
     int64_t wall_ns;
 };
@@ -67,6 +68,7 @@ static void answer_clear(struct run_answer *a)
     elastic_run_clear(&a->baseline);
     elastic_run_clear(&a->tuned);
     elastic_run_clear(&a->same);
+    free(a->json);
 }
 
 static enum status run_job(const struct sim_args *args, char *const *more, int num_more,
@@ -84,6 +86,8 @@ static enum status run_job(const struct sim_args *args, char *const *more, int n
         answer->source = cost.cost.source;
         snprintf(answer->label, sizeof answer->label, "%s", cost.cost.label);
         snprintf(answer->name, sizeof answer->name, "%s", job.name);
+        answer->json = job.json;
+        job.json = NULL;
         answer->cap_alone = job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0;
     }
     cost_handle_clear(&cost);
@@ -148,7 +152,11 @@ static double ratio(int64_t numerator, int64_t denominator)
 
 static void run_json(struct json *json, const struct run_answer *a, bool no_wall)
 {
-    json_add_string(json, "job", a->name);
+    json_add_string(json, "name", a->name);
+    struct json *job = NULL;
+    if (a->json && json_parse(a->json, "job", &job, NULL) == OK)
+        json_add_copy(json, "job", job);
+    json_free(job);
     json_add_int(json, "total_ns", a->run.total_ns);
     if (a->has_baseline) {
         json_add_int(json, "baseline_ns", a->baseline.total_ns);

@@ -95,6 +95,8 @@ done
 
 # --- bad input --------------------------------------------------------------------------------------
 expect "no job" 2 'needs a job' "$elapse" sim
+expect "options of a step beside a job" 2 '^hint: use --set' \
+    "$elapse" sim examples/paper/vit.json --stages 4
 expect "no model" 2 'needs --model' "$elapse" sim --step
 expect "no such job" 3 'nothere.json' "$elapse" sim "$tmp/nothere.json"
 expect "zero bandwidth" 2 'link must be 1Bps' \
