@@ -256,6 +256,30 @@ static void linear__weights_gradient_same_bits_threaded(void **state)
     assert_near(same, dd, 50, 1e-5);
 }
 
+static void linear__input_gradient_over_many_tiles(void **state)
+{
+    (void)state;
+    for (int in_out = 0; in_out < 2; in_out++) {
+        const struct linear l = {.rows = 700, .in = 270, .out = 130, .in_out = in_out};
+        fill(1, 700 * 130, 1, fa, NULL);
+        fill(2, 270 * 130, 1, fb, NULL);
+        fill(3, 700 * 270, 1, fc, NULL);
+        one->linear_backward_input(one, &l, fa, fb, 1.0f, ACT_NONE, NULL, fc, fd);
+        memcpy(fe, fc, sizeof(float) * 700 * 270);
+        three->linear_backward_input(three, &l, fa, fb, 1.0f, ACT_NONE, NULL, fe,
+                                     fe); /* in place */
+        assert_bits(fd, fe, 700 * 270);
+        for (int i = 0; i < 200; i++) {
+            const int r = i * 3 + 99, k = i;
+            dd[i] = fc[r * 270 + k];
+            for (int o = 0; o < 130; o++)
+                dd[i] += (double)fa[r * 130 + o] * (in_out ? fb[k * 130 + o] : fb[o * 270 + k]);
+            same[i] = fd[r * 270 + k];
+        }
+        assert_near(same, dd, 200, 3e-6);
+    }
+}
+
 /* --- layernorm ------------------------------------------------------------------------------- */
 
 static void layernorm__matches_reference_and_differences(void **state)
@@ -496,6 +520,41 @@ static void reduce__adds_in_index_order(void **state)
     assert_true(fabs(sum / want - 1) < 1e-12);
 }
 
+static void optimizers__same_bits_threaded(void **state)
+{
+    (void)state;
+    const int n = 50000; /* several tiles; PyTorch judges the values (test_parity) */
+    const struct adam o = {.lr = 0.01,
+                           .beta1 = 0.9,
+                           .beta2 = 0.999,
+                           .eps = 1e-8,
+                           .weight_decay = 0.1,
+                           .grad_mul = 0.5f,
+                           .step = 3};
+    const struct sgd q = {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .grad_mul = 0.5f};
+    for (int kind = 0; kind < 3; kind++) {
+        struct backend *bes[] = {one, three};
+        fill(9, n, 1, fa, NULL);
+        for (int k = 0; k < 2; k++) {
+            float *w = k ? fe : fb, *m = k ? ff : fc, *v = k ? same : fd;
+            fill(1, n, 1, w, NULL);
+            fill(2, n, 1, m, NULL);
+            fill(3, n, 1, v, NULL);
+            for (int i = 0; i < n; i++)
+                v[i] = v[i] * v[i];
+            if (kind == 0)
+                bes[k]->sgd(bes[k], n, &q, fa, w, m);
+            else if (kind == 1)
+                bes[k]->adamw(bes[k], n, &o, fa, w, m, v);
+            else
+                bes[k]->lamb(bes[k], n, &o, fa, w, m, v);
+        }
+        assert_bits(fb, fe, n);
+        assert_bits(fc, ff, n);
+        assert_bits(fd, same, n);
+    }
+}
+
 static void backend_cpu_new__refuses_bad_thread_counts(void **state)
 {
     (void)state;
@@ -512,6 +571,7 @@ int main(void)
         cmocka_unit_test(linear__matches_reference_in_all_forms),
         cmocka_unit_test(linear__backward_matches_differences),
         cmocka_unit_test(linear__weights_gradient_same_bits_threaded),
+        cmocka_unit_test(linear__input_gradient_over_many_tiles),
         cmocka_unit_test(layernorm__matches_reference_and_differences),
         cmocka_unit_test(attention__matches_reference_and_differences),
         cmocka_unit_test(xent__matches_reference_and_differences),
@@ -519,6 +579,7 @@ int main(void)
         cmocka_unit_test(patchify__puts_each_pixel_once),
         cmocka_unit_test(dropout__depends_on_sample_not_on_row),
         cmocka_unit_test(reduce__adds_in_index_order),
+        cmocka_unit_test(optimizers__same_bits_threaded),
         cmocka_unit_test(backend_cpu_new__refuses_bad_thread_counts),
     };
     return cmocka_run_group_tests(tests, open_backends, close_backends);
