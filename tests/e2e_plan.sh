@@ -1,0 +1,58 @@
+#!/bin/bash
+# `elapse plan`: the keys of the contract, the release beside our plan, and clear errors.
+source "$(dirname "$0")/lib.sh"
+begin
+
+job=examples/paper/vit.json
+ours="--set pipeline.balancer=optimal --set pipeline.schedule=auto --set pipeline.frozen=auto"
+export elapse tmp job ours
+# shellcheck disable=SC2086 # $ours is several words
+
+json_has_keys() {
+    "$elapse" plan $job --json $ours --explain >"$tmp/plan.json" || return 1
+    for key in schema version job pipeline_length replicas microbatches microbatch_size schedule cut \
+        stage_ns memory_bytes step_ns samples_per_s cost_source cache frozen_layers candidates \
+        solve_ns lower_bound_ns gap released best lengths; do
+        grep -q "\"$key\":" "$tmp/plan.json" || { echo "no key $key"; return 1; }
+    done
+}
+export -f json_has_keys
+check "plan: JSON has every key of the contract" bash -c json_has_keys
+
+# The goldens of the specification: K, and the cut at F = 5.
+released_lengths() {
+    local got
+    got=$("$elapse" plan $job --all-frozen --no-simulate --set pipeline.num_microbatches=auto |
+        awk '/^ *[0-9]+ \|/ { printf "%s ", $10 }')
+    echo "$got"
+    [ "$got" = "8 8 8 8 8 4 4 4 4 2 2 1 1 " ]
+}
+export -f released_lengths
+check "plan: the released rule halves K as specified" bash -c released_lengths
+expect "plan: the released cut at F = 5" 0 ' 3,4,4,5$' "$elapse" plan $job --frozen 5
+expect "plan: --explain tells every length's fate" 0 '^ *16 slower' \
+    "$elapse" plan $job $ours --explain
+
+same_twice() {
+    "$elapse" plan $job $ours --json | sed 's/"solve_ns":[0-9]*//g' >"$tmp/a"
+    "$elapse" plan $job $ours --json | sed 's/"solve_ns":[0-9]*//g' >"$tmp/b"
+    cmp "$tmp/a" "$tmp/b"
+}
+export -f same_twice
+check "plan: the same question gets the same answer" bash -c same_twice
+
+expect "plan: a missing job" 3 "cannot read 'nosuch.json'" "$elapse" plan nosuch.json
+expect "plan: no job" 2 'which job' "$elapse" plan
+expect "plan: an unknown key" 2 "nearest is 'pipeline.num_stages'" \
+    "$elapse" plan $job --set pipeline.numstages=3
+expect "plan: more stages than items" 1 'must be 1..27' "$elapse" plan $job \
+    --set pipeline.num_stages=30
+expect "plan: more frozen layers than there are" 1 'must be 0..12' "$elapse" plan $job --frozen 13
+expect "plan: too many replicas" 1 '3 replicas of 8 devices' "$elapse" plan $job \
+    --set pipeline.num_stages=8 --set pipeline.num_replicas=3
+expect "plan: too little memory" 1 'does not fit' "$elapse" plan $job $ours \
+    --set 'cluster={"preset":"rtx5000-1x1","mem":"1GiB"}'
+expect "plan: an empty stage of the greedy balancer" 1 'leaves stage 1 of 8 empty' \
+    "$elapse" plan $job --frozen 8 --set pipeline.num_stages=8
+expect "plan: help" 0 'usage: elapse plan' "$elapse" plan --help
+finish
