@@ -151,8 +151,17 @@ static enum status run_front(const struct command *command, int argc, char **arg
         err_hint(err, "'elapse %s --help' lists the options", command->name);
         return rc;
     }
-    if (front.help)
-        return launch_exec(0, argc, argv, -1, err);
+    if (front.help) { /* elapse-exec's options, then the front door's own */
+        rc = launch_exec(0, argc, argv, -1, err);
+        if (rc == OK)
+            printf("\n  -n RANKS            processes (default %lld)\n%s",
+                   (long long)(front.num_ranks > 0 ? front.num_ranks : 1),
+                   train
+                       ? "  --max-restarts N    go on from the last checkpoint when a rank is lost "
+                         "(default 0)\n"
+                       : "");
+        return rc;
+    }
     return run_restarting(&front, argc, argv, err);
 }
 
