@@ -171,38 +171,35 @@ static enum status offer_lists(struct search *s, struct err *err)
 
 /* No schedule is faster: the first forward has to reach a rank, which then has all its work to do.
  */
-static int64_t lower_bound(const struct workload *w)
+static enum status lower_bound(const struct workload *w, int64_t *bound_ns, struct err *err)
 {
     const int M = w->num_microbatches;
-    int64_t bound = 0;
-    for (int k = 0; k < w->num_ranks; k++) {
-        int64_t work = 0, reach = 0, first = INT64_MAX;
-        for (int s = 0; s < w->num_stages; s++) {
-            const struct stage_cost *stage = &w->stages[s];
-            const int mb = M == 1 ? MB_LAST : MB_FULL;
-            /* The last micro-batch may be the smaller one, and may come first. */
-            const int64_t forward = stage->op_ns[OP_F][mb] < stage->op_ns[OP_F][MB_LAST]
-                                        ? stage->op_ns[OP_F][mb]
-                                        : stage->op_ns[OP_F][MB_LAST];
-            if (w->rank_of_stage[s] == k) {
-                first = first < reach ? first : reach;
-                for (int half = 0; half < 2; half++) {
-                    const int64_t times = half == MB_LAST ? 1 : M - 1;
-                    const int64_t backward = stage->op_ns[OP_B][half];
-                    work += times *
-                            (stage->op_ns[OP_F][half] + (s < w->num_frozen_stages ? 0 : backward));
-                }
-            }
-            reach += forward;
-            if (s + 1 < w->num_stages) {
-                const int64_t full = workload_edge_ns(w, 0, s, false, MB_FULL);
-                const int64_t last = workload_edge_ns(w, 0, s, false, MB_LAST);
-                reach += full < last ? full : last;
-            }
-        }
-        bound = first < INT64_MAX && first + work > bound ? first + work : bound;
+    int64_t bound = 0, reach = 0, *end = calloc((size_t)w->num_ranks, sizeof *end);
+    if (!end) {
+        return err_nomem(err);
     }
-    return bound;
+    for (int s = 0; s < w->num_stages; s++) {
+        const struct stage_cost *stage = &w->stages[s];
+        int64_t *rank_end = &end[w->rank_of_stage[s]];
+        *rank_end = *rank_end > 0 ? *rank_end : reach; /* its first stage, ascending */
+        for (int mb = 0; mb < MB_SIZES; mb++) {
+            const int64_t backward = s < w->num_frozen_stages ? 0 : stage->op_ns[OP_B][mb];
+            *rank_end += (mb == MB_LAST ? 1 : M - 1) * (stage->op_ns[OP_F][mb] + backward);
+        }
+        bound = *rank_end > bound ? *rank_end : bound;
+        /* The last micro-batch may be the smaller one, and may come first. */
+        const int small =
+            stage->op_ns[OP_F][MB_LAST] < stage->op_ns[OP_F][MB_FULL] ? MB_LAST : MB_FULL;
+        reach += stage->op_ns[OP_F][M == 1 ? MB_LAST : small];
+        if (s + 1 < w->num_stages) {
+            const int64_t full = workload_edge_ns(w, 0, s, false, MB_FULL);
+            const int64_t last = workload_edge_ns(w, 0, s, false, MB_LAST);
+            reach += full < last ? full : last;
+        }
+    }
+    free(end);
+    *bound_ns = bound;
+    return OK;
 }
 
 static uint64_t next_random(uint64_t *state)
@@ -304,8 +301,11 @@ static enum status improve(struct search *s, struct err *err)
 static enum status run_search(struct search *s, struct err *err)
 {
     s->best_ns = s->least_excess = INT64_MAX;
-    const int64_t bound = lower_bound(s->workload);
-    enum status rc = offer_named(s, err);
+    int64_t bound = 0;
+    enum status rc = lower_bound(s->workload, &bound, err);
+    if (rc == OK) {
+        rc = offer_named(s, err);
+    }
     if (rc == OK && s->best_ns > bound) {
         rc = offer_lists(s, err);
     }
