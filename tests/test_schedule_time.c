@@ -367,6 +367,38 @@ static void schedule_time__is_the_closed_form_when_stages_are_equal(void **state
     }
 }
 
+static void schedule_time__is_the_closed_form_of_gpipe_when_stages_are_uneven(void **state)
+{
+    (void)state;
+    uint64_t seed = 61;
+    for (int round = 0; round < 40; round++) {
+        const int K = 1 + (int)case_below(&seed, 6), M = 1 + (int)case_below(&seed, 9);
+        struct uniform u = {.kind = SCHEDULE_GPIPE, .K = K, .M = M, .v = 1, .f = 1, .i = 1, .w = 1};
+        struct plan_case c = {0};
+        struct err err = {0};
+        struct step_time time = uniform_step(u, &c);
+        int64_t sum_f = 0, sum_b = 0, max_f = 0, max_b = 0;
+        step_time_clear(&time);
+        for (int k = 0; k < K; k++) {
+            struct item *item = &c.model.items[k];
+            item->fwd_ns = case_below(&seed, 1000);
+            item->bwd_input_ns = case_below(&seed, 1000);
+            item->bwd_weight_ns = case_below(&seed, 1000);
+            const int64_t b = item->bwd_input_ns + item->bwd_weight_ns;
+            sum_f += item->fwd_ns;
+            sum_b += b;
+            max_f = latest(max_f, item->fwd_ns);
+            max_b = latest(max_b, b);
+        }
+        case_must(plan_case_lower(&c, &err), &err);
+        case_must(schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err),
+                  &err);
+        assert_int_equal(time.step_ns, sum_f + (M - 1) * max_f + sum_b + (M - 1) * max_b);
+        step_time_clear(&time);
+        plan_case_clear(&c);
+    }
+}
+
 static void schedule_time__is_the_closed_form_with_messages_when_they_hide(void **state)
 {
     (void)state;
@@ -600,6 +632,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedule_time__equals_the_oracle_on_random_plans),
         cmocka_unit_test(schedule_time__is_the_closed_form_when_stages_are_equal),
+        cmocka_unit_test(schedule_time__is_the_closed_form_of_gpipe_when_stages_are_uneven),
         cmocka_unit_test(schedule_time__is_the_closed_form_with_messages_when_they_hide),
         cmocka_unit_test(schedule_time__runs_the_frozen_prefix_where_the_plan_says),
         cmocka_unit_test(schedule_time__adds_the_ring_when_there_are_replicas),
