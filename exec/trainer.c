@@ -84,6 +84,12 @@ static enum status open_data(struct trainer *t, struct err *err)
 {
     const struct plan *plan = &t->plan.plan;
     enum status rc = dataset_open(t->job, &t->dataset, err);
+    if (rc == OK && plan->batch > t->dataset.num_samples[SPLIT_TRAIN] / plan->num_replicas)
+        rc = err_set(err, ERR_INPUT,
+                     "%s: train.batch of %lld samples times %d replicas exceeds the %lld training "
+                     "samples",
+                     t->job->path ? t->job->path : t->job->name, (long long)plan->batch,
+                     plan->num_replicas, (long long)t->dataset.num_samples[SPLIT_TRAIN]);
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
         struct loader_spec spec = {.dataset = &t->dataset,
                                    .sampler = &t->samplers[split],

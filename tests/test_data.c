@@ -116,8 +116,8 @@ static void cifar_open__names_the_first_training_file_when_there_is_none(void **
     expect_cifar(ERR_SYSTEM, "data_batch_1.bin': No such file");
 }
 
-/* The judge of "learnable, not trivial": the nearest class mean over pixels is right more often than
- * by chance, and far from always; the classes are there in equal parts. */
+/* The judge of "learnable, not trivial": the nearest class mean over pixels is right more often
+ * than by chance, and far from always; the classes are there in equal parts. */
 static void shapes__are_balanced_deterministic_and_not_linearly_trivial(void **state)
 {
     enum { SIDE = 16, ELEMS = 3 * SIDE * SIDE, TRAIN = 2000, TEST = 500 };
