@@ -39,7 +39,7 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* --- solving ---------------------------------------------------------------------------------- */
+/* --- solving ------------------------------------------------------------------------------- */
 
 struct judge {
     const struct job *job;
@@ -101,7 +101,7 @@ static const char *cache_text(const struct plan *plan)
     return plan->frozen == FROZEN_CACHED ? "read" : plan->cache_write ? "write" : "off";
 }
 
-/* --- JSON ------------------------------------------------------------------------------------- */
+/* --- JSON ---------------------------------------------------------------------------------- */
 
 static void add_ints(struct json *parent, const char *key, const int64_t *values, int n)
 {
@@ -200,7 +200,7 @@ static struct json *start_json(const struct command *command, const struct job *
     return json;
 }
 
-/* --- text ------------------------------------------------------------------------------------- */
+/* --- text ---------------------------------------------------------------------------------- */
 
 static void print_row(const char *label, const struct answer *answer)
 {
@@ -311,8 +311,7 @@ static void print_explanation(const struct planner_result *result)
     }
 }
 
-/* --- the table over F ---------------------------------------------------------------------------
- */
+/* --- the table over F ---------------------------------------------------------------------- */
 
 /* Seconds of 1,000 samples: comparable where R, and so the samples of a step, differ. */
 static double per_thousand(const struct answer *answer)
@@ -368,8 +367,7 @@ static enum status run_all_frozen(const struct command *command, const struct re
     return rc;
 }
 
-/* --- the command --------------------------------------------------------------------------------
- */
+/* --- the command --------------------------------------------------------------------------- */
 
 static enum status run_one(const struct command *command, const struct request *q,
                            const struct job *job, const struct cost_handle *cost, struct err *err)

@@ -5,8 +5,7 @@
 
 #include "partition/units.h"
 
-/* --- rank maps ----------------------------------------------------------------------------------
- */
+/* --- rank maps ----------------------------------------------------------------------------- */
 
 enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num_ranks,
                        int num_replicas, int *device, struct err *err)
@@ -63,8 +62,7 @@ enum status autodp_active_ranks(const struct cluster *cluster, int num_ranks, in
     return OK;
 }
 
-/* --- who holds what -----------------------------------------------------------------------------
- */
+/* --- who holds what ------------------------------------------------------------------------ */
 
 /* Rank of a replica that holds an item's weights under a plan. */
 static void ranks_of_items(const struct plan *plan, const struct model *model, int *rank)
@@ -82,8 +80,7 @@ static bool needs(const struct plan *plan, int frozen_items, int item)
     return item >= frozen_items || plan->frozen != FROZEN_CACHED;
 }
 
-/* --- transitions --------------------------------------------------------------------------------
- */
+/* --- transitions --------------------------------------------------------------------------- */
 
 struct mover {
     const struct model *model;
@@ -274,8 +271,7 @@ void transition_clear(struct transition *transition)
     *transition = (struct transition){0};
 }
 
-/* --- survivors keep their devices ---------------------------------------------------------------
- */
+/* --- survivors keep their devices ---------------------------------------------------------- */
 
 #define NEVER (INT64_MAX / 4)
 

@@ -23,7 +23,7 @@ check "plan: JSON has every key of the contract" bash -c json_has_keys
 released_lengths() {
     local got
     got=$("$elapse" plan $job --all-frozen --no-simulate --set pipeline.num_microbatches=auto |
-        awk '/^ *[0-9]+ \|/ { printf "%s ", $10 }')
+        awk '/^ *[0-9]+ \|/ { printf "%s ", $12 }')
     echo "$got"
     [ "$got" = "8 8 8 8 8 4 4 4 4 2 2 1 1 " ]
 }

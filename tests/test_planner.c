@@ -304,7 +304,7 @@ static void bound_solve__is_the_closed_form_when_stages_are_equal(void **state)
             }
 }
 
-/* --- the released rules ----------------------------------------------------------------------- */
+/* --- the released rules -------------------------------------------------------------------- */
 
 static void vit_problem(struct instance *in, const char *model, const char *cluster, int64_t batch)
 {
@@ -385,7 +385,7 @@ static void planner_solve__is_never_slower_than_the_release(void **state)
     instance_clear(&in);
 }
 
-/* --- the rest --------------------------------------------------------------------------------- */
+/* --- the rest ------------------------------------------------------------------------------ */
 
 static void planner_microbatches__has_every_count_once_when_compared_with_a_scan(void **state)
 {

@@ -1,0 +1,143 @@
+/* The released and the published greedy rules as one candidate (spec section 2). */
+#include "partition/planner_search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/balance.h"
+
+/* K, R, M and the cut by the published rules; one candidate. */
+static enum status greedy_node(struct search *search, struct node *node)
+{
+    const struct planner_problem *problem = search->problem;
+    const struct planner_options *options = search->options;
+    const struct model *model = problem->model;
+    const bool released = options->balancer == BALANCER_RELEASED;
+    const enum balance_variant variant = released ? BALANCE_RELEASED : BALANCE_PAPER;
+    const int n = model->num_items, nf = search->table.num_frozen_items;
+    enum status rc;
+    double *sizes = malloc((size_t)n * sizeof *sizes);
+    int *count = malloc((size_t)n * sizeof *count);
+    double *load = malloc((size_t)n * sizeof *load);
+    if (!sizes || !count || !load) {
+        rc = err_nomem(search->err);
+        goto out;
+    }
+    balance_sizes(model, sizes);
+    int K = options->num_ranks;
+    if (K == AUTO) {
+        /* Start with a node's devices, budget: the largest stage of the unfrozen model. */
+        int per_node = problem->cluster->num_devices / problem->cluster->num_nodes;
+        K = per_node < n ? per_node : n;
+        rc = balance_greedy(variant, sizes, n, 0, K, count, load, search->err);
+        if (rc != OK)
+            goto out;
+        double budget = balance_max(variant, sizes, 0, K, load);
+        /* F grew step by step: each step may halve. */
+        for (int f = 1; f <= problem->num_frozen_layers && rc == OK; f++)
+            rc = balance_compress(variant, sizes, n, model_frozen_items(model, f), budget, &K,
+                                  search->err);
+        if (rc != OK)
+            goto out;
+    }
+    rc = balance_greedy(variant, sizes, n, nf, K, count, load, search->err);
+    if (rc != OK)
+        goto out;
+    *node = (struct node){.level = LEVEL_TIGHT, .num_ranks = K, .chunks = 1};
+    node->num_replicas =
+        options->num_replicas != AUTO ? options->num_replicas : problem->cluster->num_devices / K;
+    if (node->num_replicas < 1 || K > problem->cluster->num_devices) {
+        rc = err_set(search->err, ERR_INFEASIBLE, "a pipeline of %d does not fit %d devices", K,
+                     problem->cluster->num_devices);
+        goto out;
+    }
+    node->batch = problem->batch;
+    if (problem->batch_mode == BATCH_GLOBAL) {
+        node->batch = problem->batch / node->num_replicas;
+        if (problem->batch % node->num_replicas != 0) {
+            rc = err_set(search->err, ERR_INFEASIBLE,
+                         "global batch %lld is no multiple of %d replicas",
+                         (long long)problem->batch, node->num_replicas);
+            goto out;
+        }
+    }
+    int wanted = options->num_microbatches;
+    if (wanted == AUTO)
+        wanted = K == 1 ? 4 : 16;
+    if (wanted > node->batch)
+        wanted = (int)node->batch;
+    node->microbatches = microbatches_of(node->batch, wanted);
+    node->schedule = SCHEDULE_GPIPE;
+    if (!search_allows(options, SCHEDULE_GPIPE))
+        for (int kind = 0; kind < SCHEDULE_KIND_COUNT; kind++)
+            if (search_allows(options, (enum schedule_kind)kind))
+                node->schedule = (enum schedule_kind)kind;
+    node->recompute = options->recompute_auto ? RECOMPUTE_NEVER : options->recompute;
+    node->frozen = FROZEN_NONE;
+    if (problem->num_frozen_layers > 0) {
+        node->frozen = options->frozen_auto ? FROZEN_FIRST : options->frozen;
+        if (options->frozen_auto && options->cache_filled)
+            node->frozen = FROZEN_CACHED;
+        if (!released) /* pinned to stage 0, in the pipeline */
+            node->frozen =
+                options->frozen_auto && options->cache_filled ? FROZEN_CACHED : FROZEN_SPREAD;
+    }
+    bool outside = node->frozen == FROZEN_FIRST || node->frozen == FROZEN_CACHED;
+    int at = outside ? nf : 0;
+    node->first_item = malloc(((size_t)K + 1) * sizeof *node->first_item);
+    if (!node->first_item) {
+        rc = err_nomem(search->err);
+        goto out;
+    }
+    node->first_item[0] = at;
+    at = released ? nf : 0;
+    for (int k = 0; k < K; k++) {
+        at += count[k];
+        node->first_item[k + 1] = at;
+        if (node->first_item[k + 1] <= node->first_item[k]) {
+            rc = err_set(
+                search->err, ERR_INFEASIBLE,
+                "the %s balancer leaves stage %d of %d empty for model '%s' with %d frozen "
+                "layers",
+                released ? "released" : "paper", k, K, model->name, problem->num_frozen_layers);
+            err_hint(search->err, "balancer 'optimal' never leaves a stage empty");
+            goto out;
+        }
+    }
+    if (released && node->frozen == FROZEN_SPREAD)
+        node->first_item[0] = 0;
+out:
+    free(sizes);
+    free(count);
+    free(load);
+    return rc;
+}
+
+enum status search_greedy(struct search *search)
+{
+    struct node node = {0};
+    enum status rc = greedy_node(search, &node);
+    struct bound_shape shape = {0};
+    if (rc == OK)
+        rc = search_shape(search, &node, &shape);
+    if (rc == OK) {
+        search->candidates = 1;
+        node.bound_ns = bound_of_cut(&shape, node.first_item);
+        int64_t step_ns = 0;
+        rc = search_judge_cut(search, &node, node.first_item, &step_ns, NULL);
+        search->judged = calloc(1, sizeof *search->judged);
+        if (rc == OK && !search->judged)
+            rc = err_nomem(search->err);
+        if (rc == OK) {
+            search->judged[0] = (struct judged){.node = node, .step_ns = step_ns};
+            search->num_judged = search->judged_room = 1;
+            node.first_item = NULL;
+            if (step_ns > 0)
+                search_note_best(search, 0);
+        }
+    }
+    bound_shape_clear(&shape);
+    free(node.first_item);
+    return rc;
+}

@@ -1,0 +1,708 @@
+/* Best-first search (A*): a heap holds families of candidates (K, R, rank map), candidates with the
+ * cheap bound of planner_bound.h, and candidates with their tight bound and its cut, all keyed by
+ * the throughput that the bound still allows. The top is opened, tightened or judged by
+ * schedule_time(). When the top cannot beat the best judged plan, nothing below it can: the search
+ * is over, and exact over everything but the cut. Cuts are then improved for the candidates whose
+ * bound still allows it. */
+#include "partition/planner_search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/cut.h"
+#include "partition/units.h"
+#include "partition/workload.h"
+
+/* Longer op lists are no candidates: some 0.1 s to judge one. */
+#define MAX_COMPUTE_OPS ((int64_t)1 << 21)
+
+/* Several chunks a rank are candidates for pipelines up to this long, unless the job asks for one
+ * schedule or one length: their bounds are weak (B5), and each costs a simulation of its lists. */
+#define MAX_CHUNKED_RANKS 16
+
+enum status search_init(struct search *search, const struct planner_problem *problem,
+                        const struct planner_options *options, struct err *err)
+{
+    *search = (struct search){.problem = problem, .options = options, .best = -1, .err = err};
+    enum status rc = bound_table_init(&search->table, problem, err);
+    if (rc != OK)
+        return rc;
+    search->num_lengths = search_max_length(search);
+    search->lengths = calloc((size_t)search->num_lengths, sizeof *search->lengths);
+    search->families = calloc(FAMILY_SLOTS, sizeof *search->families);
+    search->cut = malloc(((size_t)problem->model->num_items + 1) * sizeof *search->cut);
+    if (!search->lengths || !search->families || !search->cut)
+        return err_nomem(err);
+    for (int i = 0; i < search->num_lengths; i++)
+        search->lengths[i] = (struct planner_length){.num_ranks = i + 1, .verdict = PLANNER_NONE};
+    return OK;
+}
+
+void search_clear(struct search *search)
+{
+    for (int64_t i = 0; i < search->heap_size; i++)
+        free(search->heap[i].first_item);
+    free(search->heap);
+    for (int i = 0; i < search->num_judged; i++)
+        free(search->judged[i].node.first_item);
+    free(search->judged);
+    free(search->lengths);
+    free(search->cut);
+    free(search->counts);
+    for (int i = 0; search->families && i < FAMILY_SLOTS; i++)
+        bound_family_clear(&search->families[i].family);
+    free(search->families);
+    bound_table_clear(&search->table);
+}
+
+/* --- the heap ------------------------------------------------------------------------------ */
+
+static bool before(const struct node *a, const struct node *b)
+{
+    return a->key != b->key ? a->key > b->key : a->order < b->order;
+}
+
+/* Takes over node->first_item, also on failure. */
+static enum status push(struct search *search, struct node node)
+{
+    if (search->heap_size == search->heap_room) {
+        int64_t room = search->heap_room ? 2 * search->heap_room : 256;
+        struct node *grown = realloc(search->heap, (size_t)room * sizeof *grown);
+        if (!grown) {
+            free(node.first_item);
+            return err_nomem(search->err);
+        }
+        search->heap = grown;
+        search->heap_room = room;
+    }
+    node.order = search->order++;
+    int64_t i = search->heap_size++;
+    while (i > 0 && before(&node, &search->heap[(i - 1) / 2])) {
+        search->heap[i] = search->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    search->heap[i] = node;
+    return OK;
+}
+
+static struct node pop(struct search *search)
+{
+    struct node top = search->heap[0], last = search->heap[--search->heap_size];
+    int64_t i = 0, n = search->heap_size;
+    for (;;) {
+        int64_t child = 2 * i + 1;
+        if (child >= n)
+            break;
+        if (child + 1 < n && before(&search->heap[child + 1], &search->heap[child]))
+            child++;
+        if (!before(&search->heap[child], &last))
+            break;
+        search->heap[i] = search->heap[child];
+        i = child;
+    }
+    search->heap[i] = last;
+    return top;
+}
+
+/* --- candidates ---------------------------------------------------------------------------- */
+
+double node_rate(const struct node *node, int64_t step_ns)
+{
+    return (double)node->num_replicas * (double)node->batch / (double)step_ns * 1e9;
+}
+
+/* The longest step with which node still beats the best plan; INT64_MAX / 4 when there is none. */
+int64_t search_limit(const struct search *search, const struct node *node)
+{
+    if (search->best < 0)
+        return INT64_MAX / 4;
+    const struct judged *best = &search->judged[search->best];
+    unsigned __int128 top = (unsigned __int128)best->step_ns *
+                            ((unsigned __int128)node->num_replicas * (uint64_t)node->batch);
+    unsigned __int128 bottom =
+        (unsigned __int128)best->node.num_replicas * (uint64_t)best->node.batch;
+    unsigned __int128 limit = (top + bottom - 1) / bottom - 1; /* strictly better */
+    return limit > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)limit;
+}
+
+/* A plan without its cut; device is the caller's storage. */
+struct plan search_bare_plan(const struct search *search, const struct node *node, int *device)
+{
+    const struct planner_problem *problem = search->problem;
+    return (struct plan){.num_ranks = node->num_ranks,
+                         .chunks = node->chunks,
+                         .num_replicas = node->num_replicas,
+                         .batch = node->batch,
+                         .microbatches = node->microbatches,
+                         .schedule = node->schedule,
+                         .num_frozen_layers = problem->num_frozen_layers,
+                         .frozen = node->frozen,
+                         .cache_write = search->options->cache_write &&
+                                        problem->num_frozen_layers > 0 &&
+                                        node->frozen != FROZEN_CACHED,
+                         .recompute = node->recompute,
+                         .num_stages = node->num_ranks * node->chunks,
+                         .device = device,
+                         .bucket_bytes = problem->bucket_bytes,
+                         .clip = problem->clip,
+                         .optim_bytes_per_param = problem->optim_bytes_per_param};
+}
+
+static struct planner_length *length_of(struct search *search, const struct node *node)
+{
+    return &search->lengths[node->num_ranks - 1];
+}
+
+/* Lower one plan, time it, weigh it. *step_ns is 0 when it does not fit; over[k] (may be NULL) is
+ * by how many bytes rank k is too large. */
+enum status search_judge_cut(struct search *search, const struct node *node, const int *first_item,
+                             int64_t *step_ns, int64_t *over)
+{
+    const struct planner_problem *problem = search->problem;
+    enum status rc;
+    struct plan plan = {0};
+    struct workload workload = {0};
+    struct schedule full = {0};
+    struct step_time time = {0};
+    struct err why = {0};
+    int num_stages = node->num_ranks * node->chunks;
+    *step_ns = 0;
+    int *device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
+    int *cut = malloc(((size_t)num_stages + 1) * sizeof *cut);
+    int64_t *memory = malloc((size_t)node->num_ranks * sizeof *memory);
+    if (!device || !cut || !memory) {
+        rc = err_nomem(search->err);
+        goto out;
+    }
+    memcpy(cut, first_item, ((size_t)num_stages + 1) * sizeof *cut);
+    rc = autodp_map(problem->cluster, node->map, node->num_ranks, node->num_replicas, device,
+                    search->err);
+    if (rc != OK)
+        goto out;
+    plan = search_bare_plan(search, node, device);
+    plan.first_item = cut;
+    search->evaluated++;
+    rc = plan_lower_unchecked(problem->model, problem->cluster, problem->cost, &plan, &workload,
+                              &full, &why);
+    if (rc == ERR_INFEASIBLE) { /* the schedule does not exist for these counts */
+        rc = OK;
+        goto out;
+    }
+    if (rc == OK)
+        rc = schedule_memory(&full, &workload, &plan, memory, &why);
+    if (rc != OK)
+        goto out;
+    bool fits = true;
+    int64_t worst = 0;
+    for (int k = 0; k < node->num_ranks; k++) {
+        int64_t limit = INT64_MAX;
+        for (int r = 0; r < node->num_replicas; r++) {
+            int64_t mem = problem->cluster->devices[device[r * node->num_ranks + k]].mem_bytes;
+            limit = mem < limit ? mem : limit;
+        }
+        if (over)
+            over[k] = memory[k] > limit ? memory[k] - limit : 0;
+        fits &= memory[k] <= limit;
+        worst = memory[k] > worst ? memory[k] : worst;
+    }
+    if (!fits) {
+        struct planner_length *length = length_of(search, node);
+        if (length->need_bytes == 0 || worst < length->need_bytes)
+            length->need_bytes = worst;
+        goto out;
+    }
+    rc = schedule_time(&full, &workload, problem->cluster, problem->cost, &plan, &time, &why);
+    if (rc == OK)
+        *step_ns = time.step_ns > 0 ? time.step_ns : 1;
+out:
+    if (rc != OK)
+        err_set(search->err, rc, "%s", why.msg);
+    step_time_clear(&time);
+    schedule_clear(&full);
+    workload_clear(&workload);
+    free(memory);
+    free(cut);
+    free(device);
+    return rc;
+}
+
+void search_note_best(struct search *search, int index)
+{
+    const struct judged *judged = &search->judged[index];
+    struct planner_length *length = length_of(search, &judged->node);
+    double rate = node_rate(&judged->node, judged->step_ns);
+    if (rate > length->samples_per_s)
+        length->samples_per_s = rate;
+    if (search->best < 0 || judged->step_ns <= search_limit(search, &judged->node))
+        search->best = index;
+}
+
+static enum status family_of(struct search *search, const struct node *node,
+                             const struct bound_family **family)
+{
+    const int K = node->num_ranks, R = node->num_replicas;
+    struct family_slot *slot =
+        &search->families[((unsigned)K * 61u + (unsigned)R * 2u + (unsigned)node->map) %
+                          FAMILY_SLOTS];
+    *family = &slot->family;
+    if (slot->family.ranks && slot->num_ranks == K && slot->num_replicas == R &&
+        slot->map == node->map)
+        return OK;
+    bound_family_clear(&slot->family);
+    int *device = malloc((size_t)K * (size_t)R * sizeof *device);
+    if (!device)
+        return err_nomem(search->err);
+    enum status rc = autodp_map(search->problem->cluster, node->map, K, R, device, search->err);
+    if (rc == OK)
+        rc = bound_family_init(&slot->family, &search->table, K, R, device, search->err);
+    slot->num_ranks = K;
+    slot->num_replicas = R;
+    slot->map = node->map;
+    free(device);
+    return rc;
+}
+
+enum status search_shape(struct search *search, const struct node *node, struct bound_shape *shape)
+{
+    const struct bound_family *family;
+    enum status rc = family_of(search, node, &family);
+    struct plan plan = search_bare_plan(search, node, NULL);
+    if (rc == OK)
+        rc = bound_shape_init(shape, &search->table, family, &plan, search->err);
+    return rc;
+}
+
+/* planner_microbatches() or the one fixed count, kept from call to call. */
+static enum status counts_of(struct search *search, int64_t batch, int num_ranks)
+{
+    const int wanted = search->options->num_microbatches;
+    if (search->counts && search->counts_batch == batch && search->counts_ranks == num_ranks)
+        return OK;
+    free(search->counts);
+    search->counts = NULL;
+    search->num_counts = 0;
+    search->counts_batch = batch;
+    search->counts_ranks = num_ranks;
+    if (wanted == AUTO)
+        return planner_microbatches(batch, num_ranks, &search->counts, &search->num_counts,
+                                    search->err);
+    search->counts = malloc(sizeof *search->counts);
+    if (!search->counts)
+        return err_nomem(search->err);
+    if (wanted <= batch)
+        search->counts[search->num_counts++] = microbatches_of(batch, wanted);
+    return OK;
+}
+
+/* Judge a candidate at its starting cut; where its memory overflows, at cuts that take items off
+ * the ranks that overflowed. */
+static enum status judge(struct search *search, struct node *node)
+{
+    struct bound_shape shape = {0};
+    enum status rc = OK;
+    int64_t step_ns = 0;
+    int64_t *over = calloc((size_t)node->num_ranks, sizeof *over);
+    if (!over)
+        return err_nomem(search->err);
+    rc = search_judge_cut(search, node, node->first_item, &step_ns, over);
+    for (int round = 0; rc == OK && step_ns == 0 && round < 4; round++) {
+        bool any = false;
+        for (int k = 0; k < node->num_ranks; k++)
+            any |= over[k] > 0;
+        if (!any || search->options->by_params)
+            break;
+        if (!shape.stages)
+            rc = search_shape(search, node, &shape);
+        if (rc != OK)
+            break;
+        for (int s = 0; s < shape.num_stages; s++)
+            if (shape.stages[s].mem_bytes != INT64_MAX)
+                shape.stages[s].mem_bytes -= over[shape.stages[s].rank] / shape.chunks;
+        int64_t bound;
+        if (!bound_solve(&shape, search_limit(search, node), &bound, node->first_item, NULL))
+            break;
+        rc = search_judge_cut(search, node, node->first_item, &step_ns, over);
+    }
+    bound_shape_clear(&shape);
+    free(over);
+    if (rc != OK)
+        return rc;
+    if (search->num_judged == search->judged_room) {
+        int room = search->judged_room ? 2 * search->judged_room : 64;
+        struct judged *grown = realloc(search->judged, (size_t)room * sizeof *grown);
+        if (!grown)
+            return err_nomem(search->err);
+        search->judged = grown;
+        search->judged_room = room;
+    }
+    search->judged[search->num_judged] = (struct judged){.node = *node, .step_ns = step_ns};
+    node->first_item = NULL;
+    search->num_judged++;
+    if (step_ns > 0)
+        search_note_best(search, search->num_judged - 1);
+    return OK;
+}
+
+/* From the cheap bound to the average of its shape. */
+static enum status average(struct search *search, struct node node)
+{
+    struct bound_shape shape = {0};
+    enum status rc = search_shape(search, &node, &shape);
+    if (rc != OK)
+        return rc;
+    int64_t bound = bound_average_ns(&shape);
+    bound_shape_clear(&shape);
+    if (bound > node.bound_ns)
+        node.bound_ns = bound;
+    node.level = LEVEL_AVERAGE;
+    node.key = node_rate(&node, node.bound_ns);
+    return push(search, node);
+}
+
+/* From the average to the tight bound, with its cut; drops what cannot win. */
+static enum status tighten(struct search *search, struct node node)
+{
+    const struct model *model = search->problem->model;
+    struct bound_shape shape = {0};
+    enum status rc = search_shape(search, &node, &shape);
+    if (rc != OK)
+        return rc;
+    int64_t limit = search_limit(search, &node);
+    struct planner_length *length = length_of(search, &node);
+    bool alive, memory_only = false;
+    if (search->options->by_params) {
+        struct cut cut = {0};
+        int count = shape.num_items - shape.first_item;
+        int64_t *sizes = malloc((size_t)count * sizeof *sizes);
+        if (!sizes) {
+            rc = err_nomem(search->err);
+            goto out;
+        }
+        for (int i = 0; i < count; i++)
+            sizes[i] = model->items[shape.first_item + i].params;
+        rc = cut_sizes(sizes, count, shape.num_stages, &cut, search->err);
+        free(sizes);
+        if (rc != OK)
+            goto out;
+        for (int s = 0; s <= shape.num_stages; s++)
+            search->cut[s] = cut.first_item[s] + shape.first_item;
+        cut_clear(&cut);
+        node.bound_ns = bound_of_cut(&shape, search->cut);
+        alive = node.bound_ns <= limit;
+    } else {
+        alive = bound_solve(&shape, limit, &node.bound_ns, search->cut, &memory_only);
+    }
+    if (alive) {
+        size_t size = ((size_t)shape.num_stages + 1) * sizeof *node.first_item;
+        node.first_item = malloc(size);
+        if (!node.first_item) {
+            rc = err_nomem(search->err);
+            goto out;
+        }
+        memcpy(node.first_item, search->cut, size);
+        node.level = LEVEL_TIGHT;
+        node.key = node_rate(&node, node.bound_ns);
+        if (node.key > length->bound_per_s)
+            length->bound_per_s = node.key;
+        rc = push(search, node);
+    } else if (!memory_only) {
+        /* Its bound is the limit at least. */
+        double rate = node_rate(&node, limit);
+        if (rate > length->bound_per_s)
+            length->bound_per_s = rate;
+    }
+out:
+    bound_shape_clear(&shape);
+    return rc;
+}
+
+/* --- what exists --------------------------------------------------------------------------- */
+
+bool search_allows(const struct planner_options *options, enum schedule_kind kind)
+{
+    return options->schedules >> kind & 1;
+}
+
+/* Schedules of a pipeline length: on one device all one-chunk schedules run the same ops, so that
+ * only one is taken. */
+static int schedules_of(const struct search *search, int num_ranks, int items,
+                        enum schedule_kind *kinds, int *chunks)
+{
+    const struct planner_options *options = search->options;
+    static const enum schedule_kind plain[] = {SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_ZB_H1,
+                                               SCHEDULE_ZB_H2};
+    int n = 0;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (search_allows(options, plain[i]) && num_ranks <= items && !(num_ranks == 1 && n > 0)) {
+            kinds[n] = plain[i];
+            chunks[n++] = 1;
+        }
+    const bool few = num_ranks <= MAX_CHUNKED_RANKS || options->num_ranks != AUTO || n == 0;
+    const bool others = (num_ranks > 1 || n == 0) && few;
+    if (others && search_allows(options, SCHEDULE_INTERLEAVED)) {
+        int from = options->chunks == AUTO ? 2 : options->chunks;
+        int to = options->chunks == AUTO ? 4 : options->chunks;
+        for (int v = from; v <= to; v++)
+            if ((int64_t)num_ranks * v <= items) {
+                kinds[n] = SCHEDULE_INTERLEAVED;
+                chunks[n++] = v;
+            }
+    }
+    static const enum schedule_kind v_shaped[] = {SCHEDULE_ZB_V, SCHEDULE_DUALPIPE_V};
+    for (size_t i = 0; i < sizeof v_shaped / sizeof *v_shaped; i++)
+        if (others && search_allows(options, v_shaped[i]) && 2 * (int64_t)num_ranks <= items) {
+            kinds[n] = v_shaped[i];
+            chunks[n++] = 2;
+        }
+    return n;
+}
+
+enum { MAX_KINDS = 4 + 3 + 2 };
+
+static int placements_of(const struct search *search, enum frozen_placement *placements)
+{
+    const struct planner_options *options = search->options;
+    int n = 0;
+    if (search->problem->num_frozen_layers == 0) {
+        placements[n++] = FROZEN_NONE;
+    } else if (!options->frozen_auto) {
+        placements[n++] = options->frozen;
+    } else {
+        placements[n++] = FROZEN_SPREAD;
+        placements[n++] = FROZEN_FIRST;
+        if (options->cache_filled)
+            placements[n++] = FROZEN_CACHED;
+    }
+    return n;
+}
+
+int search_items_in_cut(const struct search *search, enum frozen_placement placement)
+{
+    bool outside = placement == FROZEN_FIRST || placement == FROZEN_CACHED;
+    return search->problem->model->num_items - (outside ? search->table.num_frozen_items : 0);
+}
+
+/* Work of all micro-batches over K devices, each item where it is fastest: O(1) on equal devices.
+ */
+static enum status work_bound(struct search *search, const struct node *node, int64_t *bound_ns)
+{
+    const int n = search->problem->model->num_items;
+    const int nf = search->table.num_frozen_items;
+    const bool again = node->recompute == RECOMPUTE_ALWAYS;
+    *bound_ns = 0;
+    if (search->table.num_types > 1)
+        return OK;
+    const struct bound_times *full, *last;
+    enum status rc = bound_times_of(&search->table, 0, node->microbatches.size, &full, search->err);
+    if (rc == OK)
+        rc = bound_times_of(&search->table, 0, node->microbatches.last_size, &last, search->err);
+    if (rc != OK)
+        return rc;
+    const int from = node->frozen == FROZEN_FIRST || node->frozen == FROZEN_CACHED ? nf : 0;
+    double once =
+        (double)(full->fwd[n] - full->fwd[from] + full->bwd_input[n] + full->bwd_weight[n]);
+    if (node->recompute != RECOMPUTE_NEVER)
+        once += (double)(full->fwd[n] - full->fwd[nf]);
+    double end = (double)(last->fwd[n] - last->fwd[from] + last->bwd_input[n] +
+                          last->bwd_weight[n] + (again ? last->fwd[n] - last->fwd[nf] : 0));
+    double total = (once * (node->microbatches.count - 1) + end) / node->num_ranks;
+    *bound_ns = (int64_t)fmin(floor(total * (1 - 1e-12)), (double)(INT64_MAX / 8));
+    return OK;
+}
+
+/* Every candidate of a family, with its cheap bound; with count_only they are only counted. */
+static enum status open_family(struct search *search, const struct node *family, bool count_only)
+{
+    const struct planner_options *options = search->options;
+    enum status rc = counts_of(search, family->batch, family->num_ranks);
+    if (rc != OK)
+        return rc;
+    const int num_counts = search->num_counts;
+    enum frozen_placement placements[3];
+    int num_placements = placements_of(search, placements);
+    for (int p = 0; p < num_placements && rc == OK; p++) {
+        enum schedule_kind kinds[MAX_KINDS];
+        int chunks[MAX_KINDS];
+        int num_kinds = schedules_of(search, family->num_ranks,
+                                     search_items_in_cut(search, placements[p]), kinds, chunks);
+        for (int i = 0; i < num_kinds * num_counts * RECOMPUTE_MODE_COUNT && rc == OK; i++) {
+            int kind = i / (num_counts * RECOMPUTE_MODE_COUNT);
+            enum recompute_mode recompute = (enum recompute_mode)(i % RECOMPUTE_MODE_COUNT);
+            struct node node = *family;
+            node.microbatches = search->counts[i / RECOMPUTE_MODE_COUNT % num_counts];
+            if (!options->recompute_auto && recompute != options->recompute)
+                continue;
+            if (recompute == RECOMPUTE_EXCEPT_LAST && node.microbatches.count == 1 &&
+                options->recompute_auto)
+                continue; /* the same as never */
+            int64_t stages = (int64_t)family->num_ranks * chunks[kind];
+            if (stages * node.microbatches.count > MAX_COMPUTE_OPS / 3)
+                continue;
+            search->candidates += count_only;
+            if (count_only)
+                continue;
+            node.schedule = kinds[kind];
+            node.chunks = chunks[kind];
+            node.recompute = recompute;
+            node.frozen = placements[p];
+            rc = work_bound(search, &node, &node.bound_ns);
+            if (rc != OK)
+                break;
+            if (node.bound_ns < 1)
+                node.bound_ns = 1;
+            node.level = LEVEL_CHEAP;
+            node.key = node_rate(&node, node.bound_ns);
+            if (node.bound_ns <= search_limit(search, &node))
+                rc = push(search, node);
+            else if (node.key > length_of(search, &node)->bound_per_s)
+                length_of(search, &node)->bound_per_s = node.key;
+        }
+    }
+    return rc;
+}
+
+/* Least work of a sample, over micro-batch sizes and device types: what no plan can undercut. */
+static enum status least_work(struct search *search, int num_ranks, int64_t batch, double *work_ns)
+{
+    const struct planner_problem *problem = search->problem;
+    const int n = problem->model->num_items, types = search->table.num_types;
+    const struct bound_times **times = malloc(2 * (size_t)types * sizeof *times);
+    enum status rc = times ? counts_of(search, batch, num_ranks) : err_nomem(search->err);
+    /* Frozen items may not run at all (cached). */
+    const int from = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
+    *work_ns = INFINITY;
+    for (int i = 0; rc == OK && i < search->num_counts; i++) {
+        const struct microbatches *mb = &search->counts[i];
+        for (int t = 0; t < types && rc == OK; t++) {
+            rc = bound_times_of(&search->table, t, mb->size, &times[2 * t], search->err);
+            if (rc == OK)
+                rc = bound_times_of(&search->table, t, mb->last_size, &times[2 * t + 1],
+                                    search->err);
+        }
+        double total = 0;
+        for (int item = from; item < n && rc == OK; item++) {
+            double once = INFINITY;
+            for (int t = 0; t < types; t++) {
+                double ns[2];
+                for (int j = 0; j < 2; j++) {
+                    const struct bound_times *of = times[2 * t + j];
+                    ns[j] = (double)(of->fwd[item + 1] - of->fwd[item] + of->bwd_input[item + 1] -
+                                     of->bwd_input[item] + of->bwd_weight[item + 1] -
+                                     of->bwd_weight[item]);
+                }
+                once = fmin(once, ns[0] * (mb->count - 1) + ns[1]);
+            }
+            total += once;
+        }
+        *work_ns = fmin(*work_ns, total);
+    }
+    free(times);
+    return rc;
+}
+
+int search_max_length(const struct search *search)
+{
+    int devices = search->problem->cluster->num_devices, items = search->problem->model->num_items;
+    return devices < items ? devices : items;
+}
+
+/* Whether the weights alone fit K of the largest devices. */
+static bool weights_fit(const struct search *search, int num_ranks)
+{
+    const struct planner_problem *problem = search->problem;
+    int64_t most = 0;
+    for (int d = 0; d < problem->cluster->num_devices; d++)
+        if (problem->cluster->devices[d].mem_bytes > most)
+            most = problem->cluster->devices[d].mem_bytes;
+    const int first = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
+    return bound_weights_fit(&search->table, num_ranks, most, first);
+}
+
+/* Families: every K, R and rank map that the cluster, the batch and the options admit. */
+enum status search_seed(struct search *search)
+{
+    const struct planner_problem *problem = search->problem;
+    const struct planner_options *options = search->options;
+    const int devices = problem->cluster->num_devices;
+    for (int K = 1; K <= search_max_length(search); K++) {
+        if (options->num_ranks != AUTO && options->num_ranks != K)
+            continue;
+        double work = -1;
+        int64_t work_batch = -1;
+        if (!weights_fit(search, K)) {
+            search->lengths[K - 1].verdict = PLANNER_MEMORY;
+            continue;
+        }
+        for (int R = devices / K; R >= 1; R--) {
+            if (options->num_replicas != AUTO && options->num_replicas != R)
+                continue;
+            if (problem->batch_mode == BATCH_GLOBAL && problem->batch % R != 0)
+                continue;
+            struct node node = {.level = LEVEL_FAMILY, .num_ranks = K, .num_replicas = R};
+            node.batch = problem->batch_mode == BATCH_GLOBAL ? problem->batch / R : problem->batch;
+            enum status rc = OK;
+            if (work_batch != node.batch) {
+                rc = least_work(search, K, node.batch, &work);
+                work_batch = node.batch;
+            }
+            if (rc != OK)
+                return rc;
+            if (!isfinite(work))
+                continue; /* no micro-batch count exists */
+            double bound = floor(work / K * (1 - 1e-9));
+            node.key = node_rate(&node, 1) / fmax(bound, 1);
+            bool crosses = problem->cluster->num_nodes > 1 && K > 1 && R > 1;
+            for (int map = 0; map < (crosses ? MAP_COUNT : 1); map++) {
+                node.map = (enum rank_map)map;
+                rc = open_family(search, &node, true);
+                if (rc == OK)
+                    rc = push(search, node);
+                if (rc != OK)
+                    return rc;
+            }
+        }
+    }
+    return OK;
+}
+
+/* Bounds of what was left on the heap belong to the lengths they are of. */
+static void note_rest(struct search *search)
+{
+    for (int64_t i = 0; i < search->heap_size; i++) {
+        struct planner_length *length = length_of(search, &search->heap[i]);
+        if (search->heap[i].key > length->bound_per_s)
+            length->bound_per_s = search->heap[i].key;
+    }
+}
+
+enum status search_run(struct search *search)
+{
+    enum status rc = OK;
+    while (rc == OK && search->heap_size > 0) {
+        const struct node *top = &search->heap[0];
+        if (search->best >= 0) {
+            const struct judged *best = &search->judged[search->best];
+            if (top->key <= node_rate(&best->node, best->step_ns))
+                break;
+        }
+        struct node node = pop(search);
+        switch (node.level) {
+        case LEVEL_FAMILY:
+            rc = open_family(search, &node, false);
+            break;
+        case LEVEL_CHEAP:
+            rc = average(search, node);
+            break;
+        case LEVEL_AVERAGE:
+            rc = tighten(search, node);
+            break;
+        case LEVEL_TIGHT:
+            rc = judge(search, &node);
+            free(node.first_item);
+            break;
+        }
+    }
+    note_rest(search);
+    return rc;
+}

@@ -1,0 +1,106 @@
+/* partition/planner_search.h - the state of a search, shared by the planner's files and nobody
+ * else. */
+#ifndef ELAPSE_PARTITION_PLANNER_SEARCH_H
+#define ELAPSE_PARTITION_PLANNER_SEARCH_H
+
+#include "partition/planner.h"
+#include "partition/planner_bound.h"
+#include "partition/autodp.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum level { LEVEL_FAMILY, LEVEL_CHEAP, LEVEL_AVERAGE, LEVEL_TIGHT };
+
+struct node {
+    double key; /* samples per second that the bound allows */
+    int64_t order;
+    enum level level;
+    int num_ranks, num_replicas, chunks;
+    enum rank_map map;
+    int64_t batch;
+    struct microbatches microbatches;
+    enum schedule_kind schedule;
+    enum recompute_mode recompute;
+    enum frozen_placement frozen;
+    int64_t bound_ns;
+    int *first_item; /* owned; LEVEL_TIGHT */
+};
+
+struct judged {
+    struct node node; /* owns first_item: the best cut so far */
+    int64_t step_ns;  /* 0: does not fit the memory */
+};
+
+/* What bound_family_init() found, kept while the search goes from family to family and back. */
+#define FAMILY_SLOTS 1024
+struct family_slot {
+    int num_ranks, num_replicas;
+    enum rank_map map;
+    struct bound_family family; /* owned */
+};
+
+struct search {
+    const struct planner_problem *problem;
+    const struct planner_options *options;
+    struct bound_table table;
+    struct node *heap; /* owned; nodes own their cuts */
+    int64_t heap_size, heap_room, order;
+    struct judged *judged; /* owned */
+    int num_judged, judged_room;
+    struct planner_length *lengths; /* owned, by K - 1 */
+    int num_lengths;
+    int best; /* index into judged; -1: none */
+    int64_t candidates, evaluated;
+    int *cut;                     /* owned: scratch, num_items + 1 */
+    struct family_slot *families; /* owned, FAMILY_SLOTS: a direct-mapped cache */
+    struct microbatches *counts;  /* owned: planner_microbatches() of the last (batch, K) */
+    int num_counts, counts_ranks;
+    int64_t counts_batch;
+    struct err *err;
+};
+
+/* Allocate what a search needs; search_clear() in any case. */
+enum status search_init(struct search *search, const struct planner_problem *problem,
+                        const struct planner_options *options, struct err *err);
+void search_clear(struct search *search);
+
+/* Put every family (K, R, rank map) on the heap, counting candidates; then search best first. */
+enum status search_seed(struct search *search);
+enum status search_run(struct search *search);
+
+/* Better cuts for the candidates that could still win (planner_cuts.c). */
+enum status search_improve(struct search *search);
+
+/* The one candidate of the published greedy rules, judged (planner_greedy.c). */
+enum status search_greedy(struct search *search);
+
+/* Samples per second of a node whose step takes step_ns. */
+double node_rate(const struct node *node, int64_t step_ns);
+
+/* The longest step with which node still beats the best plan; INT64_MAX / 4 when there is none. */
+int64_t search_limit(const struct search *search, const struct node *node);
+
+/* A plan without its cut; device is the caller's storage and may be NULL. */
+struct plan search_bare_plan(const struct search *search, const struct node *node, int *device);
+
+/* Lower one plan, weigh it, time it. *step_ns is 0 when it does not fit; over[k] (may be NULL) is
+ * by how many bytes rank k is too large. */
+enum status search_judge_cut(struct search *search, const struct node *node, const int *first_item,
+                             int64_t *step_ns, int64_t *over);
+
+/* A judged candidate that fits: the best so far? */
+void search_note_best(struct search *search, int index);
+
+/* The node's bounds; bound_shape_clear() them. */
+enum status search_shape(struct search *search, const struct node *node, struct bound_shape *shape);
+
+bool search_allows(const struct planner_options *options, enum schedule_kind kind);
+int search_items_in_cut(const struct search *search, enum frozen_placement placement);
+int search_max_length(const struct search *search);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
