@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "partition/schedule.h"
@@ -32,6 +33,7 @@ enum status store_fail(struct store *store, const char *what, struct err *err)
         return err_nomem(err);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
+        store->busy = true;
         rc = err_set(err, ERR_SYSTEM, "%s: store '%s' is locked by another process", what,
                      store->path);
         err_hint(err, "wait for the other writer to end, or use another store with --db");
@@ -145,15 +147,20 @@ static enum status migrate(struct store *store, int version, bool shipped, struc
     return rc;
 }
 
-/* Whose file is it, and of which version? *fresh: an empty database. */
+/* Whose file is it, and of which version? *fresh: an empty database. One snapshot for the three
+ * questions: another process may be setting the file up between them. */
 static enum status identify(struct store *store, int64_t *version, bool *fresh, struct err *err)
 {
     int64_t application = 0, objects = 0;
-    enum status rc = get_int(store, "PRAGMA application_id", &application, err);
+    enum status rc = exec_sql(store, "SAVEPOINT identify", "cannot open", err);
+    if (rc == OK)
+        rc = get_int(store, "PRAGMA application_id", &application, err);
     if (rc == OK)
         rc = get_int(store, "PRAGMA user_version", version, err);
     if (rc == OK)
         rc = get_int(store, "SELECT count(*) FROM sqlite_schema", &objects, err);
+    if (rc == OK)
+        rc = exec_sql(store, "RELEASE identify", "cannot open", err);
     if (rc != OK)
         return rc;
     *fresh = application == 0 && *version == 0 && objects == 0;
@@ -298,6 +305,33 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
     return rc;
 }
 
+/* Open a file that others may be making at this moment. The switch to WAL needs the file alone, and
+ * where waiting could deadlock SQLite says busy at once, whatever the timeout; so start over. */
+static enum status open_patiently(struct store *store, enum store_mode mode, struct err *err)
+{
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (;;) {
+        struct err inner = {0};
+        enum status rc = mode == STORE_READ ? open_reader(store, &inner)
+                                            : open_writer(store, mode == STORE_WRITE, &inner);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (rc == OK)
+            return OK;
+        if (!store->busy || (now.tv_sec - start.tv_sec) * 1000 > BUSY_TIMEOUT_MS) {
+            err_set(err, rc, "%s", inner.msg);
+            if (*inner.hint)
+                err_hint(err, "%s", inner.hint);
+            return rc;
+        }
+        store_rollback(store);
+        sqlite3_close(store->db);
+        store->db = NULL;
+        store->busy = false;
+        usleep(5000);
+    }
+}
+
 enum status store_open(const char *path, enum store_mode mode, struct store **store,
                        struct err *err)
 {
@@ -325,8 +359,7 @@ enum status store_open(const char *path, enum store_mode mode, struct store **st
         if (rc == OK)
             rc = migrate(got, 0, true, err);
     } else {
-        rc =
-            mode == STORE_READ ? open_reader(got, err) : open_writer(got, mode == STORE_WRITE, err);
+        rc = open_patiently(got, mode, err);
     }
     if (rc != OK)
         goto out;

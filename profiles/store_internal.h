@@ -11,6 +11,7 @@ struct store {
     sqlite3 *db;
     char *path;
     int depth; /* of store_begin(); only the outermost talks to SQLite */
+    bool busy; /* store_fail() saw a lock */
 };
 
 /* The status and message of an SQLite result code: what failed, on which file, and the remedy. */

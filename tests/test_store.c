@@ -337,44 +337,55 @@ static void store_open__brings_older_schema_up(void **state)
     profile_clear(&profile);
 }
 
+enum { WRITERS = 8, BATCHES = 4, ROWS = 20 };
+
+/* All create the file, the schema and the profile, then add their own rows. */
+static void write_in_a_crowd(const char *path, int writer)
+{
+    struct store *store = NULL;
+    struct err err = {0};
+    bool ok = store_open(path, STORE_WRITE, &store, &err) == OK;
+    for (int b = 0; b < BATCHES && ok; b++) {
+        struct profile profile = {0};
+        strcpy(profile.info.name, "crowd");
+        strcpy(profile.info.device_kind, "cpu");
+        for (int i = 0; i < ROWS; i++) {
+            struct layer_row row = layer(writer * 1000 + b * ROWS + i, 1, 100);
+            ok = ok && profile_add_layer(&profile, &row, NULL) == OK;
+        }
+        ok = ok && store_put_profile(store, &profile, PROFILE_MERGE, &err) == OK;
+        profile_clear(&profile);
+    }
+    store_close(store);
+    if (!ok)
+        fprintf(stderr, "writer %d: %s\n", writer, err.msg);
+    _exit(ok ? 0 : 1);
+}
+
+/* Many rounds: two races on the way to a fresh store showed in one round of thirty. */
 static void store_put_profile__loses_nothing_when_eight_write_at_once(void **state)
 {
     (void)state;
-    enum { WRITERS = 8, BATCHES = 10, ROWS = 20 };
-    pid_t pids[WRITERS];
-    const char *path = at("crowd.db");
-    for (int w = 0; w < WRITERS; w++) {
-        pids[w] = fork();
-        if (pids[w] == 0) {
-            /* All create the file, the schema and the profile, then add their own rows. */
-            struct store *store = NULL;
-            bool ok = store_open(path, STORE_WRITE, &store, NULL) == OK;
-            for (int b = 0; b < BATCHES && ok; b++) {
-                struct profile profile = {0};
-                strcpy(profile.info.name, "crowd");
-                strcpy(profile.info.device_kind, "cpu");
-                for (int i = 0; i < ROWS; i++) {
-                    struct layer_row row = layer(w * 1000 + b * ROWS + i, 1, 100);
-                    ok = ok && profile_add_layer(&profile, &row, NULL) == OK;
-                }
-                ok = ok && store_put_profile(store, &profile, PROFILE_MERGE, NULL) == OK;
-                profile_clear(&profile);
-            }
-            store_close(store);
-            _exit(ok ? 0 : 1);
+    for (int round = 0; round < 25; round++) {
+        char name[32];
+        pid_t pids[WRITERS];
+        snprintf(name, sizeof name, "crowd%d.db", round);
+        const char *path = at(name);
+        for (int w = 0; w < WRITERS; w++)
+            if ((pids[w] = fork()) == 0)
+                write_in_a_crowd(path, w);
+        for (int w = 0; w < WRITERS; w++) {
+            int status;
+            assert_true(waitpid(pids[w], &status, 0) == pids[w]);
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         }
+        struct profile back = {0};
+        struct store *store = open_store(path, STORE_READ);
+        assert_int_equal(store_get_profile(store, "crowd", &back, NULL), OK);
+        assert_int_equal(back.num_layers, WRITERS * BATCHES * ROWS);
+        profile_clear(&back);
+        store_close(store);
     }
-    for (int w = 0; w < WRITERS; w++) {
-        int status;
-        assert_true(waitpid(pids[w], &status, 0) == pids[w]);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
-    struct profile back = {0};
-    struct store *store = open_store(path, STORE_READ);
-    assert_int_equal(store_get_profile(store, "crowd", &back, NULL), OK);
-    assert_int_equal(back.num_layers, WRITERS * BATCHES * ROWS);
-    profile_clear(&back);
-    store_close(store);
 }
 
 static void store_put_profile__is_whole_or_absent_after_kill(void **state)
