@@ -87,7 +87,7 @@ struct job {
     int norm_epochs;
     struct {
         bool auto_pipe, auto_dp;
-        bool halving; /* the paper's compression rule in place of ours */
+        bool halving;     /* the paper's compression rule in place of ours */
         int64_t setup_ns; /* of a change of K or R, besides what moves over links: processes,
                              groups, warm-up */
     } elastic;
@@ -95,7 +95,7 @@ struct job {
         enum cache_policy policy;
         int64_t limit_bytes; /* 0: no limit */
         bool bf16;
-        char *dir; /* owned; NULL: shared memory */
+        char *dir;                 /* owned; NULL: shared memory */
         int64_t read_ns, write_ns; /* host side, per sample; 0: as the cost source says */
     } cache;
     char **baseline; /* owned: overrides "key=value" that define the baseline run */
