@@ -6,7 +6,7 @@
 #include "exec/rng.h"
 
 /* A tile's output stays in the L2 cache between the GEMM and its epilogue: at most 128 K floats. */
-enum { TILE_FLOATS = 128 * 1024, MIN_ROWS = 64, MAX_COLS = 1024, BIAS_ROWS = 128 };
+enum { TILE_FLOATS = 128 * 1024, MIN_ROWS = 64, MAX_COLS = 1024, SUM_ROWS = 512 };
 
 struct tiling {
     int64_t rows, cols; /* of one tile */
@@ -49,10 +49,16 @@ static inline bool drops(const struct dropout *drop)
     return drop && drop->p > 0.0f;
 }
 
-/* One row of a tile: bias, activation, dropout, residual, in this order. */
-static void finish_row(int n, const float *bias, enum act act, const float *residual, float *pre,
-                       float *y)
+/* One row of a tile: bias, activation, residual, in this order; one pass where it pays. bias and
+ * residual may be NULL, pre as well. */
+static void finish_row(int n, const float *bias, enum act act, const float *restrict residual,
+                       float *restrict pre, float *restrict y)
 {
+    if (bias && act == ACT_NONE && residual && !pre) {
+        for (int c = 0; c < n; c++)
+            y[c] = (y[c] + bias[c]) + residual[c];
+        return;
+    }
     if (bias)
         for (int c = 0; c < n; c++)
             y[c] += bias[c];
@@ -216,6 +222,20 @@ void cpu_add_partials(struct backend *be, const float *part, int64_t tiles, int6
     }
 }
 
+/* db[cols] += scale * column sums of x [rows, cols]. */
+static void add_columns(const float *x, int64_t stride, int rows, int cols, float scale, float *db)
+{
+    for (int c = 0; c < cols; c += 256) {
+        const int n = (int)cpu_min(256, cols - c);
+        float sum[256] = {0};
+        for (int r = 0; r < rows; r++)
+            for (int k = 0; k < n; k++)
+                sum[k] += x[r * stride + c + k];
+        for (int k = 0; k < n; k++)
+            db[c + k] += scale * sum[k];
+    }
+}
+
 static void linear_backward_weight(struct backend *be, const struct linear *l, const float *dy,
                                    const float *x, float scale, float *dw, float *db)
 {
@@ -230,31 +250,29 @@ static void linear_backward_weight(struct backend *be, const struct linear *l, c
                   tn = cpu_tiles(cpu_tiles(n, nt), 16) * 16;
     const float *a = l->in_out ? x : dy, *b = l->in_out ? dy : x;
     const int64_t lda = l->in_out ? ldx : out, ldb = l->in_out ? out : ldx;
-#pragma omp parallel for collapse(2) schedule(static) num_threads(be->threads)
-    for (int64_t i = 0; i < (dw ? mt : 0); i++)
-        for (int64_t j = 0; j < nt; j++) {
-            int64_t r0 = i * tm, c0 = j * tn;
-            int nr = (int)cpu_min(tm, m - r0), nc = (int)cpu_min(tn, n - c0);
-            if (nr > 0 && nc > 0)
-                cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nr, nc, (int)l->rows, scale,
-                            a + r0, (int)lda, b + c0, (int)ldb, 1.0f, dw + r0 * n + c0, n);
-        }
-    if (!db)
+    if (db && !dw) {
+        for (int64_t r = 0; r < l->rows; r += SUM_ROWS)
+            add_columns(dy + r * out, out, (int)cpu_min(SUM_ROWS, l->rows - r), out, scale, db);
         return;
-    const int64_t tiles = cpu_tiles(l->rows, BIAS_ROWS);
-    float *part = cpu_scratch(be, tiles * out * (int64_t)sizeof *part);
-    if (!part)
-        return;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t t = 0; t < tiles; t++) {
-        float *sum = part + t * out;
-        for (int c = 0; c < out; c++)
-            sum[c] = 0.0f;
-        for (int64_t r = t * BIAS_ROWS; r < cpu_min((t + 1) * BIAS_ROWS, l->rows); r++)
-            for (int c = 0; c < out; c++)
-                sum[c] += dy[r * out + c];
     }
-    cpu_add_partials(be, part, tiles, out, scale, false, db);
+    /* Blocks of rows follow each other: the sums of dy's columns meet it just before the GEMM does.
+     */
+#pragma omp parallel for collapse(2) schedule(static) num_threads(be->threads)
+    for (int64_t i = 0; i < mt; i++)
+        for (int64_t j = 0; j < nt; j++) {
+            const int64_t r0 = i * tm, c0 = j * tn;
+            const int nr = (int)cpu_min(tm, m - r0), nc = (int)cpu_min(tn, n - c0);
+            for (int64_t k = 0; k < l->rows && nr > 0 && nc > 0; k += SUM_ROWS) {
+                const int rows = (int)cpu_min(SUM_ROWS, l->rows - k);
+                if (db && !l->in_out && j == 0)
+                    add_columns(a + k * lda + r0, lda, rows, nr, scale, db + r0);
+                if (db && l->in_out && i == 0)
+                    add_columns(b + k * ldb + c0, ldb, rows, nc, scale, db + c0);
+                cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nr, nc, rows, scale,
+                            a + k * lda + r0, (int)lda, b + k * ldb + c0, (int)ldb, 1.0f,
+                            dw + r0 * n + c0, n);
+            }
+        }
 }
 
 static void act_backward(struct backend *be, int64_t num, enum act act, const float *pre,
