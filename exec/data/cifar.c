@@ -157,6 +157,7 @@ enum status cifar_open(const char *dir, int classes, int64_t max_train, int64_t 
     struct dataset got = {.channels = 3,
                           .image = SIDE,
                           .labels_per_sample = 1,
+                          .targets_per_sample = 1,
                           .classes = classes,
                           .sample = cifar_sample,
                           .clear = cifar_clear};

@@ -128,10 +128,20 @@ enum status dataset_open(const struct job *job, struct dataset *dataset, struct 
         rc = cifar_open(job->data.path, job->data.kind == DATA_CIFAR10 ? 10 : 100, train, test,
                         &got, err);
         break;
+    case DATA_IDX:
+        if (!job->data.path)
+            return err_set(err, ERR_INPUT, "%s: data.path is missing, idx needs a folder", name);
+        rc = idx_open(job->data.path, train, test, &got, err);
+        break;
+    case DATA_TEXT:
+        if (!job->data.path)
+            return err_set(err, ERR_INPUT, "%s: data.path is missing, text needs a file", name);
+        rc = text_open(job->data.path, &job->model, train, test, &got, err);
+        break;
     default:
         rc = err_set(err, ERR_INFEASIBLE,
                      "%s: data.kind is not among those the executor reads: synthetic, cifar10, "
-                     "cifar100",
+                     "cifar100, idx, text",
                      name);
         break;
     }

@@ -26,11 +26,12 @@ struct sample_out {
 struct dataset {
     enum data_kind kind;
     int64_t num_samples[SPLIT_COUNT];
-    int channels, image;   /* images; 0 for text */
-    int seq;               /* text; 0 for images */
-    int labels_per_sample; /* 1 class, 2 span, seq for language models */
-    int classes;           /* labels are 0..classes-1 (the vocabulary for language models) */
-    bool augment;          /* crop and flip training images */
+    int channels, image;    /* images; 0 for text */
+    int seq;                /* text; 0 for images */
+    int labels_per_sample;  /* 1 class, 2 span, seq for language models */
+    int targets_per_sample; /* labels that count; 0: varies (masked tokens) */
+    int classes;            /* labels are 0..classes-1 (the vocabulary for language models) */
+    bool augment;           /* crop and flip training images */
     uint64_t seed;
     void *ctx; /* the kind's own, released by clear */
     /* One sample, without augmentation. Reads at most the file it came from. */
@@ -56,6 +57,10 @@ enum status cifar_open(const char *dir, int classes, int64_t max_train, int64_t 
                        struct dataset *dataset, struct err *err);
 enum status shapes_open(int image, int64_t num_train, int64_t num_test, uint64_t seed,
                         struct dataset *dataset, struct err *err);
+enum status idx_open(const char *dir, int64_t max_train, int64_t max_test, struct dataset *dataset,
+                     struct err *err);
+enum status text_open(const char *path, const struct model *model, int64_t max_train,
+                      int64_t max_test, struct dataset *dataset, struct err *err);
 /* Token sequences made from a seed, for the text models: see phrases.c. */
 enum status phrases_open(const struct model *model, int64_t num_train, int64_t num_test,
                          uint64_t seed, struct dataset *dataset, struct err *err);

@@ -44,8 +44,8 @@ static enum status count_targets(struct loader *loader, int64_t epoch, int64_t s
     int64_t first = step * loader->sampler.batch * loader->sampler.num_replicas;
     enum status rc = OK;
     int32_t *labels;
-    if (per_sample <= 2) {
-        *count = samples * per_sample;
+    if (dataset->targets_per_sample > 0) {
+        *count = samples * dataset->targets_per_sample;
         return OK;
     }
     labels = malloc((size_t)per_sample * sizeof *labels);

@@ -87,6 +87,10 @@ enum status phrases_open(const struct model *model, int64_t num_train, int64_t n
         .labels_per_sample = model->task == TASK_CLASSIFY ? 1
                              : model->task == TASK_QA     ? 2
                                                           : model->seq,
+        .targets_per_sample = model->task == TASK_CLASSIFY    ? 1
+                              : model->task == TASK_QA        ? 2
+                              : model->task == TASK_CAUSAL_LM ? model->seq - 1
+                                                              : 0,
         .classes = model->task == TASK_CLASSIFY ? model->classes : model->vocab,
         .seed = seed,
         .num_samples = {num_train, num_test},

@@ -1,0 +1,307 @@
+/* exec/data/tsv.c - GLUE tasks: tab-separated lines under a header, one or two texts and a label,
+ * as WordPiece tokens for BERT.
+ *
+ * Columns are found by name: sentence; sentence1, sentence2; question, sentence; question1,
+ * question2; question, answer; premise, hypothesis; with label. Labels are numbers, or GLUE's words
+ * (entailment 0, not_entailment and neutral 1, contradiction 2). data.path is a folder with
+ * train.tsv and dev.tsv; the test split is dev.tsv, as GLUE keeps the labels of its test sets. CoLA
+ * (no header) and STS-B (a score in place of a class) are not read. Source of the layout:
+ * gluebenchmark.com. All lines are cut into tokens when the set is opened. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/data/dataset.h"
+#include "exec/data/wordpiece.h"
+
+enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 64 };
+
+struct line {
+    int64_t first; /* token of its first text */
+    int32_t tokens[2];
+    int32_t label;
+};
+struct table {
+    int32_t *ids; /* owned */
+    int64_t num_ids, room_ids;
+    struct line *lines; /* owned */
+    int64_t num_lines, room_lines;
+};
+struct tsv {
+    struct wordpiece wp;
+    struct table tables[SPLIT_COUNT];
+};
+
+static void tsv_clear(struct dataset *dataset)
+{
+    struct tsv *tsv = dataset->ctx;
+    if (!tsv)
+        return;
+    wordpiece_clear(&tsv->wp);
+    for (int split = 0; split < SPLIT_COUNT; split++) {
+        free(tsv->tables[split].ids);
+        free(tsv->tables[split].lines);
+    }
+    free(tsv);
+    dataset->ctx = NULL;
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+struct cells {
+    int count;
+    const char *at[MAX_COLUMNS];
+    int32_t bytes[MAX_COLUMNS];
+};
+
+static void split_line(const char *line, size_t length, struct cells *cells)
+{
+    const char *end = line + length;
+    if (length > 0 && end[-1] == '\r')
+        end--;
+    for (cells->count = 0; cells->count < MAX_COLUMNS; cells->count++) {
+        const char *tab = memchr(line, '\t', (size_t)(end - line));
+        cells->at[cells->count] = line;
+        cells->bytes[cells->count] = (int32_t)((tab ? tab : end) - line);
+        if (!tab)
+            break;
+        line = tab + 1;
+    }
+    if (cells->count < MAX_COLUMNS)
+        cells->count++;
+}
+
+static bool cell_is(const struct cells *cells, int i, const char *name)
+{
+    return (size_t)cells->bytes[i] == strlen(name) &&
+           memcmp(cells->at[i], name, strlen(name)) == 0;
+}
+
+static int find_column(const struct cells *header, const char *name)
+{
+    for (int i = 0; i < header->count; i++)
+        if (cell_is(header, i, name))
+            return i;
+    return -1;
+}
+
+struct columns {
+    int text[2], label; /* text[1] -1: one text */
+};
+
+static enum status find_columns(const struct cells *header, const char *path,
+                                struct columns *columns, struct err *err)
+{
+    static const char *const pairs[][2] = {
+        {"sentence1", "sentence2"},
+        {"question1", "question2"},
+        {"question",  "sentence" },
+        {"question",  "answer"   },
+        {"premise",   "hypothesis"},
+        {"sentence",  NULL       }
+    };
+    columns->label = find_column(header, "label");
+    if (columns->label < 0)
+        columns->label = find_column(header, "gold_label");
+    if (columns->label < 0)
+        columns->label = find_column(header, "is_duplicate");
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        columns->text[0] = find_column(header, pairs[i][0]);
+        columns->text[1] = pairs[i][1] ? find_column(header, pairs[i][1]) : -1;
+        if (columns->text[0] >= 0 && (columns->text[1] >= 0 || !pairs[i][1]))
+            break;
+        columns->text[0] = -1;
+    }
+    if (columns->text[0] >= 0 && columns->label >= 0)
+        return OK;
+    err_set(err, ERR_INPUT, "'%s': the header has no column %s, got '%.*s'", path,
+            columns->label < 0 ? "label" : "sentence", header->bytes[0] < 60 ? header->bytes[0] : 60,
+            header->at[0]);
+    err_hint(err, "one of sentence; sentence1, sentence2; question, sentence; question1, question2; "
+                  "premise, hypothesis; and label");
+    return ERR_INPUT;
+}
+
+static enum status read_label(const struct cells *cells, int column, const char *path,
+                              int64_t number, int classes, int32_t *label, struct err *err)
+{
+    static const struct {
+        const char *name;
+        int32_t label;
+    } words[] = {
+        {"entailment",     0},
+        {"not_entailment", 1},
+        {"neutral",        1},
+        {"contradiction",  2}
+    };
+    int32_t got = -1, bytes = cells->bytes[column];
+    const char *text = cells->at[column];
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (cell_is(cells, column, words[i].name))
+            got = words[i].label;
+    if (got < 0 && bytes > 0 && bytes < 9) {
+        got = 0;
+        for (int i = 0; got >= 0 && i < bytes; i++)
+            got = text[i] >= '0' && text[i] <= '9' ? 10 * got + (text[i] - '0') : -1;
+    }
+    if (got < 0 || got >= classes)
+        return err_set(err, ERR_INPUT, "'%s' line %lld: label must be 0..%d, got '%.*s'", path,
+                       (long long)number, classes - 1, bytes < 40 ? bytes : 40, text);
+    *label = got;
+    return OK;
+}
+
+static enum status add_line(struct table *table, const struct token_list *tokens, int32_t first_text,
+                            int32_t label, struct err *err)
+{
+    if (table->num_lines == table->room_lines) {
+        int64_t room = table->room_lines ? 2 * table->room_lines : 1024;
+        struct line *lines = realloc(table->lines, (size_t)room * sizeof *lines);
+        if (!lines)
+            return err_nomem(err);
+        table->lines = lines;
+        table->room_lines = room;
+    }
+    if (table->num_ids + tokens->count > table->room_ids) {
+        int64_t room = 2 * (table->num_ids + tokens->count) + 4096;
+        int32_t *ids = realloc(table->ids, (size_t)room * sizeof *ids);
+        if (!ids)
+            return err_nomem(err);
+        table->ids = ids;
+        table->room_ids = room;
+    }
+    table->lines[table->num_lines++] =
+        (struct line){.first = table->num_ids,
+                      .tokens = {first_text, (int32_t)tokens->count - first_text},
+                      .label = label};
+    for (int64_t i = 0; i < tokens->count; i++)
+        table->ids[table->num_ids++] = tokens->at[i].id;
+    return OK;
+}
+
+static enum status read_table(const struct wordpiece *wp, const char *dir, const char *name,
+                              int classes, int64_t max, struct table *table, struct err *err)
+{
+    char *path = NULL, *text = NULL;
+    int64_t bytes = 0, number = 0;
+    struct columns columns = {{-1, -1}, -1};
+    struct token_list tokens = {0};
+    struct cells cells;
+    int header = 0;
+    enum status rc;
+    if (asprintf(&path, "%s/%s", dir, name) < 0)
+        return err_nomem(err);
+    rc = data_read_file(path, MAX_BYTES, &text, &bytes, err);
+    for (const char *line = text, *end = text + bytes;
+         rc == OK && line < end && (max == 0 || table->num_lines < max);) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        size_t length = (size_t)((stop ? stop : end) - line);
+        split_line(line, length, &cells);
+        line = stop ? stop + 1 : end;
+        if (number++ == 0) {
+            rc = find_columns(&cells, path, &columns, err);
+            header = cells.count;
+            continue;
+        }
+        if (cells.count != header) {
+            rc = err_set(err, ERR_INPUT, "'%s' line %lld must have %d columns, got %d", path,
+                         (long long)number, header, cells.count);
+            break;
+        }
+        int32_t label = 0, first_text = 0;
+        tokens.count = 0;
+        rc = read_label(&cells, columns.label, path, number, classes, &label, err);
+        for (int i = 0; rc == OK && i < 2 && columns.text[i] >= 0; i++) {
+            rc = wordpiece_encode(wp, cells.at[columns.text[i]],
+                                  (size_t)cells.bytes[columns.text[i]], &tokens, err);
+            if (i == 0)
+                first_text = (int32_t)tokens.count;
+        }
+        if (rc == OK)
+            rc = add_line(table, &tokens, first_text, label, err);
+    }
+    if (rc == OK && table->num_lines == 0)
+        rc = err_set(err, ERR_INPUT, "'%s' has no line behind its header", path);
+    token_list_clear(&tokens);
+    free(text);
+    free(path);
+    return rc;
+}
+
+/* --- samples ---------------------------------------------------------------------------------- */
+
+static enum status tsv_sample(const struct dataset *dataset, enum split split, int64_t id,
+                              const struct sample_out *out, struct err *err)
+{
+    const struct tsv *tsv = dataset->ctx;
+    const struct table *table = &tsv->tables[split];
+    const struct line *line = &table->lines[id];
+    int32_t a = line->tokens[0], b = line->tokens[1];
+    const int32_t *ids = table->ids + line->first, *ids_b = ids + a;
+    int at = 0, room = dataset->seq - 2 - (b > 0);
+    (void)err;
+    if (out->labels)
+        out->labels[0] = line->label;
+    /* Too long: the longer text gives way first. */
+    if (a + b > room) {
+        int32_t half = (int32_t)room / 2;
+        int32_t keep_b = a < room - half ? (int32_t)room - a : half;
+        b = b < keep_b ? b : keep_b;
+        a = (int32_t)room - b;
+    }
+    if (out->length)
+        out->length[0] = a + b + 2 + (b > 0);
+    if (out->token_types)
+        for (int i = 0; i < dataset->seq; i++)
+            out->token_types[i] = b > 0 && i >= a + 2 && i < a + b + 3;
+    if (!out->tokens)
+        return OK;
+    out->tokens[at++] = tsv->wp.cls;
+    for (int i = 0; i < a; i++)
+        out->tokens[at++] = ids[i];
+    out->tokens[at++] = tsv->wp.sep;
+    for (int i = 0; i < b; i++)
+        out->tokens[at++] = ids_b[i];
+    if (b > 0)
+        out->tokens[at++] = tsv->wp.sep;
+    while (at < dataset->seq)
+        out->tokens[at++] = tsv->wp.pad;
+    return OK;
+}
+
+enum status tsv_open(const struct job *job, struct dataset *dataset, struct err *err)
+{
+    static const char *const names[SPLIT_COUNT] = {"train.tsv", "dev.tsv"};
+    const int64_t max[SPLIT_COUNT] = {job->data.train_samples, job->data.test_samples};
+    struct dataset got = {.seq = job->model.seq,
+                          .labels_per_sample = 1,
+                          .classes = job->model.classes,
+                          .sample = tsv_sample,
+                          .clear = tsv_clear};
+    struct tsv *tsv = calloc(1, sizeof *tsv);
+    enum status rc;
+    if (!tsv)
+        return err_nomem(err);
+    got.ctx = tsv;
+    rc = dataset_text_model(job, FAMILY_BERT, TASK_CLASSIFY, err);
+    if (rc == OK && job->model.seq < 8)
+        rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least 8 for texts, got %d",
+                     dataset_job_name(job), job->model.seq);
+    if (rc == OK)
+        rc = wordpiece_open(job->data.vocab, &tsv->wp, err);
+    if (rc == OK)
+        rc = dataset_vocab_fits(job, tsv->wp.size, err);
+    for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
+        rc = read_table(&tsv->wp, job->data.path, names[split], job->model.classes, max[split],
+                        &tsv->tables[split], err);
+        got.num_samples[split] = tsv->tables[split].num_lines;
+    }
+    if (rc == OK)
+        rc = dataset_enough(job, got.num_samples, err);
+    if (rc == OK)
+        *dataset = got;
+    else
+        tsv_clear(&got);
+    return rc;
+}

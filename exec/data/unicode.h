@@ -1,0 +1,44 @@
+/* exec/data/unicode.h - what tokenizers ask of a code point.
+ *
+ * Tables from the Unicode Character Database (unicode_tables.c says which version and how they are
+ * made). Pure; lookups are O(log n). */
+#ifndef ELAPSE_EXEC_DATA_UNICODE_H
+#define ELAPSE_EXEC_DATA_UNICODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* By general category: Z*, C* (unassigned too), P*, Mn, L*, N*, the rest. */
+enum unicode_class {
+    UNICODE_OTHER,
+    UNICODE_SPACE,
+    UNICODE_CONTROL,
+    UNICODE_PUNCTUATION,
+    UNICODE_MARK,
+    UNICODE_LETTER,
+    UNICODE_NUMBER
+};
+enum { UNICODE_FOLD_MAX = 3, UNICODE_BAD = 0xfffd };
+
+/* The code point at text[*at], and *at behind it. A byte that starts no valid sequence (overlong,
+ * surrogate, beyond 10FFFF, cut off) is UNICODE_BAD and one byte long. *at < bytes. */
+uint32_t utf8_next(const char *text, size_t bytes, size_t *at);
+
+/* Appends a code point; returns its 1..4 bytes. */
+int utf8_put(uint32_t code, char *to);
+
+enum unicode_class unicode_class_of(uint32_t code);
+
+/* Lower case, canonically decomposed, without marks: 0..3 code points in to. */
+int unicode_fold(uint32_t code, uint32_t to[UNICODE_FOLD_MAX]);
+
+/* The tables. A run is first << 3 | class. */
+struct unicode_folding {
+    uint32_t from, to[UNICODE_FOLD_MAX]; /* 0: no more */
+};
+extern const uint32_t unicode_runs[];
+extern const int unicode_num_runs;
+extern const struct unicode_folding unicode_folds[];
+extern const int unicode_num_folds;
+
+#endif

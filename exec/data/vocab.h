@@ -1,0 +1,49 @@
+/* exec/data/vocab.h - pieces of text and their numbers, both ways, and lists of tokens.
+ *
+ * A hash table over bytes; pieces are copied into one block. Reading from any thread; filling from
+ * one. */
+#ifndef ELAPSE_EXEC_DATA_VOCAB_H
+#define ELAPSE_EXEC_DATA_VOCAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "partition/status.h"
+
+struct vocab_slot {
+    int64_t text; /* offset into bytes */
+    int32_t length, id;
+};
+struct vocab {
+    char *bytes; /* owned */
+    int64_t num_bytes, room_bytes;
+    struct vocab_slot *slots; /* owned, num_slots, a power of two; length < 0: empty */
+    int64_t num_slots, count;
+    int32_t max_id, max_length;
+};
+
+void vocab_clear(struct vocab *vocab); /* {0} is an empty vocabulary */
+/* ERR_INPUT when the piece is there already. Amortised O(length). */
+enum status vocab_put(struct vocab *vocab, const char *piece, size_t length, int32_t id,
+                      struct err *err);
+int32_t vocab_find(const struct vocab *vocab, const char *piece, size_t length); /* -1: absent */
+
+/* A token and the bytes [first, end) of the text that it stands for. */
+struct token {
+    int32_t id;
+    int32_t first, end;
+};
+struct token_list {
+    struct token *at; /* owned */
+    int64_t count, room;
+};
+enum status token_list_add(struct token_list *list, struct token token, struct err *err);
+void token_list_clear(struct token_list *list);
+
+/* A whole file, decompressed where it is gzip, with a NUL behind it. Fresh. ERR_SYSTEM: missing or
+ * unreadable; ERR_INPUT: a cut or corrupt gzip stream, or more than limit bytes (decompressed). */
+enum status data_read_file(const char *path, int64_t limit, char **bytes, int64_t *num_bytes,
+                           struct err *err);
+
+#endif

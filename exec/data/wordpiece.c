@@ -1,0 +1,174 @@
+#include "exec/data/wordpiece.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/data/unicode.h"
+
+/* MAX_CHARS: longer words are unknown as a whole, as in the reference. */
+enum { MAX_VOCAB_BYTES = 64 << 20, MAX_TEXT = 1 << 30, MAX_CHARS = 100, CHAR_BYTES = 4 };
+
+void wordpiece_clear(struct wordpiece *wp)
+{
+    vocab_clear(&wp->vocab);
+    *wp = (struct wordpiece){0};
+}
+
+static bool special(const char *piece, size_t length)
+{
+    return length > 2 && piece[0] == '[' && piece[length - 1] == ']';
+}
+
+enum status wordpiece_open(const char *path, struct wordpiece *wp, struct err *err)
+{
+    static const char *const names[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    struct wordpiece got = {.lower = true};
+    int32_t *const ids[] = {&got.pad, &got.unk, &got.cls, &got.sep, &got.mask};
+    char *text = NULL;
+    int64_t bytes = 0;
+    enum status rc = data_read_file(path, MAX_VOCAB_BYTES, &text, &bytes, err);
+    for (char *line = text, *end = text + bytes; rc == OK && line < end; got.size++) {
+        char *stop = memchr(line, '\n', (size_t)(end - line));
+        size_t length = (size_t)((stop ? stop : end) - line);
+        if (length > 0 && line[length - 1] == '\r')
+            length--;
+        struct err inner = {0};
+        rc = vocab_put(&got.vocab, line, length, got.size, &inner);
+        if (rc != OK)
+            err_set(err, rc, "'%s' line %d: %s", path, got.size + 1, inner.msg);
+        for (size_t i = 0; i < length && !special(line, length); i++)
+            got.lower &= !(line[i] >= 'A' && line[i] <= 'Z');
+        line = stop ? stop + 1 : end;
+    }
+    for (int i = 0; rc == OK && i < 5; i++) {
+        *ids[i] = vocab_find(&got.vocab, names[i], strlen(names[i]));
+        if (*ids[i] < 0 && i < 4)
+            rc = err_set(err, ERR_INPUT, "'%s' is no WordPiece vocabulary: %s is missing", path,
+                         names[i]);
+    }
+    free(text);
+    if (rc == OK)
+        *wp = got;
+    else
+        wordpiece_clear(&got);
+    return rc;
+}
+
+/* The word under way, as folded text, with where each of its characters came from. */
+struct word {
+    char text[2 * MAX_CHARS * CHAR_BYTES];
+    int chars;                /* may pass MAX_CHARS; no more than that are kept */
+    int at[MAX_CHARS + 1];    /* byte of text where a character starts */
+    int32_t first[MAX_CHARS]; /* byte of the source */
+    int32_t end[MAX_CHARS];
+    int32_t whole_first, whole_end;
+};
+
+static void word_add(struct word *word, uint32_t code, int32_t first, int32_t end)
+{
+    if (word->chars == 0) {
+        word->whole_first = first;
+        word->at[0] = 0;
+    }
+    word->whole_end = end;
+    if (word->chars < MAX_CHARS) {
+        int n = word->chars;
+        word->first[n] = first;
+        word->end[n] = end;
+        word->at[n + 1] = word->at[n] + utf8_put(code, word->text + word->at[n]);
+    }
+    word->chars++;
+}
+
+/* Longest piece first, from the left; a word with a part that no piece fits is unknown. */
+static enum status word_flush(const struct wordpiece *wp, struct word *word,
+                              struct token_list *tokens, struct err *err)
+{
+    int64_t before = tokens->count;
+    enum status rc = OK;
+    int from = 0, n = word->chars;
+    word->chars = 0;
+    if (n == 0)
+        return OK;
+    while (rc == OK && n <= MAX_CHARS && from < n) {
+        char piece[2 + sizeof word->text] = "##";
+        int prefix = from > 0 ? 2 : 0, to = n, base = word->at[from];
+        int32_t id = -1;
+        memcpy(piece + prefix, word->text + base, (size_t)(word->at[n] - base));
+        for (; to > from; to--) {
+            id = vocab_find(&wp->vocab, piece, (size_t)(prefix + word->at[to] - base));
+            if (id >= 0)
+                break;
+        }
+        if (id < 0)
+            break;
+        rc = token_list_add(tokens, (struct token){id, word->first[from], word->end[to - 1]}, err);
+        from = to;
+    }
+    if (rc == OK && from < n) {
+        tokens->count = before;
+        rc = token_list_add(tokens, (struct token){wp->unk, word->whole_first, word->whole_end},
+                            err);
+    }
+    return rc;
+}
+
+/* The ideographs' blocks; Hangul, Hiragana, Katakana are written with spaces or as words. */
+static bool ideograph(uint32_t c)
+{
+    return (c >= 0x4e00 && c <= 0x9fff) || (c >= 0x3400 && c <= 0x4dbf) ||
+           (c >= 0x20000 && c <= 0x2a6df) || (c >= 0x2a700 && c <= 0x2b73f) ||
+           (c >= 0x2b740 && c <= 0x2b81f) || (c >= 0x2b820 && c <= 0x2ceaf) ||
+           (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
+}
+
+static bool punctuation(uint32_t c)
+{
+    if (c < 0x80) /* all ASCII that is neither letter, digit nor space, "$" and "^" too */
+        return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) ||
+               (c >= 123 && c <= 126);
+    return unicode_class_of(c) == UNICODE_PUNCTUATION;
+}
+
+enum status wordpiece_encode(const struct wordpiece *wp, const char *text, size_t bytes,
+                             struct token_list *tokens, struct err *err)
+{
+    struct word word;
+    enum status rc = OK;
+    size_t at = 0;
+    word.chars = 0;
+    if (bytes > MAX_TEXT)
+        return err_set(err, ERR_INPUT, "a text of %zu bytes is too long, limit %d", bytes,
+                       MAX_TEXT);
+    while (rc == OK && at < bytes) {
+        int32_t first = (int32_t)at, end;
+        uint32_t code = utf8_next(text, bytes, &at), folded[UNICODE_FOLD_MAX];
+        enum unicode_class class = unicode_class_of(code);
+        bool blank = code == '\t' || code == '\n' || code == '\r' || class == UNICODE_SPACE;
+        int n = 1;
+        end = (int32_t)at;
+        if (!blank && (code == UNICODE_BAD || class == UNICODE_CONTROL))
+            continue;
+        if (blank) {
+            rc = word_flush(wp, &word, tokens, err);
+            continue;
+        }
+        bool alone = ideograph(code);
+        if (alone)
+            rc = word_flush(wp, &word, tokens, err);
+        folded[0] = code;
+        if (wp->lower)
+            n = unicode_fold(code, folded);
+        for (int i = 0; rc == OK && i < n; i++) {
+            bool split = punctuation(folded[i]);
+            if (split)
+                rc = word_flush(wp, &word, tokens, err);
+            word_add(&word, folded[i], first, end);
+            if (split && rc == OK)
+                rc = word_flush(wp, &word, tokens, err);
+        }
+        if (alone && rc == OK)
+            rc = word_flush(wp, &word, tokens, err);
+    }
+    return rc == OK ? word_flush(wp, &word, tokens, err) : rc;
+}
