@@ -516,9 +516,10 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
     schedule_clear(&a->full);
     workload_clear(&a->workload);
     sim_result_clear(&a->result);
-    enum status rc =
-        plan_lower(&a->model, &a->cluster, &a->cost.cost, &a->plan,
-                   a->custom.num_ranks ? &a->custom : NULL, &a->workload, &a->full, err);
+    enum status rc = sim_check_size(&a->plan, err);
+    if (rc == OK)
+        rc = plan_lower(&a->model, &a->cluster, &a->cost.cost, &a->plan,
+                        a->custom.num_ranks ? &a->custom : NULL, &a->workload, &a->full, err);
     if (rc == OK)
         rc = sim_step(&a->full, &a->workload, &a->cluster, &a->cost.cost, &a->plan, options,
                       &a->result, err);

@@ -126,8 +126,9 @@ static enum status simulate(const struct judge *on, const struct plan *plan,
     struct sim_result result = {0};
     struct sim_options quiet = *options;
     quiet.record_ops = false;
-    enum status rc =
-        plan_lower(on->model, on->cluster, on->cost, plan, NULL, &workload, &full, err);
+    enum status rc = sim_check_size(plan, err);
+    if (rc == OK)
+        rc = plan_lower(on->model, on->cluster, on->cost, plan, NULL, &workload, &full, err);
     if (rc == OK)
         rc = sim_step(&full, &workload, on->cluster, on->cost, plan, &quiet, &result, err);
     if (rc == OK) {

@@ -43,9 +43,8 @@ struct elastic_run {
     int64_t steps_simulated;      /* distinct steps */
 };
 
-/* *run must be zeroed or cleared; the caller owns it. num_samples: of an epoch. progress (may be
- * NULL) is told each finished epoch. Errors of the planner and of the steps pass through, with the
- * epoch named. */
+/* *run must be zeroed or cleared; the caller owns it. num_samples: of an epoch. Errors of
+ * the planner and of the steps pass through. */
 enum status elastic_run(const struct job *job, const struct cost *cost, int64_t num_samples,
                         const struct sim_options *options, struct elastic_run *run,
                         struct err *err);

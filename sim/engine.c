@@ -188,6 +188,19 @@ static enum status collect(struct step *step, struct sim_result *result, struct 
     return collect_traffic(step, result, err);
 }
 
+enum status sim_check_size(const struct plan *plan, struct err *err)
+{
+    const int64_t most = (int64_t)1 << 27, most_in_all = (int64_t)1 << 30;
+    int64_t pairs = (int64_t)plan->num_stages * plan->microbatches.count, all = 0;
+    if (pairs > most || !mul_ok(pairs, plan->num_replicas, &all) || all > most_in_all)
+        return err_set(err, ERR_INFEASIBLE,
+                       "step too large to simulate: %d stages x %d micro-batches x %d replicas, "
+                       "limits %lld a pipeline, %lld in all",
+                       plan->num_stages, plan->microbatches.count, plan->num_replicas,
+                       (long long)most, (long long)most_in_all);
+    return OK;
+}
+
 static enum status out_of_memory(const struct step *step, struct err *err)
 {
     int proc = step->full_proc, rank = proc % step->num_ranks;

@@ -70,6 +70,10 @@ struct sim_result {
     struct sim_op *ops; /* owned, by start time; only with record_ops */
 };
 
+/* Refuse, before any list is made, steps that would take longer than anyone waits: more than 2^27
+ * (stage, micro-batch) pairs a pipeline or 2^30 over the replicas. */
+enum status sim_check_size(const struct plan *plan, struct err *err);
+
 /* Simulate one step of a lowered schedule. *result must be zeroed or cleared. ERR_INFEASIBLE:
  * deadlock, or a device out of memory (which device, when, what filled it). */
 enum status sim_step(const struct schedule *full, const struct workload *workload,

@@ -112,8 +112,7 @@ static void events_clear(struct events *e)
 }
 
 /* A transfer leaves: its latency runs. */
-static void send(struct events *e, int channel, int32_t message, const struct proc *maker,
-                 int64_t now_ns)
+static void send(struct events *e, int channel, int32_t message, struct proc *maker, int64_t now_ns)
 {
     struct network *net = &e->network;
     int32_t index = network_take(net);
@@ -126,7 +125,7 @@ static void send(struct events *e, int channel, int32_t message, const struct pr
     t->sent_ns = now_ns;
     t->next = -1;
     t->made_ns = maker ? maker->made_ns : 0;
-    t->excess_ns = maker ? maker->excess_ns : 0;
+    t->excess_ns = maker ? step_take_excess(maker, channel % e->step->num_links & 1) : 0;
     t->cause = maker ? maker->cause : IDLE_ALLREDUCE;
     struct channel *c = &net->channels[channel];
     if (c->wait_head < 0) {

@@ -36,7 +36,7 @@ struct transfer {
     int32_t next; /* in the channel, by (finish, entry) */
     int32_t message;
     int64_t sent_ns;
-    int64_t made_ns, excess_ns; /* the op that produced it: its time, what a straggler added */
+    int64_t made_ns, excess_ns; /* the op that made it: its usual time; what slowness added */
     uint8_t cause;              /* why that op started late, enum idle_cause */
 };
 

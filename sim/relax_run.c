@@ -19,6 +19,7 @@ struct relax {
     int num_stack;
     int *class_replica; /* owned; first replica of each class */
     uint8_t *causes;    /* owned; by message: why its maker was late + 8 * kind of the maker */
+    int64_t *excess;    /* owned; by message: what slowness added; NULL when no device is slow */
 };
 
 /* The proc that stands for all of its class. */
@@ -53,13 +54,14 @@ static void woken(const struct relax *x, int class_index, struct proc *p, int li
     struct op maker = {.microbatch = microbatch,
                        .stage = (uint16_t)(link & 1 ? edge->to : edge->from),
                        .kind = x->causes[message] / 8};
-    int64_t made = workload_op_ns(w, class_index, maker), excess = 0;
+    int64_t made = workload_op_ns(w, class_index, maker);
+    int64_t excess = x->excess ? x->excess[message] : 0;
     int device =
         step->plan
             ->device[x->class_replica[class_index] * step->num_ranks + step->links[link].from_rank];
     double speed = step->cluster->devices[device].speed;
     if (speed < 1)
-        excess = made - (int64_t)((double)made * speed);
+        made = (int64_t)((double)made * speed);
     int64_t wire = workload_edge_ns(w, class_index, link / 2, link & 1, mb_size(step, microbatch));
     step_woken(p, link & 1, arrival - wire, made, excess, x->causes[message] % 8, arrival);
 }
@@ -81,6 +83,8 @@ static void run_rank(struct relax *x, int class_index, int rank)
             x->arrival[message] =
                 p->clock + workload_edge_ns(w, class_index, link / 2, link & 1, mb);
             x->causes[message] = (uint8_t)(p->cause + 8 * p->made_kind);
+            if (x->excess)
+                x->excess[message] = step_take_excess(p, link & 1);
             if (step->ops)
                 step_record(step, proc, op, p->clock, x->arrival[message]);
             wake(x, class_index, link, op.microbatch);
@@ -515,7 +519,12 @@ enum status relax_run(struct step *step, bool *shared, struct err *err)
     x.class_replica = malloc(classes * sizeof *x.class_replica);
     x.causes = malloc(messages + 1);
     *shared = false;
-    if (!x.arrival || !x.stack || !x.class_replica || !x.causes) {
+    bool slow = false;
+    for (int d = 0; d < step->cluster->num_devices; d++)
+        slow = slow || step->cluster->devices[d].speed < 1;
+    if (slow)
+        x.excess = malloc((messages + 1) * sizeof *x.excess);
+    if ((slow && !x.excess) || !x.arrival || !x.stack || !x.class_replica || !x.causes) {
         rc = err_nomem(err);
         goto out;
     }
@@ -546,5 +555,6 @@ out:
     free(x.stack);
     free(x.class_replica);
     free(x.causes);
+    free(x.excess);
     return rc;
 }

@@ -277,9 +277,12 @@ int64_t step_start_op(struct step *step, int proc, struct op op, int64_t now_ns,
         step->full_ns = start;
         step->full_proc = proc;
     }
-    p->made_ns = ns;
+    p->made_ns = usual;
     p->made_kind = op.kind;
-    p->excess_ns = ns > usual ? ns - usual : 0;
+    if (ns > usual) {
+        p->excess_ns[0] += ns - usual;
+        p->excess_ns[1] += ns - usual;
+    }
     p->busy += ns;
     if (ns > 0) {
         if (p->first < 0)
@@ -290,7 +293,7 @@ int64_t step_start_op(struct step *step, int proc, struct op op, int64_t now_ns,
         p->backward_seen = true;
         p->backward_end = start + ns;
         if (op.kind != OP_W)
-            p->backward_ns = ns;
+            p->backward_ns = usual;
     } else if ((op.kind == OP_F || op.kind == OP_Z) && op.microbatch != OP_WHOLE_BATCH) {
         p->forward_left--;
     }
@@ -339,7 +342,7 @@ void step_woken(struct proc *p, bool grad, int64_t sent_ns, int64_t made_ns, int
             int64_t slow = excess_ns < wait ? excess_ns : wait;
             mark_idle(p, IDLE_STRAGGLER, p->marked + slow);
             int64_t own = grad ? p->backward_ns : p->made_ns;
-            int64_t longer = made_ns - excess_ns - own;
+            int64_t longer = made_ns - own;
             wait = made - p->marked;
             if (longer > 0)
                 mark_idle(p, IDLE_IMBALANCE, p->marked + (longer < wait ? longer : wait));

@@ -33,9 +33,10 @@ struct proc {
     int64_t launches; /* H1 */
     int64_t gate;     /* the cache read that the next compute op waits for; 0: none */
     int64_t copy_in, copy_out;
-    int64_t busy, first, last;  /* first -1: nothing yet */
-    int64_t end;                /* of anything on it: ops, copies */
-    int64_t made_ns, excess_ns; /* its last op, as a transfer carries it */
+    int64_t busy, first, last; /* first -1: nothing yet */
+    int64_t end;               /* of anything on it: ops, copies */
+    int64_t excess_ns[2];      /* what slowness added since its last activation, gradient left */
+    int64_t made_ns;           /* its last op, as a transfer carries it */
     uint8_t made_kind;
     int64_t backward_ns, backward_end; /* its last backward op: how long, when */
     int64_t idle[IDLE_CAUSE_COUNT];
@@ -130,6 +131,14 @@ void step_reduced(struct proc *proc, int64_t from_ns, int64_t now_ns);
 /* Note that a replica's last backward of a stage runs start..end: its buckets' ready times.
  * Returns true when this replica was the last. */
 bool step_last_backward(struct step *step, struct op op, int64_t start_ns, int64_t end_ns);
+
+/* What slowness has added since the proc's last message of that direction; starts anew. */
+static inline int64_t step_take_excess(struct proc *proc, bool grad)
+{
+    int64_t excess = proc->excess_ns[grad];
+    proc->excess_ns[grad] = 0;
+    return excess;
+}
 
 static inline bool op_is_compute(uint8_t kind)
 {

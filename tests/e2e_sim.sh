@@ -107,6 +107,8 @@ expect "jitter above 1" 2 'jitter must be 0..1' step --microbatches 2 --jitter 3
 expect "a billion stages" 2 'stages must be 1..65535' \
     "$elapse" sim --step --model $uniform --stages 1000000000
 expect "a billion micro-batches" 2 'microbatches must be' step --microbatches 1000000000
+expect "more work than anyone waits for" 1 'step too large to simulate' timeout 5 "$elapse" sim --step \
+    --model ${uniform/layers=4/layers=1000} --stages 1000 --microbatches 1000000
 expect "more stages than items" 1 'cannot cut 4 items' \
     "$elapse" sim --step --model $uniform --cluster 1x8 --stages 8
 expect "too small a cluster" 1 'do not fit cluster' step --replicas 2

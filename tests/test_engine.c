@@ -405,6 +405,11 @@ static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(voi
         random_case(&c, n % 2);
         struct err err = {0};
         sim_case_run(&c, ENGINE_RELAX);
+        if (n % 5 == 0) { /* unequal devices, replicas of several classes */
+            c.cluster.devices[rng(c.cluster.num_devices)].speed = 0.75;
+            assert_int_equal(sim_case_lower(&c, &err), OK);
+            assert_int_equal(sim_case_step(&c, ENGINE_RELAX, &err), OK);
+        }
         struct step_time time = {0};
         assert_int_equal(
             schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), OK);
@@ -529,6 +534,26 @@ static void sim_step__jitter_repeats_for_a_seed_and_differs_between_seeds(void *
     sim_case_clear(&c);
 }
 
+/* A device at half speed makes the others wait; the waits are put down to it. */
+static void sim_step__a_straggler_is_named_as_the_cause(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        struct sim_case c = {
+            .kind = SCHEDULE_1F1B, .K = 4, .M = 16, .f = 1000, .i = 1000, .w = 1000};
+        struct err err = {0};
+        sim_case_build(&c);
+        c.cluster.devices[2].speed = 0.5;
+        assert_int_equal(sim_case_lower(&c, &err), OK);
+        assert_int_equal(sim_case_step(&c, both[e], &err), OK);
+        assert_int_equal(c.result.devices[2].busy_ns, 16 * 6000);
+        assert_int_equal(c.result.devices[2].idle_cause_ns[IDLE_STRAGGLER], 0);
+        assert_true(c.result.devices[3].idle_cause_ns[IDLE_STRAGGLER] >= 14 * 3000);
+        assert_true(c.result.devices[1].idle_cause_ns[IDLE_STRAGGLER] > 0);
+        sim_case_clear(&c);
+    }
+}
+
 static void sim_step__out_of_memory_names_device_time_and_contents(void **state)
 {
     (void)state;
@@ -588,6 +613,7 @@ int main(void)
         cmocka_unit_test(sim_step__conserves_work_and_idle_time_on_random_steps),
         cmocka_unit_test(sim_step__slower_links_never_help_a_fixed_list),
         cmocka_unit_test(sim_step__jitter_repeats_for_a_seed_and_differs_between_seeds),
+        cmocka_unit_test(sim_step__a_straggler_is_named_as_the_cause),
         cmocka_unit_test(sim_step__out_of_memory_names_device_time_and_contents),
         cmocka_unit_test(sim_step__deadlock_is_an_error_that_names_the_op),
     };
