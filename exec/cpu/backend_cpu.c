@@ -42,16 +42,23 @@ static void cpu_free(struct backend *be, void *ptr)
     free(ptr);
 }
 
+enum { CHUNK = 1 << 20 }; /* bytes; smaller jobs stay on one thread */
+
 static void cpu_zero(struct backend *be, void *dst, int64_t bytes)
 {
-    (void)be;
-    memset(dst, 0, (size_t)bytes);
+    char *to = dst;
+#pragma omp parallel for schedule(static) num_threads(be->threads) if (bytes > CHUNK)
+    for (int64_t t = 0; t < cpu_tiles(bytes, CHUNK); t++)
+        memset(to + t * CHUNK, 0, (size_t)cpu_min(CHUNK, bytes - t * CHUNK));
 }
 
 static void cpu_copy(struct backend *be, void *dst, const void *src, int64_t bytes)
 {
-    (void)be;
-    memcpy(dst, src, (size_t)bytes);
+    char *to = dst;
+    const char *from = src;
+#pragma omp parallel for schedule(static) num_threads(be->threads) if (bytes > CHUNK)
+    for (int64_t t = 0; t < cpu_tiles(bytes, CHUNK); t++)
+        memcpy(to + t * CHUNK, from + t * CHUNK, (size_t)cpu_min(CHUNK, bytes - t * CHUNK));
 }
 
 static enum status cpu_sync(struct backend *be, struct err *err)
