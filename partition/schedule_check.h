@@ -1,0 +1,101 @@
+/* partition/schedule_check.h - what the two passes of schedule_check() share; for them only. */
+#ifndef ELAPSE_PARTITION_SCHEDULE_CHECK_H
+#define ELAPSE_PARTITION_SCHEDULE_CHECK_H
+
+#include <stdio.h>
+
+#include "partition/schedule.h"
+
+enum { F_SEEN = 1, F_DONE = 2, R_SEEN = 4, R_DONE = 8, C_SEEN = 16, C_DONE = 32, P_SEEN = 64 };
+/* Bits of one message; the same, shifted by GRAD_SHIFT, for its gradient. */
+enum { SEND_SEEN = 1, RECV_SEEN = 2, SENT = 4, RECEIVED = 8, GRAD_SHIFT = 4 };
+
+struct stage_state {
+    int32_t num_forward;                     /* pass 1: F or Z seen */
+    int32_t next_input, next_weight;         /* pass 1: the next B/I and B/W must be these */
+    int32_t input_done, weight_done;         /* pass 2: below these they have run */
+    int32_t next_bucket, buckets_done;       /* all-reduces */
+    int32_t unreceived_act, unreceived_grad; /* compute lists: messages to s+1 and to s-1 */
+    uint8_t whole_seen, whole_done, whole_written, update_seen;
+};
+
+struct rank_state {
+    int64_t next; /* position in the list */
+    bool queued, norm_seen, norm_done;
+    bool sending; /* compute lists: the op before next has run, its message finds no room */
+};
+
+struct check {
+    const struct schedule *schedule;
+    int limit; /* unreceived messages per edge and direction; INT_MAX: unbounded */
+    struct stage_state *stages;
+    struct rank_state *ranks;
+    uint8_t *cells;                                 /* [stage][microbatch] */
+    uint8_t *mail;                                  /* [edge][microbatch], lowered lists */
+    int32_t *unreceived;                            /* [edge][grad], lowered lists */
+    int *out_first, *out_edge, *in_first, *in_edge; /* lowered lists: edges of a stage */
+    bool *crosses;                                  /* [edge] its stages are on two ranks */
+    int *stack, num_stacked;                        /* ranks that may go on */
+};
+
+/* Stage, kind, micro-batch: "5B3", "5UPDATE"; returns buf. */
+static inline const char *op_text(struct op op, char buf[48])
+{
+    if (op.kind == OP_NORM) {
+        snprintf(buf, 48, "NORM");
+    } else if (op.microbatch == OP_WHOLE_BATCH) {
+        snprintf(buf, 48, "%d%s", op.stage, op_kind_name(op.kind));
+    } else {
+        snprintf(buf, 48, "%d%s%d", op.stage, op_kind_name(op.kind), op.microbatch);
+    }
+    return buf;
+}
+
+static inline struct op make_op(enum op_kind kind, int stage, int microbatch)
+{
+    return (struct op){.microbatch = microbatch, .stage = (uint16_t)stage, .kind = (uint8_t)kind};
+}
+
+static inline uint8_t *cell(const struct check *check, int stage, int microbatch)
+{
+    return &check->cells[(int64_t)stage * check->schedule->num_microbatches + microbatch];
+}
+
+static inline uint8_t *mail(const struct check *check, int edge, int microbatch)
+{
+    return &check->mail[(int64_t)edge * check->schedule->num_microbatches + microbatch];
+}
+
+static inline bool is_frozen(const struct schedule *schedule, int stage)
+{
+    return stage < schedule->num_frozen_stages;
+}
+
+/* The first active stage of a list whose I ops vanished. */
+static inline bool has_no_input_half(const struct schedule *schedule, int stage)
+{
+    return schedule->drop_first_input && stage == schedule->num_frozen_stages;
+}
+
+/* Does lowering owe the pair of op an R? */
+static inline bool recomputes(const struct schedule *schedule, struct op op)
+{
+    const struct lowered_stage *low = schedule->lowered ? &schedule->lowered[op.stage] : NULL;
+    return low && low->recompute &&
+           (low->recompute_last || op.microbatch < schedule->num_microbatches - 1);
+}
+
+/* The edge that a send or receive names; -1 when there is none. */
+static inline int edge_of(const struct check *check, struct op op)
+{
+    const bool leaving = op.kind == OP_SEND_ACT || op.kind == OP_RECV_GRAD;
+    const int *first = leaving ? check->out_first : check->in_first;
+    const int *edges = leaving ? check->out_edge : check->in_edge;
+    const int at = first[op.stage] + op.arg;
+    return at < first[op.stage + 1] ? edges[at] : -1;
+}
+
+/* Pass 1: every op is on its stage's rank, none twice, none missing, backwards ascend. */
+enum status schedule_check_ops(struct check *check, struct err *err);
+
+#endif
