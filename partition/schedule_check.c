@@ -106,8 +106,7 @@ static enum status edges_build(struct check *check)
     return OK;
 }
 
-/* --- pass 2: it runs to the end (pass 1 is schedule_check_ops.c)
- * --------------------------------------------------------------- */
+/* Pass 2: it runs to the end. (Pass 1 is schedule_check_ops.c.) */
 
 static bool wait_for(struct op *waits, enum op_kind kind, int stage, int microbatch)
 {
