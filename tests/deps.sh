@@ -56,7 +56,7 @@ echo "deps: installing ${missing[*]}" >&2
 export DEBIAN_FRONTEND=noninteractive
 # The lists may be stale or absent: update only when the first try fails.
 $as $install >/dev/null 2>&1 || { $as apt-get update -q && $as $install; } >&2 || {
-    echo "deps: apt-get failed; run: $as apt-get update && $as $install" >&2
+    echo "deps: apt-get failed; run: ${as:+$as }apt-get update && ${as:+$as }$install" >&2
     exit 3
 }
 for package in "${missing[@]}"; do

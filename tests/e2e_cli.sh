@@ -129,6 +129,19 @@ for breach in 'sim/b.c:1' 'cli/c.c:1' 'partition/d.h' 'partition/e.c:1' 'two fil
     grep -q "$breach" "$tmp/layers"
     report $? "check-layers finds $breach" <"$tmp/layers"
 done
+# deps.sh on a machine that lacks cJSON, by programs that stand in for pkg-config, id, sudo, apt-get.
+mkdir "$tmp/bin"
+printf '#!/bin/bash\n[ "$2" = libcjson ] && exit 1\nexec %s "$@"\n' "$(command -v pkg-config)" >"$tmp/bin/pkg-config"
+printf '#!/bin/bash\necho 1000\n' >"$tmp/bin/id"
+printf '#!/bin/bash\nexit 1\n' | tee "$tmp/bin/sudo" >"$tmp/bin/apt-get"
+chmod +x "$tmp/bin/"*
+expect "deps without root or sudo prints the line to run" 3 '^deps: .*apt-get install .*libcjson-dev$' \
+    env PATH="$tmp/bin:$PATH" tests/deps.sh
+printf '#!/bin/bash\necho 0\n' >"$tmp/bin/id"
+expect "deps says so when apt-get fails" 3 'deps: apt-get failed; run: apt-get update' \
+    env PATH="$tmp/bin:$PATH" tests/deps.sh
+check "deps does nothing when nothing is missing" env ELAPSE_SKIP_DEPS= tests/deps.sh
+
 printf '#!/bin/bash\necho "ok - a"\necho "not ok - b"\n' >"$tmp/one"
 printf '#!/bin/bash\nkill -SEGV $$\n' >"$tmp/dies"
 printf '#!/bin/bash\nexit 0\n' >"$tmp/empty"
