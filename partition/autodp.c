@@ -277,21 +277,19 @@ void transition_clear(struct transition *transition)
 
 /* Minimum-cost assignment of n rows to n columns: shortest augmenting paths with potentials (Kuhn
  * 1955, Munkres 1957; the O(n^3) form of Jonker and Volgenant 1987). cost is [n][n], each at most
- * NEVER / n; column_of[row] is written; work holds 5 (n + 1) entries. Returns the total. */
+ * NEVER / n; column_of[row] is written; work holds 6 (n + 1) entries. Returns the total. */
 static int64_t assign(int n, const int64_t *cost, int *column_of, int64_t *work)
 {
     int64_t *u = work, *v = u + n + 1, *least = v + n + 1, *row_of = least + n + 1,
-            *came = row_of + n + 1;
-    memset(work, 0, (size_t)(5 * (n + 1)) * sizeof *work);
+            *came = row_of + n + 1, *done = came + n + 1;
+    memset(work, 0, (size_t)(6 * (n + 1)) * sizeof *work);
     /* 1-based: row_of[j] is the row of column j, column 0 is a stand-in */
     for (int row = 1; row <= n; row++) {
         int64_t j = 0;
         row_of[0] = row;
         for (int k = 0; k <= n; k++)
             least[k] = INT64_MAX;
-        unsigned char *done = calloc((size_t)n + 1, 1);
-        if (!done)
-            return -1;
+        memset(done, 0, ((size_t)n + 1) * sizeof *done);
         do {
             done[j] = 1;
             int64_t i = row_of[j], next = 0, delta = INT64_MAX;
@@ -322,7 +320,6 @@ static int64_t assign(int n, const int64_t *cost, int *column_of, int64_t *work)
             row_of[j] = row_of[came[j]];
             j = came[j];
         }
-        free(done);
     }
     int64_t total = 0;
     for (int k = 1; k <= n; k++) {
@@ -457,10 +454,10 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
     for (int i = 0; i < old->num_replicas * old->num_ranks; i++)
         keep.old_pos[old->device[i]] = i % old->num_ranks;
     keep.matrix = malloc((size_t)widest * (size_t)widest * sizeof *keep.matrix);
-    keep.work = malloc(5 * ((size_t)widest + 1) * sizeof *keep.work);
+    keep.work = malloc(6 * ((size_t)widest + 1) * sizeof *keep.work);
     keep.column = malloc((size_t)widest * sizeof *keep.column);
     nodes = calloc((size_t)N * (size_t)N, sizeof *nodes);
-    node_work = malloc(5 * ((size_t)N + 1) * sizeof *node_work);
+    node_work = malloc(6 * ((size_t)N + 1) * sizeof *node_work);
     if (!keep.matrix || !keep.work || !keep.column || !nodes || !node_work) {
         rc = err_nomem(err);
         goto out;
@@ -473,15 +470,9 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
             nodes[(int64_t)a * N + b] = nodes_alike(&keep, a, b)
                                             ? node_cost(&keep, a, b, keep.column)
                                             : NEVER / 4 / (N + 1);
-    if (assign(N, nodes, node_of, node_work) < 0) {
-        rc = err_nomem(err);
-        goto out;
-    }
+    assign(N, nodes, node_of, node_work);
     for (int a = 0; a < N; a++) {
-        if (node_cost(&keep, a, node_of[a], keep.column) < 0) {
-            rc = err_nomem(err);
-            goto out;
-        }
+        node_cost(&keep, a, node_of[a], keep.column);
         for (int i = 0; i < keep.first[a + 1] - keep.first[a]; i++)
             renamed[keep.first[a] + i] = keep.first[node_of[a]] + keep.column[i];
     }

@@ -2,8 +2,6 @@
  * while that helps. A cut whose own bound is no shorter than what is known is not judged. */
 #include "partition/planner_search.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Cuts of a candidate are all tried where there are no more than this many. */

@@ -1,9 +1,7 @@
 /* The released and the published greedy rules as one candidate (spec section 2). */
 #include "partition/planner_search.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "partition/balance.h"
 
