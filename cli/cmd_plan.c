@@ -76,8 +76,8 @@ static void solve(const struct request *q, const struct job *job, const struct c
     struct judge judge = {job, cost};
     planner_from_job(job, cost, num_frozen, &problem, &options);
     options.cache_filled = q->cached && num_frozen > 0;
-    if (options.cache_filled || job->cache.policy != CACHE_ON)
-        options.cache_write = false; /* writing is an epoch's business, see `elapse sim` */
+    if (options.cache_filled)
+        options.cache_write = false;
     if (!q->no_simulate) {
         options.judge = judge_plan;
         options.judge_ctx = &judge;

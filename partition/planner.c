@@ -360,7 +360,7 @@ void planner_from_job(const struct job *job, const struct cost *cost, int num_fr
         .recompute = job->pipeline.recompute,
         .frozen_auto = job->pipeline.frozen_auto,
         .frozen = job->pipeline.frozen,
-        .cache_write = job->cache.policy != CACHE_OFF && num_frozen_layers > 0};
+        .cache_write = job->cache.policy == CACHE_ON && num_frozen_layers > 0};
     if (!choose_schedule && job->pipeline.schedule == SCHEDULE_INTERLEAVED &&
         job->pipeline.chunks == 1)
         options->chunks = 1;

@@ -115,7 +115,8 @@ enum status planner_solve(const struct planner_problem *problem,
 void planner_result_clear(struct planner_result *result);
 
 /* What a job asks of the planner with F layers frozen: the one translation for plan, sim and train.
- * problem borrows job and cost. Cache: filled is off unless the caller says so. */
+ * problem borrows job and cost. Cache: filled is off unless the caller says so; written where the
+ * policy is `on` (whether it pays under `auto` is a matter of the whole run). */
 void planner_from_job(const struct job *job, const struct cost *cost, int num_frozen_layers,
                       struct planner_problem *problem, struct planner_options *options);
 

@@ -631,16 +631,19 @@ int64_t bound_average_ns(const struct bound_shape *shape)
     int64_t ops =
         mul_add(ops_of_stage(shape->table->num_frozen_items == 0), shape->num_microbatches, 0);
     work = mul_add(mul_add(ops, shape->num_stages - 1, 0), shape->op_ns, work);
-    int64_t fill = 0;
-    /* sum over ranks r of fill and drain before it: item j is before ranks j+1..K-1 */
+    /* sums over ranks r of fill and drain before it: item j is before ranks j+1..K-1 */
+    int64_t fill = 0, drain = 0;
     for (int r = 1; r < shape->num_ranks; r++) {
-        int64_t before = shape->fill_full->fwd[a + r] - shape->fill_full->fwd[a];
+        fill = mul_add(shape->fill_full->fwd[a + r] - shape->fill_full->fwd[a], 1, fill);
         if (!shape->split)
-            before += shape->fill_last->bwd_input[a + r] - shape->fill_last->bwd_input[a] +
-                      shape->fill_last->bwd_weight[a + r] - shape->fill_last->bwd_weight[a];
-        fill = mul_add(before, 1, fill);
+            drain =
+                mul_add(shape->fill_last->bwd_input[a + r] - shape->fill_last->bwd_input[a] +
+                            shape->fill_last->bwd_weight[a + r] - shape->fill_last->bwd_weight[a],
+                        1, drain);
     }
-    int64_t bound = mul_add(work, 1, fill) / shape->num_ranks;
+    /* a rank drains or updates behind its work */
+    int64_t update = shape->fill_full->update[b] - shape->fill_full->update[a];
+    int64_t bound = mul_add(max64(drain, update), 1, mul_add(work, 1, fill)) / shape->num_ranks;
     int64_t through = shape->fill_full->fwd[b] - shape->fill_full->fwd[a] +
                       shape->fill_last->bwd_input[b] - shape->fill_last->bwd_input[a] +
                       shape->stages[shape->num_stages - 1].hop_act_ns;

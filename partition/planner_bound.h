@@ -21,7 +21,8 @@
  * exact step of GPipe and 1F1B. With several chunks a rank only averages are known:
  *
  *   B5  step >= (M * work of the whole chain + sum over ranks r of what the first r items take
- *       once) / K, because rank r waits for stages 0..r-1 first, and each of them holds an item
+ *       once) / K, because rank r waits for stages 0..r-1 first, and each of them holds an item;
+ *       (M * work + the same of forwards alone + updates) / K likewise
  *
  *   B6  step >= one micro-batch through the whole chain and back
  *

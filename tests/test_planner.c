@@ -511,6 +511,7 @@ static void planner_from_job__translates_every_choice(void **state)
     job.pipeline.num_stages = 4;
     job.train.optimizer.kind = OPTIMIZER_ADAMW;
     job.train.clip_norm = 1;
+    job.cache.policy = CACHE_ON;
     job.train.batch_mode = BATCH_GLOBAL;
     planner_from_job(&job, &cost, 3, &problem, &options);
     assert_int_equal(options.schedules, 1u << SCHEDULE_ZB_V);
