@@ -6,8 +6,12 @@
  * pipeline length K, replicas R, micro-batches M, schedule, recompute, placement of the frozen
  * forward and of the replicas (two rank maps), with one starting cut each (the one whose lower
  * bound is least) and, for every candidate that could still win, all cuts where they are few, else
- * local moves of the best candidates' cuts. What it skips, it skips by a proven lower bound
- * (planner_bound.h). Pure; deterministic; threads may call it on distinct objects. */
+ * local moves of the best candidates' cuts. Not in
+ * the search space: several chunks a rank on pipelines of more than 16 ranks (unless K or the
+ * schedule is given), more than 2^21 ops, pipelines of unequal length side by side, and on one
+ * device more than one schedule (they run the same ops). What it skips beyond that, it skips by a
+ * proven lower bound (planner_bound.h). Pure; deterministic; threads may call it on distinct
+ * objects. */
 #ifndef ELAPSE_PARTITION_PLANNER_H
 #define ELAPSE_PARTITION_PLANNER_H
 
