@@ -1,0 +1,154 @@
+/* Trainer: learning rates, the files of a run, cores. The run itself is tests/e2e_train.sh. */
+#include <math.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "exec/cores.h"
+#include "exec/run_files.h"
+#include "exec/trainer.h"
+
+static void trainer_lr__warms_up_then_follows_the_curve(void **state)
+{
+    struct job job;
+    (void)state;
+    job_defaults(&job);
+    job.train.optimizer.lr = 0.5;
+    job.train.warmup_steps = 4;
+    assert_true(trainer_lr(&job, 0, 104) == 0.125);
+    assert_true(trainer_lr(&job, 3, 104) == 0.5);
+    assert_true(trainer_lr(&job, 50, 104) == 0.5);
+    job.train.lr_schedule = LR_LINEAR;
+    assert_true(trainer_lr(&job, 4, 104) == 0.5);
+    assert_true(fabs(trainer_lr(&job, 54, 104) - 0.25) < 1e-15);
+    assert_true(fabs(trainer_lr(&job, 103, 104) - 0.005) < 1e-15);
+    job.train.lr_schedule = LR_COSINE;
+    assert_true(trainer_lr(&job, 4, 104) == 0.5);
+    assert_true(fabs(trainer_lr(&job, 54, 104) - 0.25) < 1e-15);
+    assert_true(trainer_lr(&job, 103, 104) < 0.001);
+    /* A warm-up as long as the run leaves no curve. */
+    assert_true(trainer_lr(&job, 3, 4) == 0.5);
+    job_clear(&job);
+}
+
+static int64_t lines_of(const char *path)
+{
+    FILE *in = fopen(path, "r");
+    int64_t lines = 0;
+    assert_non_null(in);
+    for (int c; (c = fgetc(in)) != EOF;)
+        lines += c == '\n';
+    fclose(in);
+    return lines;
+}
+
+static void write_steps(struct run_files *files, int64_t first, int64_t last)
+{
+    struct err err = {0};
+    for (int64_t step = first; step <= last; step++) {
+        const struct step_row row = {.step = step,
+                                     .start_ns = 1000 * step,
+                                     .step_ns = 10,
+                                     .loss = 1.0 / (double)step,
+                                     .grad_norm = NAN};
+        assert_int_equal(run_files_step(files, &row, &err), OK);
+    }
+}
+
+static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void **state)
+{
+    char dir[] = "/tmp/elapse-run.XXXXXX", path[128], run[64];
+    static const char *const names[] = {"metrics.jsonl", "run.db", "run.db-wal", "run.db-shm",
+                                        "summary.json"};
+    struct run_files *files = NULL;
+    struct progress progress = {0};
+    struct job job;
+    struct err err = {0};
+    struct json *summary, *read = NULL;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(run, sizeof run, "%s/a/b", dir);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    job_defaults(&job);
+    assert_int_equal(run_files_open(run, false, &progress, &job, 2, "test", &files, &err), OK);
+    write_steps(files, 1, 7);
+    run_files_free(files);
+    assert_int_equal(lines_of(path), 7);
+    assert_int_equal(run_files_open(run, false, &progress, &job, 2, "test", &files, &err),
+                     ERR_INPUT);
+    assert_non_null(strstr(err.msg, "already holds a run"));
+    FILE *torn = fopen(path, "a");
+    assert_non_null(torn);
+    fputs("{\"step\":8,\"los", torn);
+    fclose(torn);
+    progress.step = 5;
+    err = (struct err){0};
+    assert_int_equal(run_files_open(run, true, &progress, &job, 2, "test", &files, &err), OK);
+    assert_int_equal(lines_of(path), 5);
+    write_steps(files, 6, 9);
+    assert_int_equal(lines_of(path), 9);
+    summary = json_object_new();
+    json_add_int(summary, "steps", 9);
+    assert_int_equal(run_files_finish(files, summary, 1, &err), OK);
+    run_files_free(files);
+    snprintf(path, sizeof path, "%s/summary.json", run);
+    assert_int_equal(json_read_file(path, &read, &err), OK);
+    assert_true(json_number(json_get(read, "steps")) == 9);
+    json_free(read);
+    json_free(summary);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", run, names[i]);
+        unlink(path);
+    }
+    rmdir(run);
+    run[strlen(run) - 2] = '\0';
+    rmdir(run);
+    assert_int_equal(rmdir(dir), 0);
+    job_clear(&job);
+}
+
+static void cores_bind__shares_out_the_cores_at_hand(void **state)
+{
+    struct cores cores;
+    struct err err = {0};
+    cpu_set_t before, after;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    int at_hand = CPU_COUNT(&before), bound = 0;
+    for (int r = 0; r < at_hand; r++) {
+        assert_int_equal(cores_bind(r, at_hand, 0, &cores, &err), OK);
+        assert_int_equal(cores.at_hand, at_hand);
+        assert_int_equal(cores.num, 1);
+        assert_int_equal(cores.threads, 1);
+        assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+        bound += CPU_COUNT(&after);
+        assert_int_equal(cores_release(&cores, &err), OK);
+    }
+    assert_int_equal(bound, at_hand);
+    /* One rank has them all; ranks beyond the cores share. */
+    assert_int_equal(cores_bind(0, 1, 0, &cores, &err), OK);
+    assert_int_equal(cores.threads, at_hand);
+    assert_int_equal(cores_bind(at_hand, at_hand + 1, 3, &cores, &err), OK);
+    assert_int_equal(cores.num, 1);
+    assert_int_equal(cores.first, 0);
+    assert_int_equal(cores.threads, 3);
+    assert_int_equal(cores_release(&cores, &err), OK);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trainer_lr__warms_up_then_follows_the_curve),
+        cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
+        cmocka_unit_test(cores_bind__shares_out_the_cores_at_hand),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
