@@ -356,6 +356,17 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
             return rc;
         }
     }
+    const char *of_a_step = args.trace_path    ? "trace"
+                            : args.ops_path    ? "ops"
+                            : args.explain     ? "explain"
+                            : args.monte_carlo ? "monte-carlo"
+                                               : NULL;
+    if (of_a_step && args.sweeps.count > 0)
+        return err_set(err, ERR_INPUT, "--%s and --sweep do not go together", of_a_step);
+    if (of_a_step && !args.step && num_positional > 0)
+        return err_set(err, ERR_INPUT, "--%s is about one step: add --step", of_a_step);
+    if (args.csv && args.sweeps.count == 0)
+        return err_set(err, ERR_INPUT, "--csv is the form of a --sweep");
     if (num_positional == 0 && !args.step)
         rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
     else if (args.overrides.count > 0 && num_positional == 0)

@@ -97,6 +97,8 @@ done
 expect "no job" 2 'needs a job' "$elapse" sim
 expect "options of a step beside a job" 2 '^hint: use --set' \
     "$elapse" sim examples/paper/vit.json --stages 4
+expect "a trace of a whole run" 2 'add --step' \
+    "$elapse" sim examples/paper/vit.json --trace "$tmp/run.json.trace"
 expect "no model" 2 'needs --model' "$elapse" sim --step
 expect "no such job" 3 'nothere.json' "$elapse" sim "$tmp/nothere.json"
 expect "zero bandwidth" 2 'link must be 1Bps' \
