@@ -290,7 +290,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     enum { NUM_SETTINGS = sizeof settings / sizeof settings[0] };
     const char *schedule_csv = NULL;
     int64_t threads = 0;
-    struct option options[NUM_SETTINGS + 24];
+    struct option options[NUM_SETTINGS + 32];
     int n = 0;
     options[n++] = (struct option){
         "step", OPTION_FLAG, &args.step, NULL, "one step in place of the whole run", 0, 0, NULL};
@@ -322,6 +322,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         {"trace",         OPTION_STRING, &args.trace_path,        "FILE",           "Chrome trace of the step (Perfetto)",      0,
          0,                                                                                                                                 NULL},
         {"ops",           OPTION_STRING, &args.ops_path,          "FILE",           "CSV of ops with start and end",            0, 0,       NULL},
+        {"record",        OPTION_STRING, &args.record_path,       "FILE",
+         "add the run to a record store ('elapse runs', 'elapse plot')",                                                        0, 0,       NULL},
         {"explain",       OPTION_FLAG,   &args.explain,           NULL,
          "critical path and sensitivity: what would make it faster",                                                            0, 0,       NULL},
         {"monte-carlo",   OPTION_INT,    &args.monte_carlo,       "N",
@@ -365,6 +367,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         return err_set(err, ERR_INPUT, "--%s and --sweep do not go together", of_a_step);
     if (of_a_step && !args.step && num_positional > 0)
         return err_set(err, ERR_INPUT, "--%s is about one step: add --step", of_a_step);
+    if (args.record_path && (args.step || args.sweeps.count > 0))
+        return err_set(err, ERR_INPUT, "--record is about a whole run");
     if (args.csv && args.sweeps.count == 0)
         return err_set(err, ERR_INPUT, "--csv is the form of a --sweep");
     if (num_positional == 0 && !args.step)

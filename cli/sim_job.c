@@ -1,11 +1,13 @@
 /* `elapse sim JOB` and `JOB --step`. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/sim_command.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"
+#include "profiles/record.h"
 #include "sim/elastic_run.h"
 
 /* The job file with the command line's overrides, then `more`. */
@@ -241,10 +243,68 @@ static void run_print(const struct run_answer *a, bool no_wall)
         printf("simulated in %s\n", format_ns(a->wall_ns, one, sizeof one));
 }
 
+/* The run in the tables of record.h: epochs and transitions (no loss: nothing was computed). */
+static enum status record_run_at(const char *path, const struct run_answer *a, struct err *err)
+{
+    const struct elastic_run *run = &a->run;
+    struct store *store = NULL;
+    struct run_info info = {.simulated = true, .job_json = a->json};
+    struct epoch_row *epochs = calloc((size_t)run->num_epochs, sizeof *epochs);
+    struct transition_row *changes = calloc((size_t)run->num_epochs, sizeof *changes);
+    int64_t id = 0, num_changes = 0, most = 0;
+    enum status rc = OK;
+    if (!epochs || !changes) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    snprintf(info.name, sizeof info.name, "%s", a->name);
+    snprintf(info.cost_source, sizeof info.cost_source, "%s", a->label);
+    for (int e = 0; e < run->num_epochs; e++) {
+        const struct elastic_epoch *x = &run->epochs[e];
+        epochs[e] =
+            (struct epoch_row){.epoch = e,
+                               .frozen_layers = x->frozen_layers,
+                               .pipeline_length = x->pipeline_length,
+                               .replicas = x->replicas,
+                               .microbatches = x->microbatches,
+                               .steps = x->steps,
+                               .step_ns = x->step_ns,
+                               .transition_ns = x->transition_ns,
+                               .samples_per_s = x->samples_per_s,
+                               .bubble_fraction = x->bubble_fraction,
+                               .cached = x->cache_read > 0 && x->cache_read == x->frozen_layers,
+                               .train_loss = NAN,
+                               .eval_loss = NAN,
+                               .eval_accuracy = NAN};
+        if (x->transition_ns > 0)
+            changes[num_changes++] = (struct transition_row){
+                .epoch = e, .part = "total", .ns = x->transition_ns, .bytes = x->moved_bytes};
+        if ((int64_t)x->pipeline_length * x->replicas > most)
+            most = (int64_t)x->pipeline_length * x->replicas;
+    }
+    info.num_devices = most;
+    rc = store_open(path, STORE_RECORD, &store, err);
+    if (rc == OK)
+        rc = record_start(store, &info, &id, err);
+    if (rc == OK)
+        rc = record_epochs(store, id, epochs, run->num_epochs, err);
+    if (rc == OK && num_changes > 0)
+        rc = record_transitions(store, id, changes, num_changes, err);
+    if (rc == OK)
+        rc = record_finish(store, id, run->total_ns, err);
+out:
+    store_close(store);
+    free(epochs);
+    free(changes);
+    return rc;
+}
+
 enum status sim_run(const struct command *command, const struct sim_args *args, struct err *err)
 {
     struct run_answer answer = {0};
     enum status rc = answer_run(args, &answer, err);
+    if (rc == OK && args->record_path)
+        rc = record_run_at(args->record_path, &answer, err);
     if (rc == OK && args->json) {
         struct json *json = command_json(command);
         run_json(json, &answer, args->no_wall);

@@ -97,6 +97,8 @@ done
 expect "no job" 2 'needs a job' "$elapse" sim
 expect "options of a step beside a job" 2 '^hint: use --set' \
     "$elapse" sim examples/paper/vit.json --stages 4
+check "a run record" "$elapse" sim examples/paper/vit.json --record "$tmp/runs.db"
+expect "and it is listed" 0 "paper's cluster" "$elapse" runs list --db "$tmp/runs.db"
 expect "a trace of a whole run" 2 'add --step' \
     "$elapse" sim examples/paper/vit.json --trace "$tmp/run.json.trace"
 expect "no model" 2 'needs --model' "$elapse" sim --step
