@@ -708,7 +708,7 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
     /* Exact to the ns for short pipelines; long ones stop at one part in 16,384, which costs
      * nothing but a few candidates more to judge. */
     const int shift = shape->num_stages <= 16 ? 40 : 14;
-    while (high - low > 1 + (low >> shift)) {
+    while (high - low > 1 + (max64(low, 0) >> shift)) { /* low is -1 where the work is nothing */
         int64_t middle = low + (high - low) / 2;
         if (reaches(shape, middle, first_item))
             high = middle;
