@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exec/hf_names.h"
 #include "exec/safetensors.h"
 #include "exec/sha256.h"
 #include "partition/units.h"
@@ -103,7 +104,7 @@ static enum status write_manifest(const char *dir, const struct job *job, int nu
                                   const struct progress *progress, struct err *err)
 {
     const struct model *model = &job->model;
-    struct json *root = json_object_new(), *object, *list;
+    struct json *root = json_object_new(), *object, *list, *config;
     char name[32], *path = NULL;
     enum status rc;
     json_add_string(root, "format", "elapse-checkpoint");
@@ -122,6 +123,10 @@ static enum status write_manifest(const char *dir, const struct job *job, int nu
     json_add_int(object, "heads", model->heads);
     json_add_int(object, "mlp", model->mlp);
     json_add_int(object, "params", model_total_params(model));
+    config = hf_config(model);
+    if (config)
+        json_add_copy(root, "config", config);
+    json_free(config);
     list = json_add_array(root, "files");
     for (int s = 0; s < num_stages; s++) {
         snprintf(name, sizeof name, "stage-%05d.safetensors", s);
@@ -427,6 +432,43 @@ static enum status fetch_export(void *ctx, const void *source, int64_t num_elems
     return safetensors_read(from->file, from->name, &from->info, values, err);
 }
 
+/* The manifest's config as config.json in the folder of the weights, where other tools look for it.
+ * One that is there already and says something else is not replaced. */
+static enum status export_config(const char *dir, const char *weights, struct err *err)
+{
+    const char *slash = strrchr(weights, '/');
+    struct json *manifest = NULL, *there = NULL;
+    char *path = NULL, *want = NULL, *got = NULL;
+    enum status rc = read_manifest(dir, &manifest, err);
+    const struct json *config = rc == OK ? json_get(manifest, "config") : NULL;
+    if (!config)
+        goto out;
+    if (asprintf(&path, "%.*sconfig.json", slash ? (int)(slash + 1 - weights) : 0, weights) < 0) {
+        path = NULL;
+        rc = err_nomem(err);
+        goto out;
+    }
+    rc = json_text(config, false, &want, err);
+    if (rc == OK && access(path, F_OK) == 0) {
+        if (json_read_file(path, &there, NULL) == OK)
+            rc = json_text(there, false, &got, err);
+        if (rc == OK && (!got || strcmp(got, want) != 0)) {
+            rc = err_set(err, ERR_INPUT, "'%s' is there and describes something else", path);
+            err_hint(err, "export into a folder of its own");
+        }
+        goto out;
+    }
+    if (rc == OK)
+        rc = json_write_file(config, path, err);
+out:
+    json_free(manifest);
+    json_free(there);
+    free(path);
+    free(want);
+    free(got);
+    return rc;
+}
+
 enum status checkpoint_export(const char *dir, const char *path, int *tensors, struct err *err)
 {
     struct safetensors **files = NULL;
@@ -434,7 +476,9 @@ enum status checkpoint_export(const char *dir, const char *path, int *tensors, s
     struct export_source *sources = NULL;
     struct tensor_out *outs = NULL;
     const char *metadata[] = {"format", "pt"};
-    enum status rc = open_files(dir, &files, &num_files, err);
+    enum status rc = export_config(dir, path, err);
+    if (rc == OK)
+        rc = open_files(dir, &files, &num_files, err);
     if (rc != OK)
         return rc;
     for (int f = 0; f < num_files; f++)

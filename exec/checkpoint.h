@@ -43,7 +43,8 @@ enum status checkpoint_load(const char *dir, const struct stage_list *list, bool
 /* The same from one safetensors file, weights only. */
 enum status checkpoint_load_file(const char *path, const struct stage_list *list, struct err *err);
 
-/* All weights of a checkpoint into one safetensors file. *tensors gets their number. */
+/* All weights of a checkpoint into one safetensors file, under Hugging Face's names, with the
+ * config.json that goes with it in the same folder (U-ViT has none). *tensors gets their number. */
 enum status checkpoint_export(const char *dir, const char *path, int *tensors, struct err *err);
 
 /* The newest checkpoint of a run folder ("checkpoint-STEP" with the largest STEP), or the folder

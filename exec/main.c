@@ -181,6 +181,8 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     if (rc == OK && call->comm->rank == 0) {
         if (text_of(summary, "cost_note")[0])
             fprintf(stderr, "note: %s\n", text_of(summary, "cost_note"));
+        if (text_of(summary, "init_note")[0])
+            fprintf(stderr, "note: --init: %s\n", text_of(summary, "init_note"));
         if (json)
             rc = print_json(summary, err);
         else
@@ -381,7 +383,7 @@ static const struct exec_command commands[] = {
     {"eval",    "CHECKPOINT JOB [-n RANKS] [options]",
      "Evaluate a checkpoint (or safetensors file) on the job's test data.",                true,  run_eval  },
     {"export",  "CHECKPOINT -o FILE.safetensors",
-     "Write all weights of a checkpoint into one safetensors file.",                       false, run_export},
+     "Write the weights of a checkpoint as Hugging Face safetensors, with config.json.",   false, run_export},
     {"profile", "[--model MODEL] [-n RANKS] [options]",
      "Measure layers, links and overheads of this machine into the profile store.",        true,
      run_profile                                                                                            },

@@ -12,6 +12,7 @@
 
 #include "exec/checkpoint.h"
 #include "exec/data/loader.h"
+#include "exec/hf_names.h"
 #include "exec/run_files.h"
 #include "exec/runtime.h"
 
@@ -41,6 +42,8 @@ struct trainer {
     int64_t train_ns, shown_ns;
     double first_loss, last_loss;
     bool interrupted;
+    bool fresh_head;         /* a weights file may lack the head (--init) */
+    struct hf_import import; /* what it held */
 };
 
 /* The outcome of an evaluation pass. */
@@ -166,7 +169,7 @@ static enum status load_weights(struct trainer *t, const char *path, bool state,
     if (stat(path, &st) != 0)
         return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return checkpoint_load_file(path, &list, err);
+        return hf_load_file(path, &t->job->model, &list, t->fresh_head, &t->import, err);
     rc = checkpoint_find(path, &dir, err);
     if (rc == OK)
         rc = checkpoint_peek(dir, t->job, state ? &t->progress : &ignored, err);
@@ -479,6 +482,7 @@ static struct json *make_summary(const struct trainer *t, const char *out,
     else
         json_add_null(root, "db");
     json_add_string(root, "cost_note", t->plan.cost_note);
+    json_add_string(root, "init_note", t->import.note);
     json_add_int(root, "steps", t->progress.step);
     json_add_int(root, "total_steps", t->total_steps);
     json_add_int(root, "epochs", t->progress.epoch);
@@ -552,6 +556,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
                         .cores = cores,
                         .job = job,
                         .options = options,
+                        .fresh_head = true,
                         .last_saved = -1,
                         .first_loss = NAN,
                         .last_loss = NAN};

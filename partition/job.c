@@ -226,6 +226,7 @@ void job_clear(struct job *job)
     model_clear(&job->model);
     free(job->data.path);
     free(job->data.vocab);
+    free(job->data.merges);
     cluster_clear(&job->cluster);
     freeze_spec_clear(&job->freeze);
     free(job->norms);

@@ -47,6 +47,7 @@ struct job {
         enum data_kind kind;
         char *path;  /* owned, resolved against dir; NULL for synthetic */
         char *vocab; /* owned, likewise; NULL */
+        char *merges; /* owned, likewise: GPT-2's merges.txt; NULL: beside vocab */
         bool augment, resize;
         int64_t train_samples, test_samples; /* 0: all there are (synthetic: its default) */
     } data;

@@ -302,103 +302,6 @@ static void dataset_open__refuses_data_that_do_not_fit_the_model(void **state)
     job_clear(&job);
 }
 
-static void write_bytes(const char *name, const unsigned char *header, size_t header_bytes,
-                        int count)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *out = fopen(path, "wb");
-    assert_non_null(out);
-    fwrite(header, 1, header_bytes, out);
-    for (int i = 0; i < count; i++)
-        fputc(i % 10, out);
-    assert_int_equal(fclose(out), 0);
-}
-
-static void remove_file(const char *name)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    unlink(path);
-}
-
-static void idx_open__reads_mnist_files_and_checks_them_against_their_headers(void **state)
-{
-    static const char *const names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
-                                        "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
-    unsigned char images[16] = {0, 0, 8, 3, 0, 0, 0, 12, 0, 0, 0, 8, 0, 0, 0, 8};
-    unsigned char labels[8] = {0, 0, 8, 1, 0, 0, 0, 12};
-    struct dataset data = {0};
-    struct err err = {0};
-    float image[64];
-    int32_t label;
-    const struct sample_out out = {.image = image, .labels = &label};
-    (void)state;
-    for (int i = 0; i < 4; i += 2) {
-        write_bytes(names[i], images, sizeof images, 12 * 64);
-        write_bytes(names[i + 1], labels, sizeof labels, 12);
-    }
-    assert_int_equal(idx_open(folder, 0, 5, &data, &err), OK);
-    assert_int_equal(data.image, 8);
-    assert_int_equal(data.num_samples[SPLIT_TRAIN], 12);
-    assert_int_equal(data.num_samples[SPLIT_TEST], 5);
-    assert_int_equal(data.sample(&data, SPLIT_TRAIN, 11, &out, &err), OK);
-    assert_int_equal(label, 1);
-    assert_true(fabsf(image[3] - ((float)((11 * 64 + 3) % 10) / 255.0f - .1307f) / .3081f) < 1e-6f);
-    dataset_clear(&data);
-    write_bytes(names[2], images, sizeof images, 12 * 64 - 1);
-    assert_int_equal(idx_open(folder, 0, 0, &data, &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "has 783 bytes, must be 784 for 12 records"));
-    labels[7] = 11;
-    write_bytes(names[1], labels, sizeof labels, 11);
-    err = (struct err){0};
-    assert_int_equal(idx_open(folder, 0, 0, &data, &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "holds 12 images"));
-    labels[7] = 12;
-    write_bytes(names[1], labels, sizeof labels - 1, 0);
-    err = (struct err){0};
-    assert_int_equal(idx_open(folder, 0, 0, &data, &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "its header alone takes 8"));
-    images[3] = 1;
-    write_bytes(names[0], images, sizeof images, 12 * 64);
-    err = (struct err){0};
-    assert_int_equal(idx_open(folder, 0, 0, &data, &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "is not an IDX file of bytes in 3 dimensions"));
-    for (int i = 0; i < 4; i++)
-        remove_file(names[i]);
-}
-
-static void text_open__gives_each_byte_the_one_behind_it_as_target(void **state)
-{
-    struct model model = {0};
-    struct dataset data = {0};
-    struct err err = {0};
-    int32_t tokens[16], labels[16], length;
-    const struct sample_out out = {.tokens = tokens, .labels = labels, .length = &length};
-    (void)state;
-    assert_int_equal(
-        model_parse("gpt2:hidden=32,heads=2,mlp=64,layers=1,seq=16,vocab=256", &model, &err), OK);
-    write_bytes("input.txt", NULL, 0, 1000);
-    assert_int_equal(text_open(folder, &model, 0, 0, &data, &err), OK);
-    assert_int_equal(data.num_samples[SPLIT_TRAIN], 56); /* (900 - 1) / 16 */
-    assert_int_equal(data.num_samples[SPLIT_TEST], 6);   /* (100 - 1) / 16 */
-    assert_int_equal(data.sample(&data, SPLIT_TEST, 1, &out, &err), OK);
-    assert_int_equal(length, 16);
-    for (int i = 0; i < 16; i++) {
-        assert_int_equal(tokens[i], (900 + 16 + i) % 10);
-        assert_int_equal(labels[i], (900 + 16 + i + 1) % 10);
-    }
-    dataset_clear(&data);
-    write_bytes("input.txt", NULL, 0, 100);
-    assert_int_equal(text_open(folder, &model, 0, 0, &data, &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "has 100 bytes, must be at least 180"));
-    remove_file("input.txt");
-    err = (struct err){0};
-    assert_int_equal(text_open(folder, &model, 0, 0, &data, &err), ERR_SYSTEM);
-    assert_non_null(strstr(err.msg, "/input.txt': No such file"));
-    model_clear(&model);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,11 +313,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             cifar_open__names_the_first_training_file_when_there_is_none, make_folder,
             remove_folder),
-        cmocka_unit_test_setup_teardown(
-            idx_open__reads_mnist_files_and_checks_them_against_their_headers, make_folder,
-            remove_folder),
-        cmocka_unit_test_setup_teardown(text_open__gives_each_byte_the_one_behind_it_as_target,
-                                        make_folder, remove_folder),
         cmocka_unit_test(shapes__are_balanced_deterministic_and_not_linearly_trivial),
         cmocka_unit_test(dataset_view__augments_by_seed_epoch_and_sample),
         cmocka_unit_test(loader_get__gives_the_same_batches_with_and_without_prefetch),

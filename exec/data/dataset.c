@@ -104,12 +104,56 @@ static enum status check_fits(const struct job *job, struct dataset *dataset, st
     return OK;
 }
 
-enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err)
+const char *dataset_job_name(const struct job *job)
 {
-    const char *name = job->path ? job->path : job->name;
+    return job->path ? job->path : job->name;
+}
+
+enum status dataset_text_model(const struct job *job, enum model_family family,
+                               enum model_task task, struct err *err)
+{
+    static const char *const tasks[] = {"classify", "qa", "mlm", "causal-lm"};
+    if (job->model.family != family || job->model.task != task)
+        return err_set(
+            err, ERR_INPUT, "%s: the data are for a %s model with task %s, model is '%s'",
+            dataset_job_name(job), model_family_name(family), tasks[task], job->model.name);
+    if (!job->data.vocab) {
+        err_set(err, ERR_INPUT, "%s: data.vocab is missing", dataset_job_name(job));
+        err_hint(err, "the vocab.txt that the model's weights came with");
+        return ERR_INPUT;
+    }
+    return OK;
+}
+
+enum status dataset_vocab_fits(const struct job *job, int size, struct err *err)
+{
+    if (size <= job->model.vocab)
+        return OK;
+    return err_set(err, ERR_INPUT, "%s: '%s' has %d tokens, model '%s' has room for %d",
+                   dataset_job_name(job), job->data.vocab ? job->data.vocab : "bytes", size,
+                   job->model.name, job->model.vocab);
+}
+
+enum status dataset_enough(const struct job *job, int64_t num_samples[SPLIT_COUNT], struct err *err)
+{
+    const int64_t want[SPLIT_COUNT] = {job->data.train_samples, job->data.test_samples};
+    static const char *const keys[SPLIT_COUNT] = {"train_samples", "test_samples"};
+    for (int split = 0; split < SPLIT_COUNT; split++) {
+        if (want[split] > num_samples[split])
+            return err_set(err, ERR_INPUT, "'%s' holds %lld %s samples, data.%s asks for %lld",
+                           job->data.path, (long long)num_samples[split],
+                           split ? "test" : "training", keys[split], (long long)want[split]);
+        if (want[split])
+            num_samples[split] = want[split];
+    }
+    return OK;
+}
+
+static enum status open_kind(const struct job *job, struct dataset *dataset, struct err *err)
+{
     int64_t train = job->data.train_samples, test = job->data.test_samples;
-    struct dataset got = {0};
-    enum status rc;
+    if (job->data.kind != DATA_SYNTHETIC && !job->data.path)
+        return err_set(err, ERR_INPUT, "%s: data.path is missing", dataset_job_name(job));
     switch (job->data.kind) {
     case DATA_SYNTHETIC:
         if (!train)
@@ -117,34 +161,30 @@ enum status dataset_open(const struct job *job, struct dataset *dataset, struct 
         if (!test)
             test = SHAPES_TEST;
         if (job->model.family == FAMILY_VIT)
-            rc = shapes_open(job->model.image, train, test, job->train.seed, &got, err);
-        else
-            rc = phrases_open(&job->model, train, test, job->train.seed, &got, err);
-        break;
+            return shapes_open(job->model.image, train, test, job->train.seed, dataset, err);
+        return phrases_open(&job->model, train, test, job->train.seed, dataset, err);
     case DATA_CIFAR10:
     case DATA_CIFAR100:
-        if (!job->data.path)
-            return err_set(err, ERR_INPUT, "%s: data.path is missing, cifar needs a folder", name);
-        rc = cifar_open(job->data.path, job->data.kind == DATA_CIFAR10 ? 10 : 100, train, test,
-                        &got, err);
-        break;
+        return cifar_open(job->data.path, job->data.kind == DATA_CIFAR10 ? 10 : 100, train, test,
+                          dataset, err);
     case DATA_IDX:
-        if (!job->data.path)
-            return err_set(err, ERR_INPUT, "%s: data.path is missing, idx needs a folder", name);
-        rc = idx_open(job->data.path, train, test, &got, err);
-        break;
+        return idx_open(job, dataset, err);
+    case DATA_IMAGES:
+        return images_open(job, dataset, err);
+    case DATA_SST2:
+        return tsv_open(job, dataset, err);
+    case DATA_SQUAD:
+        return squad_open(job, dataset, err);
     case DATA_TEXT:
-        if (!job->data.path)
-            return err_set(err, ERR_INPUT, "%s: data.path is missing, text needs a file", name);
-        rc = text_open(job->data.path, &job->model, train, test, &got, err);
-        break;
-    default:
-        rc = err_set(err, ERR_INFEASIBLE,
-                     "%s: data.kind is not among those the executor reads: synthetic, cifar10, "
-                     "cifar100, idx, text",
-                     name);
-        break;
+        return text_open(job, dataset, err);
     }
+    return err_set(err, ERR_INPUT, "%s: data.kind is unknown", dataset_job_name(job));
+}
+
+enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err)
+{
+    struct dataset got = {0};
+    enum status rc = open_kind(job, &got, err);
     if (rc == OK) {
         got.kind = job->data.kind;
         got.seed = job->train.seed;

@@ -1,24 +1,34 @@
-/* exec/data/text.c - a plain text file as bytes, for byte-level language models.
+/* exec/data/text.c - plain text for language models.
  *
- * The last tenth of the file is the test split. Sample i of a split is its bytes [i * seq, (i + 1)
- * * seq), the target of each byte is the one behind it; a rest shorter than seq is left out. Tokens
- * are byte values, so the model needs a vocabulary of at least 256. */
+ * data.path is a file, of which the last tenth of the tokens is the test split, or a folder with
+ * train.txt and test.txt (or input.txt alone, split the same way). Without data.vocab a token is a
+ * byte; with a vocab.json it is GPT-2's (data.merges, or merges.txt beside it); with a vocab.txt it
+ * is WordPiece, for masked language models. Causal models read windows of seq tokens end to end,
+ * each labelled with its successor. Masked models read [CLS] window [SEP]; 15 % of the tokens are
+ * predicted, of them 80 % shown as [MASK], 10 % as a random token, 10 % unchanged (Devlin et al.
+ * 2018, section 3.1), drawn from (seed, split, sample). */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "exec/data/bpe.h"
+#include "exec/data/counter.h"
 #include "exec/data/dataset.h"
+#include "exec/data/wordpiece.h"
 
-enum { BYTE_VALUES = 256, TEST_SHARE = 10 };
+enum { MAX_BYTES = 1 << 30, NO_LABEL = -100, TEST_PART = 10 };
+
+enum text_tokens { TOKENS_BYTES, TOKENS_BPE, TOKENS_WORDPIECE };
 
 struct text {
-    char *path;
-    int fd;
-    int64_t first[SPLIT_COUNT]; /* byte at which a split begins */
+    enum text_tokens kind;
+    struct bpe bpe;
+    struct wordpiece wp;
+    int32_t *ids[SPLIT_COUNT]; /* [TEST] lies inside [TRAIN]'s block where one file was split */
+    int64_t count[SPLIT_COUNT];
+    bool shared;
 };
 
 static void text_clear(struct dataset *dataset)
@@ -26,94 +36,219 @@ static void text_clear(struct dataset *dataset)
     struct text *text = dataset->ctx;
     if (!text)
         return;
-    if (text->fd >= 0)
-        close(text->fd);
-    free(text->path);
+    bpe_clear(&text->bpe);
+    wordpiece_clear(&text->wp);
+    free(text->ids[SPLIT_TRAIN]);
+    if (!text->shared)
+        free(text->ids[SPLIT_TEST]);
     free(text);
     dataset->ctx = NULL;
 }
 
-static enum status text_sample(const struct dataset *dataset, enum split split, int64_t id,
-                               const struct sample_out *out, struct err *err)
+static bool ends_in(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
+static enum status open_tokenizer(const struct job *job, struct text *text, int *size,
+                                  struct err *err)
+{
+    const char *vocab = job->data.vocab, *slash;
+    char *merges = NULL;
+    enum status rc;
+    text->kind = TOKENS_BYTES;
+    *size = 256;
+    if (!vocab)
+        return OK;
+    if (!ends_in(vocab, ".json")) {
+        text->kind = TOKENS_WORDPIECE;
+        rc = wordpiece_open(vocab, &text->wp, err);
+        *size = text->wp.size;
+        return rc;
+    }
+    text->kind = TOKENS_BPE;
+    slash = strrchr(vocab, '/');
+    if (job->data.merges)
+        merges = strdup(job->data.merges);
+    else if (asprintf(&merges, "%.*smerges.txt", slash ? (int)(slash + 1 - vocab) : 0, vocab) < 0)
+        merges = NULL;
+    rc = merges ? bpe_open(vocab, merges, &text->bpe, err) : err_nomem(err);
+    *size = text->bpe.size;
+    free(merges);
+    return rc;
+}
+
+static enum status read_tokens(const struct text *text, const char *path, int32_t **ids,
+                               int64_t *count, struct err *err)
+{
+    struct token_list tokens = {0};
+    char *bytes = NULL;
+    int64_t n = 0;
+    enum status rc = data_read_file(path, MAX_BYTES, &bytes, &n, err);
+    if (rc == OK && text->kind == TOKENS_BPE)
+        rc = bpe_encode(&text->bpe, bytes, (size_t)n, &tokens, err);
+    if (rc == OK && text->kind == TOKENS_WORDPIECE)
+        rc = wordpiece_encode(&text->wp, bytes, (size_t)n, &tokens, err);
+    if (rc == OK) {
+        *count = text->kind == TOKENS_BYTES ? n : tokens.count;
+        *ids = malloc(*count ? (size_t)*count * sizeof **ids : 1);
+        if (!*ids)
+            rc = err_nomem(err);
+    }
+    for (int64_t i = 0; rc == OK && i < *count; i++)
+        (*ids)[i] = text->kind == TOKENS_BYTES ? (unsigned char)bytes[i] : tokens.at[i].id;
+    token_list_clear(&tokens);
+    free(bytes);
+    return rc;
+}
+
+static enum status read_all(const char *path, struct text *text, struct err *err)
+{
+    struct stat st;
+    char *train = NULL, *test = NULL;
+    enum status rc;
+    if (stat(path, &st) != 0)
+        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    if (asprintf(&train, "%s/train.txt", path) < 0)
+        train = NULL;
+    if (asprintf(&test, "%s/test.txt", path) < 0)
+        test = NULL;
+    if (!train || !test) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    if (S_ISDIR(st.st_mode) && stat(train, &st) == 0) {
+        rc = read_tokens(text, train, &text->ids[SPLIT_TRAIN], &text->count[SPLIT_TRAIN], err);
+        if (rc == OK)
+            rc = read_tokens(text, test, &text->ids[SPLIT_TEST], &text->count[SPLIT_TEST], err);
+        goto out;
+    }
+    free(train);
+    if (asprintf(&train, "%s%s", path, S_ISDIR(st.st_mode) ? "/input.txt" : "") < 0) {
+        train = NULL;
+        rc = err_nomem(err);
+        goto out;
+    }
+    text->shared = true;
+    rc = read_tokens(text, train, &text->ids[SPLIT_TRAIN], &text->count[SPLIT_TRAIN], err);
+    if (rc == OK) {
+        int64_t all = text->count[SPLIT_TRAIN];
+        text->count[SPLIT_TEST] = all / TEST_PART;
+        text->count[SPLIT_TRAIN] = all - text->count[SPLIT_TEST];
+        text->ids[SPLIT_TEST] = text->ids[SPLIT_TRAIN] + text->count[SPLIT_TRAIN];
+    }
+out:
+    free(train);
+    free(test);
+    return rc;
+}
+
+static enum status causal_sample(const struct dataset *dataset, enum split split, int64_t id,
+                                 const struct sample_out *out, struct err *err)
 {
     const struct text *text = dataset->ctx;
-    int64_t want = dataset->seq + 1;
-    unsigned char *bytes = malloc((size_t)want);
-    ssize_t got;
-    if (!bytes)
-        return err_nomem(err);
-    got = pread(text->fd, bytes, (size_t)want, text->first[split] + id * dataset->seq);
-    for (int i = 0; got == want && i < dataset->seq; i++) {
-        if (out->tokens)
-            out->tokens[i] = bytes[i];
-        if (out->token_types)
-            out->token_types[i] = 0;
-        if (out->labels)
-            out->labels[i] = bytes[i + 1];
-    }
+    const int32_t *ids = text->ids[split] + id * dataset->seq;
+    size_t bytes = (size_t)dataset->seq * sizeof *ids;
+    (void)err;
     if (out->length)
         out->length[0] = dataset->seq;
-    free(bytes);
-    if (got != want)
-        return err_set(err, ERR_SYSTEM, "cannot read '%s': %s", text->path,
-                       got < 0 ? strerror(errno) : "it shrank");
+    if (out->tokens)
+        memcpy(out->tokens, ids, bytes);
+    if (out->token_types)
+        memset(out->token_types, 0, bytes);
+    if (out->labels)
+        memcpy(out->labels, ids + 1, bytes);
     return OK;
 }
 
-static int64_t limited(int64_t count, int64_t limit)
+static enum status masked_sample(const struct dataset *dataset, enum split split, int64_t id,
+                                 const struct sample_out *out, struct err *err)
 {
-    return limit > 0 && limit < count ? limit : count;
+    const struct text *text = dataset->ctx;
+    int inside = dataset->seq - 2;
+    const int32_t *ids = text->ids[split] + id * inside;
+    uint64_t key = counter_key(dataset->seed ^ 0x6d61736bu, (uint64_t)split, (uint64_t)id);
+    (void)err;
+    if (out->length)
+        out->length[0] = dataset->seq;
+    for (int i = 0; i < dataset->seq; i++) {
+        int32_t token = i == 0 ? text->wp.cls : text->wp.sep, shown, label = NO_LABEL;
+        if (i > 0 && i <= inside)
+            token = ids[i - 1];
+        shown = token;
+        if (i > 0 && i <= inside && counter_unit(key, 3 * (uint64_t)i) < .15) {
+            double draw = counter_unit(key, 3 * (uint64_t)i + 1);
+            label = token;
+            if (draw < .8)
+                shown = text->wp.mask;
+            else if (draw < .9)
+                shown = (int32_t)(counter_bits(key, 3 * (uint64_t)i + 2) % (uint64_t)text->wp.size);
+        }
+        if (out->tokens)
+            out->tokens[i] = shown;
+        if (out->token_types)
+            out->token_types[i] = 0;
+        if (out->labels)
+            out->labels[i] = label;
+    }
+    return OK;
 }
 
-enum status text_open(const char *path, const struct model *model, int64_t max_train,
-                      int64_t max_test, struct dataset *dataset, struct err *err)
+enum status text_open(const struct job *job, struct dataset *dataset, struct err *err)
 {
+    const struct model *model = &job->model;
+    const char *name = dataset_job_name(job);
+    bool causal = model->task == TASK_CAUSAL_LM;
     struct dataset got = {.seq = model->seq,
                           .labels_per_sample = model->seq,
-                          .targets_per_sample = model->seq,
+                          .targets_per_sample = causal ? model->seq : 0,
                           .classes = model->vocab,
-                          .sample = text_sample,
+                          .seed = job->train.seed,
+                          .sample = causal ? causal_sample : masked_sample,
                           .clear = text_clear};
     struct text *text;
-    struct stat st;
+    int size = 0;
     enum status rc = OK;
-    if (model->task != TASK_CAUSAL_LM)
-        return err_set(err, ERR_INPUT, "data.kind text needs a causal language model, '%s' is none",
-                       model->name);
-    if (model->vocab < BYTE_VALUES)
-        return err_set(err, ERR_INPUT, "data.kind text needs model.vocab of at least %d, got %d",
-                       BYTE_VALUES, model->vocab);
+    if (!causal && model->task != TASK_MLM)
+        return err_set(err, ERR_INPUT,
+                       "%s: data.kind text is for language models (gpt, or bert with task mlm), "
+                       "model is '%s'",
+                       name, model->name);
+    if (model->seq < 4)
+        return err_set(err, ERR_INPUT, "%s: model.seq must be at least 4 for texts, got %d", name,
+                       model->seq);
+    if (!causal && (!job->data.vocab || ends_in(job->data.vocab, ".json")))
+        return err_set(err, ERR_INPUT,
+                       "%s: data.vocab must be a vocab.txt for masked models, got "
+                       "%s",
+                       name, job->data.vocab ? job->data.vocab : "nothing");
     text = calloc(1, sizeof *text);
     if (!text)
         return err_nomem(err);
     got.ctx = text;
-    text->fd = -1;
-    if (asprintf(&text->path, "%s%s", path,
-                 stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? "/input.txt" : "") < 0) {
-        text->path = NULL;
-        rc = err_nomem(err);
-        goto out;
+    rc = open_tokenizer(job, text, &size, err);
+    if (rc == OK)
+        rc = dataset_vocab_fits(job, size, err);
+    if (rc == OK && !causal && text->wp.mask < 0)
+        rc = err_set(err, ERR_INPUT, "'%s' has no [MASK]", job->data.vocab);
+    if (rc == OK)
+        rc = read_all(job->data.path, text, err);
+    for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
+        int64_t n =
+            causal ? (text->count[split] - 1) / model->seq : text->count[split] / (model->seq - 2);
+        got.num_samples[split] = n;
+        if (n < 1)
+            rc = err_set(err, ERR_INPUT,
+                         "'%s': the %s split has %lld tokens, too few for one window of %d",
+                         job->data.path, split ? "test" : "training", (long long)text->count[split],
+                         model->seq);
     }
-    text->fd = open(text->path, O_RDONLY | O_CLOEXEC);
-    if (text->fd < 0 || fstat(text->fd, &st) != 0) {
-        rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", text->path, strerror(errno));
-        goto out;
-    }
-    text->first[SPLIT_TEST] = (int64_t)st.st_size - (int64_t)st.st_size / TEST_SHARE;
-    got.num_samples[SPLIT_TRAIN] = (text->first[SPLIT_TEST] - 1) / model->seq;
-    got.num_samples[SPLIT_TEST] = ((int64_t)st.st_size - text->first[SPLIT_TEST] - 1) / model->seq;
-    if (got.num_samples[SPLIT_TRAIN] < 1 || got.num_samples[SPLIT_TEST] < 1) {
-        rc = err_set(err, ERR_INPUT, "'%s' has %lld bytes, must be at least %lld for model.seq %d",
-                     text->path, (long long)st.st_size,
-                     (long long)TEST_SHARE * ((long long)model->seq + 2), model->seq);
-        goto out;
-    }
-    got.num_samples[SPLIT_TRAIN] = limited(got.num_samples[SPLIT_TRAIN], max_train);
-    got.num_samples[SPLIT_TEST] = limited(got.num_samples[SPLIT_TEST], max_test);
-    *dataset = got;
-    got = (struct dataset){0};
-out:
-    if (got.clear)
-        got.clear(&got);
+    if (rc == OK)
+        rc = dataset_enough(job, got.num_samples, err);
+    if (rc == OK)
+        *dataset = got;
+    else
+        text_clear(&got);
     return rc;
 }

@@ -74,8 +74,7 @@ static void split_line(const char *line, size_t length, struct cells *cells)
 
 static bool cell_is(const struct cells *cells, int i, const char *name)
 {
-    return (size_t)cells->bytes[i] == strlen(name) &&
-           memcmp(cells->at[i], name, strlen(name)) == 0;
+    return (size_t)cells->bytes[i] == strlen(name) && memcmp(cells->at[i], name, strlen(name)) == 0;
 }
 
 static int find_column(const struct cells *header, const char *name)
@@ -94,12 +93,12 @@ static enum status find_columns(const struct cells *header, const char *path,
                                 struct columns *columns, struct err *err)
 {
     static const char *const pairs[][2] = {
-        {"sentence1", "sentence2"},
-        {"question1", "question2"},
-        {"question",  "sentence" },
-        {"question",  "answer"   },
+        {"sentence1", "sentence2" },
+        {"question1", "question2" },
+        {"question",  "sentence"  },
+        {"question",  "answer"    },
         {"premise",   "hypothesis"},
-        {"sentence",  NULL       }
+        {"sentence",  NULL        }
     };
     columns->label = find_column(header, "label");
     if (columns->label < 0)
@@ -116,10 +115,11 @@ static enum status find_columns(const struct cells *header, const char *path,
     if (columns->text[0] >= 0 && columns->label >= 0)
         return OK;
     err_set(err, ERR_INPUT, "'%s': the header has no column %s, got '%.*s'", path,
-            columns->label < 0 ? "label" : "sentence", header->bytes[0] < 60 ? header->bytes[0] : 60,
-            header->at[0]);
-    err_hint(err, "one of sentence; sentence1, sentence2; question, sentence; question1, question2; "
-                  "premise, hypothesis; and label");
+            columns->label < 0 ? "label" : "sentence",
+            header->bytes[0] < 60 ? header->bytes[0] : 60, header->at[0]);
+    err_hint(err,
+             "one of sentence; sentence1, sentence2; question, sentence; question1, question2; "
+             "premise, hypothesis; and label");
     return ERR_INPUT;
 }
 
@@ -152,8 +152,8 @@ static enum status read_label(const struct cells *cells, int column, const char 
     return OK;
 }
 
-static enum status add_line(struct table *table, const struct token_list *tokens, int32_t first_text,
-                            int32_t label, struct err *err)
+static enum status add_line(struct table *table, const struct token_list *tokens,
+                            int32_t first_text, int32_t label, struct err *err)
 {
     if (table->num_lines == table->room_lines) {
         int64_t room = table->room_lines ? 2 * table->room_lines : 1024;
@@ -171,10 +171,11 @@ static enum status add_line(struct table *table, const struct token_list *tokens
         table->ids = ids;
         table->room_ids = room;
     }
-    table->lines[table->num_lines++] =
-        (struct line){.first = table->num_ids,
-                      .tokens = {first_text, (int32_t)tokens->count - first_text},
-                      .label = label};
+    table->lines[table->num_lines++] = (struct line){
+        .first = table->num_ids,
+        .tokens = {first_text, (int32_t)tokens->count - first_text},
+        .label = label
+    };
     for (int64_t i = 0; i < tokens->count; i++)
         table->ids[table->num_ids++] = tokens->at[i].id;
     return OK;
@@ -185,7 +186,10 @@ static enum status read_table(const struct wordpiece *wp, const char *dir, const
 {
     char *path = NULL, *text = NULL;
     int64_t bytes = 0, number = 0;
-    struct columns columns = {{-1, -1}, -1};
+    struct columns columns = {
+        {-1, -1},
+        -1
+    };
     struct token_list tokens = {0};
     struct cells cells;
     int header = 0;
@@ -276,6 +280,7 @@ enum status tsv_open(const struct job *job, struct dataset *dataset, struct err 
     const int64_t max[SPLIT_COUNT] = {job->data.train_samples, job->data.test_samples};
     struct dataset got = {.seq = job->model.seq,
                           .labels_per_sample = 1,
+                          .targets_per_sample = 1,
                           .classes = job->model.classes,
                           .sample = tsv_sample,
                           .clear = tsv_clear};

@@ -1,0 +1,221 @@
+#include "exec/data/image_file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+#include <png.h>
+
+/* --- JPEG ------------------------------------------------------------------------------------- */
+
+/* libjpeg reports by callbacks; errors must not return, so they jump. */
+struct jpeg_failure {
+    struct jpeg_error_mgr base;
+    jmp_buf out;
+    char text[JMSG_LENGTH_MAX];
+};
+
+static void jpeg_fail(j_common_ptr jpeg)
+{
+    struct jpeg_failure *failure = (struct jpeg_failure *)jpeg->err;
+    failure->base.format_message(jpeg, failure->text);
+    longjmp(failure->out, 1);
+}
+
+/* Level -1 is a warning about damaged data; grey fill in place of pixels is no sample. */
+static void jpeg_message(j_common_ptr jpeg, int level)
+{
+    if (level < 0)
+        jpeg_fail(jpeg);
+}
+
+static enum status check_size(const char *path, int64_t width, int64_t height, struct err *err)
+{
+    if (width < 1 || height < 1 || width > IMAGE_MAX_SIDE || height > IMAGE_MAX_SIDE)
+        return err_set(err, ERR_INPUT, "'%s': sides must be 1..%d, got %lld x %lld", path,
+                       IMAGE_MAX_SIDE, (long long)width, (long long)height);
+    return OK;
+}
+
+static enum status read_jpeg(FILE *in, const char *path, bool peek, struct pixels *pixels,
+                             struct err *err)
+{
+    struct jpeg_decompress_struct jpeg;
+    struct jpeg_failure failure;
+    unsigned char *volatile rgb = NULL;
+    volatile enum status rc = OK;
+    jpeg.err = jpeg_std_error(&failure.base);
+    failure.base.error_exit = jpeg_fail;
+    failure.base.emit_message = jpeg_message;
+    if (setjmp(failure.out)) {
+        rc = err_set(err, ERR_INPUT, "'%s': %.200s", path, failure.text);
+        goto out;
+    }
+    jpeg_create_decompress(&jpeg);
+    jpeg_stdio_src(&jpeg, in);
+    jpeg_read_header(&jpeg, TRUE);
+    rc = check_size(path, jpeg.image_width, jpeg.image_height, err);
+    if (rc != OK)
+        goto out;
+    pixels->width = (int)jpeg.image_width;
+    pixels->height = (int)jpeg.image_height;
+    if (peek)
+        goto out;
+    rgb = malloc((size_t)pixels->width * (size_t)pixels->height * 3);
+    if (!rgb) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    jpeg.out_color_space = JCS_RGB;
+    jpeg.dct_method = JDCT_ISLOW; /* the exact one: same pixels on every machine */
+    jpeg_start_decompress(&jpeg);
+    while (jpeg.output_scanline < jpeg.output_height) {
+        JSAMPROW row = rgb + (size_t)jpeg.output_scanline * (size_t)pixels->width * 3;
+        jpeg_read_scanlines(&jpeg, &row, 1);
+    }
+    jpeg_finish_decompress(&jpeg);
+    pixels->rgb = rgb;
+    rgb = NULL;
+out:
+    free(rgb);
+    jpeg_destroy_decompress(&jpeg);
+    return rc;
+}
+
+/* --- PNG -------------------------------------------------------------------------------------- */
+
+static enum status read_png(FILE *in, const char *path, bool peek, struct pixels *pixels,
+                            struct err *err)
+{
+    static const png_color white = {255, 255, 255};
+    png_image png = {.version = PNG_IMAGE_VERSION};
+    unsigned char *rgb = NULL;
+    enum status rc = OK;
+    if (!png_image_begin_read_from_stdio(&png, in)) {
+        rc = err_set(err, ERR_INPUT, "'%s': %s", path, png.message);
+        goto out;
+    }
+    rc = check_size(path, png.width, png.height, err);
+    if (rc != OK)
+        goto out;
+    pixels->width = (int)png.width;
+    pixels->height = (int)png.height;
+    if (peek)
+        goto out;
+    png.format = PNG_FORMAT_RGB;
+    rgb = malloc((size_t)png.width * (size_t)png.height * 3);
+    if (!rgb) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    if (!png_image_finish_read(&png, &white, rgb, 0, NULL)) {
+        rc = err_set(err, ERR_INPUT, "'%s': %s", path, png.message);
+        goto out;
+    }
+    pixels->rgb = rgb;
+    rgb = NULL;
+out:
+    free(rgb);
+    png_image_free(&png);
+    return rc;
+}
+
+static enum status read_image(const char *path, bool peek, struct pixels *pixels, struct err *err)
+{
+    unsigned char magic[8] = {0};
+    struct pixels got = {0};
+    enum status rc;
+    FILE *in = fopen(path, "rb");
+    if (!in)
+        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    size_t n = fread(magic, 1, sizeof magic, in);
+    rewind(in);
+    if (n >= 3 && magic[0] == 0xff && magic[1] == 0xd8 && magic[2] == 0xff)
+        rc = read_jpeg(in, path, peek, &got, err);
+    else if (n == 8 && memcmp(magic, "\x89PNG\r\n\x1a\n", 8) == 0)
+        rc = read_png(in, path, peek, &got, err);
+    else
+        rc = err_set(err, ERR_INPUT, "'%s' is neither JPEG nor PNG", path);
+    fclose(in);
+    if (rc == OK)
+        *pixels = got;
+    return rc;
+}
+
+enum status image_peek(const char *path, struct pixels *pixels, struct err *err)
+{
+    return read_image(path, true, pixels, err);
+}
+
+enum status image_read(const char *path, struct pixels *pixels, struct err *err)
+{
+    return read_image(path, false, pixels, err);
+}
+
+/* --- scaling ---------------------------------------------------------------------------------- */
+
+/* Weights of output i over the n inputs of one axis; returns how many, *first the first one. */
+static int filter(int i, int n, int side, int *first, float *weights)
+{
+    double scale = (double)n / side, reach = scale > 1 ? scale : 1;
+    double centre = (i + .5) * scale, sum = 0;
+    int from = (int)floor(centre - reach), to = (int)ceil(centre + reach), count;
+    from = from < 0 ? 0 : from;
+    to = to > n ? n : to;
+    count = to - from;
+    for (int j = 0; j < count; j++) {
+        double w = 1 - fabs(from + j + .5 - centre) / reach;
+        weights[j] = (float)(w > 0 ? w : 0);
+        sum += weights[j];
+    }
+    for (int j = 0; j < count; j++)
+        weights[j] = (float)(weights[j] / sum);
+    *first = from;
+    return count;
+}
+
+enum status image_square(const struct pixels *pixels, int side, float *planes, struct err *err)
+{
+    int w = pixels->width, h = pixels->height, n = w < h ? w : h;
+    int left = (w - n) / 2, top = (h - n) / 2, first;
+    /* A column pass into [n rows, side], then a row pass. */
+    float *half = malloc((size_t)n * (size_t)side * 3 * sizeof *half);
+    float *weights = malloc(((size_t)2 * ((size_t)n / (size_t)side + 2) + 2) * sizeof *weights);
+    enum status rc = OK;
+    if (!half || !weights) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int x = 0; x < side; x++) {
+        int count = filter(x, n, side, &first, weights);
+        for (int y = 0; y < n; y++) {
+            const unsigned char *from =
+                pixels->rgb + ((size_t)(top + y) * (size_t)w + (size_t)(left + first)) * 3;
+            float *to = half + ((size_t)y * (size_t)side + (size_t)x) * 3, sum[3] = {0};
+            for (int j = 0; j < count; j++)
+                for (int c = 0; c < 3; c++)
+                    sum[c] += weights[j] * (float)from[3 * j + c];
+            memcpy(to, sum, sizeof sum);
+        }
+    }
+    for (int y = 0; y < side; y++) {
+        int count = filter(y, n, side, &first, weights);
+        for (int x = 0; x < side; x++)
+            for (int c = 0; c < 3; c++) {
+                float sum = 0;
+                for (int j = 0; j < count; j++)
+                    sum += weights[j] *
+                           half[((size_t)(first + j) * (size_t)side + (size_t)x) * 3 + (size_t)c];
+                planes[((size_t)c * (size_t)side + (size_t)y) * (size_t)side + (size_t)x] = sum;
+            }
+    }
+out:
+    free(weights);
+    free(half);
+    return rc;
+}
