@@ -16,15 +16,15 @@
 
 /* Repeats go on until the budget of a phase is spent, within these limits. */
 enum { MIN_REPEATS = 5, MAX_REPEATS = 60, WARM_UP = 2 };
+/* Micro-batches in flight while layers are measured, as on the first of two stages under 1F1B. */
+enum { LIVE = 2 };
 static const int64_t phase_budget_ns = 12000000000, quick_budget_ns = 4000000000;
 
-/* One distinct sublayer under measurement. */
-struct probe {
+/* One distinct sublayer: all items of the model that cost the same. */
+struct shape {
     struct layer_key key;
-    int item;
-    struct stage *stage;
-    float *in, *grad_out;
-    double *times; /* [num_samples][PASS_UPDATE passes][MAX_REPEATS], then update's */
+    int num_items;
+    double *times; /* [num_samples][PASS_COUNT][MAX_REPEATS] */
 };
 
 struct measure {
@@ -33,9 +33,13 @@ struct measure {
     const struct measure_options *options;
     struct job job;
     struct backend *backend;
-    struct probe *probes;
-    int num_probes;
-    int64_t most; /* largest micro-batch */
+    struct stage *stage; /* the whole model */
+    struct shape *shapes;
+    int num_shapes;
+    int *shape_of;    /* by item */
+    int64_t *item_ns; /* [num_items][PASS_COUNT], of the round under way */
+    double *op_times; /* [MAX_REPEATS]: what a pass of a stage takes besides its items */
+    int64_t most;     /* largest micro-batch */
     float *images;
     int32_t *tokens, *types, *lengths, *labels;
     int64_t *ids;
@@ -49,10 +53,9 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static double *times_of(const struct measure *m, const struct probe *probe, int size, int pass)
+static double *times_of(const struct shape *shape, int size, int pass)
 {
-    (void)m;
-    return probe->times + ((size_t)size * PASS_COUNT + (size_t)pass) * MAX_REPEATS;
+    return shape->times + ((size_t)size * PASS_COUNT + (size_t)pass) * MAX_REPEATS;
 }
 
 /* --- layers ----------------------------------------------------------------------------------- */
@@ -63,90 +66,90 @@ static void fill_normal(float *values, int64_t n, uint64_t key)
         values[i] = (float)rng_normal(key, (uint64_t)i);
 }
 
-static enum status new_floats(struct backend *be, int64_t elems, uint64_t key, float **values,
-                              struct err *err)
+static void clear_shapes(struct measure *m)
 {
-    void *memory;
-    float *host;
-    enum status rc = be->alloc(be, elems * (int64_t)sizeof(float), &memory, err);
-    if (rc != OK)
-        return rc;
-    *values = memory;
-    host = malloc((size_t)elems * sizeof *host + 1);
-    if (!host)
-        return err_nomem(err);
-    fill_normal(host, elems, key);
-    be->copy_in(be, *values, host, elems * (int64_t)sizeof *host);
-    rc = be->sync(be, err);
-    free(host);
-    return rc;
+    for (int i = 0; i < m->num_shapes; i++)
+        free(m->shapes[i].times);
+    free(m->shapes);
+    free(m->shape_of);
+    free(m->item_ns);
+    free(m->op_times);
+    m->shapes = NULL;
+    m->shape_of = NULL;
+    m->item_ns = NULL;
+    m->op_times = NULL;
+    m->num_shapes = 0;
+    stage_free(m->stage);
+    m->stage = NULL;
 }
 
-static enum status make_probe(struct measure *m, struct probe *probe, struct err *err)
+static enum status make_shapes(struct measure *m, struct err *err)
 {
     const struct model *model = &m->job.model;
-    int item = probe->item;
+    const size_t n = (size_t)model->num_items;
+    m->shapes = calloc(n, sizeof *m->shapes);
+    m->shape_of = calloc(n, sizeof *m->shape_of);
+    m->item_ns = calloc(n * PASS_COUNT, sizeof *m->item_ns);
+    m->op_times = calloc(MAX_REPEATS, sizeof *m->op_times);
+    if (!m->shapes || !m->shape_of || !m->item_ns || !m->op_times)
+        return err_nomem(err);
+    for (int i = 0; i < model->num_items; i++) {
+        struct layer_key key;
+        int j = 0;
+        layer_key_of(model, i, &key);
+        while (j < m->num_shapes && memcmp(&m->shapes[j].key, &key, sizeof key) != 0)
+            j++;
+        struct shape *shape = &m->shapes[j];
+        m->shape_of[i] = j;
+        shape->num_items++;
+        if (j < m->num_shapes)
+            continue;
+        m->num_shapes++;
+        shape->key = key;
+        shape->times = calloc((size_t)m->options->num_samples * PASS_COUNT * MAX_REPEATS,
+                              sizeof *shape->times);
+        if (!shape->times)
+            return err_nomem(err);
+    }
+    return OK;
+}
+
+/* The whole model on this rank, as a pipeline of one stage holds it. */
+static enum status make_stage(struct measure *m, struct err *err)
+{
+    const struct model *model = &m->job.model;
     struct stage_spec spec = {.model = model,
                               .job = &m->job,
                               .backend = m->backend,
-                              .first_item = item,
-                              .end_item = item + 1,
+                              .end_item = model->num_items,
                               .max_samples = m->most,
-                              .max_live = 1};
-    enum status rc = stage_new(&spec, &probe->stage, err);
+                              .max_live = LIVE};
+    enum status rc = stage_new(&spec, &m->stage, err);
     if (rc == OK)
-        rc = stage_init_weights(probe->stage, 1, err);
-    if (rc == OK && item > 0)
-        rc = new_floats(m->backend, m->most * stage_input_elems(model, item), 1, &probe->in, err);
-    if (rc == OK && item + 1 < model->num_items)
-        rc = new_floats(m->backend, m->most * stage_input_elems(model, item + 1), 2,
-                        &probe->grad_out, err);
-    probe->times =
-        calloc((size_t)m->options->num_samples * PASS_COUNT * MAX_REPEATS, sizeof *probe->times);
-    return rc == OK && !probe->times ? err_nomem(err) : rc;
-}
-
-static void clear_probes(struct measure *m)
-{
-    for (int i = 0; i < m->num_probes; i++) {
-        struct probe *probe = &m->probes[i];
-        stage_free(probe->stage);
-        if (probe->in)
-            m->backend->free(m->backend, probe->in);
-        if (probe->grad_out)
-            m->backend->free(m->backend, probe->grad_out);
-        free(probe->times);
-    }
-    free(m->probes);
-    m->probes = NULL;
-    m->num_probes = 0;
-}
-
-static enum status make_probes(struct measure *m, struct err *err)
-{
-    const struct model *model = &m->job.model;
-    enum status rc = OK;
-    m->probes = calloc((size_t)model->num_items, sizeof *m->probes);
-    if (!m->probes)
-        return err_nomem(err);
-    for (int i = 0; rc == OK && i < model->num_items; i++) {
-        struct layer_key key;
-        bool known = false;
-        layer_key_of(model, i, &key);
-        for (int j = 0; j < m->num_probes; j++)
-            known |= memcmp(&m->probes[j].key, &key, sizeof key) == 0;
-        if (known)
-            continue;
-        m->probes[m->num_probes].key = key;
-        m->probes[m->num_probes].item = i;
-        rc = make_probe(m, &m->probes[m->num_probes++], err);
-    }
+        rc = stage_init_weights(m->stage, 1, err);
     return rc;
 }
 
-/* One repeat of one sublayer at one size: forward, backward for the input, for the weights. */
-static enum status time_passes(struct measure *m, struct probe *probe, int size, int repeat,
-                               struct err *err)
+/* Take what the items of a round took: the mean over the items of a shape, so that rows add up. */
+static void keep_times(struct measure *m, int size, int repeat, int first_pass, int end_pass)
+{
+    const int num_items = m->job.model.num_items;
+    for (int pass = first_pass; repeat >= 0 && pass < end_pass; pass++) {
+        const double rounds = pass == PASS_UPDATE ? 1 : LIVE;
+        for (int j = 0; j < m->num_shapes; j++)
+            times_of(&m->shapes[j], size, pass)[repeat] = 0;
+        for (int i = 0; i < num_items; i++) {
+            struct shape *shape = &m->shapes[m->shape_of[i]];
+            times_of(shape, size, pass)[repeat] +=
+                (double)m->item_ns[i * PASS_COUNT + pass] / (rounds * shape->num_items);
+        }
+    }
+    memset(m->item_ns, 0, (size_t)num_items * PASS_COUNT * sizeof *m->item_ns);
+}
+
+/* LIVE micro-batches of a size forward through the whole model, then backward: every item finds
+ * weights, stash and caches as in a step, not as its own last call left them. */
+static enum status time_passes(struct measure *m, int size, int repeat, struct err *err)
 {
     struct sample_block block = {.num_samples = m->options->samples[size],
                                  .ids = m->ids,
@@ -155,54 +158,63 @@ static enum status time_passes(struct measure *m, struct probe *probe, int size,
                                  .token_types = m->types,
                                  .lengths = m->lengths,
                                  .labels = m->labels};
-    float *in[1] = {probe->in}, *out[1] = {NULL}, *grad_out[1] = {probe->grad_out};
-    float *grad_in[1] = {NULL};
+    float *in[1] = {NULL}, *out[1], *grad_in[1];
     struct loss_sums loss;
-    struct backend *be = m->backend;
-    int64_t at[4];
-    enum status rc;
-    at[0] = now_ns();
-    rc = stage_forward(probe->stage, 0, &block, 0, in, out, true, &loss, err);
-    if (rc == OK)
-        rc = be->sync(be, err);
-    at[1] = now_ns();
-    if (rc == OK)
-        rc = stage_backward(probe->stage, 0, &block, 0, BACKWARD_INPUT, 1, grad_out, grad_in, err);
-    if (rc == OK)
-        rc = be->sync(be, err);
-    at[2] = now_ns();
-    if (rc == OK)
-        rc = stage_backward(probe->stage, 0, &block, 0, BACKWARD_WEIGHT, 1, grad_out, grad_in, err);
-    if (rc == OK)
-        rc = be->sync(be, err);
-    at[3] = now_ns();
-    for (int pass = 0; repeat >= 0 && pass < PASS_UPDATE; pass++)
-        times_of(m, probe, size, pass)[repeat] = (double)(at[pass + 1] - at[pass]);
+    enum status rc = OK;
+    int64_t begin = now_ns(), items_ns = 0;
+    stage_time_items(m->stage, m->item_ns);
+    for (int mb = 0; rc == OK && mb < LIVE; mb++)
+        rc = stage_forward(m->stage, mb, &block, 0, in, out, true, &loss, err);
+    for (int mb = 0; rc == OK && mb < LIVE; mb++)
+        rc = stage_backward(m->stage, mb, &block, 0, BACKWARD_BOTH, 1, in, grad_in, err);
+    if (rc != OK)
+        return rc;
+    for (int i = 0; i < m->job.model.num_items * PASS_COUNT; i++)
+        items_ns += m->item_ns[i];
+    if (size == 0 && repeat >= 0)
+        m->op_times[repeat] = (double)(now_ns() - begin - items_ns) / (2 * LIVE);
+    keep_times(m, size, repeat, PASS_FWD, PASS_UPDATE);
+    return OK;
+}
+
+static enum status time_update(struct measure *m, int repeat, struct err *err)
+{
+    /* Learning rate 0: the weights stay what they are. */
+    enum status rc = stage_update(m->stage, 0, 0, 1, err);
+    keep_times(m, 0, repeat, PASS_UPDATE, PASS_COUNT);
+    stage_zero_grad(m->stage);
     return rc;
 }
 
-static enum status time_update(struct measure *m, struct probe *probe, int repeat, struct err *err)
+/* What the runtime and a stage add to the items of a compute op: the walk over the list, a turn of
+ * the message engine, two clock readings, the checks of a block. */
+static enum status add_op_overhead(struct measure *m, int repeats, int ranks, struct err *err)
 {
-    int64_t begin = now_ns();
-    /* Learning rate 0: the weights stay what they are. */
-    enum status rc = stage_update(probe->stage, 0, 0, 1, err);
-    if (rc == OK)
-        rc = m->backend->sync(m->backend, err);
-    if (repeat >= 0)
-        times_of(m, probe, 0, PASS_UPDATE)[repeat] = (double)(now_ns() - begin);
-    stage_zero_grad(probe->stage);
-    return rc;
+    enum { OPS = 1000 };
+    struct host_row row = {.what = "op_overhead", .threads = m->backend->threads, .ranks = ranks};
+    volatile int64_t sink = 0;
+    for (int i = 0; i < repeats; i++) {
+        int64_t begin = now_ns();
+        for (int j = 0; j < OPS; j++) {
+            comm_progress(m->comm->all);
+            sink += comm_now_ns(m->comm) + comm_now_ns(m->comm);
+        }
+        m->op_times[i] += (double)(now_ns() - begin) / OPS;
+    }
+    snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
+    row.ns = spread_of(m->op_times, repeats);
+    return profile_add_host(m->profile, &row, err);
 }
 
 static enum status add_layers(struct measure *m, int repeats, int ranks, struct err *err)
 {
     enum status rc = OK;
-    for (int i = 0; rc == OK && i < m->num_probes; i++)
+    for (int i = 0; rc == OK && i < m->num_shapes; i++)
         for (int size = 0; rc == OK && size < m->options->num_samples; size++)
             for (int pass = 0; rc == OK && pass < PASS_COUNT; pass++) {
                 struct layer_row row = {.threads = m->backend->threads,
                                         .ranks = ranks,
-                                        .key = m->probes[i].key,
+                                        .key = m->shapes[i].key,
                                         .samples = m->options->samples[size]};
                 if (pass == PASS_UPDATE && size > 0)
                     continue;
@@ -211,15 +223,14 @@ static enum status add_layers(struct measure *m, int repeats, int ranks, struct 
                 snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
                 snprintf(row.dtype, sizeof row.dtype, "fp32");
                 snprintf(row.pass, sizeof row.pass, "%s", pass_name(pass));
-                row.ns = spread_of(times_of(m, &m->probes[i], size, pass), repeats);
+                row.ns = spread_of(times_of(&m->shapes[i], size, pass), repeats);
                 rc = profile_add_layer(m->profile, &row, err);
             }
     return rc;
 }
 
-/* All sublayers at all sizes, in turn, repeat by repeat: each finds the caches as the others left
- * them, as in a step, and drift of the machine spreads over all rows alike. `together`: all ranks
- * do the same and leave a repeat together. */
+/* All sizes in turn, repeat by repeat: drift of the machine spreads over all rows alike.
+ * `together`: all ranks do the same and leave a repeat together. */
 static enum status measure_layers(struct measure *m, bool together, struct err *err)
 {
     int64_t budget = m->options->quick ? quick_budget_ns : phase_budget_ns, begin = now_ns();
@@ -227,10 +238,9 @@ static enum status measure_layers(struct measure *m, bool together, struct err *
     enum status rc = OK;
     for (int64_t go_on = 1; rc == OK && go_on; repeat++) {
         for (int size = 0; rc == OK && size < m->options->num_samples; size++)
-            for (int i = 0; rc == OK && i < m->num_probes; i++)
-                rc = time_passes(m, &m->probes[i], size, repeat, err);
-        for (int i = 0; rc == OK && i < m->num_probes; i++)
-            rc = time_update(m, &m->probes[i], repeat, err);
+            rc = time_passes(m, size, repeat, err);
+        if (rc == OK)
+            rc = time_update(m, repeat, err);
         if (repeat < 0)
             continue;
         go_on = repeat + 1 < MAX_REPEATS && (repeat + 1 < MIN_REPEATS || now_ns() - begin < budget);
@@ -239,6 +249,8 @@ static enum status measure_layers(struct measure *m, bool together, struct err *
     }
     if (rc == OK && m->comm->rank == 0)
         rc = add_layers(m, repeat, together ? m->comm->local_size : 1, err);
+    if (rc == OK && m->comm->rank == 0)
+        rc = add_op_overhead(m, repeat, together ? m->comm->local_size : 1, err);
     return rc;
 }
 
@@ -321,25 +333,6 @@ static enum status measure_links(struct measure *m, struct err *err)
 }
 
 /* --- overheads -------------------------------------------------------------------------------- */
-
-/* What the runtime adds to a compute op: two clock readings and the walk over the list. */
-static enum status measure_op_overhead(struct measure *m, struct err *err)
-{
-    enum { ROUNDS = 50, OPS = 1000 };
-    double times[ROUNDS];
-    struct host_row row = {.what = "op_overhead", .ranks = 1};
-    volatile int64_t sink = 0;
-    for (int i = 0; i < ROUNDS; i++) {
-        int64_t begin = now_ns();
-        for (int j = 0; j < OPS; j++)
-            sink += comm_now_ns(m->comm) + comm_now_ns(m->comm);
-        times[i] = (double)(now_ns() - begin) / OPS;
-    }
-    snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
-    row.threads = m->backend->threads;
-    row.ns = spread_of(times, ROUNDS);
-    return profile_add_host(m->profile, &row, err);
-}
 
 /* A batch of the procedural set: made, augmented, laid out. */
 static enum status measure_input(struct measure *m, struct err *err)
@@ -483,15 +476,14 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
     m->backend = backend_cpu_new(threads, err);
     if (!m->backend)
         return err ? err->status : ERR_NOMEM;
-    rc = make_probes(m, err);
+    rc = make_shapes(m, err);
+    if (rc == OK)
+        rc = make_stage(m, err);
     if (rc == OK)
         rc = measure_layers(m, together, err);
-    if (rc == OK && !together && threads == m->cores->threads) {
-        rc = measure_op_overhead(m, err);
-        if (rc == OK)
-            rc = measure_input(m, err);
-    }
-    clear_probes(m);
+    if (rc == OK && !together && threads == m->cores->threads)
+        rc = measure_input(m, err);
+    clear_shapes(m);
     backend_free(m->backend);
     m->backend = NULL;
     return rc;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "exec/rng.h"
 #include "exec/stage_internal.h"
@@ -180,6 +181,34 @@ struct param *stage_params(struct stage *stage)
 int64_t stage_bytes(const struct stage *stage)
 {
     return stage->bytes;
+}
+
+void stage_time_items(struct stage *stage, int64_t *item_ns)
+{
+    stage->item_ns = item_ns;
+}
+
+static int64_t now_ns(struct backend *be)
+{
+    struct timespec now;
+    be->sync(be, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void stage_clock_start(struct stage *stage)
+{
+    if (stage->item_ns)
+        stage->clock_ns = now_ns(stage->spec.backend);
+}
+
+void stage_clock_lap(struct stage *stage, int item, enum pass pass)
+{
+    if (!stage->item_ns)
+        return;
+    int64_t now = now_ns(stage->spec.backend);
+    stage->item_ns[item * PASS_COUNT + (int)pass] += now - stage->clock_ns;
+    stage->clock_ns = now;
 }
 
 enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *err)
@@ -535,8 +564,11 @@ enum status stage_update(struct stage *stage, uint64_t step, double lr, float gr
 {
     struct backend *be = stage->spec.backend;
     const struct job *job = stage->spec.job;
+    stage_clock_start(stage);
     for (int t = 0; t < stage->num_params; t++) {
         struct param *p = &stage->params[t];
+        if (t > 0 && p->item != p[-1].item)
+            stage_clock_lap(stage, p[-1].item - stage->spec.first_item, PASS_UPDATE);
         if (p->frozen)
             continue;
         const float decay = stage->decay[t] ? (float)job->train.optimizer.weight_decay : 0.0f;
@@ -561,6 +593,9 @@ enum status stage_update(struct stage *stage, uint64_t step, double lr, float gr
         else
             be->adamw(be, p->num_elems, &o, p->grad, p->weight, p->state[0], p->state[1]);
     }
+    if (stage->num_params > 0)
+        stage_clock_lap(stage, stage->params[stage->num_params - 1].item - stage->spec.first_item,
+                        PASS_UPDATE);
     return be->sync(be, err);
 }
 

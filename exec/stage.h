@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "exec/backend.h"
+#include "partition/cost.h"
 #include "partition/job.h"
 #include "partition/model.h"
 #include "partition/status.h"
@@ -137,6 +138,11 @@ struct tied_table {
 };
 bool stage_tied(struct stage *stage, struct tied_table *tied);
 void stage_tied_add(struct stage *stage);
+
+/* For a profiler: while item_ns is set, forward, backward and update add the time of each item to
+ * item_ns[(item - first_item) * PASS_COUNT + pass], the backend synchronised around it. Borrowed;
+ * NULL ends it. */
+void stage_time_items(struct stage *stage, int64_t *item_ns);
 
 int64_t stage_bytes(const struct stage *stage); /* all backend memory it holds */
 

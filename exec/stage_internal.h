@@ -62,6 +62,7 @@ struct stage {
     float **inner_act, **inner_grad; /* owned, backend; by skip of the model, inside this stage */
     float *wide;                     /* [rows, 2 hidden], where a skip joins */
     int64_t bytes;
+    int64_t *item_ns, clock_ns; /* borrowed, of stage_time_items(); when the last item ended */
 };
 
 /* First item of the stage that trains, as an index into layers; num_items when none does. */
@@ -70,6 +71,10 @@ enum status stage_grab(struct stage *stage, int64_t elems, float **ptr, struct e
 void stage_drop(struct stage *stage, float **ptr, int64_t elems);
 /* A free stash, made at its first use: under recompute few of them are ever live. */
 enum status stage_take_set(struct stage *stage, struct stash_set **set, struct err *err);
+
+/* stage_time_items(): from here; to here it was this pass of the stage's item. */
+void stage_clock_start(struct stage *stage);
+void stage_clock_lap(struct stage *stage, int item, enum pass pass);
 
 /* Skip tensors (stage_skips.c). Open after the slots exist; close is safe twice. */
 enum status stage_skips_open(struct stage *stage, struct err *err);

@@ -132,6 +132,7 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
     slot->state = keep ? SLOT_FORWARD : SLOT_FREE;
     struct layer_pass pass = pass_of(stage, slot, step);
     pass.x = slot->in;
+    stage_clock_start(stage);
     for (int i = 0; i < stage->num_items; i++) {
         const struct layer *l = &stage->layers[i];
         const bool stashed = keep && i >= active;
@@ -144,6 +145,7 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
         pass.skip = stage_skip_in(stage, in, i, block->num_samples);
         layer_forward(l, &pass);
         stage_skip_leave(stage, slot, i, block->num_samples, pass.y);
+        stage_clock_lap(stage, i, PASS_FWD);
         pass.x = pass.y;
     }
     if (out)
@@ -200,6 +202,7 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
     if (what != BACKWARD_WEIGHT)
         slot->grad_out = grad_out ? grad_out[0] : NULL;
     float *dy = slot->grad_out;
+    stage_clock_start(stage);
     for (int i = stage->num_items - 1; i >= active; i--) {
         const struct layer *l = &stage->layers[i];
         pass.stash = slot->set->buf[i];
@@ -213,9 +216,12 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
             layer_backward_input(l, &pass, dy, grad_scale, dx);
             slot->dy[i] = dy;
             dy = dx;
+            stage_clock_lap(stage, i, PASS_BWD_INPUT);
         }
-        if (what != BACKWARD_INPUT)
+        if (what != BACKWARD_INPUT) {
             layer_backward_weight(l, &pass, slot->dy[i], grad_scale);
+            stage_clock_lap(stage, i, PASS_BWD_WEIGHT);
+        }
     }
     if (grad_in)
         grad_in[0] = gradient_of(stage, slot, active) && active == 0 ? slot->grad_in : NULL;
