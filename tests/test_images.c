@@ -1,0 +1,242 @@
+/* Folders of pictures that the test writes with libjpeg and libpng; no real set is at hand. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <jpeglib.h>
+#include <png.h>
+
+#include "exec/data/dataset.h"
+#include "exec/data/image_file.h"
+#include "tests/data_case.h"
+
+/* A smooth picture: red rises to the right, green downwards, blue is flat. */
+static unsigned char *picture(int width, int height)
+{
+    unsigned char *rgb = malloc((size_t)width * (size_t)height * 3);
+    assert_non_null(rgb);
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++) {
+            unsigned char *p = rgb + ((size_t)y * (size_t)width + (size_t)x) * 3;
+            p[0] = (unsigned char)(255 * x / width);
+            p[1] = (unsigned char)(255 * y / height);
+            p[2] = 77;
+        }
+    return rgb;
+}
+
+static void put_png(const char *name, int width, int height)
+{
+    unsigned char *rgb = picture(width, height);
+    png_image png = {.version = PNG_IMAGE_VERSION,
+                     .width = (png_uint_32)width,
+                     .height = (png_uint_32)height,
+                     .format = PNG_FORMAT_RGB};
+    assert_true(png_image_write_to_file(&png, in_folder(name), 0, rgb, 0, NULL));
+    free(rgb);
+}
+
+static void put_jpeg(const char *name, int width, int height, bool grey)
+{
+    unsigned char *rgb = picture(width, height);
+    struct jpeg_compress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    FILE *out = fopen(in_folder(name), "wb");
+    assert_non_null(out);
+    jpeg.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&jpeg);
+    jpeg_stdio_dest(&jpeg, out);
+    jpeg.image_width = (JDIMENSION)width;
+    jpeg.image_height = (JDIMENSION)height;
+    jpeg.input_components = grey ? 1 : 3;
+    jpeg.in_color_space = grey ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg_set_defaults(&jpeg);
+    jpeg_set_quality(&jpeg, 98, TRUE);
+    jpeg.comp_info[0].h_samp_factor = jpeg.comp_info[0].v_samp_factor = 1; /* full colour */
+    jpeg_start_compress(&jpeg, TRUE);
+    while (jpeg.next_scanline < jpeg.image_height) {
+        JSAMPROW row = rgb + (size_t)jpeg.next_scanline * (size_t)width * (grey ? 1 : 3);
+        jpeg_write_scanlines(&jpeg, &row, 1);
+    }
+    jpeg_finish_compress(&jpeg);
+    jpeg_destroy_compress(&jpeg);
+    fclose(out);
+    free(rgb);
+}
+
+static void make_tree(void)
+{
+    static const char *const dirs[] = {"train", "train/cat", "train/dog",
+                                       "val",   "val/dog",   "train/.hidden"};
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
+        assert_int_equal(mkdir(in_folder(dirs[i]), 0777), 0);
+    put_png("train/cat/b.png", 16, 16);
+    put_jpeg("train/cat/a.JPG", 16, 16, false);
+    put_jpeg("train/dog/c.jpeg", 16, 16, true);
+    put_text("train/dog/notes.txt", "no picture");
+    put_png("val/dog/d.png", 16, 16);
+}
+
+static const char *const model = "vit-tiny:image=16,patch=8,classes=2,layers=1";
+
+static void images_open__numbers_classes_by_name_and_decodes_both_kinds(void **state)
+{
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    float image[3 * 256];
+    int32_t label;
+    const struct sample_out out = {.image = image, .labels = &label};
+    (void)state;
+    make_tree();
+    make_job(&job, model, DATA_IMAGES, "", NULL);
+    if (dataset_open(&job, &data, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(data.classes, 2);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], 3);
+    assert_int_equal(data.num_samples[SPLIT_TEST], 1);
+    for (int i = 0; i < 2; i++) { /* the JPEG, then the PNG, of the same picture */
+        float tolerance = i == 0 ? .04f : 1e-5f;
+        assert_int_equal(data.sample(&data, SPLIT_TRAIN, i, &out, &err), OK);
+        assert_int_equal(label, 0);
+        for (int y = 0; y < 16; y++)
+            for (int x = 0; x < 16; x++) {
+                float red = (float)(255 * x / 16) / 127.5f - 1;
+                float green = (float)(255 * y / 16) / 127.5f - 1;
+                assert_true(fabsf(image[y * 16 + x] - red) < tolerance);
+                assert_true(fabsf(image[256 + y * 16 + x] - green) < tolerance);
+                assert_true(fabsf(image[512 + y * 16 + x] - (77 / 127.5f - 1)) < tolerance);
+            }
+    }
+    assert_int_equal(data.sample(&data, SPLIT_TRAIN, 2, &out, &err), OK);
+    assert_int_equal(label, 1);
+    assert_memory_equal(image, image + 256, 256 * sizeof *image); /* grey: three equal planes */
+    assert_int_equal(data.sample(&data, SPLIT_TEST, 0, &out, &err), OK);
+    assert_int_equal(label, 1);
+    dataset_clear(&data);
+    job_clear(&job);
+}
+
+static void image_square__keeps_ramps_and_takes_the_middle(void **state)
+{
+    (void)state;
+    static const int shapes[][3] = {
+        {64, 32, 8 },
+        {30, 50, 10},
+        {16, 16, 16},
+        {4,  4,  12},
+        {9,  7,  3 }
+    };
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        int w = shapes[s][0], h = shapes[s][1], side = shapes[s][2], n = w < h ? w : h;
+        struct pixels pixels = {w, h, picture(w, h)};
+        float *planes = malloc((size_t)side * (size_t)side * 3 * sizeof *planes);
+        assert_int_equal(image_square(&pixels, side, planes, NULL), OK);
+        for (int y = 0; y < side; y++)
+            for (int x = 0; x < side; x++) {
+                /* A ramp keeps its values; at the border the filter is cut. */
+                double reach = n > side ? (double)n / side : 1;
+                double cx = (w - n) / 2 + (x + .5) * n / side - .5;
+                double cy = (h - n) / 2 + (y + .5) * n / side - .5;
+                double slack =
+                    255. / n * (x == 0 || y == 0 || x + 1 == side || y + 1 == side ? reach : .1) +
+                    1.01;
+                if (fabs(planes[y * side + x] - 255 * cx / w) > slack ||
+                    fabs(planes[side * side + y * side + x] - 255 * cy / h) > slack)
+                    fail_msg("%d x %d to %d: pixel %d, %d is %g, %g", w, h, side, x, y,
+                             (double)planes[y * side + x],
+                             (double)planes[side * side + y * side + x]);
+                assert_true(fabsf(planes[2 * side * side + y * side + x] - 77) < 1e-3f);
+            }
+        free(planes);
+        free(pixels.rgb);
+    }
+}
+
+static void images_open__scales_only_when_asked(void **state)
+{
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    float image[3 * 256];
+    const struct sample_out out = {.image = image};
+    (void)state;
+    make_tree();
+    put_png("train/cat/wide.png", 40, 24);
+    make_job(&job, model, DATA_IMAGES, "", NULL);
+    refuse_open(&job, ERR_INPUT, "wide.png' has 40 x 24 pixels, model 'vit-tiny' takes 16 x 16");
+    job.data.resize = true;
+    assert_int_equal(dataset_open(&job, &data, &err), OK);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], 4);
+    assert_int_equal(data.sample(&data, SPLIT_TRAIN, 2, &out, &err), OK);
+    assert_true(fabsf(image[8 * 16 + 8] + .0f) < .1f); /* the middle stays in the middle */
+    dataset_clear(&data);
+    job_clear(&job);
+}
+
+static void images_open__names_the_file_of_bad_input(void **state)
+{
+    static const unsigned char huge_png[] = {
+        0x89, 'P',  'N',  'G',  '\r', '\n', 0x1a, '\n', 0, 0, 0, 13, 'I', 'H', 'D', 'R', 0x7f,
+        0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 8,    2, 0, 0, 0,  0,   0,   0,   0};
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    float image[3 * 256];
+    const struct sample_out out = {.image = image};
+    (void)state;
+    make_tree();
+    make_job(&job, model, DATA_IMAGES, "", NULL);
+    put_text("train/cat/x.png", "GIF89a, really");
+    refuse_open(&job, ERR_INPUT, "x.png' is neither JPEG nor PNG");
+    put_text("train/cat/x.png", "");
+    refuse_open(&job, ERR_INPUT, "x.png' is neither JPEG nor PNG");
+    put_bytes("train/cat/x.png", huge_png, sizeof huge_png);
+    refuse_open(&job, ERR_INPUT, "x.png'");
+    put_bytes("train/cat/x.png", "\xff\xd8\xff\xe0", 4);
+    refuse_open(&job, ERR_INPUT, "x.png'");
+    unlink(in_folder("train/cat/x.png"));
+    /* Damage behind the header shows when the sample is asked for. */
+    for (int kind = 0; kind < 2; kind++) {
+        const char *name = kind ? "train/cat/a.JPG" : "train/cat/b.png";
+        struct stat st;
+        assert_int_equal(stat(in_folder(name), &st), 0);
+        assert_int_equal(truncate(in_folder(name), st.st_size - 20), 0);
+        assert_int_equal(dataset_open(&job, &data, &err), OK);
+        assert_int_equal(data.sample(&data, SPLIT_TRAIN, kind ? 0 : 1, &out, &err), ERR_INPUT);
+        assert_non_null(strstr(err.msg, kind ? "a.JPG" : "b.png"));
+        err = (struct err){0};
+        dataset_clear(&data);
+    }
+    assert_int_equal(mkdir(in_folder("val/bird"), 0777), 0);
+    refuse_open(&job, ERR_INPUT, "class 'bird' is not among the training classes");
+    rmdir(in_folder("val/bird"));
+    assert_int_equal(mkdir(in_folder("train/eel"), 0777), 0);
+    refuse_open(&job, ERR_INPUT, "must hold 1..2 folders, a class each, got 3");
+    rmdir(in_folder("train/eel"));
+    unlink(in_folder("val/dog/d.png"));
+    refuse_open(&job, ERR_INPUT, "/val' holds no CLASS/*.jpg");
+    job_clear(&job);
+    make_job(&job, model, DATA_IMAGES, "nowhere", NULL);
+    refuse_open(&job, ERR_SYSTEM, "nowhere/train': No such file");
+    job_clear(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(images_open__numbers_classes_by_name_and_decodes_both_kinds,
+                                        make_folder, remove_folder),
+        cmocka_unit_test(image_square__keeps_ramps_and_takes_the_middle),
+        cmocka_unit_test_setup_teardown(images_open__scales_only_when_asked, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(images_open__names_the_file_of_bad_input, make_folder,
+                                        remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

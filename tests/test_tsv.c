@@ -1,0 +1,147 @@
+/* GLUE tables on small files made here. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/fail_malloc.h"
+
+#include "exec/data/dataset.h"
+#include "tests/data_case.h"
+
+/* Ids: [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, a..h 4..11. */
+static void put_vocab(void)
+{
+    put_text("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nc\nd\ne\nf\ng\nh\n");
+}
+
+static const char *const bert = "minilm-l6:task=classify,classes=2,seq=10,vocab=12";
+
+static void expect_sample(const struct dataset *data, enum split split, int64_t id,
+                          const char *tokens, const char *types, int length, int label)
+{
+    int32_t got[10], got_types[10], got_length, got_label;
+    const struct sample_out out = {
+        .tokens = got, .token_types = got_types, .length = &got_length, .labels = &got_label};
+    char text[64] = "", type_text[64] = "";
+    assert_int_equal(data->sample(data, split, id, &out, NULL), OK);
+    for (int i = 0; i < 10; i++) {
+        snprintf(text + strlen(text), 8, "%s%d", i ? " " : "", got[i]);
+        snprintf(type_text + strlen(type_text), 8, "%d", got_types[i]);
+    }
+    assert_string_equal(text, tokens);
+    assert_string_equal(type_text, types);
+    assert_int_equal(got_length, length);
+    assert_int_equal(got_label, label);
+}
+
+static void tsv_open__reads_single_sentences(void **state)
+{
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    (void)state;
+    put_vocab();
+    put_text("train.tsv", "sentence\tlabel\na b\t1\r\nA  zz\t0\na b c d e f g h a b c\t1\n");
+    put_text("dev.tsv", "sentence\tlabel\nh\t0\n");
+    make_job(&job, bert, DATA_SST2, "", "vocab.txt");
+    if (dataset_open(&job, &data, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], 3);
+    assert_int_equal(data.num_samples[SPLIT_TEST], 1);
+    expect_sample(&data, SPLIT_TRAIN, 0, "2 4 5 3 0 0 0 0 0 0", "0000000000", 4, 1);
+    expect_sample(&data, SPLIT_TRAIN, 1, "2 4 1 3 0 0 0 0 0 0", "0000000000", 4, 0);
+    expect_sample(&data, SPLIT_TRAIN, 2, "2 4 5 6 7 8 9 10 11 3", "0000000000", 10, 1);
+    expect_sample(&data, SPLIT_TEST, 0, "2 11 3 0 0 0 0 0 0 0", "0000000000", 3, 0);
+    dataset_clear(&data);
+    job.data.train_samples = 2;
+    assert_int_equal(dataset_open(&job, &data, &err), OK);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], 2);
+    dataset_clear(&data);
+    open_without_memory(&job);
+    job_clear(&job);
+}
+
+static void tsv_open__reads_pairs_and_shortens_the_longer_one(void **state)
+{
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    (void)state;
+    put_vocab();
+    put_text("train.tsv", "index\tquestion\tsentence\tlabel\n"
+                          "0\ta b\tc\tentailment\n"
+                          "1\ta b c d e f\tg h\tnot_entailment\n"
+                          "2\ta b c d e f\ta b c d e f\t0\n"
+                          "3\ta\ta b c d e f g h\t1\n");
+    put_text("dev.tsv", "sentence1\tsentence2\tlabel\na\tb\t1\n");
+    make_job(&job, bert, DATA_SST2, "", "vocab.txt");
+    if (dataset_open(&job, &data, &err) != OK)
+        fail_msg("%s", err.msg);
+    expect_sample(&data, SPLIT_TRAIN, 0, "2 4 5 3 6 3 0 0 0 0", "0000110000", 6, 0);
+    expect_sample(&data, SPLIT_TRAIN, 1, "2 4 5 6 7 8 3 10 11 3", "0000000111", 10, 1);
+    expect_sample(&data, SPLIT_TRAIN, 2, "2 4 5 6 7 3 4 5 6 3", "0000001111", 10, 0);
+    expect_sample(&data, SPLIT_TRAIN, 3, "2 4 3 4 5 6 7 8 9 3", "0001111111", 10, 1);
+    expect_sample(&data, SPLIT_TEST, 0, "2 4 3 5 3 0 0 0 0 0", "0001100000", 5, 1);
+    dataset_clear(&data);
+    job_clear(&job);
+}
+
+static void tsv_open__names_file_line_value_and_limit_of_bad_input(void **state)
+{
+    static const struct {
+        const char *train, *words;
+    } cases[] = {
+        {"sentence\tlabel\na\t2\n",           "train.tsv' line 2: label must be 0..1, got '2'"},
+        {"sentence\tlabel\na\t1\nb\t-1\n",    "line 3: label must be 0..1, got '-1'"          },
+        {"sentence\tlabel\na\t\n",            "line 2: label must be 0..1, got ''"            },
+        {"sentence\tlabel\na\t99999999999\n", "got '99999999999'"                             },
+        {"sentence\tlabel\na\t1\nb\n",        "line 3 must have 2 columns, got 1"             },
+        {"sentence\tlabel\na\tb\t1\n",        "line 2 must have 2 columns, got 3"             },
+        {"text\tlabel\na\t1\n",               "the header has no column sentence, got 'text'" },
+        {"sentence\ta\n",                     "the header has no column label"                },
+        {"sentence\tlabel\n",                 "has no line behind its header"                 },
+        {"",                                  "has no line behind its header"                 },
+    };
+    struct job job;
+    (void)state;
+    put_vocab();
+    put_text("dev.tsv", "sentence\tlabel\nh\t0\n");
+    make_job(&job, bert, DATA_SST2, "", "vocab.txt");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_text("train.tsv", cases[i].train);
+        refuse_open(&job, ERR_INPUT, cases[i].words);
+    }
+    put_text("train.tsv", "sentence\tlabel\nh\t0\n");
+    job.data.train_samples = 2;
+    refuse_open(&job, ERR_INPUT, "holds 1 training samples, data.train_samples asks for 2");
+    job.data.train_samples = 0;
+    job.model.vocab = 11;
+    refuse_open(&job, ERR_INPUT, "has 12 tokens, model 'minilm-l6' has room for 11");
+    job_clear(&job);
+    make_job(&job, bert, DATA_SST2, "nowhere", "vocab.txt");
+    refuse_open(&job, ERR_SYSTEM, "nowhere/train.tsv': No such file");
+    job_clear(&job);
+    make_job(&job, bert, DATA_SST2, "", NULL);
+    refuse_open(&job, ERR_INPUT, "data.vocab is missing");
+    job_clear(&job);
+    make_job(&job, "vit-tiny", DATA_SST2, "", "vocab.txt");
+    refuse_open(&job, ERR_INPUT, "the data are for a bert model with task classify");
+    job_clear(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(tsv_open__reads_single_sentences, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(tsv_open__reads_pairs_and_shortens_the_longer_one,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(tsv_open__names_file_line_value_and_limit_of_bad_input,
+                                        make_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
