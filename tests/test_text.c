@@ -224,7 +224,7 @@ static void text_open__reads_gpt2_tokens(void **state)
     put_text("vocab.json", "{\"a\": -1}");
     refuse_open(&job, ERR_INPUT, "the id of 'a' must be 0..2147483646");
     put_text("vocab.json", "[1]");
-    refuse_open(&job, ERR_INPUT, "must be an object of tokens and ids, got array");
+    refuse_open(&job, ERR_INPUT, "must be an object of tokens and ids, got an array");
     put_bpe(merges, 11, "");
     unlink(in_folder("merges.txt"));
     refuse_open(&job, ERR_SYSTEM, "merges.txt': No such file");
