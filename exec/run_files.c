@@ -203,6 +203,12 @@ enum status run_files_epoch(struct run_files *files, const struct epoch_row *row
     return rc == OK ? record_epochs(files->store, files->run_id, row, 1, err) : rc;
 }
 
+enum status run_files_transitions(struct run_files *files, const struct transition_row *rows,
+                                  int num_rows, struct err *err)
+{
+    return record_transitions(files->store, files->run_id, rows, num_rows, err);
+}
+
 enum status run_files_memory(struct run_files *files, const int64_t *bytes, int num_ranks,
                              const int64_t *predicted, int64_t epoch, struct err *err)
 {

@@ -28,6 +28,9 @@ enum status run_files_ops(struct run_files *files, int64_t step, int replica, in
                           int64_t step_start_ns, struct err *err);
 enum status run_files_epoch(struct run_files *files, const struct epoch_row *row, struct err *err);
 
+enum status run_files_transitions(struct run_files *files, const struct transition_row *rows,
+                                  int num_rows, struct err *err);
+
 /* Bytes that each rank's stages and messages hold, beside what the plan predicted (NULL: nothing).
  */
 enum status run_files_memory(struct run_files *files, const int64_t *bytes, int num_ranks,

@@ -28,22 +28,35 @@ int runtime_num_slots(const struct schedule *full, int stage)
     return peak < full->num_microbatches ? peak + 1 : peak;
 }
 
-enum status runtime_groups(const struct comm *comm, const struct plan *plan, int *replica,
-                           int *rank, struct comm_group **pipeline, struct comm_group **replicas,
-                           struct err *err)
+enum status runtime_groups_open(const struct comm *comm, const struct plan *plan,
+                                struct runtime_groups *groups, struct err *err)
 {
     int k = plan->num_ranks, place = -1;
+    struct runtime_groups got = {0};
     enum status rc;
-    *pipeline = *replicas = NULL;
     for (int i = 0; i < k * plan->num_replicas; i++)
         if (plan->device[i] == comm->rank)
             place = i;
-    *replica = place < 0 ? -1 : place / k;
-    *rank = place < 0 ? -1 : place % k;
-    rc = comm_split(comm, *replica, *rank, pipeline, err);
+    got.replica = place < 0 ? -1 : place / k;
+    got.rank = place < 0 ? -1 : place % k;
+    rc = comm_split(comm, place < 0 ? -1 : 0, comm->rank, &got.active, err);
     if (rc == OK)
-        rc = comm_split(comm, *rank, *replica, replicas, err);
+        rc = comm_split(comm, got.replica, got.rank, &got.pipeline, err);
+    if (rc == OK)
+        rc = comm_split(comm, got.rank, got.replica, &got.replicas, err);
+    if (rc == OK)
+        *groups = got;
+    else
+        runtime_groups_clear(&got);
     return rc;
+}
+
+void runtime_groups_clear(struct runtime_groups *groups)
+{
+    comm_group_free(groups->active);
+    comm_group_free(groups->pipeline);
+    comm_group_free(groups->replicas);
+    *groups = (struct runtime_groups){.replica = -1, .rank = -1};
 }
 
 static void *new_zeroed(struct runtime *rt, int64_t count, size_t size)
@@ -168,12 +181,45 @@ static enum status stage_init(struct runtime *rt, int index, struct err *err)
     if (!s->busy || !s->slot_of || !s->in_ptr || !s->grad_out_ptr || !s->out_ptr ||
         !s->grad_in_ptr || !s->has_r || !s->has_i)
         return err_nomem(err);
+    if (rt->spec.job->train.reduction == REDUCTION_CANONICAL) {
+        enum status rc = runtime_tree_init(rt, s, err);
+        if (rc != OK)
+            return rc;
+    }
     for (int64_t i = 0; i < rt->ops->num_ops; i++) {
         const struct op *op = &rt->ops->ops[i];
         if (op->stage == index && op->kind == OP_R)
             s->has_r[op->microbatch] = true;
         if (op->stage == index && op->kind == OP_I)
             s->has_i[op->microbatch] = true;
+    }
+    return OK;
+}
+
+/* Room for the prefix's output of a whole step. */
+static enum status prefix_init(struct runtime *rt, struct err *err)
+{
+    const struct plan *plan = rt->spec.plan;
+    struct backend *be = rt->spec.backend;
+    int64_t elems, bytes;
+    int m = rt->num_microbatches;
+    if (!rt->spec.prefix)
+        return OK;
+    if (!mul_ok(stage_input_elems(rt->spec.model, plan->first_item[0]), plan->microbatches.size,
+                &elems) ||
+        !mul_ok(elems, (int64_t)sizeof(float), &bytes))
+        return err_set(err, ERR_INPUT, "the frozen prefix's output is too large");
+    rt->prefix_out = new_zeroed(rt, m, sizeof *rt->prefix_out);
+    rt->prefix_ready = new_zeroed(rt, m, sizeof *rt->prefix_ready);
+    if (!rt->prefix_out || !rt->prefix_ready)
+        return err_nomem(err);
+    for (int i = 0; i < m; i++) {
+        void *data;
+        enum status rc = be->alloc(be, bytes, &data, err);
+        if (rc != OK)
+            return rc;
+        rt->prefix_out[i] = data;
+        rt->bytes += bytes;
     }
     return OK;
 }
@@ -218,6 +264,8 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
         rc = stage_init(rt, s, err);
     for (int e = 0; rc == OK && e < w->num_edges; e++)
         rc = edge_init(rt, e, err);
+    if (rc == OK)
+        rc = prefix_init(rt, err);
     if (rc == OK) {
         *runtime = rt;
         rt = NULL;
@@ -262,7 +310,14 @@ void runtime_free(struct runtime *rt)
         free(s->has_r);
         free(s->has_i);
         free(s->bucket);
+        for (int t = 0; s->tree && t < s->tree_depth; t++)
+            be->free(be, s->tree[t]);
+        free(s->tree);
     }
+    for (int m = 0; rt->prefix_out && m < rt->num_microbatches; m++)
+        be->free(be, rt->prefix_out[m]);
+    free(rt->prefix_out);
+    free(rt->prefix_ready);
     free(rt->edges);
     free(rt->stages);
     free(rt->times);
@@ -309,7 +364,11 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
     case OP_Z:
         if (op->microbatch >= 0)
             return runtime_forward(rt, op, batch, (uint64_t)step, true, err);
-        break;
+        rc = OK;
+        for (int m = 0; rc == OK && m < rt->num_microbatches; m++)
+            if (batch->blocks[m].num_samples > 0)
+                rc = runtime_prefix(rt, m, batch, err);
+        return rc;
     case OP_B:
     case OP_I:
     case OP_W:
@@ -331,7 +390,7 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
     default:
         break;
     }
-    return err_set(err, ERR_SYSTEM, "this executor has no %s op for the whole batch or cache",
+    return err_set(err, ERR_SYSTEM, "this executor has no %s op",
                    op_kind_name((enum op_kind)op->kind));
 }
 
@@ -340,6 +399,8 @@ static enum status begin(struct runtime *rt, const struct batch *batch, bool tra
     enum status rc = OK;
     size_t n = (size_t)rt->spec.plan->num_replicas * (size_t)rt->num_microbatches;
     memset(rt->sums, 0, n * LOSS_WORDS * sizeof *rt->sums);
+    if (rt->prefix_ready)
+        memset(rt->prefix_ready, 0, (size_t)rt->num_microbatches * sizeof *rt->prefix_ready);
     for (int e = 0; rc == OK && e < rt->spec.workload->num_edges; e++)
         for (int d = 0; rc == OK && d < (train ? DIRECTIONS : GRAD); d++) {
             rt->edges[e].inbox[d].next = 0;
@@ -372,19 +433,24 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
     rt->grad_norm = NAN;
     memset(rt->times, 0, (size_t)rt->ops->num_ops * sizeof *rt->times);
     for (int s = 0; s < rt->spec.workload->num_stages; s++)
-        if (rt->stages[s].stage)
+        if (rt->stages[s].stage) {
             stage_zero_grad(rt->stages[s].stage);
+            rt->stages[s].tree_top = 0;
+        }
     rc = begin(rt, batch, true, err);
     for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {
         const struct op *op = &rt->ops->ops[i];
         struct op_time *time = &rt->times[i];
         bool per_microbatch = op->kind != OP_ALLREDUCE && op->kind != OP_NORM &&
                               op->kind != OP_UPDATE && op->microbatch >= 0;
-        if (per_microbatch && batch->blocks[op->microbatch].num_samples == 0) /* R5 */
+        if (per_microbatch && batch->blocks[op->microbatch].num_samples == 0) { /* R5, R6 */
+            if (op->kind == OP_B || op->kind == OP_W)
+                runtime_tree_add(rt, &rt->stages[op->stage], op->microbatch);
             continue;
+        }
         /* A bad loss must not reach the weights. */
         if (!losses_known && (op->kind == OP_NORM || op->kind == OP_UPDATE)) {
-            rc = share_losses(rt, comm->all, &sums, err);
+            rc = share_losses(rt, rt->spec.active, &sums, err);
             losses_known = true;
             if (rc != OK)
                 break;
@@ -400,14 +466,14 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
         last = time->end_ns;
     }
     if (rc == OK && !losses_known)
-        rc = share_losses(rt, comm->all, &sums, err);
+        rc = share_losses(rt, rt->spec.active, &sums, err);
     if (rc == OK)
         rc = finish_sends(rt, err);
     span[0] = -first;
     span[1] = last;
     span[2] = vote;
     if (rc == OK)
-        rc = comm_max_i64(comm->all, span, 3, err);
+        rc = comm_max_i64(rt->spec.active, span, 3, err);
     if (rc != OK)
         return rc;
     *result = (struct step_result){
@@ -438,7 +504,7 @@ enum status runtime_eval(struct runtime *rt, const struct batch *batch, struct l
     if (rc == OK)
         rc = finish_sends(rt, err);
     if (rc == OK)
-        rc = share_losses(rt, rt->spec.comm->all, sums, err);
+        rc = share_losses(rt, rt->spec.active, sums, err);
     return rc;
 }
 

@@ -25,11 +25,15 @@ struct runtime_spec {
     const struct workload *workload;
     const struct schedule *full; /* lowered and checked */
     const struct comm *comm;
+    struct comm_group *active;   /* all K * R ranks, by their number in the message group */
     struct comm_group *pipeline; /* the K ranks of this replica, by position */
     struct comm_group *replicas; /* the R ranks that hold the same stages, by replica */
     struct backend *backend;
     struct stage **stages; /* num_stages entries; those of other ranks are NULL */
-    int replica, rank;     /* position of this process in the plan */
+    /* Frozen items in front of the pipeline (FROZEN_FIRST, FROZEN_CACHED), one slot; NULL on ranks
+     * without the first stage, and where there are none. */
+    struct stage *prefix;
+    int replica, rank; /* position of this process in the plan */
 };
 
 /* When an op ran on this rank, on the clock of comm_now_ns(). Ops of empty micro-batches have
@@ -54,17 +58,22 @@ int runtime_num_slots(const struct schedule *full, int stage);
 
 /* Groups of a plan, collective over the message group: replica r's rank k is rank
  * plan->device[r * K + k]. Ranks without a place get *rank = -1 and NULL groups. */
-enum status runtime_groups(const struct comm *comm, const struct plan *plan, int *replica,
-                           int *rank, struct comm_group **pipeline, struct comm_group **replicas,
-                           struct err *err);
+struct runtime_groups {
+    int replica, rank;
+    struct comm_group *active, *pipeline, *replicas; /* owned */
+};
+enum status runtime_groups_open(const struct comm *comm, const struct plan *plan,
+                                struct runtime_groups *groups, struct err *err);
+void runtime_groups_clear(struct runtime_groups *groups); /* safe twice */
 
 enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtime, struct err *err);
 void runtime_free(struct runtime *runtime); /* NULL is fine */
 
-/* One step. Collective over all ranks of the plan. vote rides along: the largest comes back on all
- * ranks (a signal that one of them got). step counts from 0 over the whole run (dropout,
- * bias correction). A loss or norm that is not finite is ERR_INFEASIBLE on every rank, before any
- * weight has changed, with the first micro-batch or item it shows in. */
+/* One step. Collective over all ranks of the plan. Under train.reduction canonical, gradients are
+ * summed by a tree that halves [0, R * M) at midpoints; R must be a power of two. vote rides along:
+ * the largest comes back on all ranks (a signal that one of them got). step counts from 0 over the
+ * whole run (dropout, bias correction). A loss or norm that is not finite is ERR_INFEASIBLE on
+ * every rank, before any weight has changed, with the first micro-batch or item it shows in. */
 enum status runtime_step(struct runtime *runtime, const struct batch *batch, int64_t step,
                          double lr, int64_t vote, struct step_result *result, struct err *err);
 

@@ -4,7 +4,85 @@
 
 #include "exec/runtime_state.h"
 
-/* The gradients of a stage, last tensor first (the order in which a backward completes them), cut
+/* --- R6 --------------------------------------------------------------------------------------- */
+
+enum status runtime_tree_init(struct runtime *rt, struct stage_state *s, struct err *err)
+{
+    struct backend *be = rt->spec.backend;
+    const int num_items = stage_num_items(s->stage);
+    int depth = 0;
+    for (int i = 0; i < num_items; i++) {
+        int64_t elems;
+        stage_grad_block(s->stage, i, &elems);
+        s->grad_elems += elems;
+    }
+    while (s->grad_elems > 0 && ((int64_t)1 << depth) < rt->num_microbatches)
+        depth++;
+    if (depth == 0)
+        return OK;
+    s->tree = calloc((size_t)depth, sizeof *s->tree);
+    if (!s->tree)
+        return err_nomem(err);
+    s->tree_depth = depth;
+    for (int i = 0; i < depth; i++) {
+        void *data;
+        enum status rc = be->alloc(be, s->grad_elems * (int64_t)sizeof(float), &data, err);
+        if (rc != OK)
+            return rc;
+        s->tree[i] = data;
+        rt->bytes += s->grad_elems * (int64_t)sizeof(float);
+    }
+    return OK;
+}
+
+/* Nodes of the tree over [0, n) that end with leaf m: sums that are complete with it. */
+static int nodes_ending(int m, int n)
+{
+    int low = 0, high = n, count = 0;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        count += high == m + 1;
+        if (m < middle)
+            high = middle;
+        else
+            low = middle;
+    }
+    return count;
+}
+
+void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch)
+{
+    struct backend *be = rt->spec.backend;
+    const int num_items = stage_num_items(s->stage);
+    const bool last = microbatch == rt->num_microbatches - 1;
+    if (!s->tree)
+        return;
+    for (int n = nodes_ending(microbatch, rt->num_microbatches); n > 0; n--) {
+        const float *left = s->tree[--s->tree_top];
+        for (int i = 0; i < num_items; i++) {
+            int64_t elems;
+            float *grad = stage_grad_block(s->stage, i, &elems);
+            if (grad)
+                be->add(be, elems, left, grad);
+            left += elems;
+        }
+    }
+    if (last)
+        return;
+    float *keep = s->tree[s->tree_top++];
+    for (int i = 0; i < num_items; i++) {
+        int64_t elems;
+        const float *grad = stage_grad_block(s->stage, i, &elems);
+        if (grad)
+            be->copy(be, keep, grad, elems * (int64_t)sizeof(float));
+        keep += elems;
+    }
+    stage_zero_grad(s->stage);
+}
+
+/* --- over replicas ---------------------------------------------------------------------------- */
+
+/* The accumulators of a stage, last item first (the order in which a backward completes them), cut
  * into buckets by bytes; the last bucket takes the rest. Summed by index, so the buckets do not
  * show in the bits. */
 enum status runtime_allreduce(struct runtime *rt, const struct op *op, struct err *err)
@@ -12,12 +90,14 @@ enum status runtime_allreduce(struct runtime *rt, const struct op *op, struct er
     const struct workload *w = rt->spec.workload;
     struct stage_state *s = &rt->stages[op->stage];
     struct backend *be = rt->spec.backend;
-    struct param *params = stage_params(s->stage);
+    const bool canonical = rt->spec.job->train.reduction == REDUCTION_CANONICAL;
     int first = w->first_bucket[op->stage], last = w->first_bucket[op->stage + 1] - 1;
-    int64_t from = 0, to, total = 0, at = 0;
+    int64_t from = 0, to, total = 0, elems;
     enum status rc = OK;
-    for (int i = 0; i < stage_num_params(s->stage); i++)
-        total += params[i].grad ? params[i].num_elems : 0;
+    for (int i = 0; i < stage_num_items(s->stage); i++) {
+        stage_grad_block(s->stage, i, &elems);
+        total += elems;
+    }
     for (int b = first; b < first + op->arg; b++)
         from += w->buckets[b].bytes / (int64_t)sizeof(float);
     to = from + w->buckets[first + op->arg].bytes / (int64_t)sizeof(float);
@@ -34,24 +114,24 @@ enum status runtime_allreduce(struct runtime *rt, const struct op *op, struct er
         s->bucket_elems = to - from;
     }
     for (int out = 0; rc == OK && out < 2; out++) {
-        at = 0;
-        for (int i = stage_num_params(s->stage) - 1; i >= 0; i--) {
-            if (!params[i].grad)
-                continue;
-            int64_t lo = from > at ? from : at, end = at + params[i].num_elems;
+        int64_t at = 0;
+        for (int i = stage_num_items(s->stage) - 1; i >= 0; i--) {
+            float *grad = stage_grad_block(s->stage, i, &elems);
+            int64_t lo = from > at ? from : at, end = at + elems;
             int64_t hi = to < end ? to : end;
             if (lo < hi && !out)
-                be->copy_out(be, s->bucket + (lo - from), params[i].grad + (lo - at),
+                be->copy_out(be, s->bucket + (lo - from), grad + (lo - at),
                              (hi - lo) * (int64_t)sizeof(float));
             else if (lo < hi)
-                be->copy_in(be, params[i].grad + (lo - at), s->bucket + (lo - from),
+                be->copy_in(be, grad + (lo - at), s->bucket + (lo - from),
                             (hi - lo) * (int64_t)sizeof(float));
             at = end;
         }
         if (!out)
             rc = be->sync(be, err);
         if (rc == OK && !out)
-            rc = comm_allreduce_f32(rt->spec.replicas, s->bucket, to - from, err);
+            rc = (canonical ? comm_allreduce_tree_f32
+                            : comm_allreduce_f32)(rt->spec.replicas, s->bucket, to - from, err);
     }
     return rc;
 }

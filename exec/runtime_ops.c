@@ -137,6 +137,26 @@ static int in_place(int stage, int e)
     return stage == 0 ? e + 1 : e;
 }
 
+enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batch *batch,
+                           struct err *err)
+{
+    struct backend *be = rt->spec.backend;
+    const struct sample_block *block = &batch->blocks[microbatch];
+    float *in[1] = {NULL}, *out[1] = {NULL};
+    enum status rc;
+    if (rt->prefix_ready[microbatch])
+        return OK;
+    /* Frozen layers run without dropout, in training as in evaluation. */
+    rc = stage_forward(rt->spec.prefix, 0, block, STEP_EVAL, in, out, false, NULL, err);
+    if (rc == OK) {
+        be->copy(be, rt->prefix_out[microbatch], out[0],
+                 stage_input_elems(rt->spec.model, rt->spec.plan->first_item[0]) *
+                     block->num_samples * (int64_t)sizeof(float));
+        rt->prefix_ready[microbatch] = true;
+    }
+    return rc;
+}
+
 enum status runtime_forward(struct runtime *rt, const struct op *op, const struct batch *batch,
                             uint64_t step, bool train, struct err *err)
 {
@@ -166,6 +186,12 @@ enum status runtime_forward(struct runtime *rt, const struct op *op, const struc
     memset(s->in_ptr, 0, (size_t)(s->num_in + 1) * sizeof *s->in_ptr);
     for (int e = 0; e < s->num_in; e++)
         s->in_ptr[in_place(op->stage, e)] = received(&rt->edges[s->in[e]], ACT, mb);
+    if (op->stage == 0 && rt->spec.prefix) { /* R7 */
+        rc = runtime_prefix(rt, mb, batch, err);
+        if (rc != OK)
+            return rc;
+        s->in_ptr[0] = rt->prefix_out[mb];
+    }
     rc = stage_forward(s->stage, slot, block, step, s->in_ptr,
                        s->out_ptr + (size_t)slot * (size_t)(s->num_out + 1), keep, &loss, err);
     if (rc != OK)
@@ -215,6 +241,7 @@ enum status runtime_backward(struct runtime *rt, const struct op *op, const stru
         }
     if (rc != OK || what == BACKWARD_INPUT)
         return rc;
+    runtime_tree_add(rt, s, mb);
     s->busy[slot] = false;
     for (int e = 0; rc == OK && e < s->num_in; e++)
         rc = release(rt, &rt->edges[s->in[e]], ACT, mb, batch, err);

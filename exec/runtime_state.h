@@ -9,7 +9,12 @@
  * R4  There are num_slots + window buffers an edge and direction; schedule_check() has proved that
  *     no rank waits for ever with `window` messages an edge in flight.
  * R5  Micro-batches without samples (end of an epoch) are skipped alike on all ranks: no compute,
- *     no message. */
+ *     no message.
+ * R6  Canonical reduction: the gradient of each micro-batch is complete before it is added; sums
+ *     form by the tree that halves [0, R * M) at midpoints. A rank's part [r * M, (r + 1) * M) is a
+ *     node of it, since R is a power of two. An empty micro-batch counts as zeros.
+ * R7  What stage 0 reads of the frozen prefix is made once a step and micro-batch: by Z of the
+ * whole batch, by C, or, in evaluation, when F asks for it. */
 #ifndef ELAPSE_EXEC_RUNTIME_STATE_H
 #define ELAPSE_EXEC_RUNTIME_STATE_H
 
@@ -59,6 +64,9 @@ struct stage_state {
     int next_slot;
     float *bucket; /* packed gradients of one bucket */
     int64_t bucket_elems;
+    float **tree; /* R6: sums that wait for their right neighbour; backend memory, tree_depth */
+    int tree_depth, tree_top;
+    int64_t grad_elems; /* of all accumulators of the stage */
 };
 
 struct runtime {
@@ -68,6 +76,8 @@ struct runtime {
     struct edge *edges;
     struct stage_state *stages;
     struct op_time *times;
+    float **prefix_out; /* R7: by micro-batch, backend memory; NULL without a prefix */
+    bool *prefix_ready;
     double *sums;       /* [replicas * microbatches][LOSS_WORDS] */
     double *item_sumsq; /* num_items */
     bool have_norm;
@@ -90,6 +100,14 @@ enum status runtime_backward(struct runtime *rt, const struct op *op, const stru
                              int64_t step, struct err *err);
 enum status runtime_message(struct runtime *rt, const struct op *op, const struct batch *batch,
                             struct err *err);
+
+/* R7: the prefix's output of a micro-batch lies in prefix_out afterwards. */
+enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batch *batch,
+                           struct err *err);
+
+/* R6: buffers of a stage; and what follows the weight gradients of a micro-batch. */
+enum status runtime_tree_init(struct runtime *rt, struct stage_state *s, struct err *err);
+void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch);
 
 /* ALLREDUCE; NORM; and what comes before NORM and UPDATE once a step: the exchange of tied tables.
  */

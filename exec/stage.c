@@ -168,6 +168,42 @@ static enum status make_params(struct stage *stage, struct err *err)
     return rc;
 }
 
+int stage_num_items(const struct stage *stage)
+{
+    return stage->num_items;
+}
+
+float *stage_grad_block(const struct stage *stage, int i, int64_t *num_elems)
+{
+    *num_elems = stage->grads[i] ? stage->block_elems[i] : 0;
+    return stage->grads[i];
+}
+
+static void swap_floats(float **a, float **b)
+{
+    float *c = *a;
+    *a = *b;
+    *b = c;
+}
+
+bool stage_adopt(struct stage *stage, struct stage *from, int item)
+{
+    const int i = item - stage->spec.first_item, j = item - from->spec.first_item;
+    if (i < 0 || i >= stage->num_items || j < 0 || j >= from->num_items ||
+        stage->weight_elems[i] != from->weight_elems[j])
+        return false;
+    for (int s = 0; s < stage->num_states; s++)
+        if (stage->states[s][i] && !from->states[s][j])
+            return false;
+    swap_floats(&stage->weights[i], &from->weights[j]);
+    for (int s = 0; s < stage->num_states; s++)
+        if (stage->states[s][i])
+            swap_floats(&stage->states[s][i], &from->states[s][j]);
+    wire(stage);
+    wire(from);
+    return true;
+}
+
 int stage_num_params(const struct stage *stage)
 {
     return stage->num_params;

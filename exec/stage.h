@@ -116,12 +116,24 @@ void stage_zero_grad(struct stage *stage);
 /* Sum of squares of all gradients, one partial a tensor added in order, in double. */
 enum status stage_grad_sumsq(struct stage *stage,
                              double *per_item_sumsq /* end_item - first_item */, struct err *err);
+/* The accumulators of item i of the stage (0-based in it), one block with its padding, frozen items
+ * NULL. *num_elems is set. What sums over micro-batches and replicas works on; a tied table's two
+ * accumulators both lie in such blocks. */
+int stage_num_items(const struct stage *stage);
+float *stage_grad_block(const struct stage *stage, int i, int64_t *num_elems);
 /* One optimizer step with learning rate lr; gradients are multiplied by grad_mul (clipping) first.
  */
 enum status stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
                          struct err *err);
 /* Move the boundary up: frees optimizer state and gradients of items that froze. */
 enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err);
+
+/* Take over the buffers of a model's item (weights, optimizer state) from another stage of the same
+ * job and backend, which gets this one's in exchange and is to be freed. false, and nothing is
+ * changed, where one of them does not hold the item or lays it out otherwise (the head beside a
+ * tied table), or `from` has no optimizer state that this one needs. O(parameters of the stages) of
+ * pointers, no bytes move. */
+bool stage_adopt(struct stage *stage, struct stage *from, int item);
 
 /* A table shared by embedding and head (GPT-2; BERT's masked-LM head). Each side has an
  * accumulator: table_grad is the embedding's, head_grad the head's. Where both live in one stage

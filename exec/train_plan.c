@@ -1,10 +1,12 @@
+#include "exec/train_plan.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/measure.h"
-#include "exec/trainer.h"
+#include "partition/autodp.h"
+#include "partition/balance.h"
 #include "partition/planner.h"
-#include "partition/workload.h"
 #include "profiles/profile_cost.h"
 
 /* What rank 0 decided, ready for a broadcast; first_item and device follow as arrays. */
@@ -30,6 +32,19 @@ static enum status check_counts(const struct job *job, int n, struct err *err)
 {
     const char *name = job->path ? job->path : job->name;
     int k = job->pipeline.num_stages, r = job->pipeline.num_replicas;
+    if (train_plan_elastic(job)) {
+        for (int i = 0; i < (job->elastic.num_stages ? job->elastic.num_stages : 1); i++) {
+            int wanted = job->elastic.num_stages ? job->elastic.stages[i] : k == AUTO ? 1 : k;
+            int64_t least = (int64_t)wanted * (r == AUTO || i > 0 ? 1 : r);
+            if (least > n)
+                return err_set(err, ERR_INPUT, "%s: %s %d needs %lld ranks, got %d", name,
+                               job->elastic.num_stages ? "elastic.stages" : "pipeline.num_stages",
+                               wanted, (long long)least, n);
+            k = k == AUTO || wanted > k ? wanted : k;
+        }
+        n = k; /* ranks may be left over */
+        r = 1;
+    }
     if (k != AUTO && r != AUTO && (int64_t)k * r != n)
         return err_set(err, ERR_INPUT,
                        "%s: pipeline.num_stages %d times pipeline.num_replicas %d must equal the "
@@ -51,51 +66,192 @@ static enum status check_counts(const struct job *job, int n, struct err *err)
     return OK;
 }
 
-/* The fastest plan that uses every rank: the planner's answer for each R that divides them. */
-static enum status solve(const struct job *job, const struct cluster *cluster,
-                         const struct cost *cost, struct plan *plan, struct err *err)
+bool train_plan_elastic(const struct job *job)
+{
+    return job->freeze.policy != FREEZE_NONE || job->elastic.num_stages > 0;
+}
+
+static bool needs_norms(const struct job *job)
+{
+    return job->freeze.policy == FREEZE_GRADIENT_NORM ||
+           job->freeze.policy == FREEZE_RELATIVE_CHANGE || job->freeze.policy == FREEZE_PLATEAU;
+}
+
+/* The paper's rule: halve while the largest stage stays within that of the unfrozen model at the
+ * first K. */
+static enum status halve(const struct job *job, int num_frozen, const struct plan *old, int *k,
+                         struct err *err)
+{
+    const struct model *model = &job->model;
+    int items = model->num_items, first = old->num_ranks;
+    int *count = calloc((size_t)items, sizeof *count);
+    double *sizes = calloc((size_t)items, sizeof *sizes);
+    double *load = calloc((size_t)items, sizeof *load);
+    enum status rc = count && sizes && load ? OK : err_nomem(err);
+    if (job->pipeline.num_stages != AUTO)
+        first = job->pipeline.num_stages;
+    *k = old->num_ranks;
+    if (rc == OK) {
+        balance_sizes(model, sizes);
+        rc = balance_greedy(BALANCE_RELEASED, sizes, items, 0, first, count, load, err);
+    }
+    if (rc == OK)
+        rc = balance_compress(BALANCE_RELEASED, sizes, items, model_frozen_items(model, num_frozen),
+                              balance_max(BALANCE_RELEASED, sizes, 0, first, load), k, err);
+    free(count);
+    free(sizes);
+    free(load);
+    return rc;
+}
+
+/* K and R that may be tried; 0: any. */
+static enum status wanted_counts(const struct job *job, const struct train_ask *ask, int *k, int *r,
+                                 struct err *err)
+{
+    const struct model *model = &job->model;
+    enum status rc = OK;
+    *k = job->pipeline.num_stages;
+    *r = job->pipeline.num_replicas;
+    if (ask->old) {
+        int left = model->num_items - model_frozen_items(model, ask->num_frozen_layers);
+        *k = 0;
+        *r = job->elastic.auto_dp ? 0 : ask->old->num_replicas;
+        if (!job->elastic.auto_pipe)
+            *k = ask->old->num_ranks < left ? ask->old->num_ranks : left;
+        else if (job->elastic.halving)
+            rc = halve(job, ask->num_frozen_layers, ask->old, k, err);
+    }
+    if (job->elastic.num_stages > 0) {
+        int64_t at =
+            ask->epoch < job->elastic.num_stages ? ask->epoch : job->elastic.num_stages - 1;
+        *k = job->elastic.stages[at];
+        if (!ask->old && *r == AUTO && !job->elastic.auto_dp)
+            *r = 1;
+    }
+    return rc;
+}
+
+/* Micro-batches a pipeline has at R under the canonical reduction; 0: as the planner likes. */
+static enum status canonical_count(const struct job *job, const struct train_ask *ask, int r,
+                                   int *count, struct err *err)
+{
+    int64_t all = job->pipeline.num_microbatches;
+    *count = job->pipeline.num_microbatches;
+    if (job->train.reduction != REDUCTION_CANONICAL)
+        return OK;
+    if ((r & (r - 1)) != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "train.reduction canonical needs a power of two of replicas, got %d", r);
+    if (job->train.batch_mode != BATCH_GLOBAL)
+        return OK;
+    if (all == AUTO && ask->old)
+        all = (int64_t)ask->old->microbatches.count * ask->old->num_replicas;
+    if (all == AUTO)
+        return OK;
+    if (job->train.batch % all != 0 || all % r != 0)
+        return err_set(
+            err, ERR_INFEASIBLE,
+            "train.reduction canonical: %lld samples of the global batch and %d replicas "
+            "must divide into %lld micro-batches",
+            (long long)job->train.batch, r, (long long)all);
+    *count = (int)(all / r);
+    return OK;
+}
+
+/* The planner's best with K and R given. */
+static enum status solve_one(const struct job *job, const struct cluster *cluster,
+                             const struct cost *cost, const struct train_ask *ask, int k, int r,
+                             struct planner_result *result, struct err *err)
 {
     struct planner_problem problem;
     struct planner_options options;
-    double best = 0;
-    struct err first = {0};
-    enum status rc = OK;
-    planner_from_job(job, cost, 0, &problem, &options);
+    enum status rc;
+    planner_from_job(job, cost, ask->num_frozen_layers, &problem, &options);
     problem.cluster = cluster;
-    for (int r = 1; r <= cluster->num_devices; r++) {
-        int k = cluster->num_devices / r;
-        struct planner_result result = {0};
-        struct err one = {0};
-        if (cluster->num_devices % r != 0 ||
-            (job->pipeline.num_replicas != AUTO && job->pipeline.num_replicas != r) ||
-            (job->pipeline.num_stages != AUTO && job->pipeline.num_stages != k))
-            continue;
-        if (problem.batch_mode == BATCH_GLOBAL && problem.batch % r != 0) {
-            rc = err_set(&one, ERR_INPUT,
-                         "%s: train.batch.global must be a multiple of the %d replicas, got %lld",
-                         job->path ? job->path : job->name, r, (long long)problem.batch);
-        } else {
-            options.num_ranks = k;
-            options.num_replicas = r;
-            rc = planner_solve(&problem, &options, &result, &one);
-        }
-        if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT) {
-            if (err)
-                *err = one;
-            return rc;
-        }
-        if (rc != OK && first.status == OK)
-            first = one;
-        if (rc == OK && result.samples_per_s > best) {
-            best = result.samples_per_s;
-            plan_clear(plan);
-            *plan = result.plan;
-            result.plan = (struct plan){0};
-        }
-        planner_result_clear(&result);
+    problem.clip |= needs_norms(job);
+    if (problem.batch_mode == BATCH_GLOBAL && problem.batch % r != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: train.batch.global must be a multiple of the %d replicas, got %lld",
+                       job->path ? job->path : job->name, r, (long long)problem.batch);
+    options.num_ranks = k;
+    options.num_replicas = r;
+    options.cache_write = false;
+    if (job->model.num_skips > 0 && ask->num_frozen_layers > 0) {
+        options.frozen_auto = false; /* skip tensors stay inside the pipeline */
+        options.frozen = FROZEN_SPREAD;
     }
-    if (best > 0)
-        return OK;
+    rc = canonical_count(job, ask, r, &options.num_microbatches, err);
+    if (rc == OK)
+        rc = planner_solve(&problem, &options, result, err);
+    if (rc == OK && job->train.reduction == REDUCTION_CANONICAL &&
+        result->plan.batch % result->plan.microbatches.count != 0)
+        rc = err_set(
+            err, ERR_INFEASIBLE,
+            "train.reduction canonical needs equal micro-batches: %lld samples do not divide "
+            "into %d",
+            (long long)result->plan.batch, result->plan.microbatches.count);
+    return rc;
+}
+
+/* Rank 0 decides and writes, so it has a place. */
+static void keep_rank_0(struct plan *plan)
+{
+    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
+        if (plan->device[i] == 0)
+            return;
+    plan->device[0] = 0;
+}
+
+/* The fastest plan: the planner's answer for each K, with as many replicas as there are ranks for.
+ * Only elastic jobs may leave ranks over. */
+static enum status solve(const struct job *job, const struct cluster *cluster,
+                         const struct cost *cost, const struct train_ask *ask, struct plan *plan,
+                         struct err *err)
+{
+    const bool elastic = train_plan_elastic(job);
+    const int n = cluster->num_devices;
+    double best = 0;
+    int k_wanted, r_wanted;
+    struct err first = {0};
+    enum status rc = wanted_counts(job, ask, &k_wanted, &r_wanted, err);
+    if (rc != OK)
+        return rc;
+    for (int k = 1; k <= n; k++) {
+        if ((k_wanted != 0 && k != k_wanted) || (!elastic && n % k != 0))
+            continue;
+        bool done = false;
+        for (int r = n / k; r >= 1 && !done; r--) {
+            struct planner_result result = {0};
+            struct err one = {0};
+            if ((r_wanted != 0 && r != r_wanted) || (!elastic && k * r != n))
+                continue;
+            rc = solve_one(job, cluster, cost, ask, k, r, &result, &one);
+            if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT) {
+                planner_result_clear(&result);
+                if (err)
+                    *err = one;
+                return rc;
+            }
+            if (rc != OK && first.status == OK)
+                first = one;
+            done = rc == OK;
+            if (rc == OK && result.samples_per_s > best) {
+                best = result.samples_per_s;
+                plan_clear(plan);
+                *plan = result.plan;
+                result.plan = (struct plan){0};
+            }
+            planner_result_clear(&result);
+        }
+    }
+    if (best > 0) {
+        rc = ask->old ? autodp_keep_devices(&job->model, cluster, ask->old, plan, err) : OK;
+        keep_rank_0(plan);
+        return rc;
+    }
+    if (first.status == OK)
+        err_set(&first, ERR_INFEASIBLE, "no plan has %d stages and %d replicas on %d ranks",
+                k_wanted, r_wanted, n);
     if (err)
         *err = first;
     return first.status;
@@ -132,8 +288,8 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
 }
 
 enum status train_plan_make(const struct comm *comm, const struct cores *cores,
-                            const struct job *job, const char *db, struct train_plan *plan,
-                            struct err *err)
+                            const struct job *job, const char *db, const struct train_ask *ask,
+                            struct train_plan *plan, struct err *err)
 {
     struct train_plan got = {0};
     struct cost_handle cost = {0};
@@ -155,7 +311,7 @@ enum status train_plan_make(const struct comm *comm, const struct cores *cores,
         measure_describe(cores, &present);
         rc = cost_choose_for(db, &job->model, &got.cluster, &query, &cost, err);
         if (rc == OK)
-            rc = solve(job, &got.cluster, &cost.cost, &got.plan, err);
+            rc = solve(job, &got.cluster, &cost.cost, ask, &got.plan, err);
         if (rc == OK) {
             memcpy(got.cost_label, cost.cost.label, sizeof got.cost_label);
             memcpy(got.cost_note, cost.note, sizeof got.cost_note);

@@ -12,7 +12,6 @@
 #include "exec/comm/comm.h"
 #include "exec/cores.h"
 #include "partition/job.h"
-#include "partition/plan.h"
 #include "profiles/json.h"
 
 struct trainer_options {
@@ -43,22 +42,5 @@ void trainer_stop(void);
 /* Learning rate of a step (from 0) of total: rises linearly over warmup_steps, then follows the
  * job's curve to 0 at total (constant stays). */
 double trainer_lr(const struct job *job, int64_t step, int64_t total_steps);
-
-/* The plan of a job for num_ranks ranks on num_nodes machines: the planner's, over all ranks.
- * ERR_INFEASIBLE, ERR_INPUT with the key when ranks do not divide as asked. cost_label (96 bytes)
- * says what the prediction stands on. */
-struct train_plan {
-    struct plan plan;
-    struct cluster cluster;
-    struct workload *workload; /* owned */
-    struct schedule *full;     /* owned */
-    char cost_label[96], cost_note[256];
-};
-enum status train_plan_make(const struct comm *comm, const struct cores *cores,
-                            const struct job *job, const char *db, struct train_plan *plan,
-                            struct err *err);
-void train_plan_clear(struct train_plan *plan);
-/* The keys of `elapse plan --json` for the plan as run. */
-void train_plan_json(const struct train_plan *plan, struct json *object);
 
 #endif

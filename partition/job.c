@@ -229,6 +229,7 @@ void job_clear(struct job *job)
     free(job->data.merges);
     cluster_clear(&job->cluster);
     freeze_spec_clear(&job->freeze);
+    free(job->elastic.stages);
     free(job->norms);
     free(job->cache.dir);
     for (int i = 0; i < job->num_baseline; i++)

@@ -89,6 +89,8 @@ struct job {
     struct {
         bool auto_pipe, auto_dp;
         bool halving;     /* the paper's compression rule in place of ours */
+        int *stages;      /* owned: K of epoch e at stages[min(e, num_stages - 1)]; NULL: planned */
+        int num_stages;
         int64_t setup_ns; /* of a change of K or R, besides what moves over links: processes,
                              groups, warm-up */
     } elastic;

@@ -120,6 +120,7 @@ static const struct field job_fields[] = {
     BOOL("elastic.auto_pipe", elastic.auto_pipe, "re-cut when layers freeze [true]"),
     BOOL("elastic.auto_dp", elastic.auto_dp, "use freed devices as replicas [true]"),
     CHOICE("elastic.compression", elastic.halving, compression_names, "halving: the paper's rule [best]"),
+    OTHER("elastic.stages", "train: K per epoch, an array; its last entry holds on [planned]"),
     PLAIN("elastic.setup", FIELD_NS, elastic.setup_ns, "of a change of K or R, besides what moves over links [0]"),
     CHOICE("cache.policy", cache.policy, cache_names, "of frozen activations [auto]"),
     PLAIN("cache.limit_bytes", FIELD_BYTES, cache.limit_bytes, "[0: no limit]"),
@@ -315,6 +316,41 @@ out:
     return rc;
 }
 
+static enum status read_stages(const struct json *value, const struct fields_source *source,
+                               struct job *job, struct err *err)
+{
+    struct json *owned = NULL;
+    const struct json *array;
+    int *stages = NULL, n = 0;
+    enum status rc = array_of(value, "elastic.stages", source, &array, &owned, err);
+    if (rc != OK)
+        goto out;
+    stages = calloc((size_t)json_count(array), sizeof *stages);
+    if (!stages) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (struct json *m = json_first(array); m; m = json_next(m), n++) {
+        int64_t k;
+        if (!json_int64(m, &k) || k < 1 || k > job->model.num_items) {
+            char key[48], limit[48];
+            snprintf(key, sizeof key, "elastic.stages[%d]", n);
+            snprintf(limit, sizeof limit, "1..%d (items)", job->model.num_items);
+            rc = fields_refuse(source, key, limit, m, err);
+            goto out;
+        }
+        stages[n] = (int)k;
+    }
+    free(job->elastic.stages);
+    job->elastic.stages = stages;
+    job->elastic.num_stages = n;
+    stages = NULL;
+out:
+    free(stages);
+    json_free(owned);
+    return rc;
+}
+
 static enum status read_norms(const struct json *value, const struct fields_source *source,
                               struct job *job, struct err *err)
 {
@@ -454,6 +490,11 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
         for (int i = 0; i < job->freeze.num_table; i++)
             json_add_int(table, NULL, job->freeze.table[i]);
     }
+    if (job->elastic.num_stages > 0) {
+        struct json *stages = json_add_array(json_get(out, "elastic"), "stages");
+        for (int i = 0; i < job->elastic.num_stages; i++)
+            json_add_int(stages, NULL, job->elastic.stages[i]);
+    }
     if (job->norm_epochs > 0) {
         struct json *norms = json_add_array(freeze, "norms");
         for (int e = 0; e < job->norm_epochs; e++) {
@@ -500,6 +541,8 @@ static enum status read_job(const struct json *root, const char *what, const cha
                : cluster_load("this-machine", &job->cluster, err);
     if (rc == OK && (value = json_path(root, "freeze.table")))
         rc = read_table(value, &source, job, err);
+    if (rc == OK && (value = json_path(root, "elastic.stages")))
+        rc = read_stages(value, &source, job, err);
     if (rc == OK && (value = json_path(root, "freeze.norms")))
         rc = read_norms(value, &source, job, err);
     if (rc == OK && (value = json_get(root, "baseline")))

@@ -27,12 +27,11 @@ struct rig {
     struct schedule full;
     struct backend *backend;
     struct stage **stages;
-    struct comm_group *pipeline, *replicas;
     struct dataset dataset;
     struct sampler sampler;
     struct loader *loader;
     struct runtime *runtime;
-    int replica, rank;
+    struct runtime_groups groups;
     double losses[STEPS], norms[STEPS];
     double eval_loss;
 };
@@ -90,9 +89,7 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
     ok(plan_lower(&rig->job.model, &rig->cluster, &cost, &rig->plan, NULL, &rig->workload,
                   &rig->full, &err),
        &err);
-    ok(runtime_groups(comm, &rig->plan, &rig->replica, &rig->rank, &rig->pipeline, &rig->replicas,
-                      &err),
-       &err);
+    ok(runtime_groups_open(comm, &rig->plan, &rig->groups, &err), &err);
     rig->backend = backend_cpu_new(1, &err);
     assert_non_null(rig->backend);
     rig->stages = calloc((size_t)rig->plan.num_stages, sizeof *rig->stages);
@@ -107,7 +104,7 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
                                   .max_samples = rig->plan.microbatches.size,
                                   .max_live = runtime_num_slots(&rig->full, s),
                                   .recompute = recompute != RECOMPUTE_NEVER};
-        if (rig->full.rank_of_stage[s] != rig->rank)
+        if (rig->full.rank_of_stage[s] != rig->groups.rank)
             continue;
         ok(stage_new(&spec, &rig->stages[s], &err), &err);
         ok(stage_init_weights(rig->stages[s], 1, &err), &err);
@@ -118,7 +115,7 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
        &err);
     struct loader_spec loader = {.dataset = &rig->dataset,
                                  .sampler = &rig->sampler,
-                                 .replica = rig->replica,
+                                 .replica = rig->groups.replica,
                                  .want_inputs = true,
                                  .want_labels = true,
                                  .prefetch = true};
@@ -129,12 +126,13 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
                                 .workload = &rig->workload,
                                 .full = &rig->full,
                                 .comm = comm,
-                                .pipeline = rig->pipeline,
-                                .replicas = rig->replicas,
+                                .active = rig->groups.active,
+                                .pipeline = rig->groups.pipeline,
+                                .replicas = rig->groups.replicas,
                                 .backend = rig->backend,
                                 .stages = rig->stages,
-                                .replica = rig->replica,
-                                .rank = rig->rank};
+                                .replica = rig->groups.replica,
+                                .rank = rig->groups.rank};
     ok(runtime_new(&spec, &rig->runtime, &err), &err);
 }
 
@@ -167,8 +165,7 @@ static void rig_clear(struct rig *rig)
         stage_free(rig->stages[s]);
     free(rig->stages);
     backend_free(rig->backend);
-    comm_group_free(rig->pipeline);
-    comm_group_free(rig->replicas);
+    runtime_groups_clear(&rig->groups);
     workload_clear(&rig->workload);
     schedule_clear(&rig->full);
     plan_clear(&rig->plan);
@@ -324,7 +321,7 @@ static void runtime_times__are_ordered_and_cover_the_list(void **state)
     ok(runtime_step(rig.runtime, batch, 0, .05, world.rank, &result, &err), &err);
     assert_int_equal(result.vote, 1);
     const struct op_time *times = runtime_times(rig.runtime);
-    for (int64_t i = 0; i < rig.full.ranks[rig.rank].num_ops; i++) {
+    for (int64_t i = 0; i < rig.full.ranks[rig.groups.rank].num_ops; i++) {
         assert_true(times[i].start_ns >= result.start_ns);
         assert_true(times[i].end_ns >= times[i].start_ns);
         assert_true(times[i].end_ns <= result.start_ns + result.step_ns);

@@ -88,4 +88,10 @@ enum status comm_gather(const struct comm_group *group, const void *data, int64_
 enum status comm_allreduce_f32(const struct comm_group *group, float *values, int64_t count,
                                struct err *err);
 
+/* The same, summed pairwise: neighbours first, then neighbouring pairs, ... The group's size must
+ * be a power of two (ERR_INPUT else). With micro-batches summed alike inside each rank, the sum
+ * over all does not depend on how many ranks share them. */
+enum status comm_allreduce_tree_f32(const struct comm_group *group, float *values, int64_t count,
+                                    struct err *err);
+
 #endif

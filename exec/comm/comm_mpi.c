@@ -419,9 +419,31 @@ static int64_t segment_first(int64_t count, int r, int n)
     return count / n * r + (count % n < r ? count % n : r);
 }
 
-/* Reduce-scatter by all-to-all, a sum in rank order on each segment's owner, all-gather. */
+/* parts: n segments of `size`, one behind the other; their sum goes to `sum`. */
+static void sum_in_order(float *parts, int n, size_t size, float *sum)
+{
+    for (size_t i = 0; i < size; i++) {
+        float total = parts[i];
+        for (int r = 1; r < n; r++)
+            total += parts[(size_t)r * size + i];
+        sum[i] = total;
+    }
+}
+
+static void sum_pairwise(float *parts, int n, size_t size, float *sum)
+{
+    for (int width = 1; width < n; width *= 2)
+        for (int r = 0; r + width < n; r += 2 * width) {
+            float *to = parts + (size_t)r * size, *from = parts + (size_t)(r + width) * size;
+            for (size_t i = 0; i < size; i++)
+                to[i] += from[i];
+        }
+    memcpy(sum, parts, size * sizeof *sum);
+}
+
+/* Reduce-scatter by all-to-all, a sum on each segment's owner, all-gather. */
 static enum status allreduce_chunk(const struct comm_group *group, float *values, int64_t count,
-                                   float *scratch, int *counts, struct err *err)
+                                   bool pairwise, float *scratch, int *counts, struct err *err)
 {
     enum status rc;
     int n = group->size, me = group->rank;
@@ -436,12 +458,7 @@ static enum status allreduce_chunk(const struct comm_group *group, float *values
     }
     MPI_TRY(MPI_Alltoallv(values, size, first, MPI_FLOAT, scratch, in_size, in_first, MPI_FLOAT,
                           group->mpi));
-    for (int i = 0; i < size[me]; i++) {
-        float sum = scratch[i];
-        for (int r = 1; r < n; r++)
-            sum += scratch[(size_t)r * (size_t)size[me] + (size_t)i];
-        values[first[me] + i] = sum;
-    }
+    (pairwise ? sum_pairwise : sum_in_order)(scratch, n, (size_t)size[me], values + first[me]);
     MPI_TRY(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, size, first, MPI_FLOAT,
                            group->mpi));
     rc = OK;
@@ -449,8 +466,8 @@ out:
     return rc;
 }
 
-enum status comm_allreduce_f32(const struct comm_group *group, float *values, int64_t count,
-                               struct err *err)
+static enum status allreduce(const struct comm_group *group, float *values, int64_t count,
+                             bool pairwise, struct err *err)
 {
     enum status rc = OK;
     /* A chunk's segments, one from each rank, fit what MPI counts with an int. */
@@ -465,9 +482,24 @@ enum status comm_allreduce_f32(const struct comm_group *group, float *values, in
     if (!counts || !own)
         rc = err_nomem(err);
     for (int64_t at = 0; rc == OK && at < count; at += chunk)
-        rc = allreduce_chunk(group, values + at, count - at < chunk ? count - at : chunk, own,
-                             counts, err);
+        rc = allreduce_chunk(group, values + at, count - at < chunk ? count - at : chunk, pairwise,
+                             own, counts, err);
     free(own);
     free(counts);
     return rc;
+}
+
+enum status comm_allreduce_f32(const struct comm_group *group, float *values, int64_t count,
+                               struct err *err)
+{
+    return allreduce(group, values, count, false, err);
+}
+
+enum status comm_allreduce_tree_f32(const struct comm_group *group, float *values, int64_t count,
+                                    struct err *err)
+{
+    if ((group->size & (group->size - 1)) != 0)
+        return err_set(err, ERR_INPUT, "a pairwise sum needs a power of two of ranks, got %d",
+                       group->size);
+    return allreduce(group, values, count, true, err);
 }

@@ -1,0 +1,400 @@
+#include "exec/elastic.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exec/move.h"
+#include "exec/trainer_state.h"
+
+enum { ORDER_TAG = 7 };
+enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 5000000 };
+
+/* What rank 0 found before an epoch. */
+struct decision {
+    int64_t epoch, start_ns, decide_ns;
+    int num_frozen;
+    bool change;
+    char reason[160];
+};
+
+struct order {
+    enum order_kind kind;
+    enum status status;
+    bool interrupted;
+    struct progress progress;
+    struct decision decision;
+    struct err err;
+};
+
+/* --- freeze ----------------------------------------------------------------------------------- */
+
+void elastic_clear(struct elastic *elastic)
+{
+    freeze_clear(&elastic->freeze);
+    free(elastic->sumsq);
+    free(elastic->norms);
+    free(elastic->notes);
+    *elastic = (struct elastic){0};
+}
+
+static enum status norms_path(const char *dir, char **path, struct err *err)
+{
+    if (asprintf(path, "%s/norms.json", dir) < 0) {
+        *path = NULL;
+        return err_nomem(err);
+    }
+    return OK;
+}
+
+static enum status add_epoch(struct elastic *elastic, int num_layers, const double *norms,
+                             struct err *err)
+{
+    size_t n = (size_t)num_layers, at = (size_t)elastic->num_epochs * n;
+    double *grown = realloc(elastic->norms, (at + n) * sizeof *grown);
+    if (!grown)
+        return err_nomem(err);
+    memcpy(grown + at, norms, n * sizeof *grown);
+    elastic->norms = grown;
+    elastic->num_epochs++;
+    return OK;
+}
+
+/* The norms of the epochs before `epoch`; those that the folder has not are done without. */
+static enum status read_norms(struct elastic *elastic, const char *dir, int num_layers,
+                              int64_t epoch, struct err *err)
+{
+    char *path = NULL;
+    struct json *root = NULL;
+    double *row = calloc((size_t)num_layers, sizeof *row);
+    enum status rc = row ? norms_path(dir, &path, err) : err_nomem(err);
+    if (rc == OK && access(path, F_OK) == 0)
+        rc = json_read_file(path, &root, err);
+    for (int64_t e = 0; rc == OK && root && e < epoch && e < json_count(root); e++) {
+        const struct json *values = json_at(root, (int)e);
+        if (json_type(values) != JSON_ARRAY || json_count(values) != num_layers) {
+            rc = err_set(err, ERR_INPUT, "'%s': epoch %lld must hold %d norms", path, (long long)e,
+                         num_layers);
+            break;
+        }
+        for (int l = 0; l < num_layers; l++)
+            row[l] = json_number(json_at(values, l));
+        rc = add_epoch(elastic, num_layers, row, err);
+    }
+    json_free(root);
+    free(path);
+    free(row);
+    return rc;
+}
+
+static enum status decide(struct trainer *t, int64_t epoch, int *num_frozen, char reason[160],
+                          struct err *err)
+{
+    struct elastic *elastic = &t->elastic;
+    const double *norms = NULL;
+    if (epoch > 0 && epoch - 1 < elastic->num_epochs)
+        norms = elastic->norms + (epoch - 1) * t->job->model.num_layers;
+    return freeze_decide(&elastic->freeze, (int)epoch, norms, num_frozen, reason, err);
+}
+
+enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
+                         struct err *err)
+{
+    struct elastic *elastic = &t->elastic;
+    const struct job *job = t->job;
+    const bool begins = t->progress.position == 0;
+    char *dir = NULL, reason[160];
+    enum status rc = freeze_init(&elastic->freeze, &job->freeze, job->model.num_layers, err);
+    *num_frozen = 0;
+    elastic->sumsq = calloc((size_t)job->model.num_layers + 1, sizeof *elastic->sumsq);
+    if (rc == OK && !elastic->sumsq)
+        rc = err_nomem(err);
+    if (rc == OK && t->comm->rank == 0) {
+        if (resume_dir) {
+            rc = checkpoint_find(resume_dir, &dir, err);
+            char *slash = dir ? strrchr(dir, '/') : NULL;
+            if (slash)
+                *slash = '\0';
+            if (rc == OK)
+                rc = read_norms(elastic, slash ? dir : ".", job->model.num_layers,
+                                t->progress.epoch, err);
+        }
+        for (int64_t e = 0; rc == OK && e < t->progress.epoch + begins; e++)
+            rc = decide(t, e, num_frozen, reason, err);
+        /* What was frozen has no optimizer state any more, whatever the policy says now. */
+        if (t->progress.num_frozen_layers > *num_frozen)
+            *num_frozen = t->progress.num_frozen_layers;
+        if (job->freeze.policy != FREEZE_NONE)
+            elastic->freeze.num_frozen = *num_frozen;
+    }
+    free(dir);
+    rc = comm_agree(t->comm, rc, err);
+    return rc == OK ? comm_bcast(t->comm->all, num_frozen, sizeof *num_frozen, 0, err) : rc;
+}
+
+void elastic_count(struct trainer *t)
+{
+    const struct model *model = &t->job->model;
+    const double *sumsq = runtime_item_sumsq(t->layout.runtime);
+    if (!sumsq)
+        return;
+    for (int i = 0; i < model->num_items; i++)
+        if (model->items[i].layer >= 0)
+            t->elastic.sumsq[model->items[i].layer] += sumsq[i];
+    t->elastic.num_sumsq++;
+}
+
+enum status elastic_epoch_end(struct trainer *t, struct err *err)
+{
+    struct elastic *elastic = &t->elastic;
+    const int num_layers = t->job->model.num_layers;
+    struct json *root;
+    char *path = NULL;
+    enum status rc;
+    if (elastic->num_sumsq == 0 || t->comm->rank != 0)
+        return OK;
+    for (int l = 0; l < num_layers; l++)
+        elastic->sumsq[l] = sqrt(elastic->sumsq[l] / (double)elastic->num_sumsq);
+    rc = add_epoch(elastic, num_layers, elastic->sumsq, err);
+    memset(elastic->sumsq, 0, (size_t)num_layers * sizeof *elastic->sumsq);
+    elastic->num_sumsq = 0;
+    if (rc == OK)
+        rc = norms_path(t->out, &path, err);
+    if (rc != OK)
+        return rc;
+    root = json_array_new();
+    for (int64_t e = 0; e < elastic->num_epochs; e++) {
+        struct json *row = json_add_array(root, NULL);
+        for (int l = 0; l < num_layers; l++)
+            json_add_double(row, NULL, elastic->norms[e * num_layers + l]);
+    }
+    rc = json_write_file(root, path, err);
+    json_free(root);
+    free(path);
+    return rc;
+}
+
+/* --- orders to idle ranks -----------------------------------------------------------------------
+ */
+
+static bool has_place(const struct plan *plan, int rank)
+{
+    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
+        if (plan->device[i] == rank)
+            return true;
+    return false;
+}
+
+static enum status give_order(struct trainer *t, const struct order *order, struct err *err)
+{
+    enum status rc = OK;
+    for (int r = 1; rc == OK && t->comm->rank == 0 && r < t->comm->size; r++) {
+        struct comm_request request = {0};
+        if (has_place(&t->layout.plan.plan, r))
+            continue;
+        rc = comm_isend(t->comm->all, order, sizeof *order, r, ORDER_TAG, &request, err);
+        if (rc == OK)
+            rc = comm_wait(&request, err);
+    }
+    return rc;
+}
+
+enum status elastic_order(struct trainer *t, enum order_kind kind, enum status status,
+                          struct err *err)
+{
+    struct order order = {
+        .kind = kind, .status = status, .interrupted = t->interrupted, .progress = t->progress};
+    struct err ignored = {0};
+    if (err && status != OK)
+        order.err = *err;
+    return give_order(t, &order, status != OK ? &ignored : err);
+}
+
+static enum status wait_for_order(struct trainer *t, struct order *order, struct err *err)
+{
+    struct comm_request request = {0};
+    int64_t sleep_ns = LEAST_SLEEP_NS;
+    bool done = false;
+    enum status rc = comm_irecv(t->comm->all, order, sizeof *order, 0, ORDER_TAG, &request, err);
+    while (rc == OK && !done) {
+        rc = comm_test(&request, &done, err);
+        if (rc == OK && !done) {
+            nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
+            sleep_ns = 2 * sleep_ns < MOST_SLEEP_NS ? 2 * sleep_ns : MOST_SLEEP_NS;
+        }
+    }
+    return rc;
+}
+
+/* --- changes ---------------------------------------------------------------------------------- */
+
+static enum status note_change(struct trainer *t, const struct transition_note *note,
+                               struct err *err)
+{
+    static const char *const names[] = {"decide", "plan", "move", "groups", "cache", "total"};
+    struct elastic *elastic = &t->elastic;
+    struct transition_row rows[TRANSITION_PARTS + 1];
+    struct transition_note *grown =
+        realloc(elastic->notes, ((size_t)elastic->num_notes + 1) * sizeof *grown);
+    if (!grown)
+        return err_nomem(err);
+    elastic->notes = grown;
+    elastic->notes[elastic->num_notes++] = *note;
+    elastic->transition_ns = note->total_ns;
+    for (int i = 0; i <= TRANSITION_PARTS; i++) {
+        bool moves = i == PART_MOVE || i == TRANSITION_PARTS;
+        rows[i] =
+            (struct transition_row){.epoch = note->epoch,
+                                    .ns = i < TRANSITION_PARTS ? note->part_ns[i] : note->total_ns,
+                                    .bytes = moves ? note->bytes : 0};
+        snprintf(rows[i].part, sizeof rows[i].part, "%s", names[i]);
+    }
+    return run_files_transitions(t->files, rows, TRANSITION_PARTS + 1, err);
+}
+
+static void lap(const struct comm *comm, int64_t *since, int64_t *sum)
+{
+    int64_t now = comm_now_ns(comm);
+    *sum += now - *since;
+    *since = now;
+}
+
+/* L2. Collective over all ranks. */
+static enum status change(struct trainer *t, const struct decision *decision, struct err *err)
+{
+    const struct comm *comm = t->comm;
+    const struct train_ask ask = {.epoch = decision->epoch,
+                                  .num_frozen_layers = decision->num_frozen,
+                                  .old = &t->layout.plan.plan};
+    struct transition_note note = {.epoch = decision->epoch, .step = t->progress.step};
+    struct train_plan plan = {0};
+    struct layout next = {0};
+    int64_t since = comm_now_ns(comm);
+    enum status rc = train_plan_make(comm, t->cores, t->job, t->db, &ask, &plan, err);
+    lap(comm, &since, &note.part_ns[PART_PLAN]);
+    if (rc == OK)
+        rc = layout_place(&t->base, &plan, &next, err);
+    lap(comm, &since, &note.part_ns[PART_GROUPS]);
+    if (rc != OK)
+        goto out;
+    runtime_free(t->layout.runtime);
+    t->layout.runtime = NULL;
+    for (int split = 0; split < SPLIT_COUNT; split++) {
+        loader_free(t->layout.loaders[split]);
+        t->layout.loaders[split] = NULL;
+    }
+    rc = comm_agree(comm, layout_stages(&t->base, &next, err), err);
+    if (rc == OK)
+        rc = move_weights(&t->base, &t->layout, &next, &note.bytes, err);
+    rc = comm_agree(comm, rc, err);
+    lap(comm, &since, &note.part_ns[PART_MOVE]);
+    if (rc != OK)
+        goto out;
+    layout_clear(&t->layout);
+    t->layout = next; /* where the runtime will look for it */
+    next = (struct layout){0};
+    rc = comm_agree(comm, layout_batches(&t->base, &t->layout, err), err);
+    if (rc == OK)
+        rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
+    if (rc != OK)
+        goto out;
+    t->progress.num_frozen_layers = decision->num_frozen;
+    lap(comm, &since, &note.part_ns[PART_GROUPS]);
+    if (comm->rank == 0) {
+        const struct plan *now = &t->layout.plan.plan;
+        note.part_ns[PART_DECIDE] = decision->decide_ns;
+        note.total_ns = since - decision->start_ns;
+        note.frozen_layers = decision->num_frozen;
+        note.pipeline_length = now->num_ranks;
+        note.replicas = now->num_replicas;
+        memcpy(note.reason, decision->reason, sizeof note.reason);
+        rc = note_change(t, &note, err);
+    }
+out:
+    layout_clear(&next);
+    train_plan_clear(&plan);
+    return rc;
+}
+
+enum status elastic_epoch_start(struct trainer *t, struct err *err)
+{
+    const struct job *job = t->job;
+    const struct plan *plan = &t->layout.plan.plan;
+    struct order order = {.kind = ORDER_CHANGE, .progress = t->progress};
+    struct decision *decision = &order.decision;
+    enum status rc = OK;
+    if (!train_plan_elastic(job))
+        return OK;
+    decision->epoch = t->progress.epoch;
+    decision->num_frozen = t->progress.num_frozen_layers;
+    decision->start_ns = comm_now_ns(t->comm);
+    if (t->comm->rank == 0) {
+        if (job->freeze.policy != FREEZE_NONE)
+            rc = decide(t, decision->epoch, &decision->num_frozen, decision->reason, err);
+        if (rc != OK) /* known here only: the caller ends the run */
+            return rc;
+        int64_t at = decision->epoch, last = job->elastic.num_stages - 1;
+        int wanted = last < 0 ? plan->num_ranks : job->elastic.stages[at < last ? at : last];
+        decision->change =
+            decision->num_frozen != plan->num_frozen_layers || wanted != plan->num_ranks;
+        decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
+    }
+    rc = comm_bcast(t->layout.place.active, decision, sizeof *decision, 0, err);
+    if (rc != OK || !decision->change)
+        return rc;
+    rc = give_order(t, &order, err);
+    return rc == OK ? change(t, decision, err) : rc;
+}
+
+enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
+{
+    enum status rc = OK;
+    *ended = false;
+    while (rc == OK && layout_idle(&t->layout) && !*ended) {
+        struct order order;
+        rc = wait_for_order(t, &order, err);
+        if (rc != OK)
+            break;
+        t->progress = order.progress;
+        t->interrupted = order.interrupted;
+        if (order.kind == ORDER_CHANGE)
+            rc = change(t, &order.decision, err);
+        if (order.kind == ORDER_SAVE)
+            rc = trainer_save(t, err);
+        if (order.kind == ORDER_END) {
+            *ended = true;
+            rc = order.status;
+            if (rc != OK && err)
+                *err = order.err;
+        }
+    }
+    return rc;
+}
+
+void elastic_json(const struct trainer *t, struct json *root)
+{
+    static const char *const keys[] = {"decide_ns", "plan_ns", "move_ns", "groups_ns", "cache_ns"};
+    const struct elastic *elastic = &t->elastic;
+    struct json *list = json_add_array(root, "transitions");
+    int64_t total = 0;
+    for (int i = 0; i < elastic->num_notes; i++) {
+        const struct transition_note *note = &elastic->notes[i];
+        struct json *one = json_add_object(list, NULL);
+        json_add_int(one, "epoch", note->epoch);
+        json_add_int(one, "step", note->step);
+        json_add_int(one, "frozen_layers", note->frozen_layers);
+        json_add_int(one, "pipeline_length", note->pipeline_length);
+        json_add_int(one, "replicas", note->replicas);
+        json_add_string(one, "reason", note->reason);
+        for (int p = 0; p < TRANSITION_PARTS; p++)
+            json_add_int(one, keys[p], note->part_ns[p]);
+        json_add_int(one, "total_ns", note->total_ns);
+        json_add_int(one, "moved_bytes", note->bytes);
+        total += note->total_ns;
+    }
+    json_add_int(root, "transition_ns", total);
+}

@@ -1,0 +1,75 @@
+/* exec/elastic.h - a run that changes shape: which layers freeze, and a new plan in mid-run.
+ *
+ * L1  Before each epoch rank 0 decides (partition/freeze.h, elastic.stages); the ranks at work
+ * learn it by a broadcast among them. Nobody else decides anything. L2  Where F or K changes, rank
+ * 0 wakes the idle ranks, and all ranks make the same change: the new plan, groups by split,
+ * weights and optimizer state from owner to new owner, batches, runtime. Survivors keep the buffers
+ * of the items that stay with them. L3  Idle ranks wait for a message of rank 0 in the message
+ * group: a look, then a sleep that grows to 5 ms, so that they cost no core. L4  Samples, learning
+ * rate, optimizer step count and random numbers depend on epoch, step and global micro-batch only,
+ * so a change leaves them alone. */
+#ifndef ELAPSE_EXEC_ELASTIC_H
+#define ELAPSE_EXEC_ELASTIC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/freeze.h"
+#include "profiles/json.h"
+
+struct trainer;
+
+/* One change, as it went: times of the parts on rank 0. */
+enum transition_part {
+    PART_DECIDE,
+    PART_PLAN,
+    PART_MOVE,
+    PART_GROUPS,
+    PART_CACHE,
+    TRANSITION_PARTS
+};
+struct transition_note {
+    int64_t epoch, step, bytes; /* bytes that went from rank to rank */
+    int64_t part_ns[TRANSITION_PARTS], total_ns;
+    int frozen_layers, pipeline_length, replicas;
+    char reason[160];
+};
+
+struct elastic {
+    struct freeze freeze; /* rank 0 decides with it */
+    double *sumsq;        /* owned, num_layers: of this epoch's gradients, over its steps */
+    int64_t num_sumsq;    /* steps */
+    double *norms; /* owned, [num_epochs][num_layers]: root mean square over an epoch's steps */
+    int64_t num_epochs, transition_ns; /* the latter: of the last change, until it is recorded */
+    struct transition_note *notes;     /* owned */
+    int num_notes;
+};
+
+/* Read what a resumed run decided before, and decide F for the epoch at which it starts.
+ * Collective. *num_frozen is the same on all ranks. */
+enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
+                         struct err *err);
+void elastic_clear(struct elastic *elastic);
+
+/* Add the gradients of a step (rank 0; nothing without OP_NORM). */
+void elastic_count(struct trainer *t);
+/* Close an epoch: norms.json of the run folder, as freeze.norms reads it. Rank 0. */
+enum status elastic_epoch_end(struct trainer *t, struct err *err);
+
+/* Before an epoch, on the ranks at work: decide, and change the plan where it is due. */
+enum status elastic_epoch_start(struct trainer *t, struct err *err);
+
+/* What rank 0 tells the idle ranks. */
+enum order_kind { ORDER_CHANGE, ORDER_SAVE, ORDER_END };
+/* Rank 0 to all idle ranks; elsewhere, and where none is idle, nothing. status: of the run (END).
+ */
+enum status elastic_order(struct trainer *t, enum order_kind kind, enum status status,
+                          struct err *err);
+/* An idle rank's work: wait and obey until it gets a place or the run ends (*ended). The status of
+ * the run comes back at its end. */
+enum status elastic_idle(struct trainer *t, bool *ended, struct err *err);
+
+/* transitions[] of the summary, and its sums. */
+void elastic_json(const struct trainer *t, struct json *root);
+
+#endif

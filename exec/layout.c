@@ -1,0 +1,131 @@
+#include "exec/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool has_prefix(const struct plan *plan)
+{
+    return plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
+}
+
+bool layout_has(const struct layout *layout, int stage)
+{
+    return !layout_idle(layout) && layout->plan.full->rank_of_stage[stage] == layout->place.rank;
+}
+
+struct stage_list layout_list(const struct layout_base *base, const struct layout *layout)
+{
+    const struct plan *plan = &layout->plan.plan;
+    return (struct stage_list){.stages = layout->stages,
+                               .num_stages = plan->num_stages + has_prefix(plan),
+                               .backend = base->backend};
+}
+
+int64_t layout_bytes(const struct layout *layout)
+{
+    int64_t bytes = layout->runtime ? runtime_bytes(layout->runtime) : 0;
+    for (int s = 0; s <= layout->plan.plan.num_stages; s++)
+        bytes += layout->stages[s] ? stage_bytes(layout->stages[s]) : 0;
+    return bytes;
+}
+
+enum status layout_place(const struct layout_base *base, struct train_plan *plan,
+                         struct layout *layout, struct err *err)
+{
+    *layout = (struct layout){
+        .plan = *plan, .place = {.replica = -1, .rank = -1}
+    };
+    *plan = (struct train_plan){0};
+    return runtime_groups_open(base->comm, &layout->plan.plan, &layout->place, err);
+}
+
+enum status layout_stages(const struct layout_base *base, struct layout *layout, struct err *err)
+{
+    const struct plan *plan = &layout->plan.plan;
+    enum status rc = OK;
+    layout->stages = calloc((size_t)plan->num_stages + 1, sizeof *layout->stages);
+    if (!layout->stages)
+        return err_nomem(err);
+    for (int s = 0; rc == OK && s <= plan->num_stages; s++) {
+        bool prefix = s == plan->num_stages;
+        struct stage_spec spec = {
+            .model = &base->job->model,
+            .job = base->job,
+            .backend = base->backend,
+            .num_frozen_items = model_frozen_items(&base->job->model, plan->num_frozen_layers),
+            .first_item = prefix ? 0 : plan->first_item[s],
+            .end_item = prefix ? plan->first_item[0] : plan->first_item[s + 1],
+            .first_items = plan->first_item,
+            .num_stages = plan->num_stages,
+            .max_samples = plan->microbatches.size,
+            .max_live = prefix ? 1 : runtime_num_slots(layout->plan.full, s),
+            .recompute = plan->recompute != RECOMPUTE_NEVER};
+        if ((prefix && !has_prefix(plan)) || !layout_has(layout, prefix ? 0 : s))
+            continue;
+        rc = stage_new(&spec, &layout->stages[s], err);
+    }
+    return rc;
+}
+
+enum status layout_batches(const struct layout_base *base, struct layout *layout, struct err *err)
+{
+    const struct plan *plan = &layout->plan.plan;
+    const struct job *job = base->job;
+    enum status rc = OK;
+    if (plan->batch > base->dataset->num_samples[SPLIT_TRAIN] / plan->num_replicas)
+        return err_set(
+            err, ERR_INPUT,
+            "%s: train.batch of %lld samples times %d replicas exceeds the %lld training "
+            "samples",
+            job->path ? job->path : job->name, (long long)plan->batch, plan->num_replicas,
+            (long long)base->dataset->num_samples[SPLIT_TRAIN]);
+    for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
+        struct loader_spec spec = {.dataset = base->dataset,
+                                   .sampler = &layout->samplers[split],
+                                   .split = split,
+                                   .replica = layout->place.replica,
+                                   .want_inputs = layout_has(layout, 0),
+                                   .want_labels = layout_has(layout, plan->num_stages - 1),
+                                   .prefetch = split == SPLIT_TRAIN};
+        rc = sampler_init(&layout->samplers[split], base->dataset->num_samples[split],
+                          job->train.seed, split == SPLIT_TRAIN, plan->num_replicas, plan->batch,
+                          plan->microbatches.count, err);
+        if (rc == OK && !layout_idle(layout))
+            rc = loader_new(&spec, &layout->loaders[split], err);
+    }
+    return rc;
+}
+
+enum status layout_runtime(const struct layout_base *base, struct layout *layout, struct err *err)
+{
+    const struct runtime_spec spec = {.model = &base->job->model,
+                                      .job = base->job,
+                                      .plan = &layout->plan.plan,
+                                      .workload = layout->plan.workload,
+                                      .full = layout->plan.full,
+                                      .comm = base->comm,
+                                      .active = layout->place.active,
+                                      .pipeline = layout->place.pipeline,
+                                      .replicas = layout->place.replicas,
+                                      .backend = base->backend,
+                                      .stages = layout->stages,
+                                      .prefix = layout->stages[layout->plan.plan.num_stages],
+                                      .replica = layout->place.replica,
+                                      .rank = layout->place.rank};
+    return layout_idle(layout) ? OK : runtime_new(&spec, &layout->runtime, err);
+}
+
+void layout_clear(struct layout *layout)
+{
+    runtime_free(layout->runtime);
+    for (int split = 0; split < SPLIT_COUNT; split++)
+        loader_free(layout->loaders[split]);
+    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++)
+        stage_free(layout->stages[s]);
+    free(layout->stages);
+    runtime_groups_clear(&layout->place);
+    train_plan_clear(&layout->plan);
+    *layout = (struct layout){
+        .place = {.replica = -1, .rank = -1}
+    };
+}

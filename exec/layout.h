@@ -1,0 +1,58 @@
+/* exec/layout.h - what a plan makes of one rank: its place, its groups, its stages, its batches,
+ * its runtime.
+ *
+ * A run has one layout at a time and makes a new one at every change of plan; the data set, the
+ * backend and the message group outlive it. Ranks without a place (idle: place.rank < 0) have
+ * samplers only. */
+#ifndef ELAPSE_EXEC_LAYOUT_H
+#define ELAPSE_EXEC_LAYOUT_H
+
+#include "exec/checkpoint.h"
+#include "exec/data/loader.h"
+#include "exec/runtime.h"
+#include "exec/train_plan.h"
+
+/* Borrowed by every layout of a run. */
+struct layout_base {
+    const struct comm *comm;
+    const struct job *job;
+    struct backend *backend;
+    struct dataset *dataset;
+};
+
+struct layout {
+    struct train_plan plan; /* owned, as everything below */
+    struct runtime_groups place;
+    struct sampler samplers[SPLIT_COUNT];
+    struct loader *loaders[SPLIT_COUNT];
+    struct stage *
+        *stages; /* num_stages + 1; the last is the frozen prefix in front of the pipeline */
+    struct runtime *runtime;
+};
+
+/* Steps that make a layout, in this order; layout_clear() after any of them. The
+ * layout must not move in memory once it has a runtime. *plan is taken over by
+ * the first, also on failure. layout_stages() leaves weights zero. Collective over the message
+ * group where it says so. */
+enum status layout_place(const struct layout_base *base, struct train_plan *plan,
+                         struct layout *layout, struct err *err); /* collective */
+enum status layout_stages(const struct layout_base *base, struct layout *layout, struct err *err);
+enum status layout_batches(const struct layout_base *base, struct layout *layout, struct err *err);
+enum status layout_runtime(const struct layout_base *base, struct layout *layout, struct err *err);
+void layout_clear(struct layout *layout); /* safe twice, and on a zeroed one */
+
+static inline bool layout_idle(const struct layout *layout)
+{
+    return layout->place.rank < 0;
+}
+
+/* Whether this rank holds a stage; the prefix goes with stage 0. */
+bool layout_has(const struct layout *layout, int stage);
+
+/* Its stages, the prefix among them, for checkpoints. */
+struct stage_list layout_list(const struct layout_base *base, const struct layout *layout);
+
+/* Bytes of stages and messages. */
+int64_t layout_bytes(const struct layout *layout);
+
+#endif

@@ -1,0 +1,260 @@
+#include "exec/move.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/autodp.h"
+
+/* Items that nobody is told of in partition/: the head's copy of a tied table. */
+enum { TIED_TABLE = -1, FIRST_TAG = 16 };
+
+/* A message of a change: tensors of one item and kind, packed in the order of its params. */
+struct parcel {
+    struct transfer transfer;
+    float *data; /* owned, where this rank sends or receives it */
+    int64_t elems;
+    struct comm_request request;
+};
+
+struct move {
+    const struct layout_base *base;
+    struct layout *old, *next;
+    struct parcel *parcels; /* owned */
+    int64_t num_parcels, room;
+};
+
+/* Under FROZEN_CACHED too the first rank of a replica keeps the frozen prefix: evaluation and what
+ * the cache lacks need it. */
+static struct plan as_moved(const struct plan *plan)
+{
+    struct plan moved = *plan;
+    if (moved.frozen == FROZEN_CACHED)
+        moved.frozen = FROZEN_FIRST;
+    return moved;
+}
+
+static bool is_item(const struct param *param, int item)
+{
+    return item == TIED_TABLE ? param->tied_copy : param->item == item && !param->tied_copy;
+}
+
+/* The param of a layout that holds the n-th tensor of an item; the table itself stands in for its
+ * copy, and the copy for the table. */
+static struct param *find_param(const struct layout *layout, int item, int nth)
+{
+    struct param *table = NULL;
+    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++) {
+        struct stage *stage = layout->stages[s];
+        struct param *params = stage ? stage_params(stage) : NULL;
+        int seen = 0;
+        for (int i = 0; stage && i < stage_num_params(stage); i++) {
+            if (is_item(&params[i], item) && seen++ == nth)
+                return &params[i];
+            if (item == TIED_TABLE && params[i].item == 0 && !table)
+                table = &params[i];
+        }
+    }
+    return item == TIED_TABLE && nth == 0 ? table : NULL;
+}
+
+static int num_tensors(const struct layout *layout, int item)
+{
+    int n = 0;
+    while (find_param(layout, item, n))
+        n++;
+    return n;
+}
+
+/* Tensors of a parcel in the memory of a layout: weights, or the states. */
+static int64_t visit(const struct move *move, const struct layout *layout,
+                     const struct parcel *parcel, bool out, bool copy)
+{
+    struct backend *be = move->base->backend;
+    const bool state = parcel->transfer.kind == TRANSFER_OPTIMIZER;
+    int64_t at = 0;
+    int n = num_tensors(layout, parcel->transfer.item);
+    for (int i = 0; i < n; i++) {
+        const struct param *p = find_param(layout, parcel->transfer.item, i);
+        float *tensors[2] = {state ? p->state[0] : p->weight, state ? p->state[1] : NULL};
+        for (int k = 0; k < 2; k++) {
+            if (!tensors[k])
+                continue;
+            if (copy && out)
+                be->copy_out(be, parcel->data + at, tensors[k],
+                             p->num_elems * (int64_t)sizeof(float));
+            else if (copy)
+                be->copy_in(be, tensors[k], parcel->data + at,
+                            p->num_elems * (int64_t)sizeof(float));
+            at += p->num_elems;
+        }
+    }
+    return at;
+}
+
+static enum status add_parcel(struct move *move, const struct transfer *transfer, struct err *err)
+{
+    if (move->num_parcels == move->room) {
+        int64_t room = move->room ? 2 * move->room : 64;
+        struct parcel *grown = realloc(move->parcels, (size_t)room * sizeof *grown);
+        if (!grown)
+            return err_nomem(err);
+        move->parcels = grown;
+        move->room = room;
+    }
+    move->parcels[move->num_parcels++] = (struct parcel){.transfer = *transfer};
+    return OK;
+}
+
+/* --- the tied table --------------------------------------------------------------------------- */
+
+static int stage_of(const struct plan *plan, int item)
+{
+    int s = 0;
+    while (s + 1 < plan->num_stages && plan->first_item[s + 1] <= item)
+        s++;
+    return s;
+}
+
+/* Whether the head's stage has a copy of the table, and on which rank of a pipeline head and table
+ * lie. */
+static bool has_copy(const struct plan *plan, const struct schedule *full, int *head, int *table)
+{
+    *head = full->rank_of_stage[plan->num_stages - 1];
+    *table = full->rank_of_stage[stage_of(plan, 0)];
+    return plan->num_stages > 1 || plan->first_item[0] > 0;
+}
+
+/* Ranks that get a copy and have had neither a copy nor the table. */
+static enum status add_tied(struct move *move, struct err *err)
+{
+    const struct model *model = &move->base->job->model;
+    const struct plan *old = &move->old->plan.plan, *next = &move->next->plan.plan;
+    int old_head, old_table, head, table;
+    enum status rc = OK;
+    if (model->task != TASK_CAUSAL_LM && model->task != TASK_MLM)
+        return OK;
+    has_copy(old, move->old->plan.full, &old_head, &old_table);
+    if (!has_copy(next, move->next->plan.full, &head, &table))
+        return OK;
+    for (int r = 0; rc == OK && r < next->num_replicas; r++) {
+        struct transfer t = {.item = TIED_TABLE,
+                             .kind = TRANSFER_WEIGHTS,
+                             .from = old->device[old_table],
+                             .to = next->device[r * next->num_ranks + head]};
+        bool there = false;
+        for (int i = 0; i < old->num_replicas * old->num_ranks; i++)
+            there |= old->device[i] == t.to &&
+                     (i % old->num_ranks == old_head || i % old->num_ranks == old_table);
+        if (there)
+            continue;
+        rc = add_parcel(move, &t, err);
+        t.kind = TRANSFER_OPTIMIZER;
+        if (rc == OK && next->num_frozen_layers == 0 && next->optim_bytes_per_param > 0)
+            rc = add_parcel(move, &t, err);
+    }
+    return rc;
+}
+
+/* --- the change ------------------------------------------------------------------------------- */
+
+static enum status list_parcels(struct move *move, int64_t *bytes, struct err *err)
+{
+    struct plan old = as_moved(&move->old->plan.plan), next = as_moved(&move->next->plan.plan);
+    struct transition transition = {0};
+    enum status rc = transition_build(&move->base->job->model, &move->next->plan.cluster, &old,
+                                      &next, &transition, err);
+    for (int64_t i = 0; rc == OK && i < transition.num_transfers; i++)
+        rc = add_parcel(move, &transition.transfers[i], err);
+    *bytes = transition.bytes;
+    transition_clear(&transition);
+    return rc == OK ? add_tied(move, err) : rc;
+}
+
+static enum status start_parcels(struct move *move, bool sends, struct err *err)
+{
+    const struct comm *comm = move->base->comm;
+    enum status rc = OK;
+    for (int64_t i = 0; rc == OK && i < move->num_parcels; i++) {
+        struct parcel *p = &move->parcels[i];
+        if ((sends ? p->transfer.from : p->transfer.to) != comm->rank)
+            continue;
+        const struct layout *layout = sends ? move->old : move->next;
+        p->elems = visit(move, layout, p, sends, false);
+        p->data = malloc(p->elems > 0 ? (size_t)p->elems * sizeof *p->data : 1);
+        if (!p->data)
+            return err_nomem(err);
+        int64_t bytes = p->elems * (int64_t)sizeof *p->data;
+        if (sends) {
+            visit(move, layout, p, true, true);
+            rc = move->base->backend->sync(move->base->backend, err);
+            if (rc == OK)
+                rc = comm_isend(comm->all, p->data, bytes, p->transfer.to, FIRST_TAG + (int)i,
+                                &p->request, err);
+        } else {
+            rc = comm_irecv(comm->all, p->data, bytes, p->transfer.from, FIRST_TAG + (int)i,
+                            &p->request, err);
+        }
+    }
+    return rc;
+}
+
+/* Items [first, end) that stay here: buffers change hands, or tensors are copied where stages lay
+ * them out otherwise. */
+static void keep_items(struct move *move, int first, int end)
+{
+    struct backend *be = move->base->backend;
+    for (int s = 0; s <= move->next->plan.plan.num_stages; s++) {
+        struct stage *stage = move->next->stages ? move->next->stages[s] : NULL;
+        for (int item = first; stage && item < end; item++) {
+            bool adopted = false;
+            for (int o = 0;
+                 move->old->stages && item >= 0 && o <= move->old->plan.plan.num_stages && !adopted;
+                 o++)
+                adopted = move->old->stages[o] && stage_adopt(stage, move->old->stages[o], item);
+            for (int n = 0; !adopted; n++) {
+                struct param *to = NULL, *from = find_param(move->old, item, n);
+                int seen = 0;
+                for (int i = 0; i < stage_num_params(stage) && !to; i++)
+                    if (is_item(&stage_params(stage)[i], item) && seen++ == n)
+                        to = &stage_params(stage)[i];
+                if (!to || !from)
+                    break;
+                int64_t bytes = to->num_elems * (int64_t)sizeof(float);
+                be->copy(be, to->weight, from->weight, bytes);
+                for (int k = 0; k < 2; k++)
+                    if (to->state[k] && from->state[k])
+                        be->copy(be, to->state[k], from->state[k], bytes);
+            }
+        }
+    }
+}
+
+enum status move_weights(const struct layout_base *base, struct layout *old, struct layout *next,
+                         int64_t *bytes, struct err *err)
+{
+    struct move move = {.base = base, .old = old, .next = next};
+    enum status rc = comm_agree(base->comm, list_parcels(&move, bytes, err), err);
+    if (rc == OK)
+        rc = start_parcels(&move, true, err);
+    if (rc == OK)
+        rc = start_parcels(&move, false, err);
+    if (rc == OK) { /* the table is copied before its buffer goes */
+        keep_items(&move, TIED_TABLE, 0);
+        keep_items(&move, 0, base->job->model.num_items);
+    }
+    for (int64_t i = 0; i < move.num_parcels; i++) {
+        struct parcel *p = &move.parcels[i];
+        const bool receives = p->transfer.to == base->comm->rank;
+        if (rc == OK)
+            rc = comm_wait(&p->request, err);
+        if (rc == OK && receives)
+            visit(&move, next, p, false, true);
+    }
+    if (rc == OK)
+        rc = base->backend->sync(base->backend, err);
+    /* A failed rank ends the job before anybody could write into these. */
+    for (int64_t i = 0; i < move.num_parcels; i++)
+        free(move.parcels[i].data);
+    free(move.parcels);
+    return rc;
+}

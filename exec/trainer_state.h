@@ -1,0 +1,39 @@
+/* exec/trainer_state.h - everything a run holds on one rank, for trainer.c (the run) and elastic.c
+ * (what changes in mid-run). */
+#ifndef ELAPSE_EXEC_TRAINER_STATE_H
+#define ELAPSE_EXEC_TRAINER_STATE_H
+
+#include "exec/elastic.h"
+#include "exec/hf_names.h"
+#include "exec/layout.h"
+#include "exec/run_files.h"
+#include "exec/trainer.h"
+
+struct trainer {
+    const struct comm *comm;
+    const struct cores *cores;
+    const struct job *job;
+    const struct trainer_options *options;
+    const char *db, *out;
+    struct dataset dataset;
+    struct backend *backend;
+    struct layout_base base;
+    struct layout layout;
+    struct elastic elastic;
+    struct progress progress;
+    /* Of the first plan: the learning rate goes by epochs, counted in its steps. */
+    int64_t first_steps_per_epoch, total_steps;
+    int64_t last_saved;      /* step of the last checkpoint of this call; -1 */
+    struct run_files *files; /* rank 0 */
+    int64_t train_ns, shown_ns;
+    double first_loss, last_loss;
+    bool interrupted;
+    bool fresh_head;         /* a weights file may lack the head (--init) */
+    struct hf_import import; /* what it held */
+};
+
+/* A checkpoint of now; nothing where the last one is of the same step. Collective over the message
+ * group. */
+enum status trainer_save(struct trainer *t, struct err *err);
+
+#endif
