@@ -15,16 +15,19 @@
 #include "partition/units.h"
 
 /* Repeats go on until the budget of a phase is spent, within these limits. */
-enum { MIN_REPEATS = 5, MAX_REPEATS = 60, WARM_UP = 2 };
+enum { MIN_REPEATS = 6, MAX_REPEATS = 60, WARM_UP = 2 };
+enum { SWEEP = 3 }; /* repeats of a sweep */
 /* Micro-batches in flight while layers are measured, as on the first of two stages under 1F1B. */
 enum { LIVE = 2 };
+/* Optimizer state tensors: 1 momentum, 2 Adam. */
+enum { MAX_STATES = 2 };
 static const int64_t phase_budget_ns = 12000000000, quick_budget_ns = 4000000000;
 
 /* One distinct sublayer: all items of the model that cost the same. */
 struct shape {
     struct layer_key key;
     int num_items;
-    double *times; /* [num_samples][PASS_COUNT][MAX_REPEATS] */
+    double *times; /* [num_samples][PASS_UPDATE][MAX_REPEATS] of passes, [MAX_STATES] of updates */
 };
 
 struct measure {
@@ -38,8 +41,10 @@ struct measure {
     int num_shapes;
     int *shape_of;    /* by item */
     int64_t *item_ns; /* [num_items][PASS_COUNT], of the round under way */
-    double *op_times; /* [MAX_REPEATS]: what a pass of a stage takes besides its items */
-    int64_t most;     /* largest micro-batch */
+    double *item_sumsq;
+    double norm_times[MAX_REPEATS],
+        op_times[MAX_REPEATS]; /* op_times: what a pass of a stage takes besides its items */
+    int64_t most;              /* largest micro-batch */
     float *images;
     int32_t *tokens, *types, *lengths, *labels;
     int64_t *ids;
@@ -53,9 +58,14 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static double *times_of(const struct shape *shape, int size, int pass)
+static double *pass_times(const struct shape *shape, int size, int pass)
 {
-    return shape->times + ((size_t)size * PASS_COUNT + (size_t)pass) * MAX_REPEATS;
+    return shape->times + ((size_t)size * PASS_UPDATE + (size_t)pass) * MAX_REPEATS;
+}
+
+static double *update_times(const struct measure *m, const struct shape *shape, int states)
+{
+    return pass_times(shape, m->options->num_samples, 0) + (size_t)(states - 1) * MAX_REPEATS;
 }
 
 /* --- layers ----------------------------------------------------------------------------------- */
@@ -73,11 +83,11 @@ static void clear_shapes(struct measure *m)
     free(m->shapes);
     free(m->shape_of);
     free(m->item_ns);
-    free(m->op_times);
+    free(m->item_sumsq);
     m->shapes = NULL;
     m->shape_of = NULL;
     m->item_ns = NULL;
-    m->op_times = NULL;
+    m->item_sumsq = NULL;
     m->num_shapes = 0;
     stage_free(m->stage);
     m->stage = NULL;
@@ -90,8 +100,8 @@ static enum status make_shapes(struct measure *m, struct err *err)
     m->shapes = calloc(n, sizeof *m->shapes);
     m->shape_of = calloc(n, sizeof *m->shape_of);
     m->item_ns = calloc(n * PASS_COUNT, sizeof *m->item_ns);
-    m->op_times = calloc(MAX_REPEATS, sizeof *m->op_times);
-    if (!m->shapes || !m->shape_of || !m->item_ns || !m->op_times)
+    m->item_sumsq = calloc(n, sizeof *m->item_sumsq);
+    if (!m->shapes || !m->shape_of || !m->item_ns || !m->item_sumsq)
         return err_nomem(err);
     for (int i = 0; i < model->num_items; i++) {
         struct layer_key key;
@@ -106,8 +116,9 @@ static enum status make_shapes(struct measure *m, struct err *err)
             continue;
         m->num_shapes++;
         shape->key = key;
-        shape->times = calloc((size_t)m->options->num_samples * PASS_COUNT * MAX_REPEATS,
-                              sizeof *shape->times);
+        shape->times =
+            calloc(((size_t)m->options->num_samples * PASS_UPDATE + MAX_STATES) * MAX_REPEATS,
+                   sizeof *shape->times);
         if (!shape->times)
             return err_nomem(err);
     }
@@ -115,14 +126,15 @@ static enum status make_shapes(struct measure *m, struct err *err)
 }
 
 /* The whole model on this rank, as a pipeline of one stage holds it. */
-static enum status make_stage(struct measure *m, struct err *err)
+static enum status make_stage(struct measure *m, int64_t samples, struct err *err)
 {
     const struct model *model = &m->job.model;
+    m->job.train.optimizer.kind = OPTIMIZER_ADAMW; /* room for the state of all */
     struct stage_spec spec = {.model = model,
                               .job = &m->job,
                               .backend = m->backend,
                               .end_item = model->num_items,
-                              .max_samples = m->most,
+                              .max_samples = samples,
                               .max_live = LIVE};
     enum status rc = stage_new(&spec, &m->stage, err);
     if (rc == OK)
@@ -130,21 +142,19 @@ static enum status make_stage(struct measure *m, struct err *err)
     return rc;
 }
 
-/* Take what the items of a round took: the mean over the items of a shape, so that rows add up. */
-static void keep_times(struct measure *m, int size, int repeat, int first_pass, int end_pass)
+/* What the items of a shape took in one round, the mean, so that rows add up to a stage. */
+static double shape_mean(const struct measure *m, int shape, int pass, int rounds)
 {
-    const int num_items = m->job.model.num_items;
-    for (int pass = first_pass; repeat >= 0 && pass < end_pass; pass++) {
-        const double rounds = pass == PASS_UPDATE ? 1 : LIVE;
-        for (int j = 0; j < m->num_shapes; j++)
-            times_of(&m->shapes[j], size, pass)[repeat] = 0;
-        for (int i = 0; i < num_items; i++) {
-            struct shape *shape = &m->shapes[m->shape_of[i]];
-            times_of(shape, size, pass)[repeat] +=
-                (double)m->item_ns[i * PASS_COUNT + pass] / (rounds * shape->num_items);
-        }
-    }
-    memset(m->item_ns, 0, (size_t)num_items * PASS_COUNT * sizeof *m->item_ns);
+    double sum = 0;
+    for (int i = 0; i < m->job.model.num_items; i++)
+        if (m->shape_of[i] == shape)
+            sum += (double)m->item_ns[i * PASS_COUNT + pass];
+    return sum / ((double)rounds * m->shapes[shape].num_items);
+}
+
+static void forget_round(struct measure *m)
+{
+    memset(m->item_ns, 0, (size_t)m->job.model.num_items * PASS_COUNT * sizeof *m->item_ns);
 }
 
 /* LIVE micro-batches of a size forward through the whole model, then backward: every item finds
@@ -173,15 +183,29 @@ static enum status time_passes(struct measure *m, int size, int repeat, struct e
         items_ns += m->item_ns[i];
     if (size == 0 && repeat >= 0)
         m->op_times[repeat] = (double)(now_ns() - begin - items_ns) / (2 * LIVE);
-    keep_times(m, size, repeat, PASS_FWD, PASS_UPDATE);
+    for (int j = 0; repeat >= 0 && j < m->num_shapes; j++)
+        for (int pass = 0; pass < PASS_UPDATE; pass++)
+            pass_times(&m->shapes[j], size, pass)[repeat] = shape_mean(m, j, pass, LIVE);
+    forget_round(m);
     return OK;
 }
 
+/* The end of a step: norm, and the update by each kind of optimizer state. Learning rate 0: the
+ * weights stay what they are. */
 static enum status time_update(struct measure *m, int repeat, struct err *err)
 {
-    /* Learning rate 0: the weights stay what they are. */
-    enum status rc = stage_update(m->stage, 0, 0, 1, err);
-    keep_times(m, 0, repeat, PASS_UPDATE, PASS_COUNT);
+    enum status rc = OK;
+    int64_t begin = now_ns();
+    rc = stage_grad_sumsq(m->stage, m->item_sumsq, err);
+    if (repeat >= 0)
+        m->norm_times[repeat] = (double)(now_ns() - begin);
+    for (int states = 1; rc == OK && states <= MAX_STATES; states++) {
+        m->job.train.optimizer.kind = states == 1 ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
+        rc = stage_update(m->stage, 0, 0, 1, err);
+        for (int j = 0; repeat >= 0 && j < m->num_shapes; j++)
+            update_times(m, &m->shapes[j], states)[repeat] = shape_mean(m, j, PASS_UPDATE, 1);
+        forget_round(m);
+    }
     stage_zero_grad(m->stage);
     return rc;
 }
@@ -206,51 +230,84 @@ static enum status add_op_overhead(struct measure *m, int repeats, int ranks, st
     return profile_add_host(m->profile, &row, err);
 }
 
+static enum status add_row(struct measure *m, int shape, const char *pass, int64_t samples,
+                           int ranks, double *times, int repeats, struct err *err)
+{
+    struct layer_row row = {.threads = m->backend->threads,
+                            .ranks = ranks,
+                            .key = m->shapes[shape].key,
+                            .samples = samples,
+                            .ns = spread_of(times, repeats)};
+    snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
+    snprintf(row.dtype, sizeof row.dtype, "fp32");
+    snprintf(row.pass, sizeof row.pass, "%s", pass);
+    return profile_add_layer(m->profile, &row, err);
+}
+
 static enum status add_layers(struct measure *m, int repeats, int ranks, struct err *err)
 {
+    struct host_row norm = {.what = "norm", .threads = m->backend->threads, .ranks = ranks};
     enum status rc = OK;
-    for (int i = 0; rc == OK && i < m->num_shapes; i++)
-        for (int size = 0; rc == OK && size < m->options->num_samples; size++)
-            for (int pass = 0; rc == OK && pass < PASS_COUNT; pass++) {
-                struct layer_row row = {.threads = m->backend->threads,
-                                        .ranks = ranks,
-                                        .key = m->shapes[i].key,
-                                        .samples = m->options->samples[size]};
-                if (pass == PASS_UPDATE && size > 0)
-                    continue;
-                if (pass == PASS_UPDATE)
-                    row.samples = 0;
-                snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
-                snprintf(row.dtype, sizeof row.dtype, "fp32");
-                snprintf(row.pass, sizeof row.pass, "%s", pass_name(pass));
-                row.ns = spread_of(times_of(&m->shapes[i], size, pass), repeats);
-                rc = profile_add_layer(m->profile, &row, err);
-            }
+    for (int i = 0; i < m->num_shapes && rc == OK; i++) {
+        for (int size = 0; size < m->options->num_samples; size++)
+            for (int pass = 0; rc == OK && pass < PASS_UPDATE; pass++)
+                rc = add_row(m, i, pass_name(pass), m->options->samples[size], ranks,
+                             pass_times(&m->shapes[i], size, pass), repeats, err);
+        for (int states = 1; rc == OK && states <= MAX_STATES; states++)
+            rc = add_row(m, i, pass_name(PASS_UPDATE), states, ranks,
+                         update_times(m, &m->shapes[i], states), repeats, err);
+    }
+    if (rc != OK)
+        return rc;
+    for (int i = 0; i < m->job.model.num_items; i++)
+        norm.bytes += m->job.model.items[i].params * m->job.model.param_bytes;
+    snprintf(norm.backend, sizeof norm.backend, "%s", m->backend->name);
+    norm.ns = spread_of(m->norm_times, repeats);
+    return profile_add_host(m->profile, &norm, err);
+}
+
+/* A sweep over all sizes, each in a stage of its own, as a plan with that micro-batch would have
+ * it: where buffers come to lie matters to the caches. */
+static enum status sweep(struct measure *m, int repeat, bool together, struct err *err)
+{
+    enum status rc = OK;
+    for (int size = 0; rc == OK && size < m->options->num_samples; size++) {
+        rc = make_stage(m, m->options->samples[size], err);
+        for (int i = 0; rc == OK && i < WARM_UP; i++)
+            rc = time_passes(m, size, -1, err);
+        if (rc == OK && together)
+            rc = comm_barrier(m->comm->all, err);
+        for (int i = 0; rc == OK && i < SWEEP; i++)
+            rc = time_passes(m, size, repeat + i, err);
+        if (rc == OK && size == 0)
+            rc = time_update(m, -1, err);
+        for (int i = 0; rc == OK && i < SWEEP && size == 0; i++)
+            rc = time_update(m, repeat + i, err);
+        stage_free(m->stage);
+        m->stage = NULL;
+    }
     return rc;
 }
 
-/* All sizes in turn, repeat by repeat: drift of the machine spreads over all rows alike.
- * `together`: all ranks do the same and leave a repeat together. */
+/* Sweeps in turn: drift of the machine, and luck with memory, spread over all rows alike.
+ * `together`: all ranks do the same. */
 static enum status measure_layers(struct measure *m, bool together, struct err *err)
 {
     int64_t budget = m->options->quick ? quick_budget_ns : phase_budget_ns, begin = now_ns();
-    int repeat = -WARM_UP;
+    int repeats = 0;
     enum status rc = OK;
-    for (int64_t go_on = 1; rc == OK && go_on; repeat++) {
-        for (int size = 0; rc == OK && size < m->options->num_samples; size++)
-            rc = time_passes(m, size, repeat, err);
-        if (rc == OK)
-            rc = time_update(m, repeat, err);
-        if (repeat < 0)
-            continue;
-        go_on = repeat + 1 < MAX_REPEATS && (repeat + 1 < MIN_REPEATS || now_ns() - begin < budget);
+    for (int64_t go_on = 1; rc == OK && go_on;) {
+        rc = sweep(m, repeats, together, err);
+        repeats += SWEEP;
+        go_on =
+            repeats + SWEEP <= MAX_REPEATS && (repeats < MIN_REPEATS || now_ns() - begin < budget);
         if (rc == OK && together)
             rc = comm_bcast(m->comm->all, &go_on, sizeof go_on, 0, err);
     }
     if (rc == OK && m->comm->rank == 0)
-        rc = add_layers(m, repeat, together ? m->comm->local_size : 1, err);
+        rc = add_layers(m, repeats, together ? m->comm->local_size : 1, err);
     if (rc == OK && m->comm->rank == 0)
-        rc = add_op_overhead(m, repeat, together ? m->comm->local_size : 1, err);
+        rc = add_op_overhead(m, repeats, together ? m->comm->local_size : 1, err);
     return rc;
 }
 
@@ -289,8 +346,9 @@ static enum status measure_link(struct measure *m, int64_t bytes, char *buffer, 
     return rc;
 }
 
+/* As the runtime does it: gradients gathered into a bucket, summed, put back. */
 static enum status measure_allreduce(struct measure *m, int64_t bytes, float *buffer,
-                                     struct err *err)
+                                     float *gradients, struct err *err)
 {
     enum { ROUNDS = 15 };
     double times[ROUNDS];
@@ -300,8 +358,10 @@ static enum status measure_allreduce(struct measure *m, int64_t bytes, float *bu
         int64_t begin;
         rc = comm_barrier(m->comm->all, err);
         begin = now_ns();
+        memcpy(buffer, gradients, (size_t)bytes);
         if (rc == OK)
             rc = comm_allreduce_f32(m->comm->all, buffer, bytes / (int64_t)sizeof *buffer, err);
+        memcpy(gradients, buffer, (size_t)bytes);
         if (i >= 0)
             times[i] = (double)(now_ns() - begin);
     }
@@ -326,7 +386,8 @@ static enum status measure_links(struct measure *m, struct err *err)
         if (rc == OK)
             rc = comm_barrier(m->comm->all, err);
         if (rc == OK && bytes >= 16384)
-            rc = measure_allreduce(m, bytes, (float *)(void *)buffer, err);
+            rc = measure_allreduce(m, bytes, (float *)(void *)buffer,
+                                   (float *)(void *)(buffer + most), err);
     }
     free(buffer);
     return rc;
@@ -343,6 +404,10 @@ static enum status measure_input(struct measure *m, struct err *err)
     struct loader *loader = NULL;
     double times[ROUNDS];
     struct host_row row = {.what = "input", .ranks = 1, .samples = BATCH};
+    const struct model *model = &m->job.model;
+    row.bytes = model->family == FAMILY_VIT
+                    ? (int64_t)model->channels * model->image * model->image * 4
+                    : (int64_t)model->seq * 4;
     enum status rc = dataset_open(&m->job, &dataset, err);
     if (rc == OK)
         rc = sampler_init(&sampler, dataset.num_samples[SPLIT_TRAIN], 1, true, 1, BATCH, 1, err);
@@ -462,7 +527,7 @@ static enum status wait_asleep(const struct comm *comm, struct err *err)
         bool done = false;
         rc = comm_irecv(comm->all, &token, 1, 0, 2, &request, err);
         while (rc == OK && !done) {
-            usleep(2000);
+            usleep(20000);
             rc = comm_test(&request, &done, err);
         }
     }
@@ -477,8 +542,6 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
     if (!m->backend)
         return err ? err->status : ERR_NOMEM;
     rc = make_shapes(m, err);
-    if (rc == OK)
-        rc = make_stage(m, err);
     if (rc == OK)
         rc = measure_layers(m, together, err);
     if (rc == OK && !together && threads == m->cores->threads)

@@ -307,6 +307,7 @@ enum status train_plan_make(const struct comm *comm, const struct cores *cores,
                                          .dtype = job->train.dtype,
                                          .threads = cores->threads,
                                          .ranks = comm->local_size,
+                                         .input = job->data.kind == DATA_SYNTHETIC,
                                          .present = &present};
         measure_describe(cores, &present);
         rc = cost_choose_for(db, &job->model, &got.cluster, &query, &cost, err);

@@ -23,9 +23,11 @@ struct cost {
     char label[96];  /* for people: "profile cpu-2core (measured)", "roofline h200" */
     const void *ctx; /* borrowed by the struct; owned by whoever made the cost source */
     /* Time of one pass of an item over a micro-batch of `samples` on a device kind at nominal
-     * speed; the caller divides by device.speed. PASS_UPDATE ignores samples. *extrapolated is set
-     * to true (never to false) when the answer lies outside what was measured. ERR_INFEASIBLE when
-     * the source does not know the item ("no layers for ... in profile ..."). */
+     * speed; the caller divides by device.speed. For PASS_UPDATE samples is the number of
+     * optimizer state tensors (0 SGD, 1 momentum, 2 Adam), which constants and rooflines ignore.
+     * *extrapolated is set to true (never to false) when the answer lies outside what was measured.
+     * ERR_INFEASIBLE when the source does not know the item ("no layers for ... in profile ...").
+     */
     enum status (*item_ns)(const void *ctx, const struct model *model, int item, enum pass pass,
                            int64_t samples, const struct device *device, int64_t *ns,
                            bool *extrapolated, struct err *err);
@@ -37,6 +39,9 @@ struct cost {
     /* Cache of frozen activations, per sample of `bytes`; host side, besides the copy engine. */
     int64_t cache_read_ns, cache_write_ns;
     int64_t op_overhead_ns; /* the runtime's own time per compute op, measured; added to every op */
+    /* 0: not known, or beside the device. A sample's preparation where the compute device's own
+     * cores do it (decode, augment, lay out); the norm's sum of squares. */
+    double input_ns_per_sample, norm_ns_per_byte;
 };
 
 /* The constants inside an ITEM_OPAQUE model (uniform, explicit); ERR_INFEASIBLE for other kinds. */

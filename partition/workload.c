@@ -374,6 +374,12 @@ static enum status stage_bytes_build(struct builder *b, int s, struct stage_cost
     return fits ? OK : too_large(b, "parameters or activations");
 }
 
+static int64_t input_time(const struct builder *b, int64_t samples, const struct device *device)
+{
+    const double ns = b->cost->input_ns_per_sample * (double)samples;
+    return ns > 0 && ns < (double)STEP_NS_MAX ? at_speed(llround(ns), device) : 0;
+}
+
 /* The passes over the items [first, end) of a stage for a micro-batch of `samples`. */
 static enum status stage_times(struct builder *b, int first, int end, int64_t samples,
                                const struct device *device, int mb, struct stage_cost *stage)
@@ -399,7 +405,7 @@ static enum status stage_times(struct builder *b, int first, int end, int64_t sa
             fits = fits && rc == OK && add_to(&weight, ns);
         }
         if (rc == OK && mb == MB_FULL) {
-            rc = item_ns(b, i, PASS_UPDATE, samples, device, &ns);
+            rc = item_ns(b, i, PASS_UPDATE, b->plan->optim_bytes_per_param / 4, device, &ns);
             fits = fits && rc == OK && add_to(&update, ns);
         }
     }
@@ -407,7 +413,9 @@ static enum status stage_times(struct builder *b, int first, int end, int64_t sa
         return rc;
     }
     int64_t both, host = 0;
-    fits = fits && add_ok(input, weight, &both) &&
+    /* The samples are prepared beside the first stage's forward, on its cores (T1). */
+    fits = fits && (first > 0 || add_to(&forward, input_time(b, samples, device))) &&
+           add_ok(input, weight, &both) &&
            (!b->got.host_blocking || mul_ok(b->cluster->host_op_ns, b->plan->num_ranks, &host)) &&
            add_to(&host, b->cost->op_overhead_ns);
     int64_t *times[] = {&forward, &again, &input, &weight, &both};
@@ -444,6 +452,7 @@ static enum status whole_batch_times(struct builder *b, const struct device *dev
         }
     }
     bool fits = !b->got.host_blocking || mul_ok(b->cluster->host_op_ns, plan->num_ranks, &host);
+    fits = fits && add_to(&forward, input_time(b, plan->batch, device));
     fits = fits && add_to(&forward, host) && add_to(&forward, b->cost->op_overhead_ns);
     stage->whole_batch_ns[0] = forward;
     if (plan->cache_write) {
@@ -614,7 +623,17 @@ static int64_t norm_time(const struct builder *b)
     while (((int64_t)1 << depth) < n) {
         depth++;
     }
-    return 2 * depth * latency;
+    /* The rank with most gradients sums its squares last. */
+    double most = 0;
+    for (int k = 0; k < plan->num_ranks; k++) {
+        double bytes = 0;
+        for (int s = 0; s < plan->num_stages; s++) {
+            bytes += b->got.rank_of_stage[s] == k ? (double)b->got.stages[s].grad_bytes : 0;
+        }
+        most = fmax(most, bytes / device_of(b, 0, k)->speed);
+    }
+    const double squares = most * b->cost->norm_ns_per_byte;
+    return 2 * depth * latency + (squares < (double)STEP_NS_MAX ? llround(squares) : 0);
 }
 
 enum status workload_build(const struct model *model, const struct cluster *cluster,

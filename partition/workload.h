@@ -72,7 +72,8 @@ struct workload {
     bool clip;
     int *rank_of_stage; /* owned, num_stages */
     int64_t *edge_ns;   /* owned: unshared transfer times, see workload_edge_ns() */
-    int64_t norm_ns; /* OP_NORM, once everybody is there: a tree of 2 ceil(log2(K R)) latencies */
+    int64_t norm_ns;    /* OP_NORM, once everybody is there: the squares of the rank with most
+                           gradients, and    a tree of 2 ceil(log2(K R)) latencies */
     bool host_blocking; /* H2 */
     int64_t context_bytes;
     enum cost_source source;
@@ -82,7 +83,8 @@ struct workload {
 /* Rules of time. schedule_time() and sim/ follow them to the nanosecond; exec/ is built alike.
  *
  * T1  A device runs F B I W R Z UPDATE one at a time on its compute stream, in list order; each
- *     takes op_ns of its stage (whole_batch_ns for Z of OP_WHOLE_BATCH).
+ *     takes op_ns of its stage (whole_batch_ns for Z of OP_WHOLE_BATCH). Where the device's own
+ *     cores prepare the samples, that time is in F of stage 0 (in Z under FROZEN_FIRST).
  * T2  C and P run on copy engines, one a direction, each serial in list order. C waits for its
  *     launch only (it reads ahead); its F waits for it. P starts when the compute op before it in
  *     the list has ended; nothing but the end of the step waits for it.

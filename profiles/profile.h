@@ -55,7 +55,8 @@ struct layer_row {
     int64_t ranks;    /* ranks of the node that were busy with the same; 1: alone */
     struct layer_key key;
     char pass[16];   /* fwd bwd_input bwd_weight update; recompute is fwd */
-    int64_t samples; /* of the micro-batch; 0 for update */
+    int64_t samples; /* of the micro-batch; of update: optimizer state tensors, 1 momentum, 2 Adam
+                        (0: whatever it was) */
     struct spread ns;
 };
 
@@ -78,7 +79,8 @@ struct collective_row {
 
 struct host_row {
     char what[24]; /* launch, op_overhead (per op); cache_read, cache_write (per sample of bytes);
-                      input: one batch of `samples` decoded, augmented, laid out */
+                      input: `samples` samples of `bytes` each of the built-in set made, augmented,
+                      laid out; norm: sum of squares of `bytes` of gradients */
     char backend[16];
     int64_t threads, ranks, samples, bytes;
     struct spread ns;

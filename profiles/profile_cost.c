@@ -31,6 +31,7 @@ struct kind_cost {
     struct group_cost *groups;        /* owned: all-reduce inside a node, by ranks */
     int num_groups;
     int64_t op_overhead_ns, cache_read_ns, cache_write_ns;
+    double input_ns_per_sample, norm_ns_per_byte;
     double spread;
 };
 
@@ -72,7 +73,12 @@ static enum status item_ns(const void *opaque, const struct model *model, int it
         *ns = 0;
         if (curve->n == 0)
             return OK;
-        double got = curve_at(curve, pass == PASS_UPDATE ? curve->x[0] : (double)samples, &beyond);
+        double x = (double)samples;
+        if (pass == PASS_UPDATE) { /* of the optimizers that were measured */
+            x = x < curve->x[0] ? curve->x[0] : x;
+            x = x > curve->x[curve->n - 1] ? curve->x[curve->n - 1] : x;
+        }
+        double got = curve_at(curve, x, &beyond);
         if (!(got < 9e18))
             return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g ns for %lld samples",
                            model->items[item].name, got, (long long)samples);
@@ -357,6 +363,42 @@ static enum status gather_host(const struct profile *profile, const char *what,
     return rc;
 }
 
+/* What the rows of a kind take per sample (or per byte), at the combo's threads and ranks or the
+ * nearest; 0: not measured. */
+static double host_rate(const struct profile *profile, const char *what, const struct combo *combo,
+                        int spread, bool per_sample, int64_t *bytes)
+{
+    int64_t best = INT64_MAX;
+    double rate = 0;
+    for (int i = 0; i < profile->num_hosts; i++) {
+        const struct host_row *row = &profile->hosts[i];
+        int64_t far =
+            llabs(row->threads - combo->threads) * 65536 + llabs(row->ranks - combo->ranks);
+        int64_t count = per_sample ? row->samples : row->bytes;
+        if (strcmp(row->what, what) != 0 || strcmp(row->backend, combo->backend) != 0 ||
+            far >= best || count <= 0)
+            continue;
+        best = far;
+        rate = (spread < 0   ? row->ns.p10_ns
+                : spread > 0 ? row->ns.p90_ns
+                             : row->ns.median_ns) /
+               (double)count;
+        *bytes = row->bytes;
+    }
+    return rate;
+}
+
+/* Preparing a sample on the cores that compute: proportional to the sample's size. */
+static double input_rate(const struct profile *profile, const struct model *model,
+                         const struct combo *combo, int spread)
+{
+    int64_t bytes = 0;
+    double rate = host_rate(profile, "input", combo, spread, true, &bytes);
+    double own = model->family == FAMILY_VIT ? (double)model->channels * model->image * model->image
+                                             : model->seq;
+    return strcmp(combo->backend, "cpu") == 0 && bytes > 0 ? rate * 4 * own / (double)bytes : 0;
+}
+
 /* Mean relative spread of the rows that were measured this way. */
 static double mean_spread(const struct profile *profile, const struct combo *combo,
                           const char *dtype)
@@ -429,6 +471,10 @@ static enum status build_kind(const struct profile *profile, const struct model 
         kind_clear(kind);
         return rc;
     }
+    int64_t bytes;
+    kind->norm_ns_per_byte = host_rate(profile, "norm", &combos[c], query->spread, false, &bytes);
+    if (query->input)
+        kind->input_ns_per_sample = input_rate(profile, model, &combos[c], query->spread);
     kind->spread = mean_spread(profile, &combos[c], dtype);
     snprintf(kind->kind, sizeof kind->kind, "%s", profile->info.device_kind);
     snprintf(kind->profile, sizeof kind->profile, "%s", profile->info.name);
@@ -463,6 +509,10 @@ static void finish_handle(struct cost_handle *handle, struct profile_cost *ctx, 
         groups = groups || kind->num_groups;
         if (kind->op_overhead_ns > cost->op_overhead_ns)
             cost->op_overhead_ns = kind->op_overhead_ns;
+        if (kind->input_ns_per_sample > cost->input_ns_per_sample)
+            cost->input_ns_per_sample = kind->input_ns_per_sample;
+        if (kind->norm_ns_per_byte > cost->norm_ns_per_byte)
+            cost->norm_ns_per_byte = kind->norm_ns_per_byte;
         if (kind->cache_read_ns > cost->cache_read_ns)
             cost->cache_read_ns = kind->cache_read_ns;
         if (kind->cache_write_ns > cost->cache_write_ns)
@@ -708,6 +758,7 @@ out:
 enum status cost_choose(const char *db_path, const struct job *job, struct cost_handle *handle,
                         struct err *err)
 {
-    const struct cost_query query = {.dtype = job->train.dtype};
+    const struct cost_query query = {.dtype = job->train.dtype,
+                                     .input = job->data.kind == DATA_SYNTHETIC};
     return cost_choose_for(db_path, &job->model, &job->cluster, &query, handle, err);
 }
