@@ -1,0 +1,416 @@
+/* The arena, with fork()ed processes as ranks. Judge of what is read: a function of (sample, level)
+ * that says what each value must be. */
+#include "exec/cache_arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "exec/rng.h"
+
+enum { ELEMS = 197 }; /* odd, so that the tail of the checksum counts */
+
+static char folder[64];
+
+static struct cache_spec spec_of(int64_t samples)
+{
+    return (struct cache_spec){
+        .dir = folder, .job_key = 0x1234, .num_samples = samples, .sample_elems = ELEMS};
+}
+
+static float value(int64_t sample, int level, int i)
+{
+    return (float)(rng_bits(rng_key(7, (uint64_t)sample, (uint64_t)level, 0), (uint32_t)i) >> 8) -
+           8e6f;
+}
+
+static void fill(int64_t sample, int level, float *data)
+{
+    for (int i = 0; i < ELEMS; i++)
+        data[i] = value(sample, level, i);
+}
+
+static bool right(int64_t sample, int level, const float *data)
+{
+    for (int i = 0; i < ELEMS; i++)
+        if (data[i] != value(sample, level, i))
+            return false;
+    return true;
+}
+
+static struct cache_arena *created(const struct cache_spec *spec)
+{
+    struct cache_arena *arena = NULL;
+    struct err err = {0};
+    if (cache_arena_create(spec, &arena, &err) != OK)
+        fail_msg("%s", err.msg);
+    return arena;
+}
+
+static int files_left(void)
+{
+    char command[128], text[16] = "";
+    snprintf(command, sizeof command, "ls -A %s | wc -l", folder);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    assert_non_null(fgets(text, sizeof text, pipe));
+    pclose(pipe);
+    return atoi(text);
+}
+
+static char *path_of(int tier)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/elapse-cache-%016x-%d", folder, 0x1234, tier);
+    return path;
+}
+
+static void cache_arena__gives_back_what_was_put(void **state)
+{
+    (void)state;
+    struct cache_spec spec = spec_of(10);
+    struct cache_arena *a = created(&spec), *b = NULL;
+    float data[ELEMS], got[ELEMS];
+    assert_int_equal(cache_arena_attach(&spec, &b, NULL), OK);
+    cache_arena_unlink(a);
+    assert_int_equal(files_left(), 0); /* A5: both go on without a name */
+    for (int s = 0; s < 10; s++) {
+        assert_int_equal(cache_arena_take(b, s, 1, got), CACHE_MISS);
+        assert_int_equal(cache_arena_level(b, s), 0);
+        fill(s, 1, data);
+        assert_true(cache_arena_put(a, s, 1, data));
+        assert_false(cache_arena_put(b, s, 1, data)); /* there already */
+        assert_int_equal(cache_arena_take(b, s, 2, got), CACHE_MISS);
+        assert_int_equal(cache_arena_take(b, s, 1, got), CACHE_HIT);
+        assert_true(right(s, 1, got));
+    }
+    fill(3, 4, data);
+    assert_true(cache_arena_put(b, 3, 4, data)); /* the level rises in place */
+    assert_int_equal(cache_arena_level(a, 3), 4);
+    assert_int_equal(cache_arena_take(a, 3, 1, got), CACHE_MISS);
+    assert_int_equal(cache_arena_take(a, 3, 4, got), CACHE_HIT);
+    assert_true(right(3, 4, got));
+    fill(3, 2, data);
+    assert_false(cache_arena_put(b, 3, 2, data)); /* and never falls */
+    assert_int_equal(cache_arena_take(a, 10, 1, got), CACHE_MISS);
+    assert_int_equal(cache_arena_take(a, -1, 1, got), CACHE_MISS);
+    assert_false(cache_arena_put(a, 10, 1, data));
+    assert_false(cache_arena_put(a, 4, 0, data));
+    assert_false(cache_arena_put(a, 4, CACHE_LEVEL_MAX + 1, data));
+    cache_arena_free(b);
+    cache_arena_free(a);
+}
+
+static void cache_arena__rounds_to_nearest_bf16(void **state)
+{
+    (void)state;
+    struct cache_spec spec = spec_of(1);
+    float data[ELEMS], got[ELEMS];
+    spec.bf16 = true;
+    struct cache_arena *a = created(&spec);
+    for (int i = 0; i < ELEMS; i++)
+        data[i] = (float)rng_normal(3, (uint64_t)i);
+    data[0] = 1.00390625f; /* half way: to even */
+    data[1] = -0.0f;
+    assert_true(cache_arena_put(a, 0, 1, data));
+    assert_int_equal(cache_arena_take(a, 0, 1, got), CACHE_HIT);
+    assert_true(got[0] == 1.0f && got[1] == 0.0f);
+    for (int i = 0; i < ELEMS; i++) {
+        float off = got[i] - data[i], most = (data[i] < 0 ? -data[i] : data[i]) / 256;
+        assert_true(off <= most && -off <= most);
+        uint32_t bits;
+        memcpy(&bits, got + i, sizeof bits);
+        assert_int_equal(bits & 0xffff, 0);
+    }
+    assert_true(cache_arena_sizes(a)->slot_bytes < 4 * ELEMS);
+    cache_arena_unlink(a);
+    cache_arena_free(a);
+}
+
+static void cache_arena__caches_only_what_has_room_and_spills_the_next(void **state)
+{
+    (void)state;
+    struct cache_spec spec = spec_of(100);
+    struct cache_size size;
+    float data[ELEMS], got[ELEMS];
+    assert_int_equal(cache_arena_size(&spec, &size, NULL), OK);
+    assert_int_equal(size.num_slots[0], 100);
+    spec.limit_bytes = 30 * size.slot_bytes + 128;
+    spec.spill_bytes = 20 * size.slot_bytes + 200;
+    spec.spill_dir = folder;
+    assert_int_equal(cache_arena_size(&spec, &size, NULL), OK);
+    assert_int_equal(size.num_slots[0], 30);
+    assert_int_equal(size.num_slots[1], 20);
+    assert_true(size.bytes[0] <= spec.limit_bytes && size.bytes[1] <= spec.spill_bytes);
+    struct cache_arena *a = created(&spec), *b = NULL;
+    assert_int_equal(cache_arena_attach(&spec, &b, NULL), OK);
+    assert_int_equal(files_left(), 2);
+    for (int s = 0; s < 100; s++) {
+        fill(s, 2, data);
+        assert_int_equal(cache_arena_put(a, s, 2, data), s < 50);
+    }
+    for (int s = 0; s < 100; s++) {
+        assert_int_equal(cache_arena_take(b, s, 2, got), s < 50 ? CACHE_HIT : CACHE_MISS);
+        assert_true(s >= 50 || right(s, 2, got));
+    }
+    cache_arena_unlink(a);
+    cache_arena_free(a);
+    cache_arena_free(b);
+    spec.limit_bytes = 10;
+    spec.spill_dir = NULL;
+    struct err err = {0};
+    assert_int_equal(cache_arena_create(&spec, &a, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.msg, "no room for one sample"));
+}
+
+static void cache_arena__gives_up_a_slot_whose_checksum_does_not_fit(void **state)
+{
+    (void)state;
+    struct cache_spec spec = spec_of(8);
+    struct cache_arena *a = created(&spec);
+    const struct cache_size *size = cache_arena_sizes(a);
+    float data[ELEMS], got[ELEMS];
+    int fd = open(path_of(0), O_RDWR);
+    assert_true(fd >= 0);
+    for (int s = 0; s < 8; s++) {
+        char byte;
+        /* Every part of the content in turn: first, last, and some between. */
+        off_t at = 64 + s * size->slot_bytes + 16 + (s == 7 ? 4 * ELEMS - 1 : s * 97);
+        fill(s, 1, data);
+        assert_true(cache_arena_put(a, s, 1, data));
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= (char)(1 << s % 8);
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        assert_int_equal(cache_arena_take(a, s, 1, got), CACHE_CORRUPT);
+        assert_int_equal(cache_arena_take(a, s, 1, got), CACHE_MISS); /* once */
+        assert_true(cache_arena_put(a, s, 1, data));
+        assert_int_equal(cache_arena_take(a, s, 1, got), CACHE_HIT);
+        assert_true(right(s, 1, got));
+    }
+    close(fd);
+    cache_arena_unlink(a);
+    cache_arena_free(a);
+}
+
+static void cache_arena__takes_a_slot_over_from_a_dead_writer(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 64, ROUNDS = 30 };
+    struct cache_spec spec = spec_of(SAMPLES);
+    struct cache_arena *a = created(&spec);
+    float data[ELEMS], got[ELEMS];
+    for (int round = 0; round < ROUNDS; round++) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+            for (int level = 1 + round * 64;; level = level % 4000 + 1)
+                for (int s = 0; s < SAMPLES; s++) {
+                    fill(s, level, data);
+                    cache_arena_put(a, s, level, data);
+                }
+        usleep(3000);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        for (int s = 0; s < SAMPLES; s++) {
+            int level = cache_arena_level(a, s);
+            if (level > 0) {
+                assert_int_equal(cache_arena_take(a, s, level, got), CACHE_HIT);
+                assert_true(right(s, level, got));
+            } else {
+                fill(s, 4001, data);
+                assert_true(cache_arena_put(a, s, 4001, data));
+                assert_int_equal(cache_arena_take(a, s, 4001, got), CACHE_HIT);
+            }
+        }
+    }
+    /* The same without luck: a slot left in `writing` by a process that is gone. */
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    waitpid(pid, NULL, 0);
+    int fd = open(path_of(0), O_RDWR);
+    uint64_t word = 1 | 1 << 2 | (uint64_t)pid << 14;
+    assert_int_equal(pwrite(fd, &word, 8, 64), 8);
+    assert_int_equal(cache_arena_take(a, 0, 1, got), CACHE_MISS);
+    fill(0, 1, data);
+    assert_true(cache_arena_put(a, 0, 1, data));
+    assert_int_equal(cache_arena_take(a, 0, 1, got), CACHE_HIT);
+    /* And one whose writer lives is left to it. */
+    word = 1 | 1 << 2 | (uint64_t)getpid() << 14;
+    assert_int_equal(pwrite(fd, &word, 8, 64), 8);
+    assert_false(cache_arena_put(a, 0, 1, data));
+    close(fd);
+    cache_arena_unlink(a);
+    cache_arena_free(a);
+}
+
+/* Four processes take and put at random levels; nobody may ever see a wrong value. */
+static void cache_arena__is_never_torn_under_concurrent_upgrades(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 3, RANKS = 4, TURNS = 30000 };
+    struct cache_spec spec = spec_of(SAMPLES);
+    struct cache_arena *a = created(&spec);
+    pid_t pids[RANKS];
+    int64_t *hits = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(hits != MAP_FAILED);
+    for (int r = 0; r < RANKS; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0) {
+            float data[ELEMS];
+            struct cache_arena *mine = NULL;
+            if (cache_arena_attach(&spec, &mine, NULL) != OK)
+                _exit(2);
+            for (int i = 0; i < TURNS; i++) {
+                uint32_t draw = rng_bits(99 + (uint64_t)r, (uint32_t)i);
+                int s = (int)(draw % SAMPLES), level = cache_arena_level(mine, s);
+                if (draw & 1 << 20) {
+                    fill(s, level % 4000 + 1, data);
+                    cache_arena_put(mine, s, level % 4000 + 1, data);
+                } else if (level > 0) {
+                    enum cache_answer answer = cache_arena_take(mine, s, level, data);
+                    if (answer == CACHE_CORRUPT || (answer == CACHE_HIT && !right(s, level, data)))
+                        _exit(1);
+                    hits[r] += answer == CACHE_HIT;
+                }
+            }
+            _exit(0);
+        }
+    }
+    for (int r = 0; r < RANKS; r++) {
+        int status;
+        waitpid(pids[r], &status, 0);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+        assert_true(hits[r] > TURNS / 20);
+    }
+    munmap(hits, 4096);
+    cache_arena_unlink(a);
+    cache_arena_free(a);
+}
+
+static void cache_arena__refuses_what_is_not_its_own(void **state)
+{
+    (void)state;
+    struct cache_spec spec = spec_of(5), other = spec;
+    struct cache_arena *a = created(&spec), *b = NULL;
+    struct err err = {0};
+    assert_int_equal(cache_arena_create(&spec, &b, &err), ERR_SYSTEM); /* its maker lives: we do */
+    assert_non_null(strstr(err.msg, "belongs to the running process"));
+    other.sample_elems++;
+    err = (struct err){0};
+    assert_int_equal(cache_arena_attach(&other, &b, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.msg, "another job, shape or version"));
+    other = spec;
+    other.bf16 = true;
+    assert_int_equal(cache_arena_attach(&other, &b, NULL), ERR_SYSTEM);
+    other = spec;
+    other.job_key++;
+    err = (struct err){0};
+    assert_int_equal(cache_arena_attach(&other, &b, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.msg, "No such file"));
+    assert_int_equal(truncate(path_of(0), 500), 0);
+    err = (struct err){0};
+    assert_int_equal(cache_arena_attach(&spec, &b, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.msg, "too few for 5 slots"));
+    assert_int_equal(truncate(path_of(0), 3), 0);
+    assert_int_equal(cache_arena_attach(&spec, &b, NULL), ERR_SYSTEM);
+    cache_arena_free(a);
+    unlink(path_of(0));
+    assert_int_equal(cache_arena_attach(&spec, &b, NULL), ERR_SYSTEM);
+    /* A foreign file is left alone; a dead maker's is replaced. */
+    FILE *file = fopen(path_of(0), "w");
+    fputs("somebody else's notes, long enough to hold a header of ours, really", file);
+    fclose(file);
+    assert_int_equal(cache_arena_create(&spec, &b, NULL), ERR_SYSTEM);
+    unlink(path_of(0));
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(cache_arena_create(&spec, &b, NULL) != OK);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(files_left(), 1);
+    b = created(&spec);
+    cache_arena_unlink(b);
+    cache_arena_free(b);
+}
+
+static void cache_arena__reports_a_full_disk_and_leaves_nothing(void **state)
+{
+    (void)state;
+    struct cache_spec spec = spec_of(INT64_C(1) << 40);
+    struct cache_arena *a = NULL;
+    struct err err = {0};
+    spec.limit_bytes = INT64_C(1) << 50;
+    spec.sample_elems = 256;
+    assert_int_equal(cache_arena_create(&spec, &a, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.msg, "no room for"));
+    assert_int_equal(files_left(), 0);
+    spec.dir = "/nowhere/at/all";
+    assert_int_equal(cache_arena_create(&spec, &a, NULL), ERR_SYSTEM);
+    spec = spec_of(0);
+    assert_int_equal(cache_arena_create(&spec, &a, NULL), ERR_INPUT);
+    spec = spec_of(INT64_MAX);
+    spec.limit_bytes = 0;
+    spec.sample_elems = INT64_MAX / 2;
+    assert_int_equal(cache_arena_create(&spec, &a, NULL), ERR_INPUT);
+    spec = spec_of(4);
+    spec.limit_bytes = -1;
+    assert_int_equal(cache_arena_create(&spec, &a, NULL), ERR_INPUT);
+}
+
+static void cache_checksum__changes_with_every_bit_and_order(void **state)
+{
+    (void)state;
+    unsigned char data[77];
+    for (int i = 0; i < 77; i++)
+        data[i] = (unsigned char)rng_bits(1, (uint32_t)i);
+    for (int n = 0; n <= 77; n++) {
+        uint64_t sum = cache_checksum(data, n, 5);
+        assert_true(n == 0 || sum != cache_checksum(data, n - 1, 5));
+        assert_true(sum != cache_checksum(data, n, 6));
+        for (int bit = 0; bit < 8 * n; bit++) {
+            data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+            assert_true(sum != cache_checksum(data, n, 5));
+            data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        }
+    }
+    unsigned char moved[64];
+    memcpy(moved, data + 8, 24);
+    memcpy(moved + 24, data, 8);
+    memcpy(moved + 32, data + 32, 32);
+    assert_true(cache_checksum(moved, 64, 5) != cache_checksum(data, 64, 5));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cache_arena__gives_back_what_was_put),
+        cmocka_unit_test(cache_arena__rounds_to_nearest_bf16),
+        cmocka_unit_test(cache_arena__caches_only_what_has_room_and_spills_the_next),
+        cmocka_unit_test(cache_arena__gives_up_a_slot_whose_checksum_does_not_fit),
+        cmocka_unit_test(cache_arena__takes_a_slot_over_from_a_dead_writer),
+        cmocka_unit_test(cache_arena__is_never_torn_under_concurrent_upgrades),
+        cmocka_unit_test(cache_arena__refuses_what_is_not_its_own),
+        cmocka_unit_test(cache_arena__reports_a_full_disk_and_leaves_nothing),
+        cmocka_unit_test(cache_checksum__changes_with_every_bit_and_order),
+    };
+    strcpy(folder, "/tmp/elapse-test-cache-XXXXXX");
+    if (!mkdtemp(folder))
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(folder);
+    return failed;
+}
