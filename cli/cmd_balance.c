@@ -602,7 +602,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (rc == OK)
         rc = check_total(&chain, err);
     if (rc == OK && q.frozen_layers > chain.num_layers)
-        rc = err_set(err, ERR_INPUT, "--frozen must be 0..%d, got %lld", chain.num_layers,
+        rc = err_set(err, ERR_INFEASIBLE, "--frozen must be 0..%d, got %lld", chain.num_layers,
                      (long long)q.frozen_layers);
     if (rc == OK && chain.cost_note[0] && !q.as_json)
         fprintf(stderr, "elapse: note: %s\n", chain.cost_note);

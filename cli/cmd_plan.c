@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "partition/autodp.h"
 #include "partition/planner.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"
@@ -16,6 +17,7 @@ struct request {
     const char *job_path, *db_path;
     struct option_list overrides;
     int64_t frozen_layers;
+    int64_t from_frozen; /* -1: no transition asked for */
     bool cached, all_frozen, explain, as_json, no_simulate;
 };
 
@@ -225,12 +227,21 @@ static void print_row_head(const char *label)
            "schedule", "frozen", "step", "samples/s", "cut (items a stage)");
 }
 
+/* A gap beyond 1000 % is not worth a figure: work that costs next to nothing has such bounds. */
+#define MAX_GAP 10
+
 static void print_plan(const struct job *job, const struct cost_handle *cost,
                        const struct answer *answer, const struct answer *released)
 {
     const struct planner_result *result = &answer->result;
     const struct plan *plan = &result->plan;
-    char a[32], b[32], c[32];
+    char a[32], b[32], c[32], bound[96];
+    if (result->gap <= MAX_GAP)
+        snprintf(bound, sizeof bound, "proven lower bound %s, gap %.2f %%",
+                 format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
+    else
+        snprintf(bound, sizeof bound, "the lower bound, %s, says nothing here",
+                 format_ns(result->lower_bound_ns, b, sizeof b));
     printf("%s: %s on %s (%d devices), costs: %s%s\n", job->name, job->model.name,
            job->cluster.name, job->cluster.num_devices, cost->cost.label,
            result->extrapolated ? ", extrapolated" : "");
@@ -238,14 +249,13 @@ static void print_plan(const struct job *job, const struct cost_handle *cost,
         printf("note: %s\n", cost->note);
     printf("\npipelines of %d devices x %d replicas, %d micro-batches of %lld (batch %lld each)\n"
            "schedule %s%s, recompute %s, %d frozen layers (%s), cache %s\n"
-           "step %s, %.1f samples/s; proven lower bound %s, gap %.2f %%\n\n",
+           "step %s, %.1f samples/s; %s\n\n",
            plan->num_ranks, plan->num_replicas, plan->microbatches.count,
            (long long)plan->microbatches.size, (long long)plan->batch,
            schedule_kind_name(plan->schedule), plan->chunks > 1 ? " (several chunks a rank)" : "",
            recompute_mode_name(plan->recompute), plan->num_frozen_layers,
            frozen_placement_name(plan->frozen), cache_text(plan),
-           format_ns(plan->step_ns, a, sizeof a), result->samples_per_s,
-           format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
+           format_ns(plan->step_ns, a, sizeof a), result->samples_per_s, bound);
     printf("%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
            "rank peak");
     for (int s = 0; s < plan->num_stages; s++) {
@@ -311,6 +321,103 @@ static void print_explanation(const struct planner_result *result)
     }
 }
 
+/* --- the change from another F ------------------------------------------------------------- */
+
+/* What goes where when the job's best plan with q->from_frozen layers gives way to *answer's, whose
+ * devices are renamed so that survivors keep theirs. old takes the former plan. */
+static enum status find_transition(const struct request *q, const struct job *job,
+                                   const struct cost *cost, struct answer *answer,
+                                   struct answer *old, struct transition *transition,
+                                   struct err *err)
+{
+    struct request before = *q;
+    before.cached = false;
+    solve(&before, job, cost, (int)q->from_frozen, false, old);
+    if (old->err.status != OK)
+        return err_set(err, old->err.status, "with %lld frozen layers: %s",
+                       (long long)q->from_frozen, old->err.msg);
+    enum status rc = autodp_keep_devices(&job->model, &job->cluster, &old->result.plan,
+                                         &answer->result.plan, err);
+    if (rc == OK)
+        rc = transition_build(&job->model, &job->cluster, &old->result.plan, &answer->result.plan,
+                              transition, err);
+    return rc;
+}
+
+static const char *transfer_kind_name(enum transfer_kind kind)
+{
+    static const char *const names[] = {"weights", "optimizer", "frozen"};
+    return names[kind];
+}
+
+static void add_transition(struct json *json, const struct request *q, const struct job *job,
+                           const struct plan *old, const struct transition *transition)
+{
+    struct json *one = json_add_object(json, "transition");
+    json_add_int(one, "from_frozen_layers", q->from_frozen);
+    add_choice(json_add_object(one, "from"), old);
+    json_add_int(one, "transition_ns", transition->ns);
+    json_add_int(one, "moved_devices", transition->moved_devices);
+    json_add_int(one, "total_bytes", transition->bytes);
+    json_add_int(one, "inside_nodes_bytes", transition->bytes_inside);
+    json_add_int(one, "between_nodes_bytes", transition->bytes_between);
+    struct json *list = json_add_array(one, "transfers");
+    for (int64_t i = 0; i < transition->num_transfers; i++) {
+        const struct transfer *transfer = &transition->transfers[i];
+        struct json *row = json_add_object(list, NULL);
+        json_add_int(row, "item", transfer->item);
+        json_add_string(row, "name", job->model.items[transfer->item].name);
+        json_add_string(row, "kind", transfer_kind_name(transfer->kind));
+        json_add_int(row, "from", transfer->from);
+        json_add_int(row, "to", transfer->to);
+        json_add_int(row, "bytes", transfer->bytes);
+    }
+}
+
+/* One row for what a device gets from another of one kind: items lie in runs. */
+static void print_transition(const struct request *q, const struct job *job, const struct plan *old,
+                             const struct transition *transition)
+{
+    char total[32], inside[32], between[32], time[32];
+    printf(
+        "\nfrom %lld frozen layers (K %d, R %d): %s to %d devices (%s inside nodes, %s between), "
+        "%s\n",
+        (long long)q->from_frozen, old->num_ranks, old->num_replicas,
+        format_bytes(transition->bytes, total, sizeof total), transition->moved_devices,
+        format_bytes(transition->bytes_inside, inside, sizeof inside),
+        format_bytes(transition->bytes_between, between, sizeof between),
+        format_ns(transition->ns, time, sizeof time));
+    if (transition->num_transfers > 0)
+        printf("%5s %5s %-9s %11s %12s  %s\n", "from", "to", "kind", "bytes", "node to node",
+               "items");
+    bool *done = calloc((size_t)transition->num_transfers + 1, sizeof *done);
+    for (int64_t i = 0; done && i < transition->num_transfers; i++) {
+        const struct transfer *a = &transition->transfers[i];
+        if (done[i])
+            continue;
+        int64_t bytes = 0;
+        for (int64_t j = i; j < transition->num_transfers && transition->transfers[j].to == a->to;
+             j++) {
+            const struct transfer *b = &transition->transfers[j];
+            if (b->from == a->from && b->kind == a->kind)
+                bytes += b->bytes;
+        }
+        printf("%5d %5d %-9s %11s %5d to %-4d ", a->from, a->to, transfer_kind_name(a->kind),
+               format_bytes(bytes, total, sizeof total), job->cluster.devices[a->from].node,
+               job->cluster.devices[a->to].node);
+        for (int64_t j = i; j < transition->num_transfers && transition->transfers[j].to == a->to;
+             j++) {
+            const struct transfer *b = &transition->transfers[j];
+            if (b->from == a->from && b->kind == a->kind) {
+                printf(" %s", job->model.items[b->item].name);
+                done[j] = true;
+            }
+        }
+        printf("\n");
+    }
+    free(done);
+}
+
 /* --- the table over F ---------------------------------------------------------------------- */
 
 /* Seconds of 1,000 samples: comparable where R, and so the samples of a step, differ. */
@@ -372,7 +479,8 @@ static enum status run_all_frozen(const struct command *command, const struct re
 static enum status run_one(const struct command *command, const struct request *q,
                            const struct job *job, const struct cost_handle *cost, struct err *err)
 {
-    struct answer answer = {0}, released = {0};
+    struct answer answer = {0}, released = {0}, old = {0};
+    struct transition transition = {0};
     enum status rc = OK;
     solve(q, job, &cost->cost, (int)q->frozen_layers, false, &answer);
     if (answer.err.status != OK) {
@@ -381,6 +489,10 @@ static enum status run_one(const struct command *command, const struct request *
             err_hint(err, "%s", answer.err.hint);
         goto out;
     }
+    if (q->from_frozen >= 0)
+        rc = find_transition(q, job, &cost->cost, &answer, &old, &transition, err);
+    if (rc != OK)
+        goto out;
     solve(q, job, &cost->cost, (int)q->frozen_layers, true, &released);
     if (q->as_json) {
         struct json *json = start_json(command, job, cost, answer.result.extrapolated);
@@ -388,13 +500,19 @@ static enum status run_one(const struct command *command, const struct request *
         add_answer(json_add_object(json, "released"), &released);
         if (q->explain)
             add_explanation(json, &answer.result);
+        if (q->from_frozen >= 0)
+            add_transition(json, q, job, &old.result.plan, &transition);
         rc = command_answer(json, err);
     } else {
         print_plan(job, cost, &answer, &released);
         if (q->explain)
             print_explanation(&answer.result);
+        if (q->from_frozen >= 0)
+            print_transition(q, job, &old.result.plan, &transition);
     }
 out:
+    transition_clear(&transition);
+    answer_clear(&old);
     answer_clear(&answer);
     answer_clear(&released);
     return rc;
@@ -402,7 +520,7 @@ out:
 
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
-    struct request q = {0};
+    struct request q = {.from_frozen = -1};
     const char *positional[1];
     int num_positional = 0;
     bool help = false;
@@ -418,18 +536,24 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .arg = "F",
          .help = "plan with F transformer layers frozen (default 0)",
          .max = 1000000},
+        {.name = "from-frozen",
+         .type = OPTION_INT,
+         .value = &q.from_frozen,
+         .arg = "F",
+         .help = "also what moves where when the plan with F frozen layers gives way to this one",
+         .max = 1000000},
         {.name = "cached",
          .type = OPTION_FLAG,
          .value = &q.cached,
-         .help = "the frozen layers' output is in the cache already"                                                        },
+         .help = "the frozen layers' output is in the cache already"                                                   },
         {.name = "all-frozen",
          .type = OPTION_FLAG,
          .value = &q.all_frozen,
-         .help = "a table over F = 0..L, our plan beside the release's"},
+         .help = "a table over F = 0..L, our plan beside the release's"      },
         {.name = "explain",
          .type = OPTION_FLAG,
          .value = &q.explain,
-         .help = "the runners-up, and what ruled out each pipeline length"                                                        },
+         .help = "the runners-up, and what ruled out each pipeline length"   },
         {.name = "no-simulate",
          .type = OPTION_FLAG,
          .value = &q.no_simulate,
@@ -439,7 +563,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .value = &q.db_path,
          .arg = "FILE",
          .help = "profile store (default: the user's own)"},
-        {.name = "json",                                         .type = OPTION_FLAG,                                                     .value = &q.as_json,                   .help = "one JSON object"                                      },
+        {.name = "json",                                                .type = OPTION_FLAG, .value = &q.as_json,                                                                      .help = "one JSON object"                                                    },
     };
     enum status rc = command_parse(command, options, sizeof options / sizeof *options, argc, argv,
                                    positional, 1, &num_positional, &help, err);
@@ -458,6 +582,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (q.frozen_layers > job.model.num_layers)
         rc = err_set(err, ERR_INFEASIBLE, "--frozen must be 0..%d for model '%s', got %lld",
                      job.model.num_layers, job.model.name, (long long)q.frozen_layers);
+    if (rc == OK && q.from_frozen > q.frozen_layers)
+        rc = err_set(err, ERR_INPUT, "--from-frozen must be 0..%lld (layers never thaw), got %lld",
+                     (long long)q.frozen_layers, (long long)q.from_frozen);
     if (rc == OK && !job.pipeline.schedule_auto && job.pipeline.schedule == SCHEDULE_CUSTOM)
         rc = err_set(err, ERR_INPUT, "%s: a custom schedule cannot be planned, only simulated",
                      positional[0]);

@@ -274,6 +274,9 @@ static enum status check(const struct planner_problem *problem,
     if (problem->num_frozen_layers < 0 || problem->num_frozen_layers > model->num_layers)
         return err_set(err, ERR_INPUT, "%d frozen layers, model '%s' has %d",
                        problem->num_frozen_layers, model->name, model->num_layers);
+    if (model_frozen_items(model, problem->num_frozen_layers) >= model->num_items)
+        return err_set(err, ERR_INFEASIBLE, "%d frozen layers leave nothing of model '%s' to train",
+                       problem->num_frozen_layers, model->name);
     if (options->num_ranks < 0 || options->num_replicas < 0 || options->num_microbatches < 0 ||
         options->chunks < 0)
         return err_set(err, ERR_INPUT, "planner: a count is negative");

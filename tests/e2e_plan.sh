@@ -41,6 +41,32 @@ same_twice() {
 export -f same_twice
 check "plan: the same question gets the same answer" bash -c same_twice
 
+# The change 7 -> 10 by the release's rule (K 4 -> 2): every trainable item reaches the new
+# pipelines once, the transfers add up, and rank 0 of pipeline 0 keeps what it has.
+transfers_add_up() {
+    "$elapse" plan $job --frozen 10 --from-frozen 7 --json >"$tmp/move.json" || return 1
+    sed 's/.*"transition"://' "$tmp/move.json" >"$tmp/move"
+    total=$(sed 's/.*"total_bytes":\([0-9]*\).*/\1/' "$tmp/move")
+    sum=$(tr '{' '\n' <"$tmp/move" | sed -n 's/.*"to":[0-9]*,"bytes":\([0-9]*\).*/\1/p' |
+        awk '{ sum += $1 } END { printf "%d", sum }')
+    echo "total $total, sum $sum"
+    [ "$total" -gt 0 ] && [ "$total" = "$sum" ]
+}
+export -f transfers_add_up
+check "plan: the transfers of a change add up" bash -c transfers_add_up
+expect "plan: the same plan moves nothing" 0 ' 0 B to 0 devices' \
+    "$elapse" plan $job --frozen 7 --from-frozen 7
+expect "plan: layers never thaw" 2 'must be 0..4' "$elapse" plan $job --frozen 4 --from-frozen 5
+all_frozen() {
+    echo '{"name":"u","model":{"family":"uniform","layers":4,"fwd":"1ms","bwd_input":"1ms",
+        "bwd_weight":"1ms"},"data":{"kind":"synthetic"},"train":{"epochs":1,"batch":
+        {"per_pipeline":8}},"cluster":"1x2"}' >"$tmp/uniform.json"
+    "$elapse" plan "$tmp/uniform.json" --frozen 4
+}
+export -f all_frozen
+expect "plan: nothing left to train" 1 'leave nothing of model .uniform. to train' \
+    bash -c all_frozen
+
 expect "plan: a missing job" 3 "cannot read 'nosuch.json'" "$elapse" plan nosuch.json
 expect "plan: no job" 2 'which job' "$elapse" plan
 expect "plan: an unknown key" 2 "nearest is 'pipeline.num_stages'" \
