@@ -1,0 +1,174 @@
+#include "exec/comm/shm_reduce.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANES = 16, BLOCK = 512, UNUSED_TAG = (1 << 30) + 2, PATIENCE = 4096 };
+
+/* At the head of each rank's part of the window: the last sum whose values it has written, and for
+ * which it has done its segment. */
+struct flags {
+    _Alignas(64) _Atomic uint64_t written;
+    _Alignas(64) _Atomic uint64_t summed;
+};
+
+struct shm_reduce {
+    MPI_Comm comm; /* borrowed */
+    MPI_Win window;
+    int rank, size;
+    uint64_t sums;
+    struct flags **flags; /* [size], in the window */
+    float **buffer;       /* [size], in the window */
+};
+
+static enum status failed(const char *what, int code, struct err *err)
+{
+    char text[MPI_MAX_ERROR_STRING] = "unknown error";
+    int length;
+    MPI_Error_string(code, text, &length);
+    return err_set(err, ERR_SYSTEM, "shared memory: %s failed: %.200s", what, text);
+}
+
+enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **reduce,
+                           struct err *err)
+{
+    enum status rc = OK;
+    struct shm_reduce *got = calloc(1, sizeof *got);
+    int size, code, fine, all_fine;
+    char *mine = NULL;
+    MPI_Comm_size(comm, &size);
+    if (got) {
+        got->comm = comm;
+        got->window = MPI_WIN_NULL;
+        got->size = size;
+        MPI_Comm_rank(comm, &got->rank);
+        got->flags = calloc((size_t)size, sizeof *got->flags);
+        got->buffer = calloc((size_t)size, sizeof *got->buffer);
+    }
+    const int64_t limit = (INT64_MAX - 4096) / (int64_t)sizeof(float);
+    fine = got && got->flags && got->buffer && count <= limit; /* nobody opens a window alone */
+    code = MPI_Allreduce(&fine, &all_fine, 1, MPI_INT, MPI_MIN, comm);
+    if (code != MPI_SUCCESS)
+        rc = failed("MPI_Allreduce", code, err);
+    else if (!all_fine)
+        rc = err_nomem(err);
+    if (rc != OK)
+        goto out;
+    const int64_t lines = (count + LANES - 1) / LANES; /* of 64 bytes */
+    const MPI_Aint bytes = (MPI_Aint)sizeof(struct flags) + lines * 64;
+    code = MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, comm, &mine, &got->window);
+    if (code != MPI_SUCCESS) {
+        rc = failed("MPI_Win_allocate_shared", code, err);
+        goto out;
+    }
+    for (int r = 0; r < size; r++) {
+        MPI_Aint length;
+        int unit;
+        char *base = NULL;
+        code = MPI_Win_shared_query(got->window, r, &length, &unit, &base);
+        if (code != MPI_SUCCESS) {
+            rc = failed("MPI_Win_shared_query", code, err);
+            goto out;
+        }
+        got->flags[r] = (struct flags *)base;
+        got->buffer[r] = (float *)(base + sizeof(struct flags));
+    }
+    memset(mine, 0, (size_t)bytes);
+    code = MPI_Barrier(comm);
+    if (code != MPI_SUCCESS)
+        rc = failed("MPI_Barrier", code, err);
+out:
+    if (rc == OK) {
+        *reduce = got;
+        got = NULL;
+    }
+    shm_reduce_free(got);
+    return rc;
+}
+
+void shm_reduce_free(struct shm_reduce *reduce)
+{
+    if (!reduce)
+        return;
+    if (reduce->window != MPI_WIN_NULL)
+        MPI_Win_free(&reduce->window);
+    free(reduce->flags);
+    free(reduce->buffer);
+    free(reduce);
+}
+
+float *shm_reduce_buffer(const struct shm_reduce *reduce)
+{
+    return reduce->buffer[reduce->rank];
+}
+
+/* Spin first, for peers on other cores are close behind; then give the core away, and let MPI move
+ * what peers may be waiting for. */
+static void await(const struct shm_reduce *reduce, const _Atomic uint64_t *flag)
+{
+    int patience = PATIENCE, there;
+    while (atomic_load_explicit(flag, memory_order_acquire) < reduce->sums) {
+        if (patience-- > 0)
+            continue;
+        MPI_Iprobe(MPI_ANY_SOURCE, UNUSED_TAG, reduce->comm, &there, MPI_STATUS_IGNORE);
+        sched_yield();
+    }
+}
+
+/* to[n] = from[n] + with[n]. */
+static void add(const float *from, const float *with, float *to, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        float sum[LANES];
+        for (int k = 0; k < LANES; k++)
+            sum[k] = from[i + k] + with[i + k];
+        memcpy(to + i, sum, sizeof sum);
+    }
+    for (; i < n; i++)
+        to[i] = from[i] + with[i];
+}
+
+/* The sum of `width` parts as a balanced tree; n <= BLOCK. Where it is one part it is that part. */
+static const float *add_tree(float *const *parts, int64_t at, int width, float *to, int64_t n)
+{
+    float right[BLOCK];
+    if (width == 1)
+        return parts[0] + at;
+    const float *a = add_tree(parts, at, width / 2, to, n);
+    const float *b = add_tree(parts + width / 2, at, width / 2, right, n);
+    add(a, b, to, n);
+    return to;
+}
+
+void shm_reduce_sum(struct shm_reduce *reduce, int64_t first, int64_t count, bool pairwise)
+{
+    const int n = reduce->size, me = reduce->rank;
+    float *const *buffer = reduce->buffer;
+    const int64_t segment = ((count + n - 1) / n + LANES - 1) / LANES * LANES;
+    const int64_t end = first + (count < (me + 1) * segment ? count : (me + 1) * segment);
+    if (n == 1)
+        return;
+    reduce->sums++;
+    atomic_store_explicit(&reduce->flags[me]->written, reduce->sums, memory_order_release);
+    for (int r = 0; r < n; r++)
+        await(reduce, &reduce->flags[r]->written);
+    for (int64_t at = first + me * segment; at < end; at += BLOCK) {
+        const int64_t len = end - at < BLOCK ? end - at : BLOCK;
+        float sum[BLOCK];
+        if (pairwise) {
+            add_tree(buffer, at, n, sum, len);
+        } else {
+            add(buffer[0] + at, buffer[1] + at, sum, len);
+            for (int r = 2; r < n; r++)
+                add(sum, buffer[r] + at, sum, len);
+        }
+        for (int r = 0; r < n; r++)
+            memcpy(buffer[r] + at, sum, (size_t)len * sizeof *sum);
+    }
+    atomic_store_explicit(&reduce->flags[me]->summed, reduce->sums, memory_order_release);
+    for (int r = 0; r < n; r++)
+        await(reduce, &reduce->flags[r]->summed);
+}
