@@ -500,12 +500,21 @@ enum status runtime_eval(struct runtime *rt, const struct batch *batch, struct l
             continue;
         rc = forward ? runtime_forward(rt, op, batch, STEP_EVAL, false, err)
                      : runtime_message(rt, op, batch, err);
+        if (rc == OK && forward && rt->on_eval && op->stage == rt->spec.plan->num_stages - 1)
+            rc = rt->on_eval(rt->on_eval_ctx, rt->stages[op->stage].stage,
+                             &batch->blocks[op->microbatch], err);
     }
     if (rc == OK)
         rc = finish_sends(rt, err);
     if (rc == OK)
         rc = share_losses(rt, rt->spec.active, sums, err);
     return rc;
+}
+
+void runtime_on_eval(struct runtime *rt, runtime_eval_hook hook, void *ctx)
+{
+    rt->on_eval = hook;
+    rt->on_eval_ctx = ctx;
 }
 
 const struct op_time *runtime_times(const struct runtime *rt)

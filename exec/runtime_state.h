@@ -85,6 +85,8 @@ struct runtime {
     double grad_norm;
     float grad_mul;
     int64_t bytes;
+    runtime_eval_hook on_eval;
+    void *on_eval_ctx;
 };
 
 /* Post what the list will receive next on this edge, as far as buffers are free (R3). */

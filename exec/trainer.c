@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exec/qa_eval.h"
 #include "exec/trainer_state.h"
 
 enum { PROGRESS_NS = 200000000 };
@@ -20,6 +21,7 @@ static volatile sig_atomic_t stop_wanted;
 struct evaluation {
     double loss, accuracy; /* per target */
     int64_t count, ns;
+    struct qa_score qa; /* squad, rank 0 of the active group */
 };
 
 void trainer_stop(void)
@@ -168,7 +170,12 @@ static enum status evaluate(struct trainer *t, struct evaluation *evaluation, st
 {
     int64_t start = comm_now_ns(t->comm);
     struct loss_sums total = {0};
+    struct qa_eval spans = {.dataset = &t->dataset, .split = SPLIT_TEST};
+    struct qa_score qa = {0};
+    bool answers = t->dataset.kind == DATA_SQUAD;
     enum status rc = OK;
+    if (answers)
+        runtime_on_eval(t->layout.runtime, qa_eval_block, &spans);
     for (int64_t s = 0; rc == OK && s < sampler_steps_per_epoch(&t->layout.samplers[SPLIT_TEST]);
          s++) {
         const struct batch *batch;
@@ -182,8 +189,14 @@ static enum status evaluate(struct trainer *t, struct evaluation *evaluation, st
             total.correct += sums.correct;
         }
     }
+    if (answers)
+        runtime_on_eval(t->layout.runtime, NULL, NULL);
+    if (rc == OK && answers)
+        rc = qa_eval_score(&spans, t->layout.place.active, &qa, err);
+    qa_eval_clear(&spans);
     if (rc == OK)
         *evaluation = (struct evaluation){
+            .qa = qa,
             .loss = total.count ? total.loss / (double)total.count : 0,
             .accuracy = total.count ? (double)total.correct / (double)total.count : 0,
             .count = total.count,
@@ -393,7 +406,7 @@ static enum status train(struct trainer *t, struct err *err)
     const struct job *job = t->job;
     const int64_t first_step = t->progress.step;
     int64_t last_step = job->train.max_steps > 0 ? job->train.max_steps : INT64_MAX;
-    bool ended = false, started = false;
+    bool ended = false, started = false; /* started: the next epoch is still to be decided on */
     enum status rc = OK;
     if (t->options->max_steps > 0 && t->options->max_steps < last_step - first_step)
         last_step = first_step + t->options->max_steps;
@@ -402,7 +415,7 @@ static enum status train(struct trainer *t, struct err *err)
     while (rc == OK && !ended) {
         if (layout_idle(&t->layout)) {
             rc = elastic_idle(t, &ended, err);
-            started = true; /* a newcomer joins behind the decision */
+            started = false; /* a newcomer joins behind the decision */
             continue;
         }
         ended = t->progress.epoch >= job->train.epochs || t->progress.step >= last_step ||
@@ -425,12 +438,18 @@ static enum status train(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* Language models: e to the loss a token. */
-static void add_perplexity(struct json *root, const struct job *job,
-                           const struct evaluation *evaluation)
+/* Language models: e to the loss a token. Questions: exact match and F1. */
+static void add_metrics(struct json *root, const struct job *job,
+                        const struct evaluation *evaluation)
 {
     if (job->model.task == TASK_CAUSAL_LM || job->model.task == TASK_MLM)
         json_add_double(root, "perplexity", evaluation->count ? exp(evaluation->loss) : NAN);
+    if (job->data.kind == DATA_SQUAD) {
+        bool have = evaluation->qa.questions > 0;
+        json_add_int(root, "eval_questions", evaluation->qa.questions);
+        json_add_double(root, "exact_match", have ? evaluation->qa.exact : NAN);
+        json_add_double(root, "f1", have ? evaluation->qa.f1 : NAN);
+    }
 }
 
 /* What each rank holds. Everything is allocated before the first step, so this is the peak. */
@@ -489,7 +508,7 @@ static struct json *make_summary(const struct trainer *t, const struct evaluatio
     json_add_double(root, "initial_accuracy", before->count ? before->accuracy : NAN);
     json_add_double(root, "eval_accuracy", after->count ? after->accuracy : NAN);
     json_add_double(root, "eval_loss", after->count ? after->loss : NAN);
-    add_perplexity(root, t->job, after);
+    add_metrics(root, t->job, after);
     json_add_int(root, "train_ns", t->train_ns);
     json_add_int(root, "eval_ns", before->ns + after->ns);
     json_add_int(root, "wall_ns", wall_ns);
@@ -622,7 +641,7 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
         json_add_int(root, "eval_samples", t.dataset.num_samples[SPLIT_TEST]);
         json_add_double(root, "eval_loss", got.loss);
         json_add_double(root, "eval_accuracy", got.accuracy);
-        add_perplexity(root, job, &got);
+        add_metrics(root, job, &got);
         json_add_int(root, "eval_ns", got.ns);
         *summary = root;
     }

@@ -335,6 +335,16 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
 
 /* --- scoring ---------------------------------------------------------------------------------- */
 
+void squad_context(const struct dataset *dataset, enum split split, int64_t sample, int *first,
+                   int *end)
+{
+    const struct squad_split *part = &((const struct squad *)dataset->ctx)->splits[split];
+    const struct window *window = (const struct window *)part->windows.at + sample;
+    const struct question *questions = part->questions.at;
+    *first = questions[window->question].num_ids + 2;
+    *end = *first + window->count;
+}
+
 bool squad_text(const struct dataset *dataset, const struct span *span, enum split split,
                 const char **text, int *bytes)
 {

@@ -24,6 +24,10 @@ struct qa_score {
 enum status squad_score(const struct dataset *dataset, enum split split, const struct span *spans,
                         int64_t num_spans, struct qa_score *score, struct err *err);
 
+/* Positions [*first, *end) of a sample hold its context. */
+void squad_context(const struct dataset *dataset, enum split split, int64_t sample, int *first,
+                   int *end);
+
 /* The bytes of the context that positions start..end of a sample stand for; false: none. */
 bool squad_text(const struct dataset *dataset, const struct span *span, enum split split,
                 const char **text, int *bytes);

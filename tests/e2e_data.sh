@@ -1,0 +1,108 @@
+#!/bin/bash
+# Every kind of data through the front door: trained for a moment, evaluated with its metric, refused
+# when it is wrong. Small files made here; tinyshakespeare where it is at hand.
+. "$(dirname "$0")/lib.sh"
+begin
+export ELAPSE_DB="$tmp/profiles.db"
+
+# job NAME MODEL DATA TRAIN: a job file
+job() {
+    cat >"$tmp/$1.json" <<JOB
+{ "name": "$1", "model": {$2}, "data": {$3},
+  "train": {$4, "optimizer": {"kind": "adamw", "lr": 0.003}, "seed": 1},
+  "pipeline": {"num_stages": "auto", "num_replicas": 1, "num_microbatches": 2, "schedule": "1f1b"} }
+JOB
+}
+train() { # NAME RANKS
+    timeout 100 "$elapse" train "$tmp/$1.json" -n "$2" --out "$tmp/$1-$2" --json >"$tmp/$1-$2.json" 2>"$tmp/$1-$2.err" </dev/null
+}
+value() { grep -o "\"$2\":[^,}]*" "$tmp/$1/summary.json" | head -1 | cut -d: -f2 | tr -d ' \t"'; }
+# holds NAME EXPRESSION: a claim in numbers
+holds() {
+    awk "BEGIN { exit !($2) }" </dev/null
+    echo "$2" | report $? "$1"
+}
+small='"layers": 2, "hidden": 32, "heads": 2, "mlp": 64'
+
+# SQuAD: the answer is the word z, somewhere in the context.
+mkdir "$tmp/squad"
+printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' a b c d e z where >"$tmp/vocab.txt"
+python3 - "$tmp/squad" <<'PY'
+import json, random, sys
+random.seed(1)
+def split(n):
+    out = []
+    for i in range(n):
+        words = [random.choice("abcde") for _ in range(random.randrange(8, 25))]
+        words[random.randrange(len(words))] = "z"
+        text = " ".join(words)
+        out.append({"context": text, "qas": [{"id": str(i), "question": "where z",
+                    "answers": [{"text": "z", "answer_start": text.index("z")}]}]})
+    return {"version": "1.1", "data": [{"title": "t", "paragraphs": out}]}
+for name, n in (("train", 200), ("dev", 40)):
+    json.dump(split(n), open("%s/%s-v1.1.json" % (sys.argv[1], name), "w"))
+PY
+job squad "\"preset\": \"minilm-l6:task=qa\", $small, \"seq\": 20, \"vocab\": 12" \
+    '"kind": "squad", "path": "squad", "vocab": "vocab.txt"' '"epochs": 8, "batch": {"global": 32}'
+train squad 1
+train squad 2
+holds "a span model finds all answers: exact match and F1" "$(value squad-1 exact_match) + 0 == 1 && $(value squad-1 f1) + 0 == 1"
+holds "questions count once, whatever their windows" "$(value squad-1 eval_questions) + 0 == 40"
+holds "K=2 gives the same scores and loss" \
+    "\"$(value squad-1 exact_match) $(value squad-1 eval_loss)\" == \"$(value squad-2 exact_match) $(value squad-2 eval_loss)\""
+expect "eval prints exact match and F1" 0 '"exact_match": ?1[,.}]?' "$elapse" eval "$tmp/squad-1" "$tmp/squad.json" --json
+
+# Language models: bytes, and masked tokens.
+shakespeare=../shared/data/tinyshakespeare/input.txt
+if [ -s "$shakespeare" ]; then head -c 40000 "$shakespeare" >"$tmp/input.txt"; else
+    for i in $(seq 2000); do echo "line $i of a text"; done | head -c 40000 >"$tmp/input.txt"; fi
+job bytes "\"preset\": \"gpt2\", $small, \"seq\": 32, \"vocab\": 256" '"kind": "text", "path": "input.txt"' \
+    '"epochs": 2, "batch": {"global": 32}'
+train bytes 1
+holds "a byte model beats guessing bytes: perplexity" "$(value bytes-1 perplexity) + 0 > 1 && $(value bytes-1 perplexity) + 0 < 40"
+tr -c 'abcde' ' ' <"$tmp/input.txt" | tr -s ' ' | sed 's/./& /g' >"$tmp/letters.txt"
+job masked "\"preset\": \"minilm-l6:task=mlm\", $small, \"seq\": 32, \"vocab\": 12" \
+    '"kind": "text", "path": "letters.txt", "vocab": "vocab.txt"' '"epochs": 2, "batch": {"global": 32}'
+train masked 1
+holds "a masked model beats guessing pieces: perplexity" "$(value masked-1 perplexity) + 0 > 1 && $(value masked-1 perplexity) + 0 < 8"
+
+# Images: IDX and a folder.
+python3 - "$tmp" <<'PY'
+import os, struct, sys, zlib, random
+random.seed(1)
+root = sys.argv[1]
+def picture(label):
+    return bytes(min(255, (200 if (x < 4) == (label == 0) else 20) + random.randrange(30)) for y in range(8) for x in range(8))
+os.mkdir(root + "/idx")
+for name, n in (("train", 96), ("t10k", 32)):
+    with open("%s/idx/%s-images-idx3-ubyte" % (root, name), "wb") as f:
+        f.write(struct.pack(">IIII", 0x803, n, 8, 8) + b"".join(picture(i % 2) for i in range(n)))
+    with open("%s/idx/%s-labels-idx1-ubyte" % (root, name), "wb") as f:
+        f.write(struct.pack(">II", 0x801, n) + bytes(i % 2 for i in range(n)))
+def png(path, label):
+    grey = picture(label)
+    rows = b"".join(b"\0" + bytes(v for p in grey[8 * y : 8 * y + 8] for v in (p, p, 255 - p)) for y in range(8))
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    with open(path, "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+for split, n in (("train", 32), ("val", 8)):
+    for label in (0, 1):
+        os.makedirs("%s/images/%s/class%d" % (root, split, label))
+        for i in range(n):
+            png("%s/images/%s/class%d/%d.png" % (root, split, label, i), label)
+PY
+job idx "\"preset\": \"vit-tiny\", $small, \"image\": 8, \"patch\": 4, \"channels\": 1, \"classes\": 2" \
+    '"kind": "idx", "path": "idx"' '"epochs": 8, "batch": {"global": 16}'
+train idx 1
+holds "a model learns from IDX files" "$(value idx-1 eval_accuracy) + 0 > 0.9"
+job images "\"preset\": \"vit-tiny\", $small, \"image\": 16, \"patch\": 8, \"classes\": 2" \
+    '"kind": "images", "path": "images", "resize": true' '"epochs": 8, "batch": {"global": 16}'
+train images 1
+holds "a model learns from a folder of pictures, scaled" "$(value images-1 eval_accuracy) + 0 > 0.9"
+expect "a picture of another size is refused" 2 "has 8 x 8 pixels, model .* takes 16 x 16" \
+    "$elapse" train "$tmp/images.json" --set data.resize=false --out "$tmp/no"
+expect "a missing folder is exit 3" 3 "cannot open '.*/nowhere/train'" \
+    "$elapse" train "$tmp/images.json" --set "data.path=$tmp/nowhere" --out "$tmp/no"
+expect "text for an image model is refused" 2 "takes images|language models" \
+    "$elapse" train "$tmp/images.json" --set data.kind=text --set "data.path=$tmp/input.txt" --out "$tmp/no"
+finish
