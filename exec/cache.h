@@ -1,0 +1,51 @@
+/* exec/cache.h - AutoCache on one rank: the machine's arena (exec/cache_arena.h), counts of what it
+ * answered, and whether a job may and should use one.
+ *
+ * A cache never fails a run: what is missing, damaged or has no room is computed again. A sample's
+ * content depends on the sample and the frozen weights only (frozen layers run without dropout, the
+ * samples are not augmented), so a run gives the same bits with and without it in fp32. */
+#ifndef ELAPSE_EXEC_CACHE_H
+#define ELAPSE_EXEC_CACHE_H
+
+#include "exec/cache_arena.h"
+#include "exec/comm/comm.h"
+#include "partition/job.h"
+
+struct cache; /* opaque */
+
+/* Of this process, per sample, since open. */
+struct cache_counts {
+    int64_t hits;     /* taken at the wanted level */
+    int64_t upgrades; /* taken at a lower level; the rest was computed */
+    int64_t misses;   /* computed from the input on */
+    int64_t corrupt;  /* of the misses: the checksum did not fit */
+    int64_t puts;
+};
+
+/* Why a job cannot use a cache: NULL if it can, else a text to print behind "cache off: ". */
+const char *cache_refusal(const struct job *job);
+
+/* Whether reading pays. Times per sample, ns: reading, writing, and the frozen forward that a read
+ * saves; a level is written once and read in `reads` epochs. */
+bool cache_pays(int64_t read_ns, int64_t write_ns, int64_t frozen_fwd_ns, int64_t reads);
+
+/* Make the machine's arena and attach to it; names are gone when it returns (A5). Collective over
+ * the message group, idle ranks included: they may get work later. Returns OK with *cache NULL on
+ * every rank where the job refuses one or one of the ranks cannot have it; note then says why, else
+ * how much memory it takes (at least 256 bytes, for rank 0 to print). Errors are of comm only. */
+enum status cache_open(const struct comm *comm, const struct job *job, int64_t num_samples,
+                       struct cache **cache, char *note, int64_t note_bytes, struct err *err);
+void cache_close(struct cache *cache); /* NULL is fine */
+
+/* Take sample's content at `level` frozen items into data. If that is not there but a lower level
+ * is, data gets that. Returns the level that data holds, 0: none. elems must be what a sample has
+ * at that level; others miss. */
+int cache_take(struct cache *cache, int64_t sample, int level, int64_t elems, float *data);
+void cache_put(struct cache *cache, int64_t sample, int level, int64_t elems, const float *data);
+
+const struct cache_counts *cache_counts(const struct cache *cache);
+/* Sums over all ranks. Collective over the message group. */
+enum status cache_counts_all(const struct comm *comm, const struct cache *cache,
+                             struct cache_counts *sums, struct err *err);
+
+#endif
