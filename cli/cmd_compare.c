@@ -27,6 +27,7 @@ struct comparison {
     int num_ranks, num_replicas, num_microbatches, num_frozen_layers;
     int64_t batch;
     enum schedule_kind schedule;
+    enum recompute_mode recompute;
     int num_runs;
     int64_t run_step_ns[MAX_REPEATS]; /* median step of each run */
     int64_t real_step_ns, sim_step_ns, num_steps;
@@ -35,6 +36,7 @@ struct comparison {
     double error;        /* simulated / measured - 1 */
     double real_bubble, sim_bubble; /* NaN where no ops were recorded */
     struct kind_time kinds[OP_KIND_COUNT];
+    int64_t real_peak_bytes, sim_peak_bytes; /* of the rank that holds most; 0: not known */
     char cost_label[96], note[256];
 };
 
@@ -66,7 +68,10 @@ static void add_run(struct comparison *c, const struct replay *replay)
     c->num_frozen_layers = replay->plan.num_frozen_layers;
     c->batch = replay->plan.batch;
     c->schedule = replay->plan.schedule;
+    c->recompute = replay->plan.recompute;
     c->sim_step_ns = replay->sim.step_ns;
+    c->real_peak_bytes = replay->peak_bytes;
+    c->sim_peak_bytes = replay->pool_bytes;
     c->sim_bubble = replay->sim.bubble_fraction;
     c->num_steps += replay->num_counted;
     if (c->num_runs == 0 || replay->real_p10_ns < c->real_p10_ns)
@@ -108,15 +113,25 @@ static int compare_doubles(const void *a, const void *b)
 
 struct summary {
     double median_abs_error, worst_abs_error, worst_spread;
+    double worst_abs_peak_error; /* NaN where nobody knows */
 };
+
+/* NaN where either is not known. */
+static double peak_error(const struct comparison *c)
+{
+    return c->sim_peak_bytes > 0
+               ? safe_ratio((double)c->sim_peak_bytes, (double)c->real_peak_bytes) - 1
+               : NAN;
+}
 
 static struct summary summarize(const struct comparison *configs, int n)
 {
-    struct summary s = {0};
+    struct summary s = {.worst_abs_peak_error = NAN};
     double errors[MAX_CONFIGS];
     for (int i = 0; i < n; i++) {
         errors[i] = fabs(configs[i].error);
         s.worst_abs_error = fmax(s.worst_abs_error, errors[i]);
+        s.worst_abs_peak_error = fmax(s.worst_abs_peak_error, fabs(peak_error(&configs[i])));
         s.worst_spread = fmax(s.worst_spread, configs[i].spread);
     }
     qsort(errors, (size_t)n, sizeof errors[0], compare_doubles);
@@ -153,6 +168,7 @@ static struct json *answer_json(const struct command *command, const struct comp
         json_add_int(config, "microbatches", c->num_microbatches);
         json_add_int(config, "batch", c->batch);
         json_add_string(config, "schedule", schedule_kind_name(c->schedule));
+        json_add_string(config, "recompute", recompute_mode_name(c->recompute));
         json_add_int(config, "frozen_layers", c->num_frozen_layers);
         json_add_int(config, "runs", c->num_runs);
         json_add_int(config, "steps", c->num_steps);
@@ -163,12 +179,16 @@ static struct json *answer_json(const struct command *command, const struct comp
         json_add_double(config, "error", c->error);
         json_add_double(config, "real_bubble_fraction", c->real_bubble);
         json_add_double(config, "sim_bubble_fraction", c->sim_bubble);
+        json_add_int(config, "real_peak_bytes", c->real_peak_bytes);
+        json_add_int(config, "sim_peak_bytes", c->sim_peak_bytes);
+        json_add_double(config, "peak_error", peak_error(c));
         json_add_string(config, "cost_source", c->cost_label);
         add_kinds(config, c);
     }
     json_add_double(root, "median_abs_error", s->median_abs_error);
     json_add_double(root, "worst_abs_error", s->worst_abs_error);
     json_add_double(root, "worst_spread", s->worst_spread);
+    json_add_double(root, "worst_abs_peak_error", s->worst_abs_peak_error);
     return root;
 }
 
@@ -176,15 +196,21 @@ static void print_table(const struct comparison *configs, int n, const struct su
 {
     char real[32], p10[32], sim[32];
     printf("costs: %s\n", configs[0].cost_label);
-    printf("%3s %3s %4s %3s %-12s %12s %12s %8s %12s %8s\n", "K", "R", "M", "F", "schedule",
-           "measured", "p10", "spread", "simulated", "error");
+    printf("%3s %3s %4s %3s %-12s %-11s %12s %12s %8s %12s %8s %10s %8s\n", "K", "R", "M", "F",
+           "schedule", "recompute", "measured", "p10", "spread", "simulated", "error", "peak",
+           "error");
     for (int i = 0; i < n; i++) {
         const struct comparison *c = &configs[i];
-        printf("%3d %3d %4d %3d %-12s %12s %12s %6.1f %% %12s %+6.1f %%\n", c->num_ranks,
+        printf("%3d %3d %4d %3d %-12s %-11s %12s %12s %6.1f %% %12s %+6.1f %%", c->num_ranks,
                c->num_replicas, c->num_microbatches, c->num_frozen_layers,
-               schedule_kind_name(c->schedule), format_ns(c->real_step_ns, real, sizeof real),
+               schedule_kind_name(c->schedule), recompute_mode_name(c->recompute),
+               format_ns(c->real_step_ns, real, sizeof real),
                format_ns(c->real_p10_ns, p10, sizeof p10), 100 * c->spread,
                format_ns(c->sim_step_ns, sim, sizeof sim), 100 * c->error);
+        if (isfinite(peak_error(c)))
+            printf(" %10s %+6.1f %%", format_bytes(c->real_peak_bytes, p10, sizeof p10),
+                   100 * peak_error(c));
+        putchar('\n');
     }
     if (n == 1) {
         const struct comparison *c = &configs[0];
@@ -205,6 +231,8 @@ static void print_table(const struct comparison *configs, int n, const struct su
     }
     printf("\nerror of the step time: median %.1f %%, worst %.1f %%\n", 100 * s->median_abs_error,
            100 * s->worst_abs_error);
+    if (isfinite(s->worst_abs_peak_error))
+        printf("error of the peak memory: worst %.1f %%\n", 100 * s->worst_abs_peak_error);
 }
 
 /* Print, say what the noise allows, and judge by the tolerance (NaN: none). */
@@ -235,17 +263,18 @@ struct matrix {
     int64_t ranks, steps, repeats;
     int64_t *stages, *replicas, *microbatches;
     int num_stages, num_replicas, num_microbatches;
-    const char *schedules;
+    const char *schedules, *recomputes;
+    int64_t threads; /* a rank; 0: its share of the cores */
     struct option_list sets;
 };
 
 /* `elapse-exec train` with one configuration into run_dir, and its replay. */
 static enum status run_config(const struct matrix *m, int64_t k, int64_t r, int64_t microbatches,
-                              const char *schedule, const char *run_dir, struct comparison *c,
-                              struct err *err)
+                              const char *schedule, const char *recompute, const char *run_dir,
+                              struct comparison *c, struct err *err)
 {
-    char sets[5][96];
-    char *argv[16 + 2 * OPTION_LIST_MAX];
+    char sets[6][96], threads[24];
+    char *argv[24 + 2 * OPTION_LIST_MAX];
     int argc = 0;
     struct replay replay = {0};
     argv[argc++] = "train";
@@ -253,6 +282,11 @@ static enum status run_config(const struct matrix *m, int64_t k, int64_t r, int6
     argv[argc++] = "--out";
     argv[argc++] = (char *)run_dir;
     argv[argc++] = "--no-eval";
+    snprintf(threads, sizeof threads, "%lld", (long long)m->threads);
+    if (m->threads > 0) {
+        argv[argc++] = "--threads";
+        argv[argc++] = threads;
+    }
     for (int i = 0; i < m->sets.count; i++) {
         argv[argc++] = "--set";
         argv[argc++] = (char *)m->sets.items[i];
@@ -262,7 +296,8 @@ static enum status run_config(const struct matrix *m, int64_t k, int64_t r, int6
     snprintf(sets[2], sizeof sets[2], "pipeline.num_microbatches=%lld", (long long)microbatches);
     snprintf(sets[3], sizeof sets[3], "pipeline.schedule=%.60s", schedule);
     snprintf(sets[4], sizeof sets[4], "train.max_steps=%lld", (long long)m->steps);
-    for (int i = 0; i < 5; i++) {
+    snprintf(sets[5], sizeof sets[5], "pipeline.recompute=%.60s", recompute);
+    for (int i = 0; i < 6; i++) {
         argv[argc++] = "--set";
         argv[argc++] = sets[i];
     }
@@ -279,40 +314,63 @@ static enum status run_config(const struct matrix *m, int64_t k, int64_t r, int6
     return rc;
 }
 
-/* All of K x R x M x schedule that fit the ranks, repeats outermost so that a slow minute of the
- * machine touches every configuration alike. */
+/* One entry of a list of names "a,b,c", n counted from 0; false behind the last. */
+static bool nth_name(const char *list, int n, char *name, size_t size)
+{
+    for (; n > 0 && list; n--) {
+        list = strchr(list, ',');
+        list = list ? list + 1 : NULL;
+    }
+    if (list)
+        snprintf(name, size, "%.*s", (int)strcspn(list, ","), list);
+    return list != NULL;
+}
+
+static int count_names(const char *list)
+{
+    char name[64];
+    int n = 0;
+    while (nth_name(list, n, name, sizeof name))
+        n++;
+    return n;
+}
+
+/* All of K x R x M x schedule x recompute that fit the ranks, repeats outermost so that a slow
+ * minute of the machine touches every configuration alike. */
 static enum status run_matrix(const struct matrix *m, const char *work, struct comparison *configs,
                               int *num_configs, struct err *err)
 {
-    char schedules[256], run_dir[PATH_MAX + 64];
+    char schedule[64], recompute[64], run_dir[PATH_MAX + 64];
+    const int64_t num_schedules = count_names(m->schedules);
+    const int64_t num_modes = count_names(m->recomputes);
+    const int64_t all =
+        m->num_stages * m->num_replicas * m->num_microbatches * num_schedules * num_modes;
     enum status rc = OK;
     for (int64_t repeat = 0; repeat < m->repeats; repeat++) {
         int n = 0;
-        for (int a = 0; a < m->num_stages; a++) {
-            for (int b = 0; b < m->num_replicas; b++) {
-                if (m->stages[a] * m->replicas[b] > m->ranks)
-                    continue;
-                for (int c = 0; c < m->num_microbatches; c++) {
-                    char *save = NULL;
-                    snprintf(schedules, sizeof schedules, "%s", m->schedules);
-                    for (char *name = strtok_r(schedules, ",", &save); name;
-                         name = strtok_r(NULL, ",", &save)) {
-                        if (n == MAX_CONFIGS)
-                            return err_set(err, ERR_INPUT, "the matrix has more than %d entries",
-                                           MAX_CONFIGS);
-                        fprintf(stderr, "run %lld: K=%lld R=%lld M=%lld %s\n",
-                                (long long)repeat + 1, (long long)m->stages[a],
-                                (long long)m->replicas[b], (long long)m->microbatches[c], name);
-                        snprintf(run_dir, sizeof run_dir, "%s/run-%lld-%d", work, (long long)repeat,
-                                 n);
-                        rc = run_config(m, m->stages[a], m->replicas[b], m->microbatches[c], name,
-                                        run_dir, &configs[n], err);
-                        if (rc != OK)
-                            return rc;
-                        n++;
-                    }
-                }
-            }
+        for (int64_t i = 0; i < all; i++) {
+            int64_t at = i;
+            nth_name(m->schedules, (int)(at % num_schedules), schedule, sizeof schedule);
+            at /= num_schedules;
+            const int64_t microbatches = m->microbatches[at % m->num_microbatches];
+            at /= m->num_microbatches;
+            nth_name(m->recomputes, (int)(at % num_modes), recompute, sizeof recompute);
+            at /= num_modes;
+            const int64_t replicas = m->replicas[at % m->num_replicas];
+            const int64_t stages = m->stages[at / m->num_replicas];
+            if (stages * replicas > m->ranks)
+                continue;
+            if (n == MAX_CONFIGS)
+                return err_set(err, ERR_INPUT, "the matrix has more than %d entries", MAX_CONFIGS);
+            fprintf(stderr, "run %lld: K=%lld R=%lld M=%lld %s recompute %s\n",
+                    (long long)repeat + 1, (long long)stages, (long long)replicas,
+                    (long long)microbatches, schedule, recompute);
+            snprintf(run_dir, sizeof run_dir, "%s/run-%lld-%d", work, (long long)repeat, n);
+            rc = run_config(m, stages, replicas, microbatches, schedule, recompute, run_dir,
+                            &configs[n], err);
+            if (rc != OK)
+                return rc;
+            n++;
         }
         *num_configs = n;
     }
@@ -386,7 +444,8 @@ static enum status run_compare(const struct command *command, int argc, char **a
 {
     bool json = false, help = false;
     const char *tolerance_text = NULL, *stages = NULL, *replicas = NULL, *microbatches = "2,4,8";
-    struct matrix m = {.ranks = 2, .steps = 12, .repeats = 2, .schedules = "gpipe,1f1b"};
+    struct matrix m = {
+        .ranks = 2, .steps = 12, .repeats = 2, .schedules = "gpipe,1f1b", .recomputes = "never"};
     const struct option options[] = {
         {"matrix",       OPTION_STRING, &m.job,          "JOB",      "run a matrix of configurations of a job",   0, 0,
          NULL                                                                                                                         },
@@ -396,6 +455,10 @@ static enum status run_compare(const struct command *command, int argc, char **a
         {"microbatches", OPTION_STRING, &microbatches,   "M,...",    "micro-batches (2,4,8)",                     0, 0,
          NULL                                                                                                                         },
         {"schedules",    OPTION_STRING, &m.schedules,    "KIND,...", "schedules (gpipe,1f1b)",                    0, 0,
+         NULL                                                                                                                         },
+        {"recompute",    OPTION_STRING, &m.recomputes,   "MODE,...", "recompute modes (never)",                   0, 0,
+         NULL                                                                                                                         },
+        {"threads",      OPTION_INT,    &m.threads,      "N",        "threads a rank (its share of the cores)",   1, 1024,
          NULL                                                                                                                         },
         {"steps",        OPTION_INT,    &m.steps,        "N",        "steps a run; the first 3 are warm-up (12)", 4, 10000,
          NULL                                                                                                                         },

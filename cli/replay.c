@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/pool_memory.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"
 
@@ -227,6 +228,8 @@ static enum status read_record(const char *run_dir, struct replay *replay, struc
 {
     char path[PATH_MAX];
     struct store *store = NULL;
+    struct device_memory_row *memories = NULL;
+    int64_t num_memories = 0;
     snprintf(path, sizeof path, "%s/run.db", run_dir);
     enum status rc = store_open(path, STORE_READ, &store, err);
     if (rc == OK)
@@ -237,6 +240,12 @@ static enum status read_record(const char *run_dir, struct replay *replay, struc
         rc = count_steps(replay, path, err);
     if (rc == OK)
         rc = pick_ops(store, replay, err);
+    if (rc == OK)
+        rc = record_read_memory(store, replay->info.id, &memories, &num_memories, err);
+    for (int64_t i = 0; rc == OK && i < num_memories; i++)
+        if (strcmp(memories[i].what, "total") == 0 && memories[i].peak_bytes > replay->peak_bytes)
+            replay->peak_bytes = memories[i].peak_bytes;
+    free(memories);
     store_close(store);
     return rc;
 }
@@ -278,14 +287,45 @@ out:
     return rc;
 }
 
+/* Of the rank that holds most; 0 where the profile does not know what the kernels keep. */
+static enum status predict_memory(struct replay *replay, struct err *err)
+{
+    const struct model *model = &replay->job.model;
+    int64_t *stash = calloc((size_t)model->num_items, sizeof *stash);
+    int64_t *ranks = calloc((size_t)replay->plan.num_ranks, sizeof *ranks);
+    bool known = true;
+    enum status rc = stash && ranks ? OK : err_nomem(err);
+    for (int i = 0; rc == OK && i < model->num_items; i++)
+        known = cost_item_stash(&replay->cost, model, i, &stash[i]) && known;
+    if (rc == OK && known)
+        rc = pool_memory(model, &replay->full, &replay->workload, &replay->plan, stash, ranks, err);
+    for (int k = 0; rc == OK && k < replay->plan.num_ranks; k++)
+        replay->pool_bytes = ranks[k] > replay->pool_bytes ? ranks[k] : replay->pool_bytes;
+    free(stash);
+    free(ranks);
+    return rc;
+}
+
 enum status replay_simulate(struct replay *replay, const char *db_path, struct err *err)
 {
     const struct sim_options options = {.record_ops = true};
+    struct cost_query query = {.backend = "cpu",
+                               .dtype = replay->job.train.dtype,
+                               .ranks = (int)replay->num_ranks,
+                               .input = replay->job.data.kind == DATA_SYNTHETIC};
+    const char *backend = json_string(json_get(replay->summary, "backend"));
+    int64_t threads = 0;
     enum status rc;
-    if ((rc = cost_choose(db_path ? db_path : replay->db, &replay->job, &replay->cost, err)) !=
-            OK ||
+    if (backend)
+        query.backend = backend;
+    if (json_int64(json_get(replay->summary, "threads_per_rank"), &threads) && threads > 0 &&
+        threads < INT32_MAX)
+        query.threads = (int)threads;
+    if ((rc = cost_choose_for(db_path ? db_path : replay->db, &replay->job.model,
+                              &replay->job.cluster, &query, &replay->cost, err)) != OK ||
         (rc = plan_lower(&replay->job.model, &replay->job.cluster, &replay->cost.cost,
-                         &replay->plan, NULL, &replay->workload, &replay->full, err)) != OK)
+                         &replay->plan, NULL, &replay->workload, &replay->full, err)) != OK ||
+        (rc = predict_memory(replay, err)) != OK)
         return rc;
     return sim_step(&replay->full, &replay->workload, &replay->job.cluster, &replay->cost.cost,
                     &replay->plan, &options, &replay->sim, err);

@@ -34,6 +34,7 @@ struct replay {
     int64_t num_counted;                            /* steps of the last plan, after warm-up */
     int64_t real_step_ns, real_p10_ns, real_p90_ns; /* of those */
     int64_t op_step;                                /* recorded step nearest to the median; -1 */
+    int64_t peak_bytes, pool_bytes; /* of the rank that holds most: recorded; by pool_memory() */
     int64_t num_ops;
     struct op_row *ops; /* owned; of op_step */
 };

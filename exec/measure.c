@@ -16,6 +16,7 @@
 
 /* Repeats go on until the budget of a phase is spent, within these limits. */
 enum { MIN_REPEATS = 6, MAX_REPEATS = 60, WARM_UP = 2 };
+enum { STASH_SAMPLES = 4 };
 enum { SWEEP = 3 }; /* repeats of a sweep */
 /* Micro-batches in flight while layers are measured, as on the first of two stages under 1F1B. */
 enum { LIVE = 2 };
@@ -311,6 +312,36 @@ static enum status measure_layers(struct measure *m, bool together, struct err *
     return rc;
 }
 
+/* What one more micro-batch in flight adds to a stage of one item, less its output and the
+ * gradient of its input: the stash. */
+static enum status measure_stash(struct measure *m, int shape, struct err *err)
+{
+    const struct model *model = &m->job.model;
+    struct memory_row row = {0};
+    struct stage_spec spec = {
+        .model = model, .job = &m->job, .backend = m->backend, .max_samples = STASH_SAMPLES};
+    int64_t bytes[2];
+    enum status rc = OK;
+    while (m->shape_of[spec.first_item] != shape)
+        spec.first_item++;
+    spec.end_item = spec.first_item + 1;
+    for (int i = 0; i < 2; i++) {
+        struct stage *stage = NULL;
+        spec.max_live = i + 1;
+        rc = stage_new(&spec, &stage, err);
+        if (rc != OK)
+            return rc;
+        bytes[i] = stage_bytes(stage);
+        stage_free(stage);
+    }
+    stash_row_name(&m->shapes[shape].key, row.what);
+    row.predicted_bytes = model->items[spec.first_item].stash_bytes;
+    row.measured_bytes = (bytes[1] - bytes[0]) / STASH_SAMPLES -
+                         model->items[spec.first_item].act_bytes -
+                         stage_input_elems(model, spec.first_item) * (int64_t)sizeof(float);
+    return profile_add_memory(m->profile, &row, err);
+}
+
 /* --- links ------------------------------------------------------------------------------------ */
 
 /* Half a round trip between ranks 0 and 1, receive posted ahead as in the runtime. */
@@ -546,6 +577,10 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
         rc = measure_layers(m, together, err);
     if (rc == OK && !together && threads == m->cores->threads)
         rc = measure_input(m, err);
+    for (int i = 0; rc == OK && i < m->num_shapes && !together && threads == m->cores->threads &&
+                    m->job.model.num_skips == 0;
+         i++)
+        rc = measure_stash(m, i, err);
     clear_shapes(m);
     backend_free(m->backend);
     m->backend = NULL;

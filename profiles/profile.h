@@ -48,6 +48,9 @@ struct layer_key {
 /* The key of an item of a model; for ITEM_OPAQUE all zero. Always fully written, padding too. */
 void layer_key_of(const struct model *model, int item, struct layer_key *key);
 
+/* Name of the memory row with the stash of one sample of an item of this key. */
+void stash_row_name(const struct layer_key *key, char name[48]);
+
 struct layer_row {
     char backend[16]; /* "cpu", "cuda" */
     char dtype[8];    /* "fp32", "bf16", "tf32" */
@@ -87,7 +90,7 @@ struct host_row {
 };
 
 struct memory_row {
-    char what[48]; /* "vit-tiny K=2 M=4 1f1b" */
+    char what[48]; /* "vit-tiny K=2 M=4 1f1b"; stash_row_name(): what an item keeps of a sample */
     int64_t predicted_bytes, measured_bytes;
 };
 

@@ -16,6 +16,7 @@ enum { MAX_KINDS = 32, MAX_COMBOS = 256 };
 struct item_cost {
     struct layer_key key;
     struct curve passes[PASS_COUNT]; /* n = 0: costs nothing (an embedding's input gradient) */
+    int64_t stash_bytes;             /* of one sample; -1: not measured */
 };
 
 struct group_cost {
@@ -121,6 +122,22 @@ static int64_t allreduce_ns(const void *opaque, const struct cluster *cluster, c
         if (kind->groups[g].ranks == n)
             return (int64_t)(curve_at(&kind->groups[g].bytes, (double)bytes, &beyond) + 0.5);
     return cluster_allreduce_ns(cluster, devices, n, bytes);
+}
+
+bool cost_item_stash(const struct cost_handle *handle, const struct model *model, int item,
+                     int64_t *bytes)
+{
+    struct layer_key key;
+    layer_key_of(model, item, &key);
+    *bytes = model->items[item].stash_bytes;
+    for (int i = 0; handle->ctx && i < handle->ctx->kinds[0].num_items; i++) {
+        const struct item_cost *known = &handle->ctx->kinds[0].items[i];
+        if (known->stash_bytes >= 0 && memcmp(&known->key, &key, sizeof key) == 0) {
+            *bytes = known->stash_bytes;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* --- building --------------------------------------------------------------------------------- */
@@ -236,6 +253,16 @@ static bool pass_matters(const struct item *item, int pass)
     return pass == PASS_FWD || item->params > 0 || (item->tied_params > 0 && pass != PASS_UPDATE);
 }
 
+static int64_t find_stash(const struct profile *profile, const struct layer_key *key)
+{
+    char name[48];
+    stash_row_name(key, name);
+    for (int i = 0; i < profile->num_memories; i++)
+        if (strcmp(profile->memories[i].what, name) == 0)
+            return profile->memories[i].measured_bytes;
+    return -1;
+}
+
 /* Curves of every distinct item of the model; ERR_INFEASIBLE when one is missing. */
 static enum status gather_items(const struct profile *profile, const struct model *model,
                                 const struct combo *combo, const struct cost_query *query,
@@ -257,6 +284,7 @@ static enum status gather_items(const struct profile *profile, const struct mode
             continue;
         struct item_cost *item = &kind->items[kind->num_items++];
         item->key = key;
+        item->stash_bytes = find_stash(profile, &key);
         for (int p = 0; p < PASS_COUNT && rc == OK; p++) {
             for (int r = 0; r < profile->num_layers; r++) {
                 const struct layer_row *row = &profile->layers[r];
@@ -473,7 +501,8 @@ static enum status build_kind(const struct profile *profile, const struct model 
     }
     int64_t bytes;
     kind->norm_ns_per_byte = host_rate(profile, "norm", &combos[c], query->spread, false, &bytes);
-    if (query->input)
+    /* Where a node has more cores than its ranks have threads, a spare one prepares the samples. */
+    if (query->input && combos[c].threads * ranks >= profile->info.cores)
         kind->input_ns_per_sample = input_rate(profile, model, &combos[c], query->spread);
     kind->spread = mean_spread(profile, &combos[c], dtype);
     snprintf(kind->kind, sizeof kind->kind, "%s", profile->info.device_kind);

@@ -44,6 +44,11 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
                             const struct cluster *cluster, const struct cost_query *query,
                             struct cost_handle *handle, struct err *err);
 
+/* What the backend keeps of one sample of an item until its backward, beside the output: as
+ * measured, or the model's formula where it was not (false). The handle's first device kind. */
+bool cost_item_stash(const struct cost_handle *handle, const struct model *model, int item,
+                     int64_t *bytes);
+
 /* Measured costs of one profile for all device kinds of the cluster equal to its own, or fail:
  * ERR_INFEASIBLE "no layers for model 'x' in profile 'y'" names the first item missing. profile is
  * copied from; it may go afterwards. */

@@ -1,0 +1,82 @@
+#include "partition/pool_memory.h"
+
+#include "partition/units.h"
+
+enum { WIDE_TENSORS = 5, MESSAGE_WINDOW = 2 };
+
+/* P2. */
+static int num_slots(const struct schedule *full, int stage)
+{
+    const struct rank_ops *list = &full->ranks[full->rank_of_stage[stage]];
+    int live = 0, peak = 1;
+    for (int64_t i = 0; i < list->num_ops; i++) {
+        const struct op op = list->ops[i];
+        if (op.stage != stage)
+            continue;
+        live += op.kind == OP_F;
+        live -= op.kind == OP_B || op.kind == OP_W;
+        peak = live > peak ? live : peak;
+    }
+    return peak < full->num_microbatches ? peak + 1 : peak;
+}
+
+static bool add_product(int64_t *sum, int64_t a, int64_t b)
+{
+    int64_t product;
+    return mul_ok(a, b, &product) && add_ok(*sum, product, sum);
+}
+
+/* P1-P3. */
+static bool stage_pool(const struct model *model, const struct workload *w, const struct plan *plan,
+                       const int64_t *stash_bytes, int s, int slots, int64_t *sum)
+{
+    const struct stage_cost *stage = &w->stages[s];
+    const int first = plan->first_item[s], end = plan->first_item[s + 1];
+    const int frozen = model_frozen_items(model, plan->num_frozen_layers);
+    const int64_t samples = plan->microbatches.size;
+    const bool recompute = plan->recompute != RECOMPUTE_NEVER;
+    int64_t stash = 0, most = 0, wide = 0, work;
+    bool fits = add_ok(*sum, stage->weight_bytes, sum) && add_ok(*sum, stage->frozen_bytes, sum) &&
+                add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum);
+    for (int i = first; i < end && fits; i++) {
+        most = stash_bytes[i] > most ? stash_bytes[i] : most;
+        if (i >= frozen)
+            fits = add_ok(stash, stash_bytes[i], &stash) &&
+                   (i + 1 == end || add_ok(stash, model->items[i].act_bytes, &stash));
+    }
+    fits = fits && mul_ok((int64_t)model->seq * model->hidden, model->elem_bytes, &wide) &&
+           mul_ok(wide, WIDE_TENSORS, &work) && add_ok(work, most, &work);
+    if (first == 0 && model->family == FAMILY_VIT)
+        fits = fits && add_product(&work, (int64_t)model->seq * model->elem_bytes,
+                                   (int64_t)model->channels * model->patch * model->patch);
+    return fits && mul_ok(stash, recompute ? 1 : slots, &stash) && add_ok(work, stash, &work) &&
+           add_product(&work, model->items[end - 1].act_bytes, slots) &&
+           (first == 0 || add_product(&work, model->items[first - 1].act_bytes, slots)) &&
+           add_product(sum, work, samples);
+}
+
+enum status pool_memory(const struct model *model, const struct schedule *full,
+                        const struct workload *workload, const struct plan *plan,
+                        const int64_t *stash_bytes, int64_t *memory_bytes, struct err *err)
+{
+    bool fits = true;
+    for (int k = 0; k < full->num_ranks; k++)
+        memory_bytes[k] = workload->context_bytes;
+    for (int s = 0; s < full->num_stages && fits; s++)
+        fits = stage_pool(model, workload, plan, stash_bytes, s, num_slots(full, s),
+                          &memory_bytes[full->rank_of_stage[s]]);
+    for (int e = 0; e < workload->num_edges && fits; e++) {
+        const struct stage_edge *edge = &workload->edges[e];
+        const int ends[] = {edge->to, edge->from};
+        for (int back = 0; back < (edge->grad ? 2 : 1) && fits; back++) { /* P4 */
+            int64_t buffers = num_slots(full, ends[back]) + MESSAGE_WINDOW;
+            if (buffers > full->num_microbatches)
+                buffers = full->num_microbatches;
+            fits = add_product(&memory_bytes[full->rank_of_stage[ends[back]]], buffers,
+                               edge->bytes[MB_FULL]);
+        }
+    }
+    return fits ? OK
+                : err_set(err, ERR_INPUT, "memory of model '%s' in %d stages overflows",
+                          model->name, full->num_stages);
+}

@@ -1,0 +1,32 @@
+/* partition/pool_memory.h - what a device holds when memory is taken once, before the first step,
+ * as exec/ does: pools in place of the lives of M1-M3 (partition/workload.h).
+ *
+ * P1  Weights, gradients and optimizer state as in M1.
+ * P2  A stage has a slot for each live micro-batch at its peak (F to the end of B or W), and one
+ *     more where the peak is below the number of micro-batches: a message may still leave from it.
+ *     A slot holds the stash and the outputs of the stage's trained items and the gradient of its
+ *     input; under recompute the outputs of items and the stash exist once a stage.
+ * P3  Work space of a stage: five tensors as wide as an activation, the largest stash of an item,
+ *     the patches of images where it embeds them.
+ * P4  An edge has two receive buffers more than the receiving stage has slots, at most one a
+ *     micro-batch, in each direction that is used. */
+#ifndef ELAPSE_PARTITION_POOL_MEMORY_H
+#define ELAPSE_PARTITION_POOL_MEMORY_H
+
+#include "partition/workload.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes a rank, num_ranks entries of the caller's. stash_bytes: per item, what the executor's
+ * kernels keep of one sample beside the output, num_items entries, borrowed. ERR_INPUT on overflow.
+ * O(ops of the list x stages). */
+enum status pool_memory(const struct model *model, const struct schedule *full,
+                        const struct workload *workload, const struct plan *plan,
+                        const int64_t *stash_bytes, int64_t *memory_bytes, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
