@@ -51,4 +51,48 @@ for job in vit bert; do
             same_run $job-$kind-1 $job-$kind-4
     done
 done
+
+# Without elasticity: the canonical reduction alone; where the frozen forward runs.
+for r in 2 4; do
+    train vit canonical-$r -n 4 --set freeze.policy=none --set pipeline.num_replicas=$r
+done
+train vit canonical-1 -n 1 --set freeze.policy=none
+verify "canonical: R = 1 and 2 give the same bits" same_run canonical-1 canonical-2
+verify "canonical: R = 1 and 4 give the same bits" same_run canonical-1 canonical-4
+for where in spread first; do
+    train vit frozen-$where -n 2 --set pipeline.frozen=$where --set 'elastic.stages=[2]'
+    verify "a frozen forward that runs $where gives the same bits" same_run vit-sgd-1 frozen-$where
+done
+train vit zb -n 2 --set pipeline.schedule=zb-h1 --set 'elastic.stages=[2]'
+verify "zb-h1 gives the same bits" same_run vit-sgd-1 zb
+
+# Idle ranks: three of four, then a newcomer, then none; and without new pipelines.
+train vit newcomer -n 4 --set 'elastic.stages=[3,2,2,1]'
+verify "an idle rank joins when pipelines shrink" has_shapes newcomer "0:3:1 1:2:2 2:2:2 4:1:4 "
+verify "a run with a newcomer gives the same bits" same_run vit-sgd-1 newcomer
+train vit idle -n 4 --set 'elastic.stages=[4,2,1]' --set elastic.auto_dp=false --set train.checkpoint_every_steps=5
+verify "without auto_dp freed ranks stay idle" has_shapes idle "0:4:1 1:2:1 2:1:1 4:1:1 "
+verify "a run with idle ranks gives the same bits" same_run vit-sgd-1 idle
+
+# Resumed in mid-epoch, with other ranks, behind two changes.
+train vit part -n 4 --set 'elastic.stages=[4,4,2,1]' --steps 17
+train vit part -n 2 --set 'elastic.stages=[2,2,2,1]' --resume "$tmp/part"
+verify "a run resumed behind a change is the same run" same_run vit-sgd-1 part
+
+# The planner's own choice; norms that freeze --norms and sim can replay.
+train vit planned -n 4 --set freeze.policy=gradient-norm --set freeze.alpha=1/2
+train vit planned-1 -n 1 --set freeze.policy=gradient-norm --set freeze.alpha=1/2
+verify "gradient norms freeze the same layers on 1 and 4 ranks" same_run planned planned-1
+replayed() {
+    "$elapse" freeze --layers 4 --alpha 1/2 --epochs 4 --policy gradient-norm --norms "$tmp/planned/norms.json" --json >"$tmp/freeze.json" || return
+    [ "$(grep -o '"frozen":\[[^]]*' "$tmp/freeze.json" | tr -d ' \n' | cut -d'[' -f2 | tr ',' ' ')" = \
+        "$(sed -n 's/.*"epoch":\([0-9]*\),.*"frozen_layers":\([0-9]*\).*/\1 \2/p' "$tmp/planned/metrics.jsonl" | uniq | cut -d' ' -f2 | tr '\n' ' ' | sed 's/ $//')" ] ||
+        { cat "$tmp/freeze.json"; shapes planned; false; }
+}
+verify "norms.json replays the decisions" replayed
+timed() { grep -o '"total_ns":[0-9]*' "$tmp/vit-sgd-4/summary.json" | wc -l | grep -qx 3 && [ "$(value vit-sgd-4 transition_ns)" -gt 0 ]; }
+verify "three changes are timed in the summary" timed
+
+expect "more stages than ranks" 2 "elastic.stages 4 needs 4 ranks, got 2" "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/bad" --set 'elastic.stages=[2,4]'
+expect "micro-batches that do not divide" 1 "canonical" "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/bad" --set pipeline.num_microbatches=5
 finish
