@@ -247,8 +247,8 @@ struct setting_option {
 /* Settings that make sense beside a job; the others are the job's own. */
 static bool applies_to_job(const char *name)
 {
-    static const char *const names[] = {"frozen", "frozen-placement", "jitter",
-                                        "seed",   "engine",           "allreduce"};
+    static const char *const names[] = {"frozen", "frozen-placement", "jitter",     "seed",
+                                        "engine", "allreduce",        "stragglers", "slow-links"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i]) == 0)
             return true;
@@ -286,6 +286,10 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         {"jitter",           "RATIO",   "standard deviation of op times over their mean (default 0)",        NULL},
         {"seed",             "N",       "of the jitter (default 1)",                                         NULL},
         {"engine",           "NAME",    "auto, event or relax (default auto)",                               NULL},
+        {"allreduce",        "KIND",    "ring, tree or hierarchical (default ring)",                         NULL},
+        {"stragglers",       "TABLE",   "slow devices: DEVICE:SPEED,... or random:SHARE:SPEED (by --seed)",
+         NULL                                                                                                    },
+        {"slow-links",       "TABLE",   "slow ports: DEVICE:BANDWIDTH,... or random:SHARE:BANDWIDTH",        NULL},
     };
     enum { NUM_SETTINGS = sizeof settings / sizeof settings[0] };
     const char *schedule_csv = NULL;
@@ -327,7 +331,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         {"explain",       OPTION_FLAG,   &args.explain,           NULL,
          "critical path and sensitivity: what would make it faster",                                                            0, 0,       NULL},
         {"monte-carlo",   OPTION_INT,    &args.monte_carlo,       "N",
-         "N steps with --jitter: median and 5..95 % interval",                                                                  0, 1000000, NULL},
+         "N steps over the profile's spread and --jitter: median, 5..95 %",                                                     0, 1000000, NULL},
         {"db",            OPTION_STRING, &request->db_path,       "FILE",           "profile store (default: the user's)",      0,
          0,                                                                                                                                 NULL},
         {"no-wall",       OPTION_FLAG,   &args.no_wall,           NULL,             "leave out what differs from run to run",   0,

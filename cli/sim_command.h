@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/sim_request.h"
+#include "sim/elastic_run.h"
 
 struct sim_args {
     struct step_request request;
@@ -20,6 +21,9 @@ struct sim_args {
 enum status sim_job_step(const struct sim_args *args, struct step_answer *answer, struct err *err);
 /* `JOB`: the whole elastic run. */
 enum status sim_run(const struct command *command, const struct sim_args *args, struct err *err);
+/* One elastic run on the job's cluster, slowed as the arguments say. */
+enum status sim_elastic(const struct sim_args *args, const struct job *job, const struct cost *cost,
+                        struct elastic_run *run, struct err *err);
 /* `--sweep`. */
 enum status sim_sweep(const struct command *command, const struct sim_args *args, struct err *err);
 

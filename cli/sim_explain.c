@@ -149,18 +149,49 @@ static int64_t quantile(const int64_t *sorted, int64_t n, double q)
     return sorted[at];
 }
 
+/* The plan's workloads at the 10th and 90th percentile of the profile's times. */
+static enum status spread_workloads(const struct sim_args *args, const struct step_answer *a,
+                                    struct workload side[2], struct err *err)
+{
+    enum status rc = OK;
+    for (int i = 0; i < 2 && rc == OK; i++) {
+        struct cost_handle handle = {0};
+        const struct cost_query query = {.dtype = a->dtype, .spread = i ? 1 : -1};
+        rc = cost_choose_for(args->request.db_path, &a->model, &a->cluster, &query, &handle, err);
+        handle.cost.cache_read_ns = a->cost.cost.cache_read_ns;
+        handle.cost.cache_write_ns = a->cost.cost.cache_write_ns;
+        if (rc == OK)
+            rc = workload_build(&a->model, &a->cluster, &handle.cost, &a->plan, &side[i], err);
+        cost_handle_clear(&handle);
+    }
+    return rc;
+}
+
+/* Steps whose ops draw their times, each on its own, from the spread that the profile holds and
+ * from --jitter, whichever there is. */
 static enum status monte_carlo(const struct sim_args *args, const struct step_answer *a,
                                struct json *json, struct err *err)
 {
     int64_t n = args->monte_carlo;
-    if (args->request.options.jitter <= 0)
-        return err_set(err, ERR_INPUT, "--monte-carlo needs --jitter above 0");
+    bool spread = a->cost.cost.source == COST_MEASURED && a->cost.spread > 0;
+    double jitter = args->request.options.jitter;
+    struct workload side[2] = {{0}};
+    if (jitter <= 0 && !spread) {
+        err_set(err, ERR_INPUT, "costs (%s) hold no spread: --monte-carlo needs --jitter above 0",
+                a->cost.cost.label);
+        err_hint(err, "'elapse profile' measures spreads");
+        return ERR_INPUT;
+    }
     int64_t *steps = malloc((size_t)n * sizeof *steps);
     if (!steps)
         return err_nomem(err);
-    enum status rc = OK;
+    enum status rc = spread ? spread_workloads(args, a, side, err) : OK;
     struct sim_options options = args->request.options;
     options.record_ops = false;
+    if (spread) {
+        options.low = &side[0];
+        options.high = &side[1];
+    }
     for (int64_t i = 0; i < n && rc == OK; i++) {
         struct sim_result result = {0};
         options.seed = args->request.options.seed + (uint64_t)i;
@@ -174,18 +205,27 @@ static enum status monte_carlo(const struct sim_args *args, const struct step_an
         if (json) {
             struct json *object = json_add_object(json, "monte_carlo");
             json_add_int(object, "steps", n);
+            json_add_string(object, "spread", spread ? "profile" : "none");
+            json_add_double(object, "jitter", jitter);
             json_add_int(object, "median_ns", quantile(steps, n, 0.5));
             json_add_int(object, "p05_ns", quantile(steps, n, 0.05));
             json_add_int(object, "p95_ns", quantile(steps, n, 0.95));
         } else {
             char median[32], low[32], high[32];
-            printf("%lld steps with jitter %g: median %s, 5..95 %%: %s .. %s\n", (long long)n,
-                   args->request.options.jitter,
+            printf("%lld steps with", (long long)n);
+            if (spread)
+                printf(" the profile's spread (p90 - p10 is %.1f %% of the median)%s",
+                       100 * a->cost.spread, jitter > 0 ? " and" : "");
+            if (jitter > 0)
+                printf(" jitter %g", jitter);
+            printf(": median %s, 5..95 %%: %s .. %s\n",
                    format_ns(quantile(steps, n, 0.5), median, sizeof median),
                    format_ns(quantile(steps, n, 0.05), low, sizeof low),
                    format_ns(quantile(steps, n, 0.95), high, sizeof high));
         }
     }
+    workload_clear(&side[0]);
+    workload_clear(&side[1]);
     free(steps);
     return rc;
 }

@@ -45,7 +45,10 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
         rc = elastic_plan(&job, &a->cost.cost, (int)args->request.num_frozen,
                           args->request.frozen == FROZEN_CACHED, args->request.cache_write,
                           &a->plan, err);
+        a->dtype = job.train.dtype;
     }
+    if (rc == OK)
+        rc = cluster_slow(&args->request, &a->cluster, err);
     if (rc == OK)
         rc = step_answer_simulate(a, &args->request.options, err);
     job_clear(&job);
@@ -73,6 +76,25 @@ static void answer_clear(struct run_answer *a)
     free(a->json);
 }
 
+enum status sim_elastic(const struct sim_args *args, const struct job *job, const struct cost *cost,
+                        struct elastic_run *run, struct err *err)
+{
+    struct cluster slowed = {0};
+    struct sim_options options = args->request.options;
+    enum status rc = OK;
+    if (args->request.stragglers_text || args->request.slow_links_text) {
+        rc = cluster_copy(&job->cluster, &slowed, err);
+        if (rc == OK)
+            rc = cluster_slow(&args->request, &slowed, err);
+        options.slowed = &slowed;
+    }
+    if (rc == OK)
+        rc = elastic_run(job, cost, job_num_samples(job, true), job_num_samples(job, false),
+                         &options, run, err);
+    cluster_clear(&slowed);
+    return rc;
+}
+
 static enum status run_job(const struct sim_args *args, char *const *more, int num_more,
                            struct elastic_run *run, struct run_answer *answer, struct err *err)
 {
@@ -82,8 +104,7 @@ static enum status run_job(const struct sim_args *args, char *const *more, int n
     if (rc == OK)
         rc = cost_choose(args->request.db_path, &job, &cost, err);
     if (rc == OK)
-        rc = elastic_run(&job, &cost.cost, job_num_samples(&job, true), &args->request.options, run,
-                         err);
+        rc = sim_elastic(args, &job, &cost.cost, run, err);
     if (rc == OK && answer) {
         answer->source = cost.cost.source;
         snprintf(answer->label, sizeof answer->label, "%s", cost.cost.label);
@@ -174,6 +195,7 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
     json_add_int(json, "tuned_baseline_ns", a->tuned.total_ns);
     json_add_double(json, "fair_speedup", ratio(a->tuned.total_ns, a->run.total_ns));
     json_add_double(json, "device_hours", a->run.device_hours);
+    json_add_int(json, "eval_ns", a->run.eval_ns);
     struct json *epochs = json_add_array(json, "epochs");
     for (int e = 0; e < a->run.num_epochs; e++) {
         const struct elastic_epoch *x = &a->run.epochs[e];
@@ -194,6 +216,7 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
         json_add_double(epoch, "bubble_fraction", x->bubble_fraction);
         json_add_int(epoch, "transition_ns", x->transition_ns);
         json_add_int(epoch, "moved_bytes", x->moved_bytes);
+        json_add_int(epoch, "eval_ns", x->eval_ns);
         json_add_bool(epoch, "cached", x->cache_read > 0 && x->cache_read == x->frozen_layers);
         json_add_int(epoch, "cache_read_level", x->cache_read);
         json_add_bool(epoch, "cache_write", x->cache_write);
@@ -228,8 +251,11 @@ static void run_print(const struct run_answer *a, bool no_wall)
                format_ns(x->step_ns, one, sizeof one), x->samples_per_s, 100 * x->bubble_fraction,
                format_ns(x->transition_ns, two, sizeof two), cache);
     }
-    printf("total %s, %.2f device hours\n", format_ns(a->run.total_ns, one, sizeof one),
+    printf("total %s, %.2f device hours", format_ns(a->run.total_ns, one, sizeof one),
            a->run.device_hours);
+    if (a->run.eval_ns > 0)
+        printf("; evaluation besides: %s", format_ns(a->run.eval_ns, one, sizeof one));
+    printf("\n");
     if (a->has_baseline)
         printf("baseline %s: %.2f times faster; baseline with its best M=%d %s: %.2f times\n",
                format_ns(a->baseline.total_ns, one, sizeof one),

@@ -125,6 +125,8 @@ enum setting {
     SET_SEED,
     SET_ENGINE,
     SET_ALLREDUCE,
+    SET_STRAGGLERS,
+    SET_SLOW_LINKS,
     SETTING_COUNT
 };
 
@@ -156,6 +158,8 @@ static const char *const setting_names[SETTING_COUNT] = {
     "seed",
     "engine",
     "allreduce",
+    "stragglers",
+    "slow-links",
 };
 
 static const char *const engine_names[] = {"auto", "event", "relax"};
@@ -232,6 +236,12 @@ enum status step_request_set(struct step_request *q, const char *name, const cha
         return rc;
     case SET_ALLREDUCE:
         return set_allreduce(q, text, err);
+    case SET_STRAGGLERS:
+        q->stragglers_text = text;
+        return OK;
+    case SET_SLOW_LINKS:
+        q->slow_links_text = text;
+        return OK;
     case SETTING_COUNT:
         break;
     }
@@ -536,6 +546,8 @@ enum status step_request_run(const struct step_request *q, struct step_answer *a
         rc = cost_choose_for(q->db_path, &a->model, &a->cluster, NULL, &a->cost, err);
     if (rc == OK)
         rc = take_plan(q, a, err);
+    if (rc == OK)
+        rc = cluster_slow(q, &a->cluster, err);
     if (rc == OK)
         rc = step_answer_simulate(a, &q->options, err);
     return rc;

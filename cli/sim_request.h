@@ -13,6 +13,7 @@
 struct step_request {
     const char *model_text, *cluster_text; /* borrowed */
     const char *schedule_text, *csv_path, *cut_text, *db_path;
+    const char *stragglers_text, *slow_links_text; /* NULL: none; see cluster_slow() */
     int64_t num_ranks, num_replicas, num_microbatches, chunks, num_frozen;
     int64_t batch; /* 0: as many samples as micro-batches */
     enum recompute_mode recompute;
@@ -37,6 +38,7 @@ struct step_answer {
     struct model model;
     struct cluster base, cluster; /* as named; with the request's changes */
     struct cost_handle cost;
+    enum dtype dtype; /* of the costs */
     struct plan plan;
     struct schedule custom, full;
     struct workload workload;
@@ -57,6 +59,11 @@ enum status step_answer_simulate(struct step_answer *answer, const struct sim_op
  * everything but the cut. */
 enum status plan_cut_by_time(const struct model *model, const struct cluster *cluster,
                              const struct cost *cost, struct plan *plan, struct err *err);
+
+/* Slow the cluster's devices and links as the request says: tables "3:0.5,7:0.8" of speed or port
+ * bandwidth, or "random:0.1:0.5", each device with probability 0.1 by the seed. ERR_INPUT. */
+enum status cluster_slow(const struct step_request *request, struct cluster *cluster,
+                         struct err *err);
 
 int64_t monotonic_ns(void);
 

@@ -127,8 +127,7 @@ static enum status run_point_job(const struct sim_args *args, const char **overr
     if (rc == OK)
         rc = cost_choose(args->request.db_path, &job, &cost, err);
     if (rc == OK)
-        rc = elastic_run(&job, &cost.cost, job_num_samples(&job, true), &args->request.options,
-                         &run, err);
+        rc = sim_elastic(args, &job, &cost.cost, &run, err);
     if (rc == OK && job.num_baseline > 0) {
         more = calloc((size_t)num + (size_t)job.num_baseline, sizeof *more);
         if (!more)
@@ -140,8 +139,7 @@ static enum status run_point_job(const struct sim_args *args, const char **overr
         if (rc == OK)
             rc = job_load(args->job_path, more, num + job.num_baseline, &base, err);
         if (rc == OK)
-            rc = elastic_run(&base, &cost.cost, job_num_samples(&base, true),
-                             &args->request.options, &baseline, err);
+            rc = sim_elastic(args, &base, &cost.cost, &baseline, err);
     }
     if (rc == OK) {
         int64_t ns = run.total_ns;

@@ -25,7 +25,7 @@ struct epoch_cost {
 struct runner {
     const struct job *job;
     struct cost cost; /* with the job's cache times */
-    int64_t num_samples;
+    int64_t num_samples, num_test;
     const struct sim_options *options;
     struct plan first;        /* owned; plan of F = 0 */
     struct epoch_cost *known; /* owned */
@@ -233,8 +233,12 @@ static enum status simulate_epoch(struct runner *run, const struct judge *on, st
     run->steps_simulated++;
     if (rc != OK)
         return rc;
-    cost->steps = (run->num_samples + per_step - 1) / per_step;
+    cost->steps = (run->num_samples - 1) / per_step + 1;
     cost->last_step_ns = cost->step_ns;
+    int64_t total;
+    if (!mul_ok(cost->steps, cost->step_ns, &total) || total > INT64_MAX / 4)
+        return err_set(run->err, ERR_INPUT, "an epoch of %lld samples is too long to simulate",
+                       (long long)run->num_samples);
     int64_t left = run->num_samples - (cost->steps - 1) * per_step;
     int64_t share = (left + plan->num_replicas - 1) / plan->num_replicas;
     if (share < plan->batch) {
@@ -258,6 +262,55 @@ static enum status simulate_epoch(struct runner *run, const struct judge *on, st
     return rc;
 }
 
+/* Where steps run: the job's cluster with what slows it. */
+static const struct cluster *step_cluster(const struct runner *run)
+{
+    return run->options->slowed ? run->options->slowed : &run->job->cluster;
+}
+
+/* R6. */
+static enum status evaluation_ns(struct runner *run, const struct plan *plan, int64_t *ns)
+{
+    struct plan eval = {0};
+    struct workload w = {0};
+    int64_t share = (run->num_test - 1) / plan->num_replicas + 1;
+    int64_t count = (share - 1) / plan->microbatches.size + 1;
+    *ns = 0;
+    enum status rc = plan_copy(plan, &eval, run->err);
+    if (rc == OK) {
+        eval.num_frozen_layers = 0;
+        eval.frozen = FROZEN_NONE;
+        eval.cache_write = false;
+        eval.recompute = RECOMPUTE_NEVER;
+        eval.first_item[0] = 0;
+        rc = workload_build(&run->job->model, step_cluster(run), &run->cost, &eval, &w, run->err);
+    }
+    for (int c = 0; c < w.num_classes && rc == OK; c++) {
+        int64_t once = 0, slowest = 0;
+        for (int k = 0; k < w.num_ranks; k++) {
+            int64_t busy = 0;
+            for (int s = 0; s < w.num_stages; s++) {
+                if (w.rank_of_stage[s] == k)
+                    busy += w.stages[c * w.num_stages + s].op_ns[OP_F][MB_FULL];
+            }
+            once += busy;
+            if (busy > slowest)
+                slowest = busy;
+        }
+        for (int e = 0; e < w.num_stages - 1; e++)
+            once += workload_edge_ns(&w, c, e, false, MB_FULL);
+        int64_t all;
+        if (!mul_ok(slowest, count - 1, &all) || !add_ok(all, once, &all))
+            rc = err_set(run->err, ERR_INPUT, "an evaluation of %lld samples is too long",
+                         (long long)run->num_test);
+        else if (all > *ns)
+            *ns = all;
+    }
+    workload_clear(&w);
+    plan_clear(&eval);
+    return rc;
+}
+
 /* Plan and simulate an epoch of a kind, or find it done. */
 static enum status epoch_of(struct runner *run, struct epoch_kind kind,
                             const struct epoch_cost **found)
@@ -272,7 +325,7 @@ static enum status epoch_of(struct runner *run, struct epoch_kind kind,
     const struct job *job = run->job;
     struct epoch_cost cost = {.kind = kind};
     struct cached_view view = {0};
-    struct judge on = {&job->model, &job->cluster, &run->cost};
+    struct judge on = {&job->model, step_cluster(run), &run->cost};
     const struct plan *first = run->first.num_ranks ? &run->first : NULL;
     bool upgrade = kind.read > 0 && kind.read < kind.frozen;
     bool greedy = job->pipeline.balancer != BALANCER_OPTIMAL;
@@ -337,7 +390,7 @@ static bool level_fits(const struct runner *run, int frozen)
         return true;
     int last = model_frozen_items(&job->model, frozen) - 1;
     int64_t item = job->model.items[last].act_bytes / (job->cache.bf16 ? 2 : 1);
-    return mul_ok(item, (run->num_samples + node - 1) / node, &bytes) &&
+    return mul_ok(item, (run->num_samples - 1) / node + 1, &bytes) &&
            bytes <= job->cache.limit_bytes;
 }
 
@@ -413,8 +466,18 @@ static enum status total_of(struct runner *run, const int *frozen, int from,
             plan_clear(&plan);
             break;
         }
-        int64_t ns = steps_ns(cost) + change_ns;
-        *total_ns += ns;
+        int64_t ns, eval_ns = 0;
+        int64_t every = run->job->train.eval_every_epochs;
+        if (!add_ok(steps_ns(cost), change_ns, &ns) || !add_ok(*total_ns, ns, total_ns)) {
+            rc = err_set(run->err, ERR_INPUT, "a run of %d epochs is too long to simulate", num);
+        } else if (epochs && run->num_test > 0 &&
+                   (e == num - 1 || (every > 0 && (e + 1) % every == 0))) {
+            rc = evaluation_ns(run, &plan, &eval_ns);
+        }
+        if (rc != OK) {
+            plan_clear(&plan);
+            break;
+        }
         *device_ns += (double)ns * plan.num_ranks * plan.num_replicas;
         if (epochs)
             epochs[e] = (struct elastic_epoch){
@@ -431,6 +494,7 @@ static enum status total_of(struct runner *run, const int *frozen, int from,
                 .epoch_ns = steps_ns(cost),
                 .transition_ns = change_ns,
                 .moved_bytes = bytes,
+                .eval_ns = eval_ns,
                 .samples_per_s = (double)run->num_samples * 1e9 / (double)steps_ns(cost),
                 .bubble_fraction = cost->bubble_fraction,
                 .cache_read = kinds[e].read,
@@ -461,14 +525,18 @@ static enum status decide_frozen(struct runner *run, int *frozen, char (*reasons
 }
 
 enum status elastic_run(const struct job *job, const struct cost *cost, int64_t num_samples,
-                        const struct sim_options *options, struct elastic_run *result,
-                        struct err *err)
+                        int64_t num_test, const struct sim_options *options,
+                        struct elastic_run *result, struct err *err)
 {
     enum status rc;
     int num = job->train.epochs;
     struct err local = {0};
-    struct runner run = {
-        .job = job, .cost = *cost, .num_samples = num_samples, .options = options, .err = &local};
+    struct runner run = {.job = job,
+                         .cost = *cost,
+                         .num_samples = num_samples,
+                         .num_test = num_test,
+                         .options = options,
+                         .err = &local};
     struct elastic_run got = {.num_epochs = num};
     int *frozen = NULL;
     char(*reasons)[160] = NULL;
@@ -517,8 +585,13 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
     rc = total_of(&run, frozen, best, got.epochs, &got.total_ns, &device_ns);
     if (rc != OK)
         goto out;
-    for (int e = 0; e < num; e++)
+    for (int e = 0; e < num; e++) {
         memcpy(got.epochs[e].reason, reasons[e], sizeof reasons[e]);
+        if (!add_ok(got.eval_ns, got.epochs[e].eval_ns, &got.eval_ns)) {
+            rc = err_set(&local, ERR_INPUT, "evaluations are too long to simulate");
+            goto out;
+        }
+    }
     got.device_hours = device_ns / 3.6e12;
     got.steps_simulated = run.steps_simulated;
     *result = got;

@@ -2,7 +2,7 @@
  * transition and steps.
  *
  * A step's time depends on the plan alone, so identical steps are simulated once. Transitions
- * count; start-up and evaluation do not.
+ * count in the total; start-up does not, and evaluation is reported apart.
  *
  * R1  Before each epoch the freeze policy decides F (partition/freeze.h), from recorded norms where
  *     the job has them.
@@ -15,7 +15,11 @@
  *     F1..F2-1 only. The last epoch writes nothing. Policy auto starts with the epoch that makes
  *     the run shortest, or never.
  * R4  An epoch has ceil(samples / (R * B)) steps; the last one holds what is left, evenly.
- * R5  A change of K or R costs elastic.setup_ns and the transfers of partition/autodp.h. */
+ * R5  A change of K or R costs elastic.setup_ns and the transfers of partition/autodp.h.
+ * R6  After every eval_every_epochs-th epoch and after the last, the test samples go forward
+ * through all layers on the epoch's plan, split over its replicas, in its micro-batches: the first
+ * one's way through all stages and boundaries, then one more of the slowest device for each other.
+ */
 #ifndef ELAPSE_SIM_ELASTIC_RUN_H
 #define ELAPSE_SIM_ELASTIC_RUN_H
 
@@ -29,6 +33,7 @@ struct elastic_epoch {
     int64_t microbatch_size;
     int64_t steps, step_ns, last_step_ns, epoch_ns; /* epoch_ns: the steps */
     int64_t transition_ns, moved_bytes;
+    int64_t eval_ns; /* R6; 0: none after this epoch */
     double samples_per_s, bubble_fraction;
     int cache_read;   /* level that is read, 0: none */
     bool cache_write; /* level frozen_layers is written */
@@ -39,15 +44,17 @@ struct elastic_run {
     int num_epochs;
     struct elastic_epoch *epochs; /* owned */
     int64_t total_ns;             /* steps and transitions */
+    int64_t eval_ns;              /* evaluations, not in total_ns */
     double device_hours;          /* devices in use x time */
     int64_t steps_simulated;      /* distinct steps */
 };
 
-/* *run must be zeroed or cleared; the caller owns it. num_samples: of an epoch. Errors of
- * the planner and of the steps pass through. */
+/* *run must be zeroed or cleared; the caller owns it. num_samples: of an epoch; num_test: of an
+ * evaluation, 0: none. ERR_INPUT when the run is longer than 2^63 ns; errors of the planner and of
+ * the steps pass through. */
 enum status elastic_run(const struct job *job, const struct cost *cost, int64_t num_samples,
-                        const struct sim_options *options, struct elastic_run *run,
-                        struct err *err);
+                        int64_t num_test, const struct sim_options *options,
+                        struct elastic_run *run, struct err *err);
 void elastic_run_clear(struct elastic_run *run);
 
 /* The plan of an epoch with F frozen layers as R2 makes it when the run starts there, before it is

@@ -236,8 +236,9 @@ enum status sim_step(const struct schedule *full, const struct workload *workloa
     if (rc != OK)
         return rc;
     bool shared = rings_may_meet(&step);
-    bool relax = options->engine == ENGINE_RELAX ||
-                 (options->engine == ENGINE_AUTO && options->jitter == 0 && !shared);
+    bool relax =
+        options->engine == ENGINE_RELAX ||
+        (options->engine == ENGINE_AUTO && options->jitter == 0 && !options->low && !shared);
     if (relax) {
         bool met;
         rc = relax_run(&step, &met, err);

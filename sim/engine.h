@@ -17,6 +17,12 @@ struct sim_options {
         engine;    /* AUTO: relax (schedule_time's recurrence) where nothing can be shared */
     double jitter; /* standard deviation of an op's time over its mean; 0: none */
     uint64_t seed;
+    /* Both or neither: the plan lowered with the 10th and the 90th percentile of the costs. Each op
+     * draws its time from a normal law with those percentiles, one half on each side of the median;
+     * messages keep their medians. Not with ENGINE_RELAX. */
+    const struct workload *low, *high;
+    const struct cluster *slowed; /* elastic_run(): steps run here, plans are made for the job's
+                                     cluster; NULL: the same */
     bool record_ops;
     enum allreduce_kind allreduce; /* default: ring */
     /* May be NULL: called now and then in a long run with the events handled so far. */

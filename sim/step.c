@@ -225,9 +225,9 @@ static uint64_t mix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Standard normal from the sum of twelve 16-bit uniforms (Irwin-Hall), of the op's own counter, so
- * that neither the order of events nor the machine's libm matters. */
-static int64_t jittered(const struct step *step, int proc, int64_t pc, int64_t ns)
+/* Standard normal x 65536 from the sum of twelve 16-bit uniforms (Irwin-Hall), of the op's own
+ * counter, so that neither the order of events nor the machine's libm matters. */
+static int64_t normal_draw(const struct step *step, int proc, int64_t pc)
 {
     uint64_t key =
         mix64(step->options->seed ^ mix64(((uint64_t)(uint32_t)proc << 32) ^ mix64((uint64_t)pc)));
@@ -238,8 +238,29 @@ static int64_t jittered(const struct step *step, int proc, int64_t pc, int64_t n
             sum += (int64_t)((bits >> (16 * part)) & 0xffff);
     }
     /* mean 12 * 32767.5, standard deviation 65536 to a part in 10^9 */
-    double factor = 1.0 + step->options->jitter * (double)(sum - 393210) / 65536.0;
+    return sum - 393210;
+}
+
+static int64_t jittered(const struct step *step, int proc, int64_t pc, int64_t ns)
+{
+    double factor = 1.0 + step->options->jitter * (double)normal_draw(step, proc, pc) / 65536.0;
     return factor > 0 ? (int64_t)((double)ns * factor + 0.5) : 0;
+}
+
+#define NORMAL_P90 1.2815515655446004 /* 90th percentile of the standard normal law */
+
+/* A draw from the spread of the costs around the median ns. */
+static int64_t spread_draw(const struct step *step, int proc, int64_t pc, int class_index,
+                           struct op op, int64_t ns)
+{
+    int64_t draw = normal_draw(step, proc, pc);
+    const struct workload *side = draw < 0 ? step->options->low : step->options->high;
+    int64_t away = workload_op_ns(side, class_index, op) - ns;
+    if ((draw < 0) != (away < 0))
+        return ns; /* percentiles on the wrong side of the median: no spread there */
+    double got =
+        (double)ns + (double)away * (double)(draw < 0 ? -draw : draw) / (65536.0 * NORMAL_P90);
+    return got > 0 ? (int64_t)(got + 0.5) : 0;
 }
 
 static int64_t launch_ns(const struct step *step, struct proc *p)
@@ -265,13 +286,13 @@ int64_t step_start_op(struct step *step, int proc, struct op op, int64_t now_ns,
     }
     int64_t ns = workload_op_ns(step->workload, class_index, op);
     int64_t usual = ns;
-    if (step->options->jitter > 0) {
-        ns = jittered(step, proc, p->pc, ns);
-    } else {
-        const struct device *device = &step->cluster->devices[step->plan->device[proc]];
-        if (device->speed < 1)
-            usual = (int64_t)((double)ns * device->speed);
-    }
+    const struct device *device = &step->cluster->devices[step->plan->device[proc]];
+    if (device->speed < 1)
+        usual = (int64_t)((double)ns * device->speed);
+    if (step->options->low)
+        ns = spread_draw(step, proc, p->pc, class_index, op, ns);
+    if (step->options->jitter > 0) /* another draw than the spread's */
+        ns = jittered(step, proc, p->pc + ((int64_t)1 << 40) * (step->options->low != NULL), ns);
     if (step->memory[class_index * step->num_ranks + rank].full_op == p->pc &&
         (start < step->full_ns || (start == step->full_ns && proc < step->full_proc))) {
         step->full_ns = start;

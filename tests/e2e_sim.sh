@@ -69,6 +69,24 @@ expect "Monte Carlo gives an interval" 0 'median .* 5..95 %' \
     step --microbatches 4 --jitter 0.05 --monte-carlo 50
 expect "Monte Carlo needs jitter" 2 'needs --jitter' step --microbatches 4 --monte-carlo 50
 
+expect "costs without spread are named" 2 'constants of the model. hold no spread' \
+    step --microbatches 4 --monte-carlo 50
+
+# --- stragglers and slow links ----------------------------------------------------------------------
+expect "a straggler of a table" 0 '"step_ns":57000000' step --microbatches 8 --stragglers 3:0.5 --json
+expect "its slowness has a cause" 0 '"straggler_ns":[1-9]' step --microbatches 8 --stragglers 2:1/2 --json
+expect "all of them slow by chance" 0 '"step_ns":66000000' \
+    step --microbatches 8 --stragglers random:1:0.5 --json
+step --microbatches 8 --stragglers random:0.5:0.5 --sweep seed=1,2,3,4,5,6,7,8 --csv | cut -d, -f2 | sort -u >"$tmp/slow"
+check "a seed decides which" test "$(wc -l <"$tmp/slow")" -gt 2
+expect "a slow link" 0 '"step_ns":[1-9][0-9]{9,}' "$elapse" sim --step --model ${uniform/act=0B/act=1GB} \
+    --cluster 1x4 --stages 4 --microbatches 8 --slow-links 1:0.1 --json
+expect "no such straggler" 2 'stragglers must be 0..3' step --stragglers 4:0.5
+expect "a straggler that stands still" 2 'above 0 and at most 1' step --stragglers 1:0
+expect "half a table" 2 'DEVICE:FACTOR' step --slow-links 1
+expect "a straggler slows a run" 0 '"speedup":2.5' \
+    "$elapse" sim examples/paper/vit.json --stragglers 3:0.5 --json
+
 # --- whole runs -------------------------------------------------------------------------------------
 check "the ten epochs of section 6" examples/paper/section6.sh "$elapse"
 export elapse
@@ -92,6 +110,10 @@ for key in total_ns baseline_ns speedup tuned_baseline_ns fair_speedup device_ho
     [ -e "$tmp/run.json" ] || "$elapse" sim examples/paper/vit.json --json >"$tmp/run.json"
     check "run json has $key" grep -q "\"$key\":" "$tmp/run.json"
 done
+
+expect "an evaluation is reported apart" 0 '"eval_ns":4236800000,"epochs"' "$elapse" sim examples/paper/vit.json --json
+expect "an evaluation after each epoch" 0 '"eval_ns":[0-9]{11}' \
+    "$elapse" sim examples/paper/vit.json --set train.eval_every_epochs=1 --json
 
 # --- bad input --------------------------------------------------------------------------------------
 expect "no job" 2 'needs a job' "$elapse" sim
@@ -121,6 +143,8 @@ expect "out of memory says where, when and of what" 1 \
     'device 0 \(rank 0 of replica 0\) out of memory at .*F of micro-batch .*stash' \
     "$elapse" sim --step --model ${uniform/act=0B/act=1MB} --cluster 1x4 --stages 4 \
     --microbatches 64 --schedule gpipe --mem 32MB
+expect "more samples than time" 2 'too long to simulate' \
+    "$elapse" sim examples/paper/vit.json --set data.train_samples=9000000000000000000
 expect "an unknown engine" 2 'engine must be one of auto, event, relax' step --engine fast
 expect "an unknown schedule" 2 '2f2b' step --schedule 2f2b
 expect "a cut of the wrong length" 2 'cut has 3 stages, expected 4' step --cut 1,1,2

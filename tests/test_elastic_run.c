@@ -38,7 +38,7 @@ static void run_job(const struct job *job, int64_t samples, struct elastic_run *
     struct err err = {0};
     struct sim_options options = {.seed = 1};
     cost_constant(&cost);
-    if (elastic_run(job, &cost, samples, &options, run, &err) != OK)
+    if (elastic_run(job, &cost, samples, 0, &options, run, &err) != OK)
         fail_msg("%s", err.msg);
 }
 
@@ -62,6 +62,76 @@ static void elastic_run__counts_steps_and_the_last_partial_batch(void **state)
     /* 2 layers a stage, 2 samples a micro-batch: (4 + 3) x 12 us, messages besides */
     assert_in_range(run.epochs[0].step_ns, 7 * 12000, 7 * 12000 + 6 * 5100);
     elastic_run_clear(&run);
+    job_clear(&job);
+}
+
+/* R6: 20 test samples in micro-batches of 2 on 4 stages of 2 layers: 10 micro-batches of 4 us a
+ * stage, three boundaries of 200 bytes. */
+static void elastic_run__evaluates_beside_the_total(void **state)
+{
+    (void)state;
+    struct job job = {0};
+    struct cost cost;
+    struct err err = {0};
+    struct sim_options options = {.seed = 1};
+    cost_constant(&cost);
+    make_job(&job, 5);
+    for (int every = 0; every < 3; every += 2) {
+        struct elastic_run run = {0}, without = {0};
+        job.train.eval_every_epochs = every;
+        assert_int_equal(elastic_run(&job, &cost, 80, 20, &options, &run, &err), OK);
+        run_job(&job, 80, &without);
+        assert_int_equal(run.total_ns, without.total_ns);
+        assert_int_equal(without.eval_ns, 0);
+        int64_t once = 4 * 4000 + 3 * (5000 + 13) + 9 * 4000;
+        for (int e = 0; e < 5; e++)
+            assert_int_equal(run.epochs[e].eval_ns,
+                             e == 4 || (every > 0 && e % every == 1) ? once : 0);
+        assert_int_equal(run.eval_ns, every ? 3 * once : once);
+        elastic_run_clear(&run);
+        elastic_run_clear(&without);
+    }
+    job_clear(&job);
+}
+
+static void elastic_run__slow_devices_do_not_change_the_plan(void **state)
+{
+    (void)state;
+    struct job job = {0};
+    struct cost cost;
+    struct err err = {0};
+    struct cluster slowed = {0};
+    struct sim_options options = {.seed = 1};
+    struct elastic_run run = {0}, usual = {0};
+    cost_constant(&cost);
+    make_job(&job, 1);
+    job.pipeline.num_stages = AUTO;
+    run_job(&job, 80, &usual);
+    assert_int_equal(cluster_copy(&job.cluster, &slowed, &err), OK);
+    for (int d = 0; d < slowed.num_devices; d++)
+        slowed.devices[d].speed = 0.5;
+    options.slowed = &slowed;
+    assert_int_equal(elastic_run(&job, &cost, 80, 0, &options, &run, &err), OK);
+    assert_int_equal(run.epochs[0].pipeline_length, usual.epochs[0].pipeline_length);
+    assert_true(run.total_ns > usual.total_ns * 3 / 2);
+    elastic_run_clear(&run);
+    elastic_run_clear(&usual);
+    cluster_clear(&slowed);
+    job_clear(&job);
+}
+
+static void elastic_run__refuses_a_run_longer_than_time(void **state)
+{
+    (void)state;
+    struct job job = {0};
+    struct cost cost;
+    struct err err = {0};
+    struct sim_options options = {.seed = 1};
+    struct elastic_run run = {0};
+    cost_constant(&cost);
+    make_job(&job, 1);
+    assert_int_equal(elastic_run(&job, &cost, INT64_MAX, 0, &options, &run, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "too long to simulate"));
     job_clear(&job);
 }
 
@@ -147,7 +217,7 @@ static void elastic_run__refuses_a_run_without_samples(void **state)
     struct sim_options options = {.seed = 1};
     make_job(&job, 1);
     cost_constant(&cost);
-    assert_int_equal(elastic_run(&job, &cost, 0, &options, &run, &err), ERR_INPUT);
+    assert_int_equal(elastic_run(&job, &cost, 0, 0, &options, &run, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "data.train_samples"));
     job_clear(&job);
 }
@@ -156,6 +226,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elastic_run__counts_steps_and_the_last_partial_batch),
+        cmocka_unit_test(elastic_run__evaluates_beside_the_total),
+        cmocka_unit_test(elastic_run__slow_devices_do_not_change_the_plan),
+        cmocka_unit_test(elastic_run__refuses_a_run_longer_than_time),
         cmocka_unit_test(elastic_run__frees_devices_for_replicas_only_with_auto_dp),
         cmocka_unit_test(elastic_run__reads_the_cache_when_the_boundary_rests),
         cmocka_unit_test(elastic_run__refuses_a_run_without_samples),

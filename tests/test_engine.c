@@ -130,6 +130,39 @@ static void sim_step__zero_bubble_schedules_fill_the_spans(void **state)
     }
 }
 
+/* The V schedules with f = I = W = t a stage, S = 2K stages, M >= 2K. ZB-V (Qi et al. 2023, 2024):
+ * no idle time within a device's span, and p M_B of memory, that is 2K stages' activations on every
+ * device. DualPipe-V (its README's table, PP = 2K): PP + 1 activations; bubble
+ * (PP/2 - 1)(F&B + B - 3W), where F&B is the time of a forward and a backward run as one: 2 (K-1) t
+ * when nothing of it overlaps. Our devices run F and B one after the other, but hand on each result
+ * when its own op ends, not when the pair does: (K-1) t, what the formula gives for F&B = B. */
+static void sim_step__v_schedules_hold_and_wait_as_published(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int K = 2; K <= 6; K++) {
+            for (int M = 2 * K; M <= 4 * K; M += K) {
+                struct sim_case v = {.kind = SCHEDULE_ZB_V, .K = K, .M = M, .chunks = 2};
+                v.f = v.i = v.w = 1000;
+                struct sim_case dual = v;
+                dual.kind = SCHEDULE_DUALPIPE_V;
+                sim_case_run(&v, both[e]);
+                sim_case_run(&dual, both[e]);
+                for (int k = 0; k < K; k++) {
+                    const struct sim_device *a = &v.result.devices[k];
+                    const struct sim_device *b = &dual.result.devices[k];
+                    assert_int_equal(a->last_ns - a->first_ns - a->busy_ns, 0);
+                    assert_int_equal(a->peak_live, 2 * K);
+                    assert_int_equal(b->idle_ns, (K - 1) * 1000);
+                    assert_int_equal(b->peak_live, 2 * K + 1);
+                }
+                sim_case_clear(&v);
+                sim_case_clear(&dual);
+            }
+        }
+    }
+}
+
 /* With communication c < min(f, b) on every boundary, GPipe: 2(K-1)c more than without. */
 static void sim_step__gpipe_pays_each_boundary_twice(void **state)
 {
@@ -534,6 +567,38 @@ static void sim_step__jitter_repeats_for_a_seed_and_differs_between_seeds(void *
     sim_case_clear(&c);
 }
 
+/* One op a step: over many seeds a tenth lies below the 10th percentile that was given, a tenth
+ * above the 90th, half below the median. */
+static void sim_step__draws_follow_the_given_percentiles(void **state)
+{
+    (void)state;
+    struct sim_case c = {.kind = SCHEDULE_GPIPE, .K = 1, .M = 1, .f = 100000};
+    struct sim_case low = c, high = c;
+    low.f = 80000;
+    high.f = 150000;
+    sim_case_build(&low);
+    sim_case_build(&high);
+    sim_case_build(&c);
+    c.options.low = &low.workload;
+    c.options.high = &high.workload;
+    int below = 0, above = 0, half = 0, n = 4000;
+    for (int seed = 0; seed < n; seed++) {
+        struct err err = {0};
+        c.options.seed = (uint64_t)seed;
+        assert_int_equal(sim_case_step(&c, ENGINE_AUTO, &err), OK);
+        assert_false(c.result.relaxed);
+        below += c.result.step_ns < 80000;
+        above += c.result.step_ns > 150000;
+        half += c.result.step_ns < 100000;
+    }
+    assert_in_range(below, n / 10 - 80, n / 10 + 80);
+    assert_in_range(above, n / 10 - 80, n / 10 + 80);
+    assert_in_range(half, n / 2 - 130, n / 2 + 130);
+    sim_case_clear(&low);
+    sim_case_clear(&high);
+    sim_case_clear(&c);
+}
+
 /* A device at half speed makes the others wait; the waits are put down to it. */
 static void sim_step__a_straggler_is_named_as_the_cause(void **state)
 {
@@ -600,6 +665,7 @@ int main(void)
         cmocka_unit_test(sim_step__interleaved_bubble_shrinks_with_chunks),
         cmocka_unit_test(sim_step__gpipe_waits_for_its_slowest_stage),
         cmocka_unit_test(sim_step__zero_bubble_schedules_fill_the_spans),
+        cmocka_unit_test(sim_step__v_schedules_hold_and_wait_as_published),
         cmocka_unit_test(sim_step__gpipe_pays_each_boundary_twice),
         cmocka_unit_test(sim_step__1f1b_pays_a_round_trip_every_k_microbatches),
         cmocka_unit_test(sim_step__interleaved_pays_each_boundary_once_a_direction),
@@ -613,6 +679,7 @@ int main(void)
         cmocka_unit_test(sim_step__conserves_work_and_idle_time_on_random_steps),
         cmocka_unit_test(sim_step__slower_links_never_help_a_fixed_list),
         cmocka_unit_test(sim_step__jitter_repeats_for_a_seed_and_differs_between_seeds),
+        cmocka_unit_test(sim_step__draws_follow_the_given_percentiles),
         cmocka_unit_test(sim_step__a_straggler_is_named_as_the_cause),
         cmocka_unit_test(sim_step__out_of_memory_names_device_time_and_contents),
         cmocka_unit_test(sim_step__deadlock_is_an_error_that_names_the_op),
