@@ -536,6 +536,10 @@ static enum status read_job(const struct json *root, const char *what, const cha
                          &job->model, err);
     if (rc != OK)
         return rc;
+    /* With no item behind the last layer, one layer has to stay: a step must train something. */
+    if (job->freeze.min_active == 0 &&
+        model_frozen_items(&job->model, job->model.num_layers) == job->model.num_items)
+        job->freeze.min_active = 1;
     value = json_get(root, "cluster");
     rc = value ? cluster_from_json(value, what, "cluster", dir, &job->cluster, err)
                : cluster_load("this-machine", &job->cluster, err);

@@ -66,7 +66,9 @@ all_frozen() {
 export -f all_frozen
 expect "plan: nothing left to train" 1 'leave nothing of model .uniform. to train' \
     bash -c all_frozen
-
+expect "plan: a job keeps a layer where no head is left to train" 0 '^ *4 +3 ' \
+    "$elapse" sim "$tmp/uniform.json" --set train.epochs=5 --set freeze.policy=closed-form \
+    --set freeze.alpha=1/2 --set data.train_samples=64
 expect "plan: a missing job" 3 "cannot read 'nosuch.json'" "$elapse" plan nosuch.json
 expect "plan: no job" 2 'which job' "$elapse" plan
 expect "plan: an unknown key" 2 "nearest is 'pipeline.num_stages'" \
