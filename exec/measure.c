@@ -410,15 +410,17 @@ static enum status measure_links(struct measure *m, struct err *err)
 {
     const int64_t most = 4 << 20;
     char *buffer = calloc(1, 2 * (size_t)most);
+    float *bucket = NULL;
     enum status rc = comm_agree(m->comm, buffer ? OK : err_nomem(err), err);
+    if (rc == OK)
+        rc = comm_sum_buffer(m->comm->all, most / (int64_t)sizeof *bucket, &bucket, err);
     for (int64_t bytes = 1024; rc == OK && bytes <= most; bytes *= 4) {
         if (m->comm->rank < 2)
             rc = measure_link(m, bytes, buffer, err);
         if (rc == OK)
             rc = comm_barrier(m->comm->all, err);
         if (rc == OK && bytes >= 16384)
-            rc = measure_allreduce(m, bytes, (float *)(void *)buffer,
-                                   (float *)(void *)(buffer + most), err);
+            rc = measure_allreduce(m, bytes, bucket, (float *)(void *)(buffer + most), err);
     }
     free(buffer);
     return rc;

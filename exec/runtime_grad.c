@@ -93,6 +93,7 @@ enum status runtime_allreduce(struct runtime *rt, const struct op *op, struct er
     const bool canonical = rt->spec.job->train.reduction == REDUCTION_CANONICAL;
     int first = w->first_bucket[op->stage], last = w->first_bucket[op->stage + 1] - 1;
     int64_t from = 0, to, total = 0, elems;
+    float *bucket = NULL; /* packed gradients */
     enum status rc = OK;
     for (int i = 0; i < stage_num_items(s->stage); i++) {
         stage_grad_block(s->stage, i, &elems);
@@ -105,14 +106,7 @@ enum status runtime_allreduce(struct runtime *rt, const struct op *op, struct er
         to = total;
     if (from >= to)
         return OK;
-    if (s->bucket_elems < to - from) {
-        free(s->bucket);
-        s->bucket_elems = 0;
-        s->bucket = malloc((size_t)(to - from) * sizeof *s->bucket);
-        if (!s->bucket)
-            return err_nomem(err);
-        s->bucket_elems = to - from;
-    }
+    rc = comm_sum_buffer(rt->spec.replicas, to - from, &bucket, err);
     for (int out = 0; rc == OK && out < 2; out++) {
         int64_t at = 0;
         for (int i = stage_num_items(s->stage) - 1; i >= 0; i--) {
@@ -120,18 +114,18 @@ enum status runtime_allreduce(struct runtime *rt, const struct op *op, struct er
             int64_t lo = from > at ? from : at, end = at + elems;
             int64_t hi = to < end ? to : end;
             if (lo < hi && !out)
-                be->copy_out(be, s->bucket + (lo - from), grad + (lo - at),
+                be->copy_out(be, bucket + (lo - from), grad + (lo - at),
                              (hi - lo) * (int64_t)sizeof(float));
             else if (lo < hi)
-                be->copy_in(be, grad + (lo - at), s->bucket + (lo - from),
+                be->copy_in(be, grad + (lo - at), bucket + (lo - from),
                             (hi - lo) * (int64_t)sizeof(float));
             at = end;
         }
         if (!out)
             rc = be->sync(be, err);
         if (rc == OK && !out)
-            rc = (canonical ? comm_allreduce_tree_f32
-                            : comm_allreduce_f32)(rt->spec.replicas, s->bucket, to - from, err);
+            rc = (canonical ? comm_allreduce_tree_f32 : comm_allreduce_f32)(rt->spec.replicas,
+                                                                            bucket, to - from, err);
     }
     return rc;
 }

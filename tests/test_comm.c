@@ -38,6 +38,24 @@ static void comm_allreduce_f32__sums_in_rank_order_bit_by_bit(void **state)
     }
 }
 
+static void comm_allreduce_f32__gives_the_same_bits_in_a_sum_buffer(void **state)
+{
+    float *values = NULL;
+    (void)state;
+    for (int64_t count = 1; count < 100000; count *= 37) { /* grows */
+        assert_int_equal(comm_sum_buffer(world.all, count, &values, NULL), OK);
+        for (int64_t i = 0; i < count; i++)
+            values[i] = value_of(world.rank, i);
+        assert_int_equal(comm_allreduce_f32(world.all, values, count, NULL), OK);
+        for (int64_t i = 0; i < count; i++) {
+            float sum = value_of(0, i);
+            for (int r = 1; r < world.size; r++)
+                sum += value_of(r, i);
+            assert_memory_equal(&values[i], &sum, sizeof sum);
+        }
+    }
+}
+
 static void comm_sum_f64__sums_in_rank_order(void **state)
 {
     double values[5];
@@ -155,6 +173,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comm_allreduce_f32__sums_in_rank_order_bit_by_bit),
+        cmocka_unit_test(comm_allreduce_f32__gives_the_same_bits_in_a_sum_buffer),
         cmocka_unit_test(comm_sum_f64__sums_in_rank_order),
         cmocka_unit_test(comm_agree__tells_everyone_the_error_of_the_lowest_rank),
         cmocka_unit_test(comm_split__orders_by_key_and_leaves_out_negative_colors),

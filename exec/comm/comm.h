@@ -82,6 +82,13 @@ enum status comm_barrier(const struct comm_group *group, struct err *err);
 enum status comm_gather(const struct comm_group *group, const void *data, int64_t bytes,
                         void **gathered, int64_t **sizes, struct err *err);
 
+/* A buffer of at least `count` floats for the two sums below; where all ranks of the group are on
+ * one machine and it gives them shared memory, sums of values inside it need no message.
+ * Collective, the same count everywhere; belongs to the group, valid until a call that asks for
+ * more (which loses what it held). */
+enum status comm_sum_buffer(struct comm_group *group, int64_t count, float **buffer,
+                            struct err *err);
+
 /* values[i] = sum over ranks 0, 1, 2, ... of values[i], left to right. Each rank sums one segment
  * and hands it round: 2 (n - 1) / n of the bytes cross each port, as in a ring. Takes a buffer of
  * the same size for the call. */

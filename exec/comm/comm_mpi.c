@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "exec/comm/comm.h"
+#include "exec/comm/shm_reduce.h"
 #include "partition/units.h"
 
 /* Run an MPI call; on failure record call text, library message, rank and place, and go to out. */
@@ -24,6 +25,9 @@ enum { PING_ROUNDS = 32, PING_TAG = 1, UNUSED_TAG = (1 << 30) + 1, MAX_CHUNK = 1
 struct comm_group {
     MPI_Comm mpi;
     int rank, size;
+    struct shm_reduce *shared; /* owned; NULL: not asked for, or not to be had */
+    float *sums;               /* of comm_sum_buffer(): shared's buffer, or owned */
+    int64_t sums_count;
 };
 
 static enum status mpi_failed(const char *call, int code, const char *file, int line,
@@ -126,8 +130,10 @@ void comm_finalize(struct comm *comm)
     comm_group_free(comm->all);
     *comm = (struct comm){0};
     MPI_Finalized(&finalized);
-    if (!finalized)
+    if (!finalized) {
+        shm_reduce_free_retired();
         MPI_Finalize();
+    }
 }
 
 _Noreturn void comm_abort(const struct comm *comm, enum status status)
@@ -191,10 +197,21 @@ out:
     return rc;
 }
 
+static void drop_sums(struct comm_group *group, void (*drop)(struct shm_reduce *))
+{
+    if (!group->shared)
+        free(group->sums);
+    drop(group->shared);
+    group->shared = NULL;
+    group->sums = NULL;
+    group->sums_count = 0;
+}
+
 void comm_group_free(struct comm_group *group)
 {
     if (!group)
         return;
+    drop_sums(group, shm_reduce_retire); /* peers may be elsewhere: this rank may have failed */
     MPI_Comm_free(&group->mpi);
     free(group);
 }
@@ -466,6 +483,37 @@ out:
     return rc;
 }
 
+enum status comm_sum_buffer(struct comm_group *group, int64_t count, float **buffer,
+                            struct err *err)
+{
+    enum status rc = OK;
+    MPI_Comm local = MPI_COMM_NULL;
+    int local_size = 0, fine, all_fine;
+    if (count <= group->sums_count) {
+        *buffer = group->sums;
+        return OK;
+    }
+    drop_sums(group, shm_reduce_free);
+    MPI_TRY(MPI_Comm_split_type(group->mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local));
+    MPI_TRY(MPI_Comm_size(local, &local_size));
+    fine = group->size > 1 && local_size == group->size &&
+           shm_reduce_new(group->mpi, count, &group->shared, NULL) == OK;
+    MPI_TRY(MPI_Allreduce(&fine, &all_fine, 1, MPI_INT, MPI_MIN, group->mpi));
+    if (!all_fine)
+        drop_sums(group, shm_reduce_free);
+    group->sums = group->shared ? shm_reduce_buffer(group->shared)
+                                : malloc((size_t)count * sizeof *group->sums);
+    if (!group->sums)
+        rc = err_nomem(err);
+    else
+        group->sums_count = count;
+    *buffer = group->sums;
+out:
+    if (local != MPI_COMM_NULL)
+        MPI_Comm_free(&local);
+    return rc;
+}
+
 static enum status allreduce(const struct comm_group *group, float *values, int64_t count,
                              bool pairwise, struct err *err)
 {
@@ -477,6 +525,10 @@ static enum status allreduce(const struct comm_group *group, float *values, int6
     int *counts = NULL;
     if (group->size == 1 || count == 0)
         return OK;
+    if (group->shared && values >= group->sums && values < group->sums + group->sums_count) {
+        shm_reduce_sum(group->shared, values - group->sums, count, pairwise);
+        return OK;
+    }
     counts = calloc(4 * (size_t)group->size, sizeof *counts);
     own = malloc(((size_t)most + (size_t)group->size) * sizeof *own);
     if (!counts || !own)

@@ -19,8 +19,9 @@ struct shm_reduce {
     MPI_Win window;
     int rank, size;
     uint64_t sums;
-    struct flags **flags; /* [size], in the window */
-    float **buffer;       /* [size], in the window */
+    struct flags **flags;    /* [size], in the window */
+    float **buffer;          /* [size], in the window */
+    struct shm_reduce *next; /* retired before this one */
 };
 
 static enum status failed(const char *what, int code, struct err *err)
@@ -97,6 +98,25 @@ void shm_reduce_free(struct shm_reduce *reduce)
     free(reduce->flags);
     free(reduce->buffer);
     free(reduce);
+}
+
+static struct shm_reduce *retired;
+
+void shm_reduce_retire(struct shm_reduce *reduce)
+{
+    if (reduce) {
+        reduce->next = retired;
+        retired = reduce;
+    }
+}
+
+void shm_reduce_free_retired(void)
+{
+    while (retired) {
+        struct shm_reduce *next = retired->next;
+        shm_reduce_free(retired);
+        retired = next;
+    }
 }
 
 float *shm_reduce_buffer(const struct shm_reduce *reduce)

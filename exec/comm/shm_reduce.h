@@ -20,6 +20,10 @@ struct shm_reduce; /* opaque */
 enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **reduce,
                            struct err *err);
 void shm_reduce_free(struct shm_reduce *reduce); /* collective; NULL is fine */
+/* The same in two steps, for an owner that may be on its way out after a failure of its own: put it
+ * aside alone, and free all that were put aside together with the peers. */
+void shm_reduce_retire(struct shm_reduce *reduce);
+void shm_reduce_free_retired(void);
 
 /* This rank's buffer, `count` elements, 64-byte aligned, lives as long as reduce. */
 float *shm_reduce_buffer(const struct shm_reduce *reduce);
