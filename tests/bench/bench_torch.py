@@ -1,15 +1,19 @@
 #!/usr/bin/python3
 """Training steps beside PyTorch: same models, batches and threads, runs alternated.
 
-    /usr/bin/python3 tests/bench/bench_torch.py BENCH_KERNELS [--threads 2] [--rounds 5] [MODEL...]
+    /usr/bin/python3 tests/bench/bench_torch.py BENCH_KERNELS [--threads 2] [--rounds 5] [--steps 3]
+        [--keep-memory] [MODEL...]
 
 BENCH_KERNELS is build/.../tests/bench_kernels. PyTorch's models are written with nn.Module layers
 as Hugging Face's are (separate query, key and value, softmax attention in batched GEMMs) and train
-in fp32 with SGD momentum; prints the ratio of the medians of the samples per second.
+in fp32 with SGD momentum; prints the medians over rounds (fastest..slowest) and their ratio.
+--keep-memory runs PyTorch with a malloc that never gives pages back, which spares it their faults.
 """
 import argparse
 import math
+import os
 import subprocess
+import sys
 import time
 
 import torch
@@ -96,43 +100,64 @@ class Model(nn.Module):
         return F.cross_entropy((x @ self.word.weight.t()).flatten(0, 1), labels.flatten())
 
 
-def torch_steps(kind, repeats):
-    torch.manual_seed(0)
-    model = Model(kind)
-    batch = {"minilm": 32, "vit-tiny": 64, "gpt2": 4}[kind]
-    if kind == "vit-tiny":
-        data, labels = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
-    else:
-        data = torch.randint(30000, (batch, model.seq))
-        labels = torch.randint(2, (batch,)) if kind == "minilm" else torch.randint(50000, (batch, model.seq))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    times = []
-    for r in range(repeats + 1):
+class Trainer:
+    """One model, its batch and its optimizer; lives through all rounds."""
+
+    def __init__(self, kind):
+        torch.manual_seed(0)
+        self.model = Model(kind)
+        batch = {"minilm": 32, "vit-tiny": 64, "gpt2": 4}[kind]
+        if kind == "vit-tiny":
+            self.data, self.labels = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
+        else:
+            self.data = torch.randint(30000, (batch, self.model.seq))
+            self.labels = torch.randint(2, (batch,)) if kind == "minilm" else torch.randint(50000, (batch, self.model.seq))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+
+    def step_ms(self):
         start = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        model(data, labels).backward()
-        optimizer.step()
-        if r:
-            times.append((time.perf_counter() - start) * 1e3)
-    return sorted(times)[len(times) // 2]
+        self.optimizer.zero_grad(set_to_none=True)
+        self.model(self.data, self.labels).backward()
+        self.optimizer.step()
+        return (time.perf_counter() - start) * 1e3
+
+    def median_ms(self, steps):
+        times = sorted(self.step_ms() for _ in range(steps))
+        return times[len(times) // 2]
+
+
+def report(name, times):
+    times = sorted(times)
+    return f"{name} {times[len(times) // 2]:.0f} ms ({times[0]:.0f}..{times[-1]:.0f})"
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bench")
-    parser.add_argument("models", nargs="*", default=["minilm", "vit-tiny", "gpt2"])
+    parser.add_argument("models", nargs="*", default=[])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
+    parser.add_argument("--steps", type=int, default=3, help="timed steps a round, behind one that is not")
+    parser.add_argument("--keep-memory", action="store_true", help="PyTorch with a malloc that gives nothing back")
+    args = parser.parse_intermixed_args()
+    keep = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
+    if args.keep_memory and "MALLOC_TRIM_THRESHOLD_" not in os.environ:
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **keep})
+    plain = {k: v for k, v in os.environ.items() if k not in keep}
     torch.set_num_threads(args.threads)
-    for kind in args.models:
+    for kind in args.models or ["minilm", "vit-tiny", "gpt2"]:
         ours, theirs = [], []
-        for _ in range(args.rounds):
-            line = subprocess.run([args.bench, kind, str(args.threads), "3"], check=True, capture_output=True, text=True)
+        trainer = Trainer(kind)
+        for r in range(args.rounds):
+            line = subprocess.run([args.bench, kind, str(args.threads), str(args.steps)], check=True,
+                                  capture_output=True, text=True, env=plain)
             ours.append(float(line.stdout.split("median ")[1].split()[0]))
-            theirs.append(torch_steps(kind, 3))
+            trainer.step_ms()
+            theirs.append(trainer.median_ms(args.steps))
         a, b = sorted(ours)[len(ours) // 2], sorted(theirs)[len(theirs) // 2]
-        print(f"{kind}: elapse {a:.1f} ms, pytorch {torch.__version__} {b:.1f} ms, ratio {b / a:.2f}", flush=True)
+        torch_name = f"pytorch {torch.__version__}" + (" (malloc keeps)" if args.keep_memory else "")
+        print(f"{kind}: {report('elapse', ours)}, {report(torch_name, theirs)}, ratio {b / a:.2f}", flush=True)
+        del trainer
 
 
 main()
