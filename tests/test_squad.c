@@ -100,6 +100,16 @@ static void squad_open__slides_windows_and_marks_spans_in_those_that_hold_them(v
     span.start = 2; /* in the question's part */
     assert_false(squad_text(&data, &span, SPLIT_TEST, &text, &bytes));
     dataset_clear(&data);
+    /* "k l", tokens 10 and 11: window 0 holds only the first of them. */
+    put_squad("train-v1.1.json", long_text, "q w", "{\"text\": \"k l\", \"answer_start\": 20}");
+    assert_int_equal(dataset_open(&job, &data, &err), OK);
+    look(&data, SPLIT_TRAIN, 0, &view);
+    assert_int_equal(view.labels[0], 0);
+    assert_int_equal(view.labels[1], 0);
+    look(&data, SPLIT_TRAIN, 1, &view);
+    assert_int_equal(view.labels[0], 4 + 5);
+    assert_int_equal(view.labels[1], 4 + 6);
+    dataset_clear(&data);
     open_without_memory(&job);
     job_clear(&job);
 }

@@ -58,6 +58,7 @@ static void wordpiece_encode__takes_the_longest_pieces_of_each_word(void **state
     EXPECT("worldx hello", UNK, HELLO); /* a rest without a piece: the whole word */
     EXPECT("Caf\xc3\xa9 cafe\xcc\x81 CAFE", CAFE, CAFE, CAFE);
     EXPECT("\xe4\xb8\xad\xe6\x96\x87hello", ZHONG, WEN, HELLO);
+    EXPECT("hello\xe4\xb8\xadworld", HELLO, ZHONG, WORLD);
     EXPECT("hel\xe2\x80\x8blo", HELLO); /* U+200B is dropped, not a space */
     EXPECT("hello\xc2\xa0world", HELLO, WORLD);
     EXPECT("hello\xff\xc0world", UNK); /* bad bytes vanish: one word */
