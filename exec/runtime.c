@@ -309,7 +309,6 @@ void runtime_free(struct runtime *rt)
         free(s->grad_in_ptr);
         free(s->has_r);
         free(s->has_i);
-        free(s->bucket);
         for (int t = 0; s->tree && t < s->tree_depth; t++)
             be->free(be, s->tree[t]);
         free(s->tree);
@@ -318,6 +317,8 @@ void runtime_free(struct runtime *rt)
         be->free(be, rt->prefix_out[m]);
     free(rt->prefix_out);
     free(rt->prefix_ready);
+    free(rt->cache_level);
+    free(rt->cache_host);
     free(rt->edges);
     free(rt->stages);
     free(rt->times);
@@ -369,6 +370,10 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
             if (batch->blocks[m].num_samples > 0)
                 rc = runtime_prefix(rt, m, batch, err);
         return rc;
+    case OP_C:
+        return runtime_prefix(rt, op->microbatch, batch, err);
+    case OP_P: /* what made the prefix's output has put it already */
+        return OK;
     case OP_B:
     case OP_I:
     case OP_W:
@@ -399,6 +404,7 @@ static enum status begin(struct runtime *rt, const struct batch *batch, bool tra
     enum status rc = OK;
     size_t n = (size_t)rt->spec.plan->num_replicas * (size_t)rt->num_microbatches;
     memset(rt->sums, 0, n * LOSS_WORDS * sizeof *rt->sums);
+    rt->training = train;
     if (rt->prefix_ready)
         memset(rt->prefix_ready, 0, (size_t)rt->num_microbatches * sizeof *rt->prefix_ready);
     for (int e = 0; rc == OK && e < rt->spec.workload->num_edges; e++)

@@ -10,6 +10,7 @@
 #ifndef ELAPSE_EXEC_RUNTIME_H
 #define ELAPSE_EXEC_RUNTIME_H
 
+#include "exec/cache.h"
 #include "exec/comm/comm.h"
 #include "exec/data/loader.h"
 #include "exec/stage.h"
@@ -33,6 +34,8 @@ struct runtime_spec {
     /* Frozen items in front of the pipeline (FROZEN_FIRST, FROZEN_CACHED), one slot; NULL on ranks
      * without the first stage, and where there are none. */
     struct stage *prefix;
+    /* Of the prefix's output; training samples only. NULL: none. */
+    struct cache *cache;
     int replica, rank; /* position of this process in the plan */
 };
 

@@ -62,8 +62,6 @@ struct stage_state {
     float **grad_in_ptr;  /* [slot][num_in + 1] */
     bool *has_r, *has_i;  /* by micro-batch */
     int next_slot;
-    float *bucket; /* packed gradients of one bucket */
-    int64_t bucket_elems;
     float **tree; /* R6: sums that wait for their right neighbour; backend memory, tree_depth */
     int tree_depth, tree_top;
     int64_t grad_elems; /* of all accumulators of the stage */
@@ -78,6 +76,9 @@ struct runtime {
     struct op_time *times;
     float **prefix_out; /* R7: by micro-batch, backend memory; NULL without a prefix */
     bool *prefix_ready;
+    bool training;      /* a step, not an evaluation */
+    int *cache_level;   /* scratch by sample of a micro-batch; made at first use */
+    float *cache_host;  /* likewise, where the backend's memory is not host memory */
     double *sums;       /* [replicas * microbatches][LOSS_WORDS] */
     double *item_sumsq; /* num_items */
     bool have_norm;
@@ -106,6 +107,10 @@ enum status runtime_message(struct runtime *rt, const struct op *op, const struc
 /* R7: the prefix's output of a micro-batch lies in prefix_out afterwards. */
 enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batch *batch,
                            struct err *err);
+
+/* The same by way of the cache: what it has is read, the rest computed and put there. */
+enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const struct batch *batch,
+                                  struct err *err);
 
 /* R6: buffers of a stage; and what follows the weight gradients of a micro-batch. */
 enum status runtime_tree_init(struct runtime *rt, struct stage_state *s, struct err *err);

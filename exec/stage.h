@@ -91,6 +91,12 @@ enum status stage_forward(struct stage *stage, int slot, const struct sample_blo
 enum status stage_span_probabilities(struct stage *stage, const struct sample_block *block,
                                      float *probabilities, struct err *err);
 
+/* The frozen forward of a stage that is frozen as a whole, from its item `first` > 0 on: in is what
+ * enters that item. For what a cache holds of a lower level; the model has no skip edges. Bits as
+ * by stage_forward(). */
+enum status stage_forward_tail(struct stage *stage, int slot, const struct sample_block *block,
+                               int first, float *in, float **out, struct err *err);
+
 /* Backward of the micro-batch in slot. grad_scale multiplies the loss's gradient (1 / real count)
  * and matters on the stage with the head only. BACKWARD_BOTH frees the slot; BACKWARD_INPUT keeps
  * what BACKWARD_WEIGHT needs, which frees it. Weight gradients are added to the stage's

@@ -163,6 +163,37 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
     return rc;
 }
 
+enum status stage_forward_tail(struct stage *stage, int slot_index,
+                               const struct sample_block *block, int first, float *in, float **out,
+                               struct err *err)
+{
+    assert(slot_index >= 0 && slot_index < stage->num_slots);
+    assert(first > 0 && first < stage->num_items && stage_first_active(stage) == stage->num_items);
+    struct backend *be = stage->spec.backend;
+    struct slot *slot = &stage->slots[slot_index];
+    struct stash_set *shared = &stage->sets[stage->num_slots];
+    enum status rc = check_block(stage, block, err);
+    if (rc == OK)
+        rc = take_block(stage, slot, block, err);
+    if (rc != OK)
+        return rc;
+    slot->in = in;
+    slot->set = NULL;
+    slot->state = SLOT_FREE;
+    struct layer_pass pass = pass_of(stage, slot, STEP_EVAL);
+    pass.x = in;
+    for (int i = first; i < stage->num_items; i++) {
+        const struct layer *l = &stage->layers[i];
+        pass.stash = shared->buf[i];
+        pass.dropout = dropout_of(stage, l, STEP_EVAL);
+        pass.y = i + 1 == stage->num_items ? slot->out : stage->ping[i % 2];
+        layer_forward(l, &pass);
+        pass.x = pass.y;
+    }
+    *out = slot->out;
+    return be->sync(be, err);
+}
+
 /* Item i's input as the forward saw it. */
 static float *input_of(const struct slot *slot, int i)
 {
