@@ -39,13 +39,17 @@ static enum status compute(struct runtime *rt, const struct sample_block *block,
     if (!be->host_memory)
         be->copy_out(be, host, at, bytes);
     rc = be->sync(be, err);
+    if (!rt->spec.job->cache.bf16 && n < rt->spec.plan->microbatches.size)
+        return rc;
     for (int64_t i = 0; rc == OK && i < n; i++)
         cache_put(rt->spec.cache, part.ids[i], level, elems, host + i * elems);
     return rc;
 }
 
-/* Neighbours that lack the same are computed together: nothing has to be gathered, and each
- * sample's bits do not depend on who is computed beside it. */
+/* The bits of a sample depend on the size of its micro-batch (BLAS has other kernels for small
+ * matrices), not on its place in it or on its neighbours. So where equal bits are promised (fp32),
+ * only full micro-batches meet the cache, and one that lacks a sample is computed as a whole. In
+ * bf16, neighbours that lack the same are computed together and the rest is not. */
 enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const struct batch *batch,
                                   struct err *err)
 {
@@ -54,7 +58,9 @@ enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const stru
     const int level = rt->spec.plan->first_item[0];
     const int64_t n = block->num_samples, most = rt->spec.plan->microbatches.size;
     const int64_t elems = stage_input_elems(rt->spec.model, level);
+    const bool exact = !rt->spec.job->cache.bf16;
     float *to = rt->prefix_out[microbatch], *host = to;
+    int lowest = level, highest = 0;
     enum status rc = OK;
     if (!rt->cache_level)
         rt->cache_level = calloc((size_t)most, sizeof *rt->cache_level);
@@ -64,9 +70,16 @@ enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const stru
         return err_nomem(err);
     if (!be->host_memory)
         host = rt->cache_host;
-    for (int64_t i = 0; i < n; i++)
-        rt->cache_level[i] =
-            cache_take(rt->spec.cache, block->ids[i], level, elems, host + i * elems);
+    for (int64_t i = 0; i < n; i++) {
+        const bool take = !exact || n == most;
+        const int got =
+            take ? cache_take(rt->spec.cache, block->ids[i], level, elems, host + i * elems) : 0;
+        rt->cache_level[i] = got;
+        lowest = got < lowest ? got : lowest;
+        highest = got > highest ? got : highest;
+    }
+    for (int64_t i = 0; exact && lowest < level && i < n; i++)
+        rt->cache_level[i] = lowest == highest ? lowest : 0;
     for (int64_t i = 0, end; rc == OK && i < n; i = end) {
         const int from = rt->cache_level[i];
         for (end = i + 1; end < n && rt->cache_level[end] == from;)
