@@ -2,10 +2,12 @@
  * stderr (and a hint) and an exit code. The only place of the program that picks an exit code. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/command.h"
 #include "partition/units.h"
+#include "profiles/job_json.h"
 
 static const struct command *const table[] = {
     &command_model,  &command_balance, &command_freeze,   &command_schedule, &command_plan,
@@ -20,7 +22,8 @@ static void print_usage(FILE *out)
                  "Elastic pipeline training of transformers: plan it, simulate it, run it.\n\n");
     for (int i = 0; i < TABLE_LEN; i++)
         fprintf(out, "  %-9s %s\n", table[i]->name, table[i]->summary);
-    fprintf(out, "\n'elapse COMMAND --help' lists the options of a command.\n"
+    fprintf(out, "\n'elapse COMMAND --help' lists the options of a command, 'elapse help job' the "
+                 "keys of a job file.\n"
                  "exit codes: 0 ok; 1 the answer is no; 2 bad usage or malformed content; "
                  "3 missing file, device, network or rank\n");
 }
@@ -51,6 +54,14 @@ static enum status run(int argc, char **argv, struct err *err)
     if (argc < 2) {
         enum status rc = err_set(err, ERR_INPUT, "no command given");
         err_hint(err, "'elapse --help' lists the commands");
+        return rc;
+    }
+    if (strcmp(argv[1], "help") == 0 && argc > 2 && strcmp(argv[2], "job") == 0) {
+        char *keys = NULL;
+        enum status rc = job_keys_help(&keys, err);
+        if (rc == OK)
+            fputs(keys, stdout);
+        free(keys);
         return rc;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||

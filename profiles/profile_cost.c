@@ -391,17 +391,18 @@ static enum status gather_host(const struct profile *profile, const char *what,
     return rc;
 }
 
-/* What the rows of a kind take per sample (or per byte), at the combo's threads and ranks or the
- * nearest; 0: not measured. */
+/* What the rows of a kind take per sample (or per byte): the row nearest in bytes, or (near_bytes
+ * 0) in threads and ranks of the combo; 0: not measured. */
 static double host_rate(const struct profile *profile, const char *what, const struct combo *combo,
-                        int spread, bool per_sample, int64_t *bytes)
+                        int spread, bool per_sample, int64_t near_bytes, int64_t *bytes)
 {
     int64_t best = INT64_MAX;
     double rate = 0;
     for (int i = 0; i < profile->num_hosts; i++) {
         const struct host_row *row = &profile->hosts[i];
-        int64_t far =
-            llabs(row->threads - combo->threads) * 65536 + llabs(row->ranks - combo->ranks);
+        int64_t far = near_bytes > 0 ? llabs(row->bytes - near_bytes)
+                                     : llabs(row->threads - combo->threads) * 65536 +
+                                           llabs(row->ranks - combo->ranks);
         int64_t count = per_sample ? row->samples : row->bytes;
         if (strcmp(row->what, what) != 0 || strcmp(row->backend, combo->backend) != 0 ||
             far >= best || count <= 0)
@@ -420,11 +421,11 @@ static double host_rate(const struct profile *profile, const char *what, const s
 static double input_rate(const struct profile *profile, const struct model *model,
                          const struct combo *combo, int spread)
 {
-    int64_t bytes = 0;
-    double rate = host_rate(profile, "input", combo, spread, true, &bytes);
-    double own = model->family == FAMILY_VIT ? (double)model->channels * model->image * model->image
-                                             : model->seq;
-    return strcmp(combo->backend, "cpu") == 0 && bytes > 0 ? rate * 4 * own / (double)bytes : 0;
+    int64_t bytes = 0, own = 4 * (int64_t)model->seq;
+    if (model->family == FAMILY_VIT)
+        own = 4 * (int64_t)model->channels * model->image * model->image;
+    double rate = host_rate(profile, "input", combo, spread, true, own, &bytes);
+    return strcmp(combo->backend, "cpu") == 0 && bytes > 0 ? rate * (double)own / (double)bytes : 0;
 }
 
 /* Mean relative spread of the rows that were measured this way. */
@@ -500,7 +501,8 @@ static enum status build_kind(const struct profile *profile, const struct model 
         return rc;
     }
     int64_t bytes;
-    kind->norm_ns_per_byte = host_rate(profile, "norm", &combos[c], query->spread, false, &bytes);
+    kind->norm_ns_per_byte =
+        host_rate(profile, "norm", &combos[c], query->spread, false, 0, &bytes);
     /* Where a node has more cores than its ranks have threads, a spare one prepares the samples. */
     if (query->input && combos[c].threads * ranks >= profile->info.cores)
         kind->input_ns_per_sample = input_rate(profile, model, &combos[c], query->spread);

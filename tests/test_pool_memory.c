@@ -1,0 +1,101 @@
+/* tests/test_pool_memory.c - pools of the executor against sums by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "partition/cluster.h"
+#include "partition/pool_memory.h"
+#include "profiles/job_json.h"
+
+enum { STASH = 1000 };
+
+/* Two ranks, a tiny ViT with attention and MLP items, stash STASH bytes a sample everywhere. */
+static int64_t peak(enum schedule_kind kind, int m, enum recompute_mode recompute, int rank,
+                    int64_t *params, int64_t *wide)
+{
+    struct model model = {0};
+    struct cluster cluster = {0};
+    struct cost cost;
+    struct workload w = {0};
+    struct schedule full = {0};
+    struct err err = {0};
+    int64_t bytes[2], stash[64];
+    assert_int_equal(
+        model_load("vit-tiny:image=32,patch=8,hidden=64,heads=2,mlp=128,layers=4", &model, &err),
+        OK);
+    assert_int_equal(cluster_grid(1, 2, &cluster, &err), OK);
+    strcpy(cluster.devices[0].kind, "a100");
+    strcpy(cluster.devices[1].kind, "a100");
+    cost_roofline(&cost);
+    int first_item[] = {0, model.num_items / 2, model.num_items}, device[] = {0, 1};
+    struct plan plan = {.num_ranks = 2,
+                        .num_replicas = 1,
+                        .chunks = 1,
+                        .num_stages = 2,
+                        .batch = 2 * m,
+                        .microbatches = microbatches_of(2 * m, m),
+                        .schedule = kind,
+                        .recompute = recompute,
+                        .optim_bytes_per_param = 8,
+                        .first_item = first_item,
+                        .device = device};
+    for (int i = 0; i < model.num_items; i++)
+        stash[i] = STASH;
+    assert_int_equal(plan_lower(&model, &cluster, &cost, &plan, NULL, &w, &full, &err), OK);
+    assert_int_equal(pool_memory(&model, &full, &w, &plan, stash, bytes, &err), OK);
+    *params = 0;
+    for (int i = first_item[rank]; i < first_item[rank + 1]; i++)
+        *params += model.items[i].params;
+    *wide = (int64_t)model.seq * model.hidden * 4;
+    schedule_clear(&full);
+    workload_clear(&w);
+    cluster_clear(&cluster);
+    model_clear(&model);
+    return bytes[rank];
+}
+
+/* Items of the first stage: embedding, 2 x (attention, MLP): 5; micro-batches of 2 samples. */
+static void pool_memory__first_stage_adds_up_by_hand(void **state)
+{
+    (void)state;
+    int64_t params, wide;
+    int64_t got = peak(SCHEDULE_1F1B, 8, RECOMPUTE_NEVER, 0, &params, &wide);
+    /* 1F1B keeps 2 live on the first of two ranks: 3 slots. */
+    int64_t patches = (int64_t)17 * 3 * 8 * 8 * 4;
+    int64_t slot = 2 * (5 * STASH + 4 * wide) + 2 * wide;
+    int64_t work = 2 * (5 * wide + STASH + patches);
+    int64_t gradients_in = 5 * 2 * wide;
+    assert_int_equal(got, params * 16 + 3 * slot + work + gradients_in);
+}
+
+static void pool_memory__recompute_holds_one_stash(void **state)
+{
+    (void)state;
+    int64_t params, wide;
+    int64_t never = peak(SCHEDULE_1F1B, 8, RECOMPUTE_NEVER, 0, &params, &wide);
+    int64_t always = peak(SCHEDULE_1F1B, 8, RECOMPUTE_ALWAYS, 0, &params, &wide);
+    assert_int_equal(never - always, 2 * 2 * (5 * STASH + 4 * wide));
+}
+
+static void pool_memory__gpipe_has_a_slot_for_each_microbatch(void **state)
+{
+    (void)state;
+    int64_t params, wide;
+    int64_t four = peak(SCHEDULE_GPIPE, 4, RECOMPUTE_NEVER, 0, &params, &wide);
+    int64_t eight = peak(SCHEDULE_GPIPE, 8, RECOMPUTE_NEVER, 0, &params, &wide);
+    assert_int_equal(eight - four, 4 * (2 * (5 * STASH + 4 * wide) + 2 * wide + 2 * wide));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pool_memory__first_stage_adds_up_by_hand),
+        cmocka_unit_test(pool_memory__recompute_holds_one_stash),
+        cmocka_unit_test(pool_memory__gpipe_has_a_slot_for_each_microbatch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
