@@ -112,6 +112,16 @@ static void shm_reduce_sum__lets_messages_move_while_it_waits(void **state)
     free(data);
 }
 
+static void shm_reduce_new__refuses_what_shared_memory_cannot_hold(void **state)
+{
+    struct shm_reduce *other = NULL;
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(shm_reduce_new(MPI_COMM_WORLD, INT64_MAX / 8, &other, &err), ERR_NOMEM);
+    assert_non_null(strstr(err.msg, "no room"));
+    assert_null(other);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -119,6 +129,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(shm_reduce_sum__adds_pairwise_bit_by_bit),
         cmocka_unit_test(shm_reduce_sum__is_right_when_ranks_come_at_different_times),
         cmocka_unit_test(shm_reduce_sum__lets_messages_move_while_it_waits),
+        cmocka_unit_test(shm_reduce_new__refuses_what_shared_memory_cannot_hold),
     };
     struct err err = {0};
     int failed = 1;

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 enum { LANES = 16, BLOCK = 512, UNUSED_TAG = (1 << 30) + 2, PATIENCE = 4096 };
 
@@ -32,6 +33,17 @@ static enum status failed(const char *what, int code, struct err *err)
     return err_set(err, ERR_SYSTEM, "shared memory: %s failed: %.200s", what, text);
 }
 
+/* Memory that is not there shows only when it is touched, as a SIGBUS: look first. True where no
+ * /dev/shm can be asked, for then it is not what MPI uses. */
+static bool there_is_room(int64_t count, int size)
+{
+    struct statvfs shm;
+    if (statvfs("/dev/shm", &shm) != 0)
+        return true;
+    const double room = (double)shm.f_bavail * (double)shm.f_frsize;
+    return (double)size * ((double)count * sizeof(float) + 4096) <= room / 2;
+}
+
 enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **reduce,
                            struct err *err)
 {
@@ -48,13 +60,14 @@ enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **red
         got->flags = calloc((size_t)size, sizeof *got->flags);
         got->buffer = calloc((size_t)size, sizeof *got->buffer);
     }
-    const int64_t limit = (INT64_MAX - 4096) / (int64_t)sizeof(float);
-    fine = got && got->flags && got->buffer && count <= limit; /* nobody opens a window alone */
+    /* Nobody opens a window alone. */
+    fine = got && got->flags && got->buffer && there_is_room(count, size);
     code = MPI_Allreduce(&fine, &all_fine, 1, MPI_INT, MPI_MIN, comm);
     if (code != MPI_SUCCESS)
         rc = failed("MPI_Allreduce", code, err);
     else if (!all_fine)
-        rc = err_nomem(err);
+        rc = err_set(err, ERR_NOMEM, "shared memory: no room for %lld floats on each of %d ranks",
+                     (long long)count, size);
     if (rc != OK)
         goto out;
     const int64_t lines = (count + LANES - 1) / LANES; /* of 64 bytes */

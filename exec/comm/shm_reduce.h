@@ -16,7 +16,8 @@
 struct shm_reduce; /* opaque */
 
 /* Collective over comm, whose ranks must all share this machine's memory; comm is borrowed, count
- * >= 0 the same everywhere. ERR_SYSTEM where MPI refuses. */
+ * >= 0 the same everywhere. ERR_NOMEM where it would take more than half of /dev/shm's free room,
+ * ERR_SYSTEM where MPI refuses. */
 enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **reduce,
                            struct err *err);
 void shm_reduce_free(struct shm_reduce *reduce); /* collective; NULL is fine */

@@ -1,4 +1,4 @@
-/* Sums of 16 MiB over the ranks of one machine: shm_reduce beside MPI_Allreduce, alternated.
+/* Sums of 16 MiB over ranks of one machine: shm_reduce beside MPI_Allreduce, alternated. ranks: 2
  *   mpirun -n 2 bench_allreduce [BYTES] [ROUNDS]
  * Prints the medians of the slowest rank's times over rounds, their spread, and the ratio. */
 #include <stdio.h>
