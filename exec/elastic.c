@@ -269,6 +269,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     const struct comm *comm = t->comm;
     const struct train_ask ask = {.epoch = decision->epoch,
                                   .num_frozen_layers = decision->num_frozen,
+                                  .cached = t->base.cache != NULL,
                                   .old = &t->layout.plan.plan};
     struct transition_note note = {.epoch = decision->epoch, .step = t->progress.step};
     struct train_plan plan = {0};

@@ -18,6 +18,7 @@ struct layout_base {
     const struct job *job;
     struct backend *backend;
     struct dataset *dataset;
+    struct cache *cache; /* of frozen activations; NULL: none */
 };
 
 struct layout {

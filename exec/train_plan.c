@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/cache.h"
 #include "exec/measure.h"
 #include "partition/autodp.h"
 #include "partition/balance.h"
@@ -158,6 +159,31 @@ static enum status canonical_count(const struct job *job, const struct train_ask
     return OK;
 }
 
+/* Whether the frozen forward is read from the cache. `auto`: where that saves time in the epochs
+ * that are left, if F stays. */
+static bool reads_cache(const struct job *job, const struct cluster *cluster,
+                        const struct cost *cost, const struct train_ask *ask)
+{
+    const struct model *model = &job->model;
+    const int frozen = model_frozen_items(model, ask->num_frozen_layers);
+    int64_t forward = 0;
+    if (!ask->cached || frozen == 0 || model->num_skips > 0 ||
+        !(job->pipeline.frozen_auto || job->pipeline.frozen == FROZEN_CACHED))
+        return false;
+    for (int i = 0; i < frozen; i++) {
+        int64_t ns = 0;
+        bool extrapolated;
+        if (cost->item_ns(cost->ctx, model, i, PASS_FWD, 1, &cluster->devices[0], &ns,
+                          &extrapolated, NULL) == OK)
+            forward += ns;
+    }
+    double copy_ns =
+        (double)model->items[frozen - 1].act_bytes / cluster->devices[0].copy_bytes_per_s * 1e9;
+    return job->cache.policy == CACHE_ON || cache_pays(cost->cache_read_ns + (int64_t)copy_ns,
+                                                       cost->cache_write_ns + (int64_t)copy_ns,
+                                                       forward, job->train.epochs - ask->epoch - 1);
+}
+
 /* The planner's best with K and R given. */
 static enum status solve_one(const struct job *job, const struct cluster *cluster,
                              const struct cost *cost, const struct train_ask *ask, int k, int r,
@@ -178,6 +204,14 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
     options.cache_write = false;
     if (job->model.num_skips > 0 && ask->num_frozen_layers > 0) {
         options.frozen_auto = false; /* skip tensors stay inside the pipeline */
+        options.frozen = FROZEN_SPREAD;
+    }
+    if (reads_cache(job, cluster, cost, ask)) {
+        options.frozen_auto = false;
+        options.frozen = FROZEN_CACHED;
+        options.cache_filled = true;
+    } else if (options.frozen == FROZEN_CACHED && ask->num_frozen_layers > 0) {
+        options.frozen_auto = true; /* asked for, and not to be had */
         options.frozen = FROZEN_SPREAD;
     }
     rc = canonical_count(job, ask, r, &options.num_microbatches, err);

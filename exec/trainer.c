@@ -104,6 +104,19 @@ static enum status check_resume(const struct trainer *t, struct err *err)
                    (long long)global);
 }
 
+/* Only a run that may freeze wants one. */
+static enum status open_cache(struct trainer *t, struct err *err)
+{
+    enum status rc;
+    snprintf(t->cache_note, sizeof t->cache_note, "cache off");
+    if (t->job->freeze.policy == FREEZE_NONE || t->job->cache.policy == CACHE_OFF)
+        return OK;
+    rc = cache_open(t->comm, t->job, t->dataset.num_samples[SPLIT_TRAIN], &t->cache, t->cache_note,
+                    sizeof t->cache_note, err);
+    t->base.cache = t->cache;
+    return rc;
+}
+
 static enum status first_weights(struct trainer *t, struct err *err)
 {
     enum status rc = OK;
@@ -132,7 +145,10 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
         .comm = comm, .job = t->job, .backend = t->backend, .dataset = &t->dataset};
     if (rc == OK)
         rc = elastic_open(t, resume ? weights : NULL, &ask.num_frozen_layers, err);
+    if (rc == OK && t->trains)
+        rc = open_cache(t, err);
     ask.epoch = t->progress.epoch;
+    ask.cached = t->cache != NULL;
     t->progress.num_frozen_layers = ask.num_frozen_layers;
     was = t->progress;
     if (rc == OK)
@@ -159,6 +175,7 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
 static void trainer_clear(struct trainer *t)
 {
     layout_clear(&t->layout);
+    cache_close(t->cache);
     elastic_clear(&t->elastic);
     backend_free(t->backend);
     dataset_clear(&t->dataset);
@@ -377,6 +394,7 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
                             .replicas = plan->num_replicas,
                             .microbatches = plan->microbatches.count,
                             .transition_ns = t->elastic.transition_ns,
+                            .cached = plan->frozen == FROZEN_CACHED,
                             .bubble_fraction = NAN,
                             .eval_loss = NAN,
                             .eval_accuracy = NAN};
@@ -475,9 +493,20 @@ static enum status record_bytes(struct trainer *t, struct err *err)
     return rc;
 }
 
-static struct json *make_summary(const struct trainer *t, const struct evaluation *before,
-                                 const struct evaluation *after, const char *digest,
-                                 int64_t wall_ns)
+static void add_cache(struct json *root, const struct trainer *t, const struct cache_counts *counts)
+{
+    int64_t all = counts->hits + counts->upgrades + counts->misses;
+    json_add_int(root, "cache_hits", counts->hits);
+    json_add_int(root, "cache_upgrades", counts->upgrades);
+    json_add_int(root, "cache_misses", counts->misses);
+    json_add_int(root, "cache_corrupt", counts->corrupt);
+    json_add_double(root, "cache_hit_rate", all ? (double)counts->hits / (double)all : NAN);
+    json_add_string(root, "cache_note", t->cache_note);
+}
+
+static struct json *make_summary(const struct trainer *t, const struct cache_counts *counts,
+                                 const struct evaluation *before, const struct evaluation *after,
+                                 const char *digest, int64_t wall_ns)
 {
     struct json *root = json_object_new(), *plan;
     json_add_int(root, "schema", 1);
@@ -513,7 +542,7 @@ static struct json *make_summary(const struct trainer *t, const struct evaluatio
     json_add_int(root, "eval_ns", before->ns + after->ns);
     json_add_int(root, "wall_ns", wall_ns);
     elastic_json(t, root);
-    json_add_int(root, "cache_hits", 0);
+    add_cache(root, t, counts);
     json_add_string(root, "weights_sha256", digest);
     plan = json_add_object(root, "plan");
     train_plan_json(&t->layout.plan, plan);
@@ -554,11 +583,13 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
                         .job = job,
                         .options = options,
                         .db = options->db,
+                        .trains = true,
                         .fresh_head = true,
                         .last_saved = -1,
                         .first_loss = NAN,
                         .last_loss = NAN};
     struct evaluation before = {0}, after = {0};
+    struct cache_counts counts = {0};
     int64_t start = comm_now_ns(comm);
     const char *weights = options->resume ? options->resume : options->init;
     char *out = NULL, digest[65] = "";
@@ -601,8 +632,11 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     }
     if (rc == OK) /* from the first rank of that pipeline */
         rc = comm_bcast(comm->all, digest, sizeof digest, t.layout.plan.plan.device[0], err);
+    if (rc == OK && t.cache)
+        rc = cache_counts_all(comm, t.cache, &counts, err);
     if (rc == OK && comm->rank == 0) {
-        struct json *got = make_summary(&t, &before, &after, digest, comm_now_ns(comm) - start);
+        struct json *got =
+            make_summary(&t, &counts, &before, &after, digest, comm_now_ns(comm) - start);
         rc = run_files_finish(t.files, got, t.train_ns, err);
         if (rc == OK)
             *summary = got;

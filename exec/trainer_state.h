@@ -3,6 +3,7 @@
 #ifndef ELAPSE_EXEC_TRAINER_STATE_H
 #define ELAPSE_EXEC_TRAINER_STATE_H
 
+#include "exec/cache.h"
 #include "exec/elastic.h"
 #include "exec/hf_names.h"
 #include "exec/layout.h"
@@ -20,6 +21,8 @@ struct trainer {
     struct layout_base base;
     struct layout layout;
     struct elastic elastic;
+    struct cache *cache; /* NULL: off, cache_note says why */
+    char cache_note[256];
     struct progress progress;
     /* Of the first plan: the learning rate goes by epochs, counted in its steps. */
     int64_t first_steps_per_epoch, total_steps;
@@ -27,9 +30,9 @@ struct trainer {
     struct run_files *files; /* rank 0 */
     int64_t train_ns, shown_ns;
     double first_loss, last_loss;
-    bool interrupted;
-    bool fresh_head;         /* a weights file may lack the head (--init) */
-    struct hf_import import; /* what it held */
+    bool interrupted, trains; /* trains: not only an evaluation */
+    bool fresh_head;          /* a weights file may lack the head (--init) */
+    struct hf_import import;  /* what it held */
 };
 
 /* A checkpoint of now; nothing where the last one is of the same step. Collective over the message

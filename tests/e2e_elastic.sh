@@ -43,12 +43,13 @@ for job in vit bert; do
     for kind in sgd adamw; do
         args=()
         [ $kind = adamw ] && args=("${adamw[@]}")
-        train $job $job-$kind-1 -n 1 "${args[@]}"
-        train $job $job-$kind-4 -n 4 --set 'elastic.stages=[4,4,2,1]' "${args[@]}"
+        train $job $job-$kind-1 -n 1 --set cache.policy=off "${args[@]}"
+        train $job $job-$kind-4 -n 4 --set 'elastic.stages=[4,4,2,1]' --set cache.policy=on "${args[@]}"
         verify "$job, $kind: an elastic run shrinks its pipelines and grows replicas" \
             has_shapes $job-$kind-4 "0:4:1 1:4:1 2:2:2 4:1:4 "
         verify "$job, $kind: the elastic run has the bits of one rank without elasticity" \
             same_run $job-$kind-1 $job-$kind-4
+        verify "$job, $kind: frozen activations came from the cache" test "$(value $job-$kind-4 cache_upgrades)" -gt 0
     done
 done
 
@@ -60,7 +61,7 @@ train vit canonical-1 -n 1 --set freeze.policy=none
 verify "canonical: R = 1 and 2 give the same bits" same_run canonical-1 canonical-2
 verify "canonical: R = 1 and 4 give the same bits" same_run canonical-1 canonical-4
 for where in spread first; do
-    train vit frozen-$where -n 2 --set pipeline.frozen=$where --set 'elastic.stages=[2]'
+    train vit frozen-$where -n 2 --set cache.policy=off --set pipeline.frozen=$where --set 'elastic.stages=[2]'
     verify "a frozen forward that runs $where gives the same bits" same_run vit-sgd-1 frozen-$where
 done
 train vit zb -n 2 --set pipeline.schedule=zb-h1 --set 'elastic.stages=[2]'
