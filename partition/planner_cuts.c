@@ -5,7 +5,8 @@
 #include <string.h>
 
 /* Cuts of a candidate are all tried where there are no more than this many. */
-#define FEW_CUTS 128
+#define FEW_CUTS 3000     /* K is given; a ViT-B on 4 devices has 2,600 */
+#define FEW_CUTS_EACH 128 /* every K is tried */
 
 /* n choose k, or FEW_CUTS + 1 when it is more. */
 static int64_t choose(int n, int k)
@@ -27,6 +28,7 @@ static enum status try_cut(struct search *search, int index, const struct bound_
     int64_t step_ns, bound = bound_of_cut(shape, search->cut);
     *better = false;
     if ((judged->step_ns > 0 && bound >= judged->step_ns) ||
+        (search->best >= 0 && bound > search_limit(search, &judged->node)) ||
         memcmp(search->cut, judged->node.first_item,
                ((size_t)shape->num_stages + 1) * sizeof *search->cut) == 0)
         return OK;
@@ -104,7 +106,8 @@ enum status search_improve(struct search *search)
         if (judged->step_ns > 0 && judged->step_ns <= node->bound_ns)
             continue; /* its cut is proven best */
         int items = search_items_in_cut(search, node->frozen);
-        bool few = choose(items - 1, node->num_ranks * node->chunks - 1) <= FEW_CUTS;
+        const int most = search->options->num_ranks == AUTO ? FEW_CUTS_EACH : FEW_CUTS;
+        bool few = choose(items - 1, node->num_ranks * node->chunks - 1) <= most;
         if (!few && (judged->step_ns == 0 || climbed++ >= PLANNER_KEEP))
             continue;
         struct bound_shape shape = {0};
