@@ -127,6 +127,15 @@ static void print_train(const struct json *summary)
     printf("time       %s training, %s in all\n",
            format_ns((int64_t)number(summary, "train_ns"), train, sizeof train),
            format_ns((int64_t)number(summary, "wall_ns"), wall, sizeof wall));
+    const struct json *changes = json_get(summary, "transitions");
+    for (int i = 0; i < json_count(changes); i++) {
+        const struct json *one = json_at(changes, i);
+        char total[32];
+        printf("change     before epoch %.0f: F=%.0f K=%.0f R=%.0f in %s\n", number(one, "epoch"),
+               number(one, "frozen_layers"), number(one, "pipeline_length"),
+               number(one, "replicas"),
+               format_ns((int64_t)number(one, "total_ns"), total, sizeof total));
+    }
     printf("weights    sha256 %s\nwrote      %s\n", text_of(summary, "weights_sha256"),
            text_of(summary, "out"));
 }
@@ -379,14 +388,15 @@ static enum status run_profile(const struct exec_command *command, struct call *
 static const struct exec_command commands[] = {
     {"train",   "JOB [-n RANKS] [options]",
      "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.", true,
-     run_train                                                                                              },
+     run_train                                                                                            },
     {"eval",    "CHECKPOINT JOB [-n RANKS] [options]",
-     "Evaluate a checkpoint (or safetensors file) on the job's test data.",                true,  run_eval  },
+     "Evaluate a checkpoint (or safetensors file) on the job's test data.",                true,  run_eval},
     {"export",  "CHECKPOINT -o FILE.safetensors",
-     "Write the weights of a checkpoint as Hugging Face safetensors, with config.json.",   false, run_export},
+     "Write the weights of a checkpoint as Hugging Face safetensors, with config.json.",   false,
+     run_export                                                                                           },
     {"profile", "[--model MODEL] [-n RANKS] [options]",
      "Measure layers, links and overheads of this machine into the profile store.",        true,
-     run_profile                                                                                            },
+     run_profile                                                                                          },
 };
 
 static void report(const struct err *err)
