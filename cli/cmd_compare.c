@@ -12,10 +12,12 @@
 #include "cli/launch.h"
 #include "cli/replay.h"
 #include "partition/units.h"
+#include "profiles/job_json.h"
 
 #define MAX_CONFIGS 256 /* of a matrix: each is several real runs */
 #define MAX_REPEATS 9
-#define NOISY 0.10 /* a spread beyond this is said aloud even where no tolerance was given */
+#define FILL_STEPS 4 /* of the epoch that fills the cache, which does not count */
+#define NOISY 0.10   /* a spread beyond this is said aloud even where no tolerance was given */
 
 /* Time of one kind of op over a step, all ranks together. */
 struct kind_time {
@@ -28,6 +30,7 @@ struct comparison {
     int64_t batch;
     enum schedule_kind schedule;
     enum recompute_mode recompute;
+    enum frozen_placement frozen;
     int num_runs;
     int64_t run_step_ns[MAX_REPEATS]; /* median step of each run */
     int64_t real_step_ns, sim_step_ns, num_steps;
@@ -37,6 +40,7 @@ struct comparison {
     double real_bubble, sim_bubble; /* NaN where no ops were recorded */
     struct kind_time kinds[OP_KIND_COUNT];
     int64_t real_peak_bytes, sim_peak_bytes; /* of the rank that holds most; 0: not known */
+    bool cache_unknown; /* a cached run, and nobody measured what a read takes: taken as 0 */
     char cost_label[96], note[256];
 };
 
@@ -69,6 +73,8 @@ static void add_run(struct comparison *c, const struct replay *replay)
     c->batch = replay->plan.batch;
     c->schedule = replay->plan.schedule;
     c->recompute = replay->plan.recompute;
+    c->frozen = replay->plan.frozen;
+    c->cache_unknown = replay->plan.frozen == FROZEN_CACHED && replay->cost.cost.cache_read_ns == 0;
     c->sim_step_ns = replay->sim.step_ns;
     c->real_peak_bytes = replay->peak_bytes;
     c->sim_peak_bytes = replay->pool_bytes;
@@ -170,6 +176,8 @@ static struct json *answer_json(const struct command *command, const struct comp
         json_add_string(config, "schedule", schedule_kind_name(c->schedule));
         json_add_string(config, "recompute", recompute_mode_name(c->recompute));
         json_add_int(config, "frozen_layers", c->num_frozen_layers);
+        json_add_string(config, "frozen", frozen_placement_name(c->frozen));
+        json_add_bool(config, "cached", c->frozen == FROZEN_CACHED);
         json_add_int(config, "runs", c->num_runs);
         json_add_int(config, "steps", c->num_steps);
         json_add_int(config, "real_step_ns", c->real_step_ns);
@@ -196,13 +204,14 @@ static void print_table(const struct comparison *configs, int n, const struct su
 {
     char real[32], p10[32], sim[32];
     printf("costs: %s\n", configs[0].cost_label);
-    printf("%3s %3s %4s %3s %-12s %-11s %12s %12s %8s %12s %8s %10s %8s\n", "K", "R", "M", "F",
-           "schedule", "recompute", "measured", "p10", "spread", "simulated", "error", "peak",
-           "error");
+    printf("%3s %3s %4s %3s %-7s %-12s %-11s %12s %12s %8s %12s %8s %10s %8s\n", "K", "R", "M", "F",
+           "frozen", "schedule", "recompute", "measured", "p10", "spread", "simulated", "error",
+           "peak", "error");
     for (int i = 0; i < n; i++) {
         const struct comparison *c = &configs[i];
-        printf("%3d %3d %4d %3d %-12s %-11s %12s %12s %6.1f %% %12s %+6.1f %%", c->num_ranks,
+        printf("%3d %3d %4d %3d %-7s %-12s %-11s %12s %12s %6.1f %% %12s %+6.1f %%", c->num_ranks,
                c->num_replicas, c->num_microbatches, c->num_frozen_layers,
+               c->num_frozen_layers ? frozen_placement_name(c->frozen) : "-",
                schedule_kind_name(c->schedule), recompute_mode_name(c->recompute),
                format_ns(c->real_step_ns, real, sizeof real),
                format_ns(c->real_p10_ns, p10, sizeof p10), 100 * c->spread,
@@ -245,8 +254,14 @@ static enum status finish(const struct command *command, const struct comparison
         rc = command_answer(answer_json(command, configs, n, &s), err);
     else
         print_table(configs, n, &s);
+    bool cache_unknown = false;
+    for (int i = 0; i < n; i++)
+        cache_unknown = cache_unknown || configs[i].cache_unknown;
     if (configs[0].note[0])
         fprintf(stderr, "elapse: note: %s\n", configs[0].note);
+    if (cache_unknown)
+        fprintf(stderr, "elapse: note: the profile does not say what reading the cache takes on "
+                        "the host; simulated as 0\n");
     if (s.worst_spread > (isnan(tolerance) ? NOISY : fmax(tolerance, NOISY)))
         fprintf(stderr,
                 "elapse: note: this machine is noisy: equal steps spread by up to %.0f %%, so an "
@@ -261,20 +276,61 @@ static enum status finish(const struct command *command, const struct comparison
 struct matrix {
     const char *job, *db_path;
     int64_t ranks, steps, repeats;
-    int64_t *stages, *replicas, *microbatches;
+    int64_t *stages, *replicas, *microbatches, *frozen;
     int num_stages, num_replicas, num_microbatches;
-    const char *schedules, *recomputes;
+    int num_frozen; /* 0: freezing as the job says */
+    const char *schedules, *recomputes, *caches;
+    int64_t batch; /* the job's, per pipeline or global */
+    bool per_pipeline;
     int64_t threads; /* a rank; 0: its share of the cores */
     struct option_list sets;
 };
 
-/* `elapse-exec train` with one configuration into run_dir, and its replay. */
-static enum status run_config(const struct matrix *m, int64_t k, int64_t r, int64_t microbatches,
-                              const char *schedule, const char *recompute, const char *run_dir,
-                              struct comparison *c, struct err *err)
+/* One entry of a matrix. */
+struct entry {
+    int64_t stages, replicas, microbatches;
+    int64_t frozen; /* layers from the first epoch on; -1: as the job says */
+    bool cached;
+    char schedule[64], recompute[64];
+};
+
+enum { MAX_ENTRY_SETS = 12, SET_BYTES = 96 };
+
+/* The overrides that make an entry of a job. A cached run gets epochs of FILL_STEPS steps: the
+ * first fills the cache, what replay_read() counts comes behind it. */
+static int entry_sets(const struct matrix *m, const struct entry *e,
+                      char sets[MAX_ENTRY_SETS][SET_BYTES])
 {
-    char sets[6][96], threads[24];
-    char *argv[24 + 2 * OPTION_LIST_MAX];
+    const int64_t steps = m->steps + (e->cached ? FILL_STEPS : 0);
+    int n = 0;
+    snprintf(sets[n++], SET_BYTES, "pipeline.num_stages=%lld", (long long)e->stages);
+    snprintf(sets[n++], SET_BYTES, "pipeline.num_replicas=%lld", (long long)e->replicas);
+    snprintf(sets[n++], SET_BYTES, "pipeline.num_microbatches=%lld", (long long)e->microbatches);
+    snprintf(sets[n++], SET_BYTES, "pipeline.schedule=%s", e->schedule);
+    snprintf(sets[n++], SET_BYTES, "pipeline.recompute=%s", e->recompute);
+    snprintf(sets[n++], SET_BYTES, "train.max_steps=%lld", (long long)steps);
+    if (e->frozen == 0)
+        snprintf(sets[n++], SET_BYTES, "freeze.policy=none");
+    if (e->frozen > 0) {
+        snprintf(sets[n++], SET_BYTES, "freeze.policy=table");
+        snprintf(sets[n++], SET_BYTES, "freeze.table=[%lld]", (long long)e->frozen);
+        snprintf(sets[n++], SET_BYTES, "cache.policy=%s", e->cached ? "on" : "off");
+    }
+    if (e->cached) {
+        snprintf(sets[n++], SET_BYTES, "pipeline.frozen=cached");
+        snprintf(sets[n++], SET_BYTES, "data.train_samples=%lld",
+                 (long long)(FILL_STEPS * m->batch * (m->per_pipeline ? e->replicas : 1)));
+        snprintf(sets[n++], SET_BYTES, "train.epochs=%lld", (long long)(steps / FILL_STEPS + 1));
+    }
+    return n;
+}
+
+/* `elapse-exec train` with one entry into run_dir, and its replay. */
+static enum status run_config(const struct matrix *m, const struct entry *entry,
+                              const char *run_dir, struct comparison *c, struct err *err)
+{
+    char sets[MAX_ENTRY_SETS][SET_BYTES], threads[24];
+    char *argv[8 + 2 * MAX_ENTRY_SETS + 2 * OPTION_LIST_MAX];
     int argc = 0;
     struct replay replay = {0};
     argv[argc++] = "train";
@@ -291,23 +347,21 @@ static enum status run_config(const struct matrix *m, int64_t k, int64_t r, int6
         argv[argc++] = "--set";
         argv[argc++] = (char *)m->sets.items[i];
     }
-    snprintf(sets[0], sizeof sets[0], "pipeline.num_stages=%lld", (long long)k);
-    snprintf(sets[1], sizeof sets[1], "pipeline.num_replicas=%lld", (long long)r);
-    snprintf(sets[2], sizeof sets[2], "pipeline.num_microbatches=%lld", (long long)microbatches);
-    snprintf(sets[3], sizeof sets[3], "pipeline.schedule=%.60s", schedule);
-    snprintf(sets[4], sizeof sets[4], "train.max_steps=%lld", (long long)m->steps);
-    snprintf(sets[5], sizeof sets[5], "pipeline.recompute=%.60s", recompute);
-    for (int i = 0; i < 6; i++) {
+    const int num_sets = entry_sets(m, entry, sets);
+    for (int i = 0; i < num_sets; i++) {
         argv[argc++] = "--set";
         argv[argc++] = sets[i];
     }
     int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (null_fd < 0)
         return err_set(err, ERR_SYSTEM, "cannot open /dev/null: %s", strerror(errno));
-    enum status rc = launch_exec(k * r, argc, argv, null_fd, err);
+    enum status rc = launch_exec(entry->stages * entry->replicas, argc, argv, null_fd, err);
     close(null_fd);
     if (rc == OK)
         rc = replay_load(run_dir, m->db_path, &replay, err);
+    if (rc == OK && entry->cached && replay.plan.frozen != FROZEN_CACHED)
+        rc = err_set(err, ERR_INFEASIBLE, "--cache on: the run with F=%lld had no cache",
+                     (long long)entry->frozen);
     if (rc == OK)
         add_run(c, &replay);
     replay_clear(&replay);
@@ -335,39 +389,56 @@ static int count_names(const char *list)
     return n;
 }
 
-/* All of K x R x M x schedule x recompute that fit the ranks, repeats outermost so that a slow
- * minute of the machine touches every configuration alike. */
+/* Entry `at` of K x R x F x cache x recompute x M x schedule; false where there is none: too many
+ * ranks, or a cache with nothing frozen. */
+static bool nth_entry(const struct matrix *m, int64_t at, struct entry *e)
+{
+    char cache[64];
+    const int64_t num_schedules = count_names(m->schedules);
+    const int64_t num_modes = count_names(m->recomputes);
+    const int64_t num_caches = count_names(m->caches);
+    const int64_t num_frozen = m->num_frozen > 0 ? m->num_frozen : 1;
+    nth_name(m->schedules, (int)(at % num_schedules), e->schedule, sizeof e->schedule);
+    at /= num_schedules;
+    e->microbatches = m->microbatches[at % m->num_microbatches];
+    at /= m->num_microbatches;
+    nth_name(m->recomputes, (int)(at % num_modes), e->recompute, sizeof e->recompute);
+    at /= num_modes;
+    nth_name(m->caches, (int)(at % num_caches), cache, sizeof cache);
+    e->cached = strcmp(cache, "on") == 0;
+    at /= num_caches;
+    e->frozen = m->num_frozen > 0 ? m->frozen[at % num_frozen] : -1;
+    at /= num_frozen;
+    e->replicas = m->replicas[at % m->num_replicas];
+    e->stages = m->stages[at / m->num_replicas];
+    return e->stages * e->replicas <= m->ranks && (!e->cached || e->frozen > 0);
+}
+
+/* All entries, repeats outermost so that a slow minute of the machine touches every one alike. */
 static enum status run_matrix(const struct matrix *m, const char *work, struct comparison *configs,
                               int *num_configs, struct err *err)
 {
-    char schedule[64], recompute[64], run_dir[PATH_MAX + 64];
-    const int64_t num_schedules = count_names(m->schedules);
-    const int64_t num_modes = count_names(m->recomputes);
-    const int64_t all =
-        m->num_stages * m->num_replicas * m->num_microbatches * num_schedules * num_modes;
+    char run_dir[PATH_MAX + 64], frozen[48];
+    struct entry e;
+    const int64_t all = (int64_t)m->num_stages * m->num_replicas * m->num_microbatches *
+                        (m->num_frozen > 0 ? m->num_frozen : 1) * count_names(m->caches) *
+                        count_names(m->schedules) * count_names(m->recomputes);
     enum status rc = OK;
     for (int64_t repeat = 0; repeat < m->repeats; repeat++) {
         int n = 0;
         for (int64_t i = 0; i < all; i++) {
-            int64_t at = i;
-            nth_name(m->schedules, (int)(at % num_schedules), schedule, sizeof schedule);
-            at /= num_schedules;
-            const int64_t microbatches = m->microbatches[at % m->num_microbatches];
-            at /= m->num_microbatches;
-            nth_name(m->recomputes, (int)(at % num_modes), recompute, sizeof recompute);
-            at /= num_modes;
-            const int64_t replicas = m->replicas[at % m->num_replicas];
-            const int64_t stages = m->stages[at / m->num_replicas];
-            if (stages * replicas > m->ranks)
+            if (!nth_entry(m, i, &e))
                 continue;
             if (n == MAX_CONFIGS)
                 return err_set(err, ERR_INPUT, "the matrix has more than %d entries", MAX_CONFIGS);
-            fprintf(stderr, "run %lld: K=%lld R=%lld M=%lld %s recompute %s\n",
-                    (long long)repeat + 1, (long long)stages, (long long)replicas,
-                    (long long)microbatches, schedule, recompute);
+            snprintf(frozen, sizeof frozen, " F=%lld%s", (long long)e.frozen,
+                     e.cached ? " cached" : "");
+            fprintf(stderr, "run %lld: K=%lld R=%lld M=%lld%s %s recompute %s\n",
+                    (long long)repeat + 1, (long long)e.stages, (long long)e.replicas,
+                    (long long)e.microbatches, e.frozen >= 0 ? frozen : "", e.schedule,
+                    e.recompute);
             snprintf(run_dir, sizeof run_dir, "%s/run-%lld-%d", work, (long long)repeat, n);
-            rc = run_config(m, stages, replicas, microbatches, schedule, recompute, run_dir,
-                            &configs[n], err);
+            rc = run_config(m, &e, run_dir, &configs[n], err);
             if (rc != OK)
                 return rc;
             n++;
@@ -377,6 +448,34 @@ static enum status run_matrix(const struct matrix *m, const char *work, struct c
     return *num_configs > 0 ? OK
                             : err_set(err, ERR_INPUT, "no entry of the matrix fits %lld ranks",
                                       (long long)m->ranks);
+}
+
+/* --frozen and --cache against the job: names, F within its layers, and the batch of an epoch. */
+static enum status check_frozen(struct matrix *m, const char *frozen, struct err *err)
+{
+    char cache[64];
+    bool on = false, any = false;
+    struct job job = {0};
+    for (int i = 0; nth_name(m->caches, i, cache, sizeof cache); i++) {
+        if (strcmp(cache, "on") != 0 && strcmp(cache, "off") != 0)
+            return err_set(err, ERR_INPUT, "--cache must be a list of on and off, got '%s'", cache);
+        on = on || cache[1] == 'n';
+    }
+    enum status rc = job_load(m->job, m->sets.items, m->sets.count, &job, err);
+    if (rc == OK && frozen)
+        rc = parse_int_list(frozen, "--frozen", 0, job.model.num_layers, &m->frozen, &m->num_frozen,
+                            err);
+    for (int i = 0; i < m->num_frozen; i++)
+        any = any || m->frozen[i] > 0;
+    if (rc == OK && on && !any)
+        rc = err_set(err, ERR_INPUT, "--cache on needs --frozen with a value above 0");
+    m->batch = job.train.batch;
+    m->per_pipeline = job.train.batch_mode == BATCH_PER_PIPELINE;
+    if (rc == OK && on && m->batch > INT32_MAX / FILL_STEPS / m->ranks)
+        rc = err_set(err, ERR_INPUT, "--cache on: train.batch must be at most %lld, got %lld",
+                     INT32_MAX / FILL_STEPS / (long long)m->ranks, (long long)m->batch);
+    job_clear(&job);
+    return rc;
 }
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
@@ -444,8 +543,13 @@ static enum status run_compare(const struct command *command, int argc, char **a
 {
     bool json = false, help = false;
     const char *tolerance_text = NULL, *stages = NULL, *replicas = NULL, *microbatches = "2,4,8";
-    struct matrix m = {
-        .ranks = 2, .steps = 12, .repeats = 2, .schedules = "gpipe,1f1b", .recomputes = "never"};
+    const char *frozen = NULL;
+    struct matrix m = {.ranks = 2,
+                       .steps = 12,
+                       .repeats = 2,
+                       .schedules = "gpipe,1f1b",
+                       .recomputes = "never",
+                       .caches = "off"};
     const struct option options[] = {
         {"matrix",       OPTION_STRING, &m.job,          "JOB",      "run a matrix of configurations of a job",   0, 0,
          NULL                                                                                                                         },
@@ -458,6 +562,10 @@ static enum status run_compare(const struct command *command, int argc, char **a
          NULL                                                                                                                         },
         {"recompute",    OPTION_STRING, &m.recomputes,   "MODE,...", "recompute modes (never)",                   0, 0,
          NULL                                                                                                                         },
+        {"frozen",       OPTION_STRING, &frozen,         "F,...",    "layers frozen from the first epoch on",     0, 0,
+         NULL                                                                                                                         },
+        {"cache",        OPTION_STRING, &m.caches,       "off,on",   "of frozen activations, where F > 0 (off)",  0,
+         0,                                                                                                                       NULL},
         {"threads",      OPTION_INT,    &m.threads,      "N",        "threads a rank (its share of the cores)",   1, 1024,
          NULL                                                                                                                         },
         {"steps",        OPTION_INT,    &m.steps,        "N",        "steps a run; the first 3 are warm-up (12)", 4, 10000,
@@ -492,11 +600,13 @@ static enum status run_compare(const struct command *command, int argc, char **a
         (rc = parse_int_list(replicas ? replicas : ends, "--replicas", 1, m.ranks, &m.replicas,
                              &m.num_replicas, err)) == OK &&
         (rc = parse_int_list(microbatches, "--microbatches", 1, 1 << 20, &m.microbatches,
-                             &m.num_microbatches, err)) == OK)
+                             &m.num_microbatches, err)) == OK &&
+        (rc = check_frozen(&m, frozen, err)) == OK)
         rc = compare_matrix(command, &m, tolerance, json, err);
     free(m.stages);
     free(m.replicas);
     free(m.microbatches);
+    free(m.frozen);
     return rc;
 }
 

@@ -148,8 +148,10 @@ static enum status run_cluster(int64_t num_ranks, const char *what, struct job *
     enum status rc = cluster_grid(1, (int)num_ranks, &cluster, err);
     if (rc != OK)
         return rc;
-    for (int i = 0; i < cluster.num_devices; i++)
+    for (int i = 0; i < cluster.num_devices; i++) {
         strcpy(cluster.devices[i].kind, "cpu");
+        cluster.devices[i].copy_bytes_per_s = 1e18; /* no copy engine: the host's time is all */
+    }
     cluster_clear(&job->cluster);
     job->cluster = cluster;
     return OK;
@@ -168,14 +170,15 @@ static bool same_plan(const struct step_row *a, const struct step_row *b)
 }
 
 /* Median and spread of the last plan's steps, warm-up left out. */
-static enum status count_steps(struct replay *replay, const char *what, struct err *err)
+static enum status count_steps(struct replay *replay, bool cached, struct err *err)
 {
     int64_t n = replay->num_steps, first = n - 1;
-    if (n < 1)
-        return err_set(err, ERR_INFEASIBLE, "%s: the run has no finished step", what);
     while (first > 0 && same_plan(&replay->steps[first - 1], &replay->steps[n - 1]))
         first--;
-    if (n - first > 2 * REPLAY_WARMUP)
+    if (cached && replay->steps[first].epoch < replay->steps[n - 1].epoch)
+        for (int64_t fills = replay->steps[first].epoch; replay->steps[first].epoch == fills;)
+            first++;
+    else if (n - first > 2 * REPLAY_WARMUP)
         first += REPLAY_WARMUP;
     int64_t count = n - first;
     int64_t *times = malloc((size_t)count * sizeof *times);
@@ -192,8 +195,9 @@ static enum status count_steps(struct replay *replay, const char *what, struct e
     return OK;
 }
 
-/* The recorded step whose length is nearest to the median. */
-static enum status pick_ops(struct store *store, struct replay *replay, struct err *err)
+/* The recorded step from `first` on whose length is nearest to the median. */
+static enum status pick_ops(struct store *store, struct replay *replay, int64_t first,
+                            struct err *err)
 {
     struct op_row *rows = NULL;
     int64_t n = 0, best = INT64_MAX, kept = 0;
@@ -205,7 +209,7 @@ static enum status pick_ops(struct store *store, struct replay *replay, struct e
     for (int64_t i = 0; i < n; i++) {
         if (i > 0 && rows[i].step == rows[i - 1].step)
             continue;
-        for (int64_t s = 0; s < replay->num_steps; s++) {
+        for (int64_t s = first; s < replay->num_steps; s++) {
             const struct step_row *step = &replay->steps[s];
             int64_t off = step->step_ns - replay->real_step_ns;
             off = off < 0 ? -off : off;
@@ -230,16 +234,26 @@ static enum status read_record(const char *run_dir, struct replay *replay, struc
     struct store *store = NULL;
     struct device_memory_row *memories = NULL;
     int64_t num_memories = 0;
+    bool cached = false;
     snprintf(path, sizeof path, "%s/run.db", run_dir);
     enum status rc = store_open(path, STORE_READ, &store, err);
     if (rc == OK)
         rc = record_run(store, 0, &replay->info, err);
     if (rc == OK)
         rc = record_read_steps(store, replay->info.id, &replay->steps, &replay->num_steps, err);
+    if (rc == OK && replay->num_steps < 1)
+        rc = err_set(err, ERR_INFEASIBLE, "%s: the run has no finished step", path);
+    if (rc == OK) {
+        snprintf(path, sizeof path, "%s/summary.json", run_dir);
+        rc = json_read_file(path, &replay->summary, err);
+    }
+    if (rc == OK) {
+        const char *frozen = json_string(json_get(json_get(replay->summary, "plan"), "frozen"));
+        cached = frozen && strcmp(frozen, frozen_placement_name(FROZEN_CACHED)) == 0;
+        rc = count_steps(replay, cached, err);
+    }
     if (rc == OK)
-        rc = count_steps(replay, path, err);
-    if (rc == OK)
-        rc = pick_ops(store, replay, err);
+        rc = pick_ops(store, replay, cached ? replay->num_steps - replay->num_counted : 0, err);
     if (rc == OK)
         rc = record_read_memory(store, replay->info.id, &memories, &num_memories, err);
     for (int64_t i = 0; rc == OK && i < num_memories; i++)
@@ -264,8 +278,7 @@ enum status replay_read(const char *run_dir, struct replay *replay, struct err *
         goto out;
     }
     snprintf(path, sizeof path, "%s/summary.json", run_dir);
-    if ((rc = json_read_file(path, &got.summary, err)) != OK ||
-        (rc = json_parse(got.info.job_json, "job of the run", &job, err)) != OK ||
+    if ((rc = json_parse(got.info.job_json, "job of the run", &job, err)) != OK ||
         (rc = job_from_json(job, "job of the run", NULL, NULL, 0, &got.job, err)) != OK)
         goto out;
     if (!json_int64(json_get(got.summary, "ranks"), &got.num_ranks))

@@ -40,7 +40,8 @@ struct replay {
 };
 
 /* Read RUN_DIR/run.db and RUN_DIR/summary.json: everything but cost, workload, full and sim. The
- * first REPLAY_WARMUP steps of a plan do not count, where more than twice as many follow. *replay
+ * first REPLAY_WARMUP steps of a plan do not count, where more than twice as many follow; of a plan
+ * that reads the cache the epoch that fills it does not, where another follows. *replay
  * must be zeroed; on OK the caller clears it. ERR_SYSTEM: no such run; ERR_INFEASIBLE: the run did
  * not finish a step. */
 #define REPLAY_WARMUP 3

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exec/cache_arena.h"
 #include "exec/data/loader.h"
 #include "exec/rng.h"
 #include "exec/stage.h"
@@ -465,6 +466,57 @@ static enum status measure_input(struct measure *m, struct err *err)
     return rc;
 }
 
+/* A sample's way into the cache's arena and out of it, over more samples than a processor's own
+ * caches hold. An arena that this machine does not give is no error: the profile is silent then. */
+static enum status measure_cache(struct measure *m, struct err *err)
+{
+    enum { ROUNDS = 5, FEW = 8, MANY = 512, BYTES = 1 << 24 };
+    const struct model *model = &m->job.model;
+    struct cache_spec spec = {.job_key = (uint64_t)getpid(),
+                              .sample_elems = (int64_t)model->seq * model->hidden};
+    const int64_t bytes = spec.sample_elems * (int64_t)sizeof(float);
+    struct host_row row = {.threads = m->backend->threads, .ranks = 1, .samples = 1};
+    struct cache_arena *arena = NULL;
+    double write[ROUNDS], read[ROUNDS];
+    bool held = true;
+    enum status rc = OK;
+    if (bytes < 1 || bytes > BYTES)
+        return OK;
+    spec.num_samples = BYTES / bytes < FEW ? FEW : BYTES / bytes > MANY ? MANY : BYTES / bytes;
+    float *data = calloc((size_t)spec.sample_elems, sizeof *data);
+    if (!data)
+        return err_nomem(err);
+    if (cache_arena_create(&spec, &arena, NULL) != OK)
+        goto out;
+    cache_arena_unlink(arena);
+    fill_normal(data, spec.sample_elems, 1);
+    for (int i = 0; i < ROUNDS && held; i++) {
+        const int64_t begin = now_ns();
+        for (int64_t s = 0; s < spec.num_samples && held; s++)
+            held = cache_arena_put(arena, s, i + 1, data);
+        const int64_t middle = now_ns();
+        for (int64_t s = 0; s < spec.num_samples && held; s++)
+            held = cache_arena_take(arena, s, i + 1, data) == CACHE_HIT;
+        write[i] = (double)(middle - begin) / (double)spec.num_samples;
+        read[i] = (double)(now_ns() - middle) / (double)spec.num_samples;
+    }
+    if (!held) /* the limit of the machine's memory left samples without a slot */
+        goto out;
+    row.bytes = bytes;
+    snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
+    snprintf(row.what, sizeof row.what, "cache_read");
+    row.ns = spread_of(read, ROUNDS);
+    rc = profile_add_host(m->profile, &row, err);
+    snprintf(row.what, sizeof row.what, "cache_write");
+    row.ns = spread_of(write, ROUNDS);
+    if (rc == OK)
+        rc = profile_add_host(m->profile, &row, err);
+out:
+    cache_arena_free(arena);
+    free(data);
+    return rc;
+}
+
 /* --- the whole -------------------------------------------------------------------------------- */
 
 static void read_line(const char *path, const char *key, char *to, size_t size)
@@ -579,6 +631,8 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
         rc = measure_layers(m, together, err);
     if (rc == OK && !together && threads == m->cores->threads)
         rc = measure_input(m, err);
+    if (rc == OK && !together && threads == m->cores->threads)
+        rc = measure_cache(m, err);
     for (int i = 0; rc == OK && i < m->num_shapes && !together && threads == m->cores->threads &&
                     m->job.model.num_skips == 0;
          i++)

@@ -26,7 +26,35 @@ static bool add_product(int64_t *sum, int64_t a, int64_t b)
     return mul_ok(a, b, &product) && add_ok(*sum, product, sum);
 }
 
-/* P1-P3. */
+/* P3, of one sample: the work space of the items [first, end). */
+static bool work_bytes(const struct model *model, const int64_t *stash_bytes, int first, int end,
+                       int64_t *work)
+{
+    int64_t most = 0, wide = 0;
+    for (int i = first; i < end; i++)
+        most = stash_bytes[i] > most ? stash_bytes[i] : most;
+    return mul_ok((int64_t)model->seq * model->hidden, model->elem_bytes, &wide) &&
+           mul_ok(wide, WIDE_TENSORS, work) && add_ok(*work, most, work) &&
+           (first > 0 || model->family != FAMILY_VIT ||
+            add_product(work, (int64_t)model->seq * model->elem_bytes,
+                        (int64_t)model->channels * model->patch * model->patch));
+}
+
+/* P5. The workload counts the prefix's weights where it runs. */
+static bool prefix_pool(const struct model *model, const struct plan *plan,
+                        const int64_t *stash_bytes, int64_t *sum)
+{
+    const int end = plan->first_item[0];
+    int64_t work = 0;
+    bool fits = end == 0 || work_bytes(model, stash_bytes, 0, end, &work);
+    for (int i = 0; i < end && plan->frozen == FROZEN_CACHED && fits; i++)
+        fits = add_product(sum, model->items[i].params, model->param_bytes);
+    return fits && (end == 0 || (add_product(&work, model->items[end - 1].act_bytes,
+                                             1 + (int64_t)plan->microbatches.count) &&
+                                 add_product(sum, work, plan->microbatches.size)));
+}
+
+/* P1-P3. A frozen item keeps nothing, but the last one what it hands to the first that trains. */
 static bool stage_pool(const struct model *model, const struct workload *w, const struct plan *plan,
                        const int64_t *stash_bytes, int s, int slots, int64_t *sum)
 {
@@ -35,20 +63,16 @@ static bool stage_pool(const struct model *model, const struct workload *w, cons
     const int frozen = model_frozen_items(model, plan->num_frozen_layers);
     const int64_t samples = plan->microbatches.size;
     const bool recompute = plan->recompute != RECOMPUTE_NEVER;
-    int64_t stash = 0, most = 0, wide = 0, work;
+    int64_t stash = 0, work = 0;
     bool fits = add_ok(*sum, stage->weight_bytes, sum) && add_ok(*sum, stage->frozen_bytes, sum) &&
-                add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum);
+                add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&
+                work_bytes(model, stash_bytes, first, end, &work);
     for (int i = first; i < end && fits; i++) {
-        most = stash_bytes[i] > most ? stash_bytes[i] : most;
         if (i >= frozen)
-            fits = add_ok(stash, stash_bytes[i], &stash) &&
-                   (i + 1 == end || add_ok(stash, model->items[i].act_bytes, &stash));
+            fits = add_ok(stash, stash_bytes[i], &stash);
+        if (fits && i + 1 >= frozen && i + 1 < end)
+            fits = add_ok(stash, model->items[i].act_bytes, &stash);
     }
-    fits = fits && mul_ok((int64_t)model->seq * model->hidden, model->elem_bytes, &wide) &&
-           mul_ok(wide, WIDE_TENSORS, &work) && add_ok(work, most, &work);
-    if (first == 0 && model->family == FAMILY_VIT)
-        fits = fits && add_product(&work, (int64_t)model->seq * model->elem_bytes,
-                                   (int64_t)model->channels * model->patch * model->patch);
     return fits && mul_ok(stash, recompute ? 1 : slots, &stash) && add_ok(work, stash, &work) &&
            add_product(&work, model->items[end - 1].act_bytes, slots) &&
            (first == 0 || add_product(&work, model->items[first - 1].act_bytes, slots)) &&
@@ -62,6 +86,7 @@ enum status pool_memory(const struct model *model, const struct schedule *full,
     bool fits = true;
     for (int k = 0; k < full->num_ranks; k++)
         memory_bytes[k] = workload->context_bytes;
+    fits = prefix_pool(model, plan, stash_bytes, &memory_bytes[full->rank_of_stage[0]]);
     for (int s = 0; s < full->num_stages && fits; s++)
         fits = stage_pool(model, workload, plan, stash_bytes, s, num_slots(full, s),
                           &memory_bytes[full->rank_of_stage[s]]);

@@ -77,6 +77,9 @@ one_line "missing store" 3 'absent\.db' "$elapse" profiles list --db "$tmp/absen
 one_line "run folder that is none" 3 'nowhere' "$elapse" compare "$tmp/nowhere"
 one_line "compare without a run" 2 'RUN_DIR' "$elapse" compare
 one_line "tolerance that is none" 2 'tolerance' "$elapse" compare "$tmp" --tolerance abc
+one_line "a matrix with more frozen layers than there are" 2 'frozen' "$elapse" compare --matrix "$tmp/good.json" --frozen 0,999
+one_line "a cache with nothing frozen" 2 'needs --frozen' "$elapse" compare --matrix "$tmp/good.json" --frozen 0 --cache on
+one_line "a cache policy that is none" 2 "got 'maybe'" "$elapse" compare --matrix "$tmp/good.json" --frozen 1 --cache off,maybe
 
 # --- figures ----------------------------------------------------------------------------------------
 one_line "plot needs an output" 2 '\-o FILE' "$elapse" plot loss "$tmp"
@@ -106,6 +109,10 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"
     check "its files" test -s "$tmp/run/metrics.jsonl" -a -s "$tmp/run/summary.json" -a -s "$tmp/run/run.db"
     check "compare with it" "$elapse" compare "$tmp/run" --json
+    "$elapse" compare --matrix "$tmp/good.json" -n 1 --threads 1 --frozen 0,1 --cache off,on --microbatches 2 \
+        --schedules 1f1b --steps 4 --repeats 1 --json >"$tmp/matrix.json" 2>/dev/null
+    check "a matrix of frozen and cached runs" test "$(grep -o '"frozen_layers":[0-9]*\|"cached":[a-z]*' "$tmp/matrix.json" |
+        cut -d: -f2 | tr '\n' ' ')" = "0 false 1 false 1 true "
     check "plot of its losses" "$elapse" plot loss "$tmp/run" -o "$tmp/loss.svg"
     expect "the figure is SVG" 0 '<svg' head -c 400 "$tmp/loss.svg"
     check "timeline" "$elapse" plot timeline "$tmp/run" -o "$tmp/t.png"

@@ -13,9 +13,10 @@
 
 enum { STASH = 1000 };
 
-/* Two ranks, a tiny ViT with attention and MLP items, stash STASH bytes a sample everywhere. */
-static int64_t peak(enum schedule_kind kind, int m, enum recompute_mode recompute, int rank,
-                    int64_t *params, int64_t *wide)
+/* Two ranks, a tiny ViT with attention and MLP items, stash STASH bytes a sample everywhere. Two
+ * layers (5 items) frozen where a placement is given. */
+static int64_t peak_frozen(enum schedule_kind kind, int m, enum recompute_mode recompute, int rank,
+                           enum frozen_placement frozen, int64_t *params, int64_t *wide)
 {
     struct model model = {0};
     struct cluster cluster = {0};
@@ -32,6 +33,10 @@ static int64_t peak(enum schedule_kind kind, int m, enum recompute_mode recomput
     strcpy(cluster.devices[1].kind, "a100");
     cost_roofline(&cost);
     int first_item[] = {0, model.num_items / 2, model.num_items}, device[] = {0, 1};
+    if (frozen == FROZEN_FIRST || frozen == FROZEN_CACHED) {
+        first_item[0] = 5;
+        first_item[1] = 7;
+    }
     struct plan plan = {.num_ranks = 2,
                         .num_replicas = 1,
                         .chunks = 1,
@@ -40,6 +45,8 @@ static int64_t peak(enum schedule_kind kind, int m, enum recompute_mode recomput
                         .microbatches = microbatches_of(2 * m, m),
                         .schedule = kind,
                         .recompute = recompute,
+                        .num_frozen_layers = frozen == FROZEN_NONE ? 0 : 2,
+                        .frozen = frozen,
                         .optim_bytes_per_param = 8,
                         .first_item = first_item,
                         .device = device};
@@ -56,6 +63,12 @@ static int64_t peak(enum schedule_kind kind, int m, enum recompute_mode recomput
     cluster_clear(&cluster);
     model_clear(&model);
     return bytes[rank];
+}
+
+static int64_t peak(enum schedule_kind kind, int m, enum recompute_mode recompute, int rank,
+                    int64_t *params, int64_t *wide)
+{
+    return peak_frozen(kind, m, recompute, rank, FROZEN_NONE, params, wide);
 }
 
 /* Items of the first stage: embedding, 2 x (attention, MLP): 5; micro-batches of 2 samples. */
@@ -90,12 +103,30 @@ static void pool_memory__gpipe_has_a_slot_for_each_microbatch(void **state)
     assert_int_equal(eight - four, 4 * (2 * (5 * STASH + 4 * wide) + 2 * wide + 2 * wide));
 }
 
+static void pool_memory__frozen_prefix_outside_the_pipeline_adds_up_by_hand(void **state)
+{
+    (void)state;
+    int64_t params, wide, all;
+    int64_t got = peak_frozen(SCHEDULE_1F1B, 8, RECOMPUTE_NEVER, 0, FROZEN_CACHED, &params, &wide);
+    int64_t first = peak_frozen(SCHEDULE_1F1B, 8, RECOMPUTE_NEVER, 0, FROZEN_FIRST, &params, &wide);
+    assert_int_equal(got, first); /* the prefix stays at hand: evaluation runs it */
+    peak_frozen(SCHEDULE_1F1B, 8, RECOMPUTE_NEVER, 0, FROZEN_SPREAD, &all, &wide);
+    /* Items 5 and 6 train on rank 0: 3 slots with stash, what lies between them, output, gradient
+     * of the input. */
+    int64_t slot = 2 * (2 * STASH + wide) + 2 * wide + 2 * wide;
+    int64_t work = 2 * (5 * wide + STASH);
+    int64_t gradients_in = 5 * 2 * wide;
+    int64_t prefix = 2 * (5 * wide + STASH + 17 * 3 * 8 * 8 * 4) + (1 + 8) * 2 * wide;
+    assert_int_equal(got, params * 16 + all * 4 + 3 * slot + work + gradients_in + prefix);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pool_memory__first_stage_adds_up_by_hand),
         cmocka_unit_test(pool_memory__recompute_holds_one_stash),
         cmocka_unit_test(pool_memory__gpipe_has_a_slot_for_each_microbatch),
+        cmocka_unit_test(pool_memory__frozen_prefix_outside_the_pipeline_adds_up_by_hand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,9 @@ static const char job_text[] =
 static const char plan_text[] =
     "{\"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4, \"batch\": 8,"
     " \"schedule\": \"1f1b\", \"cut\": [2, 2]}";
+static const char cached_plan_text[] =
+    "{\"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4, \"batch\": 8,"
+    " \"schedule\": \"1f1b\", \"frozen_layers\": 1, \"frozen\": \"cached\", \"cut\": [2, 1]}";
 
 static void load_job(struct job *job)
 {
@@ -31,8 +34,10 @@ static void load_job(struct job *job)
     assert_int_equal(job_from_json(json, "job", NULL, NULL, 0, job, NULL), OK);
     json_free(json);
     assert_int_equal(cluster_grid(1, 2, &cluster, NULL), OK);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         strcpy(cluster.devices[i].kind, "cpu");
+        cluster.devices[i].copy_bytes_per_s = 1e18; /* as a run's own machine */
+    }
     cluster_clear(&job->cluster);
     job->cluster = cluster;
 }
@@ -92,8 +97,9 @@ static void plan_from_json__names_the_key_when_it_is_wrong(void **state)
 }
 
 /* A folder as a run leaves it, except that the simulator played the machine: step i took
- * step_ns + extra_ns[i]. */
-static void write_run(const char *dir, const int64_t *extra_ns, int num_steps, int64_t *step_ns)
+ * step_ns + extra_ns[i], epoch_steps of them an epoch. */
+static void write_run(const char *dir, const char *text, const int64_t *extra_ns, int num_steps,
+                      int epoch_steps, int64_t *step_ns)
 {
     char path[300];
     struct job job = {0};
@@ -108,7 +114,7 @@ static void write_run(const char *dir, const int64_t *extra_ns, int num_steps, i
     struct run_info info = {.name = "test", .num_devices = 2, .job_json = (char *)job_text};
     int64_t run_id;
     load_job(&job);
-    assert_int_equal(json_parse(plan_text, "plan", &json, NULL), OK);
+    assert_int_equal(json_parse(text, "plan", &json, NULL), OK);
     assert_int_equal(plan_from_json(json, "plan", &job, &plan, NULL), OK);
     cost_constant(&cost);
     assert_int_equal(
@@ -120,6 +126,7 @@ static void write_run(const char *dir, const int64_t *extra_ns, int num_steps, i
     assert_int_equal(record_start(store, &info, &run_id, NULL), OK);
     for (int i = 0; i < num_steps; i++) {
         struct step_row row = {.step = i,
+                               .epoch = i / epoch_steps,
                                .step_ns = sim.step_ns + extra_ns[i],
                                .loss = 1,
                                .pipeline_length = 2,
@@ -140,7 +147,7 @@ static void write_run(const char *dir, const int64_t *extra_ns, int num_steps, i
     json = json_object_new();
     json_add_int(json, "ranks", 2);
     struct json *given = NULL;
-    assert_int_equal(json_parse(plan_text, "plan", &given, NULL), OK);
+    assert_int_equal(json_parse(text, "plan", &given, NULL), OK);
     json_add_copy(json, "plan", given);
     snprintf(path, sizeof path, "%s/summary.json", dir);
     assert_int_equal(json_write_file(json, path, NULL), OK);
@@ -174,7 +181,7 @@ static void replay_load__predicts_exactly_when_the_machine_is_the_simulator(void
     struct replay replay = {0};
     struct err err = {0};
     assert_non_null(mkdtemp(dir));
-    write_run(dir, extra_ns, 8, &step_ns);
+    write_run(dir, plan_text, extra_ns, 8, 8, &step_ns);
     enum status rc = replay_load(dir, NULL, &replay, &err);
     remove_run(dir);
     if (rc != OK)
@@ -190,6 +197,29 @@ static void replay_load__predicts_exactly_when_the_machine_is_the_simulator(void
     replay_clear(&replay); /* safe twice */
 }
 
+static void replay_load__skips_the_epoch_that_fills_the_cache(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/elapse-replay-XXXXXX";
+    const int64_t extra_ns[] = {9000000, 9000000, 9000000, 9000000, 0, 0};
+    int64_t step_ns;
+    struct replay replay = {0};
+    struct err err = {0};
+    assert_non_null(mkdtemp(dir));
+    write_run(dir, cached_plan_text, extra_ns, 6, 4, &step_ns);
+    enum status rc = replay_load(dir, NULL, &replay, &err);
+    remove_run(dir);
+    if (rc != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(replay.plan.frozen, FROZEN_CACHED);
+    assert_int_equal(replay.plan.first_item[0], 1);
+    assert_int_equal(replay.num_counted, 2);
+    assert_int_equal(replay.real_p90_ns, step_ns);
+    assert_int_equal(replay.sim.step_ns, step_ns);
+    assert_int_equal(replay.op_step, 5);
+    replay_clear(&replay);
+}
+
 static void replay_load__refuses_what_is_no_run(void **state)
 {
     (void)state;
@@ -200,7 +230,7 @@ static void replay_load__refuses_what_is_no_run(void **state)
     assert_int_equal(replay_load("/tmp/elapse-no-such-run", NULL, &replay, &err), ERR_SYSTEM);
     assert_non_null(mkdtemp(dir));
     err = (struct err){0};
-    write_run(dir, NULL, 0, &step_ns);
+    write_run(dir, plan_text, NULL, 0, 1, &step_ns);
     enum status rc = replay_load(dir, NULL, &replay, &err);
     remove_run(dir);
     assert_int_equal(rc, ERR_INFEASIBLE);
@@ -214,6 +244,7 @@ int main(void)
         cmocka_unit_test(plan_from_json__takes_what_a_run_wrote),
         cmocka_unit_test(plan_from_json__names_the_key_when_it_is_wrong),
         cmocka_unit_test(replay_load__predicts_exactly_when_the_machine_is_the_simulator),
+        cmocka_unit_test(replay_load__skips_the_epoch_that_fills_the_cache),
         cmocka_unit_test(replay_load__refuses_what_is_no_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
