@@ -85,7 +85,8 @@ enum status runtime_step(struct runtime *runtime, const struct batch *batch, int
 enum status runtime_eval(struct runtime *runtime, const struct batch *batch, struct loss_sums *sums,
                          struct err *err);
 
-/* Called in runtime_eval() behind the forward of the stage with the head, on its rank. NULL: off. */
+/* Called in runtime_eval() behind the forward of the stage with the head, on its rank. NULL: off.
+ */
 typedef enum status (*runtime_eval_hook)(void *ctx, struct stage *stage,
                                          const struct sample_block *block, struct err *err);
 void runtime_on_eval(struct runtime *runtime, runtime_eval_hook hook, void *ctx);

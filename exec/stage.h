@@ -86,8 +86,9 @@ enum status stage_forward(struct stage *stage, int slot, const struct sample_blo
                           uint64_t step, float *const *in, float **out, bool keep_stash,
                           struct loss_sums *loss, struct err *err);
 
-/* Directly behind an evaluating forward (keep_stash false) of a stage with a span head: how probable
- * each position is as start and as end, [n][seq][2] in host memory. ERR_INPUT for other stages. */
+/* Directly behind an evaluating forward (keep_stash false) of a stage with a span head: how
+ * probable each position is as start and as end, [n][seq][2] in host memory. ERR_INPUT for other
+ * stages. */
 enum status stage_span_probabilities(struct stage *stage, const struct sample_block *block,
                                      float *probabilities, struct err *err);
 

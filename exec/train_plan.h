@@ -24,7 +24,7 @@ struct train_plan {
 struct train_ask {
     int64_t epoch; /* entry of elastic.stages */
     int num_frozen_layers;
-    bool cached; /* there is a cache for the frozen prefix's output */
+    bool cached;            /* there is a cache for the frozen prefix's output */
     const struct plan *old; /* the plan in force, whose devices are kept; NULL: the first one */
 };
 

@@ -45,8 +45,8 @@ struct job {
     struct model model; /* owned */
     struct {
         enum data_kind kind;
-        char *path;  /* owned, resolved against dir; NULL for synthetic */
-        char *vocab; /* owned, likewise; NULL */
+        char *path;   /* owned, resolved against dir; NULL for synthetic */
+        char *vocab;  /* owned, likewise; NULL */
         char *merges; /* owned, likewise: GPT-2's merges.txt; NULL: beside vocab */
         bool augment, resize;
         int64_t train_samples, test_samples; /* 0: all there are (synthetic: its default) */
@@ -88,8 +88,8 @@ struct job {
     int norm_epochs;
     struct {
         bool auto_pipe, auto_dp;
-        bool halving;     /* the paper's compression rule in place of ours */
-        int *stages;      /* owned: K of epoch e at stages[min(e, num_stages - 1)]; NULL: planned */
+        bool halving; /* the paper's compression rule in place of ours */
+        int *stages;  /* owned: K of epoch e at stages[min(e, num_stages - 1)]; NULL: planned */
         int num_stages;
         int64_t setup_ns; /* of a change of K or R, besides what moves over links: processes,
                              groups, warm-up */
