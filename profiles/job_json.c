@@ -269,17 +269,51 @@ static enum status array_of(const struct json *value, const char *key,
     return OK;
 }
 
+/* An array of whole numbers low..high (of `unit`) in place of *counts, which is freed. */
+static enum status read_counts(const struct json *value, const char *what, int low, int high,
+                               const char *unit, const struct fields_source *source, int **counts,
+                               int *num, struct err *err)
+{
+    struct json *owned = NULL;
+    const struct json *array;
+    int *got = NULL, n = 0;
+    enum status rc = array_of(value, what, source, &array, &owned, err);
+    if (rc != OK)
+        goto out;
+    got = calloc((size_t)json_count(array), sizeof *got);
+    if (!got) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (struct json *m = json_first(array); m; m = json_next(m), n++) {
+        int64_t count;
+        if (!json_int64(m, &count) || count < low || count > high) {
+            char key[48], limit[48];
+            snprintf(key, sizeof key, "%s[%d]", what, n);
+            snprintf(limit, sizeof limit, "%d..%d (%s)", low, high, unit);
+            rc = fields_refuse(source, key, limit, m, err);
+            goto out;
+        }
+        got[n] = (int)count;
+    }
+    free(*counts);
+    *counts = got;
+    *num = n;
+    got = NULL;
+out:
+    free(got);
+    json_free(owned);
+    return rc;
+}
+
 static enum status read_table(const struct json *value, const struct fields_source *source,
                               struct job *job, struct err *err)
 {
-    enum status rc;
-    struct json *owned = NULL;
-    const struct json *array;
-    int *table = NULL, n = 0;
     const char *text = json_string(value);
     if (text && !strchr(text, '/') && !strchr(text, '.')) {
         struct freeze_spec named = {0};
-        rc = freeze_named_table(text, job->model.num_layers, job->train.epochs, &named, err);
+        enum status rc =
+            freeze_named_table(text, job->model.num_layers, job->train.epochs, &named, err);
         if (rc == OK) {
             free(job->freeze.table);
             job->freeze.table = named.table;
@@ -287,68 +321,15 @@ static enum status read_table(const struct json *value, const struct fields_sour
         }
         return rc;
     }
-    rc = array_of(value, "freeze.table", source, &array, &owned, err);
-    if (rc != OK)
-        goto out;
-    table = calloc((size_t)json_count(array), sizeof *table);
-    if (!table) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    for (struct json *m = json_first(array); m; m = json_next(m), n++) {
-        int64_t frozen;
-        if (!json_int64(m, &frozen) || frozen < 0 || frozen > job->model.num_layers) {
-            char key[48], limit[48];
-            snprintf(key, sizeof key, "freeze.table[%d]", n);
-            snprintf(limit, sizeof limit, "0..%d (layers)", job->model.num_layers);
-            rc = fields_refuse(source, key, limit, m, err);
-            goto out;
-        }
-        table[n] = (int)frozen;
-    }
-    free(job->freeze.table);
-    job->freeze.table = table;
-    job->freeze.num_table = n;
-    table = NULL;
-out:
-    free(table);
-    json_free(owned);
-    return rc;
+    return read_counts(value, "freeze.table", 0, job->model.num_layers, "layers", source,
+                       &job->freeze.table, &job->freeze.num_table, err);
 }
 
 static enum status read_stages(const struct json *value, const struct fields_source *source,
                                struct job *job, struct err *err)
 {
-    struct json *owned = NULL;
-    const struct json *array;
-    int *stages = NULL, n = 0;
-    enum status rc = array_of(value, "elastic.stages", source, &array, &owned, err);
-    if (rc != OK)
-        goto out;
-    stages = calloc((size_t)json_count(array), sizeof *stages);
-    if (!stages) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    for (struct json *m = json_first(array); m; m = json_next(m), n++) {
-        int64_t k;
-        if (!json_int64(m, &k) || k < 1 || k > job->model.num_items) {
-            char key[48], limit[48];
-            snprintf(key, sizeof key, "elastic.stages[%d]", n);
-            snprintf(limit, sizeof limit, "1..%d (items)", job->model.num_items);
-            rc = fields_refuse(source, key, limit, m, err);
-            goto out;
-        }
-        stages[n] = (int)k;
-    }
-    free(job->elastic.stages);
-    job->elastic.stages = stages;
-    job->elastic.num_stages = n;
-    stages = NULL;
-out:
-    free(stages);
-    json_free(owned);
-    return rc;
+    return read_counts(value, "elastic.stages", 1, job->model.num_items, "items", source,
+                       &job->elastic.stages, &job->elastic.num_stages, err);
 }
 
 static enum status read_norms(const struct json *value, const struct fields_source *source,
