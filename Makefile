@@ -35,7 +35,7 @@ EXEC := $(if $(filter 11,$(MPI)$(BLAS)),1,0)
 
 ifeq ($(CUDA)$(EXEC),11)
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
-HAVE_CUDA := $(if $(wildcard exec/cuda/*.cu),1,0)
+HAVE_CUDA := $(if $(wildcard exec/cuda/backend_cuda.c),1,0)
 else
 HAVE_CUDA := 0
 endif

@@ -6,8 +6,14 @@
 
 #include <stdint.h>
 
+#ifdef __CUDACC__
+#define RNG_INLINE static inline __host__ __device__ /* kernels draw the same numbers */
+#else
+#define RNG_INLINE static inline
+#endif
+
 /* Finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection that avalanches. */
-static inline uint64_t rng_mix(uint64_t x)
+RNG_INLINE uint64_t rng_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15ULL;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -15,7 +21,7 @@ static inline uint64_t rng_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static inline uint64_t rng_key(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
+RNG_INLINE uint64_t rng_key(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
 {
     return rng_mix(rng_mix(rng_mix(rng_mix(seed) ^ a) ^ b) ^ c);
 }
@@ -23,7 +29,7 @@ static inline uint64_t rng_key(uint64_t seed, uint64_t a, uint64_t b, uint64_t c
 /* 32 random bits for index under key. Two rounds of a 32-bit mixer (constants of Wellons'
  * "lowbias32", 2018) with half of the key before each: two multiplications, 16 lanes at a time
  * under AVX-512. */
-static inline uint32_t rng_bits(uint64_t key, uint32_t index)
+RNG_INLINE uint32_t rng_bits(uint64_t key, uint32_t index)
 {
     uint32_t x = index * 0x9e3779b9u + (uint32_t)key;
     x ^= x >> 16;

@@ -1,0 +1,47 @@
+/* exec/cuda/cuda.h - the cuda backend: an NVIDIA GPU behind the table of exec/backend.h.
+ *
+ * One rank drives one device; several ranks may share one. Calls are issued to a stream and return
+ * at once; sync() waits and reports the first failure with the place that issued it. */
+#ifndef ELAPSE_EXEC_CUDA_CUDA_H
+#define ELAPSE_EXEC_CUDA_CUDA_H
+
+#include "exec/backend.h"
+#include "partition/job.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cuda_spec {
+    int device;            /* ordinal among the visible ones; -1: local_rank modulo their number */
+    int local_rank;        /* of this process on its machine */
+    enum dtype dtype;      /* of activations and of the weights that kernels read */
+    int threads;           /* host threads of the data room's loops, at least 1 */
+    int64_t reserve_bytes; /* taken at once, in one allocation; 0: as asked for */
+    bool tune;             /* time the matrix products' algorithms at first use of a shape */
+};
+
+/* How many devices the driver shows: 0 without a driver or device. Never fails. */
+int cuda_num_devices(void);
+
+/* Opens the device. NULL on failure: ERR_SYSTEM (no driver or device, the driver too old for the
+ * runtime, a device this build has no code for), ERR_INFEASIBLE (reserve_bytes does not fit: what
+ * was asked and what was free), ERR_INPUT (a device that is not there), ERR_NOMEM.
+ * Released with backend_free(). */
+struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err);
+
+/* What the device is, for profiles and summaries. */
+struct cuda_device {
+    char name[128];
+    int major, minor, multiprocessors, clock_khz;
+    int driver, runtime; /* 13000: 13.0 */
+    int64_t memory_bytes, free_bytes, l2_bytes;
+    char cublaslt[32], nccl[32]; /* versions; empty: not there */
+};
+/* ERR_SYSTEM as above. */
+enum status cuda_device_info(int device, struct cuda_device *info, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

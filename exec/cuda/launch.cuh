@@ -1,0 +1,36 @@
+/* exec/cuda/launch.cuh - how kernels are written, so that they run on a GPU and, for tests, on a
+ * CPU (tests/cudasim/, whose header defines the same names).
+ *
+ *   CUDA_LAUNCH(kernel, grid, block, shared, stream, args...)   no kernel is launched otherwise;
+ *       parentheses around a template: CUDA_LAUNCH((rows<float, 4>), ...). shared: bytes of
+ *       dynamic shared memory. A failure sticks and the next sync() of the backend reports it.
+ *   CUDA_DYNAMIC_SHARED(type, name)    type *name: the block's dynamic shared memory, 16-byte
+ * aligned CUDA_ALLOW_SHARED(kernel, bytes)   before a launch with more than 48 KiB of it
+ *
+ * No assumption that a warp runs in step without *_sync; no inline PTX outside ptx.cuh. */
+#ifndef ELAPSE_EXEC_CUDA_LAUNCH_CUH
+#define ELAPSE_EXEC_CUDA_LAUNCH_CUH
+
+#include "exec/cuda/cuda_internal.h"
+
+#ifndef ELAPSE_CUDASIM /* else the emulation's header came first, by the compiler's -include */
+
+#include <cuda_runtime.h>
+
+#define CUDA_LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
+    do {                                                                                           \
+        kernel<<<grid, block, shared, stream>>>(__VA_ARGS__);                                      \
+        cuda_launched(#kernel, __FILE__, __LINE__);                                                \
+    } while (0)
+
+#define CUDA_DYNAMIC_SHARED(type, name)                                                            \
+    extern __shared__ __align__(16) unsigned char cuda_dynamic_shared_[];                          \
+    type *name = (type *)(void *)cuda_dynamic_shared_
+
+#define CUDA_ALLOW_SHARED(kernel, bytes)                                                           \
+    cuda_note(cudaFuncSetAttribute((const void *)(kernel),                                         \
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)),     \
+              "cudaFuncSetAttribute(" #kernel ")", __FILE__, __LINE__)
+
+#endif /* ELAPSE_CUDASIM */
+#endif
