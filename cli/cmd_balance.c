@@ -27,8 +27,8 @@ struct request {
 struct chain {
     struct model model; /* owned; empty with --sizes */
     int num_items, num_layers;
-    int64_t *sizes;          /* owned: parameters, ns, or as given */
-    int64_t *truncated;      /* owned with --by time, else NULL: without backward-input */
+    int64_t *sizes;     /* owned: parameters, ns, or as given */
+    int64_t *truncated; /* owned with --by time, else NULL: with what is left of backward-input */
     struct cut_time *times;  /* owned with --by time, else NULL: the same by pass */
     double *greedy;          /* owned: the same in millions, or as given */
     const char *unit;        /* "parameters", "ns" or "" */
@@ -117,7 +117,7 @@ static enum status solve_general(const struct request *q, const struct chain *ch
         const struct item *item = &model->items[frozen + i];
         times[i] = chain->times[frozen + i];
         if (i == 0 && frozen > 0)
-            times[i].bwd_input_ns = 0;
+            times[i].bwd_input_ns = times[i].bwd_rest_ns;
         items[i] = (struct cut_item){.weight_bytes = 4 * item->params,
                                      .train_bytes = 8 * item->params,
                                      .tied_bytes = 12 * item->tied_params};
@@ -304,11 +304,14 @@ static enum status time_items(const struct request *q, struct chain *chain, stru
         for (int pass = PASS_FWD; rc == OK && pass < PASS_UPDATE; pass++)
             rc = handle.cost.item_ns(handle.cost.ctx, &chain->model, i, (enum pass)pass, q->samples,
                                      &cluster.devices[0], &ns[pass], &extrapolated, err);
-        if (rc == OK && (!add_ok(ns[PASS_FWD], ns[PASS_BWD_WEIGHT], &sum) ||
-                         !add_ok(sum, ns[PASS_BWD_INPUT], &all)))
+        if (rc == OK &&
+            (!add_ok(ns[PASS_FWD], ns[PASS_BWD_WEIGHT], &sum) ||
+             !add_ok(sum, ns[PASS_BWD_INPUT], &all) || !add_ok(sum, ns[PASS_BWD_REST], &sum)))
             rc = err_set(err, ERR_INPUT, "the time of item %d overflows", i);
-        chain->times[i] =
-            (struct cut_time){ns[PASS_FWD], ns[PASS_BWD_INPUT], ns[PASS_BWD_WEIGHT], 0};
+        chain->times[i] = (struct cut_time){.fwd_ns = ns[PASS_FWD],
+                                            .bwd_input_ns = ns[PASS_BWD_INPUT],
+                                            .bwd_weight_ns = ns[PASS_BWD_WEIGHT],
+                                            .bwd_rest_ns = ns[PASS_BWD_REST]};
         chain->truncated[i] = sum;
         chain->sizes[i] = all;
     }

@@ -394,8 +394,11 @@ enum status plan_cut_by_time(const struct model *model, const struct cluster *cl
                     goto out;
                 ns[pass] = at_speed(ns[pass], device->speed);
             }
-            times[c * items + i] = (struct cut_time){ns[PASS_FWD], ns[PASS_BWD_INPUT],
-                                                     ns[PASS_BWD_WEIGHT], ns[PASS_UPDATE]};
+            times[c * items + i] = (struct cut_time){.fwd_ns = ns[PASS_FWD],
+                                                     .bwd_input_ns = ns[PASS_BWD_INPUT],
+                                                     .bwd_weight_ns = ns[PASS_BWD_WEIGHT],
+                                                     .update_ns = ns[PASS_UPDATE],
+                                                     .bwd_rest_ns = ns[PASS_BWD_REST]};
         }
     }
     struct cut_problem problem = {.num_items = items,

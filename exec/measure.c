@@ -29,6 +29,7 @@ static const int64_t phase_budget_ns = 12000000000, quick_budget_ns = 4000000000
 struct shape {
     struct layer_key key;
     int num_items;
+    bool trains_first; /* an item of it was measured behind frozen layers: PASS_BWD_REST */
     double *times; /* [num_samples][PASS_UPDATE][MAX_REPEATS] of passes, [MAX_STATES] of updates */
 };
 
@@ -160,8 +161,9 @@ static void forget_round(struct measure *m)
 }
 
 /* LIVE micro-batches of a size forward through the whole model, then backward: every item finds
- * weights, stash and caches as in a step, not as its own last call left them. */
-static enum status time_passes(struct measure *m, int size, int repeat, struct err *err)
+ * weights, stash and caches as in a step, not as its own last call left them. What the items took
+ * is in item_ns, *rest_ns is what a pass took besides. */
+static enum status run_passes(struct measure *m, int size, double *rest_ns, struct err *err)
 {
     struct sample_block block = {.num_samples = m->options->samples[size],
                                  .ids = m->ids,
@@ -179,17 +181,46 @@ static enum status time_passes(struct measure *m, int size, int repeat, struct e
         rc = stage_forward(m->stage, mb, &block, 0, in, out, true, &loss, err);
     for (int mb = 0; rc == OK && mb < LIVE; mb++)
         rc = stage_backward(m->stage, mb, &block, 0, BACKWARD_BOTH, 1, in, grad_in, err);
-    if (rc != OK)
-        return rc;
-    for (int i = 0; i < m->job.model.num_items * PASS_COUNT; i++)
+    for (int i = 0; rc == OK && i < m->job.model.num_items * PASS_COUNT; i++)
         items_ns += m->item_ns[i];
-    if (size == 0 && repeat >= 0)
-        m->op_times[repeat] = (double)(now_ns() - begin - items_ns) / (2 * LIVE);
-    for (int j = 0; repeat >= 0 && j < m->num_shapes; j++)
-        for (int pass = 0; pass < PASS_UPDATE; pass++)
+    *rest_ns = (double)(now_ns() - begin - items_ns) / (2 * LIVE);
+    return rc;
+}
+
+static enum status time_passes(struct measure *m, int size, int repeat, struct err *err)
+{
+    double rest_ns;
+    enum status rc = run_passes(m, size, &rest_ns, err);
+    if (rc == OK && size == 0 && repeat >= 0)
+        m->op_times[repeat] = rest_ns;
+    for (int j = 0; rc == OK && repeat >= 0 && j < m->num_shapes; j++)
+        for (int pass = 0; pass < PASS_BWD_REST; pass++)
             pass_times(&m->shapes[j], size, pass)[repeat] = shape_mean(m, j, pass, LIVE);
     forget_round(m);
-    return OK;
+    return rc;
+}
+
+/* The same behind a frozen prefix, for what the first item that trains has left of its input half:
+ * with half of the layers frozen, and with all. The stage stays frozen. */
+static enum status time_rests(struct measure *m, int size, int repeat, struct err *err)
+{
+    const int layers = m->job.model.num_layers;
+    const int frozen[] = {layers > 1 ? layers / 2 : layers, layers};
+    enum status rc = OK;
+    for (int f = 0; rc == OK && f < 2; f++) {
+        const int first = model_frozen_items(&m->job.model, frozen[f]);
+        struct shape *shape = &m->shapes[m->shape_of[first]];
+        double rest_ns;
+        rc = stage_freeze(m->stage, first, err);
+        for (int i = 0; rc == OK && i < SWEEP; i++) {
+            rc = run_passes(m, size, &rest_ns, err);
+            pass_times(shape, size, PASS_BWD_REST)[repeat + i] =
+                (double)m->item_ns[first * PASS_COUNT + PASS_BWD_REST] / LIVE;
+            forget_round(m);
+        }
+        shape->trains_first = true;
+    }
+    return rc;
 }
 
 /* The end of a step: norm, and the update by each kind of optimizer state. Learning rate 0: the
@@ -253,8 +284,9 @@ static enum status add_layers(struct measure *m, int repeats, int ranks, struct 
     for (int i = 0; i < m->num_shapes && rc == OK; i++) {
         for (int size = 0; size < m->options->num_samples; size++)
             for (int pass = 0; rc == OK && pass < PASS_UPDATE; pass++)
-                rc = add_row(m, i, pass_name(pass), m->options->samples[size], ranks,
-                             pass_times(&m->shapes[i], size, pass), repeats, err);
+                if (pass != PASS_BWD_REST || m->shapes[i].trains_first)
+                    rc = add_row(m, i, pass_name(pass), m->options->samples[size], ranks,
+                                 pass_times(&m->shapes[i], size, pass), repeats, err);
         for (int states = 1; rc == OK && states <= MAX_STATES; states++)
             rc = add_row(m, i, pass_name(PASS_UPDATE), states, ranks,
                          update_times(m, &m->shapes[i], states), repeats, err);
@@ -285,6 +317,8 @@ static enum status sweep(struct measure *m, int repeat, bool together, struct er
             rc = time_update(m, -1, err);
         for (int i = 0; rc == OK && i < SWEEP && size == 0; i++)
             rc = time_update(m, repeat + i, err);
+        if (rc == OK)
+            rc = time_rests(m, size, repeat, err);
         stage_free(m->stage);
         m->stage = NULL;
     }

@@ -71,11 +71,9 @@ static enum status take_block(struct stage *stage, struct slot *slot, const stru
         all += (bytes[i] * most + 255) / 256 * 256;
     }
     if (!slot->inputs) {
-        float *mem = NULL;
-        enum status rc = stage_grab(stage, all / (int64_t)sizeof(float), &mem, err);
+        enum status rc = stage_grab(stage, all, &slot->inputs, err);
         if (rc != OK)
             return rc;
-        slot->inputs = mem;
     }
     for (int i = 0; i < 6; i++)
         if (src[i]) {
@@ -109,7 +107,7 @@ static float dropout_of(const struct stage *stage, const struct layer *l, uint64
 }
 
 enum status stage_forward(struct stage *stage, int slot_index, const struct sample_block *block,
-                          uint64_t step, float *const *in, float **out, bool keep_stash,
+                          uint64_t step, void *const *in, void **out, bool keep_stash,
                           struct loss_sums *loss, struct err *err)
 {
     assert(slot_index >= 0 && slot_index < stage->num_slots);
@@ -164,7 +162,7 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
 }
 
 enum status stage_forward_tail(struct stage *stage, int slot_index,
-                               const struct sample_block *block, int first, float *in, float **out,
+                               const struct sample_block *block, int first, void *in, void **out,
                                struct err *err)
 {
     assert(slot_index >= 0 && slot_index < stage->num_slots);
@@ -195,14 +193,14 @@ enum status stage_forward_tail(struct stage *stage, int slot_index,
 }
 
 /* Item i's input as the forward saw it. */
-static float *input_of(const struct slot *slot, int i)
+static void *input_of(const struct slot *slot, int i)
 {
     return i == 0 ? slot->in : slot->set->y[i - 1];
 }
 
 /* Where the gradient of item i's input goes: out of the stage, over the input, or into the buffer
  * that flows downwards; NULL where no trainable item lies below. */
-static float *gradient_of(struct stage *stage, struct slot *slot, int i)
+static void *gradient_of(struct stage *stage, struct slot *slot, int i)
 {
     if (i <= stage_first_active(stage) &&
         stage->spec.first_item + i <= stage->spec.num_frozen_items)
@@ -214,7 +212,7 @@ static float *gradient_of(struct stage *stage, struct slot *slot, int i)
 
 enum status stage_backward(struct stage *stage, int slot_index, const struct sample_block *block,
                            uint64_t step, enum backward what, float grad_scale,
-                           float *const *grad_out, float **grad_in, struct err *err)
+                           void *const *grad_out, void **grad_in, struct err *err)
 {
     assert(slot_index >= 0 && slot_index < stage->num_slots);
     struct backend *be = stage->spec.backend;
@@ -232,7 +230,7 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
     struct layer_pass pass = pass_of(stage, slot, step);
     if (what != BACKWARD_WEIGHT)
         slot->grad_out = grad_out ? grad_out[0] : NULL;
-    float *dy = slot->grad_out;
+    void *dy = slot->grad_out;
     stage_clock_start(stage);
     for (int i = stage->num_items - 1; i >= active; i--) {
         const struct layer *l = &stage->layers[i];
@@ -241,13 +239,13 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
         pass.x = input_of(slot, i);
         pass.y = i + 1 == stage->num_items ? slot->out : slot->set->y[i];
         if (what != BACKWARD_WEIGHT) {
-            float *dx = gradient_of(stage, slot, i);
+            void *dx = gradient_of(stage, slot, i);
             stage_skip_grad_out(stage, grad_out, i, slot->batch.num_samples, dy);
             pass.skip_dx = stage_skip_grad_in(stage, slot, i, slot->batch.num_samples);
             layer_backward_input(l, &pass, dy, grad_scale, dx);
             slot->dy[i] = dy;
             dy = dx;
-            stage_clock_lap(stage, i, PASS_BWD_INPUT);
+            stage_clock_lap(stage, i, dx || l->item == 0 ? PASS_BWD_INPUT : PASS_BWD_REST);
         }
         if (what != BACKWARD_INPUT) {
             layer_backward_weight(l, &pass, slot->dy[i], grad_scale);

@@ -83,6 +83,9 @@ static enum status constant_item_ns(const void *ctx, const struct model *model, 
     case PASS_BWD_WEIGHT:
         one = it->bwd_weight_ns;
         break;
+    case PASS_BWD_REST:
+        one = it->bwd_rest_ns;
+        break;
     case PASS_UPDATE:
     case PASS_COUNT:
         one = it->update_ns;
@@ -99,6 +102,27 @@ void cost_constant(struct cost *cost)
 {
     *cost = (struct cost){.source = COST_CONSTANT, .item_ns = constant_item_ns};
     snprintf(cost->label, sizeof cost->label, "constants of the model");
+}
+
+/* Flops of the product that makes the gradient of an item's input and nothing else: of its first
+ * linear, unless a norm in front of it (pre-norm blocks) needs that gradient for its own weights.
+ */
+static double last_dgrad_flops(const struct model *model, const struct item *it)
+{
+    const double hidden = model->hidden, tokens = model->seq;
+    const bool post_norm = model->family == FAMILY_BERT;
+    switch (it->kind) {
+    case ITEM_ATTENTION: /* QKV */
+        return post_norm ? 6 * hidden * hidden * tokens : 0;
+    case ITEM_MLP:
+        return post_norm ? 2 * hidden * model->mlp * tokens : 0;
+    case ITEM_HEAD: /* masked LM: a dense layer and a norm before the product with the table */
+        return model->task == TASK_MLM ? 2 * hidden * hidden * tokens : (double)it->fwd_flops;
+    case ITEM_POOLER:
+        return (double)it->fwd_flops;
+    default:
+        return 0;
+    }
 }
 
 /* Flops of one sample. Backward does twice the work of forward; of it, the weight gradient is one
@@ -118,6 +142,9 @@ static double pass_flops(const struct model *model, const struct item *it, enum 
         return it->kind == ITEM_EMBEDDING ? 0 : 2 * fwd - weight;
     case PASS_BWD_WEIGHT:
         return weight;
+    case PASS_BWD_REST:
+        return it->kind == ITEM_EMBEDDING ? 0
+                                          : fmax(0, 2 * fwd - weight - last_dgrad_flops(model, it));
     case PASS_UPDATE:
     case PASS_COUNT:
         break;
@@ -138,6 +165,7 @@ static double pass_bytes(const struct model *model, const struct item *it, enum 
     case PASS_FWD:
         return params + moved;
     case PASS_BWD_INPUT:
+    case PASS_BWD_REST:
         return it->kind == ITEM_EMBEDDING ? 0 : params + moved;
     case PASS_BWD_WEIGHT:
         return params + moved;

@@ -14,7 +14,9 @@
 extern "C" {
 #endif
 
-enum pass { PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT, PASS_UPDATE, PASS_COUNT };
+/* PASS_BWD_REST: what is left of PASS_BWD_INPUT where nobody below the item wants the gradient of
+ * its input, as behind a frozen prefix: all that the item's own weights need. */
+enum pass { PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT, PASS_BWD_REST, PASS_UPDATE, PASS_COUNT };
 
 enum cost_source { COST_CONSTANT, COST_MEASURED, COST_ROOFLINE };
 

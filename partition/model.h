@@ -41,6 +41,7 @@ struct item {
     int64_t stash_bytes; /* kept from forward to backward */
     /* Constants of ITEM_OPAQUE, ns; 0 for the others, whose time comes from a cost source. */
     int64_t fwd_ns, bwd_input_ns, bwd_weight_ns, update_ns;
+    int64_t bwd_rest_ns; /* of bwd_input_ns, where nobody wants the gradient of the input */
 };
 
 /* A tensor that item `from` hands to item `to` beside the chain (from < to). It travels straight
@@ -124,6 +125,13 @@ int64_t model_total_params(const struct model *model);
 /* Number of leading items that F = num_frozen_layers freezes: 0 for F = 0, else the embedding and
  * both items of layers 0..F-1. F = num_layers leaves the final norm or pooler and the head. */
 int model_frozen_items(const struct model *model, int num_frozen_layers);
+
+/* Masked language models predict this many of `count` tokens: 15 % (Devlin et al. 2018, section
+ * 3.1), at least one; 0 of none. */
+static inline int64_t model_masked_of(int64_t count)
+{
+    return count < 1 ? 0 : count < 7 ? 1 : (count * 15 + 50) / 100;
+}
 
 #ifdef __cplusplus
 }

@@ -234,7 +234,7 @@ static enum status next_modifier(const char **list, const char *name, char key[3
 /* "layers=8,fwd=1ms,...": equal opaque items, one per layer, constants per micro-batch. */
 static enum status parse_uniform(const char *list, struct model *model, struct err *err)
 {
-    static const char *const keys[] = {"layers", "fwd", "bwd_input", "bwd_weight",
+    static const char *const keys[] = {"layers", "fwd", "bwd_input", "bwd_weight", "bwd_rest",
                                        "update", "act", "stash",     "params"};
     enum { NUM_KEYS = sizeof keys / sizeof keys[0] };
     struct item item = {.kind = ITEM_OPAQUE,
@@ -261,6 +261,8 @@ static enum status parse_uniform(const char *list, struct model *model, struct e
             rc = parse_ns(value, what, &item.bwd_input_ns, err);
         else if (strcmp(key, "bwd_weight") == 0)
             rc = parse_ns(value, what, &item.bwd_weight_ns, err);
+        else if (strcmp(key, "bwd_rest") == 0)
+            rc = parse_ns(value, what, &item.bwd_rest_ns, err);
         else if (strcmp(key, "update") == 0)
             rc = parse_ns(value, what, &item.update_ns, err);
         else if (strcmp(key, "act") == 0)
@@ -273,7 +275,7 @@ static enum status parse_uniform(const char *list, struct model *model, struct e
             const char *near = nearest_name(key, keys, NUM_KEYS);
             rc = err_set(err, ERR_INPUT, "model 'uniform' has no key '%s'%s%s%s", key,
                          near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-            err_hint(err, "keys: layers fwd bwd_input bwd_weight update act stash params");
+            err_hint(err, "keys: layers fwd bwd_input bwd_weight bwd_rest update act stash params");
         }
         if (rc != OK)
             return rc;

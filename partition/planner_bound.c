@@ -9,6 +9,9 @@
 /* Sums stay far below int64: bound_times_of() refuses a chain whose times add up to more. */
 #define MAX_CHAIN_NS (INT64_MAX / 16)
 
+/* Prefix sums of struct bound_times. */
+enum { BOUND_SUMS = 4 };
+
 static int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -124,23 +127,23 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
     const struct planner_problem *problem = table->problem;
     const struct device *device = &problem->cluster->devices[table->device_of_type[times->type]];
     const int nf = table->num_frozen_items;
-    int64_t *const sums[PASS_COUNT] = {times->fwd, times->bwd_input, times->bwd_weight,
-                                       times->update};
+    int64_t *const sums[] = {times->fwd, times->bwd_input, times->bwd_weight, times->update};
     for (int i = 0; i < problem->model->num_items; i++)
-        for (int pass = 0; pass < PASS_COUNT; pass++) {
-            bool runs = pass == PASS_FWD || i > nf || (i == nf && pass != PASS_BWD_INPUT) ||
-                        (i == 0 && nf == 0);
+        for (int half = 0; half < BOUND_SUMS; half++) {
+            const enum pass passes[BOUND_SUMS] = {
+                PASS_FWD, i == nf && nf > 0 ? PASS_BWD_REST : PASS_BWD_INPUT, PASS_BWD_WEIGHT,
+                PASS_UPDATE};
             int64_t ns = 0;
-            if (runs) {
+            if (half == 0 || i >= nf) {
                 enum status rc =
-                    problem->cost->item_ns(problem->cost->ctx, problem->model, i, (enum pass)pass,
+                    problem->cost->item_ns(problem->cost->ctx, problem->model, i, passes[half],
                                            times->samples, device, &ns, &table->extrapolated, err);
                 if (rc != OK)
                     return rc;
                 if (device->speed != 1)
                     ns = (int64_t)fmin(floor((double)ns / device->speed), 9e18);
             }
-            if (!add_ok(sums[pass][i], ns, &sums[pass][i + 1]) || sums[pass][i + 1] > MAX_CHAIN_NS)
+            if (!add_ok(sums[half][i], ns, &sums[half][i + 1]) || sums[half][i + 1] > MAX_CHAIN_NS)
                 return err_set(err, ERR_INPUT, "times of model '%s' overflow at item '%s'",
                                problem->model->name, problem->model->items[i].name);
         }
@@ -165,7 +168,7 @@ enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
     }
     size_t entries = (size_t)table->problem->model->num_items + 1;
     struct bound_times *fresh = calloc(1, sizeof *fresh);
-    int64_t *block = calloc(entries * PASS_COUNT, sizeof *block);
+    int64_t *block = calloc(entries * BOUND_SUMS, sizeof *block);
     if (!fresh || !block) {
         free(fresh);
         free(block);

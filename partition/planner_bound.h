@@ -41,7 +41,8 @@ extern "C" {
 #endif
 
 /* Prefix sums over items on one type of device (kind and speed), at one micro-batch size, in ns
- * rounded down; freezing is in them: no backward below the boundary, no input half at it. */
+ * rounded down; freezing is in them: no backward below the boundary, at it what is left of the
+ * input half. */
 struct bound_times {
     int type;
     int64_t samples;

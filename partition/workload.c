@@ -380,6 +380,12 @@ static int64_t input_time(const struct builder *b, int64_t samples, const struct
     return ns > 0 && ns < (double)STEP_NS_MAX ? at_speed(llround(ns), device) : 0;
 }
 
+/* Truncation: behind a frozen prefix nobody wants the gradient of the first active item's input. */
+static enum pass input_pass(const struct builder *b, int item)
+{
+    return item > b->num_frozen_items || b->num_frozen_items == 0 ? PASS_BWD_INPUT : PASS_BWD_REST;
+}
+
 /* The passes over the items [first, end) of a stage for a micro-batch of `samples`. */
 static enum status stage_times(struct builder *b, int first, int end, int64_t samples,
                                const struct device *device, int mb, struct stage_cost *stage)
@@ -394,12 +400,8 @@ static enum status stage_times(struct builder *b, int first, int end, int64_t sa
         if (rc != OK || i < active) {
             continue;
         }
-        /* Truncation: behind a frozen prefix nobody wants the first active item's input gradient.
-         */
-        if (i > frozen || frozen == 0) {
-            rc = item_ns(b, i, PASS_BWD_INPUT, samples, device, &ns);
-            fits = fits && rc == OK && add_to(&input, ns);
-        }
+        rc = item_ns(b, i, input_pass(b, i), samples, device, &ns);
+        fits = fits && rc == OK && add_to(&input, ns);
         if (rc == OK) {
             rc = item_ns(b, i, PASS_BWD_WEIGHT, samples, device, &ns);
             fits = fits && rc == OK && add_to(&weight, ns);
@@ -411,6 +413,11 @@ static enum status stage_times(struct builder *b, int first, int end, int64_t sa
     }
     if (rc != OK) {
         return rc;
+    }
+    /* Where I is dropped, W does what is left of it. */
+    if (b->got.no_input_half && active == frozen && end == frozen + 1) {
+        fits = fits && add_to(&weight, input);
+        input = 0;
     }
     int64_t both, host = 0;
     /* The samples are prepared beside the first stage's forward, on its cores (T1). */
@@ -547,9 +554,7 @@ static enum status stage_buckets(struct builder *b, int s)
         int64_t input = 0, weight, bytes = 0;
         enum status rc = OK;
         if (plan->bucket_bytes > 0) {
-            if (i > frozen || frozen == 0) {
-                rc = item_ns(b, i, PASS_BWD_INPUT, plan->microbatches.last_size, device, &input);
-            }
+            rc = item_ns(b, i, input_pass(b, i), plan->microbatches.last_size, device, &input);
             if (rc == OK) {
                 rc = item_ns(b, i, PASS_BWD_WEIGHT, plan->microbatches.last_size, device, &weight);
             }

@@ -66,7 +66,8 @@ struct workload {
     int *first_bucket;      /* owned, num_stages + 1 */
     int num_frozen_stages;
     bool drop_first_input; /* F >= 1: nobody computes the first active item's input gradient */
-    bool no_input_half; /* ... and its stage trains that item only: what schedule_freeze() drops */
+    bool no_input_half; /* ... and its stage trains that item only: schedule_freeze() drops its I,
+                           what is left of it is in W */
     int cache_write_stage; /* FROZEN_SPREAD with cache_write: the stage that has a P behind each
                               forward; -1: none */
     bool clip;

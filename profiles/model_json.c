@@ -25,6 +25,8 @@ static const struct field item_fields[] = {
     ITEM("fwd_ns", FIELD_NS, fwd_ns, "[0]"),
     ITEM("bwd_input_ns", FIELD_NS, bwd_input_ns, "[0]"),
     ITEM("bwd_weight_ns", FIELD_NS, bwd_weight_ns, "[0]"),
+    ITEM("bwd_rest_ns", FIELD_NS, bwd_rest_ns,
+         "of bwd_input_ns behind a frozen prefix, where nobody wants the input's gradient [0]"),
     ITEM("update_ns", FIELD_NS, update_ns, "[0]"),
 };
 static const struct field skip_fields[] = {

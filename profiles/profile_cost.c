@@ -17,6 +17,7 @@ struct item_cost {
     struct layer_key key;
     struct curve passes[PASS_COUNT]; /* n = 0: costs nothing (an embedding's input gradient) */
     int64_t stash_bytes;             /* of one sample; -1: not measured */
+    bool rest_unknown; /* PASS_BWD_REST was not measured: PASS_BWD_INPUT stands for it */
 };
 
 struct group_cost {
@@ -245,9 +246,12 @@ static int list_combos(const struct profile *profile, const struct cost_query *q
     return n;
 }
 
-/* Does an item cost something in this pass, so that a profile must know it? */
+/* Does an item cost something in this pass, so that a profile must know it? Profiles of older
+ * versions lack PASS_BWD_REST; see gather_items(). */
 static bool pass_matters(const struct item *item, int pass)
 {
+    if (pass == PASS_BWD_REST)
+        return false;
     if (pass == PASS_BWD_INPUT)
         return item->kind != ITEM_EMBEDDING;
     return pass == PASS_FWD || item->params > 0 || (item->tied_params > 0 && pass != PASS_UPDATE);
@@ -261,6 +265,18 @@ static int64_t find_stash(const struct profile *profile, const struct layer_key 
         if (strcmp(profile->memories[i].what, name) == 0)
             return profile->memories[i].measured_bytes;
     return -1;
+}
+
+static void gather_pass(struct gather *gather, const struct profile *profile,
+                        const struct combo *combo, const char *dtype, const struct layer_key *key,
+                        enum pass pass)
+{
+    for (int r = 0; r < profile->num_layers; r++) {
+        const struct layer_row *row = &profile->layers[r];
+        if (in_combo(row, combo, dtype) && memcmp(&row->key, key, sizeof *key) == 0 &&
+            strcmp(row->pass, pass_name(pass)) == 0)
+            gather_add(gather, row->samples, &row->ns);
+    }
 }
 
 /* Curves of every distinct item of the model; ERR_INFEASIBLE when one is missing. */
@@ -286,11 +302,10 @@ static enum status gather_items(const struct profile *profile, const struct mode
         item->key = key;
         item->stash_bytes = find_stash(profile, &key);
         for (int p = 0; p < PASS_COUNT && rc == OK; p++) {
-            for (int r = 0; r < profile->num_layers; r++) {
-                const struct layer_row *row = &profile->layers[r];
-                if (in_combo(row, combo, dtype) && memcmp(&row->key, &key, sizeof key) == 0 &&
-                    strcmp(row->pass, pass_name(p)) == 0)
-                    gather_add(&gather, row->samples, &row->ns);
+            gather_pass(&gather, profile, combo, dtype, &key, (enum pass)p);
+            if (gather.n == 0 && p == PASS_BWD_REST && item->passes[PASS_BWD_INPUT].n > 0) {
+                gather_pass(&gather, profile, combo, dtype, &key, PASS_BWD_INPUT);
+                item->rest_unknown = true;
             }
             if (gather.n == 0 && pass_matters(&model->items[i], p))
                 rc = err_set(err, ERR_INFEASIBLE,
@@ -304,6 +319,21 @@ static enum status gather_items(const struct profile *profile, const struct mode
     }
     gather_clear(&gather);
     return rc;
+}
+
+/* Whether PASS_BWD_REST is a guess for an item that can be the first behind frozen layers. */
+static bool rest_unknown(const struct kind_cost *kind, const struct model *model)
+{
+    for (int i = 1; i < model->num_items; i++) {
+        struct layer_key key;
+        if (model->items[i].layer < 1 || model->items[i].layer == model->items[i - 1].layer)
+            continue;
+        layer_key_of(model, i, &key);
+        for (int j = 0; j < kind->num_items; j++)
+            if (kind->items[j].rest_unknown && memcmp(&kind->items[j].key, &key, sizeof key) == 0)
+                return true;
+    }
+    return false;
 }
 
 /* The number of busy pairs nearest to alone that was measured at a place; -1: none. */
@@ -515,6 +545,11 @@ static enum status build_kind(const struct profile *profile, const struct model 
     else if (strcmp(profile->info.source, "published") != 0 && combos[c].ranks != ranks)
         snprintf(note, 256, "profile '%s' was measured with %lld busy ranks a node, not %lld",
                  profile->info.name, (long long)combos[c].ranks, (long long)ranks);
+    else if (rest_unknown(kind, model))
+        snprintf(note, 256,
+                 "profile '%s' does not tell what is left of the backward of the first trained "
+                 "item behind frozen layers; taken as the whole of its input half",
+                 profile->info.name);
     else if (kind->spread > NOISY)
         snprintf(note, 256, "profile '%s' is noisy: p10 to p90 spans %.0f %% of the median",
                  profile->info.name, 100 * kind->spread);

@@ -22,6 +22,8 @@
 
 #define APPLICATION_ID 0x456c6170 /* "Elap" */
 #define BUSY_TIMEOUT_MS 30000
+/* From here on a reader finds what it asks for: version 3 only allows rows that 2 did not hold. */
+#define OLDEST_READABLE 2
 
 enum status store_fail(struct store *store, const char *what, struct err *err)
 {
@@ -264,9 +266,9 @@ static enum status open_reader(struct store *store, struct err *err)
     rc = identify(store, &version, &fresh, err);
     if (rc == OK && fresh)
         rc = err_set(err, ERR_INPUT, "store '%s' is empty", store->path);
-    if (rc == OK && version < newest_version()) {
-        rc = err_set(err, ERR_INPUT, "store '%s' has the old schema version %lld, not %d",
-                     store->path, (long long)version, newest_version());
+    if (rc == OK && version < OLDEST_READABLE) {
+        rc = err_set(err, ERR_INPUT, "store '%s' has the old schema version %lld, not %d..%d",
+                     store->path, (long long)version, OLDEST_READABLE, newest_version());
         err_hint(err, "open it once for writing (elapse profiles import), which brings it up");
     }
     return rc;

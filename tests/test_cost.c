@@ -17,6 +17,7 @@ static struct item opaque = {.name = "o",
                              .fwd_ns = 10,
                              .bwd_input_ns = 20,
                              .bwd_weight_ns = 30,
+                             .bwd_rest_ns = 15,
                              .update_ns = 40};
 static struct device device = {.kind = "h200", .speed = 1};
 
@@ -40,6 +41,7 @@ static void cost_constant__scales_with_samples_unless_per_microbatch(void **stat
     assert_int_equal(ask(&cost, &model, PASS_FWD, 7), 70);
     assert_int_equal(ask(&cost, &model, PASS_BWD_INPUT, 7), 140);
     assert_int_equal(ask(&cost, &model, PASS_BWD_WEIGHT, 7), 210);
+    assert_int_equal(ask(&cost, &model, PASS_BWD_REST, 7), 105);
     assert_int_equal(ask(&cost, &model, PASS_UPDATE, 7), 40);
     model.per_microbatch = true;
     assert_int_equal(ask(&cost, &model, PASS_FWD, 7), 10);
@@ -99,6 +101,45 @@ static void cost_roofline__is_the_larger_of_compute_and_memory(void **state)
     assert_int_equal(ask(&cost, &model, PASS_BWD_INPUT, 5), 0);
     assert_int_equal(cost.source, COST_ROOFLINE);
     assert_string_equal(cost_source_name(cost.source), "roofline");
+}
+
+/* Behind a frozen prefix: a pre-norm block needs the gradient of its first linear's input for its
+ * own norm, a post-norm one saves that product, a classifier has none left. */
+static void cost_roofline__leaves_of_the_input_half_what_weights_need(void **state)
+{
+    (void)state;
+    struct cost cost;
+    struct model vit = {0}, bert = {0};
+    const double tokens = 128, h = 768, peak = roofline_find("h200")->fp32_flops_per_s;
+    const int64_t n = 100000; /* far above the bytes rule */
+    cost_roofline(&cost);
+    assert_int_equal(model_parse("vit-b16", &vit, NULL), OK);
+    assert_int_equal(model_parse("bert-base:task=classify,seq=128", &bert, NULL), OK);
+    const struct {
+        const struct model *model;
+        int item;
+        double saved_flops;
+    } cases[] = {
+        {&vit,  1, 0                     },
+        {&vit,  2, 0                     },
+        {&bert, 1, 2 * 3 * h * h * tokens},
+        {&bert, 2, 2 * 4 * h * h * tokens},
+        {&vit,  0, 0                     }, /* an embedding has no input half at all */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t ns[2];
+        bool extrapolated = false;
+        for (int rest = 0; rest < 2; rest++)
+            assert_int_equal(cost.item_ns(cost.ctx, cases[i].model, cases[i].item,
+                                          rest ? PASS_BWD_REST : PASS_BWD_INPUT, n, &device,
+                                          &ns[rest], &extrapolated, NULL),
+                             OK);
+        const double saved = (double)n * cases[i].saved_flops / peak * 1e9;
+        assert_true(fabs((double)(ns[0] - ns[1]) - saved) <= 2);
+        assert_true(ns[1] > 0 || cases[i].item == 0);
+    }
+    model_clear(&vit);
+    model_clear(&bert);
 }
 
 static void cost_roofline__refuses_when_kind_is_unknown(void **state)
@@ -174,6 +215,7 @@ int main(void)
         cmocka_unit_test(cost_constant__scales_with_samples_unless_per_microbatch),
         cmocka_unit_test(cost_constant__refuses_when_item_is_no_constant_or_overflows),
         cmocka_unit_test(cost_roofline__is_the_larger_of_compute_and_memory),
+        cmocka_unit_test(cost_roofline__leaves_of_the_input_half_what_weights_need),
         cmocka_unit_test(cost_roofline__refuses_when_kind_is_unknown),
         cmocka_unit_test(roofline_find__has_a_source_for_every_name),
         cmocka_unit_test(cost_transfer_ns__prefers_what_was_measured),

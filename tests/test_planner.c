@@ -47,6 +47,7 @@ static void instance_random(struct instance *in)
         items[i].fwd_ns = roll(0, 4000);
         items[i].bwd_input_ns = roll(0, 4000);
         items[i].bwd_weight_ns = roll(0, 4000);
+        items[i].bwd_rest_ns = roll(0, items[i].bwd_input_ns);
         items[i].update_ns = roll(0, 3000);
     }
     struct err err = {0};

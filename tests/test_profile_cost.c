@@ -133,11 +133,12 @@ static void add_pass(struct profile *profile, const struct layer_key *key, const
     assert_int_equal(profile_add_layer(profile, &row, NULL), OK);
 }
 
-/* Every item of a model costs per_sample x (1 + its index among the distinct) a pass and sample. */
+/* Every item of a model costs per_sample x (1 + its index among the distinct) a pass and sample,
+ * what is left of the input half behind frozen layers half of that. */
 static void measure(struct profile *profile, const char *name, const char *kind,
                     const struct model *model, int64_t threads, int64_t ranks, double per_sample)
 {
-    static const char *const passes[] = {"fwd", "bwd_input", "bwd_weight"};
+    static const char *const passes[] = {"fwd", "bwd_input", "bwd_weight", "bwd_rest"};
     struct layer_key seen[64], key;
     int n = 0;
     strcpy(profile->info.name, name);
@@ -150,11 +151,11 @@ static void measure(struct profile *profile, const char *name, const char *kind,
         if (known)
             continue;
         seen[n++] = key;
-        for (int p = 0; p < 3; p++)
+        for (int p = 0; p < 4; p++)
             for (int64_t b = 1; b <= 16; b *= 4)
-                if (p != PASS_BWD_INPUT || i > 0)
+                if ((p != PASS_BWD_INPUT && p != PASS_BWD_REST) || i > 0)
                     add_pass(profile, &key, passes[p], b, threads, ranks,
-                             per_sample * n * (double)b);
+                             per_sample * n * (double)b * (p == PASS_BWD_REST ? 0.5 : 1));
         add_pass(profile, &key, "update", 0, threads, ranks, 77);
     }
 }
@@ -195,6 +196,8 @@ static void profile_cost__interpolates_and_flags_extrapolation(void **state)
     assert_int_equal(ask(cost, &model, 1, PASS_BWD_WEIGHT, 32, "cpu", &beyond), 64000);
     assert_true(beyond);
     assert_int_equal(ask(cost, &model, 0, PASS_BWD_INPUT, 8, "cpu", &beyond), 0);
+    assert_int_equal(ask(cost, &model, 1, PASS_BWD_REST, 8, "cpu", &beyond), 8000);
+    assert_int_equal(ask(cost, &model, 0, PASS_BWD_REST, 8, "cpu", &beyond), 0);
     assert_int_equal(ask(cost, &model, 1, PASS_UPDATE, 1000, "cpu", &beyond), 77);
     assert_false(beyond);
     /* Nothing was measured about links: the cluster answers. */
@@ -217,6 +220,41 @@ static void profile_cost__interpolates_and_flags_extrapolation(void **state)
     assert_non_null(strstr(err.msg, "no layers for model 'vit-tiny' in profile 'p': item 'head'"));
     assert_null(handle.ctx);
     model_clear(&other);
+    profile_clear(&profile);
+    model_clear(&model);
+    cluster_clear(&cluster);
+}
+
+/* Profiles of older versions lack the pass: the whole input half stands for it, and is said to. */
+static void profile_cost__takes_input_half_where_rest_was_not_measured(void **state)
+{
+    (void)state;
+    struct model model = {0};
+    struct cluster cluster = {0};
+    struct profile profile = {0};
+    struct cost_handle handle = {0};
+    bool beyond;
+    int kept = 0;
+    assert_int_equal(model_parse("vit-tiny", &model, NULL), OK);
+    assert_int_equal(cluster_parse("cpu-1x2", &cluster, NULL), OK);
+    measure(&profile, "p", "cpu", &model, 1, 2, 1000);
+    for (int lacking = 0; lacking < 2; lacking++) { /* first what never trains first, then all */
+        kept = 0;
+        for (int i = 0; i < profile.num_layers; i++)
+            if (strcmp(profile.layers[i].pass, "bwd_rest") != 0 ||
+                (lacking == 0 && strcmp(profile.layers[i].key.item, "mlp") != 0))
+                profile.layers[kept++] = profile.layers[i];
+        profile.num_layers = kept;
+        assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, NULL), OK);
+        assert_int_equal(ask(&handle.cost, &model, 1, PASS_BWD_REST, 4, "cpu", &beyond),
+                         lacking ? 8000 : 4000);
+        assert_int_equal(ask(&handle.cost, &model, 2, PASS_BWD_REST, 4, "cpu", &beyond), 12000);
+        if (!lacking)
+            assert_string_equal(handle.note, "");
+        else
+            assert_non_null(strstr(handle.note, "taken as the whole of its input half"));
+        cost_handle_clear(&handle);
+    }
     profile_clear(&profile);
     model_clear(&model);
     cluster_clear(&cluster);
@@ -478,6 +516,7 @@ int main(void)
         cmocka_unit_test(curve_build__equals_minmax_formula),
         cmocka_unit_test(curve_at__goes_through_points_and_lines),
         cmocka_unit_test(profile_cost__interpolates_and_flags_extrapolation),
+        cmocka_unit_test(profile_cost__takes_input_half_where_rest_was_not_measured),
         cmocka_unit_test(profile_cost__takes_nearest_way_of_measuring),
         cmocka_unit_test(profile_cost__answers_links_collectives_and_overheads),
         cmocka_unit_test(cost_choose_for__never_mixes_sources),

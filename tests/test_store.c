@@ -316,16 +316,44 @@ static void store_open__survives_flipped_bytes(void **state)
 
 static void store_open__brings_older_schema_up(void **state)
 {
+    static const char back_to_2[] =
+        "CREATE TABLE old (profile_id, backend, dtype, threads, ranks, item, variant, hidden, "
+        "heads,"
+        " mlp, seq, patch, image, vocab, classes,"
+        " pass CHECK (pass IN ('fwd', 'bwd_input', 'bwd_weight', 'update')),"
+        " samples, median_ns REAL, p10_ns REAL, p90_ns REAL, count);"
+        "INSERT INTO old SELECT * FROM layer_cost; DROP TABLE layer_cost;"
+        "ALTER TABLE old RENAME TO layer_cost; PRAGMA user_version = 2";
     (void)state;
     struct profile profile, back = {0};
     struct store *store = open_store(at("old.db"), STORE_RECORD);
     fill(&profile, "kept", 0, 3);
     assert_int_equal(store_put_profile(store, &profile, PROFILE_MERGE, NULL), OK);
     store_close(store);
+    /* Back to version 2, which knew four passes: it is read as it is, and brought up when written.
+     */
+    exec(at("old.db"), back_to_2);
+    store = open_store(at("old.db"), STORE_READ);
+    assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
+    same_profile(&profile, &back);
+    profile_clear(&back);
+    store_close(store);
+    struct layer_row rest = layer(3, 8, 1e6);
+    strcpy(rest.pass, "bwd_rest");
+    assert_int_equal(profile_add_layer(&profile, &rest, NULL), OK);
+    store = open_store(at("old.db"), STORE_RECORD);
+    assert_int_equal(store_put_profile(store, &profile, PROFILE_MERGE, NULL), OK);
+    assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
+    same_profile(&profile, &back);
+    profile_clear(&back);
+    store_close(store);
+    profile.num_layers--;
+    exec(at("old.db"), "DELETE FROM layer_cost WHERE pass = 'bwd_rest'");
     /* Back to version 1, which had no run records. */
+    exec(at("old.db"), back_to_2);
     exec(at("old.db"), "DROP TABLE epoch; DROP TABLE step; DROP TABLE op; DROP TABLE transition;"
                        "DROP TABLE memory; DROP TABLE run; PRAGMA user_version = 1");
-    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2");
+    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..3");
     store = open_store(at("old.db"), STORE_WRITE);
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
@@ -613,13 +641,14 @@ static void profile_check__refuses_what_no_profile_may_hold(void **state)
         int64_t count, samples;
         const char *pass, *message;
     } bad[] = {
-        {-1,       -1, 1, 1, 1,  "fwd",      "median_ns must be a number of ns from 0 to a year, got -1"   },
-        {INFINITY, 1,  1, 1, 1,  "fwd",      "median_ns must be a number of ns from 0 to a year, got inf"  },
-        {5,        6,  7, 1, 1,  "fwd",      "p10_ns, median_ns, p90_ns must ascend, got 6, 5, 7"          },
-        {5,        4,  4, 1, 1,  "fwd",      "p10_ns, median_ns, p90_ns must ascend, got 4, 5, 4"          },
-        {5,        4,  6, 0, 1,  "fwd",      "count must be at least 1, got 0"                             },
-        {5,        4,  6, 1, -2, "fwd",      "samples must be at least 0, got -2"                          },
-        {5,        4,  6, 1, 1,  "sideways", "pass must be fwd|bwd_input|bwd_weight|update, got 'sideways'"},
+        {-1,       -1, 1, 1, 1,  "fwd",      "median_ns must be a number of ns from 0 to a year, got -1" },
+        {INFINITY, 1,  1, 1, 1,  "fwd",      "median_ns must be a number of ns from 0 to a year, got inf"},
+        {5,        6,  7, 1, 1,  "fwd",      "p10_ns, median_ns, p90_ns must ascend, got 6, 5, 7"        },
+        {5,        4,  4, 1, 1,  "fwd",      "p10_ns, median_ns, p90_ns must ascend, got 4, 5, 4"        },
+        {5,        4,  6, 0, 1,  "fwd",      "count must be at least 1, got 0"                           },
+        {5,        4,  6, 1, -2, "fwd",      "samples must be at least 0, got -2"                        },
+        {5,        4,  6, 1, 1,  "sideways",
+         "pass must be fwd|bwd_input|bwd_weight|bwd_rest|update, got 'sideways'"                         },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct profile profile = {0};

@@ -82,6 +82,7 @@ class Case:
         per = rng.choice([1, 2])
         self.layers = self.stages * per
         self.f, self.i, self.w = (rng.randint(1, 3000) * 1000 for _ in range(3))
+        self.rest = rng.randint(0, self.i // 1000) * 1000
         # rings and messages meet: exact only when messages are empty
         self.act = rng.choice([100000, 5000000, 30000000]) if shared else \
             rng.choice([0, 1000, 1 << 20, 37777777]) if self.replicas == 1 else 0
@@ -98,7 +99,7 @@ class Case:
                       "1f1b": lambda: one_f_one_b(self.k, self.m),
                       "interleaved": lambda: interleaved(self.k, self.m, self.v)}[self.kind]()
         self.active = [max(0, (s + 1) * per - max(s * per, self.frozen)) for s in range(self.stages)]
-        # a stage that trains one layer only, the first active one, has no backward-input at all
+        # a stage that trains one layer only, the first active one, has no I: W does what is left of it
         self.no_input = [self.frozen > 0 and self.active[s] == 1 and
                          s * per <= self.frozen < (s + 1) * per for s in range(self.stages)]
         for r, ops in enumerate(self.lists):
@@ -110,9 +111,11 @@ class Case:
         self.cost = {}
         for s in range(self.stages):
             first = self.frozen > 0 and s * per <= self.frozen < (s + 1) * per
-            back = self.i * (self.active[s] - first)  # the first active layer needs no input gradient
+            # nobody wants the gradient of the first active layer's input
+            back = self.i * (self.active[s] - first) + self.rest * first
             self.cost["F", s] = self.cost["R", s] = self.f * per
-            self.cost["I", s], self.cost["W", s] = back, self.w * self.active[s]
+            self.cost["I", s] = back
+            self.cost["W", s] = self.w * self.active[s] + (back if self.no_input[s] else 0)
             self.cost["B", s] = back + self.w * self.active[s]
         self.back = "I" if self.kind == "zb-h1" else "B"
 
@@ -128,7 +131,7 @@ class Case:
     def command(self, elapse):
         args = [elapse, "sim", "--step", "--json", "--model",
                 f"uniform:layers={self.layers},fwd={self.f}ns,bwd_input={self.i}ns,"
-                f"bwd_weight={self.w}ns,act={self.act}B,params={self.params}",
+                f"bwd_weight={self.w}ns,bwd_rest={self.rest}ns,act={self.act}B,params={self.params}",
                 "--cluster", f"{self.nodes}x{self.k * self.replicas // self.nodes}",
                 "--latency", f"{self.latency}ns", "--link", f"{self.link}Bps",
                 "--uplink", f"{self.uplink}Bps", "--stages", str(self.k),
