@@ -11,7 +11,9 @@
 struct cache {
     struct cache_arena *arena;
     int64_t elems;
-    struct cache_counts counts;
+    bool bf16_values, exact;
+    struct cache_counts counts; /* but for puts */
+    _Atomic int64_t puts;
 };
 
 const char *cache_refusal(const struct job *job)
@@ -46,7 +48,8 @@ enum status cache_open(const struct comm *comm, const struct job *job, int64_t n
     struct cache_spec spec = {.dir = job->cache.dir,
                               .num_samples = num_samples,
                               .limit_bytes = job->cache.limit_bytes,
-                              .bf16 = job->cache.bf16};
+                              .bf16 = job->cache.bf16 || job->train.dtype == DTYPE_BF16,
+                              .bf16_values = job->train.dtype == DTYPE_BF16};
     struct cache *got;
     struct err why = {0};
     enum status rc, one = OK;
@@ -78,6 +81,8 @@ enum status cache_open(const struct comm *comm, const struct job *job, int64_t n
         return OK;
     }
     got->elems = spec.sample_elems;
+    got->bf16_values = spec.bf16_values;
+    got->exact = spec.bf16 == spec.bf16_values;
     const struct cache_size *size = cache_arena_sizes(got->arena);
     const int64_t slots = size->num_slots[0] + size->num_slots[1];
     snprintf(note, (size_t)note_bytes,
@@ -96,41 +101,56 @@ void cache_close(struct cache *cache)
     free(cache);
 }
 
-int cache_take(struct cache *cache, int64_t sample, int level, int64_t elems, float *data)
+int cache_look(const struct cache *cache, int64_t epoch, int64_t sample, int level, int64_t elems,
+               void *data)
 {
     enum cache_answer answer = CACHE_MISS;
     int found = elems == cache->elems ? cache_arena_level(cache->arena, sample) : 0;
+    (void)epoch;
     if (found > 0 && found <= level)
         answer = cache_arena_take(cache->arena, sample, found, data);
-    cache->counts.corrupt += answer == CACHE_CORRUPT;
-    if (answer != CACHE_HIT) {
-        cache->counts.misses++;
-        return 0;
-    }
-    if (found == level)
-        cache->counts.hits++;
-    else
-        cache->counts.upgrades++;
-    return found;
+    return answer == CACHE_HIT ? found : answer == CACHE_CORRUPT ? -1 : 0;
 }
 
-void cache_put(struct cache *cache, int64_t sample, int level, int64_t elems, const float *data)
+void cache_count(struct cache *cache, int level, int got)
 {
+    cache->counts.hits += got == level;
+    cache->counts.upgrades += got > 0 && got < level;
+    cache->counts.misses += got <= 0;
+    cache->counts.corrupt += got < 0;
+}
+
+void cache_put(struct cache *cache, int64_t epoch, int64_t sample, int level, int64_t elems,
+               const void *data)
+{
+    (void)epoch;
     if (elems == cache->elems)
-        cache->counts.puts += cache_arena_put(cache->arena, sample, level, data);
+        cache->puts += cache_arena_put(cache->arena, sample, level, data);
 }
 
-const struct cache_counts *cache_counts(const struct cache *cache)
+int cache_elem_bytes(const struct cache *cache)
 {
-    return &cache->counts;
+    return cache->bf16_values ? 2 : 4;
+}
+
+bool cache_exact(const struct cache *cache)
+{
+    return cache->exact;
+}
+
+struct cache_counts cache_counts(const struct cache *cache)
+{
+    struct cache_counts counts = cache->counts;
+    counts.puts = cache->puts;
+    return counts;
 }
 
 enum status cache_counts_all(const struct comm *comm, const struct cache *cache,
                              struct cache_counts *sums, struct err *err)
 {
-    const struct cache_counts *c = &cache->counts;
-    double all[5] = {(double)c->hits, (double)c->upgrades, (double)c->misses, (double)c->corrupt,
-                     (double)c->puts};
+    const struct cache_counts c = cache_counts(cache);
+    double all[5] = {(double)c.hits, (double)c.upgrades, (double)c.misses, (double)c.corrupt,
+                     (double)c.puts};
     enum status rc = comm_sum_f64(comm->all, all, 5, err);
     if (rc == OK)
         *sums = (struct cache_counts){(int64_t)all[0], (int64_t)all[1], (int64_t)all[2],

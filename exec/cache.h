@@ -3,7 +3,8 @@
  *
  * A cache never fails a run: what is missing, damaged or has no room is computed again. A sample's
  * content depends on the sample and the frozen weights only (frozen layers run without dropout, the
- * samples are not augmented), so a run gives the same bits with and without it in fp32. */
+ * samples are not augmented), so a run gives the same bits with and without it, unless it rounds
+ * fp32 values to bf16. */
 #ifndef ELAPSE_EXEC_CACHE_H
 #define ELAPSE_EXEC_CACHE_H
 
@@ -37,13 +38,22 @@ enum status cache_open(const struct comm *comm, const struct job *job, int64_t n
                        struct cache **cache, char *note, int64_t note_bytes, struct err *err);
 void cache_close(struct cache *cache); /* NULL is fine */
 
-/* Take sample's content at `level` frozen items into data. If that is not there but a lower level
- * is, data gets that. Returns the level that data holds, 0: none. elems must be what a sample has
- * at that level; others miss. */
-int cache_take(struct cache *cache, int64_t sample, int level, int64_t elems, float *data);
-void cache_put(struct cache *cache, int64_t sample, int level, int64_t elems, const float *data);
+/* Sample's content at `level` frozen items, as epoch `epoch` sees it, into data. If that is not
+ * there but a lower level is, data gets that. Returns the level that data holds; 0: none; -1: none,
+ * it was damaged. elems must be what a sample has at that level; others miss. Changes no counts.
+ * Values of data are bf16 where train.dtype is, else fp32. Any thread. */
+int cache_look(const struct cache *cache, int64_t epoch, int64_t sample, int level, int64_t elems,
+               void *data);
+/* The same in one go for whoever computes with it: count what cache_look() gave. */
+void cache_count(struct cache *cache, int level, int got);
+/* Any thread. */
+void cache_put(struct cache *cache, int64_t epoch, int64_t sample, int level, int64_t elems,
+               const void *data);
+int cache_elem_bytes(const struct cache *cache); /* of a value of data: 2 or 4 */
+/* Whether what is taken has the bits of what was put: all but a bf16 cache of fp32 values. */
+bool cache_exact(const struct cache *cache);
 
-const struct cache_counts *cache_counts(const struct cache *cache);
+struct cache_counts cache_counts(const struct cache *cache);
 /* Sums over all ranks. Collective over the message group. */
 enum status cache_counts_all(const struct comm *comm, const struct cache *cache,
                              struct cache_counts *sums, struct err *err);

@@ -65,7 +65,7 @@ struct tier {
 struct cache_arena {
     struct cache_size size;
     int64_t num_samples, sample_elems;
-    bool bf16;
+    bool bf16, widen; /* widen: fp32 outside */
     struct tier tiers[TIERS];
 };
 
@@ -180,6 +180,7 @@ static enum status arena_new(const struct cache_spec *spec, struct cache_arena *
     got->num_samples = spec->num_samples;
     got->sample_elems = spec->sample_elems;
     got->bf16 = spec->bf16;
+    got->widen = spec->bf16 && !spec->bf16_values;
     for (int t = 0; rc == OK && t < TIERS; t++) {
         const char *dir = t ? spec->spill_dir : shm_dir(spec);
         if (dir && snprintf(got->tiers[t].path, NAME_BYTES, "%s/elapse-cache-%016llx-%d", dir,
@@ -440,12 +441,11 @@ int cache_arena_level(const struct cache_arena *arena, int64_t sample)
 
 /* Bytes of bf16 lie in the upper half of data while they are checked, then widen in place from the
  * front: value i is read at 2 (elems + i), behind what value i writes at 4 i. */
-enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, int level,
-                                   float *data)
+enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, int level, void *data)
 {
     struct slot_head *slot = slot_of(arena, sample);
     const int64_t bytes = content_bytes(arena), n = arena->sample_elems;
-    char *to = (char *)data + (n * 4 - bytes);
+    char *to = (char *)data + (arena->widen ? 2 * n : 0);
     uint64_t bits, checksum;
     struct word w;
     if (!slot)
@@ -465,17 +465,17 @@ enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, in
         atomic_compare_exchange_strong(&slot->word, &bits, pack(w));
         return CACHE_CORRUPT;
     }
-    for (int64_t i = 0; arena->bf16 && i < n; i++) {
+    for (int64_t i = 0; arena->widen && i < n; i++) {
         uint16_t half;
         uint32_t wide;
         memcpy(&half, to + 2 * i, sizeof half);
         wide = (uint32_t)half << 16;
-        memcpy(data + i, &wide, sizeof wide);
+        memcpy((float *)data + i, &wide, sizeof wide);
     }
     return CACHE_HIT;
 }
 
-bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const float *data)
+bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const void *data)
 {
     struct slot_head *slot = slot_of(arena, sample);
     const int64_t bytes = content_bytes(arena), n = arena->sample_elems;
@@ -491,9 +491,9 @@ bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const
     if (!atomic_compare_exchange_strong(&slot->word, &bits, pack(w))) /* A2 */
         return false;
     atomic_thread_fence(memory_order_release);
-    if (arena->bf16) {
+    if (arena->widen) {
         for (int64_t i = 0; i < n; i++) {
-            uint16_t half = to_bf16(data[i]);
+            uint16_t half = to_bf16(((const float *)data)[i]);
             memcpy((char *)(slot + 1) + 2 * i, &half, sizeof half);
         }
     } else {

@@ -36,7 +36,8 @@ struct cache_spec {
     int64_t num_samples;
     int64_t sample_elems;             /* fp32 values of a sample, the same at every level */
     int64_t limit_bytes, spill_bytes; /* 0: all samples, as far as half of the room goes */
-    bool bf16;                        /* values are rounded to bf16 in the arena */
+    bool bf16;                        /* values are bf16 in the arena, rounded where they are not */
+    bool bf16_values;                 /* values are bf16 outside too; then bf16 must be set */
 };
 
 struct cache_arena; /* opaque */
@@ -68,14 +69,15 @@ enum cache_answer {
     CACHE_CORRUPT /* the checksum does not fit; a miss, and the slot is given up */
 };
 
-/* Sample's content into data (sample_elems values) if it has this level exactly. */
+/* Sample's content into data (sample_elems values, fp32 or bf16 as the spec says) if it has this
+ * level exactly. */
 enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, int level,
-                                   float *data);
+                                   void *data);
 /* The level that a take would find; 0: none. */
 int cache_arena_level(const struct cache_arena *arena, int64_t sample);
 /* Put content of a level >= 1. false: no slot, another rank is writing, or the slot has this level
  * or a higher one already. */
-bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const float *data);
+bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const void *data);
 
 const struct cache_size *cache_arena_sizes(const struct cache_arena *arena);
 

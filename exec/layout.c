@@ -111,6 +111,7 @@ enum status layout_runtime(const struct layout_base *base, struct layout *layout
                                       .stages = layout->stages,
                                       .prefix = layout->stages[layout->plan.plan.num_stages],
                                       .cache = base->cache,
+                                      .sampler = &layout->samplers[SPLIT_TRAIN],
                                       .replica = layout->place.replica,
                                       .rank = layout->place.rank};
     return layout_idle(layout) ? OK : runtime_new(&spec, &layout->runtime, err);

@@ -266,6 +266,8 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
         rc = edge_init(rt, e, err);
     if (rc == OK)
         rc = prefix_init(rt, err);
+    if (rc == OK)
+        rc = runtime_cache_init(rt, err);
     if (rc == OK) {
         *runtime = rt;
         rt = NULL;
@@ -281,6 +283,7 @@ void runtime_free(struct runtime *rt)
         return;
     struct backend *be = rt->spec.backend;
     const struct workload *w = rt->spec.workload;
+    runtime_cache_clear(rt);
     for (int e = 0; rt->edges && e < w->num_edges; e++)
         for (int d = 0; d < DIRECTIONS; d++) {
             struct edge *edge = &rt->edges[e];
@@ -317,8 +320,6 @@ void runtime_free(struct runtime *rt)
         be->free(be, rt->prefix_out[m]);
     free(rt->prefix_out);
     free(rt->prefix_ready);
-    free(rt->cache_level);
-    free(rt->cache_host);
     free(rt->edges);
     free(rt->stages);
     free(rt->times);
@@ -473,6 +474,7 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
     }
     if (rc == OK && !losses_known)
         rc = share_losses(rt, rt->spec.active, &sums, err);
+    runtime_cache_flush(rt);
     if (rc == OK)
         rc = finish_sends(rt, err);
     span[0] = -first;

@@ -34,8 +34,10 @@ struct runtime_spec {
     /* Frozen items in front of the pipeline (FROZEN_FIRST, FROZEN_CACHED), one slot; NULL on ranks
      * without the first stage, and where there are none. */
     struct stage *prefix;
-    /* Of the prefix's output; training samples only. NULL: none. */
+    /* Of the prefix's output, met by training steps under FROZEN_CACHED; and the order of their
+     * samples, which is read ahead. NULL: none. */
     struct cache *cache;
+    const struct sampler *sampler;
     int replica, rank; /* position of this process in the plan */
 };
 

@@ -1,6 +1,94 @@
 #include <stdlib.h>
 
+#include "exec/cache_ahead.h"
 #include "exec/runtime_state.h"
+#include "partition/units.h"
+
+struct runtime_cache {
+    struct cache *cache;
+    struct cache_ahead *ahead;
+    int *levels; /* owned, by sample of a micro-batch */
+    int level;   /* frozen items */
+    bool exact;  /* see runtime_prefix_cached() */
+    int64_t elems, sample_bytes;
+    void *buffers[CACHE_AHEAD]; /* the thread's, when it does not run */
+    void *host; /* owned: a micro-batch in host memory, where the backend's is not; else NULL */
+};
+
+/* A micro-batch's worth of what the cache holds, in memory that the prefix's output may lie in. */
+static enum status new_buffer(struct runtime *rt, void **buffer, struct err *err)
+{
+    const struct runtime_cache *c = rt->cache;
+    struct backend *be = rt->spec.backend;
+    int64_t bytes;
+    if (!mul_ok(c->sample_bytes, rt->spec.plan->microbatches.size, &bytes))
+        return err_set(err, ERR_INPUT, "the frozen prefix's output is too large");
+    rt->bytes += bytes;
+    if (be->host_memory)
+        return be->alloc(be, bytes, buffer, err);
+    *buffer = calloc(1, (size_t)bytes);
+    return *buffer ? OK : err_nomem(err);
+}
+
+enum status runtime_cache_init(struct runtime *rt, struct err *err)
+{
+    const struct plan *plan = rt->spec.plan;
+    struct runtime_cache *c;
+    enum status rc = OK;
+    if (!rt->spec.cache || !rt->spec.prefix || plan->frozen != FROZEN_CACHED)
+        return OK;
+    c = rt->cache = calloc(1, sizeof *c);
+    if (!c)
+        return err_nomem(err);
+    c->cache = rt->spec.cache;
+    c->level = plan->first_item[0];
+    c->exact = cache_exact(c->cache);
+    c->elems = stage_input_elems(rt->spec.model, c->level);
+    c->sample_bytes = c->elems * cache_elem_bytes(c->cache);
+    c->levels = calloc((size_t)plan->microbatches.size, sizeof *c->levels);
+    if (!c->levels)
+        return err_nomem(err);
+    for (int i = 0; rc == OK && i < CACHE_AHEAD; i++)
+        rc = new_buffer(rt, &c->buffers[i], err);
+    if (rc == OK && !rt->spec.backend->host_memory)
+        rc = new_buffer(rt, &c->host, err);
+    if (rc != OK)
+        return rc;
+    struct cache_ahead_spec spec = {.cache = c->cache,
+                                    .sampler = rt->spec.sampler,
+                                    .replica = rt->spec.replica,
+                                    .level = c->level,
+                                    .elems = c->elems,
+                                    .full = c->exact};
+    for (int i = 0; i < CACHE_AHEAD; i++)
+        spec.buffers[i] = c->buffers[i];
+    return cache_ahead_new(&spec, &c->ahead, err);
+}
+
+void runtime_cache_clear(struct runtime *rt)
+{
+    struct runtime_cache *c = rt->cache;
+    struct backend *be = rt->spec.backend;
+    if (!c)
+        return;
+    cache_ahead_free(c->ahead, c->buffers);
+    for (int i = 0; i < CACHE_AHEAD; i++) {
+        if (be->host_memory)
+            be->free(be, c->buffers[i]);
+        else
+            free(c->buffers[i]);
+    }
+    free(c->host);
+    free(c->levels);
+    free(c);
+    rt->cache = NULL;
+}
+
+void runtime_cache_flush(struct runtime *rt)
+{
+    if (rt->cache)
+        cache_ahead_flush(rt->cache->ahead);
+}
 
 /* Samples [first, first + n) of a block for the prefix, which has no head. */
 static struct sample_block part_of(const struct runtime *rt, const struct sample_block *b,
@@ -19,13 +107,13 @@ static struct sample_block part_of(const struct runtime *rt, const struct sample
 
 /* Compute samples [first, first + n), of which the cache gave level `from` (0: nothing), and put
  * them there. at: their place in the prefix's output; host: the same in host memory. */
-static enum status compute(struct runtime *rt, const struct sample_block *block, int64_t first,
-                           int64_t n, int from, float *at, float *host, struct err *err)
+static enum status compute(struct runtime *rt, int64_t epoch, const struct sample_block *block,
+                           int64_t first, int64_t n, int from, void *at, char *host,
+                           struct err *err)
 {
+    const struct runtime_cache *c = rt->cache;
     struct backend *be = rt->spec.backend;
-    const int level = rt->spec.plan->first_item[0];
-    const int64_t elems = stage_input_elems(rt->spec.model, level);
-    const int64_t bytes = elems * n * (int64_t)sizeof(float);
+    const int64_t bytes = c->sample_bytes * n;
     const struct sample_block part = part_of(rt, block, first, n);
     float *in[1] = {NULL}, *out[1] = {NULL};
     enum status rc;
@@ -39,56 +127,53 @@ static enum status compute(struct runtime *rt, const struct sample_block *block,
     if (!be->host_memory)
         be->copy_out(be, host, at, bytes);
     rc = be->sync(be, err);
-    if (!rt->spec.job->cache.bf16 && n < rt->spec.plan->microbatches.size)
+    if (rc != OK || (c->exact && n < rt->spec.plan->microbatches.size))
         return rc;
-    for (int64_t i = 0; rc == OK && i < n; i++)
-        cache_put(rt->spec.cache, part.ids[i], level, elems, host + i * elems);
-    return rc;
+    if (be->host_memory) /* what lies there stays until the step has ended */
+        cache_ahead_put(c->ahead, epoch, part.ids, n, host);
+    for (int64_t i = 0; i < n && !be->host_memory; i++)
+        cache_put(c->cache, epoch, part.ids[i], c->level, c->elems, host + i * c->sample_bytes);
+    return OK;
 }
 
 /* The bits of a sample depend on the size of its micro-batch (BLAS has other kernels for small
- * matrices), not on its place in it or on its neighbours. So where equal bits are promised (fp32),
- * only full micro-batches meet the cache, and one that lacks a sample is computed as a whole. In
- * bf16, neighbours that lack the same are computed together and the rest is not. */
+ * matrices), not on its place in it or on its neighbours. So where equal bits are promised, only
+ * full micro-batches meet the cache, and one that lacks a sample is computed as a whole. Where the
+ * cache rounds, neighbours that lack the same are computed together and the rest is not. */
 enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const struct batch *batch,
                                   struct err *err)
 {
+    struct runtime_cache *c = rt->cache;
     struct backend *be = rt->spec.backend;
     const struct sample_block *block = &batch->blocks[microbatch];
-    const int level = rt->spec.plan->first_item[0];
-    const int64_t n = block->num_samples, most = rt->spec.plan->microbatches.size;
-    const int64_t elems = stage_input_elems(rt->spec.model, level);
-    const bool exact = !rt->spec.job->cache.bf16;
-    float *to = rt->prefix_out[microbatch], *host = to;
-    int lowest = level, highest = 0;
+    const int64_t n = block->num_samples;
+    void *host = be->host_memory ? (void *)rt->prefix_out[microbatch] : c->host;
+    int lowest = c->level, highest = 0;
     enum status rc = OK;
-    if (!rt->cache_level)
-        rt->cache_level = calloc((size_t)most, sizeof *rt->cache_level);
-    if (!be->host_memory && !rt->cache_host)
-        rt->cache_host = calloc((size_t)(most * elems), sizeof *rt->cache_host);
-    if (!rt->cache_level || (!be->host_memory && !rt->cache_host))
-        return err_nomem(err);
-    if (!be->host_memory)
-        host = rt->cache_host;
+    cache_ahead_get(c->ahead, batch->epoch, batch->step, microbatch, &host, c->levels);
+    if (be->host_memory)
+        rt->prefix_out[microbatch] = host;
+    else
+        c->host = host;
+    char *to = (char *)rt->prefix_out[microbatch];
     for (int64_t i = 0; i < n; i++) {
-        const bool take = !exact || n == most;
-        const int got =
-            take ? cache_take(rt->spec.cache, block->ids[i], level, elems, host + i * elems) : 0;
-        rt->cache_level[i] = got;
-        lowest = got < lowest ? got : lowest;
-        highest = got > highest ? got : highest;
+        cache_count(c->cache, c->level, c->levels[i]);
+        if (c->levels[i] < 0)
+            c->levels[i] = 0;
+        lowest = c->levels[i] < lowest ? c->levels[i] : lowest;
+        highest = c->levels[i] > highest ? c->levels[i] : highest;
     }
-    for (int64_t i = 0; exact && lowest < level && i < n; i++)
-        rt->cache_level[i] = lowest == highest ? lowest : 0;
+    for (int64_t i = 0; c->exact && lowest < c->level && i < n; i++)
+        c->levels[i] = lowest == highest ? lowest : 0;
     for (int64_t i = 0, end; rc == OK && i < n; i = end) {
-        const int from = rt->cache_level[i];
-        for (end = i + 1; end < n && rt->cache_level[end] == from;)
+        const int from = c->levels[i];
+        char *part = to + i * c->sample_bytes, *read = (char *)host + i * c->sample_bytes;
+        for (end = i + 1; end < n && c->levels[end] == from;)
             end++;
-        if (from < level)
-            rc = compute(rt, block, i, end - i, from, to + i * elems, host + i * elems, err);
+        if (from < c->level)
+            rc = compute(rt, batch->epoch, block, i, end - i, from, part, read, err);
         else if (!be->host_memory)
-            be->copy_in(be, to + i * elems, host + i * elems,
-                        elems * (end - i) * (int64_t)sizeof(float));
+            be->copy_in(be, part, read, c->sample_bytes * (end - i));
     }
     if (rc == OK && !be->host_memory)
         rc = be->sync(be, err);

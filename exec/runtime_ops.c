@@ -146,7 +146,7 @@ enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batc
     enum status rc;
     if (rt->prefix_ready[microbatch])
         return OK;
-    if (rt->spec.cache && rt->training)
+    if (rt->cache && rt->training)
         return runtime_prefix_cached(rt, microbatch, batch, err);
     /* Frozen layers run without dropout, in training as in evaluation. */
     rc = stage_forward(rt->spec.prefix, 0, block, STEP_EVAL, in, out, false, NULL, err);

@@ -77,8 +77,7 @@ struct runtime {
     float **prefix_out; /* R7: by micro-batch, backend memory; NULL without a prefix */
     bool *prefix_ready;
     bool training;      /* a step, not an evaluation */
-    int *cache_level;   /* scratch by sample of a micro-batch; made at first use */
-    float *cache_host;  /* likewise, where the backend's memory is not host memory */
+    struct runtime_cache *cache; /* runtime_cache.c; NULL: the prefix meets no cache */
     double *sums;       /* [replicas * microbatches][LOSS_WORDS] */
     double *item_sumsq; /* num_items */
     bool have_norm;
@@ -108,7 +107,13 @@ enum status runtime_message(struct runtime *rt, const struct op *op, const struc
 enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batch *batch,
                            struct err *err);
 
-/* The same by way of the cache: what it has is read, the rest computed and put there. */
+/* Training steps of a plan that reads the cache: its buffers and its thread. */
+enum status runtime_cache_init(struct runtime *rt, struct err *err);
+void runtime_cache_clear(struct runtime *rt);
+/* Before a step ends: all that it made is in the cache. */
+void runtime_cache_flush(struct runtime *rt);
+
+/* R7 by way of the cache: what it has is read, the rest computed and put there. */
 enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const struct batch *batch,
                                   struct err *err);
 

@@ -70,6 +70,8 @@ static enum status fill_slot(struct loader *loader, struct slot *slot, float *sc
     const struct dataset *dataset = spec->dataset;
     const struct microbatches *mb = &loader->sampler.microbatches;
     enum status rc;
+    slot->batch.epoch = slot->epoch;
+    slot->batch.step = slot->step;
     slot->batch.num_samples = sampler_step_samples(&loader->sampler, slot->step);
     rc = count_targets(loader, slot->epoch, slot->step, &slot->batch.num_targets, err);
     for (int m = 0; rc == OK && m < mb->count; m++) {

@@ -14,6 +14,7 @@ struct loader; /* opaque */
 
 /* The micro-batches of one replica in one step. */
 struct batch {
+    int64_t epoch, step; /* of the epoch */
     int num_blocks;
     struct sample_block *blocks; /* may hold 0 samples at the end of an epoch */
     int64_t num_samples;         /* over all replicas */

@@ -1,0 +1,228 @@
+/* ranks: 1
+ * The cache's thread: the same answers as looks made at once, in whatever order they are asked
+ * for. */
+#include "exec/cache_ahead.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "exec/rng.h"
+#include "exec/stage.h"
+
+enum { SAMPLES = 50, BATCH = 12, M = 3, LEVEL = 3 };
+
+static struct comm comm;
+
+struct rig {
+    struct job job;
+    struct cache *cache;
+    struct sampler sampler;
+    struct cache_ahead *ahead;
+    float *buffers[CACHE_AHEAD], *own;
+    int64_t elems, size;
+    int *levels;
+};
+
+static void rig_open(struct rig *rig, int replica, bool full)
+{
+    const struct model_spec spec = {.family = FAMILY_VIT,
+                                    .task = TASK_CLASSIFY,
+                                    .name = "small",
+                                    .num_layers = 3,
+                                    .hidden = 32,
+                                    .heads = 2,
+                                    .mlp = 64,
+                                    .image = 12,
+                                    .patch = 4,
+                                    .channels = 3,
+                                    .classes = 5,
+                                    .elem_bytes = 4};
+    char note[256];
+    *rig = (struct rig){0};
+    job_defaults(&rig->job);
+    model_clear(&rig->job.model);
+    assert_int_equal(model_build(&spec, &rig->job.model, NULL), OK);
+    rig->job.cache.policy = CACHE_ON;
+    assert_int_equal(cache_open(&comm, &rig->job, SAMPLES, &rig->cache, note, sizeof note, NULL),
+                     OK);
+    assert_non_null(rig->cache);
+    assert_int_equal(sampler_init(&rig->sampler, SAMPLES, 9, true, 2, BATCH / 2, M, NULL), OK);
+    rig->elems = stage_input_elems(&rig->job.model, LEVEL);
+    rig->size = rig->sampler.microbatches.size;
+    rig->levels = calloc((size_t)rig->size, sizeof *rig->levels);
+    rig->own = calloc((size_t)(rig->size * rig->elems), sizeof *rig->own);
+    struct cache_ahead_spec ahead = {.cache = rig->cache,
+                                     .sampler = &rig->sampler,
+                                     .replica = replica,
+                                     .level = LEVEL,
+                                     .elems = rig->elems,
+                                     .full = full};
+    for (int i = 0; i < CACHE_AHEAD; i++) {
+        rig->buffers[i] = calloc((size_t)(rig->size * rig->elems), sizeof *rig->own);
+        ahead.buffers[i] = rig->buffers[i];
+    }
+    assert_int_equal(cache_ahead_new(&ahead, &rig->ahead, NULL), OK);
+}
+
+static void rig_close(struct rig *rig)
+{
+    void *last[CACHE_AHEAD];
+    cache_ahead_free(rig->ahead, last);
+    for (int i = 0; i < CACHE_AHEAD; i++)
+        free(last[i]);
+    free(rig->own);
+    free(rig->levels);
+    cache_close(rig->cache);
+    job_clear(&rig->job);
+}
+
+static void content(int64_t sample, int64_t elems, float *data)
+{
+    for (int64_t i = 0; i < elems; i++)
+        data[i] = (float)rng_normal((uint64_t)sample, (uint64_t)i);
+}
+
+static void put(struct rig *rig, int64_t sample)
+{
+    float *data = calloc((size_t)rig->elems, sizeof *data);
+    content(sample, rig->elems, data);
+    cache_put(rig->cache, 0, sample, LEVEL, rig->elems, data);
+    free(data);
+}
+
+/* One micro-batch, against looks made now. */
+static void check(struct rig *rig, int replica, int64_t epoch, int64_t step, int m, bool full)
+{
+    void *buffer = rig->own;
+    float *want = calloc((size_t)rig->elems, sizeof *want);
+    int64_t first, n = sampler_microbatch(&rig->sampler, step, replica, m, &first);
+    if (n == 0) {
+        free(want);
+        return;
+    }
+    cache_ahead_get(rig->ahead, epoch, step, m, &buffer, rig->levels);
+    rig->own = buffer;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t id = sampler_id(&rig->sampler, epoch, first + i);
+        const bool there = id % 3 != 0 && (!full || n == rig->size);
+        assert_int_equal(rig->levels[i], there ? LEVEL : 0);
+        content(id, rig->elems, want);
+        if (there)
+            assert_memory_equal(rig->own + i * rig->elems, want, (size_t)rig->elems * sizeof *want);
+    }
+    free(want);
+}
+
+static void cache_ahead_get__gives_epochs_in_order(void **state)
+{
+    (void)state;
+    for (int replica = 0; replica < 2; replica++)
+        for (int full = 0; full < 2; full++) {
+            struct rig rig;
+            rig_open(&rig, replica, full);
+            for (int64_t s = 0; s < SAMPLES; s++)
+                if (s % 3 != 0)
+                    put(&rig, s);
+            for (int64_t epoch = 0; epoch < 3; epoch++)
+                for (int64_t step = 0; step < sampler_steps_per_epoch(&rig.sampler); step++)
+                    for (int m = 0; m < rig.sampler.microbatches.count; m++)
+                        check(&rig, replica, epoch, step, m, full);
+            const struct cache_counts counts = cache_counts(rig.cache);
+            assert_int_equal(counts.hits + counts.misses, 0); /* whoever computes counts */
+            rig_close(&rig);
+        }
+}
+
+static void cache_ahead_get__follows_jumps(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, 1, false);
+    for (int64_t s = 0; s < SAMPLES; s++)
+        if (s % 3 != 0)
+            put(&rig, s);
+    const int64_t steps = sampler_steps_per_epoch(&rig.sampler);
+    for (uint64_t i = 0; i < 400; i++) {
+        const uint64_t bits = rng_bits(3, i);
+        check(&rig, 1, (int64_t)(bits & 3), (int64_t)(bits >> 8) % steps, (int)(bits >> 40) % M,
+              false);
+    }
+    for (int m = M - 1; m >= 0; m--) /* backwards, and one left out */
+        check(&rig, 1, 7, 0, m, false);
+    check(&rig, 1, 7, 1, 0, false);
+    check(&rig, 1, 7, 1, 2, false);
+    check(&rig, 1, 7, 2, 0, false);
+    rig_close(&rig);
+}
+
+static void cache_ahead_put__is_there_after_the_flush(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 200 }; /* more than the queue holds */
+    struct rig rig;
+    int64_t ids[SAMPLES];
+    rig_open(&rig, 0, false);
+    float *data = calloc((size_t)(SAMPLES * rig.elems), sizeof *data);
+    float *got = calloc((size_t)rig.elems, sizeof *got);
+    for (int64_t s = 0; s < SAMPLES; s++) {
+        ids[s] = s;
+        content(s, rig.elems, data + s * rig.elems);
+    }
+    for (int r = 0; r < ROUNDS; r++)
+        cache_ahead_put(rig.ahead, 0, ids + r % SAMPLES, 1, data + r % SAMPLES * rig.elems);
+    cache_ahead_flush(rig.ahead);
+    assert_int_equal(cache_counts(rig.cache).puts, SAMPLES); /* the others were there */
+    for (int64_t s = 0; s < SAMPLES; s++) {
+        assert_int_equal(cache_look(rig.cache, 0, s, LEVEL, rig.elems, got), LEVEL);
+        assert_memory_equal(got, data + s * rig.elems, (size_t)rig.elems * sizeof *got);
+    }
+    cache_ahead_flush(NULL);
+    free(data);
+    free(got);
+    rig_close(&rig);
+}
+
+static void cache_ahead_free__makes_the_puts_first(void **state)
+{
+    (void)state;
+    struct rig rig;
+    int64_t ids[SAMPLES];
+    void *last[CACHE_AHEAD];
+    rig_open(&rig, 0, false);
+    float *data = calloc((size_t)(SAMPLES * rig.elems), sizeof *data);
+    for (int64_t s = 0; s < SAMPLES; s++)
+        ids[s] = s;
+    for (int64_t s = 0; s < SAMPLES; s++)
+        cache_ahead_put(rig.ahead, 0, ids + s, 1, data);
+    cache_ahead_free(rig.ahead, last);
+    rig.ahead = NULL;
+    assert_int_equal(cache_counts(rig.cache).puts, SAMPLES);
+    for (int i = 0; i < CACHE_AHEAD; i++)
+        free(last[i]);
+    free(data);
+    free(rig.own);
+    free(rig.levels);
+    cache_close(rig.cache);
+    job_clear(&rig.job);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cache_ahead_get__gives_epochs_in_order),
+        cmocka_unit_test(cache_ahead_get__follows_jumps),
+        cmocka_unit_test(cache_ahead_put__is_there_after_the_flush),
+        cmocka_unit_test(cache_ahead_free__makes_the_puts_first),
+    };
+    struct err err = {0};
+    if (comm_init(&argc, &argv, &comm, &err) != OK)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    comm_finalize(&comm);
+    return failed;
+}
