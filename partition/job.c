@@ -209,14 +209,20 @@ enum status job_check(const struct job *job, struct err *err)
     if (job->data.test_samples < 0)
         return bad_int(job, "data.test_samples", "at least 0 (0: all)", job->data.test_samples,
                        err);
-    if (job->cache.policy == CACHE_ON && job->data.augment) {
-        rc = err_set(err, ERR_INPUT,
-                     "%s: cache.policy 'on' would freeze each augmented sample to one view",
-                     job->path ? job->path : "job");
-        err_hint(err, "set data.augment to 'none', or cache.policy to 'off'");
+    if (job->cache.policy == CACHE_ON && job_views_vary(job)) {
+        rc =
+            err_set(err, ERR_INPUT, "%s: cache.policy 'on' would freeze each %s sample to one view",
+                    job->path ? job->path : "job", job->data.augment ? "augmented" : "masked");
+        err_hint(err, job->data.augment ? "set data.augment to 'none', or cache.policy to 'off'"
+                                        : "set cache.policy to 'off'");
         return rc;
     }
     return OK;
+}
+
+bool job_views_vary(const struct job *job)
+{
+    return job->data.augment || job->model.task == TASK_MLM;
 }
 
 void job_clear(struct job *job)

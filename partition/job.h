@@ -114,6 +114,10 @@ void job_defaults(struct job *job);
 enum status job_check(const struct job *job, struct err *err);
 void job_clear(struct job *job);
 
+/* Whether a training sample looks different each epoch (crops and flips, masks), so that what is
+ * computed from one view does not serve the next. */
+bool job_views_vary(const struct job *job);
+
 #ifdef __cplusplus
 }
 #endif

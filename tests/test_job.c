@@ -88,6 +88,8 @@ static void job_check__names_the_key_when_a_value_is_out_of_range(void **state)
     job.cache.limit_bytes = -1, refused(&job, ERR_INPUT, "cache.limit_bytes");
     job.cache.policy = CACHE_ON, job.data.augment = true;
     refused(&job, ERR_INPUT, "one view");
+    job.cache.policy = CACHE_ON, job.model.task = TASK_MLM; /* masks change each epoch */
+    refused(&job, ERR_INPUT, "each masked sample to one view");
     job.data.train_samples = -1, refused(&job, ERR_INPUT, "train_samples");
     job_clear(&job);
 }

@@ -238,11 +238,12 @@ static void text_open__masks_fifteen_percent_for_masked_models(void **state)
     struct job job;
     struct dataset data = {0};
     struct err err = {0};
-    enum { SEQ = 12, LETTERS = 26, REPEAT = 800 };
+    enum { SEQ = 12, LETTERS = 26, REPEAT = 800, EPOCHS = 4000 };
     char vocab[200] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n",
          *text = malloc(2 * LETTERS * REPEAT + 1);
-    int32_t tokens[SEQ], labels[SEQ], again[SEQ];
-    const struct sample_out out = {.tokens = tokens, .labels = labels};
+    int32_t tokens[SEQ], labels[SEQ], again_tokens[SEQ], again[SEQ];
+    const struct sample_out out = {.tokens = tokens, .labels = labels},
+                            other = {.tokens = again_tokens, .labels = again};
     int inside = 0, predicted = 0, masked = 0, same = 0;
     (void)state;
     for (char c = 'a'; c <= 'z'; c++)
@@ -272,14 +273,29 @@ static void text_open__masks_fifteen_percent_for_masked_models(void **state)
             same += tokens[i] == truth;
         }
     }
-    /* 18,720 tokens: 15 % has a deviation of 0.26 %. */
-    assert_true(fabs((double)predicted / inside - .15) < .01);
+    assert_int_equal(predicted * 5, inside); /* 2 of 10, each sample */
+    assert_int_equal(data.targets_per_sample, 2);
     assert_true(fabs((double)masked / predicted - .8) < .04);
     assert_true(fabs((double)same / predicted - .1) < .04);
-    assert_int_equal(data.sample(&data, SPLIT_TRAIN, 7, &out, NULL), OK);
-    memcpy(again, tokens, sizeof again);
-    assert_int_equal(data.sample(&data, SPLIT_TRAIN, 7, &out, NULL), OK);
-    assert_memory_equal(again, tokens, sizeof again);
+    /* A training sample shows other masks each epoch, all places alike; a test sample never. */
+    int at[SEQ] = {0}, repeats = 0;
+    for (int64_t epoch = 0; epoch < EPOCHS; epoch++) {
+        memcpy(again, labels, sizeof again);
+        assert_int_equal(dataset_view(&data, SPLIT_TRAIN, epoch, 7, &out, NULL, NULL), OK);
+        repeats += memcmp(again, labels, sizeof again) == 0;
+        for (int i = 0; i < SEQ; i++)
+            at[i] += labels[i] >= 0;
+        assert_int_equal(dataset_view(&data, SPLIT_TRAIN, epoch, 7, &other, NULL, NULL), OK);
+        assert_memory_equal(again_tokens, tokens, sizeof tokens);
+        assert_memory_equal(again, labels, sizeof labels);
+        assert_int_equal(dataset_view(&data, SPLIT_TEST, epoch, 7, &other, NULL, NULL), OK);
+        assert_int_equal(dataset_view(&data, SPLIT_TEST, 0, 7, &out, NULL, NULL), OK);
+        assert_memory_equal(again_tokens, tokens, sizeof tokens);
+    }
+    for (int i = 1; i < SEQ - 1; i++) /* of 4000, 800 expected, deviation 25 */
+        assert_in_range(at[i], 700, 900);
+    assert_true(at[0] == 0 && at[SEQ - 1] == 0);
+    assert_in_range(repeats, EPOCHS / 90, EPOCHS / 22); /* 45 pairs of places */
     dataset_clear(&data);
     free(job.data.vocab);
     job.data.vocab = NULL;

@@ -90,21 +90,72 @@ static void tsv_open__reads_pairs_and_shortens_the_longer_one(void **state)
     job_clear(&job);
 }
 
+static void expect_glue(const char *train, const char *dev_name, const char *dev,
+                        const char *tokens, const char *types, int length, int label)
+{
+    struct job job;
+    struct dataset data = {0};
+    struct err err = {0};
+    unlink(in_folder("dev.tsv"));
+    put_text("train.tsv", train);
+    put_text(dev_name, dev);
+    make_job(&job, bert, DATA_SST2, "", "vocab.txt");
+    if (dataset_open(&job, &data, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], 2);
+    assert_int_equal(data.num_samples[SPLIT_TEST], 1);
+    expect_sample(&data, SPLIT_TEST, 0, tokens, types, length, label);
+    dataset_clear(&data);
+    job_clear(&job);
+}
+
+/* Headers and rows as GLUE's files have them. */
+static void tsv_open__reads_the_columns_of_every_glue_task(void **state)
+{
+    (void)state;
+    put_vocab();
+    /* CoLA: no header; the sentence is the fourth column. */
+    expect_glue("gj04\t1\t\ta b\ngj04\t0\t*\tb a\n", "dev.tsv", "gj04\t0\t*\tc a\r\n",
+                "2 6 4 3 0 0 0 0 0 0", "0000000000", 4, 0);
+    /* MRPC, which starts with a byte order mark. */
+    expect_glue("\xef\xbb\xbfQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+                "1\t7\t8\ta\tb\n0\t7\t8\tb\tb\n",
+                "dev.tsv",
+                "\xef\xbb\xbfQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tc a\tb\n",
+                "2 6 4 3 5 3 0 0 0 0", "0000110000", 6, 1);
+    /* QQP */
+    expect_glue("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+                "1\t2\t3\ta\tb\t0\n2\t2\t3\ta\tb\t1\n",
+                "dev.tsv", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\td\te\t1\n",
+                "2 7 3 8 3 0 0 0 0 0", "0001100000", 5, 1);
+    /* MNLI: several labels, of which the gold one counts; two dev sets. */
+    expect_glue("index\tsentence1\tsentence2\tlabel1\tgold_label\n"
+                "0\ta\tb\tneutral\tneutral\n1\ta\tb\tneutral\tentailment\n",
+                "dev_matched.tsv",
+                "index\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"
+                "0\tg\th\tneutral\tneutral\tentailment\n",
+                "2 10 3 11 3 0 0 0 0 0", "0001100000", 5, 0);
+}
+
 static void tsv_open__names_file_line_value_and_limit_of_bad_input(void **state)
 {
     static const struct {
         const char *train, *words;
     } cases[] = {
-        {"sentence\tlabel\na\t2\n",           "train.tsv' line 2: label must be 0..1, got '2'"},
-        {"sentence\tlabel\na\t1\nb\t-1\n",    "line 3: label must be 0..1, got '-1'"          },
-        {"sentence\tlabel\na\t\n",            "line 2: label must be 0..1, got ''"            },
-        {"sentence\tlabel\na\t99999999999\n", "got '99999999999'"                             },
-        {"sentence\tlabel\na\t1\nb\n",        "line 3 must have 2 columns, got 1"             },
-        {"sentence\tlabel\na\tb\t1\n",        "line 2 must have 2 columns, got 3"             },
-        {"text\tlabel\na\t1\n",               "the header has no column sentence, got 'text'" },
-        {"sentence\ta\n",                     "the header has no column label"                },
-        {"sentence\tlabel\n",                 "has no line behind its header"                 },
-        {"",                                  "has no line behind its header"                 },
+        {"sentence\tlabel\na\t2\n",                            "train.tsv' line 2: label must be 0..1, got '2'"},
+        {"sentence\tlabel\na\t1\nb\t-1\n",                     "line 3: label must be 0..1, got '-1'"          },
+        {"sentence\tlabel\na\t\n",                             "line 2: label must be 0..1, got ''"            },
+        {"sentence\tlabel\na\t99999999999\n",                  "got '99999999999'"                             },
+        {"sentence\tlabel\na\t1\nb\n",                         "line 3 must have 2 columns, got 1"             },
+        {"sentence\tlabel\na\tb\t1\n",                         "line 2 must have 2 columns, got 3"             },
+        {"text\tlabel\na\t1\n",                                "the header has no column sentence, got 'text'" },
+        {"sentence\ta\n",                                      "the header has no column label"                },
+        {"sentence\tlabel\n",                                  "has no line behind its header"                 },
+        {"",                                                   "has no line behind its header"                 },
+        {"gj04\t1\t\ta\ngj04\t2\t*\tb\n",                      "line 2: label must be 0..1, got '2'"           },
+        {"gj04\t1\t\ta\ngj04\t0\tb\n",                         "line 2 must have 4 columns, got 3"             },
+        {"index\tsentence1\tsentence2\tscore\n0\ta\tb\t3.5\n",
+         "train.tsv' has scores (column score, as STS-B), only classes can be trained"                         },
     };
     struct job job;
     (void)state;
@@ -140,6 +191,8 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(tsv_open__reads_pairs_and_shortens_the_longer_one,
                                         make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(tsv_open__reads_the_columns_of_every_glue_task, make_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(tsv_open__names_file_line_value_and_limit_of_bad_input,
                                         make_folder, remove_folder),
     };

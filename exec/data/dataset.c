@@ -232,6 +232,7 @@ enum status dataset_view(const struct dataset *dataset, enum split split, int64_
     bool augment = dataset->augment && split == SPLIT_TRAIN && out->image && scratch;
     struct sample_out plain = *out;
     enum status rc;
+    plain.epoch = split == SPLIT_TRAIN ? epoch : 0;
     if (augment)
         plain.image = scratch;
     rc = dataset->sample(dataset, split, id, &plain, err);

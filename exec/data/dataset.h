@@ -1,8 +1,8 @@
 /* exec/data/dataset.h - where samples come from: files or the procedural set, one interface.
  *
- * A dataset turns (split, id) into one sample, the same bytes each time, in any order, from any
- * thread. Opening checks every file as a whole (sizes, label ranges), so that training does not
- * stop in the middle over a bad record. */
+ * A dataset turns (split, id) - and the epoch, where it masks tokens - into one sample, the same
+ * bytes each time, in any order, from any thread. Opening checks every file as a whole (sizes,
+ * label ranges), so that training does not stop in the middle over a bad record. */
 #ifndef ELAPSE_EXEC_DATA_DATASET_H
 #define ELAPSE_EXEC_DATA_DATASET_H
 
@@ -16,6 +16,7 @@ enum split { SPLIT_TRAIN, SPLIT_TEST, SPLIT_COUNT };
 
 /* Where one sample goes; fields that are NULL are not wanted. Sizes are the dataset's. */
 struct sample_out {
+    int64_t epoch;        /* of a training sample: which masks it shows */
     float *image;         /* [channels, image, image], normalised */
     int32_t *tokens;      /* [seq] */
     int32_t *token_types; /* [seq] */
@@ -34,7 +35,7 @@ struct dataset {
     bool augment;           /* crop and flip training images */
     uint64_t seed;
     void *ctx; /* the kind's own, released by clear */
-    /* One sample, without augmentation. Reads at most the file it came from. */
+    /* One sample, without crop and flip. Reads at most the file it came from. */
     enum status (*sample)(const struct dataset *dataset, enum split split, int64_t id,
                           const struct sample_out *out, struct err *err);
     void (*clear)(struct dataset *dataset);
@@ -47,8 +48,9 @@ struct dataset {
 enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err);
 void dataset_clear(struct dataset *dataset);
 
-/* One training view: the sample, cropped and flipped as (seed, epoch, id) says when the dataset
- * augments. scratch holds one image and may be NULL where nothing is augmented. */
+/* One view of a sample: masked, cropped and flipped as (seed, epoch, id) says where it is a
+ * training sample of a dataset that masks or augments; out->epoch is not read. scratch holds one
+ * image and may be NULL where nothing is augmented. */
 enum status dataset_view(const struct dataset *dataset, enum split split, int64_t epoch, int64_t id,
                          const struct sample_out *out, float *scratch, struct err *err);
 

@@ -3,11 +3,12 @@
  * A phrase walks over a small alphabet: the next token follows the previous one by a fixed keyed
  * map, except for one token in eight, which is drawn at random. Language models learn the map. A
  * classifier's label (class = id % classes) selects the map, so it can be read off the transitions,
- * not off any single token. Phrases of the bert family vary in length. */
+ * not off any single token. Phrases of the bert family vary in length. Masked models see zeros in
+ * place of the tokens that they are to predict (masking.h). */
 #include <stdlib.h>
 
-#include "exec/data/counter.h"
 #include "exec/data/dataset.h"
+#include "exec/data/masking.h"
 
 enum { ALPHABET = 64, NO_LABEL = -100 };
 
@@ -43,13 +44,14 @@ static enum status phrases_sample(const struct dataset *dataset, enum split spli
         out->labels[0] = (int32_t)(counter_bits(key, 2) % (uint64_t)length);
         out->labels[1] = out->labels[0];
     }
+    struct masking masks = masking_start(dataset->seed, split, out->epoch, id, length - 1);
     for (int i = 0; i < seq; i++) {
         uint64_t draw = counter_bits(key, (uint64_t)i + 3);
         int32_t next = (int32_t)((draw & 7) == 0 ? (draw >> 8) % (uint64_t)phrases->alphabet
                                                  : counter_bits(map, (uint64_t)token) %
                                                        (uint64_t)phrases->alphabet);
-        bool masked = phrases->task == TASK_MLM && i > 0 && (draw >> 40) % 7 == 0;
         bool inside = i < length;
+        bool masked = phrases->task == TASK_MLM && i > 0 && inside && masking_next(&masks);
         /* A span is marked by the one value outside the alphabet. */
         int32_t shown = masked ? 0 : token;
         if (out->labels && phrases->task == TASK_QA && i == out->labels[0])
@@ -61,7 +63,7 @@ static enum status phrases_sample(const struct dataset *dataset, enum split spli
         if (out->labels && phrases->task == TASK_CAUSAL_LM)
             out->labels[i] = i + 1 < seq ? next : NO_LABEL;
         if (out->labels && phrases->task == TASK_MLM)
-            out->labels[i] = masked && inside ? token : NO_LABEL;
+            out->labels[i] = masked ? token : NO_LABEL;
         token = next;
     }
     return OK;

@@ -5,8 +5,8 @@
  * byte; with a vocab.json it is GPT-2's (data.merges, or merges.txt beside it); with a vocab.txt it
  * is WordPiece, for masked language models. Causal models read windows of seq tokens end to end,
  * each labelled with its successor. Masked models read [CLS] window [SEP]; 15 % of the tokens are
- * predicted, of them 80 % shown as [MASK], 10 % as a random token, 10 % unchanged (Devlin et al.
- * 2018, section 3.1), drawn from (seed, split, sample). */
+ * predicted (masking.h), of them 80 % shown as [MASK], 10 % as a random token, 10 % unchanged
+ * (Devlin et al. 2018, section 3.1). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 
 #include "exec/data/bpe.h"
-#include "exec/data/counter.h"
 #include "exec/data/dataset.h"
+#include "exec/data/masking.h"
 #include "exec/data/wordpiece.h"
 
 enum { MAX_BYTES = 1 << 30, NO_LABEL = -100, TEST_PART = 10 };
@@ -168,7 +168,7 @@ static enum status masked_sample(const struct dataset *dataset, enum split split
     const struct text *text = dataset->ctx;
     int inside = dataset->seq - 2;
     const int32_t *ids = text->ids[split] + id * inside;
-    uint64_t key = counter_key(dataset->seed ^ 0x6d61736bu, (uint64_t)split, (uint64_t)id);
+    struct masking masks = masking_start(dataset->seed, split, out->epoch, id, inside);
     (void)err;
     if (out->length)
         out->length[0] = dataset->seq;
@@ -177,13 +177,14 @@ static enum status masked_sample(const struct dataset *dataset, enum split split
         if (i > 0 && i <= inside)
             token = ids[i - 1];
         shown = token;
-        if (i > 0 && i <= inside && counter_unit(key, 3 * (uint64_t)i) < .15) {
-            double draw = counter_unit(key, 3 * (uint64_t)i + 1);
+        if (i > 0 && i <= inside && masking_next(&masks)) {
+            uint64_t index = (UINT64_C(1) << 32) + 2 * (uint64_t)i;
+            double draw = counter_unit(masks.key, index);
             label = token;
             if (draw < .8)
                 shown = text->wp.mask;
             else if (draw < .9)
-                shown = (int32_t)(counter_bits(key, 3 * (uint64_t)i + 2) % (uint64_t)text->wp.size);
+                shown = (int32_t)(counter_bits(masks.key, index + 1) % (uint64_t)text->wp.size);
         }
         if (out->tokens)
             out->tokens[i] = shown;
@@ -202,7 +203,8 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
     bool causal = model->task == TASK_CAUSAL_LM;
     struct dataset got = {.seq = model->seq,
                           .labels_per_sample = model->seq,
-                          .targets_per_sample = causal ? model->seq : 0,
+                          .targets_per_sample =
+                              causal ? model->seq : (int)model_masked_of(model->seq - 2),
                           .classes = model->vocab,
                           .seed = job->train.seed,
                           .sample = causal ? causal_sample : masked_sample,

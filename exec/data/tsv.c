@@ -1,16 +1,19 @@
 /* exec/data/tsv.c - GLUE tasks: tab-separated lines under a header, one or two texts and a label,
  * as WordPiece tokens for BERT.
  *
- * Columns are found by name: sentence; sentence1, sentence2; question, sentence; question1,
- * question2; question, answer; premise, hypothesis; with label. Labels are numbers, or GLUE's words
- * (entailment 0, not_entailment and neutral 1, contradiction 2). data.path is a folder with
- * train.tsv and dev.tsv; the test split is dev.tsv, as GLUE keeps the labels of its test sets. CoLA
- * (no header) and STS-B (a score in place of a class) are not read. Source of the layout:
- * gluebenchmark.com. All lines are cut into tokens when the set is opened. */
+ * Columns are found by name: sentence (SST-2); sentence1, sentence2 (RTE, WNLI, MNLI); question,
+ * sentence (QNLI); question1, question2 (QQP); #1 String, #2 String (MRPC); question, answer;
+ * premise, hypothesis; with label, gold_label, is_duplicate or Quality. CoLA has no header: source,
+ * label, mark (* or nothing), sentence. STS-B, whose score is no class, is refused. Labels are
+ * numbers, or GLUE's words (entailment 0, not_entailment and neutral 1, contradiction 2). data.path
+ * is a folder with train.tsv and dev.tsv (MNLI: dev_matched.tsv); the test split is the latter, as
+ * GLUE keeps the labels of its test sets. Source of the layout: gluebenchmark.com. All lines are
+ * cut into tokens when the set is opened. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exec/data/dataset.h"
 #include "exec/data/wordpiece.h"
@@ -98,13 +101,13 @@ static enum status find_columns(const struct cells *header, const char *path,
         {"question",  "sentence"  },
         {"question",  "answer"    },
         {"premise",   "hypothesis"},
+        {"#1 String", "#2 String" },
         {"sentence",  NULL        }
     };
-    columns->label = find_column(header, "label");
-    if (columns->label < 0)
-        columns->label = find_column(header, "gold_label");
-    if (columns->label < 0)
-        columns->label = find_column(header, "is_duplicate");
+    static const char *const labels[] = {"label", "gold_label", "is_duplicate", "Quality"};
+    columns->label = -1;
+    for (size_t i = 0; i < sizeof labels / sizeof *labels && columns->label < 0; i++)
+        columns->label = find_column(header, labels[i]);
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         columns->text[0] = find_column(header, pairs[i][0]);
         columns->text[1] = pairs[i][1] ? find_column(header, pairs[i][1]) : -1;
@@ -114,13 +117,24 @@ static enum status find_columns(const struct cells *header, const char *path,
     }
     if (columns->text[0] >= 0 && columns->label >= 0)
         return OK;
+    if (columns->label < 0 && find_column(header, "score") >= 0)
+        return err_set(err, ERR_INPUT,
+                       "'%s' has scores (column score, as STS-B), only classes can be trained",
+                       path);
     err_set(err, ERR_INPUT, "'%s': the header has no column %s, got '%.*s'", path,
             columns->label < 0 ? "label" : "sentence",
             header->bytes[0] < 60 ? header->bytes[0] : 60, header->at[0]);
     err_hint(err,
              "one of sentence; sentence1, sentence2; question, sentence; question1, question2; "
-             "premise, hypothesis; and label");
+             "premise, hypothesis; #1 String, #2 String; and label");
     return ERR_INPUT;
+}
+
+/* A line of CoLA, which has no header. */
+static bool cola_line(const struct cells *cells)
+{
+    return cells->count == 4 && (cell_is(cells, 1, "0") || cell_is(cells, 1, "1")) &&
+           (cell_is(cells, 2, "") || cell_is(cells, 2, "*"));
 }
 
 static enum status read_label(const struct cells *cells, int column, const char *path,
@@ -197,16 +211,24 @@ static enum status read_table(const struct wordpiece *wp, const char *dir, const
     if (asprintf(&path, "%s/%s", dir, name) < 0)
         return err_nomem(err);
     rc = data_read_file(path, MAX_BYTES, &text, &bytes, err);
-    for (const char *line = text, *end = text + bytes;
+    const int mark = rc == OK && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    for (const char *line = text + mark, *end = text + bytes;
          rc == OK && line < end && (max == 0 || table->num_lines < max);) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((stop ? stop : end) - line);
         split_line(line, length, &cells);
         line = stop ? stop + 1 : end;
         if (number++ == 0) {
-            rc = find_columns(&cells, path, &columns, err);
             header = cells.count;
-            continue;
+            if (cola_line(&cells)) {
+                columns = (struct columns){
+                    .text = {3, -1},
+                      .label = 1
+                };
+            } else {
+                rc = find_columns(&cells, path, &columns, err);
+                continue;
+            }
         }
         if (cells.count != header) {
             rc = err_set(err, ERR_INPUT, "'%s' line %lld must have %d columns, got %d", path,
@@ -274,9 +296,24 @@ static enum status tsv_sample(const struct dataset *dataset, enum split split, i
     return OK;
 }
 
+static bool in_folder(const char *dir, const char *name)
+{
+    char *path = NULL;
+    bool there = asprintf(&path, "%s/%s", dir, name) >= 0 && access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+/* MNLI has two dev sets, of which the matched one counts. */
+static const char *dev_file(const char *dir)
+{
+    static const char *const matched = "dev_matched.tsv";
+    return !in_folder(dir, "dev.tsv") && in_folder(dir, matched) ? matched : "dev.tsv";
+}
+
 enum status tsv_open(const struct job *job, struct dataset *dataset, struct err *err)
 {
-    static const char *const names[SPLIT_COUNT] = {"train.tsv", "dev.tsv"};
+    const char *const names[SPLIT_COUNT] = {"train.tsv", dev_file(job->data.path)};
     const int64_t max[SPLIT_COUNT] = {job->data.train_samples, job->data.test_samples};
     struct dataset got = {.seq = job->model.seq,
                           .labels_per_sample = 1,

@@ -139,4 +139,5 @@ def main():
     save(out_dir + "/reference.safetensors", dict(out, tokens=tokens, lengths=lengths))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+/* exec/data/masking.h - which tokens a masked language model is to predict.
+ *
+ * Exactly model_masked_of(count) of `count` tokens, every choice equally likely, drawn from (seed,
+ * split, epoch, sample): training samples show other masks each epoch, test samples always the
+ * same, and a resumed run the ones it would have shown. Pure. */
+#ifndef ELAPSE_EXEC_DATA_MASKING_H
+#define ELAPSE_EXEC_DATA_MASKING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "exec/data/counter.h"
+#include "partition/model.h"
+
+struct masking {
+    uint64_t key; /* numbers 2^32 and up of its stream are free for the caller */
+    int64_t left, wanted;
+};
+
+static inline struct masking masking_start(uint64_t seed, int split, int64_t epoch, int64_t id,
+                                           int64_t count)
+{
+    uint64_t sample = counter_key(seed ^ 0x6d61736bu, (uint64_t)split, (uint64_t)id);
+    return (struct masking){.key = counter_key(sample, (uint64_t)epoch, 0),
+                            .left = count,
+                            .wanted = model_masked_of(count)};
+}
+
+/* Whether the next token, of those given to masking_start(), is one. Knuth, The Art of Computer
+ * Programming 2, 3.4.2, algorithm S: it is with probability wanted / left. */
+static inline bool masking_next(struct masking *m)
+{
+    uint64_t index = (uint64_t)m->left--;
+    if (counter_unit(m->key, index) * (double)index >= (double)m->wanted)
+        return false;
+    m->wanted--;
+    return true;
+}
+
+#endif
