@@ -17,7 +17,9 @@
 #define MAX_CONFIGS 256 /* of a matrix: each is several real runs */
 #define MAX_REPEATS 9
 #define FILL_STEPS 4 /* of the epoch that fills the cache, which does not count */
-#define NOISY 0.10   /* a spread beyond this is said aloud even where no tolerance was given */
+/* Where the measured time itself is known no better than this (or the tolerance, where that is
+ * larger), its error says nothing: it is shown as noisy and left out of the summary. */
+#define NOISY 0.10
 
 /* Time of one kind of op over a step, all ranks together. */
 struct kind_time {
@@ -36,7 +38,8 @@ struct comparison {
     int64_t real_step_ns, sim_step_ns, num_steps;
     int64_t real_p10_ns; /* what the machine does when nothing else runs on it */
     double spread;       /* of the steps, (p90 - p10) / median; of the runs, where that is larger */
-    double error;        /* simulated / measured - 1 */
+    double noise; /* how well the median is known: the runs' spread, of a single run its steps' */
+    double error; /* simulated / measured - 1 */
     double real_bubble, sim_bubble; /* NaN where no ops were recorded */
     struct kind_time kinds[OP_KIND_COUNT];
     int64_t real_peak_bytes, sim_peak_bytes; /* of the rank that holds most; 0: not known */
@@ -92,6 +95,7 @@ static void add_run(struct comparison *c, const struct replay *replay)
     double run_spread = safe_ratio((double)(c->run_step_ns[c->num_runs - 1] - c->run_step_ns[0]),
                                    (double)c->real_step_ns);
     c->spread = fmax(fmax(c->spread, step_spread), run_spread);
+    c->noise = c->num_runs > 1 ? run_spread : step_spread;
     c->error = safe_ratio((double)c->sim_step_ns, (double)c->real_step_ns) - 1;
 
     memset(c->kinds, 0, sizeof c->kinds);
@@ -118,7 +122,10 @@ static int compare_doubles(const void *a, const void *b)
 }
 
 struct summary {
-    double median_abs_error, worst_abs_error, worst_spread;
+    double noise_limit;
+    int num_noisy;
+    double median_abs_error, worst_abs_error; /* of the others; NaN where there are none */
+    double worst_spread;
     double worst_abs_peak_error; /* NaN where nobody knows */
 };
 
@@ -130,18 +137,32 @@ static double peak_error(const struct comparison *c)
                : NAN;
 }
 
-static struct summary summarize(const struct comparison *configs, int n)
+static bool is_noisy(const struct comparison *c, double limit)
 {
-    struct summary s = {.worst_abs_peak_error = NAN};
+    return !(c->noise <= limit);
+}
+
+static struct summary summarize(const struct comparison *configs, int n, double tolerance)
+{
+    struct summary s = {.noise_limit = isnan(tolerance) ? NOISY : fmax(tolerance, NOISY),
+                        .median_abs_error = NAN,
+                        .worst_abs_error = NAN,
+                        .worst_abs_peak_error = NAN};
     double errors[MAX_CONFIGS];
+    int quiet = 0;
     for (int i = 0; i < n; i++) {
-        errors[i] = fabs(configs[i].error);
-        s.worst_abs_error = fmax(s.worst_abs_error, errors[i]);
         s.worst_abs_peak_error = fmax(s.worst_abs_peak_error, fabs(peak_error(&configs[i])));
         s.worst_spread = fmax(s.worst_spread, configs[i].spread);
+        if (!is_noisy(&configs[i], s.noise_limit))
+            errors[quiet++] = fabs(configs[i].error);
     }
-    qsort(errors, (size_t)n, sizeof errors[0], compare_doubles);
-    s.median_abs_error = n % 2 ? errors[n / 2] : (errors[n / 2 - 1] + errors[n / 2]) / 2;
+    s.num_noisy = n - quiet;
+    if (quiet == 0)
+        return s;
+    qsort(errors, (size_t)quiet, sizeof errors[0], compare_doubles);
+    s.worst_abs_error = errors[quiet - 1];
+    s.median_abs_error =
+        quiet % 2 ? errors[quiet / 2] : (errors[quiet / 2 - 1] + errors[quiet / 2]) / 2;
     return s;
 }
 
@@ -183,6 +204,8 @@ static struct json *answer_json(const struct command *command, const struct comp
         json_add_int(config, "real_step_ns", c->real_step_ns);
         json_add_int(config, "real_p10_ns", c->real_p10_ns);
         json_add_double(config, "spread", c->spread);
+        json_add_double(config, "noise", c->noise);
+        json_add_bool(config, "noisy", is_noisy(c, s->noise_limit));
         json_add_int(config, "sim_step_ns", c->sim_step_ns);
         json_add_double(config, "error", c->error);
         json_add_double(config, "real_bubble_fraction", c->real_bubble);
@@ -196,6 +219,8 @@ static struct json *answer_json(const struct command *command, const struct comp
     json_add_double(root, "median_abs_error", s->median_abs_error);
     json_add_double(root, "worst_abs_error", s->worst_abs_error);
     json_add_double(root, "worst_spread", s->worst_spread);
+    json_add_double(root, "noise_limit", s->noise_limit);
+    json_add_int(root, "noisy_configs", s->num_noisy);
     json_add_double(root, "worst_abs_peak_error", s->worst_abs_peak_error);
     return root;
 }
@@ -209,13 +234,17 @@ static void print_table(const struct comparison *configs, int n, const struct su
            "peak", "error");
     for (int i = 0; i < n; i++) {
         const struct comparison *c = &configs[i];
-        printf("%3d %3d %4d %3d %-7s %-12s %-11s %12s %12s %6.1f %% %12s %+6.1f %%", c->num_ranks,
+        printf("%3d %3d %4d %3d %-7s %-12s %-11s %12s %12s %6.1f %% %12s", c->num_ranks,
                c->num_replicas, c->num_microbatches, c->num_frozen_layers,
                c->num_frozen_layers ? frozen_placement_name(c->frozen) : "-",
                schedule_kind_name(c->schedule), recompute_mode_name(c->recompute),
                format_ns(c->real_step_ns, real, sizeof real),
                format_ns(c->real_p10_ns, p10, sizeof p10), 100 * c->spread,
-               format_ns(c->sim_step_ns, sim, sizeof sim), 100 * c->error);
+               format_ns(c->sim_step_ns, sim, sizeof sim));
+        if (is_noisy(c, s->noise_limit))
+            printf(" %8s", "noisy");
+        else
+            printf(" %+6.1f %%", 100 * c->error);
         if (isfinite(peak_error(c)))
             printf(" %10s %+6.1f %%", format_bytes(c->real_peak_bytes, p10, sizeof p10),
                    100 * peak_error(c));
@@ -238,8 +267,14 @@ static void print_table(const struct comparison *configs, int n, const struct su
             putchar('\n');
         }
     }
-    printf("\nerror of the step time: median %.1f %%, worst %.1f %%\n", 100 * s->median_abs_error,
-           100 * s->worst_abs_error);
+    putchar('\n');
+    if (s->num_noisy < n)
+        printf("error of the step time: median %.1f %%, worst %.1f %%\n", 100 * s->median_abs_error,
+               100 * s->worst_abs_error);
+    if (s->num_noisy > 0)
+        printf("%d of %d configurations too noisy to judge: their step time is not known to %.0f "
+               "%%\n",
+               s->num_noisy, n, 100 * s->noise_limit);
     if (isfinite(s->worst_abs_peak_error))
         printf("error of the peak memory: worst %.1f %%\n", 100 * s->worst_abs_peak_error);
 }
@@ -248,7 +283,7 @@ static void print_table(const struct comparison *configs, int n, const struct su
 static enum status finish(const struct command *command, const struct comparison *configs, int n,
                           double tolerance, bool json, struct err *err)
 {
-    struct summary s = summarize(configs, n);
+    struct summary s = summarize(configs, n, tolerance);
     enum status rc = OK;
     if (json)
         rc = command_answer(answer_json(command, configs, n, &s), err);
@@ -262,11 +297,16 @@ static enum status finish(const struct command *command, const struct comparison
     if (cache_unknown)
         fprintf(stderr, "elapse: note: the profile does not say what reading the cache takes on "
                         "the host; simulated as 0\n");
-    if (s.worst_spread > (isnan(tolerance) ? NOISY : fmax(tolerance, NOISY)))
+    if (s.worst_spread > s.noise_limit)
         fprintf(stderr,
-                "elapse: note: this machine is noisy: equal steps spread by up to %.0f %%, so an "
-                "error below that says little\n",
+                "elapse: note: this machine is noisy: equal steps spread by up to %.0f %%\n",
                 100 * s.worst_spread);
+    if (rc == OK && !isnan(tolerance) && s.num_noisy == n) {
+        rc = err_set(err, ERR_INFEASIBLE,
+                     "the machine is too noisy to judge: no step time is known to %.0f %%",
+                     100 * s.noise_limit);
+        err_hint(err, "let nothing else run, or take more --steps and --repeats");
+    }
     if (rc == OK && !isnan(tolerance) && s.median_abs_error > tolerance)
         rc = err_set(err, ERR_INFEASIBLE, "error of the step time is %.1f %%, tolerance %.1f %%",
                      100 * s.median_abs_error, 100 * tolerance);
@@ -330,7 +370,7 @@ static enum status run_config(const struct matrix *m, const struct entry *entry,
                               const char *run_dir, struct comparison *c, struct err *err)
 {
     char sets[MAX_ENTRY_SETS][SET_BYTES], threads[24];
-    char *argv[8 + 2 * MAX_ENTRY_SETS + 2 * OPTION_LIST_MAX];
+    char *argv[10 + 2 * MAX_ENTRY_SETS + 2 * OPTION_LIST_MAX];
     int argc = 0;
     struct replay replay = {0};
     argv[argc++] = "train";
@@ -339,6 +379,10 @@ static enum status run_config(const struct matrix *m, const struct entry *entry,
     argv[argc++] = (char *)run_dir;
     argv[argc++] = "--no-eval";
     snprintf(threads, sizeof threads, "%lld", (long long)m->threads);
+    if (m->db_path) {
+        argv[argc++] = "--db";
+        argv[argc++] = (char *)m->db_path;
+    }
     if (m->threads > 0) {
         argv[argc++] = "--threads";
         argv[argc++] = threads;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/replay.h"
 #include "cli/sim_command.h"
 #include "partition/units.h"
 #include "profiles/trace.h"
@@ -86,7 +87,9 @@ static void add_inputs(struct json *json, const struct step_answer *a,
     json_add_int(inputs, "seed", (int64_t)options->seed);
 }
 
-static void add_result(struct json *json, const struct step_answer *a, bool no_wall)
+/* pool_bytes: by rank; NULL where nobody knows what the executor's kernels keep. */
+static void add_result(struct json *json, const struct step_answer *a, const int64_t *pool_bytes,
+                       bool no_wall)
 {
     const struct sim_result *result = &a->result;
     json_add_int(json, "step_ns", result->step_ns);
@@ -107,6 +110,10 @@ static void add_result(struct json *json, const struct step_answer *a, bool no_w
         json_add_int(device, "first_ns", d->first_ns);
         json_add_int(device, "last_ns", d->last_ns);
         json_add_int(device, "peak_bytes", d->peak_bytes);
+        if (pool_bytes)
+            json_add_int(device, "pool_bytes", pool_bytes[d->rank]);
+        else
+            json_add_null(device, "pool_bytes");
         json_add_int(device, "peak_live", d->peak_live);
         struct json *idle = json_add_object(device, "idle");
         for (int c = 0; c < IDLE_CAUSE_COUNT; c++)
@@ -128,7 +135,7 @@ static void add_result(struct json *json, const struct step_answer *a, bool no_w
         json_add_int(json, "wall_ns", a->wall_ns);
 }
 
-static void print_step(const struct step_answer *a, bool no_wall)
+static void print_step(const struct step_answer *a, const int64_t *pool_bytes, bool no_wall)
 {
     const struct sim_result *result = &a->result;
     const struct plan *plan = &a->plan;
@@ -161,6 +168,13 @@ static void print_step(const struct step_answer *a, bool no_wall)
         }
         printf("\n");
     }
+    if (pool_bytes) {
+        int64_t most = 0;
+        for (int k = 0; k < plan->num_ranks; k++)
+            most = pool_bytes[k] > most ? pool_bytes[k] : most;
+        printf("peak is what lives at once; a real run takes it in pools, at most %s a rank\n",
+               format_bytes(most, one, sizeof one));
+    }
     printf("%" PRId64 " events", result->events);
     if (!no_wall)
         printf(" in %s", format_ns(a->wall_ns, one, sizeof one));
@@ -170,20 +184,25 @@ static void print_step(const struct step_answer *a, bool no_wall)
 enum status sim_answer_step(const struct command *command, const struct sim_args *args,
                             struct step_answer *answer, struct err *err)
 {
-    enum status rc = sim_write_ops(args, &answer->result, err);
-    if (rc != OK)
-        return rc;
-    if (!args->json) {
-        print_step(answer, args->no_wall);
-        return args->explain || args->monte_carlo ? sim_explain(args, answer, NULL, err) : OK;
+    int64_t *pools = calloc((size_t)answer->plan.num_ranks, sizeof *pools);
+    struct json *json = NULL;
+    bool known = false;
+    enum status rc = pools ? sim_write_ops(args, &answer->result, err) : err_nomem(err);
+    if (rc == OK)
+        rc = executor_memory(&answer->cost, &answer->model, &answer->full, &answer->workload,
+                             &answer->plan, pools, &known, err);
+    if (rc == OK && !args->json) {
+        print_step(answer, known ? pools : NULL, args->no_wall);
+    } else if (rc == OK) {
+        json = command_json(command);
+        add_plan(json, answer);
+        add_inputs(json, answer, &args->request.options);
+        add_result(json, answer, known ? pools : NULL, args->no_wall);
     }
-    struct json *json = command_json(command);
-    add_plan(json, answer);
-    add_inputs(json, answer, &args->request.options);
-    add_result(json, answer, args->no_wall);
-    if (args->explain || args->monte_carlo)
+    if (rc == OK && (args->explain || args->monte_carlo))
         rc = sim_explain(args, answer, json, err);
-    if (rc != OK) {
+    free(pools);
+    if (rc != OK || !args->json) {
         json_free(json);
         return rc;
     }

@@ -300,23 +300,54 @@ out:
     return rc;
 }
 
+enum status executor_memory(const struct cost_handle *cost, const struct model *model,
+                            const struct schedule *full, const struct workload *workload,
+                            const struct plan *plan, int64_t *rank_bytes, bool *known,
+                            struct err *err)
+{
+    int64_t *stash = calloc((size_t)model->num_items, sizeof *stash);
+    enum status rc = stash ? OK : err_nomem(err);
+    *known = rc == OK;
+    for (int i = 0; rc == OK && i < model->num_items; i++)
+        *known = cost_item_stash(cost, model, i, &stash[i]) && *known;
+    if (rc == OK && *known)
+        rc = pool_memory(model, full, workload, plan, stash, rank_bytes, err);
+    free(stash);
+    return rc;
+}
+
 /* Of the rank that holds most; 0 where the profile does not know what the kernels keep. */
 static enum status predict_memory(struct replay *replay, struct err *err)
 {
-    const struct model *model = &replay->job.model;
-    int64_t *stash = calloc((size_t)model->num_items, sizeof *stash);
     int64_t *ranks = calloc((size_t)replay->plan.num_ranks, sizeof *ranks);
-    bool known = true;
-    enum status rc = stash && ranks ? OK : err_nomem(err);
-    for (int i = 0; rc == OK && i < model->num_items; i++)
-        known = cost_item_stash(&replay->cost, model, i, &stash[i]) && known;
-    if (rc == OK && known)
-        rc = pool_memory(model, &replay->full, &replay->workload, &replay->plan, stash, ranks, err);
-    for (int k = 0; rc == OK && k < replay->plan.num_ranks; k++)
+    bool known = false;
+    enum status rc = ranks ? executor_memory(&replay->cost, &replay->job.model, &replay->full,
+                                             &replay->workload, &replay->plan, ranks, &known, err)
+                           : err_nomem(err);
+    for (int k = 0; rc == OK && known && k < replay->plan.num_ranks; k++)
         replay->pool_bytes = ranks[k] > replay->pool_bytes ? ranks[k] : replay->pool_bytes;
-    free(stash);
     free(ranks);
     return rc;
+}
+
+static void copy_text(const struct json *json, const char *key, char *to, size_t size)
+{
+    const char *text = json_string(json_get(json, key));
+    snprintf(to, size, "%s", text ? text : "");
+}
+
+/* The machine that the run was made on; false: the run is from before it was written down. */
+static bool run_machine(const struct json *summary, struct profile_info *machine)
+{
+    const struct json *json = json_get(summary, "machine");
+    *machine = (struct profile_info){0};
+    copy_text(json, "host", machine->host, sizeof machine->host);
+    copy_text(json, "device_name", machine->device_name, sizeof machine->device_name);
+    copy_text(json, "driver", machine->driver, sizeof machine->driver);
+    copy_text(json, "libraries", machine->libraries, sizeof machine->libraries);
+    if (!json_int64(json_get(json, "clock_mhz"), &machine->clock_mhz))
+        machine->clock_mhz = 0;
+    return json != NULL;
 }
 
 enum status replay_simulate(struct replay *replay, const char *db_path, struct err *err)
@@ -328,7 +359,10 @@ enum status replay_simulate(struct replay *replay, const char *db_path, struct e
                                .input = replay->job.data.kind == DATA_SYNTHETIC};
     const char *backend = json_string(json_get(replay->summary, "backend"));
     int64_t threads = 0;
+    struct profile_info machine;
     enum status rc;
+    if (run_machine(replay->summary, &machine))
+        query.present = &machine;
     if (backend)
         query.backend = backend;
     if (json_int64(json_get(replay->summary, "threads_per_rank"), &threads) && threads > 0 &&

@@ -159,7 +159,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
          "stop after N steps of this call (default: at the end of the job)",                                               1, INT64_MAX,   NULL},
         {"threads",     OPTION_INT,    &threads,             "N",
          "threads a rank (default: its share of the cores at hand)",                                                       1, MAX_THREADS, NULL},
-        {"no-eval",     OPTION_FLAG,   &no_eval,             NULL,        "no evaluation, no checkpoint: timing runs",     0, 0,
+        {"no-eval",     OPTION_FLAG,   &no_eval,             NULL,        "no evaluation, no checkpoint, no notes on costs: timing runs",     0, 0,
          NULL                                                                                                                                  },
         {"trace-steps", OPTION_INT,    &options.trace_steps, "N",
          "steps of which every op is recorded, besides the last (default 16)",                                             0, 1000000,     NULL},
@@ -188,7 +188,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         rc = trainer_run(call->comm, &cores, &job, &options, &summary, &call->alone, err);
     }
     if (rc == OK && call->comm->rank == 0) {
-        if (text_of(summary, "cost_note")[0])
+        if (text_of(summary, "cost_note")[0] && !no_eval)
             fprintf(stderr, "note: %s\n", text_of(summary, "cost_note"));
         if (text_of(summary, "init_note")[0])
             fprintf(stderr, "note: --init: %s\n", text_of(summary, "init_note"));
