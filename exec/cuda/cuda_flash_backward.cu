@@ -1,0 +1,458 @@
+#include "exec/cuda/flash_tile.cuh"
+
+/* Attention backward in bf16 on mma.m16n8k16, fp32 sums, in two kernels (cuda_attention.cuh):
+ *
+ *   flash_dq     a block of queries walks over the keys:     S = q k^T, dP = dctx v^T, dq += dS k
+ *   flash_dkdv   a block of keys walks over the queries:     S^T = k q^T, dP^T = v dctx^T,
+ *                                                            dv += P^T dctx, dk += dS^T q
+ * with P = exp(scale S - lse), dS = P (dP - delta). Held the second way round, P^T and dS^T are A
+ * fragments as they come out of the products, so probabilities never visit shared memory. Seven
+ * products a pair of tiles instead of the five of a kernel that adds dq atomically: 14 seq^2
+ * head_dim operations a head (half of it causal), the price of equal bits. Memory: qkv, dctx and
+ * ctx read, dqkv written, 16 seq head_dim bytes and dq's detour through scratch in place. */
+enum { WARPS = 4, THREADS = 32 * WARPS };
+
+/* Chosen so that nothing spills: rows of 16 a warp, the width of the tiles that pass by, and
+ * whether the fragments of the warp's own two operands live in registers. */
+template <int D, bool DROP> struct dq_shape {
+    static const int mt = D <= 64 ? 2 : 1;
+    static const int keys = D <= 64 ? 32 : 64;
+    static const bool keep = D <= 64;
+    static const int queries = 16 * mt * WARPS;
+    static const int shared =
+        (2 * queries + 4 * keys) * D * (int)sizeof(bf16) + 2 * queries * (int)sizeof(float);
+};
+template <int D, bool DROP> struct dkdv_shape {
+    static const int mt = D <= 64 ? 2 : 1;
+    static const int queries = D <= 64 ? 32 : 32;
+    static const bool keep = D <= 32;
+    static const int keys = 16 * mt * WARPS;
+    static const int shared =
+        (2 * keys + 4 * queries) * D * (int)sizeof(bf16) + 4 * queries * (int)sizeof(float);
+};
+
+/* The warp's own operand as A fragments of 16 columns, from registers or shared memory. */
+template <int D, int MT, bool KEEP>
+static __device__ __forceinline__ void
+own_fragments(uint32_t (*to)[4], const uint32_t (*kept)[D / 16][4], const bf16 *rows,
+              struct tile_lane lane_a, int k)
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        if (KEEP)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                to[m][i] = kept[m][k][i];
+        else
+            ldmatrix_x4(to[m], tile_part<D>(rows, lane_a, m * 16, k * 16));
+    }
+}
+
+/* out[MT][N / 8] = own rows times the N rows of `tile`, over D columns; blocks of 16 rows of the
+ * tile outside [from, to) are left zero. */
+template <int D, int MT, int N, bool KEEP, bool EDGE>
+static __device__ __forceinline__ void
+product_rows(float (*out)[N / 8][4], const uint32_t (*kept)[D / 16][4], const bf16 *rows,
+             const bf16 *tile, struct tile_lane lane_a, struct tile_lane lane_b, int from, int to)
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                out[m][n][e] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        uint32_t own[MT][4];
+        own_fragments<D, MT, KEEP>(own, kept, rows, lane_a, k);
+#pragma unroll
+        for (int n = 0; n < N / 16; n++) {
+            uint32_t b[4];
+            if (EDGE && (n * 16 + 15 < from || n * 16 >= to))
+                continue;
+            ldmatrix_x4(b, tile_part<D>(tile, lane_b, n * 16, k * 16));
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_bf16_16816(out[m][2 * n], own[m], b[0], b[1]);
+                mma_bf16_16816(out[m][2 * n + 1], own[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* sum[MT][D / 8] += weight[MT][N / 16], as A fragments, times the N rows of `tile`. */
+template <int D, int MT, int N, bool EDGE>
+static __device__ __forceinline__ void
+product_columns(float (*sum)[D / 8][4], const uint32_t (*weight)[N / 16][4], const bf16 *tile,
+                struct tile_lane lane_a, int from, int to)
+{
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+        if (EDGE && (k * 16 + 15 < from || k * 16 >= to))
+            continue;
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            uint32_t b[4];
+            ldmatrix_x4_trans(b, tile_part<D>(tile, lane_a, k * 16, n * 16));
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_bf16_16816(sum[m][2 * n], weight[m][k], b[0], b[1]);
+                mma_bf16_16816(sum[m][2 * n + 1], weight[m][k], b[2], b[3]);
+            }
+        }
+    }
+}
+
+template <int D, int MT> static __device__ __forceinline__ void sum_zero(float (*sum)[D / 8][4])
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                sum[m][n][e] = 0.0f;
+}
+
+template <int D, int MT, bool KEEP>
+static __device__ __forceinline__ void keep_fragments(uint32_t (*kept)[D / 16][4], const bf16 *rows,
+                                                      struct tile_lane lane_a)
+{
+    if (KEEP)
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int k = 0; k < D / 16; k++)
+                ldmatrix_x4(kept[m][k], tile_part<D>(rows, lane_a, m * 16, k * 16));
+}
+
+/* --- dq ------------------------------------------------------------------------------------- */
+
+template <int D, int MT, bool KEEP> struct own_rows {
+    const bf16 *one, *two; /* q and dctx, or k and v, in shared memory */
+    uint32_t kept_one[MT][D / 16][4], kept_two[MT][D / 16][4];
+    struct tile_lane lane_a, lane_b;
+};
+
+template <int D, bool DROP, bool EDGE>
+static __device__ __forceinline__ void
+dq_tile(const struct attn_args &a, const struct attn_place &p,
+        const struct own_rows<D, dq_shape<D, DROP>::mt, dq_shape<D, DROP>::keep> &own,
+        float (*sum)[D / 8][4], const float *lse2, const float *delta, const bf16 *k_tile,
+        const bf16 *v_tile, int row_first, int k0, int limit)
+{
+    const int MT = dq_shape<D, DROP>::mt, KEYS = dq_shape<D, DROP>::keys;
+    const bool KEEP = dq_shape<D, DROP>::keep;
+    const int lane = (int)threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    const float c = a.scale * FLASH_LOG2E;
+    float s[MT][KEYS / 8][4], dp[MT][KEYS / 8][4];
+    product_rows<D, MT, KEYS, KEEP, EDGE>(s, own.kept_one, own.one, k_tile, own.lane_a, own.lane_b,
+                                          0, limit);
+    product_rows<D, MT, KEYS, KEEP, EDGE>(dp, own.kept_two, own.two, v_tile, own.lane_a, own.lane_b,
+                                          0, limit);
+    uint32_t ds[MT][KEYS / 16][4];
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int key = k0 + n * 8 + 2 * t + (e & 1);
+                const int row = row_first + m * 16 + (e >> 1) * 8 + g;
+                const int stat = 2 * m + (e >> 1);
+                float prob = exp2_approx(fmaf(s[m][n][e], c, -lse2[stat]));
+                if (EDGE && (key >= p.keys || (a.causal && key > row)))
+                    prob = 0.0f;
+                float grad = dp[m][n][e];
+                if (DROP)
+                    grad = attn_keeps(a, p, row, key) ? grad * a.drop.up : 0.0f;
+                s[m][n][e] = prob * (grad - delta[stat]);
+            }
+            if (n & 1)
+                tile_fragment(ds[m][n / 2], s[m][n - 1], s[m][n]);
+        }
+    product_columns<D, MT, KEYS, EDGE>(sum, ds, k_tile, own.lane_a, 0, limit);
+}
+
+template <int D, bool DROP>
+static __global__ void __launch_bounds__(THREADS, 2) flash_dq(const struct attn_args a)
+{
+    const int MT = dq_shape<D, DROP>::mt, KEYS = dq_shape<D, DROP>::keys;
+    const int QUERIES = dq_shape<D, DROP>::queries;
+    const bool KEEP = dq_shape<D, DROP>::keep;
+    CUDA_DYNAMIC_SHARED(bf16, shared);
+    bf16 *q_tile = shared, *g_tile = q_tile + QUERIES * D, *k_tile = g_tile + QUERIES * D,
+         *v_tile = k_tile + 2 * KEYS * D;
+    float *stats = reinterpret_cast<float *>(v_tile + 2 * KEYS * D); /* lse log2(e), delta */
+    const struct attn_place p = attn_place_of(a);
+    const int warp = (int)threadIdx.x >> 5, lane = (int)threadIdx.x & 31;
+    const int q0 = (a.causal ? a.tiles - 1 - p.tile : p.tile) * QUERIES;
+    const int row_first = q0 + warp * 16 * MT, row_last = row_first + 16 * MT - 1;
+    const bf16 *q_head = (const bf16 *)a.qkv + p.qkv_at;
+    const bf16 *k_head = q_head + p.ctx_row, *v_head = k_head + p.ctx_row;
+    const bf16 *g_head = (const bf16 *)a.dctx + p.ctx_at, *c_head = (const bf16 *)a.ctx + p.ctx_at;
+    const int keys = a.causal && q0 + QUERIES < p.keys ? q0 + QUERIES : p.keys;
+    const int tiles = (keys + KEYS - 1) / KEYS;
+    tile_load<D, QUERIES, THREADS>(q_tile, q_head, p.qkv_row, q0, a.seq);
+    tile_load<D, QUERIES, THREADS>(g_tile, g_head, p.ctx_row, q0, a.seq);
+    tile_load<D, KEYS, THREADS>(k_tile, k_head, p.qkv_row, 0, a.seq);
+    tile_load<D, KEYS, THREADS>(v_tile, v_head, p.qkv_row, 0, a.seq);
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncthreads();
+    /* delta of a row: one thread, column order. Rows past the end have probability 0. */
+    for (int r = (int)threadIdx.x; r < QUERIES; r += THREADS) {
+        float delta = 0.0f, lse2 = INFINITY;
+        if (q0 + r < a.seq) {
+            for (int chunk = 0; chunk < D / 8; chunk++) {
+                float grad[8], ctx[8];
+                elem_load_n<8>(g_tile + tile_at<D>(r, chunk), grad);
+                elem_load_n<8>(c_head + (int64_t)(q0 + r) * p.ctx_row + chunk * 8, ctx);
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    delta += grad[i] * ctx[i];
+            }
+            a.delta[p.stat_at + q0 + r] = delta;
+            lse2 = a.lse[p.stat_at + q0 + r] * FLASH_LOG2E;
+        }
+        stats[r] = lse2;
+        stats[QUERIES + r] = delta;
+    }
+    __syncthreads();
+    struct own_rows<D, MT, KEEP> own;
+    own.one = q_tile + warp * 16 * MT * D;
+    own.two = g_tile + warp * 16 * MT * D;
+    own.lane_a = tile_lane_a<D>(lane);
+    own.lane_b = tile_lane_b<D>(lane);
+    keep_fragments<D, MT, KEEP>(own.kept_one, own.one, own.lane_a);
+    keep_fragments<D, MT, KEEP>(own.kept_two, own.two, own.lane_a);
+    float sum[MT][D / 8][4], lse2[2 * MT], delta[2 * MT], scale[2 * MT];
+    sum_zero<D, MT>(sum);
+#pragma unroll
+    for (int i = 0; i < 2 * MT; i++) {
+        const int r = warp * 16 * MT + (i >> 1) * 16 + (i & 1) * 8 + (lane >> 2);
+        lse2[i] = stats[r];
+        delta[i] = stats[QUERIES + r];
+        scale[i] = a.scale;
+    }
+    for (int j = 0; j < tiles; j++) {
+        const int k0 = j * KEYS, now = (j & 1) * KEYS * D, next = KEYS * D - now;
+        cp_async_wait<0>();
+        __syncthreads();
+        if (j + 1 < tiles) {
+            tile_load<D, KEYS, THREADS>(k_tile + next, k_head, p.qkv_row, k0 + KEYS, a.seq);
+            tile_load<D, KEYS, THREADS>(v_tile + next, v_head, p.qkv_row, k0 + KEYS, a.seq);
+        }
+        cp_async_commit();
+        if (row_first >= a.seq)
+            continue;
+        if (k0 + KEYS <= p.keys && (!a.causal || k0 + KEYS - 1 <= row_first)) {
+            dq_tile<D, DROP, false>(a, p, own, sum, lse2, delta, k_tile + now, v_tile + now,
+                                    row_first, k0, KEYS);
+        } else {
+            int limit = p.keys - k0;
+            if (a.causal && limit > row_last + 1 - k0)
+                limit = row_last + 1 - k0;
+            if (limit > 0)
+                dq_tile<D, DROP, true>(a, p, own, sum, lse2, delta, k_tile + now, v_tile + now,
+                                       row_first, k0, limit);
+        }
+    }
+    cp_async_wait<0>();
+    if (row_first < a.seq)
+        tile_store<D, MT>(sum, scale, q_tile + warp * 16 * MT * D, 0,
+                          (bf16 *)a.dq + (a.dq == a.out ? p.qkv_at : p.ctx_at), a.dq_stride,
+                          row_first, a.seq);
+}
+
+/* --- dk and dv ------------------------------------------------------------------------------ */
+
+template <int D, bool DROP, bool EDGE>
+static __device__ __forceinline__ void
+dkdv_tile(const struct attn_args &a, const struct attn_place &p,
+          const struct own_rows<D, dkdv_shape<D, DROP>::mt, dkdv_shape<D, DROP>::keep> &own,
+          float (*dk)[D / 8][4], float (*dv)[D / 8][4], const bf16 *q_tile, const bf16 *g_tile,
+          const float *stats, int key_first, int q0, int from, int to)
+{
+    const int MT = dkdv_shape<D, DROP>::mt, QUERIES = dkdv_shape<D, DROP>::queries;
+    const bool KEEP = dkdv_shape<D, DROP>::keep;
+    const int lane = (int)threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    const float c = a.scale * FLASH_LOG2E;
+    float s[MT][QUERIES / 8][4], dp[MT][QUERIES / 8][4];
+    product_rows<D, MT, QUERIES, KEEP, EDGE>(s, own.kept_one, own.one, q_tile, own.lane_a,
+                                             own.lane_b, from, to);
+    product_rows<D, MT, QUERIES, KEEP, EDGE>(dp, own.kept_two, own.two, g_tile, own.lane_a,
+                                             own.lane_b, from, to);
+    uint32_t prob[MT][QUERIES / 16][4], ds[MT][QUERIES / 16][4];
+#pragma unroll
+    for (int n = 0; n < QUERIES / 8; n++) {
+        const float2 lse2 = *reinterpret_cast<const float2 *>(stats + n * 8 + 2 * t);
+        const float2 delta = *reinterpret_cast<const float2 *>(stats + QUERIES + n * 8 + 2 * t);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int key = key_first + m * 16 + (e >> 1) * 8 + g;
+                const int query = q0 + n * 8 + 2 * t + (e & 1);
+                float weight = exp2_approx(fmaf(s[m][n][e], c, -(e & 1 ? lse2.y : lse2.x)));
+                if (EDGE && (key >= p.keys || (a.causal && key > query)))
+                    weight = 0.0f;
+                float grad = dp[m][n][e], shown = weight;
+                if (DROP) {
+                    const bool keeps = attn_keeps(a, p, query, key);
+                    grad = keeps ? grad * a.drop.up : 0.0f;
+                    shown = keeps ? weight : 0.0f; /* times up, at the end */
+                }
+                s[m][n][e] = shown;
+                dp[m][n][e] = weight * (grad - (e & 1 ? delta.y : delta.x));
+            }
+            if (n & 1) {
+                tile_fragment(prob[m][n / 2], s[m][n - 1], s[m][n]);
+                tile_fragment(ds[m][n / 2], dp[m][n - 1], dp[m][n]);
+            }
+        }
+    }
+    product_columns<D, MT, QUERIES, EDGE>(dv, prob, g_tile, own.lane_a, from, to);
+    product_columns<D, MT, QUERIES, EDGE>(dk, ds, q_tile, own.lane_a, from, to);
+}
+
+template <int D, bool DROP>
+static __global__ void __launch_bounds__(THREADS, 2) flash_dkdv(const struct attn_args a)
+{
+    const int MT = dkdv_shape<D, DROP>::mt, QUERIES = dkdv_shape<D, DROP>::queries;
+    const int KEYS = dkdv_shape<D, DROP>::keys;
+    const bool KEEP = dkdv_shape<D, DROP>::keep;
+    CUDA_DYNAMIC_SHARED(bf16, shared);
+    bf16 *k_tile = shared, *v_tile = k_tile + KEYS * D, *q_tile = v_tile + KEYS * D,
+         *g_tile = q_tile + 2 * QUERIES * D;
+    float *stats = reinterpret_cast<float *>(g_tile + 2 * QUERIES * D); /* [2][lse2, delta] */
+    const struct attn_place p = attn_place_of(a);
+    const int warp = (int)threadIdx.x >> 5, lane = (int)threadIdx.x & 31, tid = (int)threadIdx.x;
+    const int k0 = p.tile * KEYS;
+    const int key_first = k0 + warp * 16 * MT, key_last = key_first + 16 * MT - 1;
+    const bf16 *q_head = (const bf16 *)a.qkv + p.qkv_at;
+    const bf16 *k_head = q_head + p.ctx_row, *v_head = k_head + p.ctx_row;
+    const bf16 *g_head = (const bf16 *)a.dctx + p.ctx_at;
+    const int first = a.causal ? k0 / QUERIES : 0;
+    const int tiles = k0 < p.keys ? (a.seq + QUERIES - 1) / QUERIES : first;
+    struct own_rows<D, MT, KEEP> own;
+    own.one = k_tile + warp * 16 * MT * D;
+    own.two = v_tile + warp * 16 * MT * D;
+    own.lane_a = tile_lane_a<D>(lane);
+    own.lane_b = tile_lane_b<D>(lane);
+    float dk[MT][D / 8][4], dv[MT][D / 8][4], scale[2 * MT], up[2 * MT];
+    sum_zero<D, MT>(dk);
+    sum_zero<D, MT>(dv);
+    tile_load<D, KEYS, THREADS>(k_tile, k_head, p.qkv_row, k0, a.seq);
+    tile_load<D, KEYS, THREADS>(v_tile, v_head, p.qkv_row, k0, a.seq);
+    tile_load<D, QUERIES, THREADS>(q_tile, q_head, p.qkv_row, first * QUERIES, a.seq);
+    tile_load<D, QUERIES, THREADS>(g_tile, g_head, p.ctx_row, first * QUERIES, a.seq);
+    cp_async_commit();
+    float lse2 = INFINITY, delta = 0.0f; /* of query tid of the tile to come */
+    if (tid < QUERIES) {
+        if (first * QUERIES + tid < a.seq) {
+            lse2 = a.lse[p.stat_at + first * QUERIES + tid] * FLASH_LOG2E;
+            delta = a.delta[p.stat_at + first * QUERIES + tid];
+        }
+        stats[tid] = lse2;
+        stats[QUERIES + tid] = delta;
+    }
+    for (int j = first; j < tiles; j++) {
+        const int q0 = j * QUERIES, turn = (j - first) & 1;
+        const int now = turn * QUERIES * D, next = QUERIES * D - now;
+        cp_async_wait<0>();
+        __syncthreads();
+        if (j + 1 < tiles) {
+            tile_load<D, QUERIES, THREADS>(q_tile + next, q_head, p.qkv_row, q0 + QUERIES, a.seq);
+            tile_load<D, QUERIES, THREADS>(g_tile + next, g_head, p.ctx_row, q0 + QUERIES, a.seq);
+            lse2 = INFINITY;
+            delta = 0.0f;
+            if (tid < QUERIES && q0 + QUERIES + tid < a.seq) {
+                lse2 = a.lse[p.stat_at + q0 + QUERIES + tid] * FLASH_LOG2E;
+                delta = a.delta[p.stat_at + q0 + QUERIES + tid];
+            }
+        }
+        cp_async_commit();
+        if (j == first) {
+            keep_fragments<D, MT, KEEP>(own.kept_one, own.one, own.lane_a);
+            keep_fragments<D, MT, KEEP>(own.kept_two, own.two, own.lane_a);
+        }
+        if (key_first < p.keys) {
+            const float *stat = stats + turn * 2 * QUERIES;
+            if (q0 + QUERIES <= a.seq && key_last < p.keys && (!a.causal || q0 >= key_last)) {
+                dkdv_tile<D, DROP, false>(a, p, own, dk, dv, q_tile + now, g_tile + now, stat,
+                                          key_first, q0, 0, QUERIES);
+            } else {
+                const int from = a.causal && key_first > q0 ? key_first - q0 : 0;
+                const int to = a.seq - q0 < QUERIES ? a.seq - q0 : QUERIES;
+                if (from < to)
+                    dkdv_tile<D, DROP, true>(a, p, own, dk, dv, q_tile + now, g_tile + now, stat,
+                                             key_first, q0, from, to);
+            }
+        }
+        if (j + 1 < tiles && tid < QUERIES) {
+            float *stat = stats + (1 - turn) * 2 * QUERIES;
+            stat[tid] = lse2;
+            stat[QUERIES + tid] = delta;
+        }
+    }
+    cp_async_wait<0>();
+    __syncthreads(); /* where the loop did not run: the copies into the tiles are over */
+    if (key_first >= a.seq)
+        return;
+#pragma unroll
+    for (int i = 0; i < 2 * MT; i++) {
+        scale[i] = a.scale;
+        up[i] = DROP ? a.drop.up : 1.0f;
+    }
+    bf16 *out = (bf16 *)a.out + p.qkv_at + p.ctx_row;
+    tile_store<D, MT>(dk, scale, k_tile + warp * 16 * MT * D, 0, out, p.qkv_row, key_first, a.seq);
+    tile_store<D, MT>(dv, up, v_tile + warp * 16 * MT * D, 0, out + p.ctx_row, p.qkv_row, key_first,
+                      a.seq);
+}
+
+template <int D, bool DROP>
+static void launch_backward(struct backend *be, struct attn_args a, int64_t num_samples)
+{
+    const int64_t heads = num_samples * a.heads;
+    const int queries = dq_shape<D, DROP>::queries, keys = dkdv_shape<D, DROP>::keys;
+    CUDA_ALLOW_SHARED((flash_dq<D, DROP>), (dq_shape<D, DROP>::shared));
+    CUDA_ALLOW_SHARED((flash_dkdv<D, DROP>), (dkdv_shape<D, DROP>::shared));
+    a.tiles = (a.seq + queries - 1) / queries;
+    CUDA_LAUNCH((flash_dq<D, DROP>), (unsigned)(heads * a.tiles), THREADS,
+                (dq_shape<D, DROP>::shared), cuda_of(be)->stream, a);
+    a.tiles = (a.seq + keys - 1) / keys;
+    CUDA_LAUNCH((flash_dkdv<D, DROP>), (unsigned)(heads * a.tiles), THREADS,
+                (dkdv_shape<D, DROP>::shared), cuda_of(be)->stream, a);
+}
+
+template <int D>
+static void pick_backward(struct backend *be, const struct attn_args *a, int64_t num_samples)
+{
+    if (a->drop.limit)
+        launch_backward<D, true>(be, *a, num_samples);
+    else
+        launch_backward<D, false>(be, *a, num_samples);
+}
+
+bool cuda_flash_backward(struct backend *be, const struct attn_args *a, int64_t num_samples)
+{
+    if (!flash_fits(be, a))
+        return false;
+    switch (a->head_dim) {
+    case 32:
+        pick_backward<32>(be, a, num_samples);
+        break;
+    case 64:
+        pick_backward<64>(be, a, num_samples);
+        break;
+    case 96:
+        pick_backward<96>(be, a, num_samples);
+        break;
+    default:
+        pick_backward<128>(be, a, num_samples);
+        break;
+    }
+    return true;
+}

@@ -1,0 +1,91 @@
+/* exec/cuda/ptx.cuh - the instructions of sm_80 and later that CUDA C has no word for. No other
+ * file holds inline PTX. The emulation (tests/cudasim/) defines the same functions.
+ *
+ * All lanes of a warp call mma_* and ldmatrix_* together. With g = lane / 4 and t = lane % 4, a
+ * register of two bf16 holding the lower column (or row k) in its lower half:
+ *
+ *   mma_bf16_16816   D[16, 8] += A[16, 16] B[16, 8]
+ *     a[0] A[g][2t, 2t+1]   a[1] A[g+8][2t, 2t+1]   a[2] A[g][2t+8, +9]   a[3] A[g+8][2t+8, +9]
+ *     b0   B[2t, 2t+1][g]   b1   B[2t+8, 2t+9][g]
+ *     d[0] D[g][2t]   d[1] D[g][2t+1]   d[2] D[g+8][2t]   d[3] D[g+8][2t+1]
+ *   mma_tf32_1688    D[16, 8] += A[16, 8] B[8, 8]; operands fp32 of which the upper 19 bits count
+ *     a[0] A[g][t]   a[1] A[g+8][t]   a[2] A[g][t+4]   a[3] A[g+8][t+4]
+ *     b0   B[t][g]   b1   B[t+4][g]   d as above
+ *   ldmatrix_x4      four 8 x 8 matrices of 16-bit elements, rows of 16 bytes in shared memory:
+ *     lane 8 m + r passes the address of row r of matrix m; to[m] = elements [g][2t, 2t+1] of
+ *     matrix m. ldmatrix_x4_trans: elements [2t, 2t+1][g].
+ * (PTX ISA, "Matrix Fragments for mma.m16n8k16", "... m16n8k8", "ldmatrix".) */
+#ifndef ELAPSE_EXEC_CUDA_PTX_CUH
+#define ELAPSE_EXEC_CUDA_PTX_CUH
+
+#ifndef ELAPSE_CUDASIM
+
+#include <stdint.h>
+
+static __device__ __forceinline__ void mma_bf16_16816(float *d, const uint32_t *a, uint32_t b0,
+                                                      uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+static __device__ __forceinline__ void mma_tf32_1688(float *d, const uint32_t *a, uint32_t b0,
+                                                     uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+static __device__ __forceinline__ void ldmatrix_x4(uint32_t *to, const void *shared_row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(shared_row))
+                 : "memory");
+}
+
+static __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t *to, const void *shared_row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(shared_row))
+                 : "memory");
+}
+
+/* Begins to copy 16 bytes (both addresses multiples of 16) past the registers; zeros instead where
+ * !valid, and then `global` is not read. Done for this thread after cp_async_wait(), for the block
+ * after the barrier behind it. */
+static __device__ __forceinline__ void cp_async_16(void *shared, const void *global, bool valid)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(shared)), "l"(global), "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+/* Closes a group: the copies begun by this thread since the last one. */
+static __device__ __forceinline__ void cp_async_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits until at most PENDING of this thread's newest groups are under way. */
+template <int PENDING> static __device__ __forceinline__ void cp_async_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/* 2^x, relative error below 2^-22; denormal results are zero; -infinity gives 0. */
+static __device__ __forceinline__ float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#endif /* ELAPSE_CUDASIM */
+#endif
