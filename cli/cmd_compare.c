@@ -9,162 +9,13 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/comparison.h"
 #include "cli/launch.h"
 #include "cli/replay.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"
 
-#define MAX_CONFIGS 256 /* of a matrix: each is several real runs */
-#define MAX_REPEATS 9
 #define FILL_STEPS 4 /* of the epoch that fills the cache, which does not count */
-/* Where the measured time itself is known no better than this (or the tolerance, where that is
- * larger), its error says nothing: it is shown as noisy and left out of the summary. */
-#define NOISY 0.10
-
-/* Time of one kind of op over a step, all ranks together. */
-struct kind_time {
-    int64_t count, real_ns, sim_ns;
-};
-
-/* One configuration, measured and simulated. */
-struct comparison {
-    int num_ranks, num_replicas, num_microbatches, num_frozen_layers;
-    int64_t batch;
-    enum schedule_kind schedule;
-    enum recompute_mode recompute;
-    enum frozen_placement frozen;
-    int num_runs;
-    int64_t run_step_ns[MAX_REPEATS]; /* median step of each run */
-    int64_t real_step_ns, sim_step_ns, num_steps;
-    int64_t real_p10_ns; /* what the machine does when nothing else runs on it */
-    double spread;       /* of the steps, (p90 - p10) / median; of the runs, where that is larger */
-    double noise; /* how well the median is known: the runs' spread, of a single run its steps' */
-    double error; /* simulated / measured - 1 */
-    double real_bubble, sim_bubble; /* NaN where no ops were recorded */
-    struct kind_time kinds[OP_KIND_COUNT];
-    int64_t real_peak_bytes, sim_peak_bytes; /* of the rank that holds most; 0: not known */
-    bool cache_unknown; /* a cached run, and nobody measured what a read takes: taken as 0 */
-    char cost_label[96], note[256];
-};
-
-static bool is_compute(enum op_kind kind)
-{
-    return kind <= OP_Z || kind == OP_NORM || kind == OP_UPDATE;
-}
-
-static double safe_ratio(double a, double b)
-{
-    return b > 0 ? a / b : NAN;
-}
-
-/* Middle of n > 0 sorted times; the mean of the two middle ones where n is even. */
-static int64_t middle(const int64_t *sorted, int n)
-{
-    return n % 2 ? sorted[n / 2] : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
-}
-
-/* Add one run to a configuration; the prediction and the plan are the same for each. */
-static void add_run(struct comparison *c, const struct replay *replay)
-{
-    double step_spread = safe_ratio((double)(replay->real_p90_ns - replay->real_p10_ns),
-                                    (double)replay->real_step_ns);
-    int64_t busy = 0, span = 0;
-    c->num_ranks = replay->plan.num_ranks;
-    c->num_replicas = replay->plan.num_replicas;
-    c->num_microbatches = replay->plan.microbatches.count;
-    c->num_frozen_layers = replay->plan.num_frozen_layers;
-    c->batch = replay->plan.batch;
-    c->schedule = replay->plan.schedule;
-    c->recompute = replay->plan.recompute;
-    c->frozen = replay->plan.frozen;
-    c->cache_unknown = replay->plan.frozen == FROZEN_CACHED && replay->cost.cost.cache_read_ns == 0;
-    c->sim_step_ns = replay->sim.step_ns;
-    c->real_peak_bytes = replay->peak_bytes;
-    c->sim_peak_bytes = replay->pool_bytes;
-    c->sim_bubble = replay->sim.bubble_fraction;
-    c->num_steps += replay->num_counted;
-    if (c->num_runs == 0 || replay->real_p10_ns < c->real_p10_ns)
-        c->real_p10_ns = replay->real_p10_ns;
-    snprintf(c->cost_label, sizeof c->cost_label, "%s", replay->cost.cost.label);
-    snprintf(c->note, sizeof c->note, "%s", replay->cost.note);
-    int at = c->num_runs++; /* insertion keeps the times sorted */
-    for (; at > 0 && c->run_step_ns[at - 1] > replay->real_step_ns; at--)
-        c->run_step_ns[at] = c->run_step_ns[at - 1];
-    c->run_step_ns[at] = replay->real_step_ns;
-    c->real_step_ns = middle(c->run_step_ns, c->num_runs);
-    double run_spread = safe_ratio((double)(c->run_step_ns[c->num_runs - 1] - c->run_step_ns[0]),
-                                   (double)c->real_step_ns);
-    c->spread = fmax(fmax(c->spread, step_spread), run_spread);
-    c->noise = c->num_runs > 1 ? run_spread : step_spread;
-    c->error = safe_ratio((double)c->sim_step_ns, (double)c->real_step_ns) - 1;
-
-    memset(c->kinds, 0, sizeof c->kinds);
-    for (int64_t i = 0; i < replay->num_ops; i++) {
-        const struct op_row *op = &replay->ops[i];
-        c->kinds[op->op.kind].count++;
-        c->kinds[op->op.kind].real_ns += op->end_ns - op->start_ns;
-        if (is_compute((enum op_kind)op->op.kind)) {
-            busy += op->end_ns - op->start_ns;
-            span = op->end_ns > span ? op->end_ns : span;
-        }
-    }
-    for (int64_t i = 0; i < replay->sim.num_ops; i++) {
-        const struct sim_op *op = &replay->sim.ops[i];
-        c->kinds[op->op.kind].sim_ns += op->end_ns - op->start_ns;
-    }
-    c->real_bubble = 1 - safe_ratio((double)busy, (double)span * c->num_ranks * c->num_replicas);
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-struct summary {
-    double noise_limit;
-    int num_noisy;
-    double median_abs_error, worst_abs_error; /* of the others; NaN where there are none */
-    double worst_spread;
-    double worst_abs_peak_error; /* NaN where nobody knows */
-};
-
-/* NaN where either is not known. */
-static double peak_error(const struct comparison *c)
-{
-    return c->sim_peak_bytes > 0
-               ? safe_ratio((double)c->sim_peak_bytes, (double)c->real_peak_bytes) - 1
-               : NAN;
-}
-
-static bool is_noisy(const struct comparison *c, double limit)
-{
-    return !(c->noise <= limit);
-}
-
-static struct summary summarize(const struct comparison *configs, int n, double tolerance)
-{
-    struct summary s = {.noise_limit = isnan(tolerance) ? NOISY : fmax(tolerance, NOISY),
-                        .median_abs_error = NAN,
-                        .worst_abs_error = NAN,
-                        .worst_abs_peak_error = NAN};
-    double errors[MAX_CONFIGS];
-    int quiet = 0;
-    for (int i = 0; i < n; i++) {
-        s.worst_abs_peak_error = fmax(s.worst_abs_peak_error, fabs(peak_error(&configs[i])));
-        s.worst_spread = fmax(s.worst_spread, configs[i].spread);
-        if (!is_noisy(&configs[i], s.noise_limit))
-            errors[quiet++] = fabs(configs[i].error);
-    }
-    s.num_noisy = n - quiet;
-    if (quiet == 0)
-        return s;
-    qsort(errors, (size_t)quiet, sizeof errors[0], compare_doubles);
-    s.worst_abs_error = errors[quiet - 1];
-    s.median_abs_error =
-        quiet % 2 ? errors[quiet / 2] : (errors[quiet / 2 - 1] + errors[quiet / 2]) / 2;
-    return s;
-}
 
 static void add_kinds(struct json *config, const struct comparison *c)
 {
@@ -178,12 +29,13 @@ static void add_kinds(struct json *config, const struct comparison *c)
         json_add_int(op, "real_ns", c->kinds[k].real_ns);
         json_add_int(op, "sim_ns", c->kinds[k].sim_ns);
         json_add_double(op, "error",
-                        safe_ratio((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns) - 1);
+                        comparison_ratio((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns) -
+                            1);
     }
 }
 
 static struct json *answer_json(const struct command *command, const struct comparison *configs,
-                                int n, const struct summary *s)
+                                int n, const struct comparison_summary *s)
 {
     struct json *root = command_json(command);
     struct json *list = json_add_array(root, "configs");
@@ -205,14 +57,14 @@ static struct json *answer_json(const struct command *command, const struct comp
         json_add_int(config, "real_p10_ns", c->real_p10_ns);
         json_add_double(config, "spread", c->spread);
         json_add_double(config, "noise", c->noise);
-        json_add_bool(config, "noisy", is_noisy(c, s->noise_limit));
+        json_add_bool(config, "noisy", comparison_is_noisy(c, s->noise_limit));
         json_add_int(config, "sim_step_ns", c->sim_step_ns);
         json_add_double(config, "error", c->error);
         json_add_double(config, "real_bubble_fraction", c->real_bubble);
         json_add_double(config, "sim_bubble_fraction", c->sim_bubble);
         json_add_int(config, "real_peak_bytes", c->real_peak_bytes);
         json_add_int(config, "sim_peak_bytes", c->sim_peak_bytes);
-        json_add_double(config, "peak_error", peak_error(c));
+        json_add_double(config, "peak_error", comparison_peak_error(c));
         json_add_string(config, "cost_source", c->cost_label);
         add_kinds(config, c);
     }
@@ -225,7 +77,7 @@ static struct json *answer_json(const struct command *command, const struct comp
     return root;
 }
 
-static void print_table(const struct comparison *configs, int n, const struct summary *s)
+static void print_table(const struct comparison *configs, int n, const struct comparison_summary *s)
 {
     char real[32], p10[32], sim[32];
     printf("costs: %s\n", configs[0].cost_label);
@@ -241,13 +93,13 @@ static void print_table(const struct comparison *configs, int n, const struct su
                format_ns(c->real_step_ns, real, sizeof real),
                format_ns(c->real_p10_ns, p10, sizeof p10), 100 * c->spread,
                format_ns(c->sim_step_ns, sim, sizeof sim));
-        if (is_noisy(c, s->noise_limit))
+        if (comparison_is_noisy(c, s->noise_limit))
             printf(" %8s", "noisy");
         else
             printf(" %+6.1f %%", 100 * c->error);
-        if (isfinite(peak_error(c)))
+        if (isfinite(comparison_peak_error(c)))
             printf(" %10s %+6.1f %%", format_bytes(c->real_peak_bytes, p10, sizeof p10),
-                   100 * peak_error(c));
+                   100 * comparison_peak_error(c));
         putchar('\n');
     }
     if (n == 1) {
@@ -258,7 +110,8 @@ static void print_table(const struct comparison *configs, int n, const struct su
         for (int k = 0; k < OP_KIND_COUNT; k++) {
             if (c->kinds[k].count == 0 || k == OP_RECV_ACT || k == OP_RECV_GRAD)
                 continue;
-            double error = safe_ratio((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns) - 1;
+            double error =
+                comparison_ratio((double)c->kinds[k].sim_ns, (double)c->kinds[k].real_ns) - 1;
             printf("%-10s %6lld %12s %12s", op_kind_name((enum op_kind)k),
                    (long long)c->kinds[k].count, format_ns(c->kinds[k].real_ns, real, sizeof real),
                    format_ns(c->kinds[k].sim_ns, sim, sizeof sim));
@@ -283,7 +136,7 @@ static void print_table(const struct comparison *configs, int n, const struct su
 static enum status finish(const struct command *command, const struct comparison *configs, int n,
                           double tolerance, bool json, struct err *err)
 {
-    struct summary s = summarize(configs, n, tolerance);
+    struct comparison_summary s = comparison_summarize(configs, n, tolerance);
     enum status rc = OK;
     if (json)
         rc = command_answer(answer_json(command, configs, n, &s), err);
@@ -407,7 +260,7 @@ static enum status run_config(const struct matrix *m, const struct entry *entry,
         rc = err_set(err, ERR_INFEASIBLE, "--cache on: the run with F=%lld had no cache",
                      (long long)entry->frozen);
     if (rc == OK)
-        add_run(c, &replay);
+        comparison_add_run(c, &replay);
     replay_clear(&replay);
     return rc;
 }
@@ -473,8 +326,9 @@ static enum status run_matrix(const struct matrix *m, const char *work, struct c
         for (int64_t i = 0; i < all; i++) {
             if (!nth_entry(m, i, &e))
                 continue;
-            if (n == MAX_CONFIGS)
-                return err_set(err, ERR_INPUT, "the matrix has more than %d entries", MAX_CONFIGS);
+            if (n == COMPARISONS_MAX)
+                return err_set(err, ERR_INPUT, "the matrix has more than %d entries",
+                               COMPARISONS_MAX);
             snprintf(frozen, sizeof frozen, " F=%lld%s", (long long)e.frozen,
                      e.cached ? " cached" : "");
             fprintf(stderr, "run %lld: K=%lld R=%lld M=%lld%s %s recompute %s\n",
@@ -536,7 +390,7 @@ static enum status compare_matrix(const struct command *command, const struct ma
     char work[PATH_MAX];
     int n = 0;
     const char *tmp = getenv("TMPDIR");
-    struct comparison *configs = calloc(MAX_CONFIGS, sizeof *configs);
+    struct comparison *configs = calloc(COMPARISONS_MAX, sizeof *configs);
     if (!configs)
         return err_nomem(err);
     snprintf(work, sizeof work, "%s/elapse-matrix.XXXXXX", tmp && *tmp ? tmp : "/tmp");
@@ -560,7 +414,7 @@ static enum status compare_run(const struct command *command, const char *run_di
     struct comparison config = {0};
     enum status rc = replay_load(run_dir, db_path, &replay, err);
     if (rc == OK) {
-        add_run(&config, &replay);
+        comparison_add_run(&config, &replay);
         rc = finish(command, &config, 1, tolerance, json, err);
     }
     replay_clear(&replay);
@@ -596,31 +450,31 @@ static enum status run_compare(const struct command *command, int argc, char **a
                        .caches = "off"};
     const struct option options[] = {
         {"matrix",       OPTION_STRING, &m.job,          "JOB",      "run a matrix of configurations of a job",   0, 0,
-         NULL                                                                                                                         },
-        {"n",            OPTION_INT,    &m.ranks,        "RANKS",    "ranks of the matrix (2)",                   1, 4096,        NULL},
-        {"stages",       OPTION_STRING, &stages,         "K,...",    "pipeline lengths (1 and RANKS)",            0, 0,           NULL},
-        {"replicas",     OPTION_STRING, &replicas,       "R,...",    "replicas (1 and RANKS)",                    0, 0,           NULL},
+         NULL                                                                                                                   },
+        {"n",            OPTION_INT,    &m.ranks,        "RANKS",    "ranks of the matrix (2)",                   1, 4096,  NULL},
+        {"stages",       OPTION_STRING, &stages,         "K,...",    "pipeline lengths (1 and RANKS)",            0, 0,     NULL},
+        {"replicas",     OPTION_STRING, &replicas,       "R,...",    "replicas (1 and RANKS)",                    0, 0,     NULL},
         {"microbatches", OPTION_STRING, &microbatches,   "M,...",    "micro-batches (2,4,8)",                     0, 0,
-         NULL                                                                                                                         },
+         NULL                                                                                                                   },
         {"schedules",    OPTION_STRING, &m.schedules,    "KIND,...", "schedules (gpipe,1f1b)",                    0, 0,
-         NULL                                                                                                                         },
+         NULL                                                                                                                   },
         {"recompute",    OPTION_STRING, &m.recomputes,   "MODE,...", "recompute modes (never)",                   0, 0,
-         NULL                                                                                                                         },
+         NULL                                                                                                                   },
         {"frozen",       OPTION_STRING, &frozen,         "F,...",    "layers frozen from the first epoch on",     0, 0,
-         NULL                                                                                                                         },
+         NULL                                                                                                                   },
         {"cache",        OPTION_STRING, &m.caches,       "off,on",   "of frozen activations, where F > 0 (off)",  0,
-         0,                                                                                                                       NULL},
+         0,                                                                                                                 NULL},
         {"threads",      OPTION_INT,    &m.threads,      "N",        "threads a rank (its share of the cores)",   1, 1024,
-         NULL                                                                                                                         },
+         NULL                                                                                                                   },
         {"steps",        OPTION_INT,    &m.steps,        "N",        "steps a run; the first 3 are warm-up (12)", 4, 10000,
-         NULL                                                                                                                         },
-        {"repeats",      OPTION_INT,    &m.repeats,      "N",        "runs of each, interleaved (2)",             1, MAX_REPEATS,
-         NULL                                                                                                                         },
-        {"set",          OPTION_LIST,   &m.sets,         "a.b=v",    "override a value of the job",               0, 0,           NULL},
-        {"db",           OPTION_STRING, &m.db_path,      "FILE",     "profile store (the run's own)",             0, 0,           NULL},
+         NULL                                                                                                                   },
+        {"repeats",      OPTION_INT,    &m.repeats,      "N",        "runs of each, interleaved (2)",             1,
+         COMPARISON_RUNS_MAX,                                                                                               NULL},
+        {"set",          OPTION_LIST,   &m.sets,         "a.b=v",    "override a value of the job",               0, 0,     NULL},
+        {"db",           OPTION_STRING, &m.db_path,      "FILE",     "profile store (the run's own)",             0, 0,     NULL},
         {"tolerance",    OPTION_STRING, &tolerance_text, "5%",
-         "exit 1 when the median error is larger (no limit)",                                                     0, 0,           NULL},
-        {"json",         OPTION_FLAG,   &json,           NULL,       "one JSON object",                           0, 0,           NULL},
+         "exit 1 when the median error is larger (no limit)",                                                     0, 0,     NULL},
+        {"json",         OPTION_FLAG,   &json,           NULL,       "one JSON object",                           0, 0,     NULL},
     };
     const char *run_dir = NULL;
     char ends[48];
