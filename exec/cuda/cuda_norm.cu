@@ -1,0 +1,380 @@
+#include "exec/cuda/elem.cuh"
+
+/* LayerNorm. One warp a row; a row whose width and stride are multiples of 16 bytes lives in
+ * registers between its passes: lane l holds the 16-byte chunks l, l + 32, ... All are bound by
+ * memory: forward reads x and writes y (4 bytes an element in bf16), backward reads dy, x and add
+ * and writes dx (8 bytes), plus 2 cols fp32 a block of part's first stage. */
+enum { WARPS = 4, THREADS = 32 * WARPS, MAX_PARTS = 512 };
+
+static __device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+        x += __shfl_xor_sync(~0u, x, step);
+    return x;
+}
+
+template <typename T> struct norm_pack {
+    static const int V = 16 / (int)sizeof(T);
+    typedef elem_pack<V, T> type;
+};
+
+template <typename T, int CHUNKS>
+static __global__ void __launch_bounds__(THREADS)
+    norm_forward(int64_t rows, int cols, int64_t ldx, const T *x, const float *gamma,
+                 const float *beta, float eps, T *y, float *stats)
+{
+    const int V = norm_pack<T>::V, lane = (int)threadIdx.x & 31, chunks = cols / V;
+    const int64_t r = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
+    float row[CHUNKS][V], sum = 0.0f, square = 0.0f;
+    if (r >= rows)
+        return;
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++)
+        if (lane + 32 * i < chunks)
+            elem_load_n<V>(x + r * ldx + (lane + 32 * i) * V, row[i]);
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++)
+        if (lane + 32 * i < chunks)
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                sum += row[i][k];
+    const float mean = warp_sum(sum) / (float)cols;
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++)
+        if (lane + 32 * i < chunks)
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                square += (row[i][k] - mean) * (row[i][k] - mean);
+    const float rstd = 1.0f / sqrtf(warp_sum(square) / (float)cols + eps);
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++)
+        if (lane + 32 * i < chunks) {
+            const int c = (lane + 32 * i) * V;
+            float scale[V], shift[V];
+#pragma unroll
+            for (int k = 0; k < V; k += 4) {
+                elem_load_n<4>(gamma + c + k, scale + k);
+                elem_load_n<4>(beta + c + k, shift + k);
+            }
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                row[i][k] = (row[i][k] - mean) * rstd * scale[k] + shift[k];
+            elem_store_n<V>(y + r * cols + c, row[i]);
+        }
+    if (stats && lane == 0) {
+        stats[2 * r] = mean;
+        stats[2 * r + 1] = rstd;
+    }
+}
+
+/* Any width and alignment: three passes over the row. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    norm_forward_any(int64_t rows, int cols, int64_t ldx, const T *x, const float *gamma,
+                     const float *beta, float eps, T *y, float *stats)
+{
+    const int lane = (int)threadIdx.x & 31;
+    const int64_t r = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
+    float sum = 0.0f, square = 0.0f;
+    if (r >= rows)
+        return;
+    const T *in = x + r * ldx;
+    for (int c = lane; c < cols; c += 32)
+        sum += elem_load(in + c);
+    const float mean = warp_sum(sum) / (float)cols;
+    for (int c = lane; c < cols; c += 32) {
+        const float d = elem_load(in + c) - mean;
+        square += d * d;
+    }
+    const float rstd = 1.0f / sqrtf(warp_sum(square) / (float)cols + eps);
+    for (int c = lane; c < cols; c += 32)
+        elem_store(y + r * cols + c, (elem_load(in + c) - mean) * rstd * gamma[c] + beta[c]);
+    if (stats && lane == 0) {
+        stats[2 * r] = mean;
+        stats[2 * r + 1] = rstd;
+    }
+}
+
+/* Blocks an SM that leave the registers which a lane needs for its elements: four rows each, of dy,
+ * x and two sums. */
+constexpr int norm_blocks(int elems)
+{
+    return elems <= 24 ? 4 : elems <= 32 ? 3 : 2;
+}
+
+/* With g = dy gamma and h = (x - mean) rstd: dx = add + rstd (g - mean(g) - h mean(g h)). A block
+ * takes `per_block` rows and leaves their sums of dy h and dy in parts[block][2][cols], its warps
+ * added in order. The packed elements stay in registers, as many as in memory. */
+template <typename T, int CHUNKS>
+static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<T>::V))
+    norm_backward(int64_t rows, int64_t per_block, int cols, int64_t ldx, const T *dy, const T *x,
+                  const float *stats, const float *gamma, const T *add, T *dx, float *parts)
+{
+    typedef typename norm_pack<T>::type pack;
+    const int V = norm_pack<T>::V, chunks = cols / V;
+    const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
+    CUDA_DYNAMIC_SHARED(float, total); /* [2][cols] */
+    float dgamma[CHUNKS][V], dbeta[CHUNKS][V];
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++)
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            dgamma[i][k] = dbeta[i][k] = 0.0f;
+    const int64_t first = blockIdx.x * per_block;
+    const int64_t end = first + per_block < rows ? first + per_block : rows;
+    for (int64_t r = first + warp; r < end; r += WARPS) {
+        pack grad[CHUNKS], in[CHUNKS];
+#pragma unroll
+        for (int i = 0; i < CHUNKS; i++)
+            if (lane + 32 * i < chunks) {
+                const int c = (lane + 32 * i) * V;
+                grad[i] = *reinterpret_cast<const pack *>(dy + r * cols + c);
+                in[i] = *reinterpret_cast<const pack *>(x + r * ldx + c);
+            }
+        const float mean = stats[2 * r], rstd = stats[2 * r + 1];
+        float sum_g = 0.0f, sum_gh = 0.0f;
+#pragma unroll
+        for (int i = 0; i < CHUNKS; i++)
+            if (lane + 32 * i < chunks) {
+                float scale[V];
+#pragma unroll
+                for (int k = 0; k < V; k += 4)
+                    elem_load_n<4>(gamma + (lane + 32 * i) * V + k, scale + k);
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    const float d = elem_load(&grad[i].at[k]);
+                    const float h = (elem_load(&in[i].at[k]) - mean) * rstd;
+                    dgamma[i][k] += d * h;
+                    dbeta[i][k] += d;
+                    sum_g += d * scale[k];
+                    sum_gh += d * scale[k] * h;
+                }
+            }
+        if (!dx)
+            continue;
+        const float mean_g = warp_sum(sum_g) / (float)cols;
+        const float mean_gh = warp_sum(sum_gh) / (float)cols;
+#pragma unroll
+        for (int i = 0; i < CHUNKS; i++)
+            if (lane + 32 * i < chunks) {
+                const int c = (lane + 32 * i) * V;
+                float out[V], scale[V];
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    out[k] = 0.0f;
+                if (add)
+                    elem_load_n<V>(add + r * ldx + c, out);
+#pragma unroll
+                for (int k = 0; k < V; k += 4)
+                    elem_load_n<4>(gamma + c + k, scale + k);
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    const float h = (elem_load(&in[i].at[k]) - mean) * rstd;
+                    out[k] += rstd * (elem_load(&grad[i].at[k]) * scale[k] - mean_g - h * mean_gh);
+                }
+                elem_store_n<V>(dx + r * ldx + c, out);
+            }
+    }
+    if (!parts)
+        return;
+    for (int w = 0; w < WARPS; w++) {
+        if (warp == w)
+#pragma unroll
+            for (int i = 0; i < CHUNKS; i++)
+                if (lane + 32 * i < chunks)
+#pragma unroll
+                    for (int k = 0; k < V; k++) {
+                        const int c = (lane + 32 * i) * V + k;
+                        total[c] = w ? total[c] + dgamma[i][k] : dgamma[i][k];
+                        total[cols + c] = w ? total[cols + c] + dbeta[i][k] : dbeta[i][k];
+                    }
+        __syncthreads();
+    }
+    for (int c = (int)threadIdx.x; c < 2 * cols; c += THREADS)
+        parts[(int64_t)blockIdx.x * 2 * cols + c] = total[c];
+}
+
+/* Any width and alignment. parts first: dx may be x. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    norm_parts_any(int64_t rows, int64_t per_block, int cols, int64_t ldx, const T *dy, const T *x,
+                   const float *stats, float *parts)
+{
+    const int c = (int)(blockIdx.y * THREADS + threadIdx.x);
+    const int64_t first = blockIdx.x * per_block;
+    const int64_t end = first + per_block < rows ? first + per_block : rows;
+    float dgamma = 0.0f, dbeta = 0.0f;
+    if (c >= cols)
+        return;
+    for (int64_t r = first; r < end; r++) {
+        const float d = elem_load(dy + r * cols + c);
+        dgamma += d * ((elem_load(x + r * ldx + c) - stats[2 * r]) * stats[2 * r + 1]);
+        dbeta += d;
+    }
+    parts[(int64_t)blockIdx.x * 2 * cols + c] = dgamma;
+    parts[((int64_t)blockIdx.x * 2 + 1) * cols + c] = dbeta;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    norm_backward_any(int64_t rows, int cols, int64_t ldx, const T *dy, const T *x,
+                      const float *stats, const float *gamma, const T *add, T *dx)
+{
+    const int lane = (int)threadIdx.x & 31;
+    const int64_t r = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
+    if (r >= rows)
+        return;
+    const T *grad = dy + r * cols, *in = x + r * ldx;
+    const float mean = stats[2 * r], rstd = stats[2 * r + 1];
+    float sum_g = 0.0f, sum_gh = 0.0f;
+    for (int c = lane; c < cols; c += 32) {
+        const float g = elem_load(grad + c) * gamma[c];
+        sum_g += g;
+        sum_gh += g * ((elem_load(in + c) - mean) * rstd);
+    }
+    const float mean_g = warp_sum(sum_g) / (float)cols;
+    const float mean_gh = warp_sum(sum_gh) / (float)cols;
+    for (int c = lane; c < cols; c += 32) {
+        const float h = (elem_load(in + c) - mean) * rstd;
+        const float base = add ? elem_load(add + r * ldx + c) : 0.0f;
+        elem_store(dx + r * ldx + c,
+                   base + rstd * (elem_load(grad + c) * gamma[c] - mean_g - h * mean_gh));
+    }
+}
+
+/* part[c] = sum of parts[p][c], p in 8 interleaved runs, the runs in order. */
+enum { FOLD_COLS = 32, FOLD_RUNS = 8 };
+static __global__ void __launch_bounds__(FOLD_COLS *FOLD_RUNS)
+    norm_fold(int num_parts, int cols, const float *parts, float *part)
+{
+    __shared__ float runs[FOLD_RUNS][FOLD_COLS];
+    const int lane = (int)threadIdx.x % FOLD_COLS, run = (int)threadIdx.x / FOLD_COLS;
+    const int c = (int)blockIdx.x * FOLD_COLS + lane;
+    float sum = 0.0f;
+    if (c < cols)
+#pragma unroll 8
+        for (int p = run; p < num_parts; p += FOLD_RUNS)
+            sum += parts[(int64_t)p * cols + c];
+    runs[run][lane] = sum;
+    __syncthreads();
+    if (run > 0 || c >= cols)
+        return;
+    for (int i = 1; i < FOLD_RUNS; i++)
+        sum += runs[i][lane];
+    part[c] = sum;
+}
+
+/* --- host ----------------------------------------------------------------------------------- */
+
+/* Chunks a lane when rows may live in registers, else 0. */
+static int norm_chunks(struct backend *be, int cols, int64_t ldx, uintptr_t pointers)
+{
+    const int v = 16 / be->elem_bytes, chunks = (cols + 32 * v - 1) / (32 * v);
+    const bool fits = cols % v == 0 && ldx % v == 0 && pointers % 16 == 0 && chunks <= 8;
+    return !fits ? 0 : chunks <= 4 ? chunks : chunks <= 6 ? 6 : 8;
+}
+
+/* Calls DO(T, CHUNKS) for 1, 2, 3, 4, 6 or 8 chunks. */
+#define NORM_PICK(be, chunks, DO)                                                                  \
+    CUDA_DTYPE(be, T, {                                                                            \
+        switch (chunks) {                                                                          \
+        case 1:                                                                                    \
+            DO(T, 1);                                                                              \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            DO(T, 2);                                                                              \
+            break;                                                                                 \
+        case 3:                                                                                    \
+            DO(T, 3);                                                                              \
+            break;                                                                                 \
+        case 4:                                                                                    \
+            DO(T, 4);                                                                              \
+            break;                                                                                 \
+        case 6:                                                                                    \
+            DO(T, 6);                                                                              \
+            break;                                                                                 \
+        default:                                                                                   \
+            DO(T, 8);                                                                              \
+            break;                                                                                 \
+        }                                                                                          \
+    })
+
+static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
+                              const void *x, const float *gamma, const float *beta, float eps,
+                              void *y, float *stats)
+{
+    const int64_t ldx = x_stride ? x_stride : cols;
+    const int chunks = norm_chunks(
+        be, cols, ldx, (uintptr_t)x | (uintptr_t)y | (uintptr_t)gamma | (uintptr_t)beta);
+    const int blocks = cuda_blocks(rows, WARPS, INT32_MAX);
+    cudaStream_t stream = cuda_of(be)->stream;
+    if (rows <= 0)
+        return;
+    if (!chunks) {
+        CUDA_DTYPE(be, T, {
+            CUDA_LAUNCH((norm_forward_any<T>), blocks, THREADS, 0, stream, rows, cols, ldx,
+                        (const T *)x, gamma, beta, eps, (T *)y, stats);
+        });
+        return;
+    }
+#define NORM_FORWARD(T, CHUNKS)                                                                    \
+    CUDA_LAUNCH((norm_forward<T, CHUNKS>), blocks, THREADS, 0, stream, rows, cols, ldx,            \
+                (const T *)x, gamma, beta, eps, (T *)y, stats)
+    NORM_PICK(be, chunks, NORM_FORWARD);
+}
+
+static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
+                               const void *dy, const void *x, const float *stats,
+                               const float *gamma, const void *add, void *dx, float *part)
+{
+    const int64_t ldx = x_stride ? x_stride : cols;
+    const int chunks = norm_chunks(be, cols, ldx,
+                                   (uintptr_t)dy | (uintptr_t)x | (uintptr_t)gamma |
+                                       (uintptr_t)add | (uintptr_t)dx);
+    cudaStream_t stream = cuda_of(be)->stream;
+    if (!dx && !part)
+        return;
+    if (rows <= 0) {
+        if (part)
+            be->zero(be, part, 2 * cols * (int64_t)sizeof *part);
+        return;
+    }
+    const int64_t wanted = cuda_blocks(rows, 2 * WARPS, MAX_PARTS);
+    const int64_t per_block = (rows + wanted - 1) / wanted;
+    const int num_parts = (int)((rows + per_block - 1) / per_block);
+    float *parts = NULL;
+    if (part) {
+        parts = (float *)cuda_scratch(be, (int64_t)num_parts * 2 * cols * (int64_t)sizeof *parts);
+        if (!parts)
+            return;
+    }
+    if (chunks) {
+        const int shared = part ? 2 * cols * (int)sizeof(float) : 0;
+#define NORM_BACKWARD(T, CHUNKS)                                                                   \
+    CUDA_LAUNCH((norm_backward<T, CHUNKS>), num_parts, THREADS, shared, stream, rows, per_block,   \
+                cols, ldx, (const T *)dy, (const T *)x, stats, gamma, (const T *)add, (T *)dx,     \
+                parts)
+        NORM_PICK(be, chunks, NORM_BACKWARD);
+    } else {
+        const dim3 grid((unsigned)num_parts, (unsigned)((cols + THREADS - 1) / THREADS));
+        CUDA_DTYPE(be, T, {
+            if (part)
+                CUDA_LAUNCH((norm_parts_any<T>), grid, THREADS, 0, stream, rows, per_block, cols,
+                            ldx, (const T *)dy, (const T *)x, stats, parts);
+            if (dx)
+                CUDA_LAUNCH((norm_backward_any<T>), cuda_blocks(rows, WARPS, INT32_MAX), THREADS, 0,
+                            stream, rows, cols, ldx, (const T *)dy, (const T *)x, stats, gamma,
+                            (const T *)add, (T *)dx);
+        });
+    }
+    if (part)
+        CUDA_LAUNCH(norm_fold, cuda_blocks(2 * cols, FOLD_COLS, INT32_MAX), FOLD_COLS * FOLD_RUNS,
+                    0, stream, num_parts, 2 * cols, (const float *)parts, part);
+}
+
+void cuda_norm_install(struct backend *be)
+{
+    be->layernorm_forward = layernorm_forward;
+    be->layernorm_backward = layernorm_backward;
+}
