@@ -33,15 +33,11 @@ CMOCKA := $(call pkg,cmocka)
 CUDA ?= $(if $(NVCC),1,0)
 EXEC := $(if $(filter 11,$(MPI)$(BLAS)),1,0)
 
-ifeq ($(CUDA)$(EXEC),11)
+HAVE_CUDA := $(if $(and $(filter 11,$(CUDA)$(EXEC)),$(wildcard exec/cuda/cuda_optim.cu),$(wildcard exec/cuda/cuda_embed.cu),$(wildcard exec/cuda/cuda_loss.cu),$(wildcard exec/cuda/cuda_elementwise.cu),$(wildcard exec/cuda/cuda_norm.cu)),1,0)
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
-HAVE_CUDA := $(if $(wildcard exec/cuda/backend_cuda.c),1,0)
-else
-HAVE_CUDA := 0
-endif
 
 # --- flags ------------------------------------------------------------------------------------------
-WARN := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes $(if $(WERROR),-Werror)
+WARN := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes $(if $(WERROR),-Werror)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 # No contraction to FMA outside the kernels: the simulator answers alike on every machine.
 BASE := -std=c11 -D_GNU_SOURCE -I. $(WARN) $(OPT) $(SANFLAGS) -pthread
@@ -52,20 +48,23 @@ CFLAGS_profiles := -ffp-contract=off $(shell pkg-config --cflags sqlite3 libcjso
 CFLAGS_sim := -ffp-contract=off
 CFLAGS_cli := -ffp-contract=off
 MPI_PC := $(if $(filter 1,$(call pkg,ompi-c)),ompi-c,mpich)
-CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas 2>/dev/null) -fopenmp \
-  $(if $(filter 1,$(HAVE_CUDA)),-DELAPSE_CUDA=1 -I$(CUDA_HOME)/include)
+CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas 2>/dev/null) -fopenmp
 CFLAGS_exec/cpu := -O3 -march=$(ARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 CFLAGS_tests := $(CFLAGS_exec) $(CFLAGS_profiles)
 LIBS_base := $(shell pkg-config --libs sqlite3 libcjson 2>/dev/null) -lm
 LIBS_exec := $(shell pkg-config --libs $(MPI_PC) openblas 2>/dev/null) -fopenmp -lz \
-  $(shell pkg-config --libs libjpeg libpng 2>/dev/null) \
-  $(if $(filter 1,$(HAVE_CUDA)),-L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib64/stubs -lcudart -lcublasLt -lcublas -lnccl -lstdc++)
-NVCCFLAGS := -std=c++17 -O3 -I. $(DEFS) --expt-relaxed-constexpr -Xcompiler -Wall \
+  $(shell pkg-config --libs libjpeg libpng 2>/dev/null) -ldl
+# The cuda backend is a shared object that the program loads when a device is asked for.
+CUDA_DEFS := -DELAPSE_CUDA_MIN_ARCH=$(firstword $(CUDA_ARCH))
+CUDA_CFLAGS := -fPIC -isystem $(CUDA_HOME)/include $(CUDA_DEFS)
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart -lcublasLt
+NVCCFLAGS := -std=c++17 -O3 -I. $(DEFS) $(CUDA_DEFS) --expt-relaxed-constexpr -Xcompiler -Wall,-fPIC \
   $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
 
-HASH := $(shell echo '$(CC) $(BASE) $(DEFS) $(CFLAGS_exec) $(ARCH) $(NVCCFLAGS) $(HAVE_CUDA)' | cksum | cut -d' ' -f1)
+HASH := $(shell echo '$(CC) $(BASE) $(DEFS) $(CFLAGS_exec) $(ARCH)' | cksum | cut -d' ' -f1)
 OUT := build/$(HASH)
+CUDA_OUT := $(OUT)/cuda-$(shell echo '$(NVCC) $(NVCCFLAGS)' | cksum | cut -d' ' -f1)
 Q := $(if $(V),,@)
 
 # --- sources ----------------------------------------------------------------------------------------
@@ -73,8 +72,8 @@ SRC_partition := $(wildcard partition/*.c)
 SRC_profiles := $(wildcard profiles/*.c)
 SRC_sim := $(wildcard sim/*.c)
 SRC_cli := $(filter-out cli/main.c,$(wildcard cli/*.c))
-SRC_exec := $(filter-out exec/main.c,$(wildcard exec/*.c exec/cpu/*.c exec/comm/*.c exec/models/*.c exec/data/*.c)) \
-  $(if $(filter 1,$(HAVE_CUDA)),$(wildcard exec/cuda/*.c exec/cuda/*.cu))
+SRC_exec := $(filter-out exec/main.c,$(wildcard exec/*.c exec/cpu/*.c exec/comm/*.c exec/models/*.c exec/data/*.c))
+SRC_cuda := $(wildcard exec/cuda/*.c exec/cuda/*.cu) partition/status.c partition/units.c
 ROOMS := partition profiles sim cli $(if $(filter 1,$(EXEC)),exec)
 objs = $(patsubst %,$(OUT)/%.o,$(SRC_$(1)))
 libs = $(foreach r,$(1),$(OUT)/lib$(r).a)
@@ -90,7 +89,8 @@ rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\)/' $(1) 2>/
 link_rooms = $(filter exec cli,$(1)) $(if $(filter sim cli,$(1)),sim) $(if $(filter profiles exec cli,$(1)),profiles) partition
 
 .PHONY: all found deps test run-tests test-docs demo bench check-layers format format-check golden clean help lib tests
-BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(if $(wildcard exec/main.c),$(OUT)/bin/elapse-exec))
+BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec) \
+  $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so)
 
 all: found $(if $(wildcard cli/main.c),$(BIN)) lib
 	@mkdir -p build && ln -sfn $(HASH)/bin build/bin
@@ -107,10 +107,17 @@ $(OUT)/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC  $<")
 	$(Q)$(CC) $(BASE) $(DEFS) $(call room_flags,$<) -MMD -MP -c $< -o $@
-$(OUT)/%.cu.o: %.cu
+$(CUDA_OUT)/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CC  $< (cuda)")
+	$(Q)$(CC) $(BASE) $(DEFS) $(CUDA_CFLAGS) -MMD -MP -c $< -o $@
+$(CUDA_OUT)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  NVCC $<")
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@
+$(OUT)/bin/elapse-cuda.so: $(patsubst %,$(CUDA_OUT)/%.o,$(SRC_cuda))
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared $(OPT) $(SANFLAGS) -pthread $^ $(CUDA_LIBS) -Wl,--no-undefined -lstdc++ -lm -o $@.new && mv $@.new $@
 define room_lib
 $(OUT)/lib$(1).a: $(call objs,$(1))
 	$(if $(Q),@echo "  AR  lib$(1).a")
@@ -169,7 +176,7 @@ golden: all
 check-layers:
 	@tests/check-layers.sh
 
-FORMATTED := $(wildcard $(foreach r,partition profiles sim exec exec/cpu exec/comm exec/models exec/data exec/cuda cli tests tests/bench,$(r)/*.[ch] $(r)/*.cu))
+FORMATTED := $(wildcard $(foreach r,partition profiles sim exec exec/cpu exec/comm exec/models exec/data exec/cuda cli tests tests/bench,$(r)/*.[ch] $(r)/*.cu $(r)/*.cuh))
 format:
 	clang-format -i $(FORMATTED)
 format-check:

@@ -14,9 +14,9 @@
 extern "C" {
 #endif
 
-struct cuda_arena;   /* cuda_arena.c: the device's memory in one piece */
-struct cuda_matmul;  /* cuda_matmul.c: plans of matrix products */
-struct cuda_staging; /* cuda_copy.c: pinned host memory that copies go through */
+struct cuda_arena;   /* cuda_arena.h: the device's memory, given out by the piece */
+struct cuda_matmul;  /* cuda_matmul.h: plans of matrix products */
+struct cuda_staging; /* cuda_staging.h: pinned host memory that copies go through */
 
 struct cuda_backend {
     struct backend base; /* first: the table is the object */
@@ -46,6 +46,8 @@ void *cuda_scratch(struct backend *be, int64_t bytes);
 /* The first failure sticks, with the call's text and place; the next sync() of a backend reports
  * it. OK when code is cudaSuccess. */
 enum status cuda_note(cudaError_t code, const char *call, const char *file, int line);
+/* The same for failures of other libraries; printf-like. */
+void cuda_note_text(enum status status, const char *fmt, ...) ELAPSE_PRINTF(2, 3);
 /* Behind every launch (CUDA_LAUNCH). With ELAPSE_CUDA_SYNC=1 in the environment it waits for the
  * kernel, so that a fault is pinned on the launch that made it. */
 void cuda_launched(const char *kernel, const char *file, int line);
@@ -71,9 +73,14 @@ static inline int cuda_blocks(int64_t n, int64_t per, int64_t most)
     return (int)(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
+/* db[cols] += scale * column sums of x [rows, cols], rows ld apart; cuda_sums.cu. */
+void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld, const void *x,
+                      float scale, float *db);
+
 #define CUDA_FUNCTIONS(name)                                                                       \
     void name##_install(struct backend *be) /* each file puts its kernels into the table */
 CUDA_FUNCTIONS(cuda_linear);                /* linear_*, act_backward */
+CUDA_FUNCTIONS(cuda_sums);                  /* sumsq_many */
 CUDA_FUNCTIONS(cuda_norm);                  /* layernorm_* */
 CUDA_FUNCTIONS(cuda_attention);             /* attention_* */
 CUDA_FUNCTIONS(cuda_embed);                 /* patchify, patch_*, tokens_*, join, split */

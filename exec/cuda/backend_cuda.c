@@ -1,0 +1,424 @@
+#include "exec/cuda/cuda.h"
+
+#include <cublasLt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/cuda/cuda_arena.h"
+#include "exec/cuda/cuda_internal.h"
+#include "exec/cuda/cuda_matmul.h"
+#include "exec/cuda/cuda_staging.h"
+#include "partition/units.h"
+
+#ifndef ELAPSE_CUDA_MIN_ARCH
+#define ELAPSE_CUDA_MIN_ARCH 80 /* compute capability, times ten */
+#endif
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+/* One process drives one device from one thread, so the first failure is kept here once. */
+static struct {
+    struct err first;
+    const char *kernel, *file; /* the last launch */
+    int line;
+    bool wait; /* ELAPSE_CUDA_SYNC */
+} latch;
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static const char *remedy(cudaError_t code)
+{
+    switch (code) {
+    case cudaErrorECCUncorrectable:
+        return "the device's memory is damaged (ECC); the last checkpoint is whole: --resume it on "
+               "another device";
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorAssert:
+        return "ELAPSE_CUDA_SYNC=1 names the kernel that failed; the last checkpoint is whole";
+    case cudaErrorDevicesUnavailable:
+        return "another process may hold the device exclusively";
+    case cudaErrorNoKernelImageForDevice:
+        return "build with CUDA_ARCH set to the device's compute capability";
+    default:
+        return NULL;
+    }
+}
+
+enum status cuda_failed(struct err *err, const char *call, cudaError_t code, const char *file,
+                        int line)
+{
+    enum status rc = code == cudaErrorMemoryAllocation ? ERR_INFEASIBLE : ERR_SYSTEM;
+    err_set(err, rc, "cuda: %.100s failed: %s (%s:%d)", call, cudaGetErrorString(code),
+            file_name(file), line);
+    if (remedy(code))
+        err_hint(err, "%s", remedy(code));
+    return rc;
+}
+
+enum status cuda_note(cudaError_t code, const char *call, const char *file, int line)
+{
+    if (code == cudaSuccess)
+        return OK;
+    enum status rc = cuda_failed(&latch.first, call, code, file, line);
+    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+    return rc;
+}
+
+void cuda_note_text(enum status status, const char *fmt, ...)
+{
+    char text[sizeof latch.first.msg];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    err_set(&latch.first, status, "%s", text);
+}
+
+void cuda_launched(const char *kernel, const char *file, int line)
+{
+    latch.kernel = kernel;
+    latch.file = file;
+    latch.line = line;
+    cudaError_t code = cudaGetLastError();
+    if (code == cudaSuccess && latch.wait)
+        code = cudaDeviceSynchronize();
+    if (code != cudaSuccess)
+        cuda_note(code, kernel, file, line);
+}
+
+static enum status cuda_sync(struct backend *be, struct err *err)
+{
+    struct cuda_backend *cuda = cuda_of(be);
+    cudaError_t code = cudaStreamSynchronize(cuda->stream);
+    if (code != cudaSuccess && latch.first.status == OK) {
+        cuda_failed(&latch.first, "the device's work", code, latch.file ? latch.file : __FILE__,
+                    latch.file ? latch.line : __LINE__);
+        (void)cudaGetLastError();
+    }
+    cuda_staging_flush(cuda->staging);
+    const struct err failed = cuda->failed.status != OK ? cuda->failed : latch.first;
+    cuda->failed = latch.first = (struct err){0};
+    if (failed.status != OK) {
+        err_set(err, failed.status, "%s", failed.msg);
+        if (failed.hint[0])
+            err_hint(err, "%s", failed.hint);
+    }
+    return failed.status;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static enum status cuda_alloc(struct backend *be, int64_t bytes, void **ptr, struct err *err)
+{
+    return cuda_arena_alloc(cuda_of(be)->arena, bytes, ptr, err);
+}
+
+static void cuda_free(struct backend *be, void *ptr)
+{
+    cuda_arena_release(cuda_of(be)->arena, ptr);
+}
+
+static enum status cuda_reserve(struct backend *be, int64_t bytes, struct err *err)
+{
+    struct cuda_arena *arena = cuda_of(be)->arena;
+    int64_t spare = cuda_arena_held(arena) - cuda_arena_used(arena);
+    return bytes > spare ? cuda_arena_reserve(arena, bytes - spare, err) : OK;
+}
+
+void *cuda_scratch(struct backend *be, int64_t bytes)
+{
+    struct cuda_backend *cuda = cuda_of(be);
+    if (bytes > cuda->scratch_bytes) {
+        /* Work in flight may still use the old piece; whoever gets it next comes behind it. */
+        cuda_arena_release(cuda->arena, cuda->scratch);
+        cuda->scratch = NULL;
+        cuda->scratch_bytes = 0;
+        if (cuda_arena_alloc(cuda->arena, bytes, &cuda->scratch, &cuda->failed) == OK)
+            cuda->scratch_bytes = bytes;
+    }
+    return cuda->scratch;
+}
+
+static void cuda_zero(struct backend *be, void *dst, int64_t bytes)
+{
+    if (bytes > 0)
+        CUDA_NOTE(cudaMemsetAsync(dst, 0, (size_t)bytes, cuda_of(be)->stream));
+}
+
+static void cuda_copy(struct backend *be, void *dst, const void *src, int64_t bytes)
+{
+    if (bytes > 0)
+        CUDA_NOTE(cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToDevice,
+                                  cuda_of(be)->stream));
+}
+
+static void cuda_copy_in(struct backend *be, void *dst, const void *host, int64_t bytes)
+{
+    cuda_staging_in(cuda_of(be)->staging, dst, host, bytes);
+}
+
+static void cuda_copy_out(struct backend *be, void *host, const void *src, int64_t bytes)
+{
+    cuda_staging_out(cuda_of(be)->staging, host, src, bytes);
+}
+
+static enum status cuda_alloc_host(struct backend *be, int64_t bytes, void **ptr, struct err *err)
+{
+    return cuda_staging_pin(cuda_of(be)->staging, bytes, ptr, err);
+}
+
+static void cuda_free_host(struct backend *be, void *ptr)
+{
+    if (ptr)
+        cuda_staging_unpin(cuda_of(be)->staging, ptr);
+}
+
+/* --- events ----------------------------------------------------------------------------------- */
+
+struct backend_event {
+    cudaEvent_t event;
+};
+
+static enum status cuda_event_new(struct backend *be, struct backend_event **event, struct err *err)
+{
+    enum status rc;
+    struct backend_event *e = calloc(1, sizeof *e);
+    (void)be;
+    if (!e)
+        return err_nomem(err);
+    CUDA_TRY(cudaEventCreateWithFlags(&e->event, cudaEventDefault));
+    *event = e;
+    e = NULL;
+    rc = OK;
+out:
+    free(e);
+    return rc;
+}
+
+static void cuda_event_free(struct backend *be, struct backend_event *event)
+{
+    (void)be;
+    if (event)
+        cudaEventDestroy(event->event);
+    free(event);
+}
+
+static void cuda_event_record(struct backend *be, struct backend_event *event)
+{
+    CUDA_NOTE(cudaEventRecord(event->event, cuda_of(be)->stream));
+}
+
+static bool cuda_event_done(struct backend *be, struct backend_event *event)
+{
+    (void)be;
+    cudaError_t code = cudaEventQuery(event->event);
+    if (code == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    CUDA_NOTE(code);
+    return true;
+}
+
+static void cuda_event_wait(struct backend *be, struct backend_event *event)
+{
+    (void)be;
+    CUDA_NOTE(cudaEventSynchronize(event->event));
+}
+
+static int64_t cuda_event_ns(struct backend *be, struct backend_event *from,
+                             struct backend_event *to)
+{
+    float ms = 0.0f;
+    (void)be;
+    CUDA_NOTE(cudaEventSynchronize(to->event));
+    CUDA_NOTE(cudaEventElapsedTime(&ms, from->event, to->event));
+    return (int64_t)((double)ms * 1e6 + 0.5);
+}
+
+/* --- devices ---------------------------------------------------------------------------------- */
+
+int cuda_num_devices(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return count;
+}
+
+/* A device, or why there is none: no driver, a driver older than the runtime, nothing visible. */
+static enum status find_devices(int *count, struct err *err)
+{
+    int driver = 0, runtime = 0;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    cudaError_t code = cudaGetDeviceCount(count);
+    if (code == cudaSuccess && *count > 0)
+        return OK;
+    (void)cudaGetLastError();
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (driver == 0) {
+        err_set(err, ERR_SYSTEM, "cuda: this machine has no NVIDIA driver");
+        err_hint(err, "--device cpu trains without one");
+    } else if (code == cudaErrorInsufficientDriver || driver / 1000 < runtime / 1000) {
+        err_set(err, ERR_SYSTEM, "cuda: the driver is for CUDA %d.%d, this build needs %d.%d",
+                driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        err_hint(err, "update the driver, or build with an older toolkit (12.4 or later)");
+    } else if (code == cudaSuccess || code == cudaErrorNoDevice) {
+        err_set(err, ERR_SYSTEM, "cuda: no device%s%s%s", visible ? " (CUDA_VISIBLE_DEVICES='" : "",
+                visible ? visible : "", visible ? "')" : "");
+    } else {
+        return cuda_failed(err, "cudaGetDeviceCount", code, __FILE__, __LINE__);
+    }
+    return ERR_SYSTEM;
+}
+
+enum status cuda_device_info(int device, struct cuda_device *info, struct err *err)
+{
+    enum status rc;
+    struct cudaDeviceProp prop;
+    struct cuda_device got = {0};
+    size_t available = 0, total = 0;
+    int count = 0;
+    rc = find_devices(&count, err);
+    if (rc != OK)
+        return rc;
+    if (device < 0 || device >= count)
+        return err_set(err, ERR_INPUT, "cuda: device %d is not in 0..%d", device, count - 1);
+    CUDA_TRY(cudaGetDeviceProperties(&prop, device));
+    CUDA_TRY(cudaDeviceGetAttribute(&got.clock_khz, cudaDevAttrClockRate, device));
+    CUDA_TRY(cudaDriverGetVersion(&got.driver));
+    CUDA_TRY(cudaRuntimeGetVersion(&got.runtime));
+    CUDA_TRY(cudaSetDevice(device));
+    CUDA_TRY(cudaMemGetInfo(&available, &total));
+    snprintf(got.name, sizeof got.name, "%.127s", prop.name);
+    got.major = prop.major;
+    got.minor = prop.minor;
+    got.multiprocessors = prop.multiProcessorCount;
+    got.memory_bytes = (int64_t)total;
+    got.free_bytes = (int64_t)available;
+    got.l2_bytes = prop.l2CacheSize;
+    size_t version = cublasLtGetVersion();
+    snprintf(got.cublaslt, sizeof got.cublaslt, "%zu.%zu.%zu", version / 10000,
+             version % 10000 / 100, version % 100);
+    *info = got;
+    rc = OK;
+out:
+    return rc;
+}
+
+static void cuda_backend_free(struct backend *be)
+{
+    struct cuda_backend *cuda = cuda_of(be);
+    if (cuda->stream)
+        cudaStreamSynchronize(cuda->stream);
+    cuda_matmul_free(cuda->matmul);
+    cuda_staging_free(cuda->staging);
+    cuda_arena_free(cuda->arena);
+    if (cuda->stream)
+        cudaStreamDestroy(cuda->stream);
+    (void)cudaGetLastError();
+    free(cuda);
+}
+
+static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec *spec,
+                               struct err *err)
+{
+    enum status rc;
+    struct cuda_device info;
+    int count = 0, device = spec->device, shared = 0;
+    if (spec->threads < 1 || spec->threads > 1024)
+        return err_set(err, ERR_INPUT, "cuda: threads must be 1..1024, got %d", spec->threads);
+    rc = find_devices(&count, err);
+    if (rc != OK)
+        return rc;
+    if (device < 0)
+        device = (spec->local_rank < 0 ? 0 : spec->local_rank) % count;
+    rc = cuda_device_info(device, &info, err);
+    if (rc != OK)
+        return rc;
+    if (info.major * 10 + info.minor < ELAPSE_CUDA_MIN_ARCH) {
+        err_set(err, ERR_SYSTEM,
+                "cuda: device %d, '%s', has compute capability %d.%d, this build needs %d.%d",
+                device, info.name, info.major, info.minor, ELAPSE_CUDA_MIN_ARCH / 10,
+                ELAPSE_CUDA_MIN_ARCH % 10);
+        err_hint(err, "build with CUDA_ARCH=%d%d (8.0 is the least for bf16)", info.major,
+                 info.minor);
+        return ERR_SYSTEM;
+    }
+    CUDA_TRY(cudaSetDevice(device));
+    CUDA_TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    cuda->device = device;
+    cuda->major = info.major;
+    cuda->minor = info.minor;
+    cuda->num_sms = info.multiprocessors;
+    cuda->l2_bytes = info.l2_bytes;
+    cuda->shared_bytes = shared;
+    CUDA_TRY(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
+    rc = cuda_arena_new(&cuda->arena, err);
+    if (rc == OK && spec->reserve_bytes > 0)
+        rc = cuda_arena_reserve(cuda->arena, spec->reserve_bytes, err);
+    if (rc == OK)
+        rc = cuda_staging_new(cuda->stream, &cuda->staging, err);
+    if (rc == OK)
+        rc = cuda_matmul_new(&cuda->base, spec->tune, &cuda->matmul, err);
+out:
+    return rc;
+}
+
+struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
+{
+    struct cuda_backend *cuda = calloc(1, sizeof *cuda);
+    const char *wait = getenv("ELAPSE_CUDA_SYNC");
+    if (!cuda) {
+        err_nomem(err);
+        return NULL;
+    }
+    struct backend *be = &cuda->base;
+    latch.wait = wait && strcmp(wait, "1") == 0;
+    latch.first = (struct err){0};
+    be->name = "cuda";
+    be->dtype = spec->dtype;
+    be->elem_bytes = spec->dtype == DTYPE_BF16 ? 2 : 4;
+    be->threads = spec->threads;
+    be->free_backend = cuda_backend_free;
+    be->alloc = cuda_alloc;
+    be->free = cuda_free;
+    be->reserve = cuda_reserve;
+    be->zero = cuda_zero;
+    be->copy = cuda_copy;
+    be->copy_in = cuda_copy_in;
+    be->copy_out = cuda_copy_out;
+    be->sync = cuda_sync;
+    be->alloc_host = cuda_alloc_host;
+    be->free_host = cuda_free_host;
+    be->event_new = cuda_event_new;
+    be->event_free = cuda_event_free;
+    be->event_record = cuda_event_record;
+    be->event_done = cuda_event_done;
+    be->event_wait = cuda_event_wait;
+    be->event_ns = cuda_event_ns;
+    cuda_linear_install(be);
+    cuda_sums_install(be);
+    cuda_norm_install(be);
+    cuda_attention_install(be);
+    cuda_embed_install(be);
+    cuda_loss_install(be);
+    cuda_elementwise_install(be);
+    cuda_optim_install(be);
+    if (open_device(cuda, spec, err) != OK) {
+        cuda_backend_free(be);
+        return NULL;
+    }
+    return be;
+}

@@ -1,0 +1,231 @@
+#include "exec/cuda/cuda_arena.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "exec/cuda/cuda_internal.h"
+#include "partition/units.h"
+
+/* Small requests share a slab of this size; more is taken as asked. */
+#define SLAB_BYTES ((int64_t)64 << 20)
+#define ALIGNMENT ((int64_t)256)
+
+/* The pieces of a slab lie side by side in a list, by address; two free ones never meet. */
+struct piece {
+    char *at;
+    int64_t bytes;
+    bool used;
+    struct piece *next;
+};
+
+struct slab {
+    char *base;
+    int64_t bytes;
+    struct piece *pieces;
+    struct slab *next;
+};
+
+struct cuda_arena {
+    struct slab *slabs; /* in the order in which they were taken */
+    int64_t used, held;
+};
+
+enum status cuda_arena_new(struct cuda_arena **arena, struct err *err)
+{
+    *arena = calloc(1, sizeof **arena);
+    return *arena ? OK : err_nomem(err);
+}
+
+static void slab_free(struct slab *slab)
+{
+    for (struct piece *p = slab->pieces, *next; p; p = next) {
+        next = p->next;
+        free(p);
+    }
+    cudaFree(slab->base);
+    free(slab);
+}
+
+void cuda_arena_free(struct cuda_arena *arena)
+{
+    if (!arena)
+        return;
+    for (struct slab *s = arena->slabs, *next; s; s = next) {
+        next = s->next;
+        slab_free(s);
+    }
+    free(arena);
+}
+
+/* Slabs with nothing in them go back to the driver. */
+static bool drop_empty(struct cuda_arena *arena)
+{
+    bool dropped = false;
+    for (struct slab **at = &arena->slabs; *at;) {
+        struct slab *s = *at;
+        if (s->pieces->used || s->pieces->next) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        arena->held -= s->bytes;
+        slab_free(s); /* cudaFree() waits for the device: nothing still works there */
+        dropped = true;
+    }
+    return dropped;
+}
+
+static enum status too_much(const struct cuda_arena *arena, int64_t bytes, struct err *err)
+{
+    size_t available = 0, total = 0;
+    char asked[32], left[32], all[32], ours[32];
+    cudaMemGetInfo(&available, &total);
+    err_set(err, ERR_INFEASIBLE,
+            "cuda: out of device memory: %s asked for, %s of %s free, this rank holds %s",
+            format_bytes(bytes, asked, sizeof asked),
+            format_bytes((int64_t)available, left, sizeof left),
+            format_bytes((int64_t)total, all, sizeof all),
+            format_bytes(arena->held, ours, sizeof ours));
+    err_hint(err,
+             "a larger pipeline.num_microbatches or pipeline.recompute=always takes less; so do "
+             "more stages or a smaller batch");
+    return ERR_INFEASIBLE;
+}
+
+static enum status add_slab(struct cuda_arena *arena, int64_t bytes, struct err *err)
+{
+    struct slab **last = &arena->slabs, *slab = calloc(1, sizeof *slab);
+    struct piece *piece = calloc(1, sizeof *piece);
+    void *base = NULL;
+    cudaError_t code = cudaErrorMemoryAllocation;
+    if (slab && piece) {
+        code = cudaMalloc(&base, (size_t)bytes);
+        if (code == cudaErrorMemoryAllocation && drop_empty(arena)) {
+            (void)cudaGetLastError();
+            code = cudaMalloc(&base, (size_t)bytes);
+        }
+    }
+    if (!slab || !piece || code != cudaSuccess) {
+        enum status rc;
+        if (!slab || !piece)
+            rc = err_nomem(err);
+        else if (code == cudaErrorMemoryAllocation)
+            rc = too_much(arena, bytes, err);
+        else
+            rc = cuda_failed(err, "cudaMalloc", code, __FILE__, __LINE__);
+        (void)cudaGetLastError();
+        free(slab);
+        free(piece);
+        return rc;
+    }
+    *piece = (struct piece){.at = base, .bytes = bytes};
+    *slab = (struct slab){.base = base, .bytes = bytes, .pieces = piece};
+    while (*last)
+        last = &(*last)->next;
+    *last = slab;
+    arena->held += bytes;
+    return OK;
+}
+
+static bool round_up(int64_t bytes, int64_t *rounded)
+{
+    if (bytes < 0 || bytes > INT64_MAX - ALIGNMENT)
+        return false;
+    *rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (*rounded == 0)
+        *rounded = ALIGNMENT;
+    return true;
+}
+
+enum status cuda_arena_reserve(struct cuda_arena *arena, int64_t bytes, struct err *err)
+{
+    int64_t rounded;
+    if (!round_up(bytes, &rounded))
+        return err_set(err, ERR_INPUT, "cuda: cannot reserve %lld bytes", (long long)bytes);
+    return add_slab(arena, rounded, err);
+}
+
+/* Split a free piece that is large enough; NULL without host memory for the rest's entry. */
+static void *take(struct piece *p, int64_t bytes)
+{
+    if (p->bytes > bytes) {
+        struct piece *rest = malloc(sizeof *rest);
+        if (!rest)
+            return NULL;
+        *rest = (struct piece){.at = p->at + bytes, .bytes = p->bytes - bytes, .next = p->next};
+        p->next = rest;
+        p->bytes = bytes;
+    }
+    p->used = true;
+    return p->at;
+}
+
+enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr, struct err *err)
+{
+    int64_t want;
+    if (!round_up(bytes, &want))
+        return err_set(err, ERR_INPUT, "cuda: cannot allocate %lld bytes", (long long)bytes);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        for (struct slab *s = arena->slabs; s; s = s->next)
+            for (struct piece *p = s->pieces; p; p = p->next) {
+                if (p->used || p->bytes < want)
+                    continue;
+                *ptr = take(p, want);
+                arena->used += *ptr ? want : 0;
+                return *ptr ? OK : err_nomem(err);
+            }
+        /* A slab for many small ones where that fits, else for this one alone. */
+        enum status rc = ERR_INFEASIBLE;
+        struct err full = {0};
+        if (attempt == 0 && want < SLAB_BYTES)
+            rc = add_slab(arena, SLAB_BYTES, &full);
+        if (attempt == 0 && rc != OK)
+            rc = add_slab(arena, want, err);
+        if (rc != OK)
+            return rc;
+    }
+    assert(false); /* the new slab holds it */
+    return ERR_NOMEM;
+}
+
+void cuda_arena_release(struct cuda_arena *arena, void *ptr)
+{
+    if (!ptr)
+        return;
+    for (struct slab *s = arena->slabs; s; s = s->next) {
+        struct piece *before = NULL;
+        if ((char *)ptr < s->base || (char *)ptr >= s->base + s->bytes)
+            continue;
+        for (struct piece *p = s->pieces; p; before = p, p = p->next) {
+            if (p->at != (char *)ptr)
+                continue;
+            assert(p->used);
+            p->used = false;
+            arena->used -= p->bytes;
+            struct piece *next = p->next;
+            if (next && !next->used) {
+                p->bytes += next->bytes;
+                p->next = next->next;
+                free(next);
+            }
+            if (before && !before->used) {
+                before->bytes += p->bytes;
+                before->next = p->next;
+                free(p);
+            }
+            return;
+        }
+    }
+    assert(false); /* not one of ours */
+}
+
+int64_t cuda_arena_used(const struct cuda_arena *arena)
+{
+    return arena->used;
+}
+
+int64_t cuda_arena_held(const struct cuda_arena *arena)
+{
+    return arena->held;
+}

@@ -1,0 +1,386 @@
+#include "exec/cuda/cuda_matmul.h"
+
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/cuda/cuda_arena.h"
+#include "exec/cuda/cuda_internal.h"
+
+/* What cuBLAS asks for on Hopper; elsewhere less would do. */
+#define WORKSPACE_BYTES ((int64_t)32 << 20)
+enum { MAX_PROPOSALS = 12, TUNE_RUNS = 5, FIRST_TABLE = 64 };
+
+/* What a plan depends on; compared byte by byte, so zeroed first. */
+struct key {
+    int64_t m, n, k, lda, ldb, ldd;
+    int32_t trans_a, trans_b, fp32_out, epilogue, grad_of_a;
+    int32_t has_bias, has_aux, adds, in_place;
+    int32_t align_a, align_b, align_c, align_d;
+};
+
+struct plan_entry {
+    struct key key;
+    bool made, works, tuned;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algo;
+    size_t workspace;
+};
+
+struct cuda_matmul {
+    cublasLtHandle_t handle;
+    struct cuda_arena *arena; /* borrowed */
+    void *workspace;
+    struct plan_entry *table; /* open addressing, a power of two */
+    int size, count;
+    bool tune;
+    cudaEvent_t start, stop;
+};
+
+static bool lt_ok(cublasStatus_t code, const char *call)
+{
+    if (code == CUBLAS_STATUS_SUCCESS)
+        return true;
+    cuda_note_text(ERR_SYSTEM, "cuda: %s failed: %s", call, cublasLtGetStatusString(code));
+    return false;
+}
+#define LT(call) lt_ok((call), #call)
+
+enum status cuda_matmul_new(struct backend *be, bool tune, struct cuda_matmul **out,
+                            struct err *err)
+{
+    enum status rc;
+    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_matmul *mm = calloc(1, sizeof *mm);
+    cublasStatus_t code;
+    if (!mm)
+        return err_nomem(err);
+    mm->arena = cuda->arena;
+    mm->tune = tune;
+    mm->size = FIRST_TABLE;
+    mm->table = calloc((size_t)mm->size, sizeof *mm->table);
+    if (!mm->table) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    code = cublasLtCreate(&mm->handle);
+    if (code != CUBLAS_STATUS_SUCCESS) {
+        mm->handle = NULL;
+        rc = err_set(err, ERR_SYSTEM, "cuda: cublasLtCreate failed: %s",
+                     cublasLtGetStatusString(code));
+        goto out;
+    }
+    rc = cuda_arena_alloc(cuda->arena, WORKSPACE_BYTES, &mm->workspace, err);
+    if (rc != OK)
+        goto out;
+    CUDA_TRY(cudaEventCreateWithFlags(&mm->start, cudaEventDefault));
+    CUDA_TRY(cudaEventCreateWithFlags(&mm->stop, cudaEventDefault));
+    *out = mm;
+    mm = NULL;
+    rc = OK;
+out:
+    cuda_matmul_free(mm);
+    return rc;
+}
+
+static void entry_clear(struct plan_entry *e)
+{
+    if (e->desc)
+        cublasLtMatmulDescDestroy(e->desc);
+    if (e->a)
+        cublasLtMatrixLayoutDestroy(e->a);
+    if (e->b)
+        cublasLtMatrixLayoutDestroy(e->b);
+    if (e->d)
+        cublasLtMatrixLayoutDestroy(e->d);
+}
+
+void cuda_matmul_free(struct cuda_matmul *mm)
+{
+    if (!mm)
+        return;
+    for (int i = 0; mm->table && i < mm->size; i++)
+        if (mm->table[i].made)
+            entry_clear(&mm->table[i]);
+    if (mm->start)
+        cudaEventDestroy(mm->start);
+    if (mm->stop)
+        cudaEventDestroy(mm->stop);
+    cuda_arena_release(mm->arena, mm->workspace);
+    if (mm->handle)
+        cublasLtDestroy(mm->handle);
+    free(mm->table);
+    free(mm);
+}
+
+/* Kernels want 16 bytes and take less at a price. */
+static int32_t alignment_of(const void *at)
+{
+    int32_t align = 16;
+    while ((uintptr_t)at % (uintptr_t)align)
+        align /= 2;
+    return align;
+}
+
+static struct key key_of(const struct matmul *p)
+{
+    struct key key;
+    memset(&key, 0, sizeof key);
+    key.m = p->m;
+    key.n = p->n;
+    key.k = p->k;
+    key.lda = p->lda;
+    key.ldb = p->ldb;
+    key.ldd = p->ldd;
+    key.trans_a = p->trans_a;
+    key.trans_b = p->trans_b;
+    key.fp32_out = p->fp32_out;
+    key.epilogue = p->epilogue;
+    key.grad_of_a = p->grad_of_a;
+    key.has_bias = p->bias != NULL;
+    key.has_aux = p->aux != NULL;
+    key.adds = p->beta != 0.0f;
+    key.in_place = p->c == p->d || p->beta == 0.0f;
+    key.align_a = alignment_of(p->a);
+    key.align_b = alignment_of(p->b);
+    key.align_d = alignment_of(p->d);
+    key.align_c = p->beta != 0.0f ? alignment_of(p->c) : key.align_d;
+    return key;
+}
+
+/* FNV-1a. */
+static uint64_t hash_of(const struct key *key)
+{
+    const unsigned char *byte = (const unsigned char *)key;
+    uint64_t hash = 0xcbf29ce484222325ULL;
+    for (size_t i = 0; i < sizeof *key; i++)
+        hash = (hash ^ byte[i]) * 0x100000001b3ULL;
+    return hash ^ hash >> 32;
+}
+
+static struct plan_entry *place_of(struct plan_entry *table, int size, const struct key *key)
+{
+    uint64_t at = hash_of(key) & (uint64_t)(size - 1);
+    while (table[at].made && memcmp(&table[at].key, key, sizeof *key) != 0)
+        at = (at + 1) & (uint64_t)(size - 1);
+    return &table[at];
+}
+
+static struct plan_entry *find_entry(struct cuda_matmul *mm, const struct key *key)
+{
+    if (mm->count * 2 >= mm->size) {
+        struct plan_entry *larger = calloc((size_t)mm->size * 2, sizeof *larger);
+        if (larger) {
+            for (int i = 0; i < mm->size; i++)
+                if (mm->table[i].made)
+                    *place_of(larger, mm->size * 2, &mm->table[i].key) = mm->table[i];
+            free(mm->table);
+            mm->table = larger;
+            mm->size *= 2;
+        } else if (mm->count + 1 >= mm->size) {
+            cuda_note_text(ERR_NOMEM, "cuda: no memory for plans of matrix products");
+            return NULL;
+        }
+    }
+    return place_of(mm->table, mm->size, key);
+}
+
+static cublasLtEpilogue_t epilogue_of(const struct key *key)
+{
+    switch ((enum matmul_epilogue)key->epilogue) {
+    case MATMUL_GELU:
+        if (key->has_aux)
+            return key->has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+        return key->has_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case MATMUL_DGELU:
+        return CUBLASLT_EPILOGUE_DGELU;
+    case MATMUL_BIAS_GRAD:
+        return key->grad_of_a ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+    case MATMUL_PLAIN:
+        break;
+    }
+    return key->has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+#define SET(desc, name, value)                                                                     \
+    LT(cublasLtMatmulDescSetAttribute(desc, name, &(value), sizeof(value)))
+
+/* The pointers of one call. */
+static bool set_pointers(const struct plan_entry *e, const struct matmul *p)
+{
+    const void *bias = p->epilogue == MATMUL_BIAS_GRAD ? p->bias_grad : p->bias;
+    if (bias && !SET(e->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias))
+        return false;
+    return !p->aux || SET(e->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->aux);
+}
+
+static bool describe(struct plan_entry *e, const struct backend *be, const struct matmul *p)
+{
+    const struct key *k = &e->key;
+    const cudaDataType_t low = be->elem_bytes == 2 ? CUDA_R_16BF : CUDA_R_32F;
+    const cudaDataType_t out = k->fp32_out ? CUDA_R_32F : low;
+    const cublasComputeType_t compute =
+        be->dtype == DTYPE_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const cublasOperation_t ta = k->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t tb = k->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t epilogue = epilogue_of(k);
+    const int64_t ld_aux = k->ldd;
+    if (!LT(cublasLtMatmulDescCreate(&e->desc, compute, CUDA_R_32F)) ||
+        !SET(e->desc, CUBLASLT_MATMUL_DESC_TRANSA, ta) ||
+        !SET(e->desc, CUBLASLT_MATMUL_DESC_TRANSB, tb) ||
+        !SET(e->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) ||
+        (k->has_aux && !SET(e->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, ld_aux)) ||
+        !set_pointers(e, p))
+        return false;
+    return LT(cublasLtMatrixLayoutCreate(&e->a, low, (uint64_t)(k->trans_a ? k->k : k->m),
+                                         (uint64_t)(k->trans_a ? k->m : k->k), k->lda)) &&
+           LT(cublasLtMatrixLayoutCreate(&e->b, low, (uint64_t)(k->trans_b ? k->n : k->k),
+                                         (uint64_t)(k->trans_b ? k->k : k->n), k->ldb)) &&
+           LT(cublasLtMatrixLayoutCreate(&e->d, out, (uint64_t)k->m, (uint64_t)k->n, k->ldd));
+}
+
+/* The library's proposals, best first by its own guess; 0: it cannot. */
+static int propose(struct cuda_matmul *mm, const struct plan_entry *e,
+                   cublasLtMatmulHeuristicResult_t *proposals, int most)
+{
+    const uint64_t workspace = WORKSPACE_BYTES;
+    /* Partial sums through the workspace in fp32, or none: both in a fixed order. */
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t align[4] = {(uint32_t)e->key.align_a, (uint32_t)e->key.align_b,
+                               (uint32_t)e->key.align_c, (uint32_t)e->key.align_d};
+    const cublasLtMatmulPreferenceAttributes_t names[4] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    cublasLtMatmulPreference_t preference = NULL;
+    int count = 0;
+    if (!LT(cublasLtMatmulPreferenceCreate(&preference)))
+        return 0;
+    bool ok =
+        LT(cublasLtMatmulPreferenceSetAttribute(
+            preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace)) &&
+        LT(cublasLtMatmulPreferenceSetAttribute(preference,
+                                                CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                &reductions, sizeof reductions));
+    for (int i = 0; i < 4 && ok; i++)
+        ok = LT(
+            cublasLtMatmulPreferenceSetAttribute(preference, names[i], &align[i], sizeof align[i]));
+    if (ok &&
+        cublasLtMatmulAlgoGetHeuristic(mm->handle, e->desc, e->a, e->b, e->d, e->d, preference,
+                                       most, proposals, &count) != CUBLAS_STATUS_SUCCESS)
+        count = 0;
+    cublasLtMatmulPreferenceDestroy(preference);
+    int kept = 0;
+    for (int i = 0; i < count; i++)
+        if (proposals[i].state == CUBLAS_STATUS_SUCCESS)
+            proposals[kept++] = proposals[i];
+    return kept;
+}
+
+static cublasStatus_t issue(struct cuda_matmul *mm, const struct plan_entry *e,
+                            const struct matmul *p, const cublasLtMatmulAlgo_t *algo,
+                            size_t workspace, void *d, cudaStream_t stream)
+{
+    const void *c = p->beta == 0.0f || p->c == p->d ? d : p->c;
+    return cublasLtMatmul(mm->handle, e->desc, &p->alpha, p->a, e->a, p->b, e->b, &p->beta, c, e->d,
+                          d, e->d, algo, mm->workspace, workspace, stream);
+}
+
+/* The fastest proposal on the real operands; the output goes aside. What an epilogue writes besides
+ * (aux, the bias's gradient) comes out the same each time. Where there is no room, or the aux is
+ * the output, the first proposal stands. */
+static int tune(struct cuda_matmul *mm, const struct backend *be, const struct plan_entry *e,
+                const struct matmul *p, const cublasLtMatmulHeuristicResult_t *proposals, int count,
+                cudaStream_t stream)
+{
+    const int64_t bytes = e->key.ldd * e->key.n * (p->fp32_out ? 4 : be->elem_bytes);
+    void *aside = NULL;
+    float best_ms = 0.0f;
+    int best = 0;
+    if (count < 2 || cuda_arena_alloc(mm->arena, bytes, &aside, NULL) != OK)
+        return 0;
+    if (cudaMemsetAsync(aside, 0, (size_t)bytes, stream) != cudaSuccess)
+        count = 0;
+    for (int i = 0; i < count; i++) {
+        float ms = 0.0f;
+        cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
+        for (int run = -1; run < TUNE_RUNS && code == CUBLAS_STATUS_SUCCESS; run++) {
+            if (run == 0)
+                CUDA_NOTE(cudaEventRecord(mm->start, stream));
+            code = issue(mm, e, p, &proposals[i].algo, proposals[i].workspaceSize, aside, stream);
+        }
+        CUDA_NOTE(cudaEventRecord(mm->stop, stream));
+        CUDA_NOTE(cudaEventSynchronize(mm->stop));
+        if (code != CUBLAS_STATUS_SUCCESS)
+            continue;
+        CUDA_NOTE(cudaEventElapsedTime(&ms, mm->start, mm->stop));
+        if (best_ms == 0.0f || ms < best_ms) {
+            best_ms = ms;
+            best = i;
+        }
+    }
+    cuda_arena_release(mm->arena, aside);
+    return best;
+}
+
+static void make_plan(struct cuda_matmul *mm, struct backend *be, struct plan_entry *e,
+                      const struct matmul *p)
+{
+    cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
+    cudaStream_t stream = cuda_of(be)->stream;
+    /* The library asks for this of an aux, and reports it no better than as a failure. */
+    const bool aux_fits = !p->aux || (p->ldd % 8 == 0 && alignment_of(p->aux) == 16);
+    int count = 0, pick = 0;
+    e->made = true;
+    mm->count++;
+    if (!aux_fits || !describe(e, be, p))
+        return;
+    count = propose(mm, e, proposals, mm->tune ? MAX_PROPOSALS : 1);
+    if (count == 0)
+        return;
+    if (mm->tune && p->aux != p->d) {
+        pick = tune(mm, be, e, p, proposals, count, stream);
+        e->tuned = true;
+    }
+    e->algo = proposals[pick].algo;
+    e->workspace = proposals[pick].workspaceSize;
+    e->works = true;
+}
+
+bool cuda_matmul_run(struct backend *be, const struct matmul *p)
+{
+    struct cuda_matmul *mm = cuda_of(be)->matmul;
+    const struct key key = key_of(p);
+    struct plan_entry *e = find_entry(mm, &key);
+    if (!e)
+        return true; /* noted */
+    if (!e->made) {
+        e->key = key;
+        make_plan(mm, be, e, p);
+    }
+    if (!e->works) {
+        if (p->epilogue == MATMUL_PLAIN && !p->bias)
+            cuda_note_text(
+                ERR_SYSTEM,
+                "cuda: cuBLASLt has no product of %lld x %lld x %lld (ld %lld, %lld, %lld)",
+                (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->lda,
+                (long long)p->ldb, (long long)p->ldd);
+        return false;
+    }
+    if (set_pointers(e, p)) {
+        cublasStatus_t code = issue(mm, e, p, &e->algo, e->workspace, p->d, cuda_of(be)->stream);
+        if (code != CUBLAS_STATUS_SUCCESS)
+            cuda_note_text(ERR_SYSTEM, "cuda: cublasLtMatmul of %lld x %lld x %lld failed: %s",
+                           (long long)p->m, (long long)p->n, (long long)p->k,
+                           cublasLtGetStatusString(code));
+    }
+    return true;
+}
+
+int cuda_matmul_plans(const struct cuda_matmul *mm, int *tuned)
+{
+    *tuned = 0;
+    for (int i = 0; i < mm->size; i++)
+        *tuned += mm->table[i].made && mm->table[i].tuned;
+    return mm->count;
+}

@@ -1,0 +1,56 @@
+/* exec/cuda/cuda_matmul.h - matrix products through cuBLASLt: plans by shape, kept.
+ *
+ * A plan is the library's descriptors and one algorithm, chosen at the first call of a shape: the
+ * library's first proposal, or, where tuning is on, the fastest of its proposals on the real
+ * operands. It stays for the backend's life, so that a shape gives the same bits whenever it comes.
+ * Algorithms that sum partial products in an order that may change are left out. */
+#ifndef ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
+#define ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "exec/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cuda_matmul;
+
+enum status cuda_matmul_new(struct backend *be, bool tune, struct cuda_matmul **matmul,
+                            struct err *err);
+void cuda_matmul_free(struct cuda_matmul *matmul); /* NULL is fine */
+
+enum matmul_epilogue {
+    MATMUL_PLAIN,
+    MATMUL_GELU,      /* d = gelu_tanh(d); aux, where not NULL, receives what entered it */
+    MATMUL_DGELU,     /* d = d * gelu_tanh'(aux) */
+    MATMUL_BIAS_GRAD, /* bias_grad = sums over k of op(B) (n of them), or of op(A) (m) */
+};
+
+/* D [m, n] = epilogue(alpha op(A) op(B) + beta C + bias), column-major; op(A) [m, k], op(B) [k, n].
+ * A, B, bias and aux have the backend's dtype, D and C too unless fp32_out. C may be D. bias, of
+ * the rows, NULL: none. */
+struct matmul {
+    int64_t m, n, k, lda, ldb, ldd; /* C and aux too have ldd */
+    bool trans_a, trans_b, fp32_out;
+    bool grad_of_a; /* MATMUL_BIAS_GRAD: of op(A) */
+    enum matmul_epilogue epilogue;
+    float alpha, beta;
+    const void *a, *b, *c, *bias;
+    void *aux, *d;
+    float *bias_grad; /* fp32; fp32_out only */
+};
+
+/* Issue it. false: the library has no such product in one piece, nothing was issued (never for
+ * MATMUL_PLAIN without bias: there it is a failure that sync() reports). */
+bool cuda_matmul_run(struct backend *be, const struct matmul *p);
+
+/* Plans made so far, and those of them that were tuned. */
+int cuda_matmul_plans(const struct cuda_matmul *matmul, int *tuned);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,175 @@
+/* exec/cuda/cuda_sums.cu - sums in a fixed order: columns of a matrix (gradients of biases),
+ * squares of many tensors (norms). Parts of fixed size are summed by a block each, the parts in
+ * order. */
+#include "exec/cuda/elem.cuh"
+
+/* --- columns ---------------------------------------------------------------------------------- */
+
+enum { SUM_WARPS = 8, SUM_ROWS = 128 };
+
+/* Each lane takes V neighbouring columns, each warp every eighth row of the block's SUM_ROWS. */
+template <int V, typename T>
+static __global__ void __launch_bounds__(SUM_WARPS * 32)
+    column_parts(int64_t rows, int64_t cols, int64_t ld, const T *x, float *parts)
+{
+    __shared__ float shared[SUM_WARPS][32 * V + 1];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t col = ((int64_t)blockIdx.x * 32 + lane) * V;
+    const int64_t first = (int64_t)blockIdx.y * SUM_ROWS;
+    const int64_t end = first + SUM_ROWS < rows ? first + SUM_ROWS : rows;
+    float sum[V];
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        sum[i] = 0.0f;
+    if (col < cols)
+        for (int64_t r = first + warp; r < end; r += SUM_WARPS) {
+            float value[V];
+            elem_load_n<V>(x + r * ld + col, value);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                sum[i] += value[i];
+        }
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        shared[warp][lane * V + i] = sum[i];
+    __syncthreads();
+    for (int c = threadIdx.x; c < 32 * V; c += SUM_WARPS * 32) {
+        const int64_t at = (int64_t)blockIdx.x * 32 * V + c;
+        float total = 0.0f;
+        for (int w = 0; w < SUM_WARPS; w++)
+            total += shared[w][c];
+        if (at < cols)
+            parts[blockIdx.y * cols + at] = total;
+    }
+}
+
+static __global__ void add_column_parts(int64_t num_parts, int64_t cols, const float *parts,
+                                        float scale, float *db)
+{
+    const int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= cols)
+        return;
+    float total = 0.0f;
+    for (int64_t p = 0; p < num_parts; p++)
+        total += parts[p * cols + c];
+    db[c] += scale * total;
+}
+
+template <int V, typename T>
+static void launch_column_parts(cudaStream_t stream, int64_t rows, int64_t cols, int64_t ld,
+                                const T *x, float *parts)
+{
+    const dim3 grid((unsigned)((cols + 32 * V - 1) / (32 * V)),
+                    (unsigned)((rows + SUM_ROWS - 1) / SUM_ROWS));
+    CUDA_LAUNCH((column_parts<V, T>), grid, SUM_WARPS * 32, 0, stream, rows, cols, ld, x, parts);
+}
+
+void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld, const void *x,
+                      float scale, float *db)
+{
+    cudaStream_t stream = cuda_of(be)->stream;
+    const int64_t num_parts = (rows + SUM_ROWS - 1) / SUM_ROWS;
+    float *parts = (float *)cuda_scratch(be, num_parts * cols * (int64_t)sizeof *parts);
+    if (!parts || rows <= 0 || cols <= 0)
+        return;
+    CUDA_DTYPE(be, T, {
+        const int V = 16 / sizeof(T);
+        if (cols % V == 0 && ld % V == 0 && (uintptr_t)x % 16 == 0)
+            launch_column_parts<V, T>(stream, rows, cols, ld, (const T *)x, parts);
+        else
+            launch_column_parts<1, T>(stream, rows, cols, ld, (const T *)x, parts);
+    });
+    CUDA_LAUNCH(add_column_parts, cuda_blocks(cols, 128, INT32_MAX), 128, 0, stream, num_parts,
+                cols, (const float *)parts, scale, db);
+}
+
+/* --- squares ---------------------------------------------------------------------------------- */
+
+enum { SQ_THREADS = 256, SQ_PART = 32768, SQ_TENSORS = 48 };
+
+/* Some tensors, by value: the table fits the 4 KiB of a kernel's arguments. */
+struct square_list {
+    int count;
+    const float *x[SQ_TENSORS];
+    int64_t num[SQ_TENSORS];
+    int64_t first_part[SQ_TENSORS + 1];
+};
+
+static __device__ double block_sum(double value, double *shared)
+{
+    shared[threadIdx.x] = value;
+    __syncthreads();
+    for (int half = SQ_THREADS / 2; half > 0; half /= 2) {
+        if ((int)threadIdx.x < half)
+            shared[threadIdx.x] += shared[threadIdx.x + half];
+        __syncthreads();
+    }
+    return shared[0];
+}
+
+static __global__ void __launch_bounds__(SQ_THREADS)
+    square_parts(const struct square_list list, double *parts)
+{
+    __shared__ double shared[SQ_THREADS];
+    int t = 0;
+    while (t + 1 < list.count && (int64_t)blockIdx.x >= list.first_part[t + 1])
+        t++;
+    const int64_t first = ((int64_t)blockIdx.x - list.first_part[t]) * SQ_PART;
+    const int64_t end = first + SQ_PART < list.num[t] ? first + SQ_PART : list.num[t];
+    const float *x = list.x[t];
+    double sum = 0.0;
+    for (int64_t i = first + threadIdx.x; i < end; i += SQ_THREADS)
+        sum += (double)x[i] * (double)x[i];
+    sum = block_sum(sum, shared);
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = sum;
+}
+
+static __global__ void __launch_bounds__(SQ_THREADS)
+    add_square_parts(const struct square_list list, const double *parts, double *sums)
+{
+    __shared__ double shared[SQ_THREADS];
+    const int t = blockIdx.x;
+    double sum = 0.0;
+    for (int64_t p = list.first_part[t] + threadIdx.x; p < list.first_part[t + 1]; p += SQ_THREADS)
+        sum += parts[p];
+    sum = block_sum(sum, shared);
+    if (threadIdx.x == 0)
+        sums[t] = sum;
+}
+
+static enum status sumsq_many(struct backend *be, int count, const int64_t *num,
+                              const float *const *x, double *sums, struct err *err)
+{
+    cudaStream_t stream = cuda_of(be)->stream;
+    int64_t total = 0;
+    for (int t = 0; t < count; t++)
+        total += (num[t] + SQ_PART - 1) / SQ_PART;
+    double *results = (double *)cuda_scratch(be, (count + total) * (int64_t)sizeof *results);
+    if (!results)
+        return be->sync(be, err);
+    double *parts = results + count;
+    for (int first = 0; first < count; first += SQ_TENSORS) {
+        struct square_list list;
+        list.count = count - first < SQ_TENSORS ? count - first : SQ_TENSORS;
+        list.first_part[0] = 0;
+        for (int t = 0; t < list.count; t++) {
+            list.x[t] = x[first + t];
+            list.num[t] = num[first + t];
+            list.first_part[t + 1] = list.first_part[t] + (list.num[t] + SQ_PART - 1) / SQ_PART;
+        }
+        const int64_t blocks = list.first_part[list.count];
+        if (blocks > 0)
+            CUDA_LAUNCH(square_parts, (unsigned)blocks, SQ_THREADS, 0, stream, list, parts);
+        CUDA_LAUNCH(add_square_parts, list.count, SQ_THREADS, 0, stream, list,
+                    (const double *)parts, results + first);
+        parts += blocks;
+    }
+    be->copy_out(be, sums, results, count * (int64_t)sizeof *sums);
+    return be->sync(be, err);
+}
+
+void cuda_sums_install(struct backend *be)
+{
+    be->sumsq_many = sumsq_many;
+}
