@@ -140,31 +140,54 @@ static void print_train(const struct json *summary)
            text_of(summary, "out"));
 }
 
+/* The job with its overrides; --device is train.device. */
+static enum status load_job(const char *path, const struct option_list *set, const char *device,
+                            struct job *job, struct err *err)
+{
+    char text[64];
+    const char **items;
+    enum status rc;
+    if (!device)
+        return job_load(path, set->items, set->count, job, err);
+    snprintf(text, sizeof text, "train.device=%.40s", device);
+    items = calloc((size_t)set->count + 1, sizeof *items);
+    if (!items)
+        return err_nomem(err);
+    for (int i = 0; i < set->count; i++)
+        items[i] = set->items[i];
+    items[set->count] = text;
+    rc = job_load(path, items, set->count + 1, job, err);
+    free(items);
+    return rc;
+}
+
 static enum status run_train(const struct exec_command *command, struct call *call, struct err *err)
 {
     struct option_list set = {0};
     int64_t threads = 0;
     bool json = false, no_eval = false, help = false;
-    const char *job_path = NULL;
+    const char *job_path = NULL, *device = NULL;
     struct trainer_options options = {.trace_steps = TRACE_STEPS};
     const struct option table[] = {
-        {"out",         OPTION_STRING, &options.out,         "DIR",       "run folder (default: runs/NAME)",               0, 0,           NULL},
+        {"out",         OPTION_STRING, &options.out,         "DIR",       "run folder (default: runs/NAME)",                0, 0,           NULL},
         {"resume",      OPTION_STRING, &options.resume,      "DIR",
-         "go on from a run folder or checkpoint, in the same folder unless --out",                                         0, 0,           NULL},
+         "go on from a run folder or checkpoint, in the same folder unless --out",                                          0, 0,           NULL},
         {"init",        OPTION_STRING, &options.init,        "FILE",
-         "start from these weights (safetensors file or checkpoint)",                                                      0, 0,           NULL},
-        {"set",         OPTION_LIST,   &set,                 "KEY=VALUE", "override a value of the job file (repeatable)", 0,
-         0,                                                                                                                                NULL},
+         "start from these weights (safetensors file or checkpoint)",                                                       0, 0,           NULL},
+        {"set",         OPTION_LIST,   &set,                 "KEY=VALUE", "override a value of the job file (repeatable)",  0,
+         0,                                                                                                                                 NULL},
+        {"device",      OPTION_STRING, &device,              "KIND",      "cpu or cuda (default: train.device of the job)",
+         0,                                                                                                                    0,           NULL},
         {"steps",       OPTION_INT,    &options.max_steps,   "N",
-         "stop after N steps of this call (default: at the end of the job)",                                               1, INT64_MAX,   NULL},
+         "stop after N steps of this call (default: at the end of the job)",                                                1, INT64_MAX,   NULL},
         {"threads",     OPTION_INT,    &threads,             "N",
-         "threads a rank (default: its share of the cores at hand)",                                                       1, MAX_THREADS, NULL},
-        {"no-eval",     OPTION_FLAG,   &no_eval,             NULL,        "no evaluation, no checkpoint, no notes on costs: timing runs",     0, 0,
-         NULL                                                                                                                                  },
+         "threads a rank (default: its share of the cores at hand)",                                                        1, MAX_THREADS, NULL},
+        {"no-eval",     OPTION_FLAG,   &no_eval,             NULL,
+         "no evaluation, no checkpoint, no notes on costs: timing runs",                                                    0, 0,           NULL},
         {"trace-steps", OPTION_INT,    &options.trace_steps, "N",
-         "steps of which every op is recorded, besides the last (default 16)",                                             0, 1000000,     NULL},
-        {"db",          OPTION_STRING, &options.db,          "FILE",      "profile store to plan from",                    0, 0,           NULL},
-        {"json",        OPTION_FLAG,   &json,                NULL,        "print the summary as one JSON object",          0, 0,           NULL},
+         "steps of which every op is recorded, besides the last (default 16)",                                              0, 1000000,     NULL},
+        {"db",          OPTION_STRING, &options.db,          "FILE",      "profile store to plan from",                     0, 0,           NULL},
+        {"json",        OPTION_FLAG,   &json,                NULL,        "print the summary as one JSON object",           0, 0,           NULL},
     };
     struct job job = {0};
     struct cores cores;
@@ -177,7 +200,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         return err_set(err, ERR_INPUT, "--resume and --init exclude each other");
     options.evaluate = !no_eval;
     options.progress = on_terminal();
-    rc = comm_agree(call->comm, job_load(job_path, set.items, set.count, &job, err), err);
+    rc = comm_agree(call->comm, load_job(job_path, &set, device, &job, err), err);
     if (rc == OK)
         rc = comm_agree(
             call->comm,
@@ -207,14 +230,16 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     struct option_list set = {0};
     int64_t threads = 0;
     bool json = false, help = false;
-    const char *db = NULL, *paths[2] = {NULL, NULL};
+    const char *db = NULL, *device = NULL, *paths[2] = {NULL, NULL};
     const struct option table[] = {
-        {"set",     OPTION_LIST,   &set,     "KEY=VALUE", "override a value of the job file (repeatable)", 0,
-         0,                                                                                                                NULL},
+        {"set",     OPTION_LIST,   &set,     "KEY=VALUE", "override a value of the job file (repeatable)",  0,
+         0,                                                                                                                 NULL},
+        {"device",  OPTION_STRING, &device,  "KIND",      "cpu or cuda (default: train.device of the job)",
+         0,                                                                                                    0,           NULL},
         {"threads", OPTION_INT,    &threads, "N",
-         "threads a rank (default: its share of the cores at hand)",                                       1, MAX_THREADS, NULL},
-        {"db",      OPTION_STRING, &db,      "FILE",      "profile store to plan from",                    0, 0,           NULL},
-        {"json",    OPTION_FLAG,   &json,    NULL,        "print one JSON object",                         0, 0,           NULL},
+         "threads a rank (default: its share of the cores at hand)",                                        1, MAX_THREADS, NULL},
+        {"db",      OPTION_STRING, &db,      "FILE",      "profile store to plan from",                     0, 0,           NULL},
+        {"json",    OPTION_FLAG,   &json,    NULL,        "print one JSON object",                          0, 0,           NULL},
     };
     struct job job = {0};
     struct cores cores;
@@ -223,7 +248,7 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
         parse(command, call, table, (int)(sizeof table / sizeof *table), paths, 2, &help, err);
     if (rc != OK || help)
         return rc;
-    rc = comm_agree(call->comm, job_load(paths[1], set.items, set.count, &job, err), err);
+    rc = comm_agree(call->comm, load_job(paths[1], &set, device, &job, err), err);
     if (rc == OK)
         rc = comm_agree(
             call->comm,
@@ -338,20 +363,17 @@ static enum status run_profile(const struct exec_command *command, struct call *
         rc = measure_machine(call->comm, &cores, &model, &options, &profile, err);
     }
     if (rc == OK && call->comm->rank == 0) {
-        double worst = 0, sum = 0;
+        const struct profile_noise noise = profile_noise(&profile);
+        const bool noisy = noise.mean > PROFILE_NOISY;
         int rows = 0;
         if (name)
             snprintf(profile.info.name, sizeof profile.info.name, "%s", name);
+        if (noisy)
+            snprintf(profile.info.note, sizeof profile.info.note,
+                     "noisy: repeats of a layer spread by %.0f %% on average", 100 * noise.mean);
         rc = store_put_profile(store, &profile, PROFILE_MERGE, err);
         for (int i = 0; i < PROFILE_TABLES; i++)
             rows += profile_num_rows(&profile, &profile_tables[i]);
-        for (int i = 0; i < profile.num_layers; i++) {
-            const struct spread *ns = &profile.layers[i].ns;
-            double spread = ns->median_ns > 0 ? (ns->p90_ns - ns->p10_ns) / ns->median_ns : 0;
-            worst = spread > worst ? spread : worst;
-            sum += spread;
-        }
-        double mean = profile.num_layers ? sum / profile.num_layers : 0;
         if (rc == OK && json) {
             struct json *root = json_object_new();
             json_add_int(root, "schema", 1);
@@ -365,16 +387,25 @@ static enum status run_profile(const struct exec_command *command, struct call *
             json_add_int(root, "rows", rows);
             json_add_int(root, "layer_rows", profile.num_layers);
             json_add_int(root, "link_rows", profile.num_links);
-            json_add_double(root, "mean_spread", mean);
-            json_add_double(root, "worst_spread", worst);
+            json_add_double(root, "mean_spread", noise.mean);
+            json_add_double(root, "worst_spread", noise.worst);
+            json_add_int(root, "noisy_rows", noise.num_noisy);
+            json_add_bool(root, "noisy", noisy);
             rc = print_json(root, err);
             json_free(root);
         } else if (rc == OK) {
             printf("profile %s: %d rows (%d layers, %d links) into %s\n"
                    "spread (p90 - p10) / median of layers: mean %.1f %%, worst %.1f %%\n",
                    profile.info.name, rows, profile.num_layers, profile.num_links,
-                   store_path(store), 100 * mean, 100 * worst);
+                   store_path(store), 100 * noise.mean, 100 * noise.worst);
         }
+        if (rc == OK && noisy)
+            fprintf(
+                stderr,
+                "note: this machine is too noisy for a profile to rely on: repeats of a layer "
+                "spread by %.0f %% on average, %d of %d rows beyond %.0f %%; measure again when "
+                "nothing else runs\n",
+                100 * noise.mean, noise.num_noisy, noise.num_rows, 100 * PROFILE_NOISY);
     }
     store_close(store);
     profile_clear(&profile);

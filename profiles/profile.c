@@ -263,6 +263,24 @@ struct spread spread_of(double *times_ns, int n)
                            .count = n};
 }
 
+struct profile_noise profile_noise(const struct profile *profile)
+{
+    struct profile_noise noise = {0};
+    double sum = 0;
+    for (int i = 0; i < profile->num_layers; i++) {
+        const struct spread *ns = &profile->layers[i].ns;
+        if (ns->median_ns <= 0)
+            continue;
+        const double spread = (ns->p90_ns - ns->p10_ns) / ns->median_ns;
+        noise.worst = spread > noise.worst ? spread : noise.worst;
+        noise.num_noisy += spread > PROFILE_NOISY;
+        noise.num_rows++;
+        sum += spread;
+    }
+    noise.mean = noise.num_rows ? sum / noise.num_rows : 0;
+    return noise;
+}
+
 /* --- checks ----------------------------------------------------------------------------------- */
 
 static int64_t int_at(const struct column *column, const void *row)

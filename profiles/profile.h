@@ -116,6 +116,16 @@ enum status profile_add_host(struct profile *profile, const struct host_row *row
 enum status profile_add_memory(struct profile *profile, const struct memory_row *row,
                                struct err *err);
 
+/* How well a machine repeated itself: (p90 - p10) / median of the layers' times. Beyond
+ * PROFILE_NOISY on average a prediction from the medians is no better than that, and everybody who
+ * measures or uses the profile is told. */
+#define PROFILE_NOISY 0.25
+struct profile_noise {
+    double mean, worst;
+    int num_rows, num_noisy; /* of layers; those beyond PROFILE_NOISY */
+};
+struct profile_noise profile_noise(const struct profile *profile);
+
 const char *pass_name(enum pass pass); /* "fwd" "bwd_input" "bwd_weight" "bwd_rest" "update" */
 const char *dtype_text(int dtype);     /* enum dtype -> "fp32" "bf16" "tf32" */
 

@@ -9,10 +9,6 @@
  */
 enum { MAX_KINDS = 32, MAX_COMBOS = 256 };
 
-/* A quiet machine repeats a layer within a few percent; beyond this a prediction from medians is no
- * better than its spread, and the user is told. */
-#define NOISY 0.25
-
 struct item_cost {
     struct layer_key key;
     struct curve passes[PASS_COUNT]; /* n = 0: costs nothing (an embedding's input gradient) */
@@ -550,7 +546,7 @@ static enum status build_kind(const struct profile *profile, const struct model 
                  "profile '%s' does not tell what is left of the backward of the first trained "
                  "item behind frozen layers; taken as the whole of its input half",
                  profile->info.name);
-    else if (kind->spread > NOISY)
+    else if (kind->spread > PROFILE_NOISY)
         snprintf(note, 256, "profile '%s' is noisy: p10 to p90 spans %.0f %% of the median",
                  profile->info.name, 100 * kind->spread);
     return OK;

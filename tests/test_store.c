@@ -673,6 +673,29 @@ static void profile_check__refuses_what_no_profile_may_hold(void **state)
     profile_clear(&twice);
 }
 
+static void profile_noise__tells_how_well_layers_repeat(void **state)
+{
+    (void)state;
+    struct profile profile = {0};
+    struct profile_noise noise = profile_noise(&profile);
+    assert_true(noise.mean == 0 && noise.worst == 0 && noise.num_rows == 0);
+    const struct spread spreads[] = {
+        {100, 95, 105, 9}, /* 10 % */
+        {100, 80, 120, 9}, /* 40 % */
+        {0,   0,  0,   9}, /* a pass that costs nothing */
+    };
+    for (int i = 0; i < 3; i++) {
+        struct layer_row row = layer(64, i, 1);
+        row.ns = spreads[i];
+        assert_int_equal(profile_add_layer(&profile, &row, NULL), OK);
+    }
+    noise = profile_noise(&profile);
+    assert_int_equal(noise.num_rows, 2);
+    assert_int_equal(noise.num_noisy, 1);
+    assert_true(noise.mean == 0.25 && noise.worst == 0.4);
+    profile_clear(&profile);
+}
+
 static void spread_of__gives_quantiles(void **state)
 {
     (void)state;
@@ -702,6 +725,7 @@ int main(void)
         cmocka_unit_test(store_put_profile__keeps_store_when_disk_is_full),
         cmocka_unit_test(store__is_whole_or_absent_when_an_allocation_fails),
         cmocka_unit_test(profile_check__refuses_what_no_profile_may_hold),
+        cmocka_unit_test(profile_noise__tells_how_well_layers_repeat),
         cmocka_unit_test(spread_of__gives_quantiles),
     };
     make_memory_scarce(); /* before SQLite's first call */
