@@ -1,0 +1,526 @@
+#include "exec/cuda/elem.cuh"
+
+/* Embeddings: images as rows of patches, tables of tokens, and their gradients. All bound by
+ * memory; V neighbouring elements (16 bytes, or one where widths or addresses are odd) a thread. */
+enum { THREADS = 128 };
+
+#define EMBED_PICK(be, wide, DO)                                                                   \
+    CUDA_DTYPE(be, T, {                                                                            \
+        if (wide)                                                                                  \
+            DO(T, 16 / (int)sizeof(T));                                                            \
+        else                                                                                       \
+            DO(T, 1);                                                                              \
+    })
+
+static bool embed_wide(struct backend *be, int64_t cols, uintptr_t pointers)
+{
+    return cols * be->elem_bytes % 16 == 0 && pointers % 16 == 0;
+}
+
+/* --- images ---------------------------------------------------------------------------------- */
+
+/* One row of patches a block: reads 4 bytes and writes one element for each. */
+template <typename T, int V>
+static __global__ void __launch_bounds__(THREADS)
+    patch_rows(const struct patches p, const float *images, T *cols)
+{
+    const int side = p.image / p.patch, ps = p.patch, width = p.channels * ps * ps;
+    const int64_t r = blockIdx.x, tokens = (int64_t)side * side + 1, s = r / tokens;
+    const int t = (int)(r % tokens) - 1;
+    for (int c = (int)threadIdx.x * V; c < width; c += THREADS * V) {
+        float value[V];
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            value[k] = 0.0f;
+        if (t >= 0) {
+            const int x = c % ps, y = c / ps % ps, channel = c / (ps * ps);
+            const int64_t line = (s * p.channels + channel) * p.image + t / side * ps + y;
+            elem_load_n<V>(images + line * p.image + t % side * ps + x, value);
+        }
+        elem_store_n<V>(cols + r * width + c, value);
+    }
+}
+
+static void patchify(struct backend *be, const struct patches *p, const float *images, void *cols)
+{
+    const int side = p->image / p->patch;
+    const int64_t rows = p->num_samples * ((int64_t)side * side + 1);
+    const bool wide =
+        p->patch % 4 == 0 && p->image % 4 == 0 && ((uintptr_t)images | (uintptr_t)cols) % 16 == 0;
+    if (rows == 0)
+        return;
+    CUDA_DTYPE(be, T, {
+        if (wide)
+            CUDA_LAUNCH((patch_rows<T, 4>), (unsigned)rows, THREADS, 0, cuda_of(be)->stream, *p,
+                        images, (T *)cols);
+        else
+            CUDA_LAUNCH((patch_rows<T, 1>), (unsigned)rows, THREADS, 0, cuda_of(be)->stream, *p,
+                        images, (T *)cols);
+    });
+}
+
+template <typename T, int V>
+static __global__ void __launch_bounds__(THREADS)
+    patch_positions(int64_t tokens, int hidden, const T *cls, const T *pos, T *y)
+{
+    const int64_t r = blockIdx.x, t = r % tokens;
+    for (int c = (int)threadIdx.x * V; c < hidden; c += THREADS * V) {
+        float value[V], more[V];
+        elem_load_n<V>(t ? y + r * hidden + c : cls + c, value);
+        elem_load_n<V>(pos + t * hidden + c, more);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            value[k] += more[k];
+        elem_store_n<V>(y + r * hidden + c, value);
+    }
+}
+
+static void patch_finish(struct backend *be, const struct patches *p, const void *cls,
+                         const void *pos, void *y)
+{
+    const int side = p->image / p->patch;
+    const int64_t tokens = (int64_t)side * side + 1;
+    const bool wide = embed_wide(be, p->hidden, (uintptr_t)cls | (uintptr_t)pos | (uintptr_t)y);
+    if (p->num_samples == 0)
+        return;
+#define PATCH_POSITIONS(T, V)                                                                      \
+    CUDA_LAUNCH((patch_positions<T, V>), (unsigned)(p->num_samples * tokens), THREADS, 0,          \
+                cuda_of(be)->stream, tokens, p->hidden, (const T *)cls, (const T *)pos, (T *)y)
+    EMBED_PICK(be, wide, PATCH_POSITIONS);
+}
+
+/* --- sums of gradients ----------------------------------------------------------------------- */
+
+/* dst[i] += sum over samples, in order, of x[sample][i]; kept, when not NULL, receives the sum. */
+template <typename T, int V>
+static __global__ void __launch_bounds__(THREADS)
+    sum_samples(int64_t num_samples, int64_t size, const T *x, float *dst, float *kept)
+{
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
+    float sum[V];
+    if (i >= size)
+        return;
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        sum[k] = 0.0f;
+#pragma unroll 8
+    for (int64_t s = 0; s < num_samples; s++) {
+        float value[V];
+        elem_load_n<V>(x + s * size + i, value);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            sum[k] += value[k];
+    }
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        dst[i + k] += sum[k];
+        if (kept)
+            kept[i + k] = sum[k];
+    }
+}
+
+/* dst[c] += sum of parts[p][c] over p: 8 interleaved runs of parts, the runs in order. */
+enum { FOLD_COLS = 32, FOLD_RUNS = 8 };
+static __global__ void __launch_bounds__(FOLD_COLS *FOLD_RUNS)
+    fold_parts(int64_t num_parts, int cols, const float *parts, float *dst)
+{
+    __shared__ float runs[FOLD_RUNS][FOLD_COLS];
+    const int lane = (int)threadIdx.x % FOLD_COLS, run = (int)threadIdx.x / FOLD_COLS;
+    const int c = (int)blockIdx.x * FOLD_COLS + lane;
+    float sum = 0.0f;
+    if (c < cols)
+#pragma unroll 8
+        for (int64_t p = run; p < num_parts; p += FOLD_RUNS)
+            sum += parts[p * cols + c];
+    runs[run][lane] = sum;
+    __syncthreads();
+    if (run > 0 || c >= cols)
+        return;
+    for (int i = 1; i < FOLD_RUNS; i++)
+        sum += runs[i][lane];
+    dst[c] += sum;
+}
+
+static void launch_sum_samples(struct backend *be, int64_t num_samples, int64_t size, const void *x,
+                               float *dst, float *kept)
+{
+    const bool wide = embed_wide(be, size, (uintptr_t)x);
+#define SUM_SAMPLES(T, V)                                                                          \
+    CUDA_LAUNCH((sum_samples<T, V>), cuda_blocks(size, V *THREADS, INT32_MAX), THREADS, 0,         \
+                cuda_of(be)->stream, num_samples, size, (const T *)x, dst, kept)
+    EMBED_PICK(be, wide, SUM_SAMPLES);
+}
+
+static void launch_fold(struct backend *be, int64_t num_parts, int cols, const float *parts,
+                        float *dst)
+{
+    CUDA_LAUNCH(fold_parts, cuda_blocks(cols, FOLD_COLS, INT32_MAX), FOLD_COLS * FOLD_RUNS, 0,
+                cuda_of(be)->stream, num_parts, cols, parts, dst);
+}
+
+static void patch_backward(struct backend *be, const struct patches *p, const void *dy, float *dcls,
+                           float *dpos, float *db)
+{
+    const int side = p->image / p->patch;
+    const int64_t tokens = (int64_t)side * side + 1, size = tokens * p->hidden;
+    float *sums = (float *)cuda_scratch(be, size * (int64_t)sizeof *sums);
+    if (!sums || p->num_samples == 0)
+        return;
+    launch_sum_samples(be, p->num_samples, size, dy, dpos, sums);
+    launch_fold(be, 1, p->hidden, sums, dcls);
+    launch_fold(be, tokens - 1, p->hidden, sums + p->hidden, db);
+}
+
+/* --- tokens ---------------------------------------------------------------------------------- */
+
+/* One warp a token. */
+template <typename T, int V>
+static __global__ void __launch_bounds__(THREADS)
+    token_rows(const struct tokens t, const T *wte, const T *wpe, const T *wtt, T *y)
+{
+    const int64_t r = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32, h = t.hidden;
+    if (r >= t.num_samples * t.seq)
+        return;
+    const T *word = wte + t.ids[r] * h, *pos = wpe + r % t.seq * h;
+    const T *type = wtt ? wtt + (t.types ? t.types[r] : 0) * h : NULL;
+    for (int64_t c = (int64_t)(threadIdx.x % 32) * V; c < h; c += 32 * V) {
+        float value[V], more[V];
+        elem_load_n<V>(word + c, value);
+        if (type) {
+            elem_load_n<V>(type + c, more);
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                value[k] += more[k];
+        }
+        elem_load_n<V>(pos + c, more);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            value[k] += more[k];
+        elem_store_n<V>(y + r * h + c, value);
+    }
+}
+
+static void tokens_forward(struct backend *be, const struct tokens *t, const void *wte,
+                           const void *wpe, const void *wtt, void *y)
+{
+    const int64_t rows = t->num_samples * t->seq;
+    const bool wide =
+        embed_wide(be, t->hidden, (uintptr_t)wte | (uintptr_t)wpe | (uintptr_t)wtt | (uintptr_t)y);
+    if (rows == 0)
+        return;
+#define TOKEN_ROWS(T, V)                                                                           \
+    CUDA_LAUNCH((token_rows<T, V>), cuda_blocks(rows, THREADS / 32, INT32_MAX), THREADS, 0,        \
+                cuda_of(be)->stream, *t, (const T *)wte, (const T *)wpe, (const T *)wtt, (T *)y)
+    EMBED_PICK(be, wide, TOKEN_ROWS);
+}
+
+/* order = rows sorted by id, equal ids in the order of rows: a radix sort by 4 bits a pass, stable
+ * because a thread takes neighbouring positions and counters are scanned digit by digit, thread by
+ * thread. One block: 32 Ki ids of 16 bits are 8 passes over 128 KiB that stay in its L1. */
+enum { SORT_THREADS = 512, SORT_BITS = 4, SORT_DIGITS = 1 << SORT_BITS };
+static __global__ void __launch_bounds__(SORT_THREADS)
+    sort_ids(int rows, int bits, const int32_t *ids, int32_t *order, int32_t *other)
+{
+    __shared__ int32_t counts[SORT_DIGITS * SORT_THREADS];
+    __shared__ int32_t totals[SORT_THREADS];
+    const int tid = (int)threadIdx.x, per = (rows + SORT_THREADS - 1) / SORT_THREADS;
+    const int first = tid * per < rows ? tid * per : rows;
+    const int end = first + per < rows ? first + per : rows;
+    int32_t *from = NULL, *to = order;
+    /* The last pass must write to `order`. */
+    if ((bits + SORT_BITS - 1) / SORT_BITS % 2 == 0)
+        to = other;
+    for (int shift = 0; shift < bits; shift += SORT_BITS) {
+        for (int d = 0; d < SORT_DIGITS; d++)
+            counts[d * SORT_THREADS + tid] = 0;
+        __syncthreads();
+#pragma unroll 8
+        for (int i = first; i < end; i++) {
+            const int digit = ids[from ? from[i] : i] >> shift & (SORT_DIGITS - 1);
+            counts[digit * SORT_THREADS + tid]++;
+        }
+        __syncthreads();
+        /* Exclusive sums in place: 16 counters a thread, then the threads. */
+        int32_t sum = 0;
+        for (int d = 0; d < SORT_DIGITS; d++) {
+            const int32_t count = counts[tid * SORT_DIGITS + d];
+            counts[tid * SORT_DIGITS + d] = sum;
+            sum += count;
+        }
+        totals[tid] = sum;
+        __syncthreads();
+        for (int step = 1; step < SORT_THREADS; step *= 2) {
+            const int32_t left = tid >= step ? totals[tid - step] : 0;
+            __syncthreads();
+            totals[tid] += left;
+            __syncthreads();
+        }
+        const int32_t before = tid ? totals[tid - 1] : 0;
+        for (int d = 0; d < SORT_DIGITS; d++)
+            counts[tid * SORT_DIGITS + d] += before;
+        __syncthreads();
+        for (int i = first; i < end; i++) {
+            const int32_t row = from ? from[i] : i;
+            const int digit = ids[row] >> shift & (SORT_DIGITS - 1);
+            to[counts[digit * SORT_THREADS + tid]++] = row;
+        }
+        __syncthreads(); /* orders the writes to `to` before the block reads them, too */
+        from = to;
+        to = to == order ? other : order;
+    }
+}
+
+/* Sums of equal ids over tiles of RUN_TILE sorted rows. A run inside its tile is added to the
+ * table at once; of a run that crosses tiles, the piece that came from the tile before goes to
+ * parts[tile][0], the piece that goes on into the next, if it began here, to parts[tile][1]. Reads
+ * dy once, by rows. */
+enum { RUN_TILE = 64, RUN_AHEAD = 8 };
+template <typename T, int V>
+static __global__ void __launch_bounds__(THREADS)
+    add_runs(int rows, int hidden, const int32_t *ids, const int32_t *order, const T *dy,
+             float *dwte, float *parts)
+{
+    __shared__ int32_t row_of[RUN_TILE], id_of[RUN_TILE + 2]; /* id_of[0]: before the tile */
+    const int first = (int)blockIdx.x * RUN_TILE;
+    const int num = rows - first < RUN_TILE ? rows - first : RUN_TILE;
+    for (int i = (int)threadIdx.x; i < RUN_TILE + 2; i += THREADS) {
+        const int at = first + i - 1;
+        const int32_t row = at >= 0 && at < rows ? order[at] : -1;
+        id_of[i] = row >= 0 ? ids[row] : -1;
+        if (i > 0 && i <= RUN_TILE)
+            row_of[i - 1] = row;
+    }
+    __syncthreads();
+    const int c = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * V;
+    if (c >= hidden)
+        return;
+    float sum[V];
+    bool came = id_of[1] == id_of[0]; /* the run that sum belongs to began in an earlier tile */
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        sum[k] = 0.0f;
+    for (int i0 = 0; i0 < num; i0 += RUN_AHEAD) {
+        elem_pack<V, T> ahead[RUN_AHEAD];
+#pragma unroll
+        for (int i = 0; i < RUN_AHEAD; i++)
+            if (i0 + i < num)
+                ahead[i] = *reinterpret_cast<const elem_pack<V, T> *>(
+                    dy + (int64_t)row_of[i0 + i] * hidden + c);
+#pragma unroll
+        for (int i = 0; i < RUN_AHEAD; i++) {
+            const int at = i0 + i;
+            if (at >= num)
+                break;
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                sum[k] += elem_load(&ahead[i].at[k]);
+            const bool goes_on = id_of[at + 2] == id_of[at + 1];
+            if (goes_on && at + 1 < num)
+                continue;
+            if (came || goes_on) {
+                float *part = parts + ((int64_t)blockIdx.x * 2 + (came ? 0 : 1)) * hidden + c;
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    part[k] = sum[k];
+            } else {
+                float *row = dwte + (int64_t)id_of[at + 1] * hidden + c;
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    row[k] += sum[k];
+            }
+            came = false;
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                sum[k] = 0.0f;
+        }
+    }
+}
+
+/* The runs that cross tiles: the block of the tile where one begins adds its pieces in order. */
+template <int V>
+static __global__ void __launch_bounds__(THREADS)
+    join_runs(int rows, int hidden, const int32_t *ids, const int32_t *order, const float *parts,
+              float *dwte)
+{
+    const int first = (int)blockIdx.x * RUN_TILE, next = first + RUN_TILE;
+    const int c = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * V;
+    if (next >= rows || c >= hidden)
+        return;
+    const int32_t id = ids[order[next]];
+    if (ids[order[next - 1]] != id || (first > 0 && ids[order[first - 1]] == id))
+        return;
+    int low = next, high = rows; /* the run's end: sorted, so by bisection */
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (ids[order[middle]] == id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const int last_tile = (low - 1) / RUN_TILE;
+    float sum[V];
+    elem_load_n<V>(parts + ((int64_t)blockIdx.x * 2 + 1) * hidden + c, sum);
+#pragma unroll 8
+    for (int tile = (int)blockIdx.x + 1; tile <= last_tile; tile++) {
+        float value[V];
+        elem_load_n<V>(parts + (int64_t)tile * 2 * hidden + c, value);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            sum[k] += value[k];
+    }
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        dwte[(int64_t)id * hidden + c + k] += sum[k];
+}
+
+/* Rows of TYPE_TILE tokens by type, in order: parts[tile][TYPES][hidden]. */
+enum { TYPES = 2, TYPE_TILE = 64 }; /* BERT knows two segments */
+template <typename T, int V>
+static __global__ void __launch_bounds__(THREADS)
+    type_parts(int64_t rows, int hidden, const int32_t *types, const T *dy, float *parts)
+{
+    const int c = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * V;
+    const int64_t first = (int64_t)blockIdx.x * TYPE_TILE;
+    const int64_t end = first + TYPE_TILE < rows ? first + TYPE_TILE : rows;
+    float sum[TYPES][V];
+    if (c >= hidden)
+        return;
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        sum[0][k] = sum[1][k] = 0.0f;
+#pragma unroll 8
+    for (int64_t r = first; r < end; r++) {
+        const bool second = types && types[r];
+        float value[V];
+        elem_load_n<V>(dy + r * hidden + c, value);
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            sum[0][k] += second ? 0.0f : value[k];
+            sum[1][k] += second ? value[k] : 0.0f;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < TYPES; i++)
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            parts[((int64_t)blockIdx.x * TYPES + i) * hidden + c + k] = sum[i][k];
+}
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static void tokens_backward(struct backend *be, const struct tokens *t, const void *dy, float *dwte,
+                            float *dwpe, float *dwtt)
+{
+    cudaStream_t stream = cuda_of(be)->stream;
+    const int64_t rows = t->num_samples * t->seq, h = t->hidden;
+    const int64_t tiles = (rows + RUN_TILE - 1) / RUN_TILE;
+    const int64_t type_tiles = dwtt ? (rows + TYPE_TILE - 1) / TYPE_TILE : 0;
+    const int64_t order_bytes = aligned(rows * (int64_t)sizeof(int32_t));
+    const int64_t part_bytes = aligned(tiles * 2 * h * (int64_t)sizeof(float));
+    const int64_t type_bytes = type_tiles * TYPES * h * (int64_t)sizeof(float);
+    char *scratch = (char *)cuda_scratch(be, 2 * order_bytes + part_bytes + type_bytes);
+    if (!scratch || rows == 0)
+        return;
+    int32_t *order = (int32_t *)(void *)scratch;
+    int32_t *other = (int32_t *)(void *)(scratch + order_bytes);
+    float *parts = (float *)(void *)(scratch + 2 * order_bytes);
+    float *of_types = (float *)(void *)(scratch + 2 * order_bytes + part_bytes);
+    const bool wide = embed_wide(be, h, (uintptr_t)dy);
+    int bits = 1;
+    while (bits < 31 && (int64_t)1 << bits < t->vocab)
+        bits++;
+    CUDA_LAUNCH(sort_ids, 1, SORT_THREADS, 0, stream, (int)rows, bits, t->ids, order, other);
+#define TOKEN_RUNS(T, V)                                                                           \
+    do {                                                                                           \
+        const unsigned strips = (unsigned)((h + V * THREADS - 1) / (V * THREADS));                 \
+        const dim3 grid((unsigned)tiles, strips), type_grid((unsigned)type_tiles, strips);         \
+        CUDA_LAUNCH((add_runs<T, V>), grid, THREADS, 0, stream, (int)rows, (int)h, t->ids,         \
+                    (const int32_t *)order, (const T *)dy, dwte, parts);                           \
+        if (dwtt)                                                                                  \
+            CUDA_LAUNCH((type_parts<T, V>), type_grid, THREADS, 0, stream, rows, (int)h, t->types, \
+                        (const T *)dy, of_types);                                                  \
+    } while (0)
+    EMBED_PICK(be, wide, TOKEN_RUNS);
+    if (tiles > 1) {
+        const dim3 grid((unsigned)tiles, (unsigned)((h + THREADS - 1) / THREADS));
+        CUDA_LAUNCH((join_runs<1>), grid, THREADS, 0, stream, (int)rows, (int)h, t->ids,
+                    (const int32_t *)order, (const float *)parts, dwte);
+    }
+    launch_sum_samples(be, t->num_samples, t->seq * h, dy, dwpe, NULL);
+    if (dwtt)
+        launch_fold(be, type_tiles, TYPES * (int)h, of_types, dwtt);
+}
+
+/* --- skip tensors ---------------------------------------------------------------------------- */
+
+/* Copies of `unit` packs (P): rows of a and b side by side, or back. */
+template <typename P>
+static __global__ void __launch_bounds__(THREADS)
+    join_rows(int64_t num, int unit, const P *a, const P *b, P *out)
+{
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < num;
+         i += (int64_t)gridDim.x * THREADS) {
+        const int64_t r = i / unit, c = i % unit;
+        out[2 * r * unit + c] = a[i];
+        out[(2 * r + 1) * unit + c] = b[i];
+    }
+}
+template <typename P>
+static __global__ void __launch_bounds__(THREADS)
+    split_rows(int64_t num, int unit, const P *in, P *a, P *b)
+{
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < num;
+         i += (int64_t)gridDim.x * THREADS) {
+        const int64_t r = i / unit, c = i % unit;
+        if (a)
+            a[i] = in[2 * r * unit + c];
+        if (b)
+            b[i] = in[(2 * r + 1) * unit + c];
+    }
+}
+
+/* Calls DO(P, packs of a row) with the widest P that fits: 16, 4 or 2 bytes. */
+#define ROWS_PICK(row_bytes, pointers, DO)                                                         \
+    do {                                                                                           \
+        if ((row_bytes) % 16 == 0 && (pointers) % 16 == 0)                                         \
+            DO(uint4, (row_bytes) / 16);                                                           \
+        else if ((row_bytes) % 4 == 0 && (pointers) % 4 == 0)                                      \
+            DO(uint32_t, (row_bytes) / 4);                                                         \
+        else                                                                                       \
+            DO(uint16_t, (row_bytes) / 2);                                                         \
+    } while (0)
+
+static void join(struct backend *be, int64_t rows, int cols, const void *a, const void *b,
+                 void *out)
+{
+    const int64_t bytes = backend_bytes(be, cols);
+#define JOIN_ROWS(P, unit)                                                                         \
+    CUDA_LAUNCH((join_rows<P>), cuda_blocks(rows *(unit), THREADS, 16 * cuda_of(be)->num_sms),     \
+                THREADS, 0, cuda_of(be)->stream, rows *(unit), (int)(unit), (const P *)a,          \
+                (const P *)b, (P *)out)
+    ROWS_PICK(bytes, (uintptr_t)a | (uintptr_t)b | (uintptr_t)out, JOIN_ROWS);
+}
+
+static void split(struct backend *be, int64_t rows, int cols, const void *in, void *a, void *b)
+{
+    const int64_t bytes = backend_bytes(be, cols);
+#define SPLIT_ROWS(P, unit)                                                                        \
+    CUDA_LAUNCH((split_rows<P>), cuda_blocks(rows *(unit), THREADS, 16 * cuda_of(be)->num_sms),    \
+                THREADS, 0, cuda_of(be)->stream, rows *(unit), (int)(unit), (const P *)in, (P *)a, \
+                (P *)b)
+    ROWS_PICK(bytes, (uintptr_t)a | (uintptr_t)b | (uintptr_t)in, SPLIT_ROWS);
+}
+
+void cuda_embed_install(struct backend *be)
+{
+    be->patchify = patchify;
+    be->patch_finish = patch_finish;
+    be->patch_backward = patch_backward;
+    be->tokens_forward = tokens_forward;
+    be->tokens_backward = tokens_backward;
+    be->join = join;
+    be->split = split;
+}

@@ -1,0 +1,239 @@
+#include "exec/cuda/elem.cuh"
+
+#include <math.h>
+
+#include "exec/cuda/ptx.cuh"
+
+/* Cross-entropy in place, one block a row: a first pass keeps a running maximum and sum per thread
+ * (Milakov and Gimelshein, 2018), folded in a fixed order; a second replaces the logits by softmax
+ * - target. Probabilities are stored nowhere else. Bound by memory: a row is read from memory once,
+ * again from L2 (the rows in flight, 2 to 4 an SM, fit it: 50257 classes are 98 KiB in bf16), and
+ * written once: 4 bytes a logit in bf16. */
+enum { IGNORED = -100, MAX_WARPS = 16 };
+
+struct row_result {
+    double loss;
+    int32_t counted, correct;
+};
+
+struct running {
+    float max, sum; /* of exp(x - max) */
+    int best;       /* first class of the maximum */
+};
+
+template <typename T> static __device__ __forceinline__ float loss_exp(float x)
+{
+    return sizeof(T) == 2 ? exp2_approx(x * 1.4426950408889634f) : expf(x);
+}
+
+template <typename T>
+static __device__ __forceinline__ struct running running_merge(struct running a, struct running b)
+{
+    struct running out;
+    out.max = fmaxf(a.max, b.max);
+    out.best = b.max > a.max || (b.max == a.max && b.best < a.best) ? b.best : a.best;
+    out.sum = a.sum;
+    if (out.max > -INFINITY)
+        out.sum = a.sum * loss_exp<T>(a.max - out.max) + b.sum * loss_exp<T>(b.max - out.max);
+    return out;
+}
+
+/* N neighbouring classes from `first` on; a thread meets its classes in rising order. */
+template <typename T, int N>
+static __device__ __forceinline__ void running_add(struct running *run, const float *x, int first)
+{
+    float max = x[0];
+    int best = 0;
+#pragma unroll
+    for (int i = 1; i < N; i++)
+        if (x[i] > max) {
+            max = x[i];
+            best = i;
+        }
+    if (max > run->max) {
+        run->sum *= loss_exp<T>(run->max - max);
+        run->max = max;
+        run->best = first + best;
+    }
+    if (run->max > -INFINITY)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            run->sum += loss_exp<T>(x[i] - run->max);
+}
+
+static __device__ __forceinline__ double warp_sum(double x)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+        x += __shfl_down_sync(~0u, x, step);
+    return x;
+}
+
+/* N: elements of 16 bytes where the classes are neighbours, else 1. */
+template <typename T, int N>
+static __global__ void __launch_bounds__(32 * MAX_WARPS)
+    xent_rows(const struct xent x, const int32_t *labels, T *logits, struct row_result *results)
+{
+    __shared__ struct running warp_run[MAX_WARPS];
+    __shared__ double warp_logits[MAX_WARPS];
+    const int tid = (int)threadIdx.x, threads = (int)blockDim.x, lane = tid & 31, warp = tid >> 5;
+    const int64_t r = blockIdx.x;
+    const int n = x.classes;
+    const int64_t stride = N > 1 ? 1 : x.class_stride;
+    T *row = logits + (r / x.group) * x.group_stride + (r % x.group) * x.row_stride;
+    const int32_t label = labels[r];
+    if (label == IGNORED) {
+        for (int c = tid; c < n; c += threads)
+            elem_store(row + c * stride, 0.0f);
+        if (tid == 0)
+            results[r] = {0.0, 0, 0};
+        return;
+    }
+    /* Up to the first multiple of 16 bytes one by one, then in packs, then what is left. */
+    const int ahead = N > 1 ? (int)((16 - (uintptr_t)row % 16) % 16 / sizeof(T)) : 0;
+    const int head = ahead < n ? ahead : n, packs = (n - head) / N, tail = head + packs * N;
+    struct running run = {-INFINITY, 0.0f, 0};
+    double sum_logits = 0.0;
+    const float target = elem_load(row + label * stride);
+    if (tid < head) {
+        const float value = elem_load(row + tid);
+        running_add<T, 1>(&run, &value, tid);
+        sum_logits += value;
+    }
+#pragma unroll 4
+    for (int i = tid; i < packs; i += threads) {
+        float value[N];
+        if (N > 1)
+            elem_load_n<N>(row + head + i * N, value);
+        else
+            value[0] = elem_load(row + i * stride);
+        running_add<T, N>(&run, value, head + i * N);
+        if (x.smoothing > 0.0f)
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                sum_logits += value[k];
+    }
+    if (tail + tid < n) {
+        const float value = elem_load(row + tail + tid);
+        running_add<T, 1>(&run, &value, tail + tid);
+        sum_logits += value;
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        struct running other;
+        other.max = __shfl_down_sync(~0u, run.max, step);
+        other.sum = __shfl_down_sync(~0u, run.sum, step);
+        other.best = __shfl_down_sync(~0u, run.best, step);
+        run = running_merge<T>(run, other);
+    }
+    sum_logits = warp_sum(sum_logits);
+    if (lane == 0) {
+        warp_run[warp] = run;
+        warp_logits[warp] = sum_logits;
+    }
+    __syncthreads();
+    run = warp_run[0];
+    for (int w = 1; w < threads / 32; w++)
+        run = running_merge<T>(run, warp_run[w]);
+    if (tid == 0) {
+        const double lse = (double)run.max + log((double)run.sum);
+        double loss = lse - (double)target;
+        if (x.smoothing > 0.0f) {
+            sum_logits = warp_logits[0];
+            for (int w = 1; w < threads / 32; w++)
+                sum_logits += warp_logits[w];
+            loss =
+                (1.0 - (double)x.smoothing) * loss + (double)x.smoothing * (lse - sum_logits / n);
+        }
+        results[r] = {loss, 1, run.best == label};
+    }
+    const float inv = 1.0f / run.sum, even = x.smoothing / (float)n;
+    const float hit = 1.0f - x.smoothing;
+    if (tid < head) {
+        const float p = loss_exp<T>(elem_load(row + tid) - run.max) * inv - even;
+        elem_store(row + tid, tid == label ? p - hit : p);
+    }
+#pragma unroll 4
+    for (int i = tid; i < packs; i += threads) {
+        float value[N];
+        if (N > 1)
+            elem_load_n<N>(row + head + i * N, value);
+        else
+            value[0] = elem_load(row + i * stride);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            value[k] = loss_exp<T>(value[k] - run.max) * inv - even;
+            if (head + i * N + k == label)
+                value[k] -= hit;
+        }
+        if (N > 1)
+            elem_store_n<N>(row + head + i * N, value);
+        else
+            elem_store(row + i * stride, value[0]);
+    }
+    if (tail + tid < n) {
+        const float p = loss_exp<T>(elem_load(row + tail + tid) - run.max) * inv - even;
+        elem_store(row + tail + tid, tail + tid == label ? p - hit : p);
+    }
+}
+
+/* One block: thread t sums rows t, t + 256, ..., then the threads pairwise. */
+enum { FOLD_THREADS = 256 };
+static __global__ void __launch_bounds__(FOLD_THREADS)
+    xent_fold(int64_t rows, const struct row_result *results, struct xent_sums *sums)
+{
+    __shared__ double loss[FOLD_THREADS];
+    __shared__ int64_t count[FOLD_THREADS], correct[FOLD_THREADS];
+    const int tid = (int)threadIdx.x;
+    double my_loss = 0.0;
+    int64_t my_count = 0, my_correct = 0;
+#pragma unroll 4
+    for (int64_t r = tid; r < rows; r += FOLD_THREADS) {
+        const struct row_result row = results[r];
+        my_loss += row.loss;
+        my_count += row.counted;
+        my_correct += row.correct;
+    }
+    loss[tid] = my_loss;
+    count[tid] = my_count;
+    correct[tid] = my_correct;
+    for (int half = FOLD_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (tid < half) {
+            loss[tid] += loss[tid + half];
+            count[tid] += count[tid + half];
+            correct[tid] += correct[tid + half];
+        }
+    }
+    if (tid == 0)
+        *sums = {loss[0], count[0], correct[0]};
+}
+
+static void xent(struct backend *be, const struct xent *x, const int32_t *labels, void *logits,
+                 struct xent_sums *sums)
+{
+    cudaStream_t stream = cuda_of(be)->stream;
+    struct row_result *results = (struct row_result *)cuda_scratch(
+        be, (x->rows > 0 ? x->rows : 1) * (int64_t)sizeof *results);
+    if (!results)
+        return;
+    /* Three packs a thread and more before a block grows: its folds cost as much. */
+    const int packs = x->class_stride == 1 ? x->classes * be->elem_bytes / 16 : x->classes;
+    const int threads = packs >= 3 * 512 ? 512 : packs >= 3 * 256 ? 256 : packs > 64 ? 128 : 32;
+    if (x->rows > 0)
+        CUDA_DTYPE(be, T, {
+            if (x->class_stride == 1)
+                CUDA_LAUNCH((xent_rows<T, 16 / (int)sizeof(T)>), (unsigned)x->rows, threads, 0,
+                            stream, *x, labels, (T *)logits, results);
+            else
+                CUDA_LAUNCH((xent_rows<T, 1>), (unsigned)x->rows, threads, 0, stream, *x, labels,
+                            (T *)logits, results);
+        });
+    CUDA_LAUNCH(xent_fold, 1, FOLD_THREADS, 0, stream, x->rows, (const struct row_result *)results,
+                sums);
+}
+
+void cuda_loss_install(struct backend *be)
+{
+    be->xent = xent;
+}
