@@ -10,7 +10,7 @@
 
 struct cache {
     struct cache_arena *arena;
-    int64_t elems;
+    int64_t elems, num_samples, views;
     bool bf16_values, exact;
     struct cache_counts counts; /* but for puts */
     _Atomic int64_t puts;
@@ -20,8 +20,10 @@ const char *cache_refusal(const struct job *job)
 {
     if (job->cache.policy == CACHE_OFF)
         return "cache.policy is off";
-    if (job->data.augment)
-        return "data.augment is on: a cached sample would keep one view";
+    if (job_views(job) == 0)
+        return job->data.augment
+                   ? "data.augment shows another view in each epoch, cache.views may bound them"
+                   : "masks change each epoch, cache.views may bound them";
     if (job->model.num_skips > 0)
         return "the model has skip edges";
     if (job->model.num_items < 2 || job->model.num_items > CACHE_LEVEL_MAX)
@@ -34,11 +36,52 @@ bool cache_pays(int64_t read_ns, int64_t write_ns, int64_t frozen_fwd_ns, int64_
     return reads > 0 && (double)(frozen_fwd_ns - read_ns) * (double)reads > (double)write_ns;
 }
 
-/* The key that keeps runs apart; drawn by rank 0. */
+/* The key that keeps runs apart; drawn by rank 0. Machines that share a folder differ in it too. */
 static enum status share_key(const struct comm *comm, uint64_t *key, struct err *err)
 {
+    char name[256] = "";
     *key = rng_mix((uint64_t)comm_now_ns(comm)) ^ (uint64_t)getpid();
-    return comm_bcast(comm->all, key, sizeof *key, 0, err);
+    enum status rc = comm_bcast(comm->all, key, sizeof *key, 0, err);
+    gethostname(name, sizeof name - 1);
+    *key ^= cache_checksum(name, sizeof name, 0);
+    return rc;
+}
+
+/* As asked; where the disk has no room for that, without the spill; where memory has none, as much
+ * as it has. why: the first refusal, empty where all went well. */
+static enum status create_what_fits(struct cache_spec *spec, struct cache_arena **arena,
+                                    struct err *why)
+{
+    struct err later = {0};
+    enum status rc = cache_arena_create(spec, arena, why);
+    if (rc == ERR_SYSTEM && spec->spill_dir) {
+        spec->spill_dir = NULL;
+        rc = cache_arena_create(spec, arena, &later);
+    }
+    if (rc == ERR_SYSTEM && spec->limit_bytes > 0) {
+        spec->limit_bytes = 0;
+        rc = cache_arena_create(spec, arena, &later);
+    }
+    return rc;
+}
+
+/* What rank 0 prints of the arena. */
+static void describe(const struct cache *cache, const struct cache_spec *spec,
+                     const struct err *why, char *note, int64_t note_bytes)
+{
+    const struct cache_size *size = cache_arena_sizes(cache->arena);
+    int64_t at = snprintf(note, (size_t)note_bytes, "cache: %.1f MiB in %s",
+                          (double)size->bytes[0] / 1048576, spec->dir ? spec->dir : "/dev/shm");
+    if (size->bytes[1] > 0 && at < note_bytes)
+        at += snprintf(note + at, (size_t)(note_bytes - at), ", %.1f MiB in %s",
+                       (double)size->bytes[1] / 1048576, spec->spill_dir);
+    if (at < note_bytes)
+        at += snprintf(
+            note + at, (size_t)(note_bytes - at), " for %lld of %lld %s, %lld bytes each",
+            (long long)(size->num_slots[0] + size->num_slots[1]), (long long)spec->num_samples,
+            cache->views > 1 ? "views" : "samples", (long long)size->slot_bytes);
+    if (why->status != OK && at < note_bytes)
+        snprintf(note + at, (size_t)(note_bytes - at), " (%.90s)", why->msg);
 }
 
 enum status cache_open(const struct comm *comm, const struct job *job, int64_t num_samples,
@@ -46,14 +89,17 @@ enum status cache_open(const struct comm *comm, const struct job *job, int64_t n
 {
     const char *refusal = cache_refusal(job);
     struct cache_spec spec = {.dir = job->cache.dir,
-                              .num_samples = num_samples,
+                              .spill_dir = job->cache.spill_dir,
                               .limit_bytes = job->cache.limit_bytes,
+                              .spill_bytes = job->cache.spill_bytes,
                               .bf16 = job->cache.bf16 || job->train.dtype == DTYPE_BF16,
                               .bf16_values = job->train.dtype == DTYPE_BF16};
     struct cache *got;
     struct err why = {0};
     enum status rc, one = OK;
     *cache = NULL;
+    if (!refusal && !mul_ok(num_samples, job_views(job), &spec.num_samples))
+        refusal = "samples times cache.views overflow";
     if (refusal) {
         snprintf(note, (size_t)note_bytes, "cache off: %s", refusal);
         return OK;
@@ -66,7 +112,7 @@ enum status cache_open(const struct comm *comm, const struct job *job, int64_t n
     if (!got)
         one = err_nomem(&why);
     if (one == OK && comm->local_rank == 0)
-        one = cache_arena_create(&spec, &got->arena, &why);
+        one = create_what_fits(&spec, &got->arena, &why);
     one = comm_agree(comm, one, &why);
     if (one == OK) {
         if (comm->local_rank != 0)
@@ -81,14 +127,11 @@ enum status cache_open(const struct comm *comm, const struct job *job, int64_t n
         return OK;
     }
     got->elems = spec.sample_elems;
+    got->num_samples = num_samples;
+    got->views = job_views(job);
     got->bf16_values = spec.bf16_values;
     got->exact = spec.bf16 == spec.bf16_values;
-    const struct cache_size *size = cache_arena_sizes(got->arena);
-    const int64_t slots = size->num_slots[0] + size->num_slots[1];
-    snprintf(note, (size_t)note_bytes,
-             "cache: %.1f MiB in %s for %lld of %lld samples, %lld bytes each",
-             (double)(size->bytes[0] + size->bytes[1]) / 1048576, spec.dir ? spec.dir : "/dev/shm",
-             (long long)slots, (long long)num_samples, (long long)size->slot_bytes);
+    describe(got, &spec, &why, note, note_bytes);
     *cache = got;
     return OK;
 }
@@ -101,14 +144,20 @@ void cache_close(struct cache *cache)
     free(cache);
 }
 
+/* Each view of a sample has a slot of its own. */
+static int64_t slot_of(const struct cache *cache, int64_t epoch, int64_t sample)
+{
+    return epoch % cache->views * cache->num_samples + sample;
+}
+
 int cache_look(const struct cache *cache, int64_t epoch, int64_t sample, int level, int64_t elems,
                void *data)
 {
+    const int64_t slot = slot_of(cache, epoch, sample);
     enum cache_answer answer = CACHE_MISS;
-    int found = elems == cache->elems ? cache_arena_level(cache->arena, sample) : 0;
-    (void)epoch;
+    int found = elems == cache->elems ? cache_arena_level(cache->arena, slot) : 0;
     if (found > 0 && found <= level)
-        answer = cache_arena_take(cache->arena, sample, found, data);
+        answer = cache_arena_take(cache->arena, slot, found, data);
     return answer == CACHE_HIT ? found : answer == CACHE_CORRUPT ? -1 : 0;
 }
 
@@ -123,9 +172,8 @@ void cache_count(struct cache *cache, int level, int got)
 void cache_put(struct cache *cache, int64_t epoch, int64_t sample, int level, int64_t elems,
                const void *data)
 {
-    (void)epoch;
     if (elems == cache->elems)
-        cache->puts += cache_arena_put(cache->arena, sample, level, data);
+        cache->puts += cache_arena_put(cache->arena, slot_of(cache, epoch, sample), level, data);
 }
 
 int cache_elem_bytes(const struct cache *cache)

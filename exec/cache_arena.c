@@ -1,5 +1,6 @@
 #include "exec/cache_arena.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,17 +16,20 @@
 #include "exec/rng.h"
 #include "partition/units.h"
 
-enum { VERSION = 1, TIERS = 2, SLOT_ALIGN = 64, NAME_BYTES = 512 };
+enum { VERSION = 2, TIERS = 2, SLOT_ALIGN = 64, NAME_BYTES = 512, HEADER_BYTES = 128 };
 static const uint64_t magic = 0x3165686361636c45ULL; /* "Elcache1" */
+static const char prefix[] = "elapse-cache-";
 
 /* First bytes of a file of the arena. */
 struct header {
     uint64_t magic;
     uint32_t version, pid; /* of the maker */
-    uint64_t job_key;
+    uint64_t job_key, host;
     int64_t slot_bytes, num_slots, first_sample, sample_elems;
     uint32_t bf16, ready; /* ready is written last */
 };
+
+_Static_assert(sizeof(struct header) <= HEADER_BYTES, "slots begin behind the header");
 
 /* A slot: word and checksum, then the content, all aligned to a cache line. */
 struct slot_head {
@@ -58,8 +62,10 @@ static struct word unpack(uint64_t bits)
 
 struct tier {
     char path[NAME_BYTES];
-    char *map;
+    char *map; /* tier 0 */
+    int fd;    /* of the spill */
     int64_t bytes;
+    bool open;
 };
 
 struct cache_arena {
@@ -135,7 +141,8 @@ enum status cache_arena_size(const struct cache_spec *spec, struct cache_size *s
                              struct err *err)
 {
     struct cache_size got = {0};
-    int64_t bytes, left = spec->num_samples;
+    const int64_t all = spec->num_samples;
+    int64_t bytes, heads, room[TIERS] = {0}, limits[TIERS] = {0};
     if (spec->num_samples < 1 || spec->sample_elems < 1)
         return err_set(err, ERR_INPUT,
                        "cache: samples and values must be at least 1, got %lld, %lld",
@@ -150,21 +157,30 @@ enum status cache_arena_size(const struct cache_spec *spec, struct cache_size *s
     got.slot_bytes =
         ((int64_t)sizeof(struct slot_head) + bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
     for (int t = 0; t < TIERS; t++) {
-        int64_t limit = t ? spec->spill_bytes : spec->limit_bytes, room;
+        int64_t limit = t ? spec->spill_bytes : spec->limit_bytes;
         const char *dir = t ? spec->spill_dir : shm_dir(spec);
         if (!dir)
             continue;
         if (limit == 0)
             limit = default_limit(dir, t == 0);
-        room = (limit - SLOT_ALIGN - (int64_t)sizeof(struct header)) / got.slot_bytes;
-        got.num_slots[t] = room < 0 ? 0 : room < left ? room : left;
-        left -= got.num_slots[t];
-        if (got.num_slots[t] > 0 &&
+        room[t] = limit < HEADER_BYTES ? 0 : (limit - HEADER_BYTES) / got.slot_bytes;
+        limits[t] = limit;
+    }
+    if (room[0] < all && room[1] > 0) { /* A6: the spill's states take room too */
+        heads = (room[1] < all ? room[1] : all) * (int64_t)sizeof(struct slot_head);
+        room[0] = limits[0] < HEADER_BYTES + heads
+                      ? 0
+                      : (limits[0] - HEADER_BYTES - heads) / got.slot_bytes;
+    }
+    got.num_slots[0] = room[0] < all ? room[0] : all;
+    got.num_slots[1] = room[1] < all - got.num_slots[0] ? room[1] : all - got.num_slots[0];
+    heads = got.num_slots[1] * (int64_t)sizeof(struct slot_head);
+    for (int t = 0; t < TIERS; t++)
+        if (got.num_slots[t] + (t == 0 ? got.num_slots[1] : 0) > 0 &&
             (!mul_ok(got.num_slots[t], got.slot_bytes, &got.bytes[t]) ||
-             !add_ok(got.bytes[t], (int64_t)sizeof(struct header) + SLOT_ALIGN, &got.bytes[t])))
+             !add_ok(got.bytes[t], HEADER_BYTES + (t == 0 ? heads : 0), &got.bytes[t])))
             return err_set(err, ERR_INPUT, "cache: %lld samples of %lld bytes overflow",
                            (long long)got.num_slots[t], (long long)got.slot_bytes);
-    }
     *size = got;
     return OK;
 }
@@ -183,7 +199,8 @@ static enum status arena_new(const struct cache_spec *spec, struct cache_arena *
     got->widen = spec->bf16 && !spec->bf16_values;
     for (int t = 0; rc == OK && t < TIERS; t++) {
         const char *dir = t ? spec->spill_dir : shm_dir(spec);
-        if (dir && snprintf(got->tiers[t].path, NAME_BYTES, "%s/elapse-cache-%016llx-%d", dir,
+        got->tiers[t].fd = -1;
+        if (dir && snprintf(got->tiers[t].path, NAME_BYTES, "%s/%s%016llx-%d", dir, prefix,
                             (unsigned long long)spec->job_key, t) >= NAME_BYTES)
             rc = err_set(err, ERR_INPUT, "cache: the folder name '%.100s...' is too long", dir);
     }
@@ -195,6 +212,14 @@ static enum status arena_new(const struct cache_spec *spec, struct cache_arena *
     return rc;
 }
 
+/* Machines that share a folder are told apart by their names. */
+static uint64_t this_host(void)
+{
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return cache_checksum(name, sizeof name, 0);
+}
+
 static struct header header_of(const struct cache_arena *arena, const struct cache_spec *spec,
                                int tier)
 {
@@ -202,6 +227,7 @@ static struct header header_of(const struct cache_arena *arena, const struct cac
                            .version = VERSION,
                            .pid = (uint32_t)getpid(),
                            .job_key = spec->job_key,
+                           .host = this_host(),
                            .slot_bytes = arena->size.slot_bytes,
                            .num_slots = arena->size.num_slots[tier],
                            .first_sample = tier ? arena->size.num_slots[0] : 0,
@@ -219,7 +245,7 @@ static bool alive(uint32_t pid)
 static enum status replace_stale(const char *path, struct err *err)
 {
     struct header h = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     ssize_t n = fd < 0 ? 0 : read(fd, &h, sizeof h);
     if (fd >= 0)
         close(fd);
@@ -233,13 +259,50 @@ static enum status replace_stale(const char *path, struct err *err)
     return OK;
 }
 
-static enum status map_tier(struct tier *tier, int fd, int64_t bytes, struct err *err)
+/* A5: remove what crashed runs of this machine have left in a folder; a folder may be shared. */
+static void remove_stale(const char *dir)
 {
+    DIR *files = opendir(dir);
+    for (struct dirent *at = files ? readdir(files) : NULL; at; at = readdir(files)) {
+        char path[NAME_BYTES];
+        struct header h;
+        if (strncmp(at->d_name, prefix, sizeof prefix - 1) != 0 ||
+            snprintf(path, sizeof path, "%s/%s", dir, at->d_name) >= (int)sizeof path)
+            continue;
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0)
+            continue;
+        if (read(fd, &h, sizeof h) == (ssize_t)sizeof h && h.magic == magic &&
+            h.host == this_host() && !alive(h.pid))
+            unlink(path);
+        close(fd);
+    }
+    if (files)
+        closedir(files);
+}
+
+static enum status no_room(const struct tier *tier, int64_t bytes, int failed, struct err *err)
+{
+    enum status rc = err_set(err, ERR_SYSTEM, "cache: no room for %lld bytes in '%s': %s",
+                             (long long)bytes, tier->path, strerror(failed));
+    err_hint(err, "smaller limits, another cache.dir or cache.spill_dir, or cache.policy 'off'");
+    return rc;
+}
+
+/* Tier 0 is mapped, the spill is kept open. Takes the descriptor over. */
+static enum status open_tier(struct tier *tier, int t, int fd, int64_t bytes, struct err *err)
+{
+    tier->bytes = bytes;
+    tier->fd = fd;
+    tier->open = true;
+    if (t > 0)
+        return OK;
     void *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return err_set(err, ERR_SYSTEM, "cache: cannot map '%s': %s", tier->path, strerror(errno));
     tier->map = map;
-    tier->bytes = bytes;
+    close(fd);
+    tier->fd = -1;
     return OK;
 }
 
@@ -247,11 +310,20 @@ static enum status create_tier(struct cache_arena *arena, const struct cache_spe
                                struct err *err)
 {
     struct tier *tier = &arena->tiers[t];
-    int64_t bytes = arena->size.bytes[t];
+    const char *dir = t ? spec->spill_dir : shm_dir(spec);
+    const int64_t bytes = arena->size.bytes[t];
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
-    struct header h = header_of(arena, spec, t), begun = h;
+    struct header h = header_of(arena, spec, t);
+    struct statvfs st;
+    int64_t room;
     enum status rc = OK;
-    int failed, fd = open(tier->path, flags, 0600);
+    int failed = 0, fd;
+    remove_stale(dir);
+    /* Asking for more than there is would fill the disk for a moment before it fails. */
+    if (statvfs(dir, &st) == 0 && mul_ok((int64_t)st.f_bavail, (int64_t)st.f_frsize, &room) &&
+        bytes > room)
+        return no_room(tier, bytes, ENOSPC, err);
+    fd = open(tier->path, flags, 0600);
     if (fd < 0 && errno == EEXIST) {
         rc = replace_stale(tier->path, err);
         fd = rc == OK ? open(tier->path, flags, 0600) : -1;
@@ -261,25 +333,22 @@ static enum status create_tier(struct cache_arena *arena, const struct cache_spe
                         : err_set(err, ERR_SYSTEM, "cache: cannot make '%s': %s", tier->path,
                                   strerror(errno));
     /* The maker's pid stands there while pages are still being made. */
-    begun.ready = 0;
-    if (pwrite(fd, &begun, sizeof begun, 0) != (ssize_t)sizeof begun)
+    h.ready = 0;
+    if (pwrite(fd, &h, sizeof h, 0) != (ssize_t)sizeof h)
         failed = errno ? errno : EIO;
-    else
-        while ((failed = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
-            ;
+    while (!failed && (failed = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
+        failed = 0;
+    h.ready = 1;
+    if (!failed && pwrite(fd, &h, sizeof h, 0) != (ssize_t)sizeof h)
+        failed = errno ? errno : EIO;
     if (failed) {
-        rc = err_set(err, ERR_SYSTEM, "cache: no room for %lld bytes in '%s': %s", (long long)bytes,
-                     tier->path, strerror(failed));
-        err_hint(err, "a smaller cache.limit_bytes, another cache.dir, or cache.policy 'off'");
-        goto out;
+        close(fd);
+        rc = no_room(tier, bytes, failed, err);
+    } else {
+        rc = open_tier(tier, t, fd, bytes, err);
     }
-    rc = map_tier(tier, fd, bytes, err);
-    if (rc == OK)
-        memcpy(tier->map, &h, sizeof h);
-out:
     if (rc != OK)
         unlink(tier->path);
-    close(fd);
     return rc;
 }
 
@@ -307,14 +376,14 @@ static enum status attach_tier(struct cache_arena *arena, const struct cache_spe
     }
     if (h.num_slots < 0 || h.num_slots > arena->num_samples ||
         h.first_sample != (t ? arena->size.num_slots[0] : 0) ||
-        h.num_slots > (st.st_size - (int64_t)sizeof h - SLOT_ALIGN) / h.slot_bytes) {
+        h.num_slots > (st.st_size - HEADER_BYTES) / h.slot_bytes) {
         rc = err_set(err, ERR_SYSTEM, "cache: '%s' has %lld bytes, too few for %lld slots",
                      tier->path, (long long)st.st_size, (long long)h.num_slots);
         goto out;
     }
     arena->size.num_slots[t] = h.num_slots;
     arena->size.bytes[t] = (int64_t)st.st_size;
-    rc = map_tier(tier, fd, (int64_t)st.st_size, err);
+    return open_tier(tier, t, fd, (int64_t)st.st_size, err);
 out:
     close(fd);
     return rc;
@@ -329,18 +398,24 @@ enum status cache_arena_create(const struct cache_spec *spec, struct cache_arena
         rc = err_set(err, ERR_SYSTEM, "cache: no room for one sample of %lld bytes",
                      (long long)got->size.slot_bytes);
     for (int t = 0; rc == OK && t < TIERS; t++)
-        if (got->size.num_slots[t] > 0)
+        if (got->size.bytes[t] > 0)
             rc = create_tier(got, spec, t, err);
     if (rc == OK) {
         *arena = got;
         got = NULL;
     }
     if (got)
-        for (int t = 0; t < TIERS; t++)
-            if (got->tiers[t].map)
-                unlink(got->tiers[t].path);
+        cache_arena_unlink(got);
     cache_arena_free(got);
     return rc;
+}
+
+/* A6. */
+static bool heads_fit(const struct cache_arena *arena)
+{
+    const int64_t behind = HEADER_BYTES + arena->size.num_slots[0] * arena->size.slot_bytes;
+    return arena->size.num_slots[1] <=
+           (arena->size.bytes[0] - behind) / (int64_t)sizeof(struct slot_head);
 }
 
 enum status cache_arena_attach(const struct cache_spec *spec, struct cache_arena **arena,
@@ -355,9 +430,13 @@ enum status cache_arena_attach(const struct cache_spec *spec, struct cache_arena
         else
             got->size.num_slots[t] = got->size.bytes[t] = 0;
     }
-    if (rc == OK && !got->tiers[0].map && !got->tiers[1].map)
+    if (rc == OK && !got->tiers[0].open)
         rc = err_set(err, ERR_SYSTEM, "cache: cannot open '%s': %s", got->tiers[0].path,
                      strerror(ENOENT));
+    if (rc == OK && !heads_fit(got))
+        rc = err_set(err, ERR_SYSTEM, "cache: '%s' has %lld bytes, too few for %lld slots",
+                     got->tiers[0].path, (long long)got->size.bytes[0],
+                     (long long)(got->size.num_slots[0] + got->size.num_slots[1]));
     if (rc == OK) {
         *arena = got;
         got = NULL;
@@ -369,7 +448,7 @@ enum status cache_arena_attach(const struct cache_spec *spec, struct cache_arena
 void cache_arena_unlink(struct cache_arena *arena)
 {
     for (int t = 0; t < TIERS; t++)
-        if (arena->tiers[t].map)
+        if (arena->tiers[t].open)
             unlink(arena->tiers[t].path);
 }
 
@@ -377,9 +456,12 @@ void cache_arena_free(struct cache_arena *arena)
 {
     if (!arena)
         return;
-    for (int t = 0; t < TIERS; t++)
+    for (int t = 0; t < TIERS; t++) {
         if (arena->tiers[t].map)
             munmap(arena->tiers[t].map, (size_t)arena->tiers[t].bytes);
+        if (arena->tiers[t].open && arena->tiers[t].fd >= 0)
+            close(arena->tiers[t].fd);
+    }
     free(arena);
 }
 
@@ -390,21 +472,57 @@ const struct cache_size *cache_arena_sizes(const struct cache_arena *arena)
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-static struct slot_head *slot_of(const struct cache_arena *arena, int64_t sample)
+/* Where a slot's content lies: behind its head in memory, or in the spill. */
+struct slot {
+    struct slot_head *head; /* NULL: the sample has none */
+    char *content;          /* NULL: in the spill */
+    off_t offset;
+};
+
+static struct slot slot_of(const struct cache_arena *arena, int64_t sample)
 {
-    const int64_t head =
-        ((int64_t)sizeof(struct header) + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
-    int t = 0;
-    if (sample < 0)
-        return NULL;
-    if (sample >= arena->size.num_slots[0]) {
-        sample -= arena->size.num_slots[0];
-        t = 1;
+    const int64_t in_memory = arena->size.num_slots[0], bytes = arena->size.slot_bytes;
+    struct slot slot = {0};
+    if (sample >= 0 && sample < in_memory) {
+        slot.head =
+            (struct slot_head *)(void *)(arena->tiers[0].map + HEADER_BYTES + sample * bytes);
+        slot.content = (char *)(slot.head + 1);
+    } else if (sample >= in_memory && sample - in_memory < arena->size.num_slots[1]) {
+        char *heads = arena->tiers[0].map + HEADER_BYTES + in_memory * bytes;
+        slot.head = (struct slot_head *)(void *)heads + (sample - in_memory);
+        slot.offset = (off_t)(HEADER_BYTES + (sample - in_memory) * bytes);
     }
-    if (sample >= arena->size.num_slots[t])
-        return NULL;
-    return (struct slot_head *)(void *)(arena->tiers[t].map + head +
-                                        sample * arena->size.slot_bytes);
+    return slot;
+}
+
+static bool read_all(int fd, char *to, int64_t bytes, off_t at)
+{
+    while (bytes > 0) {
+        ssize_t n = pread(fd, to, (size_t)bytes, at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        to += n;
+        at += n;
+        bytes -= n;
+    }
+    return true;
+}
+
+static bool write_all(int fd, const char *from, int64_t bytes, off_t at)
+{
+    while (bytes > 0) {
+        ssize_t n = pwrite(fd, from, (size_t)bytes, at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        from += n;
+        at += n;
+        bytes -= n;
+    }
+    return true;
 }
 
 static int64_t content_bytes(const struct cache_arena *arena)
@@ -431,38 +549,43 @@ static uint16_t to_bf16(float x)
 
 int cache_arena_level(const struct cache_arena *arena, int64_t sample)
 {
-    struct slot_head *slot = slot_of(arena, sample);
+    const struct slot_head *head = slot_of(arena, sample).head;
     struct word w;
-    if (!slot)
+    if (!head)
         return 0;
-    w = unpack(atomic_load_explicit(&slot->word, memory_order_acquire));
+    w = unpack(atomic_load_explicit(&head->word, memory_order_acquire));
     return w.state == SLOT_FULL ? w.level : 0;
 }
 
-/* Bytes of bf16 lie in the upper half of data while they are checked, then widen in place from the
- * front: value i is read at 2 (elems + i), behind what value i writes at 4 i. */
+/* Bytes of bf16 that are to be widened lie in the upper half of data while they are checked, then
+ * widen in place from the front: value i is read at 2 (elems + i), behind what value i writes at
+ * 4 i. */
 enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, int level, void *data)
 {
-    struct slot_head *slot = slot_of(arena, sample);
+    const struct slot slot = slot_of(arena, sample);
     const int64_t bytes = content_bytes(arena), n = arena->sample_elems;
     char *to = (char *)data + (arena->widen ? 2 * n : 0);
     uint64_t bits, checksum;
+    bool whole = true;
     struct word w;
-    if (!slot)
+    if (!slot.head)
         return CACHE_MISS;
-    bits = atomic_load_explicit(&slot->word, memory_order_acquire);
+    bits = atomic_load_explicit(&slot.head->word, memory_order_acquire);
     w = unpack(bits);
     if (w.state != SLOT_FULL || w.level != level)
         return CACHE_MISS;
-    checksum = atomic_load_explicit(&slot->checksum, memory_order_relaxed);
-    memcpy(to, slot + 1, (size_t)bytes);
+    checksum = atomic_load_explicit(&slot.head->checksum, memory_order_relaxed);
+    if (slot.content)
+        memcpy(to, slot.content, (size_t)bytes);
+    else
+        whole = read_all(arena->tiers[1].fd, to, bytes, slot.offset);
     atomic_thread_fence(memory_order_acquire);
-    if (atomic_load_explicit(&slot->word, memory_order_relaxed) != bits) /* A3 */
+    if (atomic_load_explicit(&slot.head->word, memory_order_relaxed) != bits) /* A3 */
         return CACHE_MISS;
-    if (cache_checksum(to, bytes, seed_of(sample, level)) != checksum) {
+    if (!whole || cache_checksum(to, bytes, seed_of(sample, level)) != checksum) {
         w.state = SLOT_FREE;
         w.number++;
-        atomic_compare_exchange_strong(&slot->word, &bits, pack(w));
+        atomic_compare_exchange_strong(&slot.head->word, &bits, pack(w));
         return CACHE_CORRUPT;
     }
     for (int64_t i = 0; arena->widen && i < n; i++) {
@@ -475,35 +598,50 @@ enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, in
     return CACHE_HIT;
 }
 
+static void round_values(const float *from, int64_t n, char *to)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half = to_bf16(from[i]);
+        memcpy(to + 2 * i, &half, sizeof half);
+    }
+}
+
 bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const void *data)
 {
-    struct slot_head *slot = slot_of(arena, sample);
+    const struct slot slot = slot_of(arena, sample);
     const int64_t bytes = content_bytes(arena), n = arena->sample_elems;
+    const char *lies = data; /* what the checksum is taken of */
+    char *rounded = NULL;    /* for the spill */
+    bool done = true;
     uint64_t bits;
     struct word w;
-    if (!slot || level < 1 || level > CACHE_LEVEL_MAX)
+    if (!slot.head || level < 1 || level > CACHE_LEVEL_MAX)
         return false;
-    bits = atomic_load_explicit(&slot->word, memory_order_relaxed);
+    bits = atomic_load_explicit(&slot.head->word, memory_order_relaxed);
     w = unpack(bits);
     if ((w.state == SLOT_FULL && w.level >= level) || (w.state == SLOT_WRITING && alive(w.pid)))
         return false;
-    w = (struct word){SLOT_WRITING, level, (uint32_t)getpid(), w.number + 1};
-    if (!atomic_compare_exchange_strong(&slot->word, &bits, pack(w))) /* A2 */
+    if (!slot.content && arena->widen && !(lies = rounded = malloc((size_t)bytes)))
         return false;
-    atomic_thread_fence(memory_order_release);
-    if (arena->widen) {
-        for (int64_t i = 0; i < n; i++) {
-            uint16_t half = to_bf16(((const float *)data)[i]);
-            memcpy((char *)(slot + 1) + 2 * i, &half, sizeof half);
-        }
-    } else {
-        memcpy(slot + 1, data, (size_t)bytes);
+    w = (struct word){SLOT_WRITING, level, (uint32_t)getpid(), w.number + 1};
+    if (!atomic_compare_exchange_strong(&slot.head->word, &bits, pack(w))) { /* A2 */
+        free(rounded);
+        return false;
     }
-    /* Of what lies there now: between put and take nothing may change. */
-    atomic_store_explicit(&slot->checksum, cache_checksum(slot + 1, bytes, seed_of(sample, level)),
+    atomic_thread_fence(memory_order_release);
+    if (arena->widen)
+        round_values(data, n, rounded ? rounded : slot.content);
+    else if (slot.content)
+        memcpy(slot.content, data, (size_t)bytes);
+    if (slot.content) /* of what lies there now: between put and take nothing may change */
+        lies = slot.content;
+    else
+        done = write_all(arena->tiers[1].fd, lies, bytes, slot.offset);
+    atomic_store_explicit(&slot.head->checksum, cache_checksum(lies, bytes, seed_of(sample, level)),
                           memory_order_relaxed);
-    w.state = SLOT_FULL;
+    free(rounded);
+    w.state = done ? SLOT_FULL : SLOT_FREE;
     w.number++;
-    atomic_store_explicit(&slot->word, pack(w), memory_order_release);
-    return true;
+    atomic_store_explicit(&slot.head->word, pack(w), memory_order_release);
+    return done;
 }

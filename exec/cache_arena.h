@@ -3,7 +3,7 @@
  * One rank creates the arena, the others attach, all map the same pages: what one rank puts, every
  * other can take, new replicas included. Slots are fixed: sample i has slot i, first in shared
  * memory, then in a file of a folder (the spill); samples beyond the last slot are not cached. A
- * slot has a state, the level of its content and a checksum. The level counts the frozen layers
+ * slot has a state, the level of its content and a checksum. The level counts the frozen items
  * that the content has gone through; it rises in place, one sample after the other.
  *
  * A1  The state word of a slot is the only thing that ranks agree by: free, writing (with the
@@ -15,10 +15,13 @@
  * A4  All pages exist before the first use (posix_fallocate): a full disk is an error of creating,
  *     not a signal in the middle of a step.
  * A5  Names exist until everybody has attached (cache_arena_unlink()); after that nobody can remove
- *     or cut the files, and no crash leaves them behind.
+ *     or cut the files, and no crash leaves them behind. What a crash before that has left behind,
+ *     the next create in that folder removes.
+ * A6  States and checksums of the spill's slots lie in shared memory, behind the slots there; the
+ *     contents are read and written by calls, not mapped: what a disk cannot give back is a damaged
+ *     sample, not a signal.
  *
- * Threads and processes may take and put at the same time. No allocation, no system call after
- * create or attach. */
+ * Threads and processes may take and put at the same time. */
 #ifndef ELAPSE_EXEC_CACHE_ARENA_H
 #define ELAPSE_EXEC_CACHE_ARENA_H
 
@@ -43,16 +46,17 @@ struct cache_spec {
 struct cache_arena; /* opaque */
 
 /* What an arena would take; says so before anything is allocated. num_slots[0] lie in shared
- * memory, num_slots[1] in the spill. ERR_INPUT for counts < 1 and overflow. */
+ * memory, num_slots[1] in the spill; bytes[0] counts the states of both. ERR_INPUT for counts < 1
+ * and overflow. */
 struct cache_size {
     int64_t slot_bytes, num_slots[2], bytes[2];
 };
 enum status cache_arena_size(const struct cache_spec *spec, struct cache_size *size,
                              struct err *err);
 
-/* Create: by one process of the machine. A file of the same name whose maker is dead is replaced;
- * one of a living process is refused. ERR_SYSTEM where no folder or room is there. Nothing stays
- * behind after a failure. */
+/* Create: by one process of the machine. Files of arenas whose makers are dead are removed; one of
+ * the same name and a living process is refused. ERR_SYSTEM where no folder or room is there.
+ * Nothing stays behind after a failure. */
 enum status cache_arena_create(const struct cache_spec *spec, struct cache_arena **arena,
                                struct err *err);
 /* Attach: by the others, with the same spec, after create. ERR_SYSTEM where the file is missing,
@@ -66,7 +70,7 @@ void cache_arena_free(struct cache_arena *arena); /* NULL is fine; unlinks nothi
 enum cache_answer {
     CACHE_MISS,
     CACHE_HIT,
-    CACHE_CORRUPT /* the checksum does not fit; a miss, and the slot is given up */
+    CACHE_CORRUPT /* unreadable, or the checksum does not fit; a miss, and the slot is given up */
 };
 
 /* Sample's content into data (sample_elems values, fp32 or bf16 as the spec says) if it has this
@@ -75,8 +79,8 @@ enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, in
                                    void *data);
 /* The level that a take would find; 0: none. */
 int cache_arena_level(const struct cache_arena *arena, int64_t sample);
-/* Put content of a level >= 1. false: no slot, another rank is writing, or the slot has this level
- * or a higher one already. */
+/* Put content of a level >= 1. false: no slot, another rank is writing, the slot has this level or
+ * a higher one already, or the disk did not take it. */
 bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const void *data);
 
 const struct cache_size *cache_arena_sizes(const struct cache_arena *arena);

@@ -5,6 +5,8 @@
 #ifndef ELAPSE_PARTITION_FREEZE_H
 #define ELAPSE_PARTITION_FREEZE_H
 
+#include <stdint.h>
+
 #include "partition/status.h"
 
 #ifdef __cplusplus
@@ -28,6 +30,8 @@ struct freeze_spec {
     int min_active; /* layers that must stay active; default 0: F = L is legal */
     int *table;     /* owned; F of epoch e at table[min(e, num_table - 1)] */
     int num_table;
+    int64_t
+        every_steps; /* a decision before each so-manieth step, in place of each epoch; 0: off */
 };
 
 struct freeze {

@@ -209,12 +209,22 @@ enum status job_check(const struct job *job, struct err *err)
     if (job->data.test_samples < 0)
         return bad_int(job, "data.test_samples", "at least 0 (0: all)", job->data.test_samples,
                        err);
-    if (job->cache.policy == CACHE_ON && job_views_vary(job)) {
+    if (job->cache.spill_bytes < 0)
+        return bad_int(job, "cache.spill_bytes", "at least 0 (0: half of what the disk has left)",
+                       job->cache.spill_bytes, err);
+    if (job->cache.spill_bytes > 0 && !job->cache.spill_dir)
+        return err_set(err, ERR_INPUT, "%s: cache.spill_bytes needs cache.spill_dir",
+                       job->path ? job->path : "job");
+    if (job->cache.views < 0 || job->cache.views > 1000)
+        return bad_int(job, "cache.views", "0..1000 (0: a new one each epoch)", job->cache.views,
+                       err);
+    if (job->cache.policy == CACHE_ON && job_views(job) == 0) {
         rc =
             err_set(err, ERR_INPUT, "%s: cache.policy 'on' would freeze each %s sample to one view",
                     job->path ? job->path : "job", job->data.augment ? "augmented" : "masked");
-        err_hint(err, job->data.augment ? "set data.augment to 'none', or cache.policy to 'off'"
-                                        : "set cache.policy to 'off'");
+        err_hint(err, "cache.views N gives each sample N views and caches them all; or set %s",
+                 job->data.augment ? "data.augment to 'none', or cache.policy to 'off'"
+                                   : "cache.policy to 'off'");
         return rc;
     }
     return OK;
@@ -223,6 +233,11 @@ enum status job_check(const struct job *job, struct err *err)
 bool job_views_vary(const struct job *job)
 {
     return job->data.augment || job->model.task == TASK_MLM;
+}
+
+int64_t job_views(const struct job *job)
+{
+    return job_views_vary(job) ? job->cache.views : 1;
 }
 
 void job_clear(struct job *job)
@@ -238,6 +253,7 @@ void job_clear(struct job *job)
     free(job->elastic.stages);
     free(job->norms);
     free(job->cache.dir);
+    free(job->cache.spill_dir);
     for (int i = 0; i < job->num_baseline; i++)
         free(job->baseline[i]);
     free(job->baseline);

@@ -36,6 +36,7 @@ enum data_kind {
 enum balancer_kind { BALANCER_OPTIMAL, BALANCER_RELEASED, BALANCER_PAPER };
 enum cache_policy { CACHE_OFF, CACHE_ON, CACHE_AUTO };
 enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32 };
+enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
 
 struct job {
@@ -65,6 +66,7 @@ struct job {
         double clip_norm; /* 0: off */
         double dropout, label_smoothing;
         enum dtype dtype;
+        enum device_kind device; /* of `elapse train`; plan and sim study the cluster's */
         enum reduction reduction;
         uint64_t seed;
         int64_t eval_every_epochs, checkpoint_every_steps; /* 0: at the end only */
@@ -99,6 +101,9 @@ struct job {
         int64_t limit_bytes; /* 0: no limit */
         bool bf16;
         char *dir;                 /* owned; NULL: shared memory */
+        char *spill_dir;           /* owned; NULL: what does not fit is computed again */
+        int64_t spill_bytes;       /* 0: half of what the disk has left */
+        int64_t views;             /* distinct views of a sample, see job_views(); 0: endless */
         int64_t read_ns, write_ns; /* host side, per sample; 0: as the cost source says */
     } cache;
     char **baseline; /* owned: overrides "key=value" that define the baseline run */
@@ -117,6 +122,10 @@ void job_clear(struct job *job);
 /* Whether a training sample looks different each epoch (crops and flips, masks), so that what is
  * computed from one view does not serve the next. */
 bool job_views_vary(const struct job *job);
+
+/* How many views a training sample has: 1 where all epochs see the same; else cache.views, and
+ * epoch e sees view e mod that many; 0: another one in each epoch. */
+int64_t job_views(const struct job *job);
 
 #ifdef __cplusplus
 }

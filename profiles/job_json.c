@@ -17,6 +17,7 @@ static const char *const augment_names[] = {"none", "crop-flip", NULL};
 static const char *const optimizer_names[] = {"sgd", "adamw", "lamb", NULL};
 static const char *const lr_names[] = {"constant", "linear", "cosine", NULL};
 static const char *const dtype_names[] = {"fp32", "bf16", "tf32", NULL};
+static const char *const device_names[] = {"cpu", "cuda", NULL};
 static const char *const reduction_names[] = {"fast", "canonical", NULL};
 static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zb-h1",
                                              "zb-h2", "zb-v", "dualpipe-v",  NULL};
@@ -30,7 +31,7 @@ static const char *const compression_names[] = {"best", "halving", NULL};
 static const char *const cache_names[] = {"off", "on", "auto", NULL};
 static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
-_Static_assert(DATA_TEXT == 7 && FREEZE_POLICY_COUNT == 6 && RECOMPUTE_MODE_COUNT == 3 &&
+_Static_assert(DATA_TEXT == 7 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 6 && RECOMPUTE_MODE_COUNT == 3 &&
                    FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 7,
                "the lists of names follow the enums");
 
@@ -97,6 +98,7 @@ static const struct field job_fields[] = {
     REAL("train.dropout", train.dropout, "[0]"),
     REAL("train.label_smoothing", train.label_smoothing, "[0]"),
     CHOICE("train.dtype", train.dtype, dtype_names, "of activations [fp32]"),
+    CHOICE("train.device", train.device, device_names, "that each rank computes on [cpu]"),
     CHOICE("train.reduction", train.reduction, reduction_names, "canonical: same bits at R = 1, 2, 4 [fast]"),
     INT("train.seed", train.seed, 0, INT64_MAX, "[1]"),
     INT("train.eval_every_epochs", train.eval_every_epochs, 0, INT64_MAX, "[0: at the end only]"),
@@ -115,6 +117,7 @@ static const struct field job_fields[] = {
     CHOICE("freeze.policy", freeze.policy, policy_names, "[none]"),
     REAL("freeze.alpha", freeze.alpha, "share of the active layers a step may freeze [1/3]"),
     INT("freeze.min_active", freeze.min_active, 0, INT_MAX, "layers that stay active [0]"),
+    INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide anew every so many steps [0: at epoch ends]"),
     OTHER("freeze.table", "F per epoch: array, file, or mild|by_epoch|linear"),
     OTHER("freeze.norms", "recorded gradient norms: array of epochs of layers, or file"),
     BOOL("elastic.auto_pipe", elastic.auto_pipe, "re-cut when layers freeze [true]"),
@@ -123,11 +126,14 @@ static const struct field job_fields[] = {
     OTHER("elastic.stages", "train: K per epoch, an array; its last entry holds on [planned]"),
     PLAIN("elastic.setup", FIELD_NS, elastic.setup_ns, "of a change of K or R, besides what moves over links [0]"),
     CHOICE("cache.policy", cache.policy, cache_names, "of frozen activations [auto]"),
-    PLAIN("cache.limit_bytes", FIELD_BYTES, cache.limit_bytes, "[0: no limit]"),
+    PLAIN("cache.limit_bytes", FIELD_BYTES, cache.limit_bytes, "in memory, a node [0: half of what is free]"),
     CHOICE("cache.dtype", cache.bf16, cache_dtype_names, "[fp32]"),
     PLAIN("cache.read", FIELD_NS, cache.read_ns, "host time per sample [0: as the cost source says]"),
     PLAIN("cache.write", FIELD_NS, cache.write_ns, "host time per sample [0: as the cost source says]"),
     PLAIN("cache.dir", FIELD_PATH, cache.dir, "folder of the arena [shared memory]"),
+    PLAIN("cache.spill_dir", FIELD_PATH, cache.spill_dir, "folder on a disk for what memory does not hold [none]"),
+    PLAIN("cache.spill_bytes", FIELD_BYTES, cache.spill_bytes, "on that disk, a node [0: half of what is free]"),
+    INT("cache.views", cache.views, 0, 1000, "views a sample has where epochs augment or mask it anew [0: endless, no cache]"),
     OTHER("baseline", "overrides, as an object or as texts \"a.b=v\": what speedup is measured against"),
 };
 /* clang-format on */

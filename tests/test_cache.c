@@ -104,11 +104,6 @@ static void cache_open__turns_itself_off_with_a_note(void **state)
     assert_null(cache);
     assert_non_null(strstr(note, "data.augment"));
     job.data.augment = false;
-    job.cache.limit_bytes = 1000; /* full before the first sample */
-    assert_int_equal(cache_open(&comm, &job, 6, &cache, note, sizeof note, NULL), OK);
-    assert_null(cache);
-    assert_non_null(strstr(note, "no room for one sample"));
-    job.cache.limit_bytes = 0;
     char dir[] = "/nowhere/at/all";
     job.cache.dir = dir;
     assert_int_equal(cache_open(&comm, &job, 6, &cache, note, sizeof note, NULL), OK);
@@ -117,6 +112,60 @@ static void cache_open__turns_itself_off_with_a_note(void **state)
     job.cache.dir = NULL;
     job.cache.policy = CACHE_OFF;
     assert_non_null(cache_refusal(&job));
+    job_clear(&job);
+}
+
+static void cache_views__have_a_slot_each(void **state)
+{
+    (void)state;
+    struct job job;
+    struct cache *cache = NULL;
+    char note[256];
+    open_job(&job, FAMILY_VIT);
+    job.data.augment = true;
+    job.cache.views = 3;
+    assert_null(cache_refusal(&job));
+    assert_int_equal(cache_open(&comm, &job, 4, &cache, note, sizeof note, NULL), OK);
+    assert_non_null(cache);
+    assert_non_null(strstr(note, "12 of 12 views"));
+    const int64_t elems = stage_input_elems(&job.model, 3);
+    float *data = calloc((size_t)elems, sizeof *data);
+    for (int64_t epoch = 0; epoch < 6 && comm.rank == 0; epoch++)
+        for (int64_t s = 0; s < 4; s++) {
+            const int got = cache_look(cache, epoch, s, 3, elems, data);
+            assert_int_equal(got, epoch < 3 ? 0 : 3);
+            assert_true(epoch < 3 || data[0] == (float)(10 * (epoch - 3) + s));
+            data[0] = (float)(10 * epoch + s);
+            cache_put(cache, epoch, s, 3, elems, data);
+        }
+    cache_close(cache);
+    free(data);
+    /* Where every epoch sees the same there is one. */
+    job.data.augment = false;
+    assert_int_equal(job_views(&job), 1);
+    job_clear(&job);
+}
+
+static void cache_open__makes_do_with_the_room_there_is(void **state)
+{
+    (void)state;
+    struct job job;
+    struct cache *cache = NULL;
+    char note[256], nowhere[] = "/nowhere/at/all", tmp[] = "/tmp";
+    open_job(&job, FAMILY_VIT);
+    job.cache.limit_bytes = 100000;
+    job.cache.spill_dir = nowhere;
+    assert_int_equal(cache_open(&comm, &job, 400, &cache, note, sizeof note, NULL), OK);
+    assert_non_null(cache);
+    assert_non_null(strstr(note, "nowhere"));
+    cache_close(cache);
+    job.cache.spill_dir = tmp;
+    assert_int_equal(cache_open(&comm, &job, 400, &cache, note, sizeof note, NULL), OK);
+    assert_non_null(cache);
+    assert_non_null(strstr(note, "400 of 400 samples"));
+    assert_non_null(strstr(note, "in /tmp"));
+    cache_close(cache);
+    job.cache.spill_dir = NULL;
     job_clear(&job);
 }
 
@@ -142,7 +191,7 @@ static void frozen_forward__has_the_same_bits_in_any_place(void **state)
         open_job(&job, families[f]);
         const struct model *m = &job.model;
         const bool vit = m->family == FAMILY_VIT;
-        struct backend *be = backend_cpu_new(2, &err);
+        struct backend *be = backend_cpu_new(DTYPE_FP32, 2, &err);
         struct stage *stage = NULL, *low = NULL;
         const int end = 5, middle = 2;
         const int64_t elems = stage_input_elems(m, end);
@@ -185,20 +234,22 @@ static void frozen_forward__has_the_same_bits_in_any_place(void **state)
                 .token_types = m->family == FAMILY_BERT ? types : NULL,
                 .lengths = m->family == FAMILY_BERT ? lengths : NULL};
             const size_t one = (size_t)elems * sizeof(float);
-            float *in[1] = {NULL}, *out[1];
+            void *in[1] = {NULL}, *out[1];
             assert_int_equal(stage_forward(stage, 0, &block, STEP_EVAL, in, out, false, NULL, &err),
                              OK);
             if (way == 0)
                 memcpy(want, out[0], N * one);
             for (int i = 0; i < N; i++)
-                assert_memory_equal(want + (i + N - way) % N * elems, out[0] + i * elems, one);
+                assert_memory_equal(want + (i + N - way) % N * elems,
+                                    (const float *)out[0] + i * elems, one);
             assert_int_equal(stage_forward(low, 0, &block, STEP_EVAL, in, out, false, NULL, &err),
                              OK);
             memcpy(half, out[0], N * one);
             out[0] = NULL;
             assert_int_equal(stage_forward_tail(stage, 0, &block, middle, half, out, &err), OK);
             for (int i = 0; i < N; i++)
-                assert_memory_equal(want + (i + N - way) % N * elems, out[0] + i * elems, one);
+                assert_memory_equal(want + (i + N - way) % N * elems,
+                                    (const float *)out[0] + i * elems, one);
         }
         free(want);
         free(half);
@@ -216,6 +267,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cache_open__gives_all_ranks_one_arena),
         cmocka_unit_test(cache_open__turns_itself_off_with_a_note),
+        cmocka_unit_test(cache_views__have_a_slot_each),
+        cmocka_unit_test(cache_open__makes_do_with_the_room_there_is),
         cmocka_unit_test(cache_pays__weighs_reads_against_the_write),
         cmocka_unit_test(frozen_forward__has_the_same_bits_in_any_place),
     };

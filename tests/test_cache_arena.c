@@ -148,7 +148,7 @@ static void cache_arena__caches_only_what_has_room_and_spills_the_next(void **st
     float data[ELEMS], got[ELEMS];
     assert_int_equal(cache_arena_size(&spec, &size, NULL), OK);
     assert_int_equal(size.num_slots[0], 100);
-    spec.limit_bytes = 30 * size.slot_bytes + 128;
+    spec.limit_bytes = 30 * size.slot_bytes + 128 + 20 * 16; /* states of the spill */
     spec.spill_bytes = 20 * size.slot_bytes + 200;
     spec.spill_dir = folder;
     assert_int_equal(cache_arena_size(&spec, &size, NULL), OK);
@@ -188,7 +188,7 @@ static void cache_arena__gives_up_a_slot_whose_checksum_does_not_fit(void **stat
     for (int s = 0; s < 8; s++) {
         char byte;
         /* Every part of the content in turn: first, last, and some between. */
-        off_t at = 64 + s * size->slot_bytes + 16 + (s == 7 ? 4 * ELEMS - 1 : s * 97);
+        off_t at = 128 + s * size->slot_bytes + 16 + (s == 7 ? 4 * ELEMS - 1 : s * 97);
         fill(s, 1, data);
         assert_true(cache_arena_put(a, s, 1, data));
         assert_int_equal(pread(fd, &byte, 1, at), 1);
@@ -243,14 +243,14 @@ static void cache_arena__takes_a_slot_over_from_a_dead_writer(void **state)
     waitpid(pid, NULL, 0);
     int fd = open(path_of(0), O_RDWR);
     uint64_t word = 1 | 1 << 2 | (uint64_t)pid << 14;
-    assert_int_equal(pwrite(fd, &word, 8, 64), 8);
+    assert_int_equal(pwrite(fd, &word, 8, 128), 8);
     assert_int_equal(cache_arena_take(a, 0, 1, got), CACHE_MISS);
     fill(0, 1, data);
     assert_true(cache_arena_put(a, 0, 1, data));
     assert_int_equal(cache_arena_take(a, 0, 1, got), CACHE_HIT);
     /* And one whose writer lives is left to it. */
     word = 1 | 1 << 2 | (uint64_t)getpid() << 14;
-    assert_int_equal(pwrite(fd, &word, 8, 64), 8);
+    assert_int_equal(pwrite(fd, &word, 8, 128), 8);
     assert_false(cache_arena_put(a, 0, 1, data));
     close(fd);
     cache_arena_unlink(a);
@@ -346,7 +346,9 @@ static void cache_arena__refuses_what_is_not_its_own(void **state)
     assert_int_equal(cache_arena_attach(&spec, &b, NULL), ERR_SYSTEM);
     /* A foreign file is left alone; a dead maker's is replaced. */
     FILE *file = fopen(path_of(0), "w");
-    fputs("somebody else's notes, long enough to hold a header of ours, really", file);
+    fputs("somebody else's notes, long enough to hold a header of ours, really, and then some more "
+          "of the same",
+          file);
     fclose(file);
     assert_int_equal(cache_arena_create(&spec, &b, NULL), ERR_SYSTEM);
     unlink(path_of(0));
@@ -384,6 +386,90 @@ static void cache_arena__reports_a_full_disk_and_leaves_nothing(void **state)
     assert_int_equal(cache_arena_create(&spec, &a, NULL), ERR_INPUT);
 }
 
+/* The descriptor of this process's open spill, whose name is gone. */
+static int spill_fd(void)
+{
+    for (int fd = 3; fd < 64; fd++) {
+        char link[64], target[256] = "";
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        if (readlink(link, target, sizeof target - 1) > 0 && strstr(target, "elapse-cache") &&
+            strstr(target, "-1 (deleted)"))
+            return fd;
+    }
+    return -1;
+}
+
+static void cache_arena__computes_again_what_a_disk_loses(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        struct cache_spec spec = spec_of(10);
+        struct cache_size size;
+        float data[ELEMS], got[ELEMS];
+        spec.bf16 = bf16;
+        assert_int_equal(cache_arena_size(&spec, &size, NULL), OK);
+        spec.limit_bytes = 128 + 2 * size.slot_bytes + 10 * 16;
+        spec.spill_dir = folder;
+        struct cache_arena *a = created(&spec);
+        assert_int_equal(cache_arena_sizes(a)->num_slots[0], 2);
+        assert_int_equal(cache_arena_sizes(a)->num_slots[1], 8);
+        cache_arena_unlink(a);
+        assert_int_equal(files_left(), 0);
+        for (int s = 0; s < 10; s++) {
+            for (int i = 0; i < ELEMS; i++)
+                data[i] = (float)(s * 7 + i % 100);
+            assert_true(cache_arena_put(a, s, 1, data));
+            assert_int_equal(cache_arena_take(a, s, 1, got), CACHE_HIT);
+            assert_memory_equal(got, data, sizeof data);
+        }
+        /* The second half of the file is gone; then one byte is another. */
+        const int fd = spill_fd();
+        assert_true(fd >= 0);
+        assert_int_equal(ftruncate(fd, 128 + 4 * size.slot_bytes), 0);
+        for (int s = 0; s < 10; s++)
+            assert_int_equal(cache_arena_take(a, s, 1, got), s < 6 ? CACHE_HIT : CACHE_CORRUPT);
+        assert_int_equal(pwrite(fd, "x", 1, 128 + 3 * size.slot_bytes + 5), 1);
+        assert_int_equal(cache_arena_take(a, 5, 1, got), CACHE_CORRUPT);
+        assert_int_equal(cache_arena_take(a, 5, 1, got), CACHE_MISS);
+        /* What was lost can be put again. */
+        assert_true(cache_arena_put(a, 9, 2, data));
+        assert_int_equal(cache_arena_take(a, 9, 2, got), CACHE_HIT);
+        assert_memory_equal(got, data, sizeof data);
+        cache_arena_free(a);
+    }
+}
+
+static void cache_arena__removes_what_dead_runs_left(void **state)
+{
+    (void)state;
+    struct cache_spec spec = spec_of(4), other = spec;
+    struct cache_arena *a = NULL;
+    char foreign[128];
+    pid_t pid = fork();
+    if (pid == 0) {
+        other.job_key = 0x999;
+        _exit(cache_arena_create(&other, &a, NULL) != OK);
+    }
+    waitpid(pid, NULL, 0);
+    snprintf(foreign, sizeof foreign, "%s/elapse-cache-notes", folder);
+    FILE *file = fopen(foreign, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 50; i++)
+        fputs("notes ", file);
+    fclose(file);
+    other.job_key = 0x777;
+    struct cache_arena *living = created(&other); /* of this process */
+    assert_int_equal(files_left(), 2);            /* the dead one's is gone already */
+    a = created(&spec);
+    assert_int_equal(files_left(), 3);
+    cache_arena_unlink(living);
+    cache_arena_free(living);
+    cache_arena_unlink(a);
+    cache_arena_free(a);
+    assert_int_equal(files_left(), 1);
+    unlink(foreign);
+}
+
 static void cache_checksum__changes_with_every_bit_and_order(void **state)
 {
     (void)state;
@@ -418,6 +504,8 @@ int main(void)
         cmocka_unit_test(cache_arena__is_never_torn_under_concurrent_upgrades),
         cmocka_unit_test(cache_arena__refuses_what_is_not_its_own),
         cmocka_unit_test(cache_arena__reports_a_full_disk_and_leaves_nothing),
+        cmocka_unit_test(cache_arena__computes_again_what_a_disk_loses),
+        cmocka_unit_test(cache_arena__removes_what_dead_runs_left),
         cmocka_unit_test(cache_checksum__changes_with_every_bit_and_order),
     };
     strcpy(folder, "/tmp/elapse-test-cache-XXXXXX");

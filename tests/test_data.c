@@ -195,6 +195,14 @@ static void dataset_view__augments_by_seed_epoch_and_sample(void **state)
     out.image = b;
     dataset_view(&data, SPLIT_TEST, 9, 5, &out, scratch, NULL);
     assert_memory_equal(a, b, sizeof a);
+    /* Two views in turn. */
+    data.views = 2;
+    dataset_view(&data, SPLIT_TRAIN, 1, 5, &out, scratch, NULL);
+    out.image = a;
+    dataset_view(&data, SPLIT_TRAIN, 3, 5, &out, scratch, NULL);
+    assert_memory_equal(a, b, sizeof a);
+    dataset_view(&data, SPLIT_TRAIN, 2, 5, &out, scratch, NULL);
+    assert_memory_not_equal(a, b, sizeof a);
     dataset_clear(&data);
 }
 

@@ -189,6 +189,7 @@ enum status dataset_open(const struct job *job, struct dataset *dataset, struct 
         got.kind = job->data.kind;
         got.seed = job->train.seed;
         got.augment = job->data.augment && got.image > 0;
+        got.views = job->cache.views;
         rc = check_fits(job, &got, err);
     }
     if (rc == OK) {
@@ -232,6 +233,8 @@ enum status dataset_view(const struct dataset *dataset, enum split split, int64_
     bool augment = dataset->augment && split == SPLIT_TRAIN && out->image && scratch;
     struct sample_out plain = *out;
     enum status rc;
+    if (dataset->views > 0)
+        epoch %= dataset->views;
     plain.epoch = split == SPLIT_TRAIN ? epoch : 0;
     if (augment)
         plain.image = scratch;

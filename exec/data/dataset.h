@@ -33,6 +33,7 @@ struct dataset {
     int targets_per_sample; /* labels that count; 0: varies (masked tokens) */
     int classes;            /* labels are 0..classes-1 (the vocabulary for language models) */
     bool augment;           /* crop and flip training images */
+    int64_t views;          /* training: epoch e sees what epoch e mod views saw; 0: its own */
     uint64_t seed;
     void *ctx; /* the kind's own, released by clear */
     /* One sample, without crop and flip. Reads at most the file it came from. */
