@@ -23,6 +23,9 @@ expect "profiles: import refuses NaN" 2 'nan.json:[0-9]+:[0-9]+: a value is miss
     "$elapse" profiles import "$tmp/nan.json"
 expect "profiles: import refuses a truncated file" 2 'the text ends too early' \
     "$elapse" profiles import "$tmp/cut.json"
+"$elapse" profiles export rtx5000-paper --csv | sed -e 's/rtx5000-paper/mine/' -e '4{p}' >"$tmp/twice.csv"
+expect "profiles: import refuses duplicate keys" 2 'is there twice' \
+    "$elapse" profiles import "$tmp/twice.csv"
 expect "profiles: import wants a file" 3 'cannot read' "$elapse" profiles import "$tmp/none.json"
 check "profiles: bad imports make no store" test ! -e "$ELAPSE_DB"
 
@@ -60,6 +63,14 @@ expect "profiles: a missing store is named" 3 "cannot open store '.*/none.db'" \
 head -c 6000 "$ELAPSE_DB" >"$tmp/cut.db"
 expect "profiles: a truncated store is refused" 2 'is truncated: 6000 bytes of' \
     "$elapse" profiles list --db "$tmp/cut.db"
+# The header of an SQLite file: user_version at byte 60, application_id at 68.
+cp "$ELAPSE_DB" "$tmp/newer.db" && cp "$ELAPSE_DB" "$tmp/foreign.db"
+printf '\0\0\0\143' | dd of="$tmp/newer.db" bs=1 seek=60 conv=notrunc status=none
+printf '\1\2\3\4' | dd of="$tmp/foreign.db" bs=1 seek=68 conv=notrunc status=none
+expect "profiles: a newer store is refused" 2 'has schema version 99, this program knows 1\.\.' \
+    "$elapse" profiles import "$tmp/mine.json" --db "$tmp/newer.db"
+expect "profiles: another program's file is refused" 2 'is an SQLite file of another program' \
+    "$elapse" profiles import "$tmp/mine.json" --db "$tmp/foreign.db"
 expect "profiles: a bad action is named" 2 'must be list\|show' "$elapse" profiles lost
 
 expect "runs: none yet" 1 'no runs in store' "$elapse" runs show
