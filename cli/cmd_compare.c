@@ -66,6 +66,7 @@ static struct json *answer_json(const struct command *command, const struct comp
         json_add_int(config, "sim_peak_bytes", c->sim_peak_bytes);
         json_add_double(config, "peak_error", comparison_peak_error(c));
         json_add_string(config, "cost_source", c->cost_label);
+        json_add_bool(config, "extrapolated", c->extrapolated);
         add_kinds(config, c);
     }
     json_add_double(root, "median_abs_error", s->median_abs_error);
@@ -142,14 +143,19 @@ static enum status finish(const struct command *command, const struct comparison
         rc = command_answer(answer_json(command, configs, n, &s), err);
     else
         print_table(configs, n, &s);
-    bool cache_unknown = false;
-    for (int i = 0; i < n; i++)
+    bool cache_unknown = false, extrapolated = false;
+    for (int i = 0; i < n; i++) {
         cache_unknown = cache_unknown || configs[i].cache_unknown;
+        extrapolated = extrapolated || configs[i].extrapolated;
+    }
     if (configs[0].note[0])
         fprintf(stderr, "elapse: note: %s\n", configs[0].note);
     if (cache_unknown)
         fprintf(stderr, "elapse: note: the profile does not say what reading the cache takes on "
                         "the host; simulated as 0\n");
+    if (extrapolated)
+        fprintf(stderr, "elapse: note: sizes outside of what the profile has measured: times there "
+                        "are extrapolated\n");
     if (s.worst_spread > s.noise_limit)
         fprintf(stderr,
                 "elapse: note: this machine is noisy: equal steps spread by up to %.0f %%\n",

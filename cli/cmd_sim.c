@@ -59,6 +59,7 @@ static void add_plan(struct json *json, const struct step_answer *a)
     for (int s = 0; s < plan->num_stages; s++)
         json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
     json_add_string(json, "cost_source", cost_source_name(a->cost.cost.source));
+    json_add_bool(json, "extrapolated", a->workload.extrapolated);
 }
 
 static void add_inputs(struct json *json, const struct step_answer *a,
@@ -145,7 +146,8 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
            plan->microbatches.count);
     for (int s = 0; s < plan->num_stages; s++)
         printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);
-    printf(" (costs: %s)\n", a->cost.cost.label);
+    printf(" (costs: %s%s)\n", a->cost.cost.label,
+           a->workload.extrapolated ? ", extrapolated" : "");
     printf("step %s, bubble %.2f %%, all-reduce %s (%s exposed)\n",
            format_ns(result->step_ns, one, sizeof one), 100 * result->bubble_fraction,
            format_ns(result->allreduce_ns, two, sizeof two),

@@ -37,6 +37,7 @@ void comparison_add_run(struct comparison *c, const struct replay *replay)
     c->recompute = replay->plan.recompute;
     c->frozen = replay->plan.frozen;
     c->cache_unknown = replay->plan.frozen == FROZEN_CACHED && replay->cost.cost.cache_read_ns == 0;
+    c->extrapolated = replay->workload.extrapolated;
     c->sim_step_ns = replay->sim.step_ns;
     c->real_peak_bytes = replay->peak_bytes;
     c->sim_peak_bytes = replay->pool_bytes;

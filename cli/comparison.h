@@ -37,6 +37,7 @@ struct comparison {
     struct kind_time kinds[OP_KIND_COUNT];
     int64_t real_peak_bytes, sim_peak_bytes; /* of the rank that holds most; 0: not known */
     bool cache_unknown; /* a cached run, and nobody measured what a read takes: taken as 0 */
+    bool extrapolated;  /* sizes outside of what was measured */
     char cost_label[96], note[256];
 };
 

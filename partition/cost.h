@@ -38,6 +38,9 @@ struct cost {
                            int64_t bytes);
     int64_t (*allreduce_ns)(const void *ctx, const struct cluster *cluster, const int *devices,
                             int n, int64_t bytes);
+    /* Least and most bytes of which these two were measured, inside a node; {0, 0}: they were not.
+     * Answers outside are flagged by whoever asks (workload.extrapolated). */
+    int64_t message_bytes[2], allreduce_bytes[2];
     /* Cache of frozen activations, per sample of `bytes`; host side, besides the copy engine. */
     int64_t cache_read_ns, cache_write_ns;
     int64_t op_overhead_ns; /* the runtime's own time per compute op, measured; added to every op */

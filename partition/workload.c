@@ -214,12 +214,22 @@ static enum status build_edges(struct builder *b)
 
 /* --- classes of replicas ---------------------------------------------------------------------- */
 
-static int64_t edge_time(const struct builder *b, int replica, int e, bool grad, int mb)
+static bool outside(const int64_t range[2], int64_t bytes)
 {
-    const struct workload *w = &b->got;
+    return range[1] > 0 && (bytes < range[0] || bytes > range[1]);
+}
+
+static int64_t edge_time(struct builder *b, int replica, int e, bool grad, int mb)
+{
+    struct workload *w = &b->got;
     const struct stage_edge *edge = &w->edges[e];
+    const struct device *devices = b->cluster->devices;
     const int *device = b->plan->device + (int64_t)replica * b->plan->num_ranks;
     const int from = device[w->rank_of_stage[edge->from]], to = device[w->rank_of_stage[edge->to]];
+    if (from != to && devices[from].node == devices[to].node &&
+        outside(b->cost->message_bytes, edge->bytes[mb])) {
+        w->extrapolated = true;
+    }
     return from == to ? 0
                       : cost_transfer_ns(b->cost, b->cluster, grad ? to : from, grad ? from : to,
                                          edge->bytes[mb]);
@@ -580,8 +590,11 @@ static enum status stage_buckets(struct builder *b, int s)
             plan->bucket_bytes > 0 && held >= plan->bucket_bytes && full < UINT8_MAX && held > 0;
         if (closes || (i == active && held > 0)) {
             /* lead: completion counted from the start for now */
-            w->buckets[w->num_buckets++] = (struct bucket){
-                .stage = s, .bytes = held, .lead_ns = done, .lead_w_ns = done_weight};
+            w->buckets[w->num_buckets++] = (struct bucket){.stage = s,
+                                                           .first_item = i,
+                                                           .bytes = held,
+                                                           .lead_ns = done,
+                                                           .lead_w_ns = done_weight};
             held = 0;
         }
     }
@@ -590,6 +603,23 @@ static enum status stage_buckets(struct builder *b, int s)
         w->buckets[i].lead_w_ns = total_weight - w->buckets[i].lead_w_ns;
     }
     return OK;
+}
+
+/* Were all-reduces like these measured? Times of them are, inside a node. */
+static void flag_buckets(struct builder *b)
+{
+    struct workload *w = &b->got;
+    for (int i = 0; i < w->num_buckets; i++) {
+        const int rank = w->rank_of_stage[w->buckets[i].stage];
+        const int node = device_of(b, 0, rank)->node;
+        bool together = true;
+        for (int r = 1; r < w->num_replicas; r++) {
+            together = together && device_of(b, r, rank)->node == node;
+        }
+        if (together && outside(b->cost->allreduce_bytes, w->buckets[i].bytes)) {
+            w->extrapolated = true;
+        }
+    }
 }
 
 static enum status build_buckets(struct builder *b)
@@ -610,6 +640,7 @@ static enum status build_buckets(struct builder *b)
         }
     }
     w->first_bucket[w->num_stages] = w->num_buckets;
+    flag_buckets(b);
     return OK;
 }
 

@@ -44,6 +44,7 @@ struct stage_edge {
 
 struct bucket {
     int stage;
+    int first_item; /* holds the stage's items from here to the bucket before it */
     int64_t bytes;
     int64_t lead_ns;   /* how long before the end of the stage's last backward this gradient is
                           complete, where that op is a B (on replica 0's device) */

@@ -552,6 +552,18 @@ static enum status build_kind(const struct profile *profile, const struct model 
     return OK;
 }
 
+/* Keep of a range what the curve covers too; {0, 0} is all. */
+static void narrow(const struct curve *curve, int64_t range[2])
+{
+    if (curve->n == 0)
+        return;
+    const int64_t least = (int64_t)curve->x[0], most = (int64_t)curve->x[curve->n - 1];
+    if (range[1] == 0 || least > range[0])
+        range[0] = least;
+    if (range[1] == 0 || most < range[1])
+        range[1] = most;
+}
+
 /* Fill the rest of a handle whose ctx is complete. */
 static void finish_handle(struct cost_handle *handle, struct profile_cost *ctx, bool published)
 {
@@ -569,6 +581,9 @@ static void finish_handle(struct cost_handle *handle, struct profile_cost *ctx, 
         handle->spread = kind->spread > handle->spread ? kind->spread : handle->spread;
         links = links || kind->node_link.n || kind->net_link.n;
         groups = groups || kind->num_groups;
+        narrow(&kind->node_link, cost->message_bytes);
+        for (int g = 0; g < kind->num_groups; g++)
+            narrow(&kind->groups[g].bytes, cost->allreduce_bytes);
         if (kind->op_overhead_ns > cost->op_overhead_ns)
             cost->op_overhead_ns = kind->op_overhead_ns;
         if (kind->input_ns_per_sample > cost->input_ns_per_sample)

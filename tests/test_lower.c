@@ -110,6 +110,56 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
     }
 }
 
+/* Messages and buckets outside of the measured sizes are flagged, inside a node only. */
+static void workload_build__flags_messages_of_sizes_that_were_not_measured(void **state)
+{
+    (void)state;
+    uint64_t seed = 29;
+    int flagged = 0, clean = 0;
+    for (int round = 0; round < 200; round++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        plan_case_random(&c, &seed, 4, 3);
+        c.cost.message_bytes[0] = case_below(&seed, 50000);
+        c.cost.message_bytes[1] = c.cost.message_bytes[0] + case_below(&seed, 400000);
+        c.cost.allreduce_bytes[0] = case_below(&seed, 2000);
+        c.cost.allreduce_bytes[1] = case_below(&seed, 2) ? case_below(&seed, 1000000) : 0;
+        case_must(plan_case_lower(&c, &err), &err);
+        const struct workload *w = &c.workload;
+        const struct plan *p = &c.plan;
+        const struct device *d = c.cluster.devices;
+        bool outside = false;
+        for (int r = 0; r < p->num_replicas; r++) {
+            const int *row = p->device + r * p->num_ranks;
+            for (int e = 0; e < w->num_edges; e++) {
+                const int from = row[w->rank_of_stage[w->edges[e].from]];
+                const int to = row[w->rank_of_stage[w->edges[e].to]];
+                for (int mb = 0; mb < MB_SIZES; mb++) {
+                    const int64_t bytes = w->edges[e].bytes[mb];
+                    outside |= from != to && d[from].node == d[to].node &&
+                               c.cost.message_bytes[1] > 0 &&
+                               (bytes < c.cost.message_bytes[0] || bytes > c.cost.message_bytes[1]);
+                }
+            }
+        }
+        for (int b = 0; b < w->num_buckets; b++) {
+            const int rank = w->rank_of_stage[w->buckets[b].stage];
+            bool together = true;
+            for (int r = 0; r < p->num_replicas; r++) {
+                together &= d[p->device[r * p->num_ranks + rank]].node == d[p->device[rank]].node;
+            }
+            outside |= together && c.cost.allreduce_bytes[1] > 0 &&
+                       (w->buckets[b].bytes < c.cost.allreduce_bytes[0] ||
+                        w->buckets[b].bytes > c.cost.allreduce_bytes[1]);
+        }
+        assert_int_equal(w->extrapolated, outside);
+        flagged += outside;
+        clean += !outside;
+        plan_case_clear(&c);
+    }
+    assert_true(flagged > 20 && clean > 20);
+}
+
 static void workload_build__carries_every_skip_once_when_it_crosses(void **state)
 {
     (void)state;
@@ -478,6 +528,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workload_build__sums_the_items_of_each_stage),
+        cmocka_unit_test(workload_build__flags_messages_of_sizes_that_were_not_measured),
         cmocka_unit_test(workload_build__carries_every_skip_once_when_it_crosses),
         cmocka_unit_test(workload_build__cuts_gradients_into_buckets_from_the_end),
         cmocka_unit_test(plan_lower__holds_every_op_of_the_plan),

@@ -350,6 +350,8 @@ static void profile_cost__answers_links_collectives_and_overheads(void **state)
     assert_int_equal(cost->op_overhead_ns, 1234);
     assert_int_equal(cost->cache_read_ns, 2 * 65 * 192 * 4);
     assert_int_equal(cost_transfer_ns(cost, &cluster, 0, 1, 2500), 3000);
+    assert_true(cost->message_bytes[0] == 1000 && cost->message_bytes[1] == 16000);
+    assert_true(cost->allreduce_bytes[0] == 1000 && cost->allreduce_bytes[1] == 16000);
     assert_int_equal(cost_transfer_ns(cost, &cluster, 1, 1, 2500), 0);
     /* Between nodes and among four nothing was measured: the cluster answers. */
     assert_int_equal(cost_transfer_ns(cost, &cluster, 1, 2, 2500),
