@@ -4,6 +4,7 @@
 #   make deps          install what is missing (apt; Debian 12, Ubuntu 24.04)
 #   make test          unit and end-to-end tests; ends with "N passed, N failed"
 #   make demo          the main job: profile, plan, simulate, train, compare, plot
+#   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
 #   make bench         speed, as ratios against a peer in the same run
 #   make check-layers  who may include whom; every header compiles alone
 #   make format        clang-format in place      make format-check   only look
@@ -33,7 +34,7 @@ CMOCKA := $(call pkg,cmocka)
 CUDA ?= $(if $(NVCC),1,0)
 EXEC := $(if $(filter 11,$(MPI)$(BLAS)),1,0)
 
-HAVE_CUDA := $(if $(and $(filter 11,$(CUDA)$(EXEC)),$(wildcard exec/cuda/cuda_optim.cu),$(wildcard exec/cuda/cuda_embed.cu),$(wildcard exec/cuda/cuda_loss.cu),$(wildcard exec/cuda/cuda_elementwise.cu),$(wildcard exec/cuda/cuda_norm.cu)),1,0)
+HAVE_CUDA := $(if $(filter 11,$(CUDA)$(EXEC)),1,0)
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 
 # --- flags ------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(filter exec cli,$(1)) $(if $(filter sim cli,$(1)),sim) $(if $(filter profiles exec cli,$(1)),profiles) partition
 
-.PHONY: all found deps test run-tests test-docs demo bench check-layers format format-check golden clean help lib tests
+.PHONY: all found deps test run-tests test-docs demo bench check-layers format format-check golden clean help lib tests gpu-check list-tests
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec) \
   $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so)
 
@@ -164,6 +165,10 @@ run-tests: all tests
 	$(Q)ELAPSE_OUT=$(OUT) tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS))
 bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
 	$(Q)ELAPSE_OUT=$(OUT) tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
+gpu-check:
+	@tests/gpu_check.sh || [ $$? -eq 77 ]
+list-tests:
+	@printf '%s\n' $(addprefix $(OUT)/tests/,$(TESTS))
 demo: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)examples/demo.sh

@@ -1,0 +1,170 @@
+#!/bin/bash
+# tests/gpu_check.sh - everything that wants a GPU, in one go: build, the cuda backend against the cpu
+# backend, parity goldens, four ranks on one GPU, profile, simulated against real, and the benchmark
+# table beside PyTorch, which comes last. For `make gpu-check`.
+#
+#   tests/gpu_check.sh [PART...]      build tests parity ranks profile compare bench (default: all)
+#
+# GPU_CHECK_OUT     folder of results (default: build/gpu-check): check.json, bench.json, profile.json,
+#                   compare.json, a log of each part
+# GPU_CHECK_SECONDS time for all of it (default 540); each part has a limit of its own and ends early
+#                   where the rest would go short, so that a hang costs a part, not the whole
+# GPU_CHECK_DEBS    folder of .deb files to unpack and build with (tests/gpu_debs.sh fills one), for a
+#                   machine without the packages of tests/deps.sh and without a network
+# GPU_CHECK_DEVICE  cuda (default); cpu tries the script itself on any machine, with small models
+# PYTHON            of PyTorch (default: python3)
+#
+# Exit 0: every part passed; 1: one did not; 77: no GPU here (said in one line).
+set -u
+cd "$(dirname "$0")/.." || exit 3
+device=${GPU_CHECK_DEVICE:-cuda}
+out=${GPU_CHECK_OUT:-build/gpu-check}
+total=${GPU_CHECK_SECONDS:-540}
+python=${PYTHON:-python3}
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(build tests parity ranks profile compare bench)
+cores=$(nproc)
+end=$((SECONDS + total))
+
+if [ "$device" = cuda ] && ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+    echo "gpu-check: no NVIDIA GPU on this machine: skipped"
+    exit 77
+fi
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 3
+export GPU_CHECK_TABLE="$out/bench.txt"
+export LC_ALL=C OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+export TORCHINDUCTOR_CACHE_DIR="$out/.inductor" ELAPSE_DB="$out/profiles.db" ELAPSE_SKIP_DEPS=1
+
+# Packages that came along: a tree of their own that compiler, linker, loader and pkg-config look into.
+if [ -n "${GPU_CHECK_DEBS:-}" ]; then
+    root=${TMPDIR:-/tmp}/elapse-debs
+    mkdir -p "$root"
+    for deb in "$GPU_CHECK_DEBS"/*.deb; do
+        [ -e "$root/.$(basename "$deb")" ] || { dpkg -x "$deb" "$root" && touch "$root/.$(basename "$deb")"; }
+    done
+    lib=$root/usr/lib/x86_64-linux-gnu
+    blas=$(dirname "$(find "$lib" -name 'libopenblas.so.0' | head -1)" 2>/dev/null)
+    export PATH="$root/usr/bin:$PATH"
+    export LD_LIBRARY_PATH="$lib:$lib/openmpi/lib:$blas${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    export LIBRARY_PATH="$lib:$lib/openmpi/lib:$blas"
+    export C_INCLUDE_PATH="$root/usr/include:$root/usr/include/x86_64-linux-gnu"
+    export CPLUS_INCLUDE_PATH=$C_INCLUDE_PATH
+    export PKG_CONFIG_SYSROOT_DIR="$root"
+    PKG_CONFIG_LIBDIR=$(find "$root/usr" -type d -name pkgconfig | tr '\n' ':')
+    export PKG_CONFIG_LIBDIR
+    export OPAL_PREFIX="$root/usr" OPAL_LIBDIR="$lib" PMIX_INSTALL_PREFIX="$root/usr" PRTE_PREFIX="$root/usr"
+    for plugins in "$lib/openmpi/lib/openmpi3" "$lib/openmpi/lib/openmpi"; do
+        [ -d "$plugins" ] && export OMPI_MCA_mca_base_component_path="$plugins"
+    done
+    # The linker's names of alternatives (libopenblas.so) are made by a package's install script.
+    [ -n "$blas" ] && [ ! -e "$lib/libopenblas.so" ] && ln -s "$blas/libopenblas.so.0" "$lib/libopenblas.so"
+    [ -n "$blas" ] && cp -n "$blas"/*.h "$root/usr/include/x86_64-linux-gnu/" 2>/dev/null
+    [ -n "$blas" ] && [ ! -e "$lib/pkgconfig/openblas.pc" ] && cp "$blas/pkgconfig/openblas.pc" "$lib/pkgconfig/"
+fi
+
+names=() states=() notes=() spent=()
+# part NAME LIMIT COMMAND...: run it with its log, within its limit and what is left of all.
+part() {
+    local name=$1 limit=$2 began=$SECONDS left=$((end - SECONDS)) rc state note
+    shift 2
+    [ "$limit" -le "$left" ] || limit=$left
+    if [ "$limit" -lt 5 ]; then
+        names+=("$name") states+=("not run") notes+=("no time left") spent+=(0)
+        return
+    fi
+    timeout --kill-after=5 "$limit" "$@" </dev/null >"$out/$name.log" 2>&1
+    rc=$?
+    case $rc in
+    0) state=passed note= ;;
+    124 | 137) state=failed note="ran past $limit s" ;;
+    *) state=failed note="exit $rc: $(grep -vE '^ok\b|^$' "$out/$name.log" | tail -1 | cut -c1-120)" ;;
+    esac
+    if grep -qE '^(not )?ok\b' "$out/$name.log"; then
+        note="$(grep -cE '^ok\b' "$out/$name.log") passed, $(grep -cE '^not ok\b' "$out/$name.log") failed${note:+; $note}"
+        grep -qE '^not ok\b' "$out/$name.log" && state=failed
+    fi
+    names+=("$name") states+=("$state") notes+=("$note") spent+=($((SECONDS - began)))
+    printf '%-8s %-7s %4d s  %s\n' "$name" "$state" $((SECONDS - began)) "$note" >&2
+}
+wants() { [[ " ${parts[*]} " == *" $1 "* ]]; }
+
+make_all() {
+    local arch
+    arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d '. ')
+    export CUDA_ARCH=${CUDA_ARCH:-${arch:-90}}
+    make -j"$cores" all CUDA_ARCH="$CUDA_ARCH" &&
+        make -j"$cores" CUDA_ARCH="$CUDA_ARCH" $(make -s list-tests CUDA_ARCH="$CUDA_ARCH" | grep -E '/test_(cuda|parity|stage|backend|runtime)')
+}
+export cores
+export -f make_all
+binaries() { # those tests that take a device
+    find -L "$(dirname "$(readlink -f build/bin)")/tests" -maxdepth 1 -type f -perm -u+x -name "$1" 2>/dev/null | sort
+}
+run_tests() {
+    local rc=0 binary
+    export ELAPSE_TEST_DEVICE=$1 CMOCKA_MESSAGE_OUTPUT=TAP
+    shift
+    [ $# -gt 0 ] || { echo "not ok - no such test was built"; return 1; }
+    for binary in "$@"; do
+        timeout -k 5 100 "$binary" || { rc=1; echo "not ok - $(basename "$binary") as a whole"; }
+    done
+    return $rc
+}
+export -f run_tests
+
+wants build && part build 200 bash -c make_all
+# PyTorch compiles its models on the host meanwhile: what it compiles is kept for the timed runs.
+if wants bench && [ "$device" = cuda ] && "$python" -c 'import torch' 2>/dev/null; then
+    for model in gpt2 bert-base vit-b16 bert-large; do
+        timeout 150 "$python" tests/bench/bench_torch_gpu.py "$model" --batch 2 --steps 1 --warm-up 1 >"$out/warm-$model.log" 2>&1
+    done &
+    warming=$!
+fi
+wants tests && part tests 90 bash -c 'run_tests "$@"' - "$device" $(binaries 'test_cuda*')
+wants parity && part parity 60 bash -c 'run_tests "$@"' - "$device" $(binaries 'test_parity')
+wants ranks && part ranks 150 tests/gpu_ranks.sh "$device"
+
+elapse=${ELAPSE_BIN:-build/bin}/elapse
+case $device in
+cuda) model=bert-base:task=classify,seq=128,classes=2 sizes=8,32,128 dtype=bf16 ;;
+*) model=vit-tiny:image=16,patch=8,hidden=64,heads=2,mlp=128,layers=2,classes=10 sizes=2,4 dtype=fp32 ;;
+esac
+[ -n "${warming:-}" ] && wait "$warming"
+wants profile && part profile 60 bash -c '"$0" profile --device "$1" --model "$2" --microbatches "$3" --dtype "$4" --quick -n 1 --db "$ELAPSE_DB" --json >"$5/profile-run.json" && "$0" profiles export --db "$ELAPSE_DB" -o "$5/profile.json"' \
+    "$elapse" "$device" "$model" "$sizes" "$dtype" "$out"
+wants compare && part compare 90 "$python" tests/bench/compare_gpu.py --elapse "$elapse" --device "$device" --dtype "$dtype" --model "$model" --sizes "$sizes" --db "$ELAPSE_DB" --out "$out"
+if wants bench; then
+    case $device in
+    cuda) bench=() ;;
+    *) bench=(--only tiny --no-compile --dtype fp32) ;;
+    esac
+    "$python" -c 'import torch' 2>/dev/null || bench+=(--no-torch)
+    part bench 260 bash -c '"$0" "$@" >"$GPU_CHECK_TABLE"' "$python" tests/bench/bench_gpu.py --elapse "$elapse" --out "$out" --device "$device" --budget $((end - SECONDS - 10)) "${bench[@]}"
+fi
+
+# The results as one object, then the tables.
+{
+    printf '{"schema": 1, "version": "%s", "commit": "%s", "at": "%s", "host": "%s", "seconds": %d,\n "gpu": "%s",\n "parts": [' \
+        "$("$elapse" --version 2>/dev/null | head -1)" "$(git rev-parse --short HEAD 2>/dev/null)" "$(date -u +%FT%TZ)" "$(hostname)" $((SECONDS + total - end)) \
+        "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -1)"
+    for i in "${!names[@]}"; do
+        printf '%s\n  {"part": "%s", "state": "%s", "seconds": %d, "note": "%s"}' "$([ "$i" -gt 0 ] && echo ,)" "${names[i]}" "${states[i]}" "${spent[i]}" \
+            "$(printf %s "${notes[i]}" | tr -d '"\\' | tr '\n\t' '  ')"
+    done
+    printf ']}\n'
+} >"$out/check.json"
+rm -rf "$out/.inductor"
+bad=0
+for i in "${!names[@]}"; do
+    [ "${states[i]}" = passed ] && continue
+    bad=1
+    [ -s "$out/${names[i]}.log" ] && { echo "--- ${names[i]}"; grep -E -A6 '^not ok' "$out/${names[i]}.log" | head -30; tail -5 "$out/${names[i]}.log"; }
+done
+echo
+for i in "${!names[@]}"; do
+    printf '%-8s %-8s %4d s  %s\n' "${names[i]}" "${states[i]}" "${spent[i]}" "${notes[i]}"
+done
+[ -s "$out/compare.txt" ] && { echo; cat "$out/compare.txt"; }
+[ -s "$out/bench.txt" ] && { echo; cat "$out/bench.txt"; }
+exit $bad

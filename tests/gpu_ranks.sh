@@ -1,0 +1,121 @@
+#!/bin/bash
+# tests/gpu_ranks.sh - several ranks on one device, end to end: every schedule and elastic changes give
+# the bits of one rank; bf16 stays near fp32; a checkpoint goes on; the cpu backend agrees.
+#
+#   tests/gpu_ranks.sh [DEVICE [quick]]     cuda (default), or cpu to try the script itself
+#
+# The messages are staged through the host (mpi). TAP, for `make gpu-check`.
+. "$(dirname "$0")/lib.sh"
+begin
+device=${1:-cuda}
+quick=${2:-}
+export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+
+cat >"$tmp/vit.json" <<'JOB'
+{ "name": "vit",
+  "model": {"family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 64, "heads": 2,
+            "mlp": 128, "layers": 8, "classes": 10},
+  "data": {"kind": "synthetic", "train_samples": 128, "test_samples": 32},
+  "train": {"epochs": 4, "batch": {"global": 32}, "clip_norm": 1.0, "dropout": 0.1, "reduction": "canonical",
+            "optimizer": {"kind": "adamw", "lr": 0.002, "weight_decay": 0.01},
+            "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "seed": 1},
+  "pipeline": {"num_microbatches": 8, "schedule": "1f1b"},
+  "freeze": {"policy": "table", "table": [0, 2, 4, 8]} }
+JOB
+sed -e '/"model":/,/"classes"/d' -e 's|^  "data".*|  "model": {"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 64, "heads": 2, "mlp": 128, "layers": 8, "vocab": 512, "task": "classify", "classes": 2},\n  "data": {"kind": "synthetic", "train_samples": 128, "test_samples": 32},|' "$tmp/vit.json" >"$tmp/bert.json"
+sed -e '/"model":/,/"classes"/d' -e 's|^  "data".*|  "model": {"family": "gpt", "preset": "gpt2", "seq": 32, "hidden": 64, "heads": 2, "mlp": 128, "layers": 8, "vocab": 509},\n  "data": {"kind": "synthetic", "train_samples": 128, "test_samples": 32},|' "$tmp/vit.json" >"$tmp/gpt.json"
+
+verify() {
+    local name=$1
+    shift
+    "$@" >"$tmp/verify.out" 2>&1
+    report $? "$name" <"$tmp/verify.out"
+}
+# train JOB OUT ARGS...: a quiet run into $tmp/OUT
+train() {
+    local job=$1 out=$2
+    shift 2
+    timeout 100 "$elapse" train "$tmp/$job.json" --out "$tmp/$out" --device "$device" --json "$@" \
+        >"$tmp/$out.json" 2>"$tmp/$out.err" </dev/null
+}
+value() { grep -o "\"$2\":[^,}]*" "$tmp/$1/summary.json" 2>/dev/null | head -1 | tr -d ' \t' | cut -d: -f2-; }
+losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$tmp/$1/metrics.jsonl"; }
+same_run() { [ -n "$(value "$1" weights_sha256)" ] && [ "$(value "$1" weights_sha256)" = "$(value "$2" weights_sha256)" ] &&
+    [ "$(losses "$1")" = "$(losses "$2")" ] || { cat "$tmp/$1.err" "$tmp/$2.err"; paste <(losses "$1") <(losses "$2") | head -40; false; }; }
+# near A B TOLERANCE: the losses of two runs, step by step, relative to the first
+near() {
+    paste <(losses "$1" | sed 's/.*"loss"://') <(losses "$2" | sed 's/.*"loss"://') >"$tmp/pairs"
+    awk -v t="$3" 'NF == 2 {n++; d = $1 - $2; if (d < 0) d = -d; if (d > t * ($1 < 0 ? -$1 : $1)) bad = 1; if (d > w) w = d}
+        END {print n " steps, worst " w; exit !(n > 0 && !bad)}' "$tmp/pairs" || { cat "$tmp/$1.err" "$tmp/$2.err"; head -20 "$tmp/pairs"; false; }
+}
+ran() { [ -n "$(value "$1" weights_sha256)" ] || { cat "$tmp/$1.err"; false; }; }
+
+short=(--set freeze.policy=none --set train.epochs=1)
+jobs=(vit gpt)
+kinds=(gpipe 1f1b zb-h1 zb-h2 interleaved zb-v dualpipe-v)
+if [ -n "$quick" ]; then
+    kinds=(1f1b zb-v)
+    jobs=(gpt)
+fi
+
+# The yardstick, and the cpu backend beside it: fp32 differs by rounding only.
+for job in "${jobs[@]}"; do
+    train "$job" "$job-1" -n 1 "${short[@]}"
+    verify "$job: one rank trains" ran "$job-1"
+    [ "$device" = cpu ] || { device=cpu train "$job" "$job-cpu" -n 1 "${short[@]}"; verify "$job: losses are the cpu backend's within 2e-3" near "$job-cpu" "$job-1" 2e-3; }
+    train "$job" "$job-again" -n 1 "${short[@]}"
+    verify "$job: a second run has the same bits" same_run "$job-1" "$job-again"
+done
+
+# Pipelines of every schedule, and replicas.
+for kind in "${kinds[@]}"; do
+    stages=4
+    chunks=()
+    case $kind in
+    interleaved) chunks=(--set pipeline.chunks=2) ;;
+    esac
+    train gpt "gpt-$kind" -n 4 "${short[@]}" --set pipeline.num_stages=$stages --set pipeline.schedule="$kind" "${chunks[@]}"
+    verify "$kind: four ranks have the bits of one" same_run gpt-1 "gpt-$kind"
+done
+train gpt gpt-2x2 -n 4 "${short[@]}" --set pipeline.num_stages=2 --set pipeline.num_replicas=2
+verify "two pipelines of two ranks have the bits of one rank" same_run gpt-1 gpt-2x2
+train gpt gpt-recompute -n 2 "${short[@]}" --set pipeline.num_stages=2 --set pipeline.recompute=always
+verify "recompute gives the same bits" same_run gpt-1 gpt-recompute
+
+# Elastic: pipelines shrink, replicas grow, the cache serves what is frozen.
+elastic=(vit bert)
+[ -n "$quick" ] && elastic=(vit)
+for job in "${elastic[@]}"; do
+    train "$job" "$job-static" -n 1 --set cache.policy=off
+    train "$job" "$job-elastic" -n 4 --set 'elastic.stages=[4,4,2,1]' --set cache.policy=on
+    verify "$job: an elastic run has the bits of one rank without elasticity" same_run "$job-static" "$job-elastic"
+    verify "$job: it changed its plan three times" \
+        test "$(grep -o '"frozen_layers":[0-9]*,"pipeline_length":[0-9]*,"replicas":[0-9]*' "$tmp/$job-elastic/metrics.jsonl" | uniq | wc -l)" -ge 4
+    verify "$job: frozen activations came from the cache" test "$(value "$job-elastic" cache_upgrades)" -gt 0
+done
+
+# bf16, and tf32 where there are tensor cores.
+train gpt gpt-bf16 -n 1 "${short[@]}" --set train.dtype=bf16
+verify "bf16: losses are fp32's within 2 %" near gpt-1 gpt-bf16 2e-2
+train gpt gpt-bf16-4 -n 4 "${short[@]}" --set train.dtype=bf16 --set pipeline.num_stages=4
+verify "bf16: four ranks have the bits of one" same_run gpt-bf16 gpt-bf16-4
+if [ "$device" = cuda ]; then
+    train gpt gpt-tf32 -n 1 "${short[@]}" --set train.dtype=tf32
+    verify "tf32: losses are fp32's within 5e-3" near gpt-1 gpt-tf32 5e-3
+fi
+
+# A checkpoint goes on with the same bits, and on the other device.
+train gpt part -n 1 "${short[@]}" --steps 2
+train gpt part -n 1 "${short[@]}" --resume "$tmp/part"
+verify "a resumed run has the same bits" same_run gpt-1 part
+
+# Faults.
+if [ "$device" = cuda ]; then
+    expect "too large a batch says what was asked for and what was free" 1 'out of device memory: .* asked for, .* free' \
+        "$elapse" train "$tmp/gpt.json" --device cuda -n 1 --out "$tmp/big" "${short[@]}" \
+        --set train.batch.global=400000 --set data.train_samples=400000 --set pipeline.num_microbatches=1
+    expect "no visible device: one clear line" 3 'cuda: no device' \
+        env CUDA_VISIBLE_DEVICES= "$elapse" train "$tmp/gpt.json" --device cuda -n 1 --out "$tmp/none"
+fi
+finish
