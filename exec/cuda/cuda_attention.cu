@@ -305,6 +305,7 @@ static __global__ void __launch_bounds__(THREADS) simt_dkdv(const struct attn_ar
         simt_columns<N, WIDE, true>(dv, shown_pair, g_tile, dim);
         simt_columns<N, WIDE, true>(dk, ds_pair, q_tile, dim);
     }
+    __syncthreads(); /* in place: all have read their part of k and v, loop or not */
     T *out = (T *)a.out + p.qkv_at + p.ctx_row;
     simt_store<T, N, WIDE>(out, p.qkv_row, k0, a.seq, dim, dk, scale);
     simt_store<T, N, WIDE>(out + p.ctx_row, p.qkv_row, k0, a.seq, dim, dv, one);
