@@ -28,16 +28,16 @@ struct put {
 
 struct cache_ahead {
     struct cache_ahead_spec spec;
-    struct sampler sampler;
     int64_t sample_bytes;
     pthread_t thread;
     bool threaded;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* Under the lock, but for the contents of a FILLING read, which are the filler's. */
+    /* Under the lock, but for the contents of a FILLING read, which are the filler's; the sampler
+     * changes only while there is none. */
+    struct sampler sampler;
     bool stop;
-    struct place next;   /* to be read */
-    uint64_t generation; /* of `next`; a read of an older one is of no use */
+    struct place next; /* to be read */
     struct read reads[CACHE_AHEAD];
     struct put puts[MOST_PUTS];
     int first_put, num_puts; /* the one being made among them */
@@ -87,6 +87,14 @@ static struct place behind(const struct cache_ahead *ahead, struct place at)
     return at;
 }
 
+static bool filling(const struct cache_ahead *ahead)
+{
+    bool any = false;
+    for (int i = 0; i < CACHE_AHEAD; i++)
+        any |= ahead->reads[i].state == READ_FILLING;
+    return any;
+}
+
 static struct read *empty_read(struct cache_ahead *ahead)
 {
     for (int i = 0; i < CACHE_AHEAD; i++)
@@ -98,14 +106,13 @@ static struct read *empty_read(struct cache_ahead *ahead)
 /* Fill a read with what is next. The lock is held before and after, not meanwhile. */
 static void read_next(struct cache_ahead *ahead, struct read *read)
 {
-    const uint64_t generation = ahead->generation;
     read->place = ahead->next;
     read->state = READ_FILLING;
     ahead->next = behind(ahead, ahead->next);
     pthread_mutex_unlock(&ahead->lock);
     fill(ahead, read);
     pthread_mutex_lock(&ahead->lock);
-    read->state = generation == ahead->generation ? READ_READY : READ_EMPTY;
+    read->state = READ_READY;
     pthread_cond_broadcast(&ahead->changed);
 }
 
@@ -150,9 +157,13 @@ void cache_ahead_get(struct cache_ahead *ahead, int64_t epoch, int64_t step_in_e
         for (int i = 0; i < CACHE_AHEAD && !found; i++) /* nobody asked for these */
             if (ahead->reads[i].state == READ_READY)
                 ahead->reads[i].state = READ_EMPTY;
-        if (!found && !same(next, want)) { /* go on from here */
-            ahead->generation++;
-            ahead->next = want;
+        if (!found && !same(next, want)) {
+            if (filling(ahead)) { /* come to rest first */
+                ahead->next.step = -1;
+            } else { /* go on from here */
+                ahead->next = want;
+                ahead->sampler = *ahead->spec.sampler;
+            }
         }
         pthread_cond_broadcast(&ahead->changed);
         if (ahead->threaded)

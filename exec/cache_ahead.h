@@ -24,7 +24,7 @@ struct cache_ahead; /* opaque */
 
 struct cache_ahead_spec {
     struct cache *cache;           /* borrowed while it lives */
-    const struct sampler *sampler; /* copied; of the training samples */
+    const struct sampler *sampler; /* borrowed; of the training samples, looked at again at jumps */
     int replica;
     int level;     /* frozen items wanted */
     int64_t elems; /* of a sample */

@@ -14,9 +14,9 @@
 enum { ORDER_TAG = 7 };
 enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 5000000 };
 
-/* What rank 0 found before an epoch. */
+/* What rank 0 found before a turn. */
 struct decision {
-    int64_t epoch, start_ns, decide_ns;
+    int64_t epoch, turn, start_ns, decide_ns;
     int num_frozen;
     bool change;
     char reason[160];
@@ -51,22 +51,34 @@ static enum status norms_path(const char *dir, char **path, struct err *err)
     return OK;
 }
 
-static enum status add_epoch(struct elastic *elastic, int num_layers, const double *norms,
+static enum status add_turn(struct elastic *elastic, int num_layers, const double *norms,
                              struct err *err)
 {
-    size_t n = (size_t)num_layers, at = (size_t)elastic->num_epochs * n;
+    size_t n = (size_t)num_layers, at = (size_t)elastic->num_turns * n;
     double *grown = realloc(elastic->norms, (at + n) * sizeof *grown);
     if (!grown)
         return err_nomem(err);
     memcpy(grown + at, norms, n * sizeof *grown);
     elastic->norms = grown;
-    elastic->num_epochs++;
+    elastic->num_turns++;
     return OK;
 }
 
-/* The norms of the epochs before `epoch`; those that the folder has not are done without. */
+int64_t elastic_turn(const struct trainer *t)
+{
+    const int64_t every = t->job->freeze.every_steps;
+    return every > 0 ? t->progress.step / every : t->progress.epoch;
+}
+
+bool elastic_due(const struct trainer *t)
+{
+    const int64_t every = t->job->freeze.every_steps;
+    return every > 0 ? t->progress.step % every == 0 : t->progress.position == 0;
+}
+
+/* The norms of the turns before `turn`; those that the folder has not are done without. */
 static enum status read_norms(struct elastic *elastic, const char *dir, int num_layers,
-                              int64_t epoch, struct err *err)
+                              int64_t turn, struct err *err)
 {
     char *path = NULL;
     struct json *root = NULL;
@@ -74,16 +86,16 @@ static enum status read_norms(struct elastic *elastic, const char *dir, int num_
     enum status rc = row ? norms_path(dir, &path, err) : err_nomem(err);
     if (rc == OK && access(path, F_OK) == 0)
         rc = json_read_file(path, &root, err);
-    for (int64_t e = 0; rc == OK && root && e < epoch && e < json_count(root); e++) {
+    for (int64_t e = 0; rc == OK && root && e < turn && e < json_count(root); e++) {
         const struct json *values = json_at(root, (int)e);
         if (json_type(values) != JSON_ARRAY || json_count(values) != num_layers) {
-            rc = err_set(err, ERR_INPUT, "'%s': epoch %lld must hold %d norms", path, (long long)e,
+            rc = err_set(err, ERR_INPUT, "'%s': row %lld must hold %d norms", path, (long long)e,
                          num_layers);
             break;
         }
         for (int l = 0; l < num_layers; l++)
             row[l] = json_number(json_at(values, l));
-        rc = add_epoch(elastic, num_layers, row, err);
+        rc = add_turn(elastic, num_layers, row, err);
     }
     json_free(root);
     free(path);
@@ -91,14 +103,14 @@ static enum status read_norms(struct elastic *elastic, const char *dir, int num_
     return rc;
 }
 
-static enum status decide(struct trainer *t, int64_t epoch, int *num_frozen, char reason[160],
+static enum status decide(struct trainer *t, int64_t turn, int *num_frozen, char reason[160],
                           struct err *err)
 {
     struct elastic *elastic = &t->elastic;
     const double *norms = NULL;
-    if (epoch > 0 && epoch - 1 < elastic->num_epochs)
-        norms = elastic->norms + (epoch - 1) * t->job->model.num_layers;
-    return freeze_decide(&elastic->freeze, (int)epoch, norms, num_frozen, reason, err);
+    if (turn > 0 && turn - 1 < elastic->num_turns)
+        norms = elastic->norms + (turn - 1) * t->job->model.num_layers;
+    return freeze_decide(&elastic->freeze, (int)turn, norms, num_frozen, reason, err);
 }
 
 enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
@@ -106,7 +118,7 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
 {
     struct elastic *elastic = &t->elastic;
     const struct job *job = t->job;
-    const bool begins = t->progress.position == 0;
+    const bool begins = elastic_due(t);
     char *dir = NULL, reason[160];
     enum status rc = freeze_init(&elastic->freeze, &job->freeze, job->model.num_layers, err);
     *num_frozen = 0;
@@ -120,10 +132,9 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
             if (slash)
                 *slash = '\0';
             if (rc == OK)
-                rc = read_norms(elastic, slash ? dir : ".", job->model.num_layers,
-                                t->progress.epoch, err);
+                rc = read_norms(elastic, slash ? dir : ".", job->model.num_layers, elastic_turn(t), err);
         }
-        for (int64_t e = 0; rc == OK && e < t->progress.epoch + begins; e++)
+        for (int64_t e = 0; rc == OK && e < elastic_turn(t) + begins; e++)
             rc = decide(t, e, num_frozen, reason, err);
         /* What was frozen has no optimizer state any more, whatever the policy says now. */
         if (t->progress.num_frozen_layers > *num_frozen)
@@ -148,7 +159,7 @@ void elastic_count(struct trainer *t)
     t->elastic.num_sumsq++;
 }
 
-enum status elastic_epoch_end(struct trainer *t, struct err *err)
+enum status elastic_turn_end(struct trainer *t, struct err *err)
 {
     struct elastic *elastic = &t->elastic;
     const int num_layers = t->job->model.num_layers;
@@ -159,7 +170,7 @@ enum status elastic_epoch_end(struct trainer *t, struct err *err)
         return OK;
     for (int l = 0; l < num_layers; l++)
         elastic->sumsq[l] = sqrt(elastic->sumsq[l] / (double)elastic->num_sumsq);
-    rc = add_epoch(elastic, num_layers, elastic->sumsq, err);
+    rc = add_turn(elastic, num_layers, elastic->sumsq, err);
     memset(elastic->sumsq, 0, (size_t)num_layers * sizeof *elastic->sumsq);
     elastic->num_sumsq = 0;
     if (rc == OK)
@@ -167,7 +178,7 @@ enum status elastic_epoch_end(struct trainer *t, struct err *err)
     if (rc != OK)
         return rc;
     root = json_array_new();
-    for (int64_t e = 0; e < elastic->num_epochs; e++) {
+    for (int64_t e = 0; e < elastic->num_turns; e++) {
         struct json *row = json_add_array(root, NULL);
         for (int l = 0; l < num_layers; l++)
             json_add_double(row, NULL, elastic->norms[e * num_layers + l]);
@@ -244,13 +255,15 @@ static enum status note_change(struct trainer *t, const struct transition_note *
         return err_nomem(err);
     elastic->notes = grown;
     elastic->notes[elastic->num_notes++] = *note;
-    elastic->transition_ns = note->total_ns;
-    for (int i = 0; i <= TRANSITION_PARTS; i++) {
+    elastic->transition_ns += note->total_ns;
+    for (int i = 0; i <= TRANSITION_PARTS; i++) { /* of all changes of the epoch */
         bool moves = i == PART_MOVE || i == TRANSITION_PARTS;
-        rows[i] =
-            (struct transition_row){.epoch = note->epoch,
-                                    .ns = i < TRANSITION_PARTS ? note->part_ns[i] : note->total_ns,
-                                    .bytes = moves ? note->bytes : 0};
+        rows[i] = (struct transition_row){.epoch = note->epoch};
+        for (const struct transition_note *n = elastic->notes + elastic->num_notes;
+             n-- > elastic->notes && n->epoch == note->epoch;) {
+            rows[i].ns += i < TRANSITION_PARTS ? n->part_ns[i] : n->total_ns;
+            rows[i].bytes += moves ? n->bytes : 0;
+        }
         snprintf(rows[i].part, sizeof rows[i].part, "%s", names[i]);
     }
     return run_files_transitions(t->files, rows, TRANSITION_PARTS + 1, err);
@@ -268,6 +281,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
 {
     const struct comm *comm = t->comm;
     const struct train_ask ask = {.epoch = decision->epoch,
+                                  .turn = decision->turn,
                                   .num_frozen_layers = decision->num_frozen,
                                   .cached = t->base.cache != NULL,
                                   .old = &t->layout.plan.plan};
@@ -298,7 +312,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     layout_clear(&t->layout);
     t->layout = next; /* where the runtime will look for it */
     next = (struct layout){0};
-    rc = comm_agree(comm, layout_batches(&t->base, &t->layout, err), err);
+    rc = comm_agree(comm, layout_batches(&t->base, t->progress.position, &t->layout, err), err);
     if (rc == OK)
         rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
     if (rc != OK)
@@ -321,7 +335,7 @@ out:
     return rc;
 }
 
-enum status elastic_epoch_start(struct trainer *t, struct err *err)
+enum status elastic_turn_start(struct trainer *t, struct err *err)
 {
     const struct job *job = t->job;
     const struct plan *plan = &t->layout.plan.plan;
@@ -331,14 +345,15 @@ enum status elastic_epoch_start(struct trainer *t, struct err *err)
     if (!train_plan_elastic(job))
         return OK;
     decision->epoch = t->progress.epoch;
+    decision->turn = elastic_turn(t);
     decision->num_frozen = t->progress.num_frozen_layers;
     decision->start_ns = comm_now_ns(t->comm);
     if (t->comm->rank == 0) {
         if (job->freeze.policy != FREEZE_NONE)
-            rc = decide(t, decision->epoch, &decision->num_frozen, decision->reason, err);
+            rc = decide(t, decision->turn, &decision->num_frozen, decision->reason, err);
         if (rc != OK) /* known here only: the caller ends the run */
             return rc;
-        int64_t at = decision->epoch, last = job->elastic.num_stages - 1;
+        int64_t at = decision->turn, last = job->elastic.num_stages - 1;
         int wanted = last < 0 ? plan->num_ranks : job->elastic.stages[at < last ? at : last];
         decision->change =
             decision->num_frozen != plan->num_frozen_layers || wanted != plan->num_ranks;

@@ -1,13 +1,15 @@
 /* exec/elastic.h - a run that changes shape: which layers freeze, and a new plan in mid-run.
  *
- * L1  Before each epoch rank 0 decides (partition/freeze.h, elastic.stages); the ranks at work
- * learn it by a broadcast among them. Nobody else decides anything. L2  Where F or K changes, rank
+ * L1  Before each epoch, or each so many steps of the run (freeze.every_steps), rank 0 decides
+ * (partition/freeze.h, elastic.stages); the ranks at work learn it by a broadcast among them. A turn
+ * is what lies between two decisions. Nobody else decides anything. L2  Where F or K changes, rank
  * 0 wakes the idle ranks, and all ranks make the same change: the new plan, groups by split,
  * weights and optimizer state from owner to new owner, batches, runtime. Survivors keep the buffers
  * of the items that stay with them. L3  Idle ranks wait for a message of rank 0 in the message
  * group: a look, then a sleep that grows to 5 ms, so that they cost no core. L4  Samples, learning
  * rate, optimizer step count and random numbers depend on epoch, step and global micro-batch only,
- * so a change leaves them alone. */
+ * so a change leaves them alone. A change in
+ * mid-epoch goes on at the next sample, also where the global batch is another one. */
 #ifndef ELAPSE_EXEC_ELASTIC_H
 #define ELAPSE_EXEC_ELASTIC_H
 
@@ -37,10 +39,10 @@ struct transition_note {
 
 struct elastic {
     struct freeze freeze; /* rank 0 decides with it */
-    double *sumsq;        /* owned, num_layers: of this epoch's gradients, over its steps */
+    double *sumsq;        /* owned, num_layers: of this turn's gradients, over its steps */
     int64_t num_sumsq;    /* steps */
-    double *norms; /* owned, [num_epochs][num_layers]: root mean square over an epoch's steps */
-    int64_t num_epochs, transition_ns; /* the latter: of the last change, until it is recorded */
+    double *norms; /* owned, [num_turns][num_layers]: root mean square over a turn's steps */
+    int64_t num_turns, transition_ns; /* the latter: of changes, until they are recorded */
     struct transition_note *notes;     /* owned */
     int num_notes;
 };
@@ -53,11 +55,16 @@ void elastic_clear(struct elastic *elastic);
 
 /* Add the gradients of a step (rank 0; nothing without OP_NORM). */
 void elastic_count(struct trainer *t);
-/* Close an epoch: norms.json of the run folder, as freeze.norms reads it. Rank 0. */
-enum status elastic_epoch_end(struct trainer *t, struct err *err);
+/* Decisions before the present turn's. */
+int64_t elastic_turn(const struct trainer *t);
+/* Whether the turn is over: at an epoch's start, or by freeze.every_steps. The same on all ranks. */
+bool elastic_due(const struct trainer *t);
+/* Close a turn: norms.json of the run folder, as freeze.norms reads it. Rank 0; elsewhere nothing.
+ */
+enum status elastic_turn_end(struct trainer *t, struct err *err);
 
-/* Before an epoch, on the ranks at work: decide, and change the plan where it is due. */
-enum status elastic_epoch_start(struct trainer *t, struct err *err);
+/* Before a turn, on the ranks at work: decide, and change the plan where it is due. */
+enum status elastic_turn_start(struct trainer *t, struct err *err);
 
 /* What rank 0 tells the idle ranks. */
 enum order_kind { ORDER_CHANGE, ORDER_SAVE, ORDER_END };

@@ -67,7 +67,21 @@ enum status layout_stages(const struct layout_base *base, struct layout *layout,
     return rc;
 }
 
-enum status layout_batches(const struct layout_base *base, struct layout *layout, struct err *err)
+static enum status open_loader(const struct layout_base *base, struct layout *layout, int split,
+                               struct err *err)
+{
+    struct loader_spec spec = {.dataset = base->dataset,
+                               .sampler = &layout->samplers[split],
+                               .split = split,
+                               .replica = layout->place.replica,
+                               .want_inputs = layout_has(layout, 0),
+                               .want_labels = layout_has(layout, layout->plan.plan.num_stages - 1),
+                               .prefetch = split == SPLIT_TRAIN};
+    return layout_idle(layout) ? OK : loader_new(&spec, &layout->loaders[split], err);
+}
+
+enum status layout_batches(const struct layout_base *base, int64_t position, struct layout *layout,
+                           struct err *err)
 {
     const struct plan *plan = &layout->plan.plan;
     const struct job *job = base->job;
@@ -80,20 +94,25 @@ enum status layout_batches(const struct layout_base *base, struct layout *layout
             job->path ? job->path : job->name, (long long)plan->batch, plan->num_replicas,
             (long long)base->dataset->num_samples[SPLIT_TRAIN]);
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
-        struct loader_spec spec = {.dataset = base->dataset,
-                                   .sampler = &layout->samplers[split],
-                                   .split = split,
-                                   .replica = layout->place.replica,
-                                   .want_inputs = layout_has(layout, 0),
-                                   .want_labels = layout_has(layout, plan->num_stages - 1),
-                                   .prefetch = split == SPLIT_TRAIN};
         rc = sampler_init(&layout->samplers[split], base->dataset->num_samples[split],
                           job->train.seed, split == SPLIT_TRAIN, plan->num_replicas, plan->batch,
                           plan->microbatches.count, err);
-        if (rc == OK && !layout_idle(layout))
-            rc = loader_new(&spec, &layout->loaders[split], err);
+        if (rc == OK && split == SPLIT_TRAIN)
+            sampler_go_on(&layout->samplers[split], position);
+        if (rc == OK)
+            rc = open_loader(base, layout, split, err);
     }
     return rc;
+}
+
+enum status layout_epoch(const struct layout_base *base, struct layout *layout, struct err *err)
+{
+    if (layout->samplers[SPLIT_TRAIN].origin == 0)
+        return OK;
+    loader_free(layout->loaders[SPLIT_TRAIN]);
+    layout->loaders[SPLIT_TRAIN] = NULL;
+    sampler_go_on(&layout->samplers[SPLIT_TRAIN], 0);
+    return open_loader(base, layout, SPLIT_TRAIN, err);
 }
 
 enum status layout_runtime(const struct layout_base *base, struct layout *layout, struct err *err)

@@ -38,9 +38,15 @@ struct layout {
 enum status layout_place(const struct layout_base *base, struct train_plan *plan,
                          struct layout *layout, struct err *err); /* collective */
 enum status layout_stages(const struct layout_base *base, struct layout *layout, struct err *err);
-enum status layout_batches(const struct layout_base *base, struct layout *layout, struct err *err);
+/* position: of the next sample of the epoch. */
+enum status layout_batches(const struct layout_base *base, int64_t position, struct layout *layout,
+                           struct err *err);
 enum status layout_runtime(const struct layout_base *base, struct layout *layout, struct err *err);
 void layout_clear(struct layout *layout); /* safe twice, and on a zeroed one */
+
+/* Before the first step of an epoch: batches begin at its first sample, where a change of plan in
+ * mid-epoch had moved them. */
+enum status layout_epoch(const struct layout_base *base, struct layout *layout, struct err *err);
 
 static inline bool layout_idle(const struct layout *layout)
 {

@@ -124,7 +124,7 @@ static enum status wanted_counts(const struct job *job, const struct train_ask *
     }
     if (job->elastic.num_stages > 0) {
         int64_t at =
-            ask->epoch < job->elastic.num_stages ? ask->epoch : job->elastic.num_stages - 1;
+            ask->turn < job->elastic.num_stages ? ask->turn : job->elastic.num_stages - 1;
         *k = job->elastic.stages[at];
         if (!ask->old && *r == AUTO && !job->elastic.auto_dp)
             *r = 1;

@@ -22,7 +22,8 @@ struct train_plan {
 
 /* What to plan for. */
 struct train_ask {
-    int64_t epoch; /* entry of elastic.stages */
+    int64_t epoch;
+    int64_t turn; /* freeze decisions so far: the entry of elastic.stages */
     int num_frozen_layers;
     bool cached;            /* there is a cache for the frozen prefix's output */
     const struct plan *old; /* the plan in force, whose devices are kept; NULL: the first one */

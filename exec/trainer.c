@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exec/measure.h"
 #include "exec/qa_eval.h"
 #include "exec/trainer_state.h"
 
@@ -51,9 +52,6 @@ static enum status refuse_unsupported(const struct job *job, struct err *err)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: model '%s' is for planning and simulation, it has no layers to train",
                        name, job->model.name);
-    if (job->train.dtype != DTYPE_FP32)
-        return err_set(err, ERR_INFEASIBLE, "%s: train.dtype must be fp32 on the cpu backend",
-                       name);
     return OK;
 }
 
@@ -92,18 +90,6 @@ static enum status find_progress(struct trainer *t, const char *resume, struct e
     return rc;
 }
 
-static enum status check_resume(const struct trainer *t, struct err *err)
-{
-    int64_t global = t->layout.plan.plan.batch * t->layout.plan.plan.num_replicas;
-    if (t->progress.position % global == 0)
-        return OK;
-    return err_set(err, ERR_INPUT,
-                   "cannot resume at sample %lld of epoch %lld: not a multiple of the global batch "
-                   "%lld",
-                   (long long)t->progress.position, (long long)t->progress.epoch,
-                   (long long)global);
-}
-
 /* Only a run that may freeze wants one. */
 static enum status open_cache(struct trainer *t, struct err *err)
 {
@@ -133,10 +119,14 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
     struct train_plan plan = {0};
     struct train_ask ask = {0};
     struct progress was;
+    const struct backend_spec spec = {.device = device_text(t->job->train.device),
+                                      .dtype = t->job->train.dtype,
+                                      .threads = t->cores->threads,
+                                      .local_rank = comm->local_rank};
     enum status rc = refuse_unsupported(t->job, err);
     if (rc == OK)
         rc = dataset_open(t->job, &t->dataset, err);
-    if (rc == OK && !(t->backend = backend_cpu_new(t->cores->threads, err)))
+    if (rc == OK && !(t->backend = backend_new(&spec, err)))
         rc = err ? err->status : ERR_NOMEM;
     if (rc == OK && resume)
         rc = find_progress(t, weights, err);
@@ -148,6 +138,7 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
     if (rc == OK && t->trains)
         rc = open_cache(t, err);
     ask.epoch = t->progress.epoch;
+    ask.turn = elastic_turn(t);
     ask.cached = t->cache != NULL;
     t->progress.num_frozen_layers = ask.num_frozen_layers;
     was = t->progress;
@@ -156,7 +147,7 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
     if (rc == OK)
         rc = layout_place(&t->base, &plan, &t->layout, err);
     if (rc == OK)
-        rc = comm_agree(comm, layout_batches(&t->base, &t->layout, err), err);
+        rc = comm_agree(comm, layout_batches(&t->base, was.position, &t->layout, err), err);
     if (rc == OK)
         rc = comm_agree(comm, layout_stages(&t->base, &t->layout, err), err);
     if (rc == OK)
@@ -164,8 +155,6 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
     if (rc == OK && weights)
         rc = comm_agree(comm, load_weights(t, weights, resume, err), err);
     t->progress = was;
-    if (rc == OK && resume)
-        rc = comm_agree(comm, check_resume(t, err), err);
     if (rc == OK)
         rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
     train_plan_clear(&plan);
@@ -288,7 +277,10 @@ static void show_progress(struct trainer *t, const struct step_result *result, i
  * counts for as many of the first plan's. It is not scaled with the batch. */
 static int64_t lr_step(const struct trainer *t, int64_t step_in_epoch)
 {
-    int64_t steps = sampler_steps_per_epoch(&t->layout.samplers[SPLIT_TRAIN]);
+    const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
+    int64_t steps = sampler_steps_per_whole_epoch(sampler);
+    int64_t global = sampler->batch * sampler->num_replicas;
+    step_in_epoch = sampler_position(sampler, step_in_epoch) / global;
     if (steps != t->first_steps_per_epoch)
         step_in_epoch =
             (int64_t)((double)step_in_epoch * (double)t->first_steps_per_epoch / (double)steps);
@@ -316,7 +308,7 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
     if (rc != OK)
         return rc;
     t->progress.step++;
-    t->progress.position = (step_in_epoch + 1) * plan->batch * plan->num_replicas;
+    t->progress.position = sampler_position(&t->layout.samplers[SPLIT_TRAIN], step_in_epoch + 1);
     t->last_loss = result->loss;
     if (isnan(t->first_loss))
         t->first_loss = result->loss;
@@ -342,19 +334,20 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
     return rc;
 }
 
-/* The steps of an epoch up to last_step. */
+/* The steps of an epoch up to last_step, or to the end of a turn within it. */
 static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t last_step,
-                               struct epoch_row *row, struct err *err)
+                               struct err *err)
 {
-    const struct plan *plan = &t->layout.plan.plan;
-    const int64_t global = plan->batch * plan->num_replicas;
-    const int64_t in_epoch = sampler_steps_per_epoch(&t->layout.samplers[SPLIT_TRAIN]);
+    const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
+    const int64_t global = sampler->batch * sampler->num_replicas;
+    const int64_t in_epoch = sampler_steps_per_epoch(sampler);
     const int64_t every = t->job->train.checkpoint_every_steps;
-    int64_t begin = comm_now_ns(t->comm), step_sum = 0;
-    double loss_sum = 0;
+    int64_t begin = comm_now_ns(t->comm);
+    bool over = false;
     enum status rc = OK;
-    for (int64_t s = t->progress.position / global;
-         rc == OK && s < in_epoch && t->progress.step < last_step && !t->interrupted; s++) {
+    for (int64_t s = (t->progress.position - sampler->origin) / global;
+         rc == OK && s < in_epoch && t->progress.step < last_step && !t->interrupted && !over;
+         s++) {
         struct step_result result;
         /* The first two steps of a call touch memory for the first time; not typical. */
         int64_t done = t->progress.step - first_step;
@@ -363,10 +356,12 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         rc = one_step(t, s, trace, &result, err);
         if (rc != OK)
             break;
-        row->steps++;
-        step_sum += result.step_ns;
-        loss_sum += result.loss;
+        t->epoch_row.steps++;
+        t->epoch_samples += global;
+        t->epoch_step_ns += result.step_ns;
+        t->epoch_loss += result.loss;
         t->interrupted = result.vote > 0;
+        over = elastic_due(t);
         if (every > 0 && t->progress.step % every == 0 && t->options->evaluate) {
             t->train_ns += comm_now_ns(t->comm) - begin;
             rc = elastic_order(t, ORDER_SAVE, OK, err);
@@ -376,45 +371,62 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         }
     }
     t->train_ns += comm_now_ns(t->comm) - begin;
-    row->step_ns = row->steps ? step_sum / row->steps : 0;
-    row->train_loss = row->steps ? loss_sum / (double)row->steps : NAN;
-    row->samples_per_s = step_sum ? (double)(row->steps * global) * 1e9 / (double)step_sum : 0;
     return rc;
 }
 
-/* An epoch, or what is left of it, on a rank that is at work. */
+/* What is known of the epoch now: shape of the present plan, sums over all of it. */
+static void describe_epoch(struct trainer *t)
+{
+    const struct plan *plan = &t->layout.plan.plan;
+    struct epoch_row *row = &t->epoch_row;
+    row->epoch = t->progress.epoch;
+    row->frozen_layers = plan->num_frozen_layers;
+    row->pipeline_length = plan->num_ranks;
+    row->replicas = plan->num_replicas;
+    row->microbatches = plan->microbatches.count;
+    row->transition_ns += t->elastic.transition_ns;
+    row->cached = plan->frozen == FROZEN_CACHED;
+    row->step_ns = row->steps ? t->epoch_step_ns / row->steps : 0;
+    row->train_loss = row->steps ? t->epoch_loss / (double)row->steps : NAN;
+    row->samples_per_s =
+        t->epoch_step_ns ? (double)t->epoch_samples * 1e9 / (double)t->epoch_step_ns : 0;
+    t->train_ns += t->elastic.transition_ns;
+    t->elastic.transition_ns = 0;
+}
+
+static void clear_epoch(struct trainer *t)
+{
+    t->epoch_row = (struct epoch_row){
+        .bubble_fraction = NAN, .eval_loss = NAN, .eval_accuracy = NAN};
+    t->epoch_samples = t->epoch_step_ns = 0;
+    t->epoch_loss = 0;
+}
+
+/* An epoch, or what is left of it, or of a turn, on a rank that is at work. */
 static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last_step,
                              struct err *err)
 {
-    const struct plan *plan = &t->layout.plan.plan;
     const int64_t eval_every = t->job->train.eval_every_epochs;
-    struct epoch_row row = {.epoch = t->progress.epoch,
-                            .frozen_layers = plan->num_frozen_layers,
-                            .pipeline_length = plan->num_ranks,
-                            .replicas = plan->num_replicas,
-                            .microbatches = plan->microbatches.count,
-                            .transition_ns = t->elastic.transition_ns,
-                            .cached = plan->frozen == FROZEN_CACHED,
-                            .bubble_fraction = NAN,
-                            .eval_loss = NAN,
-                            .eval_accuracy = NAN};
-    enum status rc = epoch_steps(t, first_step, last_step, &row, err);
-    t->train_ns += t->elastic.transition_ns;
-    t->elastic.transition_ns = 0;
-    if (rc == OK && t->progress.position >= t->layout.samplers[SPLIT_TRAIN].num_samples) {
-        rc = elastic_epoch_end(t, err);
+    enum status rc = epoch_steps(t, first_step, last_step, err);
+    bool over = t->progress.position >= t->layout.samplers[SPLIT_TRAIN].num_samples;
+    describe_epoch(t);
+    if (rc == OK && over) {
         t->progress.epoch++;
         t->progress.position = 0;
-        if (rc == OK && t->options->evaluate && eval_every > 0 &&
-            t->progress.epoch % eval_every == 0 && t->progress.step < last_step) {
-            struct evaluation evaluation = {0};
-            rc = evaluate(t, &evaluation, err);
-            row.eval_loss = evaluation.loss;
-            row.eval_accuracy = evaluation.accuracy;
-        }
+    }
+    if (rc == OK && elastic_due(t))
+        rc = elastic_turn_end(t, err);
+    if (rc == OK && over && t->options->evaluate && eval_every > 0 &&
+        t->progress.epoch % eval_every == 0 && t->progress.step < last_step) {
+        struct evaluation evaluation = {0};
+        rc = evaluate(t, &evaluation, err);
+        t->epoch_row.eval_loss = evaluation.loss;
+        t->epoch_row.eval_accuracy = evaluation.accuracy;
     }
     if (rc == OK && t->comm->rank == 0)
-        rc = run_files_epoch(t->files, &row, err);
+        rc = run_files_epoch(t->files, &t->epoch_row, err);
+    if (over)
+        clear_epoch(t);
     return rc;
 }
 
@@ -424,7 +436,7 @@ static enum status train(struct trainer *t, struct err *err)
     const struct job *job = t->job;
     const int64_t first_step = t->progress.step;
     int64_t last_step = job->train.max_steps > 0 ? job->train.max_steps : INT64_MAX;
-    bool ended = false, started = false; /* started: the next epoch is still to be decided on */
+    bool ended = false, started = false; /* started: the next turn is still to be decided on */
     enum status rc = OK;
     if (t->options->max_steps > 0 && t->options->max_steps < last_step - first_step)
         last_step = first_step + t->options->max_steps;
@@ -438,12 +450,14 @@ static enum status train(struct trainer *t, struct err *err)
         }
         ended = t->progress.epoch >= job->train.epochs || t->progress.step >= last_step ||
                 t->interrupted;
-        if (!ended && started && t->progress.position == 0) {
-            rc = elastic_epoch_start(t, err);
+        if (!ended && started && elastic_due(t)) {
+            rc = elastic_turn_start(t, err);
             if (rc != OK || layout_idle(&t->layout))
                 continue;
         }
-        if (!ended)
+        if (!ended && t->progress.position == 0)
+            rc = layout_epoch(&t->base, &t->layout, err);
+        if (!ended && rc == OK)
             rc = one_epoch(t, first_step, last_step, err);
         started = true;
         if (ended || rc == ERR_INFEASIBLE) { /* known to all that are at work */
@@ -504,6 +518,19 @@ static void add_cache(struct json *root, const struct trainer *t, const struct c
     json_add_string(root, "cache_note", t->cache_note);
 }
 
+/* The machine as profiles describe one: who compares the run with a profile sees what differs. */
+static void add_machine(struct json *root, const struct cores *cores)
+{
+    struct profile_info here = {0};
+    struct json *machine = json_add_object(root, "machine");
+    measure_describe(cores, &here);
+    json_add_string(machine, "host", here.host);
+    json_add_string(machine, "device_name", here.device_name);
+    json_add_string(machine, "driver", here.driver);
+    json_add_string(machine, "libraries", here.libraries);
+    json_add_int(machine, "clock_mhz", here.clock_mhz);
+}
+
 static struct json *make_summary(const struct trainer *t, const struct cache_counts *counts,
                                  const struct evaluation *before, const struct evaluation *after,
                                  const char *digest, int64_t wall_ns)
@@ -524,6 +551,7 @@ static struct json *make_summary(const struct trainer *t, const struct cache_cou
         json_add_string(root, "db", t->options->db);
     else
         json_add_null(root, "db");
+    add_machine(root, t->cores);
     json_add_string(root, "cost_note", t->layout.plan.cost_note);
     json_add_string(root, "init_note", t->import.note);
     json_add_int(root, "steps", t->progress.step);
@@ -591,6 +619,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     struct evaluation before = {0}, after = {0};
     struct cache_counts counts = {0};
     int64_t start = comm_now_ns(comm);
+    clear_epoch(&t);
     const char *weights = options->resume ? options->resume : options->init;
     char *out = NULL, digest[65] = "";
     enum status rc;
@@ -598,7 +627,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     rc = set_up(&t, weights, options->resume != NULL, err);
     if (rc != OK)
         goto out;
-    t.first_steps_per_epoch = sampler_steps_per_epoch(&t.layout.samplers[SPLIT_TRAIN]);
+    t.first_steps_per_epoch = sampler_steps_per_whole_epoch(&t.layout.samplers[SPLIT_TRAIN]);
     t.total_steps = t.first_steps_per_epoch * job->train.epochs;
     if (job->train.max_steps > 0 && job->train.max_steps < t.total_steps)
         t.total_steps = job->train.max_steps;

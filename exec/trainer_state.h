@@ -26,6 +26,10 @@ struct trainer {
     struct progress progress;
     /* Of the first plan: the learning rate goes by epochs, counted in its steps. */
     int64_t first_steps_per_epoch, total_steps;
+    /* The present epoch so far; a change of plan may part it. */
+    struct epoch_row epoch_row;
+    int64_t epoch_samples, epoch_step_ns;
+    double epoch_loss;
     int64_t last_saved;      /* step of the last checkpoint of this call; -1 */
     struct run_files *files; /* rank 0 */
     int64_t train_ns, shown_ns;

@@ -157,6 +157,11 @@ static void cache_ahead_get__follows_jumps(void **state)
     check(&rig, 1, 7, 1, 0, false);
     check(&rig, 1, 7, 1, 2, false);
     check(&rig, 1, 7, 2, 0, false);
+    /* The order changes in mid-epoch; the thread sees that at the next jump. */
+    assert_int_equal(sampler_go_on(&rig.sampler, 17), 0);
+    for (int64_t step = 0; step < sampler_steps_per_epoch(&rig.sampler); step++)
+        for (int m = 0; m < rig.sampler.microbatches.count; m++)
+            check(&rig, 1, 8, step, m, false);
     rig_close(&rig);
 }
 

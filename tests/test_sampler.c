@@ -8,6 +8,8 @@
 
 #include "exec/data/sampler.h"
 
+#include "exec/data/counter.h"
+
 static void sampler_id__is_a_bijection_for_every_size_and_epoch(void **state)
 {
     static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 16, 17, 63, 64, 65, 257, 1000, 4097, 15000};
@@ -91,6 +93,45 @@ static void sampler_microbatch__holds_the_same_samples_at_every_r_when_batches_d
         }
 }
 
+/* R and M change at random in mid-epoch: still every sample once. */
+static void sampler_go_on__loses_and_doubles_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t run = 0; run < 200; run++) {
+        const int64_t n = 1 + (int64_t)(counter_bits(5, run) % 300);
+        int seen[300] = {0};
+        int64_t position = 0;
+        for (uint64_t change = 0; position < n; change++) {
+            const uint64_t draw = counter_bits(6, run * 100 + change);
+            const int r = 1 + (int)(draw % 4), m = 1 + (int)((draw >> 8) % 3);
+            struct sampler sampler;
+            assert_int_equal(
+                sampler_init(&sampler, n, 3, true, r, 3 + (int64_t)(draw >> 16) % 9, m, NULL), OK);
+            const int64_t global = sampler.batch * r;
+            int64_t s = sampler_go_on(&sampler, position);
+            assert_int_equal(sampler_position(&sampler, s), position);
+            assert_true(position % global != 0 || sampler.origin == 0);
+            assert_int_equal(sampler_steps_per_whole_epoch(&sampler), (n - 1) / global + 1);
+            for (int64_t steps = 1 + (int64_t)(draw >> 32) % 3;
+                 steps > 0 && s < sampler_steps_per_epoch(&sampler); steps--, s++) {
+                int64_t count = 0;
+                for (int i = 0; i < r; i++)
+                    for (int j = 0; j < sampler.microbatches.count; j++) {
+                        int64_t first, c = sampler_microbatch(&sampler, s, i, j, &first);
+                        for (int64_t p = first; p < first + c; p++)
+                            assert_int_equal(seen[sampler_id(&sampler, 2, p)]++, 0);
+                        count += c;
+                    }
+                assert_int_equal(count, sampler_step_samples(&sampler, s));
+                assert_true(count > 0);
+            }
+            position = sampler_position(&sampler, s);
+        }
+        for (int64_t i = 0; i < n; i++)
+            assert_int_equal(seen[i], 1);
+    }
+}
+
 static void sampler_init__refuses_what_cannot_be(void **state)
 {
     struct sampler sampler;
@@ -110,6 +151,7 @@ int main(void)
         cmocka_unit_test(sampler_id__differs_between_epochs_and_seeds),
         cmocka_unit_test(sampler_microbatch__gives_every_sample_once_an_epoch_at_any_r_and_m),
         cmocka_unit_test(sampler_microbatch__holds_the_same_samples_at_every_r_when_batches_divide),
+        cmocka_unit_test(sampler_go_on__loses_and_doubles_nothing),
         cmocka_unit_test(sampler_init__refuses_what_cannot_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,7 +41,7 @@ static enum status count_targets(struct loader *loader, int64_t epoch, int64_t s
     const struct dataset *dataset = loader->spec.dataset;
     int64_t samples = sampler_step_samples(&loader->sampler, step);
     int per_sample = dataset->labels_per_sample;
-    int64_t first = step * loader->sampler.batch * loader->sampler.num_replicas;
+    int64_t first = sampler_position(&loader->sampler, step);
     enum status rc = OK;
     int32_t *labels;
     if (dataset->targets_per_sample > 0) {

@@ -37,12 +37,30 @@ static int64_t global_batch(const struct sampler *sampler)
 
 int64_t sampler_steps_per_epoch(const struct sampler *sampler)
 {
+    return (sampler->num_samples - sampler->origin + global_batch(sampler) - 1) /
+           global_batch(sampler);
+}
+
+int64_t sampler_steps_per_whole_epoch(const struct sampler *sampler)
+{
     return (sampler->num_samples + global_batch(sampler) - 1) / global_batch(sampler);
+}
+
+int64_t sampler_go_on(struct sampler *sampler, int64_t position)
+{
+    const bool divides = position % global_batch(sampler) == 0;
+    sampler->origin = divides ? 0 : position;
+    return divides ? position / global_batch(sampler) : 0;
+}
+
+int64_t sampler_position(const struct sampler *sampler, int64_t step_in_epoch)
+{
+    return sampler->origin + step_in_epoch * global_batch(sampler);
 }
 
 int64_t sampler_step_samples(const struct sampler *sampler, int64_t step_in_epoch)
 {
-    int64_t left = sampler->num_samples - step_in_epoch * global_batch(sampler);
+    int64_t left = sampler->num_samples - sampler_position(sampler, step_in_epoch);
     if (left < 0)
         left = 0;
     return left < global_batch(sampler) ? left : global_batch(sampler);
@@ -59,7 +77,7 @@ int64_t sampler_microbatch(const struct sampler *sampler, int64_t step_in_epoch,
     assert(microbatch >= 0 && microbatch < mb->count);
     if (left < count)
         count = left < 0 ? 0 : left;
-    *first = step_in_epoch * global_batch(sampler) + offset;
+    *first = sampler_position(sampler, step_in_epoch) + offset;
     return count;
 }
 
