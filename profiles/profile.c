@@ -266,7 +266,7 @@ struct spread spread_of(double *times_ns, int n)
 struct profile_noise profile_noise(const struct profile *profile)
 {
     struct profile_noise noise = {0};
-    double sum = 0;
+    double range = 0, sum = 0;
     for (int i = 0; i < profile->num_layers; i++) {
         const struct spread *ns = &profile->layers[i].ns;
         if (ns->median_ns <= 0)
@@ -275,9 +275,10 @@ struct profile_noise profile_noise(const struct profile *profile)
         noise.worst = spread > noise.worst ? spread : noise.worst;
         noise.num_noisy += spread > PROFILE_NOISY;
         noise.num_rows++;
-        sum += spread;
+        range += ns->p90_ns - ns->p10_ns;
+        sum += ns->median_ns;
     }
-    noise.mean = noise.num_rows ? sum / noise.num_rows : 0;
+    noise.mean = noise.num_rows ? range / sum : 0;
     return noise;
 }
 

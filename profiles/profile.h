@@ -116,9 +116,10 @@ enum status profile_add_host(struct profile *profile, const struct host_row *row
 enum status profile_add_memory(struct profile *profile, const struct memory_row *row,
                                struct err *err);
 
-/* How well a machine repeated itself: (p90 - p10) / median of the layers' times. Beyond
- * PROFILE_NOISY on average a prediction from the medians is no better than that, and everybody who
- * measures or uses the profile is told. */
+/* How well a machine repeated itself: (p90 - p10) / median of the layers' times; the mean is by
+ * time, sum of p90 - p10 over sum of medians, as a step adds them up. Beyond PROFILE_NOISY a
+ * prediction from the medians is no better than that, and everybody who measures or uses the
+ * profile is told. */
 #define PROFILE_NOISY 0.25
 struct profile_noise {
     double mean, worst;

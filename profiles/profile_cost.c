@@ -454,20 +454,19 @@ static double input_rate(const struct profile *profile, const struct model *mode
     return strcmp(combo->backend, "cpu") == 0 && bytes > 0 ? rate * (double)own / (double)bytes : 0;
 }
 
-/* Mean relative spread of the rows that were measured this way. */
+/* Relative spread of the rows that were measured this way, by time; see profile_noise(). */
 static double mean_spread(const struct profile *profile, const struct combo *combo,
                           const char *dtype)
 {
-    double sum = 0;
-    int n = 0;
+    double range = 0, sum = 0;
     for (int i = 0; i < profile->num_layers; i++) {
         const struct spread *ns = &profile->layers[i].ns;
-        if (!in_combo(&profile->layers[i], combo, dtype) || ns->median_ns <= 0)
+        if (!in_combo(&profile->layers[i], combo, dtype))
             continue;
-        sum += (ns->p90_ns - ns->p10_ns) / ns->median_ns;
-        n++;
+        range += ns->p90_ns - ns->p10_ns;
+        sum += ns->median_ns;
     }
-    return n ? sum / n : 0;
+    return sum > 0 ? range / sum : 0;
 }
 
 static int devices_per_node(const struct cluster *cluster)

@@ -15,7 +15,7 @@
 struct cost_handle {
     struct cost cost;         /* hand out &handle.cost; valid until cost_handle_clear() */
     char note[256];           /* "" or one line for people: a profile that does not quite fit */
-    double spread;            /* mean of (p90 - p10) / median over the layers' rows; 0: unknown */
+    double spread;            /* of the layers' rows, as profile_noise() has it; 0: unknown */
     struct profile_cost *ctx; /* owned; NULL for constants and roofline */
 };
 void cost_handle_clear(struct cost_handle *handle);
