@@ -1,10 +1,16 @@
 /* exec/backend.h - the functions that a compute device offers to exec/stage.c.
  *
  * A stage knows layers, a backend knows arithmetic: `cpu` (exec/cpu/, OpenBLAS and C) and `cuda`
- * fill the same table. All tensors are row-major fp32 in backend memory (what alloc() returned;
- * host memory on the cpu backend) unless a parameter says otherwise. Kernels return nothing: a
- * device failure sticks and the next sync() reports it. Calls on one backend are ordered as issued
- * and come from one thread.
+ * fill the same table. All tensors are row-major, in backend memory (what alloc() returned; host
+ * memory on the cpu backend) unless a parameter says otherwise. Kernels return nothing: a device
+ * failure sticks and the next sync() reports it. Calls on one backend are ordered as issued and
+ * come from one thread.
+ *
+ * Elements. A `void *` tensor has elements of the backend's dtype: activations, their gradients,
+ * and the weights, biases and tables that kernels read (the compute copy of fp32 masters, see
+ * round()). A `float *` tensor is fp32 always: master weights, gamma and beta, gradients of
+ * weights, optimizer state, statistics, images. Sums inside kernels are fp32; a result is rounded
+ * once, to nearest even, when it is stored.
  *
  * Same bits: a result depends on shapes and operands only, never on the number of threads; no
  * kernel splits a sum by thread. Gradients of weights are added to (+=), all other outputs are
@@ -13,8 +19,10 @@
 #define ELAPSE_EXEC_BACKEND_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "partition/job.h"
 #include "partition/status.h"
 
 #ifdef __cplusplus
@@ -37,6 +45,7 @@ struct linear {
     int in, out;
     bool in_out;
     int64_t x_stride; /* elements between rows of x, dx, and of dx's add and pre; 0: in */
+    int64_t y_stride; /* elements between rows of y, of its residual and pre, and of dy; 0: out */
 };
 
 enum act { ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH };
@@ -86,8 +95,12 @@ struct adam {                                   /* AdamW and LAMB */
     int64_t step; /* 1, 2, ... of bias correction */
 };
 
+struct backend_event; /* opaque */
+
 struct backend {
-    const char *name;
+    const char *name; /* "cpu", "cuda" */
+    enum dtype dtype; /* fp32, bf16, or tf32: fp32 storage, products in TF32 */
+    int elem_bytes;   /* of dtype in memory: 4 or 2 */
     int threads;
     bool host_memory; /* backend memory is host memory: pointers of the data room serve as they are
                        */
@@ -102,76 +115,103 @@ struct backend {
     void (*copy_out)(struct backend *be, void *host_dst, const void *src, int64_t bytes);
     /* Wait for everything issued; reports the first failure since the last call. */
     enum status (*sync)(struct backend *be, struct err *err);
+    /* Take memory for `bytes` more in one piece, for the allocs that follow: what a plan announced.
+     * ERR_INFEASIBLE where the device has not that much. */
+    enum status (*reserve)(struct backend *be, int64_t bytes, struct err *err);
+    /* Host memory that copies of the device run to and from by themselves (pinned): copy_in() from
+     * it and copy_out() to it return at once, and it must stay as it is until a sync() or an event
+     * behind them. Not zeroed. */
+    enum status (*alloc_host)(struct backend *be, int64_t bytes, void **ptr, struct err *err);
+    void (*free_host)(struct backend *be, void *ptr); /* NULL is fine */
+    /* Places in the order of calls: record() marks the place behind everything issued so far,
+     * done() asks whether the device is past it, wait() waits for that, ns() is the time between
+     * two (waits for the second). An event never recorded is done. */
+    enum status (*event_new)(struct backend *be, struct backend_event **event, struct err *err);
+    void (*event_free)(struct backend *be, struct backend_event *event); /* NULL is fine */
+    void (*event_record)(struct backend *be, struct backend_event *event);
+    bool (*event_done)(struct backend *be, struct backend_event *event);
+    void (*event_wait)(struct backend *be, struct backend_event *event);
+    int64_t (*event_ns)(struct backend *be, struct backend_event *from, struct backend_event *to);
+
+    /* low = master, rounded to the dtype: the compute copy of fp32 weights. A stage calls it where
+     * elem_bytes is not 4; else the master itself is what kernels read. */
+    void (*round)(struct backend *be, int64_t num, const float *master, void *low);
 
     /* y = residual + dropout(act(x W + b)); pre, when not NULL, receives x W + b. residual, drop,
      * bias may be NULL; y may be residual. */
-    void (*linear_forward)(struct backend *be, const struct linear *l, const float *x,
-                           const float *w, const float *bias, enum act act, const float *residual,
-                           const struct dropout *drop, float *pre, float *y);
+    void (*linear_forward)(struct backend *be, const struct linear *l, const void *x, const void *w,
+                           const void *bias, enum act act, const void *residual,
+                           const struct dropout *drop, void *pre, void *y);
     /* dx = add + scale * (dy W) * act'(pre); add and pre may be NULL; dx may be add or pre.
      * ACT_TANH takes the tanh itself as pre. */
-    void (*linear_backward_input)(struct backend *be, const struct linear *l, const float *dy,
-                                  const float *w, float scale, enum act act, const float *pre,
-                                  const float *add, float *dx);
+    void (*linear_backward_input)(struct backend *be, const struct linear *l, const void *dy,
+                                  const void *w, float scale, enum act act, const void *pre,
+                                  const void *add, void *dx);
     /* dw += scale * dy^T x, db += scale * column sums of dy; dw or db may be NULL. */
-    void (*linear_backward_weight)(struct backend *be, const struct linear *l, const float *dy,
-                                   const float *x, float scale, float *dw, float *db);
+    void (*linear_backward_weight)(struct backend *be, const struct linear *l, const void *dy,
+                                   const void *x, float scale, float *dw, float *db);
     /* dx = dy * act'(pre), elementwise; dx may be dy. */
-    void (*act_backward)(struct backend *be, int64_t num, enum act act, const float *pre,
-                         const float *dy, float *dx);
+    void (*act_backward)(struct backend *be, int64_t num, enum act act, const void *pre,
+                         const void *dy, void *dx);
+    /* y may be x. */
     void (*dropout)(struct backend *be, int64_t rows, int cols, const struct dropout *drop,
-                    const float *x, float *y);
+                    const void *x, void *y);
 
     /* stats: mean and reciprocal deviation, [rows, 2]. x_stride: elements between rows of x (and of
      * add and dx backward), 0: cols. */
     void (*layernorm_forward)(struct backend *be, int64_t rows, int cols, int64_t x_stride,
-                              const float *x, const float *gamma, const float *beta, float eps,
-                              float *y, float *stats);
+                              const void *x, const float *gamma, const float *beta, float eps,
+                              void *y, float *stats);
     /* dx = add + gradient; dx may be x or add; dx NULL: not wanted. part [2, cols] is written: this
      * micro-batch's gradients of gamma and beta; part NULL: not wanted. */
     void (*layernorm_backward)(struct backend *be, int64_t rows, int cols, int64_t x_stride,
-                               const float *dy, const float *x, const float *stats,
-                               const float *gamma, const float *add, float *dx, float *part);
+                               const void *dy, const void *x, const float *stats,
+                               const float *gamma, const void *add, void *dx, float *part);
 
     /* qkv [n, seq, 3, heads, head_dim] -> ctx [n, seq, heads, head_dim]; lse [n, heads, seq] is the
      * log-sum-exp of each score row, from which the backward rebuilds probabilities. */
-    void (*attention_forward)(struct backend *be, const struct attention *a, const float *qkv,
-                              const struct dropout *drop, float *ctx, float *lse);
+    void (*attention_forward)(struct backend *be, const struct attention *a, const void *qkv,
+                              const struct dropout *drop, void *ctx, float *lse);
     /* dqkv may be qkv. */
-    void (*attention_backward)(struct backend *be, const struct attention *a, const float *qkv,
-                               const struct dropout *drop, const float *ctx, const float *lse,
-                               const float *dctx, float *dqkv);
+    void (*attention_backward)(struct backend *be, const struct attention *a, const void *qkv,
+                               const struct dropout *drop, const void *ctx, const float *lse,
+                               const void *dctx, void *dqkv);
 
     /* Patches of images as rows [n, 1 + patches, channels * patch * patch]; row 0 of a sample, the
      * class token's, is zero. */
-    void (*patchify)(struct backend *be, const struct patches *p, const float *images, float *cols);
+    void (*patchify)(struct backend *be, const struct patches *p, const float *images, void *cols);
     /* y [n, tokens, hidden] += positions; the class token's row is written. */
-    void (*patch_finish)(struct backend *be, const struct patches *p, const float *cls,
-                         const float *pos, float *y);
+    void (*patch_finish)(struct backend *be, const struct patches *p, const void *cls,
+                         const void *pos, void *y);
     /* dpos, dcls and db (the projection's bias) from dy. */
-    void (*patch_backward)(struct backend *be, const struct patches *p, const float *dy,
-                           float *dcls, float *dpos, float *db);
+    void (*patch_backward)(struct backend *be, const struct patches *p, const void *dy, float *dcls,
+                           float *dpos, float *db);
     /* y = table[ids] + pos + types table; wtt may be NULL. */
-    void (*tokens_forward)(struct backend *be, const struct tokens *t, const float *wte,
-                           const float *wpe, const float *wtt, float *y);
-    void (*tokens_backward)(struct backend *be, const struct tokens *t, const float *dy,
-                            float *dwte, float *dwpe, float *dwtt);
+    void (*tokens_forward)(struct backend *be, const struct tokens *t, const void *wte,
+                           const void *wpe, const void *wtt, void *y);
+    void (*tokens_backward)(struct backend *be, const struct tokens *t, const void *dy, float *dwte,
+                            float *dwpe, float *dwtt);
 
     /* Replaces the logits by the gradient of the summed loss (softmax - target; zero rows where the
      * label is -100). sums is backend memory, written. */
-    void (*xent)(struct backend *be, const struct xent *x, const int32_t *labels, float *logits,
+    void (*xent)(struct backend *be, const struct xent *x, const int32_t *labels, void *logits,
                  struct xent_sums *sums);
 
     /* out [rows, 2 cols] = [a, b]; and back: a or b may be NULL, not wanted. */
-    void (*join)(struct backend *be, int64_t rows, int cols, const float *a, const float *b,
-                 float *out);
-    void (*split)(struct backend *be, int64_t rows, int cols, const float *in, float *a, float *b);
-    void (*add)(struct backend *be, int64_t num, const float *x, float *y); /* y += x */
+    void (*join)(struct backend *be, int64_t rows, int cols, const void *a, const void *b,
+                 void *out);
+    void (*split)(struct backend *be, int64_t rows, int cols, const void *in, void *a, void *b);
+    void (*add)(struct backend *be, int64_t num, const void *x, void *y); /* y += x */
+    /* y += x in fp32: gradients of weights. */
+    void (*accumulate)(struct backend *be, int64_t num, const float *x, float *y);
     /* dst = ((src[0] + src[1]) + src[2]) + ...; dst may be any of them. src: host array. */
     void (*reduce)(struct backend *be, int64_t num, int count, const float *const *src, float *dst);
     /* sum of x^2 in double, host result (waits for it). */
     enum status (*sumsq)(struct backend *be, int64_t num, const float *x, double *sum,
                          struct err *err);
+    /* The same for many tensors at once. num, x, sums: host arrays. */
+    enum status (*sumsq_many)(struct backend *be, int count, const int64_t *num,
+                              const float *const *x, double *sums, struct err *err);
     void (*sgd)(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
                 float *weight, float *momentum);
     void (*adamw)(struct backend *be, int64_t num, const struct adam *o, const float *grad,
@@ -180,9 +220,39 @@ struct backend {
                  float *weight, float *m, float *v);
 };
 
-/* The CPU: threads >= 1 OpenMP threads per kernel, BLAS one thread a call. NULL on failure
- * (ERR_INPUT: threads outside 1..1024; ERR_NOMEM). Released with backend_free(). */
-struct backend *backend_cpu_new(int threads, struct err *err);
+/* Element `index` of a tensor of the backend's dtype. NULL stays NULL. */
+static inline void *backend_at(const struct backend *be, void *tensor, int64_t index)
+{
+    return tensor ? (char *)tensor + index * be->elem_bytes : NULL;
+}
+static inline const void *backend_at_const(const struct backend *be, const void *tensor,
+                                           int64_t index)
+{
+    return tensor ? (const char *)tensor + index * be->elem_bytes : NULL;
+}
+static inline int64_t backend_bytes(const struct backend *be, int64_t num_elems)
+{
+    return num_elems * be->elem_bytes;
+}
+const char *device_text(enum device_kind device); /* "cpu", "cuda": a backend_spec's device */
+int dtype_bytes(enum dtype dtype); /* in memory: 4, or 2 for bf16 */
+
+/* What a rank asks for. */
+struct backend_spec {
+    const char *device; /* "cpu" or "cuda"; NULL: cpu */
+    enum dtype dtype;
+    int threads;    /* of the cpu backend, and of cuda's host side */
+    int local_rank; /* among the ranks of this machine: which of its GPUs */
+};
+
+/* The one place that knows all backends. NULL on failure: ERR_INPUT (unknown device, what the
+ * backend refuses), ERR_INFEASIBLE (a dtype or a device that this machine or build has not),
+ * ERR_NOMEM. Released with backend_free(). */
+struct backend *backend_new(const struct backend_spec *spec, struct err *err);
+
+/* The CPU: threads >= 1 OpenMP threads per kernel, BLAS one thread a call; fp32 or bf16. NULL on
+ * failure (ERR_INPUT: threads outside 1..1024; ERR_INFEASIBLE: tf32; ERR_NOMEM). */
+struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err);
 void backend_free(struct backend *be); /* NULL is fine */
 
 #ifdef __cplusplus

@@ -347,6 +347,8 @@ static enum status load_stages(struct safetensors **files, int num_files, const 
                                  list->backend, err);
             }
         }
+        if (rc == OK && params)
+            stage_round_weights(list->stages[s]);
     }
     return rc;
 }

@@ -265,6 +265,8 @@ enum status hf_load_file(const char *path, const struct model *model, const stru
         struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
         for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++)
             rc = load_param(file, &params[i], turned, list->backend, err);
+        if (rc == OK && params)
+            stage_round_weights(list->stages[s]);
     }
     safetensors_close(file);
     return rc;

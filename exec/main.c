@@ -144,21 +144,15 @@ static void print_train(const struct json *summary)
 static enum status load_job(const char *path, const struct option_list *set, const char *device,
                             struct job *job, struct err *err)
 {
+    struct option_list all = *set;
     char text[64];
-    const char **items;
-    enum status rc;
-    if (!device)
-        return job_load(path, set->items, set->count, job, err);
-    snprintf(text, sizeof text, "train.device=%.40s", device);
-    items = calloc((size_t)set->count + 1, sizeof *items);
-    if (!items)
-        return err_nomem(err);
-    for (int i = 0; i < set->count; i++)
-        items[i] = set->items[i];
-    items[set->count] = text;
-    rc = job_load(path, items, set->count + 1, job, err);
-    free(items);
-    return rc;
+    if (device && all.count == OPTION_LIST_MAX)
+        return err_set(err, ERR_INPUT, "more than %d --set", OPTION_LIST_MAX - 1);
+    if (device) {
+        snprintf(text, sizeof text, "train.device=%.40s", device);
+        all.items[all.count++] = text;
+    }
+    return job_load(path, all.items, all.count, job, err);
 }
 
 static enum status run_train(const struct exec_command *command, struct call *call, struct err *err)

@@ -172,7 +172,7 @@ static enum status run_passes(struct measure *m, int size, double *rest_ns, stru
                                  .token_types = m->types,
                                  .lengths = m->lengths,
                                  .labels = m->labels};
-    float *in[1] = {NULL}, *out[1], *grad_in[1];
+    void *in[1] = {NULL}, *out[1], *grad_in[1];
     struct loss_sums loss;
     enum status rc = OK;
     int64_t begin = now_ns(), items_ns = 0;
@@ -441,15 +441,20 @@ static enum status measure_allreduce(struct measure *m, int64_t bytes, float *bu
     return rc;
 }
 
+/* From where latency is all to the default bucket of gradients. */
 static enum status measure_links(struct measure *m, struct err *err)
 {
-    const int64_t most = 4 << 20;
+    static const int64_t sizes[] = {1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18,
+                                    1 << 20, 1 << 22, 1 << 24, 25 << 20};
+    enum { NUM_SIZES = sizeof sizes / sizeof *sizes };
+    const int64_t most = sizes[NUM_SIZES - 1];
     char *buffer = calloc(1, 2 * (size_t)most);
     float *bucket = NULL;
     enum status rc = comm_agree(m->comm, buffer ? OK : err_nomem(err), err);
     if (rc == OK)
         rc = comm_sum_buffer(m->comm->all, most / (int64_t)sizeof *bucket, &bucket, err);
-    for (int64_t bytes = 1024; rc == OK && bytes <= most; bytes *= 4) {
+    for (int i = 0; rc == OK && i < NUM_SIZES; i++) {
+        const int64_t bytes = sizes[i];
         if (m->comm->rank < 2)
             rc = measure_link(m, bytes, buffer, err);
         if (rc == OK)
@@ -657,7 +662,8 @@ static enum status wait_asleep(const struct comm *comm, struct err *err)
 static enum status phase(struct measure *m, int threads, bool together, struct err *err)
 {
     enum status rc;
-    m->backend = backend_cpu_new(threads, err);
+    const struct backend_spec spec = {.dtype = DTYPE_FP32, .threads = threads};
+    m->backend = backend_new(&spec, err);
     if (!m->backend)
         return err ? err->status : ERR_NOMEM;
     rc = make_shapes(m, err);

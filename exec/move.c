@@ -250,6 +250,9 @@ enum status move_weights(const struct layout_base *base, struct layout *old, str
         if (rc == OK && receives)
             visit(&move, next, p, false, true);
     }
+    for (int s = 0; rc == OK && next->stages && s <= next->plan.plan.num_stages; s++)
+        if (next->stages[s])
+            stage_round_weights(next->stages[s]);
     if (rc == OK)
         rc = base->backend->sync(base->backend, err);
     /* A failed rank ends the job before anybody could write into these. */

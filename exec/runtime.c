@@ -75,7 +75,7 @@ static enum status inbox_init(struct runtime *rt, struct inbox *inbox, const str
     int64_t elems, bytes;
     int m = rt->num_microbatches;
     if (!mul_ok(edge->sample_elems, rt->spec.plan->microbatches.size, &elems) ||
-        !mul_ok(elems, (int64_t)sizeof(float), &bytes))
+        !mul_ok(elems, be->elem_bytes, &bytes))
         return err_set(err, ERR_INPUT, "a message of %lld elements a sample is too large",
                        (long long)edge->sample_elems);
     inbox->num_buffers = num_slots + rt->window < m ? num_slots + rt->window : m;
@@ -144,8 +144,9 @@ static enum status edge_init(struct runtime *rt, int index, struct err *err)
             if (!edge->sends[d] || !edge->send_host[d])
                 return err_nomem(err);
             for (int s = 0; !rt->spec.backend->host_memory && s < out->num_slots; s++) {
-                edge->send_host[d][s] = new_zeroed(
-                    rt, edge->sample_elems * rt->spec.plan->microbatches.size, sizeof(float));
+                edge->send_host[d][s] =
+                    new_zeroed(rt, edge->sample_elems * rt->spec.plan->microbatches.size,
+                               (size_t)rt->spec.backend->elem_bytes);
                 if (!edge->send_host[d][s])
                     return err_nomem(err);
             }
@@ -207,7 +208,7 @@ static enum status prefix_init(struct runtime *rt, struct err *err)
         return OK;
     if (!mul_ok(stage_input_elems(rt->spec.model, plan->first_item[0]), plan->microbatches.size,
                 &elems) ||
-        !mul_ok(elems, (int64_t)sizeof(float), &bytes))
+        !mul_ok(elems, be->elem_bytes, &bytes))
         return err_set(err, ERR_INPUT, "the frozen prefix's output is too large");
     rt->prefix_out = new_zeroed(rt, m, sizeof *rt->prefix_out);
     rt->prefix_ready = new_zeroed(rt, m, sizeof *rt->prefix_ready);
@@ -267,6 +268,8 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
     if (rc == OK)
         rc = prefix_init(rt, err);
     if (rc == OK)
+        rc = runtime_reduce_init(rt, err);
+    if (rc == OK)
         rc = runtime_cache_init(rt, err);
     if (rc == OK) {
         *runtime = rt;
@@ -318,6 +321,7 @@ void runtime_free(struct runtime *rt)
     }
     for (int m = 0; rt->prefix_out && m < rt->num_microbatches; m++)
         be->free(be, rt->prefix_out[m]);
+    runtime_reduce_clear(rt);
     free(rt->prefix_out);
     free(rt->prefix_ready);
     free(rt->edges);
@@ -385,7 +389,7 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
     case OP_RECV_GRAD:
         return runtime_message(rt, op, batch, err);
     case OP_ALLREDUCE:
-        return runtime_allreduce(rt, op, err);
+        return runtime_reduce_ready(rt, op, err);
     case OP_NORM:
         return runtime_norm(rt, err);
     case OP_UPDATE:
@@ -445,6 +449,8 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
             rt->stages[s].tree_top = 0;
         }
     rc = begin(rt, batch, true, err);
+    if (rc == OK)
+        rc = runtime_reduce_begin(rt, err);
     for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {
         const struct op *op = &rt->ops->ops[i];
         struct op_time *time = &rt->times[i];
@@ -452,26 +458,33 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
                               op->kind != OP_UPDATE && op->microbatch >= 0;
         if (per_microbatch && batch->blocks[op->microbatch].num_samples == 0) { /* R5, R6 */
             if (op->kind == OP_B || op->kind == OP_W)
-                runtime_tree_add(rt, &rt->stages[op->stage], op->microbatch);
+                runtime_tree_add(rt, &rt->stages[op->stage], op->microbatch, false);
             continue;
         }
         /* A bad loss must not reach the weights. */
         if (!losses_known && (op->kind == OP_NORM || op->kind == OP_UPDATE)) {
-            rc = share_losses(rt, rt->spec.active, &sums, err);
+            rc = runtime_reduce_advance(rt, true, err);
+            if (rc == OK)
+                rc = share_losses(rt, rt->spec.active, &sums, err);
             losses_known = true;
-            if (rc != OK)
-                break;
+        } else {
+            comm_progress(rt->spec.pipeline);
+            rc = runtime_reduce_advance(rt, false, err);
         }
-        comm_progress(rt->spec.pipeline);
-        time->start_ns = comm_now_ns(comm);
+        if (rc != OK)
+            break;
+        const int64_t start = comm_now_ns(comm);
         rc = run_op(rt, op, batch, step, lr, err);
         if (rc == OK && !is_message(op->kind) && !rt->spec.backend->host_memory)
             rc = rt->spec.backend->sync(rt->spec.backend, err);
-        time->end_ns = comm_now_ns(comm);
+        last = comm_now_ns(comm);
         if (!first)
-            first = time->start_ns;
-        last = time->end_ns;
+            first = start;
+        if (op->kind != OP_ALLREDUCE) /* those have times of their own */
+            *time = (struct op_time){start, last};
     }
+    if (rc == OK) /* a list that ends without UPDATE */
+        rc = runtime_reduce_advance(rt, true, err);
     if (rc == OK && !losses_known)
         rc = share_losses(rt, rt->spec.active, &sums, err);
     runtime_cache_flush(rt);

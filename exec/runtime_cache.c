@@ -115,7 +115,7 @@ static enum status compute(struct runtime *rt, int64_t epoch, const struct sampl
     struct backend *be = rt->spec.backend;
     const int64_t bytes = c->sample_bytes * n;
     const struct sample_block part = part_of(rt, block, first, n);
-    float *in[1] = {NULL}, *out[1] = {NULL};
+    void *in[1] = {NULL}, *out[1] = {NULL};
     enum status rc;
     if (from > 0 && !be->host_memory)
         be->copy_in(be, at, host, bytes);

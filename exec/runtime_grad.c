@@ -50,23 +50,30 @@ static int nodes_ending(int m, int n)
     return count;
 }
 
-void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch)
+void runtime_tree_fold(struct runtime *rt, struct stage_state *s, int microbatch, int item)
+{
+    struct backend *be = rt->spec.backend;
+    const int num_nodes = nodes_ending(microbatch, rt->num_microbatches);
+    int64_t elems, before = 0;
+    for (int i = 0; i < item; i++) {
+        stage_grad_block(s->stage, i, &elems);
+        before += elems;
+    }
+    float *grad = stage_grad_block(s->stage, item, &elems);
+    for (int n = 1; grad && n <= num_nodes; n++)
+        be->accumulate(be, elems, s->tree[s->tree_top - n] + before, grad);
+}
+
+void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch, bool folded)
 {
     struct backend *be = rt->spec.backend;
     const int num_items = stage_num_items(s->stage);
     const bool last = microbatch == rt->num_microbatches - 1;
     if (!s->tree)
         return;
-    for (int n = nodes_ending(microbatch, rt->num_microbatches); n > 0; n--) {
-        const float *left = s->tree[--s->tree_top];
-        for (int i = 0; i < num_items; i++) {
-            int64_t elems;
-            float *grad = stage_grad_block(s->stage, i, &elems);
-            if (grad)
-                be->add(be, elems, left, grad);
-            left += elems;
-        }
-    }
+    for (int i = 0; i < num_items && !folded; i++)
+        runtime_tree_fold(rt, s, microbatch, i);
+    s->tree_top -= nodes_ending(microbatch, rt->num_microbatches);
     if (last)
         return;
     float *keep = s->tree[s->tree_top++];
@@ -78,56 +85,6 @@ void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch)
         keep += elems;
     }
     stage_zero_grad(s->stage);
-}
-
-/* --- over replicas ---------------------------------------------------------------------------- */
-
-/* The accumulators of a stage, last item first (the order in which a backward completes them), cut
- * into buckets by bytes; the last bucket takes the rest. Summed by index, so the buckets do not
- * show in the bits. */
-enum status runtime_allreduce(struct runtime *rt, const struct op *op, struct err *err)
-{
-    const struct workload *w = rt->spec.workload;
-    struct stage_state *s = &rt->stages[op->stage];
-    struct backend *be = rt->spec.backend;
-    const bool canonical = rt->spec.job->train.reduction == REDUCTION_CANONICAL;
-    int first = w->first_bucket[op->stage], last = w->first_bucket[op->stage + 1] - 1;
-    int64_t from = 0, to, total = 0, elems;
-    float *bucket = NULL; /* packed gradients */
-    enum status rc = OK;
-    for (int i = 0; i < stage_num_items(s->stage); i++) {
-        stage_grad_block(s->stage, i, &elems);
-        total += elems;
-    }
-    for (int b = first; b < first + op->arg; b++)
-        from += w->buckets[b].bytes / (int64_t)sizeof(float);
-    to = from + w->buckets[first + op->arg].bytes / (int64_t)sizeof(float);
-    if (to > total || first + op->arg == last)
-        to = total;
-    if (from >= to)
-        return OK;
-    rc = comm_sum_buffer(rt->spec.replicas, to - from, &bucket, err);
-    for (int out = 0; rc == OK && out < 2; out++) {
-        int64_t at = 0;
-        for (int i = stage_num_items(s->stage) - 1; i >= 0; i--) {
-            float *grad = stage_grad_block(s->stage, i, &elems);
-            int64_t lo = from > at ? from : at, end = at + elems;
-            int64_t hi = to < end ? to : end;
-            if (lo < hi && !out)
-                be->copy_out(be, bucket + (lo - from), grad + (lo - at),
-                             (hi - lo) * (int64_t)sizeof(float));
-            else if (lo < hi)
-                be->copy_in(be, grad + (lo - at), bucket + (lo - from),
-                            (hi - lo) * (int64_t)sizeof(float));
-            at = end;
-        }
-        if (!out)
-            rc = be->sync(be, err);
-        if (rc == OK && !out)
-            rc = (canonical ? comm_allreduce_tree_f32 : comm_allreduce_f32)(rt->spec.replicas,
-                                                                            bucket, to - from, err);
-    }
-    return rc;
 }
 
 /* Both ends of a tied token table learn each other's accumulator (stage.h), once a step, when the

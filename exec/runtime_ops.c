@@ -11,9 +11,10 @@ static int tag_of(const struct runtime *rt, const struct edge *edge, enum direct
     return (int)((edge - rt->edges) * DIRECTIONS + d) * rt->num_microbatches + mb;
 }
 
-static int64_t message_bytes(const struct edge *edge, const struct sample_block *block)
+static int64_t message_bytes(const struct runtime *rt, const struct edge *edge,
+                             const struct sample_block *block)
 {
-    return edge->sample_elems * block->num_samples * (int64_t)sizeof(float);
+    return backend_bytes(rt->spec.backend, edge->sample_elems * block->num_samples);
 }
 
 /* Post what the list will receive next on this edge, as far as buffers are free (R3). */
@@ -36,7 +37,7 @@ enum status runtime_post_receives(struct runtime *rt, struct edge *edge, enum di
         inbox->buffer_of[mb] = i;
         inbox->next++;
         rc = comm_irecv(rt->spec.pipeline, inbox->buffers[i].host,
-                        message_bytes(edge, &batch->blocks[mb]), edge->peer,
+                        message_bytes(rt, edge, &batch->blocks[mb]), edge->peer,
                         tag_of(rt, edge, d, mb), &inbox->buffers[i].request, err);
     }
     return rc;
@@ -56,7 +57,7 @@ static enum status receive(struct runtime *rt, struct edge *edge, enum direction
     struct buffer *buffer = &inbox->buffers[inbox->buffer_of[mb]];
     rc = comm_wait(&buffer->request, err);
     if (rc == OK && !be->host_memory)
-        be->copy_in(be, buffer->data, buffer->host, message_bytes(edge, &batch->blocks[mb]));
+        be->copy_in(be, buffer->data, buffer->host, message_bytes(rt, edge, &batch->blocks[mb]));
     return rc;
 }
 
@@ -74,11 +75,11 @@ static enum status release(struct runtime *rt, struct edge *edge, enum direction
 }
 
 static enum status send_message(struct runtime *rt, struct edge *edge, enum direction d, int mb,
-                                int slot, const float *data, const struct batch *batch,
+                                int slot, const void *data, const struct batch *batch,
                                 struct err *err)
 {
     struct backend *be = rt->spec.backend;
-    int64_t bytes = message_bytes(edge, &batch->blocks[mb]);
+    int64_t bytes = message_bytes(rt, edge, &batch->blocks[mb]);
     enum status rc;
     if (!be->host_memory) {
         be->copy_out(be, edge->send_host[d][slot], data, bytes);
@@ -93,7 +94,7 @@ static enum status send_message(struct runtime *rt, struct edge *edge, enum dire
 
 /* Hand over inside the rank: a copy, so that the sender's slot is free. */
 static enum status hand_over(struct runtime *rt, struct edge *edge, enum direction d, int mb,
-                             const float *data, const struct batch *batch, struct err *err)
+                             const void *data, const struct batch *batch, struct err *err)
 {
     struct inbox *inbox = &edge->inbox[d];
     struct backend *be = rt->spec.backend;
@@ -105,11 +106,11 @@ static enum status hand_over(struct runtime *rt, struct edge *edge, enum directi
                        edge->from, edge->to);
     inbox->buffers[i].microbatch = mb;
     inbox->buffer_of[mb] = i;
-    be->copy(be, inbox->buffers[i].data, data, message_bytes(edge, &batch->blocks[mb]));
+    be->copy(be, inbox->buffers[i].data, data, message_bytes(rt, edge, &batch->blocks[mb]));
     return OK;
 }
 
-static float *received(const struct edge *edge, enum direction d, int mb)
+static void *received(const struct edge *edge, enum direction d, int mb)
 {
     const struct inbox *inbox = &edge->inbox[d];
     int i = inbox->buffer_of ? inbox->buffer_of[mb] : -1;
@@ -142,7 +143,7 @@ enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batc
 {
     struct backend *be = rt->spec.backend;
     const struct sample_block *block = &batch->blocks[microbatch];
-    float *in[1] = {NULL}, *out[1] = {NULL};
+    void *in[1] = {NULL}, *out[1] = {NULL};
     enum status rc;
     if (rt->prefix_ready[microbatch])
         return OK;
@@ -152,8 +153,8 @@ enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batc
     rc = stage_forward(rt->spec.prefix, 0, block, STEP_EVAL, in, out, false, NULL, err);
     if (rc == OK) {
         be->copy(be, rt->prefix_out[microbatch], out[0],
-                 stage_input_elems(rt->spec.model, rt->spec.plan->first_item[0]) *
-                     block->num_samples * (int64_t)sizeof(float));
+                 backend_bytes(be, stage_input_elems(rt->spec.model, rt->spec.plan->first_item[0]) *
+                                       block->num_samples));
         rt->prefix_ready[microbatch] = true;
     }
     return rc;
@@ -224,14 +225,18 @@ enum status runtime_backward(struct runtime *rt, const struct op *op, const stru
     enum backward what = op->kind == OP_B   ? BACKWARD_BOTH
                          : op->kind == OP_I ? BACKWARD_INPUT
                                             : BACKWARD_WEIGHT;
-    float **grad_in = s->grad_in_ptr + (size_t)slot * (size_t)(s->num_in + 1);
+    void **grad_in = s->grad_in_ptr + (size_t)slot * (size_t)(s->num_in + 1);
     float scale = batch->num_targets > 0 ? (float)(1.0 / (double)batch->num_targets) : 0.0f;
     enum status rc;
     memset(s->grad_out_ptr, 0, (size_t)(s->num_out + 1) * sizeof *s->grad_out_ptr);
     for (int e = 0; e < s->num_out; e++)
         s->grad_out_ptr[e] = received(&rt->edges[s->out[e]], GRAD, mb);
+    const bool ahead = runtime_reduce_ahead(rt, op);
+    struct final_grads of = {rt, op->stage};
+    stage_on_grad(s->stage, ahead ? runtime_reduce_item : NULL, &of);
     rc = stage_backward(s->stage, slot, &batch->blocks[mb], (uint64_t)step, what, scale,
                         s->grad_out_ptr, grad_in, err);
+    stage_on_grad(s->stage, NULL, NULL);
     if (rc != OK)
         return rc;
     /* The gradient for the input leaves after B or I, or after a W that did both. */
@@ -243,7 +248,7 @@ enum status runtime_backward(struct runtime *rt, const struct op *op, const stru
         }
     if (rc != OK || what == BACKWARD_INPUT)
         return rc;
-    runtime_tree_add(rt, s, mb);
+    runtime_tree_add(rt, s, mb, ahead);
     s->busy[slot] = false;
     for (int e = 0; rc == OK && e < s->num_in; e++)
         rc = release(rt, &rt->edges[s->in[e]], ACT, mb, batch, err);

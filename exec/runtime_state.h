@@ -13,6 +13,8 @@
  * R6  Canonical reduction: the gradient of each micro-batch is complete before it is added; sums
  *     form by the tree that halves [0, R * M) at midpoints. A rank's part [r * M, (r + 1) * M) is a
  *     node of it, since R is a power of two. An empty micro-batch counts as zeros.
+ * R8  The gradient of an item is final when the stage's last backward (B or W of the last
+ *     micro-batch) has passed it; the sum of its bucket starts then.
  * R7  What stage 0 reads of the frozen prefix is made once a step and micro-batch: by Z of the
  * whole batch, by C, or, in evaluation, when F asks for it. */
 #ifndef ELAPSE_EXEC_RUNTIME_STATE_H
@@ -26,7 +28,7 @@ enum direction { ACT, GRAD, DIRECTIONS };
 
 /* One receive buffer: backend memory, and host memory where the backend's is not. */
 struct buffer {
-    float *data, *host;
+    void *data, *host;
     struct comm_request request;
     int microbatch; /* -1: free */
 };
@@ -47,20 +49,20 @@ struct edge {
     int64_t sample_elems;
     struct inbox inbox[DIRECTIONS];
     struct comm_request *sends[DIRECTIONS]; /* by slot of the sending stage */
-    float **send_host[DIRECTIONS];          /* likewise, where the backend's memory is not host */
+    void **send_host[DIRECTIONS];           /* likewise, where the backend's memory is not host */
 };
 
 struct stage_state {
     struct stage *stage;
     int num_slots, num_in, num_out;
-    int *in, *out;        /* edges that enter and leave, borrowed from the workload */
-    bool *busy;           /* by slot */
-    int *slot_of;         /* by micro-batch; the last one it had */
-    float **in_ptr;       /* scratch, num_in + 1 */
-    float **grad_out_ptr; /* scratch, num_out + 1 */
-    float **out_ptr;      /* [slot][num_out + 1] */
-    float **grad_in_ptr;  /* [slot][num_in + 1] */
-    bool *has_r, *has_i;  /* by micro-batch */
+    int *in, *out;       /* edges that enter and leave, borrowed from the workload */
+    bool *busy;          /* by slot */
+    int *slot_of;        /* by micro-batch; the last one it had */
+    void **in_ptr;       /* scratch, num_in + 1 */
+    void **grad_out_ptr; /* scratch, num_out + 1 */
+    void **out_ptr;      /* [slot][num_out + 1] */
+    void **grad_in_ptr;  /* [slot][num_in + 1] */
+    bool *has_r, *has_i; /* by micro-batch */
     int next_slot;
     float **tree; /* R6: sums that wait for their right neighbour; backend memory, tree_depth */
     int tree_depth, tree_top;
@@ -74,12 +76,13 @@ struct runtime {
     struct edge *edges;
     struct stage_state *stages;
     struct op_time *times;
-    float **prefix_out; /* R7: by micro-batch, backend memory; NULL without a prefix */
+    void **prefix_out; /* R7: by micro-batch, backend memory; NULL without a prefix */
     bool *prefix_ready;
-    bool training;      /* a step, not an evaluation */
+    bool training;               /* a step, not an evaluation */
     struct runtime_cache *cache; /* runtime_cache.c; NULL: the prefix meets no cache */
-    double *sums;       /* [replicas * microbatches][LOSS_WORDS] */
-    double *item_sumsq; /* num_items */
+    struct reducer *reducer;     /* runtime_reduce.c */
+    double *sums;                /* [replicas * microbatches][LOSS_WORDS] */
+    double *item_sumsq;          /* num_items */
     bool have_norm;
     bool gradients_final; /* tied tables exchanged in this step */
     double grad_norm;
@@ -117,13 +120,29 @@ void runtime_cache_flush(struct runtime *rt);
 enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const struct batch *batch,
                                   struct err *err);
 
-/* R6: buffers of a stage; and what follows the weight gradients of a micro-batch. */
+/* R6: buffers of a stage; what follows the weight gradients of a micro-batch; and, in front of
+ * that, the sums that are complete with it for one item, where that is wanted earlier (folded). */
 enum status runtime_tree_init(struct runtime *rt, struct stage_state *s, struct err *err);
-void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch);
+void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch, bool folded);
+void runtime_tree_fold(struct runtime *rt, struct stage_state *s, int microbatch, int item);
 
-/* ALLREDUCE; NORM; and what comes before NORM and UPDATE once a step: the exchange of tied tables.
+/* Sums over replicas (runtime_reduce.c). A step begins; an ALLREDUCE op and those before it are
+ * ready; sums go on, or, with wait, end. */
+enum status runtime_reduce_init(struct runtime *rt, struct err *err);
+void runtime_reduce_clear(struct runtime *rt);
+enum status runtime_reduce_begin(struct runtime *rt, struct err *err);
+enum status runtime_reduce_ready(struct runtime *rt, const struct op *op, struct err *err);
+enum status runtime_reduce_advance(struct runtime *rt, bool wait, struct err *err);
+/* Whether a backward makes gradients final (R8); then runtime_reduce_item() is its stage_grad_hook.
  */
-enum status runtime_allreduce(struct runtime *rt, const struct op *op, struct err *err);
+bool runtime_reduce_ahead(const struct runtime *rt, const struct op *op);
+struct final_grads {
+    struct runtime *rt;
+    int stage;
+};
+enum status runtime_reduce_item(void *final_grads, int item, struct err *err);
+
+/* NORM; and what comes before NORM and UPDATE once a step: the exchange of tied tables. */
 enum status runtime_norm(struct runtime *rt, struct err *err);
 enum status runtime_finish_gradients(struct runtime *rt, struct err *err);
 

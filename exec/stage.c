@@ -6,30 +6,41 @@
 
 #include "exec/rng.h"
 #include "exec/stage_internal.h"
+#include "profiles/profile.h"
 
 static int64_t pad(int64_t elems)
 {
     return (elems + 15) / 16 * 16;
 }
 
-enum status stage_grab(struct stage *stage, int64_t elems, float **ptr, struct err *err)
+/* The same for bytes: 64, the alignment of alloc(). */
+static int64_t pad_bytes(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+enum { F32 = sizeof(float) };
+
+enum status stage_grab(struct stage *stage, int64_t bytes, void *ptr, struct err *err)
 {
     void *mem = NULL;
     struct backend *be = stage->spec.backend;
-    enum status rc = be->alloc(be, elems * (int64_t)sizeof(float), &mem, err);
+    enum status rc = be->alloc(be, bytes, &mem, err);
     if (rc == OK) {
-        *ptr = mem;
-        stage->bytes += elems * (int64_t)sizeof(float);
+        memcpy(ptr, &mem, sizeof mem);
+        stage->bytes += bytes;
     }
     return rc;
 }
 
-void stage_drop(struct stage *stage, float **ptr, int64_t elems)
+void stage_drop(struct stage *stage, void *ptr, int64_t bytes)
 {
-    if (*ptr) {
-        stage->spec.backend->free(stage->spec.backend, *ptr);
-        stage->bytes -= elems * (int64_t)sizeof(float);
-        *ptr = NULL;
+    void *mem;
+    memcpy(&mem, ptr, sizeof mem);
+    if (mem) {
+        stage->spec.backend->free(stage->spec.backend, mem);
+        stage->bytes -= bytes;
+        memset(ptr, 0, sizeof mem);
     }
 }
 
@@ -43,7 +54,7 @@ int64_t stage_input_elems(const struct model *model, int item)
     return below == ITEM_POOLER ? model->hidden : (int64_t)model->seq * model->hidden;
 }
 
-static bool shares_table(const struct model *model)
+bool stage_shares_table(const struct model *model)
 {
     return model->task == TASK_CAUSAL_LM || model->task == TASK_MLM;
 }
@@ -88,11 +99,14 @@ static void wire(struct stage *stage)
             first[b] = elems;
             elems += pad(spec.block_elems[b]);
             l->w[b] = stage->weights[i] + first[b];
+            l->low[b] = backend_at(stage->spec.backend, stage->low[i], first[b]);
             l->g[b] = stage->grads[i] ? stage->grads[i] + first[b] : NULL;
         }
         const bool table_frozen = stage->spec.num_frozen_items > 0;
-        if (spec.tied && stage->has_table)
+        if (spec.tied && stage->has_table) {
             l->w[HEAD_TABLE] = stage->layers[0].w[WORD];
+            l->low[HEAD_TABLE] = stage->layers[0].low[WORD];
+        }
         if (spec.tied && table_frozen)
             l->g[HEAD_TABLE] = NULL;
         for (int t = 0; t < spec.num_tensors; t++) {
@@ -121,6 +135,12 @@ static void wire(struct stage *stage)
     stage->num_params = at;
 }
 
+/* Whether kernels read a copy of the weights in fewer bits. */
+static bool rounds(const struct stage *stage)
+{
+    return stage->spec.backend->elem_bytes != F32;
+}
+
 static enum status make_params(struct stage *stage, struct err *err)
 {
     struct backend *be = stage->spec.backend;
@@ -139,33 +159,51 @@ static enum status make_params(struct stage *stage, struct err *err)
         stage->block_elems[i] = elems;
         stage->weight_elems[i] = kept;
         count += spec.num_tensors;
-        rc = stage_grab(stage, kept, &stage->weights[i], err);
+        rc = stage_grab(stage, kept * F32, &stage->weights[i], err);
         if (rc == OK)
-            be->zero(be, stage->weights[i], kept * (int64_t)sizeof(float));
+            be->zero(be, stage->weights[i], kept * F32);
+        if (rc == OK && rounds(stage))
+            rc = stage_grab(stage, backend_bytes(be, kept), &stage->low[i], err);
+        else
+            stage->low[i] = stage->weights[i];
         if (rc != OK || l->frozen)
             continue;
-        rc = stage_grab(stage, elems, &stage->grads[i], err);
+        rc = stage_grab(stage, elems * F32, &stage->grads[i], err);
         for (int s = 0; s < stage->num_states && rc == OK; s++) {
-            rc = stage_grab(stage, kept, &stage->states[s][i], err);
+            rc = stage_grab(stage, kept * F32, &stage->states[s][i], err);
             if (rc == OK)
-                be->zero(be, stage->states[s][i], kept * (int64_t)sizeof(float));
+                be->zero(be, stage->states[s][i], kept * F32);
         }
     }
     if (rc != OK)
         return rc;
     const int64_t table = (int64_t)stage->spec.model->vocab * stage->spec.model->hidden;
-    if (shares_table(stage->spec.model) && stage->has_table != stage->has_head &&
+    if (stage_shares_table(stage->spec.model) && stage->has_table != stage->has_head &&
         stage->spec.num_frozen_items == 0)
-        rc = stage_grab(stage, table, &stage->tied_other, err);
+        rc = stage_grab(stage, table * F32, &stage->tied_other, err);
     stage->params = calloc((size_t)count + 1, sizeof *stage->params);
     stage->decay = calloc((size_t)count + 1, sizeof *stage->decay);
     if (!stage->params || !stage->decay)
         return err_nomem(err);
     if (rc == OK) {
         wire(stage);
+        stage_round_weights(stage);
         stage_zero_grad(stage);
     }
     return rc;
+}
+
+void stage_round_item(struct stage *stage, int i)
+{
+    struct backend *be = stage->spec.backend;
+    if (rounds(stage))
+        be->round(be, stage->weight_elems[i], stage->weights[i], stage->low[i]);
+}
+
+void stage_round_weights(struct stage *stage)
+{
+    for (int i = 0; i < stage->num_items; i++)
+        stage_round_item(stage, i);
 }
 
 int stage_num_items(const struct stage *stage)
@@ -186,6 +224,13 @@ static void swap_floats(float **a, float **b)
     *b = c;
 }
 
+static void swap_blocks(void **a, void **b)
+{
+    void *c = *a;
+    *a = *b;
+    *b = c;
+}
+
 bool stage_adopt(struct stage *stage, struct stage *from, int item)
 {
     const int i = item - stage->spec.first_item, j = item - from->spec.first_item;
@@ -196,6 +241,7 @@ bool stage_adopt(struct stage *stage, struct stage *from, int item)
         if (stage->states[s][i] && !from->states[s][j])
             return false;
     swap_floats(&stage->weights[i], &from->weights[j]);
+    swap_blocks(&stage->low[i], &from->low[j]);
     for (int s = 0; s < stage->num_states; s++)
         if (stage->states[s][i])
             swap_floats(&stage->states[s][i], &from->states[s][j]);
@@ -277,49 +323,55 @@ enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *e
                 return rc;
         }
     }
-    return OK;
+    stage_round_weights(stage);
+    return be->sync(be, err);
 }
 
 /* --- stash ----------------------------------------------------------------------------------- */
 
-/* Lay one set out over mem; with mem NULL only count. */
-static int64_t lay_out(struct stage *stage, struct stash_set *set, float *mem)
+/* Bytes of item i's stash buffers and output. */
+static void stash_of(const struct stage *stage, int i, int64_t *bytes, int64_t *out)
+{
+    arch_stash(stage->spec.model, &stage->arch, stage->layers[i].item, stage->spec.max_samples,
+               stage->spec.backend->elem_bytes, bytes, out);
+}
+
+/* Lay one set out over mem; with set NULL only count. */
+static int64_t lay_out(struct stage *stage, struct stash_set *set, char *mem)
 {
     int64_t at = 0;
     for (int i = 0; i < stage->num_items; i++) {
-        int64_t elems[MAX_STASH], out;
-        arch_stash(stage->spec.model, &stage->arch, stage->layers[i].item, stage->spec.max_samples,
-                   elems, &out);
+        int64_t bytes[MAX_STASH], out;
+        stash_of(stage, i, bytes, &out);
         const bool last = i + 1 == stage->num_items;
         if (i < stage_first_active(stage)) { /* frozen: nothing kept but the input of what trains */
-            memset(elems, 0, sizeof elems);
+            memset(bytes, 0, sizeof bytes);
             if (i + 1 < stage_first_active(stage))
                 out = 0;
         }
         for (int b = 0; b < MAX_STASH; b++) {
             if (set)
                 set->buf[i][b] = mem + at;
-            at += pad(elems[b]);
+            at += pad_bytes(bytes[b]);
         }
         if (set)
             set->y[i] = mem + at;
-        at += last ? 0 : pad(out);
+        at += last ? 0 : pad_bytes(out);
     }
     return at;
 }
 
 /* Buffers of a pass without stash: one item at a time, all sharing the same memory. */
-static int64_t lay_out_shared(struct stage *stage, struct stash_set *set, float *mem)
+static int64_t lay_out_shared(struct stage *stage, struct stash_set *set, char *mem)
 {
     int64_t most = 0;
     for (int i = 0; i < stage->num_items; i++) {
-        int64_t elems[MAX_STASH], out, at = 0;
-        arch_stash(stage->spec.model, &stage->arch, stage->layers[i].item, stage->spec.max_samples,
-                   elems, &out);
+        int64_t bytes[MAX_STASH], out, at = 0;
+        stash_of(stage, i, bytes, &out);
         for (int b = 0; b < MAX_STASH; b++) {
             if (set)
                 set->buf[i][b] = mem + at;
-            at += pad(elems[b]);
+            at += pad_bytes(bytes[b]);
         }
         most = at > most ? at : most;
     }
@@ -336,8 +388,8 @@ static enum status make_set(struct stage *stage, struct stash_set *set, bool sha
         set->y = calloc(n, sizeof *set->y);
     if (!set->buf || !set->y)
         return err_nomem(err);
-    const int64_t elems = shared ? lay_out_shared(stage, NULL, NULL) : lay_out(stage, NULL, NULL);
-    enum status rc = stage_grab(stage, elems, &set->mem, err);
+    const int64_t bytes = shared ? lay_out_shared(stage, NULL, NULL) : lay_out(stage, NULL, NULL);
+    enum status rc = stage_grab(stage, bytes, &set->mem, err);
     if (rc == OK) {
         if (shared)
             lay_out_shared(stage, set, set->mem);
@@ -349,8 +401,8 @@ static enum status make_set(struct stage *stage, struct stash_set *set, bool sha
 
 static void drop_set(struct stage *stage, struct stash_set *set, bool shared)
 {
-    const int64_t elems = shared ? lay_out_shared(stage, NULL, NULL) : lay_out(stage, NULL, NULL);
-    stage_drop(stage, &set->mem, elems);
+    const int64_t bytes = shared ? lay_out_shared(stage, NULL, NULL) : lay_out(stage, NULL, NULL);
+    stage_drop(stage, &set->mem, bytes);
 }
 
 enum status stage_take_set(struct stage *stage, struct stash_set **set, struct err *err)
@@ -373,9 +425,11 @@ enum status stage_take_set(struct stage *stage, struct stash_set **set, struct e
 static enum status make_buffers(struct stage *stage, struct err *err)
 {
     const struct stage_spec *spec = &stage->spec;
-    const int64_t rows = spec->max_samples * stage->arch.seq, wide = rows * stage->arch.hidden;
+    const struct backend *be = spec->backend;
+    const int64_t rows = spec->max_samples * stage->arch.seq;
+    const int64_t wide = backend_bytes(be, rows * stage->arch.hidden);
     int64_t stash[MAX_STASH], out;
-    arch_stash(spec->model, &stage->arch, spec->end_item - 1, spec->max_samples, stash, &out);
+    stash_of(stage, stage->num_items - 1, stash, &out);
     enum status rc = OK;
     for (int i = 0; i < stage->num_slots && rc == OK; i++) {
         struct slot *slot = &stage->slots[i];
@@ -386,12 +440,11 @@ static enum status make_buffers(struct stage *stage, struct err *err)
             rc = stage_grab(stage, out, &slot->out, err);
         if (rc == OK && spec->first_item > 0)
             rc = stage_grab(stage,
-                            spec->max_samples * stage_input_elems(spec->model, spec->first_item),
+                            backend_bytes(be, spec->max_samples *
+                                                  stage_input_elems(spec->model, spec->first_item)),
                             &slot->grad_in, err);
-        float *sums = NULL;
         if (rc == OK && stage->has_head)
-            rc = stage_grab(stage, pad(sizeof(struct xent_sums) / sizeof(float)), &sums, err);
-        slot->sums = (struct xent_sums *)(void *)sums;
+            rc = stage_grab(stage, pad_bytes(sizeof *slot->sums), &slot->sums, err);
     }
     for (int i = 0; i < 2 && rc == OK; i++) {
         rc = stage_grab(stage, wide, &stage->scratch[i], err);
@@ -402,7 +455,8 @@ static enum status make_buffers(struct stage *stage, struct err *err)
         rc = stage_grab(stage, wide, &stage->flow, err);
     if (rc == OK && spec->first_item == 0 && stage->arch.family == FAMILY_VIT)
         rc = stage_grab(stage,
-                        rows * spec->model->channels * spec->model->patch * spec->model->patch,
+                        backend_bytes(be, rows * spec->model->channels * spec->model->patch *
+                                              spec->model->patch),
                         &stage->cols, err);
     if (rc == OK)
         rc = make_set(stage, &stage->sets[stage->num_slots], true, err);
@@ -424,8 +478,10 @@ static enum status check_spec(const struct stage_spec *spec, struct err *err)
         return err_set(err, ERR_INPUT,
                        "stage: %lld samples and %d micro-batches must be at least 1",
                        (long long)spec->max_samples, spec->max_live);
-    if (spec->job->train.dtype != DTYPE_FP32 && spec->backend->host_memory)
-        return err_set(err, ERR_INPUT, "train.dtype: the cpu backend computes in fp32 only");
+    if (spec->job->train.dtype != spec->backend->dtype)
+        return err_set(err, ERR_INPUT, "stage: train.dtype is %s, the %s backend computes in %s",
+                       dtype_text(spec->job->train.dtype), spec->backend->name,
+                       dtype_text(spec->backend->dtype));
     if (m->num_skips > 0 && (m->family != FAMILY_VIT || spec->job->train.dropout > 0.0))
         return err_set(err, ERR_INPUT, "model '%s': skip edges train in vit without dropout only",
                        m->name);
@@ -462,10 +518,11 @@ enum status stage_new(const struct stage_spec *spec, struct stage **out, struct 
     const size_t n = (size_t)items;
     stage->num_slots = spec->max_live;
     stage->num_states = num_state_tensors(spec->job);
-    stage->has_table = shares_table(spec->model) && spec->first_item == 0;
+    stage->has_table = stage_shares_table(spec->model) && spec->first_item == 0;
     stage->has_head = spec->end_item == spec->model->num_items;
     stage->layers = calloc(n, sizeof *stage->layers);
     stage->weights = calloc(n, sizeof *stage->weights);
+    stage->low = calloc(n, sizeof *stage->low);
     stage->grads = calloc(n, sizeof *stage->grads);
     stage->states[0] = calloc(n, sizeof *stage->states[0]);
     stage->states[1] = calloc(n, sizeof *stage->states[1]);
@@ -473,7 +530,7 @@ enum status stage_new(const struct stage_spec *spec, struct stage **out, struct 
     stage->weight_elems = calloc(n, sizeof *stage->weight_elems);
     stage->slots = calloc((size_t)stage->num_slots, sizeof *stage->slots);
     stage->sets = calloc((size_t)stage->num_slots + 1, sizeof *stage->sets);
-    if (!stage->layers || !stage->weights || !stage->grads || !stage->states[0] ||
+    if (!stage->layers || !stage->weights || !stage->low || !stage->grads || !stage->states[0] ||
         !stage->states[1] || !stage->block_elems || !stage->weight_elems || !stage->slots ||
         !stage->sets) {
         rc = err_nomem(err);
@@ -503,6 +560,8 @@ void stage_free(struct stage *stage)
     struct backend *be = stage->spec.backend;
     stage_skips_close(stage);
     for (int i = 0; i < stage->num_items; i++) {
+        if (stage->low && rounds(stage))
+            be->free(be, stage->low[i]);
         float **owned[] = {stage->weights, stage->grads, stage->states[0], stage->states[1]};
         for (int k = 0; k < 4; k++)
             if (owned[k] && owned[k][i])
@@ -531,6 +590,7 @@ void stage_free(struct stage *stage)
     be->free(be, stage->tied_other);
     free(stage->layers);
     free(stage->weights);
+    free(stage->low);
     free(stage->grads);
     free(stage->block_elems);
     free(stage->weight_elems);
@@ -541,99 +601,7 @@ void stage_free(struct stage *stage)
     free(stage);
 }
 
-/* --- gradients and updates ------------------------------------------------------------------- */
-
-void stage_zero_grad(struct stage *stage)
-{
-    struct backend *be = stage->spec.backend;
-    for (int i = 0; i < stage->num_items; i++)
-        if (stage->grads[i])
-            be->zero(be, stage->grads[i], stage->block_elems[i] * (int64_t)sizeof(float));
-}
-
-bool stage_tied(struct stage *stage, struct tied_table *tied)
-{
-    const struct model *m = stage->spec.model;
-    if (!shares_table(m) || !(stage->has_table || stage->has_head) ||
-        stage->spec.num_frozen_items > 0)
-        return false;
-    struct layer *table = &stage->layers[0], *head = &stage->layers[stage->num_items - 1];
-    *tied = (struct tied_table){
-        .is_table = stage->has_table,
-        .is_head = stage->has_head,
-        .num_elems = (int64_t)m->vocab * m->hidden,
-        .weight = stage->has_table ? table->w[WORD] : head->w[HEAD_TABLE],
-        .table_grad = stage->has_table ? table->g[WORD] : stage->tied_other,
-        .head_grad = stage->has_head ? head->g[HEAD_TABLE] : stage->tied_other,
-    };
-    return true;
-}
-
-void stage_tied_add(struct stage *stage)
-{
-    struct tied_table tied;
-    if (stage_tied(stage, &tied))
-        stage->spec.backend->add(stage->spec.backend, tied.num_elems, tied.head_grad,
-                                 tied.table_grad);
-}
-
-enum status stage_grad_sumsq(struct stage *stage, double *per_item_sumsq, struct err *err)
-{
-    struct backend *be = stage->spec.backend;
-    for (int i = 0; i < stage->num_items; i++)
-        per_item_sumsq[i] = 0.0;
-    for (int t = 0; t < stage->num_params; t++) {
-        const struct param *p = &stage->params[t];
-        double sum = 0.0;
-        if (p->frozen || p->tied_copy)
-            continue;
-        enum status rc = be->sumsq(be, p->num_elems, p->grad, &sum, err);
-        if (rc != OK)
-            return rc;
-        per_item_sumsq[p->item - stage->spec.first_item] += sum;
-    }
-    return OK;
-}
-
-enum status stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
-                         struct err *err)
-{
-    struct backend *be = stage->spec.backend;
-    const struct job *job = stage->spec.job;
-    stage_clock_start(stage);
-    for (int t = 0; t < stage->num_params; t++) {
-        struct param *p = &stage->params[t];
-        if (t > 0 && p->item != p[-1].item)
-            stage_clock_lap(stage, p[-1].item - stage->spec.first_item, PASS_UPDATE);
-        if (p->frozen)
-            continue;
-        const float decay = stage->decay[t] ? (float)job->train.optimizer.weight_decay : 0.0f;
-        if (job->train.optimizer.kind == OPTIMIZER_SGD) {
-            const struct sgd o = {.lr = (float)lr,
-                                  .momentum = (float)job->train.optimizer.momentum,
-                                  .weight_decay = decay,
-                                  .grad_mul = grad_mul};
-            be->sgd(be, p->num_elems, &o, p->grad, p->weight, p->state[0]);
-            continue;
-        }
-        const struct adam o = {.lr = lr,
-                               .beta1 = job->train.optimizer.beta1,
-                               .beta2 = job->train.optimizer.beta2,
-                               .eps = job->train.optimizer.eps,
-                               .weight_decay =
-                                   stage->decay[t] ? job->train.optimizer.weight_decay : 0.0,
-                               .grad_mul = grad_mul,
-                               .step = (int64_t)step + 1};
-        if (job->train.optimizer.kind == OPTIMIZER_LAMB)
-            be->lamb(be, p->num_elems, &o, p->grad, p->weight, p->state[0], p->state[1]);
-        else
-            be->adamw(be, p->num_elems, &o, p->grad, p->weight, p->state[0], p->state[1]);
-    }
-    if (stage->num_params > 0)
-        stage_clock_lap(stage, stage->params[stage->num_params - 1].item - stage->spec.first_item,
-                        PASS_UPDATE);
-    return be->sync(be, err);
-}
+/* --- freezing -------------------------------------------------------------------------------- */
 
 enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err)
 {
@@ -647,13 +615,13 @@ enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *
         drop_set(stage, &stage->sets[i], false); /* laid out anew, smaller, at the next use */
     if (num_frozen_items > 0)
         stage_drop(stage, &stage->tied_other,
-                   (int64_t)stage->spec.model->vocab * stage->arch.hidden);
+                   (int64_t)stage->spec.model->vocab * stage->arch.hidden * F32);
     stage->spec.num_frozen_items = num_frozen_items;
     for (int i = 0; i < stage_first_active(stage); i++) {
         stage->layers[i].frozen = true;
-        stage_drop(stage, &stage->grads[i], stage->block_elems[i]);
+        stage_drop(stage, &stage->grads[i], stage->block_elems[i] * F32);
         for (int s = 0; s < stage->num_states; s++)
-            stage_drop(stage, &stage->states[s][i], stage->weight_elems[i]);
+            stage_drop(stage, &stage->states[s][i], stage->weight_elems[i] * F32);
     }
     wire(stage);
     stage_skips_close(stage);

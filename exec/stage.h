@@ -3,7 +3,10 @@
  *
  * The runtime (exec/runtime.c) knows ops, ranks and messages; a stage knows layers; a backend
  * (exec/backend.h) knows arithmetic. Arithmetic depends on the micro-batch only, never on K, R or
- * the rank, so that any cut gives the same bits. Pointers to activations are backend memory. */
+ * the rank, so that any cut gives the same bits. Pointers to activations and their gradients are
+ * backend memory, elements of the backend's dtype; parameters, their gradients and the optimizer
+ * state are fp32. Below fp32 kernels read a rounded compute copy of the parameters: who writes
+ * parameters from outside (a checkpoint, a move) calls stage_round_weights() behind it. */
 #ifndef ELAPSE_EXEC_STAGE_H
 #define ELAPSE_EXEC_STAGE_H
 
@@ -60,6 +63,10 @@ void stage_free(struct stage *stage);
  * not matter. */
 enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *err);
 
+/* Make the compute copy anew from the parameters: after writing into stage_params(). Nothing in
+ * fp32, where the parameters are what kernels read. */
+void stage_round_weights(struct stage *stage);
+
 /* Elements per sample of the tensor that enters item `item` (== leaves item - 1); 0 for item 0. */
 int64_t stage_input_elems(const struct model *model, int item);
 
@@ -83,7 +90,7 @@ int64_t stage_input_elems(const struct model *model, int item);
  * forward, evaluation, or the first forward under recompute (which keeps the inputs only). loss is
  * filled by the stage that has the head; may be NULL elsewhere. */
 enum status stage_forward(struct stage *stage, int slot, const struct sample_block *block,
-                          uint64_t step, float *const *in, float **out, bool keep_stash,
+                          uint64_t step, void *const *in, void **out, bool keep_stash,
                           struct loss_sums *loss, struct err *err);
 
 /* Directly behind an evaluating forward (keep_stash false) of a stage with a span head: how
@@ -96,7 +103,7 @@ enum status stage_span_probabilities(struct stage *stage, const struct sample_bl
  * enters that item. For what a cache holds of a lower level; the model has no skip edges. Bits as
  * by stage_forward(). */
 enum status stage_forward_tail(struct stage *stage, int slot, const struct sample_block *block,
-                               int first, float *in, float **out, struct err *err);
+                               int first, void *in, void **out, struct err *err);
 
 /* Backward of the micro-batch in slot. grad_scale multiplies the loss's gradient (1 / real count)
  * and matters on the stage with the head only. BACKWARD_BOTH frees the slot; BACKWARD_INPUT keeps
@@ -107,7 +114,7 @@ enum status stage_forward_tail(struct stage *stage, int slot, const struct sampl
 enum backward { BACKWARD_BOTH, BACKWARD_INPUT, BACKWARD_WEIGHT };
 enum status stage_backward(struct stage *stage, int slot, const struct sample_block *block,
                            uint64_t step, enum backward what, float grad_scale,
-                           float *const *grad_out, float **grad_in, struct err *err);
+                           void *const *grad_out, void **grad_in, struct err *err);
 
 /* Parameters in a fixed order (by item, by tensor): name as in the checkpoint, weights, gradients,
  * optimizer state. Pointers are backend memory and live as long as the stage. */
@@ -162,6 +169,11 @@ struct tied_table {
 };
 bool stage_tied(struct stage *stage, struct tied_table *tied);
 void stage_tied_add(struct stage *stage);
+
+/* While set, a backward that makes weight gradients calls it behind each item, last to first, once
+ * that item's are issued: item is 0-based in the stage. Its error ends the backward. NULL: off. */
+typedef enum status (*stage_grad_hook)(void *ctx, int item, struct err *err);
+void stage_on_grad(struct stage *stage, stage_grad_hook hook, void *ctx);
 
 /* For a profiler: while item_ns is set, forward, backward and update add the time of each item to
  * item_ns[(item - first_item) * PASS_COUNT + pass], the backend synchronised around it. Borrowed;

@@ -7,9 +7,9 @@
 
 /* Stash of one micro-batch: buffers of every item, and the outputs between items. */
 struct stash_set {
-    float *mem; /* owned, backend; NULL until first used */
-    float *(*buf)[MAX_STASH];
-    float **y; /* output of item i, i < num_items - 1; the last is the slot's out */
+    void *mem; /* owned, backend; NULL until first used */
+    void *(*buf)[MAX_STASH];
+    void **y; /* output of item i, i < num_items - 1; the last is the slot's out */
     bool used;
 };
 
@@ -19,13 +19,13 @@ enum slot_state { SLOT_FREE, SLOT_FORWARD, SLOT_INPUT_DONE };
 struct slot {
     enum slot_state state;
     struct stash_set *set;
-    float *out, *grad_in;          /* owned, backend */
-    float *in, *grad_out;          /* borrowed */
-    float **skip_out, **skip_grad; /* owned, backend; by edge, [0] unused */
+    void *out, *grad_in;          /* owned, backend */
+    void *in, *grad_out;          /* borrowed */
+    void **skip_out, **skip_grad; /* owned, backend; by edge, [0] unused */
     void *inputs; /* owned, backend; copies of the block where backend memory is not host memory */
     struct batch_refs batch;
     struct xent_sums *sums; /* owned, backend */
-    const float **dy;       /* owned; gradient of item i's output, for its weights */
+    const void **dy;        /* owned; gradient of item i's output, for its weights */
 };
 
 /* One end of a skip tensor. */
@@ -42,7 +42,9 @@ struct stage {
     int num_items;
     struct layer *layers; /* owned, num_items; blocks of each in weights/grads/states */
     float **weights, **grads, **states[2]; /* owned: one backend allocation an item */
-    int64_t *block_elems;                  /* [num_items]: elements of grads[i] */
+    void **
+        low; /* owned: compute copies of weights[i] in the same layout; in fp32 weights[i] itself */
+    int64_t *block_elems;  /* [num_items]: elements of grads[i] */
     int64_t *weight_elems; /* and of weights[i] and states[][i]: less an aliased table at the end */
     int num_params, num_states;
     struct param *params; /* owned */
@@ -50,25 +52,31 @@ struct stage {
     int num_slots;
     struct slot *slots;     /* owned */
     struct stash_set *sets; /* owned; [num_slots] live, the last one for passes without stash */
-    float *flow;            /* gradient between items that cannot overwrite their input */
-    float *scratch[2];      /* [rows, hidden] */
-    float *cols;
-    float *ping[2];                    /* outputs between items of a pass without stash */
+    void *flow;             /* gradient between items that cannot overwrite their input */
+    void *scratch[2];       /* [rows, hidden] */
+    void *cols;
+    void *ping[2];                     /* outputs between items of a pass without stash */
     bool has_table, has_head;          /* of a tied table */
     float *tied_other;                 /* the accumulator of the side that lives elsewhere */
     int num_enters, num_leaves;        /* skip tensors that end or start in this stage */
     struct skip_port *enters, *leaves; /* owned */
-    int num_in, num_out; /* skip edges to other stages: in[1..num_in], out[1..num_out] */
-    float **inner_act, **inner_grad; /* owned, backend; by skip of the model, inside this stage */
-    float *wide;                     /* [rows, 2 hidden], where a skip joins */
+    int num_in, num_out;            /* skip edges to other stages: in[1..num_in], out[1..num_out] */
+    void **inner_act, **inner_grad; /* owned, backend; by skip of the model, inside this stage */
+    void *wide;                     /* [rows, 2 hidden], where a skip joins */
     int64_t bytes;
+    stage_grad_hook on_grad;
+    void *on_grad_ctx;
     int64_t *item_ns, clock_ns; /* borrowed, of stage_time_items(); when the last item ended */
 };
 
+bool stage_shares_table(const struct model *model); /* embedding and head read one table */
 /* First item of the stage that trains, as an index into layers; num_items when none does. */
 int stage_first_active(const struct stage *stage);
-enum status stage_grab(struct stage *stage, int64_t elems, float **ptr, struct err *err);
-void stage_drop(struct stage *stage, float **ptr, int64_t elems);
+/* Backend memory that stage_bytes() counts; ptr points at a pointer of any type. */
+enum status stage_grab(struct stage *stage, int64_t bytes, void *ptr, struct err *err);
+void stage_drop(struct stage *stage, void *ptr, int64_t bytes);
+/* The compute copy of item i's weights, where there is one. */
+void stage_round_item(struct stage *stage, int i);
 /* A free stash, made at its first use: under recompute few of them are ever live. */
 enum status stage_take_set(struct stage *stage, struct stash_set **set, struct err *err);
 
@@ -81,11 +89,10 @@ enum status stage_skips_open(struct stage *stage, struct err *err);
 void stage_skips_close(struct stage *stage);
 /* Where the tensor that enters item i lies (NULL: none does), where its gradient goes (NULL: not
  * wanted); hand on what leaves item i; add the gradients of what left item i to dy. n: samples. */
-const float *stage_skip_in(struct stage *stage, float *const *in, int item, int64_t n);
-float *stage_skip_grad_in(struct stage *stage, const struct slot *slot, int item, int64_t n);
+const void *stage_skip_in(struct stage *stage, void *const *in, int item, int64_t n);
+void *stage_skip_grad_in(struct stage *stage, const struct slot *slot, int item, int64_t n);
 void stage_skip_leave(struct stage *stage, const struct slot *slot, int item, int64_t n,
-                      const float *y);
-void stage_skip_grad_out(struct stage *stage, float *const *grad_out, int item, int64_t n,
-                         float *dy);
+                      const void *y);
+void stage_skip_grad_out(struct stage *stage, void *const *grad_out, int item, int64_t n, void *dy);
 
 #endif

@@ -232,7 +232,7 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
         slot->grad_out = grad_out ? grad_out[0] : NULL;
     void *dy = slot->grad_out;
     stage_clock_start(stage);
-    for (int i = stage->num_items - 1; i >= active; i--) {
+    for (int i = stage->num_items - 1; i >= active && rc == OK; i--) {
         const struct layer *l = &stage->layers[i];
         pass.stash = slot->set->buf[i];
         pass.dropout = dropout_of(stage, l, step);
@@ -250,6 +250,8 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
         if (what != BACKWARD_INPUT) {
             layer_backward_weight(l, &pass, slot->dy[i], grad_scale);
             stage_clock_lap(stage, i, PASS_BWD_WEIGHT);
+            if (stage->on_grad)
+                rc = stage->on_grad(stage->on_grad_ctx, i, err);
         }
     }
     if (grad_in)
@@ -263,5 +265,11 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
         slot->set->used = false;
         slot->set = NULL;
     }
-    return be->sync(be, err);
+    return rc == OK ? be->sync(be, err) : rc;
+}
+
+void stage_on_grad(struct stage *stage, stage_grad_hook hook, void *ctx)
+{
+    stage->on_grad = hook;
+    stage->on_grad_ctx = ctx;
 }

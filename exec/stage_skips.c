@@ -40,13 +40,18 @@ static int64_t tensor_elems(const struct stage *stage, int64_t samples)
     return samples * stage->arch.seq * stage->arch.hidden;
 }
 
-/* Elements of the buffer of edge e at the largest micro-batch. */
-static int64_t edge_elems(const struct stage *stage, const struct skip_port *ports, int num, int e)
+static int64_t tensor_bytes(const struct stage *stage, int64_t samples)
+{
+    return backend_bytes(stage->spec.backend, tensor_elems(stage, samples));
+}
+
+/* Bytes of the buffer of edge e at the largest micro-batch. */
+static int64_t edge_bytes(const struct stage *stage, const struct skip_port *ports, int num, int e)
 {
     int64_t tensors = 0;
     for (int i = 0; i < num; i++)
         tensors += ports[i].edge == e;
-    return tensors * tensor_elems(stage, stage->spec.max_samples);
+    return tensors * tensor_bytes(stage, stage->spec.max_samples);
 }
 
 enum status stage_skips_open(struct stage *stage, struct err *err)
@@ -81,10 +86,10 @@ enum status stage_skips_open(struct stage *stage, struct err *err)
             stage->leaves[stage->num_leaves++] = port;
         }
         if (to && from)
-            rc = stage_grab(stage, tensor_elems(stage, spec->max_samples), &stage->inner_act[k],
+            rc = stage_grab(stage, tensor_bytes(stage, spec->max_samples), &stage->inner_act[k],
                             err);
         if (rc == OK && to && from && port.grad)
-            rc = stage_grab(stage, tensor_elems(stage, spec->max_samples), &stage->inner_grad[k],
+            rc = stage_grab(stage, tensor_bytes(stage, spec->max_samples), &stage->inner_grad[k],
                             err);
         if (rc != OK)
             return rc;
@@ -92,7 +97,7 @@ enum status stage_skips_open(struct stage *stage, struct err *err)
     stage->num_in = number(stage, stage->enters, stage->num_enters, true);
     stage->num_out = number(stage, stage->leaves, stage->num_leaves, false);
     if (stage->num_enters > 0)
-        rc = stage_grab(stage, 2 * tensor_elems(stage, spec->max_samples), &stage->wide, err);
+        rc = stage_grab(stage, 2 * tensor_bytes(stage, spec->max_samples), &stage->wide, err);
     for (int i = 0; i < stage->num_slots && rc == OK; i++) {
         struct slot *slot = &stage->slots[i];
         slot->skip_out = calloc(most, sizeof *slot->skip_out);
@@ -100,12 +105,12 @@ enum status stage_skips_open(struct stage *stage, struct err *err)
         if (!slot->skip_out || !slot->skip_grad)
             return err_nomem(err);
         for (int e = 1; e <= stage->num_out && rc == OK; e++)
-            rc = stage_grab(stage, edge_elems(stage, stage->leaves, stage->num_leaves, e),
+            rc = stage_grab(stage, edge_bytes(stage, stage->leaves, stage->num_leaves, e),
                             &slot->skip_out[e], err);
         for (int p = 0; p < stage->num_enters && rc == OK; p++) {
             const int e = stage->enters[p].edge;
             if (e > 0 && stage->enters[p].grad && !slot->skip_grad[e])
-                rc = stage_grab(stage, edge_elems(stage, stage->enters, stage->num_enters, e),
+                rc = stage_grab(stage, edge_bytes(stage, stage->enters, stage->num_enters, e),
                                 &slot->skip_grad[e], err);
         }
     }
@@ -114,15 +119,15 @@ enum status stage_skips_open(struct stage *stage, struct err *err)
 
 void stage_skips_close(struct stage *stage)
 {
-    const int64_t one = tensor_elems(stage, stage->spec.max_samples);
+    const int64_t one = tensor_bytes(stage, stage->spec.max_samples);
     for (int i = 0; stage->slots && i < stage->num_slots; i++) {
         struct slot *slot = &stage->slots[i];
         for (int e = 1; slot->skip_out && e <= stage->num_out; e++)
             stage_drop(stage, &slot->skip_out[e],
-                       edge_elems(stage, stage->leaves, stage->num_leaves, e));
+                       edge_bytes(stage, stage->leaves, stage->num_leaves, e));
         for (int e = 1; slot->skip_grad && e <= stage->num_in; e++)
             stage_drop(stage, &slot->skip_grad[e],
-                       edge_elems(stage, stage->enters, stage->num_enters, e));
+                       edge_bytes(stage, stage->enters, stage->num_enters, e));
         free(slot->skip_out);
         free(slot->skip_grad);
         slot->skip_out = slot->skip_grad = NULL;
@@ -151,50 +156,51 @@ static const struct skip_port *entering(const struct stage *stage, int item)
     return NULL;
 }
 
-const float *stage_skip_in(struct stage *stage, float *const *in, int item, int64_t n)
+const void *stage_skip_in(struct stage *stage, void *const *in, int item, int64_t n)
 {
     const struct skip_port *port = entering(stage, item);
     if (!port)
         return NULL;
-    return port->edge > 0 ? in[port->edge] + port->nth * tensor_elems(stage, n)
-                          : stage->inner_act[port->skip];
+    return port->edge > 0
+               ? backend_at(stage->spec.backend, in[port->edge], port->nth * tensor_elems(stage, n))
+               : stage->inner_act[port->skip];
 }
 
-float *stage_skip_grad_in(struct stage *stage, const struct slot *slot, int item, int64_t n)
+void *stage_skip_grad_in(struct stage *stage, const struct slot *slot, int item, int64_t n)
 {
     const struct skip_port *port = entering(stage, item);
     if (!port || !port->grad)
         return NULL;
-    return port->edge > 0 ? slot->skip_grad[port->edge] + port->nth * tensor_elems(stage, n)
+    return port->edge > 0 ? backend_at(stage->spec.backend, slot->skip_grad[port->edge],
+                                       port->nth * tensor_elems(stage, n))
                           : stage->inner_grad[port->skip];
 }
 
 void stage_skip_leave(struct stage *stage, const struct slot *slot, int item, int64_t n,
-                      const float *y)
+                      const void *y)
 {
     struct backend *be = stage->spec.backend;
     for (int p = 0; p < stage->num_leaves; p++) {
         const struct skip_port *port = &stage->leaves[p];
         if (port->item != item)
             continue;
-        float *dst = port->edge > 0
-                         ? slot->skip_out[port->edge] + port->nth * tensor_elems(stage, n)
-                         : stage->inner_act[port->skip];
-        be->copy(be, dst, y, tensor_elems(stage, n) * (int64_t)sizeof *dst);
+        void *dst = port->edge > 0 ? backend_at(be, slot->skip_out[port->edge],
+                                                port->nth * tensor_elems(stage, n))
+                                   : stage->inner_act[port->skip];
+        be->copy(be, dst, y, tensor_bytes(stage, n));
     }
 }
 
-void stage_skip_grad_out(struct stage *stage, float *const *grad_out, int item, int64_t n,
-                         float *dy)
+void stage_skip_grad_out(struct stage *stage, void *const *grad_out, int item, int64_t n, void *dy)
 {
     struct backend *be = stage->spec.backend;
     for (int p = 0; p < stage->num_leaves; p++) {
         const struct skip_port *port = &stage->leaves[p];
         if (port->item != item || !port->grad)
             continue;
-        const float *src = port->edge > 0
-                               ? grad_out[port->edge] + port->nth * tensor_elems(stage, n)
-                               : stage->inner_grad[port->skip];
+        const void *src = port->edge > 0 ? backend_at(be, grad_out[port->edge],
+                                                      port->nth * tensor_elems(stage, n))
+                                         : stage->inner_grad[port->skip];
         be->add(be, tensor_elems(stage, n), src, dy);
     }
 }

@@ -22,8 +22,8 @@ static double da[BIG], db[BIG], dc[BIG], dd[BIG], de[BIG];
 static int open_backends(void **state)
 {
     (void)state;
-    one = backend_cpu_new(1, NULL);
-    three = backend_cpu_new(3, NULL);
+    one = backend_cpu_new(DTYPE_FP32, 1, NULL);
+    three = backend_cpu_new(DTYPE_FP32, 3, NULL);
     return one && three ? 0 : -1;
 }
 
@@ -559,9 +559,9 @@ static void backend_cpu_new__refuses_bad_thread_counts(void **state)
 {
     (void)state;
     struct err err = {0};
-    assert_null(backend_cpu_new(0, &err));
+    assert_null(backend_cpu_new(DTYPE_FP32, 0, &err));
     assert_int_equal(err.status, ERR_INPUT);
-    assert_null(backend_cpu_new(100000, NULL));
+    assert_null(backend_cpu_new(DTYPE_FP32, 100000, NULL));
 }
 
 int main(void)

@@ -200,7 +200,7 @@ static void rig_init(struct rig *rig, int cut, unsigned mine, uint64_t seed, con
     snprintf(text, sizeof text,
              "vit-tiny:image=16,patch=8,classes=10,hidden=32,heads=2,mlp=64,layers=2%s", modifiers);
     ok(model_parse(text, &rig->job.model, &err), &err);
-    rig->backend = backend_cpu_new(1, &err);
+    rig->backend = backend_cpu_new(DTYPE_FP32, 1, &err);
     assert_non_null(rig->backend);
     for (int s = 0; s < 2; s++) {
         struct stage_spec spec = {.model = &rig->job.model,

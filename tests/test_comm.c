@@ -56,6 +56,53 @@ static void comm_allreduce_f32__gives_the_same_bits_in_a_sum_buffer(void **state
     }
 }
 
+/* Sums under way, in a sum buffer and outside, one after another in differing time. */
+static void comm_allreduce_start__never_waits_and_gives_the_same_bits(void **state)
+{
+    enum { COUNT = 30011, ROUNDS = 40 };
+    float *shared = NULL, *own = malloc(COUNT * sizeof *own);
+    struct comm_group *other; /* a group under a sum has no other collective */
+    (void)state;
+    assert_int_equal(comm_split(&world, 0, world.rank, &other, NULL), OK);
+    assert_int_equal(comm_sum_buffer(world.all, COUNT, &shared, NULL), OK);
+    for (int round = 0; round < ROUNDS; round++) {
+        float *values = round % 2 ? own : shared;
+        struct comm_reduce reduce = {0};
+        bool done = false;
+        int tests = 0;
+        for (int64_t i = 0; i < COUNT; i++)
+            values[i] = value_of(world.rank + 10 * round, i);
+        if (round < 2) { /* nobody gets a sum before the last has started */
+            if (world.rank > 0)
+                assert_int_equal(
+                    comm_allreduce_start(world.all, values, COUNT, false, &reduce, NULL), OK);
+            for (int k = 0; k < 100 && world.rank > 0; k++) {
+                assert_int_equal(comm_allreduce_test(&reduce, &done, NULL), OK);
+                assert_false(done);
+            }
+            assert_int_equal(comm_barrier(other, NULL), OK);
+        }
+        if (round >= 2 || world.rank == 0)
+            assert_int_equal(comm_allreduce_start(world.all, values, COUNT, false, &reduce, NULL),
+                             OK);
+        for (volatile int wasted = world.rank * round * 1000; wasted > 0;)
+            wasted = wasted - 1;
+        while (!done && tests++ < (round % 5 ? INT32_MAX : 3))
+            assert_int_equal(comm_allreduce_test(&reduce, &done, NULL), OK);
+        assert_int_equal(comm_allreduce_wait(&reduce, NULL), OK);
+        assert_int_equal(comm_allreduce_test(&reduce, &done, NULL), OK);
+        assert_true(done && !reduce.active);
+        for (int64_t i = 0; i < COUNT; i++) {
+            float sum = value_of(10 * round, i);
+            for (int r = 1; r < world.size; r++)
+                sum += value_of(r + 10 * round, i);
+            assert_memory_equal(&values[i], &sum, sizeof sum);
+        }
+    }
+    comm_group_free(other);
+    free(own);
+}
+
 static void comm_sum_f64__sums_in_rank_order(void **state)
 {
     double values[5];
@@ -174,6 +221,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comm_allreduce_f32__sums_in_rank_order_bit_by_bit),
         cmocka_unit_test(comm_allreduce_f32__gives_the_same_bits_in_a_sum_buffer),
+        cmocka_unit_test(comm_allreduce_start__never_waits_and_gives_the_same_bits),
         cmocka_unit_test(comm_sum_f64__sums_in_rank_order),
         cmocka_unit_test(comm_agree__tells_everyone_the_error_of_the_lowest_rank),
         cmocka_unit_test(comm_split__orders_by_key_and_leaves_out_negative_colors),

@@ -128,7 +128,7 @@ static void expect_loaded(const char *file, const struct model *model, bool fres
     struct err err = {0};
     struct hf_import import = {0};
     struct stage *stages[16] = {NULL};
-    struct backend *be = backend_cpu_new(1, &err);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
     int n = 0, number = 0, skipped = 0;
     job_defaults(&job);
     for (int first = 0; first < model->num_items; first += 2, n++) {

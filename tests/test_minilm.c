@@ -109,7 +109,7 @@ static double worst_difference(const char *weights, const struct safetensors *re
     char text[64];
     snprintf(text, sizeof text, "minilm-l6:task=classify,classes=2,seq=%d", seq);
     assert_int_equal(model_parse(text, &job.model, &err), OK);
-    be = backend_cpu_new(2, &err);
+    be = backend_cpu_new(DTYPE_FP32, 2, &err);
     assert_non_null(be);
     const struct stage_spec spec = {.model = &job.model,
                                     .job = &job,
@@ -124,7 +124,7 @@ static double worst_difference(const char *weights, const struct safetensors *re
     assert_int_equal(import.num_fresh, 2); /* the classifier */
     const struct sample_block block = {
         .num_samples = n, .ids = ids, .tokens = tokens, .token_types = types, .lengths = lengths};
-    float *out = NULL;
+    void *out = NULL;
     assert_int_equal(stage_forward(stage, 0, &block, STEP_EVAL, NULL, &out, false, NULL, &err), OK);
     snprintf(name, sizeof name, "hidden.%d", layer);
     assert_true(safetensors_find(reference, name, &info));
@@ -133,7 +133,8 @@ static double worst_difference(const char *weights, const struct safetensors *re
     int64_t h = info.shape[2];
     for (int i = 0; i < n; i++)
         for (int64_t e = 0; e < lengths[i] * h; e++) {
-            double d = fabs((double)out[i * seq * h + e] - (double)want[i * seq * h + e]);
+            double d =
+                fabs((double)((const float *)out)[i * seq * h + e] - (double)want[i * seq * h + e]);
             worst = d > worst ? d : worst;
         }
     free(want);

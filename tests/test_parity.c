@@ -141,7 +141,7 @@ static void compare(const struct model_spec *spec, const char *name)
     model_clear(&job.model);
     assert_int_equal(model_build(spec, &job.model, &err), OK);
     make_inputs(in, &job.model);
-    struct backend *be = backend_cpu_new(2, &err);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 2, &err);
     assert_non_null(be);
     for (int o = 0; o < 3; o++) {
         snprintf(key, sizeof key, "%s-losses", optimizers[o].name);
@@ -177,7 +177,7 @@ static void compare(const struct model_spec *spec, const char *name)
             for (int pass = 0; pass < 2; pass++)
                 for (int mb = 0; mb < SAMPLES / MICROBATCH; mb++) {
                     const struct sample_block b = block_of(in, &job.model, mb * MICROBATCH);
-                    float *out, *none = NULL;
+                    void *out, *none = NULL;
                     assert_int_equal(stage_forward(stage, 0, &b, (uint64_t)step, &none, &out,
                                                    pass == 1, &loss[mb], &err),
                                      OK);

@@ -46,8 +46,9 @@ static void stage_span_probabilities__do_not_depend_on_the_labels(void **state)
     struct stage *stage = NULL;
     int32_t tokens[N * S], types[N * S] = {0}, lengths[N] = {8, 5, 8}, labels[2 * N];
     int64_t ids[N] = {0, 1, 2};
-    float first[N * S * 2], p[N * S * 2], *out = NULL;
-    struct backend *be = backend_cpu_new(1, &err);
+    float first[N * S * 2], p[N * S * 2];
+    void *out = NULL;
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
     (void)state;
     for (int round = 0; round < 4; round++) {
         job_defaults(&job);

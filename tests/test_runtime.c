@@ -18,6 +18,12 @@ enum { STEPS = 3, BATCH = 12, TRAIN = 30 }; /* 30 = 12 + 12 + 6: the last step i
 
 static struct comm world;
 
+/* What few tests set, for the rigs made next. */
+static struct {
+    int64_t bucket_bytes;
+    enum reduction reduction;
+} rare;
+
 /* A job with its plan, stages and runtime on this rank. */
 struct rig {
     struct job job;
@@ -56,6 +62,7 @@ static void rig_plan(struct rig *rig, int k, int r, int m, enum schedule_kind ki
                           .recompute = recompute,
                           .num_stages = stages,
                           .clip = rig->job.train.clip_norm > 0,
+                          .bucket_bytes = rare.bucket_bytes,
                           .optim_bytes_per_param = 4};
     plan->first_item = calloc((size_t)stages + 1, sizeof(int));
     plan->device = calloc((size_t)(k * r), sizeof(int));
@@ -75,6 +82,7 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
     job_defaults(&rig->job);
     rig->job.train.clip_norm = clip;
     rig->job.train.dropout = 0.1;
+    rig->job.train.reduction = rare.reduction;
     rig->job.train.optimizer.lr = 0.05;
     rig->job.data.train_samples = TRAIN;
     rig->job.data.test_samples = 20;
@@ -90,7 +98,7 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
                   &rig->full, &err),
        &err);
     ok(runtime_groups_open(comm, &rig->plan, &rig->groups, &err), &err);
-    rig->backend = backend_cpu_new(1, &err);
+    rig->backend = backend_cpu_new(DTYPE_FP32, 1, &err);
     assert_non_null(rig->backend);
     rig->stages = calloc((size_t)rig->plan.num_stages, sizeof *rig->stages);
     for (int s = 0; s < rig->plan.num_stages; s++) {
@@ -228,7 +236,7 @@ static void compare(const char *model, int k, int r, int m, enum schedule_kind k
     rig_train(&judge);
     rig_init(&rig, &world, model, k, r, m, kind, chunks, recompute, clip);
     rig_train(&rig);
-    if (r == 1) {
+    if (r == 1 || rare.reduction == REDUCTION_CANONICAL) {
         assert_memory_equal(rig.losses, judge.losses, sizeof rig.losses);
         if (clip > 0)
             assert_memory_equal(rig.norms, judge.norms, sizeof rig.norms);
@@ -285,6 +293,56 @@ static void runtime_step__agrees_with_one_replica_when_there_are_two(void **stat
     compare(small_models[0], 1, 2, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER, 1.0);
 }
 
+/* Sums start while the last backward still runs, whatever they hold; one replica is the judge. */
+static void
+runtime_step__has_the_same_bits_when_buckets_are_summed_beside_the_backward(void **state)
+{
+    static const enum schedule_kind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
+    (void)state;
+    rare.reduction = REDUCTION_CANONICAL;
+    for (rare.bucket_bytes = 0; rare.bucket_bytes < 100000;
+         rare.bucket_bytes = 7 * rare.bucket_bytes + 1)
+        for (int i = 0; i < 5; i += i == 0 ? 2 : 1)
+            compare(small_models[i], 1, 2, 4, kinds[i % 3], 1, RECOMPUTE_NEVER, 1.0);
+    rare.bucket_bytes = 1;
+    compare(small_models[0], 1, 2, 8, SCHEDULE_INTERLEAVED, 2, RECOMPUTE_NEVER, 0);
+    memset(&rare, 0, sizeof rare);
+}
+
+static void runtime_times__of_a_bucket_begin_inside_the_last_backward(void **state)
+{
+    struct rig rig;
+    struct err err = {0};
+    const struct batch *batch;
+    struct step_result result;
+    int early = 0, sums = 0;
+    (void)state;
+    rare.bucket_bytes = 1;
+    rig_init(&rig, &world, small_models[0], 1, 2, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER, 1.0);
+    memset(&rare, 0, sizeof rare);
+    ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
+    ok(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err), &err);
+    const struct op_time *times = runtime_times(rig.runtime);
+    const struct rank_ops *ops = &rig.full.ranks[0];
+    int64_t backward_end = 0, sums_end = 0;
+    for (int64_t i = 0; i < ops->num_ops; i++) {
+        if (ops->ops[i].kind == OP_B)
+            backward_end = times[i].end_ns;
+        if (ops->ops[i].kind == OP_NORM)
+            assert_true(times[i].start_ns >= sums_end);
+        if (ops->ops[i].kind != OP_ALLREDUCE)
+            continue;
+        early += times[i].start_ns < backward_end;
+        assert_true(times[i].start_ns >= sums_end); /* one after the other */
+        sums_end = times[i].end_ns;
+        sums++;
+    }
+    assert_int_equal(sums,
+                     rig.job.model.num_items); /* items of no bytes have none: here all have */
+    assert_true(early >= 1);
+    rig_clear(&rig);
+}
+
 static void runtime_step__stops_before_the_weights_change_when_the_loss_is_not_finite(void **state)
 {
     struct rig rig;
@@ -338,6 +396,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(runtime_step__has_the_same_bits_for_every_family),
         cmocka_unit_test(runtime_step__has_the_same_bits_with_recompute_and_without_clipping),
         cmocka_unit_test(runtime_step__agrees_with_one_replica_when_there_are_two),
+        cmocka_unit_test(
+            runtime_step__has_the_same_bits_when_buckets_are_summed_beside_the_backward),
+        cmocka_unit_test(runtime_times__of_a_bucket_begin_inside_the_last_backward),
         cmocka_unit_test(runtime_step__stops_before_the_weights_change_when_the_loss_is_not_finite),
         cmocka_unit_test(runtime_times__are_ordered_and_cover_the_list),
     };

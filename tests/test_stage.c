@@ -184,7 +184,7 @@ static struct skip_peers peers_of(const struct fixture *f, const struct way *way
 
 /* What stage s gets over its edges: row e of table[peer], the peer's edge back to s. */
 static void gather(const struct fixture *f, const struct way *way, int s, bool in,
-                   float *table[MAX_ITEMS][MAX_EDGES], float **got)
+                   void *table[MAX_ITEMS][MAX_EDGES], void **got)
 {
     const struct skip_peers mine = peers_of(f, way, s, in);
     for (int e = 0; e < mine.count; e++) {
@@ -199,7 +199,7 @@ static void run(struct fixture *f, const struct way *plan, struct outcome *o)
 {
     struct way now = *plan, *way = &now;
     struct err err = {0};
-    struct backend *be = backend_cpu_new(way->threads, &err);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, way->threads, &err);
     struct stage *stages[MAX_ITEMS] = {0};
     const int k = way->num_stages;
     memset(o, 0, sizeof *o);
@@ -220,8 +220,8 @@ static void run(struct fixture *f, const struct way *plan, struct outcome *o)
         assert_int_equal(stage_init_weights(stages[s], 11, &err), OK);
     }
     for (uint64_t step = 0; step < 2; step++) {
-        float *in[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}};
-        float *out[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}};
+        void *in[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}};
+        void *out[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}};
         if (step == 1 && way->freeze_to > way->frozen) {
             way->frozen = way->freeze_to;
             for (int s = 0; s < k; s++) {
@@ -245,13 +245,13 @@ static void run(struct fixture *f, const struct way *plan, struct outcome *o)
             o->loss[step] += loss.loss;
         }
         const float scale = 1.0f / (SAMPLES * MICROBATCHES);
-        float *grad[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}}; /* grad_in of each stage */
+        void *grad[MICROBATCHES][MAX_ITEMS][MAX_EDGES] = {{{NULL}}}; /* grad_in of each stage */
         for (int pass = 0; pass < (way->interleave ? 2 : 1); pass++)
             for (int mb = 0; mb < MICROBATCHES; mb++) {
                 const struct sample_block block = block_of(f, mb);
                 for (int s = k - 1; s >= 0 && way->cut[s + 1] > way->frozen; s--) {
-                    float *from[MAX_EDGES] = {s + 1 < k ? grad[mb][s + 1][0] : NULL};
-                    float **to = grad[mb][s];
+                    void *from[MAX_EDGES] = {s + 1 < k ? grad[mb][s + 1][0] : NULL};
+                    void **to = grad[mb][s];
                     struct loss_sums loss;
                     gather(f, way, s, false, grad[mb], from);
                     if (way->recompute && pass == 0)
@@ -469,7 +469,7 @@ static void refuse(struct stage *stage, const struct sample_block *b, const char
 {
     struct err err = {0};
     struct loss_sums loss;
-    float *in = NULL, *out;
+    void *in = NULL, *out;
     assert_int_equal(stage_forward(stage, 0, b, 0, &in, &out, true, &loss, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, text));
 }
@@ -479,7 +479,7 @@ static void stage_forward__refuses_what_would_read_or_write_astray(void **state)
     (void)state;
     struct fixture f;
     struct err err = {0};
-    struct backend *be = backend_cpu_new(1, &err);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
     open_fixture(&f, &bert, TASK_CLASSIFY);
     struct stage *stage = open_whole(&f, be);
     struct sample_block good = block_of(&f, 0), bad = good;
@@ -507,7 +507,7 @@ static void stage_forward__refuses_what_would_read_or_write_astray(void **state)
     assert_int_equal(stage_backward(stage, 0, &good, 0, BACKWARD_BOTH, 1, NULL, NULL, NULL),
                      ERR_INPUT);
     struct loss_sums loss;
-    float *in = NULL, *out;
+    void *in = NULL, *out;
     assert_int_equal(stage_forward(stage, 0, &good, 0, &in, &out, true, &loss, &err), OK);
     refuse(stage, &good, "slot 0");
     assert_int_equal(stage_freeze(stage, 3, NULL), ERR_INPUT); /* in flight */
@@ -524,7 +524,7 @@ static void stage_new__refuses_bad_specs(void **state)
     (void)state;
     struct fixture f;
     struct err err = {0};
-    struct backend *be = backend_cpu_new(1, &err);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
     struct stage *stage = NULL;
     open_fixture(&f, &vit, TASK_CLASSIFY);
     const struct stage_spec good = {.model = &f.job.model,
@@ -545,7 +545,7 @@ static void stage_new__refuses_bad_specs(void **state)
     bad = good;
     bad.max_samples = INT64_MAX / 2;
     assert_int_equal(stage_new(&bad, &stage, NULL), ERR_INPUT);
-    f.job.train.dtype = DTYPE_BF16;
+    f.job.train.dtype = DTYPE_BF16; /* the backend computes in fp32 */
     assert_int_equal(stage_new(&good, &stage, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "fp32"));
     assert_null(stage);
@@ -566,7 +566,7 @@ static void stage_new__survives_each_failing_allocation(void **state)
 {
     (void)state;
     struct fixture f;
-    struct backend *be = backend_cpu_new(1, NULL);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, NULL);
     open_fixture(&f, &uvit, TASK_CLASSIFY);
     real_alloc = be->alloc;
     be->alloc = failing_alloc;
@@ -595,13 +595,13 @@ static void stage_forward__evaluation_drops_nothing(void **state)
     (void)state;
     struct fixture f;
     struct err err = {0};
-    struct backend *be = backend_cpu_new(1, &err);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
     double loss_of[4];
     open_fixture(&f, &gpt, TASK_CAUSAL_LM);
     for (int i = 0; i < 4; i++) { /* evaluation, dropout 0.1, 0 and another step */
         struct stage *stage;
         struct loss_sums loss;
-        float *in = NULL, *out;
+        void *in = NULL, *out;
         f.job.train.dropout = i == 2 ? 0.0 : 0.1;
         stage = open_whole(&f, be);
         const struct sample_block block = block_of(&f, 0);

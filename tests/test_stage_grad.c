@@ -260,7 +260,7 @@ static void compare(enum model_family family, enum model_task task, int layers, 
                                        .token_types = types,
                                        .lengths = family == FAMILY_BERT ? lengths : NULL,
                                        .labels = labels};
-    struct backend *be = backend_cpu_new(1, &err);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
     const struct stage_spec stage_spec = {.model = &job.model,
                                           .job = &job,
                                           .backend = be,
@@ -284,7 +284,7 @@ static void compare(enum model_family family, enum model_task task, int layers, 
             ref.w[t][i] = params[t].weight[i];
         }
     }
-    float *in = NULL, *out;
+    void *in = NULL, *out;
     struct loss_sums loss;
     assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, true, &loss, &err), OK);
     const double want = ref_loss(&ref);

@@ -101,4 +101,28 @@ enum status comm_allreduce_f32(const struct comm_group *group, float *values, in
 enum status comm_allreduce_tree_f32(const struct comm_group *group, float *values, int64_t count,
                                     struct err *err);
 
+/* Either sum, under way. Storage belongs to the caller, starts zeroed, and stays in place until the
+ * sum is done. */
+struct comm_reduce {
+    const struct comm_group *group;
+    float *values;
+    int64_t count;
+    bool pairwise, active;
+    struct comm_request request; /* the rest is the backend's own */
+    int64_t at;
+    int phase;
+    float *parts;
+    int *counts;
+};
+
+/* Start a sum, with the bits of the two above, and let it go on: test does what can be done now and
+ * never waits; it must be called, by all ranks of the group, for the sum to move. From start until
+ * done, values belong to the sum. One sum at a time in a group, and no other collective of that
+ * group meanwhile; all ranks start the same sums in the same order. A reduce that is not active is
+ * done. An error ends the sum on this rank. */
+enum status comm_allreduce_start(const struct comm_group *group, float *values, int64_t count,
+                                 bool pairwise, struct comm_reduce *reduce, struct err *err);
+enum status comm_allreduce_test(struct comm_reduce *reduce, bool *done, struct err *err);
+enum status comm_allreduce_wait(struct comm_reduce *reduce, struct err *err);
+
 #endif

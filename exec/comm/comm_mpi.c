@@ -458,31 +458,6 @@ static void sum_pairwise(float *parts, int n, size_t size, float *sum)
     memcpy(sum, parts, size * sizeof *sum);
 }
 
-/* Reduce-scatter by all-to-all, a sum on each segment's owner, all-gather. */
-static enum status allreduce_chunk(const struct comm_group *group, float *values, int64_t count,
-                                   bool pairwise, float *scratch, int *counts, struct err *err)
-{
-    enum status rc;
-    int n = group->size, me = group->rank;
-    int *size = counts, *first = counts + n, *in_size = counts + 2 * n, *in_first = counts + 3 * n;
-    for (int r = 0; r < n; r++) {
-        first[r] = (int)segment_first(count, r, n);
-        size[r] = (int)segment_first(count, r + 1, n) - first[r];
-    }
-    for (int r = 0; r < n; r++) {
-        in_size[r] = size[me];
-        in_first[r] = r * size[me];
-    }
-    MPI_TRY(MPI_Alltoallv(values, size, first, MPI_FLOAT, scratch, in_size, in_first, MPI_FLOAT,
-                          group->mpi));
-    (pairwise ? sum_pairwise : sum_in_order)(scratch, n, (size_t)size[me], values + first[me]);
-    MPI_TRY(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, size, first, MPI_FLOAT,
-                           group->mpi));
-    rc = OK;
-out:
-    return rc;
-}
-
 enum status comm_sum_buffer(struct comm_group *group, int64_t count, float **buffer,
                             struct err *err)
 {
@@ -514,31 +489,141 @@ out:
     return rc;
 }
 
+/* Phases of a sum that goes by messages, once a chunk: reduce-scatter by all-to-all, a sum on each
+ * segment's owner, all-gather. */
+enum phase { PHASE_SHARED, PHASE_SCATTER, PHASE_GATHER };
+
+static enum status start_scatter(struct comm_reduce *reduce, struct err *err)
+{
+    enum status rc;
+    const struct comm_group *group = reduce->group;
+    const int n = group->size, me = group->rank;
+    const int64_t left = reduce->count - reduce->at, chunk = MAX_CHUNK / (int64_t)sizeof(float);
+    const int64_t count = left < chunk ? left : chunk;
+    int *size = reduce->counts, *first = size + n, *in_size = size + 2 * n,
+        *in_first = size + 3 * n;
+    MPI_Request mpi;
+    for (int r = 0; r < n; r++) {
+        first[r] = (int)segment_first(count, r, n);
+        size[r] = (int)segment_first(count, r + 1, n) - first[r];
+    }
+    for (int r = 0; r < n; r++) {
+        in_size[r] = size[me];
+        in_first[r] = r * size[me];
+    }
+    reduce->phase = PHASE_SCATTER;
+    MPI_TRY(MPI_Ialltoallv(reduce->values + reduce->at, size, first, MPI_FLOAT, reduce->parts,
+                           in_size, in_first, MPI_FLOAT, group->mpi, &mpi));
+    put_request(&reduce->request, mpi, -1);
+    rc = OK;
+out:
+    return rc;
+}
+
+static enum status start_gather(struct comm_reduce *reduce, struct err *err)
+{
+    enum status rc;
+    const struct comm_group *group = reduce->group;
+    const int n = group->size, me = group->rank;
+    const int *size = reduce->counts, *first = size + n;
+    float *values = reduce->values + reduce->at;
+    MPI_Request mpi;
+    (reduce->pairwise ? sum_pairwise : sum_in_order)(reduce->parts, n, (size_t)size[me],
+                                                     values + first[me]);
+    reduce->phase = PHASE_GATHER;
+    MPI_TRY(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, size, first, MPI_FLOAT,
+                            group->mpi, &mpi));
+    put_request(&reduce->request, mpi, -1);
+    rc = OK;
+out:
+    return rc;
+}
+
+static void end_sum(struct comm_reduce *reduce)
+{
+    free(reduce->parts);
+    free(reduce->counts);
+    *reduce = (struct comm_reduce){0};
+}
+
+enum status comm_allreduce_start(const struct comm_group *group, float *values, int64_t count,
+                                 bool pairwise, struct comm_reduce *reduce, struct err *err)
+{
+    enum status rc = OK;
+    const size_t n = (size_t)group->size;
+    /* A chunk's segments, one from each rank, fit what MPI counts with an int. */
+    const int64_t chunk = MAX_CHUNK / (int64_t)sizeof *values;
+    assert(!reduce->active);
+    if (pairwise && (n & (n - 1)) != 0)
+        return err_set(err, ERR_INPUT, "a pairwise sum needs a power of two of ranks, got %d",
+                       group->size);
+    if (n == 1 || count == 0)
+        return OK;
+    *reduce = (struct comm_reduce){
+        .group = group, .values = values, .count = count, .pairwise = pairwise, .active = true};
+    if (group->shared && values >= group->sums && values < group->sums + group->sums_count) {
+        shm_reduce_start(group->shared, values - group->sums, count, pairwise);
+        return OK;
+    }
+    reduce->counts = calloc(4 * n, sizeof *reduce->counts);
+    reduce->parts = malloc(((size_t)(count < chunk ? count : chunk) + n) * sizeof *reduce->parts);
+    rc = reduce->counts && reduce->parts ? start_scatter(reduce, err) : err_nomem(err);
+    if (rc != OK)
+        end_sum(reduce);
+    return rc;
+}
+
+/* What follows a phase that is over. */
+static enum status next_phase(struct comm_reduce *reduce, struct err *err)
+{
+    if (reduce->phase == PHASE_SCATTER)
+        return start_gather(reduce, err);
+    reduce->at += MAX_CHUNK / (int64_t)sizeof(float);
+    if (reduce->at < reduce->count)
+        return start_scatter(reduce, err);
+    end_sum(reduce);
+    return OK;
+}
+
+enum status comm_allreduce_test(struct comm_reduce *reduce, bool *done, struct err *err)
+{
+    enum status rc = OK;
+    bool over = true;
+    while (rc == OK && over && reduce->active && reduce->phase != PHASE_SHARED) {
+        rc = comm_test(&reduce->request, &over, err);
+        if (rc == OK && over)
+            rc = next_phase(reduce, err);
+    }
+    if (reduce->active &&
+        (rc != OK || (reduce->phase == PHASE_SHARED && shm_reduce_advance(reduce->group->shared))))
+        end_sum(reduce);
+    *done = !reduce->active;
+    return rc;
+}
+
+enum status comm_allreduce_wait(struct comm_reduce *reduce, struct err *err)
+{
+    enum status rc = OK;
+    if (reduce->active && reduce->phase == PHASE_SHARED) {
+        shm_reduce_wait(reduce->group->shared);
+        end_sum(reduce);
+    }
+    while (rc == OK && reduce->active) {
+        rc = comm_wait(&reduce->request, err);
+        if (rc == OK)
+            rc = next_phase(reduce, err);
+    }
+    if (rc != OK)
+        end_sum(reduce);
+    return rc;
+}
+
 static enum status allreduce(const struct comm_group *group, float *values, int64_t count,
                              bool pairwise, struct err *err)
 {
-    enum status rc = OK;
-    /* A chunk's segments, one from each rank, fit what MPI counts with an int. */
-    const int64_t chunk = MAX_CHUNK / (int64_t)sizeof *values;
-    int64_t most = count < chunk ? count : chunk;
-    float *own = NULL;
-    int *counts = NULL;
-    if (group->size == 1 || count == 0)
-        return OK;
-    if (group->shared && values >= group->sums && values < group->sums + group->sums_count) {
-        shm_reduce_sum(group->shared, values - group->sums, count, pairwise);
-        return OK;
-    }
-    counts = calloc(4 * (size_t)group->size, sizeof *counts);
-    own = malloc(((size_t)most + (size_t)group->size) * sizeof *own);
-    if (!counts || !own)
-        rc = err_nomem(err);
-    for (int64_t at = 0; rc == OK && at < count; at += chunk)
-        rc = allreduce_chunk(group, values + at, count - at < chunk ? count - at : chunk, pairwise,
-                             own, counts, err);
-    free(own);
-    free(counts);
-    return rc;
+    struct comm_reduce reduce = {0};
+    enum status rc = comm_allreduce_start(group, values, count, pairwise, &reduce, err);
+    return rc == OK ? comm_allreduce_wait(&reduce, err) : rc;
 }
 
 enum status comm_allreduce_f32(const struct comm_group *group, float *values, int64_t count,
@@ -550,8 +635,5 @@ enum status comm_allreduce_f32(const struct comm_group *group, float *values, in
 enum status comm_allreduce_tree_f32(const struct comm_group *group, float *values, int64_t count,
                                     struct err *err)
 {
-    if ((group->size & (group->size - 1)) != 0)
-        return err_set(err, ERR_INPUT, "a pairwise sum needs a power of two of ranks, got %d",
-                       group->size);
     return allreduce(group, values, count, true, err);
 }

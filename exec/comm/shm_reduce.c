@@ -19,7 +19,9 @@ struct shm_reduce {
     MPI_Comm comm; /* borrowed */
     MPI_Win window;
     int rank, size;
-    uint64_t sums;
+    uint64_t sums;        /* started */
+    int64_t first, count; /* of the one under way */
+    bool pairwise, mine_done, done;
     struct flags **flags;    /* [size], in the window */
     float **buffer;          /* [size], in the window */
     struct shm_reduce *next; /* retired before this one */
@@ -137,19 +139,6 @@ float *shm_reduce_buffer(const struct shm_reduce *reduce)
     return reduce->buffer[reduce->rank];
 }
 
-/* Spin first, for peers on other cores are close behind; then give the core away, and let MPI move
- * what peers may be waiting for. */
-static void await(const struct shm_reduce *reduce, const _Atomic uint64_t *flag)
-{
-    int patience = PATIENCE, there;
-    while (atomic_load_explicit(flag, memory_order_acquire) < reduce->sums) {
-        if (patience-- > 0)
-            continue;
-        MPI_Iprobe(MPI_ANY_SOURCE, UNUSED_TAG, reduce->comm, &there, MPI_STATUS_IGNORE);
-        sched_yield();
-    }
-}
-
 /* to[n] = from[n] + with[n]. */
 static void add(const float *from, const float *with, float *to, int64_t n)
 {
@@ -176,22 +165,29 @@ static const float *add_tree(float *const *parts, int64_t at, int width, float *
     return to;
 }
 
-void shm_reduce_sum(struct shm_reduce *reduce, int64_t first, int64_t count, bool pairwise)
+void shm_reduce_start(struct shm_reduce *reduce, int64_t first, int64_t count, bool pairwise)
+{
+    reduce->first = first;
+    reduce->count = count;
+    reduce->pairwise = pairwise;
+    reduce->mine_done = reduce->done = reduce->size == 1;
+    reduce->sums++;
+    atomic_store_explicit(&reduce->flags[reduce->rank]->written, reduce->sums,
+                          memory_order_release);
+}
+
+/* This rank's segment of all buffers. */
+static void sum_segment(struct shm_reduce *reduce)
 {
     const int n = reduce->size, me = reduce->rank;
     float *const *buffer = reduce->buffer;
+    const int64_t first = reduce->first, count = reduce->count;
     const int64_t segment = ((count + n - 1) / n + LANES - 1) / LANES * LANES;
     const int64_t end = first + (count < (me + 1) * segment ? count : (me + 1) * segment);
-    if (n == 1)
-        return;
-    reduce->sums++;
-    atomic_store_explicit(&reduce->flags[me]->written, reduce->sums, memory_order_release);
-    for (int r = 0; r < n; r++)
-        await(reduce, &reduce->flags[r]->written);
     for (int64_t at = first + me * segment; at < end; at += BLOCK) {
         const int64_t len = end - at < BLOCK ? end - at : BLOCK;
         float sum[BLOCK];
-        if (pairwise) {
+        if (reduce->pairwise) {
             add_tree(buffer, at, n, sum, len);
         } else {
             add(buffer[0] + at, buffer[1] + at, sum, len);
@@ -201,7 +197,40 @@ void shm_reduce_sum(struct shm_reduce *reduce, int64_t first, int64_t count, boo
         for (int r = 0; r < n; r++)
             memcpy(buffer[r] + at, sum, (size_t)len * sizeof *sum);
     }
-    atomic_store_explicit(&reduce->flags[me]->summed, reduce->sums, memory_order_release);
-    for (int r = 0; r < n; r++)
-        await(reduce, &reduce->flags[r]->summed);
+}
+
+bool shm_reduce_advance(struct shm_reduce *reduce)
+{
+    for (int r = 0; r < reduce->size && !reduce->mine_done; r++)
+        if (atomic_load_explicit(&reduce->flags[r]->written, memory_order_acquire) < reduce->sums)
+            return false;
+    if (!reduce->mine_done) {
+        sum_segment(reduce);
+        reduce->mine_done = true;
+        atomic_store_explicit(&reduce->flags[reduce->rank]->summed, reduce->sums,
+                              memory_order_release);
+    }
+    for (int r = 0; r < reduce->size && !reduce->done; r++)
+        if (atomic_load_explicit(&reduce->flags[r]->summed, memory_order_acquire) < reduce->sums)
+            return false;
+    return reduce->done = true;
+}
+
+/* Spin first, for peers on other cores are close behind; then give the core away, and let MPI move
+ * what peers may be waiting for. */
+void shm_reduce_wait(struct shm_reduce *reduce)
+{
+    int patience = PATIENCE, there;
+    while (!shm_reduce_advance(reduce)) {
+        if (patience-- > 0)
+            continue;
+        MPI_Iprobe(MPI_ANY_SOURCE, UNUSED_TAG, reduce->comm, &there, MPI_STATUS_IGNORE);
+        sched_yield();
+    }
+}
+
+void shm_reduce_sum(struct shm_reduce *reduce, int64_t first, int64_t count, bool pairwise)
+{
+    shm_reduce_start(reduce, first, count, pairwise);
+    shm_reduce_wait(reduce);
 }

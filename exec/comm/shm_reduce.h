@@ -31,7 +31,15 @@ float *shm_reduce_buffer(const struct shm_reduce *reduce);
 
 /* Of every buffer's elements [first, first + count): the sum over ranks, 0, 1, 2, ... left to
  * right; or, pairwise, neighbours first, then neighbouring pairs, ... (a power of two of ranks).
- * Collective, the same arguments everywhere. Waiting ranks keep MPI's messages moving. */
+ * Collective, the same arguments everywhere, one sum under way at a time.
+ *
+ * shm_reduce_start() says that this rank's values are there; from then until shm_reduce_advance()
+ * returns true they belong to the sum. advance does what can be done now - this rank's segment,
+ * once all have started - and never waits. shm_reduce_sum() does both; waiting ranks keep MPI's
+ * messages moving. */
+void shm_reduce_start(struct shm_reduce *reduce, int64_t first, int64_t count, bool pairwise);
+bool shm_reduce_advance(struct shm_reduce *reduce);
+void shm_reduce_wait(struct shm_reduce *reduce); /* until advance is true */
 void shm_reduce_sum(struct shm_reduce *reduce, int64_t first, int64_t count, bool pairwise);
 
 #endif

@@ -78,8 +78,13 @@ static void cpu_backend_free(struct backend *be)
     free(cpu);
 }
 
-struct backend *backend_cpu_new(int threads, struct err *err)
+struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
 {
+    if (dtype != DTYPE_FP32) { /* TODO bf16 matmuls */
+        err_set(err, ERR_INFEASIBLE,
+                "train.dtype must be fp32 or bf16 on the cpu backend, got tf32");
+        return NULL;
+    }
     if (threads < 1 || threads > 1024) {
         err_set(err, ERR_INPUT, "cpu backend: threads must be 1..1024, got %d", threads);
         return NULL;
@@ -91,6 +96,8 @@ struct backend *backend_cpu_new(int threads, struct err *err)
     }
     struct backend *be = &cpu->base;
     be->name = "cpu";
+    be->dtype = dtype;
+    be->elem_bytes = dtype_bytes(dtype);
     be->threads = threads;
     be->host_memory = true;
     be->free_backend = cpu_backend_free;
@@ -101,6 +108,7 @@ struct backend *backend_cpu_new(int threads, struct err *err)
     be->copy_in = cpu_copy;
     be->copy_out = cpu_copy;
     be->sync = cpu_sync;
+    cpu_host_install(be);
     cpu_linear_install(be);
     cpu_norm_install(be);
     cpu_attention_install(be);
@@ -110,10 +118,4 @@ struct backend *backend_cpu_new(int threads, struct err *err)
     /* Our tiles are the parallelism; a call of BLAS stays on the thread that makes it. */
     openblas_set_num_threads(1);
     return be;
-}
-
-void backend_free(struct backend *be)
-{
-    if (be)
-        be->free_backend(be);
 }

@@ -6,6 +6,7 @@
 #define ELAPSE_EXEC_CPU_CPU_H
 
 #include "exec/backend.h"
+#include "exec/bf16.h"
 
 struct cpu_backend {
     struct backend base; /* first: the table is the object */
@@ -27,14 +28,44 @@ static inline int64_t cpu_tiles(int64_t n, int64_t tile)
     return (n + tile - 1) / tile;
 }
 
+/* Windows on n elements of a tensor of the backend's dtype, as fp32: in fp32 the tensor itself, in
+ * bf16 a buffer of the caller's. in: read; out: where to compute, then put() rounds it into the
+ * tensor (and does nothing in fp32). What several threads write must be windows of their own. */
+static inline const float *cpu_in(const struct backend *be, const void *x, int64_t at, int64_t n,
+                                  float *buffer)
+{
+    if (be->elem_bytes == 4)
+        return (const float *)x + at;
+    bf16_widen(n, (const uint16_t *)x + at, buffer);
+    return buffer;
+}
+static inline float *cpu_out(const struct backend *be, void *y, int64_t at, float *buffer)
+{
+    return be->elem_bytes == 4 ? (float *)y + at : buffer;
+}
+static inline void cpu_put(const struct backend *be, void *y, int64_t at, int64_t n,
+                           const float *buffer)
+{
+    if (be->elem_bytes != 4)
+        bf16_narrow(n, buffer, (uint16_t *)y + at);
+}
+/* Floats of a row buffer, so that rows of several threads do not share a cache line. */
+static inline int64_t cpu_pad(int64_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
 /* dst[cols] += the rows of part[tiles][cols], in tile order (dst = when fresh). */
 void cpu_add_partials(struct backend *be, const float *part, int64_t tiles, int64_t cols,
                       float scale, bool fresh, float *dst);
-/* x[cols] of one row of sample ids/rows, masked: y = keep ? x / (1 - p) : 0. */
-void cpu_dropout_row(const struct dropout *drop, int64_t row, int cols, const float *x, float *y);
+/* Elements [first, first + num) of a row of `cols`, masked: y = keep ? x / (1 - p) : 0; y may be x.
+ */
+void cpu_dropout(const struct dropout *drop, int64_t row, int64_t cols, int64_t first, int num,
+                 const float *x, float *y);
 
 #define CPU_FUNCTIONS(name)                                                                        \
     void name##_install(struct backend *be) /* each file puts its kernels into the table */
+CPU_FUNCTIONS(cpu_host);
 CPU_FUNCTIONS(cpu_linear);
 CPU_FUNCTIONS(cpu_norm);
 CPU_FUNCTIONS(cpu_attention);

@@ -73,21 +73,64 @@ static void mask_row(const struct dropout *drop, uint64_t key, uint32_t first, i
         x[c] = rng_bits(key, first + (uint32_t)c) >= limit ? x[c] * up : 0.0f;
 }
 
-static void head_forward(const struct attention *a, int64_t s, int h, const float *qkv,
-                         const struct dropout *drop, float *score, float *ctx, float *lse)
+/* Queries, keys and values of one head as fp32: in fp32 where they lie, in bf16 [seq, head_dim]
+ * each in a buffer. Also ctx and dctx, whose rows lie heads * head_dim apart. */
+struct head {
+    const float *q, *k, *v;
+    int ld;
+};
+
+static void widen_rows(const struct attention *a, const void *x, int64_t at, int64_t ld, float *y)
 {
-    const int d = a->head_dim, ldc = a->heads * d, ldq = 3 * ldc;
+    for (int64_t i = 0; i < a->seq; i++)
+        bf16_widen(a->head_dim, (const uint16_t *)x + at + i * ld, y + i * a->head_dim);
+}
+
+static void narrow_rows(const struct attention *a, const float *x, void *y, int64_t at, int64_t ld)
+{
+    for (int64_t i = 0; i < a->seq; i++)
+        bf16_narrow(a->head_dim, x + i * a->head_dim, (uint16_t *)y + at + i * ld);
+}
+
+/* Floats of a head's buffers per tensor of [seq, head_dim]; none in fp32. */
+static int64_t buffer_elems(const struct backend *be, const struct attention *a)
+{
+    return be->elem_bytes == 4 ? 0 : cpu_pad((int64_t)a->seq * a->head_dim);
+}
+
+static struct head head_of(const struct backend *be, const struct attention *a, int64_t s, int h,
+                           const void *qkv, float *buffers)
+{
+    const int64_t wide = (int64_t)a->heads * a->head_dim, one = buffer_elems(be, a);
+    const int64_t at = s * a->seq * 3 * wide + (int64_t)h * a->head_dim;
+    if (one == 0) {
+        const float *q = (const float *)qkv + at;
+        return (struct head){q, q + wide, q + 2 * wide, (int)(3 * wide)};
+    }
+    for (int i = 0; i < 3; i++)
+        widen_rows(a, qkv, at + i * wide, 3 * wide, buffers + i * one);
+    return (struct head){buffers, buffers + one, buffers + 2 * one, a->head_dim};
+}
+
+static void head_forward(struct backend *be, const struct attention *a, int64_t s, int h,
+                         const void *qkv, const struct dropout *drop, float *scratch, void *ctx,
+                         float *lse)
+{
+    const int d = a->head_dim;
     const float scale = 1.0f / sqrtf((float)d);
-    const float *q = qkv + s * a->seq * ldq + h * d, *k = q + ldc, *v = k + ldc;
-    float *o = ctx + s * a->seq * ldc + h * d;
+    const int64_t wide = (int64_t)a->heads * d, at = s * a->seq * wide + (int64_t)h * d;
+    const int64_t one = buffer_elems(be, a);
+    const struct head in = head_of(be, a, s, h, qkv, scratch);
+    float *o = one ? scratch + 3 * one : (float *)ctx + at, *score = scratch + 4 * one;
+    const int ldo = one ? d : (int)wide;
     float *row_lse = lse + (s * a->heads + h) * a->seq;
     const uint64_t key = drops(drop) ? rng_mix(drop->key ^ (uint64_t)drop->ids[s]) : 0;
     for (int64_t q0 = 0; q0 < a->seq; q0 += QUERY_BLOCK) {
         const int nq = (int)cpu_min(QUERY_BLOCK, a->seq - q0);
         const int nk = (int)keys_of(a, s, q0 + nq);
         float inv[QUERY_BLOCK];
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, scale, q + q0 * ldq, ldq, k,
-                    ldq, 0.0f, score, nk);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, scale, in.q + q0 * in.ld,
+                    in.ld, in.k, in.ld, 0.0f, score, nk);
         for (int i = 0; i < nq; i++) {
             float *row = score + (int64_t)i * nk;
             const int64_t n = a->causal ? cpu_min(nk, q0 + i + 1) : nk;
@@ -100,35 +143,45 @@ static void head_forward(const struct attention *a, int64_t s, int h, const floa
             inv[i] = 1.0f / sum;
             row_lse[q0 + i] = max + logf(sum);
         }
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, nq, d, nk, 1.0f, score, nk, v, ldq,
-                    0.0f, o + q0 * ldc, ldc);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, nq, d, nk, 1.0f, score, nk, in.v,
+                    in.ld, 0.0f, o + q0 * ldo, ldo);
         for (int i = 0; i < nq; i++)
             for (int c = 0; c < d; c++)
-                o[(q0 + i) * ldc + c] *= inv[i];
+                o[(q0 + i) * ldo + c] *= inv[i];
     }
+    if (one)
+        narrow_rows(a, o, ctx, at, wide);
 }
 
-static void head_backward(const struct attention *a, int64_t s, int h, const float *qkv,
-                          const struct dropout *drop, const float *ctx, const float *lse,
-                          const float *dctx, float *scratch, float *dqkv)
+static void head_backward(struct backend *be, const struct attention *a, int64_t s, int h,
+                          const void *qkv, const struct dropout *drop, const void *ctx,
+                          const float *lse, const void *dctx, float *scratch, void *dqkv)
 {
-    const int d = a->head_dim, ldc = a->heads * d, ldq = 3 * ldc;
+    const int d = a->head_dim;
     const float scale = 1.0f / sqrtf((float)d);
-    const float *q = qkv + s * a->seq * ldq + h * d, *k = q + ldc, *v = k + ldc;
-    const float *o = ctx + s * a->seq * ldc + h * d, *go = dctx + s * a->seq * ldc + h * d;
+    const int64_t wide = (int64_t)a->heads * d, at = s * a->seq * wide + (int64_t)h * d;
+    const int64_t one = buffer_elems(be, a);
+    const struct head in = head_of(be, a, s, h, qkv, scratch);
+    const float *o = one ? scratch + 3 * one : (const float *)ctx + at;
+    const float *go = one ? scratch + 4 * one : (const float *)dctx + at;
+    const int ldc = one ? d : (int)wide;
     const float *row_lse = lse + (s * a->heads + h) * a->seq;
     const uint64_t key = drops(drop) ? rng_mix(drop->key ^ (uint64_t)drop->ids[s]) : 0;
     const int64_t block = (int64_t)cpu_min(QUERY_BLOCK, a->seq) * a->seq;
-    float *prob = scratch, *dprob = prob + block;
+    float *prob = scratch + 5 * one, *dprob = prob + block;
     float *dq = dprob + block, *dk = dq + (int64_t)a->seq * d, *dv = dk + (int64_t)a->seq * d;
+    if (one) {
+        widen_rows(a, ctx, at, wide, scratch + 3 * one);
+        widen_rows(a, dctx, at, wide, scratch + 4 * one);
+    }
     for (int64_t q0 = 0; q0 < a->seq; q0 += QUERY_BLOCK) {
         const int nq = (int)cpu_min(QUERY_BLOCK, a->seq - q0);
         const int nk = (int)keys_of(a, s, q0 + nq);
         /* The keys that earlier blocks have not met start from this block's product alone. */
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, scale, q + q0 * ldq, ldq, k,
-                    ldq, 0.0f, prob, nk);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, 1.0f, go + q0 * ldc, ldc, v,
-                    ldq, 0.0f, dprob, nk);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, scale, in.q + q0 * in.ld,
+                    in.ld, in.k, in.ld, 0.0f, prob, nk);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, 1.0f, go + q0 * ldc, ldc,
+                    in.v, in.ld, 0.0f, dprob, nk);
         for (int i = 0; i < nq; i++) {
             float *p = prob + (int64_t)i * nk, *dp = dprob + (int64_t)i * nk;
             const float *gi = go + (q0 + i) * ldc, *oi = o + (q0 + i) * ldc;
@@ -157,25 +210,30 @@ static void head_backward(const struct attention *a, int64_t s, int h, const flo
                 dk[c] = dv[c] = 0.0f;
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nk, d, nq, 1.0f, prob, nk,
                     go + q0 * ldc, ldc, beta, dv, d);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, nq, d, nk, 1.0f, dprob, nk, k, ldq,
-                    0.0f, dq + q0 * d, d);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, nq, d, nk, 1.0f, dprob, nk, in.k,
+                    in.ld, 0.0f, dq + q0 * d, d);
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nk, d, nq, 1.0f, dprob, nk,
-                    q + q0 * ldq, ldq, beta, dk, d);
+                    in.q + q0 * in.ld, in.ld, beta, dk, d);
     }
-    float *out = dqkv + s * a->seq * ldq + h * d;
-    for (int64_t i = 0; i < a->seq; i++)
-        for (int c = 0; c < d; c++) {
-            out[i * ldq + c] = dq[i * d + c];
-            out[i * ldq + ldc + c] = dk[i * d + c];
-            out[i * ldq + 2 * ldc + c] = dv[i * d + c];
+    const float *grad[3] = {dq, dk, dv};
+    for (int g = 0; g < 3; g++) {
+        const int64_t to = s * a->seq * 3 * wide + g * wide + (int64_t)h * d;
+        if (one) {
+            narrow_rows(a, grad[g], dqkv, to, 3 * wide);
+            continue;
         }
+        float *out = (float *)dqkv + to;
+        for (int64_t i = 0; i < a->seq; i++)
+            for (int c = 0; c < d; c++)
+                out[i * 3 * wide + c] = grad[g][i * d + c];
+    }
 }
 
-static void attention_forward(struct backend *be, const struct attention *a, const float *qkv,
-                              const struct dropout *drop, float *ctx, float *lse)
+static void attention_forward(struct backend *be, const struct attention *a, const void *qkv,
+                              const struct dropout *drop, void *ctx, float *lse)
 {
     const int64_t tasks = a->num_samples * a->heads;
-    const int64_t block = (cpu_min(QUERY_BLOCK, a->seq) * a->seq + 15) / 16 * 16;
+    const int64_t block = cpu_pad(cpu_min(QUERY_BLOCK, a->seq) * a->seq) + 4 * buffer_elems(be, a);
     const int workers = be->threads;
     float *scratch = cpu_scratch(be, workers * block * (int64_t)sizeof *scratch);
     if (!scratch)
@@ -184,17 +242,17 @@ static void attention_forward(struct backend *be, const struct attention *a, con
 #pragma omp parallel for schedule(static) num_threads(workers)
     for (int w = 0; w < workers; w++)
         for (int64_t t = tasks * w / workers; t < tasks * (w + 1) / workers; t++)
-            head_forward(a, t / a->heads, (int)(t % a->heads), qkv, drop, scratch + w * block, ctx,
-                         lse);
+            head_forward(be, a, t / a->heads, (int)(t % a->heads), qkv, drop, scratch + w * block,
+                         ctx, lse);
 }
 
-static void attention_backward(struct backend *be, const struct attention *a, const float *qkv,
-                               const struct dropout *drop, const float *ctx, const float *lse,
-                               const float *dctx, float *dqkv)
+static void attention_backward(struct backend *be, const struct attention *a, const void *qkv,
+                               const struct dropout *drop, const void *ctx, const float *lse,
+                               const void *dctx, void *dqkv)
 {
     const int64_t tasks = a->num_samples * a->heads;
     int64_t block = 2 * cpu_min(QUERY_BLOCK, a->seq) * a->seq + 3 * (int64_t)a->seq * a->head_dim;
-    block = (block + 15) / 16 * 16;
+    block = cpu_pad(block) + 5 * buffer_elems(be, a);
     const int workers = be->threads;
     float *scratch = cpu_scratch(be, workers * block * (int64_t)sizeof *scratch);
     if (!scratch)
@@ -202,7 +260,7 @@ static void attention_backward(struct backend *be, const struct attention *a, co
 #pragma omp parallel for schedule(static) num_threads(workers)
     for (int w = 0; w < workers; w++)
         for (int64_t t = tasks * w / workers; t < tasks * (w + 1) / workers; t++)
-            head_backward(a, t / a->heads, (int)(t % a->heads), qkv, drop, ctx, lse, dctx,
+            head_backward(be, a, t / a->heads, (int)(t % a->heads), qkv, drop, ctx, lse, dctx,
                           scratch + w * block, dqkv);
 }
 

@@ -2,44 +2,56 @@
 
 #include <string.h>
 
-static void patchify(struct backend *be, const struct patches *p, const float *images, float *cols)
+enum { STRIP = 256 }; /* elements that are widened and rounded at a time */
+
+static void patchify(struct backend *be, const struct patches *p, const float *images, void *cols)
 {
     const int side = p->image / p->patch, np = side * side, ps = p->patch;
     const int64_t row = (int64_t)p->channels * ps * ps;
     const int64_t image = (int64_t)p->channels * p->image * p->image;
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t s = 0; s < p->num_samples; s++) {
-        float *out = cols + s * (np + 1) * row;
-        memset(out, 0, (size_t)row * sizeof *out);
+        const int64_t first = s * (np + 1) * row;
+        memset(backend_at(be, cols, first), 0, (size_t)backend_bytes(be, row));
         for (int t = 0; t < np; t++)
             for (int c = 0; c < p->channels; c++)
-                for (int y = 0; y < ps; y++)
-                    memcpy(out + (t + 1) * row + ((int64_t)c * ps + y) * ps,
-                           images + s * image +
-                               ((int64_t)c * p->image + (t / side) * ps + y) * p->image +
-                               (t % side) * ps,
-                           (size_t)ps * sizeof *out);
+                for (int y = 0; y < ps; y++) {
+                    void *to =
+                        backend_at(be, cols, first + (t + 1) * row + ((int64_t)c * ps + y) * ps);
+                    const float *from = images + s * image +
+                                        ((int64_t)c * p->image + (t / side) * ps + y) * p->image +
+                                        (t % side) * ps;
+                    if (be->elem_bytes == 4)
+                        memcpy(to, from, (size_t)ps * sizeof *from);
+                    else
+                        bf16_narrow(ps, from, to);
+                }
     }
 }
 
-static void patch_finish(struct backend *be, const struct patches *p, const float *cls,
-                         const float *pos, float *y)
+static void patch_finish(struct backend *be, const struct patches *p, const void *cls,
+                         const void *pos, void *y)
 {
     const int side = p->image / p->patch;
     const int64_t tokens = (int64_t)side * side + 1, h = p->hidden;
 #pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t s = 0; s < p->num_samples; s++) {
-        float *out = y + s * tokens * h;
-        for (int64_t c = 0; c < h; c++)
-            out[c] = cls[c] + pos[c];
-        for (int64_t c = h; c < tokens * h; c++)
-            out[c] += pos[c];
-    }
+    for (int64_t r = 0; r < p->num_samples * tokens; r++)
+        for (int64_t c0 = 0; c0 < h; c0 += STRIP) {
+            float buffer[3][STRIP];
+            const int64_t n = cpu_min(STRIP, h - c0), t = r % tokens, at = r * h + c0;
+            const float *from =
+                t == 0 ? cpu_in(be, cls, c0, n, buffer[0]) : cpu_in(be, y, at, n, buffer[0]);
+            const float *where = cpu_in(be, pos, t * h + c0, n, buffer[1]);
+            float *out = cpu_out(be, y, at, buffer[2]);
+            for (int64_t c = 0; c < n; c++)
+                out[c] = from[c] + where[c];
+            cpu_put(be, y, at, n, out);
+        }
 }
 
 /* Samples are added in order; tokens are the tiles. */
-static void patch_backward(struct backend *be, const struct patches *p, const float *dy,
-                           float *dcls, float *dpos, float *db)
+static void patch_backward(struct backend *be, const struct patches *p, const void *dy, float *dcls,
+                           float *dpos, float *db)
 {
     const int side = p->image / p->patch, h = p->hidden;
     const int64_t tokens = (int64_t)side * side + 1;
@@ -51,8 +63,13 @@ static void patch_backward(struct backend *be, const struct patches *p, const fl
         float *row = sum + t * h;
         memset(row, 0, (size_t)h * sizeof *row);
         for (int64_t s = 0; s < p->num_samples; s++)
-            for (int c = 0; c < h; c++)
-                row[c] += dy[(s * tokens + t) * h + c];
+            for (int c0 = 0; c0 < h; c0 += STRIP) {
+                float buffer[STRIP];
+                const int n = (int)cpu_min(STRIP, h - c0);
+                const float *d = cpu_in(be, dy, (s * tokens + t) * h + c0, n, buffer);
+                for (int c = 0; c < n; c++)
+                    row[c0 + c] += d[c];
+            }
         for (int c = 0; c < h; c++)
             dpos[t * h + c] += row[c];
     }
@@ -61,29 +78,36 @@ static void patch_backward(struct backend *be, const struct patches *p, const fl
     cpu_add_partials(be, sum + h, tokens - 1, h, 1.0f, false, db);
 }
 
-static void tokens_forward(struct backend *be, const struct tokens *t, const float *wte,
-                           const float *wpe, const float *wtt, float *y)
+static void tokens_forward(struct backend *be, const struct tokens *t, const void *wte,
+                           const void *wpe, const void *wtt, void *y)
 {
     const int64_t rows = t->num_samples * t->seq, h = t->hidden;
 #pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *word = wte + t->ids[r] * h, *pos = wpe + (r % t->seq) * h;
-        const float *type = wtt ? wtt + (t->types ? t->types[r] : 0) * h : NULL;
-        for (int64_t c = 0; c < h; c++)
-            y[r * h + c] = (type ? word[c] + type[c] : word[c]) + pos[c];
-    }
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c0 = 0; c0 < h; c0 += STRIP) {
+            float buffer[4][STRIP];
+            const int64_t n = cpu_min(STRIP, h - c0), type_id = t->types ? t->types[r] : 0;
+            const float *word = cpu_in(be, wte, t->ids[r] * h + c0, n, buffer[0]);
+            const float *pos = cpu_in(be, wpe, (r % t->seq) * h + c0, n, buffer[1]);
+            const float *type = wtt ? cpu_in(be, wtt, type_id * h + c0, n, buffer[2]) : NULL;
+            float *out = cpu_out(be, y, r * h + c0, buffer[3]);
+            for (int64_t c = 0; c < n; c++)
+                out[c] = (type ? word[c] + type[c] : word[c]) + pos[c];
+            cpu_put(be, y, r * h + c0, n, out);
+        }
 }
 
 /* Columns are the tiles: within one, tokens are added in order, so repeated ids never race. */
-static void tokens_backward(struct backend *be, const struct tokens *t, const float *dy,
-                            float *dwte, float *dwpe, float *dwtt)
+static void tokens_backward(struct backend *be, const struct tokens *t, const void *dy, float *dwte,
+                            float *dwpe, float *dwtt)
 {
     const int64_t rows = t->num_samples * t->seq, h = t->hidden, strip = 128;
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t j = 0; j < cpu_tiles(h, strip); j++) {
         const int64_t c0 = j * strip, n = cpu_min(strip, h - c0);
+        float buffer[128];
         for (int64_t r = 0; r < rows; r++) {
-            const float *d = dy + r * h + c0;
+            const float *d = cpu_in(be, dy, r * h + c0, n, buffer);
             float *word = dwte + t->ids[r] * h + c0, *pos = dwpe + (r % t->seq) * h + c0;
             for (int64_t c = 0; c < n; c++)
                 word[c] += d[c];
@@ -98,26 +122,27 @@ static void tokens_backward(struct backend *be, const struct tokens *t, const fl
     }
 }
 
-static void join(struct backend *be, int64_t rows, int cols, const float *a, const float *b,
-                 float *out)
+static void join(struct backend *be, int64_t rows, int cols, const void *a, const void *b,
+                 void *out)
 {
-    const size_t bytes = (size_t)cols * sizeof *out;
+    const size_t bytes = (size_t)backend_bytes(be, cols);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t r = 0; r < rows; r++) {
-        memcpy(out + 2 * r * cols, a + r * cols, bytes);
-        memcpy(out + (2 * r + 1) * cols, b + r * cols, bytes);
+        memcpy(backend_at(be, out, 2 * r * cols), backend_at_const(be, a, r * cols), bytes);
+        memcpy(backend_at(be, out, (2 * r + 1) * cols), backend_at_const(be, b, r * cols), bytes);
     }
 }
 
-static void split(struct backend *be, int64_t rows, int cols, const float *in, float *a, float *b)
+static void split(struct backend *be, int64_t rows, int cols, const void *in, void *a, void *b)
 {
-    const size_t bytes = (size_t)cols * sizeof *in;
+    const size_t bytes = (size_t)backend_bytes(be, cols);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t r = 0; r < rows; r++) {
         if (a)
-            memcpy(a + r * cols, in + 2 * r * cols, bytes);
+            memcpy(backend_at(be, a, r * cols), backend_at_const(be, in, 2 * r * cols), bytes);
         if (b)
-            memcpy(b + r * cols, in + (2 * r + 1) * cols, bytes);
+            memcpy(backend_at(be, b, r * cols), backend_at_const(be, in, (2 * r + 1) * cols),
+                   bytes);
     }
 }
 

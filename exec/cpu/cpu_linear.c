@@ -6,7 +6,7 @@
 #include "exec/rng.h"
 
 /* A tile's output stays in the L2 cache between the GEMM and its epilogue: at most 128 K floats. */
-enum { TILE_FLOATS = 128 * 1024, MIN_ROWS = 64, MAX_COLS = 1024, SUM_ROWS = 512 };
+enum { TILE_FLOATS = 128 * 1024, MIN_ROWS = 64, MAX_COLS = 1024, SUM_ROWS = 512, STRIP = 1024 };
 
 struct tiling {
     int64_t rows, cols; /* of one tile */
@@ -33,15 +33,16 @@ static struct tiling tile_output(int64_t rows, int64_t cols)
     return t;
 }
 
-void cpu_dropout_row(const struct dropout *drop, int64_t row, int cols, const float *x, float *y)
+void cpu_dropout(const struct dropout *drop, int64_t row, int64_t cols, int64_t first, int num,
+                 const float *x, float *y)
 {
-    int64_t sample = row / drop->rows_per_sample;
-    uint32_t first = (uint32_t)((row % drop->rows_per_sample) * cols);
-    uint64_t key = rng_mix(drop->key ^ (uint64_t)drop->ids[sample]);
-    uint32_t limit = (uint32_t)((double)drop->p * 4294967296.0);
-    float up = 1.0f / (1.0f - drop->p);
-    for (int c = 0; c < cols; c++)
-        y[c] = rng_bits(key, first + (uint32_t)c) >= limit ? x[c] * up : 0.0f;
+    const int64_t sample = row / drop->rows_per_sample;
+    const uint32_t at = (uint32_t)((row % drop->rows_per_sample) * cols + first);
+    const uint64_t key = rng_mix(drop->key ^ (uint64_t)drop->ids[sample]);
+    const uint32_t limit = (uint32_t)((double)drop->p * 4294967296.0);
+    const float up = 1.0f / (1.0f - drop->p);
+    for (int c = 0; c < num; c++)
+        y[c] = rng_bits(key, at + (uint32_t)c) >= limit ? x[c] * up : 0.0f;
 }
 
 static inline bool drops(const struct dropout *drop)
@@ -109,9 +110,9 @@ static void dact_row(int n, enum act act, const float *pre, const float *dy, flo
     }
 }
 
-static void linear_forward(struct backend *be, const struct linear *l, const float *x,
-                           const float *w, const float *bias, enum act act, const float *residual,
-                           const struct dropout *drop, float *pre, float *y)
+static void forward_fp32(struct backend *be, const struct linear *l, const float *x, const float *w,
+                         const float *bias, enum act act, const float *residual,
+                         const struct dropout *drop, float *pre, float *y)
 {
     const int in = l->in, out = l->out;
     const int64_t ldx = l->x_stride ? l->x_stride : in;
@@ -146,25 +147,17 @@ static void linear_forward(struct backend *be, const struct linear *l, const flo
                     continue;
                 }
                 finish_row(nc, bias ? bias + c0 : NULL, act, NULL, pre ? pre + at : NULL, row);
-                if (drops(drop)) {
-                    struct dropout part = *drop; /* the mask is indexed in the whole row */
-                    int64_t sample = (r0 + r) / part.rows_per_sample;
-                    uint32_t first = (uint32_t)(((r0 + r) % part.rows_per_sample) * out + c0);
-                    uint64_t key = rng_mix(part.key ^ (uint64_t)part.ids[sample]);
-                    uint32_t limit = (uint32_t)((double)part.p * 4294967296.0);
-                    float up = 1.0f / (1.0f - part.p);
-                    for (int c = 0; c < nc; c++)
-                        row[c] = rng_bits(key, first + (uint32_t)c) >= limit ? row[c] * up : 0.0f;
-                }
+                if (drops(drop)) /* the mask is indexed in the whole row */
+                    cpu_dropout(drop, r0 + r, out, c0, nc, row, row);
                 for (int c = 0; c < nc; c++)
                     y[at + c] = residual ? row[c] + residual[at + c] : row[c];
             }
         }
 }
 
-static void linear_backward_input(struct backend *be, const struct linear *l, const float *dy,
-                                  const float *w, float scale, enum act act, const float *pre,
-                                  const float *add, float *dx)
+static void backward_input_fp32(struct backend *be, const struct linear *l, const float *dy,
+                                const float *w, float scale, enum act act, const float *pre,
+                                const float *add, float *dx)
 {
     const int in = l->in, out = l->out;
     const int64_t ldx = l->x_stride ? l->x_stride : in;
@@ -236,8 +229,8 @@ static void add_columns(const float *x, int64_t stride, int rows, int cols, floa
     }
 }
 
-static void linear_backward_weight(struct backend *be, const struct linear *l, const float *dy,
-                                   const float *x, float scale, float *dw, float *db)
+static void backward_weight_fp32(struct backend *be, const struct linear *l, const float *dy,
+                                 const float *x, float scale, float *dw, float *db)
 {
     const int in = l->in, out = l->out;
     const int64_t ldx = l->x_stride ? l->x_stride : in;
@@ -275,22 +268,53 @@ static void linear_backward_weight(struct backend *be, const struct linear *l, c
         }
 }
 
-static void act_backward(struct backend *be, int64_t num, enum act act, const float *pre,
-                         const float *dy, float *dx)
+static void linear_forward(struct backend *be, const struct linear *l, const void *x, const void *w,
+                           const void *bias, enum act act, const void *residual,
+                           const struct dropout *drop, void *pre, void *y)
 {
-    const int tile = 16384;
+    forward_fp32(be, l, x, w, bias, act, residual, drop, pre, y);
+}
+
+static void linear_backward_input(struct backend *be, const struct linear *l, const void *dy,
+                                  const void *w, float scale, enum act act, const void *pre,
+                                  const void *add, void *dx)
+{
+    backward_input_fp32(be, l, dy, w, scale, act, pre, add, dx);
+}
+
+static void linear_backward_weight(struct backend *be, const struct linear *l, const void *dy,
+                                   const void *x, float scale, float *dw, float *db)
+{
+    backward_weight_fp32(be, l, dy, x, scale, dw, db);
+}
+
+static void act_backward(struct backend *be, int64_t num, enum act act, const void *pre,
+                         const void *dy, void *dx)
+{
 #pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t t = 0; t < cpu_tiles(num, tile); t++)
-        dact_row((int)cpu_min(tile, num - t * tile), act, pre + t * tile, dy + t * tile,
-                 dx + t * tile);
+    for (int64_t t = 0; t < cpu_tiles(num, STRIP); t++) {
+        float buffer[3][STRIP];
+        const int64_t at = t * STRIP, n = cpu_min(STRIP, num - at);
+        const float *p = cpu_in(be, pre, at, n, buffer[0]), *d = cpu_in(be, dy, at, n, buffer[1]);
+        float *out = cpu_out(be, dx, at, buffer[2]);
+        dact_row((int)n, act, p, d, out);
+        cpu_put(be, dx, at, n, out);
+    }
 }
 
 static void dropout(struct backend *be, int64_t rows, int cols, const struct dropout *drop,
-                    const float *x, float *y)
+                    const void *x, void *y)
 {
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t r = 0; r < rows; r++)
-        cpu_dropout_row(drop, r, cols, x + r * cols, y + r * cols);
+        for (int c = 0; c < cols; c += STRIP) {
+            float buffer[2][STRIP];
+            const int n = (int)cpu_min(STRIP, cols - c);
+            const float *in = cpu_in(be, x, r * cols + c, n, buffer[0]);
+            float *out = cpu_out(be, y, r * cols + c, buffer[1]);
+            cpu_dropout(drop, r, cols, c, n, in, out);
+            cpu_put(be, y, r * cols + c, n, out);
+        }
 }
 
 void cpu_linear_install(struct backend *be)

@@ -1,4 +1,5 @@
 #include <math.h>
+#include <omp.h>
 
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/vmath.h"
@@ -65,18 +66,32 @@ static struct row_result xent_row(float *x, int64_t stride, int n, int32_t label
     return res;
 }
 
-static void xent(struct backend *be, const struct xent *x, const int32_t *labels, float *logits,
+static void xent(struct backend *be, const struct xent *x, const int32_t *labels, void *logits,
                  struct xent_sums *sums)
 {
-    struct row_result *res = cpu_scratch(be, x->rows * (int64_t)sizeof *res);
+    const int64_t head = (x->rows * (int64_t)sizeof(struct row_result) + 63) / 64 * 64;
+    const int64_t wide = be->elem_bytes == 4 ? 0 : cpu_pad(x->classes);
+    struct row_result *res = cpu_scratch(be, head + wide * be->threads * (int64_t)sizeof(float));
     *sums = (struct xent_sums){0};
     if (!res)
         return;
+    float *buffers = (float *)(void *)((char *)res + head);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t r = 0; r < x->rows; r++)
-        res[r] =
-            xent_row(logits + (r / x->group) * x->group_stride + (r % x->group) * x->row_stride,
-                     x->class_stride, x->classes, labels[r], x->smoothing);
+    for (int64_t r = 0; r < x->rows; r++) {
+        const int64_t at = (r / x->group) * x->group_stride + (r % x->group) * x->row_stride;
+        if (be->elem_bytes == 4) {
+            res[r] = xent_row((float *)logits + at, x->class_stride, x->classes, labels[r],
+                              x->smoothing);
+            continue;
+        }
+        uint16_t *row = (uint16_t *)logits + at;
+        float *wider = buffers + wide * omp_get_thread_num();
+        for (int64_t c = 0; c < x->classes; c++)
+            wider[c] = bf16_to(row[c * x->class_stride]);
+        res[r] = xent_row(wider, 1, x->classes, labels[r], x->smoothing);
+        for (int64_t c = 0; c < x->classes; c++)
+            row[c * x->class_stride] = bf16_from(wider[c]);
+    }
     for (int64_t r = 0; r < x->rows; r++) {
         sums->loss += res[r].loss;
         sums->count += res[r].counted;

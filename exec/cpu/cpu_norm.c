@@ -1,4 +1,5 @@
 #include <math.h>
+#include <omp.h>
 #include <stddef.h>
 
 #include "exec/cpu/cpu.h"
@@ -43,18 +44,23 @@ static inline float row_sumsq(const float *x, int n, float mean)
 }
 
 static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
-                              const float *x, const float *gamma, const float *beta, float eps,
-                              float *y, float *stats)
+                              const void *x, const float *gamma, const float *beta, float eps,
+                              void *y, float *stats)
 {
-    const int64_t ldx = x_stride ? x_stride : cols;
+    const int64_t ldx = x_stride ? x_stride : cols, wide = cpu_pad(cols);
+    float *buffers = cpu_scratch(be, 2 * wide * be->threads * (int64_t)sizeof *buffers);
+    if (!buffers)
+        return;
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t r = 0; r < rows; r++) {
-        const float *in = x + r * ldx;
-        float *out = y + r * cols;
+        float *buffer = buffers + 2 * wide * omp_get_thread_num();
+        const float *in = cpu_in(be, x, r * ldx, cols, buffer);
+        float *out = cpu_out(be, y, r * cols, buffer + wide);
         float mean = row_sum(in, cols) / (float)cols;
         float rstd = 1.0f / sqrtf(row_sumsq(in, cols, mean) / (float)cols + eps);
         for (int c = 0; c < cols; c++)
             out[c] = (in[c] - mean) * rstd * gamma[c] + beta[c];
+        cpu_put(be, y, r * cols, cols, out);
         if (stats) {
             stats[2 * r] = mean;
             stats[2 * r + 1] = rstd;
@@ -64,26 +70,28 @@ static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_
 
 /* With g = dy gamma and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)). */
 static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
-                               const float *dy, const float *x, const float *stats,
-                               const float *gamma, const float *add, float *dx, float *part)
+                               const void *dy, const void *x, const float *stats,
+                               const float *gamma, const void *add, void *dx, float *part)
 {
-    const int64_t ldx = x_stride ? x_stride : cols;
-    const int64_t tiles = cpu_tiles(rows, ROW_TILE);
-    float *sums = NULL; /* [tiles][2][cols] */
-    if (part) {
-        sums = cpu_scratch(be, tiles * 2 * cols * (int64_t)sizeof *sums);
-        if (!sums)
-            return;
-    }
+    const int64_t ldx = x_stride ? x_stride : cols, wide = cpu_pad(cols);
+    const int64_t tiles = cpu_tiles(rows, ROW_TILE), sum_elems = part ? tiles * 2 * cols : 0;
+    /* [tiles][2][cols] sums of tiles, then rows of each thread: dy, x, add, dx */
+    float *scratch =
+        cpu_scratch(be, (cpu_pad(sum_elems) + 4 * wide * be->threads) * (int64_t)sizeof *scratch);
+    if (!scratch)
+        return;
+    float *sums = part ? scratch : NULL, *buffers = scratch + cpu_pad(sum_elems);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t t = 0; t < tiles; t++) {
+        float *buffer = buffers + 4 * wide * omp_get_thread_num();
         float *restrict dgamma = sums ? sums + t * 2 * cols : NULL;
         float *restrict dbeta = sums ? dgamma + cols : NULL;
         if (sums)
             for (int c = 0; c < 2 * cols; c++)
                 dgamma[c] = 0.0f;
         for (int64_t r = t * ROW_TILE; r < cpu_min((t + 1) * ROW_TILE, rows); r++) {
-            const float *d = dy + r * cols, *in = x + r * ldx;
+            const float *d = cpu_in(be, dy, r * cols, cols, buffer);
+            const float *in = cpu_in(be, x, r * ldx, cols, buffer + wide);
             const float mean = stats[2 * r], rstd = stats[2 * r + 1];
             if (sums)
                 for (int c = 0; c < cols; c++) {
@@ -107,14 +115,17 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
             }
             const float mean_g = fold(g_lane) / (float)cols;
             const float mean_gh = fold(gh_lane) / (float)cols;
-            float *out = dx + r * ldx;
-            if (add)
+            float *out = cpu_out(be, dx, r * ldx, buffer + 3 * wide);
+            if (add) {
+                const float *more = cpu_in(be, add, r * ldx, cols, buffer + 2 * wide);
                 for (c = 0; c < cols; c++)
-                    out[c] = add[r * ldx + c] +
+                    out[c] = more[c] +
                              rstd * (d[c] * gamma[c] - mean_g - (in[c] - mean) * rstd * mean_gh);
-            else
+            } else {
                 for (c = 0; c < cols; c++)
                     out[c] = rstd * (d[c] * gamma[c] - mean_g - (in[c] - mean) * rstd * mean_gh);
+            }
+            cpu_put(be, dx, r * ldx, cols, out);
         }
     }
     if (part)

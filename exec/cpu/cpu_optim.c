@@ -5,11 +5,36 @@
 /* Elementwise work by tiles; sums by tile in double, added in tile order. */
 enum { TILE = 16384, LANES = 16 };
 
-static void add(struct backend *be, int64_t num, const float *x, float *y)
+static void accumulate(struct backend *be, int64_t num, const float *x, float *y)
 {
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t i = 0; i < num; i++)
         y[i] += x[i];
+}
+
+static void add(struct backend *be, int64_t num, const void *x, void *y)
+{
+    if (be->elem_bytes == 4) {
+        accumulate(be, num, x, y);
+        return;
+    }
+    const uint16_t *from = x;
+    uint16_t *to = y;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t i = 0; i < num; i++)
+        to[i] = bf16_from(bf16_to(to[i]) + bf16_to(from[i]));
+}
+
+static void round_weights(struct backend *be, int64_t num, const float *master, void *low)
+{
+    if (be->elem_bytes == 4) {
+        be->copy(be, low, master, num * (int64_t)sizeof *master);
+        return;
+    }
+    uint16_t *to = low;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t i = 0; i < num; i++)
+        to[i] = bf16_from(master[i]);
 }
 
 static void reduce(struct backend *be, int64_t num, int count, const float *const *src, float *dst)
@@ -149,7 +174,9 @@ static void lamb(struct backend *be, int64_t num, const struct adam *o, const fl
 
 void cpu_optim_install(struct backend *be)
 {
+    be->round = round_weights;
     be->add = add;
+    be->accumulate = accumulate;
     be->reduce = reduce;
     be->sumsq = sumsq;
     be->sgd = sgd;

@@ -247,57 +247,58 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
 }
 
 void arch_stash(const struct model *model, const struct arch *arch, int item, int64_t n,
-                int64_t *stash, int64_t *out)
+                int elem_bytes, int64_t *stash, int64_t *out)
 {
-    const int64_t rows = n * arch->seq, h = arch->hidden;
+    const int64_t f = sizeof(float), e = elem_bytes, rows = n * arch->seq;
+    const int64_t h = arch->hidden, wide = rows * h * e, stats = 2 * rows * f, part = 2 * h * f;
     memset(stash, 0, MAX_STASH * sizeof *stash);
-    *out = rows * h;
+    *out = wide;
     switch (model->items[item].kind) {
     case ITEM_EMBEDDING:
         if (arch->family == FAMILY_BERT) {
-            stash[EMB_SUM] = rows * h;
-            stash[EMB_STATS] = rows * 2;
-            stash[PART] = 2 * h;
+            stash[EMB_SUM] = wide;
+            stash[EMB_STATS] = stats;
+            stash[PART] = part;
         }
         break;
     case ITEM_ATTENTION:
-        stash[AT_LN] = rows * h;
-        stash[AT_STATS] = rows * 2;
-        stash[AT_QKV] = rows * 3 * h;
-        stash[AT_CTX] = rows * h;
-        stash[AT_LSE] = rows * arch->heads;
+        stash[AT_LN] = wide;
+        stash[AT_STATS] = stats;
+        stash[AT_QKV] = 3 * wide;
+        stash[AT_CTX] = wide;
+        stash[AT_LSE] = rows * arch->heads * f;
         if (joins_skip(model, item)) {
-            stash[AT_CAT] = 2 * rows * h;
-            stash[AT_JOIN] = rows * h;
+            stash[AT_CAT] = 2 * wide;
+            stash[AT_JOIN] = wide;
         }
-        stash[PART] = 2 * h;
+        stash[PART] = part;
         break;
     case ITEM_MLP:
-        stash[ML_LN] = rows * h;
-        stash[ML_STATS] = rows * 2;
-        stash[ML_PRE] = stash[ML_GELU] = rows * arch->mlp;
-        stash[PART] = 2 * h;
+        stash[ML_LN] = wide;
+        stash[ML_STATS] = stats;
+        stash[ML_PRE] = stash[ML_GELU] = rows * arch->mlp * e;
+        stash[PART] = part;
         break;
     case ITEM_NORM:
-        stash[NO_STATS] = rows * 2;
-        stash[PART] = 2 * h;
+        stash[NO_STATS] = stats;
+        stash[PART] = part;
         break;
     case ITEM_POOLER:
-        stash[PO_GRAD] = n * h;
-        *out = n * h;
+        stash[PO_GRAD] = n * h * e;
+        *out = n * h * e;
         break;
     case ITEM_HEAD:
         *out = 0;
         if (arch->task == TASK_CLASSIFY) {
-            stash[HE_LOGITS] = n * arch->outputs;
-            stash[HE_DROP] = n * h;
+            stash[HE_LOGITS] = n * arch->outputs * e;
+            stash[HE_DROP] = n * h * e;
         } else {
-            stash[HE_LOGITS] = rows * arch->outputs;
+            stash[HE_LOGITS] = rows * arch->outputs * e;
         }
         if (arch->task == TASK_MLM) {
-            stash[HE_PRE] = stash[HE_ACT] = stash[HE_LN] = stash[HE_GRAD] = rows * h;
-            stash[HE_STATS] = rows * 2;
-            stash[PART] = 2 * h;
+            stash[HE_PRE] = stash[HE_ACT] = stash[HE_LN] = stash[HE_GRAD] = wide;
+            stash[HE_STATS] = stats;
+            stash[PART] = part;
         }
         break;
     case ITEM_OPAQUE:

@@ -1,5 +1,5 @@
 /* exec/models/arch.h - what the items of a vit, bert or gpt are made of: tensors, names, shapes,
- * initial values, and how many floats a micro-batch leaves in each of their stash buffers.
+ * initial values, and how many bytes a micro-batch leaves in each of their stash buffers.
  *
  * Tensors follow Hugging Face's modules (ViTForImageClassification, BertFor..., GPT2LMHeadModel),
  * names included. An item's memory is a few blocks; a checkpoint tensor is a block or a slice of
@@ -87,9 +87,10 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
 void arch_item(const struct model *model, const struct arch *arch, int item,
                struct item_spec *spec);
 
-/* Floats of each stash buffer for a micro-batch of n samples, and of the item's output (out). */
+/* Bytes of each stash buffer for a micro-batch of n samples, and of the item's output (out), with
+ * activations of elem_bytes; statistics and PART are fp32 always. */
 void arch_stash(const struct model *model, const struct arch *arch, int item, int64_t n,
-                int64_t *stash /* MAX_STASH */, int64_t *out);
+                int elem_bytes, int64_t *stash /* MAX_STASH */, int64_t *out);
 
 #ifdef __cplusplus
 }

@@ -38,13 +38,13 @@ void embedding_forward(const struct layer *l, const struct layer_pass *p)
         const struct patches patches = patches_of(p);
         const struct linear proj = projection(p);
         be->patchify(be, &patches, p->batch->images, p->cols);
-        be->linear_forward(be, &proj, p->cols, l->w[PATCH_W], l->w[PATCH_B], ACT_NONE, NULL, NULL,
-                           NULL, p->y);
-        be->patch_finish(be, &patches, l->w[CLS], l->w[POS], p->y);
+        be->linear_forward(be, &proj, p->cols, l->low[PATCH_W], l->low[PATCH_B], ACT_NONE, NULL,
+                           NULL, NULL, p->y);
+        be->patch_finish(be, &patches, l->low[CLS], l->low[POS], p->y);
     } else {
         const struct tokens tokens = tokens_of(p);
         const bool bert = p->arch->family == FAMILY_BERT;
-        be->tokens_forward(be, &tokens, l->w[WORD], l->w[WORD_POS], bert ? l->w[TYPE] : NULL,
+        be->tokens_forward(be, &tokens, l->low[WORD], l->low[WORD_POS], bert ? l->low[TYPE] : NULL,
                            bert ? p->stash[EMB_SUM] : p->y);
         if (bert)
             be->layernorm_forward(be, rows, p->arch->hidden, 0, p->stash[EMB_SUM], l->w[EMB_G],
@@ -56,7 +56,7 @@ void embedding_forward(const struct layer *l, const struct layer_pass *p)
     }
 }
 
-void embedding_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy)
+void embedding_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy)
 {
     if (p->arch->family != FAMILY_BERT)
         return;
@@ -66,7 +66,7 @@ void embedding_backward_input(const struct layer *l, const struct layer_pass *p,
                               p->stash[EMB_SUM], p->stash[PART]);
 }
 
-void embedding_backward_weight(const struct layer *l, const struct layer_pass *p, const float *dy)
+void embedding_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)
 {
     struct backend *be = p->be;
     if (p->arch->family == FAMILY_BERT) {

@@ -22,20 +22,20 @@ static struct linear all_tokens(const struct layer_pass *p, int out)
 void pooler_forward(const struct layer *l, const struct layer_pass *p)
 {
     const struct linear lin = first_tokens(p, p->arch->hidden);
-    p->be->linear_forward(p->be, &lin, p->x, l->w[DENSE_W], l->w[DENSE_B], ACT_TANH, NULL, NULL,
+    p->be->linear_forward(p->be, &lin, p->x, l->low[DENSE_W], l->low[DENSE_B], ACT_TANH, NULL, NULL,
                           NULL, p->y);
 }
 
-void pooler_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy,
-                           float *dx)
+void pooler_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                           void *dx)
 {
     struct backend *be = p->be;
     const struct linear lin = first_tokens(p, p->arch->hidden);
-    float *grad = p->stash[PO_GRAD];
+    void *grad = p->stash[PO_GRAD];
     be->act_backward(be, lin.rows * lin.out, ACT_TANH, p->y, dy, grad);
     if (dx) {
-        be->zero(be, dx, lin.rows * lin.x_stride * (int64_t)sizeof *dx);
-        be->linear_backward_input(be, &lin, grad, l->w[DENSE_W], 1.0f, ACT_NONE, NULL, NULL, dx);
+        be->zero(be, dx, backend_bytes(be, lin.rows * lin.x_stride));
+        be->linear_backward_input(be, &lin, grad, l->low[DENSE_W], 1.0f, ACT_NONE, NULL, NULL, dx);
     }
 }
 
@@ -65,7 +65,7 @@ static bool drops_input(const struct layer_pass *p)
 void head_forward(const struct layer *l, const struct layer_pass *p)
 {
     struct backend *be = p->be;
-    float *const *st = p->stash;
+    void *const *st = p->stash;
     const int64_t n = p->batch->num_samples, rows = n * p->arch->seq;
     struct xent loss = {.rows = rows,
                         .classes = p->arch->outputs,
@@ -76,21 +76,21 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
     switch (p->arch->task) {
     case TASK_CLASSIFY: {
         const struct linear lin = classifier(p);
-        const float *x = p->x;
+        const void *x = p->x;
         if (drops_input(p)) {
             const struct dropout drop = layer_dropout(l, p, SITE_HEAD, 1);
             be->dropout(be, n, p->arch->hidden, &drop, x, st[HE_DROP]);
             x = st[HE_DROP];
         }
-        be->linear_forward(be, &lin, x, l->w[DENSE_W], l->w[DENSE_B], ACT_NONE, NULL, NULL, NULL,
-                           st[HE_LOGITS]);
+        be->linear_forward(be, &lin, x, l->low[DENSE_W], l->low[DENSE_B], ACT_NONE, NULL, NULL,
+                           NULL, st[HE_LOGITS]);
         loss.rows = n;
         break;
     }
     case TASK_QA: {
         const struct linear lin = all_tokens(p, 2);
-        be->linear_forward(be, &lin, p->x, l->w[DENSE_W], l->w[DENSE_B], ACT_NONE, NULL, NULL, NULL,
-                           st[HE_LOGITS]);
+        be->linear_forward(be, &lin, p->x, l->low[DENSE_W], l->low[DENSE_B], ACT_NONE, NULL, NULL,
+                           NULL, st[HE_LOGITS]);
         /* Two rows a sample, start and end, over the positions. */
         loss = (struct xent){.rows = 2 * n,
                              .classes = p->arch->seq,
@@ -104,17 +104,17 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
     case TASK_MLM: {
         const struct linear lin = all_tokens(p, p->arch->hidden),
                             table = all_tokens(p, loss.classes);
-        be->linear_forward(be, &lin, p->x, l->w[DENSE_W], l->w[DENSE_B], ACT_GELU_ERF, NULL, NULL,
-                           st[HE_PRE], st[HE_ACT]);
+        be->linear_forward(be, &lin, p->x, l->low[DENSE_W], l->low[DENSE_B], ACT_GELU_ERF, NULL,
+                           NULL, st[HE_PRE], st[HE_ACT]);
         be->layernorm_forward(be, rows, p->arch->hidden, 0, st[HE_ACT], l->w[HEAD_G], l->w[HEAD_B],
                               p->arch->eps, st[HE_LN], st[HE_STATS]);
-        be->linear_forward(be, &table, st[HE_LN], l->w[HEAD_TABLE], l->w[HEAD_BIAS], ACT_NONE, NULL,
-                           NULL, NULL, st[HE_LOGITS]);
+        be->linear_forward(be, &table, st[HE_LN], l->low[HEAD_TABLE], l->low[HEAD_BIAS], ACT_NONE,
+                           NULL, NULL, NULL, st[HE_LOGITS]);
         break;
     }
     case TASK_CAUSAL_LM: {
         const struct linear table = all_tokens(p, loss.classes);
-        be->linear_forward(be, &table, p->x, l->w[HEAD_TABLE], NULL, ACT_NONE, NULL, NULL, NULL,
+        be->linear_forward(be, &table, p->x, l->low[HEAD_TABLE], NULL, ACT_NONE, NULL, NULL, NULL,
                            st[HE_LOGITS]);
         break;
     }
@@ -122,10 +122,10 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
     be->xent(be, &loss, p->batch->labels, st[HE_LOGITS], p->sums);
 }
 
-void head_backward_input(const struct layer *l, const struct layer_pass *p, float scale, float *dx)
+void head_backward_input(const struct layer *l, const struct layer_pass *p, float scale, void *dx)
 {
     struct backend *be = p->be;
-    float *const *st = p->stash;
+    void *const *st = p->stash;
     const int64_t n = p->batch->num_samples;
     switch (p->arch->task) {
     case TASK_CLASSIFY: {
@@ -133,8 +133,8 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, floa
         if (!dx)
             return;
         if (lin.x_stride)
-            be->zero(be, dx, n * lin.x_stride * (int64_t)sizeof *dx);
-        be->linear_backward_input(be, &lin, st[HE_LOGITS], l->w[DENSE_W], scale, ACT_NONE, NULL,
+            be->zero(be, dx, backend_bytes(be, n * lin.x_stride));
+        be->linear_backward_input(be, &lin, st[HE_LOGITS], l->low[DENSE_W], scale, ACT_NONE, NULL,
                                   NULL, dx);
         if (drops_input(p)) {
             const struct dropout drop = layer_dropout(l, p, SITE_HEAD, 1);
@@ -145,29 +145,29 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, floa
     case TASK_QA: {
         const struct linear lin = all_tokens(p, 2);
         if (dx)
-            be->linear_backward_input(be, &lin, st[HE_LOGITS], l->w[DENSE_W], scale, ACT_NONE, NULL,
-                                      NULL, dx);
+            be->linear_backward_input(be, &lin, st[HE_LOGITS], l->low[DENSE_W], scale, ACT_NONE,
+                                      NULL, NULL, dx);
         break;
     }
     case TASK_MLM: {
         const struct linear lin = all_tokens(p, p->arch->hidden);
         const struct linear table = all_tokens(p, p->arch->outputs);
-        be->linear_backward_input(be, &table, st[HE_LOGITS], l->w[HEAD_TABLE], scale, ACT_NONE,
+        be->linear_backward_input(be, &table, st[HE_LOGITS], l->low[HEAD_TABLE], scale, ACT_NONE,
                                   NULL, NULL, p->scratch[0]);
         be->layernorm_backward(be, lin.rows, lin.out, 0, p->scratch[0], st[HE_ACT], st[HE_STATS],
                                l->w[HEAD_G], NULL, st[HE_GRAD], st[PART]);
         be->act_backward(be, lin.rows * lin.out, ACT_GELU_ERF, st[HE_PRE], st[HE_GRAD],
                          st[HE_GRAD]);
         if (dx)
-            be->linear_backward_input(be, &lin, st[HE_GRAD], l->w[DENSE_W], 1.0f, ACT_NONE, NULL,
+            be->linear_backward_input(be, &lin, st[HE_GRAD], l->low[DENSE_W], 1.0f, ACT_NONE, NULL,
                                       NULL, dx);
         break;
     }
     case TASK_CAUSAL_LM: {
         const struct linear table = all_tokens(p, p->arch->outputs);
         if (dx)
-            be->linear_backward_input(be, &table, st[HE_LOGITS], l->w[HEAD_TABLE], scale, ACT_NONE,
-                                      NULL, NULL, dx);
+            be->linear_backward_input(be, &table, st[HE_LOGITS], l->low[HEAD_TABLE], scale,
+                                      ACT_NONE, NULL, NULL, dx);
         break;
     }
     }
@@ -176,7 +176,7 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, floa
 void head_backward_weight(const struct layer *l, const struct layer_pass *p, float scale)
 {
     struct backend *be = p->be;
-    float *const *st = p->stash;
+    void *const *st = p->stash;
     const struct linear table = all_tokens(p, p->arch->outputs);
     switch (p->arch->task) {
     case TASK_CLASSIFY: {

@@ -13,8 +13,8 @@ struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
                             .rows_per_sample = rows_per_sample};
 }
 
-const float *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
-                          const float *dy)
+const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
+                         const void *dy)
 {
     if (p->dropout == 0.0f)
         return dy;
@@ -27,8 +27,9 @@ const float *layer_masked(const struct layer *l, const struct layer_pass *p, enu
 void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block)
 {
     const int h = p->arch->hidden;
-    p->be->add(p->be, h, p->stash[PART], l->g[block]);
-    p->be->add(p->be, h, p->stash[PART] + h, l->g[block + 1]);
+    const float *part = p->stash[PART];
+    p->be->accumulate(p->be, h, part, l->g[block]);
+    p->be->accumulate(p->be, h, part + h, l->g[block + 1]);
 }
 
 static struct linear dense(const struct layer_pass *p, int in, int out)
@@ -49,15 +50,15 @@ static struct attention heads(const struct layer_pass *p)
                               .lengths = p->batch->lengths};
 }
 
-static void norm_forward(const struct layer *l, const struct layer_pass *p, const float *x,
-                         float *y, float *stats)
+static void norm_forward(const struct layer *l, const struct layer_pass *p, const void *x, float *y,
+                         float *stats)
 {
     p->be->layernorm_forward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, x,
                              l->w[NORM_G], l->w[NORM_B], p->arch->eps, y, stats);
 }
 
-static void norm_backward(const struct layer *l, const struct layer_pass *p, const float *dy,
-                          const float *x, const float *stats, const float *add, float *dx)
+static void norm_backward(const struct layer *l, const struct layer_pass *p, const void *dy,
+                          const void *x, const float *stats, const void *add, void *dx)
 {
     p->be->layernorm_backward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, dy,
                               x, stats, l->w[NORM_G], add, dx, p->stash[PART]);
@@ -71,12 +72,12 @@ static struct linear join_linear(const struct layer_pass *p)
     return dense(p, 2 * p->arch->hidden, p->arch->hidden);
 }
 
-static void join_backward_input(const struct layer *l, const struct layer_pass *p, float *dx)
+static void join_backward_input(const struct layer *l, const struct layer_pass *p, void *dx)
 {
     const struct linear join = join_linear(p);
     if (!dx && !p->skip_dx)
         return;
-    p->be->linear_backward_input(p->be, &join, p->stash[AT_JOIN], l->w[JOIN_W], 1.0f, ACT_NONE,
+    p->be->linear_backward_input(p->be, &join, p->stash[AT_JOIN], l->low[JOIN_W], 1.0f, ACT_NONE,
                                  NULL, NULL, p->wide);
     p->be->split(p->be, join.rows, p->arch->hidden, p->wide, dx, p->skip_dx);
 }
@@ -85,38 +86,38 @@ static void attention_forward(const struct layer *l, const struct layer_pass *p)
 {
     struct backend *be = p->be;
     const int h = p->arch->hidden;
-    float *const *st = p->stash;
+    void *const *st = p->stash;
     const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
     const struct attention a = heads(p);
     const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
     const struct dropout drop = layer_dropout(l, p, SITE_ATTENTION, p->arch->seq);
-    const float *x = p->x, *in = x;
+    const void *x = p->x, *in = x;
     if (l->joins) {
         const struct linear join = join_linear(p);
         be->join(be, join.rows, h, x, p->skip, st[AT_CAT]);
-        be->linear_forward(be, &join, st[AT_CAT], l->w[JOIN_W], l->w[JOIN_B], ACT_NONE, NULL, NULL,
-                           NULL, st[AT_JOIN]);
+        be->linear_forward(be, &join, st[AT_CAT], l->low[JOIN_W], l->low[JOIN_B], ACT_NONE, NULL,
+                           NULL, NULL, st[AT_JOIN]);
         x = st[AT_JOIN];
     }
     if (!p->arch->post_norm) {
         norm_forward(l, p, x, st[AT_LN], st[AT_STATS]);
         in = st[AT_LN];
     }
-    be->linear_forward(be, &qkv, in, l->w[QKV_W], l->w[QKV_B], ACT_NONE, NULL, NULL, NULL,
+    be->linear_forward(be, &qkv, in, l->low[QKV_W], l->low[QKV_B], ACT_NONE, NULL, NULL, NULL,
                        st[AT_QKV]);
     be->attention_forward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE]);
-    be->linear_forward(be, &out, st[AT_CTX], l->w[OUT_W], l->w[OUT_B], ACT_NONE, x, &drop, NULL,
+    be->linear_forward(be, &out, st[AT_CTX], l->low[OUT_W], l->low[OUT_B], ACT_NONE, x, &drop, NULL,
                        p->arch->post_norm ? st[AT_LN] : p->y);
     if (p->arch->post_norm)
         norm_forward(l, p, st[AT_LN], p->y, st[AT_STATS]);
 }
 
 static void attention_backward_input(const struct layer *l, const struct layer_pass *p,
-                                     const float *dy, float *dx)
+                                     const void *dy, void *dx)
 {
     struct backend *be = p->be;
     const int h = p->arch->hidden;
-    float *const *st = p->stash;
+    void *const *st = p->stash;
     const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
     const struct attention a = heads(p);
     const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
@@ -124,18 +125,18 @@ static void attention_backward_input(const struct layer *l, const struct layer_p
         norm_backward(l, p, dy, st[AT_LN], st[AT_STATS], NULL, st[AT_LN]);
         dy = st[AT_LN];
     }
-    const float *dout = layer_masked(l, p, SITE_ATTENTION, dy);
-    be->linear_backward_input(be, &out, dout, l->w[OUT_W], 1.0f, ACT_NONE, NULL, NULL,
+    const void *dout = layer_masked(l, p, SITE_ATTENTION, dy);
+    be->linear_backward_input(be, &out, dout, l->low[OUT_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
     be->attention_backward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE], p->scratch[0],
                            st[AT_QKV]);
     if (p->arch->post_norm) {
         if (dx)
-            be->linear_backward_input(be, &qkv, st[AT_QKV], l->w[QKV_W], 1.0f, ACT_NONE, NULL, dy,
+            be->linear_backward_input(be, &qkv, st[AT_QKV], l->low[QKV_W], 1.0f, ACT_NONE, NULL, dy,
                                       dx);
         return;
     }
-    be->linear_backward_input(be, &qkv, st[AT_QKV], l->w[QKV_W], 1.0f, ACT_NONE, NULL, NULL,
+    be->linear_backward_input(be, &qkv, st[AT_QKV], l->low[QKV_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
     if (l->joins) {
         norm_backward(l, p, p->scratch[0], st[AT_JOIN], st[AT_STATS], dy, st[AT_JOIN]);
@@ -146,13 +147,13 @@ static void attention_backward_input(const struct layer *l, const struct layer_p
 }
 
 static void attention_backward_weight(const struct layer *l, const struct layer_pass *p,
-                                      const float *dy)
+                                      const void *dy)
 {
     struct backend *be = p->be;
     const int h = p->arch->hidden;
-    float *const *st = p->stash;
+    void *const *st = p->stash;
     const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
-    const float *dout = layer_masked(l, p, SITE_ATTENTION, p->arch->post_norm ? st[AT_LN] : dy);
+    const void *dout = layer_masked(l, p, SITE_ATTENTION, p->arch->post_norm ? st[AT_LN] : dy);
     be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W], l->g[OUT_B]);
     be->linear_backward_weight(be, &qkv, st[AT_QKV], p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
                                l->g[QKV_W], l->g[QKV_B]);
@@ -170,54 +171,54 @@ static void mlp_forward(const struct layer *l, const struct layer_pass *p)
 {
     struct backend *be = p->be;
     const int h = p->arch->hidden, wide = p->arch->mlp;
-    float *const *st = p->stash;
+    void *const *st = p->stash;
     const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
     const struct dropout drop = layer_dropout(l, p, SITE_MLP, p->arch->seq);
-    const float *in = p->x;
+    const void *in = p->x;
     if (!p->arch->post_norm) {
         norm_forward(l, p, p->x, st[ML_LN], st[ML_STATS]);
         in = st[ML_LN];
     }
-    be->linear_forward(be, &fc1, in, l->w[FC1_W], l->w[FC1_B], p->arch->gelu, NULL, NULL,
+    be->linear_forward(be, &fc1, in, l->low[FC1_W], l->low[FC1_B], p->arch->gelu, NULL, NULL,
                        st[ML_PRE], st[ML_GELU]);
-    be->linear_forward(be, &fc2, st[ML_GELU], l->w[FC2_W], l->w[FC2_B], ACT_NONE, p->x, &drop, NULL,
-                       p->arch->post_norm ? st[ML_LN] : p->y);
+    be->linear_forward(be, &fc2, st[ML_GELU], l->low[FC2_W], l->low[FC2_B], ACT_NONE, p->x, &drop,
+                       NULL, p->arch->post_norm ? st[ML_LN] : p->y);
     if (p->arch->post_norm)
         norm_forward(l, p, st[ML_LN], p->y, st[ML_STATS]);
 }
 
-static void mlp_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy,
-                               float *dx)
+static void mlp_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                               void *dx)
 {
     struct backend *be = p->be;
     const int h = p->arch->hidden, wide = p->arch->mlp;
-    float *const *st = p->stash;
+    void *const *st = p->stash;
     const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
     if (p->arch->post_norm) {
         norm_backward(l, p, dy, st[ML_LN], st[ML_STATS], NULL, st[ML_LN]);
         dy = st[ML_LN];
     }
-    const float *dout = layer_masked(l, p, SITE_MLP, dy);
-    be->linear_backward_input(be, &fc2, dout, l->w[FC2_W], 1.0f, p->arch->gelu, st[ML_PRE], NULL,
+    const void *dout = layer_masked(l, p, SITE_MLP, dy);
+    be->linear_backward_input(be, &fc2, dout, l->low[FC2_W], 1.0f, p->arch->gelu, st[ML_PRE], NULL,
                               st[ML_PRE]);
     if (p->arch->post_norm) {
         if (dx)
-            be->linear_backward_input(be, &fc1, st[ML_PRE], l->w[FC1_W], 1.0f, ACT_NONE, NULL, dy,
+            be->linear_backward_input(be, &fc1, st[ML_PRE], l->low[FC1_W], 1.0f, ACT_NONE, NULL, dy,
                                       dx);
         return;
     }
-    be->linear_backward_input(be, &fc1, st[ML_PRE], l->w[FC1_W], 1.0f, ACT_NONE, NULL, NULL,
+    be->linear_backward_input(be, &fc1, st[ML_PRE], l->low[FC1_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
     norm_backward(l, p, p->scratch[0], p->x, st[ML_STATS], dy, dx);
 }
 
-static void mlp_backward_weight(const struct layer *l, const struct layer_pass *p, const float *dy)
+static void mlp_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)
 {
     struct backend *be = p->be;
     const int h = p->arch->hidden, wide = p->arch->mlp;
-    float *const *st = p->stash;
+    void *const *st = p->stash;
     const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
-    const float *dout = layer_masked(l, p, SITE_MLP, p->arch->post_norm ? st[ML_LN] : dy);
+    const void *dout = layer_masked(l, p, SITE_MLP, p->arch->post_norm ? st[ML_LN] : dy);
     be->linear_backward_weight(be, &fc2, dout, st[ML_GELU], 1.0f, l->g[FC2_W], l->g[FC2_B]);
     be->linear_backward_weight(be, &fc1, st[ML_PRE], p->arch->post_norm ? p->x : st[ML_LN], 1.0f,
                                l->g[FC1_W], l->g[FC1_B]);
@@ -253,8 +254,8 @@ void layer_forward(const struct layer *l, const struct layer_pass *p)
     }
 }
 
-void layer_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy,
-                          float scale, float *dx)
+void layer_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                          float scale, void *dx)
 {
     switch (l->kind) {
     case ITEM_EMBEDDING:
@@ -281,7 +282,7 @@ void layer_backward_input(const struct layer *l, const struct layer_pass *p, con
     }
 }
 
-void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const float *dy,
+void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy,
                            float scale)
 {
     switch (l->kind) {

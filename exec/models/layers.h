@@ -28,7 +28,11 @@ struct layer {
     enum item_kind kind;
     bool frozen;
     bool joins; /* attention: a skip tensor enters and is joined to x by a linear (U-ViT) */
-    float *w[MAX_BLOCKS], *g[MAX_BLOCKS]; /* blocks; g NULL when frozen */
+    /* Blocks: the fp32 master, its compute copy (in fp32 the master itself; elements of the
+     * backend's dtype otherwise), the fp32 gradient (NULL when frozen). */
+    float *w[MAX_BLOCKS];
+    void *low[MAX_BLOCKS];
+    float *g[MAX_BLOCKS];
 };
 
 struct layer_pass {
@@ -37,16 +41,17 @@ struct layer_pass {
     const struct arch *arch;
     const struct batch_refs *batch;
     uint64_t seed, step;
-    float dropout;     /* of this pass: 0 in evaluation and for frozen items */
-    float smoothing;   /* of labels */
-    float *scratch[2]; /* [rows, hidden] each */
-    float *cols;       /* vit: [rows, channels * patch^2] */
-    float *const *stash;
-    float *wide; /* [rows, 2 hidden], where a skip joins */
-    const float *x;
-    const float *skip; /* the tensor that joins x, or NULL */
-    float *skip_dx;    /* its gradient; NULL: not wanted */
-    float *y;
+    float dropout;   /* of this pass: 0 in evaluation and for frozen items */
+    float smoothing; /* of labels */
+    /* Elements of the backend's dtype; in the stash statistics and PART are fp32. */
+    void *scratch[2]; /* [rows, hidden] each */
+    void *cols;       /* vit: [rows, channels * patch^2] */
+    void *const *stash;
+    void *wide; /* [rows, 2 hidden], where a skip joins */
+    const void *x;
+    const void *skip; /* the tensor that joins x, or NULL */
+    void *skip_dx;    /* its gradient; NULL: not wanted */
+    void *y;
     struct xent_sums *sums; /* backend memory; heads only */
 };
 
@@ -54,9 +59,9 @@ void layer_forward(const struct layer *l, const struct layer_pass *p);
 
 /* dx NULL: nobody below wants it. A pre-norm item's dx may be its x. scale multiplies the loss's
  * gradient (heads). */
-void layer_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy,
-                          float scale, float *dx);
-void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const float *dy,
+void layer_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                          float scale, void *dx);
+void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy,
                            float scale);
 
 /* Whether dx may overwrite x: the weights' half reads the norm's output, not x. */
@@ -68,20 +73,20 @@ enum dropout_site { SITE_EMBED, SITE_PROBS, SITE_ATTENTION, SITE_MLP, SITE_HEAD 
 struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
                              enum dropout_site site, int64_t rows_per_sample);
 /* dy, or its masked copy in scratch[1] where dropout is on. */
-const float *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
-                          const float *dy);
+const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
+                         const void *dy);
 /* Add the stash's PART to the accumulators of gamma and beta in blocks `block` and block + 1. */
 void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block);
 
 void embedding_forward(const struct layer *l, const struct layer_pass *p);
-void embedding_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy);
-void embedding_backward_weight(const struct layer *l, const struct layer_pass *p, const float *dy);
+void embedding_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy);
+void embedding_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy);
 void pooler_forward(const struct layer *l, const struct layer_pass *p);
-void pooler_backward_input(const struct layer *l, const struct layer_pass *p, const float *dy,
-                           float *dx);
+void pooler_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                           void *dx);
 void pooler_backward_weight(const struct layer *l, const struct layer_pass *p);
 void head_forward(const struct layer *l, const struct layer_pass *p);
-void head_backward_input(const struct layer *l, const struct layer_pass *p, float scale, float *dx);
+void head_backward_input(const struct layer *l, const struct layer_pass *p, float scale, void *dx);
 void head_backward_weight(const struct layer *l, const struct layer_pass *p, float scale);
 
 #ifdef __cplusplus

@@ -41,7 +41,7 @@ static enum status run(const struct bench *b, int threads, int repeats, struct e
     model_clear(&job.model);
     enum status rc = model_parse(b->model, &job.model, err);
     const struct model *m = &job.model;
-    struct backend *be = backend_cpu_new(threads, err);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, threads, err);
     double *times = calloc((size_t)repeats, sizeof *times);
     if (rc != OK || !be || !times)
         goto out;
@@ -75,7 +75,7 @@ static enum status run(const struct bench *b, int threads, int repeats, struct e
         flops += 3.0 * (double)m->items[i].fwd_flops * (double)n;
     struct loss_sums loss = {0};
     for (int r = -1; r < repeats && rc == OK; r++) { /* one warm-up */
-        float *in = NULL, *out = NULL;
+        void *in = NULL, *out = NULL;
         const double start = now_ms();
         stage_zero_grad(stage);
         rc = stage_forward(stage, 0, &block, 0, &in, &out, true, &loss, err);

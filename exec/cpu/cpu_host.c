@@ -1,0 +1,80 @@
+#include <stdlib.h>
+#include <time.h>
+
+#include "exec/cpu/cpu.h"
+
+/* Work is done when its call returns, so an event is a time of the clock. */
+struct backend_event {
+    int64_t at_ns;
+};
+
+static enum status reserve(struct backend *be, int64_t bytes, struct err *err)
+{
+    (void)be;
+    (void)bytes;
+    (void)err;
+    return OK;
+}
+
+static enum status event_new(struct backend *be, struct backend_event **event, struct err *err)
+{
+    (void)be;
+    *event = calloc(1, sizeof **event);
+    return *event ? OK : err_nomem(err);
+}
+
+static void event_free(struct backend *be, struct backend_event *event)
+{
+    (void)be;
+    free(event);
+}
+
+static void event_record(struct backend *be, struct backend_event *event)
+{
+    struct timespec now;
+    (void)be;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    event->at_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static bool event_done(struct backend *be, struct backend_event *event)
+{
+    (void)be;
+    (void)event;
+    return true;
+}
+
+static void event_wait(struct backend *be, struct backend_event *event)
+{
+    (void)be;
+    (void)event;
+}
+
+static int64_t event_ns(struct backend *be, struct backend_event *from, struct backend_event *to)
+{
+    (void)be;
+    return to->at_ns - from->at_ns;
+}
+
+static enum status sumsq_many(struct backend *be, int count, const int64_t *num,
+                              const float *const *x, double *sums, struct err *err)
+{
+    enum status rc = OK;
+    for (int i = 0; rc == OK && i < count; i++)
+        rc = be->sumsq(be, num[i], x[i], &sums[i], err);
+    return rc;
+}
+
+void cpu_host_install(struct backend *be)
+{
+    be->reserve = reserve;
+    be->alloc_host = be->alloc;
+    be->free_host = be->free;
+    be->event_new = event_new;
+    be->event_free = event_free;
+    be->event_record = event_record;
+    be->event_done = event_done;
+    be->event_wait = event_wait;
+    be->event_ns = event_ns;
+    be->sumsq_many = sumsq_many;
+}
