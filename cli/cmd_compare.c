@@ -10,6 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/comparison.h"
+#include "cli/elastic_compare.h"
 #include "cli/launch.h"
 #include "cli/replay.h"
 #include "partition/units.h"
@@ -419,7 +420,9 @@ static enum status compare_run(const struct command *command, const char *run_di
     struct replay replay = {0};
     struct comparison config = {0};
     enum status rc = replay_load(run_dir, db_path, &replay, err);
-    if (rc == OK) {
+    if (rc == OK && elastic_compare_applies(&replay)) {
+        rc = elastic_compare(command, run_dir, &replay, tolerance, json, err);
+    } else if (rc == OK) {
         comparison_add_run(&config, &replay);
         rc = finish(command, &config, 1, tolerance, json, err);
     }

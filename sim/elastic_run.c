@@ -8,9 +8,10 @@
 #include "partition/planner.h"
 #include "partition/units.h"
 
-/* One kind of epoch: boundary, cache level read (0: none), level written or not. */
+/* One kind of epoch: boundary, cache level read (0: none), level written or not; K where
+ * elastic.stages says it, else 0. */
 struct epoch_kind {
-    int frozen, read;
+    int frozen, read, stages;
     bool write;
 };
 
@@ -148,17 +149,17 @@ static enum status judge_plan(void *ctx, const struct plan *plan, int64_t *step_
     return simulate(ctx, plan, &plain, step_ns, &bubble, err);
 }
 
-/* R2. first is the plan of F = 0, NULL for that one itself. model and cost may be a cached view. */
-static enum status choose_plan(const struct job *job, const struct model *model,
-                               const struct cost *cost, int num_frozen, const struct plan *first,
-                               bool filled, bool write, struct plan *plan, struct err *err)
+/* R2. first is the plan of F = 0, NULL for that one itself. stages: K, 0: as the job says. */
+static enum status choose_plan(const struct job *job, const struct cost *cost, int num_frozen,
+                               const struct plan *first, int stages, bool filled, bool write,
+                               struct plan *plan, struct err *err)
 {
+    const struct model *model = &job->model;
     struct planner_problem problem;
     struct planner_options options;
     struct planner_result result = {0};
     struct judge judge = {model, &job->cluster, cost};
     planner_from_job(job, cost, num_frozen, &problem, &options);
-    problem.model = model;
     options.cache_filled = filled;
     options.cache_write = write;
     if (filled && job->pipeline.balancer == BALANCER_OPTIMAL) {
@@ -178,11 +179,18 @@ static enum status choose_plan(const struct job *job, const struct model *model,
             options.chunks = first->chunks;
         }
     }
+    if (stages > 0) {
+        options.num_ranks = stages;
+        options.num_replicas = job->elastic.auto_dp         ? AUTO
+                               : first                      ? first->num_replicas
+                               : job->pipeline.num_replicas ? job->pipeline.num_replicas
+                                                            : 1;
+    }
     if (job->pipeline.balancer == BALANCER_OPTIMAL) {
         options.judge = judge_plan;
         options.judge_ctx = &judge;
     }
-    bool fixed = first && num_frozen > 0 && !job->elastic.auto_pipe;
+    bool fixed = first && num_frozen > 0 && !job->elastic.auto_pipe && stages == 0;
     struct err tried = {0};
     enum status rc = planner_solve(&problem, &options, &result, fixed ? &tried : err);
     if (fixed && rc == ERR_INFEASIBLE && options.balancer != BALANCER_OPTIMAL) {
@@ -204,13 +212,21 @@ static enum status choose_plan(const struct job *job, const struct model *model,
     return rc;
 }
 
+/* K of an epoch as elastic.stages says it; 0: it does not. */
+static int wanted_stages(const struct job *job, int epoch)
+{
+    int last = job->elastic.num_stages - 1;
+    return last < 0 ? 0 : job->elastic.stages[epoch < last ? epoch : last];
+}
+
 enum status elastic_plan(const struct job *job, const struct cost *cost, int num_frozen_layers,
                          bool filled, bool write, struct plan *plan, struct err *err)
 {
     if (num_frozen_layers < 0 || num_frozen_layers > job->model.num_layers)
         return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %d",
                        job->model.num_layers, job->model.name, num_frozen_layers);
-    return choose_plan(job, &job->model, cost, num_frozen_layers, NULL, filled, write, plan, err);
+    return choose_plan(job, cost, num_frozen_layers, NULL, wanted_stages(job, 0), filled, write,
+                       plan, err);
 }
 
 /* Move a plan's cut by `offset` items: whole model to view (negative) or back. */
@@ -317,7 +333,8 @@ static enum status epoch_of(struct runner *run, struct epoch_kind kind,
 {
     for (int i = 0; i < run->num_known; i++) {
         const struct epoch_kind *k = &run->known[i].kind;
-        if (k->frozen == kind.frozen && k->read == kind.read && k->write == kind.write) {
+        if (k->frozen == kind.frozen && k->read == kind.read && k->write == kind.write &&
+            k->stages == kind.stages) {
             *found = &run->known[i];
             return OK;
         }
@@ -327,8 +344,8 @@ static enum status epoch_of(struct runner *run, struct epoch_kind kind,
     struct cached_view view = {0};
     struct judge on = {&job->model, step_cluster(run), &run->cost};
     const struct plan *first = run->first.num_ranks ? &run->first : NULL;
-    bool upgrade = kind.read > 0 && kind.read < kind.frozen;
-    bool greedy = job->pipeline.balancer != BALANCER_OPTIMAL;
+    const bool upgrade = kind.read > 0 && kind.read < kind.frozen;
+    const bool greedy = job->pipeline.balancer != BALANCER_OPTIMAL;
     enum status rc = OK;
     if (upgrade) {
         rc = view_init(&view, &job->model, &run->cost, kind.read, run->err);
@@ -337,16 +354,18 @@ static enum status epoch_of(struct runner *run, struct epoch_kind kind,
         on.model = &view.model;
         on.cost = &view.cost;
     }
-    if (upgrade && !greedy)
-        rc = choose_plan(job, &view.model, &view.cost, kind.frozen - kind.read, first, false,
-                         kind.write, &cost.plan, run->err);
-    else
-        rc = choose_plan(job, &job->model, &run->cost, kind.frozen, first,
-                         kind.read > 0 && kind.read == kind.frozen, kind.write, &cost.plan,
-                         run->err);
+    /* The plan is that of the epochs that read; what the cache lacks is computed before it. */
+    rc = choose_plan(job, &run->cost, kind.frozen, first, kind.stages,
+                     greedy ? kind.read > 0 && !upgrade : kind.read > 0 || kind.write,
+                     greedy && kind.write, &cost.plan, run->err);
     if (rc != OK)
         goto out;
-    if (upgrade && greedy) {
+    const enum frozen_placement placement = cost.plan.frozen;
+    if (placement == FROZEN_CACHED && kind.read < kind.frozen) {
+        cost.plan.frozen = FROZEN_FIRST;
+        cost.plan.cache_write = kind.write;
+    }
+    if (upgrade) {
         shift_cut(&cost.plan, -view.offset);
         cost.plan.num_frozen_layers = kind.frozen - kind.read;
     }
@@ -357,6 +376,7 @@ static enum status epoch_of(struct runner *run, struct epoch_kind kind,
         shift_cut(&cost.plan, view.offset);
         cost.plan.num_frozen_layers = kind.frozen;
     }
+    cost.plan.frozen = placement;
     if (run->num_known == run->max_known) {
         int max = run->max_known ? 2 * run->max_known : 16;
         struct epoch_cost *more = realloc(run->known, (size_t)max * sizeof *more);
@@ -400,7 +420,7 @@ static void epoch_kinds(const struct runner *run, const int *frozen, int num_epo
 {
     int level = 0;
     for (int e = 0; e < num_epochs; e++) {
-        kinds[e] = (struct epoch_kind){.frozen = frozen[e]};
+        kinds[e] = (struct epoch_kind){.frozen = frozen[e], .stages = wanted_stages(run->job, e)};
         if (frozen[e] == 0 || e < from)
             continue;
         kinds[e].read = level;
@@ -414,10 +434,9 @@ static void epoch_kinds(const struct runner *run, const int *frozen, int num_epo
 }
 
 /* R5. */
-static enum status transition_ns(struct runner *run, const struct plan *old, struct plan *plan,
-                                 int64_t *ns, int64_t *bytes)
+static enum status transition_parts(struct runner *run, const struct plan *old, struct plan *plan,
+                                    struct elastic_epoch *epoch)
 {
-    *ns = *bytes = 0;
     if (old->num_ranks == plan->num_ranks && old->num_replicas == plan->num_replicas &&
         old->num_stages == plan->num_stages && old->frozen == plan->frozen &&
         memcmp(old->first_item, plan->first_item,
@@ -428,12 +447,75 @@ static enum status transition_ns(struct runner *run, const struct plan *old, str
         transition_build(&run->job->model, &run->job->cluster, old, plan, &transition, run->err);
     if (rc != OK)
         return rc;
-    *ns = transition.ns;
-    *bytes = transition.bytes;
+    epoch->move_ns = transition.ns;
+    epoch->moved_bytes = transition.bytes;
     if (old->num_ranks != plan->num_ranks || old->num_replicas != plan->num_replicas)
-        *ns += run->job->elastic.setup_ns;
+        epoch->setup_ns = run->job->elastic.setup_ns;
     transition_clear(&transition);
+    if (!add_ok(epoch->move_ns, epoch->setup_ns, &epoch->transition_ns))
+        return err_set(run->err, ERR_INPUT, "a change of plan is too long to simulate");
     return OK;
+}
+
+/* What an epoch's steps take longer because the cache lacks their level: R3. */
+static enum status fill_ns(struct runner *run, struct epoch_kind kind,
+                           const struct epoch_cost *cost, int64_t *ns)
+{
+    const int64_t whole = steps_ns(cost); /* cost may move */
+    const struct epoch_cost *filled;
+    enum status rc = OK;
+    *ns = 0;
+    if (!kind.write)
+        return OK;
+    rc = epoch_of(run, (struct epoch_kind){kind.frozen, kind.frozen, kind.stages, false}, &filled);
+    if (rc == OK && whole > steps_ns(filled))
+        *ns = whole - steps_ns(filled);
+    return rc;
+}
+
+/* One epoch on its plan; before is the plan of the epoch before and becomes this one's. */
+static enum status one_epoch(struct runner *run, int e, struct epoch_kind kind, struct plan *before,
+                             bool details, struct elastic_epoch *epoch)
+{
+    const struct job *job = run->job;
+    const int64_t every = job->train.eval_every_epochs;
+    const bool evaluates =
+        run->num_test > 0 && (e == job->train.epochs - 1 || (every > 0 && (e + 1) % every == 0));
+    const struct epoch_cost *cost = NULL;
+    struct plan plan = {0};
+    *epoch = (struct elastic_epoch){0};
+    enum status rc = epoch_of(run, kind, &cost);
+    if (rc == OK)
+        rc = plan_copy(&cost->plan, &plan, run->err);
+    if (rc == OK && before->num_ranks) {
+        rc = autodp_keep_devices(&job->model, &job->cluster, before, &plan, run->err);
+        if (rc == OK)
+            rc = transition_parts(run, before, &plan, epoch);
+    }
+    if (rc == OK) {
+        epoch->frozen_layers = kind.frozen;
+        epoch->pipeline_length = plan.num_ranks;
+        epoch->replicas = plan.num_replicas;
+        epoch->microbatches = plan.microbatches.count;
+        epoch->microbatch_size = plan.microbatches.size;
+        epoch->schedule = plan.schedule;
+        epoch->frozen = plan.frozen;
+        epoch->steps = cost->steps;
+        epoch->step_ns = cost->step_ns;
+        epoch->last_step_ns = cost->last_step_ns;
+        epoch->epoch_ns = steps_ns(cost);
+        epoch->samples_per_s = (double)run->num_samples * 1e9 / (double)steps_ns(cost);
+        epoch->bubble_fraction = cost->bubble_fraction;
+        epoch->cache_read = kind.read;
+        epoch->cache_write = kind.write;
+    }
+    if (rc == OK && details)
+        rc = fill_ns(run, kind, cost, &epoch->cache_ns);
+    if (rc == OK && details && evaluates)
+        rc = evaluation_ns(run, &plan, &epoch->eval_ns);
+    plan_clear(before);
+    *before = plan;
+    return rc;
 }
 
 /* Total time with the cache from an epoch on; fills epochs when it is not NULL. */
@@ -449,59 +531,16 @@ static enum status total_of(struct runner *run, const int *frozen, int from,
     epoch_kinds(run, frozen, num, from, kinds);
     *total_ns = 0;
     *device_ns = 0;
-    for (int e = 0; e < num; e++) {
-        const struct epoch_cost *cost = NULL;
-        struct plan plan = {0};
-        int64_t change_ns = 0, bytes = 0;
-        rc = epoch_of(run, kinds[e], &cost);
-        if (rc == OK)
-            rc = plan_copy(&cost->plan, &plan, run->err);
-        if (rc == OK && before.num_ranks) {
-            rc =
-                autodp_keep_devices(&run->job->model, &run->job->cluster, &before, &plan, run->err);
-            if (rc == OK)
-                rc = transition_ns(run, &before, &plan, &change_ns, &bytes);
-        }
-        if (rc != OK) {
-            plan_clear(&plan);
-            break;
-        }
-        int64_t ns, eval_ns = 0;
-        int64_t every = run->job->train.eval_every_epochs;
-        if (!add_ok(steps_ns(cost), change_ns, &ns) || !add_ok(*total_ns, ns, total_ns)) {
+    for (int e = 0; rc == OK && e < num; e++) {
+        struct elastic_epoch epoch;
+        int64_t ns = 0;
+        rc = one_epoch(run, e, kinds[e], &before, epochs != NULL, &epoch);
+        if (rc == OK &&
+            (!add_ok(epoch.epoch_ns, epoch.transition_ns, &ns) || !add_ok(*total_ns, ns, total_ns)))
             rc = err_set(run->err, ERR_INPUT, "a run of %d epochs is too long to simulate", num);
-        } else if (epochs && run->num_test > 0 &&
-                   (e == num - 1 || (every > 0 && (e + 1) % every == 0))) {
-            rc = evaluation_ns(run, &plan, &eval_ns);
-        }
-        if (rc != OK) {
-            plan_clear(&plan);
-            break;
-        }
-        *device_ns += (double)ns * plan.num_ranks * plan.num_replicas;
+        *device_ns += (double)ns * epoch.pipeline_length * epoch.replicas;
         if (epochs)
-            epochs[e] = (struct elastic_epoch){
-                .frozen_layers = kinds[e].frozen,
-                .pipeline_length = plan.num_ranks,
-                .replicas = plan.num_replicas,
-                .microbatches = plan.microbatches.count,
-                .microbatch_size = plan.microbatches.size,
-                .schedule = plan.schedule,
-                .frozen = plan.frozen,
-                .steps = cost->steps,
-                .step_ns = cost->step_ns,
-                .last_step_ns = cost->last_step_ns,
-                .epoch_ns = steps_ns(cost),
-                .transition_ns = change_ns,
-                .moved_bytes = bytes,
-                .eval_ns = eval_ns,
-                .samples_per_s = (double)run->num_samples * 1e9 / (double)steps_ns(cost),
-                .bubble_fraction = cost->bubble_fraction,
-                .cache_read = kinds[e].read,
-                .cache_write = kinds[e].write,
-            };
-        plan_clear(&before);
-        before = plan;
+            epochs[e] = epoch;
     }
     plan_clear(&before);
     free(kinds);
@@ -563,7 +602,8 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
     }
     rc = decide_frozen(&run, frozen, reasons);
     if (rc == OK)
-        rc = choose_plan(job, &job->model, &run.cost, 0, NULL, false, false, &run.first, &local);
+        rc = choose_plan(job, &run.cost, 0, NULL, wanted_stages(job, 0), false, false, &run.first,
+                         &local);
     if (rc != OK)
         goto out;
     int best = job->cache.policy == CACHE_ON ? 0 : num;

@@ -9,11 +9,13 @@
  * R2  The first plan is what the job asks of the planner. When F grows and elastic.auto_pipe is on,
  *     K and the cut are chosen anew; without auto_dp the number of pipelines stays, with it the
  *     freed devices form new ones. Without auto_pipe K stays (unless fewer items are left than
- *     stages).
+ *     stages). elastic.stages says K in place of all this.
  * R3  Cache: in an epoch that moves the boundary the frozen output is written (level F); in one
  *     that does not it is read. A boundary that moves from F1 to F2 reads level F1 and runs layers
- *     F1..F2-1 only. The last epoch writes nothing. Policy auto starts with the epoch that makes
- *     the run shortest, or never.
+ *     F1..F2-1 only. The plan of an epoch that writes is that of the epochs that read (balancer
+ *     optimal; a greedy balancer's is its own): what the cache lacks runs on the first device of
+ *     each pipeline, as in exec/. The last epoch writes nothing. Policy auto starts with the epoch
+ *     that makes the run shortest, or never.
  * R4  An epoch has ceil(samples / (R * B)) steps; the last one holds what is left, evenly.
  * R5  A change of K or R costs elastic.setup_ns and the transfers of partition/autodp.h.
  * R6  After every eval_every_epochs-th epoch and after the last, the test samples go forward
@@ -32,8 +34,10 @@ struct elastic_epoch {
     enum frozen_placement frozen; /* of what is not read from the cache */
     int64_t microbatch_size;
     int64_t steps, step_ns, last_step_ns, epoch_ns; /* epoch_ns: the steps */
-    int64_t transition_ns, moved_bytes;
-    int64_t eval_ns; /* R6; 0: none after this epoch */
+    int64_t transition_ns, moved_bytes;             /* the former is move_ns + setup_ns */
+    int64_t move_ns, setup_ns;
+    int64_t cache_ns; /* of epoch_ns: what the steps take longer because they fill the cache */
+    int64_t eval_ns;  /* R6; 0: none after this epoch */
     double samples_per_s, bubble_fraction;
     int cache_read;   /* level that is read, 0: none */
     bool cache_write; /* level frozen_layers is written */
