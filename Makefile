@@ -85,6 +85,15 @@ ifneq ($(EXEC),1)
 TESTS := $(filter-out $(EXEC_TESTS),$(TESTS))
 endif
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
+# CUDA without a GPU (ARCHITECTURE.md): the kernels by g++ over tests/cudasim/, as two backends that
+# ELAPSE_CUDA_LIB can name, and the test of the emulation itself.
+SIM := $(if $(filter 1,$(HAVE_CUDA)),$(if $(shell command -v $(CXX)),$(if $(SAN),,1)))
+SIM_OUT := $(OUT)/cudasim
+SIM_LIBS := $(if $(SIM),$(SIM_OUT)/elapse-cuda-plain.so $(SIM_OUT)/elapse-cuda-check.so)
+SIM_TESTS := $(if $(SIM),$(OUT)/tests/test_cudasim)
+SIM_FLAGS := -std=c++17 -g -fPIC -U_FORTIFY_SOURCE -fstack-clash-protection -pthread -Wall -Wextra -Wno-unknown-pragmas \
+  -Wno-maybe-uninitialized $(if $(WERROR),-Werror) -I. -isystem $(CUDA_HOME)/include $(DEFS) -DELAPSE_CUDASIM
+SIM_CHECKS := -fsanitize=thread,alignment,bounds,shift
 # A test links the rooms it includes, and what those rooms include.
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(filter exec cli,$(1)) $(if $(filter sim cli,$(1)),sim) $(if $(filter profiles exec cli,$(1)),profiles) partition
@@ -119,6 +128,35 @@ $(CUDA_OUT)/%.cu.o: %.cu
 $(OUT)/bin/elapse-cuda.so: $(patsubst %,$(CUDA_OUT)/%.o,$(SRC_cuda))
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared $(OPT) $(SANFLAGS) -pthread $^ $(CUDA_LIBS) -Wl,--no-undefined -lstdc++ -lm -o $@.new && mv $@.new $@
+
+$(SIM_OUT)/%.cpp.o: %.cpp
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CXX $<")
+	$(Q)$(CXX) $(SIM_FLAGS) $(if $(filter %_lt.cpp,$<),-O3 -march=$(ARCH),-O2) -MMD -MP -c $< -o $@
+$(SIM_OUT)/plain/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CXX $< (emulated)")
+	$(Q)$(CXX) -x c++ $(SIM_FLAGS) -O2 -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
+$(SIM_OUT)/check/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CXX $< (emulated, checked)")
+	$(Q)$(CXX) -x c++ $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
+$(SIM_OUT)/tests/cudasim/%.c.o: tests/cudasim/%.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) $(DEFS) $(CUDA_CFLAGS) -MMD -MP -c $< -o $@
+SIM_DEVICE := $(patsubst %,$(SIM_OUT)/%.o,$(wildcard tests/cudasim/*.cpp))
+SIM_HOST := $(patsubst %,$(CUDA_OUT)/%.o,$(filter %.c,$(SRC_cuda)))
+$(SIM_OUT)/elapse-cuda-plain.so: $(patsubst %,$(SIM_OUT)/plain/%.o,$(filter %.cu,$(SRC_cuda))) $(SIM_HOST) $(SIM_DEVICE)
+$(SIM_OUT)/elapse-cuda-check.so: $(patsubst %,$(SIM_OUT)/check/%.o,$(filter %.cu,$(SRC_cuda))) \
+  $(filter-out %/cuda_arena.c.o,$(SIM_HOST)) $(SIM_OUT)/tests/cudasim/cudasim_arena.c.o $(SIM_DEVICE)
+$(SIM_LIBS):
+	$(Q)$(CXX) -shared -pthread $^ -Wl,-Bsymbolic,--no-undefined -ldl -lm -o $@.new && mv $@.new $@
+$(SIM_OUT)/tests/test_cudasim.cpp.o: tests/test_cudasim.cpp
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
+$(OUT)/tests/test_cudasim: $(SIM_OUT)/tests/test_cudasim.cpp.o $(SIM_DEVICE)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@
 define room_lib
 $(OUT)/lib$(1).a: $(call objs,$(1))
 	$(if $(Q),@echo "  AR  lib$(1).a")
@@ -157,12 +195,12 @@ $(foreach t,$(BENCHES),$(eval $(call test_bin,$(t),tests/bench/$(t).c)))
 test_%: $(OUT)/tests/test_% ; $(Q)$<
 bench_%: $(OUT)/tests/bench_% ; $(Q)$<
 
-tests: $(addprefix $(OUT)/tests/,$(TESTS))
+tests: $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS) $(SIM_LIBS)
 # After deps a fresh make looks again at what this machine has.
 test: deps
 	$(Q)$(MAKE) --no-print-directory run-tests
 run-tests: all tests
-	$(Q)ELAPSE_OUT=$(OUT) tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS))
+	$(Q)ELAPSE_OUT=$(OUT) tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS)
 bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
 	$(Q)ELAPSE_OUT=$(OUT) tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
 gpu-check:
