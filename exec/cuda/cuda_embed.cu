@@ -214,37 +214,59 @@ static void tokens_forward(struct backend *be, const struct tokens *t, const voi
     EMBED_PICK(be, wide, TOKEN_ROWS);
 }
 
-/* order = rows sorted by id, equal ids in the order of rows: a radix sort by 4 bits a pass, stable
- * because a thread takes neighbouring positions and counters are scanned digit by digit, thread by
- * thread. One block: 32 Ki ids of 16 bits are 8 passes over 128 KiB that stay in its L1. */
-enum { SORT_THREADS = 512, SORT_BITS = 4, SORT_DIGITS = 1 << SORT_BITS };
+/* order = rows sorted by id, equal ids in the order of rows: a stable radix sort by 8 bits a pass
+ * in one block. A warp owns a run of neighbouring positions and takes 32 at a time; a position's
+ * place is its warp's counter of the digit, plus the lanes before it that hold the same digit;
+ * counters are scanned digit by digit, warp by warp. 32 Ki ids of 16 bits are four passes over 128
+ * KiB. */
+enum { SORT_THREADS = 1024, SORT_WARPS = SORT_THREADS / 32, SORT_BITS = 8 };
+enum { SORT_DIGITS = 1 << SORT_BITS, SORT_EACH = SORT_DIGITS * SORT_WARPS / SORT_THREADS };
+
+/* Lanes of the warp whose digit is this lane's; lanes not valid are their own kind. */
+static __device__ __forceinline__ unsigned same_digit(int digit, bool valid)
+{
+    unsigned peers = __ballot_sync(~0u, valid);
+    peers = valid ? peers : ~peers;
+#pragma unroll
+    for (int bit = 0; bit < SORT_BITS; bit++) {
+        const bool set = digit >> bit & 1;
+        const unsigned lanes = __ballot_sync(~0u, set);
+        peers &= set ? lanes : ~lanes;
+    }
+    return peers;
+}
+
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_ids(int rows, int bits, const int32_t *ids, int32_t *order, int32_t *other)
 {
-    __shared__ int32_t counts[SORT_DIGITS * SORT_THREADS];
+    __shared__ int32_t counts[SORT_DIGITS * SORT_WARPS]; /* [digit][warp] */
     __shared__ int32_t totals[SORT_THREADS];
-    const int tid = (int)threadIdx.x, per = (rows + SORT_THREADS - 1) / SORT_THREADS;
-    const int first = tid * per < rows ? tid * per : rows;
-    const int end = first + per < rows ? first + per : rows;
+    const int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32;
+    const int per = ((rows + SORT_WARPS - 1) / SORT_WARPS + 31) / 32 * 32;
+    const int first = warp * per, end = first + per < rows ? first + per : rows;
     int32_t *from = NULL, *to = order;
     /* The last pass must write to `order`. */
     if ((bits + SORT_BITS - 1) / SORT_BITS % 2 == 0)
         to = other;
     for (int shift = 0; shift < bits; shift += SORT_BITS) {
-        for (int d = 0; d < SORT_DIGITS; d++)
-            counts[d * SORT_THREADS + tid] = 0;
+        for (int i = 0; i < SORT_EACH; i++)
+            counts[i * SORT_THREADS + tid] = 0;
         __syncthreads();
-#pragma unroll 8
-        for (int i = first; i < end; i++) {
-            const int digit = ids[from ? from[i] : i] >> shift & (SORT_DIGITS - 1);
-            counts[digit * SORT_THREADS + tid]++;
+        for (int i = first; i < end; i += 32) {
+            const bool valid = i + lane < end;
+            const int row = !valid ? 0 : from ? from[i + lane] : i + lane;
+            const int digit = valid ? ids[row] >> shift & (SORT_DIGITS - 1) : 0;
+            const unsigned peers = same_digit(digit, valid);
+            if (valid && lane == __ffs((int)peers) - 1)
+                counts[digit * SORT_WARPS + warp] += __popc(peers);
+            __syncwarp();
         }
         __syncthreads();
-        /* Exclusive sums in place: 16 counters a thread, then the threads. */
+        /* Exclusive sums in place: SORT_EACH counters a thread, then the threads. */
         int32_t sum = 0;
-        for (int d = 0; d < SORT_DIGITS; d++) {
-            const int32_t count = counts[tid * SORT_DIGITS + d];
-            counts[tid * SORT_DIGITS + d] = sum;
+        for (int i = 0; i < SORT_EACH; i++) {
+            const int32_t count = counts[tid * SORT_EACH + i];
+            counts[tid * SORT_EACH + i] = sum;
             sum += count;
         }
         totals[tid] = sum;
@@ -256,13 +278,23 @@ static __global__ void __launch_bounds__(SORT_THREADS)
             __syncthreads();
         }
         const int32_t before = tid ? totals[tid - 1] : 0;
-        for (int d = 0; d < SORT_DIGITS; d++)
-            counts[tid * SORT_DIGITS + d] += before;
+        for (int i = 0; i < SORT_EACH; i++)
+            counts[tid * SORT_EACH + i] += before;
         __syncthreads();
-        for (int i = first; i < end; i++) {
-            const int32_t row = from ? from[i] : i;
-            const int digit = ids[row] >> shift & (SORT_DIGITS - 1);
-            to[counts[digit * SORT_THREADS + tid]++] = row;
+        for (int i = first; i < end; i += 32) {
+            const bool valid = i + lane < end;
+            const int row = !valid ? 0 : from ? from[i + lane] : i + lane;
+            const int digit = valid ? ids[row] >> shift & (SORT_DIGITS - 1) : 0;
+            const unsigned peers = same_digit(digit, valid);
+            int32_t place = 0;
+            if (valid)
+                place = counts[digit * SORT_WARPS + warp] + __popc(peers & ((1u << lane) - 1));
+            __syncwarp();
+            if (valid && lane == __ffs((int)peers) - 1)
+                counts[digit * SORT_WARPS + warp] += __popc(peers);
+            if (valid)
+                to[place] = row;
+            __syncwarp();
         }
         __syncthreads(); /* orders the writes to `to` before the block reads them, too */
         from = to;
