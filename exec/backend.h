@@ -95,6 +95,21 @@ struct adam {                                   /* AdamW and LAMB */
     int64_t step; /* 1, 2, ... of bias correction */
 };
 
+/* A step of the optimizer, for many tensors at once. */
+struct update_rule {
+    enum optimizer_kind kind;
+    struct sgd sgd;   /* of OPTIMIZER_SGD */
+    struct adam adam; /* of the others */
+};
+struct update {
+    int64_t num;
+    const float *grad;
+    float *weight;
+    float *state[2]; /* momentum, or m and v; NULL where the rule has none */
+    void *low;       /* the weights' compute copy, written with them; NULL: none */
+    bool decay;      /* the rule's weight decay applies */
+};
+
 struct backend_event; /* opaque */
 
 struct backend {
@@ -201,6 +216,12 @@ struct backend {
     void (*join)(struct backend *be, int64_t rows, int cols, const void *a, const void *b,
                  void *out);
     void (*split)(struct backend *be, int64_t rows, int cols, const void *in, void *a, void *b);
+    /* y[i] = x[rows[i]], i < num; and back: x [total, cols] is zero but x[rows[i]] = y[i]. rows:
+     * backend memory, ascending; num > 0. */
+    void (*gather_rows)(struct backend *be, int64_t num, int cols, const int32_t *rows,
+                        const void *x, void *y);
+    void (*scatter_rows)(struct backend *be, int64_t total, int64_t num, int cols,
+                         const int32_t *rows, const void *y, void *x);
     void (*add)(struct backend *be, int64_t num, const void *x, void *y); /* y += x */
     /* y += x in fp32: gradients of weights. */
     void (*accumulate)(struct backend *be, int64_t num, const float *x, float *y);
@@ -212,6 +233,9 @@ struct backend {
     /* The same for many tensors at once. num, x, sums: host arrays. */
     enum status (*sumsq_many)(struct backend *be, int count, const int64_t *num,
                               const float *const *x, double *sums, struct err *err);
+    /* LAMB's lengths are per tensor. tensors: host array. */
+    void (*update)(struct backend *be, const struct update_rule *rule, int count,
+                   const struct update *tensors);
     void (*sgd)(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
                 float *weight, float *momentum);
     void (*adamw)(struct backend *be, int64_t num, const struct adam *o, const float *grad,
@@ -235,7 +259,7 @@ static inline int64_t backend_bytes(const struct backend *be, int64_t num_elems)
     return num_elems * be->elem_bytes;
 }
 const char *device_text(enum device_kind device); /* "cpu", "cuda": a backend_spec's device */
-int dtype_bytes(enum dtype dtype); /* in memory: 4, or 2 for bf16 */
+int dtype_bytes(enum dtype dtype);                /* in memory: 4, or 2 for bf16 */
 
 /* What a rank asks for. */
 struct backend_spec {

@@ -80,7 +80,7 @@ static void cpu_backend_free(struct backend *be)
 
 struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
 {
-    if (dtype != DTYPE_FP32) { /* TODO bf16 matmuls */
+    if (dtype == DTYPE_TF32) {
         err_set(err, ERR_INFEASIBLE,
                 "train.dtype must be fp32 or bf16 on the cpu backend, got tf32");
         return NULL;

@@ -2,6 +2,7 @@
 #include <omp.h>
 
 #include "exec/cpu/cpu.h"
+#include "exec/cpu/gemm_bf16.h"
 #include "exec/cpu/vmath.h"
 #include "exec/rng.h"
 
@@ -115,7 +116,7 @@ static void forward_fp32(struct backend *be, const struct linear *l, const float
                          const struct dropout *drop, float *pre, float *y)
 {
     const int in = l->in, out = l->out;
-    const int64_t ldx = l->x_stride ? l->x_stride : in;
+    const int64_t ldx = l->x_stride ? l->x_stride : in, ldy = l->y_stride ? l->y_stride : out;
     const struct tiling t = tile_output(l->rows, out);
     /* In place, the GEMM writes to a tile of the thread's own first, hot in its cache. */
     const bool aside = residual == y || drops(drop);
@@ -131,16 +132,16 @@ static void forward_fp32(struct backend *be, const struct linear *l, const float
             int64_t r0 = i * t.rows, c0 = j * t.cols;
             int nr = (int)cpu_min(t.rows, l->rows - r0), nc = (int)cpu_min(t.cols, out - c0);
             float *tile =
-                aside ? scratch + omp_get_thread_num() * t.rows * t.cols : y + r0 * out + c0;
-            int ld = aside ? nc : out;
+                aside ? scratch + omp_get_thread_num() * t.rows * t.cols : y + r0 * ldy + c0;
+            int64_t ld = aside ? nc : ldy;
             if (nr <= 0 || nc <= 0)
                 continue;
             cblas_sgemm(CblasRowMajor, CblasNoTrans, l->in_out ? CblasNoTrans : CblasTrans, nr, nc,
                         in, 1.0f, x + r0 * ldx, (int)ldx, l->in_out ? w + c0 : w + c0 * in,
-                        l->in_out ? out : in, 0.0f, tile, ld);
+                        l->in_out ? out : in, 0.0f, tile, (int)ld);
             for (int r = 0; r < nr; r++) {
-                int64_t at = (r0 + r) * out + c0;
-                float *row = tile + (int64_t)r * ld;
+                int64_t at = (r0 + r) * ldy + c0;
+                float *row = tile + r * ld;
                 if (!aside) {
                     finish_row(nc, bias ? bias + c0 : NULL, act, residual ? residual + at : NULL,
                                pre ? pre + at : NULL, row);
@@ -160,7 +161,7 @@ static void backward_input_fp32(struct backend *be, const struct linear *l, cons
                                 const float *add, float *dx)
 {
     const int in = l->in, out = l->out;
-    const int64_t ldx = l->x_stride ? l->x_stride : in;
+    const int64_t ldx = l->x_stride ? l->x_stride : in, ldy = l->y_stride ? l->y_stride : out;
     const struct tiling t = tile_output(l->rows, in);
     const bool aside = dx == pre || dx == add;
     float *scratch = NULL;
@@ -180,7 +181,7 @@ static void backward_input_fp32(struct backend *be, const struct linear *l, cons
             if (nr <= 0 || nc <= 0)
                 continue;
             cblas_sgemm(CblasRowMajor, CblasNoTrans, l->in_out ? CblasTrans : CblasNoTrans, nr, nc,
-                        out, scale, dy + r0 * out, out, l->in_out ? w + c0 * out : w + c0,
+                        out, scale, dy + r0 * ldy, (int)ldy, l->in_out ? w + c0 * out : w + c0,
                         l->in_out ? out : in, 0.0f, tile, (int)ld);
             for (int r = 0; r < nr; r++) {
                 int64_t at = (r0 + r) * ldx + c0;
@@ -233,7 +234,7 @@ static void backward_weight_fp32(struct backend *be, const struct linear *l, con
                                  const float *x, float scale, float *dw, float *db)
 {
     const int in = l->in, out = l->out;
-    const int64_t ldx = l->x_stride ? l->x_stride : in;
+    const int64_t ldx = l->x_stride ? l->x_stride : in, ldy = l->y_stride ? l->y_stride : out;
     /* dw as a matrix of m x n, cut into tiles of its rows and columns; each sums over all rows of
      * the batch in one GEMM. */
     const int m = l->in_out ? in : out, n = l->in_out ? out : in;
@@ -242,10 +243,10 @@ static void backward_weight_fp32(struct backend *be, const struct linear *l, con
     const int64_t tm = cpu_tiles(cpu_tiles(m, mt), 16) * 16,
                   tn = cpu_tiles(cpu_tiles(n, nt), 16) * 16;
     const float *a = l->in_out ? x : dy, *b = l->in_out ? dy : x;
-    const int64_t lda = l->in_out ? ldx : out, ldb = l->in_out ? out : ldx;
+    const int64_t lda = l->in_out ? ldx : ldy, ldb = l->in_out ? ldy : ldx;
     if (db && !dw) {
         for (int64_t r = 0; r < l->rows; r += SUM_ROWS)
-            add_columns(dy + r * out, out, (int)cpu_min(SUM_ROWS, l->rows - r), out, scale, db);
+            add_columns(dy + r * ldy, ldy, (int)cpu_min(SUM_ROWS, l->rows - r), out, scale, db);
         return;
     }
     /* Blocks of rows follow each other: the sums of dy's columns meet it just before the GEMM does.
@@ -268,24 +269,180 @@ static void backward_weight_fp32(struct backend *be, const struct linear *l, con
         }
 }
 
+/* --- bf16 ------------------------------------------------------------------------------------ */
+
+/* What happens to a tile of the product before it is stored. */
+struct forward_end {
+    const uint16_t *bias, *residual;
+    const struct dropout *drop;
+    enum act act;
+    uint16_t *pre, *y;
+    int64_t ldy;
+    int out;
+};
+
+static void end_forward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, float *tile,
+                        int64_t ld)
+{
+    const struct forward_end *f = ctx;
+    float bias[GEMM_COLS], residual[GEMM_COLS], pre[GEMM_COLS];
+    if (f->bias)
+        bf16_widen(cols, f->bias + c0, bias);
+    for (int r = 0; r < rows; r++) {
+        const int64_t at = (r0 + r) * f->ldy + c0;
+        float *row = tile + r * ld;
+        const bool masked = drops(f->drop);
+        if (f->residual)
+            bf16_widen(cols, f->residual + at, residual);
+        finish_row(cols, f->bias ? bias : NULL, f->act, f->residual && !masked ? residual : NULL,
+                   f->pre ? pre : NULL, row);
+        if (masked) {
+            cpu_dropout(f->drop, r0 + r, f->out, c0, cols, row, row);
+            for (int c = 0; f->residual && c < cols; c++)
+                row[c] += residual[c];
+        }
+        if (f->pre)
+            bf16_narrow(cols, pre, f->pre + at);
+        bf16_narrow(cols, row, f->y + at);
+    }
+}
+
+static void forward_bf16(struct backend *be, const struct linear *l, const void *x, const void *w,
+                         const struct forward_end *end)
+{
+    const struct gemm_bf16 g = {.m = l->rows,
+                                .n = l->out,
+                                .k = l->in,
+                                .a = x,
+                                .a_row = l->x_stride ? l->x_stride : l->in,
+                                .a_col = 1,
+                                .b = w,
+                                .b_row = l->in_out ? l->out : 1,
+                                .b_col = l->in_out ? 1 : l->in,
+                                .alpha = 1.0f,
+                                .finish = end_forward,
+                                .ctx = (void *)end};
+    gemm_bf16(be, &g);
+}
+
+struct backward_end {
+    const uint16_t *pre, *add;
+    enum act act;
+    uint16_t *dx;
+    int64_t ldx;
+};
+
+static void end_backward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, float *tile,
+                         int64_t ld)
+{
+    const struct backward_end *b = ctx;
+    float other[GEMM_COLS];
+    for (int r = 0; r < rows; r++) {
+        const int64_t at = (r0 + r) * b->ldx + c0;
+        float *row = tile + r * ld;
+        if (b->act != ACT_NONE) {
+            bf16_widen(cols, b->pre + at, other);
+            dact_row(cols, b->act, other, row, row);
+        }
+        if (b->add) {
+            bf16_widen(cols, b->add + at, other);
+            for (int c = 0; c < cols; c++)
+                row[c] = other[c] + row[c];
+        }
+        bf16_narrow(cols, row, b->dx + at);
+    }
+}
+
+static void backward_input_bf16(struct backend *be, const struct linear *l, const void *dy,
+                                const void *w, float scale, const struct backward_end *end)
+{
+    const struct gemm_bf16 g = {.m = l->rows,
+                                .n = l->in,
+                                .k = l->out,
+                                .a = dy,
+                                .a_row = l->y_stride ? l->y_stride : l->out,
+                                .a_col = 1,
+                                .b = w,
+                                .b_row = l->in_out ? 1 : l->in,
+                                .b_col = l->in_out ? l->out : 1,
+                                .alpha = scale,
+                                .finish = end_backward,
+                                .ctx = (void *)end};
+    gemm_bf16(be, &g);
+}
+
+/* db += scale * column sums; strips of columns are the tiles. */
+static void add_columns_bf16(struct backend *be, int64_t rows, int cols, int64_t stride,
+                             const uint16_t *dy, float scale, float *db)
+{
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int c = 0; c < cols; c += 256) {
+        const int n = (int)cpu_min(256, cols - c);
+        float sum[256] = {0}, wide[256];
+        for (int64_t r = 0; r < rows; r++) {
+            bf16_widen(n, dy + r * stride + c, wide);
+            for (int k = 0; k < n; k++)
+                sum[k] += wide[k];
+        }
+        for (int k = 0; k < n; k++)
+            db[c + k] += scale * sum[k];
+    }
+}
+
+static void backward_weight_bf16(struct backend *be, const struct linear *l, const void *dy,
+                                 const void *x, float scale, float *dw, float *db)
+{
+    const int64_t ldx = l->x_stride ? l->x_stride : l->in, ldy = l->y_stride ? l->y_stride : l->out;
+    const struct gemm_bf16 g = {.m = l->in_out ? l->in : l->out,
+                                .n = l->in_out ? l->out : l->in,
+                                .k = l->rows,
+                                .a = l->in_out ? x : dy,
+                                .a_row = 1,
+                                .a_col = l->in_out ? ldx : ldy,
+                                .b = l->in_out ? dy : x,
+                                .b_row = l->in_out ? ldy : ldx,
+                                .b_col = 1,
+                                .alpha = scale,
+                                .c = dw,
+                                .ldc = l->in_out ? l->out : l->in};
+    if (db)
+        add_columns_bf16(be, l->rows, l->out, ldy, dy, scale, db);
+    if (dw)
+        gemm_bf16(be, &g);
+}
+
+/* --- either ---------------------------------------------------------------------------------- */
+
 static void linear_forward(struct backend *be, const struct linear *l, const void *x, const void *w,
                            const void *bias, enum act act, const void *residual,
                            const struct dropout *drop, void *pre, void *y)
 {
-    forward_fp32(be, l, x, w, bias, act, residual, drop, pre, y);
+    const int64_t ldy = l->y_stride ? l->y_stride : l->out;
+    if (be->elem_bytes == 4)
+        forward_fp32(be, l, x, w, bias, act, residual, drop, pre, y);
+    else
+        forward_bf16(be, l, x, w,
+                     &(struct forward_end){bias, residual, drop, act, pre, y, ldy, l->out});
 }
 
 static void linear_backward_input(struct backend *be, const struct linear *l, const void *dy,
                                   const void *w, float scale, enum act act, const void *pre,
                                   const void *add, void *dx)
 {
-    backward_input_fp32(be, l, dy, w, scale, act, pre, add, dx);
+    const int64_t ldx = l->x_stride ? l->x_stride : l->in;
+    if (be->elem_bytes == 4)
+        backward_input_fp32(be, l, dy, w, scale, act, pre, add, dx);
+    else
+        backward_input_bf16(be, l, dy, w, scale, &(struct backward_end){pre, add, act, dx, ldx});
 }
 
 static void linear_backward_weight(struct backend *be, const struct linear *l, const void *dy,
                                    const void *x, float scale, float *dw, float *db)
 {
-    backward_weight_fp32(be, l, dy, x, scale, dw, db);
+    if (be->elem_bytes == 4)
+        backward_weight_fp32(be, l, dy, x, scale, dw, db);
+    else
+        backward_weight_bf16(be, l, dy, x, scale, dw, db);
 }
 
 static void act_backward(struct backend *be, int64_t num, enum act act, const void *pre,

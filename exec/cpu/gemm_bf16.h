@@ -1,0 +1,32 @@
+/* exec/cpu/gemm_bf16.h - products of bf16 matrices with fp32 sums, for cpu_linear.c.
+ *
+ * With AVX512-BF16 (Intel since Cooper Lake, AMD since Zen 4) on its dot-product instruction: twice
+ * the multiplications of fp32 in a cycle; subnormal operands count as zero there. Elsewhere blocks
+ * are widened and BLAS multiplies them in fp32. Sums run over k in ascending blocks whose bounds
+ * depend on the shape only. */
+#ifndef ELAPSE_EXEC_CPU_GEMM_BF16_H
+#define ELAPSE_EXEC_CPU_GEMM_BF16_H
+
+#include "exec/backend.h"
+
+enum { GEMM_COLS = 1008 }; /* columns of a tile at most: 21 panels of 48 */
+
+/* Element (i, k) of a lies at a + i * a_row + k * a_col, element (k, j) of b at
+ * b + k * b_row + j * b_col; one stride of each is 1. */
+struct gemm_bf16 {
+    int64_t m, n, k;
+    const uint16_t *a, *b;
+    int64_t a_row, a_col, b_row, b_col;
+    float alpha;
+    /* Either c [m, ldc] += alpha a b; or c NULL and finish() gets the product in tiles of rows
+     * [r0, r0 + rows) and columns [c0, c0 + cols), cols <= GEMM_COLS, from several threads. */
+    float *c;
+    int64_t ldc;
+    void (*finish)(void *ctx, int64_t r0, int rows, int64_t c0, int cols, float *tile, int64_t ld);
+    void *ctx;
+};
+
+/* Takes the backend's scratch. */
+void gemm_bf16(struct backend *be, const struct gemm_bf16 *g);
+
+#endif

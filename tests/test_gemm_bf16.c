@@ -1,0 +1,160 @@
+/* Products of bf16 matrices against plain loops in double over the same operands. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "exec/bf16.h"
+#include "exec/cpu/gemm_bf16.h"
+#include "exec/rng.h"
+
+struct product {
+    float *c;
+    int64_t n;
+    int *times; /* every element is finished once */
+};
+
+static void keep(void *ctx, int64_t r0, int rows, int64_t c0, int cols, float *tile, int64_t ld)
+{
+    const struct product *p = ctx;
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < cols; c++) {
+            p->c[(r0 + r) * p->n + c0 + c] = tile[r * ld + c];
+            p->times[(r0 + r) * p->n + c0 + c]++;
+        }
+}
+
+static uint16_t *random_matrix(uint64_t key, int64_t num)
+{
+    uint16_t *x = malloc((size_t)num * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < num; i++)
+        x[i] = bf16_from((float)rng_normal(key, (uint64_t)i));
+    return x;
+}
+
+/* Shapes at and beside the edges of panels (8, 48), pieces of k (256), tiles and blocks (1008
+ * columns, 2048 rows, 2048 k). Few elements of the large ones are judged, all of them must be
+ * bit-equal with three threads. */
+static void gemm_bf16__matches_plain_loops(void **state)
+{
+    static const int shapes[][3] = {
+        {1,    1,    1   },
+        {7,    47,   3   },
+        {8,    48,   2   },
+        {9,    49,   257 },
+        {65,   100,  511 },
+        {130,  1009, 33  },
+        {2050, 50,   17  },
+        {24,   60,   4099},
+        {300,  192,  768 }
+    };
+    struct backend *bes[] = {backend_cpu_new(DTYPE_BF16, 1, NULL),
+                             backend_cpu_new(DTYPE_BF16, 3, NULL)};
+    (void)state;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int form = 0; form < 8; form++) {
+            const int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
+            const bool a_turned = form & 1, b_turned = form & 2, adds = form & 4;
+            const int64_t lda = (a_turned ? m : k) + 3, ldb = (b_turned ? k : n) + 1;
+            uint16_t *a = random_matrix(1, lda * (a_turned ? k : m));
+            uint16_t *b = random_matrix(2, ldb * (b_turned ? n : k));
+            float *c[2];
+            for (int t = 0; t < 2; t++) {
+                struct product p = {calloc((size_t)(m * n), sizeof(float)), n,
+                                    calloc((size_t)(m * n), sizeof(int))};
+                assert_true(p.c && p.times);
+                for (int64_t i = 0; adds && i < m * n; i++)
+                    p.c[i] = (float)(i % 7);
+                const struct gemm_bf16 g = {.m = m,
+                                            .n = n,
+                                            .k = k,
+                                            .a = a,
+                                            .a_row = a_turned ? 1 : lda,
+                                            .a_col = a_turned ? lda : 1,
+                                            .b = b,
+                                            .b_row = b_turned ? 1 : ldb,
+                                            .b_col = b_turned ? ldb : 1,
+                                            .alpha = 0.5f,
+                                            .c = adds ? p.c : NULL,
+                                            .ldc = n,
+                                            .finish = keep,
+                                            .ctx = &p};
+                gemm_bf16(bes[t], &g);
+                assert_int_equal(bes[t]->sync(bes[t], NULL), OK);
+                for (int64_t i = 0; !adds && i < m * n; i++)
+                    assert_int_equal(p.times[i], 1);
+                c[t] = p.c;
+                free(p.times);
+            }
+            assert_memory_equal(c[0], c[1], (size_t)(m * n) * sizeof(float));
+            const int64_t step = m * n * k > 2000000 ? m * n * k / 2000000 * 13 + 1 : 1;
+            for (int64_t e = 0; e < m * n; e += step) {
+                const int64_t i = e / n, j = e % n;
+                double want = 0, size = 0;
+                for (int64_t q = 0; q < k; q++) {
+                    const double one = (double)bf16_to(a[a_turned ? q * lda + i : i * lda + q]) *
+                                       bf16_to(b[b_turned ? j * ldb + q : q * ldb + j]);
+                    want += 0.5 * one;
+                    size += 0.5 * fabs(one);
+                }
+                want += adds ? (double)(e % 7) : 0.0;
+                /* fp32 sums in any order: k roundings of 2^-24 of the sum of sizes, far from all of
+                 * the same sign. */
+                if (!(fabs(c[0][e] - want) <= 1e-7 * (size + 10) * (1 + sqrt((double)k))))
+                    fail_msg("%dx%dx%d form %d: element %d is %.9g, reference %.9g", (int)m, (int)n,
+                             (int)k, form, (int)e, c[0][e], want);
+            }
+            free(c[0]);
+            free(c[1]);
+            free(a);
+            free(b);
+        }
+    backend_free(bes[0]);
+    backend_free(bes[1]);
+}
+
+static void bf16__rounds_to_nearest_even(void **state)
+{
+    static const struct {
+        uint32_t from;
+        uint16_t to;
+    } cases[] = {
+        {0x3f800000, 0x3f80}, /* 1 */
+        {0x3f808000, 0x3f80}, /* a tie, even below */
+        {0x3f808001, 0x3f81},
+        {0x3f818000, 0x3f82}, /* a tie, even above */
+        {0xbf818000, 0xbf82},
+        {0x7f7fffff, 0x7f80}, /* the largest fp32 overflows */
+        {0x7f800000, 0x7f80}, /* infinity */
+        {0xff800000, 0xff80},
+        {0x7f800001, 0x7fc0}, /* NaN stays NaN */
+        {0xffffffff, 0xffff},
+        {0x80000000, 0x8000}, /* -0 */
+        {0x00000001, 0x0000}
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float x;
+        memcpy(&x, &cases[i].from, sizeof x);
+        assert_int_equal(bf16_from(x), cases[i].to);
+    }
+    for (uint32_t i = 0; i < 0x10000; i++) {
+        const float wide = bf16_to((uint16_t)i);
+        if (!isnan(wide))
+            assert_int_equal(bf16_from(wide), i);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gemm_bf16__matches_plain_loops),
+        cmocka_unit_test(bf16__rounds_to_nearest_even),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
