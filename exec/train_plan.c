@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "exec/cache.h"
-#include "exec/measure.h"
+#include "exec/device_info.h"
 #include "partition/autodp.h"
 #include "partition/balance.h"
 #include "partition/planner.h"
@@ -123,8 +123,7 @@ static enum status wanted_counts(const struct job *job, const struct train_ask *
             rc = halve(job, ask->num_frozen_layers, ask->old, k, err);
     }
     if (job->elastic.num_stages > 0) {
-        int64_t at =
-            ask->turn < job->elastic.num_stages ? ask->turn : job->elastic.num_stages - 1;
+        int64_t at = ask->turn < job->elastic.num_stages ? ask->turn : job->elastic.num_stages - 1;
         *k = job->elastic.stages[at];
         if (!ask->old && *r == AUTO && !job->elastic.auto_dp)
             *r = 1;
@@ -328,22 +327,23 @@ enum status train_plan_make(const struct comm *comm, const struct cores *cores,
     struct train_plan got = {0};
     struct cost_handle cost = {0};
     struct cost roofline;
+    struct profile_info present = {0};
     enum status rc;
     int nodes = comm->size % comm->num_nodes == 0 ? comm->num_nodes : 1;
     rc = check_counts(job, comm->size, err);
     if (rc == OK)
         rc = cluster_grid(nodes, comm->size / nodes, &got.cluster, err);
+    if (rc == OK)
+        rc = comm_agree(comm, device_describe(job->train.device, cores, &present, err), err);
     for (int i = 0; rc == OK && i < got.cluster.num_devices; i++)
-        strcpy(got.cluster.devices[i].kind, "cpu");
+        strcpy(got.cluster.devices[i].kind, present.device_kind);
     if (rc == OK && comm->rank == 0) {
-        struct profile_info present = {0};
-        const struct cost_query query = {.backend = "cpu",
+        const struct cost_query query = {.backend = device_text(job->train.device),
                                          .dtype = job->train.dtype,
                                          .threads = cores->threads,
                                          .ranks = comm->local_size,
                                          .input = job->data.kind == DATA_SYNTHETIC,
                                          .present = &present};
-        measure_describe(cores, &present);
         rc = cost_choose_for(db, &job->model, &got.cluster, &query, &cost, err);
         if (rc == OK)
             rc = solve(job, &got.cluster, &cost.cost, ask, &got.plan, err);
