@@ -272,7 +272,7 @@ static enum status add_row(struct measure *m, int shape, const char *pass, int64
                             .samples = samples,
                             .ns = spread_of(times, repeats)};
     snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
-    snprintf(row.dtype, sizeof row.dtype, "fp32");
+    snprintf(row.dtype, sizeof row.dtype, "%s", dtype_text(m->backend->dtype));
     snprintf(row.pass, sizeof row.pass, "%s", pass);
     return profile_add_layer(m->profile, &row, err);
 }
@@ -369,11 +369,11 @@ static enum status measure_stash(struct measure *m, int shape, struct err *err)
         bytes[i] = stage_bytes(stage);
         stage_free(stage);
     }
-    stash_row_name(&m->shapes[shape].key, row.what);
+    stash_row_name(&m->shapes[shape].key, m->backend->dtype, row.what);
     row.predicted_bytes = model->items[spec.first_item].stash_bytes;
     row.measured_bytes = (bytes[1] - bytes[0]) / STASH_SAMPLES -
                          model->items[spec.first_item].act_bytes -
-                         stage_input_elems(model, spec.first_item) * (int64_t)sizeof(float);
+                         stage_input_elems(model, spec.first_item) * m->backend->elem_bytes;
     return profile_add_memory(m->profile, &row, err);
 }
 
@@ -627,8 +627,11 @@ static enum status make_inputs(struct measure *m, struct err *err)
         m->ids[i] = i;
         if (m->lengths)
             m->lengths[i] = model->seq;
-        for (int64_t j = 0; m->tokens && j < seq; j++)
+        for (int64_t j = 0; m->tokens && j < seq; j++) {
             m->tokens[i * seq + j] = (int32_t)((i * 31 + j * 17) % model->vocab);
+            if (model->task == TASK_MLM && j >= model_masked_of(model->seq))
+                m->labels[i * seq + j] = -100;
+        }
     }
     return OK;
 }
@@ -662,7 +665,7 @@ static enum status wait_asleep(const struct comm *comm, struct err *err)
 static enum status phase(struct measure *m, int threads, bool together, struct err *err)
 {
     enum status rc;
-    const struct backend_spec spec = {.dtype = DTYPE_FP32, .threads = threads};
+    const struct backend_spec spec = {.dtype = m->job.train.dtype, .threads = threads};
     m->backend = backend_new(&spec, err);
     if (!m->backend)
         return err ? err->status : ERR_NOMEM;
@@ -698,6 +701,7 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     enum status rc;
     m.profile = &got;
     job_defaults(&m.job);
+    m.job.train.dtype = model->elem_bytes == 2 ? DTYPE_BF16 : DTYPE_FP32;
     rc = model_copy(model, &m.job.model, err);
     for (int i = 0; i < options->num_samples; i++)
         m.most = options->samples[i] > m.most ? options->samples[i] : m.most;

@@ -219,11 +219,12 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
     strcpy(key->variant, variant);
 }
 
-void stash_row_name(const struct layer_key *key, char name[48])
+void stash_row_name(const struct layer_key *key, enum dtype dtype, char name[48])
 {
     char text[256];
-    snprintf(text, sizeof text, "stash %s/%s/%lld/%lld/%lld/%lld/%lld/%lld/%lld/%lld", key->item,
-             key->variant, (long long)key->hidden, (long long)key->heads, (long long)key->mlp,
+    snprintf(text, sizeof text, "%s %s/%s/%lld/%lld/%lld/%lld/%lld/%lld/%lld/%lld",
+             dtype == DTYPE_BF16 ? "bf16" : "stash", key->item, key->variant,
+             (long long)key->hidden, (long long)key->heads, (long long)key->mlp,
              (long long)key->seq, (long long)key->patch, (long long)key->image,
              (long long)key->vocab, (long long)key->classes);
     snprintf(name, 48, "%.47s", text);

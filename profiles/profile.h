@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "partition/cost.h"
+#include "partition/job.h"
 #include "partition/model.h"
 #include "partition/status.h"
 
@@ -49,7 +50,7 @@ struct layer_key {
 void layer_key_of(const struct model *model, int item, struct layer_key *key);
 
 /* Name of the memory row with the stash of one sample of an item of this key. */
-void stash_row_name(const struct layer_key *key, char name[48]);
+void stash_row_name(const struct layer_key *key, enum dtype dtype, char name[48]);
 
 struct layer_row {
     char backend[16]; /* "cpu", "cuda" */

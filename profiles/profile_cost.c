@@ -253,10 +253,11 @@ static bool pass_matters(const struct item *item, int pass)
     return pass == PASS_FWD || item->params > 0 || (item->tied_params > 0 && pass != PASS_UPDATE);
 }
 
-static int64_t find_stash(const struct profile *profile, const struct layer_key *key)
+static int64_t find_stash(const struct profile *profile, const struct layer_key *key,
+                          enum dtype dtype)
 {
     char name[48];
-    stash_row_name(key, name);
+    stash_row_name(key, dtype, name);
     for (int i = 0; i < profile->num_memories; i++)
         if (strcmp(profile->memories[i].what, name) == 0)
             return profile->memories[i].measured_bytes;
@@ -296,7 +297,7 @@ static enum status gather_items(const struct profile *profile, const struct mode
             continue;
         struct item_cost *item = &kind->items[kind->num_items++];
         item->key = key;
-        item->stash_bytes = find_stash(profile, &key);
+        item->stash_bytes = find_stash(profile, &key, query->dtype);
         for (int p = 0; p < PASS_COUNT && rc == OK; p++) {
             gather_pass(&gather, profile, combo, dtype, &key, (enum pass)p);
             if (gather.n == 0 && p == PASS_BWD_REST && item->passes[PASS_BWD_INPUT].n > 0) {
