@@ -52,48 +52,62 @@ enum status stage_grad_sumsq(struct stage *stage, double *per_item_sumsq, struct
     return OK;
 }
 
-static void update_tensor(struct stage *stage, int t, uint64_t step, double lr, float grad_mul)
+static struct update_rule rule_of(const struct job *job, uint64_t step, double lr, float grad_mul)
 {
-    struct backend *be = stage->spec.backend;
-    const struct job *job = stage->spec.job;
-    const struct param *p = &stage->params[t];
-    const double decay = stage->decay[t] ? job->train.optimizer.weight_decay : 0.0;
-    if (job->train.optimizer.kind == OPTIMIZER_SGD) {
-        const struct sgd o = {.lr = (float)lr,
-                              .momentum = (float)job->train.optimizer.momentum,
-                              .weight_decay = (float)decay,
-                              .grad_mul = grad_mul};
-        be->sgd(be, p->num_elems, &o, p->grad, p->weight, p->state[0]);
-        return;
-    }
-    const struct adam o = {.lr = lr,
-                           .beta1 = job->train.optimizer.beta1,
-                           .beta2 = job->train.optimizer.beta2,
-                           .eps = job->train.optimizer.eps,
-                           .weight_decay = decay,
-                           .grad_mul = grad_mul,
-                           .step = (int64_t)step + 1};
-    if (job->train.optimizer.kind == OPTIMIZER_LAMB)
-        be->lamb(be, p->num_elems, &o, p->grad, p->weight, p->state[0], p->state[1]);
-    else
-        be->adamw(be, p->num_elems, &o, p->grad, p->weight, p->state[0], p->state[1]);
+    return (struct update_rule){
+        .kind = job->train.optimizer.kind,
+        .sgd = {.lr = (float)lr,
+                .momentum = (float)job->train.optimizer.momentum,
+                .weight_decay = (float)job->train.optimizer.weight_decay,
+                .grad_mul = grad_mul     },
+        .adam = { .lr = lr,
+                .beta1 = job->train.optimizer.beta1,
+                .beta2 = job->train.optimizer.beta2,
+                .eps = job->train.optimizer.eps,
+                .weight_decay = job->train.optimizer.weight_decay,
+                .grad_mul = grad_mul,
+                .step = (int64_t)step + 1}
+    };
 }
+
+static struct update update_of(const struct stage *stage, int t)
+{
+    const struct param *p = &stage->params[t];
+    const int i = p->item - stage->spec.first_item;
+    struct backend *be = stage->spec.backend;
+    const bool rounds = stage->low[i] != (void *)stage->weights[i];
+    return (struct update){
+        .num = p->num_elems,
+        .grad = p->grad,
+        .weight = p->weight,
+        .state = {p->state[0], p->state[1]},
+        .low = rounds ? backend_at(be, stage->low[i], p->weight - stage->weights[i]) : NULL,
+        .decay = stage->decay[t],
+    };
+}
+
+/* Tensors go to the backend in groups; one item at a time while the clock runs. */
+enum { GROUP = 64 };
 
 enum status stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
                          struct err *err)
 {
     struct backend *be = stage->spec.backend;
+    const struct update_rule rule = rule_of(stage->spec.job, step, lr, grad_mul);
+    struct update group[GROUP];
+    int count = 0;
     stage_clock_start(stage);
     for (int t = 0; t < stage->num_params; t++) {
         const struct param *p = &stage->params[t];
-        const int item = p->item - stage->spec.first_item;
+        const bool last = t + 1 == stage->num_params, item_ends = last || p[1].item != p->item;
         if (!p->frozen)
-            update_tensor(stage, t, step, lr, grad_mul);
-        if (t + 1 == stage->num_params || p[1].item != p->item) {
-            if (!stage->layers[item].frozen)
-                stage_round_item(stage, item);
-            stage_clock_lap(stage, item, PASS_UPDATE);
+            group[count++] = update_of(stage, t);
+        if (count == GROUP || last || (item_ends && stage->item_ns)) {
+            be->update(be, &rule, count, group);
+            count = 0;
         }
+        if (item_ends)
+            stage_clock_lap(stage, p->item - stage->spec.first_item, PASS_UPDATE);
     }
     return be->sync(be, err);
 }

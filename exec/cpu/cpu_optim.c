@@ -172,8 +172,36 @@ static void lamb(struct backend *be, int64_t num, const struct adam *o, const fl
         }
 }
 
+static void update(struct backend *be, const struct update_rule *rule, int count,
+                   const struct update *tensors)
+{
+    for (int t = 0; t < count; t++) {
+        const struct update *u = &tensors[t];
+        struct sgd q = rule->sgd;
+        struct adam o = rule->adam;
+        if (!u->decay) {
+            q.weight_decay = 0.0f;
+            o.weight_decay = 0.0;
+        }
+        switch (rule->kind) {
+        case OPTIMIZER_SGD:
+            sgd(be, u->num, &q, u->grad, u->weight, u->state[0]);
+            break;
+        case OPTIMIZER_ADAMW:
+            adamw(be, u->num, &o, u->grad, u->weight, u->state[0], u->state[1]);
+            break;
+        case OPTIMIZER_LAMB:
+            lamb(be, u->num, &o, u->grad, u->weight, u->state[0], u->state[1]);
+            break;
+        }
+        if (u->low)
+            round_weights(be, u->num, u->weight, u->low);
+    }
+}
+
 void cpu_optim_install(struct backend *be)
 {
+    be->update = update;
     be->round = round_weights;
     be->add = add;
     be->accumulate = accumulate;

@@ -2,88 +2,115 @@
 
 #include <math.h>
 
-/* Optimizers in fp32, four elements an access, one pass, bound by memory: SGD with momentum moves
- * 20 bytes an element, AdamW 28, LAMB 28 + 20 (its step's length is known only after a pass). */
-enum { THREADS = 256, PART = 16384, V = 4 };
+/* Optimizers in fp32 over many tensors a launch, bound by memory: SGD with momentum moves 20 bytes
+ * an element, AdamW 28, LAMB 28 + 20 (its step's length is known only after a pass), and 2 more
+ * where the bf16 copy of the weights is written. A block takes PART elements of one tensor, 16
+ * bytes of each array a thread and turn. */
+enum { THREADS = 256, V = 4, PART = 8192, MAX_TENSORS = 48 };
 
-static int stride_blocks(struct backend *be, int64_t num)
+struct tensor_ref {
+    const float *grad;
+    float *weight, *m, *v; /* m: SGD's momentum; NULL where there is none */
+    __nv_bfloat16 *low;    /* or NULL */
+    int64_t num;
+};
+/* Passed by value: below the 4 KiB of a kernel's arguments. */
+struct tensor_list {
+    int count;
+    struct tensor_ref tensor[MAX_TENSORS];
+    float decay[MAX_TENSORS];         /* as the rule needs it */
+    int first_block[MAX_TENSORS + 1]; /* in the grid */
+};
+
+/* What a block works on. */
+struct tensor_part {
+    struct tensor_ref t;
+    int index;
+    float decay;
+    int64_t first, end;
+    bool wide; /* all its addresses are multiples of 16 bytes */
+};
+
+static __device__ __forceinline__ struct tensor_part tensor_part_of(const struct tensor_list &list)
 {
-    return cuda_blocks(num, (int64_t)THREADS * V, 8 * (int64_t)cuda_of(be)->num_sms);
+    struct tensor_part p;
+    int low = 0, high = list.count - 1; /* the last tensor whose blocks begin here or before */
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (list.first_block[middle] <= (int)blockIdx.x)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    p.t = list.tensor[low];
+    p.index = low;
+    p.decay = list.decay[low];
+    p.first = (int64_t)((int)blockIdx.x - list.first_block[low]) * PART;
+    p.end = p.first + PART < p.t.num ? p.first + PART : p.t.num;
+    p.wide = ((uintptr_t)p.t.grad | (uintptr_t)p.t.weight | (uintptr_t)p.t.m | (uintptr_t)p.t.v |
+              (uintptr_t)p.t.low * 2) %
+                 16 ==
+             0;
+    return p;
 }
 
-/* Element by element in registers; `end` cuts the last group. WIDE: all addresses are multiples of
- * 16 bytes. */
-template <bool WIDE>
-static __device__ __forceinline__ void load4(const float *x, int64_t i, int64_t end, float *to)
+static __device__ __forceinline__ void load4(const struct tensor_part &p, const float *x, int64_t i,
+                                             float *to)
 {
-    if (WIDE && i + V <= end) {
+    if (p.wide && i + V <= p.end) {
         elem_load_n<V>(x + i, to);
         return;
     }
 #pragma unroll
     for (int k = 0; k < V; k++)
-        to[k] = i + k < end ? x[i + k] : 0.0f;
+        to[k] = i + k < p.end ? x[i + k] : 0.0f;
 }
-template <bool WIDE>
-static __device__ __forceinline__ void store4(float *x, int64_t i, int64_t end, const float *from)
+template <typename T>
+static __device__ __forceinline__ void store4(const struct tensor_part &p, T *x, int64_t i,
+                                              const float *from)
 {
-    if (WIDE && i + V <= end) {
+    if (p.wide && i + V <= p.end) {
         elem_store_n<V>(x + i, from);
         return;
     }
 #pragma unroll
     for (int k = 0; k < V; k++)
-        if (i + k < end)
-            x[i + k] = from[k];
+        if (i + k < p.end)
+            elem_store(x + i + k, from[k]);
 }
-
-#define FOR_GROUPS(i, num)                                                                         \
-    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < (num);                 \
-         i += (int64_t)gridDim.x * THREADS * V)
-
-#define OPTIM_LAUNCH(kernel, wide, blocks, stream, ...)                                            \
-    do {                                                                                           \
-        if (wide)                                                                                  \
-            CUDA_LAUNCH((kernel<true>), blocks, THREADS, 0, stream, __VA_ARGS__);                  \
-        else                                                                                       \
-            CUDA_LAUNCH((kernel<false>), blocks, THREADS, 0, stream, __VA_ARGS__);                 \
-    } while (0)
-
-static bool aligned4(const void *a, const void *b, const void *c, const void *d)
+static __device__ __forceinline__ void store_weights(const struct tensor_part &p, int64_t i,
+                                                     const float *w)
 {
-    return ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d) % 16 == 0;
+    store4(p, p.t.weight, i, w);
+    if (p.t.low)
+        store4(p, p.t.low, i, w);
 }
+
+#define FOR_GROUPS(i, p)                                                                           \
+    for (int64_t i = (p).first + (int64_t)threadIdx.x * V; i < (p).end; i += THREADS * V)
 
 /* PyTorch's SGD: g += decay w; m = momentum m + g; w -= lr m. */
-template <bool WIDE>
 static __global__ void __launch_bounds__(THREADS)
-    sgd_step(int64_t num, const struct sgd o, const float *grad, float *weight, float *momentum)
+    sgd_step(const struct sgd o, const struct tensor_list list)
 {
-    FOR_GROUPS(i, num)
+    const struct tensor_part p = tensor_part_of(list);
+    FOR_GROUPS(i, p)
     {
-        float g[V], w[V], m[V];
-        load4<WIDE>(grad, i, num, g);
-        load4<WIDE>(weight, i, num, w);
-        if (momentum)
-            load4<WIDE>(momentum, i, num, m);
+        float g[V], w[V], m[V] = {0.0f, 0.0f, 0.0f, 0.0f};
+        load4(p, p.t.grad, i, g);
+        load4(p, p.t.weight, i, w);
+        if (p.t.m)
+            load4(p, p.t.m, i, m);
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            g[k] = o.grad_mul * g[k] + o.weight_decay * w[k];
-            m[k] = momentum ? o.momentum * m[k] + g[k] : g[k];
+            g[k] = o.grad_mul * g[k] + p.decay * w[k];
+            m[k] = p.t.m ? o.momentum * m[k] + g[k] : g[k];
             w[k] -= o.lr * m[k];
         }
-        if (momentum)
-            store4<WIDE>(momentum, i, num, m);
-        store4<WIDE>(weight, i, num, w);
+        if (p.t.m)
+            store4(p, p.t.m, i, m);
+        store_weights(p, i, w);
     }
-}
-
-static void sgd(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
-                float *weight, float *momentum)
-{
-    if (num > 0)
-        OPTIM_LAUNCH(sgd_step, aligned4(grad, weight, momentum, NULL), stride_blocks(be, num),
-                     cuda_of(be)->stream, num, *o, grad, weight, momentum);
 }
 
 /* What AdamW and LAMB take from struct adam, computed in double once. */
@@ -91,7 +118,6 @@ struct adam_step {
     float b1, b2, c1, c2, mul, eps;
     float inv1, inv2; /* bias corrections of m and of sqrt(v) */
     float lr, rate;   /* lr / (1 - beta1^step) */
-    float decay, shrink;
 };
 
 static struct adam_step adam_step_of(const struct adam *o)
@@ -109,47 +135,42 @@ static struct adam_step adam_step_of(const struct adam *o)
     s.inv2 = (float)(1.0 / fix2);
     s.lr = (float)o->lr;
     s.rate = (float)(o->lr / fix1);
-    s.decay = (float)o->weight_decay;
-    s.shrink = (float)(1.0 - o->lr * o->weight_decay);
     return s;
 }
 
-/* Decoupled weight decay (Loshchilov and Hutter, 2019), in PyTorch's order of operations. */
-template <bool WIDE>
-static __global__ void __launch_bounds__(THREADS)
-    adamw_step(int64_t num, const struct adam_step s, const float *grad, float *weight, float *m,
-               float *v)
+static __device__ __forceinline__ void adam_moments(const struct adam_step &s, float g, float *m,
+                                                    float *v)
 {
-    FOR_GROUPS(i, num)
+    g *= s.mul;
+    *m = s.b1 * *m + s.c1 * g;
+    *v = s.b2 * *v + s.c2 * g * g;
+}
+
+/* Decoupled weight decay (Loshchilov and Hutter, 2019), in PyTorch's order of operations; decay
+ * holds 1 - lr * weight_decay. */
+static __global__ void __launch_bounds__(THREADS)
+    adamw_step(const struct adam_step s, const struct tensor_list list)
+{
+    const struct tensor_part p = tensor_part_of(list);
+    FOR_GROUPS(i, p)
     {
-        float g[V], w[V], m1[V], v1[V];
-        load4<WIDE>(grad, i, num, g);
-        load4<WIDE>(weight, i, num, w);
-        load4<WIDE>(m, i, num, m1);
-        load4<WIDE>(v, i, num, v1);
+        float g[V], w[V], m[V], v[V];
+        load4(p, p.t.grad, i, g);
+        load4(p, p.t.weight, i, w);
+        load4(p, p.t.m, i, m);
+        load4(p, p.t.v, i, v);
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            g[k] *= s.mul;
-            m1[k] = s.b1 * m1[k] + s.c1 * g[k];
-            v1[k] = s.b2 * v1[k] + s.c2 * g[k] * g[k];
-            w[k] = w[k] * s.shrink - s.rate * m1[k] / (sqrtf(v1[k]) * s.inv2 + s.eps);
+            adam_moments(s, g[k], &m[k], &v[k]);
+            w[k] = w[k] * p.decay - s.rate * m[k] / (sqrtf(v[k]) * s.inv2 + s.eps);
         }
-        store4<WIDE>(m, i, num, m1);
-        store4<WIDE>(v, i, num, v1);
-        store4<WIDE>(weight, i, num, w);
+        store4(p, p.t.m, i, m);
+        store4(p, p.t.v, i, v);
+        store_weights(p, i, w);
     }
 }
 
-static void adamw(struct backend *be, int64_t num, const struct adam *o, const float *grad,
-                  float *weight, float *m, float *v)
-{
-    const struct adam_step s = adam_step_of(o);
-    if (num > 0)
-        OPTIM_LAUNCH(adamw_step, aligned4(grad, weight, m, v), stride_blocks(be, num),
-                     cuda_of(be)->stream, num, s, grad, weight, m, v);
-}
-
-/* The sum of two doubles a thread over the block, pairwise, in every thread. */
+/* The sums of two doubles a thread over the block, pairwise, in thread 0. */
 static __device__ __forceinline__ double2 block_sum(double2 x, double2 *shared)
 {
     const int tid = (int)threadIdx.x;
@@ -161,95 +182,183 @@ static __device__ __forceinline__ double2 block_sum(double2 x, double2 *shared)
             shared[tid].y += shared[tid + half].y;
         }
     }
-    __syncthreads();
-    return shared[0];
+    return shared[tid];
 }
 
 static __device__ __forceinline__ float lamb_direction(const struct adam_step &s, float m, float v,
-                                                       float w)
+                                                       float w, float decay)
 {
-    return m * s.inv1 / (sqrtf(v) * s.inv2 + s.eps) + s.decay * w;
+    return m * s.inv1 / (sqrtf(v) * s.inv2 + s.eps) + decay * w;
 }
 
-/* You et al. 2020, algorithm 2, with bias correction. First the moments, and the squared lengths of
- * weights and direction in parts of PART elements; then every block sums the parts alike. */
-template <bool WIDE>
+/* You et al. 2020, algorithm 2, with bias correction: the moments, and the squared lengths of
+ * weights and direction by block; their ratio by tensor; the step. */
 static __global__ void __launch_bounds__(THREADS)
-    lamb_moments(int64_t num, const struct adam_step s, const float *grad, const float *weight,
-                 float *m, float *v, double2 *parts)
+    lamb_moments(const struct adam_step s, const struct tensor_list list, double2 *parts)
 {
     __shared__ double2 shared[THREADS];
-    const int64_t first = (int64_t)blockIdx.x * PART;
-    const int64_t end = first + PART < num ? first + PART : num;
+    const struct tensor_part p = tensor_part_of(list);
     double2 sum = {0.0, 0.0};
-    for (int64_t i = first + (int64_t)threadIdx.x * V; i < end; i += THREADS * V) {
-        float g[V], w[V], m1[V], v1[V];
-        load4<WIDE>(grad, i, end, g);
-        load4<WIDE>(weight, i, end, w);
-        load4<WIDE>(m, i, end, m1);
-        load4<WIDE>(v, i, end, v1);
+    FOR_GROUPS(i, p)
+    {
+        float g[V], w[V], m[V], v[V];
+        load4(p, p.t.grad, i, g);
+        load4(p, p.t.weight, i, w);
+        load4(p, p.t.m, i, m);
+        load4(p, p.t.v, i, v);
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            g[k] *= s.mul;
-            m1[k] = s.b1 * m1[k] + s.c1 * g[k];
-            v1[k] = s.b2 * v1[k] + s.c2 * g[k] * g[k];
-            const float u = i + k < end ? lamb_direction(s, m1[k], v1[k], w[k]) : 0.0f;
+            adam_moments(s, g[k], &m[k], &v[k]);
+            const float u = i + k < p.end ? lamb_direction(s, m[k], v[k], w[k], p.decay) : 0.0f;
             sum.x += (double)w[k] * (double)w[k];
             sum.y += (double)u * (double)u;
         }
-        store4<WIDE>(m, i, end, m1);
-        store4<WIDE>(v, i, end, v1);
+        store4(p, p.t.m, i, m);
+        store4(p, p.t.v, i, v);
     }
     sum = block_sum(sum, shared);
     if (threadIdx.x == 0)
         parts[blockIdx.x] = sum;
 }
 
-template <bool WIDE>
 static __global__ void __launch_bounds__(THREADS)
-    lamb_step(int64_t num, const struct adam_step s, int64_t num_parts, const double2 *parts,
-              float *weight, const float *m, const float *v)
+    lamb_rates(float lr, const struct tensor_list list, const double2 *parts, float *rates)
 {
     __shared__ double2 shared[THREADS];
+    const int t = (int)blockIdx.x;
     double2 sum = {0.0, 0.0};
-    for (int64_t p = threadIdx.x; p < num_parts; p += THREADS) {
+    for (int p = list.first_block[t] + (int)threadIdx.x; p < list.first_block[t + 1];
+         p += THREADS) {
         sum.x += parts[p].x;
         sum.y += parts[p].y;
     }
     sum = block_sum(sum, shared);
-    const float trust = sum.x > 0.0 && sum.y > 0.0 ? (float)sqrt(sum.x / sum.y) : 1.0f;
-    const float rate = s.lr * trust;
-    FOR_GROUPS(i, num)
+    if (threadIdx.x == 0)
+        rates[t] = lr * (sum.x > 0.0 && sum.y > 0.0 ? (float)sqrt(sum.x / sum.y) : 1.0f);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    lamb_step(const struct adam_step s, const struct tensor_list list, const float *rates)
+{
+    const struct tensor_part p = tensor_part_of(list);
+    const float rate = rates[p.index];
+    FOR_GROUPS(i, p)
     {
-        float w[V], m1[V], v1[V];
-        load4<WIDE>(weight, i, num, w);
-        load4<WIDE>(m, i, num, m1);
-        load4<WIDE>(v, i, num, v1);
+        float w[V], m[V], v[V];
+        load4(p, p.t.weight, i, w);
+        load4(p, p.t.m, i, m);
+        load4(p, p.t.v, i, v);
 #pragma unroll
         for (int k = 0; k < V; k++)
-            w[k] -= rate * lamb_direction(s, m1[k], v1[k], w[k]);
-        store4<WIDE>(weight, i, num, w);
+            w[k] -= rate * lamb_direction(s, m[k], v[k], w[k], p.decay);
+        store_weights(p, i, w);
     }
+}
+
+/* --- host ------------------------------------------------------------------------------------ */
+
+/* As the kernel of the rule wants it. */
+static float decay_of(const struct update_rule *rule, bool decay)
+{
+    switch (rule->kind) {
+    case OPTIMIZER_SGD:
+        return decay ? rule->sgd.weight_decay : 0.0f;
+    case OPTIMIZER_ADAMW:
+        return decay ? (float)(1.0 - rule->adam.lr * rule->adam.weight_decay) : 1.0f;
+    case OPTIMIZER_LAMB:
+        break;
+    }
+    return decay ? (float)rule->adam.weight_decay : 0.0f;
+}
+
+static void launch_list(struct backend *be, const struct update_rule *rule,
+                        const struct tensor_list &list)
+{
+    cudaStream_t stream = cuda_of(be)->stream;
+    const unsigned blocks = (unsigned)list.first_block[list.count];
+    if (rule->kind == OPTIMIZER_SGD) {
+        CUDA_LAUNCH(sgd_step, blocks, THREADS, 0, stream, rule->sgd, list);
+        return;
+    }
+    const struct adam_step s = adam_step_of(&rule->adam);
+    if (rule->kind == OPTIMIZER_ADAMW) {
+        CUDA_LAUNCH(adamw_step, blocks, THREADS, 0, stream, s, list);
+        return;
+    }
+    double2 *parts = (double2 *)cuda_scratch(be, (int64_t)blocks * (int64_t)sizeof *parts +
+                                                     MAX_TENSORS * (int64_t)sizeof(float));
+    if (!parts)
+        return;
+    float *rates = (float *)(void *)(parts + blocks);
+    CUDA_LAUNCH(lamb_moments, blocks, THREADS, 0, stream, s, list, parts);
+    CUDA_LAUNCH(lamb_rates, (unsigned)list.count, THREADS, 0, stream, s.lr, list,
+                (const double2 *)parts, rates);
+    CUDA_LAUNCH(lamb_step, blocks, THREADS, 0, stream, s, list, (const float *)rates);
+}
+
+static void update(struct backend *be, const struct update_rule *rule, int count,
+                   const struct update *tensors)
+{
+    struct tensor_list list;
+    list.count = 0;
+    list.first_block[0] = 0;
+    for (int t = 0; t < count; t++) {
+        const struct update *u = &tensors[t];
+        if (u->num > 0) {
+            const int at = list.count++;
+            list.tensor[at] = {
+                u->grad, u->weight, u->state[0], u->state[1], (__nv_bfloat16 *)u->low, u->num};
+            list.decay[at] = decay_of(rule, u->decay);
+            list.first_block[at + 1] = list.first_block[at] + (int)((u->num + PART - 1) / PART);
+        }
+        if (list.count == MAX_TENSORS || (t + 1 == count && list.count > 0)) {
+            launch_list(be, rule, list);
+            list.count = 0;
+        }
+    }
+}
+
+static void sgd(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
+                float *weight, float *momentum)
+{
+    struct update_rule rule = {};
+    rule.kind = OPTIMIZER_SGD;
+    rule.sgd = *o;
+    const struct update u = {
+        num, grad, weight, {momentum, NULL},
+           NULL, true
+    };
+    update(be, &rule, 1, &u);
+}
+
+static void adam(struct backend *be, enum optimizer_kind kind, int64_t num, const struct adam *o,
+                 const float *grad, float *weight, float *m, float *v)
+{
+    struct update_rule rule = {};
+    rule.kind = kind;
+    rule.adam = *o;
+    const struct update u = {
+        num, grad, weight, {m, v},
+           NULL, true
+    };
+    update(be, &rule, 1, &u);
+}
+
+static void adamw(struct backend *be, int64_t num, const struct adam *o, const float *grad,
+                  float *weight, float *m, float *v)
+{
+    adam(be, OPTIMIZER_ADAMW, num, o, grad, weight, m, v);
 }
 
 static void lamb(struct backend *be, int64_t num, const struct adam *o, const float *grad,
                  float *weight, float *m, float *v)
 {
-    const struct adam_step s = adam_step_of(o);
-    const int64_t num_parts = (num + PART - 1) / PART;
-    const bool wide = aligned4(grad, weight, m, v);
-    cudaStream_t stream = cuda_of(be)->stream;
-    double2 *parts = (double2 *)cuda_scratch(be, (num_parts + 1) * (int64_t)sizeof *parts);
-    if (!parts || num <= 0)
-        return;
-    OPTIM_LAUNCH(lamb_moments, wide, (unsigned)num_parts, stream, num, s, grad,
-                 (const float *)weight, m, v, parts);
-    OPTIM_LAUNCH(lamb_step, wide, stride_blocks(be, num), stream, num, s, num_parts,
-                 (const double2 *)parts, weight, (const float *)m, (const float *)v);
+    adam(be, OPTIMIZER_LAMB, num, o, grad, weight, m, v);
 }
 
 void cuda_optim_install(struct backend *be)
 {
+    be->update = update;
     be->sgd = sgd;
     be->adamw = adamw;
     be->lamb = lamb;
