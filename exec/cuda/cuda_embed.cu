@@ -486,7 +486,7 @@ static void tokens_backward(struct backend *be, const struct tokens *t, const vo
         launch_fold(be, type_tiles, TYPES * (int)h, of_types, dwtt);
 }
 
-/* --- skip tensors ---------------------------------------------------------------------------- */
+/* --- rows moved ------------------------------------------------------------------------------ */
 
 /* Copies of `unit` packs (P): rows of a and b side by side, or back. */
 template <typename P>
@@ -546,8 +546,51 @@ static void split(struct backend *be, int64_t rows, int cols, const void *in, vo
     ROWS_PICK(bytes, (uintptr_t)a | (uintptr_t)b | (uintptr_t)in, SPLIT_ROWS);
 }
 
+/* Rows of `unit` packs by a list of rows. */
+template <typename P>
+static __global__ void __launch_bounds__(THREADS)
+    gather_packs(int64_t num, int unit, const int32_t *rows, const P *x, P *y)
+{
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < num;
+         i += (int64_t)gridDim.x * THREADS)
+        y[i] = x[rows[i / unit] * (int64_t)unit + i % unit];
+}
+template <typename P>
+static __global__ void __launch_bounds__(THREADS)
+    scatter_packs(int64_t num, int unit, const int32_t *rows, const P *y, P *x)
+{
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < num;
+         i += (int64_t)gridDim.x * THREADS)
+        x[rows[i / unit] * (int64_t)unit + i % unit] = y[i];
+}
+
+static void gather_rows(struct backend *be, int64_t num, int cols, const int32_t *rows,
+                        const void *x, void *y)
+{
+    const int64_t bytes = backend_bytes(be, cols);
+#define GATHER_ROWS(P, unit)                                                                       \
+    CUDA_LAUNCH((gather_packs<P>), cuda_blocks(num *(unit), THREADS, 16 * cuda_of(be)->num_sms),   \
+                THREADS, 0, cuda_of(be)->stream, num *(unit), (int)(unit), rows, (const P *)x,     \
+                (P *)y)
+    ROWS_PICK(bytes, (uintptr_t)x | (uintptr_t)y, GATHER_ROWS);
+}
+
+static void scatter_rows(struct backend *be, int64_t total, int64_t num, int cols,
+                         const int32_t *rows, const void *y, void *x)
+{
+    const int64_t bytes = backend_bytes(be, cols);
+    be->zero(be, x, total * bytes);
+#define SCATTER_ROWS(P, unit)                                                                      \
+    CUDA_LAUNCH((scatter_packs<P>), cuda_blocks(num *(unit), THREADS, 16 * cuda_of(be)->num_sms),  \
+                THREADS, 0, cuda_of(be)->stream, num *(unit), (int)(unit), rows, (const P *)y,     \
+                (P *)x)
+    ROWS_PICK(bytes, (uintptr_t)x | (uintptr_t)y, SCATTER_ROWS);
+}
+
 void cuda_embed_install(struct backend *be)
 {
+    be->gather_rows = gather_rows;
+    be->scatter_rows = scatter_rows;
     be->patchify = patchify;
     be->patch_finish = patch_finish;
     be->patch_backward = patch_backward;

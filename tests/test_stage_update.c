@@ -1,0 +1,111 @@
+/* The optimizer's step over many tensors against one call a tensor. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "exec/backend.h"
+#include "exec/bf16.h"
+#include "exec/rng.h"
+
+enum { TENSORS = 9, EACH = 700 };
+
+static float grad[TENSORS][EACH], start[3][TENSORS][EACH];
+static float many[3][TENSORS][EACH], single[3][TENSORS][EACH]; /* weight, m, v */
+static uint16_t low[TENSORS][EACH];
+
+static void fill(void)
+{
+    for (int t = 0; t < TENSORS; t++)
+        for (int i = 0; i < EACH; i++) {
+            const uint64_t at = (uint64_t)(t * EACH + i);
+            grad[t][i] = (float)rng_normal(1, at);
+            for (int k = 0; k < 3; k++)
+                start[k][t][i] = (float)rng_normal(2 + (uint64_t)k, at);
+            start[2][t][i] *= start[2][t][i];
+        }
+    memcpy(many, start, sizeof many);
+    memcpy(single, start, sizeof single);
+    memset(low, 0xff, sizeof low);
+}
+
+/* Tensor t has 1 + 87 t elements; every other one decays. */
+static void step_both_ways(struct backend *be, enum optimizer_kind kind)
+{
+    const struct update_rule rule = {
+        .kind = kind,
+        .sgd = {.lr = 0.1f,  .momentum = 0.9f, .weight_decay = 0.01f, .grad_mul = 0.5f},
+        .adam = { .lr = 0.01,
+                .beta1 = 0.9,
+                .beta2 = 0.999,
+                .eps = 1e-8,
+                .weight_decay = 0.1,
+                .grad_mul = 0.5f,
+                .step = 3}
+    };
+    struct update tensors[TENSORS];
+    fill();
+    for (int t = 0; t < TENSORS; t++) {
+        const int num = 1 + 87 * t;
+        struct sgd q = rule.sgd;
+        struct adam o = rule.adam;
+        q.weight_decay = t % 2 ? q.weight_decay : 0.0f;
+        o.weight_decay = t % 2 ? o.weight_decay : 0.0;
+        tensors[t] = (struct update){
+            .num = num,
+            .grad = grad[t],
+            .weight = many[0][t],
+            .state = {many[1][t], many[2][t]},
+            .low = be->elem_bytes == 2 ? low[t] : NULL,
+            .decay = t % 2
+        };
+        float *w = single[0][t], *m = single[1][t], *v = single[2][t];
+        if (kind == OPTIMIZER_SGD)
+            be->sgd(be, num, &q, grad[t], w, m);
+        else if (kind == OPTIMIZER_ADAMW)
+            be->adamw(be, num, &o, grad[t], w, m, v);
+        else
+            be->lamb(be, num, &o, grad[t], w, m, v);
+    }
+    be->update(be, &rule, TENSORS, tensors);
+    assert_int_equal(be->sync(be, NULL), OK);
+}
+
+static void update__equals_one_call_a_tensor(void **state)
+{
+    (void)state;
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 2, NULL);
+    assert_non_null(be);
+    for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_LAMB; kind++) {
+        step_both_ways(be, (enum optimizer_kind)kind);
+        assert_memory_equal(many, single, sizeof many); /* and nothing behind the tensors moved */
+        assert_int_not_equal(memcmp(many[0], start[0], sizeof many[0]), 0);
+    }
+    backend_free(be);
+}
+
+static void update__writes_the_compute_copy(void **state)
+{
+    (void)state;
+    struct backend *be = backend_cpu_new(DTYPE_BF16, 2, NULL);
+    assert_non_null(be);
+    for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_LAMB; kind++) {
+        step_both_ways(be, (enum optimizer_kind)kind);
+        for (int t = 0; t < TENSORS; t++)
+            for (int i = 0; i < EACH; i++)
+                assert_int_equal(low[t][i], i < 1 + 87 * t ? bf16_from(many[0][t][i]) : 0xffff);
+    }
+    backend_free(be);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(update__equals_one_call_a_tensor),
+        cmocka_unit_test(update__writes_the_compute_copy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
