@@ -574,6 +574,7 @@ void stage_free(struct stage *stage)
         be->free(be, slot->inputs);
         be->free(be, slot->sums);
         free(slot->dy);
+        free(slot->rows);
     }
     for (int i = 0; stage->sets && i <= stage->num_slots; i++) {
         be->free(be, stage->sets[i].mem);

@@ -24,6 +24,7 @@ struct slot {
     void **skip_out, **skip_grad; /* owned, backend; by edge, [0] unused */
     void *inputs; /* owned, backend; copies of the block where backend memory is not host memory */
     struct batch_refs batch;
+    int32_t *rows;          /* owned, host: batch_refs' rows, then from half way their labels */
     struct xent_sums *sums; /* owned, backend */
     const void **dy;        /* owned; gradient of item i's output, for its weights */
 };

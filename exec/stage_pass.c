@@ -1,5 +1,6 @@
 #include <assert.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "exec/stage_internal.h"
 
@@ -46,6 +47,41 @@ static enum status check_block(const struct stage *stage, const struct sample_bl
     return rc;
 }
 
+/* Most tokens of a sample that a masked language model predicts; 0 for others. */
+static int64_t rows_each(const struct stage *stage)
+{
+    return stage->has_head && stage->arch.task == TASK_MLM ? model_masked_of(stage->arch.seq) : 0;
+}
+
+/* The rows that have a label, in host memory. */
+static enum status pick_rows(struct stage *stage, struct slot *slot, const struct sample_block *b,
+                             struct err *err)
+{
+    const int64_t rows = b->num_samples * stage->arch.seq, most = b->num_samples * rows_each(stage);
+    const int64_t room = stage->spec.max_samples * rows_each(stage);
+    int64_t num = 0;
+    if (room == 0)
+        return OK;
+    if (!slot->rows)
+        slot->rows = malloc(2 * (size_t)room * sizeof *slot->rows);
+    if (!slot->rows)
+        return err_nomem(err);
+    for (int64_t i = 0; i < rows; i++)
+        if (b->labels[i] >= 0 && num++ < most) {
+            slot->rows[num - 1] = (int32_t)i;
+            slot->rows[room + num - 1] = b->labels[i];
+        }
+    if (num > most)
+        return err_set(err, ERR_INPUT,
+                       "stage: %lld tokens of a micro-batch are to be predicted, at most %lld (15 "
+                       "%%) can be",
+                       (long long)num, (long long)most);
+    slot->batch.num_rows = num;
+    slot->batch.rows = slot->rows;
+    slot->batch.row_labels = slot->rows + room;
+    return OK;
+}
+
 /* The block's fields as backend memory: themselves, or copies in the slot. */
 static enum status take_block(struct stage *stage, struct slot *slot, const struct sample_block *b,
                               struct err *err)
@@ -53,32 +89,42 @@ static enum status take_block(struct stage *stage, struct slot *slot, const stru
     struct backend *be = stage->spec.backend;
     const struct model *m = stage->spec.model;
     const struct arch *a = &stage->arch;
-    slot->batch = (struct batch_refs){b->num_samples, b->ids,     b->images, b->tokens,
-                                      b->token_types, b->lengths, b->labels};
-    if (be->host_memory)
-        return OK;
+    slot->batch = (struct batch_refs){.num_samples = b->num_samples,
+                                      .ids = b->ids,
+                                      .images = b->images,
+                                      .tokens = b->tokens,
+                                      .types = b->token_types,
+                                      .lengths = b->lengths,
+                                      .labels = b->labels};
+    enum status rc = pick_rows(stage, slot, b, err);
+    if (rc != OK || be->host_memory)
+        return rc;
     const int64_t most = stage->spec.max_samples, n = b->num_samples;
     const int64_t image = (int64_t)m->channels * m->image * m->image;
     const int64_t each = a->task == TASK_CLASSIFY ? 1 : a->task == TASK_QA ? 2 : a->seq;
-    const void *src[] = {b->ids, b->images, b->tokens, b->token_types, b->lengths, b->labels};
-    const void **dst[] = {(const void **)&slot->batch.ids,     (const void **)&slot->batch.images,
-                          (const void **)&slot->batch.tokens,  (const void **)&slot->batch.types,
-                          (const void **)&slot->batch.lengths, (const void **)&slot->batch.labels};
-    const int64_t bytes[] = {8, 4 * image, 4 * a->seq, 4 * a->seq, 4, 4 * each}; /* a sample */
-    int64_t first[6], all = 0;
-    for (int i = 0; i < 6; i++) {
+    struct batch_refs *refs = &slot->batch;
+    const void **fields[] = {(const void **)&refs->ids,     (const void **)&refs->images,
+                             (const void **)&refs->tokens,  (const void **)&refs->types,
+                             (const void **)&refs->lengths, (const void **)&refs->labels,
+                             (const void **)&refs->rows,    (const void **)&refs->row_labels};
+    enum { FIELDS = sizeof fields / sizeof *fields };
+    const int64_t picked = 4 * rows_each(stage);
+    const int64_t bytes[FIELDS] = {8, 4 * image, 4 * a->seq, 4 * a->seq,
+                                   4, 4 * each,  picked,     picked}; /* a sample */
+    int64_t first[FIELDS], all = 0;
+    for (int i = 0; i < FIELDS; i++) {
         first[i] = all;
         all += (bytes[i] * most + 255) / 256 * 256;
     }
     if (!slot->inputs) {
-        enum status rc = stage_grab(stage, all, &slot->inputs, err);
+        rc = stage_grab(stage, all, &slot->inputs, err);
         if (rc != OK)
             return rc;
     }
-    for (int i = 0; i < 6; i++)
-        if (src[i]) {
-            be->copy_in(be, (char *)slot->inputs + first[i], src[i], bytes[i] * n);
-            *dst[i] = (char *)slot->inputs + first[i];
+    for (int i = 0; i < FIELDS; i++)
+        if (*fields[i]) {
+            be->copy_in(be, (char *)slot->inputs + first[i], *fields[i], bytes[i] * n);
+            *fields[i] = (char *)slot->inputs + first[i];
         }
     return OK;
 }
@@ -223,7 +269,8 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
     else if (slot->state != need)
         return err_set(err, ERR_INPUT, "stage: backward of slot %d without its forward",
                        slot_index);
-    enum status rc = take_block(stage, slot, block, err);
+    /* In memory of its own the forward's copy is still there. */
+    enum status rc = be->host_memory ? take_block(stage, slot, block, err) : OK;
     if (rc != OK)
         return rc;
     const int active = stage_first_active(stage);

@@ -117,7 +117,8 @@ static double last_dgrad_flops(const struct model *model, const struct item *it)
     case ITEM_MLP:
         return post_norm ? 2 * hidden * model->mlp * tokens : 0;
     case ITEM_HEAD: /* masked LM: a dense layer and a norm before the product with the table */
-        return model->task == TASK_MLM ? 2 * hidden * hidden * tokens : (double)it->fwd_flops;
+        return model->task == TASK_MLM ? 2 * hidden * hidden * (double)model_masked_of(model->seq)
+                                       : (double)it->fwd_flops;
     case ITEM_POOLER:
         return (double)it->fwd_flops;
     default:

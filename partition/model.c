@@ -106,7 +106,7 @@ static bool fill_tail(const struct model *model, struct item *item, int *count)
 {
     int behind = model->num_layers;
     wide s = model->seq, h = model->hidden, c = model->classes, vocab = model->vocab;
-    wide e = model->elem_bytes;
+    wide e = model->elem_bytes, p = model_masked_of(model->seq);
     bool ok = true;
     int n = 0;
     if (model->family == FAMILY_VIT || model->family == FAMILY_GPT)
@@ -124,10 +124,11 @@ static bool fill_tail(const struct model *model, struct item *item, int *count)
         ok = ok &&
              fill(head, ITEM_HEAD, behind, "head", 2 * h + 2, 4 * s * h, 0, s * h * e + 2 * s * e);
         break;
-    case TASK_MLM: /* dense, GELU, LayerNorm, the token table transposed, an output bias */
+    case TASK_MLM: /* dense, GELU, LayerNorm, the token table transposed, an output bias; of the
+                      tokens to predict only */
         ok =
             ok && fill(head, ITEM_HEAD, behind, "head", h * h + h + 2 * h + vocab,
-                       2 * s * h * h + 2 * s * h * vocab, 0, 4 * s * h * e + 8 * s + s * vocab * e);
+                       2 * p * h * h + 2 * p * h * vocab, 0, 4 * p * h * e + 8 * p + p * vocab * e);
         break;
     case TASK_CAUSAL_LM:
         ok = ok && fill(head, ITEM_HEAD, behind, "head", 0, 2 * s * h * vocab, 0,

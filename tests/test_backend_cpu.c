@@ -472,6 +472,29 @@ static void patchify__puts_each_pixel_once(void **state)
 
 /* --- dropout --------------------------------------------------------------------------------- */
 
+static void gather_rows__and_scatter_rows_move_whole_rows(void **state)
+{
+    enum { ROWS = 7, COLS = 5, NUM = 3 };
+    static const int32_t rows[NUM] = {0, 3, 6};
+    float x[ROWS * COLS], y[NUM * COLS];
+    (void)state;
+    for (int i = 0; i < ROWS * COLS; i++)
+        x[i] = (float)i;
+    for (int t = 0; t < 2; t++) {
+        float back[ROWS * COLS];
+        struct backend *be = t ? three : one;
+        memset(back, 1, sizeof back);
+        be->gather_rows(be, NUM, COLS, rows, x, y);
+        be->scatter_rows(be, ROWS, NUM, COLS, rows, y, back);
+        for (int i = 0; i < ROWS * COLS; i++) {
+            const int row = i / COLS;
+            assert_true(back[i] == (row % 3 == 0 ? x[i] : 0.0f));
+            if (row % 3 == 0)
+                assert_true(y[row / 3 * COLS + i % COLS] == x[i]);
+        }
+    }
+}
+
 static void dropout__depends_on_sample_not_on_row(void **state)
 {
     (void)state;
@@ -577,6 +600,7 @@ int main(void)
         cmocka_unit_test(xent__matches_reference_and_differences),
         cmocka_unit_test(tokens__forward_and_backward_count_every_use),
         cmocka_unit_test(patchify__puts_each_pixel_once),
+        cmocka_unit_test(gather_rows__and_scatter_rows_move_whole_rows),
         cmocka_unit_test(dropout__depends_on_sample_not_on_row),
         cmocka_unit_test(reduce__adds_in_index_order),
         cmocka_unit_test(optimizers__same_bits_threaded),

@@ -96,7 +96,7 @@ static void open_fixture(struct fixture *f, const struct model_spec *spec, enum 
         f->tokens[i] = m->vocab ? (int32_t)(rng_bits(1, (uint32_t)i) % (uint32_t)m->vocab) : 0;
         f->types[i] = (int32_t)(rng_bits(2, (uint32_t)i) % 2);
         f->labels[i] = (int32_t)(rng_bits(3, (uint32_t)i) % outputs);
-        if (task == TASK_MLM && i % 4)
+        if (task == TASK_MLM && i % 10) /* at most one of 9 */
             f->labels[i] = -100;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -618,6 +618,43 @@ static void stage_forward__evaluation_drops_nothing(void **state)
     backend_free(be);
 }
 
+/* Micro-batches with and without tokens to predict; more than a micro-batch has room for. */
+static void stage_forward__takes_no_masked_token_and_refuses_too_many(void **state)
+{
+    struct fixture f;
+    struct err err = {0};
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
+    struct loss_sums loss = {.loss = 1, .count = 1};
+    void *in = NULL, *out;
+    (void)state;
+    open_fixture(&f, &bert, TASK_MLM);
+    f.job.train.dropout = 0.0;
+    struct stage *stage = open_whole(&f, be);
+    const struct sample_block block = block_of(&f, 0);
+    for (int i = 0; i < SAMPLES * f.job.model.seq; i++)
+        f.labels[i] = -100;
+    stage_zero_grad(stage);
+    assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, true, &loss, &err), OK);
+    assert_true(loss.loss == 0 && loss.count == 0);
+    assert_int_equal(stage_backward(stage, 0, &block, 0, BACKWARD_BOTH, 1, NULL, NULL, &err), OK);
+    for (int i = 0; i < stage_num_items(stage); i++) {
+        int64_t elems;
+        const float *grad = stage_grad_block(stage, i, &elems);
+        for (int64_t e = 0; e < elems; e++)
+            assert_true(grad[e] == 0.0f);
+    }
+    for (int i = 0; i < SAMPLES; i++) /* 1 of 9 each: all from one sample do as well */
+        f.labels[i] = 1;
+    assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, false, &loss, &err), OK);
+    assert_int_equal(loss.count, SAMPLES);
+    f.labels[SAMPLES] = 1;
+    assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, false, &loss, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "4 tokens of a micro-batch are to be predicted, at most 3"));
+    stage_free(stage);
+    close_fixture(&f);
+    backend_free(be);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,6 +667,7 @@ int main(void)
         cmocka_unit_test(stage_new__refuses_bad_specs),
         cmocka_unit_test(stage_new__survives_each_failing_allocation),
         cmocka_unit_test(stage_forward__evaluation_drops_nothing),
+        cmocka_unit_test(stage_forward__takes_no_masked_token_and_refuses_too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

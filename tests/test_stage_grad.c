@@ -251,7 +251,7 @@ static void compare(enum model_family family, enum model_task task, int layers, 
     for (int i = 0; i < N * 5; i++) {
         tokens[i] = (int32_t)(rng_bits(2, (uint32_t)i) % 11);
         types[i] = (int32_t)(rng_bits(3, (uint32_t)i) % 2);
-        labels[i] = task == TASK_MLM && i % 3 ? -100 : (int32_t)(rng_bits(4, (uint32_t)i) % 4);
+        labels[i] = task == TASK_MLM && i % 6 ? -100 : (int32_t)(rng_bits(4, (uint32_t)i) % 4);
     }
     const struct sample_block block = {.num_samples = N,
                                        .ids = ids,

@@ -146,8 +146,29 @@ static void split(struct backend *be, int64_t rows, int cols, const void *in, vo
     }
 }
 
+static void gather_rows(struct backend *be, int64_t num, int cols, const int32_t *rows,
+                        const void *x, void *y)
+{
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t i = 0; i < num; i++)
+        memcpy(backend_at(be, y, i * cols), backend_at_const(be, x, (int64_t)rows[i] * cols),
+               (size_t)backend_bytes(be, cols));
+}
+
+static void scatter_rows(struct backend *be, int64_t total, int64_t num, int cols,
+                         const int32_t *rows, const void *y, void *x)
+{
+    memset(x, 0, (size_t)backend_bytes(be, total * cols));
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t i = 0; i < num; i++)
+        memcpy(backend_at(be, x, (int64_t)rows[i] * cols), backend_at_const(be, y, i * cols),
+               (size_t)backend_bytes(be, cols));
+}
+
 void cpu_embed_install(struct backend *be)
 {
+    be->gather_rows = gather_rows;
+    be->scatter_rows = scatter_rows;
     be->patchify = patchify;
     be->join = join;
     be->split = split;

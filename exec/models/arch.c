@@ -292,13 +292,14 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
         if (arch->task == TASK_CLASSIFY) {
             stash[HE_LOGITS] = n * arch->outputs * e;
             stash[HE_DROP] = n * h * e;
+        } else if (arch->task == TASK_MLM) {
+            const int64_t masked = n * model_masked_of(arch->seq);
+            stash[HE_PRE] = stash[HE_ACT] = stash[HE_LN] = stash[HE_GRAD] = masked * h * e;
+            stash[HE_LOGITS] = masked * arch->outputs * e;
+            stash[HE_STATS] = 2 * masked * f;
+            stash[PART] = part;
         } else {
             stash[HE_LOGITS] = rows * arch->outputs * e;
-        }
-        if (arch->task == TASK_MLM) {
-            stash[HE_PRE] = stash[HE_ACT] = stash[HE_LN] = stash[HE_GRAD] = wide;
-            stash[HE_STATS] = stats;
-            stash[PART] = part;
         }
         break;
     case ITEM_OPAQUE:

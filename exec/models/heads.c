@@ -17,6 +17,11 @@ static struct linear all_tokens(const struct layer_pass *p, int out)
         .rows = p->batch->num_samples * p->arch->seq, .in = p->arch->hidden, .out = out};
 }
 
+static struct linear masked_tokens(const struct layer_pass *p, int out)
+{
+    return (struct linear){.rows = p->batch->num_rows, .in = p->arch->hidden, .out = out};
+}
+
 /* --- BERT's pooler: tanh of a dense layer over the first token ------------------------------- */
 
 void pooler_forward(const struct layer *l, const struct layer_pass *p)
@@ -73,6 +78,7 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
                         .group_stride = p->arch->outputs,
                         .class_stride = 1,
                         .smoothing = p->smoothing};
+    const int32_t *labels = p->batch->labels;
     switch (p->arch->task) {
     case TASK_CLASSIFY: {
         const struct linear lin = classifier(p);
@@ -102,11 +108,18 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
         break;
     }
     case TASK_MLM: {
-        const struct linear lin = all_tokens(p, p->arch->hidden),
-                            table = all_tokens(p, loss.classes);
-        be->linear_forward(be, &lin, p->x, l->low[DENSE_W], l->low[DENSE_B], ACT_GELU_ERF, NULL,
-                           NULL, st[HE_PRE], st[HE_ACT]);
-        be->layernorm_forward(be, rows, p->arch->hidden, 0, st[HE_ACT], l->w[HEAD_G], l->w[HEAD_B],
+        const struct linear lin = masked_tokens(p, p->arch->hidden),
+                            table = masked_tokens(p, loss.classes);
+        if (lin.rows == 0) {
+            be->zero(be, p->sums, sizeof *p->sums);
+            return;
+        }
+        loss.rows = lin.rows;
+        labels = p->batch->row_labels;
+        be->gather_rows(be, lin.rows, lin.in, p->batch->rows, p->x, p->scratch[0]);
+        be->linear_forward(be, &lin, p->scratch[0], l->low[DENSE_W], l->low[DENSE_B], ACT_GELU_ERF,
+                           NULL, NULL, st[HE_PRE], st[HE_ACT]);
+        be->layernorm_forward(be, lin.rows, lin.out, 0, st[HE_ACT], l->w[HEAD_G], l->w[HEAD_B],
                               p->arch->eps, st[HE_LN], st[HE_STATS]);
         be->linear_forward(be, &table, st[HE_LN], l->low[HEAD_TABLE], l->low[HEAD_BIAS], ACT_NONE,
                            NULL, NULL, NULL, st[HE_LOGITS]);
@@ -119,7 +132,7 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
         break;
     }
     }
-    be->xent(be, &loss, p->batch->labels, st[HE_LOGITS], p->sums);
+    be->xent(be, &loss, labels, st[HE_LOGITS], p->sums);
 }
 
 void head_backward_input(const struct layer *l, const struct layer_pass *p, float scale, void *dx)
@@ -150,17 +163,25 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, floa
         break;
     }
     case TASK_MLM: {
-        const struct linear lin = all_tokens(p, p->arch->hidden);
-        const struct linear table = all_tokens(p, p->arch->outputs);
+        const struct linear lin = masked_tokens(p, p->arch->hidden);
+        const struct linear table = masked_tokens(p, p->arch->outputs);
+        const int64_t rows = n * p->arch->seq;
+        if (lin.rows == 0) {
+            if (dx)
+                be->zero(be, dx, backend_bytes(be, rows * lin.in));
+            return;
+        }
         be->linear_backward_input(be, &table, st[HE_LOGITS], l->low[HEAD_TABLE], scale, ACT_NONE,
                                   NULL, NULL, p->scratch[0]);
         be->layernorm_backward(be, lin.rows, lin.out, 0, p->scratch[0], st[HE_ACT], st[HE_STATS],
                                l->w[HEAD_G], NULL, st[HE_GRAD], st[PART]);
         be->act_backward(be, lin.rows * lin.out, ACT_GELU_ERF, st[HE_PRE], st[HE_GRAD],
                          st[HE_GRAD]);
-        if (dx)
+        if (dx) {
             be->linear_backward_input(be, &lin, st[HE_GRAD], l->low[DENSE_W], 1.0f, ACT_NONE, NULL,
-                                      NULL, dx);
+                                      NULL, p->scratch[0]);
+            be->scatter_rows(be, rows, lin.rows, lin.in, p->batch->rows, p->scratch[0], dx);
+        }
         break;
     }
     case TASK_CAUSAL_LM: {
@@ -177,7 +198,6 @@ void head_backward_weight(const struct layer *l, const struct layer_pass *p, flo
 {
     struct backend *be = p->be;
     void *const *st = p->stash;
-    const struct linear table = all_tokens(p, p->arch->outputs);
     switch (p->arch->task) {
     case TASK_CLASSIFY: {
         const struct linear lin = classifier(p);
@@ -192,18 +212,25 @@ void head_backward_weight(const struct layer *l, const struct layer_pass *p, flo
         break;
     }
     case TASK_MLM: {
-        const struct linear lin = all_tokens(p, p->arch->hidden);
-        be->linear_backward_weight(be, &lin, st[HE_GRAD], p->x, 1.0f, l->g[DENSE_W], l->g[DENSE_B]);
+        const struct linear lin = masked_tokens(p, p->arch->hidden);
+        const struct linear table = masked_tokens(p, p->arch->outputs);
+        if (lin.rows == 0)
+            return;
+        be->gather_rows(be, lin.rows, lin.in, p->batch->rows, p->x, p->scratch[0]);
+        be->linear_backward_weight(be, &lin, st[HE_GRAD], p->scratch[0], 1.0f, l->g[DENSE_W],
+                                   l->g[DENSE_B]);
         layer_add_norm(l, p, HEAD_G);
         /* The table's gradient is NULL when it froze with the embedding. */
         be->linear_backward_weight(be, &table, st[HE_LOGITS], st[HE_LN], scale, l->g[HEAD_TABLE],
                                    l->g[HEAD_BIAS]);
         break;
     }
-    case TASK_CAUSAL_LM:
+    case TASK_CAUSAL_LM: {
+        const struct linear table = all_tokens(p, p->arch->outputs);
         if (l->g[HEAD_TABLE])
             be->linear_backward_weight(be, &table, st[HE_LOGITS], p->x, scale, l->g[HEAD_TABLE],
                                        NULL);
         break;
+    }
     }
 }

@@ -20,6 +20,10 @@ struct batch_refs {
     const int64_t *ids;
     const float *images;
     const int32_t *tokens, *types, *lengths, *labels;
+    /* Masked language models: the rows of [n * seq] that have a label, ascending, and those labels;
+     * at most n * model_masked_of(seq). The head computes these rows only. */
+    int64_t num_rows;
+    const int32_t *rows, *row_labels;
 };
 
 /* One item of a stage. */

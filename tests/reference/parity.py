@@ -183,7 +183,7 @@ def inputs(family, task, outputs):
     label_shape = {"classify": (SAMPLES,), "qa": (SAMPLES, 2)}.get(task, (SAMPLES, SEQ))
     data = {"labels": integers(1, label_shape, outputs)}
     if task == "mlm":
-        skip = torch.arange(SAMPLES * SEQ).reshape(SAMPLES, SEQ) % 4 != 0
+        skip = torch.arange(SAMPLES * SEQ).reshape(SAMPLES, SEQ) % 10 != 0
         data["labels"][skip] = -100
     data["images"] = 4 * uniform(2, (SAMPLES, CHANNELS, IMAGE, IMAGE))
     data["tokens"] = integers(3, (SAMPLES, SEQ), VOCAB)
