@@ -65,6 +65,25 @@ rc=$?
 stopped() { [ $rc -eq 0 ] && [ "$(value slow interrupted)" = true ] && [ -s "$tmp/slow/checkpoint-$(value slow steps)/manifest.json" ]; }
 verify "SIGTERM writes a checkpoint and ends with exit 0" stopped
 
+# A rank that is killed: the front door starts the job again from the last checkpoint.
+long=(-n 2 --set train.epochs=25 --set train.checkpoint_every_steps=20)
+train whole "${long[@]}"
+train killed "${long[@]}" --max-restarts 2 &
+for _ in $(seq 400); do
+    ls "$tmp"/killed/checkpoint-*/manifest.json >/dev/null 2>&1 && break
+    sleep 0.05
+done
+family=$! ranks=""
+while [ -n "$family" ]; do
+    ranks="$ranks $(for pid in $family; do grep -qs elapse-exec "/proc/$pid/comm" && echo "$pid"; done)"
+    family=$(for pid in $family; do pgrep -P "$pid"; done)
+done
+kill -KILL "$(echo $ranks | cut -d' ' -f2)"
+wait $!
+restarted() { grep -q "restart 1 of 2 from the last checkpoint" "$tmp/killed.err" && same_run whole killed; }
+verify "a job whose rank is killed goes on from the last checkpoint with the same bits" restarted
+expect "restarts want a folder to go on in" 2 "max-restarts needs --out" "$elapse" train "$tmp/job.json" --max-restarts 1
+
 accuracy() {
     "$elapse" eval "$tmp/k1" "$tmp/job.json" -n 2 --json >"$tmp/eval.json" &&
         [ "$(grep -o '"eval_accuracy":[^,}]*' "$tmp/eval.json" | tr -d ' \t' | cut -d: -f2)" = "$(value k1 eval_accuracy)" ]
