@@ -186,6 +186,12 @@ bool cache_exact(const struct cache *cache)
     return cache->exact;
 }
 
+bool cache_complete(const struct cache *cache)
+{
+    const struct cache_size *size = cache_arena_sizes(cache->arena);
+    return size->num_slots[0] + size->num_slots[1] == cache->num_samples * cache->views;
+}
+
 struct cache_counts cache_counts(const struct cache *cache)
 {
     struct cache_counts counts = cache->counts;

@@ -53,6 +53,8 @@ int cache_elem_bytes(const struct cache *cache); /* of a value of data: 2 or 4 *
 /* Whether what is taken has the bits of what was put: all but a bf16 cache of fp32 values. */
 bool cache_exact(const struct cache *cache);
 
+bool cache_complete(const struct cache *cache); /* every sample (and view) has a slot */
+
 struct cache_counts cache_counts(const struct cache *cache);
 /* Sums over all ranks. Collective over the message group. */
 enum status cache_counts_all(const struct comm *comm, const struct cache *cache,

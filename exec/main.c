@@ -207,6 +207,11 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     if (rc == OK && call->comm->rank == 0) {
         if (text_of(summary, "cost_note")[0] && !no_eval)
             fprintf(stderr, "note: %s\n", text_of(summary, "cost_note"));
+        if (json_true(json_get(summary, "cache_lacks")) && !no_eval)
+            fprintf(stderr, "note: %s\n", text_of(summary, "cache_note"));
+        if (number(summary, "cache_corrupt") > 0)
+            fprintf(stderr, "note: cache: %.0f damaged samples were computed again\n",
+                    number(summary, "cache_corrupt"));
         if (text_of(summary, "init_note")[0])
             fprintf(stderr, "note: --init: %s\n", text_of(summary, "init_note"));
         if (json)

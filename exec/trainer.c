@@ -507,6 +507,13 @@ static enum status record_bytes(struct trainer *t, struct err *err)
     return rc;
 }
 
+/* Whether a run that could use a cache of all samples has less. */
+static bool cache_lacks(const struct trainer *t)
+{
+    const bool wanted = t->job->freeze.policy != FREEZE_NONE && t->job->cache.policy != CACHE_OFF;
+    return wanted && !(t->cache && cache_complete(t->cache));
+}
+
 static void add_cache(struct json *root, const struct trainer *t, const struct cache_counts *counts)
 {
     int64_t all = counts->hits + counts->upgrades + counts->misses;
@@ -516,6 +523,7 @@ static void add_cache(struct json *root, const struct trainer *t, const struct c
     json_add_int(root, "cache_corrupt", counts->corrupt);
     json_add_double(root, "cache_hit_rate", all ? (double)counts->hits / (double)all : NAN);
     json_add_string(root, "cache_note", t->cache_note);
+    json_add_bool(root, "cache_lacks", cache_lacks(t));
 }
 
 /* The machine as profiles describe one: who compares the run with a profile sees what differs. */

@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include "exec/data/sampler.h"
-
 #include "exec/data/counter.h"
 
 static void sampler_id__is_a_bijection_for_every_size_and_epoch(void **state)
