@@ -463,3 +463,8 @@ int model_frozen_items(const struct model *model, int num_frozen_layers)
             n++;
     return n;
 }
+
+int model_weight_bytes(const struct model *model)
+{
+    return model->param_bytes + (model->elem_bytes < model->param_bytes ? model->elem_bytes : 0);
+}

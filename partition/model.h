@@ -126,6 +126,10 @@ int64_t model_total_params(const struct model *model);
  * both items of layers 0..F-1. F = num_layers leaves the final norm or pooler and the head. */
 int model_frozen_items(const struct model *model, int num_frozen_layers);
 
+/* Bytes that a device holds of one weight: as stored, and below that the rounded copy that kernels
+ * read (fp32 masters and bf16 copies: 6). */
+int model_weight_bytes(const struct model *model);
+
 /* Masked language models predict this many of `count` tokens: 15 % (Devlin et al. 2018, section
  * 3.1), at least one; 0 of none. */
 static inline int64_t model_masked_of(int64_t count)

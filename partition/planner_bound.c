@@ -62,17 +62,18 @@ static enum status sum_bytes(struct bound_table *table, struct err *err)
     for (int i = 0; i < model->num_items; i++) {
         const struct item *item = &model->items[i];
         bool active = i >= table->num_frozen_items;
-        int64_t weights, optimizer, train;
-        if (!mul_ok(item->params, model->param_bytes, &weights) ||
+        int64_t weights, gradients, optimizer, train;
+        if (!mul_ok(item->params, model_weight_bytes(model), &weights) ||
+            !mul_ok(item->params, model->param_bytes, &gradients) ||
             !mul_ok(item->params, problem->optim_bytes_per_param, &optimizer) ||
-            !add_ok(weights, optimizer, &train) ||
+            !add_ok(gradients, optimizer, &train) ||
             !add_ok(table->weight_bytes[i], weights, &table->weight_bytes[i + 1]) ||
             !add_ok(table->train_bytes[i], active ? train : 0, &table->train_bytes[i + 1]) ||
             !add_ok(table->stash_bytes[i], active ? item->stash_bytes : 0,
                     &table->stash_bytes[i + 1]))
             return err_set(err, ERR_INPUT, "sizes of model '%s' overflow at item '%s'", model->name,
                            item->name);
-        table->grad_bytes[i + 1] = table->grad_bytes[i] + (active ? weights : 0);
+        table->grad_bytes[i + 1] = table->grad_bytes[i] + (active ? gradients : 0);
     }
     return OK;
 }

@@ -48,7 +48,7 @@ static bool prefix_pool(const struct model *model, const struct plan *plan,
     int64_t work = 0;
     bool fits = end == 0 || work_bytes(model, stash_bytes, 0, end, &work);
     for (int i = 0; i < end && plan->frozen == FROZEN_CACHED && fits; i++)
-        fits = add_product(sum, model->items[i].params, model->param_bytes);
+        fits = add_product(sum, model->items[i].params, model_weight_bytes(model));
     return fits && (end == 0 || (add_product(&work, model->items[end - 1].act_bytes,
                                              1 + (int64_t)plan->microbatches.count) &&
                                  add_product(sum, work, plan->microbatches.size)));

@@ -357,10 +357,10 @@ static enum status stage_bytes_build(struct builder *b, int s, struct stage_cost
                 fits && add_to(b->num_frozen_items > 0 ? &frozen : &trainable, item->tied_params);
         }
     }
-    fits = fits && mul_ok(trainable, model->param_bytes, &stage->weight_bytes) &&
-           mul_ok(frozen, model->param_bytes, &stage->frozen_bytes) &&
+    fits = fits && mul_ok(trainable, model_weight_bytes(model), &stage->weight_bytes) &&
+           mul_ok(frozen, model_weight_bytes(model), &stage->frozen_bytes) &&
+           mul_ok(trainable, model->param_bytes, &stage->grad_bytes) &&
            mul_ok(trainable, plan->optim_bytes_per_param, &stage->optim_bytes);
-    stage->grad_bytes = stage->weight_bytes;
     if (first > 0) {
         input = model->items[first - 1].act_bytes;
     }
