@@ -76,7 +76,8 @@ static enum status open_loader(const struct layout_base *base, struct layout *la
                                .replica = layout->place.replica,
                                .want_inputs = layout_has(layout, 0),
                                .want_labels = layout_has(layout, layout->plan.plan.num_stages - 1),
-                               .prefetch = split == SPLIT_TRAIN};
+                               .prefetch = split == SPLIT_TRAIN,
+                               .backend = base->backend};
     return layout_idle(layout) ? OK : loader_new(&spec, &layout->loaders[split], err);
 }
 

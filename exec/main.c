@@ -319,7 +319,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
     const struct option table[] = {
         {"model",        OPTION_STRING, &model_text, "MODEL",
          "whose sublayers to measure (default vit-tiny:image=32,patch=4,classes=10)",                  0, 0,           NULL},
-        {"device",       OPTION_STRING, &device,     "KIND",    "cpu (default)",                       0, 0,           NULL},
+        {"device",       OPTION_STRING, &device,     "KIND",    "cpu (default) or cuda",               0, 0,           NULL},
         {"microbatches", OPTION_STRING, &sizes_text, "B,B,...",
          "micro-batch sizes in samples (default 1,2,4,8,16,32)",                                       0, 0,           NULL},
         {"threads",      OPTION_INT,    &threads,    "N",
@@ -338,8 +338,9 @@ static enum status run_profile(const struct exec_command *command, struct call *
         parse(command, call, table, (int)(sizeof table / sizeof *table), NULL, 0, &help, err);
     if (rc != OK || help)
         return rc;
-    if (strcmp(device, "cpu") != 0)
-        return err_set(err, ERR_INFEASIBLE, "--device must be cpu in this build, got '%s'", device);
+    options.device = strcmp(device, "cuda") == 0 ? DEVICE_CUDA : DEVICE_CPU;
+    if (strcmp(device, device_text(options.device)) != 0)
+        return err_set(err, ERR_INPUT, "--device must be cpu or cuda, got '%s'", device);
     rc =
         parse_int_list(sizes_text, "--microbatches", 1, 1 << 20, &sizes, &options.num_samples, err);
     options.samples = sizes;

@@ -10,6 +10,7 @@
 
 #include "exec/cache_arena.h"
 #include "exec/data/loader.h"
+#include "exec/device_info.h"
 #include "exec/rng.h"
 #include "exec/stage.h"
 #include "partition/job.h"
@@ -665,7 +666,10 @@ static enum status wait_asleep(const struct comm *comm, struct err *err)
 static enum status phase(struct measure *m, int threads, bool together, struct err *err)
 {
     enum status rc;
-    const struct backend_spec spec = {.dtype = m->job.train.dtype, .threads = threads};
+    const struct backend_spec spec = {.device = device_text(m->options->device),
+                                      .dtype = m->job.train.dtype,
+                                      .threads = threads,
+                                      .local_rank = m->comm->local_rank};
     m->backend = backend_new(&spec, err);
     if (!m->backend)
         return err ? err->status : ERR_NOMEM;
@@ -707,7 +711,8 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
         m.most = options->samples[i] > m.most ? options->samples[i] : m.most;
     if (rc == OK)
         rc = make_inputs(&m, err);
-    measure_describe(cores, &got.info);
+    if (rc == OK)
+        rc = comm_agree(comm, device_describe(options->device, cores, &got.info, err), err);
     if (rc == OK && comm->rank == 0) {
         say(&m, "layers, one rank alone");
         rc = phase(&m, cores->threads, false, err);
@@ -722,7 +727,8 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
             rc = measure_links(&m, err);
         }
         /* One rank that has the machine to itself runs with all cores. */
-        if (rc == OK && comm->rank == 0 && cores->at_hand > cores->threads) {
+        if (rc == OK && comm->rank == 0 && cores->at_hand > cores->threads &&
+            options->device == DEVICE_CPU) {
             say(&m, "layers, one rank on all cores");
             rc = cores_release(cores, err);
             if (rc == OK)

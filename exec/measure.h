@@ -10,10 +10,12 @@
 
 #include "exec/comm/comm.h"
 #include "exec/cores.h"
+#include "partition/job.h"
 #include "partition/model.h"
 #include "profiles/profile.h"
 
 struct measure_options {
+    enum device_kind device;
     const int64_t *samples; /* micro-batch sizes, borrowed */
     int num_samples;
     bool quick; /* fewer repeats: about a third of the time */

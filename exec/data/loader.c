@@ -159,13 +159,28 @@ enum status loader_get(struct loader *loader, int64_t epoch, int64_t step_in_epo
     return rc;
 }
 
-/* count * elems elements of `size` bytes, zeroed. */
-static void *new_array(int64_t count, int64_t elems, size_t size)
+/* count * elems elements of `size` bytes, zeroed, where the backend's copies read them by
+ * themselves. */
+static void *new_array(const struct loader_spec *spec, int64_t count, int64_t elems, size_t size)
 {
+    struct backend *be = spec->backend;
+    void *array = NULL;
     int64_t num, bytes;
     if (!mul_ok(count, elems, &num) || !mul_ok(num, (int64_t)size, &bytes))
         return NULL;
-    return calloc(1, bytes ? (size_t)bytes : 1);
+    if (!be)
+        return calloc(1, bytes ? (size_t)bytes : 1);
+    if (be->alloc_host(be, bytes, &array, NULL) == OK)
+        memset(array, 0, (size_t)bytes);
+    return array;
+}
+
+static void free_array(const struct loader_spec *spec, void *array)
+{
+    if (spec->backend)
+        spec->backend->free_host(spec->backend, array);
+    else
+        free(array);
 }
 
 static enum status slot_init(struct loader *loader, struct slot *slot, struct err *err)
@@ -177,17 +192,17 @@ static enum status slot_init(struct loader *loader, struct slot *slot, struct er
     bool text = dataset->seq > 0;
     slot->batch.num_blocks = mb->count;
     slot->batch.blocks = calloc((size_t)mb->count, sizeof *slot->batch.blocks);
-    slot->ids = new_array(n, 1, sizeof *slot->ids);
+    slot->ids = new_array(spec, n, 1, sizeof *slot->ids);
     if (spec->want_inputs && !text)
-        slot->images = new_array(n, loader->image_elems, sizeof *slot->images);
+        slot->images = new_array(spec, n, loader->image_elems, sizeof *slot->images);
     if (spec->want_inputs && text) {
-        slot->tokens = new_array(n, dataset->seq, sizeof *slot->tokens);
-        slot->token_types = new_array(n, dataset->seq, sizeof *slot->token_types);
+        slot->tokens = new_array(spec, n, dataset->seq, sizeof *slot->tokens);
+        slot->token_types = new_array(spec, n, dataset->seq, sizeof *slot->token_types);
     }
     if (text)
-        slot->lengths = new_array(n, 1, sizeof *slot->lengths);
+        slot->lengths = new_array(spec, n, 1, sizeof *slot->lengths);
     if (spec->want_labels)
-        slot->labels = new_array(n, dataset->labels_per_sample, sizeof *slot->labels);
+        slot->labels = new_array(spec, n, dataset->labels_per_sample, sizeof *slot->labels);
     if (!slot->batch.blocks || !slot->ids ||
         (spec->want_inputs && !slot->images && !(slot->tokens && slot->token_types)) ||
         (text && !slot->lengths) || (spec->want_labels && !slot->labels))
@@ -205,15 +220,13 @@ static enum status slot_init(struct loader *loader, struct slot *slot, struct er
     return OK;
 }
 
-static void slot_clear(struct slot *slot)
+static void slot_clear(const struct loader_spec *spec, struct slot *slot)
 {
+    void *arrays[] = {slot->ids,         slot->images,  slot->tokens,
+                      slot->token_types, slot->lengths, slot->labels};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free_array(spec, arrays[i]);
     free(slot->batch.blocks);
-    free(slot->ids);
-    free(slot->images);
-    free(slot->tokens);
-    free(slot->token_types);
-    free(slot->lengths);
-    free(slot->labels);
     *slot = (struct slot){0};
 }
 
@@ -232,7 +245,7 @@ enum status loader_new(const struct loader_spec *spec, struct loader **loader, s
     for (int i = 0; rc == OK && i < 2; i++) {
         rc = slot_init(got, &got->slots[i], err);
         if (rc == OK && spec->dataset->augment) {
-            got->scratch[i] = new_array(got->image_elems, 1, sizeof *got->scratch[i]);
+            got->scratch[i] = new_array(spec, got->image_elems, 1, sizeof *got->scratch[i]);
             if (!got->scratch[i])
                 rc = err_nomem(err);
         }
@@ -261,8 +274,8 @@ void loader_free(struct loader *loader)
         pthread_join(loader->thread, NULL);
     }
     for (int i = 0; i < 2; i++) {
-        slot_clear(&loader->slots[i]);
-        free(loader->scratch[i]);
+        slot_clear(&loader->spec, &loader->slots[i]);
+        free_array(&loader->spec, loader->scratch[i]);
     }
     pthread_cond_destroy(&loader->changed);
     pthread_mutex_destroy(&loader->lock);

@@ -29,6 +29,7 @@ struct loader_spec {
     bool want_inputs; /* images or tokens: the rank holds the first stage */
     bool want_labels; /* it holds the last one */
     bool prefetch;
+    struct backend *backend; /* borrowed: whose copies read the batches; NULL: nobody's */
 };
 
 /* Allocates both batches. The caller releases with loader_free(). ERR_NOMEM, ERR_SYSTEM (thread).

@@ -36,6 +36,9 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
         return err_set(err, ERR_INPUT, "model '%s': family %s can be simulated, not trained",
                        model->name, model_family_name(model->family));
     }
+    a.logit_stride = a.outputs;
+    if (a.task == TASK_MLM || a.task == TASK_CAUSAL_LM)
+        a.logit_stride = (a.outputs + 63) / 64 * 64;
     if (a.heads < 1 || a.hidden % a.heads != 0)
         return err_set(err, ERR_INPUT, "model '%s': hidden %d is no multiple of its %d heads",
                        model->name, a.hidden, a.heads);
@@ -295,11 +298,11 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
         } else if (arch->task == TASK_MLM) {
             const int64_t masked = n * model_masked_of(arch->seq);
             stash[HE_PRE] = stash[HE_ACT] = stash[HE_LN] = stash[HE_GRAD] = masked * h * e;
-            stash[HE_LOGITS] = masked * arch->outputs * e;
+            stash[HE_LOGITS] = masked * arch->logit_stride * e;
             stash[HE_STATS] = 2 * masked * f;
             stash[PART] = part;
         } else {
-            stash[HE_LOGITS] = rows * arch->outputs * e;
+            stash[HE_LOGITS] = rows * arch->logit_stride * e;
         }
         break;
     case ITEM_OPAQUE:

@@ -77,6 +77,9 @@ struct arch {
     enum act gelu;
     float eps;
     int seq, hidden, heads, mlp, outputs; /* outputs: classes, vocab, or 2 */
+    /* Elements between rows of the logits: outputs, and of a language model the next multiple of
+     * 64, so that every row is as aligned as tensor cores want it. */
+    int logit_stride;
 };
 
 /* ERR_INPUT for families that exist only in the simulator (uniform, explicit) and for dims that the

@@ -22,6 +22,15 @@ static struct linear masked_tokens(const struct layer_pass *p, int out)
     return (struct linear){.rows = p->batch->num_rows, .in = p->arch->hidden, .out = out};
 }
 
+/* The token table as the last layer, over all tokens or the masked ones. */
+static struct linear table_of(const struct layer_pass *p)
+{
+    struct linear table = p->arch->task == TASK_MLM ? masked_tokens(p, p->arch->outputs)
+                                                    : all_tokens(p, p->arch->outputs);
+    table.y_stride = p->arch->logit_stride;
+    return table;
+}
+
 /* --- BERT's pooler: tanh of a dense layer over the first token ------------------------------- */
 
 void pooler_forward(const struct layer *l, const struct layer_pass *p)
@@ -75,7 +84,7 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
     struct xent loss = {.rows = rows,
                         .classes = p->arch->outputs,
                         .group = 1,
-                        .group_stride = p->arch->outputs,
+                        .group_stride = p->arch->logit_stride,
                         .class_stride = 1,
                         .smoothing = p->smoothing};
     const int32_t *labels = p->batch->labels;
@@ -108,8 +117,7 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
         break;
     }
     case TASK_MLM: {
-        const struct linear lin = masked_tokens(p, p->arch->hidden),
-                            table = masked_tokens(p, loss.classes);
+        const struct linear lin = masked_tokens(p, p->arch->hidden), table = table_of(p);
         if (lin.rows == 0) {
             be->zero(be, p->sums, sizeof *p->sums);
             return;
@@ -126,7 +134,7 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
         break;
     }
     case TASK_CAUSAL_LM: {
-        const struct linear table = all_tokens(p, loss.classes);
+        const struct linear table = table_of(p);
         be->linear_forward(be, &table, p->x, l->low[HEAD_TABLE], NULL, ACT_NONE, NULL, NULL, NULL,
                            st[HE_LOGITS]);
         break;
@@ -164,7 +172,7 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, floa
     }
     case TASK_MLM: {
         const struct linear lin = masked_tokens(p, p->arch->hidden);
-        const struct linear table = masked_tokens(p, p->arch->outputs);
+        const struct linear table = table_of(p);
         const int64_t rows = n * p->arch->seq;
         if (lin.rows == 0) {
             if (dx)
@@ -185,7 +193,7 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, floa
         break;
     }
     case TASK_CAUSAL_LM: {
-        const struct linear table = all_tokens(p, p->arch->outputs);
+        const struct linear table = table_of(p);
         if (dx)
             be->linear_backward_input(be, &table, st[HE_LOGITS], l->low[HEAD_TABLE], scale,
                                       ACT_NONE, NULL, NULL, dx);
@@ -213,7 +221,7 @@ void head_backward_weight(const struct layer *l, const struct layer_pass *p, flo
     }
     case TASK_MLM: {
         const struct linear lin = masked_tokens(p, p->arch->hidden);
-        const struct linear table = masked_tokens(p, p->arch->outputs);
+        const struct linear table = table_of(p);
         if (lin.rows == 0)
             return;
         be->gather_rows(be, lin.rows, lin.in, p->batch->rows, p->x, p->scratch[0]);
@@ -226,7 +234,7 @@ void head_backward_weight(const struct layer *l, const struct layer_pass *p, flo
         break;
     }
     case TASK_CAUSAL_LM: {
-        const struct linear table = all_tokens(p, p->arch->outputs);
+        const struct linear table = table_of(p);
         if (l->g[HEAD_TABLE])
             be->linear_backward_weight(be, &table, st[HE_LOGITS], p->x, scale, l->g[HEAD_TABLE],
                                        NULL);
