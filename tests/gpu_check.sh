@@ -127,13 +127,24 @@ wants ranks && part ranks 150 tests/gpu_ranks.sh "$device"
 
 elapse=${ELAPSE_BIN:-build/bin}/elapse
 case $device in
-cuda) model=bert-base:task=classify,seq=128,classes=2 sizes=8,32,128 dtype=bf16 ;;
-*) model=vit-tiny:image=16,patch=8,hidden=64,heads=2,mlp=128,layers=2,classes=10 sizes=2,4 dtype=fp32 ;;
+cuda) model=bert-base:task=classify,seq=128,classes=2,dtype=bf16 dtype=bf16 sizes=16,32,64 batch=64 frozen=6 ;;
+*) model=vit-tiny:image=16,patch=8,hidden=64,heads=2,mlp=128,layers=2,classes=10 dtype=fp32 sizes=2,4,8 batch=8 frozen=1 ;;
 esac
 [ -n "${warming:-}" ] && wait "$warming"
-wants profile && part profile 60 bash -c '"$0" profile --device "$1" --model "$2" --microbatches "$3" --dtype "$4" --quick -n 1 --db "$ELAPSE_DB" --json >"$5/profile-run.json" && "$0" profiles export --db "$ELAPSE_DB" -o "$5/profile.json"' \
-    "$elapse" "$device" "$model" "$sizes" "$dtype" "$out"
-wants compare && part compare 90 "$python" tests/bench/compare_gpu.py --elapse "$elapse" --device "$device" --dtype "$dtype" --model "$model" --sizes "$sizes" --db "$ELAPSE_DB" --out "$out"
+wants profile && part profile 80 bash -c '"$0" profile --device "$1" --model "$2" --microbatches "$3" --quick -n 1 --name "gpu-check-$1" --json >"$4/profile-run.json" &&
+    "$0" profiles export "gpu-check-$1" >"$4/profile.json"' "$elapse" "$device" "$model" "$sizes" "$out"
+# One rank, K = 1: micro-batch sizes, recompute, a frozen prefix, the cache; simulated from the profile
+# just measured.
+cat >"$out/compare-job.json" <<JOB
+{ "name": "gpu-compare", "model": "${model%,dtype=*}",
+  "data": {"kind": "synthetic", "train_samples": $((batch * 4)), "test_samples": $batch},
+  "train": {"epochs": 100, "batch": {"per_pipeline": $batch}, "dtype": "$dtype", "device": "$device",
+            "optimizer": {"kind": "adamw", "lr": 1e-4}, "seed": 1},
+  "freeze": {"policy": "none"} }
+JOB
+wants compare && part compare 110 bash -c '"$0" compare --matrix "$1/compare-job.json" -n 1 --stages 1 --replicas 1 --microbatches 1,2,4 --schedules gpipe \
+    --recompute never,always --frozen 0,$3 --cache off,on --steps 12 --repeats 1 --json >"$1/compare.json" && "$2" tests/bench/compare_table.py "$1/compare.json" >"$1/compare.txt"' \
+    "$elapse" "$out" "$python" "$frozen"
 if wants bench; then
     case $device in
     cuda) bench=() ;;
