@@ -431,13 +431,62 @@ static enum status finish_sends(struct runtime *rt, struct err *err)
     return rc;
 }
 
+/* The forward ops of the list, without what a backward needs. */
+static enum status forward_only(struct runtime *rt, const struct batch *batch, struct err *err)
+{
+    enum status rc = begin(rt, batch, false, err);
+    for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {
+        const struct op *op = &rt->ops->ops[i];
+        bool forward = (op->kind == OP_F || op->kind == OP_Z) && op->microbatch >= 0;
+        if (!forward && op->kind != OP_SEND_ACT && op->kind != OP_RECV_ACT)
+            continue;
+        if (batch->blocks[op->microbatch].num_samples == 0)
+            continue;
+        rc = forward ? runtime_forward(rt, op, batch, STEP_EVAL, false, err)
+                     : runtime_message(rt, op, batch, err);
+        if (rc == OK && forward && rt->on_eval && op->stage == rt->spec.plan->num_stages - 1)
+            rc = rt->on_eval(rt->on_eval_ctx, rt->stages[op->stage].stage,
+                             &batch->blocks[op->microbatch], err);
+    }
+    return rc == OK ? finish_sends(rt, err) : rc;
+}
+
+/* After a bad loss, known to all: the micro-batches once more, forward only and without dropout, to
+ * find the first item whose output is not finite. It is the head where no output below it is. */
+static void name_bad_item(struct runtime *rt, const struct batch *batch, struct err *err)
+{
+    const int num_stages = rt->spec.workload->num_stages, none = rt->spec.model->num_items;
+    const int64_t ranks = rt->spec.comm->size;
+    struct err ignored = {0}, was = err ? *err : (struct err){0};
+    int bad = rt->stages[num_stages - 1].stage ? none - 1 : none;
+    if (finish_sends(rt, &ignored) != OK)
+        return;
+    for (int s = 0; s < num_stages; s++)
+        if (rt->stages[s].stage)
+            stage_watch(rt->stages[s].stage, &bad);
+    if (rt->spec.prefix)
+        stage_watch(rt->spec.prefix, &bad);
+    enum status rc = forward_only(rt, batch, &ignored);
+    for (int s = 0; s < num_stages; s++)
+        if (rt->stages[s].stage)
+            stage_watch(rt->stages[s].stage, NULL);
+    if (rt->spec.prefix)
+        stage_watch(rt->spec.prefix, NULL);
+    int64_t first = -(bad * ranks + rt->spec.comm->rank); /* the lowest wins */
+    if (rc != OK || comm_max_i64(rt->spec.active, &first, 1, &ignored) != OK || !err)
+        return;
+    *err = (struct err){0};
+    err_set(err, was.status, "%s, first in '%s' (rank %lld)", was.msg,
+            rt->spec.model->items[-first / ranks].name, (long long)(-first % ranks));
+}
+
 enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t step, double lr,
                          int64_t vote, struct step_result *result, struct err *err)
 {
     const struct comm *comm = rt->spec.comm;
     struct loss_sums sums = {0};
     int64_t span[3], first = 0, last = 0;
-    bool losses_known = false;
+    bool losses_known = false, bad_loss = false;
     enum status rc;
     rt->have_norm = rt->gradients_final = false;
     rt->grad_mul = 1.0f;
@@ -467,6 +516,7 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
             if (rc == OK)
                 rc = share_losses(rt, rt->spec.active, &sums, err);
             losses_known = true;
+            bad_loss = rc == ERR_INFEASIBLE;
         } else {
             comm_progress(rt->spec.pipeline);
             rc = runtime_reduce_advance(rt, false, err);
@@ -488,6 +538,8 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
     if (rc == OK && !losses_known)
         rc = share_losses(rt, rt->spec.active, &sums, err);
     runtime_cache_flush(rt);
+    if (rc == ERR_INFEASIBLE && bad_loss)
+        name_bad_item(rt, batch, err);
     if (rc == OK)
         rc = finish_sends(rt, err);
     span[0] = -first;
@@ -511,25 +563,8 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
 enum status runtime_eval(struct runtime *rt, const struct batch *batch, struct loss_sums *sums,
                          struct err *err)
 {
-    enum status rc = begin(rt, batch, false, err);
-    for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {
-        const struct op *op = &rt->ops->ops[i];
-        bool forward = (op->kind == OP_F || op->kind == OP_Z) && op->microbatch >= 0;
-        if (!forward && op->kind != OP_SEND_ACT && op->kind != OP_RECV_ACT)
-            continue;
-        if (batch->blocks[op->microbatch].num_samples == 0)
-            continue;
-        rc = forward ? runtime_forward(rt, op, batch, STEP_EVAL, false, err)
-                     : runtime_message(rt, op, batch, err);
-        if (rc == OK && forward && rt->on_eval && op->stage == rt->spec.plan->num_stages - 1)
-            rc = rt->on_eval(rt->on_eval_ctx, rt->stages[op->stage].stage,
-                             &batch->blocks[op->microbatch], err);
-    }
-    if (rc == OK)
-        rc = finish_sends(rt, err);
-    if (rc == OK)
-        rc = share_losses(rt, rt->spec.active, sums, err);
-    return rc;
+    enum status rc = forward_only(rt, batch, err);
+    return rc == OK ? share_losses(rt, rt->spec.active, sums, err) : rc;
 }
 
 void runtime_on_eval(struct runtime *rt, runtime_eval_hook hook, void *ctx)

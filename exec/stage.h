@@ -175,6 +175,10 @@ void stage_tied_add(struct stage *stage);
 typedef enum status (*stage_grad_hook)(void *ctx, int item, struct err *err);
 void stage_on_grad(struct stage *stage, stage_grad_hook hook, void *ctx);
 
+/* While set, a forward notes in *first_bad the lowest item of the model, below what stands there,
+ * whose output has a value that is not finite. Waits and copies behind each item. NULL: off. */
+void stage_watch(struct stage *stage, int *first_bad);
+
 /* For a profiler: while item_ns is set, forward, backward and update add the time of each item to
  * item_ns[(item - first_item) * PASS_COUNT + pass], the backend synchronised around it. Borrowed;
  * NULL ends it. */

@@ -65,6 +65,7 @@ struct stage {
     void **inner_act, **inner_grad; /* owned, backend; by skip of the model, inside this stage */
     void *wide;                     /* [rows, 2 hidden], where a skip joins */
     int64_t bytes;
+    int *first_bad; /* borrowed, of stage_watch() */
     stage_grad_hook on_grad;
     void *on_grad_ctx;
     int64_t *item_ns, clock_ns; /* borrowed, of stage_time_items(); when the last item ended */

@@ -1,7 +1,9 @@
 #include <assert.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "exec/bf16.h"
 #include "exec/stage_internal.h"
 
 /* --- passes ---------------------------------------------------------------------------------- */
@@ -152,6 +154,28 @@ static float dropout_of(const struct stage *stage, const struct layer *l, uint64
     return l->frozen || step == STEP_EVAL ? 0.0f : (float)stage->spec.job->train.dropout;
 }
 
+/* stage_watch(): item i's output of n samples. */
+static enum status watch_output(struct stage *stage, int i, int64_t n, const void *y,
+                                struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    const int item = stage->layers[i].item;
+    const int64_t elems = n * stage_input_elems(stage->spec.model, item + 1);
+    if (elems == 0 || item >= *stage->first_bad)
+        return OK;
+    void *host = malloc((size_t)backend_bytes(be, elems));
+    if (!host)
+        return err_nomem(err);
+    be->copy_out(be, host, y, backend_bytes(be, elems));
+    enum status rc = be->sync(be, err);
+    for (int64_t e = 0; rc == OK && e < elems && item < *stage->first_bad; e++)
+        if (!isfinite(be->elem_bytes == 2 ? bf16_to(((const uint16_t *)host)[e])
+                                          : ((const float *)host)[e]))
+            *stage->first_bad = item;
+    free(host);
+    return rc;
+}
+
 enum status stage_forward(struct stage *stage, int slot_index, const struct sample_block *block,
                           uint64_t step, void *const *in, void **out, bool keep_stash,
                           struct loss_sums *loss, struct err *err)
@@ -177,7 +201,7 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
     struct layer_pass pass = pass_of(stage, slot, step);
     pass.x = slot->in;
     stage_clock_start(stage);
-    for (int i = 0; i < stage->num_items; i++) {
+    for (int i = 0; i < stage->num_items && rc == OK; i++) {
         const struct layer *l = &stage->layers[i];
         const bool stashed = keep && i >= active;
         pass.stash = stashed ? set->buf[i] : shared->buf[i];
@@ -190,8 +214,12 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
         layer_forward(l, &pass);
         stage_skip_leave(stage, slot, i, block->num_samples, pass.y);
         stage_clock_lap(stage, i, PASS_FWD);
+        if (stage->first_bad)
+            rc = watch_output(stage, i, block->num_samples, pass.y, err);
         pass.x = pass.y;
     }
+    if (rc != OK)
+        return rc;
     if (out)
         out[0] = slot->out;
     for (int e = 1; out && e <= stage->num_out; e++)
@@ -319,4 +347,9 @@ void stage_on_grad(struct stage *stage, stage_grad_hook hook, void *ctx)
 {
     stage->on_grad = hook;
     stage->on_grad_ctx = ctx;
+}
+
+void stage_watch(struct stage *stage, int *first_bad)
+{
+    stage->first_bad = first_bad;
 }

@@ -123,6 +123,9 @@ expect "a checkpoint of another model" 2 "holds another model" "$elapse" eval "$
 expect "a missing checkpoint" 3 "none" "$elapse" eval "$tmp/none" "$tmp/job.json"
 head -c 100 "$tmp/weights.safetensors" >"$tmp/short.safetensors"
 expect "a truncated safetensors file" 2 "short.safetensors': header length" "$elapse" eval "$tmp/short.safetensors" "$tmp/job.json"
-expect "a loss that is not finite" 1 "step [0-9]+: the (loss|gradient)" "$elapse" train "$tmp/job.json" -n 2 --out "$tmp/nan" \
-    --set train.optimizer.lr=1e30 --set train.clip_norm=0
+train good -n 2 --steps 6
+expect "a loss that is not finite" 1 "step [0-9]+: the loss .* first in '[a-z0-9]+' \(rank [01]\)" \
+    "$elapse" train "$tmp/job.json" -n 2 --resume "$tmp/good" --set train.optimizer.lr=1e30 --set train.clip_norm=0
+kept() { [ "$(ls -d "$tmp"/good/checkpoint-* | tail -1)" = "$tmp/good/checkpoint-6" ] && train good -n 2 --resume "$tmp/good" && same_run k1 good; }
+verify "the last good checkpoint is still there, and the run goes on from it" kept
 finish

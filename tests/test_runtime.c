@@ -361,10 +361,42 @@ static void runtime_step__stops_before_the_weights_change_when_the_loss_is_not_f
     memcpy(before, param->weight, (size_t)param->num_elems * sizeof *before);
     ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
     assert_int_equal(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err), ERR_INFEASIBLE);
-    assert_string_equal(err.msg, "the loss of micro-batch 0 of replica 0 is nan");
+    assert_string_equal(err.msg, "the loss of micro-batch 0 of replica 0 is nan, first in "
+                                 "'embedding' (rank 0)");
     assert_memory_equal(before, param->weight, (size_t)param->num_elems * sizeof *before);
     free(before);
     rig_clear(&rig);
+}
+
+static void runtime_step__names_the_first_item_that_is_not_finite(void **state)
+{
+    static const struct {
+        const char *tensor, *words;
+    } cases[] = {
+        {"vit.encoder.layer.1.attention.output.dense.weight", "first in 'attn1' (rank 0)"},
+        {"vit.encoder.layer.3.output.dense.bias",             "first in 'mlp3' (rank 1)" },
+        {"classifier.bias",                                   "first in 'head' (rank 1)" },
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct rig rig;
+        struct err err = {0};
+        const struct batch *batch;
+        struct step_result result;
+        rig_init(&rig, &world, small_models[0], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER, 1.0);
+        const struct stage *mine = rig.stages[world.rank];
+        for (int i = 0; i < stage_num_params(mine); i++) {
+            const struct param *param = &stage_params(rig.stages[world.rank])[i];
+            if (strcmp(param->name, cases[c].tensor) == 0)
+                param->weight[0] = INFINITY;
+        }
+        ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
+        assert_int_equal(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err),
+                         ERR_INFEASIBLE);
+        if (!strstr(err.msg, cases[c].words))
+            fail_msg("'%s' lacks '%s'", err.msg, cases[c].words);
+        rig_clear(&rig);
+    }
 }
 
 static void runtime_times__are_ordered_and_cover_the_list(void **state)
@@ -400,6 +432,7 @@ int main(int argc, char **argv)
             runtime_step__has_the_same_bits_when_buckets_are_summed_beside_the_backward),
         cmocka_unit_test(runtime_times__of_a_bucket_begin_inside_the_last_backward),
         cmocka_unit_test(runtime_step__stops_before_the_weights_change_when_the_loss_is_not_finite),
+        cmocka_unit_test(runtime_step__names_the_first_item_that_is_not_finite),
         cmocka_unit_test(runtime_times__are_ordered_and_cover_the_list),
     };
     struct err err = {0};
