@@ -1,5 +1,6 @@
 #include "exec/cache.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -29,11 +30,6 @@ const char *cache_refusal(const struct job *job)
     if (job->model.num_items < 2 || job->model.num_items > CACHE_LEVEL_MAX)
         return "the model has too many items";
     return NULL;
-}
-
-bool cache_pays(int64_t read_ns, int64_t write_ns, int64_t frozen_fwd_ns, int64_t reads)
-{
-    return reads > 0 && (double)(frozen_fwd_ns - read_ns) * (double)reads > (double)write_ns;
 }
 
 /* The key that keeps runs apart; drawn by rank 0. Machines that share a folder differ in it too. */
@@ -190,6 +186,14 @@ bool cache_complete(const struct cache *cache)
 {
     const struct cache_size *size = cache_arena_sizes(cache->arena);
     return size->num_slots[0] + size->num_slots[1] == cache->num_samples * cache->views;
+}
+
+double cache_share(const struct cache *cache, int64_t microbatch_size)
+{
+    const struct cache_size *size = cache_arena_sizes(cache->arena);
+    const double share = (double)(size->num_slots[0] + size->num_slots[1]) /
+                         ((double)cache->num_samples * (double)cache->views);
+    return cache->exact ? pow(share, (double)microbatch_size) : share;
 }
 
 struct cache_counts cache_counts(const struct cache *cache)

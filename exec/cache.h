@@ -26,10 +26,6 @@ struct cache_counts {
 /* Why a job cannot use a cache: NULL if it can, else a text to print behind "cache off: ". */
 const char *cache_refusal(const struct job *job);
 
-/* Whether reading pays. Times per sample, ns: reading, writing, and the frozen forward that a read
- * saves; a level is written once and read in `reads` epochs. */
-bool cache_pays(int64_t read_ns, int64_t write_ns, int64_t frozen_fwd_ns, int64_t reads);
-
 /* Make the machine's arena and attach to it; names are gone when it returns (A5). Collective over
  * the message group, idle ranks included: they may get work later. Returns OK with *cache NULL on
  * every rank where the job refuses one or one of the ranks cannot have it; note then says why, else
@@ -54,6 +50,9 @@ int cache_elem_bytes(const struct cache *cache); /* of a value of data: 2 or 4 *
 bool cache_exact(const struct cache *cache);
 
 bool cache_complete(const struct cache *cache); /* every sample (and view) has a slot */
+/* Of micro-batches of that size, how many the cache can serve: those whose samples have slots all,
+ * where it is exact. */
+double cache_share(const struct cache *cache, int64_t microbatch_size);
 
 struct cache_counts cache_counts(const struct cache *cache);
 /* Sums over all ranks. Collective over the message group. */

@@ -52,7 +52,7 @@ static enum status norms_path(const char *dir, char **path, struct err *err)
 }
 
 static enum status add_turn(struct elastic *elastic, int num_layers, const double *norms,
-                             struct err *err)
+                            struct err *err)
 {
     size_t n = (size_t)num_layers, at = (size_t)elastic->num_turns * n;
     double *grown = realloc(elastic->norms, (at + n) * sizeof *grown);
@@ -132,7 +132,8 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
             if (slash)
                 *slash = '\0';
             if (rc == OK)
-                rc = read_norms(elastic, slash ? dir : ".", job->model.num_layers, elastic_turn(t), err);
+                rc = read_norms(elastic, slash ? dir : ".", job->model.num_layers, elastic_turn(t),
+                                err);
         }
         for (int64_t e = 0; rc == OK && e < elastic_turn(t) + begins; e++)
             rc = decide(t, e, num_frozen, reason, err);
@@ -159,15 +160,68 @@ void elastic_count(struct trainer *t)
     t->elastic.num_sumsq++;
 }
 
+/* --- notes of changes --------------------------------------------------------------------------
+ */
+
+/* What the changes of the last noted one's epoch took together. */
+static enum status write_notes(struct trainer *t, struct err *err)
+{
+    static const char *const names[] = {"decide", "plan", "move", "groups", "cache", "total"};
+    const struct elastic *elastic = &t->elastic;
+    const struct transition_note *end = elastic->notes + elastic->num_notes;
+    const int64_t epoch = end[-1].epoch;
+    struct transition_row rows[TRANSITION_PARTS + 1];
+    for (int i = 0; i <= TRANSITION_PARTS; i++) {
+        bool moves = i == PART_MOVE || i == TRANSITION_PARTS;
+        rows[i] = (struct transition_row){.epoch = epoch};
+        for (const struct transition_note *n = end; n-- > elastic->notes && n->epoch == epoch;) {
+            rows[i].ns += i < TRANSITION_PARTS ? n->part_ns[i] : n->total_ns;
+            rows[i].bytes += moves ? n->bytes : 0;
+        }
+        snprintf(rows[i].part, sizeof rows[i].part, "%s", names[i]);
+    }
+    return run_files_transitions(t->files, rows, TRANSITION_PARTS + 1, err);
+}
+
+static enum status note_change(struct trainer *t, const struct transition_note *note,
+                               struct err *err)
+{
+    struct elastic *elastic = &t->elastic;
+    struct transition_note *grown =
+        realloc(elastic->notes, ((size_t)elastic->num_notes + 1) * sizeof *grown);
+    if (!grown)
+        return err_nomem(err);
+    elastic->notes = grown;
+    elastic->notes[elastic->num_notes++] = *note;
+    elastic->transition_ns += note->total_ns;
+    return write_notes(t, err);
+}
+
+/* What the present plan has spent on filling the cache belongs to the change that made it. */
+static enum status note_fill(struct trainer *t, struct err *err)
+{
+    struct elastic *elastic = &t->elastic;
+    int64_t ns = runtime_fill_ns(t->layout.runtime);
+    if (!t->base.cache)
+        return OK;
+    enum status rc = comm_max_i64(t->layout.place.active, &ns, 1, err);
+    if (rc != OK || t->comm->rank != 0 || elastic->num_notes == 0 || ns == 0)
+        return rc;
+    elastic->notes[elastic->num_notes - 1].part_ns[PART_CACHE] = ns;
+    return write_notes(t, err);
+}
+
+/* --- turns ------------------------------------------------------------------------------------ */
+
 enum status elastic_turn_end(struct trainer *t, struct err *err)
 {
     struct elastic *elastic = &t->elastic;
     const int num_layers = t->job->model.num_layers;
     struct json *root;
     char *path = NULL;
-    enum status rc;
-    if (elastic->num_sumsq == 0 || t->comm->rank != 0)
-        return OK;
+    enum status rc = note_fill(t, err);
+    if (rc != OK || elastic->num_sumsq == 0 || t->comm->rank != 0)
+        return rc;
     for (int l = 0; l < num_layers; l++)
         elastic->sumsq[l] = sqrt(elastic->sumsq[l] / (double)elastic->num_sumsq);
     rc = add_turn(elastic, num_layers, elastic->sumsq, err);
@@ -243,32 +297,6 @@ static enum status wait_for_order(struct trainer *t, struct order *order, struct
 
 /* --- changes ---------------------------------------------------------------------------------- */
 
-static enum status note_change(struct trainer *t, const struct transition_note *note,
-                               struct err *err)
-{
-    static const char *const names[] = {"decide", "plan", "move", "groups", "cache", "total"};
-    struct elastic *elastic = &t->elastic;
-    struct transition_row rows[TRANSITION_PARTS + 1];
-    struct transition_note *grown =
-        realloc(elastic->notes, ((size_t)elastic->num_notes + 1) * sizeof *grown);
-    if (!grown)
-        return err_nomem(err);
-    elastic->notes = grown;
-    elastic->notes[elastic->num_notes++] = *note;
-    elastic->transition_ns += note->total_ns;
-    for (int i = 0; i <= TRANSITION_PARTS; i++) { /* of all changes of the epoch */
-        bool moves = i == PART_MOVE || i == TRANSITION_PARTS;
-        rows[i] = (struct transition_row){.epoch = note->epoch};
-        for (const struct transition_note *n = elastic->notes + elastic->num_notes;
-             n-- > elastic->notes && n->epoch == note->epoch;) {
-            rows[i].ns += i < TRANSITION_PARTS ? n->part_ns[i] : n->total_ns;
-            rows[i].bytes += moves ? n->bytes : 0;
-        }
-        snprintf(rows[i].part, sizeof rows[i].part, "%s", names[i]);
-    }
-    return run_files_transitions(t->files, rows, TRANSITION_PARTS + 1, err);
-}
-
 static void lap(const struct comm *comm, int64_t *since, int64_t *sum)
 {
     int64_t now = comm_now_ns(comm);
@@ -283,7 +311,8 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     const struct train_ask ask = {.epoch = decision->epoch,
                                   .turn = decision->turn,
                                   .num_frozen_layers = decision->num_frozen,
-                                  .cached = t->base.cache != NULL,
+                                  .cache = t->base.cache,
+                                  .num_samples = t->dataset.num_samples[SPLIT_TRAIN],
                                   .old = &t->layout.plan.plan};
     struct transition_note note = {.epoch = decision->epoch, .step = t->progress.step};
     struct train_plan plan = {0};

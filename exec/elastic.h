@@ -1,9 +1,9 @@
 /* exec/elastic.h - a run that changes shape: which layers freeze, and a new plan in mid-run.
  *
  * L1  Before each epoch, or each so many steps of the run (freeze.every_steps), rank 0 decides
- * (partition/freeze.h, elastic.stages); the ranks at work learn it by a broadcast among them. A turn
- * is what lies between two decisions. Nobody else decides anything. L2  Where F or K changes, rank
- * 0 wakes the idle ranks, and all ranks make the same change: the new plan, groups by split,
+ * (partition/freeze.h, elastic.stages); the ranks at work learn it by a broadcast among them. A
+ * turn is what lies between two decisions. Nobody else decides anything. L2  Where F or K changes,
+ * rank 0 wakes the idle ranks, and all ranks make the same change: the new plan, groups by split,
  * weights and optimizer state from owner to new owner, batches, runtime. Survivors keep the buffers
  * of the items that stay with them. L3  Idle ranks wait for a message of rank 0 in the message
  * group: a look, then a sleep that grows to 5 ms, so that they cost no core. L4  Samples, learning
@@ -21,7 +21,9 @@
 
 struct trainer;
 
-/* One change, as it went: times of the parts on rank 0. */
+/* One change, as it went: times of the parts on rank 0. They sum to total_ns (with what lies
+ * between them) but for PART_CACHE: what the steps behind the change spent on the frozen forward of
+ * samples that the cache lacked, on the rank that spent most; it is in their time. */
 enum transition_part {
     PART_DECIDE,
     PART_PLAN,
@@ -41,9 +43,9 @@ struct elastic {
     struct freeze freeze; /* rank 0 decides with it */
     double *sumsq;        /* owned, num_layers: of this turn's gradients, over its steps */
     int64_t num_sumsq;    /* steps */
-    double *norms; /* owned, [num_turns][num_layers]: root mean square over a turn's steps */
+    double *norms;        /* owned, [num_turns][num_layers]: root mean square over a turn's steps */
     int64_t num_turns, transition_ns; /* the latter: of changes, until they are recorded */
-    struct transition_note *notes;     /* owned */
+    struct transition_note *notes;    /* owned */
     int num_notes;
 };
 
@@ -57,10 +59,11 @@ void elastic_clear(struct elastic *elastic);
 void elastic_count(struct trainer *t);
 /* Decisions before the present turn's. */
 int64_t elastic_turn(const struct trainer *t);
-/* Whether the turn is over: at an epoch's start, or by freeze.every_steps. The same on all ranks. */
-bool elastic_due(const struct trainer *t);
-/* Close a turn: norms.json of the run folder, as freeze.norms reads it. Rank 0; elsewhere nothing.
+/* Whether the turn is over: at an epoch's start, or by freeze.every_steps. The same on all ranks.
  */
+bool elastic_due(const struct trainer *t);
+/* Close a turn: what filling the cache took; rank 0: norms.json of the run folder, as freeze.norms
+ * reads it. Collective over the ranks at work. */
 enum status elastic_turn_end(struct trainer *t, struct err *err);
 
 /* Before a turn, on the ranks at work: decide, and change the plan where it is due. */

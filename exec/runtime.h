@@ -97,6 +97,8 @@ void runtime_on_eval(struct runtime *runtime, runtime_eval_hook hook, void *ctx)
 const struct op_time *runtime_times(const struct runtime *runtime);
 /* Sum of squares of the last step's gradients by item, over all stages; NULL without OP_NORM. */
 const double *runtime_item_sumsq(const struct runtime *runtime);
+/* Time that this rank's steps have spent on the frozen forward of samples that the cache lacked. */
+int64_t runtime_fill_ns(const struct runtime *runtime);
 /* Backend and host memory of messages. */
 int64_t runtime_bytes(const struct runtime *runtime);
 

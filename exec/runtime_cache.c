@@ -11,6 +11,7 @@ struct runtime_cache {
     int level;   /* frozen items */
     bool exact;  /* see runtime_prefix_cached() */
     int64_t elems, sample_bytes;
+    int64_t fill_ns; /* spent on what the cache lacked */
     void *buffers[CACHE_AHEAD]; /* the thread's, when it does not run */
     void *host; /* owned: a micro-batch in host memory, where the backend's is not; else NULL */
 };
@@ -148,6 +149,7 @@ enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const stru
     const struct sample_block *block = &batch->blocks[microbatch];
     const int64_t n = block->num_samples;
     void *host = be->host_memory ? (void *)rt->prefix_out[microbatch] : c->host;
+    int64_t begin;
     int lowest = c->level, highest = 0;
     enum status rc = OK;
     cache_ahead_get(c->ahead, batch->epoch, batch->step, microbatch, &host, c->levels);
@@ -157,14 +159,17 @@ enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const stru
         c->host = host;
     char *to = (char *)rt->prefix_out[microbatch];
     for (int64_t i = 0; i < n; i++) {
-        cache_count(c->cache, c->level, c->levels[i]);
-        if (c->levels[i] < 0)
-            c->levels[i] = 0;
-        lowest = c->levels[i] < lowest ? c->levels[i] : lowest;
-        highest = c->levels[i] > highest ? c->levels[i] : highest;
+        const int got = c->levels[i] > 0 ? c->levels[i] : 0;
+        lowest = got < lowest ? got : lowest;
+        highest = got > highest ? got : highest;
     }
-    for (int64_t i = 0; c->exact && lowest < c->level && i < n; i++)
-        c->levels[i] = lowest == highest ? lowest : 0;
+    for (int64_t i = 0; i < n; i++) { /* what is used, and counted */
+        const bool damaged = c->levels[i] < 0;
+        if (damaged || (c->exact && lowest < c->level))
+            c->levels[i] = lowest == highest ? lowest : 0;
+        cache_count(c->cache, c->level, damaged ? -1 : c->levels[i]);
+    }
+    begin = comm_now_ns(rt->spec.comm);
     for (int64_t i = 0, end; rc == OK && i < n; i = end) {
         const int from = c->levels[i];
         char *part = to + i * c->sample_bytes, *read = (char *)host + i * c->sample_bytes;
@@ -177,6 +182,13 @@ enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const stru
     }
     if (rc == OK && !be->host_memory)
         rc = be->sync(be, err);
+    if (lowest < c->level)
+        c->fill_ns += comm_now_ns(rt->spec.comm) - begin;
     rt->prefix_ready[microbatch] = rc == OK;
     return rc;
+}
+
+int64_t runtime_fill_ns(const struct runtime *rt)
+{
+    return rt->cache ? rt->cache->fill_ns : 0;
 }

@@ -1,12 +1,14 @@
 #include "exec/train_plan.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cache.h"
+#include "exec/backend.h"
 #include "exec/device_info.h"
 #include "partition/autodp.h"
 #include "partition/balance.h"
+#include "partition/cache_rule.h"
 #include "partition/planner.h"
 #include "profiles/profile_cost.h"
 
@@ -158,35 +160,16 @@ static enum status canonical_count(const struct job *job, const struct train_ask
     return OK;
 }
 
-/* Whether the frozen forward is read from the cache. `auto`: where that saves time in the epochs
- * that are left, if F stays. */
-static bool reads_cache(const struct job *job, const struct cluster *cluster,
-                        const struct cost *cost, const struct train_ask *ask)
+static bool may_cache(const struct job *job, const struct train_ask *ask)
 {
-    const struct model *model = &job->model;
-    const int frozen = model_frozen_items(model, ask->num_frozen_layers);
-    int64_t forward = 0;
-    if (!ask->cached || frozen == 0 || model->num_skips > 0 ||
-        !(job->pipeline.frozen_auto || job->pipeline.frozen == FROZEN_CACHED))
-        return false;
-    for (int i = 0; i < frozen; i++) {
-        int64_t ns = 0;
-        bool extrapolated;
-        if (cost->item_ns(cost->ctx, model, i, PASS_FWD, 1, &cluster->devices[0], &ns,
-                          &extrapolated, NULL) == OK)
-            forward += ns;
-    }
-    double copy_ns =
-        (double)model->items[frozen - 1].act_bytes / cluster->devices[0].copy_bytes_per_s * 1e9;
-    return job->cache.policy == CACHE_ON || cache_pays(cost->cache_read_ns + (int64_t)copy_ns,
-                                                       cost->cache_write_ns + (int64_t)copy_ns,
-                                                       forward, job->train.epochs - ask->epoch - 1);
+    return ask->cache && ask->num_frozen_layers > 0 && job->model.num_skips == 0 &&
+           (job->pipeline.frozen_auto || job->pipeline.frozen == FROZEN_CACHED);
 }
 
-/* The planner's best with K and R given. */
+/* The planner's best with K and R given, and the frozen forward read from the cache or not. */
 static enum status solve_one(const struct job *job, const struct cluster *cluster,
                              const struct cost *cost, const struct train_ask *ask, int k, int r,
-                             struct planner_result *result, struct err *err)
+                             bool cached, struct planner_result *result, struct err *err)
 {
     struct planner_problem problem;
     struct planner_options options;
@@ -205,7 +188,7 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
         options.frozen_auto = false; /* skip tensors stay inside the pipeline */
         options.frozen = FROZEN_SPREAD;
     }
-    if (reads_cache(job, cluster, cost, ask)) {
+    if (cached) {
         options.frozen_auto = false;
         options.frozen = FROZEN_CACHED;
         options.cache_filled = true;
@@ -226,6 +209,41 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
     return rc;
 }
 
+/* Of K and R given: whether the cache pays (partition/cache_rule.h), and the plan for that;
+ * *ns_per_sample is the mean over the epochs that are left, if F stays. */
+static enum status solve_cached(const struct job *job, const struct cluster *cluster,
+                                const struct cost *cost, const struct train_ask *ask, int k, int r,
+                                struct planner_result *result, double *ns_per_sample,
+                                struct err *err)
+{
+    struct planner_result reads = {0};
+    const int level = ask->old && ask->old->frozen == FROZEN_CACHED ? ask->old->first_item[0] : 0;
+    enum status rc = solve_one(job, cluster, cost, ask, k, r, false, result, err);
+    *ns_per_sample = rc == OK ? 1e9 / result->samples_per_s : INFINITY;
+    if ((rc != OK && rc != ERR_INFEASIBLE) || !may_cache(job, ask))
+        return rc;
+    if (solve_one(job, cluster, cost, ask, k, r, true, &reads, NULL) == OK) {
+        const double samples = (double)reads.plan.batch * reads.plan.num_replicas;
+        int64_t extra = 0;
+        cache_fill_extra(&job->model, cluster, cost, &reads.plan, level, &extra, NULL);
+        const struct cache_case c = {.plain_ns = *ns_per_sample,
+                                     .read_ns = 1e9 / reads.samples_per_s,
+                                     .fill_ns = 1e9 / reads.samples_per_s + (double)extra / samples,
+                                     .share = cache_share(ask->cache, reads.plan.microbatches.size),
+                                     .epochs = job->train.epochs - ask->epoch,
+                                     .views = job_views(job)};
+        if (job->cache.policy == CACHE_ON || cache_case_pays(&c)) {
+            planner_result_clear(result);
+            *result = reads;
+            reads = (struct planner_result){0};
+            *ns_per_sample = cache_case_ns(&c);
+            rc = OK;
+        }
+    }
+    planner_result_clear(&reads);
+    return rc;
+}
+
 /* Rank 0 decides and writes, so it has a place. */
 static void keep_rank_0(struct plan *plan)
 {
@@ -243,7 +261,7 @@ static enum status solve(const struct job *job, const struct cluster *cluster,
 {
     const bool elastic = train_plan_elastic(job);
     const int n = cluster->num_devices;
-    double best = 0;
+    double best = INFINITY; /* ns a sample */
     int k_wanted, r_wanted;
     struct err first = {0};
     enum status rc = wanted_counts(job, ask, &k_wanted, &r_wanted, err);
@@ -256,9 +274,13 @@ static enum status solve(const struct job *job, const struct cluster *cluster,
         for (int r = n / k; r >= 1 && !done; r--) {
             struct planner_result result = {0};
             struct err one = {0};
+            double ns = INFINITY;
             if ((r_wanted != 0 && r != r_wanted) || (!elastic && k * r != n))
                 continue;
-            rc = solve_one(job, cluster, cost, ask, k, r, &result, &one);
+            if (ask->old && job->train.batch_mode == BATCH_PER_PIPELINE && r > 1 &&
+                job->train.batch > ask->num_samples / r)
+                continue; /* more replicas than an epoch has samples for */
+            rc = solve_cached(job, cluster, cost, ask, k, r, &result, &ns, &one);
             if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT) {
                 planner_result_clear(&result);
                 if (err)
@@ -268,8 +290,8 @@ static enum status solve(const struct job *job, const struct cluster *cluster,
             if (rc != OK && first.status == OK)
                 first = one;
             done = rc == OK;
-            if (rc == OK && result.samples_per_s > best) {
-                best = result.samples_per_s;
+            if (rc == OK && ns < best) {
+                best = ns;
                 plan_clear(plan);
                 *plan = result.plan;
                 result.plan = (struct plan){0};
@@ -277,7 +299,7 @@ static enum status solve(const struct job *job, const struct cluster *cluster,
             planner_result_clear(&result);
         }
     }
-    if (best > 0) {
+    if (best < INFINITY) {
         rc = ask->old ? autodp_keep_devices(&job->model, cluster, ask->old, plan, err) : OK;
         keep_rank_0(plan);
         return rc;

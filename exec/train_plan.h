@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "exec/cache.h"
 #include "exec/comm/comm.h"
 #include "exec/cores.h"
 #include "partition/job.h"
@@ -25,8 +26,9 @@ struct train_ask {
     int64_t epoch;
     int64_t turn; /* freeze decisions so far: the entry of elastic.stages */
     int num_frozen_layers;
-    bool cached;            /* there is a cache for the frozen prefix's output */
-    const struct plan *old; /* the plan in force, whose devices are kept; NULL: the first one */
+    const struct cache *cache; /* for the frozen prefix's output; NULL: none */
+    int64_t num_samples;       /* of an epoch: no plan needs more for a step */
+    const struct plan *old;    /* the plan in force, whose devices are kept; NULL: the first one */
 };
 
 /* Whether plans may change in mid-run, and leave ranks idle: a freeze policy or elastic.stages. */

@@ -139,7 +139,8 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
         rc = open_cache(t, err);
     ask.epoch = t->progress.epoch;
     ask.turn = elastic_turn(t);
-    ask.cached = t->cache != NULL;
+    ask.cache = t->cache;
+    ask.num_samples = t->dataset.num_samples[SPLIT_TRAIN];
     t->progress.num_frozen_layers = ask.num_frozen_layers;
     was = t->progress;
     if (rc == OK)

@@ -3,6 +3,7 @@
  * same bits wherever it stands in a micro-batch, and at whatever level it starts. */
 #include "exec/cache.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,26 +159,21 @@ static void cache_open__makes_do_with_the_room_there_is(void **state)
     assert_int_equal(cache_open(&comm, &job, 400, &cache, note, sizeof note, NULL), OK);
     assert_non_null(cache);
     assert_non_null(strstr(note, "nowhere"));
+    assert_false(cache_complete(cache));
+    const double share = cache_share(cache, 1);
+    assert_true(share > 0.05 && share < 0.5);
+    assert_true(fabs(cache_share(cache, 3) - share * share * share) < 1e-12);
     cache_close(cache);
     job.cache.spill_dir = tmp;
     assert_int_equal(cache_open(&comm, &job, 400, &cache, note, sizeof note, NULL), OK);
     assert_non_null(cache);
     assert_non_null(strstr(note, "400 of 400 samples"));
     assert_non_null(strstr(note, "in /tmp"));
+    assert_true(cache_complete(cache));
+    assert_true(cache_share(cache, 8) == 1.0);
     cache_close(cache);
     job.cache.spill_dir = NULL;
     job_clear(&job);
-}
-
-static void cache_pays__weighs_reads_against_the_write(void **state)
-{
-    (void)state;
-    assert_true(cache_pays(10, 50, 40, 2));
-    assert_false(cache_pays(10, 60, 40, 2)); /* no gain is no reason */
-    assert_false(cache_pays(40, 0, 40, 9));
-    assert_false(cache_pays(50, 0, 40, 9));
-    assert_false(cache_pays(0, 0, 40, 0));
-    assert_true(cache_pays(0, INT64_MAX / 2, INT64_MAX, 1));
 }
 
 static void frozen_forward__has_the_same_bits_in_any_place(void **state)
@@ -269,7 +265,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(cache_open__turns_itself_off_with_a_note),
         cmocka_unit_test(cache_views__have_a_slot_each),
         cmocka_unit_test(cache_open__makes_do_with_the_room_there_is),
-        cmocka_unit_test(cache_pays__weighs_reads_against_the_write),
         cmocka_unit_test(frozen_forward__has_the_same_bits_in_any_place),
     };
     struct err err = {0};

@@ -1,0 +1,48 @@
+/* partition/cache_rule.h - whether reading a frozen prefix's output from a cache pays.
+ *
+ * One home for the rule of cache.policy auto: the trainer asks it at each change of plan, the
+ * simulator for the same change. It compares the epochs that are left, this one included, as if the
+ * boundary stayed where it is:
+ *
+ *   without: every step computes the frozen forward, wherever the best such plan puts it;
+ *   with:    the first `views` epochs compute what the cache lacks and write it, the others read.
+ *
+ * Pure; times may be of a step or of a sample, alike in all fields. */
+#ifndef ELAPSE_PARTITION_CACHE_RULE_H
+#define ELAPSE_PARTITION_CACHE_RULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "partition/cost.h"
+#include "partition/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cache_case {
+    double plain_ns; /* of the best plan without a cache */
+    double read_ns;  /* of the best plan that reads */
+    double fill_ns;  /* of that plan while the cache lacks its level */
+    double share;    /* of the micro-batches that the cache has room for, 0..1 */
+    int64_t epochs;  /* left, this one included */
+    int64_t views;   /* of a sample, job_views() */
+};
+
+/* Mean over the epochs left, with the cache. */
+double cache_case_ns(const struct cache_case *c);
+/* Whether that is less than plain_ns. */
+bool cache_case_pays(const struct cache_case *c);
+
+/* What a step of a plan that reads takes longer while the cache holds `level` frozen items (0:
+ * nothing): the first device of each pipeline computes items [level, first_item[0]) of every
+ * micro-batch and writes the output. ERR_INFEASIBLE where the source does not know an item. */
+enum status cache_fill_extra(const struct model *model, const struct cluster *cluster,
+                             const struct cost *cost, const struct plan *plan, int level,
+                             int64_t *ns, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,107 @@
+/* Whether a cache pays: against adding up the epochs one by one; the fill against a hand count. */
+#include "partition/cache_rule.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "partition/planner.h"
+
+static void cache_case_ns__is_the_mean_over_the_epochs_left(void **state)
+{
+    (void)state;
+    for (int64_t epochs = 1; epochs <= 6; epochs++)
+        for (int64_t views = 1; views <= 4; views++)
+            for (int s = 0; s <= 4; s++) {
+                const struct cache_case c = {.plain_ns = 100,
+                                             .read_ns = 40,
+                                             .fill_ns = 130,
+                                             .share = s / 4.0,
+                                             .epochs = epochs,
+                                             .views = views};
+                double sum = 0;
+                for (int64_t e = 0; e < epochs; e++)
+                    sum += e < views ? 130 : s / 4.0 * 40 + (1 - s / 4.0) * 130;
+                assert_true(fabs(cache_case_ns(&c) - sum / (double)epochs) < 1e-9);
+                assert_int_equal(cache_case_pays(&c), sum / (double)epochs < 100);
+            }
+}
+
+static void cache_case_pays__not_where_nothing_is_gained(void **state)
+{
+    (void)state;
+    struct cache_case c = {
+        .plain_ns = 100, .read_ns = 40, .fill_ns = 100, .share = 1, .epochs = 1, .views = 1};
+    assert_false(cache_case_pays(&c)); /* the last epoch only writes */
+    c.epochs = 2;
+    assert_true(cache_case_pays(&c));
+    c.views = 2; /* no view comes again */
+    assert_false(cache_case_pays(&c));
+    c.views = 0; /* endless views */
+    assert_false(cache_case_pays(&c));
+    c = (struct cache_case){
+        .plain_ns = 100, .read_ns = 100, .fill_ns = 160, .share = 1, .epochs = 50, .views = 1};
+    assert_false(cache_case_pays(&c));
+    c.plain_ns = INFINITY; /* no plan without one */
+    assert_true(cache_case_pays(&c));
+}
+
+static void cache_fill_extra__counts_what_lies_above_the_level(void **state)
+{
+    (void)state;
+    struct model model = {0};
+    struct cluster cluster = {0};
+    struct cost cost;
+    struct err err = {0};
+    int first[2] = {9, 0}, device[1] = {0};
+    int64_t all, upper, none;
+    assert_int_equal(model_parse("vit-tiny", &model, &err), OK);
+    assert_int_equal(cluster_grid(1, 1, &cluster, &err), OK);
+    strcpy(cluster.devices[0].kind, "rtx5000");
+    cost_roofline(&cost);
+    cost.cache_write_ns = 700;
+    first[1] = model.num_items;
+    const struct plan plan = {.num_ranks = 1,
+                              .num_replicas = 1,
+                              .batch = 30,
+                              .microbatches = microbatches_of(30, 4),
+                              .num_stages = 1,
+                              .first_item = first,
+                              .device = device};
+    assert_int_equal(cache_fill_extra(&model, &cluster, &cost, &plan, 0, &all, &err), OK);
+    assert_int_equal(cache_fill_extra(&model, &cluster, &cost, &plan, 5, &upper, &err), OK);
+    assert_int_equal(cache_fill_extra(&model, &cluster, &cost, &plan, 9, &none, &err), OK);
+    assert_int_equal(none, 4 * 8 * 700);
+    int64_t want = none, low = 0;
+    for (int i = 0; i < 9; i++) {
+        int64_t ns;
+        bool extrapolated;
+        assert_int_equal(cost.item_ns(cost.ctx, &model, i, PASS_FWD, 8, &cluster.devices[0], &ns,
+                                      &extrapolated, &err),
+                         OK);
+        want += 4 * (int64_t)((double)ns / cluster.devices[0].speed);
+        low += i < 5 ? 4 * (int64_t)((double)ns / cluster.devices[0].speed) : 0;
+    }
+    assert_int_equal(all, want);
+    assert_int_equal(upper, want - low);
+    cluster.devices[0].speed = 0.5;
+    assert_int_equal(cache_fill_extra(&model, &cluster, &cost, &plan, 0, &all, &err), OK);
+    assert_true(all > want);
+    model_clear(&model);
+    cluster_clear(&cluster);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cache_case_ns__is_the_mean_over_the_epochs_left),
+        cmocka_unit_test(cache_case_pays__not_where_nothing_is_gained),
+        cmocka_unit_test(cache_fill_extra__counts_what_lies_above_the_level),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
