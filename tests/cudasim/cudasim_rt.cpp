@@ -284,7 +284,7 @@ extern "C" cudaError_t cudaMalloc(void **ptr, size_t bytes)
     cudasim_device_open();
     unsigned char *begin = (unsigned char *)at + RED_ZONE;
     memset(begin - RED_ZONE, RED, RED_ZONE);
-    memset(begin, 0xff, bytes < (64u << 20) ? bytes : 64u << 20);
+    memset(begin, 0xff, bytes < (16u << 20) ? bytes : 16u << 20);
     memset(begin + bytes, RED, padded(bytes) - RED_ZONE - bytes);
     cudasim_device_close();
     live[(uintptr_t)begin] = bytes;
@@ -337,7 +337,7 @@ extern "C" cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags)
     *ptr = NULL;
     if (cudasim_fails("host-alloc") || !(*ptr = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)))
         return answer(cudaErrorMemoryAllocation);
-    memset(*ptr, 0xff, bytes);
+    memset(*ptr, 0xff, bytes < (1u << 20) ? bytes : 1u << 20);
     pinned[(uintptr_t)*ptr] = bytes;
     return cudaSuccess;
 }

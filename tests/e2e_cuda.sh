@@ -1,0 +1,110 @@
+#!/bin/bash
+# tests/e2e_cuda.sh - `elapse train --device cuda` end to end on emulated GPUs (tests/cudasim/): ViT,
+# BERT and GPT on 1 to 4 ranks, schedules, an elastic run, resume, and what a broken device gets.
+# tests/gpu_ranks.sh asks more of a real one. Work of the device comes late (STREAMS=1) and threads
+# in another order on some runs: same bits.
+. "$(dirname "$0")/lib.sh"
+begin
+sim=$(dirname "$(readlink -f "$elapse")")/../cudasim/elapse-cuda-plain.so
+if [ ! -e "$sim" ]; then
+    skip "training on emulated GPUs" "no CUDA toolkit with g++ here, or built with SAN"
+    finish
+fi
+export ELAPSE_CUDA_LIB=$sim ELAPSE_DB="$tmp/profiles.db" # no store: plans come from the shipped profiles
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+
+cat >"$tmp/vit.json" <<'JOB'
+{ "name": "vit",
+  "model": {"family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2,
+            "mlp": 64, "layers": 4, "classes": 10},
+  "data": {"kind": "synthetic", "train_samples": 48, "test_samples": 8},
+  "train": {"epochs": 1, "batch": {"global": 16}, "clip_norm": 1.0, "dropout": 0.1, "reduction": "canonical",
+            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}, "seed": 1},
+  "pipeline": {"num_microbatches": 4, "schedule": "1f1b"} }
+JOB
+sed -e 's/"name": "vit"/"name": "bert"/' -e '/"model":/,/"classes"/d' -e 's/"sgd", "lr": 0.05, "momentum": 0.9/"adamw", "lr": 0.002/' -e 's|^  "data".*|  "model": {"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 32, "heads": 2, "mlp": 64, "layers": 2, "vocab": 512, "task": "classify", "classes": 2},\n  "data": {"kind": "synthetic", "train_samples": 32, "test_samples": 8},|' "$tmp/vit.json" >"$tmp/bert.json"
+sed -e 's/"name": "vit"/"name": "gpt"/' -e '/"model":/,/"classes"/d' -e 's/"sgd", "lr": 0.05, "momentum": 0.9/"lamb", "lr": 0.01/' -e 's|^  "data".*|  "model": {"family": "gpt", "preset": "gpt2", "seq": 24, "hidden": 32, "heads": 1, "mlp": 64, "layers": 2, "vocab": 301},\n  "data": {"kind": "synthetic", "train_samples": 32, "test_samples": 8},|' "$tmp/vit.json" >"$tmp/gpt.json"
+
+verify() {
+    local name=$1
+    shift
+    "$@" >"$tmp/verify.out" 2>&1
+    report $? "$name" <"$tmp/verify.out"
+}
+# train JOB OUT ARGS...: a quiet run into $tmp/OUT on the device in $device
+device=cuda
+train() {
+    local job=$1 out=$2
+    shift 2
+    timeout 100 "$elapse" train "$tmp/$job.json" --out "$tmp/$out" --device "$device" --json "$@" \
+        >"$tmp/$out.json" 2>"$tmp/$out.err" </dev/null
+}
+value() { grep -o "\"$2\":[^,}]*" "$tmp/$1/summary.json" 2>/dev/null | head -1 | tr -d ' \t' | cut -d: -f2-; }
+losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$tmp/$1/metrics.jsonl"; }
+same_run() { [ -n "$(value "$1" weights_sha256)" ] && [ "$(value "$1" weights_sha256)" = "$(value "$2" weights_sha256)" ] &&
+    [ "$(losses "$1")" = "$(losses "$2")" ] || { cat "$tmp/$1.err" "$tmp/$2.err"; paste <(losses "$1") <(losses "$2"); false; }; }
+# near A B TOLERANCE: losses of two runs, step by step, relative
+near() {
+    paste <(losses "$1" | sed 's/.*"loss"://') <(losses "$2" | sed 's/.*"loss"://') >"$tmp/pairs"
+    awk -v t="$3" 'NF == 2 {n++; d = $1 - $2; if (d < 0) d = -d; if (d > t * $1) bad = 1} END {exit !(n > 1 && !bad)}' "$tmp/pairs" ||
+        { cat "$tmp/$1.err" "$tmp/$2.err" "$tmp/pairs"; false; }
+}
+
+for job in vit bert gpt; do
+    device=cpu train $job $job-cpu -n 1
+    train $job $job-1 -n 1
+    verify "$job: losses are the cpu backend's within 1e-5" near $job-cpu $job-1 1e-5
+done
+# As many ranks as the names say; late work and other orders of threads change nothing.
+ELAPSE_CUDASIM_STREAMS=1 train vit vit-gpipe -n 2 --set pipeline.schedule=gpipe
+verify "vit: gpipe on two ranks has the bits of one, work done late" same_run vit-1 vit-gpipe
+ELAPSE_CUDASIM_ORDER=3 train vit vit-zb-h1 -n 3 --set pipeline.schedule=zb-h1
+verify "vit: zb-h1 on three ranks has the bits of one, threads in another order" same_run vit-1 vit-zb-h1
+train vit vit-interleaved -n 2 --set pipeline.schedule=interleaved --set pipeline.chunks=2 --set pipeline.recompute=always
+verify "vit: interleaved with recompute has the bits of one rank" same_run vit-1 vit-interleaved
+train vit vit-2x2 -n 4 --set pipeline.num_replicas=2
+verify "vit: two pipelines of two ranks have the bits of one rank" same_run vit-1 vit-2x2
+ELAPSE_CUDASIM_STREAMS=9 train bert bert-auto -n 2 --set pipeline.schedule=auto
+verify "bert: the schedule auto has the bits of one rank" same_run bert-1 bert-auto
+train gpt gpt-2 -n 2
+verify "gpt: 1f1b on two ranks, tied table and all, has the bits of one" same_run gpt-1 gpt-2
+ELAPSE_CUDASIM_EPILOGUES=0 train gpt gpt-plain -n 1
+verify "gpt: where the library has no epilogues losses are the same within 1e-5" near gpt-1 gpt-plain 1e-5
+
+# bf16 on tensor cores.
+for job in bert gpt; do
+    train $job $job-bf16 -n 1 --set train.dtype=bf16
+    verify "$job: losses in bf16 are fp32's within 1 %" near $job-1 $job-bf16 1e-2
+done
+ELAPSE_CUDASIM_STREAMS=1 ELAPSE_CUDASIM_ORDER=5 train gpt gpt-bf16-2 -n 2 --set train.dtype=bf16
+verify "gpt: two ranks in bf16 have the bits of one" same_run gpt-bf16 gpt-bf16-2
+
+# Elastic: pipelines shrink, a replica joins, the cache serves what is frozen.
+elastic=(--set train.epochs=3 --set freeze.policy=table --set 'freeze.table=[0,2,3]')
+train vit static -n 1 "${elastic[@]}" --set cache.policy=off
+train vit elastic -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --set cache.policy=on
+verify "elastic: the bits of one rank without elasticity and cache" same_run static elastic
+verify "elastic: frozen activations came from the cache" test "$(value elastic cache_upgrades)" -gt 0
+
+train vit part -n 1 --steps 2
+train vit part -n 2 --resume "$tmp/part"
+verify "a checkpoint goes on, at another K, with the same bits" same_run vit-1 part
+
+# What a broken device gets: one line that says what, and the right status.
+broken() { # NAME STATUS PATTERN FAULT ARGS...
+    local name=$1 status=$2 pattern=$3 fault=$4
+    shift 4
+    ELAPSE_CUDASIM_FAULT=$fault expect "$name" "$status" "$pattern" "$elapse" train "$tmp/vit.json" \
+        --out "$tmp/broken-$fault" --device cuda --json "$@"
+}
+broken "no device" 3 'cuda: (this machine has no NVIDIA driver|no device)' no-device -n 1
+broken "a driver that is too old" 3 'cuda: the driver is for CUDA 11.8' old-driver -n 1
+broken "no memory left: what was asked for and what was free" 1 'cuda: out of device memory: .* asked for, .* free' malloc -n 1
+broken "a launch that fails names the kernel" 3 'cuda: .* failed: unspecified launch failure' launch@40 -n 1
+broken "an ECC error" 3 'uncorrectable ECC error' ecc@3 -n 1
+ELAPSE_CUDASIM_FAULT_RANK=1 broken "a launch that fails on one of two ranks ends both" 3 'unspecified launch failure' launch@41 -n 2
+ELAPSE_CUDASIM_MEMORY=$((8 << 20)) expect "a device that is too small" 1 'cuda: out of device memory' \
+    "$elapse" train "$tmp/vit.json" --out "$tmp/small" --device cuda -n 1
+ELAPSE_CUDA_LIB=$tmp/none.so expect "a build without the backend" 1 "this build has no cuda backend" \
+    "$elapse" train "$tmp/vit.json" --out "$tmp/none" --device cuda -n 1
+finish
