@@ -589,6 +589,12 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
         rc = err_set(&local, ERR_INPUT, "train.epochs must be at least 1, got %d", num);
         goto out;
     }
+    if (job->freeze.every_steps > 0 && job->freeze.policy != FREEZE_NONE) {
+        rc = err_set(&local, ERR_INFEASIBLE,
+                     "freeze.every_steps %lld: decisions within an epoch are not simulated",
+                     (long long)job->freeze.every_steps);
+        goto out;
+    }
     if (job->cache.read_ns > 0)
         run.cost.cache_read_ns = job->cache.read_ns;
     if (job->cache.write_ns > 0)

@@ -193,6 +193,14 @@ static void elastic_run__reads_the_cache_when_the_boundary_rests(void **state)
         assert_int_equal(on.epochs[e].cache_write, write[e]);
         assert_int_equal(off.epochs[e].cache_read, 0);
     }
+    for (int e = 1; e < 5; e += 2) { /* an epoch that fills, then one that reads, on one plan */
+        assert_int_equal(on.epochs[e].pipeline_length, on.epochs[e + 1].pipeline_length);
+        assert_int_equal(on.epochs[e].replicas, on.epochs[e + 1].replicas);
+        assert_true(on.epochs[e].cache_ns > 0);
+        assert_int_equal(on.epochs[e].cache_ns, on.epochs[e].epoch_ns - on.epochs[e + 1].epoch_ns);
+        assert_int_equal(on.epochs[e + 1].cache_ns, 0);
+        assert_int_equal(on.epochs[e + 1].transition_ns, 0);
+    }
     assert_true(on.epochs[2].step_ns < off.epochs[2].step_ns);
     assert_true(on.epochs[3].step_ns < off.epochs[3].step_ns); /* runs layers 4 and 5 only */
     assert_true(automatic.total_ns <= on.total_ns && automatic.total_ns <= off.total_ns);
@@ -204,6 +212,77 @@ static void elastic_run__reads_the_cache_when_the_boundary_rests(void **state)
     elastic_run_clear(&off);
     elastic_run_clear(&on);
     elastic_run_clear(&automatic);
+    job_clear(&job);
+}
+
+static void elastic_run__follows_the_stages_of_the_job(void **state)
+{
+    (void)state;
+    static const int table[4] = {0, 0, 4, 6}, stages[3] = {4, 2, 1};
+    for (int dp = 0; dp < 2; dp++) {
+        struct job job = {0};
+        struct elastic_run run = {0};
+        make_job(&job, 4);
+        set_table(&job, table, 4);
+        job.elastic.auto_dp = dp;
+        job.elastic.stages = malloc(sizeof stages);
+        assert_non_null(job.elastic.stages);
+        memcpy(job.elastic.stages, stages, sizeof stages);
+        job.elastic.num_stages = 3;
+        run_job(&job, 800, &run);
+        for (int e = 0; e < 4; e++) {
+            int k = stages[e < 2 ? e : 2];
+            assert_int_equal(run.epochs[e].pipeline_length, k);
+            assert_int_equal(run.epochs[e].replicas, dp ? 4 / k : 1);
+        }
+        assert_int_equal(run.epochs[1].transition_ns,
+                         run.epochs[1].move_ns + run.epochs[1].setup_ns);
+        assert_true(run.epochs[1].move_ns > 0);
+        elastic_run_clear(&run);
+        job_clear(&job);
+    }
+}
+
+static void elastic_run__freezes_by_recorded_norms(void **state)
+{
+    (void)state;
+    /* layer 2, then layer 5 has the smallest norm; of the third epoch nothing is known */
+    static const double norms[2][8] = {
+        {5, 5, 1, 5, 5, 5, 5, 5},
+        {5, 5, 5, 5, 5, 1, 5, 5}
+    };
+    struct job job = {0};
+    struct elastic_run run = {0};
+    make_job(&job, 4);
+    job.freeze.policy = FREEZE_GRADIENT_NORM;
+    job.freeze.alpha = 0.5;
+    job.norms = malloc(sizeof norms);
+    assert_non_null(job.norms);
+    memcpy(job.norms, norms, sizeof norms);
+    job.norm_epochs = 2;
+    run_job(&job, 800, &run);
+    static const int frozen[4] = {0, 2, 5, 7}; /* the last by the cap, half of what is active */
+    for (int e = 0; e < 4; e++)
+        assert_int_equal(run.epochs[e].frozen_layers, frozen[e]);
+    elastic_run_clear(&run);
+    job_clear(&job);
+}
+
+static void elastic_run__refuses_decisions_within_an_epoch(void **state)
+{
+    (void)state;
+    static const int table[2] = {0, 4};
+    struct job job = {0};
+    struct elastic_run run = {0};
+    struct err err = {0};
+    struct cost cost;
+    struct sim_options options = {.seed = 1};
+    make_job(&job, 2);
+    set_table(&job, table, 2);
+    job.freeze.every_steps = 3;
+    cost_constant(&cost);
+    assert_int_equal(elastic_run(&job, &cost, 80, 0, &options, &run, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "freeze.every_steps"));
     job_clear(&job);
 }
 
@@ -231,6 +310,9 @@ int main(void)
         cmocka_unit_test(elastic_run__refuses_a_run_longer_than_time),
         cmocka_unit_test(elastic_run__frees_devices_for_replicas_only_with_auto_dp),
         cmocka_unit_test(elastic_run__reads_the_cache_when_the_boundary_rests),
+        cmocka_unit_test(elastic_run__follows_the_stages_of_the_job),
+        cmocka_unit_test(elastic_run__freezes_by_recorded_norms),
+        cmocka_unit_test(elastic_run__refuses_decisions_within_an_epoch),
         cmocka_unit_test(elastic_run__refuses_a_run_without_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
