@@ -1,0 +1,177 @@
+/* Moves between layouts. ranks: 4
+ *
+ * Judge: every value is a function of (item, tensor, kind, index), so that whoever holds a tensor
+ * can tell whether it is the right one; bytes are counted item by item from both plans. */
+#include "exec/move.h"
+
+#include "exec/rng.h"
+#include "tests/layout_case.h"
+
+enum { RUNS = 60 };
+
+static struct case_base c;
+
+static float value(int item, int tensor, int kind, int64_t i)
+{
+    return (float)rng_normal(rng_key(3, (uint64_t)item, (uint64_t)tensor, (uint64_t)kind),
+                             (uint64_t)i);
+}
+
+/* The number of a param among those of its item: the table's copy is the item of the table. */
+static int nth_of(struct stage *stage, int p)
+{
+    const struct param *params = stage_params(stage);
+    int nth = 0;
+    for (int i = 0; i < p; i++)
+        nth += params[i].item == params[p].item && params[i].tied_copy == params[p].tied_copy;
+    return nth;
+}
+
+static void visit(struct layout *layout, bool write)
+{
+    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++) {
+        struct stage *stage = layout->stages[s];
+        for (int p = 0; stage && p < stage_num_params(stage); p++) {
+            struct param *param = &stage_params(stage)[p];
+            const int item = param->tied_copy ? 0 : param->item, nth = nth_of(stage, p);
+            float *tensors[] = {param->weight, param->state[0], param->state[1]};
+            for (int k = 0; k < 3; k++)
+                for (int64_t i = 0; tensors[k] && i < param->num_elems; i++) {
+                    if (write)
+                        tensors[k][i] = value(item, nth, k, i);
+                    else if (tensors[k][i] != value(item, nth, k, i))
+                        fail_msg("rank %d: item %d, tensor %d, kind %d is not what it was",
+                                 c.comm.rank, item, nth, k);
+                }
+        }
+    }
+}
+
+static int64_t params_of(int item)
+{
+    return c.job.model.items[item].params * (int64_t)sizeof(float);
+}
+
+/* What must cross: each rank's items that it did not run before, with the state where they train.
+ */
+static int64_t count_bytes(const struct plan *old, const struct plan *next)
+{
+    int64_t bytes = 0;
+    for (int rank = 0; rank < c.comm.size; rank++)
+        for (int item = 0; item < c.job.model.num_items; item++) {
+            const bool trains = item >= model_frozen_items(&c.job.model, next->num_frozen_layers);
+            if (case_runs(next, rank, item) && !case_runs(old, rank, item))
+                bytes += params_of(item) * (trains ? 1 + next->optim_bytes_per_param / 4 : 1);
+        }
+    return bytes;
+}
+
+static const float *weight_of(struct layout *layout, int item)
+{
+    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++)
+        for (int p = 0; layout->stages[s] && p < stage_num_params(layout->stages[s]); p++) {
+            const struct param *param = &stage_params(layout->stages[s])[p];
+            if (param->item == item && !param->tied_copy)
+                return param->weight;
+        }
+    return NULL;
+}
+
+static struct train_plan draw(uint64_t run, int at, int least_frozen)
+{
+    const uint64_t bits = rng_bits(17, (uint32_t)(8 * run + (uint64_t)at));
+    const int ranks = c.comm.size, k = 1 + (int)(bits % (unsigned)ranks);
+    const int r = 1 + (int)(bits / 7 % (unsigned)(ranks / k));
+    const int frozen = least_frozen + (int)(bits / 64 % (unsigned)(5 - least_frozen));
+    static const enum frozen_placement placements[] = {FROZEN_FIRST, FROZEN_SPREAD, FROZEN_CACHED};
+    enum frozen_placement placement = frozen ? placements[bits / 512 % 3] : FROZEN_NONE;
+    /* At F = L two items are left in front of the head. */
+    const int left = c.job.model.num_items - model_frozen_items(&c.job.model, frozen);
+    if (placement != FROZEN_SPREAD && k > left)
+        placement = FROZEN_SPREAD;
+    struct train_plan plan =
+        case_plan(&c, k, r, frozen, placement, (int)(bits / 4096 % (unsigned)ranks));
+    plan.plan.optim_bytes_per_param = c.job.train.optimizer.kind == OPTIMIZER_ADAMW ? 8 : 4;
+    return plan;
+}
+
+static void run_moves(enum optimizer_kind kind)
+{
+    c.job.train.optimizer.kind = kind;
+    for (uint64_t run = 0; run < RUNS; run++) {
+        struct layout old = {0}, next = {0};
+        struct err err = {0};
+        int64_t bytes = -1;
+        case_layout(&c, draw(run, 0, 0), &old);
+        case_layout(&c, draw(run, 1, old.plan.plan.num_frozen_layers), &next);
+        const int items = c.job.model.num_items;
+        const float **was = calloc((size_t)items, sizeof *was);
+        visit(&old, true);
+        for (int i = 0; i < items; i++)
+            was[i] = weight_of(&old, i);
+        case_ok(move_weights(&c.base, &old, &next, &bytes, &err), &err);
+        visit(&next, false);
+        /* Survivors: the very buffers (but where a stage lays its items out otherwise). */
+        for (int i = 0; i < items && c.job.model.family == FAMILY_VIT; i++)
+            if (was[i] && weight_of(&next, i))
+                assert_ptr_equal(weight_of(&next, i), was[i]);
+        if (c.job.model.family == FAMILY_VIT) /* a tied table's copies come on top */
+            assert_int_equal(bytes, count_bytes(&old.plan.plan, &next.plan.plan));
+        free(was);
+        layout_clear(&old);
+        visit(&next, false); /* nothing of the old layout is needed */
+        layout_clear(&next);
+        case_ok(comm_barrier(c.comm.all, &err), &err);
+    }
+}
+
+static void move_weights__moves_only_where_the_owner_changes(void **state)
+{
+    (void)state;
+    case_open(&c, FAMILY_VIT);
+    run_moves(OPTIMIZER_SGD);
+    run_moves(OPTIMIZER_ADAMW);
+    case_close(&c);
+}
+
+static void move_weights__brings_copies_of_a_tied_table(void **state)
+{
+    (void)state;
+    case_open(&c, FAMILY_GPT);
+    run_moves(OPTIMIZER_SGD);
+    run_moves(OPTIMIZER_ADAMW);
+    case_close(&c);
+}
+
+static void move_weights__moves_nothing_when_nothing_changes(void **state)
+{
+    (void)state;
+    struct layout old = {0}, next = {0};
+    struct err err = {0};
+    int64_t bytes = -1;
+    case_open(&c, FAMILY_VIT);
+    case_layout(&c, case_plan(&c, 2, 2, 1, FROZEN_FIRST, 0), &old);
+    case_layout(&c, case_plan(&c, 2, 2, 1, FROZEN_CACHED, 0), &next);
+    visit(&old, true);
+    case_ok(move_weights(&c.base, &old, &next, &bytes, &err), &err);
+    assert_int_equal(bytes, 0);
+    visit(&next, false);
+    layout_clear(&old);
+    layout_clear(&next);
+    case_close(&c);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(move_weights__moves_only_where_the_owner_changes),
+        cmocka_unit_test(move_weights__brings_copies_of_a_tied_table),
+        cmocka_unit_test(move_weights__moves_nothing_when_nothing_changes),
+    };
+    struct err err = {0};
+    if (comm_init(&argc, &argv, &c.comm, &err) != OK)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    comm_finalize(&c.comm);
+    return failed;
+}
