@@ -114,6 +114,7 @@ enum status plan_from_json(const struct json *json, const char *what, const stru
     got.cache_write = json_true(json_get(json, "cache_write"));
     got.bucket_bytes = bucket;
     got.clip = job->train.clip_norm > 0;
+    got.canonical = job->train.reduction == REDUCTION_CANONICAL;
     got.optim_bytes_per_param = job->train.optimizer.kind != OPTIMIZER_SGD ? 8
                                 : job->train.optimizer.momentum > 0        ? 4
                                                                            : 0;

@@ -349,7 +349,8 @@ void planner_from_job(const struct job *job, const struct cost *cost, int num_fr
                                  .bucket_bytes = job->pipeline.bucket_bytes,
                                  .clip = job->train.clip_norm > 0,
                                  .optim_bytes_per_param = optimizer_bytes_per_param(
-                                     job->train.optimizer.kind, job->train.optimizer.momentum)};
+                                     job->train.optimizer.kind, job->train.optimizer.momentum),
+                                 .canonical = job->train.reduction == REDUCTION_CANONICAL};
     bool choose_schedule = job->pipeline.schedule_auto || job->pipeline.schedule == SCHEDULE_AUTO;
     *options = (struct planner_options){
         .num_ranks = job->pipeline.num_stages,

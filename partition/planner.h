@@ -36,6 +36,7 @@ struct planner_problem {
     int64_t bucket_bytes;  /* of the all-reduce */
     bool clip;
     int optim_bytes_per_param;
+    bool canonical; /* plan.canonical */
 };
 
 /* Judge one plan anew (the CLI hands in the event engine): *step_ns, or ERR_INFEASIBLE (out of

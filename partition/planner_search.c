@@ -146,7 +146,8 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .device = device,
                          .bucket_bytes = problem->bucket_bytes,
                          .clip = problem->clip,
-                         .optim_bytes_per_param = problem->optim_bytes_per_param};
+                         .optim_bytes_per_param = problem->optim_bytes_per_param,
+                         .canonical = problem->canonical};
 }
 
 static struct planner_length *length_of(struct search *search, const struct node *node)

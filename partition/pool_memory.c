@@ -2,7 +2,7 @@
 
 #include "partition/units.h"
 
-enum { WIDE_TENSORS = 5, MESSAGE_WINDOW = 2 };
+enum { WIDE_TENSORS = 5, MESSAGE_WINDOW = 2, READ_AHEAD = 2 };
 
 /* P2. */
 static int num_slots(const struct schedule *full, int stage)
@@ -45,12 +45,13 @@ static bool prefix_pool(const struct model *model, const struct plan *plan,
                         const int64_t *stash_bytes, int64_t *sum)
 {
     const int end = plan->first_item[0];
+    const int ahead = plan->frozen == FROZEN_CACHED ? READ_AHEAD : 0;
     int64_t work = 0;
     bool fits = end == 0 || work_bytes(model, stash_bytes, 0, end, &work);
     for (int i = 0; i < end && plan->frozen == FROZEN_CACHED && fits; i++)
         fits = add_product(sum, model->items[i].params, model_weight_bytes(model));
     return fits && (end == 0 || (add_product(&work, model->items[end - 1].act_bytes,
-                                             1 + (int64_t)plan->microbatches.count) &&
+                                             1 + ahead + (int64_t)plan->microbatches.count) &&
                                  add_product(sum, work, plan->microbatches.size)));
 }
 
@@ -66,6 +67,7 @@ static bool stage_pool(const struct model *model, const struct workload *w, cons
     int64_t stash = 0, work = 0;
     bool fits = add_ok(*sum, stage->weight_bytes, sum) && add_ok(*sum, stage->frozen_bytes, sum) &&
                 add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&
+                add_ok(*sum, stage->tree_bytes, sum) &&
                 work_bytes(model, stash_bytes, first, end, &work);
     for (int i = first; i < end && fits; i++) {
         if (i >= frozen)

@@ -11,8 +11,8 @@
  * P4  An edge has two receive buffers more than the receiving stage has slots, at most one a
  *     micro-batch, in each direction that is used.
  * P5  A frozen prefix outside the pipeline (first, cached) is a stage of one slot on rank 0 that
- *     keeps no stash, and what it makes of each micro-batch of a step. The cache's own pages are
- * the machine's, not counted here. */
+ *     keeps no stash, and what it makes of each micro-batch of a step; a cache is read two
+ *     micro-batches ahead. The cache's own pages are the machine's, not counted here. */
 #ifndef ELAPSE_PARTITION_POOL_MEMORY_H
 #define ELAPSE_PARTITION_POOL_MEMORY_H
 

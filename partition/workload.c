@@ -361,6 +361,11 @@ static enum status stage_bytes_build(struct builder *b, int s, struct stage_cost
            mul_ok(frozen, model_weight_bytes(model), &stage->frozen_bytes) &&
            mul_ok(trainable, model->param_bytes, &stage->grad_bytes) &&
            mul_ok(trainable, plan->optim_bytes_per_param, &stage->optim_bytes);
+    int depth = 0;
+    while (plan->canonical && ((int64_t)1 << depth) < plan->microbatches.count) {
+        depth++;
+    }
+    fits = fits && mul_ok(stage->grad_bytes, depth, &stage->tree_bytes);
     if (first > 0) {
         input = model->items[first - 1].act_bytes;
     }

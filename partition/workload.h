@@ -25,6 +25,7 @@ struct stage_cost {
     int64_t whole_batch_ns[2];              /* [0] Z, [1] P of OP_WHOLE_BATCH, stage 0 only */
     int64_t weight_bytes, frozen_bytes;     /* trainable and frozen parameters */
     int64_t grad_bytes, optim_bytes;
+    int64_t tree_bytes; /* of a canonical reduction: ceil(log2 M) sums of gradients */
     int64_t stash_bytes[MB_SIZES]; /* kept from F to B (W), full */
     int64_t
         input_bytes[MB_SIZES];    /* the stage's input, kept instead of the stash under recompute */
@@ -113,7 +114,8 @@ struct workload {
  *     that grows with K.)
  * Busy time is the compute stream's. A message of an edge lives on no device between send and RECV.
  *
- * M1  A rank holds context, weights (trainable and frozen), gradients and optimizer state.
+ * M1  A rank holds context, weights (trainable and frozen), gradients, optimizer state and, under a
+ *     canonical reduction, the sums of gradients that wait for their neighbours in its tree.
  * M2  Stash is taken when F starts and freed when B ends, or W where split. Under recompute (an R
  *     exists for the pair) F takes input_bytes in its place, R adds the stash, and both go.
  * M3  A receive buffer (edge bytes) is taken at RECV and freed when the next compute op of its

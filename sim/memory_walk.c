@@ -76,7 +76,7 @@ static void hold_static(const struct step *step, const struct stage_cost *stages
         if (step->full->rank_of_stage[s] != rank)
             continue;
         h->weights += stages[s].weight_bytes + stages[s].frozen_bytes;
-        h->grads += stages[s].grad_bytes;
+        h->grads += stages[s].grad_bytes + stages[s].tree_bytes;
         h->optimizer += stages[s].optim_bytes;
     }
     h->fixed = h->context;
