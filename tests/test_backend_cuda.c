@@ -5,6 +5,7 @@
  * Without a GPU (ELAPSE_TEST_DEVICE is not cuda) kernels run emulated, with every access checked
  * (tests/cudasim/), in several orders of threads and with work that comes late: same bits each
  * time. On a GPU each test runs twice for that. Skipped where neither is there. */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,8 +34,7 @@ static uint64_t next_key;
 
 static const int64_t ids_host[] = {1000, 17, 4, 99, 3, 123456789012, 7, 8};
 
-/* --- tensors -----------------------------------------------------------------------------------
- */
+/* --- tensors --------------------------------------------------------------------------------- */
 
 static bool low(void)
 {
@@ -206,8 +206,7 @@ static double tol_sum(void)
     return cuda->dtype == DTYPE_TF32 ? 2e-3 : 2e-5;
 }
 
-/* --- one test in all dtypes, orders and stream modes ---------------------------------------------
- */
+/* --- one test in all dtypes, orders and stream modes ----------------------------------------- */
 
 static void in_all_ways(void (*test)(void), bool with_tf32)
 {
@@ -248,8 +247,7 @@ static void in_all_ways(void (*test)(void), bool with_tf32)
     }                                                                                              \
     static void name##_once(void)
 
-/* --- linear
- * --------------------------------------------------------------------------------------- */
+/* --- linear ---------------------------------------------------------------------------------- */
 
 static void linear_forward_case(int64_t rows, int in, int out, int form, int x_pad, int y_pad)
 {
@@ -393,8 +391,7 @@ IN_ALL_WAYS(act_backward__and_dropout_keep_the_masks_of_the_cpu, false)
     }
 }
 
-/* --- layernorm
- * ------------------------------------------------------------------------------------- */
+/* --- layernorm ------------------------------------------------------------------------------- */
 
 static void norm_case(int64_t rows, int cols, int64_t stride, int where, int off)
 {
@@ -437,8 +434,7 @@ IN_ALL_WAYS(layernorm__forward_and_backward_of_all_widths, false)
     norm_case(197, 100, 0, 2, 0);
 }
 
-/* --- attention
- * --------------------------------------------------------------------------------------- */
+/* --- attention ------------------------------------------------------------------------------- */
 
 static void attention_case(int n, int seq, int heads, int d, int form, int off)
 {
@@ -497,8 +493,7 @@ IN_ALL_WAYS(attention__all_masks_and_head_widths, false)
     attention_case(2, 33, 2, 64, 2, 1); /* rows not aligned to 16 bytes */
 }
 
-/* --- embeddings
- * ---------------------------------------------------------------------------------------- */
+/* --- embeddings ------------------------------------------------------------------------------ */
 
 static void tokens_case(int n, int seq, int hidden, int vocab, bool types, bool skewed)
 {
@@ -577,9 +572,7 @@ IN_ALL_WAYS(patches__each_pixel_once_and_back, false)
     patches_case(2, 1, 32, 4, 33);
 }
 
-/* --- loss
- * ------------------------------------------------------------------------------------------------
- */
+/* --- loss ------------------------------------------------------------------------------------ */
 
 static void xent_case(int64_t rows, int classes, int pad, bool spans, float smoothing)
 {
@@ -617,10 +610,20 @@ IN_ALL_WAYS(xent__rows_spans_padding_and_smoothing, false)
     xent_case(8, 197, 0, true, 0.1f);
     xent_case(300, 2, 0, false, 0.0f);
     xent_case(3, 1, 0, false, 0.0f);
+    enum { TIED = 700 }; /* of equal logits the first class wins */
+    const struct xent x = {
+        .rows = 2, .classes = TIED, .group = 1, .group_stride = TIED, .class_stride = 1};
+    const int32_t labels[2] = {0, 1};
+    float *logits = numbers(2 * TIED, 0, true);
+    struct xent_sums sums, *sums_c = device_bytes(sizeof sums);
+    cuda->xent(cuda, &x, up_bytes(labels, sizeof labels), up(logits, 2 * TIED), sums_c);
+    down_bytes(&sums, sums_c, sizeof sums);
+    assert_int_equal(sums.count, 2);
+    assert_int_equal(sums.correct, 1);
+    assert_true(fabs(sums.loss - 2 * log(TIED)) < 1e-4);
 }
 
-/* --- elementwise, sums, optimizers
- * ------------------------------------------------------------------------- */
+/* --- elementwise, sums, optimizers ----------------------------------------------------------- */
 
 static void elementwise_case(int64_t num, int off)
 {
@@ -720,8 +723,95 @@ IN_ALL_WAYS(optimizers__sgd_adamw_lamb, false)
     }
 }
 
-/* --- memory, copies, events
- * ---------------------------------------------------------------------------------- */
+/* Many tensors at once, with the copy in the dtype; one is empty, one needs several blocks. */
+static void update_case(enum optimizer_kind kind)
+{
+    enum { TENSORS = 60, MOST = 20001, ALL = 64000 };
+    const struct update_rule rule = {
+        .kind = kind,
+        .sgd = {0.1f,  0.9f, 0.01f, 0.5f},
+        .adam = { 1e-2, 0.9, 0.999,  1e-8,    0.01, 0.5f, 3}
+    };
+    float *mine[4], *theirs[4]; /* grad, weight, m, v: all tensors one behind another */
+    struct update host[TENSORS], device[TENSORS];
+    int64_t at = 0;
+    for (int i = 0; i < 4; i++) {
+        mine[i] = numbers(ALL, i == 2 ? 0.1 : 1, false);
+        for (int64_t k = 0; k < ALL && i == 3; k++)
+            mine[i][k] *= mine[i][k];
+        theirs[i] = up_fp32(mine[i], ALL);
+    }
+    char *low_c = up(mine[1], ALL);
+    for (int t = 0; t < TENSORS; t++) {
+        const int64_t num = t == 7 ? 0 : t == 50 ? MOST : 1 + t * 37 % 300;
+        const bool momentum = kind != OPTIMIZER_SGD || t % 5;
+        host[t] = (struct update){
+            .num = num,
+            .grad = mine[0] + at,
+            .weight = mine[1] + at,
+            .state = {momentum ? mine[2] + at : NULL, mine[3] + at},
+            .decay = t % 2
+        };
+        device[t] = (struct update){
+            .num = num,
+            .grad = theirs[0] + at,
+            .weight = theirs[1] + at,
+            .state = {momentum ? theirs[2] + at : NULL,
+                      kind == OPTIMIZER_SGD ? NULL : theirs[3] + at},
+            .low = low() ? low_c + at * cuda->elem_bytes : NULL,
+            .decay = t % 2
+        };
+        at += num + (t % 3 ? 0 : 3); /* now and then a gap that must stay as it is */
+    }
+    assert_true(at <= ALL);
+    cpu->update(cpu, &rule, TENSORS, host);
+    cuda->update(cuda, &rule, TENSORS, device);
+    float *weights = down_fp32(theirs[1], ALL);
+    near("weights", weights, mine[1], ALL, 1e-6);
+    near("m", down_fp32(theirs[2], ALL), mine[2], ALL, 1e-6);
+    near("v", down_fp32(theirs[3], ALL), mine[3], ALL, 1e-6);
+    float *rounded = down(low_c, at);
+    int64_t past = 0;
+    for (int t = 0; t < TENSORS && low(); t++) {
+        for (int64_t i = past; i < past + device[t].num; i++)
+            assert_true(rounded[i] == round_low(weights[i]));
+        past += device[t].num + (t % 3 ? 0 : 3);
+    }
+    forget();
+}
+
+IN_ALL_WAYS(update__many_tensors_in_one_launch, false)
+{
+    update_case(OPTIMIZER_SGD);
+    update_case(OPTIMIZER_ADAMW);
+    update_case(OPTIMIZER_LAMB);
+}
+
+static void rows_case(int total, int num, int cols, int off)
+{
+    int32_t *rows = host_bytes((int64_t)num * 4);
+    for (int i = 0; i < num; i++)
+        rows[i] = i * total / num;
+    float *x = numbers((int64_t)total * cols, 1, true), *y = host_bytes((int64_t)num * cols * 4);
+    void *x_c = up_off(x, (int64_t)total * cols, off), *y_c = up_off(x, (int64_t)num * cols, off);
+    const int32_t *rows_c = up_bytes(rows, (int64_t)num * 4);
+    cuda->gather_rows(cuda, num, cols, rows_c, x_c, y_c);
+    cpu->gather_rows(cpu, num, cols, rows, x, y);
+    assert_memory_equal(down(y_c, (int64_t)num * cols), y, (size_t)num * (size_t)cols * 4);
+    cuda->scatter_rows(cuda, total, num, cols, rows_c, y_c, x_c);
+    cpu->scatter_rows(cpu, total, num, cols, rows, y, x);
+    assert_memory_equal(down(x_c, (int64_t)total * cols), x, (size_t)total * (size_t)cols * 4);
+    forget();
+}
+
+IN_ALL_WAYS(rows__gathered_and_put_back, false)
+{
+    rows_case(50, 13, 64, 0);
+    rows_case(50, 50, 33, 0);
+    rows_case(20, 3, 10, 1);
+}
+
+/* --- memory, copies, events ------------------------------------------------------------------ */
 
 IN_ALL_WAYS(copies__of_pinned_memory_and_of_plain_come_whole, false)
 {
@@ -759,8 +849,7 @@ IN_ALL_WAYS(copies__of_pinned_memory_and_of_plain_come_whole, false)
     cuda->free_host(cuda, pinned);
 }
 
-/* --- a device, or none
- * ------------------------------------------------------------------------------------------ */
+/* --- a device, or none ----------------------------------------------------------------------- */
 
 static int open_backends(void **state)
 {
@@ -795,9 +884,10 @@ static int open_backends(void **state)
         }
     }
     if (emulated) {
-        void *symbols[] = {cuda_load_symbol("cudasim_set_order", NULL),
-                           cuda_load_symbol("cudasim_set_streams", NULL),
-                           cuda_load_symbol("cudasim_take_fault", NULL)};
+        void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* the same once more */
+        assert_non_null(lib);
+        void *symbols[] = {dlsym(lib, "cudasim_set_order"), dlsym(lib, "cudasim_set_streams"),
+                           dlsym(lib, "cudasim_take_fault")};
         memcpy(&set_order, &symbols[0], sizeof symbols[0]);
         memcpy(&set_streams, &symbols[1], sizeof symbols[1]);
         memcpy(&take_fault, &symbols[2], sizeof symbols[2]);
@@ -827,6 +917,8 @@ int main(void)
         cmocka_unit_test(xent__rows_spans_padding_and_smoothing),
         cmocka_unit_test(elementwise__sums_copies_and_rounding),
         cmocka_unit_test(optimizers__sgd_adamw_lamb),
+        cmocka_unit_test(update__many_tensors_in_one_launch),
+        cmocka_unit_test(rows__gathered_and_put_back),
         cmocka_unit_test(copies__of_pinned_memory_and_of_plain_come_whole),
     };
     return cmocka_run_group_tests(tests, open_backends, close_backends);

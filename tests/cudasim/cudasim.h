@@ -53,8 +53,7 @@ extern unsigned char *cudasim_dynamic; /* 16-byte aligned, not more */
 #define gridDim cudasim_grid_dim
 static const int warpSize = 32;
 
-/* --- launches ----------------------------------------------------------------------------------
- */
+/* --- launches -------------------------------------------------------------------------------- */
 
 /* Checks the limits of the hardware and puts one launch into the stream. Takes over args, which
  * came from malloc(). */
@@ -103,8 +102,7 @@ static inline cudasim_call<P...> cudasim_prepare(const char *name, void (*kernel
                                    cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)),     \
               "cudaFuncSetAttribute(" #kernel ")", __FILE__, __LINE__)
 
-/* --- waiting -----------------------------------------------------------------------------------
- */
+/* --- waiting --------------------------------------------------------------------------------- */
 
 enum cudasim_vote { CUDASIM_SYNC, CUDASIM_OR, CUDASIM_AND, CUDASIM_COUNT };
 int cudasim_syncthreads(enum cudasim_vote vote, int predicate, const char *file, int line);
@@ -189,8 +187,7 @@ static inline void __threadfence_system(void)
 [[noreturn]] void cudasim_trap(const char *file, int line);
 #define __trap() cudasim_trap(__FILE__, __LINE__)
 
-/* --- memory ------------------------------------------------------------------------------------
- */
+/* --- memory ---------------------------------------------------------------------------------- */
 
 void cudasim_atomic(const void *address, size_t bytes); /* checks it */
 
@@ -427,8 +424,7 @@ CUDASIM_MINMAX(float)
 CUDASIM_MINMAX(double)
 #undef CUDASIM_MINMAX
 
-/* --- exec/cuda/ptx.cuh -------------------------------------------------------------------------
- */
+/* --- exec/cuda/ptx.cuh ----------------------------------------------------------------------- */
 
 void cudasim_mma_bf16(float *d, const uint32_t *a, uint32_t b0, uint32_t b1);
 void cudasim_mma_tf32(float *d, const uint32_t *a, uint32_t b0, uint32_t b1);

@@ -16,7 +16,7 @@ enum {
     CUDASIM_THREADS_MOST = 1024,
 };
 
-/* --- cudasim_run.cpp --- */
+/* --- cudasim_run.cpp ------------------------------------------------------------------------- */
 struct cudasim_grid {
     const char *name;
     dim3 grid, block;
@@ -44,7 +44,7 @@ extern uint32_t cudasim_block_epoch, cudasim_warp_epoch[32];
 extern size_t cudasim_dynamic_bytes;
 bool cudasim_on_stack(const void *address);
 
-/* --- cudasim_rt.cpp --- */
+/* --- cudasim_rt.cpp -------------------------------------------------------------------------- */
 /* Whole of [address, address + bytes) in one live allocation of the device. */
 bool cudasim_in_device(const void *address, size_t bytes);
 bool cudasim_is_device(const void *address); /* in the device's address range at all */
@@ -61,7 +61,7 @@ cudaError_t cudasim_enqueue(cudaStream_t stream, std::function<cudaError_t()> wo
 bool cudasim_fails(const char *what);
 void cudasim_stick(cudaError_t code);
 
-/* --- cudasim_check.cpp --- */
+/* --- cudasim_check.cpp ----------------------------------------------------------------------- */
 /* Accesses that the runner makes for a thread (ldmatrix, cp.async). */
 void cudasim_check_read(const void *address, size_t bytes);
 void cudasim_check_write(const void *address, size_t bytes);

@@ -1,7 +1,8 @@
 /* cuBLASLt on the CPU: fp32 and bf16 products accumulated in fp32, with the epilogues of its
  * documentation. Strict: what the library rejects is rejected here (types, leading dimensions,
  * alignments promised to the heuristic, aux of the GELU epilogues, workspace), with a line on
- * stderr. Two algorithms whose bits differ, so that an algorithm not pinned shows.
+ * stderr. Three algorithms whose bits differ, so that one not pinned shows; operands that
+ * are not aligned to 16 bytes get another first choice, as there.
  *
  * ELAPSE_CUDASIM_EPILOGUES=0: no epilogue is available, as for shapes that the library refuses. */
 #include "tests/cudasim/cudasim_internal.h"
@@ -183,8 +184,7 @@ cublasStatus_t check(cublasLtMatmulDesc_t desc_in, cublasLtMatrixLayout_t a_in,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* --- arithmetic
- * ------------------------------------------------------------------------------------ */
+/* --- arithmetic ------------------------------------------------------------------------------ */
 
 float load(const void *at, int64_t i, int type)
 {
@@ -287,7 +287,7 @@ void multiply(const problem &p, const operands &o)
         for (uint64_t i0 = 0; i0 < p.m; i0 += TILE_M) {
             float acc[TILE_N][TILE_M] = {{0}};
             const float *pa = a.data() + i0 * p.k, *pb = b.data() + j0 * p.k;
-            const uint64_t middle = o.id == 1 ? p.k / 2 : p.k; /* 1: split in two along k */
+            const uint64_t middle = o.id == 1 ? p.k / 2 : o.id == 2 ? p.k / 3 : p.k; /* of k */
             tile(pa, pb, 0, middle, acc);
             if (middle < p.k)
                 tile(pa, pb, middle, p.k, acc);
@@ -532,8 +532,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const char *epilogues = getenv("ELAPSE_CUDASIM_EPILOGUES");
     if (p.d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogues && strcmp(epilogues, "0") == 0)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    for (uint32_t id = 0; id < 2 && *count < most; id++) {
-        chosen mine = {MAGIC, id, {0}, checksum(p), id ? 1u << 20 : 0};
+    bool aligned = true;
+    for (uint32_t align : want->align)
+        aligned = aligned && align >= 16;
+    for (uint32_t id = 0; id < 3 && *count < most; id++) {
+        chosen mine = {MAGIC, id, {0}, checksum(p), id == 1 ? 1u << 20 : 0};
+        if (id == 0 && !aligned)
+            continue;
         if (id == 1 && (!(want->reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) ||
                         want->workspace < mine.workspace || p.k < 2))
             continue;

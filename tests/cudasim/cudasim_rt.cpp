@@ -188,8 +188,7 @@ static cudaError_t no_device(void)
     if (sticky != cudaSuccess)                                                                     \
     return sticky
 
-/* --- memory --------------------------------------------------------------------------------------
- */
+/* --- memory ---------------------------------------------------------------------------------- */
 
 void cudasim_device_open(void)
 {
@@ -384,8 +383,7 @@ extern "C" cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *to
     return cudaSuccess;
 }
 
-/* --- streams
- * --------------------------------------------------------------------------------------- */
+/* --- streams --------------------------------------------------------------------------------- */
 
 static double now_ns(void)
 {
@@ -608,8 +606,7 @@ extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEv
     return cudaSuccess;
 }
 
-/* --- copies
- * ------------------------------------------------------------------------------------------ */
+/* --- copies ---------------------------------------------------------------------------------- */
 
 static cudaError_t check_copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
@@ -698,8 +695,7 @@ extern "C" cudaError_t cudaMemset(void *dst, int value, size_t bytes)
     return cudaMemsetAsync(dst, value, bytes, NULL);
 }
 
-/* --- kernels
- * ------------------------------------------------------------------------------------------ */
+/* --- kernels --------------------------------------------------------------------------------- */
 
 extern "C" cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute,
                                             int value)
@@ -773,8 +769,7 @@ void cudasim_submit(const void *kernel, const char *name, dim3 grid, dim3 block,
     answer(launch(kernel, &g, stream));
 }
 
-/* --- devices and errors
- * -------------------------------------------------------------------------------- */
+/* --- devices and errors ---------------------------------------------------------------------- */
 
 extern "C" cudaError_t cudaGetDeviceCount(int *count)
 {

@@ -71,8 +71,7 @@ static char fault_text[1024];
 static bool quiet;
 static uint64_t chance_state = 1;
 
-/* --- switching ---------------------------------------------------------------------------------
- */
+/* --- switching ------------------------------------------------------------------------------- */
 
 #ifdef __x86_64__
 static void *scheduler_sp;
@@ -170,8 +169,7 @@ bool cudasim_on_stack(const void *address)
     return at >= stacks && at < stacks + (size_t)CUDASIM_THREADS_MOST * (STACK_BYTES + PAGE);
 }
 
-/* --- faults ------------------------------------------------------------------------------------
- */
+/* --- faults ---------------------------------------------------------------------------------- */
 
 static void fault_write(const char *format, va_list args)
 {
@@ -247,8 +245,7 @@ uint64_t cudasim_chance(void)
     return chance_state * 0x2545f4914f6cdd1dull >> 16;
 }
 
-/* --- barriers and collectives -------------------------------------------------------------------
- */
+/* --- barriers and collectives ---------------------------------------------------------------- */
 
 int cudasim_syncthreads(enum cudasim_vote vote, int predicate, const char *file, int line)
 {
@@ -467,8 +464,7 @@ void cudasim_syncwarp(unsigned mask, const char *file, int line)
     cudasim_collective("__syncwarp", mask, &dummy, syncwarp_work, file, line);
 }
 
-/* --- exec/cuda/ptx.cuh ---------------------------------------------------------------------------
- */
+/* --- exec/cuda/ptx.cuh ----------------------------------------------------------------------- */
 
 struct mma_slot {
     float *d;
@@ -658,8 +654,7 @@ void cudasim_cp_wait(int pending)
     f->copies.resize(kept);
 }
 
-/* --- blocks --------------------------------------------------------------------------------------
- */
+/* --- blocks ---------------------------------------------------------------------------------- */
 
 static unsigned char *dynamic_area; /* guard, most shared memory, guard */
 
