@@ -147,6 +147,9 @@ struct backend {
     bool (*event_done)(struct backend *be, struct backend_event *event);
     void (*event_wait)(struct backend *be, struct backend_event *event);
     int64_t (*event_ns)(struct backend *be, struct backend_event *from, struct backend_event *to);
+    /* The device's own queue that the calls go to (a cudaStream_t), for libraries that work beside
+     * it; NULL, also the function: none. */
+    void *(*stream)(struct backend *be);
 
     /* low = master, rounded to the dtype: the compute copy of fp32 weights. A stage calls it where
      * elem_bytes is not 4; else the master itself is what kernels read. */

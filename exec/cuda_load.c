@@ -7,13 +7,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LIBRARY "elapse-cuda.so"
+static const struct library {
+    const char *file, *variable, *what;
+} libraries[] = {
+    [CUDA_LOAD_BACKEND] = {"elapse-cuda.so", "ELAPSE_CUDA_LIB", "device cuda"         },
+    [CUDA_LOAD_NCCL] = {"elapse-nccl.so", "ELAPSE_NCCL_LIB", "train.transport nccl"},
+};
 
 /* Beside the program, or in bin/ beside the program's folder (the tests'). */
-static bool find_library(char *path, size_t size)
+static bool find_library(const struct library *library, char *path, size_t size)
 {
-    static const char *const places[] = {"/" LIBRARY, "/../bin/" LIBRARY};
-    const char *named = getenv("ELAPSE_CUDA_LIB");
+    static const char *const places[] = {"/", "/../bin/"};
+    const char *named = getenv(library->variable);
     char program[PATH_MAX];
     if (named && *named) {
         snprintf(path, size, "%s", named);
@@ -24,49 +29,47 @@ static bool find_library(char *path, size_t size)
     char *slash = strrchr(program, '/');
     if (slash)
         *slash = '\0';
-    snprintf(path, size, "%s%s", program, places[0]);
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        char tried[PATH_MAX + 32];
-        snprintf(tried, sizeof tried, "%s%s", program, places[i]);
-        if (access(tried, R_OK) == 0) {
-            snprintf(path, size, "%s", tried);
+    for (size_t i = sizeof places / sizeof *places; i-- > 0;) {
+        snprintf(path, size, "%s%s%s", program, places[i], library->file);
+        if (access(path, R_OK) == 0)
             return true;
-        }
     }
     return false;
 }
 
 /* Loaded once and kept: CUDA's libraries do not survive being unloaded. */
-static void *library(struct err *err)
+static void *load(enum cuda_load_library which, struct err *err)
 {
-    static void *loaded;
-    char path[PATH_MAX + 32];
-    if (loaded)
-        return loaded;
-    if (!find_library(path, sizeof path)) {
-        err_set(err, ERR_INFEASIBLE,
-                "device cuda: this build has no cuda backend ('%s' is missing)", path);
+    static void *loaded[sizeof libraries / sizeof *libraries];
+    const struct library *library = &libraries[which];
+    char path[PATH_MAX + 64];
+    if (loaded[which])
+        return loaded[which];
+    if (!find_library(library, path, sizeof path)) {
+        err_set(err, ERR_INFEASIBLE, "%s: this build has no such backend ('%.300s' is missing)",
+                library->what, path);
         err_hint(err, "build where nvcc is (make prints what it found), or use --device cpu");
         return NULL;
     }
-    loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!loaded)
-        err_set(err, ERR_SYSTEM, "device cuda: cannot load the backend: %s", dlerror());
-    return loaded;
+    loaded[which] = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!loaded[which])
+        err_set(err, ERR_SYSTEM, "%s: cannot load the backend: %s", library->what, dlerror());
+    return loaded[which];
 }
 
-void *cuda_load_symbol(const char *name, struct err *err)
+void *cuda_load_symbol(enum cuda_load_library library, const char *name, struct err *err)
 {
-    void *from = library(err), *symbol = from ? dlsym(from, name) : NULL;
+    void *from = load(library, err), *symbol = from ? dlsym(from, name) : NULL;
     if (from && !symbol)
-        err_set(err, ERR_SYSTEM, "device cuda: the backend has no '%s': %s", name, dlerror());
+        err_set(err, ERR_SYSTEM, "%s: the backend has no '%s': %s", libraries[library].what, name,
+                dlerror());
     return symbol;
 }
 
 /* ISO C has no cast from an object pointer to a function's. */
 #define LOAD(function, name, err)                                                                  \
     do {                                                                                           \
-        void *symbol_ = cuda_load_symbol(name, err);                                               \
+        void *symbol_ = cuda_load_symbol(CUDA_LOAD_BACKEND, name, err);                            \
         memcpy(&(function), &symbol_, sizeof symbol_);                                             \
     } while (0)
 

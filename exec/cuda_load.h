@@ -13,8 +13,9 @@ struct backend *cuda_load_backend(const struct cuda_spec *spec, struct err *err)
 enum status cuda_load_device_info(int device, struct cuda_device *info, struct err *err);
 int cuda_load_num_devices(void); /* 0 also where nothing can be loaded */
 
-/* A function of the shared object, for others that live in it (exec/comm/comm_nccl.c). NULL after
- * filling err. */
-void *cuda_load_symbol(const char *name, struct err *err);
+/* A function or object of a shared object: the backend's, or elapse-nccl.so beside it (for
+ * exec/comm/comm_nccl.c; ELAPSE_NCCL_LIB names another). NULL after filling err. */
+enum cuda_load_library { CUDA_LOAD_BACKEND, CUDA_LOAD_NCCL };
+void *cuda_load_symbol(enum cuda_load_library library, const char *name, struct err *err);
 
 #endif

@@ -36,7 +36,10 @@ enum status layout_place(const struct layout_base *base, struct train_plan *plan
         .plan = *plan, .place = {.replica = -1, .rank = -1}
     };
     *plan = (struct train_plan){0};
-    return runtime_groups_open(base->comm, &layout->plan.plan, &layout->place, err);
+    enum status rc = runtime_groups_open(base->comm, &layout->plan.plan, &layout->place, err);
+    if (rc == OK && base->nccl)
+        rc = nccl_split(base->nccl, layout->place.rank, layout->place.replica, &layout->nccl, err);
+    return rc;
 }
 
 enum status layout_stages(const struct layout_base *base, struct layout *layout, struct err *err)
@@ -127,6 +130,7 @@ enum status layout_runtime(const struct layout_base *base, struct layout *layout
                                       .active = layout->place.active,
                                       .pipeline = layout->place.pipeline,
                                       .replicas = layout->place.replicas,
+                                      .nccl = layout->nccl,
                                       .backend = base->backend,
                                       .stages = layout->stages,
                                       .prefix = layout->stages[layout->plan.plan.num_stages],
@@ -145,6 +149,7 @@ void layout_clear(struct layout *layout)
     for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++)
         stage_free(layout->stages[s]);
     free(layout->stages);
+    nccl_group_free(layout->nccl);
     runtime_groups_clear(&layout->place);
     train_plan_clear(&layout->plan);
     *layout = (struct layout){

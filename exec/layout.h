@@ -19,11 +19,13 @@ struct layout_base {
     struct backend *backend;
     struct dataset *dataset;
     struct cache *cache; /* of frozen activations; NULL: none */
+    struct nccl *nccl;   /* train.transport nccl; NULL: mpi */
 };
 
 struct layout {
     struct train_plan plan; /* owned, as everything below */
     struct runtime_groups place;
+    struct nccl_group *nccl; /* the replicas of its stages, between GPUs; NULL */
     struct sampler samplers[SPLIT_COUNT];
     struct loader *loaders[SPLIT_COUNT];
     struct stage *

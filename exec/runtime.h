@@ -12,6 +12,7 @@
 
 #include "exec/cache.h"
 #include "exec/comm/comm.h"
+#include "exec/comm/comm_nccl.h"
 #include "exec/data/loader.h"
 #include "exec/stage.h"
 #include "partition/plan.h"
@@ -29,6 +30,7 @@ struct runtime_spec {
     struct comm_group *active;   /* all K * R ranks, by their number in the message group */
     struct comm_group *pipeline; /* the K ranks of this replica, by position */
     struct comm_group *replicas; /* the R ranks that hold the same stages, by replica */
+    struct nccl_group *nccl;     /* the same between GPUs; NULL: their sums go through the host */
     struct backend *backend;
     struct stage **stages; /* num_stages entries; those of other ranks are NULL */
     /* Frozen items in front of the pipeline (FROZEN_FIRST, FROZEN_CACHED), one slot; NULL on ranks

@@ -16,11 +16,19 @@ struct reducer {
     int64_t most;              /* elements of the largest bucket */
     float *bucket;             /* packed gradients of the one under way; the group's */
     struct comm_reduce sum;
+    struct nccl_block *blocks; /* owned; of the one under way, where it is summed in place */
 };
 
 static const struct op *op_of(const struct runtime *rt, int sum)
 {
     return &rt->ops->ops[rt->reducer->op[sum]];
+}
+
+/* Between GPUs, where the gradients lie; a canonical sum has an order of its own and goes by the
+ * host. */
+static bool sums_in_place(const struct runtime *rt)
+{
+    return rt->spec.nccl && rt->spec.job->train.reduction != REDUCTION_CANONICAL;
 }
 
 /* Of the stage. */
@@ -78,6 +86,8 @@ enum status runtime_reduce_init(struct runtime *rt, struct err *err)
 
 void runtime_reduce_clear(struct runtime *rt)
 {
+    if (rt->reducer)
+        free(rt->reducer->blocks);
     free(rt->reducer);
     rt->reducer = NULL;
 }
@@ -86,7 +96,7 @@ enum status runtime_reduce_begin(struct runtime *rt, struct err *err)
 {
     struct reducer *r = rt->reducer;
     r->ready = r->started = r->ended = 0;
-    return r->num_sums > 0 && r->most > 0
+    return r->num_sums > 0 && r->most > 0 && !sums_in_place(rt)
                ? comm_sum_buffer(rt->spec.replicas, r->most, &r->bucket, err)
                : OK;
 }
@@ -110,6 +120,23 @@ static enum status pack(struct runtime *rt, const struct op *op, bool back, stru
     return be->sync(be, err);
 }
 
+static enum status start_in_place(struct runtime *rt, const struct op *op, struct err *err)
+{
+    struct reducer *r = rt->reducer;
+    int first, end, n = 0;
+    items_of(rt, op, &first, &end);
+    if (!r->blocks)
+        r->blocks = calloc((size_t)rt->spec.model->num_items, sizeof *r->blocks);
+    if (!r->blocks)
+        return err_nomem(err);
+    for (int i = end - 1; i >= first; i--) {
+        struct nccl_block *block = &r->blocks[n];
+        block->values = stage_grad_block(rt->stages[op->stage].stage, i, &block->count);
+        n += block->values != NULL;
+    }
+    return nccl_sum(rt->spec.nccl, r->blocks, n, err);
+}
+
 static enum status start_next(struct runtime *rt, struct err *err)
 {
     struct reducer *r = rt->reducer;
@@ -118,6 +145,8 @@ static enum status start_next(struct runtime *rt, struct err *err)
     enum status rc;
     rt->times[r->op[r->started]].start_ns = comm_now_ns(rt->spec.comm);
     r->started++;
+    if (sums_in_place(rt))
+        return start_in_place(rt, op, err);
     rc = pack(rt, op, false, err);
     return rc == OK ? comm_allreduce_start(rt->spec.replicas, r->bucket, bucket_elems(rt, op),
                                            canonical, &r->sum, err)
@@ -127,9 +156,23 @@ static enum status start_next(struct runtime *rt, struct err *err)
 static enum status end_one(struct runtime *rt, struct err *err)
 {
     struct reducer *r = rt->reducer;
-    enum status rc = pack(rt, op_of(rt, r->ended), true, err);
+    enum status rc = sums_in_place(rt) ? nccl_join(rt->spec.nccl, err)
+                                       : pack(rt, op_of(rt, r->ended), true, err);
     rt->times[r->op[r->ended]].end_ns = comm_now_ns(rt->spec.comm);
     r->ended++;
+    return rc;
+}
+
+/* Whether the sum under way has ended; with wait, when it has. */
+static enum status look(struct runtime *rt, bool wait, bool *done, struct err *err)
+{
+    enum status rc;
+    if (!sums_in_place(rt))
+        return wait ? comm_allreduce_wait(&rt->reducer->sum, err)
+                    : comm_allreduce_test(&rt->reducer->sum, done, err);
+    do
+        rc = nccl_test(rt->spec.nccl, done, err);
+    while (rc == OK && wait && !*done);
     return rc;
 }
 
@@ -142,8 +185,7 @@ enum status runtime_reduce_advance(struct runtime *rt, bool wait, struct err *er
         if (r->started == r->ended)
             rc = start_next(rt, err);
         if (rc == OK)
-            rc =
-                wait ? comm_allreduce_wait(&r->sum, err) : comm_allreduce_test(&r->sum, &done, err);
+            rc = look(rt, wait, &done, err);
         if (rc == OK && done)
             rc = end_one(rt, err);
     }
@@ -163,7 +205,7 @@ bool runtime_reduce_ahead(const struct runtime *rt, const struct op *op)
     const struct reducer *r = rt->reducer;
     return op->microbatch == rt->num_microbatches - 1 && op->kind != OP_I &&
            r->ready < r->num_sums && op_of(rt, r->ready)->stage == op->stage &&
-           rt->spec.backend->host_memory;
+           (rt->spec.backend->host_memory || sums_in_place(rt));
 }
 
 enum status runtime_reduce_item(void *ctx, int item, struct err *err)

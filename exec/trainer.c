@@ -133,6 +133,9 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
     rc = comm_agree(comm, rc, err);
     t->base = (struct layout_base){
         .comm = comm, .job = t->job, .backend = t->backend, .dataset = &t->dataset};
+    if (rc == OK && t->trains && t->job->train.transport == TRANSPORT_NCCL)
+        rc = nccl_open(comm, t->backend, t->out, &t->nccl, err);
+    t->base.nccl = t->nccl;
     if (rc == OK)
         rc = elastic_open(t, resume ? weights : NULL, &ask.num_frozen_layers, err);
     if (rc == OK && t->trains)
@@ -167,6 +170,7 @@ static void trainer_clear(struct trainer *t)
     layout_clear(&t->layout);
     cache_close(t->cache);
     elastic_clear(&t->elastic);
+    nccl_close(t->nccl);
     backend_free(t->backend);
     dataset_clear(&t->dataset);
 }
@@ -397,8 +401,8 @@ static void describe_epoch(struct trainer *t)
 
 static void clear_epoch(struct trainer *t)
 {
-    t->epoch_row = (struct epoch_row){
-        .bubble_fraction = NAN, .eval_loss = NAN, .eval_accuracy = NAN};
+    t->epoch_row =
+        (struct epoch_row){.bubble_fraction = NAN, .eval_loss = NAN, .eval_accuracy = NAN};
     t->epoch_samples = t->epoch_step_ns = 0;
     t->epoch_loss = 0;
 }

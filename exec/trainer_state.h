@@ -18,6 +18,7 @@ struct trainer {
     const char *db, *out;
     struct dataset dataset;
     struct backend *backend;
+    struct nccl *nccl; /* train.transport nccl; NULL: mpi */
     struct layout_base base;
     struct layout layout;
     struct elastic elastic;

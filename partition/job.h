@@ -37,6 +37,7 @@ enum balancer_kind { BALANCER_OPTIMAL, BALANCER_RELEASED, BALANCER_PAPER };
 enum cache_policy { CACHE_OFF, CACHE_ON, CACHE_AUTO };
 enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32 };
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
+enum transport { TRANSPORT_MPI, TRANSPORT_NCCL };
 enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
 
 struct job {
@@ -67,6 +68,7 @@ struct job {
         double dropout, label_smoothing;
         enum dtype dtype;
         enum device_kind device; /* of `elapse train`; plan and sim study the cluster's */
+        enum transport transport; /* of sums over replicas, between GPUs */
         enum reduction reduction;
         uint64_t seed;
         int64_t eval_every_epochs, checkpoint_every_steps; /* 0: at the end only */

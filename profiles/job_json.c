@@ -18,6 +18,7 @@ static const char *const optimizer_names[] = {"sgd", "adamw", "lamb", NULL};
 static const char *const lr_names[] = {"constant", "linear", "cosine", NULL};
 static const char *const dtype_names[] = {"fp32", "bf16", "tf32", NULL};
 static const char *const device_names[] = {"cpu", "cuda", NULL};
+static const char *const transport_names[] = {"mpi", "nccl", NULL};
 static const char *const reduction_names[] = {"fast", "canonical", NULL};
 static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zb-h1",
                                              "zb-h2", "zb-v", "dualpipe-v",  NULL};
@@ -99,6 +100,7 @@ static const struct field job_fields[] = {
     REAL("train.label_smoothing", train.label_smoothing, "[0]"),
     CHOICE("train.dtype", train.dtype, dtype_names, "of activations [fp32]"),
     CHOICE("train.device", train.device, device_names, "that each rank computes on [cpu]"),
+    CHOICE("train.transport", train.transport, transport_names, "of sums over replicas, between GPUs [mpi]"),
     CHOICE("train.reduction", train.reduction, reduction_names, "canonical: same bits at R = 1, 2, 4 [fast]"),
     INT("train.seed", train.seed, 0, INT64_MAX, "[1]"),
     INT("train.eval_every_epochs", train.eval_every_epochs, 0, INT64_MAX, "[0: at the end only]"),

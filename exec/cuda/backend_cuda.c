@@ -244,6 +244,11 @@ static int64_t cuda_event_ns(struct backend *be, struct backend_event *from,
     return (int64_t)((double)ms * 1e6 + 0.5);
 }
 
+static void *cuda_stream(struct backend *be)
+{
+    return cuda_of(be)->stream;
+}
+
 /* --- devices ---------------------------------------------------------------------------------- */
 
 int cuda_num_devices(void)
@@ -370,8 +375,11 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
         rc = cuda_arena_reserve(cuda->arena, spec->reserve_bytes, err);
     if (rc == OK)
         rc = cuda_staging_new(cuda->stream, &cuda->staging, err);
+    /* What was timed may be chosen otherwise the next time: for speed, not for equal bits. */
+    const char *tune = getenv("ELAPSE_CUDA_TUNE");
     if (rc == OK)
-        rc = cuda_matmul_new(&cuda->base, spec->tune, &cuda->matmul, err);
+        rc = cuda_matmul_new(&cuda->base, spec->tune || (tune && strcmp(tune, "1") == 0),
+                             &cuda->matmul, err);
 out:
     return rc;
 }
@@ -408,6 +416,7 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     be->event_done = cuda_event_done;
     be->event_wait = cuda_event_wait;
     be->event_ns = cuda_event_ns;
+    be->stream = cuda_stream;
     cuda_linear_install(be);
     cuda_sums_install(be);
     cuda_norm_install(be);
