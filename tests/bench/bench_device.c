@@ -1,0 +1,341 @@
+/* Kernels of one backend by themselves: median time, and what that is in bytes that must move (each
+ * operand once) and in operations of the model's count. Beside them the device's own copy and a
+ * large matrix product, the ceilings to compare with.
+ *   bench_device [DEVICE [DTYPE [SHRINK]]]    cuda bf16 1; batches are divided by SHRINK
+ * Without such a device: one line, exit 0. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/backend.h"
+#include "exec/bf16.h"
+#include "exec/rng.h"
+
+enum { REPEATS = 11, WARM = 3, SEED_ELEMS = 1 << 18, MAX_TENSORS = 32 };
+
+static struct backend *be;
+static int64_t shrink = 1;
+static void *kept[MAX_TENSORS];
+static int num_kept;
+static bool failed; /* reported already */
+
+static bool ok(enum status rc, const struct err *err)
+{
+    if (rc != OK && !failed)
+        fprintf(stderr, "bench_device: %s\n", err->msg);
+    failed = failed || rc != OK;
+    return !failed;
+}
+
+static void *bytes_of(int64_t bytes)
+{
+    struct err err = {0};
+    void *at = NULL;
+    if (failed || !ok(be->alloc(be, bytes, &at, &err), &err))
+        return NULL;
+    return kept[num_kept++] = at;
+}
+
+/* A random piece, copied over and over. */
+static void *repeated(const void *piece, int64_t piece_bytes, int64_t bytes)
+{
+    struct err err = {0};
+    char *at = bytes_of(bytes);
+    if (!at)
+        return NULL;
+    int64_t have = bytes < piece_bytes ? bytes : piece_bytes;
+    be->copy_in(be, at, piece, have);
+    while (have < bytes) {
+        const int64_t more = bytes - have < have ? bytes - have : have;
+        be->copy(be, at + have, at, more);
+        have += more;
+    }
+    ok(be->sync(be, &err), &err);
+    return at;
+}
+
+static float *fp32_of(int64_t elems)
+{
+    static float piece[SEED_ELEMS];
+    if (piece[0] == 0.0f)
+        for (int i = 0; i < SEED_ELEMS; i++)
+            piece[i] = (float)rng_normal(1, (uint64_t)i);
+    return repeated(piece, sizeof piece, elems * (int64_t)sizeof *piece);
+}
+/* Elements of the backend's dtype. */
+static void *elems_of(int64_t elems)
+{
+    static uint16_t piece[SEED_ELEMS];
+    if (be->elem_bytes == 4)
+        return fp32_of(elems);
+    if (piece[0] == 0)
+        for (int i = 0; i < SEED_ELEMS; i++)
+            piece[i] = bf16_from((float)rng_normal(1, (uint64_t)i));
+    return repeated(piece, sizeof piece, elems * (int64_t)sizeof *piece);
+}
+static int32_t *ids_of(int64_t elems, int32_t below)
+{
+    static int32_t piece[SEED_ELEMS];
+    for (int i = 0; i < SEED_ELEMS; i++)
+        piece[i] = (int32_t)(rng_bits(2, (uint32_t)i) % (uint32_t)below);
+    return repeated(piece, sizeof piece, elems * (int64_t)sizeof *piece);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Times call(ctx), prints a row, and frees all tensors. */
+static void row(const char *name, double bytes, double flops, void (*call)(const void *ctx),
+                const void *ctx)
+{
+    struct backend_event *from = NULL, *to = NULL;
+    struct err err = {0};
+    int64_t ns[REPEATS] = {0};
+    if (!failed && ok(be->event_new(be, &from, &err), &err) &&
+        ok(be->event_new(be, &to, &err), &err)) {
+        for (int r = -WARM; r < REPEATS && !failed; r++) {
+            be->event_record(be, from);
+            call(ctx);
+            be->event_record(be, to);
+            if (ok(be->sync(be, &err), &err) && r >= 0)
+                ns[r] = be->event_ns(be, from, to);
+        }
+        qsort(ns, REPEATS, sizeof *ns, by_value);
+        const double s = (double)ns[REPEATS / 2] * 1e-9;
+        if (!failed && s > 0.0) {
+            printf("%-44s %9.3f ms %8.0f GB/s", name, s * 1e3, bytes / s * 1e-9);
+            if (flops > 0.0)
+                printf(" %8.1f TFLOP/s", flops / s * 1e-12);
+            printf("\n");
+        }
+    }
+    be->event_free(be, from);
+    be->event_free(be, to);
+    while (num_kept > 0)
+        be->free(be, kept[--num_kept]);
+}
+
+/* --- the kernels ----------------------------------------------------------------------------- */
+
+struct operands {
+    int64_t num;
+    int cols;
+    void *t[6];
+    float *f[8];
+    int64_t *ids;
+    struct linear linear;
+    struct attention attention;
+    struct xent xent;
+    struct tokens tokens;
+    struct dropout drop;
+    struct update update;
+};
+
+static void do_copy(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->copy(be, o->t[0], o->t[1], backend_bytes(be, o->num));
+}
+static void do_linear(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->linear_forward(be, &o->linear, o->t[0], o->t[1], NULL, ACT_NONE, NULL, NULL, NULL, o->t[2]);
+}
+static void do_attention(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->attention_forward(be, &o->attention, o->t[0], &o->drop, o->t[1], o->f[0]);
+}
+static void do_attention_backward(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->attention_backward(be, &o->attention, o->t[0], &o->drop, o->t[1], o->f[0], o->t[2],
+                           o->t[3]);
+}
+static void do_norm(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->layernorm_forward(be, o->num, o->cols, 0, o->t[0], o->f[0], o->f[1], 1e-5f, o->t[1],
+                          o->f[2]);
+}
+static void do_norm_backward(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->layernorm_backward(be, o->num, o->cols, 0, o->t[2], o->t[0], o->f[2], o->f[0], o->t[3],
+                           o->t[1], o->f[3]);
+}
+static void do_xent(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->xent(be, &o->xent, o->tokens.ids, o->t[0], (struct xent_sums *)(void *)o->f[0]);
+}
+static void do_tokens_backward(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->tokens_backward(be, &o->tokens, o->t[0], o->f[0], o->f[1], NULL);
+}
+static void do_update(const void *ctx)
+{
+    const struct operands *o = ctx;
+    const struct update_rule rule = {
+        .kind = OPTIMIZER_ADAMW,
+        .adam = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_mul = 1, .step = 9}
+    };
+    be->update(be, &rule, 1, &o->update);
+}
+static void do_dropout(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->dropout(be, o->num, o->cols, &o->drop, o->t[0], o->t[1]);
+}
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+static int64_t batch(int64_t n)
+{
+    return n / shrink > 0 ? n / shrink : 1;
+}
+
+static int64_t *sample_ids(int64_t n)
+{
+    int64_t *ids = bytes_of(n * (int64_t)sizeof *ids);
+    if (ids)
+        be->zero(be, ids, n * (int64_t)sizeof *ids);
+    return ids;
+}
+
+static void attention_rows(const char *model, int64_t n, int seq, int heads, bool causal, float p)
+{
+    for (int backward = 0; backward < 2; backward++) {
+        char name[96];
+        const int dim = 64;
+        const int64_t width = heads * dim, rows = batch(n) * seq;
+        struct operands o = {
+            .attention = {.num_samples = batch(n),
+                          .seq = seq,
+                          .heads = heads,
+                          .head_dim = dim,
+                          .causal = causal},
+            .drop = {.p = p,        .key = 5, .ids = sample_ids(batch(n))}
+        };
+        o.t[0] = elems_of(rows * 3 * width);
+        o.t[1] = elems_of(rows * width);
+        o.f[0] = fp32_of(batch(n) * heads * seq);
+        if (backward) {
+            o.t[2] = elems_of(rows * width);
+            o.t[3] = elems_of(rows * 3 * width);
+        }
+        if (!failed)
+            do_attention(&o); /* lse of these scores */
+        const double pairs = (double)rows * seq * (causal ? 0.5 : 1.0);
+        snprintf(name, sizeof name, "attention %s %s n=%lld T=%d%s%s", backward ? "bwd" : "fwd",
+                 model, (long long)batch(n), seq, causal ? " causal" : "",
+                 p > 0.0f ? " dropout" : "");
+        row(name, (double)backend_bytes(be, rows * width * (backward ? 8 : 4)),
+            pairs * (double)width * (backward ? 10.0 : 4.0),
+            backward ? do_attention_backward : do_attention, &o);
+    }
+}
+
+static void linear_row(int64_t rows, int in, int out)
+{
+    char name[96];
+    struct operands o = {
+        .linear = {.rows = batch(rows), .in = in, .out = out}
+    };
+    o.t[0] = elems_of(batch(rows) * in);
+    o.t[1] = elems_of((int64_t)in * out);
+    o.t[2] = elems_of(batch(rows) * out);
+    snprintf(name, sizeof name, "linear fwd %lld x %d x %d", (long long)batch(rows), in, out);
+    row(name, (double)backend_bytes(be, batch(rows) * (in + out) + (int64_t)in * out),
+        2.0 * (double)batch(rows) * in * out, do_linear, &o);
+}
+
+static void run(void)
+{
+    const int h = 768, classes = 50257, padded = 50304;
+    struct operands o = {.num = batch(1 << 29)};
+    o.t[0] = elems_of(o.num);
+    o.t[1] = elems_of(o.num);
+    row("copy", 2.0 * (double)backend_bytes(be, o.num), 0.0, do_copy, &o);
+    linear_row(8192, 8192, 8192);
+    linear_row(1 << 16, h, 4 * h);
+    attention_rows("gpt2", 16, 1024, 12, true, 0.0f);
+    attention_rows("gpt2", 16, 1024, 12, true, 0.1f);
+    attention_rows("vit-b16", 256, 197, 12, false, 0.0f);
+    attention_rows("bert-large", 256, 128, 16, false, 0.1f);
+
+    o = (struct operands){.num = batch(1 << 18), .cols = h};
+    const double elems = (double)backend_bytes(be, o.num * h);
+    for (int backward = 0; backward < 2; backward++) {
+        for (int i = 0; i < (backward ? 4 : 2); i++)
+            o.t[i] = elems_of(o.num * h);
+        o.f[0] = fp32_of(h);
+        o.f[1] = fp32_of(h);
+        o.f[2] = fp32_of(o.num * 2);
+        o.f[3] = fp32_of(2 * h);
+        row(backward ? "layer norm bwd" : "layer norm fwd", elems * (backward ? 4 : 2), 0.0,
+            backward ? do_norm_backward : do_norm, &o);
+    }
+    o.drop = (struct dropout){.p = 0.1f, .key = 5, .rows_per_sample = o.num, .ids = sample_ids(1)};
+    o.t[0] = elems_of(o.num * h);
+    o.t[1] = elems_of(o.num * h);
+    row("dropout", elems * 2, 0.0, do_dropout, &o);
+
+    o = (struct operands){.num = batch(1 << 14)};
+    o.xent = (struct xent){
+        .rows = o.num, .classes = classes, .group = 1, .group_stride = padded, .class_stride = 1};
+    o.t[0] = elems_of(o.num * padded);
+    o.tokens.ids = ids_of(o.num, classes);
+    o.f[0] = fp32_of(64);
+    row("cross-entropy of 50257 classes", 2.0 * (double)backend_bytes(be, o.num * classes), 0.0,
+        do_xent, &o);
+
+    o.tokens =
+        (struct tokens){.num_samples = batch(16), .seq = 1024, .hidden = h, .vocab = classes};
+    o.tokens.ids = ids_of(o.tokens.num_samples * 1024, classes);
+    o.t[0] = elems_of(o.tokens.num_samples * 1024 * h);
+    o.f[0] = fp32_of((int64_t)classes * h);
+    o.f[1] = fp32_of((int64_t)1024 * h);
+    row("tokens bwd, 50257 ids", (double)o.tokens.num_samples * 1024 * h * (2 * be->elem_bytes + 8),
+        0.0, do_tokens_backward, &o);
+
+    const int64_t params = batch(124 << 20);
+    o.update = (struct update){.num = params, .grad = fp32_of(params), .weight = fp32_of(params)};
+    o.update.state[0] = fp32_of(params);
+    o.update.state[1] = bytes_of(params * 4);
+    if (!failed)
+        be->zero(be, o.update.state[1], params * 4);
+    o.update.low = be->elem_bytes == 2 ? bytes_of(params * 2) : NULL;
+    row("adamw", (double)params * (be->elem_bytes == 2 ? 30 : 28), 0.0, do_update, &o);
+}
+
+int main(int argc, char **argv)
+{
+    const char *dtype = argc > 2 ? argv[2] : "bf16";
+    struct backend_spec spec = {.device = argc > 1 ? argv[1] : "cuda", .threads = 1};
+    struct err err = {0};
+    const char *const dtypes[] = {
+        [DTYPE_FP32] = "fp32", [DTYPE_BF16] = "bf16", [DTYPE_TF32] = "tf32"};
+    int known = 0;
+    while (known < 3 && strcmp(dtype, dtypes[known]) != 0)
+        known++;
+    if (known == 3) {
+        fprintf(stderr, "bench_device: dtype must be fp32, bf16 or tf32, got '%s'\n", dtype);
+        return 2;
+    }
+    spec.dtype = (enum dtype)known;
+    shrink = argc > 3 && atoll(argv[3]) > 0 ? atoll(argv[3]) : 1;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    be = backend_new(&spec, &err);
+    if (!be) {
+        printf("bench_device: skipped: %s\n", err.msg);
+        return 0;
+    }
+    run();
+    backend_free(be);
+    return failed;
+}
