@@ -452,7 +452,7 @@ static void stage__same_bits_in_bf16(void **state)
 {
     (void)state;
     against_whole(cut_in_two, MAX_ITEMS, 0, DTYPE_BF16);
-    against_whole(every_item_alone, 8, 0, DTYPE_BF16);
+    against_whole(every_item_alone, 4, 0, DTYPE_BF16);
     against_whole(vary_whole, 4, 3, DTYPE_BF16);
 }
 

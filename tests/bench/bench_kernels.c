@@ -33,15 +33,17 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static enum status run(const struct bench *b, int threads, int repeats, struct err *err)
+static enum status run(const struct bench *b, enum dtype dtype, int threads, int repeats,
+                       struct err *err)
 {
     struct job job;
     struct stage *stage = NULL;
     job_defaults(&job);
+    job.train.dtype = dtype;
     model_clear(&job.model);
     enum status rc = model_parse(b->model, &job.model, err);
     const struct model *m = &job.model;
-    struct backend *be = backend_cpu_new(DTYPE_FP32, threads, err);
+    struct backend *be = backend_cpu_new(dtype, threads, err);
     double *times = calloc((size_t)repeats, sizeof *times);
     if (rc != OK || !be || !times)
         goto out;
@@ -91,9 +93,11 @@ static enum status run(const struct bench *b, int threads, int repeats, struct e
     }
     qsort(times, (size_t)repeats, sizeof *times, by_value);
     if (rc == OK)
-        printf("%s %d threads: median %.1f ms min %.1f ms %.1f samples/s %.1f GFLOP/s\n", b->name,
-               threads, times[repeats / 2], times[0], 1e3 * (double)n / times[repeats / 2],
-               flops / times[repeats / 2] * 1e-6);
+        printf(
+            "%s %d threads: median %.1f ms min %.1f ms %.1f samples/s %.1f GFLOP/s %s %.1f MiB\n",
+            b->name, threads, times[repeats / 2], times[0], 1e3 * (double)n / times[repeats / 2],
+            flops / times[repeats / 2] * 1e-6, dtype == DTYPE_BF16 ? "bf16" : "fp32",
+            (double)stage_bytes(stage) / 1048576);
     free(ids);
     free(images);
     free(tokens);
@@ -109,11 +113,12 @@ out:
 int main(int argc, char **argv)
 {
     const int threads = argc > 2 ? atoi(argv[2]) : 2, repeats = argc > 3 ? atoi(argv[3]) : 3;
+    const enum dtype dtype = argc > 4 && strcmp(argv[4], "bf16") == 0 ? DTYPE_BF16 : DTYPE_FP32;
     for (size_t i = 0; i < sizeof benches / sizeof *benches; i++) {
         struct err err = {0};
         if (argc > 1 && strcmp(argv[1], benches[i].name) != 0)
             continue;
-        if (run(&benches[i], threads, repeats > 0 ? repeats : 1, &err) != OK) {
+        if (run(&benches[i], dtype, threads, repeats > 0 ? repeats : 1, &err) != OK) {
             fprintf(stderr, "bench_kernels: %s\n", err.msg);
             return status_exit_code(err.status);
         }
