@@ -304,6 +304,20 @@ static void lap(const struct comm *comm, int64_t *since, int64_t *sum)
     *since = now;
 }
 
+/* Says so where the samples of an epoch are too few for all pipelines that the ranks could form. */
+static void add_limit(const struct trainer *t, char *reason, size_t room)
+{
+    const struct plan *now = &t->layout.plan.plan;
+    const int64_t samples = t->dataset.num_samples[SPLIT_TRAIN];
+    const int could = t->job->elastic.auto_dp ? t->comm->size / now->num_ranks : now->num_replicas;
+    const size_t at = strlen(reason);
+    if (t->job->train.batch_mode == BATCH_PER_PIPELINE && could > now->num_replicas &&
+        now->batch > samples / (now->num_replicas + 1))
+        snprintf(reason + at, room - at,
+                 "%s%d replicas of %lld samples exceed the %lld of an epoch", at ? "; " : "",
+                 now->num_replicas + 1, (long long)now->batch, (long long)samples);
+}
+
 /* L2. Collective over all ranks. */
 static enum status change(struct trainer *t, const struct decision *decision, struct err *err)
 {
@@ -356,6 +370,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
         note.pipeline_length = now->num_ranks;
         note.replicas = now->num_replicas;
         memcpy(note.reason, decision->reason, sizeof note.reason);
+        add_limit(t, note.reason, sizeof note.reason);
         rc = note_change(t, &note, err);
     }
 out:

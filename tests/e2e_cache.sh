@@ -148,6 +148,12 @@ train grow -n 4 "${turns[@]}" --set train.reduction=fast --set 'train.batch={"pe
 verify "a global batch that grows in mid-epoch" has_shapes grow \
     "0=0:4:1 0=1:2:2 1=2:2:2 1=4:1:4 2=4:1:4 3=4:1:4 "
 
+# More ranks than an epoch has samples for: 4 pipelines of 60 exceed 160 samples.
+train many -n 4 --set 'elastic.stages=[4,1]' --set train.reduction=fast --set 'train.batch={"per_pipeline":60}' \
+    --set pipeline.num_microbatches=2
+verify "replicas stop where samples end" has_shapes many "0=0:4:1 1=2:1:2 2=2:1:2 3=2:1:2 "
+verify "and the change says why" grep -q '3 replicas of 60 samples exceed the 160 of an epoch' "$tmp/many/summary.json"
+
 # All layers frozen: the head alone trains.
 head=(--set 'freeze.table=[0,4]')
 train head-1 -n 1 --set cache.policy=off "${head[@]}"
