@@ -25,7 +25,7 @@ struct stage_cost {
     int64_t whole_batch_ns[2];              /* [0] Z, [1] P of OP_WHOLE_BATCH, stage 0 only */
     int64_t weight_bytes, frozen_bytes;     /* trainable and frozen parameters */
     int64_t grad_bytes, optim_bytes;
-    int64_t tree_bytes; /* of a canonical reduction: ceil(log2 M) sums of gradients */
+    int64_t tree_bytes;            /* of a canonical reduction: ceil(log2 M) sums of gradients */
     int64_t stash_bytes[MB_SIZES]; /* kept from F to B (W), full */
     int64_t
         input_bytes[MB_SIZES];    /* the stage's input, kept instead of the stash under recompute */
