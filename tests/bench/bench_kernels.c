@@ -1,7 +1,8 @@
 /* A training step (forward, backward, update) of whole models on the cpu backend, one micro-batch:
  * the C half of tests/bench/bench_torch.py, which alternates the two.
- *   bench_kernels MODEL THREADS REPEATS    MODEL: minilm vit-tiny gpt2
- * prints the median step time in ms and the GFLOP/s of the model's own FLOP count (x3). */
+ *   bench_kernels MODEL THREADS REPEATS [bf16]    MODEL: minilm vit-tiny gpt2
+ * prints the median step time in ms, the GFLOP/s of the model's own FLOP count (x3), and the memory
+ * of the stage. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
