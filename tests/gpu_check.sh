@@ -94,7 +94,7 @@ make_all() {
     arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d '. ')
     export CUDA_ARCH=${CUDA_ARCH:-${arch:-90}}
     make -j"$cores" all CUDA_ARCH="$CUDA_ARCH" &&
-        make -j"$cores" CUDA_ARCH="$CUDA_ARCH" $(make -s list-tests CUDA_ARCH="$CUDA_ARCH" | grep -E '/test_(cuda|parity|stage|backend|runtime)')
+        make -j"$cores" CUDA_ARCH="$CUDA_ARCH" $(make -s list-tests CUDA_ARCH="$CUDA_ARCH" | grep -E '/test_(backend_cuda|parity)$')
 }
 export cores
 export -f make_all
@@ -121,7 +121,7 @@ if wants bench && [ "$device" = cuda ] && "$python" -c 'import torch' 2>/dev/nul
     done &
     warming=$!
 fi
-wants tests && part tests 90 bash -c 'run_tests "$@"' - "$device" $(binaries 'test_cuda*')
+wants tests && part tests 90 bash -c 'run_tests "$@"' - "$device" $(binaries 'test_backend_cuda')
 wants parity && part parity 60 bash -c 'run_tests "$@"' - "$device" $(binaries 'test_parity')
 wants ranks && part ranks 150 tests/gpu_ranks.sh "$device"
 

@@ -89,6 +89,7 @@ static enum status open_all(const char id[NCCL_ID_BYTES], int rank, int size, vo
     enum status rc;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId unique;
+    ncclResult_t code;
     struct nccl *nccl = calloc(1, sizeof *nccl);
     if (!nccl)
         return err_nomem(err);
@@ -97,8 +98,8 @@ static enum status open_all(const char id[NCCL_ID_BYTES], int rank, int size, vo
     memcpy(unique.internal, id, NCCL_ID_BYTES);
     config.blocking = 0;
     CUDA_TRY(nccl, cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking));
-    rc = settle(nccl, nccl->comm, ncclCommInitRankConfig(&nccl->comm, size, unique, rank, &config),
-                "ncclCommInitRankConfig", err);
+    code = ncclCommInitRankConfig(&nccl->comm, size, unique, rank, &config);
+    rc = settle(nccl, nccl->comm, code, "ncclCommInitRankConfig", err);
     if (rc != OK)
         goto out;
     *out = nccl;
