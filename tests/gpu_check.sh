@@ -1,9 +1,9 @@
 #!/bin/bash
 # tests/gpu_check.sh - everything that wants a GPU, in one go: build, the cuda backend against the cpu
-# backend, parity goldens, four ranks on one GPU, profile, simulated against real, and the benchmark
+# backend, four ranks on one GPU, profile, simulated against real, and the benchmark
 # table beside PyTorch, which comes last. For `make gpu-check`.
 #
-#   tests/gpu_check.sh [PART...]      build tests parity ranks profile compare bench (default: all)
+#   tests/gpu_check.sh [PART...]      build tests ranks profile compare bench (default: all)
 #
 # GPU_CHECK_OUT     folder of results (default: build/gpu-check): check.json, bench.json, profile.json,
 #                   compare.json, a log of each part
@@ -22,7 +22,7 @@ out=${GPU_CHECK_OUT:-build/gpu-check}
 total=${GPU_CHECK_SECONDS:-540}
 python=${PYTHON:-python3}
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(build tests parity ranks profile compare bench)
+[ ${#parts[@]} -gt 0 ] || parts=(build tests ranks profile compare bench)
 cores=$(nproc)
 end=$((SECONDS + total))
 
@@ -94,7 +94,7 @@ make_all() {
     arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d '. ')
     export CUDA_ARCH=${CUDA_ARCH:-${arch:-90}}
     make -j"$cores" all CUDA_ARCH="$CUDA_ARCH" &&
-        make -j"$cores" CUDA_ARCH="$CUDA_ARCH" $(make -s list-tests CUDA_ARCH="$CUDA_ARCH" | grep -E '/test_(backend_cuda|parity)$')
+        make -j"$cores" CUDA_ARCH="$CUDA_ARCH" $(make -s list-tests CUDA_ARCH="$CUDA_ARCH" | grep -E '/test_backend_cuda$')
 }
 export cores
 export -f make_all
@@ -122,7 +122,6 @@ if wants bench && [ "$device" = cuda ] && "$python" -c 'import torch' 2>/dev/nul
     warming=$!
 fi
 wants tests && part tests 90 bash -c 'run_tests "$@"' - "$device" $(binaries 'test_backend_cuda')
-wants parity && part parity 60 bash -c 'run_tests "$@"' - "$device" $(binaries 'test_parity')
 wants ranks && part ranks 150 tests/gpu_ranks.sh "$device"
 
 elapse=${ELAPSE_BIN:-build/bin}/elapse
