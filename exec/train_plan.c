@@ -192,6 +192,7 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
         options.frozen_auto = false;
         options.frozen = FROZEN_CACHED;
         options.cache_filled = true;
+        options.equal_microbatches = true; /* the others would be computed (runtime_cache.c) */
     } else if (options.frozen == FROZEN_CACHED && ask->num_frozen_layers > 0) {
         options.frozen_auto = true; /* asked for, and not to be had */
         options.frozen = FROZEN_SPREAD;

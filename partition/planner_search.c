@@ -285,9 +285,17 @@ static enum status counts_of(struct search *search, int64_t batch, int num_ranks
     search->num_counts = 0;
     search->counts_batch = batch;
     search->counts_ranks = num_ranks;
-    if (wanted == AUTO)
-        return planner_microbatches(batch, num_ranks, &search->counts, &search->num_counts,
-                                    search->err);
+    if (wanted == AUTO) {
+        enum status rc = planner_microbatches(batch, num_ranks, &search->counts,
+                                              &search->num_counts, search->err);
+        int kept = 0;
+        for (int i = 0; i < search->num_counts; i++)
+            if (!search->options->equal_microbatches ||
+                search->counts[i].last_size == search->counts[i].size)
+                search->counts[kept++] = search->counts[i];
+        search->num_counts = kept;
+        return rc;
+    }
     search->counts = malloc(sizeof *search->counts);
     if (!search->counts)
         return err_nomem(search->err);

@@ -165,6 +165,7 @@ static enum status choose_plan(const struct job *job, const struct cost *cost, i
     if (filled && job->pipeline.balancer == BALANCER_OPTIMAL) {
         options.frozen_auto = false;
         options.frozen = FROZEN_CACHED;
+        options.equal_microbatches = true; /* as exec/: its cache serves full micro-batches */
     }
     if (filled && job->pipeline.balancer != BALANCER_OPTIMAL)
         options.frozen_auto = true;
@@ -181,10 +182,12 @@ static enum status choose_plan(const struct job *job, const struct cost *cost, i
     }
     if (stages > 0) {
         options.num_ranks = stages;
-        options.num_replicas = job->elastic.auto_dp         ? AUTO
-                               : first                      ? first->num_replicas
-                               : job->pipeline.num_replicas ? job->pipeline.num_replicas
-                                                            : 1;
+        options.num_replicas = job->pipeline.num_replicas ? job->pipeline.num_replicas : 1;
+        if (job->elastic.auto_dp && (first || job->pipeline.num_replicas == AUTO))
+            options.num_replicas =
+                job->cluster.num_devices / stages; /* all that there is room for */
+        else if (first)
+            options.num_replicas = first->num_replicas;
     }
     if (job->pipeline.balancer == BALANCER_OPTIMAL) {
         options.judge = judge_plan;

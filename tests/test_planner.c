@@ -440,6 +440,32 @@ static void planner_solve__takes_fewer_microbatches_when_launching_costs(void **
     instance_clear(&in);
 }
 
+static void planner_solve__divides_the_batch_when_equal_microbatches_are_wanted(void **state)
+{
+    (void)state;
+    struct instance in;
+    int ragged = 0;
+    vit_problem(&in, "vit-b16", "h100-1x8", 0);
+    in.options.num_ranks = 4;
+    in.options.schedules = 1u << SCHEDULE_1F1B;
+    in.cluster.host_blocking = true; /* micro-batches of one sample are dear */
+    in.cluster.host_op_ns = 40000;
+    for (in.problem.batch = 24; in.problem.batch < 40; in.problem.batch++) {
+        struct planner_result any = {0}, equal = {0};
+        in.options.equal_microbatches = false;
+        assert_int_equal(planner_solve(&in.problem, &in.options, &any, NULL), OK);
+        in.options.equal_microbatches = true;
+        assert_int_equal(planner_solve(&in.problem, &in.options, &equal, NULL), OK);
+        ragged += any.plan.batch % any.plan.microbatches.count != 0;
+        assert_int_equal(equal.plan.batch % equal.plan.microbatches.count, 0);
+        assert_true(equal.samples_per_s <= any.samples_per_s);
+        planner_result_clear(&any);
+        planner_result_clear(&equal);
+    }
+    assert_true(ragged > 0);
+    instance_clear(&in);
+}
+
 static enum status prefer_two(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
 {
     (void)err;
@@ -558,6 +584,7 @@ int main(void)
         cmocka_unit_test(planner_solve__is_never_slower_than_the_release),
         cmocka_unit_test(planner_microbatches__has_every_count_once_when_compared_with_a_scan),
         cmocka_unit_test(planner_solve__takes_fewer_microbatches_when_launching_costs),
+        cmocka_unit_test(planner_solve__divides_the_batch_when_equal_microbatches_are_wanted),
         cmocka_unit_test(planner_solve__obeys_the_judge_when_there_is_one),
         cmocka_unit_test(planner_solve__ends_when_the_passes_cost_nothing),
         cmocka_unit_test(planner_solve__says_why_when_nothing_is_possible),
