@@ -75,6 +75,39 @@ train vit idle -n 4 --set 'elastic.stages=[4,2,1]' --set elastic.auto_dp=false -
 verify "without auto_dp freed ranks stay idle" has_shapes idle "0:4:1 1:2:1 2:1:1 4:1:1 "
 verify "a run with idle ranks gives the same bits" same_run vit-sgd-1 idle
 
+# Per-pipeline batch: the global batch grows with R, an epoch has fewer steps, the learning rate
+# follows epochs and is not scaled.
+sed 's/"batch": {"global": 32}/"batch": {"per_pipeline": 16}/; s/"num_microbatches": 8/"num_microbatches": 4/' "$tmp/vit.json" >"$tmp/per.json"
+train per grows -n 4 --set 'elastic.stages=[4,4,2,1]'
+train per grows-not -n 1 --set cache.policy=off
+epochs_of() { grep -o '"epoch":[0-9]*' "$tmp/$1/metrics.jsonl" | uniq -c | awk '{printf "%s ", $1}'; }
+first_lrs() { sed -n 's/.*"epoch":\([0-9]*\),.*"lr":\([^,]*\),.*/\1 \2/p' "$tmp/$1/metrics.jsonl" | awk '$1 != e {e = $1; print}' e=-1; }
+has_steps() { [ "$(epochs_of "$1")" = "$2" ] || { epochs_of "$1"; tail -3 "$tmp/$1.err"; false; }; }
+verify "per-pipeline batch: an epoch takes fewer steps as replicas come" has_steps grows "13 13 7 4 "
+verify "per-pipeline batch: without new replicas it does not" has_steps grows-not "13 13 13 13 "
+same_lrs() { [ "$(first_lrs grows | wc -l)" = 4 ] && [ "$(first_lrs grows)" = "$(first_lrs grows-not)" ] ||
+    { paste <(first_lrs grows) <(first_lrs grows-not); false; }; }
+verify "per-pipeline batch: epochs begin at the learning rates of a run that does not grow" same_lrs
+once() {
+    sed -n 's/.*"epoch":\([0-9]*\),.*"step_ns":\([0-9]*\),"samples_per_s":\([^,]*\),.*/\1 \2 \3/p' "$tmp/grows/metrics.jsonl" |
+        awk '{n[$1] += $2 * $3 / 1e9} END {for (e = 0; e < 4; e++) printf "%.0f ", n[e]}' >"$tmp/once.txt"
+    [ "$(cat "$tmp/once.txt")" = "200 200 200 200 " ] || { cat "$tmp/once.txt"; false; }
+}
+verify "per-pipeline batch: each sample is seen once an epoch" once
+
+# More replicas than samples: fewer are made, and the run says why.
+train per few -n 4 --set 'elastic.stages=[2,2,1]' --set data.train_samples=40 --set train.reduction=fast
+verify "replicas that would find no samples are not made" has_shapes few "0:2:2 1:2:2 2:1:2 4:1:2 "
+verify "a run with fewer replicas says why" \
+    grep -q '"reason":"table: 2; 3 replicas of 16 samples exceed the 40 of an epoch"' "$tmp/few.json"
+
+# A decision below the minimum of active layers is held there; all layers frozen is legal.
+train vit held -n 4 --set 'elastic.stages=[4,4,2,1]' --set freeze.min_active=2
+train vit table -n 1 --set 'freeze.table=[0,1,2,2]' --set cache.policy=off
+verify "a decision below the minimum of active layers is held" has_shapes held "0:4:1 1:4:1 2:2:2 2:1:4 "
+verify "a run with a held decision says so" grep -q 'table: 4; held at 2, 2 must stay active' "$tmp/held.json"
+verify "a held decision is the run that decided so" same_run held table
+
 # Resumed in mid-epoch, with other ranks, behind two changes.
 train vit part -n 4 --set 'elastic.stages=[4,4,2,1]' --steps 17
 train vit part -n 2 --set 'elastic.stages=[2,2,2,1]' --resume "$tmp/part"
@@ -93,6 +126,32 @@ replayed() {
 verify "norms.json replays the decisions" replayed
 timed() { grep -o '"total_ns":[0-9]*' "$tmp/vit-sgd-4/summary.json" | wc -l | grep -qx 3 && [ "$(value vit-sgd-4 transition_ns)" -gt 0 ]; }
 verify "three changes are timed in the summary" timed
+filled() { [ "$(grep -o '"cache_ns":[0-9]*' "$tmp/vit-sgd-4/summary.json" | grep -vc ':0$')" = 3 ] || { grep -o '"cache_ns":[0-9]*' "$tmp/vit-sgd-4/summary.json"; false; }; }
+verify "filling the cache is put down to the changes behind which it happens" filled
+
+# The whole run beside the same job simulated. (There is no profile: the times of a roofline.)
+compared() {
+    "$elapse" compare "$tmp/$1" --json >"$tmp/compare.json" || return
+    grep -o '"epoch":[0-9]*,"real":{"frozen_layers":[0-9]*,"pipeline_length":[0-9]*,"replicas":[0-9]*\|"sim":{"frozen_layers":[0-9]*,"pipeline_length":[0-9]*,"replicas":[0-9]*' "$tmp/compare.json" |
+        sed 's/.*"frozen_layers":\([0-9]*\),"pipeline_length":\([0-9]*\),"replicas":\([0-9]*\)/\1:\2:\3/' | tr '\n' ' ' >"$tmp/compare.txt"
+    [ "$(cat "$tmp/compare.txt")" = "$2" ] && grep -q '"real_total_ns":[1-9].*"sim_total_ns":[1-9]' "$tmp/compare.json" || { cat "$tmp/compare.txt" "$tmp/compare.json"; false; }
+}
+verify "compare simulates the run's changes" compared vit-sgd-4 "0:4:1 0:4:1 1:4:1 1:4:1 2:2:2 2:2:2 4:1:4 4:1:4 "
+frozen_alike() {
+    "$elapse" compare "$tmp/planned" --json >"$tmp/compare.json" || return
+    [ "$(sed 's/"transitions".*//' "$tmp/compare.json" | grep -o '"real":{"frozen_layers":[0-9]*' | cut -d: -f3)" = \
+        "$(sed 's/"transitions".*//' "$tmp/compare.json" | grep -o '"sim":{"frozen_layers":[0-9]*' | cut -d: -f3)" ] &&
+        [ "$(grep -o '"real":{"frozen_layers":[0-9]*' "$tmp/compare.json" | sort -u | wc -l)" -gt 1 ] || { cat "$tmp/compare.json"; false; }
+}
+verify "compare freezes by the norms that the run recorded" frozen_alike
+simulated() {
+    "$elapse" sim "$tmp/vit.json" --set freeze.policy=gradient-norm --set freeze.alpha=1/2 --set data.train_samples=200 \
+        --set "freeze.norms=$tmp/planned/norms.json" --json >"$tmp/sim.json" || return
+    [ "$(sed 's/"epochs":/\n&/' "$tmp/sim.json" | tail -1 | grep -o '"frozen_layers":[0-9]*' | cut -d: -f2 | tr '\n' ' ')" = \
+        "$(shapes planned | tr ' ' '\n' | sed '/^$/d' | cut -d: -f1 | tr '\n' ' ')" ] || { cat "$tmp/sim.json"; shapes planned; false; }
+}
+verify "sim replays the norms of a real run" simulated
+expect "compare refuses a part of a run" 1 "2 of its 4 epochs" "$elapse" compare "$tmp/part"
 
 expect "more stages than ranks" 2 "elastic.stages 4 needs 4 ranks, got 2" "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/bad" --set 'elastic.stages=[2,4]'
 expect "micro-batches that do not divide" 1 "canonical" "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/bad" --set pipeline.num_microbatches=5
