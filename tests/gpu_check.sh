@@ -3,7 +3,7 @@
 # backend, four ranks on one GPU, profile, simulated against real, and the benchmark
 # table beside PyTorch, which comes last. For `make gpu-check`.
 #
-#   tests/gpu_check.sh [PART...]      build tests ranks profile compare bench (default: all)
+#   tests/gpu_check.sh [PART...]      build tests ranks profile compare kernels bench (default: all)
 #
 # GPU_CHECK_OUT     folder of results (default: build/gpu-check): check.json, bench.json, profile.json,
 #                   compare.json, a log of each part
@@ -22,7 +22,7 @@ out=${GPU_CHECK_OUT:-build/gpu-check}
 total=${GPU_CHECK_SECONDS:-540}
 python=${PYTHON:-python3}
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(build tests ranks profile compare bench)
+[ ${#parts[@]} -gt 0 ] || parts=(build tests ranks profile compare kernels bench)
 cores=$(nproc)
 end=$((SECONDS + total))
 
@@ -36,31 +36,12 @@ export LC_ALL=C OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHON
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 export TORCHINDUCTOR_CACHE_DIR="$out/.inductor" ELAPSE_DB="$out/profiles.db" ELAPSE_SKIP_DEPS=1
 
-# Packages that came along: a tree of their own that compiler, linker, loader and pkg-config look into.
 if [ -n "${GPU_CHECK_DEBS:-}" ]; then
-    root=${TMPDIR:-/tmp}/elapse-debs
-    mkdir -p "$root"
-    for deb in "$GPU_CHECK_DEBS"/*.deb; do
-        [ -e "$root/.$(basename "$deb")" ] || { dpkg -x "$deb" "$root" && touch "$root/.$(basename "$deb")"; }
-    done
-    lib=$root/usr/lib/x86_64-linux-gnu
-    blas=$(dirname "$(find "$lib" -name 'libopenblas.so.0' | head -1)" 2>/dev/null)
-    export PATH="$root/usr/bin:$PATH"
-    export LD_LIBRARY_PATH="$lib:$lib/openmpi/lib:$blas${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-    export LIBRARY_PATH="$lib:$lib/openmpi/lib:$blas"
-    export C_INCLUDE_PATH="$root/usr/include:$root/usr/include/x86_64-linux-gnu"
-    export CPLUS_INCLUDE_PATH=$C_INCLUDE_PATH
-    export PKG_CONFIG_SYSROOT_DIR="$root"
-    PKG_CONFIG_LIBDIR=$(find "$root/usr" -type d -name pkgconfig | tr '\n' ':')
-    export PKG_CONFIG_LIBDIR
-    export OPAL_PREFIX="$root/usr" OPAL_LIBDIR="$lib" PMIX_INSTALL_PREFIX="$root/usr" PRTE_PREFIX="$root/usr"
-    for plugins in "$lib/openmpi/lib/openmpi3" "$lib/openmpi/lib/openmpi"; do
-        [ -d "$plugins" ] && export OMPI_MCA_mca_base_component_path="$plugins"
-    done
-    # The linker's names of alternatives (libopenblas.so) are made by a package's install script.
-    [ -n "$blas" ] && [ ! -e "$lib/libopenblas.so" ] && ln -s "$blas/libopenblas.so.0" "$lib/libopenblas.so"
-    [ -n "$blas" ] && cp -n "$blas"/*.h "$root/usr/include/x86_64-linux-gnu/" 2>/dev/null
-    [ -n "$blas" ] && [ ! -e "$lib/pkgconfig/openblas.pc" ] && cp "$blas/pkgconfig/openblas.pc" "$lib/pkgconfig/"
+    . tests/gpu_env.sh
+    gpu_env "$GPU_CHECK_DEBS" "${TMPDIR:-/tmp}/elapse-debs" || {
+        echo "gpu-check: GPU_CHECK_DEBS: no packages that could be unpacked in '$GPU_CHECK_DEBS' (tests/gpu_debs.sh fills it)" >&2
+        exit 3
+    }
 fi
 
 names=() states=() notes=() spent=()
@@ -90,11 +71,12 @@ part() {
 wants() { [[ " ${parts[*]} " == *" $1 "* ]]; }
 
 make_all() {
-    local arch
+    local arch list
     arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d '. ')
     export CUDA_ARCH=${CUDA_ARCH:-${arch:-90}}
-    make -j"$cores" all CUDA_ARCH="$CUDA_ARCH" &&
-        make -j"$cores" CUDA_ARCH="$CUDA_ARCH" $(make -s list-tests CUDA_ARCH="$CUDA_ARCH" | grep -E '/test_backend_cuda$')
+    list=$(make -s list-tests CUDA_ARCH="$CUDA_ARCH" | grep -E '/test_(backend_cuda|parity)$')
+    [ -n "$list" ] || { echo "no test to build: MPI, OpenBLAS or cmocka is missing (see make's first line)"; make found; return 1; }
+    make -j"$cores" all $list "$(dirname "${list%%[[:space:]]*}")/bench_device" CUDA_ARCH="$CUDA_ARCH"
 }
 export cores
 export -f make_all
@@ -121,7 +103,7 @@ if wants bench && [ "$device" = cuda ] && "$python" -c 'import torch' 2>/dev/nul
     done &
     warming=$!
 fi
-wants tests && part tests 90 bash -c 'run_tests "$@"' - "$device" $(binaries 'test_backend_cuda')
+wants tests && part tests 90 bash -c 'run_tests "$@"' - "$device" $(binaries test_backend_cuda) $(binaries test_parity)
 wants ranks && part ranks 150 tests/gpu_ranks.sh "$device"
 
 elapse=${ELAPSE_BIN:-build/bin}/elapse
@@ -144,6 +126,9 @@ JOB
 wants compare && part compare 110 bash -c '"$0" compare --matrix "$1/compare-job.json" -n 1 --stages 1 --replicas 1 --microbatches 1,2,4 --schedules gpipe \
     --recompute never,always --frozen 0,$3 --cache off,on --steps 12 --repeats 1 --json >"$1/compare.json" && "$2" tests/bench/compare_table.py "$1/compare.json" >"$1/compare.txt"' \
     "$elapse" "$out" "$python" "$frozen"
+# The kernels by themselves, against the device's own copy and matrix product.
+[ "$device" = cuda ] && shrink=1 || shrink=256
+wants kernels && part kernels 60 bash -c '"$1" "$2" "$3" "$4" >"$5/kernels.txt" && ! grep skipped "$5/kernels.txt"' - "$(binaries bench_device)" "$device" "$dtype" "$shrink" "$out"
 if wants bench; then
     case $device in
     cuda) bench=() ;;
@@ -176,5 +161,6 @@ for i in "${!names[@]}"; do
     printf '%-8s %-8s %4d s  %s\n' "${names[i]}" "${states[i]}" "${spent[i]}" "${notes[i]}"
 done
 [ -s "$out/compare.txt" ] && { echo; cat "$out/compare.txt"; }
+[ -s "$out/kernels.txt" ] && { echo; cat "$out/kernels.txt"; }
 [ -s "$out/bench.txt" ] && { echo; cat "$out/bench.txt"; }
 exit $bad
