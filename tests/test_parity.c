@@ -1,5 +1,8 @@
 /* Loss, all gradients and ten optimizer steps against PyTorch (tests/reference/parity.py, double
- * precision). Weights and inputs come from the integer hash of exec/rng.h on both sides. */
+ * precision). Weights and inputs come from the integer hash of exec/rng.h on both sides.
+ *
+ * In fp32 on the cpu, and with SGD on emulated CUDA where that was built (tests/cudasim/); with
+ * ELAPSE_TEST_DEVICE=cuda on the GPU instead. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,9 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "exec/backend.h"
 #include "exec/rng.h"
 #include "exec/stage.h"
 
@@ -57,6 +62,20 @@ static void free_golden(struct golden *g)
         free(g->data[i]);
 }
 
+static struct backend *be;
+static int num_optimizers = 3;
+
+/* A tensor of the device on the host; the caller frees it. */
+static float *fetch(const float *at, int64_t num)
+{
+    struct err err = {0};
+    float *host = malloc((size_t)num * sizeof *host);
+    assert_non_null(host);
+    be->copy_out(be, host, at, num * (int64_t)sizeof *host);
+    assert_int_equal(be->sync(be, &err), OK);
+    return host;
+}
+
 static float uniform(uint32_t key, int64_t i)
 {
     return (float)((double)(rng_bits(key, (uint32_t)i) >> 8) * 0x1p-24 - 0.5);
@@ -102,9 +121,10 @@ static struct sample_block block_of(const struct inputs *in, const struct model 
 }
 
 /* Largest difference in units of tol * (1 + scale of the tensor). */
-static void assert_close(const char *what, const char *tensor, const float *got, const float *want,
-                         const float *grad, int64_t num, double tol)
+static void assert_close(const char *what, const char *tensor, const float *device_got,
+                         const float *want, const float *grad, int64_t num, double tol)
 {
+    float *got = fetch(device_got, num);
     double scale = 0.0;
     for (int64_t i = 0; i < num; i++)
         scale = fmax(scale, fabs(want[i]));
@@ -117,6 +137,22 @@ static void assert_close(const char *what, const char *tensor, const float *got,
             fail_msg("%s of %s[%lld]: %.9g, PyTorch %.9g (scale %g)", what, tensor, (long long)i,
                      got[i], want[i], scale);
     }
+    free(got);
+}
+
+/* Weights from the hash, those of norms around 1. */
+static void set_weights(const struct param *p, uint32_t key)
+{
+    struct err err = {0};
+    const float centre =
+        p->ndim == 1 && strcmp(strrchr(p->name, '.'), ".weight") == 0 ? 1.0f : 0.0f;
+    float *host = malloc((size_t)p->num_elems * sizeof *host);
+    assert_non_null(host);
+    for (int64_t i = 0; i < p->num_elems; i++)
+        host[i] = centre + 0.5f * uniform(key, i);
+    be->copy_in(be, p->weight, host, p->num_elems * (int64_t)sizeof *host);
+    assert_int_equal(be->sync(be, &err), OK);
+    free(host);
 }
 
 static void compare(const struct model_spec *spec, const char *name)
@@ -141,9 +177,7 @@ static void compare(const struct model_spec *spec, const char *name)
     model_clear(&job.model);
     assert_int_equal(model_build(spec, &job.model, &err), OK);
     make_inputs(in, &job.model);
-    struct backend *be = backend_cpu_new(DTYPE_FP32, 2, &err);
-    assert_non_null(be);
-    for (int o = 0; o < 3; o++) {
+    for (int o = 0; o < num_optimizers; o++) {
         snprintf(key, sizeof key, "%s-losses", optimizers[o].name);
         const float *losses = section(&golden, key, STEPS);
         if (!losses)
@@ -162,12 +196,8 @@ static void compare(const struct model_spec *spec, const char *name)
         struct param *params = stage_params(stage);
         const int num_params = stage_num_params(stage);
         for (int t = 0; t < num_params; t++) {
-            const struct param *p = &params[t];
-            const char *dot = strrchr(p->name, '.');
-            const float centre = p->ndim == 1 && strcmp(dot, ".weight") == 0 ? 1.0f : 0.0f;
-            for (int64_t i = 0; i < p->num_elems; i++)
-                p->weight[i] = centre + 0.5f * uniform(1000 + (uint32_t)t, i);
-            total += p->num_elems;
+            set_weights(&params[t], 1000 + (uint32_t)t);
+            total += params[t].num_elems;
         }
         const float *grads = section(&golden, "grads", total);
         for (int step = 0; step < STEPS; step++) {
@@ -210,7 +240,6 @@ static void compare(const struct model_spec *spec, const char *name)
                          o > 0 ? grads + at : NULL, params[t].num_elems, optimizers[o].tol);
         stage_free(stage);
     }
-    backend_free(be);
     job_clear(&job);
     free_golden(&golden);
     free(in);
@@ -260,6 +289,46 @@ static void stage__matches_pytorch_gpt(void **state)
     compare(&spec, "gpt-lm");
 }
 
+static int open_device(const char *device)
+{
+    struct err err = {0};
+    be = backend_new(&(struct backend_spec){.device = device, .dtype = DTYPE_FP32, .threads = 2},
+                     &err);
+    if (!be)
+        print_error("%s\n", err.msg);
+    return be ? 0 : -1;
+}
+static int open_first(void **state)
+{
+    const char *device = getenv("ELAPSE_TEST_DEVICE");
+    (void)state;
+    return open_device(device ? device : "cpu");
+}
+static int open_emulated(void **state)
+{
+    (void)state;
+    num_optimizers = 1; /* the others' kernels: tests/test_backend_cuda.c */
+    return open_device("cuda");
+}
+static int close_device(void **state)
+{
+    (void)state;
+    backend_free(be);
+    be = NULL;
+    return 0;
+}
+
+/* Unless the device was named: the path of the emulation beside this program, or false. */
+static bool emulation(char *path, size_t size)
+{
+    ssize_t length = getenv("ELAPSE_TEST_DEVICE") ? 0 : readlink("/proc/self/exe", path, size - 64);
+    if (length <= 0)
+        return false;
+    path[length] = '\0';
+    snprintf(strrchr(path, '/'), 64, "/../cudasim/elapse-cuda-plain.so");
+    return access(path, R_OK) == 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,5 +336,12 @@ int main(void)
         cmocka_unit_test(stage__matches_pytorch_bert),
         cmocka_unit_test(stage__matches_pytorch_gpt),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    char path[4096];
+    int failed = cmocka_run_group_tests_name("parity", tests, open_first, close_device);
+    if (emulation(path, sizeof path)) {
+        setenv("ELAPSE_CUDA_LIB", path, 1);
+        failed += cmocka_run_group_tests_name("parity, emulated cuda", tests, open_emulated,
+                                              close_device);
+    }
+    return failed;
 }
