@@ -45,6 +45,14 @@ if [ -n "${GPU_CHECK_DEBS:-}" ]; then
 fi
 
 names=() states=() notes=() spent=()
+# What a part left running (a timeout within a timeout has a process group of its own) keeps no GPU.
+running=
+end_session() {
+    local left
+    left=$(sed -n "s/^\([0-9]*\) (.*) . [0-9]* [0-9]* $1 .*/\1/p" /proc/[0-9]*/stat 2>/dev/null)
+    [ -z "$left" ] || kill -KILL $left 2>/dev/null
+}
+trap '[ -z "$running" ] || end_session "$running"; exit 130' INT TERM HUP
 # part NAME LIMIT COMMAND...: run it with its log, within its limit and what is left of all.
 part() {
     local name=$1 limit=$2 began=$SECONDS left=$((end - SECONDS)) rc state note
@@ -54,8 +62,12 @@ part() {
         names+=("$name") states+=("not run") notes+=("no time left") spent+=(0)
         return
     fi
-    timeout --kill-after=5 "$limit" "$@" </dev/null >"$out/$name.log" 2>&1
+    setsid timeout --kill-after=5 "$limit" "$@" </dev/null >"$out/$name.log" 2>&1 &
+    running=$!
+    wait "$running"
     rc=$?
+    end_session "$running"
+    running=
     case $rc in
     0) state=passed note= ;;
     124 | 137) state=failed note="ran past $limit s" ;;
@@ -98,8 +110,10 @@ export -f run_tests
 wants build && part build 200 bash -c make_all
 # PyTorch compiles its models on the host meanwhile: what it compiles is kept for the timed runs.
 if wants bench && [ "$device" = cuda ] && "$python" -c 'import torch' 2>/dev/null; then
+    warm_end=$((SECONDS + total / 2))
     for model in gpt2 bert-base vit-b16 bert-large; do
-        timeout 150 "$python" tests/bench/bench_torch_gpu.py "$model" --batch 2 --steps 1 --warm-up 1 >"$out/warm-$model.log" 2>&1
+        [ $((warm_end - SECONDS)) -gt 5 ] || break
+        timeout -k 5 $((warm_end - SECONDS)) "$python" tests/bench/bench_torch_gpu.py "$model" --batch 2 --steps 1 --warm-up 1 >"$out/warm-$model.log" 2>&1
     done &
     warming=$!
 fi
