@@ -158,7 +158,7 @@ static void cache_open__makes_do_with_the_room_there_is(void **state)
     job.cache.spill_dir = nowhere;
     assert_int_equal(cache_open(&comm, &job, 400, &cache, note, sizeof note, NULL), OK);
     assert_non_null(cache);
-    assert_non_null(strstr(note, "nowhere"));
+    assert_true(comm.rank > 0 || strstr(note, "nowhere")); /* rank 0 is the one that prints it */
     assert_false(cache_complete(cache));
     const double share = cache_share(cache, 1);
     assert_true(share > 0.05 && share < 0.5);
