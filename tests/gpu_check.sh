@@ -31,6 +31,7 @@ if [ "$device" = cuda ] && ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
     exit 77
 fi
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 3
+rm -f "$out"/{compare,kernels,bench}.txt # of an earlier run
 export GPU_CHECK_TABLE="$out/bench.txt"
 export LC_ALL=C OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
@@ -55,7 +56,7 @@ end_session() {
 trap '[ -z "$running" ] || end_session "$running"; exit 130' INT TERM HUP
 # part NAME LIMIT COMMAND...: run it with its log, within its limit and what is left of all.
 part() {
-    local name=$1 limit=$2 began=$SECONDS left=$((end - SECONDS)) rc state note
+    local name=$1 limit=$2 began=$SECONDS left=$((end - SECONDS)) rc state note failures skipped
     shift 2
     [ "$limit" -le "$left" ] || limit=$left
     if [ "$limit" -lt 5 ]; then
@@ -74,8 +75,11 @@ part() {
     *) state=failed note="exit $rc: $(grep -vE '^ok\b|^$' "$out/$name.log" | tail -1 | cut -c1-120)" ;;
     esac
     if grep -qE '^(not )?ok\b' "$out/$name.log"; then
-        note="$(grep -cE '^ok\b' "$out/$name.log") passed, $(grep -cE '^not ok\b' "$out/$name.log") failed${note:+; $note}"
-        grep -qE '^not ok\b' "$out/$name.log" && state=failed
+        failures=$(grep -E '^not ok\b' "$out/$name.log" | grep -vc '# *SKIP')
+        skipped=$(grep -cE '^(not )?ok\b.*# *SKIP' "$out/$name.log")
+        [ "$skipped" -eq 0 ] || note="$skipped skipped${note:+; $note}"
+        note="$(grep -E '^ok\b' "$out/$name.log" | grep -vc '# *SKIP') passed, $failures failed${note:+, $note}"
+        [ "$failures" -eq 0 ] || state=failed
     fi
     names+=("$name") states+=("$state") notes+=("$note") spent+=($((SECONDS - began)))
     printf '%-8s %-7s %4d s  %s\n' "$name" "$state" $((SECONDS - began)) "$note" >&2
@@ -168,7 +172,7 @@ bad=0
 for i in "${!names[@]}"; do
     [ "${states[i]}" = passed ] && continue
     bad=1
-    [ -s "$out/${names[i]}.log" ] && { echo "--- ${names[i]}"; grep -E -A6 '^not ok' "$out/${names[i]}.log" | head -30; tail -5 "$out/${names[i]}.log"; }
+    [ -s "$out/${names[i]}.log" ] && { echo "--- ${names[i]}"; grep -E -A6 '^not ok' "$out/${names[i]}.log" | grep -v '# *SKIP' | head -30; tail -5 "$out/${names[i]}.log"; }
 done
 echo
 for i in "${!names[@]}"; do
