@@ -11,7 +11,7 @@ struct runtime_cache {
     int level;   /* frozen items */
     bool exact;  /* see runtime_prefix_cached() */
     int64_t elems, sample_bytes;
-    int64_t fill_ns; /* spent on what the cache lacked */
+    int64_t fill_ns;            /* spent on what the cache lacked */
     void *buffers[CACHE_AHEAD]; /* the thread's, when it does not run */
     void *host; /* owned: a micro-batch in host memory, where the backend's is not; else NULL */
 };

@@ -67,7 +67,7 @@ struct job {
         double clip_norm; /* 0: off */
         double dropout, label_smoothing;
         enum dtype dtype;
-        enum device_kind device; /* of `elapse train`; plan and sim study the cluster's */
+        enum device_kind device;  /* of `elapse train`; plan and sim study the cluster's */
         enum transport transport; /* of sums over replicas, between GPUs */
         enum reduction reduction;
         uint64_t seed;

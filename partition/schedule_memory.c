@@ -68,7 +68,7 @@ enum status schedule_memory(const struct schedule *full, const struct workload *
         bool fits = add_ok(*sum, stage->weight_bytes, sum) &&
                     add_ok(*sum, stage->frozen_bytes, sum) &&
                     add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&
-                add_ok(*sum, stage->tree_bytes, sum) &&
+                    add_ok(*sum, stage->tree_bytes, sum) &&
                     add_ok(stage->stash_bytes[MB_FULL], stage->input_bytes[MB_FULL], &flow) &&
                     add_ok(flow, stage->copy_bytes[MB_FULL], &flow);
         for (int i = workload->out_first[s]; fits && i < workload->out_first[s + 1]; i++) {

@@ -32,8 +32,8 @@ static const char *const compression_names[] = {"best", "halving", NULL};
 static const char *const cache_names[] = {"off", "on", "auto", NULL};
 static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
-_Static_assert(DATA_TEXT == 7 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 6 && RECOMPUTE_MODE_COUNT == 3 &&
-                   FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 7,
+_Static_assert(DATA_TEXT == 7 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 6 &&
+                   RECOMPUTE_MODE_COUNT == 3 && FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 7,
                "the lists of names follow the enums");
 
 #define AT(member) offsetof(struct job, member), sizeof(((struct job *)0)->member)

@@ -1,7 +1,7 @@
 /* The kernels of the cpu backend in bf16. The judge is the same kernel in fp32 on the same
  * (rounded) operands, which test_backend_cpu.c holds to double precision within 1e-5: a result in
- * bf16 is that one rounded, so off by half a unit of its 8 bits (2^-8 relative at most), plus what the fp32
- * sums differ by. */
+ * bf16 is that one rounded, so off by half a unit of its 8 bits (2^-8 relative at most), plus what
+ * the fp32 sums differ by. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
