@@ -21,11 +21,14 @@ closure() {
     apt-get -s -q -o Dir::State::status=/dev/null -o APT::Install-Recommends=0 install "$@" 2>/dev/null |
         sed -n 's/^Inst \([^ ]*\) .*/\1/p' | sort -u
 }
+# Small ones that a stripped image may lack all the same; where it has them its own are used.
+surely="zlib1g libudev1 libquadmath0 libatomic1"
 needed=$(comm -23 <(closure $wanted) <(closure $base) | grep -vE "$useless")
 if [ -z "$needed" ]; then
     echo "gpu-debs: apt knows no such packages: run 'apt-get update' first" >&2
     exit 3
 fi
+needed="$needed $surely"
 rm -f ./*.deb
 apt-get download -q $needed >apt.log 2>&1 || { tail -3 apt.log >&2; exit 3; }
 rm -f apt.log
