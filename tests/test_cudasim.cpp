@@ -510,6 +510,28 @@ static __global__ void nothing(void)
 {
 }
 
+static __global__ void write_as(unsigned who, float *x)
+{
+    if (threadIdx.x == who)
+        x[0] = (float)who;
+}
+
+/* Stamps of the race check hold 12 bits of the launch's number. */
+static void launches__are_told_apart_after_thousands(void **state)
+{
+    (void)state;
+    float *x = device_floats(1);
+    CUDA_LAUNCH(write_as, 1, 32, 0, NULL, 5u, x);
+    for (int between = 4096 - 8; between < 4096 + 8; between++) {
+        for (int i = 0; i < between; i++)
+            CUDA_LAUNCH(nothing, 1, 1, 0, NULL);
+        CUDA_LAUNCH(write_as, 1, 32, 0, NULL, (unsigned)(between % 32), x);
+        assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
+        assert_no_fault();
+    }
+    cudaFree(x);
+}
+
 static void launches__limits_of_the_hardware(void **state)
 {
     (void)state;
@@ -847,6 +869,7 @@ int main(void)
         TEST(mma_tf32__multiplies_upper_19_bits),
         TEST(kernels__bugs_are_named),
         TEST(launches__limits_of_the_hardware),
+        TEST(launches__are_told_apart_after_thousands),
         TEST(copies__wrong_memory_is_refused),
         TEST(streams__work_comes_late_but_in_order),
         TEST(cublaslt__products_and_epilogues_match_plain_loops),

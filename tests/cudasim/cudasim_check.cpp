@@ -33,10 +33,11 @@ struct cell { /* the last write, and the last two reads by different threads */
     uint64_t written; /* number of the block that wrote it, for shared memory */
 };
 
-enum { GRANULE = 2 };
+enum { GRANULE = 2, LAUNCHES = 4095 }; /* that a stamp can tell apart; 0 is in none */
 const size_t DEVICE_RANGE = (size_t)1 << 40;
 
 cell *dynamic_cells, *static_cells, *device_cells;
+unsigned long stamp_round; /* launches, in units of LAUNCHES */
 unsigned char *static_begin, *static_end;
 const unsigned char *image_begin, *image_end; /* code and constants */
 const unsigned char *device_origin;
@@ -103,6 +104,17 @@ void set_up(void)
         (cell *)reserve(((size_t)(static_end - static_begin) / GRANULE + 1) * sizeof(cell));
 }
 
+/* Before stamps of one number come again, those of the round before go: the pages read as zeros. */
+void forget_last_round(void)
+{
+    const unsigned long round = cudasim_launch_count / LAUNCHES;
+    if (round == stamp_round)
+        return;
+    stamp_round = round;
+    if (device_cells && madvise(device_cells, DEVICE_RANGE, MADV_DONTNEED) != 0)
+        abort();
+}
+
 [[noreturn]] void report(void *pc, cudaError_t code, const char *what, const void *address,
                          size_t bytes, const char *why)
 {
@@ -143,7 +155,7 @@ bool races(const stamp &s, const stamp &now, bool is_global)
 void check_cell(cell *c, bool write, bool is_global, void *pc, const void *address, size_t bytes)
 {
     stamp now;
-    now.launch = cudasim_launch_count % 4095 + 1;
+    now.launch = cudasim_launch_count % LAUNCHES + 1;
     now.block = cudasim_block_count;
     now.thread = cudasim_self->linear;
     now.block_epoch = cudasim_block_epoch;
@@ -188,6 +200,7 @@ void access(const void *address, size_t bytes, bool write, bool aligned, void *p
     if (!cudasim_running || cudasim_on_stack(at))
         return;
     set_up();
+    forget_last_round();
     const char *what = write ? "write" : "read";
     cell *cells = NULL;
     size_t offset = 0;
