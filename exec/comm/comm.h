@@ -95,14 +95,10 @@ enum status comm_sum_buffer(struct comm_group *group, int64_t count, float **buf
 enum status comm_allreduce_f32(const struct comm_group *group, float *values, int64_t count,
                                struct err *err);
 
-/* The same, summed pairwise: neighbours first, then neighbouring pairs, ... The group's size must
- * be a power of two (ERR_INPUT else). With micro-batches summed alike inside each rank, the sum
- * over all does not depend on how many ranks share them. */
-enum status comm_allreduce_tree_f32(const struct comm_group *group, float *values, int64_t count,
-                                    struct err *err);
-
-/* Either sum, under way. Storage belongs to the caller, starts zeroed, and stays in place until the
- * sum is done. */
+/* Such a sum under way, or the pairwise one: neighbours first, then neighbouring pairs, ... whose
+ * group must have a power of two of ranks (ERR_INPUT else). With micro-batches summed alike inside
+ * each rank, the pairwise sum over all does not depend on how many ranks share them. Storage
+ * belongs to the caller, starts zeroed, and stays in place until the sum is done. */
 struct comm_reduce {
     const struct comm_group *group;
     float *values;
@@ -115,7 +111,7 @@ struct comm_reduce {
     int *counts;
 };
 
-/* Start a sum, with the bits of the two above, and let it go on: test does what can be done now and
+/* Start a sum and let it go on: test does what can be done now and
  * never waits; it must be called, by all ranks of the group, for the sum to move. From start until
  * done, values belong to the sum. One sum at a time in a group, and no other collective of that
  * group meanwhile; all ranks start the same sums in the same order. A reduce that is not active is

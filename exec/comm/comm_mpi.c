@@ -618,22 +618,10 @@ enum status comm_allreduce_wait(struct comm_reduce *reduce, struct err *err)
     return rc;
 }
 
-static enum status allreduce(const struct comm_group *group, float *values, int64_t count,
-                             bool pairwise, struct err *err)
-{
-    struct comm_reduce reduce = {0};
-    enum status rc = comm_allreduce_start(group, values, count, pairwise, &reduce, err);
-    return rc == OK ? comm_allreduce_wait(&reduce, err) : rc;
-}
-
 enum status comm_allreduce_f32(const struct comm_group *group, float *values, int64_t count,
                                struct err *err)
 {
-    return allreduce(group, values, count, false, err);
-}
-
-enum status comm_allreduce_tree_f32(const struct comm_group *group, float *values, int64_t count,
-                                    struct err *err)
-{
-    return allreduce(group, values, count, true, err);
+    struct comm_reduce reduce = {0};
+    enum status rc = comm_allreduce_start(group, values, count, false, &reduce, err);
+    return rc == OK ? comm_allreduce_wait(&reduce, err) : rc;
 }

@@ -449,14 +449,6 @@ static inline void ldmatrix_x4_trans(uint32_t *to, const void *shared_row)
 {
     cudasim_ldmatrix(to, shared_row, 4, true, "ldmatrix_x4_trans");
 }
-static inline void ldmatrix_x2(uint32_t *to, const void *shared_row)
-{
-    cudasim_ldmatrix(to, shared_row, 2, false, "ldmatrix_x2");
-}
-static inline void ldmatrix_x2_trans(uint32_t *to, const void *shared_row)
-{
-    cudasim_ldmatrix(to, shared_row, 2, true, "ldmatrix_x2_trans");
-}
 static inline void cp_async_16(void *shared, const void *global, bool valid)
 {
     cudasim_cp_async(shared, global, 16, valid ? 16 : 0);
