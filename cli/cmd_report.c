@@ -223,8 +223,7 @@ static enum status run_report(const struct command *command, int argc, char **ar
          0,                                                                                            0, NULL},
     };
     const char *run_dirs[FIGURE_MAX_RUNS];
-    char *tmp = NULL;
-    FILE *out = NULL;
+    struct atomic_file page;
     int num_runs = 0;
     bool help = false;
     enum status rc = command_parse(command, options, (int)(sizeof options / sizeof options[0]),
@@ -233,23 +232,13 @@ static enum status run_report(const struct command *command, int argc, char **ar
         return rc;
     if (num_runs < 1 || !out_path)
         return err_set(err, ERR_INPUT, "report needs a RUN_DIR and -o FILE");
-    if (asprintf(&tmp, "%s.%ld.tmp", out_path, (long)getpid()) < 0)
-        return err_nomem(err);
-    out = fopen(tmp, "w");
-    if (!out) {
-        rc = err_set(err, ERR_SYSTEM, "cannot write '%.200s': %s", out_path, strerror(errno));
-        goto out;
-    }
-    rc = write_page(out, run_dirs, num_runs, db_path, err);
-    bool failed = ferror(out) != 0;
-    if ((fclose(out) != 0 || failed || (rc == OK && rename(tmp, out_path) != 0)) && rc == OK)
-        rc = err_set(err, ERR_SYSTEM, "cannot write '%.200s': %s", out_path, strerror(errno));
+    rc = atomic_open(&page, out_path, err);
     if (rc != OK)
-        unlink(tmp);
-    else
+        return rc;
+    rc = write_page(page.out, run_dirs, num_runs, db_path, err);
+    rc = atomic_close(&page, rc, err);
+    if (rc == OK)
         printf("%s\n", out_path);
-out:
-    free(tmp);
     return rc;
 }
 

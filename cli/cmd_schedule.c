@@ -1,68 +1,21 @@
 /* cli/cmd_schedule.c - `elapse schedule`: print a schedule, or check one from a CSV file. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/command.h"
 #include "partition/schedule.h"
 #include "partition/schedule_auto.h"
+#include "profiles/whole_file.h"
 
 #define JSON_MAX_OPS ((int64_t)1 << 21) /* about 350 bytes an op in memory */
 #define GRID_MAX_SLOTS 240              /* columns of the picture */
 #define GRID_MAX_RANKS 64
-#define FILE_MAX_BYTES ((size_t)1 << 32)
 
 struct request {
     const char *kind, *check;
     int64_t stages, microbatches, chunks, buffers;
     bool csv, json;
 };
-
-/* The whole file as a fresh NUL-terminated string. */
-static enum status read_text(const char *path, char **text, struct err *err)
-{
-    enum status rc = OK;
-    size_t size = 0, room = 1 << 16;
-    char *got = malloc(room + 1);
-    FILE *file = fopen(path, "rb");
-    if (!file) {
-        rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
-        goto out;
-    }
-    while (got) {
-        size += fread(got + size, 1, room - size, file);
-        if (size < room) {
-            break;
-        }
-        if (room >= FILE_MAX_BYTES) {
-            rc = err_set(err, ERR_INPUT, "'%s' is larger than 4 GiB", path);
-            goto out;
-        }
-        room *= 2;
-        char *grown = realloc(got, room + 1);
-        if (!grown) {
-            free(got);
-        }
-        got = grown;
-    }
-    if (!got) {
-        rc = err_nomem(err);
-    } else if (ferror(file)) {
-        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
-    } else if (memchr(got, '\0', size)) {
-        rc = err_set(err, ERR_INPUT, "'%s' is no text", path);
-    } else {
-        got[size] = '\0';
-        *text = got;
-        got = NULL;
-    }
-out:
-    free(got);
-    if (file) {
-        fclose(file);
-    }
-    return rc;
-}
 
 static int64_t count_ops(const struct schedule *schedule)
 {
@@ -248,7 +201,7 @@ static enum status run_check(const struct command *command, const struct request
     struct err why = {0};
     char *text = NULL;
     int *peak = NULL;
-    enum status rc = read_text(request->check, &text, err);
+    enum status rc = file_read_text(request->check, &text, err);
     if (rc == OK) {
         rc = schedule_from_csv(text, &schedule, err);
     }

@@ -9,6 +9,7 @@
 #include "cli/sim_command.h"
 #include "partition/units.h"
 #include "profiles/trace.h"
+#include "profiles/whole_file.h"
 
 static const char *const idle_names[IDLE_CAUSE_COUNT] = {
     "fill_ns", "drain_ns", "imbalance_ns", "transfer_ns", "allreduce_ns", "host_ns", "straggler_ns",
@@ -213,34 +214,11 @@ enum status sim_answer_step(const struct command *command, const struct sim_args
 
 static enum status read_schedule(const char *path, struct schedule *schedule, struct err *err)
 {
-    FILE *in = fopen(path, "r");
-    if (!in)
-        return err_set(err, ERR_SYSTEM, "cannot read '%s'", path);
-    enum status rc = OK;
-    size_t used = 0, room = 1 << 16;
-    char *text = malloc(room);
-    while (text) {
-        used += fread(text + used, 1, room - used - 1, in);
-        if (used < room - 1)
-            break;
-        char *more = realloc(text, room *= 2);
-        if (!more) {
-            free(text);
-            text = NULL;
-        } else {
-            text = more;
-        }
-    }
-    if (!text) {
-        rc = err_nomem(err);
-    } else if (ferror(in)) {
-        rc = err_set(err, ERR_SYSTEM, "cannot read '%s'", path);
-    } else {
-        text[used] = '\0';
+    char *text = NULL;
+    enum status rc = file_read_text(path, &text, err);
+    if (rc == OK)
         rc = schedule_from_csv(text, schedule, err);
-    }
     free(text);
-    fclose(in);
     return rc;
 }
 

@@ -49,6 +49,12 @@ static enum status terminal_for(const char *out_path, int width, int height, cha
     return OK;
 }
 
+/* The name that gnuplot writes to. */
+static const char *drawn_to(const struct gnuplot *plot)
+{
+    return plot->file.temp ? plot->file.temp : plot->file.path;
+}
+
 enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char *term, int width,
                           int height, struct err *err)
 {
@@ -65,23 +71,8 @@ enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char
         rc = terminal_for(out_path, width, height, line, sizeof line, err);
         if (rc != OK)
             return rc;
-        size_t size = strlen(out_path) + 32;
-        plot->out = strdup(out_path);
-        plot->tmp = malloc(size);
-        if (!plot->out || !plot->tmp) {
-            free(plot->tmp);
-            plot->tmp = NULL;
-            gnuplot_clear(plot);
-            return err_nomem(err);
-        }
-        snprintf(plot->tmp, size, "%s.%ld.tmp", out_path, (long)getpid());
-        FILE *probe = fopen(plot->tmp, "w");
-        if (!probe) {
-            rc = err_set(err, ERR_SYSTEM, "cannot write '%.200s': %s", out_path, strerror(errno));
-            gnuplot_clear(plot);
+        if ((rc = atomic_open(&plot->file, out_path, err)) != OK)
             return rc;
-        }
-        fclose(probe);
     }
     plot->program = tmpfile();
     if (!plot->program) {
@@ -90,9 +81,9 @@ enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char
         return rc;
     }
     fputs(line, plot->program);
-    if (plot->tmp) {
+    if (plot->file.out) {
         fputs("set output ", plot->program);
-        gnuplot_quote(plot, plot->tmp);
+        gnuplot_quote(plot, drawn_to(plot));
         fputc('\n', plot->program);
     }
     return OK;
@@ -134,6 +125,24 @@ static int run_gnuplot(FILE *program, FILE *log)
     return WIFEXITED(wstatus) ? WEXITSTATUS(wstatus) : -1;
 }
 
+/* gnuplot exits with 0 when the disk is full: a whole figure ends as its format does. */
+static bool is_whole(const struct gnuplot *plot)
+{
+    static const char *const ends[] = {"</svg>", "IEND", "%%EOF"};
+    char tail[64];
+    size_t size = 0;
+    FILE *file = fopen(plot->file.temp, "rb");
+    if (file && fseek(file, -(long)sizeof tail, SEEK_END) == 0)
+        size = fread(tail, 1, sizeof tail, file);
+    if (file)
+        fclose(file);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        if (size > 0 && memmem(tail, size, ends[i], strlen(ends[i])))
+            return true;
+    }
+    return false;
+}
+
 /* The first line of gnuplot's complaint that says something. */
 static void first_words(FILE *log, char *line, size_t size)
 {
@@ -167,17 +176,17 @@ enum status gnuplot_run(struct gnuplot *plot, const char *name, struct err *err)
     } else if (code != 0) {
         first_words(log, line, sizeof line);
         rc = err_set(err, ERR_SYSTEM, "gnuplot cannot draw '%.200s': %s",
-                     plot->out ? plot->out : "the figure", line);
-    } else if (plot->out && rename(plot->tmp, plot->out) != 0) {
-        rc = err_set(err, ERR_SYSTEM, "cannot write '%.200s': %s", plot->out, strerror(errno));
+                     plot->file.out ? plot->file.path : "the figure", line);
+    } else if (plot->file.temp && !is_whole(plot)) {
+        rc = err_set(err, ERR_SYSTEM, "cannot write '%.200s': gnuplot left it incomplete",
+                     plot->file.path);
+        err_hint(err, "is the disk full?");
     }
 out:
     if (log)
         fclose(log);
-    if (rc == OK) { /* nothing left for gnuplot_clear() to remove */
-        free(plot->tmp);
-        plot->tmp = NULL;
-    }
+    if (rc == OK && plot->file.out)
+        rc = atomic_close(&plot->file, OK, err);
     return rc;
 }
 
@@ -185,9 +194,7 @@ void gnuplot_clear(struct gnuplot *plot)
 {
     if (plot->program)
         fclose(plot->program);
-    if (plot->tmp)
-        unlink(plot->tmp);
-    free(plot->out);
-    free(plot->tmp);
+    if (plot->file.out)
+        atomic_close(&plot->file, ERR_SYSTEM, NULL);
     *plot = (struct gnuplot){0};
 }

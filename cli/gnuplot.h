@@ -8,11 +8,11 @@
 #include <stdio.h>
 
 #include "partition/status.h"
+#include "profiles/whole_file.h"
 
 struct gnuplot {
-    FILE *program; /* write settings and data blocks here, then call gnuplot_run() */
-    char *out;     /* owned; NULL: the terminal */
-    char *tmp;     /* owned; what gnuplot writes, renamed to out */
+    FILE *program;           /* write settings and data blocks here, then call gnuplot_run() */
+    struct atomic_file file; /* unused: the terminal */
     bool dumb;
 };
 

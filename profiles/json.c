@@ -2,13 +2,10 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* How the tree is represented stands in json_parse.c. */
 
@@ -271,112 +268,6 @@ enum status json_write(const struct json *root, bool pretty, FILE *out, struct e
         rc = err_set(err, ERR_SYSTEM, "cannot write JSON: %s", strerror(errno));
     free(text);
     return rc;
-}
-
-/* Where a file cannot be replaced it is written to as it is: standard output and error by their own
- * descriptors (which share the offset with what is printed besides), terminals and pipes by name.
- * NULL and errno 0: an ordinary file, to be replaced. */
-static FILE *open_direct(const char *path)
-{
-    struct stat st;
-    int fd = strcmp(path, "/dev/stdout") == 0   ? STDOUT_FILENO
-             : strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO
-                                                : -1;
-    errno = 0;
-    if (fd >= 0) {
-        fflush(fd == STDOUT_FILENO ? stdout : stderr);
-        fd = dup(fd);
-        return fd >= 0 ? fdopen(fd, "w") : NULL;
-    }
-    if (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)))
-        return fopen(path, "w");
-    errno = 0;
-    return NULL;
-}
-
-enum status atomic_open(struct atomic_file *file, const char *path, struct err *err)
-{
-    enum status rc = OK;
-    int fd = -1;
-    *file = (struct atomic_file){.out = open_direct(path)};
-    if (file->out || errno) {
-        file->path = strdup(path);
-        if (file->out && file->path)
-            return OK;
-        rc = file->out ? err_nomem(err)
-                       : err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
-        goto failed;
-    }
-    /* Through symbolic links: the file is replaced, not the link to it. */
-    file->path = realpath(path, NULL);
-    if (!file->path)
-        file->path = strdup(path);
-    size_t size = file->path ? strlen(file->path) + 16 : 0;
-    file->temp = malloc(size);
-    if (!file->path || !file->temp) {
-        rc = err_nomem(err);
-        goto failed;
-    }
-    snprintf(file->temp, size, "%s.tmp.XXXXXX", file->path);
-    fd = mkstemp(file->temp);
-    if (fd >= 0) {
-        mode_t mask = umask(0);
-        umask(mask);
-        if (fchmod(fd, 0666 & ~mask) == 0)
-            file->out = fdopen(fd, "w");
-    }
-    if (file->out)
-        return OK;
-    rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
-    if (fd >= 0) {
-        close(fd);
-        unlink(file->temp);
-    }
-failed:
-    if (file->out)
-        fclose(file->out);
-    free(file->path);
-    free(file->temp);
-    *file = (struct atomic_file){0};
-    return rc;
-}
-
-/* A new name is durable once its folder is; not every file system can say so. */
-static void sync_folder(char *path)
-{
-    char *slash = strrchr(path, '/');
-    if (slash)
-        slash[slash == path ? 1 : 0] = '\0';
-    int fd = open(slash ? path : ".", O_RDONLY | O_DIRECTORY);
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
-}
-
-enum status atomic_close(struct atomic_file *file, enum status status, struct err *err)
-{
-    bool ok = fflush(file->out) == 0 && !ferror(file->out) &&
-              (!file->temp || fsync(fileno(file->out)) == 0);
-    int why = errno;
-    if (fclose(file->out) != 0 && ok) {
-        ok = false;
-        why = errno;
-    }
-    if (ok && status == OK && file->temp && rename(file->temp, file->path) != 0) {
-        ok = false;
-        why = errno;
-    }
-    if (!ok && status == OK)
-        status = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", file->path, strerror(why));
-    if (file->temp && status == OK)
-        sync_folder(file->path);
-    else if (file->temp)
-        unlink(file->temp);
-    free(file->path);
-    free(file->temp);
-    *file = (struct atomic_file){0};
-    return status;
 }
 
 enum status json_write_file(const struct json *root, const char *path, struct err *err)

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "partition/status.h"
+#include "profiles/whole_file.h"
 
 struct json; /* opaque */
 
@@ -60,14 +61,5 @@ enum status json_text(const struct json *root, bool pretty, char **text, struct 
 enum status json_write(const struct json *root, bool pretty, FILE *out, struct err *err);
 /* To a temporary name beside path, synced, renamed: the file is whole or absent. */
 enum status json_write_file(const struct json *root, const char *path, struct err *err);
-/* Any file that appears whole or not at all: write to file.out, then close with the status of the
- * writing; only OK makes it appear (synced, renamed), anything else leaves nothing behind. Returns
- * that status, or ERR_SYSTEM. */
-struct atomic_file {
-    FILE *out;
-    char *path, *temp; /* owned; temp NULL: a device or pipe, written to directly */
-};
-enum status atomic_open(struct atomic_file *file, const char *path, struct err *err);
-enum status atomic_close(struct atomic_file *file, enum status status, struct err *err);
 
 #endif

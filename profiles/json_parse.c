@@ -1,11 +1,9 @@
 #include "profiles/json.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* The tree is cJSON's, and so is the printing. Two things of cJSON do not serve us: its parser is
  * lenient and has no positions, and it keeps numbers as doubles that it prints to 15 digits. So
@@ -13,7 +11,6 @@
  * holds its text: 64-bit integers stay exact, and doubles round-trip. */
 
 #define MAX_DEPTH 64
-#define MAX_FILE_BYTES (INT64_C(1) << 30)
 
 struct parser {
     const char *text, *at, *end;
@@ -367,47 +364,11 @@ enum status json_parse(const char *text, const char *what, struct json **json, s
 
 enum status json_read_file(const char *path, struct json **json, struct err *err)
 {
-    enum status rc = OK;
     char *text = NULL;
     size_t length = 0;
-    struct stat st;
-    FILE *file = fopen(path, "rb");
-    if (!file || fstat(fileno(file), &st) != 0) {
-        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
-        goto out;
-    }
-    if (S_ISDIR(st.st_mode)) {
-        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': it is a directory", path);
-        goto out;
-    }
-    /* Read to the end rather than trust st_size: a pipe has none. */
-    for (size_t room = 0;;) {
-        if (length == room) {
-            room = room ? room * 2 : 4096;
-            if ((int64_t)room > MAX_FILE_BYTES) {
-                rc = err_set(err, ERR_INPUT, "%s: larger than 1 GiB", path);
-                goto out;
-            }
-            char *more = realloc(text, room);
-            if (!more) {
-                rc = err_nomem(err);
-                goto out;
-            }
-            text = more;
-        }
-        size_t got = fread(text + length, 1, room - length, file);
-        if (got == 0)
-            break;
-        length += got;
-    }
-    if (ferror(file)) {
-        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
-        goto out;
-    }
-    rc = parse_bytes_of(text, length, path, json, err);
-out:
-    if (file)
-        fclose(file);
+    enum status rc = file_read(path, &text, &length, err);
+    if (rc == OK)
+        rc = parse_bytes_of(text, length, path, json, err);
     free(text);
     return rc;
 }

@@ -443,55 +443,23 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
     return rc;
 }
 
-static enum status read_csv_file(const char *path, struct profile *profile, struct err *err)
-{
-    enum status rc;
-    char *text = NULL;
-    size_t size = 0, used = 0;
-    FILE *in = fopen(path, "rb"), *out = open_memstream(&text, &size);
-    char buffer[4096];
-    if (!in || !out) {
-        rc = in ? err_nomem(err)
-                : err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
-        goto out;
-    }
-    while ((used = fread(buffer, 1, sizeof buffer, in)) > 0)
-        fwrite(buffer, 1, used, out);
-    rc = ferror(in) ? err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno)) : OK;
-    bool whole = fclose(out) == 0;
-    out = NULL;
-    if (rc == OK && !whole)
-        rc = err_nomem(err);
-    if (rc == OK && strlen(text) != size)
-        rc = err_set(err, ERR_INPUT, "%s: is not text", path);
-    if (rc == OK)
-        rc = profile_from_csv(text, path, profile, err);
-out:
-    if (in)
-        fclose(in);
-    if (out)
-        fclose(out);
-    free(text);
-    return rc;
-}
-
 enum status profile_read_file(const char *path, struct profile *profile, struct err *err)
 {
     struct json *root = NULL;
-    int c;
-    FILE *in = fopen(path, "rb");
-    if (!in)
-        return err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
-    do
-        c = fgetc(in);
-    while (c == ' ' || c == '\t' || c == '\n' || c == '\r');
-    fclose(in);
-    if (c != '{' && c != EOF)
-        return read_csv_file(path, profile, err);
-    enum status rc = json_read_file(path, &root, err);
-    if (rc == OK)
-        rc = profile_from_json(root, path, profile, err);
+    char *text = NULL;
+    enum status rc = file_read_text(path, &text, err);
+    if (rc != OK)
+        return rc;
+    const char first = text[strspn(text, " \t\r\n")];
+    if (first != '{' && first != '\0') {
+        rc = profile_from_csv(text, path, profile, err);
+    } else {
+        rc = json_parse(text, path, &root, err);
+        if (rc == OK)
+            rc = profile_from_json(root, path, profile, err);
+    }
     json_free(root);
+    free(text);
     return rc;
 }
 

@@ -117,6 +117,17 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     expect "the figure is SVG" 0 '<svg' head -c 400 "$tmp/loss.svg"
     check "timeline" "$elapse" plot timeline "$tmp/run" -o "$tmp/t.png"
     expect "timeline in a terminal" 0 'measured' "$elapse" plot timeline "$tmp/run" --term dumb
+    mkdir "$tmp/fake"
+    printf '#!/bin/sh\nexit 0\n' >"$tmp/fake/gnuplot" # as gnuplot does when the disk is full
+    chmod +x "$tmp/fake/gnuplot"
+    one_line "a figure that is not whole" 3 'incomplete' env "PATH=$tmp/fake:$PATH" "$elapse" plot loss "$tmp/run" -o "$tmp/part.svg"
+    no_file "it takes no name" "$tmp/part."
+    mkfifo "$tmp/pipe"
+    timeout 60 cat "$tmp/pipe" >"$tmp/page.html" &
+    check "a report into a pipe" "$elapse" report "$tmp/run" -o "$tmp/pipe"
+    check "leaves the pipe in place" test -p "$tmp/pipe"
+    wait
+    expect "and arrives whole" 0 '</html>' tail -1 "$tmp/page.html"
 else
     skip "training" "elapse-exec is not built (no MPI or BLAS)"
 fi

@@ -40,9 +40,9 @@ head -c 4096 /dev/zero >"$tmp/zeros.csv"
 : >"$tmp/empty.csv"
 printf '0F2000000000,0B0\n' >"$tmp/absurd.csv"
 for file in malformed zeros empty absurd; do
-    expect "$file csv" 2 'csv|is no text' "$elapse" schedule --check "$tmp/$file.csv"
+    expect "$file csv" 2 'csv|is not text' "$elapse" schedule --check "$tmp/$file.csv"
 done
-expect "missing file" 3 "cannot open '.*none.csv'" "$elapse" schedule --check "$tmp/none.csv"
+expect "missing file" 3 "cannot read '.*none.csv'" "$elapse" schedule --check "$tmp/none.csv"
 expect "a folder" 3 'cannot read' "$elapse" schedule --check "$tmp"
 expect "unknown kind" 2 "unknown schedule 'gpip'" \
     "$elapse" schedule --kind gpip --stages 2 --microbatches 3

@@ -1,0 +1,182 @@
+#include "profiles/whole_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_FILE_BYTES ((size_t)1 << 30)
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+enum status file_read(const char *path, char **bytes, size_t *length, struct err *err)
+{
+    enum status rc = OK;
+    char *got = NULL;
+    size_t used = 0;
+    struct stat st;
+    FILE *file = fopen(path, "rb");
+    if (!file || fstat(fileno(file), &st) != 0) {
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
+        goto out;
+    }
+    if (S_ISDIR(st.st_mode)) {
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': it is a directory", path);
+        goto out;
+    }
+    /* Read to the end rather than trust st_size: a pipe has none. */
+    for (size_t room = 4096;; room *= 2) {
+        if (used > MAX_FILE_BYTES) {
+            rc = err_set(err, ERR_INPUT, "%s: larger than 1 GiB", path);
+            goto out;
+        }
+        char *more = realloc(got, room + 1);
+        if (!more) {
+            rc = err_nomem(err);
+            goto out;
+        }
+        got = more;
+        used += fread(got + used, 1, room - used, file);
+        if (used < room)
+            break;
+    }
+    if (ferror(file)) {
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
+        goto out;
+    }
+    got[used] = '\0';
+    *bytes = got;
+    *length = used;
+    got = NULL;
+out:
+    if (file)
+        fclose(file);
+    free(got);
+    return rc;
+}
+
+enum status file_read_text(const char *path, char **text, struct err *err)
+{
+    char *got = NULL;
+    size_t length = 0;
+    enum status rc = file_read(path, &got, &length, err);
+    if (rc != OK)
+        return rc;
+    if (memchr(got, '\0', length)) {
+        free(got);
+        return err_set(err, ERR_INPUT, "%s: is not text", path);
+    }
+    *text = got;
+    return OK;
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+/* Where a file cannot be replaced it is written to as it is: standard output and error by their own
+ * descriptors (which share the offset with what is printed besides), terminals and pipes by name.
+ * NULL and errno 0: an ordinary file, to be replaced. */
+static FILE *open_direct(const char *path)
+{
+    struct stat st;
+    int fd = strcmp(path, "/dev/stdout") == 0   ? STDOUT_FILENO
+             : strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO
+                                                : -1;
+    errno = 0;
+    if (fd >= 0) {
+        fflush(fd == STDOUT_FILENO ? stdout : stderr);
+        fd = dup(fd);
+        return fd >= 0 ? fdopen(fd, "w") : NULL;
+    }
+    if (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)))
+        return fopen(path, "w");
+    errno = 0;
+    return NULL;
+}
+
+enum status atomic_open(struct atomic_file *file, const char *path, struct err *err)
+{
+    enum status rc = OK;
+    int fd = -1;
+    *file = (struct atomic_file){.out = open_direct(path)};
+    if (file->out || errno) {
+        file->path = strdup(path);
+        if (file->out && file->path)
+            return OK;
+        rc = file->out ? err_nomem(err)
+                       : err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+        goto failed;
+    }
+    /* Through symbolic links: the file is replaced, not the link to it. */
+    file->path = realpath(path, NULL);
+    if (!file->path)
+        file->path = strdup(path);
+    size_t size = file->path ? strlen(file->path) + 16 : 0;
+    file->temp = malloc(size);
+    if (!file->path || !file->temp) {
+        rc = err_nomem(err);
+        goto failed;
+    }
+    snprintf(file->temp, size, "%s.tmp.XXXXXX", file->path);
+    fd = mkstemp(file->temp);
+    if (fd >= 0) {
+        mode_t mask = umask(0);
+        umask(mask);
+        if (fchmod(fd, 0666 & ~mask) == 0)
+            file->out = fdopen(fd, "w");
+    }
+    if (file->out)
+        return OK;
+    rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+        unlink(file->temp);
+    }
+failed:
+    if (file->out)
+        fclose(file->out);
+    free(file->path);
+    free(file->temp);
+    *file = (struct atomic_file){0};
+    return rc;
+}
+
+/* A new name is durable once its folder is; not every file system can say so. */
+static void sync_folder(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash)
+        slash[slash == path ? 1 : 0] = '\0';
+    int fd = open(slash ? path : ".", O_RDONLY | O_DIRECTORY);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+}
+
+enum status atomic_close(struct atomic_file *file, enum status status, struct err *err)
+{
+    bool ok = fflush(file->out) == 0 && !ferror(file->out) &&
+              (!file->temp || fsync(fileno(file->out)) == 0);
+    int why = errno;
+    if (fclose(file->out) != 0 && ok) {
+        ok = false;
+        why = errno;
+    }
+    if (ok && status == OK && file->temp && rename(file->temp, file->path) != 0) {
+        ok = false;
+        why = errno;
+    }
+    if (!ok && status == OK)
+        status = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", file->path, strerror(why));
+    if (file->temp && status == OK)
+        sync_folder(file->path);
+    else if (file->temp)
+        unlink(file->temp);
+    free(file->path);
+    free(file->temp);
+    *file = (struct atomic_file){0};
+    return status;
+}

@@ -1,0 +1,25 @@
+/* profiles/whole_file.h - files that are read and written as a whole. */
+#ifndef ELAPSE_PROFILES_WHOLE_FILE_H
+#define ELAPSE_PROFILES_WHOLE_FILE_H
+
+#include <stdio.h>
+
+#include "partition/status.h"
+
+/* Read all of a file or pipe into fresh memory (free() it), with a NUL behind it that *length does
+ * not count. Both are untouched on failure. ERR_SYSTEM: it cannot be read; ERR_INPUT: larger than
+ * 1 GiB, or, in file_read_text(), with a NUL inside; ERR_NOMEM. */
+enum status file_read(const char *path, char **bytes, size_t *length, struct err *err);
+enum status file_read_text(const char *path, char **text, struct err *err);
+
+/* Any file that appears whole or not at all: write to file.out, then close with the status of the
+ * writing; only OK makes it appear (synced, renamed), anything else leaves nothing behind. Returns
+ * that status, or ERR_SYSTEM. */
+struct atomic_file {
+    FILE *out;
+    char *path, *temp; /* owned; temp NULL: a device or pipe, written to directly */
+};
+enum status atomic_open(struct atomic_file *file, const char *path, struct err *err);
+enum status atomic_close(struct atomic_file *file, enum status status, struct err *err);
+
+#endif
