@@ -96,10 +96,7 @@ static void add_result(struct json *json, const struct step_answer *a, const int
     const struct sim_result *result = &a->result;
     json_add_int(json, "step_ns", result->step_ns);
     json_add_double(json, "bubble_fraction", result->bubble_fraction);
-    json_add_double(json, "samples_per_s",
-                    result->step_ns > 0 ? (double)a->plan.batch * a->plan.num_replicas * 1e9 /
-                                              (double)result->step_ns
-                                        : 0);
+    json_add_double(json, "samples_per_s", step_answer_samples_per_s(a));
     struct json *devices = json_add_array(json, "devices");
     for (int i = 0; i < result->num_devices; i++) {
         const struct sim_device *d = &result->devices[i];
@@ -286,9 +283,10 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         {"seed",             "N",       "of the jitter (default 1)",                                         NULL},
         {"engine",           "NAME",    "auto, event or relax (default auto)",                               NULL},
         {"allreduce",        "KIND",    "ring, tree or hierarchical (default ring)",                         NULL},
-        {"stragglers",       "TABLE",   "slow devices: DEVICE:SPEED,... or random:SHARE:SPEED (by --seed)",
+        {"stragglers",       "TABLE",
+         "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed)",                               NULL},
+        {"slow-links",       "TABLE",   "slow ports: DEVICE:FACTOR,... or random:SHARE:FACTOR of bandwidth",
          NULL                                                                                                    },
-        {"slow-links",       "TABLE",   "slow ports: DEVICE:BANDWIDTH,... or random:SHARE:BANDWIDTH",        NULL},
     };
     enum { NUM_SETTINGS = sizeof settings / sizeof settings[0] };
     const char *schedule_csv = NULL;

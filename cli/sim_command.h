@@ -21,9 +21,20 @@ struct sim_args {
 enum status sim_job_step(const struct sim_args *args, struct step_answer *answer, struct err *err);
 /* `JOB`: the whole elastic run. */
 enum status sim_run(const struct command *command, const struct sim_args *args, struct err *err);
-/* One elastic run on the job's cluster, slowed as the arguments say. */
-enum status sim_elastic(const struct sim_args *args, const struct job *job, const struct cost *cost,
-                        struct elastic_run *run, struct err *err);
+/* What a run's answer says of the job and its costs. */
+struct run_source {
+    enum cost_source cost;
+    char label[96], name[64];
+    char *json;     /* owned: the resolved job */
+    bool cap_alone; /* gradient-norm without recorded norms */
+};
+/* The job file with the command line's overrides, then num_more others; *job must be zeroed. */
+enum status sim_job_load(const struct sim_args *args, char *const *more, int num_more,
+                         struct job *job, struct err *err);
+/* That job as a whole run, on its cluster slowed as the arguments say. *run must be zeroed; source
+ * may be NULL. */
+enum status sim_job_run(const struct sim_args *args, char *const *more, int num_more,
+                        struct elastic_run *run, struct run_source *source, struct err *err);
 /* `--sweep`. */
 enum status sim_sweep(const struct command *command, const struct sim_args *args, struct err *err);
 

@@ -10,9 +10,8 @@
 #include "profiles/record.h"
 #include "sim/elastic_run.h"
 
-/* The job file with the command line's overrides, then `more`. */
-static enum status load(const struct sim_args *args, char *const *more, int num_more,
-                        struct job *job, struct err *err)
+enum status sim_job_load(const struct sim_args *args, char *const *more, int num_more,
+                         struct job *job, struct err *err)
 {
     const char **all = calloc((size_t)args->overrides.count + (size_t)num_more + 1, sizeof *all);
     if (!all)
@@ -30,7 +29,7 @@ static enum status load(const struct sim_args *args, char *const *more, int num_
 enum status sim_job_step(const struct sim_args *args, struct step_answer *a, struct err *err)
 {
     struct job job = {0};
-    enum status rc = load(args, NULL, 0, &job, err);
+    enum status rc = sim_job_load(args, NULL, 0, &job, err);
     if (rc == OK)
         rc = model_copy(&job.model, &a->model, err);
     if (rc == OK)
@@ -58,12 +57,9 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
 /* Everything that a run's answer compares. */
 struct run_answer {
     struct elastic_run run, baseline, tuned;
-    struct elastic_run same; /* the baseline's system with M tuned */
+    struct elastic_run same; /* the baseline's system with M tuned; no epochs: none of them ran */
     bool has_baseline;
-    enum cost_source source;
-    char label[96], name[64];
-    char *json;     /* owned: the resolved job */
-    bool cap_alone; /* gradient-norm without recorded norms */
+    struct run_source source;
     int64_t wall_ns;
 };
 
@@ -73,11 +69,12 @@ static void answer_clear(struct run_answer *a)
     elastic_run_clear(&a->baseline);
     elastic_run_clear(&a->tuned);
     elastic_run_clear(&a->same);
-    free(a->json);
+    free(a->source.json);
 }
 
-enum status sim_elastic(const struct sim_args *args, const struct job *job, const struct cost *cost,
-                        struct elastic_run *run, struct err *err)
+/* The run on the job's cluster, slowed as the arguments say. */
+static enum status run_slowed(const struct sim_args *args, const struct job *job,
+                              const struct cost *cost, struct elastic_run *run, struct err *err)
 {
     struct cluster slowed = {0};
     struct sim_options options = args->request.options;
@@ -95,23 +92,23 @@ enum status sim_elastic(const struct sim_args *args, const struct job *job, cons
     return rc;
 }
 
-static enum status run_job(const struct sim_args *args, char *const *more, int num_more,
-                           struct elastic_run *run, struct run_answer *answer, struct err *err)
+enum status sim_job_run(const struct sim_args *args, char *const *more, int num_more,
+                        struct elastic_run *run, struct run_source *source, struct err *err)
 {
     struct job job = {0};
     struct cost_handle cost = {0};
-    enum status rc = load(args, more, num_more, &job, err);
+    enum status rc = sim_job_load(args, more, num_more, &job, err);
     if (rc == OK)
         rc = cost_choose(args->request.db_path, &job, &cost, err);
     if (rc == OK)
-        rc = sim_elastic(args, &job, &cost.cost, run, err);
-    if (rc == OK && answer) {
-        answer->source = cost.cost.source;
-        snprintf(answer->label, sizeof answer->label, "%s", cost.cost.label);
-        snprintf(answer->name, sizeof answer->name, "%s", job.name);
-        answer->json = job.json;
+        rc = run_slowed(args, &job, &cost.cost, run, err);
+    if (rc == OK && source) {
+        source->cost = cost.cost.source;
+        snprintf(source->label, sizeof source->label, "%s", cost.cost.label);
+        snprintf(source->name, sizeof source->name, "%s", job.name);
+        source->json = job.json;
         job.json = NULL;
-        answer->cap_alone = job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0;
+        source->cap_alone = job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0;
     }
     cost_handle_clear(&cost);
     job_clear(&job);
@@ -129,30 +126,30 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
     int64_t start = monotonic_ns();
     struct job job = {0};
     char **same = NULL;
-    enum status rc = load(args, NULL, 0, &job, err);
+    enum status rc = sim_job_load(args, NULL, 0, &job, err);
     if (rc == OK)
-        rc = run_job(args, NULL, 0, &a->run, a, err);
+        rc = sim_job_run(args, NULL, 0, &a->run, &a->source, err);
     if (rc == OK) {
         a->has_baseline = job.num_baseline > 0;
         if (a->has_baseline)
-            rc = run_job(args, job.baseline, job.num_baseline, &a->baseline, NULL, err);
+            rc = sim_job_run(args, job.baseline, job.num_baseline, &a->baseline, NULL, err);
     }
     if (rc == OK)
-        rc = run_job(args, tuned, (int)(sizeof tuned / sizeof tuned[0]), &a->tuned, NULL, err);
+        rc = sim_job_run(args, tuned, (int)(sizeof tuned / sizeof tuned[0]), &a->tuned, NULL, err);
     /* The baseline's own system at each M of K..6K that the paper tries: the best. */
     if (rc == OK && a->has_baseline) {
         int K = a->baseline.epochs[0].pipeline_length;
         same = calloc((size_t)job.num_baseline + 1, sizeof *same);
         if (!same)
             rc = err_nomem(err);
-        for (int m = 1; m <= 6 && rc == OK; m++) {
+        for (int m = 1; m <= 6 && rc == OK; m++) { /* an M that cannot be is left out */
             char text[64];
             struct elastic_run got = {0};
             memcpy(same, job.baseline, (size_t)job.num_baseline * sizeof *same);
             snprintf(text, sizeof text, "pipeline.num_microbatches=%d", m * K);
             same[job.num_baseline] = text;
             struct err ignored = {0};
-            if (run_job(args, same, job.num_baseline + 1, &got, NULL, &ignored) != OK)
+            if (sim_job_run(args, same, job.num_baseline + 1, &got, NULL, &ignored) != OK)
                 continue;
             if (a->same.total_ns == 0 || got.total_ns < a->same.total_ns) {
                 struct elastic_run swap = a->same;
@@ -173,24 +170,36 @@ static double ratio(int64_t numerator, int64_t denominator)
     return denominator > 0 ? (double)numerator / (double)denominator : 0;
 }
 
+/* Of any of the runs: the speedups are made of all of them. */
+static bool is_extrapolated(const struct run_answer *a)
+{
+    return a->run.extrapolated || a->baseline.extrapolated || a->same.extrapolated ||
+           a->tuned.extrapolated;
+}
+
 static void run_json(struct json *json, const struct run_answer *a, bool no_wall)
 {
-    json_add_string(json, "name", a->name);
+    json_add_string(json, "name", a->source.name);
     struct json *job = NULL;
-    if (a->json && json_parse(a->json, "job", &job, NULL) == OK)
+    if (a->source.json && json_parse(a->source.json, "job", &job, NULL) == OK)
         json_add_copy(json, "job", job);
     json_free(job);
     json_add_int(json, "total_ns", a->run.total_ns);
     if (a->has_baseline) {
         json_add_int(json, "baseline_ns", a->baseline.total_ns);
         json_add_double(json, "speedup", ratio(a->baseline.total_ns, a->run.total_ns));
-        json_add_int(json, "tuned_m_baseline_ns", a->same.total_ns);
-        json_add_int(json, "tuned_m_baseline_microbatches",
-                     a->same.num_epochs ? a->same.epochs[0].microbatches : 0);
-        json_add_double(json, "tuned_m_speedup", ratio(a->same.total_ns, a->run.total_ns));
     } else {
         json_add_null(json, "baseline_ns");
         json_add_null(json, "speedup");
+    }
+    if (a->same.num_epochs > 0) {
+        json_add_int(json, "tuned_m_baseline_ns", a->same.total_ns);
+        json_add_int(json, "tuned_m_baseline_microbatches", a->same.epochs[0].microbatches);
+        json_add_double(json, "tuned_m_speedup", ratio(a->same.total_ns, a->run.total_ns));
+    } else if (a->has_baseline) {
+        json_add_null(json, "tuned_m_baseline_ns");
+        json_add_null(json, "tuned_m_baseline_microbatches");
+        json_add_null(json, "tuned_m_speedup");
     }
     json_add_int(json, "tuned_baseline_ns", a->tuned.total_ns);
     json_add_double(json, "fair_speedup", ratio(a->tuned.total_ns, a->run.total_ns));
@@ -222,8 +231,9 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
         json_add_bool(epoch, "cache_write", x->cache_write);
         json_add_string(epoch, "reason", x->reason);
     }
-    json_add_string(json, "cost_source", cost_source_name(a->source));
-    if (a->cap_alone)
+    json_add_string(json, "cost_source", cost_source_name(a->source.cost));
+    json_add_bool(json, "extrapolated", is_extrapolated(a));
+    if (a->source.cap_alone)
         json_add_string(json, "note", "freeze.norms is not given: the cap decides alone");
     json_add_int(json, "steps_simulated", a->run.steps_simulated);
     if (!no_wall)
@@ -233,8 +243,9 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
 static void run_print(const struct run_answer *a, bool no_wall)
 {
     char one[32], two[32], three[32];
-    printf("%s (costs: %s)\n", a->name, a->label);
-    if (a->cap_alone)
+    printf("%s (costs: %s%s)\n", a->source.name, a->source.label,
+           is_extrapolated(a) ? ", extrapolated" : "");
+    if (a->source.cap_alone)
         printf("freeze.norms is not given: the cap decides alone\n");
     printf("%5s %6s %3s %3s %4s %-11s %-7s %6s %12s %9s %7s %11s  %s\n", "epoch", "frozen", "K",
            "R", "M", "schedule", "prefix", "steps", "step", "samples/s", "bubble", "transition",
@@ -257,11 +268,14 @@ static void run_print(const struct run_answer *a, bool no_wall)
         printf("; evaluation besides: %s", format_ns(a->run.eval_ns, one, sizeof one));
     printf("\n");
     if (a->has_baseline)
-        printf("baseline %s: %.2f times faster; baseline with its best M=%d %s: %.2f times\n",
-               format_ns(a->baseline.total_ns, one, sizeof one),
-               ratio(a->baseline.total_ns, a->run.total_ns), a->same.epochs[0].microbatches,
+        printf("baseline %s: %.2f times faster", format_ns(a->baseline.total_ns, one, sizeof one),
+               ratio(a->baseline.total_ns, a->run.total_ns));
+    if (a->same.num_epochs > 0)
+        printf("; baseline with its best M=%d %s: %.2f times", a->same.epochs[0].microbatches,
                format_ns(a->same.total_ns, two, sizeof two),
                ratio(a->same.total_ns, a->run.total_ns));
+    if (a->has_baseline)
+        printf("\n");
     printf("our best static plan without freezing %s: %.2f times faster than it\n",
            format_ns(a->tuned.total_ns, three, sizeof three),
            ratio(a->tuned.total_ns, a->run.total_ns));
@@ -274,7 +288,7 @@ static enum status record_run_at(const char *path, const struct run_answer *a, s
 {
     const struct elastic_run *run = &a->run;
     struct store *store = NULL;
-    struct run_info info = {.simulated = true, .job_json = a->json};
+    struct run_info info = {.simulated = true, .job_json = a->source.json};
     struct epoch_row *epochs = calloc((size_t)run->num_epochs, sizeof *epochs);
     struct transition_row *changes = calloc((size_t)run->num_epochs, sizeof *changes);
     int64_t id = 0, num_changes = 0, most = 0;
@@ -283,8 +297,8 @@ static enum status record_run_at(const char *path, const struct run_answer *a, s
         rc = err_nomem(err);
         goto out;
     }
-    snprintf(info.name, sizeof info.name, "%s", a->name);
-    snprintf(info.cost_source, sizeof info.cost_source, "%s", a->label);
+    snprintf(info.name, sizeof info.name, "%s", a->source.name);
+    snprintf(info.cost_source, sizeof info.cost_source, "%s", a->source.label);
     for (int e = 0; e < run->num_epochs; e++) {
         const struct elastic_epoch *x = &run->epochs[e];
         epochs[e] =

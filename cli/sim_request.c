@@ -270,6 +270,12 @@ void step_answer_clear(struct step_answer *a)
     *a = (struct step_answer){0};
 }
 
+double step_answer_samples_per_s(const struct step_answer *a)
+{
+    const double samples = (double)a->plan.batch * a->plan.num_replicas;
+    return a->result.step_ns > 0 ? samples * 1e9 / (double)a->result.step_ns : 0;
+}
+
 static enum status take_model(const struct step_request *q, struct step_answer *a, struct err *err)
 {
     if (!q->model_text)

@@ -46,6 +46,7 @@ struct step_answer {
     int64_t wall_ns; /* list generation to result */
 };
 void step_answer_clear(struct step_answer *answer);
+double step_answer_samples_per_s(const struct step_answer *answer);
 
 /* Build and simulate. The answer's parts stay valid until the next call or clear. */
 enum status step_request_run(const struct step_request *request, struct step_answer *answer,

@@ -1,5 +1,6 @@
 /* Stragglers and slow links of `elapse sim`: a table of devices, or a share of them drawn from the
  * seed. They slow the cluster that steps run on; the plan was made without knowing of them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ static enum status parse_factor(const char *text, const char *what, double *fact
     return rc;
 }
 
-/* "random:SHARE:FACTOR" or "DEVICE:FACTOR,...": factor[d] of every device. */
+/* "random:SHARE:FACTOR" or "DEVICE:FACTOR,...": factor[d] of every device, 1 so far. */
 static enum status parse_slow(const char *text, const char *what, uint64_t seed, double *factor,
                               int num_devices, struct err *err)
 {
@@ -51,7 +52,7 @@ static enum status parse_slow(const char *text, const char *what, uint64_t seed,
         return rc;
     }
     for (char *entry = copy; entry && rc == OK;) {
-        char *comma = strchr(entry, ','), *colon;
+        char *comma = strchr(entry, ','), *colon, name[32];
         int64_t device = 0;
         double slow = 1;
         if (comma)
@@ -64,9 +65,12 @@ static enum status parse_slow(const char *text, const char *what, uint64_t seed,
             break;
         }
         *colon++ = '\0';
-        rc = parse_int(entry, what, 0, num_devices - 1, &device, err);
+        snprintf(name, sizeof name, "%s: a device", what);
+        rc = parse_int(entry, name, 0, num_devices - 1, &device, err);
         if (rc == OK)
             rc = parse_factor(colon, what, &slow, err);
+        if (rc == OK && factor[device] != 1)
+            rc = err_set(err, ERR_INPUT, "%s: device %d given twice", what, (int)device);
         if (rc == OK)
             factor[device] = slow;
         entry = comma;

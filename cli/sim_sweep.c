@@ -1,6 +1,7 @@
 /* `elapse sim --sweep`: the cross product of settings, a line each, on all cores. Lines come out in
  * the order of the product whatever thread made them. */
 #include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,8 +16,8 @@
 #define POINTS_MAX 10000000
 
 struct axis {
-    char *path;    /* owned, and the values lie in it */
-    char **values; /* owned; into path */
+    char *path;      /* owned */
+    char **settings; /* owned, and each text: "path=value" */
     int64_t num;
 };
 
@@ -41,8 +42,15 @@ struct sweep {
 
 static void axis_clear(struct axis *axis)
 {
+    for (int64_t v = 0; axis->settings && v < axis->num; v++)
+        free(axis->settings[v]);
+    free(axis->settings);
     free(axis->path);
-    free(axis->values);
+}
+
+static const char *axis_value(const struct axis *axis, int64_t v)
+{
+    return axis->settings[v] + strlen(axis->path) + 1;
 }
 
 /* "link=1GBps,2GBps". */
@@ -51,23 +59,24 @@ static enum status axis_parse(const char *text, struct axis *axis, struct err *e
     const char *equals = strchr(text, '=');
     if (!equals || equals == text || equals[1] == '\0')
         return err_set(err, ERR_INPUT, "--sweep takes path=v1,v2,..., got '%.128s'", text);
-    axis->path = strdup(text);
-    size_t most = 2;
+    size_t most = 1;
     for (const char *c = equals; *c; c++)
         most += *c == ',';
-    axis->values = calloc(most, sizeof *axis->values);
-    if (!axis->path || !axis->values)
+    axis->path = strndup(text, (size_t)(equals - text));
+    axis->settings = calloc(most, sizeof *axis->settings);
+    if (!axis->path || !axis->settings)
         return err_nomem(err);
-    char *value = axis->path + (equals - text);
-    *value++ = '\0';
-    while (value) {
-        char *comma = strchr(value, ',');
-        if (comma)
-            *comma++ = '\0';
-        if (*value == '\0')
+    for (const char *value = equals; *value;) {
+        size_t length = strcspn(++value, ",");
+        if (length == 0)
             return err_set(err, ERR_INPUT, "--sweep %s: an empty value", axis->path);
-        axis->values[axis->num++] = value;
-        value = comma;
+        if (length > INT_MAX ||
+            asprintf(&axis->settings[axis->num], "%s=%.*s", axis->path, (int)length, value) < 0) {
+            axis->settings[axis->num] = NULL;
+            return err_nomem(err);
+        }
+        axis->num++;
+        value += length;
     }
     return OK;
 }
@@ -85,17 +94,44 @@ static void add_value(struct json *json, const char *path, const char *text)
         json_add_string(json, path, text);
 }
 
-/* The columns of a point's answer; values are integers unless real is set. */
-struct sweep_column {
-    const char *name;
-    bool real;
-    int64_t whole;
-    double number;
-};
-
+/* The columns of a point's answer: integers, but for the ratios and rates. */
 enum { MAX_COLUMNS = 8 };
 
-static int step_columns(const struct step_answer *a, struct sweep_column *columns)
+struct sweep_head {
+    int num;
+    const char *names[MAX_COLUMNS];
+    bool real[MAX_COLUMNS];
+};
+
+static const struct sweep_head step_head = {
+    .num = 7,
+    .names = {"step_ns",       "bubble_fraction", "samples_per_s", "peak_bytes", "allreduce_ns",
+              "allreduce_exposed_ns", "events"},
+    .real = {false, true,             true                   },
+};
+
+static const struct sweep_head run_head = {
+    .num = 6,
+    .names = {"total_ns", "baseline_ns", "speedup", "device_hours", "samples_per_s", "step_ns"},
+    .real = {false,          false,                   true,              true,      true   },
+};
+
+static const struct sweep_head *sweep_head(const struct sim_args *args)
+{
+    return args->job_path && !args->step ? &run_head : &step_head;
+}
+
+/* One value a column of the head, and what an answer says of its costs. */
+struct sweep_values {
+    union {
+        int64_t whole;
+        double real;
+    } at[MAX_COLUMNS];
+    bool missing[MAX_COLUMNS];
+    bool extrapolated;
+};
+
+static void step_values(const struct step_answer *a, struct sweep_values *values)
 {
     const struct sim_result *r = &a->result;
     int64_t peak = 0;
@@ -103,134 +139,128 @@ static int step_columns(const struct step_answer *a, struct sweep_column *column
         if (r->devices[i].peak_bytes > peak)
             peak = r->devices[i].peak_bytes;
     }
-    double rate = r->step_ns > 0
-                      ? (double)a->plan.batch * a->plan.num_replicas * 1e9 / (double)r->step_ns
-                      : 0;
-    columns[0] = (struct sweep_column){"step_ns", false, r->step_ns, 0};
-    columns[1] = (struct sweep_column){"bubble_fraction", true, 0, r->bubble_fraction};
-    columns[2] = (struct sweep_column){"samples_per_s", true, 0, rate};
-    columns[3] = (struct sweep_column){"peak_bytes", false, peak, 0};
-    columns[4] = (struct sweep_column){"allreduce_ns", false, r->allreduce_ns, 0};
-    columns[5] = (struct sweep_column){"allreduce_exposed_ns", false, r->allreduce_exposed_ns, 0};
-    columns[6] = (struct sweep_column){"events", false, r->events, 0};
-    return 7;
+    values->at[0].whole = r->step_ns;
+    values->at[1].real = r->bubble_fraction;
+    values->at[2].real = step_answer_samples_per_s(a);
+    values->at[3].whole = peak;
+    values->at[4].whole = r->allreduce_ns;
+    values->at[5].whole = r->allreduce_exposed_ns;
+    values->at[6].whole = r->events;
+    values->extrapolated = a->workload.extrapolated;
 }
 
-static enum status run_point_job(const struct sim_args *args, const char **overrides, int num,
-                                 struct sweep_column *columns, int *num_columns, struct err *err)
+static enum status run_values(const struct sim_args *args, struct sweep_values *values,
+                              struct err *err)
 {
-    struct job job = {0}, base = {0};
-    struct cost_handle cost = {0};
+    struct job job = {0};
     struct elastic_run run = {0}, baseline = {0};
-    const char **more = NULL;
-    enum status rc = job_load(args->job_path, overrides, num, &job, err);
+    enum status rc = sim_job_load(args, NULL, 0, &job, err);
     if (rc == OK)
-        rc = cost_choose(args->request.db_path, &job, &cost, err);
-    if (rc == OK)
-        rc = sim_elastic(args, &job, &cost.cost, &run, err);
-    if (rc == OK && job.num_baseline > 0) {
-        more = calloc((size_t)num + (size_t)job.num_baseline, sizeof *more);
-        if (!more)
-            rc = err_nomem(err);
-        for (int i = 0; rc == OK && i < num; i++)
-            more[i] = overrides[i];
-        for (int i = 0; rc == OK && i < job.num_baseline; i++)
-            more[num + i] = job.baseline[i];
-        if (rc == OK)
-            rc = job_load(args->job_path, more, num + job.num_baseline, &base, err);
-        if (rc == OK)
-            rc = sim_elastic(args, &base, &cost.cost, &baseline, err);
-    }
+        rc = sim_job_run(args, NULL, 0, &run, NULL, err);
+    if (rc == OK && job.num_baseline > 0)
+        rc = sim_job_run(args, job.baseline, job.num_baseline, &baseline, NULL, err);
     if (rc == OK) {
-        int64_t ns = run.total_ns;
-        double speedup =
-            baseline.total_ns > 0 && ns > 0 ? (double)baseline.total_ns / (double)ns : 0;
-        columns[0] = (struct sweep_column){"total_ns", false, ns, 0};
-        columns[1] = (struct sweep_column){"baseline_ns", false, baseline.total_ns, 0};
-        columns[2] = (struct sweep_column){"speedup", true, 0, speedup};
-        columns[3] = (struct sweep_column){"device_hours", true, 0, run.device_hours};
-        columns[4] = (struct sweep_column){"samples_per_s", true, 0, run.epochs[0].samples_per_s};
-        columns[5] = (struct sweep_column){"step_ns", false, run.epochs[0].step_ns, 0};
-        *num_columns = 6;
+        const int64_t ns = run.total_ns;
+        values->at[0].whole = ns;
+        values->at[1].whole = baseline.total_ns;
+        values->missing[1] = values->missing[2] = baseline.num_epochs == 0;
+        values->at[2].real = ns > 0 ? (double)baseline.total_ns / (double)ns : 0;
+        values->at[3].real = run.device_hours;
+        values->at[4].real = run.epochs[0].samples_per_s;
+        values->at[5].whole = run.epochs[0].step_ns;
+        values->extrapolated = run.extrapolated || baseline.extrapolated;
     }
-    free(more);
     elastic_run_clear(&run);
     elastic_run_clear(&baseline);
-    cost_handle_clear(&cost);
     job_clear(&job);
-    job_clear(&base);
     return rc;
 }
 
 static enum status run_point(const struct sweep *sweep, const int64_t *index,
-                             struct step_answer *answer, struct sweep_column *columns,
-                             int *num_columns, struct err *err)
+                             struct step_answer *answer, struct sweep_values *values,
+                             struct err *err)
 {
     const struct sim_args *args = sweep->args;
     enum status rc = OK;
     if (args->job_path) {
-        char texts[OPTION_LIST_MAX][160];
-        const char *overrides[2 * OPTION_LIST_MAX];
-        int num = 0;
-        for (int i = 0; i < args->overrides.count; i++)
-            overrides[num++] = args->overrides.items[i];
-        for (int i = 0; i < sweep->num_axes; i++) {
-            snprintf(texts[i], sizeof texts[i], "%s=%s", sweep->axes[i].path,
-                     sweep->axes[i].values[index[i]]);
-            overrides[num++] = texts[i];
-        }
-        if (!args->step)
-            return run_point_job(args, overrides, num, columns, num_columns, err);
         struct sim_args point = *args;
-        memcpy(point.overrides.items, overrides, (size_t)num * sizeof *overrides);
-        point.overrides.count = num;
+        for (int i = 0; i < sweep->num_axes; i++)
+            point.overrides.items[point.overrides.count++] = sweep->axes[i].settings[index[i]];
+        if (!args->step)
+            return run_values(&point, values, err);
         step_answer_clear(answer);
         rc = sim_job_step(&point, answer, err);
     } else {
         struct step_request request = args->request;
         for (int i = 0; i < sweep->num_axes && rc == OK; i++)
-            rc = step_request_set(&request, sweep->axes[i].path, sweep->axes[i].values[index[i]],
-                                  err);
+            rc = step_request_set(&request, sweep->axes[i].path,
+                                  axis_value(&sweep->axes[i], index[i]), err);
         if (rc == OK)
             rc = step_request_run(&request, answer, err);
     }
     if (rc == OK)
-        *num_columns = step_columns(answer, columns);
+        step_values(answer, values);
     return rc;
 }
 
-static char *csv_line(const struct sweep *sweep, const int64_t *index,
-                      const struct sweep_column *columns, int num_columns, const char *error)
+/* A cell that CSV readers take for one text. */
+static void put_quoted(FILE *out, const char *text)
 {
-    char text[4096];
-    size_t used = 0;
-    for (int i = 0; i < sweep->num_axes && used < sizeof text; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? "," : "",
-                                 sweep->axes[i].values[index[i]]);
-    for (int i = 0; i < num_columns && used < sizeof text; i++)
-        used +=
-            columns[i].real
-                ? (size_t)snprintf(text + used, sizeof text - used, ",%.17g", columns[i].number)
-                : (size_t)snprintf(text + used, sizeof text - used, ",%" PRId64, columns[i].whole);
-    if (error && used < sizeof text)
-        snprintf(text + used, sizeof text - used, ",\"%s\"", error);
-    return strdup(text);
+    fputc('"', out);
+    for (; *text; text++)
+        fputs(*text == '"' ? "\"\"" : (char[]){*text, '\0'}, out);
+    fputc('"', out);
+}
+
+/* The settings, the answer, and in the last cell why there is none. */
+static char *csv_line(const struct sweep *sweep, const int64_t *index,
+                      const struct sweep_values *values, const char *error)
+{
+    const struct sweep_head *head = sweep_head(sweep->args);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return NULL;
+    for (int i = 0; i < sweep->num_axes; i++)
+        fprintf(out, "%s%s", i ? "," : "", axis_value(&sweep->axes[i], index[i]));
+    for (int i = 0; i < head->num; i++) {
+        if (error || values->missing[i])
+            fputc(',', out);
+        else if (head->real[i])
+            fprintf(out, ",%.17g", values->at[i].real);
+        else
+            fprintf(out, ",%" PRId64, values->at[i].whole);
+    }
+    fputs(error ? ",," : values->extrapolated ? ",true," : ",false,", out);
+    if (error)
+        put_quoted(out, error);
+    if (fclose(out) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
 }
 
 static char *json_line(const struct sweep *sweep, const int64_t *index,
-                       const struct sweep_column *columns, int num_columns, const char *error)
+                       const struct sweep_values *values, const char *error)
 {
+    const struct sweep_head *head = sweep_head(sweep->args);
     struct json *json = command_json(sweep->command);
     for (int i = 0; i < sweep->num_axes; i++)
-        add_value(json, sweep->axes[i].path, sweep->axes[i].values[index[i]]);
-    for (int i = 0; i < num_columns; i++) {
-        if (columns[i].real)
-            json_add_double(json, columns[i].name, columns[i].number);
+        add_value(json, sweep->axes[i].path, axis_value(&sweep->axes[i], index[i]));
+    for (int i = 0; i < head->num && !error; i++) {
+        if (values->missing[i])
+            json_add_null(json, head->names[i]);
+        else if (head->real[i])
+            json_add_double(json, head->names[i], values->at[i].real);
         else
-            json_add_int(json, columns[i].name, columns[i].whole);
+            json_add_int(json, head->names[i], values->at[i].whole);
     }
     if (error)
         json_add_string(json, "error", error);
+    else
+        json_add_bool(json, "extrapolated", values->extrapolated);
     char *text = NULL;
     if (json_text(json, false, &text, NULL) != OK)
         text = NULL;
@@ -246,14 +276,13 @@ static void make_line(struct sweep *sweep, int64_t point, struct step_answer *an
         rest /= sweep->axes[i].num;
     }
     struct err err = {0};
-    struct sweep_column columns[MAX_COLUMNS];
-    int num_columns = 0;
-    struct line line = {.rc = run_point(sweep, index, answer, columns, &num_columns, &err)};
+    struct sweep_values values = {0};
+    struct line line = {.rc = run_point(sweep, index, answer, &values, &err)};
     /* "no" is an answer of this point; anything else ends the sweep. */
     const char *error = line.rc == ERR_INFEASIBLE ? err.msg : NULL;
     if (line.rc == OK || line.rc == ERR_INFEASIBLE) {
-        line.text = sweep->args->csv ? csv_line(sweep, index, columns, num_columns, error)
-                                     : json_line(sweep, index, columns, num_columns, error);
+        line.text = sweep->args->csv ? csv_line(sweep, index, &values, error)
+                                     : json_line(sweep, index, &values, error);
         line.rc = line.text ? OK : ERR_NOMEM;
     } else if ((line.err = malloc(sizeof err))) {
         *line.err = err;
@@ -288,10 +317,9 @@ static void print_head(const struct sweep *sweep)
         return;
     for (int i = 0; i < sweep->num_axes; i++)
         printf("%s,", sweep->axes[i].path);
-    printf("%s\n", sweep->args->job_path && !sweep->args->step
-                       ? "total_ns,baseline_ns,speedup,device_hours,samples_per_s,step_ns"
-                       : "step_ns,bubble_fraction,samples_per_s,peak_bytes,allreduce_ns,"
-                         "allreduce_exposed_ns,events");
+    for (int i = 0; i < sweep_head(sweep->args)->num; i++)
+        printf("%s,", sweep_head(sweep->args)->names[i]);
+    printf("extrapolated,error\n");
 }
 
 /* Print lines in order as they are made. */
@@ -333,9 +361,16 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
     enum status rc = OK;
     int started = 0, threads = args->threads;
     pthread_t *workers = NULL;
+    if (args->overrides.count + args->sweeps.count > OPTION_LIST_MAX)
+        return err_set(err, ERR_INPUT, "--set and --sweep given more than %d times together",
+                       OPTION_LIST_MAX);
     for (int i = 0; i < args->sweeps.count && rc == OK; i++) {
         struct axis *axis = &sweep.axes[sweep.num_axes++];
         rc = axis_parse(args->sweeps.items[i], axis, err);
+        for (int other = 0; other < i && rc == OK; other++) {
+            if (strcmp(sweep.axes[other].path, axis->path) == 0)
+                rc = err_set(err, ERR_INPUT, "--sweep %s given twice", axis->path);
+        }
         if (rc == OK && (!mul_ok(sweep.num_points, axis->num, &sweep.num_points) ||
                          sweep.num_points > POINTS_MAX))
             rc = err_set(err, ERR_INPUT, "sweep has more than %d points", POINTS_MAX);
@@ -343,7 +378,7 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
     for (int i = 0; i < sweep.num_axes && rc == OK && !args->job_path; i++) {
         for (int64_t v = 0; v < sweep.axes[i].num && rc == OK; v++) {
             struct step_request probe = args->request;
-            rc = step_request_set(&probe, sweep.axes[i].path, sweep.axes[i].values[v], err);
+            rc = step_request_set(&probe, sweep.axes[i].path, axis_value(&sweep.axes[i], v), err);
         }
     }
     if (rc != OK)

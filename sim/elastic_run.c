@@ -32,6 +32,7 @@ struct runner {
     struct epoch_cost *known; /* owned */
     int num_known, max_known;
     int64_t steps_simulated;
+    bool extrapolated;
     struct err *err;
 };
 
@@ -116,6 +117,7 @@ struct judge {
     const struct model *model;
     const struct cluster *cluster;
     const struct cost *cost;
+    bool *extrapolated; /* set when a step's costs are; NULL: nobody asks */
 };
 
 static enum status simulate(const struct judge *on, const struct plan *plan,
@@ -135,6 +137,8 @@ static enum status simulate(const struct judge *on, const struct plan *plan,
     if (rc == OK) {
         *step_ns = result.step_ns;
         *bubble = result.bubble_fraction;
+        if (on->extrapolated && workload.extrapolated)
+            *on->extrapolated = true;
     }
     workload_clear(&workload);
     schedule_clear(&full);
@@ -158,7 +162,7 @@ static enum status choose_plan(const struct job *job, const struct cost *cost, i
     struct planner_problem problem;
     struct planner_options options;
     struct planner_result result = {0};
-    struct judge judge = {model, &job->cluster, cost};
+    struct judge judge = {model, &job->cluster, cost, NULL};
     planner_from_job(job, cost, num_frozen, &problem, &options);
     options.cache_filled = filled;
     options.cache_write = write;
@@ -304,6 +308,7 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
         eval.first_item[0] = 0;
         rc = workload_build(&run->job->model, step_cluster(run), &run->cost, &eval, &w, run->err);
     }
+    run->extrapolated = run->extrapolated || w.extrapolated;
     for (int c = 0; c < w.num_classes && rc == OK; c++) {
         int64_t once = 0, slowest = 0;
         for (int k = 0; k < w.num_ranks; k++) {
@@ -345,7 +350,7 @@ static enum status epoch_of(struct runner *run, struct epoch_kind kind,
     const struct job *job = run->job;
     struct epoch_cost cost = {.kind = kind};
     struct cached_view view = {0};
-    struct judge on = {&job->model, step_cluster(run), &run->cost};
+    struct judge on = {&job->model, step_cluster(run), &run->cost, &run->extrapolated};
     const struct plan *first = run->first.num_ranks ? &run->first : NULL;
     const bool upgrade = kind.read > 0 && kind.read < kind.frozen;
     const bool greedy = job->pipeline.balancer != BALANCER_OPTIMAL;
@@ -643,6 +648,7 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
     }
     got.device_hours = device_ns / 3.6e12;
     got.steps_simulated = run.steps_simulated;
+    got.extrapolated = run.extrapolated;
     *result = got;
     got = (struct elastic_run){0};
 out:

@@ -51,6 +51,7 @@ struct elastic_run {
     int64_t eval_ns;              /* evaluations, not in total_ns */
     double device_hours;          /* devices in use x time */
     int64_t steps_simulated;      /* distinct steps */
+    bool extrapolated;            /* the costs of one of them, or of an evaluation, are */
 };
 
 /* *run must be zeroed or cleared; the caller owns it. num_samples: of an epoch; num_test: of an

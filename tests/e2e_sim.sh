@@ -56,6 +56,16 @@ check "threads do not change the table" cmp "$tmp/one" "$tmp/four"
 check "a line has its point" grep -q '"microbatches":8,"schedule":"1f1b","step_ns":33000000' "$tmp/one"
 expect "a point may have no answer" 0 '"stages":5,"error":"cannot cut 4 items' \
     "$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5
+"$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5 --csv >"$tmp/table"
+check "every row has the columns of the head" test "$(awk -F, 'NR <= 3 { print NF }' "$tmp/table" | sort -u)" = 10
+check "a row without an answer says why in the last" grep -q '^5,*"cannot cut 4 items .* 5 stages"$' "$tmp/table"
+expect "a setting swept twice" 2 'stages given twice' step --sweep stages=1,2 --sweep stages=4
+expect "no baseline is no number" 0 '"baseline_ns":null,"speedup":null' \
+    "$elapse" sim examples/demo.json --sweep train.epochs=1
+many=()
+for i in {1..64}; do many+=(--set "train.seed=$i"); done
+expect "more settings than there is room for" 2 'more than 64 times' \
+    "$elapse" sim examples/paper/vit.json --step "${many[@]}" --sweep train.seed=1,2
 expect "no such setting" 2 "no setting 'linc'" step --sweep linc=1GBps
 expect "no such key" 2 "pipeline.num_stagez" \
     "$elapse" sim examples/paper/vit.json --sweep pipeline.num_stagez=1,2
@@ -81,7 +91,8 @@ step --microbatches 8 --stragglers random:0.5:0.5 --sweep seed=1,2,3,4,5,6,7,8 -
 check "a seed decides which" test "$(wc -l <"$tmp/slow")" -gt 2
 expect "a slow link" 0 '"step_ns":[1-9][0-9]{9,}' "$elapse" sim --step --model ${uniform/act=0B/act=1GB} \
     --cluster 1x4 --stages 4 --microbatches 8 --slow-links 1:0.1 --json
-expect "no such straggler" 2 'stragglers must be 0..3' step --stragglers 4:0.5
+expect "no such straggler" 2 'stragglers: a device must be 0..3' step --stragglers 4:0.5
+expect "a straggler twice" 2 'device 1 given twice' step --stragglers 1:0.5,1:0.7
 expect "a straggler that stands still" 2 'above 0 and at most 1' step --stragglers 1:0
 expect "half a table" 2 'DEVICE:FACTOR' step --slow-links 1
 expect "a straggler slows a run" 0 '"speedup":2.5' \
@@ -121,6 +132,15 @@ expect "options of a step beside a job" 2 '^hint: use --set' \
     "$elapse" sim examples/paper/vit.json --stages 4
 check "a run record" "$elapse" sim examples/paper/vit.json --record "$tmp/runs.db"
 expect "and it is listed" 0 "paper's cluster" "$elapse" runs list --db "$tmp/runs.db"
+expect "a run within what was measured" 0 '"extrapolated":false' "$elapse" sim examples/demo.json --json
+expect "a run far outside of it" 0 '"extrapolated":true' "$elapse" sim examples/demo.json \
+    --set train.batch.global=4096 --set pipeline.num_microbatches=1 --json
+cat >"$tmp/small.json" <<JOB
+{"model": "vit-b16:classes=10", "data": {"kind": "synthetic", "train_samples": 64}, "cluster": "rtx5000-1x8",
+ "train": {"batch": {"per_pipeline": 4}},
+ "baseline": {"pipeline": {"num_stages": 8, "num_replicas": 1, "num_microbatches": 4}}}
+JOB
+expect "a batch too small for any M of K to 6K" 0 'times faster$' "$elapse" sim "$tmp/small.json"
 expect "a trace of a whole run" 2 'add --step' \
     "$elapse" sim examples/paper/vit.json --trace "$tmp/run.json.trace"
 expect "no model" 2 'needs --model' "$elapse" sim --step
