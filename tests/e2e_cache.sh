@@ -2,9 +2,9 @@
 # AutoCache and decisions in mid-epoch end to end: whatever happens to the cache, the run has the bits
 # of one rank without it.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
 begin
 export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
-export OMPI_MCA_mpi_yield_when_idle=1
 
 cat >"$tmp/vit.json" <<'JOB'
 { "name": "vit",
@@ -18,62 +18,34 @@ cat >"$tmp/vit.json" <<'JOB'
   "cache": {"policy": "on"} }
 JOB
 
-verify() {
-    local name=$1
-    shift
-    "$@" >"$tmp/verify.out" 2>&1
-    report $? "$name" <"$tmp/verify.out"
-}
-# train OUT ARGS...: a quiet run into $tmp/OUT
-train() {
-    local out=$1
-    shift
-    timeout 100 "$elapse" train "$tmp/vit.json" --out "$tmp/$out" --json "$@" \
-        >"$tmp/$out.json" 2>"$tmp/$out.err" </dev/null
-}
-value() { grep -o "\"$2\":[^,}]*" "$tmp/$1/summary.json" | head -1 | tr -d ' \t' | cut -d: -f2-; }
-losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$tmp/$1/metrics.jsonl"; }
-same_run() {
-    [ -n "$(value "$1" weights_sha256)" ] && [ "$(value "$1" weights_sha256)" = "$(value "$2" weights_sha256)" ] &&
-        [ "$(losses "$1")" = "$(losses "$2")" ] ||
-        { cat "$tmp/$1.err" "$tmp/$2.err"; paste <(losses "$1") <(losses "$2") | head -40; false; }
-}
-shapes() {
-    sed -n 's/.*"epoch":\([0-9]*\),.*"frozen_layers":\([0-9]*\),"pipeline_length":\([0-9]*\),"replicas":\([0-9]*\).*/\1=\2:\3:\4/p' \
-        "$tmp/$1/metrics.jsonl" | uniq | tr '\n' ' '
-}
-has_shapes() { [ "$(shapes "$1")" = "$2" ] || { shapes "$1"; tail -3 "$tmp/$1.err"; false; }; }
-says() { grep -q -- "$2" "$tmp/$1.err" || { cat "$tmp/$1.err"; grep cache "$tmp/$1/summary.json"; false; }; }
-has() { [ "$(value "$1" "$2")" "$3" "$4" ] || { echo "$2 $(value "$1" "$2")"; cat "$tmp/$1.err"; false; }; }
-
 # Every sample is read three times: 160 are written in epoch 1, 320 read in the others.
-train plain -n 1 --set cache.policy=off
-train all -n 2 --set 'elastic.stages=[2,1]'
+train vit plain -n 1 --set cache.policy=off
+train vit all -n 2 --set 'elastic.stages=[2,1]'
 verify "a cached run has the bits of one without" same_run all plain
 verify "all samples are read in every later epoch" has all cache_hits -eq 320
 verify "and none is damaged" has all cache_corrupt -eq 0
-train spread -n 2 --set 'elastic.stages=[2]'
+train vit spread -n 2 --set 'elastic.stages=[2]'
 verify "a pipeline that reads the cache has the same bits" same_run spread plain
 
 # Less room than samples.
-train little -n 2 --set 'elastic.stages=[2,1]' --set cache.limit_bytes=90KB
+train vit little -n 2 --set 'elastic.stages=[2,1]' --set cache.limit_bytes=90KB
 verify "an arena too small for all samples changes no bits" same_run little plain
 verify "it says so" says little 'for [0-9]* of 160 samples'
 verify "what has room is read" has little cache_hits -gt 0
 verify "what has none is computed again" has little cache_hits -lt 320
 mkdir "$tmp/disk"
-train spill -n 2 --set 'elastic.stages=[2,1]' --set cache.limit_bytes=40KB --set cache.spill_dir="$tmp/disk"
+train vit spill -n 2 --set 'elastic.stages=[2,1]' --set cache.limit_bytes=40KB --set cache.spill_dir="$tmp/disk"
 verify "samples that spill to a disk change no bits" same_run spill plain
 verify "the disk takes what memory does not" has spill cache_hits -eq 320
 verify "no file is left on it" test -z "$(ls -A "$tmp/disk")"
-train bounded -n 2 --set 'elastic.stages=[2,1]' --set cache.limit_bytes=40KB --set cache.spill_dir="$tmp/disk" \
+train vit bounded -n 2 --set 'elastic.stages=[2,1]' --set cache.limit_bytes=40KB --set cache.spill_dir="$tmp/disk" \
     --set cache.spill_bytes=30KB
 verify "a limit on the disk holds" has bounded cache_hits -lt 320
 verify "and changes no bits" same_run bounded plain
-train nodisk -n 2 --set 'elastic.stages=[2,1]' --set cache.limit_bytes=40KB --set cache.spill_dir="$tmp/nowhere"
+train vit nodisk -n 2 --set 'elastic.stages=[2,1]' --set cache.limit_bytes=40KB --set cache.spill_dir="$tmp/nowhere"
 verify "a disk that is not there is done without, with a note" says nodisk 'nowhere'
 verify "and changes no bits" same_run nodisk plain
-train nodir -n 2 --set 'elastic.stages=[2,1]' --set cache.dir="$tmp/nowhere"
+train vit nodir -n 2 --set 'elastic.stages=[2,1]' --set cache.dir="$tmp/nowhere"
 verify "a folder that is not there turns the cache off, with a note" says nodir 'cache off: .*nowhere'
 verify "and changes no bits" same_run nodir plain
 if unshare -rm mount -t tmpfs -o size=1m none "$tmp/disk" 2>/dev/null; then
@@ -95,17 +67,17 @@ wait_steps() {
     false
 }
 long=(--set train.epochs=40)
-train plain40 -n 1 --set cache.policy=off "${long[@]}"
+train vit plain40 -n 1 --set cache.policy=off "${long[@]}"
 spilled=(--set 'elastic.stages=[2,1]' --set cache.limit_bytes=40KB --set cache.spill_dir="$tmp/disk")
 mkdir -p "$tmp/disk"
-train gone -n 2 "${long[@]}" "${spilled[@]}" &
+train vit gone -n 2 "${long[@]}" "${spilled[@]}" &
 wait_steps gone 25
 rm -rf "$tmp/disk"
 wait
 verify "the spill's folder removed under way changes no bits" same_run gone plain40
 verify "nor does it take the samples" has gone cache_hits -eq 6080
 mkdir -p "$tmp/disk"
-train damaged -n 2 "${long[@]}" "${spilled[@]}" &
+train vit damaged -n 2 "${long[@]}" "${spilled[@]}" &
 wait_steps damaged 25
 # The file has no name any more; whoever runs as the same user can still reach its descriptor.
 hit=0
@@ -124,42 +96,42 @@ fi
 augment=(--set data.augment=crop-flip --set cache.policy=auto)
 expect "a cache for endless views is refused with the key" 2 "cache.views N" "$elapse" train "$tmp/vit.json" -n 1 \
     --set data.augment=crop-flip --out "$tmp/no"
-train endless -n 2 "${augment[@]}" --set 'elastic.stages=[2,1]'
+train vit endless -n 2 "${augment[@]}" --set 'elastic.stages=[2,1]'
 verify "auto leaves it off and says why" says endless 'cache off: data.augment .* cache.views'
-train views-off -n 1 "${augment[@]}" --set cache.policy=off --set cache.views=2 --set train.epochs=6
-train views-on -n 2 "${augment[@]}" --set cache.policy=on --set cache.views=2 --set train.epochs=6 --set 'elastic.stages=[2,1]'
+train vit views-off -n 1 "${augment[@]}" --set cache.policy=off --set cache.views=2 --set train.epochs=6
+train vit views-on -n 2 "${augment[@]}" --set cache.policy=on --set cache.views=2 --set train.epochs=6 --set 'elastic.stages=[2,1]'
 verify "two views a sample: cached or not, the same bits" same_run views-on views-off
 verify "each view is written once and read afterwards" has views-on cache_hits -eq 480
 verify "views differ from no augmentation" test "$(value views-off weights_sha256)" != "$(value plain weights_sha256)"
 
 # Decisions every n steps: 5 steps an epoch, so most of them fall into one.
 turns=(--set freeze.every_steps=3 --set 'freeze.table=[0,1,1,2,4]')
-train turns-1 -n 1 --set cache.policy=off "${turns[@]}"
-train turns-4 -n 4 "${turns[@]}" --set 'elastic.stages=[4,4,2,2,1]'
+train vit turns-1 -n 1 --set cache.policy=off "${turns[@]}"
+train vit turns-4 -n 4 "${turns[@]}" --set 'elastic.stages=[4,4,2,2,1]'
 verify "plans change in mid-epoch" has_shapes turns-4 "0=0:4:1 0=1:4:1 1=1:4:1 1=1:2:2 1=2:2:2 2=2:2:2 2=4:1:4 3=4:1:4 "
 verify "changes in mid-epoch keep the bits" same_run turns-4 turns-1
-train turns-cut -n 4 "${turns[@]}" --set 'elastic.stages=[4,4,2,2,1]' --set train.max_steps=8
+train vit turns-cut -n 4 "${turns[@]}" --set 'elastic.stages=[4,4,2,2,1]' --set train.max_steps=8
 timeout 100 "$elapse" train "$tmp/vit.json" -n 2 "${turns[@]}" --set 'elastic.stages=[2,2,2,2,1]' --resume "$tmp/turns-cut" \
     --json >"$tmp/resumed.json" 2>"$tmp/resumed.err" </dev/null
 verify "a run resumed in mid-turn on fewer ranks has the same bits" test "$(value turns-cut weights_sha256)" = "$(value turns-1 weights_sha256)"
 # Per-pipeline batches: the global batch grows in mid-epoch, and still each sample is seen once an epoch.
-train grow -n 4 "${turns[@]}" --set train.reduction=fast --set 'train.batch={"per_pipeline":12}' --set pipeline.num_microbatches=2 \
+train vit grow -n 4 "${turns[@]}" --set train.reduction=fast --set 'train.batch={"per_pipeline":12}' --set pipeline.num_microbatches=2 \
     --set 'elastic.stages=[4,2,2,2,1]' --set cache.policy=auto
 verify "a global batch that grows in mid-epoch" has_shapes grow \
     "0=0:4:1 0=1:2:2 1=2:2:2 1=4:1:4 2=4:1:4 3=4:1:4 "
 
 # More ranks than an epoch has samples for: 4 pipelines of 60 exceed 160 samples.
-train many -n 4 --set 'elastic.stages=[4,1]' --set train.reduction=fast --set 'train.batch={"per_pipeline":60}' \
+train vit many -n 4 --set 'elastic.stages=[4,1]' --set train.reduction=fast --set 'train.batch={"per_pipeline":60}' \
     --set pipeline.num_microbatches=2
 verify "replicas stop where samples end" has_shapes many "0=0:4:1 1=2:1:2 2=2:1:2 3=2:1:2 "
 verify "and the change says why" grep -q '3 replicas of 60 samples exceed the 160 of an epoch' "$tmp/many/summary.json"
 
 # All layers frozen: the head alone trains.
 head=(--set 'freeze.table=[0,4]')
-train head-1 -n 1 --set cache.policy=off "${head[@]}"
-train head-2 -n 2 "${head[@]}" --set 'elastic.stages=[2,1]'
+train vit head-1 -n 1 --set cache.policy=off "${head[@]}"
+train vit head-2 -n 2 "${head[@]}" --set 'elastic.stages=[2,1]'
 verify "F = L: only the head trains, from the cache, same bits" same_run head-2 head-1
 verify "F = L: all samples come from the cache" has head-2 cache_hits -eq 320
-train head-3 -n 2 "${head[@]}" --set 'elastic.stages=[2]'
+train vit head-3 -n 2 "${head[@]}" --set 'elastic.stages=[2]'
 verify "F = L: norm and head in two stages" same_run head-3 head-1
 finish

@@ -4,6 +4,7 @@
 # tests/gpu_ranks.sh asks more of a real one. Work of the device comes late (STREAMS=1) and threads
 # in another order on some runs: same bits.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
 begin
 sim=$(dirname "$(readlink -f "$elapse")")/../cudasim/elapse-cuda-plain.so
 if [ ! -e "$sim" ]; then
@@ -22,38 +23,19 @@ cat >"$tmp/vit.json" <<'JOB'
             "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}, "seed": 1},
   "pipeline": {"num_microbatches": 4, "schedule": "1f1b"} }
 JOB
-sed -e 's/"name": "vit"/"name": "bert"/' -e '/"model":/,/"classes"/d' -e 's/"sgd", "lr": 0.05, "momentum": 0.9/"adamw", "lr": 0.002/' -e 's|^  "data".*|  "model": {"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 32, "heads": 2, "mlp": 64, "layers": 2, "vocab": 512, "task": "classify", "classes": 2},\n  "data": {"kind": "synthetic", "train_samples": 32, "test_samples": 8},|' "$tmp/vit.json" >"$tmp/bert.json"
-sed -e 's/"name": "vit"/"name": "gpt"/' -e '/"model":/,/"classes"/d' -e 's/"sgd", "lr": 0.05, "momentum": 0.9/"lamb", "lr": 0.01/' -e 's|^  "data".*|  "model": {"family": "gpt", "preset": "gpt2", "seq": 24, "hidden": 32, "heads": 1, "mlp": 64, "layers": 2, "vocab": 301},\n  "data": {"kind": "synthetic", "train_samples": 32, "test_samples": 8},|' "$tmp/vit.json" >"$tmp/gpt.json"
+like vit bert '"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 32, "heads": 2, "mlp": 64, "layers": 2, "vocab": 512, "task": "classify", "classes": 2' \
+    '"kind": "synthetic", "train_samples": 32, "test_samples": 8'
+sed -i 's/"sgd", "lr": 0.05, "momentum": 0.9/"adamw", "lr": 0.002/' "$tmp/bert.json"
+like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 24, "hidden": 32, "heads": 1, "mlp": 64, "layers": 2, "vocab": 301' \
+    '"kind": "synthetic", "train_samples": 32, "test_samples": 8'
+sed -i 's/"sgd", "lr": 0.05, "momentum": 0.9/"lamb", "lr": 0.01/' "$tmp/gpt.json"
 
-verify() {
-    local name=$1
-    shift
-    "$@" >"$tmp/verify.out" 2>&1
-    report $? "$name" <"$tmp/verify.out"
-}
-# train JOB OUT ARGS...: a quiet run into $tmp/OUT on the device in $device
 device=cuda
-train() {
-    local job=$1 out=$2
-    shift 2
-    timeout 100 "$elapse" train "$tmp/$job.json" --out "$tmp/$out" --device "$device" --json "$@" \
-        >"$tmp/$out.json" 2>"$tmp/$out.err" </dev/null
-}
-value() { grep -o "\"$2\":[^,}]*" "$tmp/$1/summary.json" 2>/dev/null | head -1 | tr -d ' \t' | cut -d: -f2-; }
-losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$tmp/$1/metrics.jsonl"; }
-same_run() { [ -n "$(value "$1" weights_sha256)" ] && [ "$(value "$1" weights_sha256)" = "$(value "$2" weights_sha256)" ] &&
-    [ "$(losses "$1")" = "$(losses "$2")" ] || { cat "$tmp/$1.err" "$tmp/$2.err"; paste <(losses "$1") <(losses "$2"); false; }; }
-# near A B TOLERANCE: losses of two runs, step by step, relative
-near() {
-    paste <(losses "$1" | sed 's/.*"loss"://') <(losses "$2" | sed 's/.*"loss"://') >"$tmp/pairs"
-    awk -v t="$3" 'NF == 2 {n++; d = $1 - $2; if (d < 0) d = -d; if (d > t * $1) bad = 1} END {exit !(n > 1 && !bad)}' "$tmp/pairs" ||
-        { cat "$tmp/$1.err" "$tmp/$2.err" "$tmp/pairs"; false; }
-}
 
 for job in vit bert gpt; do
     device=cpu train $job $job-cpu -n 1
     train $job $job-1 -n 1
-    verify "$job: losses are the cpu backend's within 1e-5" near $job-cpu $job-1 1e-5
+    verify "$job: losses are the cpu backend's within 1e-5" near_run $job-cpu $job-1 1e-5
 done
 # As many ranks as the names say; late work and other orders of threads change nothing.
 ELAPSE_CUDASIM_STREAMS=1 train vit vit-gpipe -n 2 --set pipeline.schedule=gpipe
@@ -69,12 +51,12 @@ verify "bert: the schedule auto has the bits of one rank" same_run bert-1 bert-a
 train gpt gpt-2 -n 2
 verify "gpt: 1f1b on two ranks, tied table and all, has the bits of one" same_run gpt-1 gpt-2
 ELAPSE_CUDASIM_EPILOGUES=0 train gpt gpt-plain -n 1
-verify "gpt: where the library has no epilogues losses are the same within 1e-5" near gpt-1 gpt-plain 1e-5
+verify "gpt: where the library has no epilogues losses are the same within 1e-5" near_run gpt-1 gpt-plain 1e-5
 
 # bf16 on tensor cores.
 for job in bert gpt; do
     train $job $job-bf16 -n 1 --set train.dtype=bf16
-    verify "$job: losses in bf16 are fp32's within 1 %" near $job-1 $job-bf16 1e-2
+    verify "$job: losses in bf16 are fp32's within 1 %" near_run $job-1 $job-bf16 1e-2
 done
 ELAPSE_CUDASIM_STREAMS=1 ELAPSE_CUDASIM_ORDER=5 train gpt gpt-bf16-2 -n 2 --set train.dtype=bf16
 verify "gpt: two ranks in bf16 have the bits of one" same_run gpt-bf16 gpt-bf16-2

@@ -2,6 +2,7 @@
 # Every kind of data through the front door: trained for a moment, evaluated with its metric, refused
 # when it is wrong. Small files made here; tinyshakespeare where it is at hand.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
 begin
 export ELAPSE_DB="$tmp/profiles.db"
 
@@ -12,15 +13,6 @@ job() {
   "train": {$4, "optimizer": {"kind": "adamw", "lr": 0.003}, "seed": 1},
   "pipeline": {"num_stages": "auto", "num_replicas": 1, "num_microbatches": 2, "schedule": "1f1b"} }
 JOB
-}
-train() { # NAME RANKS
-    timeout 100 "$elapse" train "$tmp/$1.json" -n "$2" --out "$tmp/$1-$2" --json >"$tmp/$1-$2.json" 2>"$tmp/$1-$2.err" </dev/null
-}
-value() { grep -o "\"$2\":[^,}]*" "$tmp/$1/summary.json" | head -1 | cut -d: -f2 | tr -d ' \t"'; }
-# holds NAME EXPRESSION: a claim in numbers
-holds() {
-    awk "BEGIN { exit !($2) }" </dev/null
-    echo "$2" | report $? "$1"
 }
 small='"layers": 2, "hidden": 32, "heads": 2, "mlp": 64'
 
@@ -44,12 +36,12 @@ for name, n in (("train", 200), ("dev", 40)):
 PY
 job squad "\"preset\": \"minilm-l6:task=qa\", $small, \"seq\": 20, \"vocab\": 12" \
     '"kind": "squad", "path": "squad", "vocab": "vocab.txt"' '"epochs": 8, "batch": {"global": 32}'
-train squad 1
-train squad 2
-holds "a span model finds all answers: exact match and F1" "$(value squad-1 exact_match) + 0 == 1 && $(value squad-1 f1) + 0 == 1"
-holds "questions count once, whatever their windows" "$(value squad-1 eval_questions) + 0 == 40"
-holds "K=2 gives the same scores and loss" \
-    "\"$(value squad-1 exact_match) $(value squad-1 eval_loss)\" == \"$(value squad-2 exact_match) $(value squad-2 eval_loss)\""
+train squad squad-1 -n 1
+train squad squad-2 -n 2
+verify "a span model finds all answers: exact match and F1" calculate "$(value squad-1 exact_match) + 0 == 1 && $(value squad-1 f1) + 0 == 1"
+verify "questions count once, whatever their windows" calculate "$(value squad-1 eval_questions) + 0 == 40"
+verify "K=2 gives the same scores and loss" test "$(value squad-1 exact_match) $(value squad-1 eval_loss)" = \
+    "$(value squad-2 exact_match) $(value squad-2 eval_loss)"
 expect "eval prints exact match and F1" 0 '"exact_match": ?1[,.}]?' "$elapse" eval "$tmp/squad-1" "$tmp/squad.json" --json
 
 # Language models: bytes, and masked tokens.
@@ -58,13 +50,13 @@ if [ -s "$shakespeare" ]; then head -c 40000 "$shakespeare" >"$tmp/input.txt"; e
     for i in $(seq 2000); do echo "line $i of a text"; done | head -c 40000 >"$tmp/input.txt"; fi
 job bytes "\"preset\": \"gpt2\", $small, \"seq\": 32, \"vocab\": 256" '"kind": "text", "path": "input.txt"' \
     '"epochs": 2, "batch": {"global": 32}'
-train bytes 1
-holds "a byte model beats guessing bytes: perplexity" "$(value bytes-1 perplexity) + 0 > 1 && $(value bytes-1 perplexity) + 0 < 40"
+train bytes bytes-1 -n 1
+verify "a byte model beats guessing bytes: perplexity" calculate "$(value bytes-1 perplexity) + 0 > 1 && $(value bytes-1 perplexity) + 0 < 40"
 tr -c 'abcde' ' ' <"$tmp/input.txt" | tr -s ' ' | sed 's/./& /g' >"$tmp/letters.txt"
 job masked "\"preset\": \"minilm-l6:task=mlm\", $small, \"seq\": 32, \"vocab\": 12" \
     '"kind": "text", "path": "letters.txt", "vocab": "vocab.txt"' '"epochs": 2, "batch": {"global": 32}'
-train masked 1
-holds "a masked model beats guessing pieces: perplexity" "$(value masked-1 perplexity) + 0 > 1 && $(value masked-1 perplexity) + 0 < 8"
+train masked masked-1 -n 1
+verify "a masked model beats guessing pieces: perplexity" calculate "$(value masked-1 perplexity) + 0 > 1 && $(value masked-1 perplexity) + 0 < 8"
 
 # Images: IDX and a folder.
 python3 - "$tmp" <<'PY'
@@ -93,12 +85,12 @@ for split, n in (("train", 32), ("val", 8)):
 PY
 job idx "\"preset\": \"vit-tiny\", $small, \"image\": 8, \"patch\": 4, \"channels\": 1, \"classes\": 2" \
     '"kind": "idx", "path": "idx"' '"epochs": 8, "batch": {"global": 16}'
-train idx 1
-holds "a model learns from IDX files" "$(value idx-1 eval_accuracy) + 0 > 0.9"
+train idx idx-1 -n 1
+verify "a model learns from IDX files" calculate "$(value idx-1 eval_accuracy) + 0 > 0.9"
 job images "\"preset\": \"vit-tiny\", $small, \"image\": 16, \"patch\": 8, \"classes\": 2" \
     '"kind": "images", "path": "images", "resize": true' '"epochs": 8, "batch": {"global": 16}'
-train images 1
-holds "a model learns from a folder of pictures, scaled" "$(value images-1 eval_accuracy) + 0 > 0.9"
+train images images-1 -n 1
+verify "a model learns from a folder of pictures, scaled" calculate "$(value images-1 eval_accuracy) + 0 > 0.9"
 expect "a picture of another size is refused" 2 "has 8 x 8 pixels, model .* takes 16 x 16" \
     "$elapse" train "$tmp/images.json" --set data.resize=false --out "$tmp/no"
 expect "a missing folder is exit 3" 3 "cannot open '.*/nowhere/train'" \

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Elastic training end to end: same bits as without elasticity, idle ranks, resume, bad input.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
 begin
 export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
 
@@ -15,28 +16,8 @@ cat >"$tmp/vit.json" <<'JOB'
   "pipeline": {"num_microbatches": 8, "schedule": "1f1b"},
   "freeze": {"policy": "table", "table": [0, 1, 2, 4]} }
 JOB
-sed -e 's/"name": "vit"/"name": "bert"/' -e '/"model":/,/"classes"/d' -e 's|^  "data".*|  "model": {"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 512, "task": "classify", "classes": 2},\n  "data": {"kind": "synthetic", "train_samples": 200, "test_samples": 50},|' "$tmp/vit.json" >"$tmp/bert.json"
-
-verify() {
-    local name=$1
-    shift
-    "$@" >"$tmp/verify.out" 2>&1
-    report $? "$name" <"$tmp/verify.out"
-}
-# train JOB OUT ARGS...: a quiet run into $tmp/OUT
-train() {
-    local job=$1 out=$2
-    shift 2
-    timeout 100 "$elapse" train "$tmp/$job.json" --out "$tmp/$out" --json "$@" \
-        >"$tmp/$out.json" 2>"$tmp/$out.err" </dev/null
-}
-value() { grep -o "\"$2\":[^,}]*" "$tmp/$1/summary.json" | head -1 | tr -d ' \t' | cut -d: -f2-; }
-losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$tmp/$1/metrics.jsonl"; }
-same_run() { [ -n "$(value "$1" weights_sha256)" ] && [ "$(value "$1" weights_sha256)" = "$(value "$2" weights_sha256)" ] &&
-    [ "$(losses "$1")" = "$(losses "$2")" ] || { cat "$tmp/$1.err" "$tmp/$2.err"; paste <(losses "$1") <(losses "$2") | head -40; false; }; }
-# shapes RUN: "F:K:R " of every epoch
-shapes() { sed -n 's/.*"epoch":\([0-9]*\),.*"frozen_layers":\([0-9]*\),"pipeline_length":\([0-9]*\),"replicas":\([0-9]*\).*/\1=\2:\3:\4/p' "$tmp/$1/metrics.jsonl" | uniq | cut -d= -f2 | tr '\n' ' '; }
-has_shapes() { [ "$(shapes "$1")" = "$2" ] || { shapes "$1"; tail -3 "$tmp/$1.err"; false; }; }
+like vit bert '"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 512, "task": "classify", "classes": 2' \
+    '"kind": "synthetic", "train_samples": 200, "test_samples": 50'
 
 adamw=(--set train.optimizer.kind=adamw --set train.optimizer.lr=0.002 --set train.optimizer.weight_decay=0.01)
 for job in vit bert; do
@@ -46,7 +27,7 @@ for job in vit bert; do
         train $job $job-$kind-1 -n 1 --set cache.policy=off "${args[@]}"
         train $job $job-$kind-4 -n 4 --set 'elastic.stages=[4,4,2,1]' --set cache.policy=on "${args[@]}"
         verify "$job, $kind: an elastic run shrinks its pipelines and grows replicas" \
-            has_shapes $job-$kind-4 "0:4:1 1:4:1 2:2:2 4:1:4 "
+            has_shapes $job-$kind-4 "0=0:4:1 1=1:4:1 2=2:2:2 3=4:1:4 "
         verify "$job, $kind: the elastic run has the bits of one rank without elasticity" \
             same_run $job-$kind-1 $job-$kind-4
         verify "$job, $kind: frozen activations came from the cache" test "$(value $job-$kind-4 cache_upgrades)" -gt 0
@@ -69,10 +50,10 @@ verify "zb-h1 gives the same bits" same_run vit-sgd-1 zb
 
 # Idle ranks: three of four, then a newcomer, then none; and without new pipelines.
 train vit newcomer -n 4 --set 'elastic.stages=[3,2,2,1]'
-verify "an idle rank joins when pipelines shrink" has_shapes newcomer "0:3:1 1:2:2 2:2:2 4:1:4 "
+verify "an idle rank joins when pipelines shrink" has_shapes newcomer "0=0:3:1 1=1:2:2 2=2:2:2 3=4:1:4 "
 verify "a run with a newcomer gives the same bits" same_run vit-sgd-1 newcomer
 train vit idle -n 4 --set 'elastic.stages=[4,2,1]' --set elastic.auto_dp=false --set train.checkpoint_every_steps=5
-verify "without auto_dp freed ranks stay idle" has_shapes idle "0:4:1 1:2:1 2:1:1 4:1:1 "
+verify "without auto_dp freed ranks stay idle" has_shapes idle "0=0:4:1 1=1:2:1 2=2:1:1 3=4:1:1 "
 verify "a run with idle ranks gives the same bits" same_run vit-sgd-1 idle
 
 # Per-pipeline batch: the global batch grows with R, an epoch has fewer steps, the learning rate
@@ -97,14 +78,14 @@ verify "per-pipeline batch: each sample is seen once an epoch" once
 
 # More replicas than samples: fewer are made, and the run says why.
 train per few -n 4 --set 'elastic.stages=[2,2,1]' --set data.train_samples=40 --set train.reduction=fast
-verify "replicas that would find no samples are not made" has_shapes few "0:2:2 1:2:2 2:1:2 4:1:2 "
+verify "replicas that would find no samples are not made" has_shapes few "0=0:2:2 1=1:2:2 2=2:1:2 3=4:1:2 "
 verify "a run with fewer replicas says why" \
     grep -q '"reason":"table: 2; 3 replicas of 16 samples exceed the 40 of an epoch"' "$tmp/few.json"
 
 # A decision below the minimum of active layers is held there; all layers frozen is legal.
 train vit held -n 4 --set 'elastic.stages=[4,4,2,1]' --set freeze.min_active=2
 train vit table -n 1 --set 'freeze.table=[0,1,2,2]' --set cache.policy=off
-verify "a decision below the minimum of active layers is held" has_shapes held "0:4:1 1:4:1 2:2:2 2:1:4 "
+verify "a decision below the minimum of active layers is held" has_shapes held "0=0:4:1 1=1:4:1 2=2:2:2 3=2:1:4 "
 verify "a run with a held decision says so" grep -q 'table: 4; held at 2, 2 must stay active' "$tmp/held.json"
 verify "a held decision is the run that decided so" same_run held table
 
@@ -148,7 +129,7 @@ simulated() {
     "$elapse" sim "$tmp/vit.json" --set freeze.policy=gradient-norm --set freeze.alpha=1/2 --set data.train_samples=200 \
         --set "freeze.norms=$tmp/planned/norms.json" --json >"$tmp/sim.json" || return
     [ "$(sed 's/"epochs":/\n&/' "$tmp/sim.json" | tail -1 | grep -o '"frozen_layers":[0-9]*' | cut -d: -f2 | tr '\n' ' ')" = \
-        "$(shapes planned | tr ' ' '\n' | sed '/^$/d' | cut -d: -f1 | tr '\n' ' ')" ] || { cat "$tmp/sim.json"; shapes planned; false; }
+        "$(shapes planned | grep -o '=[0-9]*' | tr -d = | tr '\n' ' ')" ] || { cat "$tmp/sim.json"; shapes planned; false; }
 }
 verify "sim replays the norms of a real run" simulated
 expect "compare refuses a part of a run" 1 "2 of its 4 epochs" "$elapse" compare "$tmp/part"

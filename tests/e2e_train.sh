@@ -1,6 +1,7 @@
 #!/bin/bash
 # Training end to end: same bits at any K, resume, signals, evaluation, export, bad input.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
 begin
 
 cat >"$tmp/job.json" <<'JOB'
@@ -15,46 +16,28 @@ cat >"$tmp/job.json" <<'JOB'
 JOB
 export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
 
-# verify NAME FUNCTION...: as check, for functions of this file
-verify() {
-    local name=$1
-    shift
-    "$@" >"$tmp/verify.out" 2>&1
-    report $? "$name" <"$tmp/verify.out"
-}
-
-# train OUT ARGS...: a quiet run into $tmp/OUT
-train() {
-    local out=$1
-    shift
-    timeout 100 "$elapse" train "$tmp/job.json" --out "$tmp/$out" --json "$@" \
-        >"$tmp/$out.json" 2>"$tmp/$out.err" </dev/null
-}
-value() { grep -o "\"$2\":[^,}]*" "$tmp/$1/summary.json" | head -1 | tr -d ' \t' | cut -d: -f2-; }
 digest() { value "$1" weights_sha256; }
-losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$tmp/$1/metrics.jsonl"; }
-same_run() { [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(digest "$2")" ] && [ "$(losses "$1")" = "$(losses "$2")" ]; }
 
-train k1 -n 1
+train job k1 -n 1
 check "a job trains on one rank" test -s "$tmp/k1/summary.json"
 for kind in gpipe 1f1b zb-h1; do
-    train "k2-$kind" -n 2 --set "pipeline.schedule=$kind"
+    train job "k2-$kind" -n 2 --set "pipeline.schedule=$kind"
     verify "K=1 and K=2 give the same losses and weights ($kind)" same_run k1 "k2-$kind"
 done
-train k3 -n 3
+train job k3 -n 3
 verify "K=3 on more ranks than cores gives the same losses and weights" same_run k1 k3
-train r2k1 -n 2 --set pipeline.num_replicas=2
-train r2k2 -n 4 --set pipeline.num_replicas=2
+train job r2k1 -n 2 --set pipeline.num_replicas=2
+train job r2k2 -n 4 --set pipeline.num_replicas=2
 verify "with two replicas, K=1 and K=2 give the same losses and weights" same_run r2k1 r2k2
 lines() { [ "$(wc -l <"$tmp/k1/metrics.jsonl")" -eq 14 ] && ! grep -q '^$' "$tmp/k1/metrics.jsonl"; }
 verify "metrics.jsonl has a line per step" lines
 
-train part -n 2 --steps 6
-train part -n 1 --resume "$tmp/part"
+train job part -n 2 --steps 6
+train job part -n 1 --resume "$tmp/part"
 verify "a run resumed in mid-epoch at another K is the same run" same_run k1 part
 
 # Stopped by a signal: the front door turns SIGTERM into 'checkpoint and stop'.
-train slow -n 2 --set train.epochs=2000 --set train.lr_schedule.kind=constant &
+train job slow -n 2 --set train.epochs=2000 --set train.lr_schedule.kind=constant &
 for _ in $(seq 200); do
     [ -s "$tmp/slow/metrics.jsonl" ] && [ "$(wc -l <"$tmp/slow/metrics.jsonl")" -gt 12 ] && break
     sleep 0.05
@@ -67,8 +50,8 @@ verify "SIGTERM writes a checkpoint and ends with exit 0" stopped
 
 # A rank that is killed: the front door starts the job again from the last checkpoint.
 long=(-n 2 --set train.epochs=25 --set train.checkpoint_every_steps=20)
-train whole "${long[@]}"
-train killed "${long[@]}" --max-restarts 2 &
+train job whole "${long[@]}"
+train job killed "${long[@]}" --max-restarts 2 &
 for _ in $(seq 400); do
     ls "$tmp"/killed/checkpoint-*/manifest.json >/dev/null 2>&1 && break
     sleep 0.05
@@ -123,9 +106,9 @@ expect "a checkpoint of another model" 2 "holds another model" "$elapse" eval "$
 expect "a missing checkpoint" 3 "none" "$elapse" eval "$tmp/none" "$tmp/job.json"
 head -c 100 "$tmp/weights.safetensors" >"$tmp/short.safetensors"
 expect "a truncated safetensors file" 2 "short.safetensors': header length" "$elapse" eval "$tmp/short.safetensors" "$tmp/job.json"
-train good -n 2 --steps 6
+train job good -n 2 --steps 6
 expect "a loss that is not finite" 1 "step [0-9]+: the loss .* first in '[a-z0-9]+' \(rank [01]\)" \
     "$elapse" train "$tmp/job.json" -n 2 --resume "$tmp/good" --set train.optimizer.lr=1e30 --set train.clip_norm=0
-kept() { [ "$(ls -d "$tmp"/good/checkpoint-* | tail -1)" = "$tmp/good/checkpoint-6" ] && train good -n 2 --resume "$tmp/good" && same_run k1 good; }
+kept() { [ "$(ls -d "$tmp"/good/checkpoint-* | tail -1)" = "$tmp/good/checkpoint-6" ] && train job good -n 2 --resume "$tmp/good" && same_run k1 good; }
 verify "the last good checkpoint is still there, and the run goes on from it" kept
 finish

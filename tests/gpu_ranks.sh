@@ -6,6 +6,7 @@
 #
 # The messages are staged through the host (mpi). TAP, for `make gpu-check`.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
 begin
 device=${1:-cuda}
 quick=${2:-}
@@ -23,32 +24,11 @@ cat >"$tmp/vit.json" <<'JOB'
   "pipeline": {"num_microbatches": 8, "schedule": "1f1b"},
   "freeze": {"policy": "table", "table": [0, 2, 4, 8]} }
 JOB
-sed -e '/"model":/,/"classes"/d' -e 's|^  "data".*|  "model": {"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 64, "heads": 2, "mlp": 128, "layers": 8, "vocab": 512, "task": "classify", "classes": 2},\n  "data": {"kind": "synthetic", "train_samples": 128, "test_samples": 32},|' "$tmp/vit.json" >"$tmp/bert.json"
-sed -e '/"model":/,/"classes"/d' -e 's|^  "data".*|  "model": {"family": "gpt", "preset": "gpt2", "seq": 32, "hidden": 64, "heads": 2, "mlp": 128, "layers": 8, "vocab": 509},\n  "data": {"kind": "synthetic", "train_samples": 128, "test_samples": 32},|' "$tmp/vit.json" >"$tmp/gpt.json"
+like vit bert '"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 64, "heads": 2, "mlp": 128, "layers": 8, "vocab": 512, "task": "classify", "classes": 2' \
+    '"kind": "synthetic", "train_samples": 128, "test_samples": 32'
+like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 32, "hidden": 64, "heads": 2, "mlp": 128, "layers": 8, "vocab": 509' \
+    '"kind": "synthetic", "train_samples": 128, "test_samples": 32'
 
-verify() {
-    local name=$1
-    shift
-    "$@" >"$tmp/verify.out" 2>&1
-    report $? "$name" <"$tmp/verify.out"
-}
-# train JOB OUT ARGS...: a quiet run into $tmp/OUT
-train() {
-    local job=$1 out=$2
-    shift 2
-    timeout 100 "$elapse" train "$tmp/$job.json" --out "$tmp/$out" --device "$device" --json "$@" \
-        >"$tmp/$out.json" 2>"$tmp/$out.err" </dev/null
-}
-value() { grep -o "\"$2\":[^,}]*" "$tmp/$1/summary.json" 2>/dev/null | head -1 | tr -d ' \t' | cut -d: -f2-; }
-losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$tmp/$1/metrics.jsonl"; }
-same_run() { [ -n "$(value "$1" weights_sha256)" ] && [ "$(value "$1" weights_sha256)" = "$(value "$2" weights_sha256)" ] &&
-    [ "$(losses "$1")" = "$(losses "$2")" ] || { cat "$tmp/$1.err" "$tmp/$2.err"; paste <(losses "$1") <(losses "$2") | head -40; false; }; }
-# near A B TOLERANCE: the losses of two runs, step by step, relative to the first
-near() {
-    paste <(losses "$1" | sed 's/.*"loss"://') <(losses "$2" | sed 's/.*"loss"://') >"$tmp/pairs"
-    awk -v t="$3" 'NF == 2 {n++; d = $1 - $2; if (d < 0) d = -d; if (d > t * ($1 < 0 ? -$1 : $1)) bad = 1; if (d > w) w = d}
-        END {print n " steps, worst " w; exit !(n > 0 && !bad)}' "$tmp/pairs" || { cat "$tmp/$1.err" "$tmp/$2.err"; head -20 "$tmp/pairs"; false; }
-}
 ran() { [ -n "$(value "$1" weights_sha256)" ] || { cat "$tmp/$1.err"; false; }; }
 
 short=(--set freeze.policy=none --set train.epochs=1)
@@ -63,7 +43,7 @@ fi
 for job in "${jobs[@]}"; do
     train "$job" "$job-1" -n 1 "${short[@]}"
     verify "$job: one rank trains" ran "$job-1"
-    [ "$device" = cpu ] || { device=cpu train "$job" "$job-cpu" -n 1 "${short[@]}"; verify "$job: losses are the cpu backend's within 2e-3" near "$job-cpu" "$job-1" 2e-3; }
+    [ "$device" = cpu ] || { device=cpu train "$job" "$job-cpu" -n 1 "${short[@]}"; verify "$job: losses are the cpu backend's within 2e-3" near_run "$job-cpu" "$job-1" 2e-3; }
     train "$job" "$job-again" -n 1 "${short[@]}"
     verify "$job: a second run has the same bits" same_run "$job-1" "$job-again"
 done
@@ -97,12 +77,12 @@ done
 
 # bf16, and tf32 where there are tensor cores.
 train gpt gpt-bf16 -n 1 "${short[@]}" --set train.dtype=bf16
-verify "bf16: losses are fp32's within 2 %" near gpt-1 gpt-bf16 2e-2
+verify "bf16: losses are fp32's within 2 %" near_run gpt-1 gpt-bf16 2e-2
 train gpt gpt-bf16-4 -n 4 "${short[@]}" --set train.dtype=bf16 --set pipeline.num_stages=4
 verify "bf16: four ranks have the bits of one" same_run gpt-bf16 gpt-bf16-4
 if [ "$device" = cuda ]; then
     train gpt gpt-tf32 -n 1 "${short[@]}" --set train.dtype=tf32
-    verify "tf32: losses are fp32's within 5e-3" near gpt-1 gpt-tf32 5e-3
+    verify "tf32: losses are fp32's within 5e-3" near_run gpt-1 gpt-tf32 5e-3
 fi
 
 # A checkpoint goes on with the same bits, and on the other device.

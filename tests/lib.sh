@@ -5,6 +5,7 @@
 #   expect NAME STATUS PATTERN COMMAND...
 #                                  passes when the exit status is STATUS and stderr (or stdout, when
 #                                  stderr is empty) has a line that matches the regular expression
+#   verify NAME FUNCTION...        as check, for functions of the test; no limit of time
 #   skip NAME WHY                  says why a test did not run; that is not a pass
 #   finish                         exit status from what failed
 checks_failed=0
@@ -16,6 +17,8 @@ begin() {
     trap 'rm -rf "$tmp"' EXIT
     elapse=${ELAPSE_BIN:-$PWD/build/bin}/elapse
     export LC_ALL=C OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    # Threads that spin while others want the cores take minutes for what takes seconds.
+    export OMP_WAIT_POLICY=passive OMPI_MCA_mpi_yield_when_idle=1
 }
 
 report() { # STATUS NAME, then what to show on failure on stdin
@@ -50,6 +53,13 @@ expect() {
     fi
     { echo "$*"; echo "exit $rc, wanted $want and '$pattern'"; cat "$tmp/expect.err" "$tmp/expect.out"; } |
         report $bad "$name"
+}
+
+verify() {
+    local name=$1
+    shift
+    "$@" >"$tmp/verify.out" 2>&1
+    report $? "$name" <"$tmp/verify.out"
 }
 
 skip() { echo "ok - $1 # SKIP $2"; }
