@@ -119,6 +119,7 @@ struct backend {
     int threads;
     bool host_memory; /* backend memory is host memory: pointers of the data room serve as they are
                        */
+    bool rows_alone;  /* a row of a result has the same bits in a matrix of any number of rows */
 
     void (*free_backend)(struct backend *be);
     /* Memory: 64-byte aligned (256 on a GPU), not zeroed. */

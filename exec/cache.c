@@ -12,7 +12,7 @@
 struct cache {
     struct cache_arena *arena;
     int64_t elems, num_samples, views;
-    bool bf16_values, exact;
+    bool bf16_values, whole;
     struct cache_counts counts; /* but for puts */
     _Atomic int64_t puts;
 };
@@ -80,8 +80,9 @@ static void describe(const struct cache *cache, const struct cache_spec *spec,
         snprintf(note + at, (size_t)(note_bytes - at), " (%.90s)", why->msg);
 }
 
-enum status cache_open(const struct comm *comm, const struct job *job, int64_t num_samples,
-                       struct cache **cache, char *note, int64_t note_bytes, struct err *err)
+enum status cache_open(const struct comm *comm, const struct job *job, const struct backend *be,
+                       int64_t num_samples, struct cache **cache, char *note, int64_t note_bytes,
+                       struct err *err)
 {
     const char *refusal = cache_refusal(job);
     struct cache_spec spec = {.dir = job->cache.dir,
@@ -126,7 +127,7 @@ enum status cache_open(const struct comm *comm, const struct job *job, int64_t n
     got->num_samples = num_samples;
     got->views = job_views(job);
     got->bf16_values = spec.bf16_values;
-    got->exact = spec.bf16 == spec.bf16_values;
+    got->whole = spec.bf16 == spec.bf16_values && !be->rows_alone;
     describe(got, &spec, &why, note, note_bytes);
     *cache = got;
     return OK;
@@ -177,9 +178,9 @@ int cache_elem_bytes(const struct cache *cache)
     return cache->bf16_values ? 2 : 4;
 }
 
-bool cache_exact(const struct cache *cache)
+bool cache_whole(const struct cache *cache)
 {
-    return cache->exact;
+    return cache->whole;
 }
 
 bool cache_complete(const struct cache *cache)
@@ -193,7 +194,7 @@ double cache_share(const struct cache *cache, int64_t microbatch_size)
     const struct cache_size *size = cache_arena_sizes(cache->arena);
     const double share = (double)(size->num_slots[0] + size->num_slots[1]) /
                          ((double)cache->num_samples * (double)cache->views);
-    return cache->exact ? pow(share, (double)microbatch_size) : share;
+    return cache->whole ? pow(share, (double)microbatch_size) : share;
 }
 
 struct cache_counts cache_counts(const struct cache *cache)

@@ -8,6 +8,7 @@
 #ifndef ELAPSE_EXEC_CACHE_H
 #define ELAPSE_EXEC_CACHE_H
 
+#include "exec/backend.h"
 #include "exec/cache_arena.h"
 #include "exec/comm/comm.h"
 #include "partition/job.h"
@@ -26,12 +27,14 @@ struct cache_counts {
 /* Why a job cannot use a cache: NULL if it can, else a text to print behind "cache off: ". */
 const char *cache_refusal(const struct job *job);
 
-/* Make the machine's arena and attach to it; names are gone when it returns (A5). Collective over
- * the message group, idle ranks included: they may get work later. Returns OK with *cache NULL on
+/* Make the machine's arena and attach to it; names are gone when it returns (A5). be, borrowed for
+ * the call, computes what goes in. Collective over the message group, idle ranks included: they may
+ * get work later. Returns OK with *cache NULL on
  * every rank where the job refuses one or one of the ranks cannot have it; note then says why, else
  * how much memory it takes (at least 256 bytes, for rank 0 to print). Errors are of comm only. */
-enum status cache_open(const struct comm *comm, const struct job *job, int64_t num_samples,
-                       struct cache **cache, char *note, int64_t note_bytes, struct err *err);
+enum status cache_open(const struct comm *comm, const struct job *job, const struct backend *be,
+                       int64_t num_samples, struct cache **cache, char *note, int64_t note_bytes,
+                       struct err *err);
 void cache_close(struct cache *cache); /* NULL is fine */
 
 /* Sample's content at `level` frozen items, as epoch `epoch` sees it, into data. If that is not
@@ -46,12 +49,15 @@ void cache_count(struct cache *cache, int level, int got);
 void cache_put(struct cache *cache, int64_t epoch, int64_t sample, int level, int64_t elems,
                const void *data);
 int cache_elem_bytes(const struct cache *cache); /* of a value of data: 2 or 4 */
-/* Whether what is taken has the bits of what was put: all but a bf16 cache of fp32 values. */
-bool cache_exact(const struct cache *cache);
+/* Whether only full micro-batches may meet the cache, and are computed as a whole where they lack a
+ * sample. It is so where equal bits are promised (all but a bf16 cache of fp32 values) and the bits
+ * of a sample depend on how many it is computed with: fp32 products by BLAS, which has other
+ * kernels for small matrices; not bf16 products by the processor's own instruction. */
+bool cache_whole(const struct cache *cache);
 
 bool cache_complete(const struct cache *cache); /* every sample (and view) has a slot */
 /* Of micro-batches of that size, how many the cache can serve: those whose samples have slots all,
- * where it is exact. */
+ * where it serves whole ones only. */
 double cache_share(const struct cache *cache, int64_t microbatch_size);
 
 struct cache_counts cache_counts(const struct cache *cache);

@@ -9,7 +9,7 @@ struct runtime_cache {
     struct cache_ahead *ahead;
     int *levels; /* owned, by sample of a micro-batch */
     int level;   /* frozen items */
-    bool exact;  /* see runtime_prefix_cached() */
+    bool whole;  /* cache_whole() */
     int64_t elems, sample_bytes;
     int64_t fill_ns;            /* spent on what the cache lacked */
     void *buffers[CACHE_AHEAD]; /* the thread's, when it does not run */
@@ -43,7 +43,7 @@ enum status runtime_cache_init(struct runtime *rt, struct err *err)
         return err_nomem(err);
     c->cache = rt->spec.cache;
     c->level = plan->first_item[0];
-    c->exact = cache_exact(c->cache);
+    c->whole = cache_whole(c->cache);
     c->elems = stage_input_elems(rt->spec.model, c->level);
     c->sample_bytes = c->elems * cache_elem_bytes(c->cache);
     c->levels = calloc((size_t)plan->microbatches.size, sizeof *c->levels);
@@ -60,7 +60,7 @@ enum status runtime_cache_init(struct runtime *rt, struct err *err)
                                     .replica = rt->spec.replica,
                                     .level = c->level,
                                     .elems = c->elems,
-                                    .full = c->exact};
+                                    .full = c->whole};
     for (int i = 0; i < CACHE_AHEAD; i++)
         spec.buffers[i] = c->buffers[i];
     return cache_ahead_new(&spec, &c->ahead, err);
@@ -128,7 +128,7 @@ static enum status compute(struct runtime *rt, int64_t epoch, const struct sampl
     if (!be->host_memory)
         be->copy_out(be, host, at, bytes);
     rc = be->sync(be, err);
-    if (rc != OK || (c->exact && n < rt->spec.plan->microbatches.size))
+    if (rc != OK || (c->whole && n < rt->spec.plan->microbatches.size))
         return rc;
     if (be->host_memory) /* what lies there stays until the step has ended */
         cache_ahead_put(c->ahead, epoch, part.ids, n, host);
@@ -137,10 +137,9 @@ static enum status compute(struct runtime *rt, int64_t epoch, const struct sampl
     return OK;
 }
 
-/* The bits of a sample depend on the size of its micro-batch (BLAS has other kernels for small
- * matrices), not on its place in it or on its neighbours. So where equal bits are promised, only
- * full micro-batches meet the cache, and one that lacks a sample is computed as a whole. Where the
- * cache rounds, neighbours that lack the same are computed together and the rest is not. */
+/* The bits of a sample never depend on its place in a micro-batch or on its neighbours. Where they
+ * depend on the size of the micro-batch (cache_whole()), one that lacks a sample is computed as a
+ * whole; else neighbours that lack the same are computed together and the rest is not. */
 enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const struct batch *batch,
                                   struct err *err)
 {
@@ -165,7 +164,7 @@ enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const stru
     }
     for (int64_t i = 0; i < n; i++) { /* what is used, and counted */
         const bool damaged = c->levels[i] < 0;
-        if (damaged || (c->exact && lowest < c->level))
+        if (damaged || (c->whole && lowest < c->level))
             c->levels[i] = lowest == highest ? lowest : 0;
         cache_count(c->cache, c->level, damaged ? -1 : c->levels[i]);
     }

@@ -4,47 +4,10 @@
 #include "exec/cache.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "exec/rng.h"
-#include "exec/stage.h"
+#include "tests/cache_case.h"
 
 static struct comm comm;
-
-static void open_job(struct job *job, enum model_family family)
-{
-    const struct model_spec spec = {.family = family,
-                                    .task = TASK_CLASSIFY,
-                                    .name = "small",
-                                    .num_layers = 3,
-                                    .hidden = 32,
-                                    .heads = 2,
-                                    .mlp = 64,
-                                    .image = 12,
-                                    .patch = 4,
-                                    .channels = 3,
-                                    .classes = 5,
-                                    .seq = family == FAMILY_VIT ? 0 : 9,
-                                    .max_seq = family == FAMILY_VIT ? 0 : 12,
-                                    .vocab = family == FAMILY_VIT ? 0 : 50,
-                                    .elem_bytes = 4};
-    struct model_spec with = spec;
-    struct err err = {0};
-    if (family != FAMILY_VIT)
-        with.image = with.patch = with.channels = 0;
-    job_defaults(job);
-    model_clear(&job->model);
-    if (model_build(&with, &job->model, &err) != OK)
-        fail_msg("%s", err.msg);
-    job->cache.policy = CACHE_ON;
-    job->train.dropout = 0.1;
-}
 
 static int take(struct cache *cache, int64_t sample, int level, int64_t elems, float *data)
 {
@@ -57,13 +20,13 @@ static void cache_open__gives_all_ranks_one_arena(void **state)
 {
     (void)state;
     struct job job;
-    struct cache *cache = NULL;
+    struct cache *cache;
     struct cache_counts sums;
     char note[256];
-    open_job(&job, FAMILY_VIT);
+    case_job(&job, FAMILY_VIT, DTYPE_FP32);
     const int64_t elems = stage_input_elems(&job.model, 3);
     float *data = calloc((size_t)elems, sizeof *data), *got = calloc((size_t)elems, sizeof *got);
-    assert_int_equal(cache_open(&comm, &job, 6, &cache, note, sizeof note, NULL), OK);
+    cache = case_cache(&comm, &job, 6, note);
     assert_non_null(cache);
     assert_non_null(strstr(note, "6 of 6 samples"));
     for (int64_t s = comm.rank; s < 6; s += comm.size) {
@@ -87,6 +50,13 @@ static void cache_open__gives_all_ranks_one_arena(void **state)
     assert_int_equal(sums.misses, 6 + 2 * 6 * comm.size);
     assert_int_equal(sums.puts, 6);
     assert_int_equal(sums.corrupt, 0);
+    /* A damaged one is a miss too, and nothing else. */
+    const struct cache_counts was = cache_counts(cache);
+    cache_count(cache, 3, -1);
+    const struct cache_counts is = cache_counts(cache);
+    assert_int_equal(is.hits + is.upgrades, was.hits + was.upgrades);
+    assert_int_equal(is.misses, was.misses + 1);
+    assert_int_equal(is.corrupt, 1);
     cache_close(cache);
     free(data);
     free(got);
@@ -97,22 +67,27 @@ static void cache_open__turns_itself_off_with_a_note(void **state)
 {
     (void)state;
     struct job job;
-    struct cache *cache = NULL;
+    struct cache *cache;
     char note[256];
-    open_job(&job, FAMILY_VIT);
+    case_job(&job, FAMILY_VIT, DTYPE_FP32);
     job.data.augment = true;
-    assert_int_equal(cache_open(&comm, &job, 6, &cache, note, sizeof note, NULL), OK);
+    cache = case_cache(&comm, &job, 6, note);
     assert_null(cache);
     assert_non_null(strstr(note, "data.augment"));
     job.data.augment = false;
     char dir[] = "/nowhere/at/all";
     job.cache.dir = dir;
-    assert_int_equal(cache_open(&comm, &job, 6, &cache, note, sizeof note, NULL), OK);
+    cache = case_cache(&comm, &job, 6, note);
     assert_null(cache);
     assert_non_null(strstr(note, "cache off: cache: "));
     job.cache.dir = NULL;
     job.cache.policy = CACHE_OFF;
     assert_non_null(cache_refusal(&job));
+    job.cache.policy = CACHE_ON;
+    assert_null(cache_refusal(&job));
+    job.model.num_skips = 1; /* what enters an item is more than one tensor then */
+    assert_non_null(strstr(cache_refusal(&job), "skip edges"));
+    job.model.num_skips = 0;
     job_clear(&job);
 }
 
@@ -120,13 +95,13 @@ static void cache_views__have_a_slot_each(void **state)
 {
     (void)state;
     struct job job;
-    struct cache *cache = NULL;
+    struct cache *cache;
     char note[256];
-    open_job(&job, FAMILY_VIT);
+    case_job(&job, FAMILY_VIT, DTYPE_FP32);
     job.data.augment = true;
     job.cache.views = 3;
     assert_null(cache_refusal(&job));
-    assert_int_equal(cache_open(&comm, &job, 4, &cache, note, sizeof note, NULL), OK);
+    cache = case_cache(&comm, &job, 4, note);
     assert_non_null(cache);
     assert_non_null(strstr(note, "12 of 12 views"));
     const int64_t elems = stage_input_elems(&job.model, 3);
@@ -151,12 +126,12 @@ static void cache_open__makes_do_with_the_room_there_is(void **state)
 {
     (void)state;
     struct job job;
-    struct cache *cache = NULL;
+    struct cache *cache;
     char note[256], nowhere[] = "/nowhere/at/all", tmp[] = "/tmp";
-    open_job(&job, FAMILY_VIT);
+    case_job(&job, FAMILY_VIT, DTYPE_FP32);
     job.cache.limit_bytes = 100000;
     job.cache.spill_dir = nowhere;
-    assert_int_equal(cache_open(&comm, &job, 400, &cache, note, sizeof note, NULL), OK);
+    cache = case_cache(&comm, &job, 400, note);
     assert_non_null(cache);
     assert_true(comm.rank > 0 || strstr(note, "nowhere")); /* rank 0 is the one that prints it */
     assert_false(cache_complete(cache));
@@ -165,7 +140,7 @@ static void cache_open__makes_do_with_the_room_there_is(void **state)
     assert_true(fabs(cache_share(cache, 3) - share * share * share) < 1e-12);
     cache_close(cache);
     job.cache.spill_dir = tmp;
-    assert_int_equal(cache_open(&comm, &job, 400, &cache, note, sizeof note, NULL), OK);
+    cache = case_cache(&comm, &job, 400, note);
     assert_non_null(cache);
     assert_non_null(strstr(note, "400 of 400 samples"));
     assert_non_null(strstr(note, "in /tmp"));
@@ -176,85 +151,139 @@ static void cache_open__makes_do_with_the_room_there_is(void **state)
     job_clear(&job);
 }
 
+static void cache_whole__only_where_bits_depend_on_the_number_of_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        enum dtype dtype;
+        bool bf16_cache, rows_alone, whole;
+    } cases[] = {
+        {DTYPE_FP32, false, false, true }, /* exact values, bits by the number of rows */
+        {DTYPE_FP32, false, true,  false},
+        {DTYPE_FP32, true,  false, false}, /* rounds: no equal bits are promised */
+        {DTYPE_BF16, false, false, true },
+        {DTYPE_BF16, false, true,  false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job;
+        struct cache *cache = NULL;
+        char note[256];
+        case_job(&job, FAMILY_VIT, cases[i].dtype);
+        job.cache.bf16 = cases[i].bf16_cache;
+        job.cache.limit_bytes = 100000;
+        const struct backend be = {.rows_alone = cases[i].rows_alone};
+        assert_int_equal(cache_open(&comm, &job, &be, 400, &cache, note, sizeof note, NULL), OK);
+        assert_non_null(cache);
+        assert_int_equal(cache_whole(cache), cases[i].whole);
+        assert_int_equal(cache_elem_bytes(cache), dtype_bytes(cases[i].dtype));
+        const double share = cache_share(cache, 1);
+        assert_true(share > 0.05 && share < 0.8);
+        assert_true(fabs(cache_share(cache, 3) - (cases[i].whole ? pow(share, 3) : share)) < 1e-12);
+        cache_close(cache);
+        job_clear(&job);
+    }
+}
+
+enum { N = 7 };
+
+/* Sample i of a block is number (i + N - way) mod N. */
+struct turned {
+    float *images; /* owned, [N, image] */
+    int32_t *tokens, lengths[N], types[N * 16];
+    int64_t ids[N];
+};
+
+static struct sample_block turn(const struct model *m, struct turned *t, int way)
+{
+    const bool vit = m->family == FAMILY_VIT;
+    const int64_t image = (int64_t)m->channels * m->image * m->image;
+    for (int i = 0; i < N; i++) {
+        const int from = (i + N - way) % N;
+        t->ids[i] = 3 * from;
+        t->lengths[i] = 1 + from;
+        for (int64_t j = 0; j < image; j++)
+            t->images[i * image + j] = (float)rng_normal(7, (uint64_t)(from * image + j));
+        for (int64_t j = 0; j < m->seq && !vit; j++)
+            t->tokens[i * m->seq + j] = (int32_t)(rng_bits(1, (uint32_t)(from * m->seq + j)) % 50);
+    }
+    return (struct sample_block){.num_samples = N,
+                                 .ids = t->ids,
+                                 .images = vit ? t->images : NULL,
+                                 .tokens = vit ? NULL : t->tokens,
+                                 .token_types = m->family == FAMILY_BERT ? t->types : NULL,
+                                 .lengths = m->family == FAMILY_BERT ? t->lengths : NULL};
+}
+
+/* A frozen stage of items [0, end), and the same of fewer items. */
+static void frozen_forward(enum model_family family, enum dtype dtype)
+{
+    struct job job;
+    struct err err = {0};
+    case_job(&job, family, dtype);
+    job.train.dropout = 0.1;
+    const struct model *m = &job.model;
+    struct backend *be = backend_cpu_new(dtype, 2, &err);
+    struct stage *stage = NULL, *low = NULL;
+    const int end = 5, middle = 2;
+    const size_t one = (size_t)backend_bytes(be, stage_input_elems(m, end));
+    struct stage_spec spec = {.model = m,
+                              .job = &job,
+                              .backend = be,
+                              .end_item = end,
+                              .num_frozen_items = end,
+                              .max_samples = N,
+                              .max_live = 1};
+    assert_int_equal(stage_new(&spec, &stage, &err), OK);
+    assert_int_equal(stage_init_weights(stage, 5, &err), OK);
+    spec.end_item = middle;
+    assert_int_equal(stage_new(&spec, &low, &err), OK);
+    assert_int_equal(stage_init_weights(low, 5, &err), OK);
+    struct turned t = {.images = calloc((size_t)N * 3 * 12 * 12, sizeof(float)),
+                       .tokens = calloc((size_t)(N * m->seq), sizeof(int32_t))};
+    char *want = calloc(N, one), *half = calloc(N, one);
+    for (int way = 0; way < N; way++) {
+        struct sample_block block = turn(m, &t, way);
+        void *in[1] = {NULL}, *out[1];
+        assert_int_equal(stage_forward(stage, 0, &block, STEP_EVAL, in, out, false, NULL, &err),
+                         OK);
+        if (way == 0)
+            memcpy(want, out[0], N * one);
+        for (int i = 0; i < N; i++)
+            assert_memory_equal(want + (size_t)((i + N - way) % N) * one,
+                                (const char *)out[0] + (size_t)i * one, one);
+        assert_int_equal(stage_forward(low, 0, &block, STEP_EVAL, in, out, false, NULL, &err), OK);
+        memcpy(half, out[0], N * one);
+        /* All of them; where rows stand alone, ever fewer. */
+        for (int n = N; n >= (be->rows_alone ? 1 : N); n--) {
+            block.num_samples = n;
+            assert_int_equal(stage_forward_tail(stage, 0, &block, middle, half, out, &err), OK);
+            for (int i = 0; i < n; i++)
+                assert_memory_equal(want + (size_t)((i + N - way) % N) * one,
+                                    (const char *)out[0] + (size_t)i * one, one);
+            assert_int_equal(stage_forward(stage, 0, &block, STEP_EVAL, in, out, false, NULL, &err),
+                             OK);
+            for (int i = 0; i < n; i++)
+                assert_memory_equal(want + (size_t)((i + N - way) % N) * one,
+                                    (const char *)out[0] + (size_t)i * one, one);
+        }
+    }
+    free(want);
+    free(half);
+    free(t.images);
+    free(t.tokens);
+    stage_free(stage);
+    stage_free(low);
+    backend_free(be);
+    job_clear(&job);
+}
+
 static void frozen_forward__has_the_same_bits_in_any_place(void **state)
 {
     (void)state;
-    enum { N = 7 };
     static const enum model_family families[] = {FAMILY_VIT, FAMILY_BERT, FAMILY_GPT};
     for (int f = 0; f < 3; f++) {
-        struct job job;
-        struct err err = {0};
-        open_job(&job, families[f]);
-        const struct model *m = &job.model;
-        const bool vit = m->family == FAMILY_VIT;
-        struct backend *be = backend_cpu_new(DTYPE_FP32, 2, &err);
-        struct stage *stage = NULL, *low = NULL;
-        const int end = 5, middle = 2;
-        const int64_t elems = stage_input_elems(m, end);
-        const int64_t image = vit ? (int64_t)m->channels * m->image * m->image : 1;
-        struct stage_spec spec = {.model = m,
-                                  .job = &job,
-                                  .backend = be,
-                                  .end_item = end,
-                                  .num_frozen_items = end,
-                                  .max_samples = N,
-                                  .max_live = 1};
-        assert_int_equal(stage_new(&spec, &stage, &err), OK);
-        assert_int_equal(stage_init_weights(stage, 5, &err), OK);
-        spec.end_item = middle;
-        assert_int_equal(stage_new(&spec, &low, &err), OK);
-        assert_int_equal(stage_init_weights(low, 5, &err), OK);
-        float *images = calloc((size_t)(N * image), sizeof *images);
-        int32_t *tokens = calloc((size_t)(N * m->seq), sizeof *tokens);
-        int32_t lengths[N], types[N * 16] = {0};
-        int64_t ids[N];
-        float *want = calloc((size_t)(N * elems), sizeof *want);
-        float *half = calloc((size_t)(N * elems), sizeof *half);
-        /* Turned round in the block: sample i at place (i + way) mod N. */
-        for (int way = 0; way < N; way++) {
-            for (int i = 0; i < N; i++) {
-                const int from = (i + N - way) % N;
-                ids[i] = 3 * from;
-                lengths[i] = 1 + from;
-                for (int64_t j = 0; j < image; j++)
-                    images[i * image + j] = (float)rng_normal(7, (uint64_t)(from * image + j));
-                for (int64_t j = 0; j < m->seq && !vit; j++)
-                    tokens[i * m->seq + j] =
-                        (int32_t)(rng_bits(1, (uint32_t)(from * m->seq + j)) % 50);
-            }
-            const struct sample_block block = {
-                .num_samples = N,
-                .ids = ids,
-                .images = vit ? images : NULL,
-                .tokens = vit ? NULL : tokens,
-                .token_types = m->family == FAMILY_BERT ? types : NULL,
-                .lengths = m->family == FAMILY_BERT ? lengths : NULL};
-            const size_t one = (size_t)elems * sizeof(float);
-            void *in[1] = {NULL}, *out[1];
-            assert_int_equal(stage_forward(stage, 0, &block, STEP_EVAL, in, out, false, NULL, &err),
-                             OK);
-            if (way == 0)
-                memcpy(want, out[0], N * one);
-            for (int i = 0; i < N; i++)
-                assert_memory_equal(want + (i + N - way) % N * elems,
-                                    (const float *)out[0] + i * elems, one);
-            assert_int_equal(stage_forward(low, 0, &block, STEP_EVAL, in, out, false, NULL, &err),
-                             OK);
-            memcpy(half, out[0], N * one);
-            out[0] = NULL;
-            assert_int_equal(stage_forward_tail(stage, 0, &block, middle, half, out, &err), OK);
-            for (int i = 0; i < N; i++)
-                assert_memory_equal(want + (i + N - way) % N * elems,
-                                    (const float *)out[0] + i * elems, one);
-        }
-        free(want);
-        free(half);
-        free(images);
-        free(tokens);
-        stage_free(stage);
-        stage_free(low);
-        backend_free(be);
-        job_clear(&job);
+        frozen_forward(families[f], DTYPE_FP32);
+        frozen_forward(families[f], DTYPE_BF16);
     }
 }
 
@@ -265,6 +294,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cache_open__turns_itself_off_with_a_note),
         cmocka_unit_test(cache_views__have_a_slot_each),
         cmocka_unit_test(cache_open__makes_do_with_the_room_there_is),
+        cmocka_unit_test(cache_whole__only_where_bits_depend_on_the_number_of_rows),
         cmocka_unit_test(frozen_forward__has_the_same_bits_in_any_place),
     };
     struct err err = {0};

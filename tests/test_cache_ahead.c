@@ -3,16 +3,7 @@
  * for. */
 #include "exec/cache_ahead.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "exec/rng.h"
-#include "exec/stage.h"
+#include "tests/cache_case.h"
 
 enum { SAMPLES = 50, BATCH = 12, M = 3, LEVEL = 3 };
 
@@ -30,26 +21,10 @@ struct rig {
 
 static void rig_open(struct rig *rig, int replica, bool full)
 {
-    const struct model_spec spec = {.family = FAMILY_VIT,
-                                    .task = TASK_CLASSIFY,
-                                    .name = "small",
-                                    .num_layers = 3,
-                                    .hidden = 32,
-                                    .heads = 2,
-                                    .mlp = 64,
-                                    .image = 12,
-                                    .patch = 4,
-                                    .channels = 3,
-                                    .classes = 5,
-                                    .elem_bytes = 4};
     char note[256];
     *rig = (struct rig){0};
-    job_defaults(&rig->job);
-    model_clear(&rig->job.model);
-    assert_int_equal(model_build(&spec, &rig->job.model, NULL), OK);
-    rig->job.cache.policy = CACHE_ON;
-    assert_int_equal(cache_open(&comm, &rig->job, SAMPLES, &rig->cache, note, sizeof note, NULL),
-                     OK);
+    case_job(&rig->job, FAMILY_VIT, DTYPE_FP32);
+    rig->cache = case_cache(&comm, &rig->job, SAMPLES, note);
     assert_non_null(rig->cache);
     assert_int_equal(sampler_init(&rig->sampler, SAMPLES, 9, true, 2, BATCH / 2, M, NULL), OK);
     rig->elems = stage_input_elems(&rig->job.model, LEVEL);

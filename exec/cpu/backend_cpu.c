@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/cpu/gemm_bf16.h"
 /* aligned_alloc() wants a multiple of the alignment. */
 static void *alloc64(int64_t bytes)
 {
@@ -100,6 +101,7 @@ struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
     be->elem_bytes = dtype_bytes(dtype);
     be->threads = threads;
     be->host_memory = true;
+    be->rows_alone = dtype == DTYPE_BF16 && gemm_bf16_rows_alone();
     be->free_backend = cpu_backend_free;
     be->alloc = cpu_alloc;
     be->free = cpu_free;

@@ -96,6 +96,12 @@ static void multiply_edge(int64_t pairs, const uint32_t *a, const uint32_t *b, f
         memcpy(c + i * ldc, edge + i * PANEL_B, (size_t)cols * sizeof *c);
 }
 
+/* An element's sum goes over k in one order, inside a panel and at its edge. */
+bool gemm_bf16_rows_alone(void)
+{
+    return true;
+}
+
 static int64_t packed_bytes(int64_t cols, int64_t k)
 {
     return panel_bytes(cols, k, PANEL_B);
@@ -152,6 +158,12 @@ static void multiply_block(const struct block *a, int64_t cols, const struct blo
 #else
 
 /* Blocks as fp32, in the order in which they lie. */
+/* BLAS has other kernels for small matrices. */
+bool gemm_bf16_rows_alone(void)
+{
+    return false;
+}
+
 static int64_t packed_bytes(int64_t cols, int64_t k)
 {
     return cols * k * (int64_t)sizeof(float);

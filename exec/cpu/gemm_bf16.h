@@ -26,6 +26,9 @@ struct gemm_bf16 {
     void *ctx;
 };
 
+/* Whether the bits of a row of a b are those that it has in a matrix of any number of rows. */
+bool gemm_bf16_rows_alone(void);
+
 /* Takes the backend's scratch. */
 void gemm_bf16(struct backend *be, const struct gemm_bf16 *g);
 
