@@ -13,6 +13,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "exec/bf16.h"
 #include "exec/rng.h"
 #include "partition/units.h"
 
@@ -537,16 +538,6 @@ static uint64_t seed_of(int64_t sample, int level)
     return rng_mix((uint64_t)sample) ^ (uint64_t)level;
 }
 
-/* To nearest, ties to even; NaN stays NaN. */
-static uint16_t to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 int cache_arena_level(const struct cache_arena *arena, int64_t sample)
 {
     const struct slot_head *head = slot_of(arena, sample).head;
@@ -590,10 +581,8 @@ enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, in
     }
     for (int64_t i = 0; arena->widen && i < n; i++) {
         uint16_t half;
-        uint32_t wide;
         memcpy(&half, to + 2 * i, sizeof half);
-        wide = (uint32_t)half << 16;
-        memcpy((float *)data + i, &wide, sizeof wide);
+        ((float *)data)[i] = bf16_to(half);
     }
     return CACHE_HIT;
 }
@@ -601,7 +590,7 @@ enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, in
 static void round_values(const float *from, int64_t n, char *to)
 {
     for (int64_t i = 0; i < n; i++) {
-        uint16_t half = to_bf16(from[i]);
+        const uint16_t half = bf16_from(from[i]);
         memcpy(to + 2 * i, &half, sizeof half);
     }
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -124,13 +125,15 @@ static void cache_arena__rounds_to_nearest_bf16(void **state)
         data[i] = (float)rng_normal(3, (uint64_t)i);
     data[0] = 1.00390625f; /* half way: to even */
     data[1] = -0.0f;
-    data[2] = 1.01171875f; /* likewise: up */
+    data[2] = 1.01171875f;                        /* likewise: up */
+    memcpy(&data[3], &(uint32_t){0x7f800001}, 4); /* a NaN whose upper half is infinity's */
     assert_true(cache_arena_put(a, 0, 1, data));
     assert_int_equal(cache_arena_take(a, 0, 1, got), CACHE_HIT);
     assert_true(got[0] == 1.0f && got[1] == 0.0f && got[2] == 1.015625f);
+    assert_true(got[3] != got[3]);
     for (int i = 0; i < ELEMS; i++) {
         float off = got[i] - data[i], most = (data[i] < 0 ? -data[i] : data[i]) / 256;
-        assert_true(off <= most && -off <= most);
+        assert_true(i == 3 || (off <= most && -off <= most));
         uint32_t bits;
         memcpy(&bits, got + i, sizeof bits);
         assert_int_equal(bits & 0xffff, 0);
@@ -155,7 +158,23 @@ static void cache_arena__caches_only_what_has_room_and_spills_the_next(void **st
     assert_int_equal(size.num_slots[0], 30);
     assert_int_equal(size.num_slots[1], 20);
     assert_true(size.bytes[0] <= spec.limit_bytes && size.bytes[1] <= spec.spill_bytes);
+    struct cache_size less;
+    spec.limit_bytes--; /* the states count */
+    assert_int_equal(cache_arena_size(&spec, &less, NULL), OK);
+    assert_int_equal(less.num_slots[0], 29);
+    assert_true(less.bytes[0] <= spec.limit_bytes);
+    spec.limit_bytes++;
     struct cache_arena *a = created(&spec), *b = NULL;
+    for (int t = 0; t < 2; t++) { /* A4 */
+        struct stat st;
+        assert_int_equal(stat(path_of(t), &st), 0);
+        assert_true(st.st_size == size.bytes[t] && st.st_blocks * 512 >= st.st_size);
+    }
+    struct err short_of = {0}; /* the spill's states */
+    assert_int_equal(truncate(path_of(0), 128 + 30 * size.slot_bytes), 0);
+    assert_int_equal(cache_arena_attach(&spec, &b, &short_of), ERR_SYSTEM);
+    assert_non_null(strstr(short_of.msg, "too few for 50 slots"));
+    assert_int_equal(truncate(path_of(0), size.bytes[0]), 0);
     assert_int_equal(cache_arena_attach(&spec, &b, NULL), OK);
     assert_int_equal(files_left(), 2);
     for (int s = 0; s < 100; s++) {
@@ -200,6 +219,19 @@ static void cache_arena__gives_up_a_slot_whose_checksum_does_not_fit(void **stat
         assert_int_equal(cache_arena_take(a, s, 1, got), CACHE_HIT);
         assert_true(right(s, 1, got));
     }
+    /* The whole slot of another sample, and a level that the content has not. */
+    char slot[1024];
+    assert_true(size->slot_bytes <= (int64_t)sizeof slot);
+    assert_int_equal(pread(fd, slot, (size_t)size->slot_bytes, 128), size->slot_bytes);
+    assert_int_equal(pwrite(fd, slot, (size_t)size->slot_bytes, 128 + 3 * size->slot_bytes),
+                     size->slot_bytes);
+    assert_int_equal(cache_arena_take(a, 3, 1, got), CACHE_CORRUPT);
+    uint64_t word;
+    memcpy(&word, slot, sizeof word);
+    word ^= (1 ^ 5) << 2; /* level 1 to 5 */
+    assert_int_equal(pwrite(fd, &word, sizeof word, 128), sizeof word);
+    assert_int_equal(cache_arena_level(a, 0), 5);
+    assert_int_equal(cache_arena_take(a, 0, 5, got), CACHE_CORRUPT);
     close(fd);
     cache_arena_unlink(a);
     cache_arena_free(a);
@@ -262,7 +294,7 @@ static void cache_arena__takes_a_slot_over_from_a_dead_writer(void **state)
 static void cache_arena__is_never_torn_under_concurrent_upgrades(void **state)
 {
     (void)state;
-    enum { SAMPLES = 2, RANKS = 4, TURNS = 4000, LONG = 16384 };
+    enum { SAMPLES = 2, RANKS = 4, TURNS = 1000, LONG = 1 << 18 };
     struct cache_spec spec = spec_of(SAMPLES);
     spec.sample_elems = LONG;
     struct cache_arena *a = created(&spec);
@@ -425,12 +457,28 @@ static void cache_arena__computes_again_what_a_disk_loses(void **state)
         /* The second half of the file is gone; then one byte is another. */
         const int fd = spill_fd();
         assert_true(fd >= 0);
+        assert_int_equal(cache_arena_take(a, 9, 1, got), CACHE_HIT);
         assert_int_equal(ftruncate(fd, 128 + 4 * size.slot_bytes), 0);
+        assert_int_equal(cache_arena_take(a, 9, 1, got), CACHE_CORRUPT); /* though got holds it */
+        assert_true(cache_arena_level(a, 9) == 0);
         for (int s = 0; s < 10; s++)
-            assert_int_equal(cache_arena_take(a, s, 1, got), s < 6 ? CACHE_HIT : CACHE_CORRUPT);
+            assert_int_equal(cache_arena_take(a, s, 1, got), s < 6    ? CACHE_HIT
+                                                             : s == 9 ? CACHE_MISS
+                                                                      : CACHE_CORRUPT);
         assert_int_equal(pwrite(fd, "x", 1, 128 + 3 * size.slot_bytes + 5), 1);
         assert_int_equal(cache_arena_take(a, 5, 1, got), CACHE_CORRUPT);
         assert_int_equal(cache_arena_take(a, 5, 1, got), CACHE_MISS);
+        /* A write that fails is no put; the slot is free for the next. */
+        const struct rlimit small = {.rlim_cur = (rlim_t)(128 + 7 * size.slot_bytes),
+                                     .rlim_max = RLIM_INFINITY},
+                            all = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+        signal(SIGXFSZ, SIG_IGN);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        assert_false(cache_arena_put(a, 9, 2, data));
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+        signal(SIGXFSZ, SIG_DFL);
+        assert_int_equal(cache_arena_level(a, 9), 0);
+        assert_int_equal(cache_arena_take(a, 9, 2, got), CACHE_MISS);
         /* What was lost can be put again. */
         assert_true(cache_arena_put(a, 9, 2, data));
         assert_int_equal(cache_arena_take(a, 9, 2, got), CACHE_HIT);
