@@ -187,7 +187,7 @@ static void add_explanation(struct json *json, const struct planner_result *resu
 }
 
 static struct json *start_json(const struct command *command, const struct job *job,
-                               const struct cost_handle *cost, bool extrapolated)
+                               const struct cost_handle *cost)
 {
     struct json *json = command_json(command), *resolved = NULL;
     if (job->json && json_parse(job->json, "job", &resolved, NULL) == OK) {
@@ -198,7 +198,6 @@ static struct json *start_json(const struct command *command, const struct job *
     json_add_string(json, "cost", cost->cost.label);
     if (cost->note[0])
         json_add_string(json, "cost_note", cost->note);
-    json_add_bool(json, "extrapolated", extrapolated);
     return json;
 }
 
@@ -426,11 +425,12 @@ static double per_thousand(const struct answer *answer)
     return answer->err.status == OK ? 1000 / answer->result.samples_per_s : 0;
 }
 
+/* A row without a plan says why; no plan in any row is no answer. */
 static enum status run_all_frozen(const struct command *command, const struct request *q,
                                   const struct job *job, const struct cost_handle *cost,
                                   struct err *err)
 {
-    struct json *json = q->as_json ? start_json(command, job, cost, false) : NULL;
+    struct json *json = q->as_json ? start_json(command, job, cost) : NULL;
     struct json *rows = q->as_json ? json_add_array(json, "by_frozen") : NULL;
     if (!q->as_json) {
         printf("%s: %s on %s, costs: %s%s\n\n", job->name, job->model.name, job->cluster.name,
@@ -439,6 +439,7 @@ static enum status run_all_frozen(const struct command *command, const struct re
                "R", "M", "schedule", "frozen", "step", "s/1000", "K", "R", "M", "released",
                "s/1000", "faster");
     }
+    bool extrapolated = false, any = false;
     enum status rc = OK;
     for (int f = 0; f <= job->model.num_layers && rc == OK; f++) {
         struct answer ours = {0}, theirs = {0};
@@ -446,13 +447,18 @@ static enum status run_all_frozen(const struct command *command, const struct re
         solve(q, job, &cost->cost, f, false, &ours);
         solve(q, job, &cost->cost, f, true, &theirs);
         const struct plan *p = &ours.result.plan, *t = &theirs.result.plan;
-        if (ours.err.status != OK) {
+        any = any || ours.err.status == OK;
+        extrapolated = extrapolated || ours.result.extrapolated || theirs.result.extrapolated;
+        if ((ours.err.status != OK && ours.err.status != ERR_INFEASIBLE) ||
+            (f == job->model.num_layers && !any)) {
             rc = err_set(err, ours.err.status, "%s", ours.err.msg);
         } else if (q->as_json) {
             struct json *row = json_add_object(rows, NULL);
             json_add_int(row, "frozen_layers", f);
             add_answer(json_add_object(row, "plan"), &ours);
             add_answer(json_add_object(row, "released"), &theirs);
+        } else if (ours.err.status != OK) {
+            printf("%2d | %s\n", f, ours.err.msg);
         } else {
             printf("%2d | %3d %4d %4d %-11s %-7s %10s %10.3f | ", f, p->num_ranks, p->num_replicas,
                    p->microbatches.count, schedule_kind_name(p->schedule),
@@ -468,6 +474,10 @@ static enum status run_all_frozen(const struct command *command, const struct re
         answer_clear(&ours);
         answer_clear(&theirs);
     }
+    if (extrapolated && !json)
+        printf("\nsome costs are extrapolated\n");
+    if (json)
+        json_add_bool(json, "extrapolated", extrapolated);
     if (rc == OK && json)
         return command_answer(json, err);
     json_free(json);
@@ -495,7 +505,8 @@ static enum status run_one(const struct command *command, const struct request *
         goto out;
     solve(q, job, &cost->cost, (int)q->frozen_layers, true, &released);
     if (q->as_json) {
-        struct json *json = start_json(command, job, cost, answer.result.extrapolated);
+        struct json *json = start_json(command, job, cost);
+        json_add_bool(json, "extrapolated", answer.result.extrapolated);
         add_answer(json, &answer);
         add_answer(json_add_object(json, "released"), &released);
         if (q->explain)
@@ -574,14 +585,15 @@ static enum status run(const struct command *command, int argc, char **argv, str
         err_hint(err, "elapse plan JOB [--set KEY=VALUE] [--json]");
         return rc;
     }
+    if (q.all_frozen && (q.frozen_layers > 0 || q.from_frozen >= 0 || q.explain))
+        return err_set(err, ERR_INPUT,
+                       "--all-frozen goes without --frozen, --from-frozen, --explain");
     struct job job = {0};
     struct cost_handle cost = {0};
     rc = job_load(positional[0], q.overrides.items, q.overrides.count, &job, err);
     if (rc != OK)
         return rc;
-    if (q.frozen_layers > job.model.num_layers)
-        rc = err_set(err, ERR_INFEASIBLE, "--frozen must be 0..%d for model '%s', got %lld",
-                     job.model.num_layers, job.model.name, (long long)q.frozen_layers);
+    rc = model_check_frozen(&job.model, q.frozen_layers, err);
     if (rc == OK && q.from_frozen > q.frozen_layers)
         rc = err_set(err, ERR_INPUT, "--from-frozen must be 0..%lld (layers never thaw), got %lld",
                      (long long)q.frozen_layers, (long long)q.from_frozen);

@@ -162,14 +162,16 @@ static void show_text(const struct run_rows *rows)
                "accuracy");
     for (int64_t i = 0; i < rows->num_epochs; i++) {
         const struct epoch_row *row = &rows->epochs[i];
-        char accuracy[16] = "-";
+        char accuracy[16] = "-", bubble[16] = "-"; /* not recorded */
         if (!isnan(row->eval_accuracy))
             snprintf(accuracy, sizeof accuracy, "%.4f", row->eval_accuracy);
+        if (!isnan(row->bubble_fraction))
+            snprintf(bubble, sizeof bubble, "%.4f", row->bubble_fraction);
         printf(
-            "%5lld %6lld %4lld %4lld %5lld %6lld %12s %12.1f %7.4f %12s %6s %9s\n",
+            "%5lld %6lld %4lld %4lld %5lld %6lld %12s %12.1f %7s %12s %6s %9s\n",
             (long long)row->epoch, (long long)row->frozen_layers, (long long)row->pipeline_length,
             (long long)row->replicas, (long long)row->microbatches, (long long)row->steps,
-            format_ns(row->step_ns, buf, sizeof buf), row->samples_per_s, row->bubble_fraction,
+            format_ns(row->step_ns, buf, sizeof buf), row->samples_per_s, bubble,
             format_ns(row->transition_ns, gap, sizeof gap), row->cached ? "yes" : "no", accuracy);
     }
     if (rows->num_steps > 0) {

@@ -487,9 +487,9 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
     if (q->num_ranks * chunks > a->model.num_items)
         return err_set(err, ERR_INFEASIBLE, "cannot cut %d items of model '%s' into %lld stages",
                        a->model.num_items, a->model.name, (long long)(q->num_ranks * chunks));
-    if (q->num_frozen > a->model.num_layers)
-        return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %lld",
-                       a->model.num_layers, a->model.name, (long long)q->num_frozen);
+    rc = model_check_frozen(&a->model, q->num_frozen, err);
+    if (rc != OK)
+        return rc;
     plan.num_ranks = (int)q->num_ranks;
     plan.chunks = (int)chunks;
     plan.num_stages = (int)(q->num_ranks * chunks);

@@ -464,6 +464,18 @@ int model_frozen_items(const struct model *model, int num_frozen_layers)
     return n;
 }
 
+enum status model_check_frozen(const struct model *model, int64_t num_frozen_layers,
+                               struct err *err)
+{
+    if (num_frozen_layers < 0 || num_frozen_layers > model->num_layers)
+        return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %lld",
+                       model->num_layers, model->name, (long long)num_frozen_layers);
+    if (model_frozen_items(model, (int)num_frozen_layers) >= model->num_items)
+        return err_set(err, ERR_INFEASIBLE, "%d frozen layers leave nothing of model '%s' to train",
+                       (int)num_frozen_layers, model->name);
+    return OK;
+}
+
 int model_weight_bytes(const struct model *model)
 {
     return model->param_bytes + (model->elem_bytes < model->param_bytes ? model->elem_bytes : 0);

@@ -125,6 +125,9 @@ int64_t model_total_params(const struct model *model);
 /* Number of leading items that F = num_frozen_layers freezes: 0 for F = 0, else the embedding and
  * both items of layers 0..F-1. F = num_layers leaves the final norm or pooler and the head. */
 int model_frozen_items(const struct model *model, int num_frozen_layers);
+/* ERR_INFEASIBLE: F is not 0..num_layers, or leaves no item that could be trained. */
+enum status model_check_frozen(const struct model *model, int64_t num_frozen_layers,
+                               struct err *err);
 
 /* Bytes that a device holds of one weight: as stored, and below that the rounded copy that kernels
  * read (fp32 masters and bf16 copies: 6). */

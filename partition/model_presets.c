@@ -212,9 +212,10 @@ enum status model_spec_set(struct model_spec *spec, const char *key, const char 
     return rc;
 }
 
-/* The next "key=value" of a comma-separated list, copied into key and value; *list moves on. */
-static enum status next_modifier(const char **list, const char *name, char key[32], char value[64],
-                                 struct err *err)
+/* The next "key=value" of a comma-separated list that begins at start, copied into key and value;
+ * *list moves on. */
+static enum status next_modifier(const char *start, const char **list, const char *name,
+                                 char key[32], char value[64], struct err *err)
 {
     const char *end = strchrnul(*list, ','), *equals = memchr(*list, '=', (size_t)(end - *list));
     if (!equals || equals == *list || equals + 1 == end || equals - *list >= 32 ||
@@ -227,6 +228,10 @@ static enum status next_modifier(const char **list, const char *name, char key[3
     value[end - equals - 1] = '\0';
     if (*end && !end[1])
         return err_set(err, ERR_INPUT, "model '%s': nothing behind the last comma", name);
+    for (const char *other = start; other < *list; other = strchr(other, ',') + 1) {
+        if (strncmp(other, *list, (size_t)(equals + 1 - *list)) == 0)
+            return err_set(err, ERR_INPUT, "model '%s': %s given twice", name, key);
+    }
     *list = *end ? end + 1 : end;
     return OK;
 }
@@ -246,10 +251,11 @@ static enum status parse_uniform(const char *list, struct model *model, struct e
                         .params = 1000000};
     int64_t layers = 8;
     struct item *items = NULL;
+    const char *const start = list;
     enum status rc = OK;
     while (*list) {
         char key[32], value[64], what[64];
-        rc = next_modifier(&list, "uniform", key, value, err);
+        rc = next_modifier(start, &list, "uniform", key, value, err);
         if (rc != OK)
             return rc;
         snprintf(what, sizeof what, "model 'uniform': %s", key);
@@ -312,10 +318,11 @@ enum status model_parse(const char *text, struct model *model, struct err *err)
         list++;
     if (strcmp(name, "uniform") == 0)
         return parse_uniform(list, model, err);
+    const char *const start = list;
     rc = model_preset(name, &spec, err);
     while (rc == OK && *list) {
         char key[32], value[64];
-        rc = next_modifier(&list, name, key, value, err);
+        rc = next_modifier(start, &list, name, key, value, err);
         if (rc == OK)
             rc = model_spec_set(&spec, key, value, err);
     }

@@ -271,12 +271,9 @@ static enum status check(const struct planner_problem *problem,
     if (problem->batch < 1 || problem->batch > INT32_MAX)
         return err_set(err, ERR_INPUT, "batch must be 1..%d, got %lld", INT32_MAX,
                        (long long)problem->batch);
-    if (problem->num_frozen_layers < 0 || problem->num_frozen_layers > model->num_layers)
-        return err_set(err, ERR_INPUT, "%d frozen layers, model '%s' has %d",
-                       problem->num_frozen_layers, model->name, model->num_layers);
-    if (model_frozen_items(model, problem->num_frozen_layers) >= model->num_items)
-        return err_set(err, ERR_INFEASIBLE, "%d frozen layers leave nothing of model '%s' to train",
-                       problem->num_frozen_layers, model->name);
+    enum status rc = model_check_frozen(model, problem->num_frozen_layers, err);
+    if (rc != OK)
+        return rc;
     if (options->num_ranks < 0 || options->num_replicas < 0 || options->num_microbatches < 0 ||
         options->chunks < 0)
         return err_set(err, ERR_INPUT, "planner: a count is negative");

@@ -235,10 +235,17 @@ enum status schedule_from_csv(const char *csv, struct schedule *schedule, struct
                 op.microbatch >= got.num_microbatches ? op.microbatch + 1 : got.num_microbatches;
         }
     }
-    if (got.num_microbatches > total || got.num_stages > total || num_rows > got.num_stages) {
+    if (num_rows > got.num_stages) {
+        rc = err_set(
+            err, ERR_INPUT,
+            "schedule csv: %d rows, but stages 0..%d: every row must have a stage of its own",
+            num_rows, got.num_stages - 1);
+        goto out;
+    }
+    if (got.num_microbatches > total || got.num_stages > total) {
         rc = err_set(err, ERR_INPUT,
-                     "schedule csv: %lld ops in %d rows name stage %d and microbatch %d",
-                     (long long)total, num_rows, got.num_stages - 1, got.num_microbatches - 1);
+                     "schedule csv: %lld ops cannot be all of stages 0..%d and microbatches 0..%d",
+                     (long long)total, got.num_stages - 1, got.num_microbatches - 1);
         goto out;
     }
     describe(&got);

@@ -213,9 +213,10 @@ enum status cluster_from_json(const struct json *value, const char *file, const 
     const struct json *devices = json_get(value, "devices");
     bool grid = figures.nodes >= 0 || figures.devices_per_node >= 0;
     if ((devices != NULL) + grid + (*figures.preset != 0) != 1)
-        return err_set(err, ERR_INPUT,
-                       "%s: %s must have one of preset, devices, nodes with devices_per_node", file,
-                       key);
+        return err_set(
+            err, ERR_INPUT,
+            "%s: %s must have exactly one of preset, devices, nodes with devices_per_node", file,
+            key);
     if (devices) {
         rc = list_devices(devices, &figures, file, key, &got, err);
         if (rc != OK)

@@ -68,6 +68,7 @@ expect "K > items" 1 "^elapse: cannot cut 27 items into 28 stages$" "$elapse" ba
 expect "an absurd K" 1 "cannot cut 27 items" "$elapse" balance vit-b16 --stages 1000000000
 expect "too little left to cut" 1 "cannot cut 2 items into 8 stages" \
     "$elapse" balance vit-b16 --stages 8 --frozen 12
+expect "a key twice" 2 'layers given twice' "$elapse" model vit-b16:layers=3,classes=4,layers=5
 expect "F > L" 1 "--frozen must be 0..12" "$elapse" balance vit-b16 --stages 8 --frozen 13
 expect "a negative size" 2 "--sizes: value 2" "$elapse" balance --sizes 3,-1 --stages 1
 expect "sizes that overflow" 2 "overflows at item 1" \

@@ -66,6 +66,12 @@ all_frozen() {
 export -f all_frozen
 expect "plan: nothing left to train" 1 'leave nothing of model .uniform. to train' \
     bash -c all_frozen
+expect "plan: the table over F has a row for it" 0 '^ 4 \| 4 frozen layers leave nothing' \
+    "$elapse" plan "$tmp/uniform.json" --all-frozen
+expect "plan: the table is of every F" 2 'goes without' \
+    "$elapse" plan "$tmp/uniform.json" --all-frozen --frozen 2
+expect "plan: a table of extrapolated costs says so" 0 'extrapolated' "$elapse" plan examples/demo.json \
+    --all-frozen --set train.batch.global=4096 --set pipeline.num_microbatches=1
 expect "plan: a job keeps a layer where no head is left to train" 0 '^ *4 +3 ' \
     "$elapse" sim "$tmp/uniform.json" --set train.epochs=5 --set freeze.policy=closed-form \
     --set freeze.alpha=1/2 --set data.train_samples=64

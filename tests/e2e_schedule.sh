@@ -42,6 +42,8 @@ printf '0F2000000000,0B0\n' >"$tmp/absurd.csv"
 for file in malformed zeros empty absurd; do
     expect "$file csv" 2 'csv|is not text' "$elapse" schedule --check "$tmp/$file.csv"
 done
+printf '0F0,0B0\n\n' >"$tmp/rows.csv"
+expect "a row without a stage" 2 '2 rows, but stages 0\.\.0' "$elapse" schedule --check "$tmp/rows.csv"
 expect "missing file" 3 "cannot read '.*none.csv'" "$elapse" schedule --check "$tmp/none.csv"
 expect "a folder" 3 'cannot read' "$elapse" schedule --check "$tmp"
 expect "unknown kind" 2 "unknown schedule 'gpip'" \

@@ -158,6 +158,7 @@ expect "more work than anyone waits for" 1 'step too large to simulate' timeout 
 expect "more stages than items" 1 'cannot cut 4 items' \
     "$elapse" sim --step --model $uniform --cluster 1x8 --stages 8
 expect "too small a cluster" 1 'do not fit cluster' step --replicas 2
+expect "all of them frozen" 1 'leave nothing' step --frozen 4
 expect "too many frozen" 1 'frozen must be 0..4' step --frozen 5
 expect "out of memory says where, when and of what" 1 \
     'device 0 \(rank 0 of replica 0\) out of memory at .*F of micro-batch .*stash' \
