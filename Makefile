@@ -154,7 +154,7 @@ $(SIM_OUT)/elapse-cuda-plain.so: $(patsubst %,$(SIM_OUT)/plain/%.o,$(filter %.cu
 $(SIM_OUT)/elapse-cuda-check.so: $(patsubst %,$(SIM_OUT)/check/%.o,$(filter %.cu,$(SRC_cuda))) \
   $(filter-out %/cuda_arena.c.o,$(SIM_HOST)) $(SIM_OUT)/tests/cudasim/cudasim_arena.c.o $(SIM_DEVICE)
 $(SIM_LIBS):
-	$(Q)$(CXX) -shared -pthread $^ -Wl,-Bsymbolic,--no-undefined -ldl -lm -o $@.new && mv $@.new $@
+	$(Q)$(CXX) -shared -pthread $^ -Wl,-Bsymbolic,--no-undefined,-rpath,$(CUDA_HOME)/lib64 -ldl -lm -o $@.new && mv $@.new $@
 $(SIM_OUT)/tests/test_cudasim.cpp.o: tests/test_cudasim.cpp
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@

@@ -100,7 +100,7 @@ nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 [ -x "$nvcc" ] && libs+=" -I$(realpath "$(dirname "$(realpath "$nvcc")")/../include")"
 rule "every header compiles alone" "$(for room in $rooms; do
     for header in $(sources "$room" | grep '\.h$'); do
-        for lib in mpi cuda_runtime_api nccl cblas; do
+        for lib in mpi cuda_runtime_api nccl cudnn cblas; do
             grep -qE "include *<$lib\.h>" "$header" &&
                 ! echo "#include <$lib.h>" | $cc $libs -fsyntax-only -x c - 2>/dev/null && continue 2
         done

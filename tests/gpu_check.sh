@@ -90,7 +90,7 @@ make_all() {
     local arch list
     arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d '. ')
     export CUDA_ARCH=${CUDA_ARCH:-${arch:-90}}
-    list=$(make -s list-tests CUDA_ARCH="$CUDA_ARCH" | grep -E '/test_(backend_cuda|parity)$')
+    list=$(make -s list-tests CUDA_ARCH="$CUDA_ARCH" | grep -E '/test_(backend_cuda|cudnn|parity)$')
     [ -n "$list" ] || { echo "no test to build: MPI, OpenBLAS or cmocka is missing (see make's first line)"; make found; return 1; }
     make -j"$cores" all $list "$(dirname "${list%%[[:space:]]*}")/bench_device" CUDA_ARCH="$CUDA_ARCH"
 }
@@ -121,7 +121,7 @@ if wants bench && [ "$device" = cuda ] && "$python" -c 'import torch' 2>/dev/nul
     done &
     warming=$!
 fi
-wants tests && part tests 90 bash -c 'run_tests "$@"' - "$device" $(binaries test_backend_cuda) $(binaries test_parity)
+wants tests && part tests 90 bash -c 'run_tests "$@"' - "$device" $(binaries test_backend_cuda) $(binaries test_cudnn) $(binaries test_parity)
 wants ranks && part ranks 150 tests/gpu_ranks.sh "$device"
 
 elapse=${ELAPSE_BIN:-build/bin}/elapse
@@ -144,9 +144,9 @@ JOB
 wants compare && part compare 110 bash -c '"$0" compare --matrix "$1/compare-job.json" -n 1 --stages 1 --replicas 1 --microbatches 1,2,4 --schedules gpipe \
     --recompute never,always --frozen 0,$3 --cache off,on --steps 12 --repeats 1 --json >"$1/compare.json" && "$2" tests/bench/compare_table.py "$1/compare.json" >"$1/compare.txt"' \
     "$elapse" "$out" "$python" "$frozen"
-# The kernels by themselves, against the device's own copy and matrix product.
+# The kernels by themselves, against the device's own copy and matrix product; attention by cuDNN too.
 [ "$device" = cuda ] && shrink=1 || shrink=256
-wants kernels && part kernels 60 bash -c '"$1" "$2" "$3" "$4" >"$5/kernels.txt" && ! grep skipped "$5/kernels.txt"' - "$(binaries bench_device)" "$device" "$dtype" "$shrink" "$out"
+wants kernels && part kernels 90 bash -c '"$1" "$2" "$3" "$4" >"$5/kernels.txt" && ! grep skipped "$5/kernels.txt"' - "$(binaries bench_device)" "$device" "$dtype" "$shrink" "$out"
 if wants bench; then
     case $device in
     cuda) bench=() ;;

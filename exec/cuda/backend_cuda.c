@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "exec/cuda/cuda_arena.h"
+#include "exec/cuda/cuda_attention_pick.h"
 #include "exec/cuda/cuda_internal.h"
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/cuda_staging.h"
@@ -327,6 +328,7 @@ static void cuda_backend_free(struct backend *be)
     struct cuda_backend *cuda = cuda_of(be);
     if (cuda->stream)
         cudaStreamSynchronize(cuda->stream);
+    cuda_pick_free(cuda->pick);
     cuda_matmul_free(cuda->matmul);
     cuda_staging_free(cuda->staging);
     cuda_arena_free(cuda->arena);
@@ -380,6 +382,8 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
     if (rc == OK)
         rc = cuda_matmul_new(&cuda->base, spec->tune || (tune && strcmp(tune, "1") == 0),
                              &cuda->matmul, err);
+    if (rc == OK)
+        rc = cuda_pick_new(&cuda->base, &cuda->pick, err);
 out:
     return rc;
 }

@@ -16,6 +16,7 @@ extern "C" {
 
 struct cuda_arena;   /* cuda_arena.h: the device's memory, given out by the piece */
 struct cuda_matmul;  /* cuda_matmul.h: plans of matrix products */
+struct cuda_pick;    /* cuda_attention_pick.h: whose attention a shape gets */
 struct cuda_staging; /* cuda_staging.h: pinned host memory that copies go through */
 
 struct cuda_backend {
@@ -30,7 +31,8 @@ struct cuda_backend {
     struct cuda_arena *arena;
     struct cuda_matmul *matmul;
     struct cuda_staging *staging;
-    struct err failed; /* first failure, reported by sync() */
+    struct cuda_pick *pick; /* NULL: our own kernels */
+    struct err failed;      /* first failure, reported by sync() */
 };
 
 static inline struct cuda_backend *cuda_of(struct backend *be)

@@ -7,7 +7,8 @@
  *                              more: some of it, by chance of N
  *   ELAPSE_CUDASIM_MEMORY=N    bytes of device memory (4 GiB)
  *   ELAPSE_CUDASIM_FAULT=WHAT  no-device, old-driver, malloc@N, host-alloc@N, launch@N, ecc@N (at
- *                              the Nth wait), matmul@N: the Nth call of its kind fails
+ *                              the Nth wait), matmul@N, cudnn@N: the Nth call of its kind fails
+ *   ELAPSE_CUDASIM_CUDNN=WHAT  refuse, wrong, old, odd: see cudasim_dnn.cpp
  *   ELAPSE_CUDASIM_FAULT_RANK=R  only in the process of rank R (OMPI_COMM_WORLD_RANK) */
 #ifndef ELAPSE_TESTS_CUDASIM_CUDASIM_CONTROL_H
 #define ELAPSE_TESTS_CUDASIM_CUDASIM_CONTROL_H

@@ -1,0 +1,376 @@
+#include "exec/cuda/cuda_attention_pick.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/bf16.h"
+#include "exec/cuda/cuda_arena.h"
+#include "exec/cuda/cuda_cudnn.h"
+
+struct entry {
+    struct sdpa_shape shape;
+    struct cudnn_plan *plan; /* NULL: our own kernels keep the shape */
+    int32_t *full;           /* [samples] times seq, device memory; where padded */
+    bool compared;
+};
+
+struct cuda_pick {
+    struct backend own; /* only the two functions of attention */
+    struct cuda_cudnn *cudnn;
+    struct cuda_arena *arena; /* borrowed */
+    struct entry *entries;
+    int num, room;
+};
+
+/* One call of the table, of either direction. */
+struct call {
+    const struct attention *a;
+    const struct dropout *drop;
+    const void *qkv, *ctx_in, *dctx;
+    const float *lse_in;
+    bool backward;
+    int64_t elems;        /* of ctx */
+    void *out;            /* forward: ctx; backward: dqkv */
+    float *lse;           /* forward only, written */
+    int64_t out_elems;    /* elems, or 3 of them */
+    int64_t lse_elems;    /* forward, else 0 */
+    int64_t padded_delta; /* bytes of SDPA_DELTA, a multiple of 256 */
+};
+
+static int64_t whole(int64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static struct call call_of(const struct attention *a, const struct dropout *drop, bool backward)
+{
+    struct call c = {.a = a, .drop = drop, .backward = backward};
+    const int64_t stats = a->num_samples * a->heads * a->seq;
+    c.elems = stats * a->head_dim;
+    c.out_elems = backward ? 3 * c.elems : c.elems;
+    c.lse_elems = backward ? 0 : stats;
+    c.padded_delta = backward ? whole(stats * (int64_t)sizeof(float)) : 0;
+    return c;
+}
+
+static void say(const struct call *c, const char *why)
+{
+    fprintf(
+        stderr, "elapse: attention %s of %lld x %d x %d x %d%s%s stays with our own kernels: %s\n",
+        c->backward ? "backward" : "forward", (long long)c->a->num_samples, c->a->seq, c->a->heads,
+        c->a->head_dim, c->a->causal ? ", causal" : "", c->a->lengths ? ", padded" : "", why);
+}
+
+static void refuse(struct entry *e, const struct call *c, const char *why)
+{
+    say(c, why);
+    cuda_cudnn_plan_free(e->plan);
+    e->plan = NULL;
+}
+
+/* --- both ways of one call -------------------------------------------------------------------- */
+
+static void by_own(struct backend *be, const struct call *c, void *out, float *lse)
+{
+    const struct backend *own = &cuda_of(be)->pick->own;
+    if (c->backward)
+        own->attention_backward(be, c->a, c->qkv, c->drop, c->ctx_in, c->lse_in, c->dctx, out);
+    else
+        own->attention_forward(be, c->a, c->qkv, c->drop, out, lse);
+}
+
+/* cuDNN's outputs may not be its inputs: in place they go to scratch first. */
+static enum status by_cudnn(struct backend *be, const struct entry *e, const struct call *c,
+                            struct err *err)
+{
+    enum status rc;
+    const int64_t width = (int64_t)c->a->heads * c->a->head_dim;
+    const int64_t out_bytes = c->out_elems * be->elem_bytes;
+    const int64_t workspace = whole(cuda_cudnn_workspace(e->plan));
+    const bool in_place = c->out == c->qkv;
+    char *scratch = cuda_scratch(be, c->padded_delta + workspace + (in_place ? out_bytes : 0));
+    if (!scratch)
+        return OK; /* noted; sync() reports it */
+    uint16_t *qkv = (uint16_t *)(uintptr_t)c->qkv;
+    uint16_t *out = in_place ? (void *)(scratch + c->padded_delta + workspace) : c->out;
+    void *at[SDPA_NUM_UIDS] = {
+        [SDPA_Q] = qkv,
+        [SDPA_K] = qkv + width,
+        [SDPA_V] = qkv + 2 * width,
+        [SDPA_CTX] = c->backward ? (void *)(uintptr_t)c->ctx_in : out,
+        [SDPA_LSE] = c->backward ? (void *)(uintptr_t)c->lse_in : c->lse,
+        [SDPA_LEN_Q] = e->full,
+        [SDPA_LEN_KV] = c->a->lengths ? (void *)(uintptr_t)c->a->lengths : e->full,
+        [SDPA_DCTX] = (void *)(uintptr_t)c->dctx,
+        [SDPA_DQ] = out,
+        [SDPA_DK] = out + width,
+        [SDPA_DV] = out + 2 * width,
+        [SDPA_DELTA] = scratch,
+    };
+    if (c->backward && c->a->lengths)
+        be->zero(be, out, out_bytes); /* gradients of keys that do not count */
+    rc = cuda_cudnn_run(cuda_of(be)->pick->cudnn, e->plan, at, scratch + c->padded_delta, err);
+    if (rc == OK)
+        cuda_launched("attention by cuDNN", __FILE__, __LINE__);
+    if (rc == OK && in_place)
+        be->copy(be, c->out, out, out_bytes);
+    return rc;
+}
+
+/* --- the first use of a shape ----------------------------------------------------------------- */
+
+/* Of the reference's norm; at least 1 where got is not finite. */
+static double distance(const uint16_t *got, const uint16_t *want, int64_t num)
+{
+    double apart = 0.0, norm = 0.0;
+    for (int64_t i = 0; i < num; i++) {
+        const double y = bf16_to(want[i]), d = bf16_to(got[i]) - y;
+        apart += d * d;
+        norm += y * y;
+    }
+    if (!isfinite(apart))
+        return INFINITY;
+    return apart == 0.0 ? 0.0 : sqrt(apart / norm);
+}
+
+/* Of an output on the host: empty where they agree, else how they differ. q, k and v's gradients
+ * have sizes of their own, so each is held against its own norm. */
+static void compare(const struct call *c, const char *got, const char *want, char *why, size_t size)
+{
+    const int parts = c->backward ? 3 : 1;
+    const int64_t width = (int64_t)c->a->heads * c->a->head_dim, rows = c->elems / width;
+    const float *lse = (const float *)(const void *)(got + c->out_elems * 2);
+    const float *lse_want = (const float *)(const void *)(want + c->out_elems * 2);
+    uint16_t *x = malloc((size_t)c->elems * 2), *y = malloc((size_t)c->elems * 2);
+    if (!x || !y)
+        snprintf(why, size, "no host memory to compare");
+    for (int part = 0; part < parts && !why[0]; part++) {
+        for (int64_t r = 0; r < rows; r++) {
+            memcpy(x + r * width, got + (r * parts + part) * width * 2, (size_t)width * 2);
+            memcpy(y + r * width, want + (r * parts + part) * width * 2, (size_t)width * 2);
+        }
+        const double apart = distance(x, y, c->elems);
+        if (!(apart <= PICK_TOLERANCE))
+            snprintf(why, size, "cuDNN's %s differs by %.2g of its norm (limit %.2g)",
+                     parts == 1 ? "output" : (const char *[]){"dq", "dk", "dv"}[part], apart,
+                     PICK_TOLERANCE);
+    }
+    for (int64_t i = 0; i < c->lse_elems && !why[0]; i++)
+        if (!(fabs((double)lse[i] - lse_want[i]) <= PICK_LSE * (1.0 + fabs((double)lse_want[i]))))
+            snprintf(why, size, "cuDNN's log-sum-exp is %g where it is %g", (double)lse[i],
+                     (double)lse_want[i]);
+    free(x);
+    free(y);
+}
+
+/* Both compute; c's outputs are cuDNN's where they agree, else our own. */
+static void first_use(struct backend *be, struct entry *e, const struct call *c)
+{
+    const int64_t out_bytes = c->out_elems * be->elem_bytes;
+    const int64_t lse_bytes = c->lse_elems * (int64_t)sizeof(float);
+    struct err err = {0};
+    char why[600] = "";
+    void *aside = NULL;
+    char *host = malloc((size_t)(out_bytes + lse_bytes) * 2);
+    e->compared = true;
+    if (!host || be->alloc(be, whole(out_bytes) + lse_bytes, &aside, &err) != OK) {
+        refuse(e, c, "no memory to compare cuDNN with them");
+        free(host);
+        by_own(be, c, c->out, c->lse);
+        return;
+    }
+    float *aside_lse = (float *)(void *)((char *)aside + whole(out_bytes));
+    char *want = host + out_bytes + lse_bytes;
+    by_own(be, c, aside, aside_lse);
+    be->copy_out(be, want, aside, out_bytes);
+    be->copy_out(be, want + out_bytes, aside_lse, lse_bytes);
+    enum status rc = by_cudnn(be, e, c, &err);
+    be->copy_out(be, host, c->out, out_bytes);
+    if (!c->backward)
+        be->copy_out(be, host + out_bytes, c->lse, lse_bytes);
+    struct err broken = {0};
+    if (be->sync(be, &broken) != OK) { /* not of this comparison alone: let the next sync say it */
+        cuda_note_text(broken.status, "%s", broken.msg);
+        snprintf(why, sizeof why, "%s", broken.msg);
+    } else if (rc != OK) {
+        snprintf(why, sizeof why, "%s", err.msg);
+    } else {
+        compare(c, host, want, why, sizeof why);
+    }
+    if (why[0]) {
+        refuse(e, c, why);
+        be->copy(be, c->out, aside, out_bytes);
+        if (!c->backward)
+            be->copy(be, c->lse, aside_lse, lse_bytes);
+    }
+    be->free(be, aside);
+    free(host);
+}
+
+/* --- entries ---------------------------------------------------------------------------------- */
+
+static struct sdpa_shape shape_of(const struct cuda_pick *pick, const struct call *c)
+{
+    struct sdpa_shape s;
+    memset(&s, 0, sizeof s);
+    s.samples = c->a->num_samples;
+    s.seq = c->a->seq;
+    s.heads = c->a->heads;
+    s.head_dim = c->a->head_dim;
+    s.causal = c->a->causal;
+    s.padded = c->a->lengths || cuda_cudnn_wants_lengths(pick->cudnn, c->a->seq);
+    s.backward = c->backward;
+    return s;
+}
+
+static enum status fill_full(struct backend *be, struct entry *e, struct err *err)
+{
+    enum status rc;
+    const int64_t bytes = e->shape.samples * (int64_t)sizeof(int32_t);
+    int32_t *host = malloc((size_t)bytes);
+    void *full = NULL;
+    if (!host)
+        return err_nomem(err);
+    for (int64_t i = 0; i < e->shape.samples; i++)
+        host[i] = e->shape.seq;
+    rc = be->alloc(be, bytes, &full, err);
+    if (rc == OK)
+        be->copy_in(be, full, host, bytes);
+    e->full = full;
+    free(host);
+    return rc;
+}
+
+/* Few shapes: one by one. NULL: our own. */
+static struct entry *entry_of(struct backend *be, const struct call *c)
+{
+    struct cuda_pick *pick = cuda_of(be)->pick;
+    const struct sdpa_shape shape = shape_of(pick, c);
+    struct err err = {0};
+    for (int i = 0; i < pick->num; i++)
+        if (memcmp(&pick->entries[i].shape, &shape, sizeof shape) == 0)
+            return pick->entries[i].plan ? &pick->entries[i] : NULL;
+    if (pick->num == pick->room) {
+        const int room = pick->room ? pick->room * 2 : 16;
+        struct entry *more = realloc(pick->entries, (size_t)room * sizeof *more);
+        if (!more)
+            return NULL;
+        pick->entries = more;
+        pick->room = room;
+    }
+    struct entry *e = &pick->entries[pick->num++];
+    *e = (struct entry){.shape = shape};
+    if (cuda_cudnn_plan(pick->cudnn, &shape, &e->plan, &err) != OK ||
+        (shape.padded && fill_full(be, e, &err) != OK)) {
+        refuse(e, c, err.msg);
+        return NULL;
+    }
+    return e;
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+static bool aligned(const void *at)
+{
+    return (uintptr_t)at % 16 == 0;
+}
+
+static void attend(struct backend *be, const struct call *c)
+{
+    /* One key: nothing to weigh, and cuDNN has no backward for it. */
+    const bool serves = c->elems > 0 && c->a->seq > 1 && !(c->drop && c->drop->p > 0.0f) &&
+                        aligned(c->qkv) && aligned(c->ctx_in) && aligned(c->dctx) &&
+                        aligned(c->out);
+    struct entry *e = serves ? entry_of(be, c) : NULL;
+    struct err err = {0};
+    if (!e) {
+        by_own(be, c, c->out, c->lse);
+    } else if (!e->compared) {
+        first_use(be, e, c);
+    } else if (by_cudnn(be, e, c, &err) != OK) {
+        refuse(e, c, err.msg);
+        by_own(be, c, c->out, c->lse);
+    }
+}
+
+static void forward(struct backend *be, const struct attention *a, const void *qkv,
+                    const struct dropout *drop, void *ctx, float *lse)
+{
+    struct call c = call_of(a, drop, false);
+    c.qkv = qkv;
+    c.out = ctx;
+    c.lse = lse;
+    attend(be, &c);
+}
+
+static void backward(struct backend *be, const struct attention *a, const void *qkv,
+                     const struct dropout *drop, const void *ctx, const float *lse,
+                     const void *dctx, void *dqkv)
+{
+    struct call c = call_of(a, drop, true);
+    c.qkv = qkv;
+    c.ctx_in = ctx;
+    c.lse_in = lse;
+    c.dctx = dctx;
+    c.out = dqkv;
+    attend(be, &c);
+}
+
+enum status cuda_pick_new(struct backend *be, struct cuda_pick **out, struct err *err)
+{
+    enum status rc;
+    struct err why = {0};
+    const char *named = getenv("ELAPSE_ATTENTION");
+    const bool quiet = named && strcmp(named, "auto") == 0;
+    if (!named || !*named || strcmp(named, "own") == 0)
+        return OK;
+    if (!quiet && strcmp(named, "cudnn") != 0)
+        return err_set(err, ERR_INPUT, "ELAPSE_ATTENTION must be own, cudnn or auto, got '%.40s'",
+                       named);
+    if (be->elem_bytes != 2)
+        return OK;
+    struct cuda_pick *pick = calloc(1, sizeof *pick);
+    if (!pick)
+        return err_nomem(err);
+    rc = cuda_cudnn_new(cuda_of(be)->stream, &pick->cudnn, &why);
+    if (rc != OK) {
+        free(pick);
+        if (rc == ERR_NOMEM)
+            return err_nomem(err);
+        if (!quiet)
+            fprintf(stderr, "elapse: attention stays with our own kernels: %s\n", why.msg);
+        return OK;
+    }
+    pick->arena = cuda_of(be)->arena;
+    pick->own.attention_forward = be->attention_forward;
+    pick->own.attention_backward = be->attention_backward;
+    be->attention_forward = forward;
+    be->attention_backward = backward;
+    *out = pick;
+    return OK;
+}
+
+void cuda_pick_free(struct cuda_pick *pick)
+{
+    if (!pick)
+        return;
+    for (int i = 0; i < pick->num; i++) {
+        cuda_cudnn_plan_free(pick->entries[i].plan);
+        cuda_arena_release(pick->arena, pick->entries[i].full);
+    }
+    cuda_cudnn_free(pick->cudnn);
+    free(pick->entries);
+    free(pick);
+}
+
+int cuda_pick_served(struct backend *be, bool backward)
+{
+    const struct cuda_pick *pick = cuda_of(be)->pick;
+    int served = 0;
+    for (int i = 0; pick && i < pick->num; i++)
+        served += pick->entries[i].plan && pick->entries[i].compared &&
+                  pick->entries[i].shape.backward == backward;
+    return served;
+}

@@ -1,0 +1,432 @@
+#include "exec/cuda/cuda_cudnn.h"
+
+bool sdpa_has(const struct sdpa_shape *shape, enum sdpa_uid uid)
+{
+    switch (uid) {
+    case SDPA_LEN_Q:
+    case SDPA_LEN_KV:
+    case SDPA_PADDING_BIAS:
+        return shape->padded;
+    case SDPA_CAUSAL_BIAS:
+        return shape->causal;
+    case SDPA_DCTX:
+    case SDPA_DQ:
+    case SDPA_DK:
+    case SDPA_DV:
+    case SDPA_DELTA:
+    case SDPA_ONE:
+        return shape->backward;
+    default:
+        return uid >= SDPA_Q && uid < SDPA_NUM_UIDS;
+    }
+}
+
+#if __has_include(<cudnn.h>)
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/cuda/cuda_cudnn_graph.h"
+
+enum {
+    MAX_PROPOSALS = 16,
+    MIN_VERSION = 91002, /* 9.10.2: before it, gradients of padded and of odd shapes were wrong */
+    LENGTHS_UP_TO = 91500,
+};
+
+struct cuda_cudnn {
+    struct cudnn_api api;
+    cudnnHandle_t handle;
+    size_t version;
+};
+
+struct cudnn_plan {
+    struct sdpa_shape shape;
+    struct sdpa_graph graph; /* what the plan was made of, kept as long */
+    cudnnBackendDescriptor_t plan;
+    int64_t workspace;
+    float scale, one, minus_infinity; /* read by cuDNN at each issue */
+};
+
+typedef cudnnBackendDescriptor_t desc;
+
+/* Fills err with cuDNN's own words. Its message has lines of `Warning: STATUS; Reason: TEXT`, the
+ * cause first. */
+static enum status failed(const struct cudnn_api *api, enum status rc, cudnnStatus_t code,
+                          const char *what, struct err *err)
+{
+    char text[1024] = "";
+    api->cudnnGetLastErrorString(text, sizeof text);
+    char *reason = strstr(text, "CUDNN_STATUS_");
+    if (reason)
+        reason[strcspn(reason, "\r\n")] = '\0';
+    return err_set(err, rc, "cudnn: %s: %.300s", what,
+                   reason ? reason : api->cudnnGetErrorString(code));
+}
+
+/* --- the library ------------------------------------------------------------------------------ */
+
+/* Loaded once and kept, as all of CUDA's libraries. */
+static enum status load(struct cudnn_api *api, struct err *err)
+{
+    static const char *const names[] = {
+#define CUDNN_NAME(name) #name,
+        CUDNN_FUNCTIONS(CUDNN_NAME)
+#undef CUDNN_NAME
+    };
+    const char *named = getenv("ELAPSE_CUDNN_LIB");
+    const char *file = named && *named ? named : "libcudnn.so.9";
+    void *functions[sizeof names / sizeof *names];
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return err_set(err, ERR_INFEASIBLE, "cudnn: cannot load '%s': %s", file, dlerror());
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        functions[i] = dlsym(library, names[i]);
+        if (!functions[i])
+            return err_set(err, ERR_INFEASIBLE, "cudnn: '%s' has no %s", file, names[i]);
+    }
+    memcpy(api, functions, sizeof *api); /* the table is these pointers, in this order */
+    _Static_assert(sizeof *api == sizeof functions, "a table of function pointers only");
+    const size_t version = api->cudnnGetVersion();
+    if (version < MIN_VERSION || version >= 100000)
+        return err_set(err, ERR_INFEASIBLE,
+                       "cudnn: version %zu.%zu.%zu of '%s', must be 9.10.2 or a later 9",
+                       version / 10000, version % 10000 / 100, version % 100, file);
+    return OK;
+}
+
+enum status cuda_cudnn_new(struct CUstream_st *stream, struct cuda_cudnn **out, struct err *err)
+{
+    enum status rc;
+    struct cuda_cudnn *cudnn = calloc(1, sizeof *cudnn);
+    if (!cudnn)
+        return err_nomem(err);
+    rc = load(&cudnn->api, err);
+    if (rc != OK)
+        goto out;
+    cudnn->version = cudnn->api.cudnnGetVersion();
+    cudnnStatus_t code = cudnn->api.cudnnCreate(&cudnn->handle);
+    if (code != CUDNN_STATUS_SUCCESS) {
+        cudnn->handle = NULL;
+        rc = failed(&cudnn->api, ERR_SYSTEM, code, "cudnnCreate", err);
+        goto out;
+    }
+    code = cudnn->api.cudnnSetStream(cudnn->handle, stream);
+    if (code != CUDNN_STATUS_SUCCESS) {
+        rc = failed(&cudnn->api, ERR_SYSTEM, code, "cudnnSetStream", err);
+        goto out;
+    }
+    *out = cudnn;
+    cudnn = NULL;
+out:
+    cuda_cudnn_free(cudnn);
+    return rc;
+}
+
+void cuda_cudnn_free(struct cuda_cudnn *cudnn)
+{
+    if (cudnn && cudnn->handle)
+        cudnn->api.cudnnDestroy(cudnn->handle);
+    free(cudnn);
+}
+
+bool cuda_cudnn_wants_lengths(const struct cuda_cudnn *cudnn, int seq)
+{
+    return cudnn->version <= LENGTHS_UP_TO && seq % 128 != 0;
+}
+
+/* --- plans ------------------------------------------------------------------------------------ */
+
+/* Where a plan is to run: on the handle's device, or on one that is described. */
+struct target {
+    const struct cudnn_api *api;
+    cudnnHandle_t handle;
+    desc device; /* where handle is NULL */
+};
+
+#define TRY_CUDNN(what, call)                                                                      \
+    do {                                                                                           \
+        cudnnStatus_t code_ = (call);                                                              \
+        if (code_ != CUDNN_STATUS_SUCCESS) {                                                       \
+            rc = failed(api, ERR_INFEASIBLE, code_, what, err);                                    \
+            goto out;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static cudnnStatus_t set_one(const struct cudnn_api *api, desc d, cudnnBackendAttributeName_t name,
+                             cudnnBackendAttributeType_t type, const void *value)
+{
+    return api->cudnnBackendSetAttribute(d, name, type, 1, value);
+}
+
+/* No note that says its bits may differ from run to run. False too where it cannot be asked. */
+static bool same_bits(const struct cudnn_api *api, desc config)
+{
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    desc engine = NULL;
+    int64_t count = 0;
+    bool same = false;
+    if (api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) !=
+        CUDNN_STATUS_SUCCESS)
+        return false;
+    if (api->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                      &engine) == CUDNN_STATUS_SUCCESS &&
+        api->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                      CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+                                      &count, notes) == CUDNN_STATUS_SUCCESS) {
+        same = true;
+        for (int64_t i = 0; i < count; i++)
+            same = same && notes[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    }
+    api->cudnnBackendDestroyDescriptor(engine);
+    return same;
+}
+
+/* The plan of one proposal, kernels compiled. */
+static enum status compile(const struct target *target, desc config, struct cudnn_plan *p,
+                           struct err *err)
+{
+    enum status rc;
+    const struct cudnn_api *api = target->api;
+    int64_t count = 0;
+    desc plan = NULL;
+    TRY_CUDNN("a plan",
+              api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan));
+    TRY_CUDNN("a plan's engine", set_one(api, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, &config));
+    if (target->handle)
+        TRY_CUDNN("a plan's handle", set_one(api, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                                             CUDNN_TYPE_HANDLE, &target->handle));
+    else
+        TRY_CUDNN("a plan's device", set_one(api, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, &target->device));
+    TRY_CUDNN("a plan's kernels", api->cudnnBackendFinalize(plan));
+    TRY_CUDNN("a plan's workspace",
+              api->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                            CUDNN_TYPE_INT64, 1, &count, &p->workspace));
+    p->plan = plan;
+    plan = NULL;
+    rc = OK;
+out:
+    if (plan)
+        api->cudnnBackendDestroyDescriptor(plan);
+    return rc;
+}
+
+/* The first of cuDNN's proposals, best first by its own guess, that will do. */
+static enum status choose(const struct target *target, struct cudnn_plan *p, struct err *err)
+{
+    enum status rc;
+    const struct cudnn_api *api = target->api;
+    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+    desc heuristic = NULL, configs[MAX_PROPOSALS] = {0};
+    int64_t count = 0;
+    TRY_CUDNN("a heuristic",
+              api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristic));
+    TRY_CUDNN("a heuristic's graph", set_one(api, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, &p->graph.graph));
+    TRY_CUDNN("a heuristic's mode",
+              set_one(api, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode));
+    if (!target->handle)
+        TRY_CUDNN("a heuristic's device", set_one(api, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
+                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, &target->device));
+    TRY_CUDNN("the heuristic", api->cudnnBackendFinalize(heuristic));
+    for (int i = 0; i < MAX_PROPOSALS; i++)
+        TRY_CUDNN("a proposal's place", api->cudnnBackendCreateDescriptor(
+                                            CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]));
+    TRY_CUDNN("the proposals", api->cudnnBackendGetAttribute(
+                                   heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_PROPOSALS, &count, configs));
+    struct err why = {0};
+    rc = ERR_INFEASIBLE;
+    for (int i = 0; i < count && i < MAX_PROPOSALS && rc != OK; i++)
+        if (same_bits(api, configs[i]))
+            rc = compile(target, configs[i], p, &why);
+    if (rc != OK && why.status != OK)
+        err_set(err, ERR_INFEASIBLE, "%s", why.msg);
+    else if (rc != OK)
+        failed(api, ERR_INFEASIBLE, CUDNN_STATUS_NOT_SUPPORTED,
+               count > 0 ? "no engine whose bits are the same every time" : "no engine", err);
+out:
+    for (int i = 0; i < MAX_PROPOSALS; i++)
+        if (configs[i])
+            api->cudnnBackendDestroyDescriptor(configs[i]);
+    if (heuristic)
+        api->cudnnBackendDestroyDescriptor(heuristic);
+    return rc;
+}
+
+static enum status make_plan(const struct target *target, const struct sdpa_shape *shape,
+                             struct cudnn_plan **out, struct err *err)
+{
+    enum status rc;
+    struct cudnn_plan *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_nomem(err);
+    p->shape = *shape;
+    p->scale = 1.0f / sqrtf((float)shape->head_dim);
+    p->one = 1.0f;
+    p->minus_infinity = -INFINITY;
+    if (sdpa_graph_build(&p->graph, target->api, target->handle, shape))
+        rc = choose(target, p, err);
+    else
+        rc = failed(target->api, ERR_INFEASIBLE, p->graph.failed, p->graph.failed_at, err);
+    if (rc == OK) {
+        *out = p;
+        p = NULL;
+    }
+    cuda_cudnn_plan_free(p);
+    return rc;
+}
+
+enum status cuda_cudnn_plan(struct cuda_cudnn *cudnn, const struct sdpa_shape *shape,
+                            struct cudnn_plan **plan, struct err *err)
+{
+    const struct target target = {&cudnn->api, cudnn->handle, NULL};
+    return make_plan(&target, shape, plan, err);
+}
+
+void cuda_cudnn_plan_free(struct cudnn_plan *plan)
+{
+    if (!plan)
+        return;
+    if (plan->plan)
+        plan->graph.cudnn->cudnnBackendDestroyDescriptor(plan->plan);
+    sdpa_graph_clear(&plan->graph);
+    free(plan);
+}
+
+int64_t cuda_cudnn_workspace(const struct cudnn_plan *plan)
+{
+    return plan->workspace;
+}
+
+enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *shape,
+                           int64_t *workspace_bytes, struct err *err)
+{
+    enum status rc;
+    struct cudnn_api table = {0};
+    const struct cudnn_api *api = &table;
+    struct target target = {api, NULL, NULL};
+    struct cudnn_plan *plan = NULL;
+    rc = load(&table, err);
+    if (rc != OK)
+        return rc;
+    TRY_CUDNN("a device", api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR,
+                                                            &target.device));
+    TRY_CUDNN("a device's description",
+              api->cudnnBackendSetAttribute(target.device,
+                                            CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                            CUDNN_TYPE_CHAR, (int64_t)strlen(device) + 1, device));
+    TRY_CUDNN("the device", api->cudnnBackendFinalize(target.device));
+    rc = make_plan(&target, shape, &plan, err);
+    if (rc == OK)
+        *workspace_bytes = plan->workspace;
+out:
+    cuda_cudnn_plan_free(plan);
+    if (target.device)
+        api->cudnnBackendDestroyDescriptor(target.device);
+    return rc;
+}
+
+/* --- issue ------------------------------------------------------------------------------------ */
+
+static const void *number_of(const struct cudnn_plan *plan, int uid)
+{
+    switch (uid) {
+    case SDPA_SCALE:
+        return &plan->scale;
+    case SDPA_ONE:
+        return &plan->one;
+    case SDPA_PADDING_BIAS:
+    case SDPA_CAUSAL_BIAS:
+        return &plan->minus_infinity;
+    default:
+        return NULL;
+    }
+}
+
+enum status cuda_cudnn_run(struct cuda_cudnn *cudnn, const struct cudnn_plan *plan,
+                           void *const at[SDPA_NUM_UIDS], void *workspace, struct err *err)
+{
+    enum status rc;
+    const struct cudnn_api *api = &cudnn->api;
+    int64_t uids[SDPA_NUM_UIDS], count = 0;
+    const void *tensors[SDPA_NUM_UIDS];
+    desc pack = NULL;
+    for (int uid = SDPA_Q; uid < SDPA_NUM_UIDS; uid++) {
+        if (!sdpa_has(&plan->shape, (enum sdpa_uid)uid))
+            continue;
+        const void *number = number_of(plan, uid);
+        uids[count] = uid;
+        tensors[count++] = number ? number : at[uid];
+    }
+    TRY_CUDNN("a pack",
+              api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
+    TRY_CUDNN("a pack's names",
+              api->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+                                            CUDNN_TYPE_INT64, count, uids));
+    TRY_CUDNN("a pack's tensors",
+              api->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                                            CUDNN_TYPE_VOID_PTR, count, tensors));
+    TRY_CUDNN("a pack's workspace", set_one(api, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                            CUDNN_TYPE_VOID_PTR, &workspace));
+    TRY_CUDNN("the pack", api->cudnnBackendFinalize(pack));
+    TRY_CUDNN("attention", api->cudnnBackendExecute(cudnn->handle, plan->plan, pack));
+    rc = OK;
+out:
+    if (pack)
+        api->cudnnBackendDestroyDescriptor(pack);
+    return rc;
+}
+
+#else /* built without the headers: none of it is there */
+
+static enum status absent(struct err *err)
+{
+    return err_set(err, ERR_INFEASIBLE, "cudnn: built without its headers");
+}
+enum status cuda_cudnn_new(struct CUstream_st *stream, struct cuda_cudnn **cudnn, struct err *err)
+{
+    (void)stream, (void)cudnn;
+    return absent(err);
+}
+void cuda_cudnn_free(struct cuda_cudnn *cudnn)
+{
+    (void)cudnn;
+}
+bool cuda_cudnn_wants_lengths(const struct cuda_cudnn *cudnn, int seq)
+{
+    (void)cudnn, (void)seq;
+    return false;
+}
+enum status cuda_cudnn_plan(struct cuda_cudnn *cudnn, const struct sdpa_shape *shape,
+                            struct cudnn_plan **plan, struct err *err)
+{
+    (void)cudnn, (void)shape, (void)plan;
+    return absent(err);
+}
+void cuda_cudnn_plan_free(struct cudnn_plan *plan)
+{
+    (void)plan;
+}
+int64_t cuda_cudnn_workspace(const struct cudnn_plan *plan)
+{
+    (void)plan;
+    return 0;
+}
+enum status cuda_cudnn_run(struct cuda_cudnn *cudnn, const struct cudnn_plan *plan,
+                           void *const at[SDPA_NUM_UIDS], void *workspace, struct err *err)
+{
+    (void)cudnn, (void)plan, (void)at, (void)workspace;
+    return absent(err);
+}
+enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *shape,
+                           int64_t *workspace_bytes, struct err *err)
+{
+    (void)device, (void)shape, (void)workspace_bytes;
+    return absent(err);
+}
+#endif
