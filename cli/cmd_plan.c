@@ -374,8 +374,9 @@ static void add_transition(struct json *json, const struct request *q, const str
 }
 
 /* One row for what a device gets from another of one kind: items lie in runs. */
-static void print_transition(const struct request *q, const struct job *job, const struct plan *old,
-                             const struct transition *transition)
+static enum status print_transition(const struct request *q, const struct job *job,
+                                    const struct plan *old, const struct transition *transition,
+                                    struct err *err)
 {
     char total[32], inside[32], between[32], time[32];
     printf(
@@ -390,7 +391,9 @@ static void print_transition(const struct request *q, const struct job *job, con
         printf("%5s %5s %-9s %11s %12s  %s\n", "from", "to", "kind", "bytes", "node to node",
                "items");
     bool *done = calloc((size_t)transition->num_transfers + 1, sizeof *done);
-    for (int64_t i = 0; done && i < transition->num_transfers; i++) {
+    if (!done)
+        return err_nomem(err);
+    for (int64_t i = 0; i < transition->num_transfers; i++) {
         const struct transfer *a = &transition->transfers[i];
         if (done[i])
             continue;
@@ -415,6 +418,7 @@ static void print_transition(const struct request *q, const struct job *job, con
         printf("\n");
     }
     free(done);
+    return OK;
 }
 
 /* --- the table over F ---------------------------------------------------------------------- */
@@ -519,7 +523,7 @@ static enum status run_one(const struct command *command, const struct request *
         if (q->explain)
             print_explanation(&answer.result);
         if (q->from_frozen >= 0)
-            print_transition(q, job, &old.result.plan, &transition);
+            rc = print_transition(q, job, &old.result.plan, &transition, err);
     }
 out:
     transition_clear(&transition);

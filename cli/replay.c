@@ -369,8 +369,11 @@ enum status replay_simulate(struct replay *replay, const char *db_path, struct e
     if (json_int64(json_get(replay->summary, "threads_per_rank"), &threads) && threads > 0 &&
         threads < INT32_MAX)
         query.threads = (int)threads;
-    if ((rc = cost_choose_for(db_path ? db_path : replay->db, &replay->job.model,
-                              &replay->job.cluster, &query, &replay->cost, err)) != OK ||
+    rc = cost_choose_for(db_path ? db_path : replay->db, &replay->job.model, &replay->job.cluster,
+                         &query, &replay->cost, err);
+    if (rc == ERR_SYSTEM && !db_path && replay->db)
+        err_hint(err, "the run was planned from '%s'; --db says where that is now", replay->db);
+    if (rc != OK ||
         (rc = plan_lower(&replay->job.model, &replay->job.cluster, &replay->cost.cost,
                          &replay->plan, NULL, &replay->workload, &replay->full, err)) != OK ||
         (rc = predict_memory(replay, err)) != OK)

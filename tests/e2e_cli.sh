@@ -109,10 +109,14 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"
     check "its files" test -s "$tmp/run/metrics.jsonl" -a -s "$tmp/run/summary.json" -a -s "$tmp/run/run.db"
     check "compare with it" "$elapse" compare "$tmp/run" --json
+    cp -r "$tmp/run" "$tmp/moved"
+    sed -i 's/"db":.*/"db": "gone.db",/' "$tmp/moved/summary.json"
+    expect "a store that went elsewhere" 3 '^hint: .*--db says where' "$elapse" compare "$tmp/moved"
     "$elapse" compare --matrix "$tmp/good.json" -n 1 --threads 1 --frozen 0,1 --cache off,on --microbatches 2 \
         --schedules 1f1b --steps 4 --repeats 1 --json >"$tmp/matrix.json" 2>/dev/null
     check "a matrix of frozen and cached runs" test "$(grep -o '"frozen_layers":[0-9]*\|"cached":[a-z]*' "$tmp/matrix.json" |
         cut -d: -f2 | tr '\n' ' ')" = "0 false 1 false 1 true "
+    check "what a run did not record is a dash" bash -c "! $elapse runs show --db $tmp/run/run.db | grep nan"
     check "plot of its losses" "$elapse" plot loss "$tmp/run" -o "$tmp/loss.svg"
     expect "the figure is SVG" 0 '<svg' head -c 400 "$tmp/loss.svg"
     check "timeline" "$elapse" plot timeline "$tmp/run" -o "$tmp/t.png"
