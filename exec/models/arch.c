@@ -36,9 +36,12 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
         return err_set(err, ERR_INPUT, "model '%s': family %s can be simulated, not trained",
                        model->name, model_family_name(model->family));
     }
+    a.table_rows = model->vocab;
     a.logit_stride = a.outputs;
-    if (a.task == TASK_MLM || a.task == TASK_CAUSAL_LM)
+    if (a.task == TASK_MLM || a.task == TASK_CAUSAL_LM) {
+        a.table_rows = (model->vocab + 7) / 8 * 8;
         a.logit_stride = (a.outputs + 63) / 64 * 64;
+    }
     if (a.heads < 1 || a.hidden % a.heads != 0)
         return err_set(err, ERR_INPUT, "model '%s': hidden %d is no multiple of its %d heads",
                        model->name, a.hidden, a.heads);
@@ -97,6 +100,14 @@ static void dense_pair(struct item_spec *spec, int block, bool in_out, int64_t i
     tensor(spec, block + 1, 0.0f, 0.0f, SHAPE(out), "%s.bias", prefix);
 }
 
+/* A token table, and in its block the rows behind it (arch.table_rows). */
+static void table_spec(const struct model *m, const struct arch *a, struct item_spec *spec,
+                       int block, const char *name)
+{
+    tensor(spec, block, 0.02f, 0.0f, SHAPE(m->vocab, a->hidden), "%s", name);
+    spec->block_elems[block] += (int64_t)(a->table_rows - m->vocab) * a->hidden;
+}
+
 static void embedding_spec(const struct model *m, const struct arch *a, struct item_spec *spec)
 {
     const int64_t h = a->hidden;
@@ -111,14 +122,14 @@ static void embedding_spec(const struct model *m, const struct arch *a, struct i
                "vit.embeddings.patch_embeddings.projection.bias");
         break;
     case FAMILY_BERT:
-        tensor(spec, WORD, std, 0.0f, SHAPE(m->vocab, h), "bert.embeddings.word_embeddings.weight");
+        table_spec(m, a, spec, WORD, "bert.embeddings.word_embeddings.weight");
         tensor(spec, WORD_POS, std, 0.0f, SHAPE(m->max_seq, h),
                "bert.embeddings.position_embeddings.weight");
         tensor(spec, TYPE, std, 0.0f, SHAPE(2, h), "bert.embeddings.token_type_embeddings.weight");
         norm_pair(spec, EMB_G, h, "bert.embeddings.LayerNorm");
         break;
     default:
-        tensor(spec, WORD, std, 0.0f, SHAPE(m->vocab, h), "transformer.wte.weight");
+        table_spec(m, a, spec, WORD, "transformer.wte.weight");
         tensor(spec, WORD_POS, std, 0.0f, SHAPE(m->max_seq, h), "transformer.wpe.weight");
         break;
     }
@@ -207,9 +218,9 @@ static void head_spec(const struct model *m, const struct arch *a, struct item_s
         break;
     }
     if (a->task == TASK_MLM || a->task == TASK_CAUSAL_LM) {
-        tensor(spec, HEAD_TABLE, std, 0.0f, SHAPE(m->vocab, h), "%s",
-               a->family == FAMILY_GPT ? "transformer.wte.weight"
-                                       : "bert.embeddings.word_embeddings.weight");
+        table_spec(m, a, spec, HEAD_TABLE,
+                   a->family == FAMILY_GPT ? "transformer.wte.weight"
+                                           : "bert.embeddings.word_embeddings.weight");
         spec->tied = true;
     }
 }

@@ -77,9 +77,11 @@ struct arch {
     enum act gelu;
     float eps;
     int seq, hidden, heads, mlp, outputs; /* outputs: classes, vocab, or 2 */
-    /* Elements between rows of the logits: outputs, and of a language model the next multiple of
-     * 64, so that every row is as aligned as tensor cores want it. */
-    int logit_stride;
+    /* Tensor cores want extents and rows of 16 bytes. Under a language model's head the token table
+     * has, behind the vocabulary, rows up to a multiple of 8: zero, in no tensor, and so are their
+     * logits and gradients. Elements between rows of the logits: a multiple of 64; of other heads,
+     * outputs. */
+    int table_rows, logit_stride;
 };
 
 /* ERR_INPUT for families that exist only in the simulator (uniform, explicit) and for dims that the

@@ -25,8 +25,8 @@ static struct linear masked_tokens(const struct layer_pass *p, int out)
 /* The token table as the last layer, over all tokens or the masked ones. */
 static struct linear table_of(const struct layer_pass *p)
 {
-    struct linear table = p->arch->task == TASK_MLM ? masked_tokens(p, p->arch->outputs)
-                                                    : all_tokens(p, p->arch->outputs);
+    struct linear table = p->arch->task == TASK_MLM ? masked_tokens(p, p->arch->table_rows)
+                                                    : all_tokens(p, p->arch->table_rows);
     table.y_stride = p->arch->logit_stride;
     return table;
 }
