@@ -34,22 +34,34 @@ void stage_tied_add(struct stage *stage)
                                         tied.table_grad);
 }
 
+/* Tensors go to the backend in groups. */
+enum { GROUP = 64 };
+
 enum status stage_grad_sumsq(struct stage *stage, double *per_item_sumsq, struct err *err)
 {
     struct backend *be = stage->spec.backend;
+    const float *grad[GROUP];
+    int64_t num[GROUP];
+    double sums[GROUP];
+    int item[GROUP], count = 0;
+    enum status rc = OK;
     for (int i = 0; i < stage->num_items; i++)
         per_item_sumsq[i] = 0.0;
-    for (int t = 0; t < stage->num_params; t++) {
+    for (int t = 0; t < stage->num_params && rc == OK; t++) {
         const struct param *p = &stage->params[t];
-        double sum = 0.0;
-        if (p->frozen || p->tied_copy)
+        if (!p->frozen && !p->tied_copy) {
+            grad[count] = p->grad;
+            num[count] = p->num_elems;
+            item[count++] = p->item - stage->spec.first_item;
+        }
+        if (count == 0 || (count < GROUP && t + 1 < stage->num_params))
             continue;
-        enum status rc = be->sumsq(be, p->num_elems, p->grad, &sum, err);
-        if (rc != OK)
-            return rc;
-        per_item_sumsq[p->item - stage->spec.first_item] += sum;
+        rc = be->sumsq_many(be, count, num, grad, sums, err);
+        for (int i = 0; i < count && rc == OK; i++)
+            per_item_sumsq[item[i]] += sums[i];
+        count = 0;
     }
-    return OK;
+    return rc;
 }
 
 static struct update_rule rule_of(const struct job *job, uint64_t step, double lr, float grad_mul)
@@ -86,9 +98,7 @@ static struct update update_of(const struct stage *stage, int t)
     };
 }
 
-/* Tensors go to the backend in groups; one item at a time while the clock runs. */
-enum { GROUP = 64 };
-
+/* One item at a time while the clock runs. */
 enum status stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
                          struct err *err)
 {
