@@ -23,10 +23,11 @@
 
 enum { MAX_KEPT = 64 };
 
-static struct backend *cpu, *cuda, *by_dtype[3]; /* fp32, bf16, tf32 */
+static struct backend *cpu, *cuda, *tuned, *by_dtype[3]; /* fp32, bf16, tf32; tuned: bf16 */
 static bool emulated;
 static void (*set_order)(unsigned), (*set_streams)(unsigned);
 static const char *(*take_fault)(void);
+static int64_t (*num_matmuls)(void);
 static uint64_t outputs_hash; /* of everything that came down in this run of a test */
 static void *host_kept[MAX_KEPT], *device_kept[MAX_KEPT];
 static int num_host, num_device;
@@ -254,7 +255,7 @@ static void linear_forward_case(int64_t rows, int in, int out, int form, int x_p
     static const enum act acts[] = {ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH};
     const enum act act = acts[form & 3];
     const bool residual = form & 4, in_place = (form & 12) == 12, dropped = form & 16;
-    const bool with_pre = form & 32, with_bias = !(form & 64);
+    const bool with_pre = form & 32, with_bias = !(form & 64), odd_bias = form & 128;
     const int64_t ldx = in + x_pad, ldy = out + y_pad;
     const struct linear l = {.rows = rows,
                              .in = in,
@@ -267,7 +268,8 @@ static void linear_forward_case(int64_t rows, int in, int out, int form, int x_p
     float *x = numbers(rows * ldx, 1, true), *w = numbers((int64_t)in * out, 0.2, true);
     float *bias = numbers(out, 1, true), *res = numbers(rows * ldy, 1, true);
     float *pre = numbers(rows * ldy, 1, true), *y = in_place ? res : numbers(rows * ldy, 1, true);
-    void *x_c = up(x, rows * ldx), *w_c = up(w, (int64_t)in * out), *b_c = up(bias, out);
+    void *x_c = up(x, rows * ldx), *w_c = up(w, (int64_t)in * out);
+    void *b_c = up_off(bias, out, odd_bias);
     void *res_c = up(res, rows * ldy), *pre_c = up(pre, rows * ldy);
     void *y_c = in_place ? res_c : up(y, rows * ldy);
     cpu->linear_forward(cpu, &l, x, w, with_bias ? bias : NULL, act, residual ? res : NULL, &drop,
@@ -306,6 +308,8 @@ IN_ALL_WAYS(linear__forward_in_all_forms, true)
     linear_forward_case(8, 64, 768, 4 + 8 + 16, 0, 0);
     linear_forward_case(1, 1, 1, 0, 0, 0);
     linear_forward_case(3, 64, 50, 0, 197 * 64 - 64, 14); /* class token's rows; padded logits */
+    for (int form = 0; form < 64; form += 5)
+        linear_forward_case(24, 32, 40, form + 128, 0, 0);
 }
 
 static void linear_backward_case(int64_t rows, int in, int out, int form, int x_pad, int y_pad)
@@ -358,6 +362,44 @@ IN_ALL_WAYS(linear__backward_in_all_forms, true)
     linear_backward_case(30, 16, 24, 128, 0, 0);
     linear_backward_case(30, 16, 24, 256 + 4, 0, 0);
     linear_backward_case(300, 16, 770, 0, 0, 0);
+}
+
+/* Which way is quicker, an epilogue or a kernel behind, differs from time to time: both are right.
+ */
+static void linear__tuned_is_right_whichever_way_it_takes(void **state)
+{
+    (void)state;
+    if (!tuned)
+        skip();
+    cuda = tuned;
+    for (int round = 0; round < 2; round++) { /* timed, then by the plan */
+        for (int form = 0; form < 64; form++) {
+            linear_forward_case(24, 40, 24, form, 0, 0);
+            if ((form >> 3 & 3) != 3)
+                linear_backward_case(24, 40, 24, form, 0, 0);
+        }
+        linear_backward_case(300, 16, 770, 2 + 16, 0, 0);
+        forget();
+    }
+}
+
+/* A library that proposes a product with an epilogue and then does not take it. */
+static void linear__refused_product_is_done_in_pieces(void **state)
+{
+    (void)state;
+    if (!emulated)
+        skip();
+    cuda = by_dtype[1];
+    for (int form = 0; form < 2; form++) {
+        char fault[32];
+        snprintf(fault, sizeof fault, "matmul@%lld", (long long)num_matmuls() + 1);
+        setenv("ELAPSE_CUDASIM_FAULT", fault, 1);
+        if (form == 0)
+            linear_forward_case(24, 48, 56, 2 + 32, 0, 0);
+        else
+            linear_backward_case(24, 48, 56, 2, 0, 0);
+        unsetenv("ELAPSE_CUDASIM_FAULT");
+    }
 }
 
 IN_ALL_WAYS(act_backward__and_dropout_keep_the_masks_of_the_cpu, false)
@@ -490,7 +532,14 @@ IN_ALL_WAYS(attention__all_masks_and_head_widths, false)
     attention_case(3, 70, 1, 64, 1 + 2 + 4, 0);
     attention_case(1, 130, 1, 128, 4, 0);
     attention_case(1, 1, 1, 64, 1, 0);
-    attention_case(2, 33, 2, 64, 2, 1); /* rows not aligned to 16 bytes */
+    attention_case(2, 33, 2, 64, 2, 1);      /* rows not aligned to 16 bytes */
+    for (int form = 0; form < 16; form += 3) /* a head in one block, of 4 warps and of 8 */
+        attention_case(form & 2 ? 3 : 1, form % 2 ? 97 : 128, 2, form % 4 ? 64 : 32, form, 0);
+    attention_case(1, 197, 1, 64, 1 + 4 + 8, 0);
+    attention_case(3, 197, 1, 64, 2 + 8, 0);
+    attention_case(1, 256, 1, 64, 8, 0);
+    attention_case(1, 257, 1, 64, 8, 0); /* longer: in two kernels */
+    attention_case(3, 290, 1, 64, 1 + 2 + 4 + 8, 0);
 }
 
 /* --- embeddings ------------------------------------------------------------------------------ */
@@ -883,14 +932,21 @@ static int open_backends(void **state)
             return -1;
         }
     }
+    tuned = cuda_load_backend(
+        &(struct cuda_spec){.device = 0, .dtype = DTYPE_BF16, .threads = 1, .tune = true}, &err);
+    if (!tuned) {
+        print_error("%s\n", err.msg);
+        return -1;
+    }
     if (emulated) {
         void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* the same once more */
         assert_non_null(lib);
         void *symbols[] = {dlsym(lib, "cudasim_set_order"), dlsym(lib, "cudasim_set_streams"),
-                           dlsym(lib, "cudasim_take_fault")};
+                           dlsym(lib, "cudasim_take_fault"), dlsym(lib, "cudasim_num_matmuls")};
         memcpy(&set_order, &symbols[0], sizeof symbols[0]);
         memcpy(&set_streams, &symbols[1], sizeof symbols[1]);
         memcpy(&take_fault, &symbols[2], sizeof symbols[2]);
+        memcpy(&num_matmuls, &symbols[3], sizeof symbols[3]);
     }
     return 0;
 }
@@ -900,6 +956,7 @@ static int close_backends(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         backend_free(by_dtype[i]);
+    backend_free(tuned);
     backend_free(cpu);
     return 0;
 }
@@ -909,6 +966,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear__forward_in_all_forms),
         cmocka_unit_test(linear__backward_in_all_forms),
+        cmocka_unit_test(linear__refused_product_is_done_in_pieces),
+        cmocka_unit_test(linear__tuned_is_right_whichever_way_it_takes),
         cmocka_unit_test(act_backward__and_dropout_keep_the_masks_of_the_cpu),
         cmocka_unit_test(layernorm__forward_and_backward_of_all_widths),
         cmocka_unit_test(attention__all_masks_and_head_widths),

@@ -276,49 +276,6 @@ static void mma_bf16__multiplies_matrices(void **state)
     free(fb);
 }
 
-static __global__ void mma_tf32(const float *a, const float *b, float *d)
-{
-    const int group = threadIdx.x >> 2, member = threadIdx.x % 4;
-    uint32_t ra[4], rb[2];
-    float rd[4] = {0, 0, 0, 0};
-    for (int i = 0; i < 4; i++)
-        ra[i] = __float_as_uint(
-            a[(i == 0 || i == 2 ? group : group + 8) * 8 + (i < 2 ? member : member + 4)]);
-    for (int i = 0; i < 2; i++)
-        rb[i] = __float_as_uint(b[(i == 0 ? member : member + 4) * 8 + group]);
-    mma_tf32_1688(rd, ra, rb[0], rb[1]);
-    for (int i = 0; i < 4; i++)
-        d[(i < 2 ? group : group + 8) * 8 + member * 2 + (i & 1)] = rd[i];
-}
-
-static void mma_tf32__multiplies_upper_19_bits(void **state)
-{
-    (void)state;
-    float a[128], b[64], d[128];
-    for (int i = 0; i < 128; i++)
-        a[i] = (float)((i * 7) % 13 - 6) + 0x1p-12f; /* below TF32's last bit, gone */
-    for (int i = 0; i < 64; i++)
-        b[i] = (float)((i * 5) % 11 - 5);
-    float *da = device_floats(128), *db = device_floats(64), *dd = device_floats(128);
-    put(da, a, sizeof a);
-    put(db, b, sizeof b);
-    CUDA_LAUNCH(mma_tf32, 1, 32, 0, NULL, da, db, dd);
-    get(d, dd, sizeof d);
-    for (int r = 0; r < 16; r++)
-        for (int c = 0; c < 8; c++) {
-            float want = 0;
-            for (int k = 0; k < 8; k++) {
-                const uint32_t bits = __float_as_uint(a[r * 8 + k]) & 0xffffe000u;
-                want += __uint_as_float(bits) * b[k * 8 + c];
-            }
-            assert_true(d[r * 8 + c] == want);
-        }
-    assert_no_fault();
-    cudaFree(da);
-    cudaFree(db);
-    cudaFree(dd);
-}
-
 /* --- bugs, one each -------------------------------------------------------------------------- */
 
 enum bug {
@@ -813,6 +770,8 @@ static void cublaslt__refuses_what_the_library_refuses(void **state)
     p.epilogue = CUBLASLT_EPILOGUE_BIAS;
     assert_int_equal(multiply(&p, a, b, d, NULL, NULL, 0, NULL), CUBLAS_STATUS_INVALID_VALUE);
     assert_int_equal(multiply(&p, a, b, a, b, NULL, 0, NULL), CUBLAS_STATUS_INVALID_VALUE);
+    assert_int_equal(multiply(&p, a, b, d, aux, NULL, 0, NULL), CUBLAS_STATUS_SUCCESS);
+    assert_int_equal(multiply(&p, a, b, d, aux + 2, NULL, 0, NULL), CUBLAS_STATUS_INVALID_VALUE);
     p = good;
     p.m = p.lda = p.ldd = p.aux_ld = 2048; /* past the operands */
     assert_int_equal(multiply(&p, a, b, d, NULL, aux, 0, NULL), CUBLAS_STATUS_EXECUTION_FAILED);
@@ -866,7 +825,6 @@ int main(void)
         TEST(warps__exchange_as_the_guide_says),
         TEST(atomics__lose_nothing),
         TEST(mma_bf16__multiplies_matrices),
-        TEST(mma_tf32__multiplies_upper_19_bits),
         TEST(kernels__bugs_are_named),
         TEST(launches__limits_of_the_hardware),
         TEST(launches__are_told_apart_after_thousands),

@@ -119,28 +119,6 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* dst[c] += sum of parts[p][c] over p: 8 interleaved runs of parts, the runs in order. */
-enum { FOLD_COLS = 32, FOLD_RUNS = 8 };
-static __global__ void __launch_bounds__(FOLD_COLS *FOLD_RUNS)
-    fold_parts(int64_t num_parts, int cols, const float *parts, float *dst)
-{
-    __shared__ float runs[FOLD_RUNS][FOLD_COLS];
-    const int lane = (int)threadIdx.x % FOLD_COLS, run = (int)threadIdx.x / FOLD_COLS;
-    const int c = (int)blockIdx.x * FOLD_COLS + lane;
-    float sum = 0.0f;
-    if (c < cols)
-#pragma unroll 8
-        for (int64_t p = run; p < num_parts; p += FOLD_RUNS)
-            sum += parts[p * cols + c];
-    runs[run][lane] = sum;
-    __syncthreads();
-    if (run > 0 || c >= cols)
-        return;
-    for (int i = 1; i < FOLD_RUNS; i++)
-        sum += runs[i][lane];
-    dst[c] += sum;
-}
-
 static void launch_sum_samples(struct backend *be, int64_t num_samples, int64_t size, const void *x,
                                float *dst, float *kept)
 {
@@ -149,13 +127,6 @@ static void launch_sum_samples(struct backend *be, int64_t num_samples, int64_t 
     CUDA_LAUNCH((sum_samples<T, V>), cuda_blocks(size, V *THREADS, INT32_MAX), THREADS, 0,         \
                 cuda_of(be)->stream, num_samples, size, (const T *)x, dst, kept)
     EMBED_PICK(be, wide, SUM_SAMPLES);
-}
-
-static void launch_fold(struct backend *be, int64_t num_parts, int cols, const float *parts,
-                        float *dst)
-{
-    CUDA_LAUNCH(fold_parts, cuda_blocks(cols, FOLD_COLS, INT32_MAX), FOLD_COLS * FOLD_RUNS, 0,
-                cuda_of(be)->stream, num_parts, cols, parts, dst);
 }
 
 static void patch_backward(struct backend *be, const struct patches *p, const void *dy, float *dcls,
@@ -167,8 +138,8 @@ static void patch_backward(struct backend *be, const struct patches *p, const vo
     if (!sums || p->num_samples == 0)
         return;
     launch_sum_samples(be, p->num_samples, size, dy, dpos, sums);
-    launch_fold(be, 1, p->hidden, sums, dcls);
-    launch_fold(be, tokens - 1, p->hidden, sums + p->hidden, db);
+    cuda_fold(be, 1, p->hidden, sums, 1.0f, true, dcls);
+    cuda_fold(be, tokens - 1, p->hidden, sums + p->hidden, 1.0f, true, db);
 }
 
 /* --- tokens ---------------------------------------------------------------------------------- */
@@ -483,7 +454,7 @@ static void tokens_backward(struct backend *be, const struct tokens *t, const vo
     }
     launch_sum_samples(be, t->num_samples, t->seq * h, dy, dwpe, NULL);
     if (dwtt)
-        launch_fold(be, type_tiles, TYPES * (int)h, of_types, dwtt);
+        cuda_fold(be, type_tiles, TYPES * h, of_types, 1.0f, true, dwtt);
 }
 
 /* --- rows moved ------------------------------------------------------------------------------ */

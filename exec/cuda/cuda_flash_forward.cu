@@ -232,32 +232,11 @@ static void launch_forward(struct backend *be, struct attn_args a, int64_t num_s
                 shared, cuda_of(be)->stream, a);
 }
 
-template <int D>
-static void pick_forward(struct backend *be, const struct attn_args *a, int64_t num_samples)
-{
-    if (a->drop.limit)
-        launch_forward<D, true>(be, *a, num_samples);
-    else
-        launch_forward<D, false>(be, *a, num_samples);
-}
-
 bool cuda_flash_forward(struct backend *be, const struct attn_args *a, int64_t num_samples)
 {
     if (!flash_fits(be, a))
         return false;
-    switch (a->head_dim) {
-    case 32:
-        pick_forward<32>(be, a, num_samples);
-        break;
-    case 64:
-        pick_forward<64>(be, a, num_samples);
-        break;
-    case 96:
-        pick_forward<96>(be, a, num_samples);
-        break;
-    default:
-        pick_forward<128>(be, a, num_samples);
-        break;
-    }
+#define LAUNCH_FORWARD(D, DROP) launch_forward<D, DROP>(be, *a, num_samples)
+    FLASH_PICK(a, LAUNCH_FORWARD)
     return true;
 }

@@ -7,6 +7,7 @@
  * the dtype before it, as it is stored for the backward anyway. */
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/elem.cuh"
+#include "exec/cuda/ptx.cuh"
 
 /* --- activations ------------------------------------------------------------------------------ */
 
@@ -14,31 +15,62 @@
 #define SQRT_2_OVER_PI 0.79788456080286535588f
 #define INV_SQRT_2PI 0.39894228040143267794f
 #define TANH_CUBIC 0.044715f
+#define LOG2E 1.4426950408889634f
 
-template <int ACT> static __device__ __forceinline__ float act_of(float x)
+/* For bf16, whose last bit is 2^-8, two instructions of the special-function unit and a few FMAs
+ * stand for erff(), expf() and tanhf(), which would make the pass slower than memory. The normal
+ * distribution's tail below -|x| by Abramowitz and Stegun 7.1.26 (absolute error below 1.5e-7);
+ * *bell = exp(-x^2 / 2). */
+static __device__ __forceinline__ float normal_tail(float x, float *bell)
 {
-    if (ACT == ACT_GELU_ERF)
-        return 0.5f * x * (1.0f + erff(x * SQRT_HALF));
-    if (ACT == ACT_GELU_TANH)
-        return 0.5f * x * (1.0f + tanhf(SQRT_2_OVER_PI * (x + TANH_CUBIC * x * x * x)));
-    if (ACT == ACT_TANH)
-        return tanhf(x);
-    return x;
+    const float t = rcp_approx(1.0f + 0.3275911f * SQRT_HALF * fabsf(x));
+    float sum = fmaf(t, 1.061405429f, -1.453152027f);
+    sum = fmaf(t, sum, 1.421413741f);
+    sum = fmaf(t, sum, -0.284496736f);
+    sum = fmaf(t, sum, 0.254829592f);
+    *bell = exp2_approx(x * x * (-0.5f * LOG2E));
+    return 0.5f * t * sum * *bell;
+}
+/* What GELU multiplies x with: the normal distribution at x, or (1 + tanh(u)) / 2 of its
+ * approximation, which is 1 / (1 + exp(-2 u)). slope: its derivative. */
+template <int ACT, typename T>
+static __device__ __forceinline__ float gelu_gate(float x, float *slope)
+{
+    const bool low = sizeof(T) == 2;
+    if (ACT == ACT_GELU_ERF) {
+        float bell;
+        if (low) {
+            const float tail = normal_tail(x, &bell);
+            *slope = INV_SQRT_2PI * bell;
+            return x < 0.0f ? tail : 1.0f - tail;
+        }
+        *slope = INV_SQRT_2PI * expf(-0.5f * x * x);
+        return 0.5f * (1.0f + erff(x * SQRT_HALF));
+    }
+    const float u = SQRT_2_OVER_PI * (x + TANH_CUBIC * x * x * x);
+    const float gate =
+        low ? rcp_approx(1.0f + exp2_approx(-2.0f * LOG2E * u)) : 0.5f * (1.0f + tanhf(u));
+    *slope = 2.0f * gate * (1.0f - gate) * SQRT_2_OVER_PI * (1.0f + 3.0f * TANH_CUBIC * x * x);
+    return gate;
+}
+
+template <int ACT, typename T> static __device__ __forceinline__ float act_of(float x)
+{
+    float slope;
+    if (ACT == ACT_GELU_ERF || ACT == ACT_GELU_TANH)
+        return x * gelu_gate<ACT, T>(x, &slope);
+    return ACT == ACT_TANH ? tanhf(x) : x;
 }
 
 /* Of the activation's input; for ACT_TANH of its output. */
-template <int ACT> static __device__ __forceinline__ float act_grad_of(float x)
+template <int ACT, typename T> static __device__ __forceinline__ float act_grad_of(float x)
 {
-    if (ACT == ACT_GELU_ERF)
-        return 0.5f * (1.0f + erff(x * SQRT_HALF)) + x * INV_SQRT_2PI * expf(-0.5f * x * x);
-    if (ACT == ACT_GELU_TANH) {
-        const float t = tanhf(SQRT_2_OVER_PI * (x + TANH_CUBIC * x * x * x));
-        const float slope = SQRT_2_OVER_PI * (1.0f + 3.0f * TANH_CUBIC * x * x);
-        return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * slope;
+    float slope;
+    if (ACT == ACT_GELU_ERF || ACT == ACT_GELU_TANH) {
+        const float gate = gelu_gate<ACT, T>(x, &slope);
+        return gate + x * slope;
     }
-    if (ACT == ACT_TANH)
-        return 1.0f - x * x;
-    return 1.0f;
+    return ACT == ACT_TANH ? 1.0f - x * x : 1.0f;
 }
 
 /* --- behind a product ------------------------------------------------------------------------- */
@@ -49,8 +81,8 @@ enum { PASS_THREADS = 256 };
  * may be equal. */
 struct forward_pass {
     int64_t packs; /* of V elements, to which cols is a multiple */
-    int cols;
-    int64_t ld;
+    int64_t cols, ld;
+    bool flat; /* rows without a gap, of which nothing depends on row or column */
     const void *t, *bias, *residual;
     struct drop_args drop;
     void *pre, *y;
@@ -62,9 +94,8 @@ static __global__ void __launch_bounds__(PASS_THREADS) finish_forward(const stru
     const int64_t per_row = p.cols / V;
     for (int64_t i = (int64_t)blockIdx.x * PASS_THREADS + threadIdx.x; i < p.packs;
          i += (int64_t)gridDim.x * PASS_THREADS) {
-        const int64_t row = i / per_row;
-        const int col = (int)(i - row * per_row) * V;
-        const int64_t at = row * p.ld + col;
+        const int64_t row = p.flat ? 0 : i / per_row;
+        const int64_t col = (i - row * per_row) * V, at = row * p.ld + col;
         float value[V], other[V];
         elem_load_n<V>((const T *)p.t + at, value);
         if (p.bias) {
@@ -77,7 +108,7 @@ static __global__ void __launch_bounds__(PASS_THREADS) finish_forward(const stru
             elem_store_n<V>((T *)p.pre + at, value);
 #pragma unroll
         for (int k = 0; k < V; k++)
-            value[k] = act_of<ACT>(value[k]);
+            value[k] = act_of<ACT, T>(value[k]);
         if (p.drop.limit) {
             const int64_t sample = row / p.drop.rows_per_sample;
             const uint64_t key = drop_row_key(p.drop, sample);
@@ -99,9 +130,8 @@ static __global__ void __launch_bounds__(PASS_THREADS) finish_forward(const stru
 
 /* dx = add + t * act'(pre); rows of t are ld_t apart, of the others ld. */
 struct backward_pass {
-    int64_t packs;
-    int cols;
-    int64_t ld_t, ld;
+    int64_t packs, cols, ld_t, ld;
+    bool flat;
     const void *t, *pre, *add;
     void *dx;
 };
@@ -112,16 +142,15 @@ static __global__ void __launch_bounds__(PASS_THREADS) finish_backward(const str
     const int64_t per_row = p.cols / V;
     for (int64_t i = (int64_t)blockIdx.x * PASS_THREADS + threadIdx.x; i < p.packs;
          i += (int64_t)gridDim.x * PASS_THREADS) {
-        const int64_t row = i / per_row;
-        const int col = (int)(i - row * per_row) * V;
-        const int64_t at = row * p.ld + col;
+        const int64_t row = p.flat ? 0 : i / per_row;
+        const int64_t col = (i - row * per_row) * V, at = row * p.ld + col;
         float value[V], other[V];
         elem_load_n<V>((const T *)p.t + row * p.ld_t + col, value);
         if (ACT != ACT_NONE) {
             elem_load_n<V>((const T *)p.pre + at, other);
 #pragma unroll
             for (int k = 0; k < V; k++)
-                value[k] *= act_grad_of<ACT>(other[k]);
+                value[k] *= act_grad_of<ACT, T>(other[k]);
         }
         if (p.add) {
             elem_load_n<V>((const T *)p.add + at, other);
@@ -133,97 +162,55 @@ static __global__ void __launch_bounds__(PASS_THREADS) finish_backward(const str
     }
 }
 
-/* db[cols] += grad[cols]. */
-static __global__ void add_bias_grad(int cols, const float *grad, float *db)
-{
-    const int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c < cols)
-        db[c] += grad[c];
-}
-
 static int pass_blocks(const struct cuda_backend *cuda, int64_t packs)
 {
     return cuda_blocks(packs, PASS_THREADS, (int64_t)cuda->num_sms * 16);
 }
 
-template <int V, typename T>
-static void launch_forward(struct cuda_backend *cuda, enum act act, int64_t rows,
-                           struct forward_pass p)
-{
-    p.packs = rows * (p.cols / V);
-    const int blocks = pass_blocks(cuda, p.packs);
-    switch (act) {
-    case ACT_NONE:
-        CUDA_LAUNCH((finish_forward<V, ACT_NONE, T>), blocks, PASS_THREADS, 0, cuda->stream, p);
-        break;
-    case ACT_GELU_ERF:
-        CUDA_LAUNCH((finish_forward<V, ACT_GELU_ERF, T>), blocks, PASS_THREADS, 0, cuda->stream, p);
-        break;
-    case ACT_GELU_TANH:
-        CUDA_LAUNCH((finish_forward<V, ACT_GELU_TANH, T>), blocks, PASS_THREADS, 0, cuda->stream,
-                    p);
-        break;
-    case ACT_TANH:
-        CUDA_LAUNCH((finish_forward<V, ACT_TANH, T>), blocks, PASS_THREADS, 0, cuda->stream, p);
-        break;
+/* Launches kernel<V, A, T> for the activation. */
+#define PASS_CASE(name, kernel, be, V, T, p)                                                       \
+    CUDA_CASE(A, name, {                                                                           \
+        CUDA_LAUNCH((kernel<V, A, T>), pass_blocks(cuda_of(be), (p).packs), PASS_THREADS, 0,       \
+                    cuda_of(be)->stream, p);                                                       \
+    })
+#define PASS_LAUNCH(kernel, act, be, V, T, p)                                                      \
+    switch (act) {                                                                                 \
+        PASS_CASE(ACT_NONE, kernel, be, V, T, p)                                                   \
+        PASS_CASE(ACT_GELU_ERF, kernel, be, V, T, p)                                               \
+        PASS_CASE(ACT_GELU_TANH, kernel, be, V, T, p)                                              \
+        PASS_CASE(ACT_TANH, kernel, be, V, T, p)                                                   \
     }
-}
-
-template <int V, typename T>
-static void launch_backward(struct cuda_backend *cuda, enum act act, int64_t rows,
-                            struct backward_pass p)
-{
-    p.packs = rows * (p.cols / V);
-    const int blocks = pass_blocks(cuda, p.packs);
-    switch (act) {
-    case ACT_NONE:
-        CUDA_LAUNCH((finish_backward<V, ACT_NONE, T>), blocks, PASS_THREADS, 0, cuda->stream, p);
-        break;
-    case ACT_GELU_ERF:
-        CUDA_LAUNCH((finish_backward<V, ACT_GELU_ERF, T>), blocks, PASS_THREADS, 0, cuda->stream,
-                    p);
-        break;
-    case ACT_GELU_TANH:
-        CUDA_LAUNCH((finish_backward<V, ACT_GELU_TANH, T>), blocks, PASS_THREADS, 0, cuda->stream,
-                    p);
-        break;
-    case ACT_TANH:
-        CUDA_LAUNCH((finish_backward<V, ACT_TANH, T>), blocks, PASS_THREADS, 0, cuda->stream, p);
-        break;
-    }
-}
-
 /* 16 bytes at a time where rows and pointers are aligned to that, else one element. */
-static void run_forward(struct backend *be, enum act act, int64_t rows,
-                        const struct forward_pass *p)
+#define PASS_RUN(kernel, act, be, rows, aligned, p)                                                \
+    CUDA_DTYPE(be, T, {                                                                            \
+        constexpr int WIDE = 16 / (int)sizeof(T);                                                  \
+        if ((aligned) && (p).cols % WIDE == 0 && (p).ld % WIDE == 0) {                             \
+            (p).packs = (rows) * ((p).cols / WIDE);                                                \
+            PASS_LAUNCH(kernel, act, be, WIDE, T, p)                                               \
+        } else {                                                                                   \
+            (p).packs = (rows) * (p).cols;                                                         \
+            PASS_LAUNCH(kernel, act, be, 1, T, p)                                                  \
+        }                                                                                          \
+    })
+
+static void run_forward(struct backend *be, enum act act, int64_t rows, struct forward_pass p)
 {
-    const uintptr_t bits = (uintptr_t)p->t | (uintptr_t)p->bias | (uintptr_t)p->residual |
-                           (uintptr_t)p->pre | (uintptr_t)p->y;
+    const uintptr_t bits = (uintptr_t)p.t | (uintptr_t)p.bias | (uintptr_t)p.residual |
+                           (uintptr_t)p.pre | (uintptr_t)p.y;
     if (rows <= 0)
         return;
-    CUDA_DTYPE(be, T, {
-        const int V = 16 / sizeof(T);
-        if (bits % 16 == 0 && p->cols % V == 0 && p->ld % V == 0)
-            launch_forward<V, T>(cuda_of(be), act, rows, *p);
-        else
-            launch_forward<1, T>(cuda_of(be), act, rows, *p);
-    });
+    p.flat = p.ld == p.cols && !p.bias && !p.drop.limit;
+    PASS_RUN(finish_forward, act, be, rows, bits % 16 == 0, p);
 }
 
-static void run_backward(struct backend *be, enum act act, int64_t rows,
-                         const struct backward_pass *p)
+static void run_backward(struct backend *be, enum act act, int64_t rows, struct backward_pass p)
 {
-    const uintptr_t bits =
-        (uintptr_t)p->t | (uintptr_t)p->pre | (uintptr_t)p->add | (uintptr_t)p->dx;
+    const uintptr_t bits = (uintptr_t)p.t | (uintptr_t)p.pre | (uintptr_t)p.add | (uintptr_t)p.dx;
     if (rows <= 0)
         return;
-    CUDA_DTYPE(be, T, {
-        const int V = 16 / sizeof(T);
-        if (bits % 16 == 0 && p->cols % V == 0 && p->ld % V == 0 && p->ld_t % V == 0)
-            launch_backward<V, T>(cuda_of(be), act, rows, *p);
-        else
-            launch_backward<1, T>(cuda_of(be), act, rows, *p);
-    });
+    p.flat = p.ld == p.cols && p.ld_t == p.cols;
+    PASS_RUN(finish_backward, act, be, rows, bits % 16 == 0 && p.ld_t * be->elem_bytes % 16 == 0,
+             p);
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
@@ -233,16 +220,65 @@ static int64_t stride(int64_t given, int64_t dense)
     return given ? given : dense;
 }
 
+/* The library does not say how its GELU computes tanh: good for dtypes of few bits. */
+static bool gelu_by_library(const struct backend *be, enum act act)
+{
+    return act == ACT_GELU_TANH && be->dtype != DTYPE_FP32;
+}
+
 static bool drops(const struct dropout *drop)
 {
     return drop && drop->p > 0.0f;
+}
+
+/* The three calls with what an epilogue would have done in kernels of our own; also what tuning
+ * holds the epilogue against (matmul_apart). `product` is the call's, without its epilogue. */
+
+struct forward_call {
+    struct matmul product;
+    enum act act;
+    const void *residual;
+    const struct dropout *drop;
+    void *pre;
+};
+
+/* The product lies where the backward wants it, or in y, or aside; the rest in a pass. */
+static void forward_apart(struct backend *be, const void *call, void *y, float *unused)
+{
+    const struct forward_call *c = (const struct forward_call *)call;
+    struct matmul p = c->product;
+    const bool dropped = drops(c->drop);
+    void *t = c->pre ? c->pre : y;
+    (void)unused;
+    if (t == c->residual)
+        t = cuda_scratch(be, p.n * p.ldd * be->elem_bytes);
+    if (!t)
+        return;
+    p.d = t;
+    const void *late = NULL;
+    if (!cuda_matmul_run(be, &p) && p.bias) {
+        late = p.bias;
+        p.bias = NULL;
+        cuda_matmul_run(be, &p);
+    }
+    if (t == y && !late && c->act == ACT_NONE && !dropped && !c->residual)
+        return;
+    struct forward_pass pass = {};
+    pass.cols = p.m;
+    pass.ld = p.ldd;
+    pass.t = t;
+    pass.bias = late;
+    pass.residual = c->residual;
+    pass.drop = drop_args_of(c->drop);
+    pass.pre = t == c->pre && !late ? NULL : c->pre;
+    pass.y = y;
+    run_forward(be, c->act, p.n, pass);
 }
 
 static void linear_forward(struct backend *be, const struct linear *l, const void *x, const void *w,
                            const void *bias, enum act act, const void *residual,
                            const struct dropout *drop, void *pre, void *y)
 {
-    const int64_t ldy = stride(l->y_stride, l->out);
     struct matmul p = {};
     p.m = l->out;
     p.n = l->rows;
@@ -252,58 +288,60 @@ static void linear_forward(struct backend *be, const struct linear *l, const voi
     p.trans_a = !l->in_out;
     p.b = x;
     p.ldb = stride(l->x_stride, l->in);
-    p.ldd = ldy;
+    p.ldd = stride(l->y_stride, l->out);
     p.alpha = 1.0f;
     p.bias = bias;
     p.d = y;
+    const struct forward_call call = {p, act, residual, drop, pre};
     if (!drops(drop) && act == ACT_NONE && !pre) {
         p.beta = residual ? 1.0f : 0.0f;
         p.c = residual;
         if (cuda_matmul_run(be, &p))
             return;
     }
-    if (!drops(drop) && act == ACT_GELU_TANH && !residual) {
+    if (!drops(drop) && gelu_by_library(be, act) && !residual) {
         p.epilogue = MATMUL_GELU;
         p.aux = pre;
-        if (cuda_matmul_run(be, &p))
+        if (cuda_matmul_pays(be, &p, forward_apart, &call) && cuda_matmul_run(be, &p))
             return;
     }
-    /* The product lies where the backward wants it, or in y, or aside; the rest in a pass. */
-    void *t = pre ? pre : y;
-    if (t == residual)
-        t = cuda_scratch(be, l->rows * ldy * be->elem_bytes);
+    forward_apart(be, &call, y, NULL);
+}
+
+struct backward_call {
+    struct matmul product;
+    enum act act;
+    const void *pre, *add;
+};
+
+static void backward_apart(struct backend *be, const void *call, void *dx, float *unused)
+{
+    const struct backward_call *c = (const struct backward_call *)call;
+    struct matmul p = c->product;
+    const bool aside = dx == c->pre || dx == c->add;
+    void *t = aside ? cuda_scratch(be, p.n * p.m * be->elem_bytes) : dx;
+    (void)unused;
     if (!t)
         return;
-    p.epilogue = MATMUL_PLAIN;
-    p.aux = NULL;
-    p.beta = 0.0f;
-    p.c = NULL;
+    struct backward_pass pass = {};
+    pass.cols = p.m;
+    pass.ld = p.ldd;
     p.d = t;
-    const bool with_bias = cuda_matmul_run(be, &p);
-    if (!with_bias && bias) {
-        p.bias = NULL;
-        cuda_matmul_run(be, &p);
-    }
-    const void *late = with_bias ? NULL : bias;
-    if (t == y && !late && act == ACT_NONE && !drops(drop) && !residual)
-        return;
-    struct forward_pass pass = {};
-    pass.cols = l->out;
-    pass.ld = ldy;
+    if (aside)
+        p.ldd = p.m;
+    cuda_matmul_run(be, &p);
+    pass.ld_t = p.ldd;
     pass.t = t;
-    pass.bias = late;
-    pass.residual = residual;
-    pass.drop = drop_args_of(drop);
-    pass.pre = t == pre && !late ? NULL : pre;
-    pass.y = y;
-    run_forward(be, act, l->rows, &pass);
+    pass.pre = c->pre;
+    pass.add = c->add;
+    pass.dx = dx;
+    run_backward(be, c->act, p.n, pass);
 }
 
 static void linear_backward_input(struct backend *be, const struct linear *l, const void *dy,
                                   const void *w, float scale, enum act act, const void *pre,
                                   const void *add, void *dx)
 {
-    const int64_t ldx = stride(l->x_stride, l->in);
     struct matmul p = {};
     p.m = l->in;
     p.n = l->rows;
@@ -313,47 +351,50 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
     p.trans_a = l->in_out;
     p.b = dy;
     p.ldb = stride(l->y_stride, l->out);
-    p.ldd = ldx;
+    p.ldd = stride(l->x_stride, l->in);
     p.alpha = scale;
     p.d = dx;
+    const struct backward_call call = {p, act, pre, add};
     if (act == ACT_NONE) {
         p.beta = add ? 1.0f : 0.0f;
         p.c = add;
         cuda_matmul_run(be, &p);
         return;
     }
-    if (act == ACT_GELU_TANH && !add) {
+    if (gelu_by_library(be, act) && !add) {
         /* dx may be pre: an element of the output needs that element of the aux alone. */
         p.epilogue = MATMUL_DGELU;
         p.aux = (void *)pre;
-        if (cuda_matmul_run(be, &p))
+        if (cuda_matmul_pays(be, &p, backward_apart, &call) && cuda_matmul_run(be, &p))
             return;
     }
-    const bool aside = dx == pre || dx == add;
-    void *t = aside ? cuda_scratch(be, l->rows * (int64_t)l->in * be->elem_bytes) : dx;
-    if (!t)
-        return;
-    p.epilogue = MATMUL_PLAIN;
-    p.aux = NULL;
-    p.d = t;
-    p.ldd = aside ? l->in : ldx;
-    cuda_matmul_run(be, &p);
-    struct backward_pass pass = {};
-    pass.cols = l->in;
-    pass.ld_t = p.ldd;
-    pass.ld = ldx;
-    pass.t = t;
-    pass.pre = pre;
-    pass.add = add;
-    pass.dx = dx;
-    run_backward(be, act, l->rows, &pass);
+    backward_apart(be, &call, dx, NULL);
+}
+
+struct weight_call {
+    const struct linear *l;
+    struct matmul product; /* to dw */
+    const void *dy;
+    float scale;
+};
+
+static void weight_apart(struct backend *be, const void *call, void *dw, float *db)
+{
+    const struct weight_call *c = (const struct weight_call *)call;
+    if (db)
+        cuda_column_sums(be, c->l->rows, c->l->out, stride(c->l->y_stride, c->l->out), c->dy,
+                         c->scale, db);
+    if (dw) {
+        struct matmul p = c->product;
+        p.c = p.d = dw;
+        cuda_matmul_run(be, &p);
+    }
 }
 
 static void linear_backward_weight(struct backend *be, const struct linear *l, const void *dy,
                                    const void *x, float scale, float *dw, float *db)
 {
     const int64_t ldx = stride(l->x_stride, l->in), ldy = stride(l->y_stride, l->out);
-    cudaStream_t stream = cuda_of(be)->stream;
     struct matmul p = {};
     p.m = l->in_out ? l->out : l->in;
     p.n = l->in_out ? l->in : l->out;
@@ -368,40 +409,30 @@ static void linear_backward_weight(struct backend *be, const struct linear *l, c
     p.alpha = scale;
     p.beta = 1.0f;
     p.c = p.d = dw;
+    const struct weight_call call = {l, p, dy, scale};
     if (dw && db && scale == 1.0f) {
         p.epilogue = MATMUL_BIAS_GRAD;
         p.grad_of_a = l->in_out;
         p.bias_grad = (float *)cuda_scratch(be, l->out * (int64_t)sizeof(float));
-        if (!p.bias_grad)
-            return;
-        if (cuda_matmul_run(be, &p)) {
-            CUDA_LAUNCH(add_bias_grad, cuda_blocks(l->out, 128, INT32_MAX), 128, 0, stream, l->out,
-                        (const float *)p.bias_grad, db);
+        const bool pays = p.bias_grad && cuda_matmul_pays(be, &p, weight_apart, &call);
+        p.bias_grad = (float *)cuda_scratch(be, l->out * (int64_t)sizeof(float)); /* may move */
+        if (pays && cuda_matmul_run(be, &p)) {
+            cuda_fold(be, 1, l->out, p.bias_grad, 1.0f, true, db);
             return;
         }
     }
-    if (db)
-        cuda_column_sums(be, l->rows, l->out, ldy, dy, scale, db);
-    if (dw) {
-        p.epilogue = MATMUL_PLAIN;
-        p.grad_of_a = false;
-        p.bias_grad = NULL;
-        cuda_matmul_run(be, &p);
-    }
+    weight_apart(be, &call, dw, db);
 }
 
 static void act_backward(struct backend *be, int64_t num, enum act act, const void *pre,
                          const void *dy, void *dx)
 {
-    /* Rows as long as an int counts; the pass goes on from one to the next. */
-    const int cols = num % 4096 == 0 ? 4096 : num % 64 == 0 ? 64 : 1;
     struct backward_pass pass = {};
-    pass.cols = cols;
-    pass.ld_t = pass.ld = cols;
+    pass.cols = pass.ld_t = pass.ld = num;
     pass.t = dy;
     pass.pre = pre;
     pass.dx = dx;
-    run_backward(be, act, num / cols, &pass);
+    run_backward(be, act, 1, pass);
 }
 
 void cuda_linear_install(struct backend *be)

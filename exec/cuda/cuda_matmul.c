@@ -16,12 +16,13 @@ struct key {
     int64_t m, n, k, lda, ldb, ldd;
     int32_t trans_a, trans_b, fp32_out, epilogue, grad_of_a;
     int32_t has_bias, has_aux, adds, in_place;
-    int32_t align_a, align_b, align_c, align_d;
+    int32_t align_a, align_b, align_c, align_d, align_extra; /* extra: of bias and aux */
 };
 
 struct plan_entry {
     struct key key;
-    bool made, works, tuned;
+    bool made, works, tuned, compared; /* compared: with the work in pieces */
+    float ms;                          /* of the pick, where tuned */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
@@ -146,6 +147,11 @@ static struct key key_of(const struct matmul *p)
     key.align_b = alignment_of(p->b);
     key.align_d = alignment_of(p->d);
     key.align_c = p->beta != 0.0f ? alignment_of(p->c) : key.align_d;
+    key.align_extra = 16;
+    if (p->bias)
+        key.align_extra = alignment_of(p->bias);
+    if (p->aux && alignment_of(p->aux) < key.align_extra)
+        key.align_extra = alignment_of(p->aux);
     return key;
 }
 
@@ -279,47 +285,82 @@ static int propose(struct cuda_matmul *mm, const struct plan_entry *e,
 
 static cublasStatus_t issue(struct cuda_matmul *mm, const struct plan_entry *e,
                             const struct matmul *p, const cublasLtMatmulAlgo_t *algo,
-                            size_t workspace, void *d, cudaStream_t stream)
+                            size_t workspace, cudaStream_t stream)
 {
-    const void *c = p->beta == 0.0f || p->c == p->d ? d : p->c;
+    const void *c = p->beta == 0.0f ? p->d : p->c;
     return cublasLtMatmul(mm->handle, e->desc, &p->alpha, p->a, e->a, p->b, e->b, &p->beta, c, e->d,
-                          d, e->d, algo, mm->workspace, workspace, stream);
+                          p->d, e->d, algo, mm->workspace, workspace, stream);
 }
 
-/* The fastest proposal on the real operands; the output goes aside. What an epilogue writes besides
- * (aux, the bias's gradient) comes out the same each time. Where there is no room, or the aux is
- * the output, the first proposal stands. */
-static int tune(struct cuda_matmul *mm, const struct backend *be, const struct plan_entry *e,
+/* The mean time of a few calls behind one that warms up; 0: it failed. */
+static float time_of(struct cuda_matmul *mm, cudaStream_t stream, bool (*once)(const void *ctx),
+                     const void *ctx)
+{
+    float ms = 0.0f;
+    bool ok = true;
+    for (int run = -1; run < TUNE_RUNS && ok; run++) {
+        if (run == 0)
+            CUDA_NOTE(cudaEventRecord(mm->start, stream));
+        ok = once(ctx);
+    }
+    CUDA_NOTE(cudaEventRecord(mm->stop, stream));
+    CUDA_NOTE(cudaEventSynchronize(mm->stop));
+    if (ok)
+        CUDA_NOTE(cudaEventElapsedTime(&ms, mm->start, mm->stop));
+    else
+        (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+    return ok ? ms / TUNE_RUNS : 0.0f;
+}
+
+/* Where a product's outputs go while it is timed: d, and behind it the bias's gradient. */
+static void *take_aside(struct cuda_matmul *mm, const struct backend *be, const struct matmul *p,
+                        cudaStream_t stream, float **bias_grad)
+{
+    const int64_t d_bytes = (p->ldd * p->n * (p->fp32_out ? 4 : be->elem_bytes) + 255) / 256 * 256;
+    const int64_t bytes = d_bytes + (p->m > p->n ? p->m : p->n) * (int64_t)sizeof **bias_grad;
+    void *aside = NULL;
+    if (cuda_arena_alloc(mm->arena, bytes, &aside, NULL) != OK)
+        return NULL;
+    CUDA_NOTE(cudaMemsetAsync(aside, 0, (size_t)bytes, stream));
+    *bias_grad = (float *)(void *)((char *)aside + d_bytes);
+    return aside;
+}
+
+struct proposal_call {
+    struct cuda_matmul *mm;
+    const struct plan_entry *e;
+    const struct matmul *p;
+    const cublasLtMatmulHeuristicResult_t *proposal;
+    cudaStream_t stream;
+};
+static bool run_proposal(const void *ctx)
+{
+    const struct proposal_call *c = ctx;
+    return issue(c->mm, c->e, c->p, &c->proposal->algo, c->proposal->workspaceSize, c->stream) ==
+           CUBLAS_STATUS_SUCCESS;
+}
+
+/* The fastest proposal on the real operands, outputs aside, but for an aux that is written: that
+ * comes out the same each time, up to its last bits. Where there is no room the first stands. */
+static int tune(struct cuda_matmul *mm, const struct backend *be, struct plan_entry *e,
                 const struct matmul *p, const cublasLtMatmulHeuristicResult_t *proposals, int count,
                 cudaStream_t stream)
 {
-    const int64_t bytes = e->key.ldd * e->key.n * (p->fp32_out ? 4 : be->elem_bytes);
-    void *aside = NULL;
-    float best_ms = 0.0f;
+    struct matmul timed = *p;
     int best = 0;
-    if (count < 2 || cuda_arena_alloc(mm->arena, bytes, &aside, NULL) != OK)
-        return 0;
-    if (cudaMemsetAsync(aside, 0, (size_t)bytes, stream) != cudaSuccess)
-        count = 0;
-    for (int i = 0; i < count; i++) {
-        float ms = 0.0f;
-        cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
-        for (int run = -1; run < TUNE_RUNS && code == CUBLAS_STATUS_SUCCESS; run++) {
-            if (run == 0)
-                CUDA_NOTE(cudaEventRecord(mm->start, stream));
-            code = issue(mm, e, p, &proposals[i].algo, proposals[i].workspaceSize, aside, stream);
+    timed.d = take_aside(mm, be, p, stream, &timed.bias_grad);
+    if (p->c == p->d)
+        timed.c = timed.d;
+    if (timed.d && set_pointers(e, &timed))
+        for (int i = 0; i < count; i++) {
+            const struct proposal_call call = {mm, e, &timed, &proposals[i], stream};
+            const float ms = time_of(mm, stream, run_proposal, &call);
+            if (ms > 0.0f && (e->ms == 0.0f || ms < e->ms)) {
+                e->ms = ms;
+                best = i;
+            }
         }
-        CUDA_NOTE(cudaEventRecord(mm->stop, stream));
-        CUDA_NOTE(cudaEventSynchronize(mm->stop));
-        if (code != CUBLAS_STATUS_SUCCESS)
-            continue;
-        CUDA_NOTE(cudaEventElapsedTime(&ms, mm->start, mm->stop));
-        if (best_ms == 0.0f || ms < best_ms) {
-            best_ms = ms;
-            best = i;
-        }
-    }
-    cuda_arena_release(mm->arena, aside);
+    cuda_arena_release(mm->arena, timed.d);
     return best;
 }
 
@@ -327,19 +368,19 @@ static void make_plan(struct cuda_matmul *mm, struct backend *be, struct plan_en
                       const struct matmul *p)
 {
     cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
-    cudaStream_t stream = cuda_of(be)->stream;
-    /* The library asks for this of an aux, and reports it no better than as a failure. */
-    const bool aux_fits = !p->aux || (p->ldd % 8 == 0 && alignment_of(p->aux) == 16);
+    /* The library reads a bias and an aux 16 bytes at a time, and reports it no better than as a
+     * failure where it cannot. */
+    const bool fits = e->key.align_extra == 16 && (!p->aux || p->ldd % 8 == 0);
     int count = 0, pick = 0;
     e->made = true;
     mm->count++;
-    if (!aux_fits || !describe(e, be, p))
+    if (!fits || !describe(e, be, p))
         return;
     count = propose(mm, e, proposals, mm->tune ? MAX_PROPOSALS : 1);
     if (count == 0)
         return;
-    if (mm->tune && p->aux != p->d) {
-        pick = tune(mm, be, e, p, proposals, count, stream);
+    if (mm->tune) {
+        pick = tune(mm, be, e, p, proposals, count, cuda_of(be)->stream);
         e->tuned = true;
     }
     e->algo = proposals[pick].algo;
@@ -347,19 +388,65 @@ static void make_plan(struct cuda_matmul *mm, struct backend *be, struct plan_en
     e->works = true;
 }
 
-bool cuda_matmul_run(struct backend *be, const struct matmul *p)
+/* The plan of p's shape, made at its first call; NULL after recording why there is none. */
+static struct plan_entry *plan_of(struct backend *be, const struct matmul *p)
 {
     struct cuda_matmul *mm = cuda_of(be)->matmul;
     const struct key key = key_of(p);
     struct plan_entry *e = find_entry(mm, &key);
-    if (!e)
-        return true; /* noted */
-    if (!e->made) {
+    if (e && !e->made) {
         e->key = key;
         make_plan(mm, be, e, p);
     }
+    return e;
+}
+
+struct apart_call {
+    struct backend *be;
+    matmul_apart *apart;
+    const void *call;
+    void *d;
+    float *bias_grad;
+};
+static bool run_apart(const void *ctx)
+{
+    const struct apart_call *c = ctx;
+    c->apart(c->be, c->call, c->d, c->bias_grad);
+    return true;
+}
+
+bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
+                      const void *call)
+{
+    struct cuda_matmul *mm = cuda_of(be)->matmul;
+    struct plan_entry *e = plan_of(be, p);
+    if (!e || !e->works || !e->tuned || e->compared)
+        return e && e->works;
+    struct apart_call pieces = {be, apart, call, NULL, NULL};
+    const float whole_ms = e->ms;
+    float apart_ms = 0.0f;
+    pieces.d = take_aside(mm, be, p, cuda_of(be)->stream, &pieces.bias_grad);
+    if (pieces.d)
+        apart_ms = time_of(mm, cuda_of(be)->stream, run_apart, &pieces);
+    cuda_arena_release(mm->arena, pieces.d);
+    e = plan_of(be, p); /* the pieces have plans too, and may have moved this one */
+    if (e) {
+        e->compared = true;
+        e->works = apart_ms == 0.0f || whole_ms <= apart_ms;
+    }
+    return e && e->works;
+}
+
+bool cuda_matmul_run(struct backend *be, const struct matmul *p)
+{
+    struct cuda_matmul *mm = cuda_of(be)->matmul;
+    struct plan_entry *e = plan_of(be, p);
+    if (!e)
+        return true; /* noted */
+    /* Whether the caller can do it otherwise. */
+    const bool in_pieces = p->epilogue != MATMUL_PLAIN || p->bias;
     if (!e->works) {
-        if (p->epilogue == MATMUL_PLAIN && !p->bias)
+        if (!in_pieces)
             cuda_note_text(
                 ERR_SYSTEM,
                 "cuda: cuBLASLt has no product of %lld x %lld x %lld (ld %lld, %lld, %lld)",
@@ -367,13 +454,19 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
                 (long long)p->ldb, (long long)p->ldd);
         return false;
     }
-    if (set_pointers(e, p)) {
-        cublasStatus_t code = issue(mm, e, p, &e->algo, e->workspace, p->d, cuda_of(be)->stream);
-        if (code != CUBLAS_STATUS_SUCCESS)
-            cuda_note_text(ERR_SYSTEM, "cuda: cublasLtMatmul of %lld x %lld x %lld failed: %s",
-                           (long long)p->m, (long long)p->n, (long long)p->k,
-                           cublasLtGetStatusString(code));
+    if (!set_pointers(e, p))
+        return true; /* noted */
+    const cublasStatus_t code = issue(mm, e, p, &e->algo, e->workspace, cuda_of(be)->stream);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        return true;
+    if (in_pieces) { /* proposed, and refused nevertheless */
+        (void)cudaGetLastError();
+        e->works = false;
+        return false;
     }
+    cuda_note_text(ERR_SYSTEM, "cuda: cublasLtMatmul of %lld x %lld x %lld failed: %s",
+                   (long long)p->m, (long long)p->n, (long long)p->k,
+                   cublasLtGetStatusString(code));
     return true;
 }
 

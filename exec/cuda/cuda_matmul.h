@@ -47,6 +47,16 @@ struct matmul {
  * MATMUL_PLAIN without bias: there it is a failure that sync() reports). */
 bool cuda_matmul_run(struct backend *be, const struct matmul *p);
 
+/* The work of a product with an epilogue in pieces: what p writes to d goes to `d` (ldd apart),
+ * what it writes to bias_grad is added to `bias_grad`. */
+typedef void matmul_apart(struct backend *be, const void *call, void *d, float *bias_grad);
+
+/* Whether to issue p in one piece: where the library has it, unless `apart` is faster. That is
+ * found by tuning, at the first call of a shape, with d and bias_grad aside: not every epilogue is
+ * part of its product's kernel, some run behind it, slower than ours. May use cuda_scratch(). */
+bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
+                      const void *call);
+
 /* Plans made so far, and those of them that were tuned. */
 int cuda_matmul_plans(const struct cuda_matmul *matmul, int *tuned);
 

@@ -4,7 +4,7 @@
  * registers between its passes: lane l holds the 16-byte chunks l, l + 32, ... All are bound by
  * memory: forward reads x and writes y (4 bytes an element in bf16), backward reads dy, x and add
  * and writes dx (8 bytes), plus 2 cols fp32 a block of part's first stage. */
-enum { WARPS = 4, THREADS = 32 * WARPS, MAX_PARTS = 512 };
+enum { WARPS = 4, THREADS = 32 * WARPS };
 
 static __device__ __forceinline__ float warp_sum(float x)
 {
@@ -102,6 +102,9 @@ constexpr int norm_blocks(int elems)
 {
     return elems <= 24 ? 4 : elems <= 32 ? 3 : 2;
 }
+/* Parts at most: blocks of one wave on 128 SMs, by shape alone, so that the bits are the same on
+ * every device. */
+enum { WAVE_SMS = 128 };
 
 /* With g = dy gamma and h = (x - mean) rstd: dx = add + rstd (g - mean(g) - h mean(g h)). A block
  * takes `per_block` rows and leaves their sums of dy h and dy in parts[block][2][cols], its warps
@@ -243,28 +246,6 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* part[c] = sum of parts[p][c], p in 8 interleaved runs, the runs in order. */
-enum { FOLD_COLS = 32, FOLD_RUNS = 8 };
-static __global__ void __launch_bounds__(FOLD_COLS *FOLD_RUNS)
-    norm_fold(int num_parts, int cols, const float *parts, float *part)
-{
-    __shared__ float runs[FOLD_RUNS][FOLD_COLS];
-    const int lane = (int)threadIdx.x % FOLD_COLS, run = (int)threadIdx.x / FOLD_COLS;
-    const int c = (int)blockIdx.x * FOLD_COLS + lane;
-    float sum = 0.0f;
-    if (c < cols)
-#pragma unroll 8
-        for (int p = run; p < num_parts; p += FOLD_RUNS)
-            sum += parts[(int64_t)p * cols + c];
-    runs[run][lane] = sum;
-    __syncthreads();
-    if (run > 0 || c >= cols)
-        return;
-    for (int i = 1; i < FOLD_RUNS; i++)
-        sum += runs[i][lane];
-    part[c] = sum;
-}
-
 /* --- host ----------------------------------------------------------------------------------- */
 
 /* Chunks a lane when rows may live in registers, else 0. */
@@ -340,7 +321,8 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
             be->zero(be, part, 2 * cols * (int64_t)sizeof *part);
         return;
     }
-    const int64_t wanted = cuda_blocks(rows, 2 * WARPS, MAX_PARTS);
+    const int most = WAVE_SMS * norm_blocks(chunks * 16 / be->elem_bytes);
+    const int64_t wanted = cuda_blocks(rows, 2 * WARPS, most);
     const int64_t per_block = (rows + wanted - 1) / wanted;
     const int num_parts = (int)((rows + per_block - 1) / per_block);
     float *parts = NULL;
@@ -369,8 +351,7 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
         });
     }
     if (part)
-        CUDA_LAUNCH(norm_fold, cuda_blocks(2 * cols, FOLD_COLS, INT32_MAX), FOLD_COLS * FOLD_RUNS,
-                    0, stream, num_parts, 2 * cols, (const float *)parts, part);
+        cuda_fold(be, num_parts, 2 * cols, parts, 1.0f, false, part);
 }
 
 void cuda_norm_install(struct backend *be)

@@ -3,6 +3,37 @@
  * order. */
 #include "exec/cuda/elem.cuh"
 
+/* --- parts ------------------------------------------------------------------------------------ */
+
+enum { FOLD_COLS = 32, FOLD_RUNS = 8 };
+static __global__ void __launch_bounds__(FOLD_COLS *FOLD_RUNS)
+    fold_parts(int64_t num_parts, int64_t cols, const float *parts, float scale, bool add,
+               float *dst)
+{
+    __shared__ float runs[FOLD_RUNS][FOLD_COLS];
+    const int lane = (int)threadIdx.x % FOLD_COLS, run = (int)threadIdx.x / FOLD_COLS;
+    const int64_t c = (int64_t)blockIdx.x * FOLD_COLS + lane;
+    float sum = 0.0f;
+    if (c < cols)
+#pragma unroll 8
+        for (int64_t p = run; p < num_parts; p += FOLD_RUNS)
+            sum += parts[p * cols + c];
+    runs[run][lane] = sum;
+    __syncthreads();
+    if (run > 0 || c >= cols)
+        return;
+    for (int i = 1; i < FOLD_RUNS; i++)
+        sum += runs[i][lane];
+    dst[c] = add ? dst[c] + scale * sum : scale * sum;
+}
+
+void cuda_fold(struct backend *be, int64_t num_parts, int64_t cols, const float *parts, float scale,
+               bool add, float *dst)
+{
+    CUDA_LAUNCH(fold_parts, cuda_blocks(cols, FOLD_COLS, INT32_MAX), FOLD_COLS * FOLD_RUNS, 0,
+                cuda_of(be)->stream, num_parts, cols, parts, scale, add, dst);
+}
+
 /* --- columns ---------------------------------------------------------------------------------- */
 
 enum { SUM_WARPS = 8, SUM_ROWS = 128 };
@@ -43,18 +74,6 @@ static __global__ void __launch_bounds__(SUM_WARPS * 32)
     }
 }
 
-static __global__ void add_column_parts(int64_t num_parts, int64_t cols, const float *parts,
-                                        float scale, float *db)
-{
-    const int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= cols)
-        return;
-    float total = 0.0f;
-    for (int64_t p = 0; p < num_parts; p++)
-        total += parts[p * cols + c];
-    db[c] += scale * total;
-}
-
 template <int V, typename T>
 static void launch_column_parts(cudaStream_t stream, int64_t rows, int64_t cols, int64_t ld,
                                 const T *x, float *parts)
@@ -79,8 +98,7 @@ void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld
         else
             launch_column_parts<1, T>(stream, rows, cols, ld, (const T *)x, parts);
     });
-    CUDA_LAUNCH(add_column_parts, cuda_blocks(cols, 128, INT32_MAX), 128, 0, stream, num_parts,
-                cols, (const float *)parts, scale, db);
+    cuda_fold(be, num_parts, cols, parts, scale, true, db);
 }
 
 /* --- squares ---------------------------------------------------------------------------------- */

@@ -2,7 +2,9 @@
  * dropout of exec/rng.h.
  *
  *   CUDA_DTYPE(be, T, { CUDA_LAUNCH((kernel<T>), ...); })   T: float or __nv_bfloat16, by the
- *       backend's element type */
+ *       backend's element type
+ *   CUDA_CASE(name, value, { ... })   one case of a switch over a template argument: `name` is the
+ *       constant `value` inside */
 #ifndef ELAPSE_EXEC_CUDA_ELEM_CUH
 #define ELAPSE_EXEC_CUDA_ELEM_CUH
 
@@ -21,6 +23,13 @@
             __VA_ARGS__;                                                                           \
         }                                                                                          \
     } while (0)
+
+#define CUDA_CASE(name, value, ...)                                                                \
+    case value: {                                                                                  \
+        constexpr auto name = value;                                                               \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }
 
 static __device__ __forceinline__ float elem_load(const float *x)
 {

@@ -119,7 +119,7 @@ static __device__ __forceinline__ void tile_store(const float (*sum)[D / 8][4], 
     __syncwarp();
 }
 
-/* Whether the kernels may read and write 16 bytes at a time. */
+/* Whether the kernels have this head_dim, and may read and write 16 bytes at a time. */
 static inline bool flash_fits(struct backend *be, const struct attn_args *a)
 {
     const uintptr_t bits = (uintptr_t)a->qkv | (uintptr_t)a->ctx | (uintptr_t)a->dctx |
@@ -127,5 +127,21 @@ static inline bool flash_fits(struct backend *be, const struct attn_args *a)
     return be->elem_bytes == 2 && bits % 16 == 0 &&
            (a->head_dim == 32 || a->head_dim == 64 || a->head_dim == 96 || a->head_dim == 128);
 }
+
+/* FLASH_PICK(a, LAUNCH): LAUNCH(D, DROP) by head_dim and by whether there is dropout. */
+#define FLASH_DIM(D, a, LAUNCH)                                                                    \
+    CUDA_CASE(DIM, D, {                                                                            \
+        if ((a)->drop.limit)                                                                       \
+            LAUNCH(DIM, true);                                                                     \
+        else                                                                                       \
+            LAUNCH(DIM, false);                                                                    \
+    })
+#define FLASH_PICK(a, LAUNCH)                                                                      \
+    switch ((a)->head_dim) {                                                                       \
+        FLASH_DIM(32, a, LAUNCH)                                                                   \
+        FLASH_DIM(64, a, LAUNCH)                                                                   \
+        FLASH_DIM(96, a, LAUNCH)                                                                   \
+        FLASH_DIM(128, a, LAUNCH)                                                                  \
+    }
 
 #endif

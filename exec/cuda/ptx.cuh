@@ -8,13 +8,10 @@
  *     a[0] A[g][2t, 2t+1]   a[1] A[g+8][2t, 2t+1]   a[2] A[g][2t+8, +9]   a[3] A[g+8][2t+8, +9]
  *     b0   B[2t, 2t+1][g]   b1   B[2t+8, 2t+9][g]
  *     d[0] D[g][2t]   d[1] D[g][2t+1]   d[2] D[g+8][2t]   d[3] D[g+8][2t+1]
- *   mma_tf32_1688    D[16, 8] += A[16, 8] B[8, 8]; operands fp32 of which the upper 19 bits count
- *     a[0] A[g][t]   a[1] A[g+8][t]   a[2] A[g][t+4]   a[3] A[g+8][t+4]
- *     b0   B[t][g]   b1   B[t+4][g]   d as above
  *   ldmatrix_x4      four 8 x 8 matrices of 16-bit elements, rows of 16 bytes in shared memory:
  *     lane 8 m + r passes the address of row r of matrix m; to[m] = elements [g][2t, 2t+1] of
  *     matrix m. ldmatrix_x4_trans: elements [2t, 2t+1][g].
- * (PTX ISA, "Matrix Fragments for mma.m16n8k16", "... m16n8k8", "ldmatrix".) */
+ * (PTX ISA, "Matrix Fragments for mma.m16n8k16", "ldmatrix".) */
 #ifndef ELAPSE_EXEC_CUDA_PTX_CUH
 #define ELAPSE_EXEC_CUDA_PTX_CUH
 
@@ -26,15 +23,6 @@ static __device__ __forceinline__ void mma_bf16_16816(float *d, const uint32_t *
                                                       uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-static __device__ __forceinline__ void mma_tf32_1688(float *d, const uint32_t *a, uint32_t b0,
-                                                     uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -84,6 +72,14 @@ static __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* 1 / x within an ulp; of infinity 0. */
+static __device__ __forceinline__ float rcp_approx(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

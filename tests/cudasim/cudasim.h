@@ -427,7 +427,6 @@ CUDASIM_MINMAX(double)
 /* --- exec/cuda/ptx.cuh ----------------------------------------------------------------------- */
 
 void cudasim_mma_bf16(float *d, const uint32_t *a, uint32_t b0, uint32_t b1);
-void cudasim_mma_tf32(float *d, const uint32_t *a, uint32_t b0, uint32_t b1);
 void cudasim_ldmatrix(uint32_t *to, const void *row, int num, bool trans, const char *name);
 void cudasim_cp_async(void *to, const void *from, int bytes, int read);
 void cudasim_cp_commit(void);
@@ -436,10 +435,6 @@ void cudasim_cp_wait(int pending);
 static inline void mma_bf16_16816(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
 {
     cudasim_mma_bf16(d, a, b0, b1);
-}
-static inline void mma_tf32_1688(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-    cudasim_mma_tf32(d, a, b0, b1);
 }
 static inline void ldmatrix_x4(uint32_t *to, const void *shared_row)
 {
@@ -465,5 +460,10 @@ static inline float exp2_approx(float x)
 {
     const float y = exp2f(x);
     return y < 1.17549435e-38f ? 0.0f : y; /* .ftz */
+}
+static inline float rcp_approx(float x)
+{
+    const float y = 1.0f / x;
+    return fabsf(y) < 1.17549435e-38f ? copysignf(0.0f, y) : y;
 }
 #endif

@@ -1,6 +1,6 @@
 /* cuBLASLt on the CPU: fp32 and bf16 products accumulated in fp32, with the epilogues of its
  * documentation. Strict: what the library rejects is rejected here (types, leading dimensions,
- * alignments promised to the heuristic, aux of the GELU epilogues, workspace), with a line on
+ * alignments promised to the heuristic, bias, aux of the GELU epilogues, workspace), with a line on
  * stderr. Three algorithms whose bits differ, so that one not pinned shows; operands that
  * are not aligned to 16 bytes get another first choice, as there.
  *
@@ -598,7 +598,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     const uint32_t e = p.d.epilogue;
     const uint64_t bias_elems = e == CUBLASLT_EPILOGUE_BGRADB ? p.n : p.m;
     if ((takes_bias(e) || gives_bias(e)) &&
-        (!p.d.bias || (uintptr_t)p.d.bias % (uintptr_t)bytes_of(p.bias_type) ||
+        (!p.d.bias || (uintptr_t)p.d.bias % 16 ||
          !cudasim_in_device(p.d.bias, bias_elems * (uint64_t)bytes_of(p.bias_type))))
         REFUSE(CUBLAS_STATUS_INVALID_VALUE, "bias at %p: %s", p.d.bias, cudasim_describe(p.d.bias));
     if (takes_aux(e)) {

@@ -476,14 +476,10 @@ static float bf16_of(uint32_t word, int half)
 {
     return cudasim_bits<float>(half ? word & 0xffff0000u : word << 16);
 }
-static float tf32_of(uint32_t word) /* the upper 19 bits count */
-{
-    return cudasim_bits<float>(word & 0xffffe000u);
-}
 
-/* D[16, 8] += A[16, K] B[K, 8]; d by PTX ISA's m16n8 fragment of fp32: d[i] is row g + 8 (i / 2),
+/* D[16, 8] += A[16, 16] B[16, 8]; d by PTX ISA's m16n8 fragment of fp32: d[i] is row g + 8 (i / 2),
  * column 2 t + i % 2. */
-template <int K> static void mma_finish(void **slots, const float (*a)[K], const float (*b)[8])
+static void mma_finish(void **slots, const float (*a)[16], const float (*b)[8])
 {
     for (int lane = 0; lane < LANES; lane++) {
         float *d = ((struct mma_slot *)slots[lane])->d;
@@ -491,7 +487,7 @@ template <int K> static void mma_finish(void **slots, const float (*a)[K], const
         for (int i = 0; i < 4; i++) {
             const int row = g + 8 * (i / 2), col = 2 * t + i % 2;
             double sum = 0; /* products are exact in double; hardware's order is its own */
-            for (int k = 0; k < K; k++)
+            for (int k = 0; k < 16; k++)
                 sum += (double)a[row][k] * (double)b[k][col];
             d[i] = (float)((double)d[i] + sum);
         }
@@ -520,25 +516,7 @@ static void mma_bf16_work(void **slots, unsigned mask)
         for (int i = 0; i < 4; i++)
             b[2 * t + i % 2 + 8 * (i / 2)][g] = bf16_of(s->b[i / 2], i % 2);
     }
-    mma_finish<16>(slots, a, b);
-}
-
-/* mma.m16n8k8 of tf32: A's element i of 4 is row g + 8 (i % 2), column t + 4 (i / 2); B's element i
- * of 2 is row t + 4 i, column g. */
-static void mma_tf32_work(void **slots, unsigned mask)
-{
-    (void)mask;
-    float a[16][8], b[8][8];
-    check_all(slots, "mma_tf32_1688");
-    for (int lane = 0; lane < LANES; lane++) {
-        const struct mma_slot *s = (const struct mma_slot *)slots[lane];
-        const int g = lane / 4, t = lane % 4;
-        for (int i = 0; i < 4; i++)
-            a[g + 8 * (i % 2)][t + 4 * (i / 2)] = tf32_of(s->a[i]);
-        for (int i = 0; i < 2; i++)
-            b[t + 4 * i][g] = tf32_of(s->b[i]);
-    }
-    mma_finish<8>(slots, a, b);
+    mma_finish(slots, a, b);
 }
 
 void cudasim_mma_bf16(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
@@ -547,13 +525,6 @@ void cudasim_mma_bf16(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
         d, a, {b0, b1}
     };
     cudasim_collective("mma_bf16_16816", 0xffffffffu, &slot, mma_bf16_work, __FILE__, __LINE__);
-}
-void cudasim_mma_tf32(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-    struct mma_slot slot = {
-        d, a, {b0, b1}
-    };
-    cudasim_collective("mma_tf32_1688", 0xffffffffu, &slot, mma_tf32_work, __FILE__, __LINE__);
 }
 
 struct ldmatrix_slot {
