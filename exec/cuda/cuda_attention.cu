@@ -403,18 +403,20 @@ static void attention_backward(struct backend *be, const struct attention *a, co
     const int width = a->heads * a->head_dim;
     const int64_t rows = a->num_samples * a->seq;
     const bool in_place = dqkv == qkv;
-    const int64_t stat_bytes =
-        (a->num_samples * a->heads * a->seq * (int64_t)sizeof(float) + 255) / 256 * 256;
-    char *scratch =
-        (char *)cuda_scratch(be, stat_bytes + (in_place ? rows * width * be->elem_bytes : 0));
-    if (!scratch || a->num_samples == 0)
-        return;
     args.qkv = qkv;
     args.ctx = ctx;
     args.dctx = dctx;
     args.lse = (float *)lse;
-    args.delta = (float *)(void *)scratch;
     args.out = dqkv;
+    if (a->num_samples == 0 || cuda_flash_backward_whole(be, &args, a->num_samples))
+        return;
+    const int64_t stat_bytes =
+        (a->num_samples * a->heads * a->seq * (int64_t)sizeof(float) + 255) / 256 * 256;
+    char *scratch =
+        (char *)cuda_scratch(be, stat_bytes + (in_place ? rows * width * be->elem_bytes : 0));
+    if (!scratch)
+        return;
+    args.delta = (float *)(void *)scratch;
     /* In place, dk and dv may overwrite the k and v of their own block, but dq must wait until all
      * blocks of keys have read q: it goes to scratch first. */
     args.dq = in_place ? scratch + stat_bytes : dqkv;

@@ -5,7 +5,8 @@
  * FlashAttention-2 does (Dao, 2023): scores never leave the chip, the forward keeps a running
  * maximum and sum per row, the backward rebuilds probabilities from the saved log-sum-exp. The
  * backward runs over each pair of tiles twice, once to sum dq in query order and once to sum dk and
- * dv in key order: no two blocks add to one element, so no atomics and the same bits every time. */
+ * dv in key order, or once where one block holds a whole head: no two blocks add to one element, so
+ * no atomics and the same bits every time. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_ATTENTION_CUH
 #define ELAPSE_EXEC_CUDA_CUDA_ATTENTION_CUH
 
@@ -65,6 +66,9 @@ static __device__ __forceinline__ bool attn_keeps(const struct attn_args &a,
 
 /* bf16 on the tensor cores. False: not this shape or alignment, use the fp32 kernels. */
 bool cuda_flash_forward(struct backend *be, const struct attn_args *a, int64_t num_samples);
+/* The backward of a short sequence, in one kernel; out may be qkv, dq and delta are not looked at.
+ * False: not this shape either. */
+bool cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, int64_t num_samples);
 /* dq and dk, dv; a->delta is written first. */
 bool cuda_flash_backward(struct backend *be, const struct attn_args *a, int64_t num_samples);
 

@@ -1,15 +1,23 @@
 #include "exec/cuda/flash_tile.cuh"
 
-/* Attention backward in bf16 on mma.m16n8k16, fp32 sums, in two kernels (cuda_attention.cuh):
+/* Attention backward in bf16 on mma.m16n8k16, fp32 sums. Where a block holds all keys of a head
+ * (seq 128; at head_dim 64, 256), in one kernel:
+ *
+ *   flash_whole  walks over the queries:     S^T = k q^T, dP^T = v dctx^T,
+ *                                            dv += P^T dctx, dk += dS^T q, dq = dS k
+ *
+ * with P = exp(scale S - lse), dS = P (dP - delta), five products a pair of tiles. P^T and dS^T are
+ * A fragments as they come out of the products; dS visits shared memory, where the warps gather it
+ * over all keys. Nobody else reads the head, so dq goes to its place at once. Else in two
+ * (cuda_attention.cuh):
  *
  *   flash_dq     a block of queries walks over the keys:     S = q k^T, dP = dctx v^T, dq += dS k
- *   flash_dkdv   a block of keys walks over the queries:     S^T = k q^T, dP^T = v dctx^T,
- *                                                            dv += P^T dctx, dk += dS^T q
- * with P = exp(scale S - lse), dS = P (dP - delta). Held the second way round, P^T and dS^T are A
- * fragments as they come out of the products, so probabilities never visit shared memory. Seven
- * products a pair of tiles instead of the five of a kernel that adds dq atomically: 14 seq^2
- * head_dim operations a head (half of it causal), the price of equal bits. Memory: qkv, dctx and
- * ctx read, dqkv written, 16 seq head_dim bytes and dq's detour through scratch in place. */
+ *   flash_dkdv   a block of keys walks over the queries, as above but for dq
+ *
+ * Seven products instead of the five of a kernel that adds dq atomically: 14 seq^2 head_dim
+ * operations a head (half of it causal), the price of equal bits. Memory: qkv, dctx and ctx read,
+ * dqkv written, 16 seq head_dim bytes; the two kernels read qkv and dctx twice, and in place dq
+ * makes a detour through scratch. */
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
 /* Chosen so that next to nothing spills (ptxas of CUDA 13.0: at most 68 bytes, head_dim 64 with
@@ -269,12 +277,15 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_dq(const struct attn_
 
 /* --- dk and dv ------------------------------------------------------------------------------ */
 
+/* One tile of queries. ds_rows: the warp's rows of dS^T [keys][queries] in shared memory, written;
+ * NULL: not wanted. */
 template <int D, bool DROP, bool EDGE>
 static __device__ __forceinline__ void
 dkdv_tile(const struct attn_args &a, const struct attn_place &p,
           const struct own_rows<D, dkdv_shape<D, DROP>::mt, dkdv_shape<D, DROP>::keep> &own,
           float (*dk)[D / 8][4], float (*dv)[D / 8][4], const bf16 *q_tile, const bf16 *g_tile,
-          const float *stats, int key_first, int q0, int from, int to)
+          const float *lse2_of, const float *delta_of, bf16 *ds_rows, int key_first, int q0,
+          int from, int to)
 {
     const int MT = dkdv_shape<D, DROP>::mt, QUERIES = dkdv_shape<D, DROP>::queries;
     const bool KEEP = dkdv_shape<D, DROP>::keep;
@@ -288,8 +299,8 @@ dkdv_tile(const struct attn_args &a, const struct attn_place &p,
     uint32_t prob[MT][QUERIES / 16][4], ds[MT][QUERIES / 16][4];
 #pragma unroll
     for (int n = 0; n < QUERIES / 8; n++) {
-        const float2 lse2 = *reinterpret_cast<const float2 *>(stats + n * 8 + 2 * t);
-        const float2 delta = *reinterpret_cast<const float2 *>(stats + QUERIES + n * 8 + 2 * t);
+        const float2 lse2 = *reinterpret_cast<const float2 *>(lse2_of + n * 8 + 2 * t);
+        const float2 delta = *reinterpret_cast<const float2 *>(delta_of + n * 8 + 2 * t);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
 #pragma unroll
@@ -314,8 +325,36 @@ dkdv_tile(const struct attn_args &a, const struct attn_place &p,
             }
         }
     }
+    if (ds_rows)
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int n = 0; n < QUERIES / 16; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) /* rows g and g + 8, then 8 columns further */
+                    *reinterpret_cast<uint32_t *>(
+                        ds_rows + tile_at<QUERIES>(m * 16 + (i & 1) * 8 + g, 2 * n + (i >> 1)) +
+                        2 * t) = ds[m][n][i];
     product_columns<D, MT, QUERIES, EDGE>(dv, prob, g_tile, own.lane_a, from, to);
     product_columns<D, MT, QUERIES, EDGE>(dk, ds, q_tile, own.lane_a, from, to);
+}
+
+/* The warp's dk and dv to their places, through its rows of k and v in shared memory. */
+template <int D, bool DROP>
+static __device__ __forceinline__ void
+store_dkdv(const struct attn_args &a, const struct attn_place &p, const float (*dk)[D / 8][4],
+           const float (*dv)[D / 8][4], bf16 *k_rows, bf16 *v_rows, int key_first)
+{
+    const int MT = dkdv_shape<D, DROP>::mt;
+    bf16 *out = (bf16 *)a.out + p.qkv_at + p.ctx_row;
+    float scale[2 * MT], up[2 * MT];
+#pragma unroll
+    for (int i = 0; i < 2 * MT; i++) {
+        scale[i] = a.scale;
+        up[i] = DROP ? a.drop.up : 1.0f;
+    }
+    tile_store<D, MT>(dk, scale, k_rows, 0, out, p.qkv_row, key_first, a.seq);
+    tile_store<D, MT>(dv, up, v_rows, 0, out + p.ctx_row, p.qkv_row, key_first, a.seq);
 }
 
 template <int D, bool DROP>
@@ -342,7 +381,7 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_dkdv(const struct att
     own.two = v_tile + warp * 16 * MT * D;
     own.lane_a = tile_lane_a<D>(lane);
     own.lane_b = tile_lane_b<D>(lane);
-    float dk[MT][D / 8][4], dv[MT][D / 8][4], scale[2 * MT], up[2 * MT];
+    float dk[MT][D / 8][4], dv[MT][D / 8][4];
     sum_zero<D, MT>(dk);
     sum_zero<D, MT>(dv);
     tile_load<D, KEYS, THREADS>(k_tile, k_head, p.qkv_row, k0, a.seq);
@@ -383,13 +422,13 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_dkdv(const struct att
             const float *stat = stats + turn * 2 * QUERIES;
             if (q0 + QUERIES <= a.seq && key_last < p.keys && (!a.causal || q0 >= key_last)) {
                 dkdv_tile<D, DROP, false>(a, p, own, dk, dv, q_tile + now, g_tile + now, stat,
-                                          key_first, q0, 0, QUERIES);
+                                          stat + QUERIES, NULL, key_first, q0, 0, QUERIES);
             } else {
                 const int from = a.causal && key_first > q0 ? key_first - q0 : 0;
                 const int to = a.seq - q0 < QUERIES ? a.seq - q0 : QUERIES;
                 if (from < to)
                     dkdv_tile<D, DROP, true>(a, p, own, dk, dv, q_tile + now, g_tile + now, stat,
-                                             key_first, q0, from, to);
+                                             stat + QUERIES, NULL, key_first, q0, from, to);
             }
         }
         if (j + 1 < tiles && tid < QUERIES) {
@@ -402,16 +441,163 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_dkdv(const struct att
     __syncthreads(); /* where the loop did not run: the copies into the tiles are over */
     if (key_first >= a.seq)
         return;
-#pragma unroll
-    for (int i = 0; i < 2 * MT; i++) {
-        scale[i] = a.scale;
-        up[i] = DROP ? a.drop.up : 1.0f;
-    }
-    bf16 *out = (bf16 *)a.out + p.qkv_at + p.ctx_row;
-    tile_store<D, MT>(dk, scale, k_tile + warp * 16 * MT * D, 0, out, p.qkv_row, key_first, a.seq);
-    tile_store<D, MT>(dv, up, v_tile + warp * 16 * MT * D, 0, out + p.ctx_row, p.qkv_row, key_first,
-                      a.seq);
+    store_dkdv<D, DROP>(a, p, dk, dv, k_tile + warp * 16 * MT * D, v_tile + warp * 16 * MT * D,
+                        key_first);
 }
+
+/* --- all of a head ---------------------------------------------------------------------------- */
+
+/* Blocks of 4 warps, two an SM, or of 8, one an SM; each warp owns 32 keys. (ptxas of CUDA 13.0 for
+ * sm_90: at most 32 bytes spilt.) */
+template <int D, bool DROP, int MANY> struct whole_shape {
+    static const int mt = 2, queries = 32, threads = 32 * MANY, keys = 16 * mt * MANY;
+    static const int columns = D / (MANY / 2); /* of dq a warp, by 16 queries */
+    static const int shared = (2 * keys + 4 * queries) * D * (int)sizeof(bf16) +
+                              keys * queries * (int)sizeof(bf16) + 2 * keys * (int)sizeof(float);
+};
+
+/* The warp's part of dq of one tile of queries: 16 queries (from row_first on) and COLUMNS columns,
+ * summed over the first `keys` keys. Goes out through its part of q's tile, which nobody reads any
+ * more. */
+template <int D, int COLUMNS, int QUERIES>
+static __device__ __forceinline__ void
+whole_dq(const struct attn_args &a, const struct attn_place &p, const bf16 *ds_tile,
+         const bf16 *k_tile, bf16 *q_tile, int row_first, int column_first, int q0, int keys)
+{
+    const int lane = (int)threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    /* dS lies as [keys][queries]: read transposed, in the order of a B fragment, it is A. */
+    const struct tile_lane lane_ds = tile_lane_b<QUERIES>(lane), lane_a = tile_lane_a<D>(lane);
+    float sum[COLUMNS / 8][4];
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            sum[n][e] = 0.0f;
+#pragma unroll 2
+    for (int k = 0; k < keys; k += 16) {
+        uint32_t ds[4];
+        ldmatrix_x4_trans(ds, tile_part<QUERIES>(ds_tile, lane_ds, k, row_first));
+#pragma unroll
+        for (int n = 0; n < COLUMNS / 16; n++) {
+            uint32_t b[4];
+            ldmatrix_x4_trans(b, tile_part<D>(k_tile, lane_a, k, column_first + n * 16));
+            mma_bf16_16816(sum[2 * n], ds, b[0], b[1]);
+            mma_bf16_16816(sum[2 * n + 1], ds, b[2], b[3]);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8; n++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            *reinterpret_cast<uint32_t *>(
+                q_tile + tile_at<D>(row_first + half * 8 + g, column_first / 8 + n) + 2 * t) =
+                bf16_pair(sum[n][2 * half] * a.scale, sum[n][2 * half + 1] * a.scale);
+    __syncwarp();
+    const int chunks = COLUMNS / 8;
+#pragma unroll
+    for (int i = 0; i < 16 * chunks / 32; i++) {
+        const int at = i * 32 + lane, row = row_first + at / chunks;
+        const int chunk = column_first / 8 + at % chunks;
+        if (q0 + row < a.seq)
+            *reinterpret_cast<uint4 *>((bf16 *)a.out + p.qkv_at + (q0 + row) * p.qkv_row +
+                                       chunk * 8) =
+                *reinterpret_cast<const uint4 *>(q_tile + tile_at<D>(row, chunk));
+    }
+}
+
+template <int D, bool DROP, int MANY>
+static __global__ void __launch_bounds__(32 * MANY, 8 / MANY) flash_whole(const struct attn_args a)
+{
+    typedef whole_shape<D, DROP, MANY> shape;
+    const int MT = shape::mt, QUERIES = shape::queries, KEYS = shape::keys, LANES = D / 8;
+    const bool KEEP = dkdv_shape<D, DROP>::keep;
+    CUDA_DYNAMIC_SHARED(bf16, shared);
+    bf16 *k_tile = shared, *v_tile = k_tile + KEYS * D, *q_tile = v_tile + KEYS * D,
+         *g_tile = q_tile + 2 * QUERIES * D, *ds_tile = g_tile + 2 * QUERIES * D;
+    float *lse2 = reinterpret_cast<float *>(ds_tile + KEYS * QUERIES), *delta = lse2 + KEYS;
+    const struct attn_place p = attn_place_of(a);
+    const int tid = (int)threadIdx.x, warp = tid >> 5, lane = tid & 31;
+    const int key_first = warp * 16 * MT, key_last = key_first + 16 * MT - 1;
+    const bf16 *q_head = (const bf16 *)a.qkv + p.qkv_at;
+    const bf16 *k_head = q_head + p.ctx_row, *v_head = k_head + p.ctx_row;
+    const bf16 *g_head = (const bf16 *)a.dctx + p.ctx_at, *c_head = (const bf16 *)a.ctx + p.ctx_at;
+    const int tiles = (a.seq + QUERIES - 1) / QUERIES;
+    tile_load<D, KEYS, shape::threads>(k_tile, k_head, p.qkv_row, 0, a.seq);
+    tile_load<D, KEYS, shape::threads>(v_tile, v_head, p.qkv_row, 0, a.seq);
+    tile_load<D, QUERIES, shape::threads>(q_tile, q_head, p.qkv_row, 0, a.seq);
+    tile_load<D, QUERIES, shape::threads>(g_tile, g_head, p.ctx_row, 0, a.seq);
+    cp_async_commit();
+    /* delta of all rows: LANES threads a row. Rows past the end have probability 0. */
+#pragma unroll
+    for (int i = 0; i < KEYS * LANES / shape::threads; i++) {
+        const int row = (i * shape::threads + tid) / LANES, chunk = tid % LANES;
+        float part = 0.0f;
+        if (row < a.seq) {
+            float grad[8], ctx[8];
+            elem_load_n<8>(g_head + row * p.ctx_row + chunk * 8, grad);
+            elem_load_n<8>(c_head + row * p.ctx_row + chunk * 8, ctx);
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                part += grad[e] * ctx[e];
+        }
+#pragma unroll
+        for (int step = LANES / 2; step > 0; step /= 2)
+            part += __shfl_xor_sync(~0u, part, step);
+        if (chunk == 0) {
+            lse2[row] = row < a.seq ? a.lse[p.stat_at + row] * FLASH_LOG2E : INFINITY;
+            delta[row] = part;
+        }
+    }
+    struct own_rows<D, MT, KEEP> own;
+    own.one = k_tile + key_first * D;
+    own.two = v_tile + key_first * D;
+    own.lane_a = tile_lane_a<D>(lane);
+    own.lane_b = tile_lane_b<D>(lane);
+    float dk[MT][D / 8][4], dv[MT][D / 8][4];
+    sum_zero<D, MT>(dk);
+    sum_zero<D, MT>(dv);
+    for (int j = 0; j < tiles; j++) {
+        const int q0 = j * QUERIES, now = (j & 1) * QUERIES * D, next = QUERIES * D - now;
+        cp_async_wait<0>();
+        __syncthreads(); /* tile j is there; nobody works on tile j - 1 any more */
+        if (j + 1 < tiles) {
+            tile_load<D, QUERIES, shape::threads>(q_tile + next, q_head, p.qkv_row, q0 + QUERIES,
+                                                  a.seq);
+            tile_load<D, QUERIES, shape::threads>(g_tile + next, g_head, p.ctx_row, q0 + QUERIES,
+                                                  a.seq);
+        }
+        cp_async_commit();
+        if (j == 0) {
+            keep_fragments<D, MT, KEEP>(own.kept_one, own.one, own.lane_a);
+            keep_fragments<D, MT, KEEP>(own.kept_two, own.two, own.lane_a);
+        }
+        if (key_first < p.keys) {
+            bf16 *ds_rows = ds_tile + key_first * QUERIES;
+            if (q0 + QUERIES <= a.seq && key_last < p.keys && (!a.causal || q0 >= key_last)) {
+                dkdv_tile<D, DROP, false>(a, p, own, dk, dv, q_tile + now, g_tile + now, lse2 + q0,
+                                          delta + q0, ds_rows, key_first, q0, 0, QUERIES);
+            } else {
+                const int from = a.causal && key_first > q0 ? key_first - q0 : 0;
+                const int to = a.seq - q0 < QUERIES ? a.seq - q0 : QUERIES;
+                if (from < to)
+                    dkdv_tile<D, DROP, true>(a, p, own, dk, dv, q_tile + now, g_tile + now,
+                                             lse2 + q0, delta + q0, ds_rows, key_first, q0, from,
+                                             to);
+            }
+        }
+        __syncthreads(); /* dS is there, of every key that a query of the tile sees */
+        const int last = q0 + QUERIES < a.seq ? q0 + QUERIES : a.seq;
+        whole_dq<D, shape::columns, QUERIES>(a, p, ds_tile, k_tile, q_tile + now, (warp & 1) * 16,
+                                             (warp >> 1) * shape::columns, q0,
+                                             a.causal && last < p.keys ? last : p.keys);
+    }
+    __syncthreads(); /* nobody reads k any more */
+    if (key_first < a.seq)
+        store_dkdv<D, DROP>(a, p, dk, dv, k_tile + key_first * D, v_tile + key_first * D,
+                            key_first);
+}
+
+/* --- host ---------------------------------------------------------------------------------- */
 
 template <int D, bool DROP>
 static void launch_backward(struct backend *be, struct attn_args a, int64_t num_samples)
@@ -428,32 +614,42 @@ static void launch_backward(struct backend *be, struct attn_args a, int64_t num_
                 (dkdv_shape<D, DROP>::shared), cuda_of(be)->stream, a);
 }
 
-template <int D>
-static void pick_backward(struct backend *be, const struct attn_args *a, int64_t num_samples)
+template <int D, bool DROP, int MANY>
+static void launch_blocks(struct backend *be, struct attn_args a, int64_t num_samples)
 {
-    if (a->drop.limit)
-        launch_backward<D, true>(be, *a, num_samples);
-    else
-        launch_backward<D, false>(be, *a, num_samples);
+    typedef whole_shape<D, DROP, MANY> shape;
+    a.tiles = 1;
+    CUDA_ALLOW_SHARED((flash_whole<D, DROP, MANY>), shape::shared);
+    CUDA_LAUNCH((flash_whole<D, DROP, MANY>), (unsigned)(num_samples * a.heads), shape::threads,
+                shape::shared, cuda_of(be)->stream, a);
+}
+
+template <int D, bool DROP>
+static void launch_whole(struct backend *be, const struct attn_args &a, int64_t num_samples)
+{
+    if (a.seq <= 128)
+        launch_blocks<D, DROP, 4>(be, a, num_samples);
+    else if constexpr (D == 64)
+        launch_blocks<D, DROP, 8>(be, a, num_samples);
+}
+
+bool cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, int64_t num_samples)
+{
+    if (!flash_fits(be, a) || a->head_dim > 64 || a->seq > (a->head_dim == 64 ? 256 : 128))
+        return false;
+#define LAUNCH_WHOLE(D, DROP) launch_whole<D, DROP>(be, *a, num_samples)
+    switch (a->head_dim) {
+        FLASH_DIM(32, a, LAUNCH_WHOLE)
+        FLASH_DIM(64, a, LAUNCH_WHOLE)
+    }
+    return true;
 }
 
 bool cuda_flash_backward(struct backend *be, const struct attn_args *a, int64_t num_samples)
 {
     if (!flash_fits(be, a))
         return false;
-    switch (a->head_dim) {
-    case 32:
-        pick_backward<32>(be, a, num_samples);
-        break;
-    case 64:
-        pick_backward<64>(be, a, num_samples);
-        break;
-    case 96:
-        pick_backward<96>(be, a, num_samples);
-        break;
-    default:
-        pick_backward<128>(be, a, num_samples);
-        break;
-    }
+#define LAUNCH_BACKWARD(D, DROP) launch_backward<D, DROP>(be, *a, num_samples)
+    FLASH_PICK(a, LAUNCH_BACKWARD)
     return true;
 }
