@@ -112,12 +112,12 @@ run_tests() {
 export -f run_tests
 
 wants build && part build 200 bash -c make_all
-# PyTorch compiles its models on the host meanwhile: what it compiles is kept for the timed runs.
+# PyTorch compiles its models meanwhile, for the batches of the timed runs: what it compiles is kept.
 if wants bench && [ "$device" = cuda ] && "$python" -c 'import torch' 2>/dev/null; then
     warm_end=$((SECONDS + total / 2))
     for model in gpt2 bert-base vit-b16 bert-large; do
         [ $((warm_end - SECONDS)) -gt 5 ] || break
-        timeout -k 5 $((warm_end - SECONDS)) "$python" tests/bench/bench_torch_gpu.py "$model" --batch 2 --steps 1 --warm-up 1 >"$out/warm-$model.log" 2>&1
+        timeout -k 5 $((warm_end - SECONDS)) "$python" tests/bench/bench_torch_gpu.py "$model" --steps 1 --warm-up 1 >"$out/warm-$model.log" 2>&1
     done &
     warming=$!
 fi

@@ -129,6 +129,7 @@ struct operands {
     float *f[8];
     int64_t *ids;
     struct linear linear;
+    enum act act;
     struct attention attention;
     struct xent xent;
     struct tokens tokens;
@@ -145,6 +146,24 @@ static void do_linear(const void *ctx)
 {
     const struct operands *o = ctx;
     be->linear_forward(be, &o->linear, o->t[0], o->t[1], NULL, ACT_NONE, NULL, NULL, NULL, o->t[2]);
+}
+static void do_linear_gelu(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->linear_forward(be, &o->linear, o->t[0], o->t[1], o->t[4], o->act, NULL, NULL, o->t[3],
+                       o->t[2]);
+}
+static void do_linear_dgelu(const void *ctx)
+{
+    const struct operands *o = ctx;
+    const struct linear back = {
+        .rows = o->linear.rows, .in = o->linear.out, .out = o->linear.in, .in_out = true};
+    be->linear_backward_input(be, &back, o->t[0], o->t[1], 1.0f, o->act, o->t[3], NULL, o->t[3]);
+}
+static void do_linear_weight(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->linear_backward_weight(be, &o->linear, o->t[2], o->t[0], 1.0f, o->f[0], o->f[1]);
 }
 static void do_attention(const void *ctx)
 {
@@ -251,18 +270,56 @@ static void undropped_attention(const char *whose)
     attention_rows("bert-large", 256, 128, 16, false, 0.0f, whose);
 }
 
-static void linear_row(int64_t rows, int in, int out)
+static void linear_row(int64_t rows, int in, int out, int out_stride)
 {
     char name[96];
     struct operands o = {
-        .linear = {.rows = batch(rows), .in = in, .out = out}
+        .linear = {.rows = batch(rows), .in = in, .out = out, .y_stride = out_stride}
     };
     o.t[0] = elems_of(batch(rows) * in);
     o.t[1] = elems_of((int64_t)in * out);
-    o.t[2] = elems_of(batch(rows) * out);
+    o.t[2] = elems_of(batch(rows) * (out_stride ? out_stride : out));
     snprintf(name, sizeof name, "linear fwd %lld x %d x %d", (long long)batch(rows), in, out);
     row(name, (double)backend_bytes(be, batch(rows) * (in + out) + (int64_t)in * out),
         2.0 * (double)batch(rows) * in * out, do_linear, &o);
+}
+
+/* What surrounds an MLP's wide layer: GELU behind a product, its gradient, weights and bias. */
+static void mlp_rows(int64_t rows, int in, int out)
+{
+    static const struct {
+        const char *name;
+        enum act act;
+        void (*call)(const void *ctx);
+        int wide, narrow; /* tensors of out and of in columns that must move */
+    } kinds[] = {
+        {"linear fwd gelu tanh",   ACT_GELU_TANH, do_linear_gelu,   2, 1},
+        {"linear fwd gelu erf",    ACT_GELU_ERF,  do_linear_gelu,   2, 1},
+        {"linear bwd gelu tanh",   ACT_GELU_TANH, do_linear_dgelu,  2, 1},
+        {"linear bwd gelu erf",    ACT_GELU_ERF,  do_linear_dgelu,  2, 1},
+        {"linear weight and bias", ACT_NONE,      do_linear_weight, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char name[96];
+        const int64_t n = batch(rows), weights = (int64_t)in * out;
+        struct operands o = {
+            .linear = {.rows = n, .in = in, .out = out},
+              .act = kinds[i].act
+        };
+        const bool gradient = kinds[i].call == do_linear_weight;
+        o.t[0] = elems_of(n * in);
+        o.t[1] = elems_of(weights);
+        o.t[2] = elems_of(n * out);
+        o.t[3] = elems_of(n * out);
+        o.t[4] = elems_of(out);
+        o.f[0] = fp32_of(weights);
+        o.f[1] = fp32_of(out);
+        snprintf(name, sizeof name, "%s %lld x %d x %d", kinds[i].name, (long long)n, in, out);
+        row(name,
+            (double)backend_bytes(be, n * (kinds[i].wide * out + kinds[i].narrow * in)) +
+                (double)weights * (gradient ? 8 : be->elem_bytes),
+            2.0 * (double)n * (double)weights, kinds[i].call, &o);
+    }
 }
 
 static void run(void)
@@ -272,8 +329,11 @@ static void run(void)
     o.t[0] = elems_of(o.num);
     o.t[1] = elems_of(o.num);
     row("copy", 2.0 * (double)backend_bytes(be, o.num), 0.0, do_copy, &o);
-    linear_row(8192, 8192, 8192);
-    linear_row(1 << 16, h, 4 * h);
+    linear_row(8192, 8192, 8192, 0);
+    linear_row(1 << 16, h, 4 * h, 0);
+    /* GPT-2's head, as models/arch.h has it. */
+    linear_row(1 << 14, h, (classes + 7) / 8 * 8, padded);
+    mlp_rows(1 << 15, h, 4 * h);
     undropped_attention("");
     attention_rows("gpt2", 16, 1024, 12, true, 0.1f, "");
     attention_rows("bert-large", 256, 128, 16, false, 0.1f, "");
@@ -358,6 +418,7 @@ int main(int argc, char **argv)
     shrink = argc > 3 && atoll(argv[3]) > 0 ? atoll(argv[3]) : 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     setenv("ELAPSE_ATTENTION", "own", 1);
+    setenv("ELAPSE_CUDA_TUNE", "1", 0); /* as the benchmark beside PyTorch */
     be = backend_new(&spec, &err);
     if (!be) {
         printf("bench_device: skipped: %s\n", err.msg);
