@@ -36,6 +36,7 @@ EXEC := $(if $(filter 11,$(MPI)$(BLAS)),1,0)
 
 HAVE_CUDA := $(if $(filter 11,$(CUDA)$(EXEC)),1,0)
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+HAVE_NCCL := $(if $(wildcard $(CUDA_HOME)/include/nccl.h /usr/include/nccl.h /usr/local/include/nccl.h),1,0)
 
 # --- flags ------------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes $(if $(WERROR),-Werror)
@@ -91,7 +92,7 @@ BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 SIM := $(if $(filter 1,$(HAVE_CUDA)),$(if $(shell command -v $(CXX)),$(if $(SAN),,1)))
 SIM_OUT := $(OUT)/cudasim
 SIM_LIBS := $(if $(SIM),$(SIM_OUT)/elapse-cuda-plain.so $(SIM_OUT)/elapse-cuda-check.so)
-SIM_TESTS := $(if $(SIM),$(OUT)/tests/test_cudasim)
+SIM_TESTS := $(if $(SIM),$(OUT)/tests/test_cudasim $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/tests/test_cudasim_nccl))
 SIM_FLAGS := -std=c++17 -g -fPIC -U_FORTIFY_SOURCE -fstack-clash-protection -pthread -Wall -Wextra -Wno-unknown-pragmas \
   -Wno-maybe-uninitialized -I. -isystem $(CUDA_HOME)/include $(DEFS) -DELAPSE_CUDASIM
 SIM_CHECKS := -fsanitize=thread,alignment,bounds,shift
@@ -101,7 +102,7 @@ link_rooms = $(filter exec cli,$(1)) $(if $(filter sim cli,$(1)),sim) $(if $(fil
 
 .PHONY: all found deps test run-tests test-docs demo bench check-layers format format-check golden clean help lib tests gpu-check list-tests
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec) \
-  $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(wildcard $(CUDA_HOME)/include/nccl.h /usr/include/nccl.h /usr/local/include/nccl.h),$(OUT)/bin/elapse-nccl.so))
+  $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/bin/elapse-nccl.so))
 
 all: found $(if $(wildcard cli/main.c),$(BIN)) lib
 	@mkdir -p build && ln -sfn $(HASH)/bin build/bin
@@ -148,9 +149,11 @@ $(SIM_OUT)/check/%.cu.o: %.cu
 $(SIM_OUT)/tests/cudasim/%.c.o: tests/cudasim/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) $(DEFS) $(CUDA_CFLAGS) -MMD -MP -c $< -o $@
-SIM_DEVICE := $(patsubst %,$(SIM_OUT)/%.o,$(wildcard tests/cudasim/*.cpp))
+SIM_DEVICE := $(patsubst %,$(SIM_OUT)/%.o,$(filter-out %_nccl.cpp,$(wildcard tests/cudasim/*.cpp)))
 SIM_HOST := $(patsubst %,$(CUDA_OUT)/%.o,$(filter %.c,$(SRC_cuda)))
-$(SIM_OUT)/elapse-cuda-plain.so: $(patsubst %,$(SIM_OUT)/plain/%.o,$(filter %.cu,$(SRC_cuda))) $(SIM_HOST) $(SIM_DEVICE)
+# NCCL's stand-in lies in the same object as the runtime's: they share its streams.
+SIM_NCCL := $(if $(filter 1,$(HAVE_NCCL)),$(CUDA_OUT)/exec/comm/nccl_device.c.o $(SIM_OUT)/tests/cudasim/cudasim_nccl.cpp.o)
+$(SIM_OUT)/elapse-cuda-plain.so: $(patsubst %,$(SIM_OUT)/plain/%.o,$(filter %.cu,$(SRC_cuda))) $(SIM_HOST) $(SIM_DEVICE) $(SIM_NCCL)
 $(SIM_OUT)/elapse-cuda-check.so: $(patsubst %,$(SIM_OUT)/check/%.o,$(filter %.cu,$(SRC_cuda))) \
   $(filter-out %/cuda_arena.c.o,$(SIM_HOST)) $(SIM_OUT)/tests/cudasim/cudasim_arena.c.o $(SIM_DEVICE)
 $(SIM_LIBS):
@@ -159,6 +162,9 @@ $(SIM_OUT)/tests/test_cudasim.cpp.o: tests/test_cudasim.cpp
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
 $(OUT)/tests/test_cudasim: $(SIM_OUT)/tests/test_cudasim.cpp.o $(SIM_DEVICE)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@
+$(OUT)/tests/test_cudasim_nccl: $(SIM_OUT)/tests/test_cudasim_nccl.cpp.o $(SIM_DEVICE) $(SIM_NCCL) $(CUDA_OUT)/partition/status.c.o
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@
 define room_lib

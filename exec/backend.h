@@ -111,6 +111,7 @@ struct update {
 };
 
 struct backend_event; /* opaque */
+struct backend_lane;  /* opaque */
 
 struct backend {
     const char *name; /* "cpu", "cuda" */
@@ -148,9 +149,22 @@ struct backend {
     bool (*event_done)(struct backend *be, struct backend_event *event);
     void (*event_wait)(struct backend *be, struct backend_event *event);
     int64_t (*event_ns)(struct backend *be, struct backend_event *from, struct backend_event *to);
-    /* The device's own queue that the calls go to (a cudaStream_t), for libraries that work beside
-     * it; NULL, also the function: none. */
-    void *(*stream)(struct backend *be);
+    /* Lanes: queues of the device beside the main one, which is the lane NULL, for copies and
+     * messages that run while it computes. The work of a lane runs in its order. record() marks the
+     * place behind everything that a lane was given so far; behind wait() a lane goes on when that
+     * place, recorded before the call, has been reached (at once where none was). The host waits in
+     * none of them; memory that copies leave or enter is alloc_host()'s. Failures stick. All NULL
+     * where backend memory is host memory. */
+    enum status (*lane_new)(struct backend *be, struct backend_lane **lane, struct err *err);
+    void (*lane_free)(struct backend *be, struct backend_lane *lane); /* NULL is fine */
+    void (*lane_record)(struct backend *be, struct backend_lane *lane, struct backend_event *event);
+    void (*lane_wait)(struct backend *be, struct backend_lane *lane, struct backend_event *event);
+    void (*lane_copy_in)(struct backend *be, struct backend_lane *lane, void *dst,
+                         const void *host_src, int64_t bytes);
+    void (*lane_copy_out)(struct backend *be, struct backend_lane *lane, void *host_dst,
+                          const void *src, int64_t bytes);
+    /* The queue itself (a cudaStream_t), for libraries that put work of their own into it. */
+    void *(*lane_stream)(struct backend *be, struct backend_lane *lane);
 
     /* low = master, rounded to the dtype: the compute copy of fp32 weights. A stage calls it where
      * elem_bytes is not 4; else the master itself is what kernels read. */

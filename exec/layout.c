@@ -38,7 +38,8 @@ enum status layout_place(const struct layout_base *base, struct train_plan *plan
     *plan = (struct train_plan){0};
     enum status rc = runtime_groups_open(base->comm, &layout->plan.plan, &layout->place, err);
     if (rc == OK && base->nccl)
-        rc = nccl_split(base->nccl, layout->place.rank, layout->place.replica, &layout->nccl, err);
+        rc = runtime_links_open(base->comm, base->nccl, &base->job->model, &layout->plan.plan,
+                                layout->plan.workload, layout->plan.full, &layout->links, err);
     return rc;
 }
 
@@ -130,7 +131,8 @@ enum status layout_runtime(const struct layout_base *base, struct layout *layout
                                       .active = layout->place.active,
                                       .pipeline = layout->place.pipeline,
                                       .replicas = layout->place.replicas,
-                                      .nccl = layout->nccl,
+                                      .nccl = base->nccl,
+                                      .links = base->nccl ? &layout->links : NULL,
                                       .backend = base->backend,
                                       .stages = layout->stages,
                                       .prefix = layout->stages[layout->plan.plan.num_stages],
@@ -143,13 +145,14 @@ enum status layout_runtime(const struct layout_base *base, struct layout *layout
 
 void layout_clear(struct layout *layout)
 {
+    /* First, or freeing memory would wait for messages of a step that has failed. */
+    runtime_links_clear(&layout->links);
     runtime_free(layout->runtime);
     for (int split = 0; split < SPLIT_COUNT; split++)
         loader_free(layout->loaders[split]);
     for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++)
         stage_free(layout->stages[s]);
     free(layout->stages);
-    nccl_group_free(layout->nccl);
     runtime_groups_clear(&layout->place);
     train_plan_clear(&layout->plan);
     *layout = (struct layout){

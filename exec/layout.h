@@ -25,7 +25,7 @@ struct layout_base {
 struct layout {
     struct train_plan plan; /* owned, as everything below */
     struct runtime_groups place;
-    struct nccl_group *nccl; /* the replicas of its stages, between GPUs; NULL */
+    struct runtime_links links; /* between GPUs, where base.nccl is set */
     struct sampler samplers[SPLIT_COUNT];
     struct loader *loaders[SPLIT_COUNT];
     struct stage *

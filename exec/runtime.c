@@ -59,102 +59,13 @@ void runtime_groups_clear(struct runtime_groups *groups)
     *groups = (struct runtime_groups){.replica = -1, .rank = -1};
 }
 
-static void *new_zeroed(struct runtime *rt, int64_t count, size_t size)
+void *runtime_new_zeroed(struct runtime *rt, int64_t count, size_t size)
 {
     int64_t bytes;
     if (!mul_ok(count, (int64_t)size, &bytes))
         return NULL;
     rt->bytes += bytes;
     return calloc(1, bytes ? (size_t)bytes : 1);
-}
-
-static enum status inbox_init(struct runtime *rt, struct inbox *inbox, const struct edge *edge,
-                              int stage, bool grad, int num_slots, struct err *err)
-{
-    struct backend *be = rt->spec.backend;
-    int64_t elems, bytes;
-    int m = rt->num_microbatches;
-    if (!mul_ok(edge->sample_elems, rt->spec.plan->microbatches.size, &elems) ||
-        !mul_ok(elems, be->elem_bytes, &bytes))
-        return err_set(err, ERR_INPUT, "a message of %lld elements a sample is too large",
-                       (long long)edge->sample_elems);
-    inbox->num_buffers = num_slots + rt->window < m ? num_slots + rt->window : m;
-    inbox->buffers = new_zeroed(rt, inbox->num_buffers, sizeof *inbox->buffers);
-    inbox->order = new_zeroed(rt, m, sizeof *inbox->order);
-    inbox->buffer_of = new_zeroed(rt, m, sizeof *inbox->buffer_of);
-    if (!inbox->buffers || !inbox->order || !inbox->buffer_of)
-        return err_nomem(err);
-    for (int i = 0; i < m; i++)
-        inbox->buffer_of[i] = -1;
-    for (int i = 0; i < inbox->num_buffers; i++) {
-        struct buffer *buffer = &inbox->buffers[i];
-        void *data;
-        enum status rc = be->alloc(be, bytes, &data, err);
-        if (rc != OK)
-            return rc;
-        buffer->data = data;
-        buffer->microbatch = -1;
-        rt->bytes += bytes;
-        if (be->host_memory)
-            buffer->host = buffer->data;
-        else if (!(buffer->host = new_zeroed(rt, bytes, 1)))
-            return err_nomem(err);
-    }
-    /* Edges inside this rank hand over without an op; their order is not needed. */
-    for (int64_t i = 0; i < rt->ops->num_ops; i++) {
-        const struct op *op = &rt->ops->ops[i];
-        const struct workload *w = rt->spec.workload;
-        if (op->stage != stage || op->kind != (grad ? OP_RECV_GRAD : OP_RECV_ACT))
-            continue;
-        int index = grad ? w->out_edge[w->out_first[stage] + op->arg]
-                         : w->in_edge[w->in_first[stage] + op->arg];
-        if (&rt->edges[index] == edge && inbox->num_order < m)
-            inbox->order[inbox->num_order++] = op->microbatch;
-    }
-    return OK;
-}
-
-static enum status edge_init(struct runtime *rt, int index, struct err *err)
-{
-    const struct workload *w = rt->spec.workload;
-    const struct stage_edge *from = &w->edges[index];
-    struct edge *edge = &rt->edges[index];
-    int from_rank = rt->spec.full->rank_of_stage[from->from];
-    int to_rank = rt->spec.full->rank_of_stage[from->to];
-    int me = rt->spec.rank;
-    enum status rc = OK;
-    edge->from = from->from;
-    edge->to = from->to;
-    edge->grad = from->grad;
-    edge->peer = from_rank == to_rank ? -1 : from_rank == me ? to_rank : from_rank;
-    if (index < w->num_stages - 1)
-        edge->sample_elems =
-            stage_input_elems(rt->spec.model, rt->spec.plan->first_item[index + 1]);
-    else
-        edge->sample_elems =
-            from->bytes[MB_FULL] / rt->spec.plan->microbatches.size / rt->spec.model->elem_bytes;
-    for (int d = 0; rc == OK && d < DIRECTIONS; d++) {
-        int sender = d == ACT ? from->from : from->to, receiver = d == ACT ? from->to : from->from;
-        struct stage_state *out = &rt->stages[sender], *in = &rt->stages[receiver];
-        if (d == GRAD && !edge->grad)
-            continue;
-        if (out->stage) {
-            edge->sends[d] = new_zeroed(rt, out->num_slots, sizeof *edge->sends[d]);
-            edge->send_host[d] = new_zeroed(rt, out->num_slots, sizeof *edge->send_host[d]);
-            if (!edge->sends[d] || !edge->send_host[d])
-                return err_nomem(err);
-            for (int s = 0; !rt->spec.backend->host_memory && s < out->num_slots; s++) {
-                edge->send_host[d][s] =
-                    new_zeroed(rt, edge->sample_elems * rt->spec.plan->microbatches.size,
-                               (size_t)rt->spec.backend->elem_bytes);
-                if (!edge->send_host[d][s])
-                    return err_nomem(err);
-            }
-        }
-        if (in->stage)
-            rc = inbox_init(rt, &edge->inbox[d], edge, receiver, d == GRAD, in->num_slots, err);
-    }
-    return rc;
 }
 
 static enum status stage_init(struct runtime *rt, int index, struct err *err)
@@ -170,15 +81,16 @@ static enum status stage_init(struct runtime *rt, int index, struct err *err)
     s->num_in = w->in_first[index + 1] - w->in_first[index];
     s->out = w->out_edge + w->out_first[index];
     s->num_out = w->out_first[index + 1] - w->out_first[index];
-    s->busy = new_zeroed(rt, s->num_slots, sizeof *s->busy);
-    s->slot_of = new_zeroed(rt, m, sizeof *s->slot_of);
-    s->in_ptr = new_zeroed(rt, s->num_in + 1, sizeof *s->in_ptr);
-    s->grad_out_ptr = new_zeroed(rt, s->num_out + 1, sizeof *s->grad_out_ptr);
-    s->out_ptr = new_zeroed(rt, (int64_t)s->num_slots * (s->num_out + 1), sizeof *s->out_ptr);
+    s->busy = runtime_new_zeroed(rt, s->num_slots, sizeof *s->busy);
+    s->slot_of = runtime_new_zeroed(rt, m, sizeof *s->slot_of);
+    s->in_ptr = runtime_new_zeroed(rt, s->num_in + 1, sizeof *s->in_ptr);
+    s->grad_out_ptr = runtime_new_zeroed(rt, s->num_out + 1, sizeof *s->grad_out_ptr);
+    s->out_ptr =
+        runtime_new_zeroed(rt, (int64_t)s->num_slots * (s->num_out + 1), sizeof *s->out_ptr);
     s->grad_in_ptr =
-        new_zeroed(rt, (int64_t)s->num_slots * (s->num_in + 1), sizeof *s->grad_in_ptr);
-    s->has_r = new_zeroed(rt, m, sizeof *s->has_r);
-    s->has_i = new_zeroed(rt, m, sizeof *s->has_i);
+        runtime_new_zeroed(rt, (int64_t)s->num_slots * (s->num_in + 1), sizeof *s->grad_in_ptr);
+    s->has_r = runtime_new_zeroed(rt, m, sizeof *s->has_r);
+    s->has_i = runtime_new_zeroed(rt, m, sizeof *s->has_i);
     if (!s->busy || !s->slot_of || !s->in_ptr || !s->grad_out_ptr || !s->out_ptr ||
         !s->grad_in_ptr || !s->has_r || !s->has_i)
         return err_nomem(err);
@@ -210,8 +122,8 @@ static enum status prefix_init(struct runtime *rt, struct err *err)
                 &elems) ||
         !mul_ok(elems, be->elem_bytes, &bytes))
         return err_set(err, ERR_INPUT, "the frozen prefix's output is too large");
-    rt->prefix_out = new_zeroed(rt, m, sizeof *rt->prefix_out);
-    rt->prefix_ready = new_zeroed(rt, m, sizeof *rt->prefix_ready);
+    rt->prefix_out = runtime_new_zeroed(rt, m, sizeof *rt->prefix_out);
+    rt->prefix_ready = runtime_new_zeroed(rt, m, sizeof *rt->prefix_ready);
     if (!rt->prefix_out || !rt->prefix_ready)
         return err_nomem(err);
     for (int i = 0; i < m; i++) {
@@ -223,6 +135,46 @@ static enum status prefix_init(struct runtime *rt, struct err *err)
         rt->bytes += bytes;
     }
     return OK;
+}
+
+/* What the host reads at the end of a step, and what times ops on a device. */
+static enum status marks_init(struct runtime *rt, struct err *err)
+{
+    struct backend *be = rt->spec.backend;
+    const int64_t bytes = rt->num_microbatches * (int64_t)sizeof *rt->losses;
+    void *losses = NULL;
+    enum status rc = be->alloc_host(be, bytes, &losses, err);
+    rt->losses = losses;
+    rt->bytes += bytes;
+    if (rc != OK || !runtime_on_device(rt))
+        return rc;
+    rt->marks = runtime_new_zeroed(rt, rt->ops->num_ops, sizeof *rt->marks);
+    if (!rt->marks)
+        return err_nomem(err);
+    rc = be->event_new(be, &rt->losses_out, err);
+    if (rc == OK)
+        rc = be->event_new(be, &rt->anchor, err);
+    for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {
+        rc = be->event_new(be, &rt->marks[i].from, err);
+        if (rc == OK)
+            rc = be->event_new(be, &rt->marks[i].to, err);
+    }
+    return rc;
+}
+
+static void marks_clear(struct runtime *rt)
+{
+    struct backend *be = rt->spec.backend;
+    be->free_host(be, rt->losses);
+    if (!runtime_on_device(rt))
+        return;
+    be->event_free(be, rt->losses_out);
+    be->event_free(be, rt->anchor);
+    for (int64_t i = 0; rt->marks && i < rt->ops->num_ops; i++) {
+        be->event_free(be, rt->marks[i].from);
+        be->event_free(be, rt->marks[i].to);
+    }
+    free(rt->marks);
 }
 
 enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtime, struct err *err)
@@ -251,20 +203,23 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
     }
     if (rc != OK)
         goto out;
-    rt->stages = new_zeroed(rt, w->num_stages, sizeof *rt->stages);
-    rt->edges = new_zeroed(rt, w->num_edges, sizeof *rt->edges);
-    rt->times = new_zeroed(rt, rt->ops->num_ops, sizeof *rt->times);
-    rt->sums = new_zeroed(rt, (int64_t)spec->plan->num_replicas * rt->num_microbatches * LOSS_WORDS,
-                          sizeof *rt->sums);
-    rt->item_sumsq = new_zeroed(rt, spec->model->num_items, sizeof *rt->item_sumsq);
+    rt->stages = runtime_new_zeroed(rt, w->num_stages, sizeof *rt->stages);
+    rt->edges = runtime_new_zeroed(rt, w->num_edges, sizeof *rt->edges);
+    rt->times = runtime_new_zeroed(rt, rt->ops->num_ops, sizeof *rt->times);
+    rt->sums = runtime_new_zeroed(
+        rt, (int64_t)spec->plan->num_replicas * rt->num_microbatches * LOSS_WORDS,
+        sizeof *rt->sums);
+    rt->item_sumsq = runtime_new_zeroed(rt, spec->model->num_items, sizeof *rt->item_sumsq);
     if (!rt->stages || !rt->edges || !rt->times || !rt->sums || !rt->item_sumsq) {
         rc = err_nomem(err);
         goto out;
     }
     for (int s = 0; rc == OK && s < w->num_stages; s++)
         rc = stage_init(rt, s, err);
-    for (int e = 0; rc == OK && e < w->num_edges; e++)
-        rc = edge_init(rt, e, err);
+    if (rc == OK)
+        rc = runtime_edges_init(rt, err);
+    if (rc == OK)
+        rc = marks_init(rt, err);
     if (rc == OK)
         rc = prefix_init(rt, err);
     if (rc == OK)
@@ -287,24 +242,8 @@ void runtime_free(struct runtime *rt)
     struct backend *be = rt->spec.backend;
     const struct workload *w = rt->spec.workload;
     runtime_cache_clear(rt);
-    for (int e = 0; rt->edges && e < w->num_edges; e++)
-        for (int d = 0; d < DIRECTIONS; d++) {
-            struct edge *edge = &rt->edges[e];
-            struct inbox *inbox = &edge->inbox[d];
-            const struct stage_state *from = &rt->stages[d == ACT ? edge->from : edge->to];
-            for (int i = 0; inbox->buffers && i < inbox->num_buffers; i++) {
-                be->free(be, inbox->buffers[i].data);
-                if (!be->host_memory)
-                    free(inbox->buffers[i].host);
-            }
-            for (int s = 0; edge->send_host[d] && s < from->num_slots; s++)
-                free(edge->send_host[d][s]);
-            free(inbox->buffers);
-            free(inbox->order);
-            free(inbox->buffer_of);
-            free(edge->sends[d]);
-            free(edge->send_host[d]);
-        }
+    runtime_edges_clear(rt);
+    marks_clear(rt);
     for (int i = 0; rt->stages && i < w->num_stages; i++) {
         struct stage_state *s = &rt->stages[i];
         free(s->busy);
@@ -338,8 +277,20 @@ void runtime_free(struct runtime *rt)
 static enum status share_losses(struct runtime *rt, const struct comm_group *group,
                                 struct loss_sums *sums, struct err *err)
 {
-    int n = rt->spec.plan->num_replicas * rt->num_microbatches;
-    enum status rc = comm_sum_f64(group, rt->sums, n * LOSS_WORDS, err);
+    const int n = rt->spec.plan->num_replicas * rt->num_microbatches;
+    const size_t mine = (size_t)rt->spec.replica * (size_t)rt->num_microbatches;
+    const bool head = rt->stages[rt->spec.workload->num_stages - 1].stage;
+    enum status rc = runtime_await(rt, rt->losses_out, err);
+    if (rc == OK && rt->spec.nccl)
+        rc = nccl_check(rt->spec.nccl, err);
+    for (int m = 0; rc == OK && head && m < rt->num_microbatches; m++) {
+        double *one = rt->sums + (mine + (size_t)m) * LOSS_WORDS;
+        one[0] = rt->losses[m].loss;
+        one[1] = (double)rt->losses[m].count;
+        one[2] = (double)rt->losses[m].correct;
+    }
+    if (rc == OK)
+        rc = comm_sum_f64(group, rt->sums, n * LOSS_WORDS, err);
     *sums = (struct loss_sums){0};
     for (int i = 0; rc == OK && i < n; i++) {
         const double *one = rt->sums + (size_t)i * LOSS_WORDS;
@@ -353,10 +304,9 @@ static enum status share_losses(struct runtime *rt, const struct comm_group *gro
     return rc;
 }
 
-static bool is_message(enum op_kind kind)
+static bool is_send(enum op_kind kind)
 {
-    return kind == OP_SEND_ACT || kind == OP_RECV_ACT || kind == OP_SEND_GRAD ||
-           kind == OP_RECV_GRAD;
+    return kind == OP_SEND_ACT || kind == OP_SEND_GRAD;
 }
 
 static enum status run_op(struct runtime *rt, const struct op *op, const struct batch *batch,
@@ -404,31 +354,63 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
                    op_kind_name((enum op_kind)op->kind));
 }
 
-static enum status begin(struct runtime *rt, const struct batch *batch, bool train, struct err *err)
+/* One op, between its two places in time: of the clock, or on the lanes of the device (a send marks
+ * its end itself). Those of an ALLREDUCE are where its sum is. span grows by it, on the clock. */
+static enum status run_timed(struct runtime *rt, const struct op *op, const struct batch *batch,
+                             int64_t step, double lr, struct op_time *span, struct err *err)
 {
-    enum status rc = OK;
-    size_t n = (size_t)rt->spec.plan->num_replicas * (size_t)rt->num_microbatches;
-    memset(rt->sums, 0, n * LOSS_WORDS * sizeof *rt->sums);
-    rt->training = train;
-    if (rt->prefix_ready)
-        memset(rt->prefix_ready, 0, (size_t)rt->num_microbatches * sizeof *rt->prefix_ready);
-    for (int e = 0; rc == OK && e < rt->spec.workload->num_edges; e++)
-        for (int d = 0; rc == OK && d < (train ? DIRECTIONS : GRAD); d++) {
-            rt->edges[e].inbox[d].next = 0;
-            if (rt->edges[e].peer >= 0 && rt->edges[e].inbox[d].num_order > 0)
-                rc = runtime_post_receives(rt, &rt->edges[e], d, batch, err);
-        }
+    struct backend *be = rt->spec.backend;
+    const int64_t i = op - rt->ops->ops;
+    struct op_time time = {0};
+    enum status rc;
+    if (!rt->marks) {
+        time.start_ns = comm_now_ns(rt->spec.comm);
+        rc = run_op(rt, op, batch, step, lr, err);
+        time.end_ns = comm_now_ns(rt->spec.comm);
+        if (op->kind != OP_ALLREDUCE)
+            rt->times[i] = time;
+        *span = (struct op_time){span->start_ns ? span->start_ns : time.start_ns, time.end_ns};
+        return rc;
+    }
+    if (op->kind == OP_ALLREDUCE)
+        return run_op(rt, op, batch, step, lr, err);
+    rt->mark = &rt->marks[i];
+    rt->mark->set = true;
+    be->event_record(be, rt->mark->from);
+    rc = run_op(rt, op, batch, step, lr, err);
+    if (!is_send(op->kind))
+        be->event_record(be, rt->mark->to);
     return rc;
 }
 
-static enum status finish_sends(struct runtime *rt, struct err *err)
+static int64_t clock_at(const struct runtime *rt, struct backend_event *event)
 {
-    enum status rc = OK;
-    for (int i = 0; rc == OK && i < rt->spec.workload->num_stages; i++)
-        for (int slot = 0; rc == OK && rt->stages[i].stage && slot < rt->stages[i].num_slots;
-             slot++)
-            rc = runtime_wait_slot(rt, &rt->stages[i], slot, err);
+    struct backend *be = rt->spec.backend;
+    return rt->anchor_ns - be->event_ns(be, event, rt->anchor);
+}
+
+/* The end of a step on a device: everything has ended, which ties its places to the clock. */
+static enum status end_on_device(struct runtime *rt, struct op_time *span, struct err *err)
+{
+    int64_t first = 0;
+    enum status rc = runtime_settle(rt, err);
+    rt->anchor_ns = span->start_ns = span->end_ns = comm_now_ns(rt->spec.comm);
+    while (first < rt->ops->num_ops && !rt->marks[first].set)
+        first++;
+    if (rc == OK && first < rt->ops->num_ops)
+        span->start_ns = clock_at(rt, rt->marks[first].from);
     return rc;
+}
+
+static enum status begin(struct runtime *rt, const struct batch *batch, bool train, struct err *err)
+{
+    size_t n = (size_t)rt->spec.plan->num_replicas * (size_t)rt->num_microbatches;
+    memset(rt->sums, 0, n * LOSS_WORDS * sizeof *rt->sums);
+    memset(rt->losses, 0, (size_t)rt->num_microbatches * sizeof *rt->losses);
+    rt->training = train;
+    if (rt->prefix_ready)
+        memset(rt->prefix_ready, 0, (size_t)rt->num_microbatches * sizeof *rt->prefix_ready);
+    return runtime_post_first(rt, batch, train, err);
 }
 
 /* The forward ops of the list, without what a backward needs. */
@@ -442,13 +424,19 @@ static enum status forward_only(struct runtime *rt, const struct batch *batch, s
             continue;
         if (batch->blocks[op->microbatch].num_samples == 0)
             continue;
+        if (rt->marks) {
+            rt->mark = &rt->marks[i];
+            rt->spec.backend->event_record(rt->spec.backend, rt->mark->from);
+        }
         rc = forward ? runtime_forward(rt, op, batch, STEP_EVAL, false, err)
                      : runtime_message(rt, op, batch, err);
+        if (rc == OK)
+            rc = runtime_progress(rt, err);
         if (rc == OK && forward && rt->on_eval && op->stage == rt->spec.plan->num_stages - 1)
             rc = rt->on_eval(rt->on_eval_ctx, rt->stages[op->stage].stage,
                              &batch->blocks[op->microbatch], err);
     }
-    return rc == OK ? finish_sends(rt, err) : rc;
+    return rc == OK ? runtime_finish_sends(rt, err) : rc;
 }
 
 /* After a bad loss, known to all: the micro-batches once more, forward only and without dropout, to
@@ -459,7 +447,7 @@ static void name_bad_item(struct runtime *rt, const struct batch *batch, struct 
     const int64_t ranks = rt->spec.comm->size;
     struct err ignored = {0}, was = err ? *err : (struct err){0};
     int bad = rt->stages[num_stages - 1].stage ? none - 1 : none;
-    if (finish_sends(rt, &ignored) != OK)
+    if (runtime_finish_sends(rt, &ignored) != OK)
         return;
     for (int s = 0; s < num_stages; s++)
         if (rt->stages[s].stage)
@@ -480,73 +468,78 @@ static void name_bad_item(struct runtime *rt, const struct batch *batch, struct 
             rt->spec.model->items[-first / ranks].name, (long long)(-first % ranks));
 }
 
-enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t step, double lr,
-                         int64_t vote, struct step_result *result, struct err *err)
+/* A bad loss must not reach the weights. */
+static enum status before_weights(struct runtime *rt, struct loss_sums *sums, bool *bad_loss,
+                                  struct err *err)
 {
-    const struct comm *comm = rt->spec.comm;
-    struct loss_sums sums = {0};
-    int64_t span[3], first = 0, last = 0;
-    bool losses_known = false, bad_loss = false;
-    enum status rc;
-    rt->have_norm = rt->gradients_final = false;
+    enum status rc = runtime_await(rt, NULL, err);
+    if (rc == OK)
+        rc = runtime_reduce_advance(rt, true, err);
+    if (rc == OK) {
+        rc = share_losses(rt, rt->spec.active, sums, err);
+        *bad_loss = rc == ERR_INFEASIBLE;
+    }
+    rt->losses_known = true;
+    return rc;
+}
+
+static void clear_step(struct runtime *rt)
+{
+    rt->have_norm = rt->gradients_final = rt->losses_known = false;
     rt->grad_mul = 1.0f;
     rt->grad_norm = NAN;
     memset(rt->times, 0, (size_t)rt->ops->num_ops * sizeof *rt->times);
+    for (int64_t i = 0; rt->marks && i < rt->ops->num_ops; i++)
+        rt->marks[i].set = false;
     for (int s = 0; s < rt->spec.workload->num_stages; s++)
         if (rt->stages[s].stage) {
             stage_zero_grad(rt->stages[s].stage);
             rt->stages[s].tree_top = 0;
         }
+}
+
+enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t step, double lr,
+                         int64_t vote, struct step_result *result, struct err *err)
+{
+    struct loss_sums sums = {0};
+    struct op_time span = {0};
+    bool bad_loss = false;
+    enum status rc;
+    clear_step(rt);
     rc = begin(rt, batch, true, err);
     if (rc == OK)
         rc = runtime_reduce_begin(rt, err);
     for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {
         const struct op *op = &rt->ops->ops[i];
-        struct op_time *time = &rt->times[i];
-        bool per_microbatch = op->kind != OP_ALLREDUCE && op->kind != OP_NORM &&
-                              op->kind != OP_UPDATE && op->microbatch >= 0;
+        const bool weights = op->kind == OP_NORM || op->kind == OP_UPDATE;
+        const bool per_microbatch = op->kind != OP_ALLREDUCE && !weights && op->microbatch >= 0;
         if (per_microbatch && batch->blocks[op->microbatch].num_samples == 0) { /* R5, R6 */
             if (op->kind == OP_B || op->kind == OP_W)
                 runtime_tree_add(rt, &rt->stages[op->stage], op->microbatch, false);
             continue;
         }
-        /* A bad loss must not reach the weights. */
-        if (!losses_known && (op->kind == OP_NORM || op->kind == OP_UPDATE)) {
-            rc = runtime_reduce_advance(rt, true, err);
-            if (rc == OK)
-                rc = share_losses(rt, rt->spec.active, &sums, err);
-            losses_known = true;
-            bad_loss = rc == ERR_INFEASIBLE;
+        if (weights && !rt->losses_known) {
+            rc = before_weights(rt, &sums, &bad_loss, err);
         } else {
-            comm_progress(rt->spec.pipeline);
-            rc = runtime_reduce_advance(rt, false, err);
+            rc = runtime_progress(rt, err);
+            if (rc == OK)
+                rc = runtime_reduce_advance(rt, false, err);
         }
-        if (rc != OK)
-            break;
-        const int64_t start = comm_now_ns(comm);
-        rc = run_op(rt, op, batch, step, lr, err);
-        if (rc == OK && !is_message(op->kind) && !rt->spec.backend->host_memory)
-            rc = rt->spec.backend->sync(rt->spec.backend, err);
-        last = comm_now_ns(comm);
-        if (!first)
-            first = start;
-        if (op->kind != OP_ALLREDUCE) /* those have times of their own */
-            *time = (struct op_time){start, last};
+        if (rc == OK)
+            rc = run_timed(rt, op, batch, step, lr, &span, err);
     }
-    if (rc == OK) /* a list that ends without UPDATE */
-        rc = runtime_reduce_advance(rt, true, err);
-    if (rc == OK && !losses_known)
-        rc = share_losses(rt, rt->spec.active, &sums, err);
+    if (rc == OK && !rt->losses_known) /* a list that ends without UPDATE */
+        rc = before_weights(rt, &sums, &bad_loss, err);
     runtime_cache_flush(rt);
-    if (rc == ERR_INFEASIBLE && bad_loss)
+    if (bad_loss)
         name_bad_item(rt, batch, err);
     if (rc == OK)
-        rc = finish_sends(rt, err);
-    span[0] = -first;
-    span[1] = last;
-    span[2] = vote;
+        rc = runtime_finish_sends(rt, err);
+    if (rc == OK && rt->marks)
+        rc = end_on_device(rt, &span, err);
+    int64_t most[3] = {-span.start_ns, span.end_ns, vote};
     if (rc == OK)
-        rc = comm_max_i64(rt->spec.active, span, 3, err);
+        rc = comm_max_i64(rt->spec.active, most, 3, err);
     if (rc != OK)
         return rc;
     *result = (struct step_result){
@@ -554,9 +547,9 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
         .count = sums.count,
         .correct = sums.correct,
         .grad_norm = rt->grad_norm,
-        .start_ns = -span[0],
-        .step_ns = span[1] + span[0],
-        .vote = span[2]};
+        .start_ns = -most[0],
+        .step_ns = most[1] + most[0],
+        .vote = most[2]};
     return OK;
 }
 
@@ -564,6 +557,8 @@ enum status runtime_eval(struct runtime *rt, const struct batch *batch, struct l
                          struct err *err)
 {
     enum status rc = forward_only(rt, batch, err);
+    if (rc == OK)
+        rc = runtime_settle(rt, err);
     return rc == OK ? share_losses(rt, rt->spec.active, sums, err) : rc;
 }
 
@@ -573,8 +568,14 @@ void runtime_on_eval(struct runtime *rt, runtime_eval_hook hook, void *ctx)
     rt->on_eval_ctx = ctx;
 }
 
-const struct op_time *runtime_times(const struct runtime *rt)
+const struct op_time *runtime_times(struct runtime *rt)
 {
+    for (int64_t i = 0; rt->marks && i < rt->ops->num_ops; i++)
+        if (rt->marks[i].set) {
+            rt->times[i].start_ns = clock_at(rt, rt->marks[i].from);
+            rt->times[i].end_ns = clock_at(rt, rt->marks[i].to);
+            rt->marks[i].set = false;
+        }
     return rt->times;
 }
 

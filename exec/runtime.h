@@ -27,10 +27,11 @@ struct runtime_spec {
     const struct workload *workload;
     const struct schedule *full; /* lowered and checked */
     const struct comm *comm;
-    struct comm_group *active;   /* all K * R ranks, by their number in the message group */
-    struct comm_group *pipeline; /* the K ranks of this replica, by position */
-    struct comm_group *replicas; /* the R ranks that hold the same stages, by replica */
-    struct nccl_group *nccl;     /* the same between GPUs; NULL: their sums go through the host */
+    struct comm_group *active;         /* all K * R ranks, by their number in the message group */
+    struct comm_group *pipeline;       /* the K ranks of this replica, by position */
+    struct comm_group *replicas;       /* the R ranks that hold the same stages, by replica */
+    struct nccl *nccl;                 /* train.transport nccl; NULL: all goes through the host */
+    const struct runtime_links *links; /* of the plan, where nccl is set */
     struct backend *backend;
     struct stage **stages; /* num_stages entries; those of other ranks are NULL */
     /* Frozen items in front of the pipeline (FROZEN_FIRST, FROZEN_CACHED), one slot; NULL on ranks
@@ -43,8 +44,9 @@ struct runtime_spec {
     int replica, rank; /* position of this process in the plan */
 };
 
-/* When an op ran on this rank, on the clock of comm_now_ns(). Ops of empty micro-batches have
- * start_ns = end_ns = 0. */
+/* When an op ran on this rank, on the clock of comm_now_ns(). On a device: when its lane came to it
+ * and when that was past it, so that a RECV lasts as long as the device waited; the clock is read
+ * once a step, at its end. Ops of empty micro-batches have start_ns = end_ns = 0. */
 struct op_time {
     int64_t start_ns, end_ns;
 };
@@ -73,6 +75,21 @@ enum status runtime_groups_open(const struct comm *comm, const struct plan *plan
                                 struct runtime_groups *groups, struct err *err);
 void runtime_groups_clear(struct runtime_groups *groups); /* safe twice */
 
+/* Communicators between devices: a plan's edges between ranks, one a direction (R11); the two ends
+ * of a tied table; the replicas that hold the same stages. NULL where this rank has no part. */
+struct runtime_links {
+    struct nccl_group **edges; /* owned, [edges][directions]; direction 0 is the activations' */
+    int num_edges;
+    struct nccl_group *tied, *replicas;
+};
+/* Collective over the message group, with the plan lowered. Each link has carried a message in both
+ * directions afterwards, so that no first one waits for its connection. */
+enum status runtime_links_open(const struct comm *comm, struct nccl *nccl,
+                               const struct model *model, const struct plan *plan,
+                               const struct workload *workload, const struct schedule *full,
+                               struct runtime_links *links, struct err *err);
+void runtime_links_clear(struct runtime_links *links); /* safe twice */
+
 enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtime, struct err *err);
 void runtime_free(struct runtime *runtime); /* NULL is fine */
 
@@ -95,8 +112,9 @@ typedef enum status (*runtime_eval_hook)(void *ctx, struct stage *stage,
                                          const struct sample_block *block, struct err *err);
 void runtime_on_eval(struct runtime *runtime, runtime_eval_hook hook, void *ctx);
 
-/* Times of the last step's ops, one per op of the rank's list. */
-const struct op_time *runtime_times(const struct runtime *runtime);
+/* Times of the last step's ops, one per op of the rank's list. On a device they are those of its
+ * lanes, and asking for them costs some us an op. */
+const struct op_time *runtime_times(struct runtime *runtime);
 /* Sum of squares of the last step's gradients by item, over all stages; NULL without OP_NORM. */
 const double *runtime_item_sumsq(const struct runtime *runtime);
 /* Time that this rank's steps have spent on the frozen forward of samples that the cache lacked. */

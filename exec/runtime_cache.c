@@ -12,8 +12,11 @@ struct runtime_cache {
     bool whole;  /* cache_whole() */
     int64_t elems, sample_bytes;
     int64_t fill_ns;            /* spent on what the cache lacked */
-    void *buffers[CACHE_AHEAD]; /* the thread's, when it does not run */
-    void *host; /* owned: a micro-batch in host memory, where the backend's is not; else NULL */
+    void *buffers[CACHE_AHEAD]; /* the thread's, when it does not run; alloc_host()'s */
+    /* On a device: a micro-batch in host memory (owned), what copies it in, and when it has. */
+    void *host;
+    struct backend_lane *lane;
+    struct backend_event *copied;
 };
 
 /* A micro-batch's worth of what the cache holds, in memory that the prefix's output may lie in. */
@@ -25,15 +28,13 @@ static enum status new_buffer(struct runtime *rt, void **buffer, struct err *err
     if (!mul_ok(c->sample_bytes, rt->spec.plan->microbatches.size, &bytes))
         return err_set(err, ERR_INPUT, "the frozen prefix's output is too large");
     rt->bytes += bytes;
-    if (be->host_memory)
-        return be->alloc(be, bytes, buffer, err);
-    *buffer = calloc(1, (size_t)bytes);
-    return *buffer ? OK : err_nomem(err);
+    return be->alloc_host(be, bytes, buffer, err);
 }
 
 enum status runtime_cache_init(struct runtime *rt, struct err *err)
 {
     const struct plan *plan = rt->spec.plan;
+    struct backend *be = rt->spec.backend;
     struct runtime_cache *c;
     enum status rc = OK;
     if (!rt->spec.cache || !rt->spec.prefix || plan->frozen != FROZEN_CACHED)
@@ -51,8 +52,12 @@ enum status runtime_cache_init(struct runtime *rt, struct err *err)
         return err_nomem(err);
     for (int i = 0; rc == OK && i < CACHE_AHEAD; i++)
         rc = new_buffer(rt, &c->buffers[i], err);
-    if (rc == OK && !rt->spec.backend->host_memory)
+    if (rc == OK && runtime_on_device(rt))
         rc = new_buffer(rt, &c->host, err);
+    if (rc == OK && runtime_on_device(rt))
+        rc = be->lane_new(be, &c->lane, err);
+    if (rc == OK && runtime_on_device(rt))
+        rc = be->event_new(be, &c->copied, err);
     if (rc != OK)
         return rc;
     struct cache_ahead_spec spec = {.cache = c->cache,
@@ -73,13 +78,13 @@ void runtime_cache_clear(struct runtime *rt)
     if (!c)
         return;
     cache_ahead_free(c->ahead, c->buffers);
-    for (int i = 0; i < CACHE_AHEAD; i++) {
-        if (be->host_memory)
-            be->free(be, c->buffers[i]);
-        else
-            free(c->buffers[i]);
+    for (int i = 0; i < CACHE_AHEAD; i++)
+        be->free_host(be, c->buffers[i]);
+    be->free_host(be, c->host);
+    if (runtime_on_device(rt)) {
+        be->lane_free(be, c->lane);
+        be->event_free(be, c->copied);
     }
-    free(c->host);
     free(c->levels);
     free(c);
     rt->cache = NULL;
@@ -150,7 +155,9 @@ enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const stru
     void *host = be->host_memory ? (void *)rt->prefix_out[microbatch] : c->host;
     int64_t begin;
     int lowest = c->level, highest = 0;
-    enum status rc = OK;
+    enum status rc = runtime_await(rt, c->copied, err); /* out of what the thread gets back */
+    if (rc != OK)
+        return rc;
     cache_ahead_get(c->ahead, batch->epoch, batch->step, microbatch, &host, c->levels);
     if (be->host_memory)
         rt->prefix_out[microbatch] = host;
@@ -176,11 +183,13 @@ enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const stru
             end++;
         if (from < c->level)
             rc = compute(rt, batch->epoch, block, i, end - i, from, part, read, err);
-        else if (!be->host_memory)
-            be->copy_in(be, part, read, c->sample_bytes * (end - i));
+        else if (runtime_on_device(rt))
+            be->lane_copy_in(be, c->lane, part, read, c->sample_bytes * (end - i));
     }
-    if (rc == OK && !be->host_memory)
-        rc = be->sync(be, err);
+    if (runtime_on_device(rt)) { /* what was there has had no reader since the last step */
+        be->lane_record(be, c->lane, c->copied);
+        be->lane_wait(be, NULL, c->copied);
+    }
     if (lowest < c->level)
         c->fill_ns += comm_now_ns(rt->spec.comm) - begin;
     rt->prefix_ready[microbatch] = rc == OK;

@@ -87,6 +87,24 @@ void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch,
     stage_zero_grad(s->stage);
 }
 
+/* From device to device, behind what was issued and in front of what follows. */
+static enum status exchange_tied(struct runtime *rt, const struct tied_table *mine,
+                                 struct stage *stage, struct err *err)
+{
+    struct backend *be = rt->spec.backend;
+    struct nccl_group *link = rt->spec.links->tied;
+    struct backend_lane *lane = nccl_group_lane(link);
+    const int64_t bytes = mine->num_elems * (int64_t)sizeof(float);
+    be->event_record(be, rt->anchor);
+    be->lane_wait(be, lane, rt->anchor);
+    enum status rc = nccl_exchange(link, mine->is_table ? mine->table_grad : mine->head_grad,
+                                   mine->is_table ? mine->head_grad : mine->table_grad, bytes, err);
+    be->lane_record(be, lane, rt->anchor);
+    be->lane_wait(be, NULL, rt->anchor);
+    stage_tied_add(stage);
+    return rc;
+}
+
 /* Both ends of a tied token table learn each other's accumulator (stage.h), once a step, when the
  * replicas have been summed. */
 enum status runtime_finish_gradients(struct runtime *rt, struct err *err)
@@ -124,6 +142,9 @@ enum status runtime_finish_gradients(struct runtime *rt, struct err *err)
         return OK;
     }
     struct tied_table *mine = table_stage >= 0 ? &table : &head;
+    struct stage *stage = rt->stages[table_stage >= 0 ? table_stage : head_stage].stage;
+    if (rt->spec.links)
+        return exchange_tied(rt, mine, stage, err);
     int peer = rt->spec.full->rank_of_stage[table_stage >= 0 ? last : 0];
     int64_t bytes = mine->num_elems * (int64_t)sizeof(float);
     struct comm_request send = {0}, recv = {0};
@@ -145,7 +166,7 @@ enum status runtime_finish_gradients(struct runtime *rt, struct err *err)
         rc = comm_wait(&send, err);
     if (rc == OK) {
         be->copy_in(be, mine == &table ? mine->head_grad : mine->table_grad, in, bytes);
-        stage_tied_add(rt->stages[mine == &table ? table_stage : head_stage].stage);
+        stage_tied_add(stage);
         rc = be->sync(be, err);
     }
 out:
@@ -168,6 +189,8 @@ enum status runtime_norm(struct runtime *rt, struct err *err)
     for (int s = 0; rc == OK && s < plan->num_stages; s++)
         if (rt->stages[s].stage)
             rc = stage_grad_sumsq(rt->stages[s].stage, rt->item_sumsq + plan->first_item[s], err);
+    if (rc == OK && rt->spec.nccl)
+        rc = nccl_check(rt->spec.nccl, err);
     if (rc == OK)
         rc = comm_sum_f64(rt->spec.pipeline, rt->item_sumsq, num_items, err);
     if (rc != OK)

@@ -11,10 +11,11 @@
 
 struct reducer {
     int num_sums;
-    int64_t *op;               /* [num_sums] where in the list; both in one block */
-    int ready, started, ended; /* of this step, counted in order; started - ended is 0 or 1 */
-    int64_t most;              /* elements of the largest bucket */
-    float *bucket;             /* packed gradients of the one under way; the group's */
+    int64_t *op; /* [num_sums] where in the list; both in one block */
+    /* Of this step, counted in order; through the host started - ended is 0 or 1. */
+    int ready, started, ended;
+    int64_t most;  /* elements of the largest bucket */
+    float *bucket; /* packed gradients of the one under way; the group's */
     struct comm_reduce sum;
     struct nccl_block *blocks; /* owned; of the one under way, where it is summed in place */
 };
@@ -117,7 +118,7 @@ static enum status pack(struct runtime *rt, const struct op *op, bool back, stru
             be->copy_out(be, at, grad, elems * (int64_t)sizeof *grad);
         at += elems;
     }
-    return be->sync(be, err);
+    return back ? OK : be->sync(be, err); /* the bucket has been read, or is there */
 }
 
 static enum status start_in_place(struct runtime *rt, const struct op *op, struct err *err)
@@ -134,7 +135,15 @@ static enum status start_in_place(struct runtime *rt, const struct op *op, struc
         block->values = stage_grad_block(rt->stages[op->stage].stage, i, &block->count);
         n += block->values != NULL;
     }
-    return nccl_sum(rt->spec.nccl, r->blocks, n, err);
+    struct backend *be = rt->spec.backend;
+    struct backend_lane *lane = nccl_group_lane(rt->spec.links->replicas);
+    struct op_mark *mark = &rt->marks[op - rt->ops->ops];
+    be->event_record(be, mark->from);
+    be->lane_wait(be, lane, mark->from);
+    const enum status rc = nccl_sum(rt->spec.links->replicas, r->blocks, n, err);
+    be->lane_record(be, lane, mark->to);
+    mark->set = true;
+    return rc;
 }
 
 static enum status start_next(struct runtime *rt, struct err *err)
@@ -145,8 +154,6 @@ static enum status start_next(struct runtime *rt, struct err *err)
     enum status rc;
     rt->times[r->op[r->started]].start_ns = comm_now_ns(rt->spec.comm);
     r->started++;
-    if (sums_in_place(rt))
-        return start_in_place(rt, op, err);
     rc = pack(rt, op, false, err);
     return rc == OK ? comm_allreduce_start(rt->spec.replicas, r->bucket, bucket_elems(rt, op),
                                            canonical, &r->sum, err)
@@ -156,23 +163,25 @@ static enum status start_next(struct runtime *rt, struct err *err)
 static enum status end_one(struct runtime *rt, struct err *err)
 {
     struct reducer *r = rt->reducer;
-    enum status rc = sums_in_place(rt) ? nccl_join(rt->spec.nccl, err)
-                                       : pack(rt, op_of(rt, r->ended), true, err);
+    enum status rc = pack(rt, op_of(rt, r->ended), true, err);
     rt->times[r->op[r->ended]].end_ns = comm_now_ns(rt->spec.comm);
     r->ended++;
     return rc;
 }
 
-/* Whether the sum under way has ended; with wait, when it has. */
-static enum status look(struct runtime *rt, bool wait, bool *done, struct err *err)
+/* Sums of the device are under way once they are issued, one behind the other on their lane; with
+ * wait, what is issued next comes behind them. */
+static enum status advance_in_place(struct runtime *rt, bool wait, struct err *err)
 {
-    enum status rc;
-    if (!sums_in_place(rt))
-        return wait ? comm_allreduce_wait(&rt->reducer->sum, err)
-                    : comm_allreduce_test(&rt->reducer->sum, done, err);
-    do
-        rc = nccl_test(rt->spec.nccl, done, err);
-    while (rc == OK && wait && !*done);
+    struct reducer *r = rt->reducer;
+    struct backend *be = rt->spec.backend;
+    enum status rc = OK;
+    for (; rc == OK && r->started < r->ready; r->started++)
+        rc = start_in_place(rt, op_of(rt, r->started), err);
+    if (wait && r->ended < r->started)
+        be->lane_wait(be, NULL, rt->marks[r->op[r->started - 1]].to);
+    if (wait)
+        r->ended = r->started;
     return rc;
 }
 
@@ -181,11 +190,14 @@ enum status runtime_reduce_advance(struct runtime *rt, bool wait, struct err *er
     struct reducer *r = rt->reducer;
     enum status rc = OK;
     bool done = true;
+    if (sums_in_place(rt))
+        return advance_in_place(rt, wait, err);
     while (rc == OK && done && r->ended < r->ready) {
         if (r->started == r->ended)
             rc = start_next(rt, err);
         if (rc == OK)
-            rc = look(rt, wait, &done, err);
+            rc =
+                wait ? comm_allreduce_wait(&r->sum, err) : comm_allreduce_test(&r->sum, &done, err);
         if (rc == OK && done)
             rc = end_one(rt, err);
     }

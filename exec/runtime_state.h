@@ -1,5 +1,6 @@
 /* exec/runtime_state.h - what a runtime holds, for runtime.c (building, the walk over the list),
- * runtime_ops.c (compute ops and messages) and runtime_grad.c (sums over ranks).
+ * runtime_ops.c (compute ops), runtime_messages.c (activations and their gradients between ranks)
+ * and runtime_grad.c (sums over ranks).
  *
  * R1  A stage has num_slots slots; a micro-batch takes one at its F (Z) and gives it back after its
  *     B (W), or at once where nothing is kept.
@@ -16,7 +17,22 @@
  * R8  The gradient of an item is final when the stage's last backward (B or W of the last
  *     micro-batch) has passed it; the sum of its bucket starts then.
  * R7  What stage 0 reads of the frozen prefix is made once a step and micro-batch: by Z of the
- * whole batch, by C, or, in evaluation, when F asks for it. */
+ *     whole batch, by C, or, in evaluation, when F asks for it.
+ *
+ * On a device (backend memory is not host memory) the host runs ahead of it:
+ *
+ * R9  Ops are issued to the main lane in the order of the list. What other lanes do beside it is
+ *     tied to it by events: a message leaves behind the op that made it, the slot is written again
+ *     behind its departure (R2), a buffer is filled behind its last reader and read behind the
+ *     arrival. The end of a step is behind all of them.
+ * R10 The host waits for what it needs itself: the losses, the norm, a sum or a tied table that
+ *     goes through it, host memory of a message that is still under way, the end of the step. None
+ *     of these waits for work that is not issued yet, and in each of them messages go on: a staged
+ *     send starts when its copy has left the device.
+ * R11 With links (NCCL) each edge has a communicator and a lane a direction, and the receiver posts
+ *     in the order of the sender's list. A message that a rank waits for is preceded on its link by
+ *     at most `window` - 1 that wait in buffers and num_slots that are in use, so a buffer is there
+ *     and R4's proof holds. */
 #ifndef ELAPSE_EXEC_RUNTIME_STATE_H
 #define ELAPSE_EXEC_RUNTIME_STATE_H
 
@@ -26,11 +42,30 @@ enum { LOSS_WORDS = 3 }; /* loss, count, correct of a micro-batch */
 
 enum direction { ACT, GRAD, DIRECTIONS };
 
-/* One receive buffer: backend memory, and host memory where the backend's is not. */
+/* How messages get from rank to rank. */
+enum carriage {
+    CARRY_HOST,   /* backend memory is host memory: MPI takes it from there */
+    CARRY_STAGED, /* through pinned host memory, copied on lanes of their own, and MPI */
+    CARRY_LINKS   /* from device to device, R11 */
+};
+
+/* One receive buffer: backend memory, and host memory, which is the same where the backend's is. */
 struct buffer {
     void *data, *host;
     struct comm_request request;
-    int microbatch; /* -1: free */
+    struct backend_event *arrived, *freed; /* R9; NULL: CARRY_HOST */
+    int microbatch;                        /* -1: free */
+};
+
+/* The message that leaves a slot on an edge. */
+struct outgoing {
+    struct comm_request request;
+    void *host;                 /* CARRY_STAGED: owned */
+    struct backend_event *left; /* R9, borrowed: its op's mark; NULL: nothing under way */
+    int64_t bytes;
+    int peer, tag;
+    bool waits; /* CARRY_STAGED: for its copy, in the queue of those that do */
+    struct outgoing *next;
 };
 
 /* What one edge brings to this rank in one direction. */
@@ -48,8 +83,8 @@ struct edge {
     bool grad;
     int64_t sample_elems;
     struct inbox inbox[DIRECTIONS];
-    struct comm_request *sends[DIRECTIONS]; /* by slot of the sending stage */
-    void **send_host[DIRECTIONS];           /* likewise, where the backend's memory is not host */
+    struct outgoing *out[DIRECTIONS];    /* by slot of the sending stage */
+    struct nccl_group *link[DIRECTIONS]; /* CARRY_LINKS: borrowed */
 };
 
 struct stage_state {
@@ -69,6 +104,12 @@ struct stage_state {
     int64_t grad_elems; /* of all accumulators of the stage */
 };
 
+/* The device's times of an op: places on its lane, in a step that is not over. */
+struct op_mark {
+    struct backend_event *from, *to;
+    bool set;
+};
+
 struct runtime {
     struct runtime_spec spec;
     const struct rank_ops *ops;
@@ -76,6 +117,16 @@ struct runtime {
     struct edge *edges;
     struct stage_state *stages;
     struct op_time *times;
+    /* On a device: of all ops, the place that anchors them to the clock, and what the clock said
+     * there. NULL where the clock times ops. */
+    struct op_mark *marks, *mark; /* mark: of the op being issued */
+    struct backend_event *anchor;
+    int64_t anchor_ns;
+    enum carriage carriage;
+    struct backend_lane *lane_in, *lane_out;   /* CARRY_STAGED */
+    struct outgoing *first_waits, *last_waits; /* in the order of their copies */
+    struct loss_sums *losses;                  /* [microbatches], alloc_host()'s */
+    struct backend_event *losses_out;          /* behind the last of them; NULL on the host */
     void **prefix_out; /* R7: by micro-batch, backend memory; NULL without a prefix */
     bool *prefix_ready;
     bool training;               /* a step, not an evaluation */
@@ -83,7 +134,7 @@ struct runtime {
     struct reducer *reducer;     /* runtime_reduce.c */
     double *sums;                /* [replicas * microbatches][LOSS_WORDS] */
     double *item_sumsq;          /* num_items */
-    bool have_norm;
+    bool have_norm, losses_known;
     bool gradients_final; /* tied tables exchanged in this step */
     double grad_norm;
     float grad_mul;
@@ -92,19 +143,56 @@ struct runtime {
     void *on_eval_ctx;
 };
 
-/* Post what the list will receive next on this edge, as far as buffers are free (R3). */
-enum status runtime_post_receives(struct runtime *rt, struct edge *edge, enum direction d,
-                                  const struct batch *batch, struct err *err);
-/* Wait until all messages that read from a slot have left (R2). */
-enum status runtime_wait_slot(struct runtime *rt, struct stage_state *s, int slot, struct err *err);
+static inline bool runtime_on_device(const struct runtime *rt)
+{
+    return !rt->spec.backend->host_memory;
+}
 
-/* Ops. F, R and Z; B, I and W; the four messages. train false: evaluation. */
+/* --- runtime_messages.c --- */
+enum status runtime_edges_init(struct runtime *rt, struct err *err);
+void runtime_edges_clear(struct runtime *rt);
+/* A pass over the list begins: post what comes first on every edge (R3). */
+enum status runtime_post_first(struct runtime *rt, const struct batch *batch, bool train,
+                               struct err *err);
+/* Before a stage writes into a slot: R2. */
+enum status runtime_wait_slot(struct runtime *rt, struct stage_state *s, int slot, struct err *err);
+/* Until no message of this rank is under way (R9: on a device, the main lane is behind them). */
+enum status runtime_finish_sends(struct runtime *rt, struct err *err);
+/* Messages go on: those of MPI, and staged ones whose copy has left. */
+enum status runtime_progress(struct runtime *rt, struct err *err);
+/* R10. Until the device is past the event (NULL: there is none) and no send waits for its copy, so
+ * that a collective of the host may follow; likewise past all that was issued, its failures known.
+ */
+enum status runtime_await(struct runtime *rt, struct backend_event *event, struct err *err);
+enum status runtime_settle(struct runtime *rt, struct err *err);
+
+/* The four message ops. */
+enum status runtime_message(struct runtime *rt, const struct op *op, const struct batch *batch,
+                            struct err *err);
+/* From stage to stage inside the rank: a copy, so that the sender's slot is free. */
+enum status runtime_hand_over(struct runtime *rt, struct edge *edge, enum direction d, int mb,
+                              const void *data, const struct batch *batch, struct err *err);
+/* What has come for a micro-batch, NULL where the edge brings nothing; and its buffer is free for
+ * the next message behind what was issued so far. */
+void *runtime_received(const struct edge *edge, enum direction d, int mb);
+enum status runtime_release(struct runtime *rt, struct edge *edge, enum direction d, int mb,
+                            const struct batch *batch, struct err *err);
+
+/* Entry e of the stage's in[] (out[]) array: [0] is the chain's, skip edges behind it. The first
+ * stage has no chain input. */
+static inline int runtime_in_place(int stage, int e)
+{
+    return stage == 0 ? e + 1 : e;
+}
+
+/* --- the rest --- */
+void *runtime_new_zeroed(struct runtime *rt, int64_t count, size_t size); /* counted; or NULL */
+
+/* Ops. F, R and Z; B, I and W. train false: evaluation. */
 enum status runtime_forward(struct runtime *rt, const struct op *op, const struct batch *batch,
                             uint64_t step, bool train, struct err *err);
 enum status runtime_backward(struct runtime *rt, const struct op *op, const struct batch *batch,
                              int64_t step, struct err *err);
-enum status runtime_message(struct runtime *rt, const struct op *op, const struct batch *batch,
-                            struct err *err);
 
 /* R7: the prefix's output of a micro-batch lies in prefix_out afterwards. */
 enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batch *batch,

@@ -87,11 +87,17 @@ int64_t stage_input_elems(const struct model *model, int item);
  *
  * in[0] is the chain input [n, elems] (NULL on the first stage), in[1..] skip tensors in the order
  * of the workload's entering edges; out likewise for leaving ones. keep_stash false: frozen
- * forward, evaluation, or the first forward under recompute (which keeps the inputs only). loss is
- * filled by the stage that has the head; may be NULL elsewhere. */
+ * forward, evaluation, or the first forward under recompute (which keeps the inputs only).
+ *
+ * Passes issue their work and return; the next sync of the backend reports what failed. loss, not
+ * NULL, on the stage with the head: the call waits and fills it. */
 enum status stage_forward(struct stage *stage, int slot, const struct sample_block *block,
                           uint64_t step, void *const *in, void **out, bool keep_stash,
                           struct loss_sums *loss, struct err *err);
+
+/* Start to copy what the head found in the slot's last forward to host memory (alloc_host()'s: it
+ * is there behind an event or a sync). false: this stage has no head. */
+bool stage_loss_out(struct stage *stage, int slot, struct loss_sums *host);
 
 /* Directly behind an evaluating forward (keep_stash false) of a stage with a span head: how
  * probable each position is as start and as end, [n][seq][2] in host memory. ERR_INPUT for other
@@ -167,6 +173,7 @@ struct tied_table {
     float *weight; /* the head's copy starts equal: both sides initialise from the same counter */
     float *table_grad, *head_grad;
 };
+bool stage_shares_table(const struct model *model); /* embedding and head read one table */
 bool stage_tied(struct stage *stage, struct tied_table *tied);
 void stage_tied_add(struct stage *stage);
 

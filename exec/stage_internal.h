@@ -71,7 +71,6 @@ struct stage {
     int64_t *item_ns, clock_ns; /* borrowed, of stage_time_items(); when the last item ended */
 };
 
-bool stage_shares_table(const struct model *model); /* embedding and head read one table */
 /* First item of the stage that trains, as an index into layers; num_items when none does. */
 int stage_first_active(const struct stage *stage);
 /* Backend memory that stage_bytes() counts; ptr points at a pointer of any type. */

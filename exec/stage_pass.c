@@ -224,15 +224,20 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
         out[0] = slot->out;
     for (int e = 1; out && e <= stage->num_out; e++)
         out[e] = slot->skip_out[e];
-    if (stage->has_head && loss) {
-        struct xent_sums sums;
-        be->copy_out(be, &sums, slot->sums, (int64_t)sizeof sums);
-        rc = be->sync(be, err);
-        *loss = (struct loss_sums){sums.loss, sums.count, sums.correct};
-    } else {
-        rc = be->sync(be, err);
-    }
-    return rc;
+    return loss && stage_loss_out(stage, slot_index, loss) ? be->sync(be, err) : OK;
+}
+
+bool stage_loss_out(struct stage *stage, int slot, struct loss_sums *host)
+{
+    struct backend *be = stage->spec.backend;
+    _Static_assert(sizeof *host == sizeof(struct xent_sums) &&
+                       offsetof(struct loss_sums, loss) == offsetof(struct xent_sums, loss) &&
+                       offsetof(struct loss_sums, count) == offsetof(struct xent_sums, count) &&
+                       offsetof(struct loss_sums, correct) == offsetof(struct xent_sums, correct),
+                   "sums lie alike on the device and here");
+    if (stage->has_head)
+        be->copy_out(be, host, stage->slots[slot].sums, (int64_t)sizeof *host);
+    return stage->has_head;
 }
 
 enum status stage_forward_tail(struct stage *stage, int slot_index,
@@ -241,7 +246,6 @@ enum status stage_forward_tail(struct stage *stage, int slot_index,
 {
     assert(slot_index >= 0 && slot_index < stage->num_slots);
     assert(first > 0 && first < stage->num_items && stage_first_active(stage) == stage->num_items);
-    struct backend *be = stage->spec.backend;
     struct slot *slot = &stage->slots[slot_index];
     struct stash_set *shared = &stage->sets[stage->num_slots];
     enum status rc = check_block(stage, block, err);
@@ -263,7 +267,7 @@ enum status stage_forward_tail(struct stage *stage, int slot_index,
         pass.x = pass.y;
     }
     *out = slot->out;
-    return be->sync(be, err);
+    return OK;
 }
 
 /* Item i's input as the forward saw it. */
@@ -340,7 +344,7 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
         slot->set->used = false;
         slot->set = NULL;
     }
-    return rc == OK ? be->sync(be, err) : rc;
+    return rc;
 }
 
 void stage_on_grad(struct stage *stage, stage_grad_hook hook, void *ctx)

@@ -124,6 +124,8 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
                                       .threads = t->cores->threads,
                                       .local_rank = comm->local_rank};
     enum status rc = refuse_unsupported(t->job, err);
+    if (t->job->train.transport == TRANSPORT_NCCL)
+        nccl_environment();
     if (rc == OK)
         rc = dataset_open(t->job, &t->dataset, err);
     if (rc == OK && !(t->backend = backend_new(&spec, err)))

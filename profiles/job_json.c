@@ -100,7 +100,7 @@ static const struct field job_fields[] = {
     REAL("train.label_smoothing", train.label_smoothing, "[0]"),
     CHOICE("train.dtype", train.dtype, dtype_names, "of activations [fp32]"),
     CHOICE("train.device", train.device, device_names, "that each rank computes on [cpu]"),
-    CHOICE("train.transport", train.transport, transport_names, "of sums over replicas, between GPUs [mpi]"),
+    CHOICE("train.transport", train.transport, transport_names, "of activations and gradients [mpi]; nccl: from GPU to GPU"),
     CHOICE("train.reduction", train.reduction, reduction_names, "canonical: same bits at R = 1, 2, 4 [fast]"),
     INT("train.seed", train.seed, 0, INT64_MAX, "[1]"),
     INT("train.eval_every_epochs", train.eval_every_epochs, 0, INT64_MAX, "[0: at the end only]"),

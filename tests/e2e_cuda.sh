@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/e2e_cuda.sh - `elapse train --device cuda` end to end on emulated GPUs (tests/cudasim/): ViT,
-# BERT and GPT on 1 to 4 ranks, schedules, an elastic run, resume, and what a broken device gets.
+# BERT and GPT on 1 to 4 ranks, schedules, an elastic run, resume, NCCL, and what a broken device gets.
 # tests/gpu_ranks.sh asks more of a real one. Work of the device comes late (STREAMS=1) and threads
 # in another order on some runs: same bits.
 . "$(dirname "$0")/lib.sh"
@@ -79,6 +79,56 @@ broken() { # NAME STATUS PATTERN FAULT ARGS...
     ELAPSE_CUDASIM_FAULT=$fault expect "$name" "$status" "$pattern" "$elapse" train "$tmp/vit.json" \
         --out "$tmp/broken-$fault" --device cuda --json "$@"
 }
+
+# Messages and sums from device to device, by a stand-in for NCCL in the same object.
+if grep -q ncclCommSplit "$sim"; then
+    export ELAPSE_NCCL_LIB=$sim
+    nccl=(--set train.transport=nccl)
+    for kind in gpipe zb-h2 zb-v dualpipe-v; do
+        train vit nccl-$kind -n 2 "${nccl[@]}" --set pipeline.schedule=$kind
+        verify "nccl: $kind on two ranks has the bits of one" same_run vit-1 nccl-$kind
+    done
+    ELAPSE_CUDASIM_STREAMS=1 train vit nccl-zb-h1 -n 4 "${nccl[@]}" --set pipeline.num_stages=4 --set pipeline.schedule=zb-h1
+    verify "nccl: zb-h1 on four ranks has the bits of one, work done late" same_run vit-1 nccl-zb-h1
+    ELAPSE_CUDASIM_STREAMS=7 train vit nccl-interleaved -n 2 "${nccl[@]}" --set pipeline.schedule=interleaved --set pipeline.chunks=2 --set pipeline.recompute=always
+    verify "nccl: interleaved with recompute has the bits of one, work done at random times" same_run vit-1 nccl-interleaved
+    train gpt nccl-gpt -n 3 "${nccl[@]}"
+    verify "nccl: gpt on three ranks, its table exchanged, has the bits of one" same_run gpt-1 nccl-gpt
+    train vit nccl-2x2 -n 4 "${nccl[@]}" --set pipeline.num_replicas=2
+    verify "nccl: two pipelines of two ranks, canonical sums, have the bits of one rank" same_run vit-1 nccl-2x2
+    fast=(--set pipeline.num_replicas=2 --set train.reduction=fast)
+    train vit fast-mpi -n 2 "${fast[@]}"
+    ELAPSE_CUDASIM_STREAMS=1 train vit fast-nccl -n 2 "${nccl[@]}" "${fast[@]}"
+    verify "nccl: sums over two replicas are those of mpi" same_run fast-mpi fast-nccl
+    train vit nccl-elastic -n 2 "${nccl[@]}" "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --set cache.policy=on
+    verify "nccl: an elastic run has the bits of one rank" same_run static nccl-elastic
+    train vit nccl-part -n 3 "${nccl[@]}" --steps 2
+    train vit nccl-part -n 2 "${nccl[@]}" --resume "$tmp/nccl-part"
+    verify "nccl: a checkpoint goes on at another K with the same bits" same_run vit-1 nccl-part
+    # A link that fails, and a rank that is gone: all end within 10 s, and say why.
+    began=$SECONDS
+    ELAPSE_CUDASIM_FAULT_RANK=1 broken "nccl: a message that fails on one rank ends both" 3 'nccl|NCCL' nccl@30 -n 2 "${nccl[@]}"
+    verify "nccl: within 10 s" test $((SECONDS - began)) -le 10
+    timeout 60 "$elapse" train "$tmp/vit.json" --out "$tmp/killed" --device cuda -n 2 "${nccl[@]}" --set train.epochs=400 >"$tmp/killed.err" 2>&1 </dev/null &
+    job=$!
+    for _ in $(seq 200); do
+        [ "$(wc -l <"$tmp/killed/metrics.jsonl" 2>/dev/null || echo 0)" -ge 2 ] && break
+        sleep 0.1
+    done
+    began=$SECONDS
+    for process in /proc/[0-9]*; do
+        tr '\0' ' ' 2>/dev/null <"$process/cmdline" | grep -q "elapse-exec.*$tmp/killed" &&
+            tr '\0' '\n' 2>/dev/null <"$process/environ" | grep -qx 'OMPI_COMM_WORLD_RANK=1' && kill -KILL "${process#/proc/}"
+    done
+    wait $job
+    killed=$?
+    verify "nccl: a killed rank ends the others" test $killed -ne 0 -a $killed -ne 124
+    verify "nccl: within 10 s" test $((SECONDS - began)) -le 10
+    verify "nccl: with the cause" grep -Eiq 'killed|signal 9|remote process exited' "$tmp/killed.err"
+else
+    skip "nccl between emulated GPUs" "no NCCL headers here"
+fi
+
 broken "no device" 3 'cuda: (this machine has no NVIDIA driver|no device)' no-device -n 1
 broken "a driver that is too old" 3 'cuda: the driver is for CUDA 11.8' old-driver -n 1
 broken "no memory left: what was asked for and what was free" 1 'cuda: out of device memory: .* asked for, .* free' malloc -n 1

@@ -4,7 +4,8 @@
 #
 #   tests/gpu_ranks.sh [DEVICE [quick]]     cuda (default), or cpu to try the script itself
 #
-# The messages are staged through the host (mpi). TAP, for `make gpu-check`.
+# The messages are staged through the host (mpi); a part goes by NCCL, where it takes several ranks of
+# one device. TAP, for `make gpu-check`.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
@@ -74,6 +75,29 @@ for job in "${elastic[@]}"; do
         test "$(grep -o '"frozen_layers":[0-9]*,"pipeline_length":[0-9]*,"replicas":[0-9]*' "$tmp/$job-elastic/metrics.jsonl" | uniq | wc -l)" -ge 4
     verify "$job: frozen activations came from the cache" test "$(value "$job-elastic" cache_upgrades)" -gt 0
 done
+
+# From device to device by NCCL, where it takes several ranks of one device (each says it is a host
+# of its own).
+if [ "$device" = cuda ]; then
+    nccl=(--set train.transport=nccl)
+    train gpt gpt-nccl -n 4 "${short[@]}" "${nccl[@]}" --set pipeline.num_stages=4
+    refused=$(grep -Eio 'no such backend|duplicate gpu[^:]*' "$tmp/gpt-nccl.err" | head -1)
+    if [ -n "$refused" ]; then
+        skip "nccl: pipelines from device to device" "this machine's NCCL or this build: $refused"
+    else
+        verify "nccl: four ranks have the bits of one" same_run gpt-1 gpt-nccl
+        for kind in interleaved zb-v; do
+            chunks=()
+            [ $kind != interleaved ] || chunks=(--set pipeline.chunks=2)
+            train gpt "gpt-nccl-$kind" -n 4 "${short[@]}" "${nccl[@]}" --set pipeline.num_stages=4 --set pipeline.schedule=$kind "${chunks[@]}"
+            verify "nccl: $kind on four ranks has the bits of one" same_run gpt-1 "gpt-nccl-$kind"
+        done
+        train gpt gpt-nccl-sums -n 4 "${short[@]}" "${nccl[@]}" --set pipeline.num_stages=2 --set pipeline.num_replicas=2 --set train.reduction=fast
+        verify "nccl: sums over replicas, losses within 1e-4 of one rank's" near gpt-1 gpt-nccl-sums 1e-4
+        train vit vit-nccl-elastic -n 4 "${nccl[@]}" --set 'elastic.stages=[4,4,2,1]' --set cache.policy=on
+        verify "nccl: an elastic run has the bits of one rank without elasticity" same_run vit-static vit-nccl-elastic
+    fi
+fi
 
 # bf16, and tf32 where there are tensor cores.
 train gpt gpt-bf16 -n 1 "${short[@]}" --set train.dtype=bf16

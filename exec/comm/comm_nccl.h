@@ -1,13 +1,22 @@
-/* exec/comm/comm_nccl.h - sums of gradients between devices by NCCL, beside the host's messages.
+/* exec/comm/comm_nccl.h - messages and sums between devices by NCCL, beside the host's.
  *
  * comm.h stays the message group: decisions, agreement, errors, and whatever goes through the host.
- * With train.transport nccl the replicas of a stage sum their gradients where they lie, on a stream
- * of its own, beside the backward. The order of such a sum is NCCL's (the same on every run of the
- * same machine), so reduction canonical goes through the host as before; so do activations.
+ * With train.transport nccl activations and their gradients go from device to device, and the
+ * replicas of a stage sum their gradients where they lie. A group is a communicator and a lane of
+ * its own; a call puts work into that lane and returns. The order of a sum is NCCL's (the same on
+ * every run of the same machine), so reduction canonical goes through the host as before.
+ *
+ * G1  Work of a group runs in the order of the calls, which must match on all its ranks.
+ * G2  Groups know nothing of each other: one that waits for a peer holds up no other, since each
+ *     has its lane. What orders them are events (exec/backend.h).
+ * G3  The first message of a pair sets up its connection and waits for the peer to do likewise, so
+ *     it is sent when the group is made (nccl_meet()), where all ranks are at the same place.
+ * G4  A thread looks at all communicators. When one fails it aborts all, so that nothing on the
+ *     device waits any longer; nccl_check() knows it from then on. A process that has not ended
+ *     5 s later, since it waits in some other library, ends itself with the cause.
  *
  * The library is loaded when it is asked for (elapse-nccl.so beside the program). Its log goes to a
- * file a rank. Ranks that share a device are told apart by NCCL_HOSTID. A rank whose peer is gone
- * sees it in nccl_test(), ends the job with comm_abort(), and mpirun ends the rest. */
+ * file a rank. Ranks that share a device are told apart by NCCL_HOSTID. */
 #ifndef ELAPSE_EXEC_COMM_COMM_NCCL_H
 #define ELAPSE_EXEC_COMM_COMM_NCCL_H
 
@@ -17,8 +26,13 @@
 #include "exec/backend.h"
 #include "exec/comm/comm.h"
 
-struct nccl;       /* opaque: the parent communicator of all ranks, and a stream */
-struct nccl_group; /* opaque: ranks that sum; split from the parent */
+struct nccl;       /* opaque: the parent communicator of all ranks */
+struct nccl_group; /* opaque: a communicator split from it, and a lane */
+
+/* Before the first call of CUDA: settings that the driver reads then, unless the user has set them.
+ * As many hardware queues as there may be lanes, and kernels loaded at the start: a kernel loaded
+ * in mid-run waits for those that run, and they may wait for it. */
+void nccl_environment(void);
 
 /* Collective over the message group. log_dir: where the log of each rank goes; NULL: nowhere.
  * ERR_INFEASIBLE: this build has no NCCL, or the backend is no GPU; ERR_SYSTEM: NCCL's own. */
@@ -26,38 +40,52 @@ enum status nccl_open(const struct comm *comm, struct backend *be, const char *l
                       struct nccl **nccl, struct err *err);
 void nccl_close(struct nccl *nccl); /* NULL is fine */
 
-/* As comm_split(): collective, color < 0: in none. */
-enum status nccl_split(struct nccl *nccl, int color, int key, struct nccl_group **group,
-                       struct err *err);
-void nccl_group_free(struct nccl_group *group); /* NULL is fine */
+/* As comm_split(): collective, color < 0: in none. most_blocks: of the device that its kernels may
+ * take at once, 0: NCCL chooses. */
+enum status nccl_split(struct nccl *nccl, int color, int key, int most_blocks,
+                       struct nccl_group **group, struct err *err);
+/* Work under way is given up. NULL is fine. */
+void nccl_group_free(struct nccl_group *group);
+struct backend_lane *nccl_group_lane(const struct nccl_group *group);
+/* G3, waited for: a message each way in a group of two, or, sums set, a sum. */
+enum status nccl_meet(struct nccl_group *group, bool sums, struct err *err);
 
-/* Add up blocks of fp32 over the group, in place: each holds the sum of all ranks' afterwards.
- * Starts behind what the backend was given so far and runs beside what it gets later, until
- * nccl_join(): what follows that finds the sums. One under way per group. */
+/* To, and from, the other rank of a group of two; device memory, which belongs to the message until
+ * the lane is past it. exchange does both at once. */
+enum status nccl_send(struct nccl_group *group, const void *data, int64_t bytes, struct err *err);
+enum status nccl_recv(struct nccl_group *group, void *data, int64_t bytes, struct err *err);
+enum status nccl_exchange(struct nccl_group *group, const void *out, void *in, int64_t bytes,
+                          struct err *err);
+
+/* Add up blocks of fp32 over the group, in place: each holds the sum of all ranks' afterwards. */
 struct nccl_block {
     float *values; /* device memory */
     int64_t count;
 };
 enum status nccl_sum(struct nccl_group *group, const struct nccl_block *blocks, int num_blocks,
                      struct err *err);
-/* Whether it has ended. ERR_SYSTEM: a peer or a link has failed. */
-enum status nccl_test(struct nccl_group *group, bool *done, struct err *err);
-enum status nccl_join(struct nccl_group *group, struct err *err);
 
-/* What elapse-nccl.so offers; for comm_nccl.c. */
+/* ERR_SYSTEM with the cause once a communicator has failed (G4). Costs nothing. */
+enum status nccl_check(const struct nccl *nccl, struct err *err);
+
+/* What elapse-nccl.so offers, for comm_nccl.c; streams are cudaStream_t. */
 enum { NCCL_ID_BYTES = 128 };
+struct nccl_device; /* the parent, and the thread of G4 */
+struct nccl_comm;
 struct nccl_functions {
     enum status (*make_id)(char id[NCCL_ID_BYTES], struct err *err);
-    enum status (*open)(const char id[NCCL_ID_BYTES], int rank, int size, void *stream,
-                        struct nccl **nccl, struct err *err);
-    void (*close)(struct nccl *nccl);
-    enum status (*split)(struct nccl *nccl, int color, int key, struct nccl_group **group,
-                         struct err *err);
-    void (*group_free)(struct nccl_group *group);
-    enum status (*sum)(struct nccl_group *group, const struct nccl_block *blocks, int num_blocks,
-                       struct err *err);
-    enum status (*test)(struct nccl_group *group, bool *done, struct err *err);
-    enum status (*join)(struct nccl_group *group, struct err *err);
+    enum status (*open)(const char id[NCCL_ID_BYTES], int rank, int size,
+                        struct nccl_device **device, struct err *err);
+    void (*close)(struct nccl_device *device);
+    enum status (*split)(struct nccl_device *device, int color, int key, int most_blocks,
+                         struct nccl_comm **comm, struct err *err); /* NULL: color < 0 */
+    void (*drop)(struct nccl_comm *comm);
+    /* In a communicator of two; out or in may be NULL. */
+    enum status (*exchange)(struct nccl_comm *comm, const void *out, void *in, int64_t bytes,
+                            void *stream, struct err *err);
+    enum status (*sum)(struct nccl_comm *comm, const struct nccl_block *blocks, int num_blocks,
+                       void *stream, struct err *err);
+    enum status (*check)(const struct nccl_device *device, struct err *err);
 };
 
 #endif

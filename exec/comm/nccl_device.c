@@ -1,216 +1,309 @@
 /* exec/comm/nccl_device.c - the calls of NCCL behind comm_nccl.h; the shared object elapse-nccl.so.
  *
  * Communicators do not block: a call that has not ended says so, and the wait for it looks at the
- * communicator's errors (settle()). Not yet run on a GPU. */
+ * communicator (settle()). One lock is held over every call of NCCL, none over a wait, so that the
+ * thread of G4 can look and abort at any time. Not yet run on a GPU. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "exec/comm/comm_nccl.h"
 
 _Static_assert(NCCL_ID_BYTES == NCCL_UNIQUE_ID_BYTES, "an id of NCCL's size");
 
-struct nccl {
-    ncclComm_t comm;
-    cudaStream_t compute, stream; /* the backend's; the sums' own */
-    int rank;
+/* How often the thread looks; how long a process may go on behind a failure. */
+enum { WATCH_NS = 50000000, LAST_SECONDS = 5 };
+
+struct nccl_comm {
+    struct nccl_device *device;
+    ncclComm_t comm; /* NULL: aborted */
+    int rank, size;
+    struct nccl_comm *next; /* of the device's list */
 };
 
-struct nccl_group {
-    struct nccl *nccl; /* borrowed */
-    ncclComm_t comm;
-    cudaEvent_t ready, done;
-    bool active;
+struct nccl_device {
+    struct nccl_comm parent; /* the last of the list */
+    struct nccl_comm *comms;
+    int rank; /* in the message group */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t watch;
+    bool watched, ends; /* watched: the thread runs */
+    _Atomic bool failed;
+    struct err cause; /* written before failed is set */
 };
 
-static enum status nccl_failed(const struct nccl *nccl, ncclComm_t comm, ncclResult_t code,
-                               const char *call, struct err *err)
+/* --- failures --------------------------------------------------------------------------------- */
+
+static enum status nccl_failed(int rank, ncclComm_t comm, ncclResult_t code, const char *call,
+                               struct err *err)
 {
-    return err_set(err, ERR_SYSTEM, "rank %d: %.60s failed: %.80s: %.200s", nccl->rank, call,
+    return err_set(err, ERR_SYSTEM, "rank %d: %.60s failed: %.80s: %.200s", rank, call,
                    ncclGetErrorString(code), ncclGetLastError(comm));
 }
 
-static enum status cuda_failed(const struct nccl *nccl, cudaError_t code, const char *call,
-                               struct err *err)
+/* The first failure, known to all from here on. */
+static enum status check(const struct nccl_device *device, struct err *err)
 {
-    return err_set(err, ERR_SYSTEM, "rank %d: %.60s failed: %s", nccl->rank, call,
-                   cudaGetErrorString(code));
+    if (!atomic_load(&device->failed))
+        return OK;
+    if (err)
+        *err = device->cause;
+    return ERR_SYSTEM;
 }
 
-#define CUDA_TRY(nccl, call)                                                                       \
-    do {                                                                                           \
-        cudaError_t code_ = (call);                                                                \
-        if (code_ != cudaSuccess) {                                                                \
-            rc = cuda_failed(nccl, code_, #call, err);                                             \
-            goto out;                                                                              \
-        }                                                                                          \
-    } while (0)
-
-/* Until a call on a communicator that does not block has ended, one way or the other. */
-static enum status settle(const struct nccl *nccl, ncclComm_t comm, ncclResult_t code,
-                          const char *call, struct err *err)
+/* The process hangs where no abort reaches it. */
+static void *last_resort(void *arg)
 {
-    const struct timespec pause = {.tv_nsec = 100000};
+    const struct nccl_device *device = arg;
+    sleep(LAST_SECONDS);
+    fprintf(stderr, "elapse: %s (rank %d waited elsewhere for %d s and ends)\n", device->cause.msg,
+            device->rank, LAST_SECONDS);
+    _exit(status_exit_code(ERR_SYSTEM));
+}
+
+/* G4, with the lock held: what waits on the device for a peer returns, here and, since their links
+ * break, there. */
+static void give_up(struct nccl_device *device, ncclComm_t comm, ncclResult_t code,
+                    const char *call)
+{
+    pthread_t thread;
+    if (atomic_load(&device->failed))
+        return;
+    nccl_failed(device->rank, comm, code, call, &device->cause);
+    atomic_store(&device->failed, true);
+    if (pthread_create(&thread, NULL, last_resort, device) == 0)
+        pthread_detach(thread);
+    for (struct nccl_comm *c = device->comms; c; c = c->next)
+        if (c->comm) {
+            ncclCommAbort(c->comm);
+            c->comm = NULL;
+        }
+}
+
+/* G4 */
+static void *watch(void *arg)
+{
+    struct nccl_device *device = arg;
+    pthread_mutex_lock(&device->lock);
+    while (!device->ends && !atomic_load(&device->failed)) {
+        struct timespec until;
+        for (struct nccl_comm *c = device->comms; c && !atomic_load(&device->failed); c = c->next) {
+            ncclResult_t state = ncclSuccess, asked = ncclSuccess;
+            if (c->comm)
+                asked = ncclCommGetAsyncError(c->comm, &state);
+            if (asked == ncclSuccess && (state == ncclSuccess || state == ncclInProgress))
+                continue;
+            give_up(device, c->comm, asked != ncclSuccess ? asked : state,
+                    "a message between devices");
+        }
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += WATCH_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (!device->ends)
+            pthread_cond_timedwait(&device->changed, &device->lock, &until);
+    }
+    pthread_mutex_unlock(&device->lock);
+    return NULL;
+}
+
+/* Until a call has ended, one way or the other. The lock is held, and let go while it waits. */
+static enum status settle(struct nccl_comm *c, ncclResult_t code, const char *call, struct err *err)
+{
+    struct nccl_device *device = c->device;
+    const struct timespec pause = {.tv_nsec = 20000};
     while (code == ncclInProgress) {
-        ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
+        pthread_mutex_unlock(&device->lock);
+        nanosleep(&pause, NULL);
+        pthread_mutex_lock(&device->lock);
+        if (check(device, err) != OK)
+            return ERR_SYSTEM;
+        ncclResult_t asked = ncclCommGetAsyncError(c->comm, &code);
         if (asked != ncclSuccess)
             code = asked;
-        if (code == ncclInProgress)
-            nanosleep(&pause, NULL);
     }
-    return code == ncclSuccess ? OK : nccl_failed(nccl, comm, code, call, err);
+    if (code != ncclSuccess)
+        give_up(device, c->comm, code, call);
+    return check(device, err);
 }
+
+/* --- communicators ---------------------------------------------------------------------------- */
 
 static enum status make_id(char id[NCCL_ID_BYTES], struct err *err)
 {
     ncclUniqueId unique;
-    const struct nccl none = {.rank = 0};
     ncclResult_t code = ncclGetUniqueId(&unique);
     if (code != ncclSuccess)
-        return nccl_failed(&none, NULL, code, "ncclGetUniqueId", err);
+        return nccl_failed(0, NULL, code, "ncclGetUniqueId", err);
     memcpy(id, unique.internal, NCCL_ID_BYTES);
     return OK;
 }
 
-static void close_all(struct nccl *nccl)
+static void close_device(struct nccl_device *device)
 {
-    if (nccl->comm)
-        ncclCommAbort(nccl->comm); /* nothing is under way, or a peer is gone: no wait either way */
-    if (nccl->stream)
-        cudaStreamDestroy(nccl->stream);
-    free(nccl);
+    pthread_mutex_lock(&device->lock);
+    device->ends = true;
+    pthread_cond_signal(&device->changed);
+    pthread_mutex_unlock(&device->lock);
+    if (device->watched)
+        pthread_join(device->watch, NULL);
+    /* Nothing is under way, or a peer is gone: no wait either way. */
+    if (device->parent.comm)
+        ncclCommAbort(device->parent.comm);
+    if (atomic_load(&device->failed))
+        return; /* the last resort reads the cause; the process ends */
+    pthread_mutex_destroy(&device->lock);
+    pthread_cond_destroy(&device->changed);
+    free(device);
 }
 
-static enum status open_all(const char id[NCCL_ID_BYTES], int rank, int size, void *stream,
-                            struct nccl **out, struct err *err)
+static enum status open_device(const char id[NCCL_ID_BYTES], int rank, int size,
+                               struct nccl_device **out, struct err *err)
 {
-    enum status rc;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId unique;
-    ncclResult_t code;
-    struct nccl *nccl = calloc(1, sizeof *nccl);
-    if (!nccl)
+    struct nccl_device *device = calloc(1, sizeof *device);
+    if (!device)
         return err_nomem(err);
-    nccl->rank = rank;
-    nccl->compute = stream;
+    device->rank = rank;
+    device->parent = (struct nccl_comm){.device = device, .rank = rank, .size = size};
+    device->comms = &device->parent;
+    pthread_mutex_init(&device->lock, NULL);
+    pthread_cond_init(&device->changed, NULL);
     memcpy(unique.internal, id, NCCL_ID_BYTES);
     config.blocking = 0;
-    CUDA_TRY(nccl, cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking));
-    code = ncclCommInitRankConfig(&nccl->comm, size, unique, rank, &config);
-    rc = settle(nccl, nccl->comm, code, "ncclCommInitRankConfig", err);
-    if (rc != OK)
-        goto out;
-    *out = nccl;
-    nccl = NULL;
-out:
-    if (nccl)
-        close_all(nccl);
-    return rc;
-}
-
-static void group_free(struct nccl_group *group)
-{
-    if (group->comm)
-        ncclCommAbort(group->comm);
-    if (group->ready)
-        cudaEventDestroy(group->ready);
-    if (group->done)
-        cudaEventDestroy(group->done);
-    free(group);
-}
-
-static enum status split(struct nccl *nccl, int color, int key, struct nccl_group **out,
-                         struct err *err)
-{
-    enum status rc;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclResult_t code;
-    struct nccl_group *group = calloc(1, sizeof *group);
-    if (!group)
-        return err_nomem(err);
-    group->nccl = nccl;
-    config.blocking = 0;
-    CUDA_TRY(nccl, cudaEventCreateWithFlags(&group->ready, cudaEventDisableTiming));
-    CUDA_TRY(nccl, cudaEventCreateWithFlags(&group->done, cudaEventDisableTiming));
-    code = ncclCommSplit(nccl->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &group->comm,
-                         &config);
-    rc = settle(nccl, nccl->comm, code, "ncclCommSplit", err);
-    if (rc == OK && group->comm)
-        rc = settle(nccl, group->comm, ncclInProgress, "ncclCommSplit", err);
-    if (rc != OK)
-        goto out;
-    *out = NULL;
-    if (group->comm) {
-        *out = group;
-        group = NULL;
-    }
-out:
-    if (group)
-        group_free(group);
-    return rc;
-}
-
-static enum status sum(struct nccl_group *group, const struct nccl_block *blocks, int num_blocks,
-                       struct err *err)
-{
-    enum status rc;
-    struct nccl *nccl = group->nccl;
-    ncclResult_t code;
-    CUDA_TRY(nccl, cudaEventRecord(group->ready, nccl->compute));
-    CUDA_TRY(nccl, cudaStreamWaitEvent(nccl->stream, group->ready, 0));
-    code = ncclGroupStart();
-    for (int i = 0; i < num_blocks && (code == ncclSuccess || code == ncclInProgress); i++)
-        if (blocks[i].count > 0)
-            code = ncclAllReduce(blocks[i].values, blocks[i].values, (size_t)blocks[i].count,
-                                 ncclFloat32, ncclSum, group->comm, nccl->stream);
-    if (code == ncclSuccess || code == ncclInProgress)
-        code = ncclGroupEnd();
+    pthread_mutex_lock(&device->lock);
+    ncclResult_t code = ncclCommInitRankConfig(&device->parent.comm, size, unique, rank, &config);
+    enum status rc = settle(&device->parent, code, "ncclCommInitRankConfig", err);
+    pthread_mutex_unlock(&device->lock);
+    if (rc == OK && pthread_create(&device->watch, NULL, watch, device) != 0)
+        rc = err_set(err, ERR_SYSTEM, "rank %d: no thread to watch NCCL", rank);
+    device->watched = rc == OK;
+    if (rc == OK)
+        *out = device;
     else
-        (void)ncclGroupEnd();
-    rc = settle(nccl, group->comm, code, "ncclAllReduce", err);
-    if (rc != OK)
-        return rc;
-    CUDA_TRY(nccl, cudaEventRecord(group->done, nccl->stream));
-    group->active = true;
-out:
+        close_device(device);
     return rc;
 }
 
-static enum status test(struct nccl_group *group, bool *done, struct err *err)
+static void drop(struct nccl_comm *c)
 {
-    ncclResult_t async = ncclSuccess, asked;
-    cudaError_t code = group->active ? cudaEventQuery(group->done) : cudaSuccess;
-    *done = code == cudaSuccess;
-    if (*done) {
-        group->active = false;
-        return OK;
-    }
-    if (code != cudaErrorNotReady)
-        return cuda_failed(group->nccl, code, "the sum of gradients", err);
-    (void)cudaGetLastError();
-    asked = ncclCommGetAsyncError(group->comm, &async);
-    if (asked != ncclSuccess || (async != ncclSuccess && async != ncclInProgress))
-        return nccl_failed(group->nccl, group->comm, asked != ncclSuccess ? asked : async,
-                           "ncclAllReduce", err);
-    return OK;
+    struct nccl_device *device = c->device;
+    pthread_mutex_lock(&device->lock);
+    struct nccl_comm **at = &device->comms;
+    while (*at != c && *at != &device->parent)
+        at = &(*at)->next;
+    if (*at == c)
+        *at = c->next;
+    if (c->comm)
+        ncclCommAbort(c->comm);
+    pthread_mutex_unlock(&device->lock);
+    free(c);
 }
 
-static enum status join(struct nccl_group *group, struct err *err)
+static enum status split(struct nccl_device *device, int color, int key, int most_blocks,
+                         struct nccl_comm **out, struct err *err)
 {
-    enum status rc = OK;
-    CUDA_TRY(group->nccl, cudaStreamWaitEvent(group->nccl->compute, group->done, 0));
-out:
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    struct nccl_comm *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_nomem(err);
+    c->device = device;
+    config.blocking = 0;
+    if (most_blocks > 0)
+        config.maxCTAs = most_blocks;
+    pthread_mutex_lock(&device->lock);
+    enum status rc = check(device, err);
+    if (rc == OK)
+        rc = settle(&device->parent,
+                    ncclCommSplit(device->parent.comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
+                                  &c->comm, &config),
+                    "ncclCommSplit", err);
+    c->next = device->comms; /* watched from here on */
+    device->comms = c;
+    if (rc == OK && c->comm) {
+        rc = settle(c, ncclInProgress, "ncclCommSplit", err);
+        if (rc == OK)
+            rc = settle(c, ncclCommUserRank(c->comm, &c->rank), "ncclCommUserRank", err);
+        if (rc == OK)
+            rc = settle(c, ncclCommCount(c->comm, &c->size), "ncclCommCount", err);
+    }
+    pthread_mutex_unlock(&device->lock);
+    *out = NULL;
+    if (rc == OK && c->comm)
+        *out = c;
+    else
+        drop(c);
+    return rc;
+}
+
+/* --- work ------------------------------------------------------------------------------------- */
+
+static bool goes_on(ncclResult_t code)
+{
+    return code == ncclSuccess || code == ncclInProgress;
+}
+
+static enum status end_group(struct nccl_comm *c, ncclResult_t code, const char *call,
+                             struct err *err)
+{
+    ncclResult_t ended = ncclGroupEnd();
+    return settle(c, goes_on(code) ? ended : code, call, err);
+}
+
+static enum status exchange(struct nccl_comm *c, const void *out, void *in, int64_t bytes,
+                            void *stream, struct err *err)
+{
+    struct nccl_device *device = c->device;
+    const int peer = 1 - c->rank;
+    if (c->size != 2)
+        return err_set(err, ERR_INPUT, "rank %d: a message in a communicator of %d", device->rank,
+                       c->size);
+    pthread_mutex_lock(&device->lock);
+    enum status rc = check(device, err);
+    if (rc == OK) {
+        ncclResult_t code = ncclGroupStart();
+        if (out && goes_on(code))
+            code = ncclSend(out, (size_t)bytes, ncclInt8, peer, c->comm, stream);
+        if (in && goes_on(code))
+            code = ncclRecv(in, (size_t)bytes, ncclInt8, peer, c->comm, stream);
+        rc = end_group(c, code, in ? out ? "ncclSend and ncclRecv" : "ncclRecv" : "ncclSend", err);
+    }
+    pthread_mutex_unlock(&device->lock);
+    return rc;
+}
+
+static enum status sum(struct nccl_comm *c, const struct nccl_block *blocks, int num_blocks,
+                       void *stream, struct err *err)
+{
+    struct nccl_device *device = c->device;
+    pthread_mutex_lock(&device->lock);
+    enum status rc = check(device, err);
+    if (rc == OK) {
+        ncclResult_t code = ncclGroupStart();
+        for (int i = 0; i < num_blocks && goes_on(code); i++)
+            if (blocks[i].count > 0)
+                code = ncclAllReduce(blocks[i].values, blocks[i].values, (size_t)blocks[i].count,
+                                     ncclFloat32, ncclSum, c->comm, stream);
+        rc = end_group(c, code, "ncclAllReduce", err);
+    }
+    pthread_mutex_unlock(&device->lock);
     return rc;
 }
 
 extern const struct nccl_functions nccl_functions;
 const struct nccl_functions nccl_functions = {.make_id = make_id,
-                                              .open = open_all,
-                                              .close = close_all,
+                                              .open = open_device,
+                                              .close = close_device,
                                               .split = split,
-                                              .group_free = group_free,
+                                              .drop = drop,
+                                              .exchange = exchange,
                                               .sum = sum,
-                                              .test = test,
-                                              .join = join};
+                                              .check = check};

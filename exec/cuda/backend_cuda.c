@@ -184,10 +184,6 @@ static void cuda_free_host(struct backend *be, void *ptr)
 
 /* --- events ----------------------------------------------------------------------------------- */
 
-struct backend_event {
-    cudaEvent_t event;
-};
-
 static enum status cuda_event_new(struct backend *be, struct backend_event **event, struct err *err)
 {
     enum status rc;
@@ -243,11 +239,6 @@ static int64_t cuda_event_ns(struct backend *be, struct backend_event *from,
     CUDA_NOTE(cudaEventSynchronize(to->event));
     CUDA_NOTE(cudaEventElapsedTime(&ms, from->event, to->event));
     return (int64_t)((double)ms * 1e6 + 0.5);
-}
-
-static void *cuda_stream(struct backend *be)
-{
-    return cuda_of(be)->stream;
 }
 
 /* --- devices ---------------------------------------------------------------------------------- */
@@ -420,7 +411,7 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     be->event_done = cuda_event_done;
     be->event_wait = cuda_event_wait;
     be->event_ns = cuda_event_ns;
-    be->stream = cuda_stream;
+    cuda_lane_install(be);
     cuda_linear_install(be);
     cuda_sums_install(be);
     cuda_norm_install(be);

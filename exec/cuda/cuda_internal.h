@@ -35,6 +35,10 @@ struct cuda_backend {
     struct err failed;      /* first failure, reported by sync() */
 };
 
+struct backend_event {
+    cudaEvent_t event;
+};
+
 static inline struct cuda_backend *cuda_of(struct backend *be)
 {
     return (struct cuda_backend *)be;
@@ -85,6 +89,7 @@ void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld
 
 #define CUDA_FUNCTIONS(name)                                                                       \
     void name##_install(struct backend *be) /* each file puts its kernels into the table */
+CUDA_FUNCTIONS(cuda_lane);                  /* lane_* */
 CUDA_FUNCTIONS(cuda_linear);                /* linear_*, act_backward */
 CUDA_FUNCTIONS(cuda_sums);                  /* sumsq_many */
 CUDA_FUNCTIONS(cuda_norm);                  /* layernorm_* */

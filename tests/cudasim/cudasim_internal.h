@@ -57,6 +57,9 @@ void cudasim_device_open(void);
 void cudasim_device_close(void);
 /* Puts work into the stream. Errors it returns stick. */
 cudaError_t cudasim_enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
+/* Work that meets another process: called again while it returns cudaErrorNotReady, and nothing
+ * behind it in the stream runs. It opens the device's memory itself. */
+cudaError_t cudasim_enqueue_remote(cudaStream_t stream, std::function<cudaError_t()> poll);
 /* Whether the Nth call of `what` is to fail now (ELAPSE_CUDASIM_FAULT). */
 bool cudasim_fails(const char *what);
 void cudasim_stick(cudaError_t code);

@@ -5,7 +5,9 @@
  * of an allocation are checked when it is freed.
  *
  * Streams are queues. Mode 0 empties them as they are filled; mode 1 runs nothing before something
- * waits for it, so that a missing wait, or a buffer used again too early, changes the result. */
+ * waits for it, so that a missing wait, or a buffer used again too early, changes the result. Work
+ * that meets another process (cudasim_nccl.cpp) may not be able to go on: then its stream stands
+ * still, and a thread tries again, as the device goes on while the host does something else. */
 #include "tests/cudasim/cudasim.h"
 
 #include <signal.h>
@@ -14,12 +16,16 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/cudasim/cudasim_internal.h"
@@ -38,8 +44,10 @@ struct CUevent_st {
 };
 struct work {
     std::function<cudaError_t()> run;  /* or, when empty: */
-    std::shared_ptr<event_state> wait; /* wait for record `number` of it */
+    std::shared_ptr<event_state> wait; /* wait for record `number` of it, */
     uint64_t number;
+    struct CUstream_st *from; /* which is in this stream */
+    bool remote;              /* run may say cudaErrorNotReady */
 };
 struct CUstream_st {
     std::deque<work> queue;
@@ -59,6 +67,8 @@ static cudaError_t sticky, last;
 static int open_depth;
 static int64_t num_launches;
 static bool ready;
+static uint64_t num_calls; /* of the host */
+static std::atomic<int> num_remote; /* works in queues */
 
 extern "C" bool cudasim_checks(void)
 {
@@ -183,6 +193,7 @@ static cudaError_t no_device(void)
 #define ENTER                                                                                      \
     std::lock_guard<std::recursive_mutex> guard_(lock);                                            \
     set_up();                                                                                      \
+    num_calls++;                                                                                   \
     if (without_device())                                                                          \
         return answer(no_device());                                                                \
     if (sticky != cudaSuccess)                                                                     \
@@ -392,28 +403,63 @@ static double now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static void run_head(CUstream_st *s)
+/* The head of a queue, or what it waits for; false: nothing can go on there now. */
+static bool step(CUstream_st *s)
 {
-    work w = std::move(s->queue.front());
-    s->queue.pop_front();
-    if (!w.run) {
-        while (w.wait->done < w.number && !w.wait->stream->queue.empty())
-            run_head(w.wait->stream);
-        return;
+    if (s->queue.empty())
+        return false;
+    work &head = s->queue.front();
+    if (!head.run) {
+        const bool alive = sticky == cudaSuccess; /* or records are lost, and streams may be too */
+        while (alive && head.wait->done < head.number && step(head.from))
+            ;
+        if (alive && head.wait->done < head.number && !head.from->queue.empty())
+            return false;
+        s->queue.pop_front();
+        return true;
     }
-    if (sticky != cudaSuccess)
-        return;
-    cudasim_device_open();
-    const cudaError_t code = w.run();
-    cudasim_device_close();
+    work w = std::move(head);
+    s->queue.pop_front();
+    cudaError_t code = sticky;
+    if (code == cudaSuccess && w.remote) {
+        code = w.run();
+        if (code == cudaErrorNotReady) {
+            s->queue.push_front(std::move(w));
+            return false;
+        }
+    } else if (code == cudaSuccess) {
+        cudasim_device_open();
+        code = w.run();
+        cudasim_device_close();
+    }
+    num_remote -= w.remote;
     if (code != cudaSuccess)
         cudasim_stick(code);
+    return true;
 }
+
+/* All streams, as the device runs them beside each other. */
+static bool step_all(void)
+{
+    bool moved = step(&legacy);
+    for (size_t i = 0; i < streams.size(); i++)
+        moved |= step(streams[i]);
+    return moved;
+}
+/* Where a stream stands still and the host waits for it. */
+static void stand_still(void)
+{
+    if (!step_all())
+        usleep(50);
+}
+
 static void drain(CUstream_st *s)
 {
     while (!s->queue.empty())
-        run_head(s);
+        if (!step(s))
+            stand_still();
 }
+
 static void drain_all(void)
 {
     drain(&legacy);
@@ -440,13 +486,14 @@ static cudaError_t put(CUstream_st *s, work w)
             if (other->blocking)
                 drain(other);
     s->queue.push_back(std::move(w));
-    if (stream_mode == 0 || s == &legacy)
+    if (s == &legacy)
         drain(s);
+    else if (stream_mode == 0)
+        while (step(s))
+            ;
     else if (stream_mode > 1)
         for (unsigned i = chance(4); i > 0; i--) {
-            CUstream_st *any = streams[chance((unsigned)streams.size())];
-            if (!any->queue.empty())
-                run_head(any);
+            step(streams[chance((unsigned)streams.size())]);
         }
     return sticky;
 }
@@ -454,8 +501,39 @@ static cudaError_t put(CUstream_st *s, work w)
 cudaError_t cudasim_enqueue(cudaStream_t stream, std::function<cudaError_t()> run)
 {
     ENTER;
-    return put(stream_of(stream), {std::move(run), nullptr, 0});
+    return put(stream_of(stream), {std::move(run), nullptr, 0, nullptr, false});
 }
+
+/* Behind the host's back, while it calls nothing: late work stays late where the host is busy. */
+static std::atomic<bool> pump_ends;
+static void pump(void)
+{
+    uint64_t seen = 0;
+    while (!pump_ends) {
+        usleep(num_remote > 0 ? 200 : 2000);
+        std::lock_guard<std::recursive_mutex> guard(lock);
+        const bool busy = stream_mode > 0 && num_calls != seen;
+        seen = num_calls;
+        while (num_remote > 0 && !busy && step_all())
+            ;
+    }
+}
+
+cudaError_t cudasim_enqueue_remote(cudaStream_t stream, std::function<cudaError_t()> poll)
+{
+    static std::thread *thread;
+    ENTER;
+    if (!thread) {
+        thread = new std::thread(pump);
+        atexit([] {
+            pump_ends = true;
+            thread->join();
+        });
+    }
+    num_remote++;
+    return put(stream_of(stream), {std::move(poll), nullptr, 0, nullptr, true});
+}
+
 
 extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
@@ -522,7 +600,8 @@ extern "C" cudaError_t cudaStreamQuery(cudaStream_t stream)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
     if (s->queue.empty())
         return cudaSuccess;
-    run_head(s);
+    if (!step(s))
+        step_all();
     return sticky != cudaSuccess ? sticky : cudaErrorNotReady;
 }
 extern "C" cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
@@ -563,16 +642,16 @@ extern "C" cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     e->stream = s;
     const uint64_t number = ++e->recorded;
     return put(s, {[e, number] {
-                       e->done = number;
+                       e->done = std::max(e->done, number);
                        e->done_ns = now_ns();
                        return cudaSuccess;
                    },
-                   nullptr, 0});
+                   nullptr, 0, nullptr, false});
 }
 extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
     ENTER;
-    return put(stream_of(stream), {nullptr, event->state, event->state->recorded});
+    return put(stream_of(stream), {nullptr, event->state, event->state->recorded, event->state->stream, false});
 }
 extern "C" cudaError_t cudaEventQuery(cudaEvent_t event)
 {
@@ -580,8 +659,8 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t event)
     event_state *e = event->state.get();
     if (e->done >= e->recorded)
         return cudaSuccess;
-    if (!e->stream->queue.empty())
-        run_head(e->stream);
+    if (!step(e->stream))
+        step_all();
     return sticky != cudaSuccess    ? sticky
            : e->done >= e->recorded ? cudaSuccess
                                     : cudaErrorNotReady;
@@ -591,7 +670,8 @@ extern "C" cudaError_t cudaEventSynchronize(cudaEvent_t event)
     ENTER;
     event_state *e = event->state.get();
     while (e->done < e->recorded && !e->stream->queue.empty())
-        run_head(e->stream);
+        if (!step(e->stream))
+            stand_still();
     return waited();
 }
 extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
@@ -646,13 +726,13 @@ extern "C" cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
                            memcpy(dst, staged->data(), bytes);
                            return cudaSuccess;
                        },
-                       nullptr, 0});
+                       nullptr, 0, nullptr, false});
     }
     const cudaError_t code = put(s, {[=] {
                                          memcpy(dst, src, bytes);
                                          return cudaSuccess;
                                      },
-                                     nullptr, 0});
+                                     nullptr, 0, nullptr, false});
     if (!cudasim_is_device(dst) && !cudasim_is_pinned(dst, bytes))
         drain(s); /* to pageable memory: returns when done */
     return code != cudaSuccess ? code : sticky;
@@ -688,7 +768,7 @@ extern "C" cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaS
                                        memset(dst, value, bytes);
                                        return cudaSuccess;
                                    },
-                                   nullptr, 0});
+                                   nullptr, 0, nullptr, false});
 }
 extern "C" cudaError_t cudaMemset(void *dst, int value, size_t bytes)
 {
@@ -759,7 +839,7 @@ static cudaError_t launch(const void *kernel, const struct cudasim_grid *g, cuda
     if (code != cudaSuccess)
         return code;
     num_launches++;
-    return put(stream_of(stream), {[grid, args] { return cudasim_run(&grid); }, nullptr, 0});
+    return put(stream_of(stream), {[grid, args] { return cudasim_run(&grid); }, nullptr, 0, nullptr, false});
 }
 
 void cudasim_submit(const void *kernel, const char *name, dim3 grid, dim3 block, size_t shared,
