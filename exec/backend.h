@@ -166,6 +166,11 @@ struct backend {
     /* The queue itself (a cudaStream_t), for libraries that put work of their own into it. */
     void *(*lane_stream)(struct backend *be, struct backend_lane *lane);
 
+    /* What the host issues between the two, for profilers that show it: a name that stays, and a
+     * number (a micro-batch). NULL where no profiler could look. */
+    void (*range_push)(struct backend *be, const char *name, int64_t number);
+    void (*range_pop)(struct backend *be);
+
     /* low = master, rounded to the dtype: the compute copy of fp32 weights. A stage calls it where
      * elem_bytes is not 4; else the master itself is what kernels read. */
     void (*round)(struct backend *be, int64_t num, const float *master, void *low);

@@ -180,6 +180,8 @@ static enum status run_train(const struct exec_command *command, struct call *ca
          "no evaluation, no checkpoint, no notes on costs: timing runs",                                                    0, 0,           NULL},
         {"trace-steps", OPTION_INT,    &options.trace_steps, "N",
          "steps of which every op is recorded, besides the last (default 16)",                                              0, 1000000,     NULL},
+        {"trace",       OPTION_STRING, &options.trace,       "FILE",
+         "Chrome trace of the recorded steps (Perfetto)",                                                                   0, 0,           NULL},
         {"db",          OPTION_STRING, &options.db,          "FILE",      "profile store to plan from",                     0, 0,           NULL},
         {"json",        OPTION_FLAG,   &json,                NULL,        "print the summary as one JSON object",           0, 0,           NULL},
     };

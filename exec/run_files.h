@@ -18,6 +18,9 @@ struct run_files; /* opaque */
 enum status run_files_open(const char *dir, bool resume, const struct progress *progress,
                            const struct job *job, int num_ranks, const char *cost_label,
                            struct run_files **files, struct err *err);
+/* From here on run_files_ops() also go to a Chrome trace, which appears in finish(). ERR_SYSTEM
+ * where it cannot be written. */
+enum status run_files_trace(struct run_files *files, const char *path, struct err *err);
 void run_files_free(struct run_files *files); /* NULL is fine */
 
 /* A line of metrics.jsonl at once, a row of run.db before long. row->start_ns is on the clock of

@@ -377,7 +377,11 @@ static enum status run_timed(struct runtime *rt, const struct op *op, const stru
     rt->mark = &rt->marks[i];
     rt->mark->set = true;
     be->event_record(be, rt->mark->from);
+    if (be->range_push)
+        be->range_push(be, op_kind_name((enum op_kind)op->kind), op->microbatch);
     rc = run_op(rt, op, batch, step, lr, err);
+    if (be->range_pop)
+        be->range_pop(be);
     if (!is_send(op->kind))
         be->event_record(be, rt->mark->to);
     return rc;

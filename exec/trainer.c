@@ -653,6 +653,8 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     if (rc == OK && comm->rank == 0)
         rc = run_files_open(out, options->resume != NULL, &t.progress, job, comm->size,
                             t.layout.plan.cost_label, &t.files, err);
+    if (rc == OK && comm->rank == 0 && options->trace)
+        rc = run_files_trace(t.files, options->trace, err);
     rc = comm_agree(comm, rc, err);
     if (rc != OK)
         goto out;

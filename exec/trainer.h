@@ -21,6 +21,7 @@ struct trainer_options {
     const char *db;      /* profile store; NULL: the default one */
     int64_t max_steps;   /* steps of this call; 0: to the end of the job */
     int64_t trace_steps; /* steps of which every op is recorded, besides the last */
+    const char *trace;   /* file for a Chrome trace of the recorded steps' ops; NULL: none */
     bool evaluate;       /* before, between (as the job says) and after; and the last checkpoint */
     bool progress;       /* write a progress line to stderr */
 };

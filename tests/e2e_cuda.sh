@@ -32,14 +32,22 @@ sed -i 's/"sgd", "lr": 0.05, "momentum": 0.9/"lamb", "lr": 0.01/' "$tmp/gpt.json
 
 device=cuda
 
+# in_turn FILE: compute ops of a Chrome trace, a rank's and step's in turn, within 2 us
+in_turn() {
+    sed -n '/"cat":"compute"/s/.*"tid":\([0-9]*\),"ts":\([-0-9.]*\),"dur":\([-0-9.]*\).*"step":\([0-9]*\).*/\1 \2 \3 \4/p' "$1" >"$tmp/ops"
+    awk '{lane = $1 " " $4; if ($3 <= 0 || (lane in end && $2 < end[lane] - 2)) bad = 1; end[lane] = $2 + $3; n++}
+        END {print n " ops"; exit !(n >= 16 && !bad)}' "$tmp/ops" || { head -60 "$tmp/ops"; false; }
+}
+
 for job in vit bert gpt; do
     device=cpu train $job $job-cpu -n 1
     train $job $job-1 -n 1
     verify "$job: losses are the cpu backend's within 1e-5" near_run $job-cpu $job-1 1e-5
 done
 # As many ranks as the names say; late work and other orders of threads change nothing.
-ELAPSE_CUDASIM_STREAMS=1 train vit vit-gpipe -n 2 --set pipeline.schedule=gpipe
+ELAPSE_CUDASIM_STREAMS=1 train vit vit-gpipe -n 2 --set pipeline.schedule=gpipe --trace "$tmp/trace.json"
 verify "vit: gpipe on two ranks has the bits of one, work done late" same_run vit-1 vit-gpipe
+verify "vit: a trace of its ops has each after the other on the device" in_turn "$tmp/trace.json"
 ELAPSE_CUDASIM_ORDER=3 train vit vit-zb-h1 -n 3 --set pipeline.schedule=zb-h1
 verify "vit: zb-h1 on three ranks has the bits of one, threads in another order" same_run vit-1 vit-zb-h1
 train vit vit-interleaved -n 2 --set pipeline.schedule=interleaved --set pipeline.chunks=2 --set pipeline.recompute=always

@@ -412,6 +412,7 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     be->event_wait = cuda_event_wait;
     be->event_ns = cuda_event_ns;
     cuda_lane_install(be);
+    cuda_range_install(be);
     cuda_linear_install(be);
     cuda_sums_install(be);
     cuda_norm_install(be);

@@ -90,6 +90,7 @@ void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld
 #define CUDA_FUNCTIONS(name)                                                                       \
     void name##_install(struct backend *be) /* each file puts its kernels into the table */
 CUDA_FUNCTIONS(cuda_lane);                  /* lane_* */
+CUDA_FUNCTIONS(cuda_range);                 /* range_* */
 CUDA_FUNCTIONS(cuda_linear);                /* linear_*, act_backward */
 CUDA_FUNCTIONS(cuda_sums);                  /* sumsq_many */
 CUDA_FUNCTIONS(cuda_norm);                  /* layernorm_* */
