@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "profiles/trace.h"
+#include "profiles/whole_file.h"
 
 enum { STEP_ROWS = 256 }; /* kept before they go into the record */
 
@@ -20,9 +21,8 @@ struct run_files {
     int64_t start_ns; /* of the first step, on the clock of comm_now_ns(); 0: none yet */
     struct step_row rows[STEP_ROWS];
     int num_rows;
-    FILE *trace_file; /* under a name of its own until it is whole */
-    char *trace_path, *trace_part;
-    struct trace *trace;
+    struct trace *trace; /* NULL: not wanted */
+    struct atomic_file trace_file;
 };
 
 static enum status make_dirs(const char *dir, struct err *err)
@@ -136,39 +136,24 @@ out:
 
 enum status run_files_trace(struct run_files *files, const char *path, struct err *err)
 {
-    files->trace_path = strdup(path);
-    if (!files->trace_path || asprintf(&files->trace_part, "%s.tmp", path) < 0) {
-        files->trace_part = NULL;
-        return err_nomem(err);
-    }
-    files->trace_file = fopen(files->trace_part, "w");
-    if (!files->trace_file)
-        return err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
-    return trace_begin(files->trace_file, "real", &files->trace, err);
+    enum status rc = atomic_open(&files->trace_file, path, err);
+    return rc == OK ? trace_begin(files->trace_file.out, "real", &files->trace, err) : rc;
 }
 
-/* Whole and under its name, or, not wanted, nowhere. */
-static enum status end_trace(struct run_files *files, bool wanted, struct err *err)
+/* The trace appears, or, with a status that is not OK, does not. */
+static enum status end_trace(struct run_files *files, enum status status, struct err *err)
 {
     enum status rc = files->trace ? trace_end(files->trace, err) : OK;
     files->trace = NULL;
-    if (files->trace_file && fclose(files->trace_file) != 0 && rc == OK)
-        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", files->trace_path, strerror(errno));
-    if (files->trace_file && (!wanted || rc != OK))
-        unlink(files->trace_part);
-    else if (files->trace_file && rename(files->trace_part, files->trace_path) != 0)
-        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", files->trace_path, strerror(errno));
-    files->trace_file = NULL;
-    return rc;
+    rc = status != OK ? status : rc;
+    return files->trace_file.out ? atomic_close(&files->trace_file, rc, err) : rc;
 }
 
 void run_files_free(struct run_files *files)
 {
     if (!files)
         return;
-    end_trace(files, false, NULL);
-    free(files->trace_path);
-    free(files->trace_part);
+    end_trace(files, ERR_SYSTEM, NULL); /* an end without finish() */
     if (files->metrics)
         fclose(files->metrics);
     store_close(files->store);
@@ -279,7 +264,7 @@ enum status run_files_finish(struct run_files *files, const struct json *summary
     if (rc == OK)
         rc = json_write_file(summary, path, err);
     if (rc == OK)
-        rc = end_trace(files, true, err);
+        rc = end_trace(files, OK, err);
     free(path);
     return rc;
 }

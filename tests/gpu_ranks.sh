@@ -93,7 +93,7 @@ if [ "$device" = cuda ]; then
             verify "nccl: $kind on four ranks has the bits of one" same_run gpt-1 "gpt-nccl-$kind"
         done
         train gpt gpt-nccl-sums -n 4 "${short[@]}" "${nccl[@]}" --set pipeline.num_stages=2 --set pipeline.num_replicas=2 --set train.reduction=fast
-        verify "nccl: sums over replicas, losses within 1e-4 of one rank's" near gpt-1 gpt-nccl-sums 1e-4
+        verify "nccl: sums over replicas, losses within 1e-4 of one rank's" near_run gpt-1 gpt-nccl-sums 1e-4
         train vit vit-nccl-elastic -n 4 "${nccl[@]}" --set 'elastic.stages=[4,4,2,1]' --set cache.policy=on
         verify "nccl: an elastic run has the bits of one rank without elasticity" same_run vit-static vit-nccl-elastic
     fi
