@@ -3,9 +3,11 @@
  * for. */
 #include "exec/cache_ahead.h"
 
+#include <unistd.h>
+
 #include "tests/cache_case.h"
 
-enum { SAMPLES = 50, BATCH = 12, M = 3, LEVEL = 3 };
+enum { SAMPLES = 51, BATCH = 12, M = 3, LEVEL = 3 };
 
 static struct comm comm;
 
@@ -140,10 +142,78 @@ static void cache_ahead_get__follows_jumps(void **state)
     rig_close(&rig);
 }
 
+/* Whether one of the buffers holds a micro-batch of which all samples are there. */
+static bool lies_ready(const struct rig *rig, float *const *buffers, int64_t epoch, int64_t step,
+                       int m)
+{
+    float *want = calloc((size_t)rig->elems, sizeof *want);
+    int64_t first, n = sampler_microbatch(&rig->sampler, step, 0, m, &first);
+    bool any = false;
+    assert_true(n > 0);
+    for (int b = 0; b <= CACHE_AHEAD; b++) {
+        bool all = true;
+        for (int64_t i = 0; i < n; i++) {
+            content(sampler_id(&rig->sampler, epoch, first + i), rig->elems, want);
+            all = all &&
+                  memcmp(buffers[b] + i * rig->elems, want, (size_t)rig->elems * sizeof *want) == 0;
+        }
+        any |= all;
+    }
+    free(want);
+    return any;
+}
+
+/* Q1, seen from outside: what was not asked for yet appears in the buffers. */
+static void cache_ahead__reads_the_next_two_without_being_asked(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, 0, false);
+    for (int64_t s = 0; s < SAMPLES; s++)
+        put(&rig, s);
+    float *buffers[CACHE_AHEAD + 1] = {rig.buffers[0], rig.buffers[1], rig.own};
+    void *buffer = rig.own;
+    cache_ahead_get(rig.ahead, 0, 0, 1, &buffer, rig.levels);
+    rig.own = buffer;
+    bool ready = false;
+    for (int i = 0; i < 20000 && !ready; i++) { /* 20 s */
+        usleep(1000);
+        ready = lies_ready(&rig, buffers, 0, 0, 2) && lies_ready(&rig, buffers, 0, 1, 0);
+    }
+    assert_true(ready);
+    rig_close(&rig);
+}
+
+static void cache_ahead__stops_at_the_end_of_the_epoch(void **state)
+{
+    (void)state;
+    struct rig rig;
+    const int replica = 0;
+    rig_open(&rig, replica, false);
+    for (int64_t step = 0; step < sampler_steps_per_epoch(&rig.sampler); step++)
+        for (int m = 0; m < rig.sampler.microbatches.count; m++) {
+            int64_t first;
+            void *buffer = rig.own;
+            if (sampler_microbatch(&rig.sampler, step, replica, m, &first) == 0)
+                continue;
+            cache_ahead_get(rig.ahead, 0, step, m, &buffer, rig.levels);
+            rig.own = buffer;
+            assert_int_equal(rig.levels[0], 0);
+        }
+    usleep(20000); /* for a thread that would go on */
+    for (int64_t s = 0; s < SAMPLES; s++)
+        if (s % 3 != 0)
+            put(&rig, s);
+    for (int64_t step = 0; step < sampler_steps_per_epoch(&rig.sampler); step++)
+        for (int m = 0; m < rig.sampler.microbatches.count; m++)
+            check(&rig, replica, 1, step, m, false);
+    rig_close(&rig);
+}
+
 static void cache_ahead_put__is_there_after_the_flush(void **state)
 {
     (void)state;
-    enum { ROUNDS = 200 }; /* more than the queue holds */
+    enum { ROUNDS = 200, SLOW = 100000 }; /* more than the queue holds */
     struct rig rig;
     int64_t ids[SAMPLES];
     rig_open(&rig, 0, false);
@@ -153,6 +223,11 @@ static void cache_ahead_put__is_there_after_the_flush(void **state)
         ids[s] = s;
         content(s, rig.elems, data + s * rig.elems);
     }
+    /* The thread is kept busy by looks at what is there, so that the queue fills up. */
+    int64_t *same = calloc(SLOW, sizeof *same);
+    float *far = malloc((size_t)(SLOW * rig.elems) * sizeof *far); /* but for the first not read */
+    memcpy(far, data, (size_t)rig.elems * sizeof *far);
+    cache_ahead_put(rig.ahead, 0, same, SLOW, far);
     for (int r = 0; r < ROUNDS; r++)
         cache_ahead_put(rig.ahead, 0, ids + r % SAMPLES, 1, data + r % SAMPLES * rig.elems);
     cache_ahead_flush(rig.ahead);
@@ -162,6 +237,8 @@ static void cache_ahead_put__is_there_after_the_flush(void **state)
         assert_memory_equal(got, data + s * rig.elems, (size_t)rig.elems * sizeof *got);
     }
     cache_ahead_flush(NULL);
+    free(same);
+    free(far);
     free(data);
     free(got);
     rig_close(&rig);
@@ -196,6 +273,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cache_ahead_get__gives_epochs_in_order),
         cmocka_unit_test(cache_ahead_get__follows_jumps),
+        cmocka_unit_test(cache_ahead__reads_the_next_two_without_being_asked),
+        cmocka_unit_test(cache_ahead__stops_at_the_end_of_the_epoch),
         cmocka_unit_test(cache_ahead_put__is_there_after_the_flush),
         cmocka_unit_test(cache_ahead_free__makes_the_puts_first),
     };

@@ -4,9 +4,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -347,6 +350,53 @@ static void cache_arena__is_never_torn_under_concurrent_upgrades(void **state)
     assert_true(sum > TURNS / 20);
 }
 
+/* Two threads put the same level of a sample, each its own values, at the same moment. */
+struct race {
+    struct cache_arena *arena;
+    atomic_int arrived;
+    int mine[2]; /* puts that were taken */
+};
+
+struct racer {
+    struct race *race;
+    int number;
+};
+
+static void *race_for_slots(void *arg)
+{
+    const struct racer *me = arg;
+    struct race *race = me->race;
+    float data[ELEMS];
+    for (int level = 1; level <= CACHE_LEVEL_MAX; level++) {
+        for (int i = 0; i < ELEMS; i++)
+            data[i] = (float)me->number;
+        atomic_fetch_add(&race->arrived, 1);
+        for (long spins = 0; atomic_load(&race->arrived) < 2 * level; spins++)
+            if (spins > 1000)
+                sched_yield();
+        race->mine[me->number] += cache_arena_put(race->arena, 0, level, data);
+    }
+    return NULL;
+}
+
+static void cache_arena_put__has_one_winner(void **state)
+{
+    (void)state;
+    struct cache_spec spec = spec_of(1);
+    struct race race = {.arena = created(&spec)};
+    struct racer racers[] = {
+        {&race, 0},
+        {&race, 1}
+    };
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, race_for_slots, &racers[1]), 0);
+    race_for_slots(&racers[0]);
+    pthread_join(other, NULL);
+    assert_int_equal(race.mine[0] + race.mine[1], CACHE_LEVEL_MAX);
+    cache_arena_unlink(race.arena);
+    cache_arena_free(race.arena);
+}
+
 static void cache_arena__refuses_what_is_not_its_own(void **state)
 {
     (void)state;
@@ -550,6 +600,7 @@ int main(void)
         cmocka_unit_test(cache_arena__gives_up_a_slot_whose_checksum_does_not_fit),
         cmocka_unit_test(cache_arena__takes_a_slot_over_from_a_dead_writer),
         cmocka_unit_test(cache_arena__is_never_torn_under_concurrent_upgrades),
+        cmocka_unit_test(cache_arena_put__has_one_winner),
         cmocka_unit_test(cache_arena__refuses_what_is_not_its_own),
         cmocka_unit_test(cache_arena__reports_a_full_disk_and_leaves_nothing),
         cmocka_unit_test(cache_arena__computes_again_what_a_disk_loses),
