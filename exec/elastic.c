@@ -110,7 +110,11 @@ static enum status decide(struct trainer *t, int64_t turn, int *num_frozen, char
     const double *norms = NULL;
     if (turn > 0 && turn - 1 < elastic->num_turns)
         norms = elastic->norms + (turn - 1) * t->job->model.num_layers;
-    return freeze_decide(&elastic->freeze, (int)turn, norms, num_frozen, reason, err);
+    enum status rc = freeze_decide(&elastic->freeze, (int)turn, norms, num_frozen, reason, err);
+    if (rc == OK && elastic->freeze.held)
+        snprintf(elastic->held, sizeof elastic->held, "before epoch %lld: %s",
+                 (long long)t->progress.epoch, reason);
+    return rc;
 }
 
 enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
@@ -305,17 +309,21 @@ static void lap(const struct comm *comm, int64_t *since, int64_t *sum)
 }
 
 /* Says so where the samples of an epoch are too few for all pipelines that the ranks could form. */
-static void add_limit(const struct trainer *t, char *reason, size_t room)
+static void add_limit(struct trainer *t, char *reason, size_t room)
 {
     const struct plan *now = &t->layout.plan.plan;
     const int64_t samples = t->dataset.num_samples[SPLIT_TRAIN];
     const int could = t->job->elastic.auto_dp ? t->comm->size / now->num_ranks : now->num_replicas;
     const size_t at = strlen(reason);
     if (t->job->train.batch_mode == BATCH_PER_PIPELINE && could > now->num_replicas &&
-        now->batch > samples / (now->num_replicas + 1))
-        snprintf(reason + at, room - at,
-                 "%s%d replicas of %lld samples exceed the %lld of an epoch", at ? "; " : "",
+        now->batch > samples / (now->num_replicas + 1)) {
+        char why[120];
+        snprintf(why, sizeof why, "%d replicas of %lld samples exceed the %lld of an epoch",
                  now->num_replicas + 1, (long long)now->batch, (long long)samples);
+        snprintf(reason + at, room - at, "%s%s", at ? "; " : "", why);
+        snprintf(t->elastic.limited, sizeof t->elastic.limited, "before epoch %lld: %s",
+                 (long long)t->progress.epoch, why);
+    }
 }
 
 /* L2. Collective over all ranks. */
@@ -457,4 +465,6 @@ void elastic_json(const struct trainer *t, struct json *root)
         total += note->total_ns;
     }
     json_add_int(root, "transition_ns", total);
+    json_add_string(root, "held_note", elastic->held);
+    json_add_string(root, "limit_note", elastic->limited);
 }

@@ -47,6 +47,8 @@ struct elastic {
     int64_t num_turns, transition_ns; /* the latter: of changes, until they are recorded */
     struct transition_note *notes;    /* owned */
     int num_notes;
+    /* Rank 0: the last decision that asked for more than there may be, and why; empty: none. */
+    char held[200], limited[200];
 };
 
 /* Read what a resumed run decided before, and decide F for the epoch at which it starts.

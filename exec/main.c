@@ -214,6 +214,10 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         if (number(summary, "cache_corrupt") > 0)
             fprintf(stderr, "note: cache: %.0f damaged samples were computed again\n",
                     number(summary, "cache_corrupt"));
+        if (text_of(summary, "held_note")[0])
+            fprintf(stderr, "note: freeze: %s\n", text_of(summary, "held_note"));
+        if (text_of(summary, "limit_note")[0])
+            fprintf(stderr, "note: replicas: %s\n", text_of(summary, "limit_note"));
         if (text_of(summary, "init_note")[0])
             fprintf(stderr, "note: --init: %s\n", text_of(summary, "init_note"));
         if (json)

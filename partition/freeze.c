@@ -317,7 +317,8 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
     }
     if (norms)
         freeze->num_seen++;
-    if (decision > limit) {
+    freeze->held = decision > limit;
+    if (freeze->held) {
         size_t used = strlen(why);
         snprintf(why + used, sizeof why - used, "; held at %d, %d must stay active",
                  limit > freeze->num_frozen ? limit : freeze->num_frozen, spec->min_active);

@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include <stdbool.h>
+
 #include "partition/status.h"
 
 #ifdef __cplusplus
@@ -40,6 +42,7 @@ struct freeze {
     int num_frozen; /* the last decision */
     double *prev;   /* owned, num_layers times what the policy remembers of each, see freeze.c */
     int num_seen;   /* evaluations so far */
+    bool held;      /* the last decision wanted more than may freeze (F2) */
 };
 
 /* *freeze must be zeroed or cleared. ERR_INPUT: alpha outside (0, 1) where the policy has one,

@@ -87,7 +87,13 @@ train vit held -n 4 --set 'elastic.stages=[4,4,2,1]' --set freeze.min_active=2
 train vit table -n 1 --set 'freeze.table=[0,1,2,2]' --set cache.policy=off
 verify "a decision below the minimum of active layers is held" has_shapes held "0=0:4:1 1=1:4:1 2=2:2:2 3=2:1:4 "
 verify "a run with a held decision says so" grep -q 'table: 4; held at 2, 2 must stay active' "$tmp/held.json"
+verify "and in a line of its own" says held '^note: freeze: before epoch 3: table: 4; held at 2, 2 must stay active$'
 verify "a held decision is the run that decided so" same_run held table
+train vit kept -n 1 --set freeze.min_active=4 --set cache.policy=off
+verify "a decision held where it was changes no plan, and says so too" says kept '^note: freeze: before epoch 3: table: 4; held at 0, 4 must stay active$'
+train vit none -n 1 --set freeze.policy=none --set cache.policy=off
+verify "it is the run in which nothing freezes" same_run kept none
+verify "which has nothing to say" test -z "$(grep freeze "$tmp/none.err")"
 
 # Resumed in mid-epoch, with other ranks, behind two changes.
 train vit part -n 4 --set 'elastic.stages=[4,4,2,1]' --steps 17
