@@ -18,7 +18,7 @@ enum { DECIDE, PLAN, MOVE, GROUPS, CACHE, NUM_PARTS };
 /* One epoch on both sides. */
 struct epoch_pair {
     struct epoch_row real;
-    int64_t real_ns; /* its steps */
+    int64_t real_ns, real_samples; /* of its steps */
     int64_t real_part_ns[NUM_PARTS], real_moved_bytes;
     const struct elastic_epoch *sim;
 };
@@ -105,8 +105,11 @@ static enum status read_real(const char *run_dir, const struct replay *replay,
         struct epoch_pair *e = &pair->epochs[i];
         e->real = pair->rows[i];
         for (int64_t s = 0; s < replay->num_steps; s++)
-            if (replay->steps[s].epoch == e->real.epoch)
-                e->real_ns += replay->steps[s].step_ns;
+            if (replay->steps[s].epoch == e->real.epoch) {
+                const struct step_row *step = &replay->steps[s];
+                e->real_ns += step->step_ns;
+                e->real_samples += llround(step->samples_per_s * (double)step->step_ns / 1e9);
+            }
         for (int64_t t = 0; t < num_parts; t++) {
             if (parts[t].epoch != e->real.epoch)
                 continue;
@@ -137,13 +140,11 @@ static enum status check_whole(const char *run_dir, const struct replay *replay,
                        "%s: the run was resumed, nobody knows the time of all of it", run_dir);
     for (int64_t i = 0; i < pair->num_epochs; i++) {
         const struct epoch_pair *e = &pair->epochs[i];
-        /* Where K and R differ the steps do too: that is an answer. */
-        bool same = e->real.pipeline_length == e->sim->pipeline_length &&
-                    e->real.replicas == e->sim->replicas;
-        if (same && e->real.steps != e->sim->steps)
-            return err_set(err, ERR_INFEASIBLE, "%s: epoch %lld has %lld of %lld steps", run_dir,
-                           (long long)e->real.epoch, (long long)e->real.steps,
-                           (long long)e->sim->steps);
+        const int64_t samples = summary_int(replay, "train_samples");
+        if (e->real_samples != samples)
+            return err_set(err, ERR_INFEASIBLE, "%s: epoch %lld has %lld of %lld samples", run_dir,
+                           (long long)e->real.epoch, (long long)e->real_samples,
+                           (long long)samples);
     }
     return OK;
 }

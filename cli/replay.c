@@ -146,13 +146,9 @@ static enum status run_cluster(int64_t num_ranks, const char *what, struct job *
     struct cluster cluster = {0};
     if (num_ranks < 1 || num_ranks > 4096)
         return err_set(err, ERR_INPUT, "%s: ranks must be 1..4096", what);
-    enum status rc = cluster_grid(1, (int)num_ranks, &cluster, err);
+    enum status rc = cluster_of_ranks(1, (int)num_ranks, "cpu", &cluster, err);
     if (rc != OK)
         return rc;
-    for (int i = 0; i < cluster.num_devices; i++) {
-        strcpy(cluster.devices[i].kind, "cpu");
-        cluster.devices[i].copy_bytes_per_s = 1e18; /* no copy engine: the host's time is all */
-    }
     cluster_clear(&job->cluster);
     job->cluster = cluster;
     return OK;

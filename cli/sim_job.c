@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/sim_command.h"
+#include "partition/turn.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"
 #include "profiles/record.h"
@@ -37,10 +38,7 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
     if (rc == OK)
         rc = cost_choose(args->request.db_path, &job, &a->cost, err);
     if (rc == OK) {
-        if (job.cache.read_ns > 0)
-            a->cost.cost.cache_read_ns = job.cache.read_ns;
-        if (job.cache.write_ns > 0)
-            a->cost.cost.cache_write_ns = job.cache.write_ns;
+        a->cost.cost = turn_cost(&job, &a->cost.cost);
         rc = elastic_plan(&job, &a->cost.cost, (int)args->request.num_frozen,
                           args->request.frozen == FROZEN_CACHED, args->request.cache_write,
                           &a->plan, err);

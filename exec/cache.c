@@ -1,6 +1,5 @@
 #include "exec/cache.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -16,21 +15,6 @@ struct cache {
     struct cache_counts counts; /* but for puts */
     _Atomic int64_t puts;
 };
-
-const char *cache_refusal(const struct job *job)
-{
-    if (job->cache.policy == CACHE_OFF)
-        return "cache.policy is off";
-    if (job_views(job) == 0)
-        return job->data.augment
-                   ? "data.augment shows another view in each epoch, cache.views may bound them"
-                   : "masks change each epoch, cache.views may bound them";
-    if (job->model.num_skips > 0)
-        return "the model has skip edges";
-    if (job->model.num_items < 2 || job->model.num_items > CACHE_LEVEL_MAX)
-        return "the model has too many items";
-    return NULL;
-}
 
 /* The key that keeps runs apart; drawn by rank 0. Machines that share a folder differ in it too. */
 static enum status share_key(const struct comm *comm, uint64_t *key, struct err *err)
@@ -189,12 +173,11 @@ bool cache_complete(const struct cache *cache)
     return size->num_slots[0] + size->num_slots[1] == cache->num_samples * cache->views;
 }
 
-double cache_share(const struct cache *cache, int64_t microbatch_size)
+double cache_room(const struct cache *cache)
 {
     const struct cache_size *size = cache_arena_sizes(cache->arena);
-    const double share = (double)(size->num_slots[0] + size->num_slots[1]) /
-                         ((double)cache->num_samples * (double)cache->views);
-    return cache->whole ? pow(share, (double)microbatch_size) : share;
+    return (double)(size->num_slots[0] + size->num_slots[1]) /
+           ((double)cache->num_samples * (double)cache->views);
 }
 
 struct cache_counts cache_counts(const struct cache *cache)

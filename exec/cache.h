@@ -11,6 +11,7 @@
 #include "exec/backend.h"
 #include "exec/cache_arena.h"
 #include "exec/comm/comm.h"
+#include "partition/cache_rule.h"
 #include "partition/job.h"
 
 struct cache; /* opaque */
@@ -23,9 +24,6 @@ struct cache_counts {
     int64_t corrupt;  /* of the misses: the checksum did not fit */
     int64_t puts;
 };
-
-/* Why a job cannot use a cache: NULL if it can, else a text to print behind "cache off: ". */
-const char *cache_refusal(const struct job *job);
 
 /* Make the machine's arena and attach to it; names are gone when it returns (A5). be, borrowed for
  * the call, computes what goes in. Collective over the message group, idle ranks included: they may
@@ -56,9 +54,7 @@ int cache_elem_bytes(const struct cache *cache); /* of a value of data: 2 or 4 *
 bool cache_whole(const struct cache *cache);
 
 bool cache_complete(const struct cache *cache); /* every sample (and view) has a slot */
-/* Of micro-batches of that size, how many the cache can serve: those whose samples have slots all,
- * where it serves whole ones only. */
-double cache_share(const struct cache *cache, int64_t microbatch_size);
+double cache_room(const struct cache *cache);   /* share of the samples (and views) that have one */
 
 struct cache_counts cache_counts(const struct cache *cache);
 /* Sums over all ranks. Collective over the message group. */

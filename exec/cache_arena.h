@@ -28,9 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "partition/status.h"
-
-enum { CACHE_LEVEL_MAX = 4095 };
+#include "partition/cache_rule.h"
 
 struct cache_spec {
     const char *dir;       /* borrowed for the call; NULL: /dev/shm */

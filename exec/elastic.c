@@ -66,14 +66,12 @@ static enum status add_turn(struct elastic *elastic, int num_layers, const doubl
 
 int64_t elastic_turn(const struct trainer *t)
 {
-    const int64_t every = t->job->freeze.every_steps;
-    return every > 0 ? t->progress.step / every : t->progress.epoch;
+    return turn_at(t->job, t->progress.step, t->progress.epoch);
 }
 
 bool elastic_due(const struct trainer *t)
 {
-    const int64_t every = t->job->freeze.every_steps;
-    return every > 0 ? t->progress.step % every == 0 : t->progress.position == 0;
+    return turn_begins(t->job, t->progress.step, t->progress.position);
 }
 
 /* The norms of the turns before `turn`; those that the folder has not are done without. */
@@ -107,10 +105,8 @@ static enum status decide(struct trainer *t, int64_t turn, int *num_frozen, char
                           struct err *err)
 {
     struct elastic *elastic = &t->elastic;
-    const double *norms = NULL;
-    if (turn > 0 && turn - 1 < elastic->num_turns)
-        norms = elastic->norms + (turn - 1) * t->job->model.num_layers;
-    enum status rc = freeze_decide(&elastic->freeze, (int)turn, norms, num_frozen, reason, err);
+    enum status rc = turn_decide(&elastic->freeze, elastic->norms, elastic->num_turns, turn,
+                                 num_frozen, reason, err);
     if (rc == OK && elastic->freeze.held)
         snprintf(elastic->held, sizeof elastic->held, "before epoch %lld: %s",
                  (long long)t->progress.epoch, reason);
@@ -330,12 +326,13 @@ static void add_limit(struct trainer *t, char *reason, size_t room)
 static enum status change(struct trainer *t, const struct decision *decision, struct err *err)
 {
     const struct comm *comm = t->comm;
-    const struct train_ask ask = {.epoch = decision->epoch,
-                                  .turn = decision->turn,
-                                  .num_frozen_layers = decision->num_frozen,
-                                  .cache = t->base.cache,
-                                  .num_samples = t->dataset.num_samples[SPLIT_TRAIN],
-                                  .old = &t->layout.plan.plan};
+    const struct turn_ask ask = {.epoch = decision->epoch,
+                                 .turn = decision->turn,
+                                 .num_frozen_layers = decision->num_frozen,
+                                 .cache_room = t->cache ? cache_room(t->cache) : 0,
+                                 .cache_whole = t->cache && cache_whole(t->cache),
+                                 .num_samples = t->dataset.num_samples[SPLIT_TRAIN],
+                                 .old = &t->layout.plan.plan};
     struct transition_note note = {.epoch = decision->epoch, .step = t->progress.step};
     struct train_plan plan = {0};
     struct layout next = {0};
@@ -394,7 +391,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
     struct order order = {.kind = ORDER_CHANGE, .progress = t->progress};
     struct decision *decision = &order.decision;
     enum status rc = OK;
-    if (!train_plan_elastic(job))
+    if (!turn_elastic(job))
         return OK;
     decision->epoch = t->progress.epoch;
     decision->turn = elastic_turn(t);
@@ -405,10 +402,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
             rc = decide(t, decision->turn, &decision->num_frozen, decision->reason, err);
         if (rc != OK) /* known here only: the caller ends the run */
             return rc;
-        int64_t at = decision->turn, last = job->elastic.num_stages - 1;
-        int wanted = last < 0 ? plan->num_ranks : job->elastic.stages[at < last ? at : last];
-        decision->change =
-            decision->num_frozen != plan->num_frozen_layers || wanted != plan->num_ranks;
+        decision->change = turn_changes(job, decision->turn, decision->num_frozen, plan);
         decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
     }
     rc = comm_bcast(t->layout.place.active, decision, sizeof *decision, 0, err);

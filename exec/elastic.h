@@ -1,15 +1,15 @@
 /* exec/elastic.h - a run that changes shape: which layers freeze, and a new plan in mid-run.
  *
- * L1  Before each epoch, or each so many steps of the run (freeze.every_steps), rank 0 decides
- * (partition/freeze.h, elastic.stages); the ranks at work learn it by a broadcast among them. A
- * turn is what lies between two decisions. Nobody else decides anything. L2  Where F or K changes,
- * rank 0 wakes the idle ranks, and all ranks make the same change: the new plan, groups by split,
- * weights and optimizer state from owner to new owner, batches, runtime. Survivors keep the buffers
- * of the items that stay with them. L3  Idle ranks wait for a message of rank 0 in the message
- * group: a look, then a sleep that grows to 5 ms, so that they cost no core. L4  Samples, learning
- * rate, optimizer step count and random numbers depend on epoch, step and global micro-batch only,
- * so a change leaves them alone. A change in
- * mid-epoch goes on at the next sample, also where the global batch is another one. */
+ * L1  Before each turn (partition/turn.h) rank 0 decides; the ranks at work learn it by a broadcast
+ *     among them. Nobody else decides anything.
+ * L2  Where F or K changes, rank 0 wakes the idle ranks, and all ranks make the same change: the
+ *     new plan, groups by split, weights and optimizer state from owner to new owner, batches,
+ *     runtime. Survivors keep the buffers of the items that stay with them.
+ * L3  Idle ranks wait for a message of rank 0 in the message group: a look, then a sleep that grows
+ *     to 5 ms, so that they cost no core.
+ * L4  Samples, learning rate, optimizer step count and random numbers depend on epoch, step and
+ *     global micro-batch only, so a change leaves them alone. A change in mid-epoch goes on at the
+ *     next sample, also where the global batch is another one. */
 #ifndef ELAPSE_EXEC_ELASTIC_H
 #define ELAPSE_EXEC_ELASTIC_H
 

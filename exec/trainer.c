@@ -117,7 +117,7 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
 {
     const struct comm *comm = t->comm;
     struct train_plan plan = {0};
-    struct train_ask ask = {0};
+    struct turn_ask ask = {0};
     struct progress was;
     const struct backend_spec spec = {.device = device_text(t->job->train.device),
                                       .dtype = t->job->train.dtype,
@@ -144,7 +144,8 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
         rc = open_cache(t, err);
     ask.epoch = t->progress.epoch;
     ask.turn = elastic_turn(t);
-    ask.cache = t->cache;
+    ask.cache_room = t->cache ? cache_room(t->cache) : 0;
+    ask.cache_whole = t->cache && cache_whole(t->cache);
     ask.num_samples = t->dataset.num_samples[SPLIT_TRAIN];
     t->progress.num_frozen_layers = ask.num_frozen_layers;
     was = t->progress;
@@ -447,7 +448,7 @@ static enum status train(struct trainer *t, struct err *err)
     enum status rc = OK;
     if (t->options->max_steps > 0 && t->options->max_steps < last_step - first_step)
         last_step = first_step + t->options->max_steps;
-    if (!train_plan_elastic(job) && t->total_steps < last_step)
+    if (!turn_elastic(job) && t->total_steps < last_step)
         last_step = t->total_steps;
     while (rc == OK && !ended) {
         if (layout_idle(&t->layout)) {

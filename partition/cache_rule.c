@@ -1,6 +1,28 @@
 #include "partition/cache_rule.h"
 
+#include <math.h>
+
 #include "partition/units.h"
+
+const char *cache_refusal(const struct job *job)
+{
+    if (job->cache.policy == CACHE_OFF)
+        return "cache.policy is off";
+    if (job_views(job) == 0)
+        return job->data.augment
+                   ? "data.augment shows another view in each epoch, cache.views may bound them"
+                   : "masks change each epoch, cache.views may bound them";
+    if (job->model.num_skips > 0)
+        return "the model has skip edges";
+    if (job->model.num_items < 2 || job->model.num_items > CACHE_LEVEL_MAX)
+        return "the model has too many items";
+    return NULL;
+}
+
+double cache_share(double have, int64_t microbatch_size, bool whole)
+{
+    return whole ? pow(have, (double)microbatch_size) : have;
+}
 
 double cache_case_ns(const struct cache_case *c)
 {

@@ -15,11 +15,22 @@
 #include <stdint.h>
 
 #include "partition/cost.h"
+#include "partition/job.h"
 #include "partition/plan.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+enum { CACHE_LEVEL_MAX = 4095 }; /* frozen items */
+
+/* Why a job cannot use a cache: NULL if it can, else a text to print behind "cache off: ". */
+const char *cache_refusal(const struct job *job);
+
+/* Of micro-batches of that many samples, drawn at random, the share that the cache can serve where
+ * it has a share `have` of all samples: whole: one that lacks a sample is computed as a whole
+ * (where bits depend on how many are computed together), else only what lacks. */
+double cache_share(double have, int64_t microbatch_size, bool whole);
 
 struct cache_case {
     double plain_ns; /* of the best plan without a cache */

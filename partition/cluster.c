@@ -167,6 +167,19 @@ enum status cluster_parse(const char *text, struct cluster *cluster, struct err 
     return OK;
 }
 
+enum status cluster_of_ranks(int num_nodes, int ranks_per_node, const char *kind,
+                             struct cluster *cluster, struct err *err)
+{
+    enum status rc = cluster_grid(num_nodes, ranks_per_node, cluster, err);
+    for (int i = 0; rc == OK && i < cluster->num_devices; i++) {
+        struct device *device = &cluster->devices[i];
+        snprintf(device->kind, sizeof device->kind, "%s", kind);
+        if (strcmp(kind, "cpu") == 0)
+            device->copy_bytes_per_s = 1e18;
+    }
+    return rc;
+}
+
 enum status cluster_copy(const struct cluster *src, struct cluster *dst, struct err *err)
 {
     size_t devices_size = (size_t)src->num_devices * sizeof *src->devices;

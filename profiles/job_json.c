@@ -114,7 +114,7 @@ static const struct field job_fields[] = {
     CHOICE("pipeline.balancer", pipeline.balancer, balancer_names, "how the chain is cut [optimal]"),
     CHOICE("pipeline.by", pipeline.by_params, by_names, "what is balanced [time]"),
     CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "[never]"),
-    CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen forward runs [auto]"),
+    CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen forward runs that no cache serves [auto]"),
     PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce [25MiB; 0: a stage]"),
     CHOICE("freeze.policy", freeze.policy, policy_names, "[none]"),
     REAL("freeze.alpha", freeze.alpha, "share of the active layers a step may freeze [1/3]"),

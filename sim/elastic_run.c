@@ -5,22 +5,20 @@
 #include <string.h>
 
 #include "partition/autodp.h"
+#include "partition/cache_rule.h"
 #include "partition/planner.h"
+#include "partition/turn.h"
 #include "partition/units.h"
+#include "sim/cache_levels.h"
 
-/* One kind of epoch: boundary, cache level read (0: none), level written or not; K where
- * elastic.stages says it, else 0. */
-struct epoch_kind {
-    int frozen, read, stages;
-    bool write;
-};
+enum { MOST_TURNS = 1000000 };
 
-/* What an epoch of a kind costs; simulated once. */
-struct epoch_cost {
-    struct epoch_kind kind;
-    struct plan plan; /* owned; of the whole model, for transitions */
-    int64_t steps, step_ns, last_step_ns;
-    double bubble_fraction;
+/* A step of the plan in force; simulated once. */
+struct step_cost {
+    int from;      /* level from which the frozen forward is computed; F: it is not */
+    int64_t batch; /* samples per pipeline */
+    int64_t ns;
+    double bubble;
 };
 
 struct runner {
@@ -28,9 +26,15 @@ struct runner {
     struct cost cost; /* with the job's cache times */
     int64_t num_samples, num_test;
     const struct sim_options *options;
-    struct plan first;        /* owned; plan of F = 0 */
-    struct epoch_cost *known; /* owned */
+    struct freeze freeze;
+    struct cache_levels cache;
+    double *from;            /* owned, layers + 1: scratch of cache_levels_from() */
+    struct plan plan;        /* owned; in force */
+    struct step_cost *known; /* owned; of that plan */
     int num_known, max_known;
+    int64_t step, position, num_turns; /* steps of the run and samples of the epoch that are done */
+    char reason[160];                  /* of the last decision */
+    double device_ns;                  /* devices in use x time */
     int64_t steps_simulated;
     bool extrapolated;
     struct err *err;
@@ -111,7 +115,7 @@ static enum status view_init(struct cached_view *view, const struct model *model
     return OK;
 }
 
-/* ---- plans and steps ---- */
+/* ---- plans ---- */
 
 struct judge {
     const struct model *model;
@@ -153,136 +157,81 @@ static enum status judge_plan(void *ctx, const struct plan *plan, int64_t *step_
     return simulate(ctx, plan, &plain, step_ns, &bubble, err);
 }
 
-/* R2. first is the plan of F = 0, NULL for that one itself. stages: K, 0: as the job says. */
-static enum status choose_plan(const struct job *job, const struct cost *cost, int num_frozen,
-                               const struct plan *first, int stages, bool filled, bool write,
-                               struct plan *plan, struct err *err)
+enum status elastic_plan(const struct job *job, const struct cost *cost, int num_frozen_layers,
+                         bool filled, bool write, struct plan *plan, struct err *err)
 {
-    const struct model *model = &job->model;
     struct planner_problem problem;
     struct planner_options options;
     struct planner_result result = {0};
-    struct judge judge = {model, &job->cluster, cost, NULL};
-    planner_from_job(job, cost, num_frozen, &problem, &options);
+    struct judge judge = {&job->model, &job->cluster, cost, NULL};
+    const int stages = job->elastic.num_stages > 0 ? job->elastic.stages[0] : AUTO;
+    if (num_frozen_layers < 0 || num_frozen_layers > job->model.num_layers)
+        return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %d",
+                       job->model.num_layers, job->model.name, num_frozen_layers);
+    planner_from_job(job, cost, num_frozen_layers, &problem, &options);
     options.cache_filled = filled;
     options.cache_write = write;
     if (filled && job->pipeline.balancer == BALANCER_OPTIMAL) {
         options.frozen_auto = false;
         options.frozen = FROZEN_CACHED;
         options.equal_microbatches = true; /* as exec/: its cache serves full micro-batches */
-    }
-    if (filled && job->pipeline.balancer != BALANCER_OPTIMAL)
+    } else if (filled) {
         options.frozen_auto = true;
-    if (first && num_frozen > 0) {
-        if (job->elastic.auto_pipe) {
-            options.num_ranks = AUTO;
-            options.num_replicas = job->elastic.auto_dp ? AUTO : first->num_replicas;
-        } else {
-            int left = model->num_items - model_frozen_items(model, num_frozen);
-            options.num_ranks = first->num_ranks < left ? first->num_ranks : left;
-            options.num_replicas = first->num_replicas;
-            options.chunks = first->chunks;
-        }
     }
     if (stages > 0) {
         options.num_ranks = stages;
-        options.num_replicas = job->pipeline.num_replicas ? job->pipeline.num_replicas : 1;
-        if (job->elastic.auto_dp && (first || job->pipeline.num_replicas == AUTO))
-            options.num_replicas =
-                job->cluster.num_devices / stages; /* all that there is room for */
-        else if (first)
-            options.num_replicas = first->num_replicas;
+        if (options.num_replicas == AUTO)
+            options.num_replicas = job->elastic.auto_dp ? job->cluster.num_devices / stages : 1;
     }
     if (job->pipeline.balancer == BALANCER_OPTIMAL) {
         options.judge = judge_plan;
         options.judge_ctx = &judge;
     }
-    bool fixed = first && num_frozen > 0 && !job->elastic.auto_pipe && stages == 0;
-    struct err tried = {0};
-    enum status rc = planner_solve(&problem, &options, &result, fixed ? &tried : err);
-    if (fixed && rc == ERR_INFEASIBLE && options.balancer != BALANCER_OPTIMAL) {
-        /* K stays and a greedy balancer may leave stages empty: the nearest cut that has none. */
-        options.balancer = BALANCER_OPTIMAL;
-        options.frozen_auto = false;
-        options.frozen = filled ? FROZEN_CACHED : FROZEN_FIRST;
-        options.num_microbatches = first->microbatches.count;
-        rc = planner_solve(&problem, &options, &result, err);
-    } else if (fixed && rc != OK) {
-        err_set(err, rc, "%s", tried.msg);
-    }
+    enum status rc = planner_solve(&problem, &options, &result, err);
     if (rc == OK) {
         *plan = result.plan;
         result.plan = (struct plan){0};
-        plan->cache_write = write && plan->frozen != FROZEN_CACHED && num_frozen > 0;
+        plan->cache_write = write && plan->frozen != FROZEN_CACHED && num_frozen_layers > 0;
     }
     planner_result_clear(&result);
     return rc;
 }
 
-/* K of an epoch as elastic.stages says it; 0: it does not. */
-static int wanted_stages(const struct job *job, int epoch)
+/* R5. */
+static enum status transition_parts(struct runner *run, const struct plan *old,
+                                    const struct plan *plan, struct elastic_epoch *epoch)
 {
-    int last = job->elastic.num_stages - 1;
-    return last < 0 ? 0 : job->elastic.stages[epoch < last ? epoch : last];
+    if (old->num_ranks == plan->num_ranks && old->num_replicas == plan->num_replicas &&
+        old->num_stages == plan->num_stages && old->frozen == plan->frozen &&
+        memcmp(old->first_item, plan->first_item,
+               ((size_t)plan->num_stages + 1) * sizeof *plan->first_item) == 0)
+        return OK;
+    struct transition transition = {0};
+    enum status rc =
+        transition_build(&run->job->model, &run->job->cluster, old, plan, &transition, run->err);
+    if (rc != OK)
+        return rc;
+    const bool shape = old->num_ranks != plan->num_ranks || old->num_replicas != plan->num_replicas;
+    const int64_t setup_ns = shape ? run->job->elastic.setup_ns : 0;
+    epoch->moved_bytes += transition.bytes;
+    rc = add_ok(epoch->move_ns, transition.ns, &epoch->move_ns) &&
+                 add_ok(epoch->setup_ns, setup_ns, &epoch->setup_ns) &&
+                 add_ok(epoch->move_ns, epoch->setup_ns, &epoch->transition_ns)
+             ? OK
+             : ERR_INPUT;
+    transition_clear(&transition);
+    if (rc != OK)
+        return err_set(run->err, ERR_INPUT, "a change of plan is too long to simulate");
+    return OK;
 }
 
-enum status elastic_plan(const struct job *job, const struct cost *cost, int num_frozen_layers,
-                         bool filled, bool write, struct plan *plan, struct err *err)
-{
-    if (num_frozen_layers < 0 || num_frozen_layers > job->model.num_layers)
-        return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %d",
-                       job->model.num_layers, job->model.name, num_frozen_layers);
-    return choose_plan(job, cost, num_frozen_layers, NULL, wanted_stages(job, 0), filled, write,
-                       plan, err);
-}
+/* ---- steps ---- */
 
 /* Move a plan's cut by `offset` items: whole model to view (negative) or back. */
 static void shift_cut(struct plan *plan, int offset)
 {
     for (int s = plan->first_item[0] == 0 ? 1 : 0; s <= plan->num_stages; s++)
         plan->first_item[s] += offset;
-}
-
-/* R4. */
-static enum status simulate_epoch(struct runner *run, const struct judge *on, struct plan *plan,
-                                  struct epoch_cost *cost)
-{
-    int64_t per_step;
-    if (!mul_ok(plan->batch, plan->num_replicas, &per_step))
-        return err_set(run->err, ERR_INPUT, "batch %lld x %d replicas overflows",
-                       (long long)plan->batch, plan->num_replicas);
-    enum status rc =
-        simulate(on, plan, run->options, &cost->step_ns, &cost->bubble_fraction, run->err);
-    run->steps_simulated++;
-    if (rc != OK)
-        return rc;
-    cost->steps = (run->num_samples - 1) / per_step + 1;
-    cost->last_step_ns = cost->step_ns;
-    int64_t total;
-    if (!mul_ok(cost->steps, cost->step_ns, &total) || total > INT64_MAX / 4)
-        return err_set(run->err, ERR_INPUT, "an epoch of %lld samples is too long to simulate",
-                       (long long)run->num_samples);
-    int64_t left = run->num_samples - (cost->steps - 1) * per_step;
-    int64_t share = (left + plan->num_replicas - 1) / plan->num_replicas;
-    if (share < plan->batch) {
-        struct plan small = {0};
-        double bubble;
-        rc = plan_copy(plan, &small, run->err);
-        if (rc == OK) {
-            small.batch = share;
-            small.microbatches = microbatches_of(
-                share, plan->microbatches.count < share ? plan->microbatches.count : (int)share);
-            rc = simulate(on, &small, run->options, &cost->last_step_ns, &bubble, run->err);
-            run->steps_simulated++;
-            if (rc == ERR_INFEASIBLE) { /* a schedule that wants M in multiples: pad to a step */
-                *run->err = (struct err){0};
-                cost->last_step_ns = cost->step_ns;
-                rc = OK;
-            }
-        }
-        plan_clear(&small);
-    }
-    return rc;
 }
 
 /* Where steps run: the job's cluster with what slows it. */
@@ -335,318 +284,308 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
     return rc;
 }
 
-/* Plan and simulate an epoch of a kind, or find it done. */
-static enum status epoch_of(struct runner *run, struct epoch_kind kind,
-                            const struct epoch_cost **found)
+/* The plan in force for one step of `batch` samples a pipeline, of which the cache gives level
+ * `from`: what it lacks is computed before the pipeline, from that level on, and written (R3). */
+static enum status simulate_step(struct runner *run, struct step_cost *step)
 {
-    for (int i = 0; i < run->num_known; i++) {
-        const struct epoch_kind *k = &run->known[i].kind;
-        if (k->frozen == kind.frozen && k->read == kind.read && k->write == kind.write &&
-            k->stages == kind.stages) {
-            *found = &run->known[i];
+    struct judge on = {&run->job->model, step_cluster(run), &run->cost, &run->extrapolated};
+    struct cached_view view = {0};
+    struct plan plan = {0};
+    const int frozen = run->plan.num_frozen_layers;
+    enum status rc = plan_copy(&run->plan, &plan, run->err);
+    if (rc == OK && step->batch < plan.batch) {
+        const int64_t most = step->batch;
+        plan.batch = step->batch;
+        plan.microbatches = microbatches_of(
+            most, plan.microbatches.count < most ? plan.microbatches.count : (int)most);
+    }
+    if (rc == OK && plan.frozen == FROZEN_CACHED && step->from < frozen) {
+        plan.frozen = FROZEN_FIRST;
+        plan.cache_write = true;
+        if (step->from > 0) {
+            rc = view_init(&view, &run->job->model, &run->cost, step->from, run->err);
+            on.model = &view.model;
+            on.cost = &view.cost;
+            shift_cut(&plan, -view.offset);
+            plan.num_frozen_layers = frozen - step->from;
+        }
+    }
+    if (rc == OK)
+        rc = simulate(&on, &plan, run->options, &step->ns, &step->bubble, run->err);
+    run->steps_simulated++;
+    view_clear(&view);
+    plan_clear(&plan);
+    return rc;
+}
+
+/* The same, or find it done. */
+static enum status step_cost(struct runner *run, int from, int64_t batch, struct step_cost *found)
+{
+    struct step_cost step = {.from = from, .batch = batch};
+    for (int i = 0; i < run->num_known; i++)
+        if (run->known[i].from == from && run->known[i].batch == batch) {
+            *found = run->known[i];
             return OK;
         }
+    enum status rc = simulate_step(run, &step);
+    if (rc == ERR_INFEASIBLE && batch < run->plan.batch) {
+        /* a schedule that wants M in multiples: pad to a step */
+        *run->err = (struct err){0};
+        rc = step_cost(run, from, run->plan.batch, found);
+        step.ns = found->ns;
+        step.bubble = found->bubble;
     }
-    const struct job *job = run->job;
-    struct epoch_cost cost = {.kind = kind};
-    struct cached_view view = {0};
-    struct judge on = {&job->model, step_cluster(run), &run->cost, &run->extrapolated};
-    const struct plan *first = run->first.num_ranks ? &run->first : NULL;
-    const bool upgrade = kind.read > 0 && kind.read < kind.frozen;
-    const bool greedy = job->pipeline.balancer != BALANCER_OPTIMAL;
-    enum status rc = OK;
-    if (upgrade) {
-        rc = view_init(&view, &job->model, &run->cost, kind.read, run->err);
-        if (rc != OK)
-            goto out;
-        on.model = &view.model;
-        on.cost = &view.cost;
-    }
-    /* The plan is that of the epochs that read; what the cache lacks is computed before it. */
-    rc = choose_plan(job, &run->cost, kind.frozen, first, kind.stages,
-                     greedy ? kind.read > 0 && !upgrade : kind.read > 0 || kind.write,
-                     greedy && kind.write, &cost.plan, run->err);
     if (rc != OK)
-        goto out;
-    const enum frozen_placement placement = cost.plan.frozen;
-    if (placement == FROZEN_CACHED && kind.read < kind.frozen) {
-        cost.plan.frozen = FROZEN_FIRST;
-        cost.plan.cache_write = kind.write;
-    }
-    if (upgrade) {
-        shift_cut(&cost.plan, -view.offset);
-        cost.plan.num_frozen_layers = kind.frozen - kind.read;
-    }
-    rc = simulate_epoch(run, &on, &cost.plan, &cost);
-    if (rc != OK)
-        goto out;
-    if (upgrade) {
-        shift_cut(&cost.plan, view.offset);
-        cost.plan.num_frozen_layers = kind.frozen;
-    }
-    cost.plan.frozen = placement;
+        return rc;
     if (run->num_known == run->max_known) {
         int max = run->max_known ? 2 * run->max_known : 16;
-        struct epoch_cost *more = realloc(run->known, (size_t)max * sizeof *more);
-        if (!more) {
-            rc = err_nomem(run->err);
-            goto out;
-        }
+        struct step_cost *more = realloc(run->known, (size_t)max * sizeof *more);
+        if (!more)
+            return err_nomem(run->err);
         run->known = more;
         run->max_known = max;
     }
-    run->known[run->num_known] = cost;
-    cost.plan = (struct plan){0};
-    *found = &run->known[run->num_known++];
-out:
-    view_clear(&view);
-    plan_clear(&cost.plan);
-    return rc;
-}
-
-static int64_t steps_ns(const struct epoch_cost *cost)
-{
-    return (cost->steps - 1) * cost->step_ns + cost->last_step_ns;
-}
-
-/* Whether a level of the cache fits the limit of each node. */
-static bool level_fits(const struct runner *run, int frozen)
-{
-    const struct job *job = run->job;
-    int64_t bytes, node = job->cluster.num_nodes;
-    if (job->cache.limit_bytes == 0)
-        return true;
-    int last = model_frozen_items(&job->model, frozen) - 1;
-    int64_t item = job->model.items[last].act_bytes / (job->cache.bf16 ? 2 : 1);
-    return mul_ok(item, (run->num_samples - 1) / node + 1, &bytes) &&
-           bytes <= job->cache.limit_bytes;
-}
-
-/* R3 for a run whose cache starts at epoch `from` (num_epochs: never). */
-static void epoch_kinds(const struct runner *run, const int *frozen, int num_epochs, int from,
-                        struct epoch_kind *kinds)
-{
-    int level = 0;
-    for (int e = 0; e < num_epochs; e++) {
-        kinds[e] = (struct epoch_kind){.frozen = frozen[e], .stages = wanted_stages(run->job, e)};
-        if (frozen[e] == 0 || e < from)
-            continue;
-        kinds[e].read = level;
-        if (frozen[e] > level && e + 1 < num_epochs && level_fits(run, frozen[e])) {
-            kinds[e].write = true;
-            level = frozen[e];
-        }
-        if (run->job->model.num_skips > 0 && kinds[e].read < frozen[e])
-            kinds[e].read = 0; /* a skip tensor would have to be cached with every level */
-    }
-}
-
-/* R5. */
-static enum status transition_parts(struct runner *run, const struct plan *old, struct plan *plan,
-                                    struct elastic_epoch *epoch)
-{
-    if (old->num_ranks == plan->num_ranks && old->num_replicas == plan->num_replicas &&
-        old->num_stages == plan->num_stages && old->frozen == plan->frozen &&
-        memcmp(old->first_item, plan->first_item,
-               ((size_t)plan->num_stages + 1) * sizeof *plan->first_item) == 0)
-        return OK;
-    struct transition transition = {0};
-    enum status rc =
-        transition_build(&run->job->model, &run->job->cluster, old, plan, &transition, run->err);
-    if (rc != OK)
-        return rc;
-    epoch->move_ns = transition.ns;
-    epoch->moved_bytes = transition.bytes;
-    if (old->num_ranks != plan->num_ranks || old->num_replicas != plan->num_replicas)
-        epoch->setup_ns = run->job->elastic.setup_ns;
-    transition_clear(&transition);
-    if (!add_ok(epoch->move_ns, epoch->setup_ns, &epoch->transition_ns))
-        return err_set(run->err, ERR_INPUT, "a change of plan is too long to simulate");
+    run->known[run->num_known++] = step;
+    *found = step;
     return OK;
 }
 
-/* What an epoch's steps take longer because the cache lacks their level: R3. */
-static enum status fill_ns(struct runner *run, struct epoch_kind kind,
-                           const struct epoch_cost *cost, int64_t *ns)
+/* R3. A step now: the mean over what its micro-batches find in the cache. read_ns: if they found
+ * all. */
+static enum status mean_step(struct runner *run, int64_t batch, struct step_cost *step,
+                             int64_t *read_ns)
 {
-    const int64_t whole = steps_ns(cost); /* cost may move */
-    const struct epoch_cost *filled;
-    enum status rc = OK;
-    *ns = 0;
-    if (!kind.write)
-        return OK;
-    rc = epoch_of(run, (struct epoch_kind){kind.frozen, kind.frozen, kind.stages, false}, &filled);
-    if (rc == OK && whole > steps_ns(filled))
-        *ns = whole - steps_ns(filled);
+    const struct plan *plan = &run->plan;
+    const int frozen = plan->num_frozen_layers;
+    double ns = 0, bubble_ns = 0, most = 0;
+    enum status rc = step_cost(run, frozen, batch, step);
+    *read_ns = step->ns;
+    if (rc != OK || plan->frozen != FROZEN_CACHED)
+        return rc;
+    cache_levels_from(&run->cache, frozen, plan->microbatches.size, run->from);
+    for (int l = 0; rc == OK && l <= frozen; l++) {
+        struct step_cost one;
+        if (run->from[l] == 0)
+            continue;
+        rc = step_cost(run, l, batch, &one);
+        if (rc != OK)
+            return rc;
+        ns += run->from[l] * (double)one.ns;
+        bubble_ns += run->from[l] * one.bubble * (double)one.ns;
+        if (run->from[l] >= most) {
+            most = run->from[l];
+            step->from = l;
+        }
+    }
+    step->ns = (int64_t)(ns + 0.5);
+    step->bubble = ns > 0 ? bubble_ns / ns : 0;
     return rc;
 }
 
-/* One epoch on its plan; before is the plan of the epoch before and becomes this one's. */
-static enum status one_epoch(struct runner *run, int e, struct epoch_kind kind, struct plan *before,
-                             bool details, struct elastic_epoch *epoch)
+/* ---- the run ---- */
+
+/* The plan that a turn begins with; what it takes goes to the epoch's account. */
+static enum status change_plan(struct runner *run, int64_t turn, int e, int num_frozen,
+                               struct elastic_epoch *epoch)
+{
+    const struct job *job = run->job;
+    const struct plan *old = run->plan.num_ranks ? &run->plan : NULL;
+    const struct turn_ask ask = {.turn = turn,
+                                 .epoch = e,
+                                 .num_frozen_layers = num_frozen,
+                                 .num_samples = run->num_samples,
+                                 .cache_room = run->cache.room,
+                                 .cache_whole = run->cache.whole,
+                                 .old = old};
+    struct plan plan = {0};
+    enum status rc;
+    if (turn_elastic(job))
+        rc = turn_plan(job, &job->cluster, &run->cost, &ask, &plan, run->err);
+    else
+        rc = elastic_plan(job, &run->cost, 0, false, false, &plan, run->err);
+    if (rc == OK && old)
+        rc = transition_parts(run, old, &plan, epoch);
+    if (rc == OK) {
+        plan_clear(&run->plan);
+        run->plan = plan;
+        plan = (struct plan){0};
+        run->num_known = 0;
+    }
+    plan_clear(&plan);
+    return rc;
+}
+
+/* R1, R2. */
+static enum status begin_turn(struct runner *run, int e, struct elastic_epoch *epoch)
+{
+    const struct job *job = run->job;
+    const int64_t turn = turn_at(job, run->step, e), before = epoch->transition_ns;
+    int num_frozen;
+    if (++run->num_turns > MOST_TURNS)
+        return err_set(run->err, ERR_INPUT,
+                       "freeze.every_steps %lld: more than %d decisions, too many to simulate",
+                       (long long)job->freeze.every_steps, MOST_TURNS);
+    enum status rc = turn_decide(&run->freeze, job->norms, job->norm_epochs, turn, &num_frozen,
+                                 run->reason, run->err);
+    if (rc == OK && (!run->plan.num_ranks || turn_changes(job, turn, num_frozen, &run->plan)))
+        rc = change_plan(run, turn, e, num_frozen, epoch);
+    run->device_ns +=
+        (double)(epoch->transition_ns - before) * run->plan.num_ranks * run->plan.num_replicas;
+    return rc;
+}
+
+/* R4. The steps of an epoch up to the next turn, or to its end. *bubble_ns sums over steps. */
+static enum status run_steps(struct runner *run, struct elastic_epoch *epoch, double *bubble_ns)
+{
+    const struct plan *plan = &run->plan;
+    const bool cached = plan->frozen == FROZEN_CACHED;
+    const int64_t left = run->num_samples - run->position;
+    const int64_t most = turn_steps_left(run->job, run->step);
+    struct step_cost step, last;
+    int64_t global, read_ns, last_read_ns, ns;
+    if (!mul_ok(plan->batch, plan->num_replicas, &global))
+        return err_set(run->err, ERR_INPUT, "batch %lld x %d replicas overflows",
+                       (long long)plan->batch, plan->num_replicas);
+    int64_t steps = (left - 1) / global + 1;
+    const bool ends = steps <= most;
+    steps = ends ? steps : most;
+    const int64_t rest = ends ? left - (steps - 1) * global : global;
+    const int64_t share = (rest - 1) / plan->num_replicas + 1;
+    enum status rc = mean_step(run, plan->batch, &step, &read_ns);
+    if (rc != OK)
+        return rc;
+    if (!mul_ok(steps, step.ns, &ns) || ns > INT64_MAX / 4)
+        return err_set(run->err, ERR_INPUT, "an epoch of %lld samples is too long to simulate",
+                       (long long)run->num_samples);
+    rc = mean_step(run, share < plan->batch ? share : plan->batch, &last, &last_read_ns);
+    if (rc != OK)
+        return rc;
+    ns = (steps - 1) * step.ns + last.ns;
+    if (!add_ok(epoch->epoch_ns, ns, &epoch->epoch_ns))
+        return err_set(run->err, ERR_INPUT, "an epoch of %lld samples is too long to simulate",
+                       (long long)run->num_samples);
+    const bool whole = epoch->steps == 0 && ends;
+    epoch->steps += steps;
+    epoch->step_ns = whole ? step.ns : epoch->epoch_ns / epoch->steps;
+    epoch->last_step_ns = last.ns;
+    epoch->cache_ns += ns - (steps - 1) * read_ns - last_read_ns;
+    epoch->cache_read = cached ? step.from : 0;
+    epoch->cache_write |= cached && run->from[plan->num_frozen_layers] < 1;
+    *bubble_ns += (double)ns * step.bubble;
+    run->device_ns += (double)ns * plan->num_ranks * plan->num_replicas;
+    cache_levels_visit(&run->cache,
+                       (double)(ends ? left : steps * global) / (double)run->num_samples, cached,
+                       plan->num_frozen_layers);
+    run->step += steps;
+    run->position = ends ? run->num_samples : run->position + steps * global;
+    return OK;
+}
+
+static enum status one_epoch(struct runner *run, int e, struct elastic_epoch *epoch)
 {
     const struct job *job = run->job;
     const int64_t every = job->train.eval_every_epochs;
-    const bool evaluates =
-        run->num_test > 0 && (e == job->train.epochs - 1 || (every > 0 && (e + 1) % every == 0));
-    const struct epoch_cost *cost = NULL;
-    struct plan plan = {0};
-    *epoch = (struct elastic_epoch){0};
-    enum status rc = epoch_of(run, kind, &cost);
-    if (rc == OK)
-        rc = plan_copy(&cost->plan, &plan, run->err);
-    if (rc == OK && before->num_ranks) {
-        rc = autodp_keep_devices(&job->model, &job->cluster, before, &plan, run->err);
-        if (rc == OK)
-            rc = transition_parts(run, before, &plan, epoch);
-    }
-    if (rc == OK) {
-        epoch->frozen_layers = kind.frozen;
-        epoch->pipeline_length = plan.num_ranks;
-        epoch->replicas = plan.num_replicas;
-        epoch->microbatches = plan.microbatches.count;
-        epoch->microbatch_size = plan.microbatches.size;
-        epoch->schedule = plan.schedule;
-        epoch->frozen = plan.frozen;
-        epoch->steps = cost->steps;
-        epoch->step_ns = cost->step_ns;
-        epoch->last_step_ns = cost->last_step_ns;
-        epoch->epoch_ns = steps_ns(cost);
-        epoch->samples_per_s = (double)run->num_samples * 1e9 / (double)steps_ns(cost);
-        epoch->bubble_fraction = cost->bubble_fraction;
-        epoch->cache_read = kind.read;
-        epoch->cache_write = kind.write;
-    }
-    if (rc == OK && details)
-        rc = fill_ns(run, kind, cost, &epoch->cache_ns);
-    if (rc == OK && details && evaluates)
-        rc = evaluation_ns(run, &plan, &epoch->eval_ns);
-    plan_clear(before);
-    *before = plan;
-    return rc;
-}
-
-/* Total time with the cache from an epoch on; fills epochs when it is not NULL. */
-static enum status total_of(struct runner *run, const int *frozen, int from,
-                            struct elastic_epoch *epochs, int64_t *total_ns, double *device_ns)
-{
-    int num = run->job->train.epochs;
-    struct epoch_kind *kinds = calloc((size_t)num, sizeof *kinds);
-    struct plan before = {0};
+    const struct plan *plan = &run->plan;
+    double bubble_ns = 0;
     enum status rc = OK;
-    if (!kinds)
-        return err_nomem(run->err);
-    epoch_kinds(run, frozen, num, from, kinds);
-    *total_ns = 0;
-    *device_ns = 0;
-    for (int e = 0; rc == OK && e < num; e++) {
-        struct elastic_epoch epoch;
-        int64_t ns = 0;
-        rc = one_epoch(run, e, kinds[e], &before, epochs != NULL, &epoch);
-        if (rc == OK &&
-            (!add_ok(epoch.epoch_ns, epoch.transition_ns, &ns) || !add_ok(*total_ns, ns, total_ns)))
-            rc = err_set(run->err, ERR_INPUT, "a run of %d epochs is too long to simulate", num);
-        *device_ns += (double)ns * epoch.pipeline_length * epoch.replicas;
-        if (epochs)
-            epochs[e] = epoch;
+    *epoch = (struct elastic_epoch){0};
+    run->position = 0;
+    cache_levels_begin(&run->cache, e);
+    while (rc == OK && run->position < run->num_samples) {
+        if (turn_begins(job, run->step, run->position))
+            rc = begin_turn(run, e, epoch);
+        if (rc == OK)
+            rc = run_steps(run, epoch, &bubble_ns);
     }
-    plan_clear(&before);
-    free(kinds);
+    if (rc != OK)
+        return rc;
+    cache_levels_end(&run->cache);
+    epoch->frozen_layers = plan->num_frozen_layers;
+    epoch->pipeline_length = plan->num_ranks;
+    epoch->replicas = plan->num_replicas;
+    epoch->microbatches = plan->microbatches.count;
+    epoch->microbatch_size = plan->microbatches.size;
+    epoch->schedule = plan->schedule;
+    epoch->frozen = plan->frozen;
+    epoch->samples_per_s = (double)run->num_samples * 1e9 / (double)epoch->epoch_ns;
+    epoch->bubble_fraction = epoch->epoch_ns > 0 ? bubble_ns / (double)epoch->epoch_ns : 0;
+    memcpy(epoch->reason, run->reason, sizeof epoch->reason);
+    if (run->num_test > 0 && (e == job->train.epochs - 1 || (every > 0 && (e + 1) % every == 0)))
+        rc = evaluation_ns(run, plan, &epoch->eval_ns);
     return rc;
 }
 
-/* R1. */
-static enum status decide_frozen(struct runner *run, int *frozen, char (*reasons)[160])
+/* Share of the samples for which the job's cache has a slot; 0: it has none. Where nothing is said
+ * about the room there is enough. */
+static double cache_room_of(const struct job *job, int64_t num_samples)
+{
+    const double slots = (double)num_samples * (double)job_views(job);
+    double bytes = 0, room;
+    if (job->freeze.policy == FREEZE_NONE || cache_refusal(job))
+        return 0;
+    if (job->cache.limit_bytes == 0 || (job->cache.spill_dir && job->cache.spill_bytes == 0))
+        return 1;
+    for (int i = 0; i < job->model.num_items - 1; i++)
+        if ((double)job->model.items[i].act_bytes > bytes)
+            bytes = (double)job->model.items[i].act_bytes;
+    if (job->cache.bf16 && job->train.dtype != DTYPE_BF16)
+        bytes /= 2;
+    room = (double)job->cluster.num_nodes *
+           (double)(job->cache.limit_bytes + job->cache.spill_bytes) / (bytes > 0 ? bytes : 1);
+    return room < slots ? room / slots : 1;
+}
+
+static enum status open_runner(struct runner *run, struct err *err)
 {
     const struct job *job = run->job;
-    struct freeze freeze = {0};
-    enum status rc = freeze_init(&freeze, &job->freeze, job->model.num_layers, run->err);
-    for (int e = 0; e < job->train.epochs && rc == OK; e++) {
-        const double *norms = NULL;
-        if (job->norms && e > 0 && e - 1 < job->norm_epochs)
-            norms = &job->norms[(int64_t)(e - 1) * job->model.num_layers];
-        rc = freeze_decide(&freeze, e, norms, &frozen[e], reasons[e], run->err);
-    }
-    freeze_clear(&freeze);
-    return rc;
+    const int64_t views = job_views(job);
+    enum status rc;
+    if (run->num_samples < 1)
+        return err_set(err, ERR_INPUT,
+                       "data.train_samples must be set: the data kind has no published size");
+    if (job->train.epochs < 1)
+        return err_set(err, ERR_INPUT, "train.epochs must be at least 1, got %d",
+                       job->train.epochs);
+    rc = freeze_init(&run->freeze, &job->freeze, job->model.num_layers, err);
+    if (rc == OK)
+        rc = cache_levels_init(&run->cache, job->model.num_layers, views > 0 ? views : 1,
+                               cache_room_of(job, run->num_samples),
+                               !job->cache.bf16 && job->train.dtype != DTYPE_BF16, err);
+    run->from = calloc((size_t)job->model.num_layers + 1, sizeof *run->from);
+    return rc == OK && !run->from ? err_nomem(err) : rc;
 }
 
 enum status elastic_run(const struct job *job, const struct cost *cost, int64_t num_samples,
                         int64_t num_test, const struct sim_options *options,
                         struct elastic_run *result, struct err *err)
 {
-    enum status rc;
     int num = job->train.epochs;
     struct err local = {0};
     struct runner run = {.job = job,
-                         .cost = *cost,
+                         .cost = turn_cost(job, cost),
                          .num_samples = num_samples,
                          .num_test = num_test,
                          .options = options,
                          .err = &local};
     struct elastic_run got = {.num_epochs = num};
-    int *frozen = NULL;
-    char(*reasons)[160] = NULL;
-    double device_ns = 0;
-    if (num_samples < 1) {
-        rc = err_set(&local, ERR_INPUT,
-                     "data.train_samples must be set: the data kind has no published size");
+    enum status rc = open_runner(&run, &local);
+    if (rc != OK)
         goto out;
-    }
-    if (num < 1) {
-        rc = err_set(&local, ERR_INPUT, "train.epochs must be at least 1, got %d", num);
-        goto out;
-    }
-    if (job->freeze.every_steps > 0 && job->freeze.policy != FREEZE_NONE) {
-        rc = err_set(&local, ERR_INFEASIBLE,
-                     "freeze.every_steps %lld: decisions within an epoch are not simulated",
-                     (long long)job->freeze.every_steps);
-        goto out;
-    }
-    if (job->cache.read_ns > 0)
-        run.cost.cache_read_ns = job->cache.read_ns;
-    if (job->cache.write_ns > 0)
-        run.cost.cache_write_ns = job->cache.write_ns;
-    frozen = calloc((size_t)num, sizeof *frozen);
-    reasons = calloc((size_t)num, sizeof *reasons);
     got.epochs = calloc((size_t)num, sizeof *got.epochs);
-    if (!frozen || !reasons || !got.epochs) {
+    if (!got.epochs)
         rc = err_nomem(&local);
-        goto out;
-    }
-    rc = decide_frozen(&run, frozen, reasons);
-    if (rc == OK)
-        rc = choose_plan(job, &run.cost, 0, NULL, wanted_stages(job, 0), false, false, &run.first,
-                         &local);
-    if (rc != OK)
-        goto out;
-    int best = job->cache.policy == CACHE_ON ? 0 : num;
-    if (job->cache.policy == CACHE_AUTO) {
-        int64_t least = INT64_MAX;
-        for (int from = num; from >= 0; from--) { /* only epochs that move the boundary matter */
-            if (from < num && (frozen[from] == 0 || (from > 0 && frozen[from] == frozen[from - 1])))
-                continue;
-            int64_t total;
-            rc = total_of(&run, frozen, from, NULL, &total, &device_ns);
-            if (rc != OK)
-                goto out;
-            if (total < least) {
-                least = total;
-                best = from;
-            }
-        }
-    }
-    rc = total_of(&run, frozen, best, got.epochs, &got.total_ns, &device_ns);
-    if (rc != OK)
-        goto out;
-    for (int e = 0; e < num; e++) {
-        memcpy(got.epochs[e].reason, reasons[e], sizeof reasons[e]);
-        if (!add_ok(got.eval_ns, got.epochs[e].eval_ns, &got.eval_ns)) {
+    for (int e = 0; rc == OK && e < num; e++) {
+        const struct elastic_epoch *epoch = &got.epochs[e];
+        rc = one_epoch(&run, e, &got.epochs[e]);
+        if (rc == OK && (!add_ok(got.total_ns, epoch->epoch_ns, &got.total_ns) ||
+                         !add_ok(got.total_ns, epoch->transition_ns, &got.total_ns)))
+            rc = err_set(&local, ERR_INPUT, "a run of %d epochs is too long to simulate", num);
+        if (rc == OK && !add_ok(got.eval_ns, epoch->eval_ns, &got.eval_ns))
             rc = err_set(&local, ERR_INPUT, "evaluations are too long to simulate");
-            goto out;
-        }
     }
-    got.device_hours = device_ns / 3.6e12;
+    if (rc != OK)
+        goto out;
+    got.device_hours = run.device_ns / 3.6e12;
     got.steps_simulated = run.steps_simulated;
     got.extrapolated = run.extrapolated;
     *result = got;
@@ -657,12 +596,11 @@ out:
         if (local.hint[0])
             err_hint(err, "%s", local.hint);
     }
-    for (int i = 0; i < run.num_known; i++)
-        plan_clear(&run.known[i].plan);
+    freeze_clear(&run.freeze);
+    cache_levels_clear(&run.cache);
+    plan_clear(&run.plan);
+    free(run.from);
     free(run.known);
-    plan_clear(&run.first);
-    free(frozen);
-    free(reasons);
     elastic_run_clear(&got);
     return rc;
 }

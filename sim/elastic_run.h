@@ -1,26 +1,26 @@
-/* sim/elastic_run.h - a whole elastic job in virtual time: epochs of freeze decision, plan,
+/* sim/elastic_run.h - a whole elastic job in virtual time: turns of freeze decision, plan,
  * transition and steps.
  *
- * A step's time depends on the plan alone, so identical steps are simulated once. Transitions
- * count in the total; start-up does not, and evaluation is reported apart.
+ * A step's time depends on the plan and on what the cache holds, so identical steps are simulated
+ * once. Transitions count in the total; start-up does not, and evaluation is reported apart.
  *
- * R1  Before each epoch the freeze policy decides F (partition/freeze.h), from recorded norms where
- *     the job has them.
- * R2  The first plan is what the job asks of the planner. When F grows and elastic.auto_pipe is on,
- *     K and the cut are chosen anew; without auto_dp the number of pipelines stays, with it the
- *     freed devices form new ones. Without auto_pipe K stays (unless fewer items are left than
- *     stages). elastic.stages says K in place of all this.
- * R3  Cache: in an epoch that moves the boundary the frozen output is written (level F); in one
- *     that does not it is read. A boundary that moves from F1 to F2 reads level F1 and runs layers
- *     F1..F2-1 only. The plan of an epoch that writes is that of the epochs that read (balancer
- *     optimal; a greedy balancer's is its own): what the cache lacks runs on the first device of
- *     each pipeline, as in exec/. The last epoch writes nothing. Policy auto starts with the epoch
- *     that makes the run shortest, or never.
- * R4  An epoch has ceil(samples / (R * B)) steps; the last one holds what is left, evenly.
+ * R1  When decisions are due, what they decide and the plan that follows is partition/turn.h, as in
+ *     the trainer; norms are recorded ones where the job has them.
+ * R2  A job that is not elastic runs on the planner's best plan, judged by the event engine, as
+ *     `elapse plan` prints it. Plans of elastic jobs are not judged: the trainer cannot either.
+ * R3  Under a plan that reads the cache, what the cache lacks of its level is computed on the first
+ *     device of each pipeline, before the pipeline, and written: from a lower level on where that
+ *     is there, else from the input on. Epochs draw the order of the samples anew, so after a
+ *     decision within an epoch samples of several levels meet by chance: a step takes the mean over
+ *     its micro-batches (sim/cache_levels.h). Short micro-batches count as full ones here.
+ * R4  An epoch has ceil(samples / (R * B)) steps; the last one holds what is left, evenly. A
+ *     decision within an epoch parts it: the rest goes on at the next sample, with the plan's own R
+ *     and B.
  * R5  A change of K or R costs elastic.setup_ns and the transfers of partition/autodp.h.
  * R6  After every eval_every_epochs-th epoch and after the last, the test samples go forward
- * through all layers on the epoch's plan, split over its replicas, in its micro-batches: the first
- * one's way through all stages and boundaries, then one more of the slowest device for each other.
+ *     through all layers on the epoch's plan, split over its replicas, in its micro-batches: the
+ *     first one's way through all stages and boundaries, then one more of the slowest device for
+ *     each other.
  */
 #ifndef ELAPSE_SIM_ELASTIC_RUN_H
 #define ELAPSE_SIM_ELASTIC_RUN_H
@@ -28,20 +28,22 @@
 #include "partition/job.h"
 #include "sim/engine.h"
 
+/* The plan is that of the epoch's end; times are of all of it. */
 struct elastic_epoch {
     int frozen_layers, pipeline_length, replicas, microbatches;
     enum schedule_kind schedule;
     enum frozen_placement frozen; /* of what is not read from the cache */
     int64_t microbatch_size;
-    int64_t steps, step_ns, last_step_ns, epoch_ns; /* epoch_ns: the steps */
-    int64_t transition_ns, moved_bytes;             /* the former is move_ns + setup_ns */
+    int64_t steps, last_step_ns, epoch_ns; /* epoch_ns: the steps */
+    int64_t step_ns;                       /* of a full step; of a parted epoch the mean of all */
+    int64_t transition_ns, moved_bytes;    /* the former is move_ns + setup_ns */
     int64_t move_ns, setup_ns;
     int64_t cache_ns; /* of epoch_ns: what the steps take longer because they fill the cache */
     int64_t eval_ns;  /* R6; 0: none after this epoch */
     double samples_per_s, bubble_fraction;
-    int cache_read;   /* level that is read, 0: none */
-    bool cache_write; /* level frozen_layers is written */
-    char reason[160]; /* of the freeze decision */
+    int cache_read;   /* level from which most micro-batches went on at its end, 0: none */
+    bool cache_write; /* some had to be computed, and were written */
+    char reason[160]; /* of the last freeze decision */
 };
 
 struct elastic_run {
@@ -62,9 +64,9 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
                         struct elastic_run *run, struct err *err);
 void elastic_run_clear(struct elastic_run *run);
 
-/* The plan of an epoch with F frozen layers as R2 makes it when the run starts there, before it is
- * simulated; for `sim JOB --step`. filled: the frozen output can be read from the cache; write: it
- * is written. *plan must be zeroed; the caller owns it. */
+/* The planner's plan with F frozen layers, judged by the event engine; for `sim JOB --step` and R2.
+ * filled: the frozen output can be read from the cache; write: it is written. *plan must be zeroed;
+ * the caller owns it. */
 enum status elastic_plan(const struct job *job, const struct cost *cost, int num_frozen_layers,
                          bool filled, bool write, struct plan *plan, struct err *err);
 

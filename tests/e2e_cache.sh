@@ -132,11 +132,32 @@ train vit turns-cut -n 4 "${turns[@]}" --set 'elastic.stages=[4,4,2,2,1]' --set 
 timeout 100 "$elapse" train "$tmp/vit.json" -n 2 "${turns[@]}" --set 'elastic.stages=[2,2,2,2,1]' --resume "$tmp/turns-cut" \
     --json >"$tmp/resumed.json" 2>"$tmp/resumed.err" </dev/null
 verify "a run resumed in mid-turn on fewer ranks has the same bits" test "$(value turns-cut weights_sha256)" = "$(value turns-1 weights_sha256)"
+# The same runs simulated: decisions, plans and steps alike, epoch by epoch.
+sides() {
+    sed 's/"transitions".*//' "$tmp/compare.json" |
+        grep -o "\"$1\":{\"frozen_layers\":[0-9]*,\"pipeline_length\":[0-9]*,\"replicas\":[0-9]*,\"microbatches\":[0-9]*,\"steps\":[0-9]*" |
+        sed 's/"[a-z_]*"://g; s/[{,]/:/g' | tr '\n' ' '
+}
+compared() {
+    "$elapse" compare "$tmp/$1" --json >"$tmp/compare.json" || return
+    [ -n "$(sides real)" ] && [ "$(sides real)" = "$(sides sim)" ] && [ "$(sides real | tr ' ' '\n' | sort -u | sed /^$/d | wc -l)" -gt 1 ] ||
+        { sides real; sides sim; false; }
+}
+verify "compare simulates decisions within an epoch" compared turns-4
+train vit free -n 4 --set freeze.policy=gradient-norm --set freeze.alpha=1/2 --set freeze.every_steps=4 --set cache.policy=auto
+verify "decisions by norms, every few steps: plans as simulated" compared free
+turned() {
+    "$elapse" sim "$tmp/vit.json" "${turns[@]}" --set 'elastic.stages=[4,4,2,2,1]' --set cluster=a100-1x8 --json >"$tmp/sim.json" || return
+    [ "$(sed 's/"epochs":/\n&/' "$tmp/sim.json" | tail -1 | grep -o '"frozen_layers":[0-9]*,"pipeline_length":[0-9]*,"replicas":[0-9]*' |
+        sed 's/"[a-z_]*"://g; s/,/:/g' | tr '\n' ' ')" = "1:4:2 2:2:4 4:1:8 4:1:8 " ] || { cat "$tmp/sim.json"; false; }
+}
+verify "sim runs a job that decides within epochs" turned
 # Per-pipeline batches: the global batch grows in mid-epoch, and still each sample is seen once an epoch.
 train vit grow -n 4 "${turns[@]}" --set train.reduction=fast --set 'train.batch={"per_pipeline":12}' --set pipeline.num_microbatches=2 \
     --set 'elastic.stages=[4,2,2,2,1]' --set cache.policy=auto
 verify "a global batch that grows in mid-epoch" has_shapes grow \
     "0=0:4:1 0=1:2:2 1=2:2:2 1=4:1:4 2=4:1:4 3=4:1:4 "
+verify "and is simulated so" compared grow
 
 # More ranks than an epoch has samples for: 4 pipelines of 60 exceed 160 samples.
 train vit many -n 4 --set 'elastic.stages=[4,1]' --set train.reduction=fast --set 'train.batch={"per_pipeline":60}' \

@@ -1,6 +1,8 @@
 /* Whole runs: step counts, cache, transitions, against sums by hand. */
+#include <math.h>
 #include <stdio.h>
 
+#include "partition/turn.h"
 #include "sim/elastic_run.h"
 #include "tests/sim_case.h"
 
@@ -268,22 +270,184 @@ static void elastic_run__freezes_by_recorded_norms(void **state)
     job_clear(&job);
 }
 
-static void elastic_run__refuses_decisions_within_an_epoch(void **state)
+/* Steps of a plan with F frozen layers, from a run of its own. */
+static struct elastic_epoch epoch_of(const struct job *like, int num_frozen, int64_t samples)
+{
+    struct job job = *like;
+    struct elastic_run run = {0};
+    job.freeze = (struct freeze_spec){.policy = FREEZE_TABLE, .table = &num_frozen, .num_table = 1};
+    job.train.epochs = 1;
+    run_job(&job, samples, &run);
+    struct elastic_epoch epoch = run.epochs[0];
+    elastic_run_clear(&run);
+    return epoch;
+}
+
+/* Sample by sample: each step takes what the plan of its turn takes, the last of an epoch what is
+ * left; R, and with it the global batch, may change in mid-epoch. */
+static void elastic_run__parts_epochs_at_decisions(void **state)
+{
+    (void)state;
+    static const int table[8] = {0, 0, 2, 4, 4, 6, 7, 7};
+    enum { EPOCHS = 3, SAMPLES = 8 * 10 + 4 };
+    int changes = 0;
+    for (int every = 1; every <= 12; every++)
+        for (int dp = 0; dp < 2; dp++) {
+            struct job job = {0};
+            struct elastic_run run = {0};
+            make_job(&job, EPOCHS);
+            job.pipeline.num_stages = job.pipeline.num_replicas = AUTO;
+            job.elastic.auto_dp = dp;
+            if (!dp)
+                job.pipeline.num_replicas = 1;
+            set_table(&job, table, 8);
+            job.freeze.every_steps = every;
+            run_job(&job, SAMPLES, &run);
+            int64_t step = 0, total = 0;
+            struct elastic_epoch now = {0};
+            for (int e = 0; e < EPOCHS; e++) {
+                int64_t ns = 0, steps = 0;
+                int before = now.frozen_layers, frozen = before;
+                for (int64_t at = 0; at < SAMPLES; steps++) {
+                    if (step % every == 0) {
+                        frozen = table[step / every < 7 ? step / every : 7];
+                        now = epoch_of(&job, frozen, SAMPLES);
+                    }
+                    const int64_t global = 8 * now.replicas;
+                    const int64_t rest = SAMPLES - at < global ? SAMPLES - at : global;
+                    const int64_t share = (rest + now.replicas - 1) / now.replicas;
+                    ns += share == 8 ? now.step_ns
+                                     : epoch_of(&job, frozen, share * now.replicas).last_step_ns;
+                    at += rest;
+                    step++;
+                }
+                const struct elastic_epoch *got = &run.epochs[e];
+                assert_int_equal(got->frozen_layers, frozen);
+                assert_int_equal(got->pipeline_length, now.pipeline_length);
+                assert_int_equal(got->replicas, now.replicas);
+                assert_int_equal(got->steps, steps);
+                assert_int_equal(got->epoch_ns, ns);
+                assert_int_equal(got->cache_ns, 0);
+                assert_int_equal(got->transition_ns, got->move_ns + got->setup_ns);
+                total += ns + got->transition_ns;
+                changes += frozen > before;
+            }
+            assert_int_equal(run.total_ns, total);
+            elastic_run_clear(&run);
+            job_clear(&job);
+        }
+    assert_true(changes > 24);
+}
+
+/* The cache is filled by the second half of an epoch: of the next one's micro-batches of n samples
+ * 1 in 2^n finds all of its samples, the others are computed; then all are read. */
+static void elastic_run__meets_a_half_full_cache(void **state)
 {
     (void)state;
     static const int table[2] = {0, 4};
+    enum { SAMPLES = 1024, HALF = 64 };
     struct job job = {0};
-    struct elastic_run run = {0};
-    struct err err = {0};
-    struct cost cost;
-    struct sim_options options = {.seed = 1};
-    make_job(&job, 2);
+    struct elastic_run plain = {0}, parted = {0};
+    make_job(&job, 4);
+    job.cache.policy = CACHE_ON;
     set_table(&job, table, 2);
-    job.freeze.every_steps = 3;
-    cost_constant(&cost);
-    assert_int_equal(elastic_run(&job, &cost, 80, 0, &options, &run, &err), ERR_INFEASIBLE);
-    assert_non_null(strstr(err.msg, "freeze.every_steps"));
+    run_job(&job, SAMPLES, &plain); /* 0, then 4 that fills, then 4 that reads */
+    const int replicas = plain.epochs[1].replicas;
+    job.freeze.every_steps = HALF;
+    run_job(&job, SAMPLES, &parted);
+    const struct elastic_epoch *fills = &plain.epochs[1], *reads = &plain.epochs[2];
+    assert_true(reads->step_ns < fills->step_ns);
+    assert_int_equal(parted.epochs[0].steps, HALF + HALF / replicas);
+    assert_int_equal(parted.epochs[0].epoch_ns,
+                     HALF * plain.epochs[0].step_ns + HALF / replicas * fills->step_ns);
+    assert_int_equal(parted.epochs[0].cache_ns,
+                     HALF / replicas * (fills->step_ns - reads->step_ns));
+    const double found = pow(.5, (double)reads->microbatch_size);
+    assert_true(found > 0 && found < 1);
+    const double mean = found * (double)reads->step_ns + (1 - found) * (double)fills->step_ns;
+    assert_true(fabs((double)parted.epochs[1].step_ns - mean) <= 1);
+    assert_true(parted.epochs[1].cache_write);
+    assert_int_equal(parted.epochs[2].epoch_ns, reads->epoch_ns);
+    assert_int_equal(parted.epochs[2].cache_read, 4);
+    assert_false(parted.epochs[2].cache_write);
+    elastic_run_clear(&plain);
+    elastic_run_clear(&parted);
     job_clear(&job);
+}
+
+/* What the trainer does (exec/elastic.c), one call after the other. */
+static void elastic_run__takes_the_plans_that_the_trainer_takes(void **state)
+{
+    (void)state;
+    static const double norms[4][8] = {
+        {5, 5, 1, 5, 5, 5, 5, 5},
+        {5, 5, 5, 5, 1, 5, 5, 5},
+        {5, 5, 5, 5, 1, 5, 5, 5},
+        {5, 5, 5, 5, 5, 5, 1, 5}
+    };
+    int cached = 0, changes = 0;
+    for (int policy = CACHE_OFF; policy <= CACHE_AUTO; policy++)
+        for (int64_t read_ns = 1; read_ns < 100000; read_ns *= 10)
+            for (int room = 0; room < 2; room++) {
+                struct job job = {0};
+                struct elastic_run run = {0};
+                struct freeze freeze = {0};
+                struct plan plan = {0};
+                struct cost cost;
+                struct err err = {0};
+                cost_constant(&cost);
+                make_job(&job, 6);
+                for (int d = 0; d < 4; d++)
+                    job.cluster.devices[d].copy_bytes_per_s = 1e12;
+                job.pipeline.num_stages = job.pipeline.num_replicas = AUTO;
+                job.cache.policy = (enum cache_policy)policy;
+                job.cache.read_ns = read_ns;
+                job.cache.limit_bytes = room * 700 * 100; /* 0: for all; of 800 samples */
+                job.freeze.policy = FREEZE_GRADIENT_NORM;
+                job.freeze.alpha = 0.5;
+                job.norms = malloc(sizeof norms);
+                assert_non_null(job.norms);
+                memcpy(job.norms, norms, sizeof norms);
+                job.norm_epochs = 4;
+                run_job(&job, 800, &run);
+                assert_int_equal(freeze_init(&freeze, &job.freeze, 8, &err), OK);
+                for (int e = 0; e < 6; e++) {
+                    int frozen = -1;
+                    char reason[160];
+                    assert_int_equal(
+                        turn_decide(&freeze, &norms[0][0], 4, e, &frozen, reason, &err), OK);
+                    if (e == 0 || turn_changes(&job, e, frozen, &plan)) {
+                        const struct turn_ask ask = {.turn = e,
+                                                     .epoch = e,
+                                                     .num_frozen_layers = frozen,
+                                                     .num_samples = 800,
+                                                     .cache_room = policy == CACHE_OFF ? 0
+                                                                   : room              ? 700 / 800.
+                                                                                       : 1,
+                                                     .cache_whole = true,
+                                                     .old = e > 0 ? &plan : NULL};
+                        struct plan next = {0};
+                        assert_int_equal(turn_plan(&job, &job.cluster, &cost, &ask, &next, &err),
+                                         OK);
+                        plan_clear(&plan);
+                        plan = next;
+                        changes += e > 0;
+                    }
+                    const struct elastic_epoch *got = &run.epochs[e];
+                    assert_int_equal(got->frozen_layers, frozen);
+                    assert_int_equal(got->pipeline_length, plan.num_ranks);
+                    assert_int_equal(got->replicas, plan.num_replicas);
+                    assert_int_equal(got->microbatches, plan.microbatches.count);
+                    assert_int_equal(got->frozen, plan.frozen);
+                    assert_string_equal(got->reason, reason);
+                    cached += plan.frozen == FROZEN_CACHED;
+                }
+                freeze_clear(&freeze);
+                plan_clear(&plan);
+                elastic_run_clear(&run);
+                job_clear(&job);
+            }
+    assert_true(changes > 0 && cached > 0 && cached < changes * 3);
 }
 
 static void elastic_run__refuses_a_run_without_samples(void **state)
@@ -312,7 +476,9 @@ int main(void)
         cmocka_unit_test(elastic_run__reads_the_cache_when_the_boundary_rests),
         cmocka_unit_test(elastic_run__follows_the_stages_of_the_job),
         cmocka_unit_test(elastic_run__freezes_by_recorded_norms),
-        cmocka_unit_test(elastic_run__refuses_decisions_within_an_epoch),
+        cmocka_unit_test(elastic_run__parts_epochs_at_decisions),
+        cmocka_unit_test(elastic_run__meets_a_half_full_cache),
+        cmocka_unit_test(elastic_run__takes_the_plans_that_the_trainer_takes),
         cmocka_unit_test(elastic_run__refuses_a_run_without_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

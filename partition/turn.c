@@ -1,0 +1,318 @@
+#include "partition/turn.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "partition/autodp.h"
+#include "partition/balance.h"
+#include "partition/cache_rule.h"
+#include "partition/planner.h"
+
+bool turn_elastic(const struct job *job)
+{
+    return job->freeze.policy != FREEZE_NONE || job->elastic.num_stages > 0;
+}
+
+int64_t turn_at(const struct job *job, int64_t step, int64_t epoch)
+{
+    const int64_t every = job->freeze.every_steps;
+    return every > 0 ? step / every : epoch;
+}
+
+bool turn_begins(const struct job *job, int64_t step, int64_t position)
+{
+    const int64_t every = job->freeze.every_steps;
+    return every > 0 ? step % every == 0 : position == 0;
+}
+
+int64_t turn_steps_left(const struct job *job, int64_t step)
+{
+    const int64_t every = job->freeze.every_steps;
+    return every > 0 ? every - step % every : INT64_MAX;
+}
+
+enum status turn_decide(struct freeze *freeze, const double *norms, int64_t num_rows, int64_t turn,
+                        int *num_frozen, char reason[160], struct err *err)
+{
+    const bool known = norms && turn > 0 && turn - 1 < num_rows;
+    return freeze_decide(freeze, (int)turn, known ? norms + (turn - 1) * freeze->num_layers : NULL,
+                         num_frozen, reason, err);
+}
+
+/* K as elastic.stages says it; 0: it does not. */
+static int stages_of(const struct job *job, int64_t turn)
+{
+    const int64_t last = job->elastic.num_stages - 1;
+    return last < 0 ? 0 : job->elastic.stages[turn < last ? turn : last];
+}
+
+bool turn_changes(const struct job *job, int64_t turn, int num_frozen, const struct plan *plan)
+{
+    const int stages = stages_of(job, turn);
+    return num_frozen != plan->num_frozen_layers || (stages > 0 && stages != plan->num_ranks);
+}
+
+struct cost turn_cost(const struct job *job, const struct cost *cost)
+{
+    struct cost own = *cost;
+    if (job->cache.read_ns > 0)
+        own.cache_read_ns = job->cache.read_ns;
+    if (job->cache.write_ns > 0)
+        own.cache_write_ns = job->cache.write_ns;
+    return own;
+}
+
+static bool needs_norms(const struct job *job)
+{
+    return job->freeze.policy == FREEZE_GRADIENT_NORM ||
+           job->freeze.policy == FREEZE_RELATIVE_CHANGE || job->freeze.policy == FREEZE_PLATEAU;
+}
+
+static bool greedy(const struct job *job)
+{
+    return job->pipeline.balancer != BALANCER_OPTIMAL;
+}
+
+/* The paper's rule: halve while the largest stage stays within that of the unfrozen model at the
+ * first K. The greedy balancers start with a node's devices. */
+static enum status halve(const struct job *job, const struct cluster *cluster,
+                         const struct turn_ask *ask, int *k, struct err *err)
+{
+    const struct model *model = &job->model;
+    const enum balance_variant variant =
+        job->pipeline.balancer == BALANCER_PAPER ? BALANCE_PAPER : BALANCE_RELEASED;
+    const int items = model->num_items, frozen = model_frozen_items(model, ask->num_frozen_layers);
+    const int a_node = cluster->num_devices / cluster->num_nodes;
+    int first = job->pipeline.num_stages;
+    int *count = calloc((size_t)items, sizeof *count);
+    double *sizes = calloc((size_t)items, sizeof *sizes);
+    double *load = calloc((size_t)items, sizeof *load);
+    enum status rc = count && sizes && load ? OK : err_nomem(err);
+    if (first == AUTO)
+        first = ask->old && !greedy(job) ? ask->old->num_ranks : a_node < items ? a_node : items;
+    *k = ask->old ? ask->old->num_ranks : first;
+    if (rc == OK) {
+        balance_sizes(model, sizes);
+        rc = balance_greedy(variant, sizes, items, 0, first, count, load, err);
+    }
+    if (rc == OK && frozen > 0)
+        rc = balance_compress(variant, sizes, items, frozen,
+                              balance_max(variant, sizes, 0, first, load), k, err);
+    free(count);
+    free(sizes);
+    free(load);
+    return rc;
+}
+
+/* U4. K and R that may be tried; 0: any. */
+static enum status wanted_counts(const struct job *job, const struct cluster *cluster,
+                                 const struct turn_ask *ask, int *k, int *r, struct err *err)
+{
+    const struct model *model = &job->model;
+    const int stages = stages_of(job, ask->turn);
+    *k = job->pipeline.num_stages;
+    *r = job->pipeline.num_replicas;
+    if (ask->old) {
+        const int left = model->num_items - model_frozen_items(model, ask->num_frozen_layers);
+        const int old = ask->old->num_ranks;
+        *k = job->elastic.auto_pipe ? AUTO : old < left ? old : left;
+        *r = job->elastic.auto_dp ? AUTO : ask->old->num_replicas;
+    }
+    if (stages > 0) {
+        *k = stages;
+        if (!ask->old && *r == AUTO && !job->elastic.auto_dp)
+            *r = 1;
+    }
+    if (*k == AUTO && (greedy(job) || (ask->old && job->elastic.halving)))
+        return halve(job, cluster, ask, k, err);
+    return OK;
+}
+
+/* Micro-batches a pipeline has at R under the canonical reduction; 0: as the planner likes. */
+static enum status canonical_count(const struct job *job, const struct turn_ask *ask, int r,
+                                   int *count, struct err *err)
+{
+    int64_t all = job->pipeline.num_microbatches;
+    *count = job->pipeline.num_microbatches;
+    if (job->train.reduction != REDUCTION_CANONICAL)
+        return OK;
+    if ((r & (r - 1)) != 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "train.reduction canonical needs a power of two of replicas, got %d", r);
+    if (job->train.batch_mode != BATCH_GLOBAL)
+        return OK;
+    if (all == AUTO && ask->old)
+        all = (int64_t)ask->old->microbatches.count * ask->old->num_replicas;
+    if (all == AUTO)
+        return OK;
+    if (job->train.batch % all != 0 || all % r != 0)
+        return err_set(
+            err, ERR_INFEASIBLE,
+            "train.reduction canonical: %lld samples of the global batch and %d replicas "
+            "must divide into %lld micro-batches",
+            (long long)job->train.batch, r, (long long)all);
+    *count = (int)(all / r);
+    return OK;
+}
+
+static bool may_cache(const struct job *job, const struct turn_ask *ask)
+{
+    return ask->cache_room > 0 && ask->num_frozen_layers > 0 && job->model.num_skips == 0;
+}
+
+/* The planner's best with K and R given, and the frozen forward read from the cache or not. */
+static enum status solve_one(const struct job *job, const struct cluster *cluster,
+                             const struct cost *cost, const struct turn_ask *ask, int k, int r,
+                             bool cached, struct planner_result *result, struct err *err)
+{
+    struct planner_problem problem;
+    struct planner_options options;
+    enum status rc;
+    planner_from_job(job, cost, ask->num_frozen_layers, &problem, &options);
+    problem.cluster = cluster;
+    problem.clip |= needs_norms(job);
+    if (problem.batch_mode == BATCH_GLOBAL && problem.batch % r != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: train.batch.global must be a multiple of the %d replicas, got %lld",
+                       job->path ? job->path : job->name, r, (long long)problem.batch);
+    options.num_ranks = k;
+    options.num_replicas = r;
+    options.cache_write = false;
+    if (job->model.num_skips > 0 && ask->num_frozen_layers > 0) {
+        options.frozen_auto = false; /* skip tensors stay inside the pipeline */
+        options.frozen = FROZEN_SPREAD;
+    }
+    if (cached) {
+        options.frozen_auto = greedy(job); /* these know of a cache that way */
+        options.frozen = FROZEN_CACHED;
+        options.cache_filled = true;
+        options.equal_microbatches = true; /* the others would be computed: full ones are cached */
+    } else if (options.frozen == FROZEN_CACHED && ask->num_frozen_layers > 0) {
+        options.frozen_auto = true; /* asked for, and not to be had */
+        options.frozen = FROZEN_SPREAD;
+    }
+    rc = canonical_count(job, ask, r, &options.num_microbatches, err);
+    if (rc != OK)
+        return rc;
+    rc = planner_solve(&problem, &options, result, err);
+    if (rc == ERR_INFEASIBLE && greedy(job) && ask->old && !job->elastic.auto_pipe) {
+        /* K stays and a greedy balancer may leave stages empty: the nearest cut that has none. */
+        options.balancer = BALANCER_OPTIMAL;
+        options.frozen_auto = false;
+        options.frozen = cached ? FROZEN_CACHED : FROZEN_FIRST;
+        options.num_microbatches = ask->old->microbatches.count;
+        rc = planner_solve(&problem, &options, result, err);
+    }
+    if (rc == OK && job->train.reduction == REDUCTION_CANONICAL &&
+        result->plan.batch % result->plan.microbatches.count != 0)
+        rc = err_set(
+            err, ERR_INFEASIBLE,
+            "train.reduction canonical needs equal micro-batches: %lld samples do not divide "
+            "into %d",
+            (long long)result->plan.batch, result->plan.microbatches.count);
+    return rc;
+}
+
+/* Of K and R given: whether the cache pays (partition/cache_rule.h), and the plan for that;
+ * *ns_per_sample is the mean over the epochs that are left, if F stays. */
+static enum status solve_cached(const struct job *job, const struct cluster *cluster,
+                                const struct cost *cost, const struct turn_ask *ask, int k, int r,
+                                struct planner_result *result, double *ns_per_sample,
+                                struct err *err)
+{
+    struct planner_result reads = {0};
+    const int level = ask->old && ask->old->frozen == FROZEN_CACHED ? ask->old->first_item[0] : 0;
+    enum status rc = solve_one(job, cluster, cost, ask, k, r, false, result, err);
+    *ns_per_sample = rc == OK ? 1e9 / result->samples_per_s : INFINITY;
+    if ((rc != OK && rc != ERR_INFEASIBLE) || !may_cache(job, ask))
+        return rc;
+    if (solve_one(job, cluster, cost, ask, k, r, true, &reads, NULL) == OK) {
+        const double samples = (double)reads.plan.batch * reads.plan.num_replicas;
+        int64_t extra = 0;
+        cache_fill_extra(&job->model, cluster, cost, &reads.plan, level, &extra, NULL);
+        const struct cache_case c = {
+            .plain_ns = *ns_per_sample,
+            .read_ns = 1e9 / reads.samples_per_s,
+            .fill_ns = 1e9 / reads.samples_per_s + (double)extra / samples,
+            .share = cache_share(ask->cache_room, reads.plan.microbatches.size, ask->cache_whole),
+            .epochs = job->train.epochs - ask->epoch,
+            .views = job_views(job)};
+        if (job->cache.policy == CACHE_ON || cache_case_pays(&c)) {
+            planner_result_clear(result);
+            *result = reads;
+            reads = (struct planner_result){0};
+            *ns_per_sample = cache_case_ns(&c);
+            rc = OK;
+        }
+    }
+    planner_result_clear(&reads);
+    return rc;
+}
+
+/* The rank on device 0 decides and writes, so it has a place. */
+static void keep_device_0(struct plan *plan)
+{
+    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
+        if (plan->device[i] == 0)
+            return;
+    plan->device[0] = 0;
+}
+
+/* The planner's answer for each K, with as many replicas as there are devices for. Only elastic
+ * jobs may leave devices over. */
+enum status turn_plan(const struct job *job, const struct cluster *cluster, const struct cost *cost,
+                      const struct turn_ask *ask, struct plan *plan, struct err *err)
+{
+    const bool elastic = turn_elastic(job);
+    const struct cost own = turn_cost(job, cost);
+    const int n = cluster->num_devices;
+    double best = INFINITY; /* ns a sample */
+    int k_wanted, r_wanted;
+    struct err first = {0};
+    enum status rc = wanted_counts(job, cluster, ask, &k_wanted, &r_wanted, err);
+    if (rc != OK)
+        return rc;
+    for (int k = 1; k <= n; k++) {
+        if ((k_wanted != 0 && k != k_wanted) || (!elastic && n % k != 0))
+            continue;
+        bool done = false;
+        for (int r = n / k; r >= 1 && !done; r--) {
+            struct planner_result result = {0};
+            struct err one = {0};
+            double ns = INFINITY;
+            if ((r_wanted != 0 && r != r_wanted) || (!elastic && k * r != n))
+                continue;
+            if (ask->old && job->train.batch_mode == BATCH_PER_PIPELINE && r > 1 &&
+                job->train.batch > ask->num_samples / r)
+                continue; /* more replicas than an epoch has samples for */
+            rc = solve_cached(job, cluster, &own, ask, k, r, &result, &ns, &one);
+            if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT) {
+                planner_result_clear(&result);
+                if (err)
+                    *err = one;
+                return rc;
+            }
+            if (rc != OK && first.status == OK)
+                first = one;
+            done = rc == OK;
+            if (rc == OK && ns < best) {
+                best = ns;
+                plan_clear(plan);
+                *plan = result.plan;
+                result.plan = (struct plan){0};
+            }
+            planner_result_clear(&result);
+        }
+    }
+    if (best < INFINITY) {
+        rc = ask->old ? autodp_keep_devices(&job->model, cluster, ask->old, plan, err) : OK;
+        keep_device_0(plan);
+        return rc;
+    }
+    if (first.status == OK)
+        err_set(&first, ERR_INFEASIBLE, "no plan has %d stages and %d replicas on %d devices",
+                k_wanted, r_wanted, n);
+    if (err)
+        *err = first;
+    return first.status;
+}

@@ -1,0 +1,257 @@
+/* Turns: against a walk step by step, and plans against every K tried by hand. */
+#include "partition/turn.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "partition/planner.h"
+
+enum { LAYERS = 6, SAMPLES = 480 };
+
+static void make_job(struct job *job)
+{
+    struct err err = {0};
+    struct item items[LAYERS];
+    *job = (struct job){0};
+    job_defaults(job);
+    for (int i = 0; i < LAYERS; i++)
+        items[i] = (struct item){.kind = ITEM_OPAQUE,
+                                 .layer = i,
+                                 .params = 20000 + 5000 * i,
+                                 .act_bytes = 1000,
+                                 .fwd_ns = 9000 + 1500 * (i % 3),
+                                 .bwd_input_ns = 8000,
+                                 .bwd_weight_ns = 9000};
+    model_clear(&job->model);
+    assert_int_equal(model_explicit("six", items, LAYERS, NULL, 0, false, &job->model, &err), OK);
+    cluster_clear(&job->cluster);
+    assert_int_equal(cluster_of_ranks(1, 4, "cpu", &job->cluster, &err), OK);
+    job->train.epochs = 6;
+    job->train.batch = 44; /* 11 samples on each of 4 */
+    job->train.batch_mode = BATCH_GLOBAL;
+    job->pipeline.schedule_auto = false;
+    job->pipeline.schedule = SCHEDULE_1F1B;
+}
+
+static void turn_begins__at_epochs_or_every_n_steps(void **state)
+{
+    (void)state;
+    struct job job;
+    make_job(&job);
+    for (int every = 0; every <= 9; every++)
+        for (int an_epoch = 1; an_epoch <= 7; an_epoch++) {
+            int64_t turn = -1, left = 0;
+            job.freeze.every_steps = every;
+            for (int64_t step = 0; step < 60; step++) {
+                const bool begins = every > 0 ? left == 0 : step % an_epoch == 0;
+                if (begins) {
+                    turn++;
+                    left = every;
+                }
+                assert_int_equal(turn_begins(&job, step, step % an_epoch), begins);
+                assert_int_equal(turn_at(&job, step, step / an_epoch), turn);
+                if (every > 0)
+                    assert_int_equal(turn_steps_left(&job, step), left--);
+                else
+                    assert_true(turn_steps_left(&job, step) == INT64_MAX);
+            }
+        }
+    job_clear(&job);
+}
+
+/* The planner's best of a K and R; ns a sample, INFINITY: none. */
+static double best_of(const struct job *job, const struct cost *cost, int frozen, int k, int r,
+                      bool cached, struct planner_result *result)
+{
+    struct planner_problem problem;
+    struct planner_options options;
+    planner_from_job(job, cost, frozen, &problem, &options);
+    options.num_ranks = k;
+    options.num_replicas = r;
+    options.cache_write = false;
+    options.equal_microbatches = options.cache_filled = cached;
+    options.frozen_auto = !cached;
+    options.frozen = cached ? FROZEN_CACHED : FROZEN_SPREAD;
+    if (planner_solve(&problem, &options, result, NULL) != OK)
+        return INFINITY;
+    return 1e9 / result->samples_per_s;
+}
+
+/* Epoch by epoch, sample by sample: what the epochs left take under a plan that reads. */
+static double with_cache(const struct job *job, const struct cost *cost, const struct plan *plan,
+                         double read_ns, int level, double room, int epochs)
+{
+    const double samples = (double)plan->batch * plan->num_replicas;
+    double extra = 0, sum = 0;
+    for (int m = 0; m < plan->microbatches.count; m++) {
+        for (int i = level; i < plan->first_item[0]; i++)
+            extra += (double)(plan->microbatches.size * job->model.items[i].fwd_ns);
+        extra += (double)(plan->microbatches.size * cost->cache_write_ns);
+    }
+    for (int e = 0; e < epochs; e++) {
+        double whole = 1; /* chance that a micro-batch finds all of its samples */
+        for (int64_t i = 0; i < plan->microbatches.size; i++)
+            whole *= room;
+        sum += read_ns + (e == 0 ? 1 : 1 - whole) * extra / samples;
+    }
+    return sum / epochs;
+}
+
+static void turn_plan__is_the_best_of_every_k_with_and_without_the_cache(void **state)
+{
+    (void)state;
+    int reads = 0, computes = 0, lengths[5] = {0};
+    for (int policy = CACHE_ON; policy <= CACHE_AUTO; policy++)
+        for (int64_t read_ns = 10; read_ns <= 100000; read_ns *= 10)
+            for (int room = 0; room < 3; room++)
+                for (int epoch = 1; epoch < 6; epoch += 2)
+                    for (int frozen = 1; frozen < LAYERS; frozen++)
+                        for (int level = 0; level < frozen; level += 2) {
+                            struct job job;
+                            struct cost cost;
+                            struct err err = {0};
+                            struct plan old = {0}, got = {0};
+                            make_job(&job);
+                            cost_constant(&cost);
+                            job.freeze.policy = FREEZE_CLOSED_FORM;
+                            job.cache.policy = (enum cache_policy)policy;
+                            job.cache.read_ns = read_ns;
+                            job.cache.write_ns = 300;
+                            const double has[3] = {0, .9, 1};
+                            struct turn_ask ask = {.turn = epoch - 1,
+                                                   .epoch = epoch - 1,
+                                                   .num_frozen_layers = level,
+                                                   .num_samples = SAMPLES,
+                                                   .cache_room = level > 0 ? 1 : 0,
+                                                   .cache_whole = true};
+                            job.pipeline.num_stages = 1; /* more items than that are left */
+                            job.cache.policy = level > 0 ? CACHE_ON : CACHE_OFF;
+                            assert_int_equal(turn_plan(&job, &job.cluster, &cost, &ask, &old, &err),
+                                             OK);
+                            assert_int_equal(old.frozen == FROZEN_CACHED, level > 0);
+                            job.pipeline.num_stages = AUTO;
+                            job.cache.policy = (enum cache_policy)policy;
+                            ask = (struct turn_ask){.turn = epoch,
+                                                    .epoch = epoch,
+                                                    .num_frozen_layers = frozen,
+                                                    .num_samples = SAMPLES,
+                                                    .cache_room = has[room],
+                                                    .cache_whole = true,
+                                                    .old = &old};
+                            assert_int_equal(turn_plan(&job, &job.cluster, &cost, &ask, &got, &err),
+                                             OK);
+                            const struct cost own = turn_cost(&job, &cost);
+                            double least = INFINITY;
+                            int k_best = 0, m_best = 0, cached = 0;
+                            for (int k = 1; k <= 4; k++) {
+                                struct planner_result plain = {0}, read = {0};
+                                const int r = 4 / k;
+                                double ns = best_of(&job, &own, frozen, k, r, false, &plain);
+                                int m = plain.plan.microbatches.count, reading = 0;
+                                double with = best_of(&job, &own, frozen, k, r, true, &read);
+                                if (has[room] > 0 && with < INFINITY) {
+                                    with = with_cache(&job, &own, &read.plan, with, level,
+                                                      has[room], 6 - epoch);
+                                    reading = policy == CACHE_ON || with < ns;
+                                }
+                                if (reading) {
+                                    ns = with;
+                                    m = read.plan.microbatches.count;
+                                }
+                                if (ns < least) {
+                                    least = ns;
+                                    k_best = k;
+                                    m_best = m;
+                                    cached = reading;
+                                }
+                                planner_result_clear(&plain);
+                                planner_result_clear(&read);
+                            }
+                            assert_int_equal(got.num_ranks, k_best);
+                            assert_int_equal(got.num_replicas, 4 / k_best);
+                            assert_int_equal(got.microbatches.count, m_best);
+                            assert_int_equal(got.frozen == FROZEN_CACHED, cached);
+                            reads += cached;
+                            computes += !cached && has[room] > 0;
+                            lengths[k_best]++;
+                            plan_clear(&old);
+                            plan_clear(&got);
+                            job_clear(&job);
+                        }
+    assert_true(reads > 0 && computes > 0); /* both sides of the rule are met */
+    assert_true(lengths[1] > 0);
+}
+
+static void turn_plan__keeps_what_the_job_holds_fast(void **state)
+{
+    (void)state;
+    for (int pipe = 0; pipe < 2; pipe++)
+        for (int dp = 0; dp < 2; dp++)
+            for (int frozen = 1; frozen < LAYERS; frozen++) {
+                struct job job;
+                struct cost cost;
+                struct err err = {0};
+                struct plan old = {0}, got = {0};
+                make_job(&job);
+                cost_constant(&cost);
+                job.freeze.policy = FREEZE_CLOSED_FORM;
+                job.pipeline.num_stages = 4;
+                job.pipeline.num_replicas = 1;
+                job.elastic.auto_pipe = pipe;
+                job.elastic.auto_dp = dp;
+                struct turn_ask ask = {.num_samples = SAMPLES};
+                assert_int_equal(turn_plan(&job, &job.cluster, &cost, &ask, &old, &err), OK);
+                ask = (struct turn_ask){.turn = 1,
+                                        .epoch = 1,
+                                        .num_frozen_layers = frozen,
+                                        .num_samples = SAMPLES,
+                                        .old = &old};
+                assert_int_equal(turn_plan(&job, &job.cluster, &cost, &ask, &got, &err), OK);
+                const int left = LAYERS - frozen;
+                if (!pipe)
+                    assert_int_equal(got.num_ranks, left < 4 ? left : 4);
+                assert_int_equal(got.num_replicas, dp ? 4 / got.num_ranks : 1);
+                int zero = 0;
+                for (int i = 0; i < got.num_ranks * got.num_replicas; i++)
+                    zero += got.device[i] == 0;
+                assert_int_equal(zero, 1);
+                plan_clear(&old);
+                plan_clear(&got);
+                job_clear(&job);
+            }
+}
+
+static void turn_changes__where_f_or_the_jobs_k_does(void **state)
+{
+    (void)state;
+    struct job job;
+    int stages[2] = {3, 2};
+    const struct plan plan = {.num_ranks = 3, .num_frozen_layers = 1};
+    make_job(&job);
+    assert_false(turn_changes(&job, 5, 1, &plan));
+    assert_true(turn_changes(&job, 5, 2, &plan));
+    job.elastic.stages = stages;
+    job.elastic.num_stages = 2;
+    assert_false(turn_changes(&job, 0, 1, &plan));
+    assert_true(turn_changes(&job, 1, 1, &plan));
+    assert_true(turn_changes(&job, 7, 1, &plan)); /* the last entry goes on */
+    job.elastic.stages = NULL;
+    job_clear(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(turn_begins__at_epochs_or_every_n_steps),
+        cmocka_unit_test(turn_plan__is_the_best_of_every_k_with_and_without_the_cache),
+        cmocka_unit_test(turn_plan__keeps_what_the_job_holds_fast),
+        cmocka_unit_test(turn_changes__where_f_or_the_jobs_k_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
