@@ -191,14 +191,14 @@ static void ok(enum status rc, const struct err *err)
 }
 
 /* Stages [0, cut) and [cut, n) of a small model; this rank gets those with its bit in `mine`. */
-static void rig_init(struct rig *rig, int cut, unsigned mine, uint64_t seed, const char *modifiers)
+static void rig_init(struct rig *rig, int cut, unsigned mine, uint64_t seed, int classes)
 {
     struct err err = {0};
     char text[160];
     memset(rig, 0, sizeof *rig);
     job_defaults(&rig->job);
     snprintf(text, sizeof text,
-             "vit-tiny:image=16,patch=8,classes=10,hidden=32,heads=2,mlp=64,layers=2%s", modifiers);
+             "vit-tiny:image=16,patch=8,classes=%d,hidden=32,heads=2,mlp=64,layers=2", classes);
     ok(model_parse(text, &rig->job.model, &err), &err);
     rig->backend = backend_cpu_new(DTYPE_FP32, 1, &err);
     assert_non_null(rig->backend);
@@ -246,12 +246,12 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     int tensors = 0;
     (void)state;
     path_of("checkpoint-12", dir);
-    rig_init(&saved, 3, 1u << world.rank, 5, "");
+    rig_init(&saved, 3, 1u << world.rank, 5, 10);
     list = list_of(&saved);
     ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &err), &err);
     ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &err), &err); /* again */
     ok(checkpoint_digest(world.all, &list, hex[0], &err), &err);
-    rig_init(&loaded, 6, 2u >> world.rank, 9, "");
+    rig_init(&loaded, 6, 2u >> world.rank, 9, 10);
     ok(checkpoint_peek(dir, &loaded.job, &got, &err), &err);
     assert_memory_equal(&got, &progress, sizeof got);
     list = list_of(&loaded);
@@ -275,7 +275,7 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     /* The export holds every weight and nothing else. */
     path_of("weights.safetensors", file);
     ok(checkpoint_export(dir, file, &tensors, &err), &err);
-    rig_init(&loaded, 4, 3, 1, "");
+    rig_init(&loaded, 4, 3, 1, 10);
     assert_int_equal(tensors,
                      stage_num_params(loaded.stages[0]) + stage_num_params(loaded.stages[1]));
     list = list_of(&loaded);
@@ -313,7 +313,7 @@ static void checkpoint_load__refuses_what_does_not_fit(void **state)
     if (world.rank != 0)
         return;
     path_of("checkpoint-12", dir);
-    rig_init(&other, 3, 3, 1, ",classes=7");
+    rig_init(&other, 3, 3, 1, 7);
     list = list_of(&other);
     assert_int_equal(checkpoint_peek(dir, &other.job, &progress, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "holds another model: model.params is"));
@@ -321,7 +321,7 @@ static void checkpoint_load__refuses_what_does_not_fit(void **state)
     assert_int_equal(checkpoint_load(dir, &list, false, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "the model wants [7,32]"));
     rig_clear(&other);
-    rig_init(&other, 3, 3, 1, "");
+    rig_init(&other, 3, 3, 1, 10);
     list = list_of(&other);
     snprintf(file, sizeof file, "%s/stage-00001.safetensors", dir);
     assert_int_equal(truncate(file, 500), 0);
@@ -341,7 +341,7 @@ static void checkpoint_save__leaves_the_old_one_when_it_cannot_write(void **stat
     struct stage_list list;
     struct err err = {0};
     (void)state;
-    rig_init(&rig, 3, 1u << world.rank, 5, "");
+    rig_init(&rig, 3, 1u << world.rank, 5, 10);
     list = list_of(&rig);
     assert_int_equal(
         checkpoint_save(&world, "/proc/none/checkpoint-1", &rig.job, &list, true, &progress, &err),

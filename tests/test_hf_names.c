@@ -244,7 +244,8 @@ static void hf_check__refuses_other_models(void **state)
     for (int i = 0; i < NUM_MODELS; i++) {
         char text[200];
         assert_int_equal(model_parse(models[i], &model, NULL), OK);
-        snprintf(text, sizeof text, "%s,layers=3", models[i]);
+        snprintf(text, sizeof text, "%s", models[i]);
+        *(strstr(text, "layers=") + strlen("layers=")) = '3';
         assert_int_equal(model_parse(text, &deeper, NULL), OK);
         put_weights("w", &deeper, (struct bend){0});
         expect_refused("w", &model, true, "holds more than the 2 layers of model");
