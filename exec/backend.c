@@ -23,7 +23,8 @@ struct backend *backend_new(const struct backend_spec *spec, struct err *err)
         return cuda_load_backend(&(struct cuda_spec){.device = -1,
                                                      .local_rank = spec->local_rank,
                                                      .dtype = spec->dtype,
-                                                     .threads = spec->threads},
+                                                     .threads = spec->threads,
+                                                     .tune = spec->tune},
                                  err);
     err_set(err, ERR_INPUT, "device must be cpu or cuda, got '%s'", device);
     return NULL;

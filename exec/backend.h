@@ -24,6 +24,7 @@
 
 #include "partition/job.h"
 #include "partition/status.h"
+#include "profiles/choice.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -113,6 +114,13 @@ struct update {
 struct backend_event; /* opaque */
 struct backend_lane;  /* opaque */
 
+/* Memory to come. */
+struct memory_need {
+    const int64_t *bytes; /* of alloc()s to follow, in their order */
+    int64_t num;
+    int64_t kernel_bytes; /* what kernels may take for themselves beside their operands */
+};
+
 struct backend {
     const char *name; /* "cpu", "cuda" */
     enum dtype dtype; /* fp32, bf16, or tf32: fp32 storage, products in TF32 */
@@ -132,9 +140,10 @@ struct backend {
     void (*copy_out)(struct backend *be, void *host_dst, const void *src, int64_t bytes);
     /* Wait for everything issued; reports the first failure since the last call. */
     enum status (*sync)(struct backend *be, struct err *err);
-    /* Take memory for `bytes` more in one piece, for the allocs that follow: what a plan announced.
-     * ERR_INFEASIBLE where the device has not that much. */
-    enum status (*reserve)(struct backend *be, int64_t bytes, struct err *err);
+    /* Take at once what is not there yet of all memory that `need` names, in one piece. What a plan
+     * announces, before anything of it is built. ERR_INFEASIBLE where the device has not that much:
+     * what was asked for, what is free. */
+    enum status (*reserve)(struct backend *be, const struct memory_need *need, struct err *err);
     /* Host memory that copies of the device run to and from by themselves (pinned): copy_in() from
      * it and copy_out() to it return at once, and it must stay as it is until a sync() or an event
      * behind them. Not zeroed. */
@@ -170,6 +179,13 @@ struct backend {
      * number (a micro-batch). NULL where no profiler could look. */
     void (*range_push)(struct backend *be, const char *name, int64_t number);
     void (*range_pop)(struct backend *be);
+    /* Choices by time (backend_spec.tune) differ from run to run, and so may bits. choices() has
+     * what was chosen since the start, borrowed until the next kernel; choose() gives a backend,
+     * before its first kernel, what it shall choose. A problem that is not among them gets the
+     * library's first proposal, always the same. NULL, both: nothing to choose. */
+    int (*choices)(struct backend *be, const struct library_choice **list);
+    enum status (*choose)(struct backend *be, const struct library_choice *list, int num,
+                          struct err *err);
 
     /* low = master, rounded to the dtype: the compute copy of fp32 weights. A stage calls it where
      * elem_bytes is not 4; else the master itself is what kernels read. */
@@ -290,6 +306,7 @@ struct backend_spec {
     enum dtype dtype;
     int threads;    /* of the cpu backend, and of cuda's host side */
     int local_rank; /* among the ranks of this machine: which of its GPUs */
+    bool tune;      /* find the fastest choices by time: for a profiler */
 };
 
 /* The one place that knows all backends. NULL on failure: ERR_INPUT (unknown device, what the

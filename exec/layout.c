@@ -3,6 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/backend_count.h"
+
+#define BLOCK_SUMS_BYTES ((int64_t)8 << 20)
+
 static bool has_prefix(const struct plan *plan)
 {
     return plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
@@ -43,7 +47,8 @@ enum status layout_place(const struct layout_base *base, struct train_plan *plan
     return rc;
 }
 
-enum status layout_stages(const struct layout_base *base, struct layout *layout, struct err *err)
+static enum status make_stages(const struct layout_base *base, struct layout *layout,
+                               struct err *err)
 {
     const struct plan *plan = &layout->plan.plan;
     enum status rc = OK;
@@ -69,6 +74,58 @@ enum status layout_stages(const struct layout_base *base, struct layout *layout,
         rc = stage_new(&spec, &layout->stages[s], err);
     }
     return rc;
+}
+
+static void free_stages(struct layout *layout)
+{
+    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++)
+        stage_free(layout->stages[s]);
+    free(layout->stages);
+    layout->stages = NULL;
+}
+
+/* What kernels take for themselves beside the tensors they are given: at most two as wide as any,
+ * and sums by blocks, which do not grow with the batch. */
+static int64_t kernel_bytes(const struct layout_base *base, const struct layout *layout)
+{
+    const struct model *model = &base->job->model;
+    const int64_t wide = model->mlp > 3 * model->hidden ? model->mlp : 3 * (int64_t)model->hidden;
+    const int64_t elems = layout->plan.plan.microbatches.size * model->seq * wide;
+    return 2 * backend_bytes(base->backend, elems) + BLOCK_SUMS_BYTES;
+}
+
+/* All memory that a layout will take of a device, in one piece before anything is built: the
+ * stages and the runtime are made once on a backend that only counts. */
+static enum status announce(const struct layout_base *base, const struct layout *layout,
+                            struct err *err)
+{
+    struct layout_base counted = *base;
+    struct layout trial = *layout; /* borrows all but what is made here */
+    struct backend *be = base->backend;
+    enum status rc;
+    if (be->host_memory || layout_idle(layout))
+        return OK;
+    rc = backend_count_new(be, &counted.backend, err);
+    if (rc != OK)
+        return rc;
+    counted.cache = NULL; /* its buffers are the host's */
+    rc = make_stages(&counted, &trial, err);
+    if (rc == OK)
+        rc = layout_runtime(&counted, &trial, err);
+    struct memory_need need = {.kernel_bytes = kernel_bytes(base, layout)};
+    need.bytes = backend_count_pieces(counted.backend, &need.num);
+    if (rc == OK)
+        rc = be->reserve(be, &need, err);
+    runtime_free(trial.runtime);
+    free_stages(&trial);
+    backend_free(counted.backend);
+    return rc;
+}
+
+enum status layout_stages(const struct layout_base *base, struct layout *layout, struct err *err)
+{
+    enum status rc = announce(base, layout, err);
+    return rc == OK ? make_stages(base, layout, err) : rc;
 }
 
 static enum status open_loader(const struct layout_base *base, struct layout *layout, int split,
@@ -150,9 +207,7 @@ void layout_clear(struct layout *layout)
     runtime_free(layout->runtime);
     for (int split = 0; split < SPLIT_COUNT; split++)
         loader_free(layout->loaders[split]);
-    for (int s = 0; layout->stages && s <= layout->plan.plan.num_stages; s++)
-        stage_free(layout->stages[s]);
-    free(layout->stages);
+    free_stages(layout);
     runtime_groups_clear(&layout->place);
     train_plan_clear(&layout->plan);
     *layout = (struct layout){

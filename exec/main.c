@@ -359,6 +359,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
     if (rc == OK && call->comm->rank == 0)
         rc = store_open(db, STORE_WRITE, &store, err); /* before the minutes, not after them */
     rc = comm_agree(call->comm, rc, err);
+    options.store = store;
     if (rc == OK)
         rc = comm_agree(
             call->comm,

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "exec/cache_arena.h"
+#include "exec/choices.h"
 #include "exec/data/loader.h"
 #include "exec/device_info.h"
 #include "exec/rng.h"
@@ -16,7 +17,11 @@
 #include "partition/job.h"
 #include "partition/units.h"
 
-/* Repeats go on until the budget of a phase is spent, within these limits. */
+/* Times of the device are taken by its events; clock_gettime() is for what the host does. Layers
+ * are measured in passes over the whole model with LIVE micro-batches, so they find the caches as
+ * in a step; copies go round in memory that no cache holds.
+ *
+ * Repeats go on until the budget of a phase is spent, within these limits. */
 enum { MIN_REPEATS = 6, MAX_REPEATS = 60, WARM_UP = 2 };
 enum { STASH_SAMPLES = 4 };
 enum { SWEEP = 3 }; /* repeats of a sweep */
@@ -41,6 +46,7 @@ struct measure {
     struct job job;
     struct backend *backend;
     struct stage *stage; /* the whole model */
+    struct backend_event *from, *to;
     struct shape *shapes;
     int num_shapes;
     int *shape_of;    /* by item */
@@ -60,6 +66,18 @@ static int64_t now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Time of the device between the two; the latter waits for it. */
+static void clock_start(struct measure *m)
+{
+    m->backend->event_record(m->backend, m->from);
+}
+
+static double clock_ns(struct measure *m)
+{
+    m->backend->event_record(m->backend, m->to);
+    return (double)m->backend->event_ns(m->backend, m->from, m->to);
 }
 
 static double *pass_times(const struct shape *shape, int size, int pass)
@@ -176,16 +194,19 @@ static enum status run_passes(struct measure *m, int size, double *rest_ns, stru
     void *in[1] = {NULL}, *out[1], *grad_in[1];
     struct loss_sums loss;
     enum status rc = OK;
-    int64_t begin = now_ns(), items_ns = 0;
+    int64_t items_ns = 0;
     stage_time_items(m->stage, m->item_ns);
+    clock_start(m);
     for (int mb = 0; rc == OK && mb < LIVE; mb++)
         rc = stage_forward(m->stage, mb, &block, 0, in, out, true, &loss, err);
     for (int mb = 0; rc == OK && mb < LIVE; mb++)
         rc = stage_backward(m->stage, mb, &block, 0, BACKWARD_BOTH, 1, in, grad_in, err);
+    const double all_ns = clock_ns(m);
+    stage_time_read(m->stage);
     for (int i = 0; rc == OK && i < m->job.model.num_items * PASS_COUNT; i++)
         items_ns += m->item_ns[i];
-    *rest_ns = (double)(now_ns() - begin - items_ns) / (2 * LIVE);
-    return rc;
+    *rest_ns = (all_ns - (double)items_ns) / (2 * LIVE);
+    return rc == OK ? m->backend->sync(m->backend, err) : rc;
 }
 
 static enum status time_passes(struct measure *m, int size, int repeat, struct err *err)
@@ -228,14 +249,15 @@ static enum status time_rests(struct measure *m, int size, int repeat, struct er
  * weights stay what they are. */
 static enum status time_update(struct measure *m, int repeat, struct err *err)
 {
-    enum status rc = OK;
-    int64_t begin = now_ns();
-    rc = stage_grad_sumsq(m->stage, m->item_sumsq, err);
+    clock_start(m);
+    enum status rc = stage_grad_sumsq(m->stage, m->item_sumsq, err);
+    const double norm_ns = clock_ns(m);
     if (repeat >= 0)
-        m->norm_times[repeat] = (double)(now_ns() - begin);
+        m->norm_times[repeat] = norm_ns;
     for (int states = 1; rc == OK && states <= MAX_STATES; states++) {
         m->job.train.optimizer.kind = states == 1 ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
         rc = stage_update(m->stage, 0, 0, 1, err);
+        stage_time_read(m->stage);
         for (int j = 0; repeat >= 0 && j < m->num_shapes; j++)
             update_times(m, &m->shapes[j], states)[repeat] = shape_mean(m, j, PASS_UPDATE, 1);
         forget_round(m);
@@ -557,6 +579,94 @@ out:
     return rc;
 }
 
+/* --- the device ------------------------------------------------------------------------------- */
+
+/* A copy of `bytes` to the device, from it (both pinned), and within it. */
+enum copy_kind { COPY_IN, COPY_OUT, COPY_WITHIN, COPY_KINDS };
+static const char *const copy_names[COPY_KINDS] = {"copy_in", "copy_out", "copy"};
+
+/* More than the L2 of any device that is supported (B200: 126 MB). */
+#define RING_BYTES ((int64_t)256 << 20)
+
+static enum status measure_copies(struct measure *m, enum copy_kind kind, int64_t bytes, char *ring,
+                                  void *host, struct err *err)
+{
+    enum { ROUNDS = 20 };
+    struct backend *be = m->backend;
+    struct host_row row = {.threads = be->threads, .ranks = 1, .bytes = bytes};
+    double times[ROUNDS];
+    int64_t at = 0;
+    for (int i = -WARM_UP; i < ROUNDS; i++) {
+        char *to = ring + at, *from = ring + (at + bytes) % RING_BYTES;
+        at = (at + 2 * bytes) % RING_BYTES;
+        clock_start(m);
+        if (kind == COPY_IN)
+            be->copy_in(be, to, host, bytes);
+        else if (kind == COPY_OUT)
+            be->copy_out(be, host, from, bytes);
+        else
+            be->copy(be, to, from, bytes);
+        const double ns = clock_ns(m);
+        if (i >= 0)
+            times[i] = ns;
+    }
+    enum status rc = be->sync(be, err);
+    if (rc != OK)
+        return rc;
+    snprintf(row.what, sizeof row.what, "%s", copy_names[kind]);
+    snprintf(row.backend, sizeof row.backend, "%s", be->name);
+    row.ns = spread_of(times, ROUNDS);
+    return profile_add_host(m->profile, &row, err);
+}
+
+/* What the host takes to issue a kernel, with room in the device's queue. */
+static enum status measure_launch(struct measure *m, float *at, struct err *err)
+{
+    enum { ROUNDS = 20, OPS = 100 };
+    struct backend *be = m->backend;
+    struct host_row row = {.what = "launch", .threads = be->threads, .ranks = 1};
+    double times[ROUNDS];
+    enum status rc = OK;
+    for (int i = -WARM_UP; rc == OK && i < ROUNDS; i++) {
+        const int64_t begin = now_ns();
+        for (int k = 0; k < OPS; k++)
+            be->accumulate(be, 1, at, at + 1);
+        if (i >= 0)
+            times[i] = (double)(now_ns() - begin) / OPS;
+        rc = be->sync(be, err);
+    }
+    if (rc != OK)
+        return rc;
+    snprintf(row.backend, sizeof row.backend, "%s", be->name);
+    row.ns = spread_of(times, ROUNDS);
+    return profile_add_host(m->profile, &row, err);
+}
+
+/* Copies and launches; a backend in host memory has neither. */
+static enum status measure_device(struct measure *m, struct err *err)
+{
+    static const int64_t sizes[] = {1 << 16, 1 << 20, 1 << 24};
+    enum { NUM_SIZES = sizeof sizes / sizeof *sizes };
+    struct backend *be = m->backend;
+    void *ring = NULL, *host = NULL;
+    if (be->host_memory)
+        return OK;
+    enum status rc = be->alloc(be, RING_BYTES, &ring, err);
+    if (rc == OK)
+        rc = be->alloc_host(be, sizes[NUM_SIZES - 1], &host, err);
+    if (rc == OK) {
+        be->zero(be, ring, RING_BYTES);
+        memset(host, 0, (size_t)sizes[NUM_SIZES - 1]);
+        rc = measure_launch(m, ring, err);
+    }
+    for (int kind = 0; kind < COPY_KINDS; kind++)
+        for (int i = 0; rc == OK && i < NUM_SIZES; i++)
+            rc = measure_copies(m, (enum copy_kind)kind, sizes[i], ring, host, err);
+    be->free_host(be, host);
+    be->free(be, ring);
+    return rc;
+}
+
 /* --- the whole -------------------------------------------------------------------------------- */
 
 static void read_line(const char *path, const char *key, char *to, size_t size)
@@ -662,30 +772,47 @@ static enum status wait_asleep(const struct comm *comm, struct err *err)
     return rc;
 }
 
-/* One phase with a fresh backend of so many threads. */
+/* One phase with a fresh backend of so many threads. What a library may do in several ways is
+ * found out by the rank that measures alone, kept, and the same for all phases to come. */
 static enum status phase(struct measure *m, int threads, bool together, struct err *err)
 {
     enum status rc;
+    struct store *store = m->options->store;
+    const struct profile_info *here = &m->profile->info;
+    const bool whole = !together && threads == m->cores->threads;
     const struct backend_spec spec = {.device = device_text(m->options->device),
                                       .dtype = m->job.train.dtype,
                                       .threads = threads,
-                                      .local_rank = m->comm->local_rank};
+                                      .local_rank = m->comm->local_rank,
+                                      .tune = !together};
     m->backend = backend_new(&spec, err);
     if (!m->backend)
         return err ? err->status : ERR_NOMEM;
-    rc = make_shapes(m, err);
+    struct backend *be = m->backend;
+    rc = choices_give(together ? m->comm : NULL, store, here, be, err);
+    if (rc == OK)
+        rc = be->event_new(be, &m->from, err);
+    if (rc == OK)
+        rc = be->event_new(be, &m->to, err);
+    if (rc == OK)
+        rc = make_shapes(m, err);
     if (rc == OK)
         rc = measure_layers(m, together, err);
-    if (rc == OK && !together && threads == m->cores->threads)
+    if (rc == OK && !together)
+        rc = choices_keep(store, here, be, err);
+    if (rc == OK && whole)
+        rc = measure_device(m, err);
+    if (rc == OK && whole)
         rc = measure_input(m, err);
-    if (rc == OK && !together && threads == m->cores->threads)
+    if (rc == OK && whole)
         rc = measure_cache(m, err);
-    for (int i = 0; rc == OK && i < m->num_shapes && !together && threads == m->cores->threads &&
-                    m->job.model.num_skips == 0;
-         i++)
+    for (int i = 0; rc == OK && i < m->num_shapes && whole && m->job.model.num_skips == 0; i++)
         rc = measure_stash(m, i, err);
     clear_shapes(m);
-    backend_free(m->backend);
+    be->event_free(be, m->from);
+    be->event_free(be, m->to);
+    m->from = m->to = NULL;
+    backend_free(be);
     m->backend = NULL;
     return rc;
 }

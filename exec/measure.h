@@ -1,7 +1,8 @@
 /* exec/measure.h - what this machine takes for what: the profiler behind `elapse profile`.
  *
- * Measured through the interfaces that training uses (one-item stages, comm.h, the loader), alone
- * and with all ranks busy, repeats interleaved, after warm-up. Nothing is fitted to whole steps. */
+ * Measured through the interfaces that training uses (stages, comm.h, the loader), alone and with
+ * all ranks busy, repeats interleaved, after warm-up, on the device by its own events. Nothing is
+ * fitted to whole steps. */
 #ifndef ELAPSE_EXEC_MEASURE_H
 #define ELAPSE_EXEC_MEASURE_H
 
@@ -13,6 +14,7 @@
 #include "partition/job.h"
 #include "partition/model.h"
 #include "profiles/profile.h"
+#include "profiles/store.h"
 
 struct measure_options {
     enum device_kind device;
@@ -20,6 +22,8 @@ struct measure_options {
     int num_samples;
     bool quick; /* fewer repeats: about a third of the time */
     bool progress;
+    struct store *store; /* rank 0: libraries' choices from earlier profiles, and to it; NULL: none
+                          */
 };
 
 /* This machine as a profile describes it: device, libraries, environment. Texts that cannot be

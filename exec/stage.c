@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "exec/rng.h"
 #include "exec/stage_internal.h"
@@ -268,29 +267,51 @@ int64_t stage_bytes(const struct stage *stage)
 void stage_time_items(struct stage *stage, int64_t *item_ns)
 {
     stage->item_ns = item_ns;
+    stage->num_marks = 0;
 }
 
-static int64_t now_ns(struct backend *be)
+/* An event behind what was issued so far; entry: of item_ns, what lies between it and the one
+ * before. */
+static void set_mark(struct stage *stage, int entry)
 {
-    struct timespec now;
-    be->sync(be, NULL);
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    struct backend *be = stage->spec.backend;
+    if (stage->num_marks == stage->room_marks) {
+        const int room = stage->room_marks ? 2 * stage->room_marks : 64;
+        struct mark *grown = realloc(stage->marks, (size_t)room * sizeof *grown);
+        if (!grown)
+            return;
+        stage->marks = grown;
+        while (stage->room_marks < room &&
+               be->event_new(be, &grown[stage->room_marks].at, NULL) == OK)
+            stage->room_marks++;
+    }
+    if (stage->num_marks < stage->room_marks) {
+        struct mark *mark = &stage->marks[stage->num_marks++];
+        mark->entry = entry;
+        be->event_record(be, mark->at);
+    }
 }
 
 void stage_clock_start(struct stage *stage)
 {
     if (stage->item_ns)
-        stage->clock_ns = now_ns(stage->spec.backend);
+        set_mark(stage, -1);
 }
 
 void stage_clock_lap(struct stage *stage, int item, enum pass pass)
 {
-    if (!stage->item_ns)
-        return;
-    int64_t now = now_ns(stage->spec.backend);
-    stage->item_ns[item * PASS_COUNT + (int)pass] += now - stage->clock_ns;
-    stage->clock_ns = now;
+    if (stage->item_ns)
+        set_mark(stage, item * PASS_COUNT + (int)pass);
+}
+
+void stage_time_read(struct stage *stage)
+{
+    struct backend *be = stage->spec.backend;
+    for (int i = 1; i < stage->num_marks; i++)
+        if (stage->marks[i].entry >= 0)
+            stage->item_ns[stage->marks[i].entry] +=
+                be->event_ns(be, stage->marks[i - 1].at, stage->marks[i].at);
+    stage->num_marks = 0;
 }
 
 enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *err)
@@ -445,6 +466,8 @@ static enum status make_buffers(struct stage *stage, struct err *err)
                             &slot->grad_in, err);
         if (rc == OK && stage->has_head)
             rc = stage_grab(stage, pad_bytes(sizeof *slot->sums), &slot->sums, err);
+        if (rc == OK && !be->host_memory)
+            rc = stage_grab(stage, stage_block_bytes(stage, NULL, NULL), &slot->inputs, err);
     }
     for (int i = 0; i < 2 && rc == OK; i++) {
         rc = stage_grab(stage, wide, &stage->scratch[i], err);
@@ -460,7 +483,7 @@ static enum status make_buffers(struct stage *stage, struct err *err)
                         &stage->cols, err);
     if (rc == OK)
         rc = make_set(stage, &stage->sets[stage->num_slots], true, err);
-    for (int i = 0; i < (spec->recompute ? 0 : stage->num_slots) && rc == OK; i++)
+    for (int i = 0; i < (spec->recompute ? 1 : stage->num_slots) && rc == OK; i++)
         if (stage_first_active(stage) < stage->num_items)
             rc = make_set(stage, &stage->sets[i], false, err);
     return rc;
@@ -597,6 +620,9 @@ void stage_free(struct stage *stage)
     free(stage->weight_elems);
     free(stage->slots);
     free(stage->sets);
+    for (int i = 0; i < stage->room_marks; i++)
+        be->event_free(be, stage->marks[i].at);
+    free(stage->marks);
     free(stage->params);
     free(stage->decay);
     free(stage);

@@ -186,10 +186,11 @@ void stage_on_grad(struct stage *stage, stage_grad_hook hook, void *ctx);
  * whose output has a value that is not finite. Waits and copies behind each item. NULL: off. */
 void stage_watch(struct stage *stage, int *first_bad);
 
-/* For a profiler: while item_ns is set, forward, backward and update add the time of each item to
- * item_ns[(item - first_item) * PASS_COUNT + pass], the backend synchronised around it. Borrowed;
- * NULL ends it. */
+/* For a profiler: while item_ns is set, forward, backward and update mark where each item begins
+ * and ends on the device, by events, without waiting for it. stage_time_read() waits, and adds the
+ * times to item_ns[(item - first_item) * PASS_COUNT + pass]. Borrowed; NULL ends it. */
 void stage_time_items(struct stage *stage, int64_t *item_ns);
+void stage_time_read(struct stage *stage);
 
 int64_t stage_bytes(const struct stage *stage); /* all backend memory it holds */
 

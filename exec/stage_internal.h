@@ -37,6 +37,12 @@ struct skip_port {
     bool grad;      /* the source trains */
 };
 
+/* stage_time_items(): the end of a pass of an item, or a beginning (entry < 0). */
+struct mark {
+    struct backend_event *at; /* owned */
+    int entry;                /* of item_ns */
+};
+
 struct stage {
     struct stage_spec spec;
     struct arch arch;
@@ -68,7 +74,9 @@ struct stage {
     int *first_bad; /* borrowed, of stage_watch() */
     stage_grad_hook on_grad;
     void *on_grad_ctx;
-    int64_t *item_ns, clock_ns; /* borrowed, of stage_time_items(); when the last item ended */
+    int64_t *item_ns;   /* borrowed, of stage_time_items() */
+    struct mark *marks; /* owned; since it was last read */
+    int num_marks, room_marks;
 };
 
 /* First item of the stage that trains, as an index into layers; num_items when none does. */
@@ -78,8 +86,14 @@ enum status stage_grab(struct stage *stage, int64_t bytes, void *ptr, struct err
 void stage_drop(struct stage *stage, void *ptr, int64_t bytes);
 /* The compute copy of item i's weights, where there is one. */
 void stage_round_item(struct stage *stage, int i);
-/* A free stash, made at its first use: under recompute few of them are ever live. */
+/* A free stash, made at its first use: under recompute more than one is seldom live. */
 enum status stage_take_set(struct stage *stage, struct stash_set **set, struct err *err);
+
+/* The fields of a block that this stage reads, in the order of take_block(): bytes of a sample (0:
+ * not read) and where the field begins in a copy. Either may be NULL. Returns a copy's bytes. */
+enum { BLOCK_FIELDS = 8 };
+int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_FIELDS],
+                          int64_t first[BLOCK_FIELDS]);
 
 /* stage_time_items(): from here; to here it was this pass of the stage's item. */
 void stage_clock_start(struct stage *stage);

@@ -84,13 +84,39 @@ static enum status pick_rows(struct stage *stage, struct slot *slot, const struc
     return OK;
 }
 
+int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_FIELDS],
+                          int64_t first[BLOCK_FIELDS])
+{
+    const struct model *m = stage->spec.model;
+    const struct arch *a = &stage->arch;
+    const bool embeds = stage->spec.first_item == 0, images = a->family == FAMILY_VIT;
+    const int64_t tokens = embeds && !images ? 4 * (int64_t)a->seq : 0;
+    const int64_t labels = a->task == TASK_CLASSIFY ? 1 : a->task == TASK_QA ? 2 : a->seq;
+    const int64_t each[BLOCK_FIELDS] = {
+        8,
+        embeds && images ? 4 * (int64_t)m->channels * m->image * m->image : 0,
+        tokens,
+        tokens,
+        images ? 0 : 4,
+        stage->has_head ? 4 * labels : 0,
+        4 * rows_each(stage),
+        4 * rows_each(stage)};
+    int64_t all = 0;
+    for (int i = 0; i < BLOCK_FIELDS; i++) {
+        if (sample_bytes)
+            sample_bytes[i] = each[i];
+        if (first)
+            first[i] = all;
+        all += (each[i] * stage->spec.max_samples + 255) / 256 * 256;
+    }
+    return all;
+}
+
 /* The block's fields as backend memory: themselves, or copies in the slot. */
 static enum status take_block(struct stage *stage, struct slot *slot, const struct sample_block *b,
                               struct err *err)
 {
     struct backend *be = stage->spec.backend;
-    const struct model *m = stage->spec.model;
-    const struct arch *a = &stage->arch;
     slot->batch = (struct batch_refs){.num_samples = b->num_samples,
                                       .ids = b->ids,
                                       .images = b->images,
@@ -101,33 +127,21 @@ static enum status take_block(struct stage *stage, struct slot *slot, const stru
     enum status rc = pick_rows(stage, slot, b, err);
     if (rc != OK || be->host_memory)
         return rc;
-    const int64_t most = stage->spec.max_samples, n = b->num_samples;
-    const int64_t image = (int64_t)m->channels * m->image * m->image;
-    const int64_t each = a->task == TASK_CLASSIFY ? 1 : a->task == TASK_QA ? 2 : a->seq;
     struct batch_refs *refs = &slot->batch;
-    const void **fields[] = {(const void **)&refs->ids,     (const void **)&refs->images,
-                             (const void **)&refs->tokens,  (const void **)&refs->types,
-                             (const void **)&refs->lengths, (const void **)&refs->labels,
-                             (const void **)&refs->rows,    (const void **)&refs->row_labels};
-    enum { FIELDS = sizeof fields / sizeof *fields };
-    const int64_t picked = 4 * rows_each(stage);
-    const int64_t bytes[FIELDS] = {8, 4 * image, 4 * a->seq, 4 * a->seq,
-                                   4, 4 * each,  picked,     picked}; /* a sample */
-    int64_t first[FIELDS], all = 0;
-    for (int i = 0; i < FIELDS; i++) {
-        first[i] = all;
-        all += (bytes[i] * most + 255) / 256 * 256;
+    const void **fields[BLOCK_FIELDS] = {
+        (const void **)&refs->ids,   (const void **)&refs->images,    (const void **)&refs->tokens,
+        (const void **)&refs->types, (const void **)&refs->lengths,   (const void **)&refs->labels,
+        (const void **)&refs->rows,  (const void **)&refs->row_labels};
+    int64_t bytes[BLOCK_FIELDS], first[BLOCK_FIELDS];
+    stage_block_bytes(stage, bytes, first);
+    for (int i = 0; i < BLOCK_FIELDS; i++) {
+        if (bytes[i] == 0)
+            *fields[i] = NULL;
+        if (!*fields[i])
+            continue;
+        be->copy_in(be, (char *)slot->inputs + first[i], *fields[i], bytes[i] * b->num_samples);
+        *fields[i] = (char *)slot->inputs + first[i];
     }
-    if (!slot->inputs) {
-        rc = stage_grab(stage, all, &slot->inputs, err);
-        if (rc != OK)
-            return rc;
-    }
-    for (int i = 0; i < FIELDS; i++)
-        if (*fields[i]) {
-            be->copy_in(be, (char *)slot->inputs + first[i], *fields[i], bytes[i] * n);
-            *fields[i] = (char *)slot->inputs + first[i];
-        }
     return OK;
 }
 

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exec/choices.h"
+#include "exec/device_info.h"
 #include "exec/measure.h"
 #include "exec/qa_eval.h"
 #include "exec/trainer_state.h"
@@ -112,6 +114,23 @@ static enum status first_weights(struct trainer *t, struct err *err)
     return rc;
 }
 
+/* What the device's libraries shall do where they have several ways: as the store has it. */
+static enum status give_choices(struct trainer *t, struct err *err)
+{
+    struct profile_info present = {0};
+    struct store *store = NULL;
+    enum status rc = OK;
+    if (t->comm->rank == 0 && t->backend->choose)
+        rc = device_describe(t->job->train.device, t->cores, &present, err);
+    if (rc == OK && t->comm->rank == 0 && t->backend->choose)
+        rc = store_open(t->db, STORE_READ, &store, err);
+    rc = comm_agree(t->comm, rc, err);
+    if (rc == OK)
+        rc = choices_give(t->comm, store, &present, t->backend, err);
+    store_close(store);
+    return rc;
+}
+
 /* All that can go wrong before the first file is made; agreed on by all ranks at each turn. */
 static enum status set_up(struct trainer *t, const char *weights, bool resume, struct err *err)
 {
@@ -135,6 +154,8 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
     rc = comm_agree(comm, rc, err);
     t->base = (struct layout_base){
         .comm = comm, .job = t->job, .backend = t->backend, .dataset = &t->dataset};
+    if (rc == OK)
+        rc = give_choices(t, err);
     if (rc == OK && t->trains && t->job->train.transport == TRANSPORT_NCCL)
         rc = nccl_open(comm, t->backend, t->out, &t->nccl, err);
     t->base.nccl = t->nccl;

@@ -82,9 +82,11 @@ struct collective_row {
 };
 
 struct host_row {
-    char what[24]; /* launch, op_overhead (per op); cache_read, cache_write (per sample of bytes);
-                      input: `samples` samples of `bytes` each of the built-in set made, augmented,
-                      laid out; norm: sum of squares of `bytes` of gradients */
+    char what[24]; /* launch (what the host takes to issue a kernel), op_overhead (per op); copy_in,
+                      copy_out, copy: `bytes` to, from (pinned) and within a device; cache_read,
+                      cache_write (per sample of bytes); input: `samples` samples of `bytes` each of
+                      the built-in set made, augmented, laid out; norm: sum of squares of `bytes` of
+                      gradients */
     char backend[16];
     int64_t threads, ranks, samples, bytes;
     struct spread ns;

@@ -159,3 +159,11 @@ CREATE TABLE layer_cost_3 (
 INSERT INTO layer_cost_3 SELECT * FROM layer_cost;
 DROP TABLE layer_cost;
 ALTER TABLE layer_cost_3 RENAME TO layer_cost;
+
+-- version 4
+-- Algorithms that a device's libraries were found fastest with (profiles/choice.h).
+CREATE TABLE library_choice (
+    device_name TEXT NOT NULL, libraries TEXT NOT NULL,
+    problem TEXT NOT NULL, answer TEXT NOT NULL,
+    PRIMARY KEY (device_name, libraries, problem)
+) STRICT, WITHOUT ROWID;

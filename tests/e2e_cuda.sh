@@ -69,6 +69,20 @@ done
 ELAPSE_CUDASIM_STREAMS=1 ELAPSE_CUDASIM_ORDER=5 train gpt gpt-bf16-2 -n 2 --set pipeline.num_stages=2 --set train.dtype=bf16
 verify "gpt: two ranks in bf16 have the bits of one" same_run gpt-bf16 gpt-bf16-2
 
+# Device memory is taken once in a run, before its first step.
+mallocs() { grep -o 'mallocs [0-9]*' "$tmp/$1.log" | sort -u | tr '\n' ' '; }
+ELAPSE_CUDASIM_LOG=$tmp/vit-once.log train vit vit-once -n 1
+verify "vit: one allocation of device memory" test "$(mallocs vit-once)" = "mallocs 1 "
+ELAPSE_CUDASIM_LOG=$tmp/bert-once.log train bert bert-once -n 2 --set pipeline.recompute=always
+verify "bert: one a rank, under recompute" test "$(mallocs bert-once)" = "mallocs 1 "
+verify "and the same bits" same_run bert-1 bert-once
+ELAPSE_CUDASIM_LOG=$tmp/gpt-once.log train gpt gpt-once -n 1 --set train.dtype=bf16
+verify "gpt: one in bf16" test "$(mallocs gpt-once)" = "mallocs 1 "
+# More than a slab holds that nobody announced (64 MiB): a table of 24 MiB, its gradient and its state.
+sed 's/"vocab": 512/"vocab": 196608/' "$tmp/bert.json" >"$tmp/wide.json"
+ELAPSE_CUDASIM_LOG=$tmp/wide-once.log train wide wide-once -n 1 --steps 1
+verify "bert: one, where the stages take 100 MiB" test "$(mallocs wide-once)" = "mallocs 1 "
+
 # Elastic: pipelines shrink, a replica joins, the cache serves what is frozen.
 elastic=(--set train.epochs=3 --set freeze.policy=table --set 'freeze.table=[0,2,3]')
 train vit static -n 1 "${elastic[@]}" --set cache.policy=off
@@ -76,9 +90,34 @@ train vit elastic -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --set cach
 verify "elastic: the bits of one rank without elasticity and cache" same_run static elastic
 verify "elastic: frozen activations came from the cache" test "$(value elastic cache_upgrades)" -gt 0
 
+# Old and new stages live side by side for a moment: a change takes what is missing, in one piece.
+ELAPSE_CUDASIM_LOG=$tmp/grown.log train vit grown -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --set cache.policy=on
+verify "elastic: at most one allocation a change (3 plans, on rank 1 two)" \
+    test "$(sort -u "$tmp/grown.log" | grep -c .)" -ge 1 -a -z "$(grep -vE 'mallocs [123] ' "$tmp/grown.log")"
+
 train vit part -n 1 --steps 2
 train vit part -n 2 --set pipeline.num_stages=2 --resume "$tmp/part"
 verify "a checkpoint goes on, at another K, with the same bits" same_run vit-1 part
+
+# Products may be done in several ways, whose bits differ. Where a profile found the fastest, every
+# rank and every run does it so; where none did, nobody looks for it.
+cat >"$tmp/tiny.json" <<'JOB'
+{ "family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2, "mlp": 64, "layers": 1, "classes": 10 }
+JOB
+ELAPSE_CUDASIM_SLOW=01 expect "elapse profile --device cuda" 0 '"rows":|too noisy' \
+    "$elapse" profile --device cuda --model "$tmp/tiny.json" --microbatches 4 --quick --name sim --db "$tmp/found.db" --json -n 1
+rows() { "$elapse" profiles export sim --db "$tmp/found.db" --csv | grep -c "^host_cost,$1,cuda"; }
+verify "it has copies to, from and within the device, and launches" \
+    test "$(rows copy_in) $(rows copy_out) $(rows copy) $(rows launch)" = "3 3 3 1"
+train vit found-1 -n 1 --db "$tmp/found.db"
+verify "products as a profile found them: other bits, the same losses" near_run vit-1 found-1 1e-5
+verify "and the bits are others" test "$(value vit-1 weights_sha256)" != "$(value found-1 weights_sha256)"
+train vit found-2 -n 2 --db "$tmp/found.db" --set pipeline.schedule=gpipe
+verify "two ranks do them as one does" same_run found-1 found-2
+"$elapse" profile --device cuda --model "$tmp/tiny.json" --microbatches 4 --quick --db "$tmp/found.db" -n 1 >/dev/null 2>&1
+train vit found-part -n 1 --steps 2 --db "$tmp/found.db"
+train vit found-part -n 2 --resume "$tmp/found-part" --db "$tmp/found.db"
+verify "so does a resumed run, and another profile changes nothing" same_run found-1 found-part
 
 # What a broken device gets: one line that says what, and the right status.
 broken() { # NAME STATUS PATTERN FAULT ARGS...
@@ -141,6 +180,11 @@ fi
 broken "no device" 3 'cuda: (this machine has no NVIDIA driver|no device)' no-device -n 1
 broken "a driver that is too old" 3 'cuda: the driver is for CUDA 11.8' old-driver -n 1
 broken "no memory left: what was asked for and what was free" 1 'cuda: out of device memory: .* asked for, .* free' malloc -n 1
+ELAPSE_CUDASIM_FAULT_RANK=1 broken "no memory left on one of two ranks: before the first step" 1 'cuda: out of device memory: .* asked for' malloc@1 -n 2
+verify "no step was made" test ! -s "$tmp/broken-malloc@1/metrics.jsonl"
+verify "the hint names what takes less" grep -q 'num_microbatches or pipeline.recompute' "$tmp/expect.err"
+ELAPSE_CUDASIM_FAULT=malloc@2 expect "no memory left for a change of plan" 1 'cuda: out of device memory: .* asked for' \
+    "$elapse" train "$tmp/vit.json" --out "$tmp/no-growth" --device cuda -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --json
 broken "a launch that fails names the kernel" 3 'cuda: .* failed: unspecified launch failure' launch@40 -n 1
 broken "an ECC error" 3 'uncorrectable ECC error' ecc@3 -n 1
 ELAPSE_CUDASIM_FAULT_RANK=1 broken "a launch that fails on one of two ranks ends both" 3 'unspecified launch failure' launch@41 -n 2

@@ -3,6 +3,7 @@
  * Judge: who runs what, counted slowly from the plan. */
 #include "exec/layout.h"
 
+#include "exec/backend_count.h"
 #include "tests/layout_case.h"
 
 static struct case_base c;
@@ -148,6 +149,58 @@ static void layout_batches__refuse_more_replicas_than_samples(void **state)
     layout_clear(&layout);
 }
 
+/* What making stages and a runtime may call is all there, also what the table gets in future: all
+ * functions from the first to round() but those that a backend may lack. */
+static void backend_count__has_all_but_kernels_and_what_may_lack(void **state)
+{
+    static const size_t may_lack[] = {
+        offsetof(struct backend, range_push), offsetof(struct backend, range_pop),
+        offsetof(struct backend, choices), offsetof(struct backend, choose)};
+    struct backend *be;
+    struct err err = {0};
+    (void)state;
+    case_ok(backend_count_new(c.base.backend, &be, &err), &err);
+    assert_false(be->host_memory);
+    for (size_t at = offsetof(struct backend, free_backend); at <= offsetof(struct backend, round);
+         at += sizeof be->round) {
+        bool lacks = false;
+        for (size_t i = 0; i < sizeof may_lack / sizeof *may_lack; i++)
+            lacks |= at == may_lack[i];
+        void (*function)(void);
+        memcpy(&function, (const char *)be + at, sizeof function);
+        if (!lacks && !function)
+            fail_msg("function %zu of the table is NULL",
+                     (at - offsetof(struct backend, free_backend)) / sizeof function);
+    }
+    backend_free(be);
+}
+
+/* A layout made on it whole, and freed; what it counted is no more than stages and runtime say they
+ * hold. */
+static void backend_count__makes_whole_layouts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_SHAPES; i++) {
+        struct layout layout = {0};
+        struct train_plan plan = plan_of(&shapes[i]);
+        struct layout_base counted = c.base;
+        struct err err = {0};
+        case_ok(backend_count_new(c.base.backend, &counted.backend, &err), &err);
+        case_ok(layout_place(&counted, &plan, &layout, &err), &err);
+        case_ok(layout_stages(&counted, &layout, &err), &err);
+        case_ok(layout_runtime(&counted, &layout, &err), &err);
+        int64_t num, total = 0;
+        const int64_t *pieces = backend_count_pieces(counted.backend, &num);
+        for (int64_t k = 0; k < num; k++)
+            total += pieces[k];
+        assert_int_equal(total > 0, !layout_idle(&layout));
+        assert_true(total <= layout_bytes(&layout) || layout_idle(&layout));
+        layout_clear(&layout);
+        backend_free(counted.backend);
+        assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +208,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(layout_place__groups_pipelines_and_replicas),
         cmocka_unit_test(layout_batches__go_on_where_the_run_stands),
         cmocka_unit_test(layout_batches__refuse_more_replicas_than_samples),
+        cmocka_unit_test(backend_count__has_all_but_kernels_and_what_may_lack),
+        cmocka_unit_test(backend_count__makes_whole_layouts),
     };
     struct err err = {0};
     if (comm_init(&argc, &argv, &c.comm, &err) != OK)

@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include "profiles/choice.h"
+
 static char dir[64];
 
 static int make_dir(void **state)
@@ -323,7 +325,7 @@ static void store_open__brings_older_schema_up(void **state)
         " pass CHECK (pass IN ('fwd', 'bwd_input', 'bwd_weight', 'update')),"
         " samples, median_ns REAL, p10_ns REAL, p90_ns REAL, count);"
         "INSERT INTO old SELECT * FROM layer_cost; DROP TABLE layer_cost;"
-        "ALTER TABLE old RENAME TO layer_cost; PRAGMA user_version = 2";
+        "ALTER TABLE old RENAME TO layer_cost; DROP TABLE library_choice; PRAGMA user_version = 2";
     (void)state;
     struct profile profile, back = {0};
     struct store *store = open_store(at("old.db"), STORE_RECORD);
@@ -337,6 +339,11 @@ static void store_open__brings_older_schema_up(void **state)
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
     profile_clear(&back);
+    const struct choice_place place = {.device = "d", .libraries = "l"};
+    struct library_choice *list = NULL;
+    int num = -1;
+    assert_int_equal(store_get_choices(store, &place, &list, &num, NULL), OK); /* none yet */
+    assert_int_equal(num, 0);
     store_close(store);
     struct layer_row rest = layer(3, 8, 1e6);
     strcpy(rest.pass, "bwd_rest");
@@ -353,7 +360,7 @@ static void store_open__brings_older_schema_up(void **state)
     exec(at("old.db"), back_to_2);
     exec(at("old.db"), "DROP TABLE epoch; DROP TABLE step; DROP TABLE op; DROP TABLE transition;"
                        "DROP TABLE memory; DROP TABLE run; PRAGMA user_version = 1");
-    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..3");
+    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..4");
     store = open_store(at("old.db"), STORE_WRITE);
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
@@ -363,6 +370,39 @@ static void store_open__brings_older_schema_up(void **state)
     store_close(store);
     exec(at("old.db"), "SELECT * FROM run, epoch, step, op, transition, memory");
     profile_clear(&profile);
+}
+
+static void store_choices__keep_the_first_of_a_problem_in_its_place(void **state)
+{
+    static const struct library_choice first[] = {
+        {"b", "1"},
+        {"a", "2"}
+    };
+    static const struct library_choice later[] = {
+        {"a", "3"},
+        {"c", "4"}
+    };
+    const struct choice_place here = {.device = "gpu", .libraries = "lib 1"};
+    const struct choice_place there = {.device = "gpu", .libraries = "lib 2"};
+    struct library_choice *list = NULL;
+    int num = -1;
+    (void)state;
+    struct store *store = open_store(at("choices.db"), STORE_RECORD);
+    assert_int_equal(store_put_choices(store, &here, first, 2, NULL), OK);
+    assert_int_equal(store_put_choices(store, &here, later, 2, NULL), OK);
+    store_close(store);
+    store = open_store(at("choices.db"), STORE_READ);
+    assert_int_equal(store_get_choices(store, &there, &list, &num, NULL), OK);
+    assert_int_equal(num, 0);
+    assert_null(list);
+    assert_int_equal(store_get_choices(store, &here, &list, &num, NULL), OK);
+    assert_int_equal(num, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(list[i].problem, i == 0 ? "a" : i == 1 ? "b" : "c");
+        assert_string_equal(list[i].answer, i == 0 ? "2" : i == 1 ? "1" : "4");
+    }
+    free(list);
+    store_close(store);
 }
 
 enum { WRITERS = 8, BATCHES = 4, ROWS = 20 };
@@ -718,6 +758,7 @@ int main(void)
         cmocka_unit_test(store_open__refuses_truncated_store),
         cmocka_unit_test(store_open__survives_flipped_bytes),
         cmocka_unit_test(store_open__brings_older_schema_up),
+        cmocka_unit_test(store_choices__keep_the_first_of_a_problem_in_its_place),
         cmocka_unit_test(store_put_profile__loses_nothing_when_eight_write_at_once),
         cmocka_unit_test(store_put_profile__is_whole_or_absent_after_kill),
         cmocka_unit_test(store_put_profile__says_so_when_locked),

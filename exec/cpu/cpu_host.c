@@ -8,10 +8,10 @@ struct backend_event {
     int64_t at_ns;
 };
 
-static enum status reserve(struct backend *be, int64_t bytes, struct err *err)
+static enum status reserve(struct backend *be, const struct memory_need *need, struct err *err)
 {
     (void)be;
-    (void)bytes;
+    (void)need;
     (void)err;
     return OK;
 }

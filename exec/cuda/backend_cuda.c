@@ -127,21 +127,43 @@ static void cuda_free(struct backend *be, void *ptr)
     cuda_arena_release(cuda_of(be)->arena, ptr);
 }
 
-static enum status cuda_reserve(struct backend *be, int64_t bytes, struct err *err)
+static void drop_scratch(struct cuda_backend *cuda)
 {
-    struct cuda_arena *arena = cuda_of(be)->arena;
-    int64_t spare = cuda_arena_held(arena) - cuda_arena_used(arena);
-    return bytes > spare ? cuda_arena_reserve(arena, bytes - spare, err) : OK;
+    /* Work in flight may still use the piece; whoever gets it next comes behind it. */
+    cuda_arena_release(cuda->arena, cuda->scratch);
+    cuda->scratch = NULL;
+    cuda->scratch_bytes = 0;
+}
+
+/* First what kernels and products want, which is theirs at once, then what is asked for. */
+static enum status cuda_reserve(struct backend *be, const struct memory_need *need, struct err *err)
+{
+    struct cuda_backend *cuda = cuda_of(be);
+    int64_t num = 0, *bytes = malloc((size_t)(need->num + 2) * sizeof *bytes);
+    if (!bytes)
+        return err_nomem(err);
+    if (need->kernel_bytes > cuda->scratch_bytes) {
+        drop_scratch(cuda);
+        bytes[num++] = need->kernel_bytes;
+    }
+    if (cuda_matmul_wants(cuda->matmul) > 0)
+        bytes[num++] = cuda_matmul_wants(cuda->matmul);
+    if (need->num > 0)
+        memcpy(bytes + num, need->bytes, (size_t)need->num * sizeof *bytes);
+    enum status rc = cuda_arena_reserve(cuda->arena, bytes, num + need->num, err);
+    free(bytes);
+    if (rc == OK)
+        rc = cuda_matmul_take(cuda->matmul, err);
+    if (rc == OK && need->kernel_bytes > 0 && !cuda_scratch(be, need->kernel_bytes))
+        rc = be->sync(be, err); /* says why */
+    return rc;
 }
 
 void *cuda_scratch(struct backend *be, int64_t bytes)
 {
     struct cuda_backend *cuda = cuda_of(be);
     if (bytes > cuda->scratch_bytes) {
-        /* Work in flight may still use the old piece; whoever gets it next comes behind it. */
-        cuda_arena_release(cuda->arena, cuda->scratch);
-        cuda->scratch = NULL;
-        cuda->scratch_bytes = 0;
+        drop_scratch(cuda);
         if (cuda_arena_alloc(cuda->arena, bytes, &cuda->scratch, &cuda->failed) == OK)
             cuda->scratch_bytes = bytes;
     }
@@ -239,6 +261,17 @@ static int64_t cuda_event_ns(struct backend *be, struct backend_event *from,
     CUDA_NOTE(cudaEventSynchronize(to->event));
     CUDA_NOTE(cudaEventElapsedTime(&ms, from->event, to->event));
     return (int64_t)((double)ms * 1e6 + 0.5);
+}
+
+static int cuda_choices(struct backend *be, const struct library_choice **list)
+{
+    return cuda_matmul_choices(cuda_of(be)->matmul, list);
+}
+
+static enum status cuda_choose(struct backend *be, const struct library_choice *list, int num,
+                               struct err *err)
+{
+    return cuda_matmul_choose(cuda_of(be)->matmul, list, num, err);
 }
 
 /* --- devices ---------------------------------------------------------------------------------- */
@@ -364,15 +397,10 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
     cuda->shared_bytes = shared;
     CUDA_TRY(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
     rc = cuda_arena_new(&cuda->arena, err);
-    if (rc == OK && spec->reserve_bytes > 0)
-        rc = cuda_arena_reserve(cuda->arena, spec->reserve_bytes, err);
     if (rc == OK)
         rc = cuda_staging_new(cuda->stream, &cuda->staging, err);
-    /* What was timed may be chosen otherwise the next time: for speed, not for equal bits. */
-    const char *tune = getenv("ELAPSE_CUDA_TUNE");
     if (rc == OK)
-        rc = cuda_matmul_new(&cuda->base, spec->tune || (tune && strcmp(tune, "1") == 0),
-                             &cuda->matmul, err);
+        rc = cuda_matmul_new(&cuda->base, spec->tune, &cuda->matmul, err);
     if (rc == OK)
         rc = cuda_pick_new(&cuda->base, &cuda->pick, err);
 out:
@@ -413,6 +441,8 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     be->event_ns = cuda_event_ns;
     cuda_lane_install(be);
     cuda_range_install(be);
+    be->choices = cuda_choices;
+    be->choose = cuda_choose;
     cuda_linear_install(be);
     cuda_sums_install(be);
     cuda_norm_install(be);

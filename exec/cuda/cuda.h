@@ -13,21 +13,20 @@ extern "C" {
 #endif
 
 struct cuda_spec {
-    int device;            /* ordinal among the visible ones; -1: local_rank modulo their number */
-    int local_rank;        /* of this process on its machine */
-    enum dtype dtype;      /* of activations and of the weights that kernels read */
-    int threads;           /* host threads of the data room's loops, at least 1 */
-    int64_t reserve_bytes; /* taken at once, in one allocation; 0: as asked for */
-    bool tune;             /* time the matrix products' algorithms at first use of a shape */
+    int device;       /* ordinal among the visible ones; -1: local_rank modulo their number */
+    int local_rank;   /* of this process on its machine */
+    enum dtype dtype; /* of activations and of the weights that kernels read */
+    int threads;      /* host threads of the data room's loops, at least 1 */
+    bool tune;        /* time the matrix products' algorithms at first use of a shape */
 };
 
 /* How many devices the driver shows: 0 without a driver or device. Never fails. */
 int cuda_num_devices(void);
 
 /* Opens the device. NULL on failure: ERR_SYSTEM (no driver or device, the driver too old for the
- * runtime, a device this build has no code for), ERR_INFEASIBLE (reserve_bytes does not fit: what
- * was asked and what was free), ERR_INPUT (a device that is not there), ERR_NOMEM.
- * Released with backend_free(). */
+ * runtime, a device this build has no code for), ERR_INPUT (a device that is not there),
+ * ERR_NOMEM. No device memory is taken before reserve() or alloc(). Released with
+ * backend_free(). */
 struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err);
 
 /* What the device is, for profiles and summaries. */

@@ -28,7 +28,7 @@ struct slab {
 
 struct cuda_arena {
     struct slab *slabs; /* in the order in which they were taken */
-    int64_t used, held;
+    int64_t held;       /* taken from the driver */
 };
 
 enum status cuda_arena_new(struct cuda_arena **arena, struct err *err)
@@ -138,12 +138,14 @@ static bool round_up(int64_t bytes, int64_t *rounded)
     return true;
 }
 
-enum status cuda_arena_reserve(struct cuda_arena *arena, int64_t bytes, struct err *err)
+/* The first free piece that holds `bytes`. */
+static struct piece *find_free(const struct cuda_arena *arena, int64_t bytes)
 {
-    int64_t rounded;
-    if (!round_up(bytes, &rounded))
-        return err_set(err, ERR_INPUT, "cuda: cannot reserve %lld bytes", (long long)bytes);
-    return add_slab(arena, rounded, err);
+    for (struct slab *s = arena->slabs; s; s = s->next)
+        for (struct piece *p = s->pieces; p; p = p->next)
+            if (!p->used && p->bytes >= bytes)
+                return p;
+    return NULL;
 }
 
 /* Split a free piece that is large enough; NULL without host memory for the rest's entry. */
@@ -167,14 +169,11 @@ enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr
     if (!round_up(bytes, &want))
         return err_set(err, ERR_INPUT, "cuda: cannot allocate %lld bytes", (long long)bytes);
     for (int attempt = 0; attempt < 2; attempt++) {
-        for (struct slab *s = arena->slabs; s; s = s->next)
-            for (struct piece *p = s->pieces; p; p = p->next) {
-                if (p->used || p->bytes < want)
-                    continue;
-                *ptr = take(p, want);
-                arena->used += *ptr ? want : 0;
-                return *ptr ? OK : err_nomem(err);
-            }
+        struct piece *piece = find_free(arena, want);
+        if (piece) {
+            *ptr = take(piece, want);
+            return *ptr ? OK : err_nomem(err);
+        }
         /* A slab for many small ones where that fits, else for this one alone. */
         enum status rc = ERR_INFEASIBLE;
         struct err full = {0};
@@ -202,7 +201,6 @@ void cuda_arena_release(struct cuda_arena *arena, void *ptr)
                 continue;
             assert(p->used);
             p->used = false;
-            arena->used -= p->bytes;
             struct piece *next = p->next;
             if (next && !next->used) {
                 p->bytes += next->bytes;
@@ -220,12 +218,35 @@ void cuda_arena_release(struct cuda_arena *arena, void *ptr)
     assert(false); /* not one of ours */
 }
 
-int64_t cuda_arena_used(const struct cuda_arena *arena)
+/* Give out what is asked for as far as there is room, and take it back: *missing has found none. */
+static enum status rehearse(struct cuda_arena *arena, const int64_t *bytes, int64_t num,
+                            int64_t *missing, struct err *err)
 {
-    return arena->used;
+    void **taken = calloc((size_t)num + 1, sizeof *taken);
+    enum status rc = taken ? OK : err_nomem(err);
+    *missing = 0;
+    for (int64_t i = 0; i < num && rc == OK; i++) {
+        int64_t want;
+        struct piece *piece;
+        if (!round_up(bytes[i], &want) || want > INT64_MAX - *missing)
+            rc = err_set(err, ERR_INPUT, "cuda: cannot reserve %lld bytes", (long long)bytes[i]);
+        else if (!(piece = find_free(arena, want)))
+            *missing += want;
+        else if (!(taken[i] = take(piece, want)))
+            rc = err_nomem(err);
+    }
+    for (int64_t i = 0; taken && i < num; i++)
+        cuda_arena_release(arena, taken[i]);
+    free(taken);
+    return rc;
 }
 
-int64_t cuda_arena_held(const struct cuda_arena *arena)
+enum status cuda_arena_reserve(struct cuda_arena *arena, const int64_t *bytes, int64_t num,
+                               struct err *err)
 {
-    return arena->held;
+    int64_t missing;
+    enum status rc = rehearse(arena, bytes, num, &missing, err);
+    if (rc == OK && missing > 0 && drop_empty(arena)) /* rather one slab than two */
+        rc = rehearse(arena, bytes, num, &missing, err);
+    return rc == OK && missing > 0 ? add_slab(arena, missing, err) : rc;
 }

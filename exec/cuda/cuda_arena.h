@@ -20,18 +20,15 @@ struct cuda_arena;
 enum status cuda_arena_new(struct cuda_arena **arena, struct err *err);
 void cuda_arena_free(struct cuda_arena *arena); /* NULL is fine; all pieces with it */
 
-/* One slab of `bytes`, so that what is asked for next fits without going to the driver.
- * ERR_INFEASIBLE: does not fit. */
-enum status cuda_arena_reserve(struct cuda_arena *arena, int64_t bytes, struct err *err);
+/* See that allocs of these sizes, in this order, will not go to the driver: what finds no place in
+ * what is free gets one slab together. ERR_INFEASIBLE: the device has not that much. */
+enum status cuda_arena_reserve(struct cuda_arena *arena, const int64_t *bytes, int64_t num,
+                               struct err *err);
 
 /* 256-byte aligned. ERR_INFEASIBLE with what was asked, what the device has free and what this
  * arena holds; ERR_INPUT: bytes < 0. O(pieces). */
 enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr, struct err *err);
 void cuda_arena_release(struct cuda_arena *arena, void *ptr); /* NULL is fine */
-
-/* Bytes in use, and bytes taken from the driver. */
-int64_t cuda_arena_used(const struct cuda_arena *arena);
-int64_t cuda_arena_held(const struct cuda_arena *arena);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 #include "exec/cuda/cuda_matmul.h"
 
 #include <cublasLt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,13 +10,14 @@
 
 /* What cuBLAS asks for on Hopper; elsewhere less would do. */
 #define WORKSPACE_BYTES ((int64_t)32 << 20)
+#define APART "apart" /* in place of an algorithm: the work in pieces is faster */
 enum { MAX_PROPOSALS = 12, TUNE_RUNS = 5, FIRST_TABLE = 64 };
 
 /* What a plan depends on; compared byte by byte, so zeroed first. */
 struct key {
     int64_t m, n, k, lda, ldb, ldd;
     int32_t trans_a, trans_b, fp32_out, epilogue, grad_of_a;
-    int32_t has_bias, has_aux, adds, in_place;
+    int32_t has_bias, has_aux, adds, in_place, aux_in_place;
     int32_t align_a, align_b, align_c, align_d, align_extra; /* extra: of bias and aux */
 };
 
@@ -35,6 +37,8 @@ struct cuda_matmul {
     void *workspace;
     struct plan_entry *table; /* open addressing, a power of two */
     int size, count;
+    struct library_choice *given, *made; /* owned: of cuda_matmul_choose(); by tuning */
+    int num_given, num_made;
     bool tune;
     cudaEvent_t start, stop;
 };
@@ -72,9 +76,6 @@ enum status cuda_matmul_new(struct backend *be, bool tune, struct cuda_matmul **
                      cublasLtGetStatusString(code));
         goto out;
     }
-    rc = cuda_arena_alloc(cuda->arena, WORKSPACE_BYTES, &mm->workspace, err);
-    if (rc != OK)
-        goto out;
     CUDA_TRY(cudaEventCreateWithFlags(&mm->start, cudaEventDefault));
     CUDA_TRY(cudaEventCreateWithFlags(&mm->stop, cudaEventDefault));
     *out = mm;
@@ -83,6 +84,16 @@ enum status cuda_matmul_new(struct backend *be, bool tune, struct cuda_matmul **
 out:
     cuda_matmul_free(mm);
     return rc;
+}
+
+int64_t cuda_matmul_wants(const struct cuda_matmul *mm)
+{
+    return mm->workspace ? 0 : WORKSPACE_BYTES;
+}
+
+enum status cuda_matmul_take(struct cuda_matmul *mm, struct err *err)
+{
+    return mm->workspace ? OK : cuda_arena_alloc(mm->arena, WORKSPACE_BYTES, &mm->workspace, err);
 }
 
 static void entry_clear(struct plan_entry *e)
@@ -112,6 +123,8 @@ void cuda_matmul_free(struct cuda_matmul *mm)
     if (mm->handle)
         cublasLtDestroy(mm->handle);
     free(mm->table);
+    free(mm->given);
+    free(mm->made);
     free(mm);
 }
 
@@ -143,6 +156,7 @@ static struct key key_of(const struct matmul *p)
     key.has_aux = p->aux != NULL;
     key.adds = p->beta != 0.0f;
     key.in_place = p->c == p->d || p->beta == 0.0f;
+    key.aux_in_place = p->aux != NULL && p->aux == p->d;
     key.align_a = alignment_of(p->a);
     key.align_b = alignment_of(p->b);
     key.align_d = alignment_of(p->d);
@@ -283,6 +297,110 @@ static int propose(struct cuda_matmul *mm, const struct plan_entry *e,
     return kept;
 }
 
+/* --- choices ---------------------------------------------------------------------------------- */
+
+int cuda_matmul_choices(const struct cuda_matmul *mm, const struct library_choice **list)
+{
+    *list = mm->made;
+    return mm->num_made;
+}
+
+enum status cuda_matmul_choose(struct cuda_matmul *mm, const struct library_choice *list, int num,
+                               struct err *err)
+{
+    struct library_choice *copy = calloc((size_t)num + 1, sizeof *copy);
+    if (!copy)
+        return err_nomem(err);
+    if (num > 0)
+        memcpy(copy, list, (size_t)num * sizeof *copy);
+    free(mm->given);
+    mm->given = copy;
+    mm->num_given = num;
+    return OK;
+}
+
+/* All of a key. */
+static void name_problem(const struct backend *be, const struct key *k, char problem[160])
+{
+    static const char *const dtypes[] = {"fp32", "bf16", "tf32"};
+    static const char *const epilogues[] = {"plain", "gelu", "dgelu", "bias_grad"};
+    snprintf(problem, 160,
+             "%s%s %c%c %lldx%lldx%lld ld %lld %lld %lld %s%s%s%s%s%s%s align %d %d %d %d",
+             dtypes[be->dtype], k->fp32_out ? "-fp32" : "", k->trans_a ? 't' : 'n',
+             k->trans_b ? 't' : 'n', (long long)k->m, (long long)k->n, (long long)k->k,
+             (long long)k->lda, (long long)k->ldb, (long long)k->ldd, epilogues[k->epilogue],
+             k->grad_of_a ? " of a" : "", k->has_bias ? " bias" : "", k->has_aux ? " aux" : "",
+             k->aux_in_place ? " in place" : "", k->adds ? " adds" : "",
+             k->in_place ? "" : " aside", k->align_a, k->align_b, k->align_c, k->align_d);
+}
+
+/* The library's description of an algorithm is plain data, as its documentation says. */
+static void write_algo(const cublasLtMatmulAlgo_t *algo, char answer[160])
+{
+    const unsigned char *byte = (const unsigned char *)algo;
+    for (size_t i = 0; i < sizeof *algo; i++)
+        snprintf(answer + 2 * i, 3, "%02x", byte[i]);
+}
+
+static bool read_algo(const char *answer, cublasLtMatmulAlgo_t *algo)
+{
+    unsigned char *byte = (unsigned char *)algo;
+    unsigned value;
+    if (strspn(answer, "0123456789abcdef") != 2 * sizeof *algo || answer[2 * sizeof *algo])
+        return false;
+    for (size_t i = 0; i < sizeof *algo && sscanf(answer + 2 * i, "%2x", &value) == 1; i++)
+        byte[i] = (unsigned char)value;
+    return true;
+}
+
+static struct library_choice *find_choice(struct library_choice *list, int num, const char *problem)
+{
+    for (int i = 0; i < num; i++)
+        if (strcmp(list[i].problem, problem) == 0)
+            return &list[i];
+    return NULL;
+}
+
+/* The algorithm that was named. false: the library does not take it. */
+static bool use_given(struct cuda_matmul *mm, struct plan_entry *e,
+                      const struct library_choice *given)
+{
+    cublasLtMatmulHeuristicResult_t found;
+    if (!read_algo(given->answer, &e->algo) ||
+        cublasLtMatmulAlgoCheck(mm->handle, e->desc, e->a, e->b, e->d, e->d, &e->algo, &found) !=
+            CUBLAS_STATUS_SUCCESS ||
+        found.state != CUBLAS_STATUS_SUCCESS || found.workspaceSize > WORKSPACE_BYTES)
+        return false;
+    e->workspace = found.workspaceSize;
+    return true;
+}
+
+static void note_choice(struct cuda_matmul *mm, const struct plan_entry *e, const char *problem)
+{
+    struct library_choice *more = realloc(mm->made, ((size_t)mm->num_made + 1) * sizeof *mm->made);
+    if (!more) {
+        cuda_note_text(ERR_NOMEM, "cuda: no memory for choices of matrix products");
+        return;
+    }
+    mm->made = more;
+    struct library_choice *choice = &mm->made[mm->num_made++];
+    memset(choice, 0, sizeof *choice);
+    snprintf(choice->problem, sizeof choice->problem, "%s", problem);
+    write_algo(&e->algo, choice->answer);
+}
+
+/* In place of the algorithm that was noted. */
+static void note_apart(struct cuda_matmul *mm, const struct backend *be, const struct plan_entry *e)
+{
+    char problem[sizeof mm->made->problem];
+    name_problem(be, &e->key, problem);
+    struct library_choice *choice = find_choice(mm->made, mm->num_made, problem);
+    if (choice)
+        snprintf(choice->answer, sizeof choice->answer, "%s", APART);
+}
+
+/* --- plans ------------------------------------------------------------------------------------ */
+
 static cublasStatus_t issue(struct cuda_matmul *mm, const struct plan_entry *e,
                             const struct matmul *p, const cublasLtMatmulAlgo_t *algo,
                             size_t workspace, cudaStream_t stream)
@@ -364,28 +482,77 @@ static int tune(struct cuda_matmul *mm, const struct backend *be, struct plan_en
     return best;
 }
 
+/* Whether the algorithm gives the same bits where its aux is its output: tried on a copy. */
+static bool works_in_place(struct cuda_matmul *mm, struct backend *be, const struct plan_entry *e,
+                           const struct matmul *p)
+{
+    const size_t bytes = (size_t)(e->key.ldd * e->key.n * be->elem_bytes);
+    const size_t room = (bytes + 255) / 256 * 256;
+    cudaStream_t stream = cuda_of(be)->stream;
+    char *aside = cuda_scratch(be, 2 * (int64_t)room), *host = malloc(2 * bytes);
+    struct matmul apart = *p, twin = *p;
+    bool same = false;
+    if (aside && host) {
+        apart.d = aside;
+        twin.aux = twin.d = aside + room;
+        /* Rows longer than the output keep what they have. */
+        CUDA_NOTE(cudaMemcpyAsync(apart.d, p->aux, bytes, cudaMemcpyDeviceToDevice, stream));
+        CUDA_NOTE(cudaMemcpyAsync(twin.d, p->aux, bytes, cudaMemcpyDeviceToDevice, stream));
+        same = set_pointers(e, &apart) &&
+               issue(mm, e, &apart, &e->algo, e->workspace, stream) == CUBLAS_STATUS_SUCCESS &&
+               set_pointers(e, &twin) &&
+               issue(mm, e, &twin, &e->algo, e->workspace, stream) == CUBLAS_STATUS_SUCCESS;
+        CUDA_NOTE(cudaMemcpyAsync(host, aside, bytes, cudaMemcpyDeviceToHost, stream));
+        CUDA_NOTE(cudaMemcpyAsync(host + bytes, twin.d, bytes, cudaMemcpyDeviceToHost, stream));
+        CUDA_NOTE(cudaStreamSynchronize(stream));
+        same = same && memcmp(host, host + bytes, bytes) == 0;
+    }
+    free(host);
+    return same;
+}
+
+/* Whether the caller can do it otherwise. */
+static bool in_pieces(const struct matmul *p)
+{
+    return p->epilogue != MATMUL_PLAIN || p->bias;
+}
+
+/* An algorithm for the plan; false: the library has none. */
+static bool choose(struct cuda_matmul *mm, struct backend *be, struct plan_entry *e,
+                   const struct matmul *p)
+{
+    cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
+    char problem[sizeof mm->given->problem];
+    name_problem(be, &e->key, problem);
+    const struct library_choice *given = find_choice(mm->given, mm->num_given, problem);
+    if (given && in_pieces(p) && strcmp(given->answer, APART) == 0)
+        return false;
+    if (given && use_given(mm, e, given))
+        return true;
+    const int count = propose(mm, e, proposals, mm->tune ? MAX_PROPOSALS : 1);
+    if (count == 0)
+        return false;
+    const int pick = mm->tune ? tune(mm, be, e, p, proposals, count, cuda_of(be)->stream) : 0;
+    e->algo = proposals[pick].algo;
+    e->workspace = proposals[pick].workspaceSize;
+    e->tuned = mm->tune;
+    if (mm->tune)
+        note_choice(mm, e, problem);
+    return true;
+}
+
 static void make_plan(struct cuda_matmul *mm, struct backend *be, struct plan_entry *e,
                       const struct matmul *p)
 {
-    cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
     /* The library reads a bias and an aux 16 bytes at a time, and reports it no better than as a
      * failure where it cannot. */
     const bool fits = e->key.align_extra == 16 && (!p->aux || p->ldd % 8 == 0);
-    int count = 0, pick = 0;
     e->made = true;
     mm->count++;
-    if (!fits || !describe(e, be, p))
+    if (cuda_matmul_take(mm, &cuda_of(be)->failed) != OK)
         return;
-    count = propose(mm, e, proposals, mm->tune ? MAX_PROPOSALS : 1);
-    if (count == 0)
-        return;
-    if (mm->tune) {
-        pick = tune(mm, be, e, p, proposals, count, cuda_of(be)->stream);
-        e->tuned = true;
-    }
-    e->algo = proposals[pick].algo;
-    e->workspace = proposals[pick].workspaceSize;
-    e->works = true;
+    e->works = fits && describe(e, be, p) && choose(mm, be, e, p) &&
+               (!e->key.aux_in_place || works_in_place(mm, be, e, p));
 }
 
 /* The plan of p's shape, made at its first call; NULL after recording why there is none. */
@@ -433,6 +600,8 @@ bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *
     if (e) {
         e->compared = true;
         e->works = apart_ms == 0.0f || whole_ms <= apart_ms;
+        if (!e->works)
+            note_apart(mm, be, e);
     }
     return e && e->works;
 }
@@ -443,10 +612,8 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
     struct plan_entry *e = plan_of(be, p);
     if (!e)
         return true; /* noted */
-    /* Whether the caller can do it otherwise. */
-    const bool in_pieces = p->epilogue != MATMUL_PLAIN || p->bias;
     if (!e->works) {
-        if (!in_pieces)
+        if (!in_pieces(p))
             cuda_note_text(
                 ERR_SYSTEM,
                 "cuda: cuBLASLt has no product of %lld x %lld x %lld (ld %lld, %lld, %lld)",
@@ -459,7 +626,7 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
     const cublasStatus_t code = issue(mm, e, p, &e->algo, e->workspace, cuda_of(be)->stream);
     if (code == CUBLAS_STATUS_SUCCESS)
         return true;
-    if (in_pieces) { /* proposed, and refused nevertheless */
+    if (in_pieces(p)) { /* proposed, and refused nevertheless */
         (void)cudaGetLastError();
         e->works = false;
         return false;
@@ -468,12 +635,4 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
                    (long long)p->m, (long long)p->n, (long long)p->k,
                    cublasLtGetStatusString(code));
     return true;
-}
-
-int cuda_matmul_plans(const struct cuda_matmul *mm, int *tuned)
-{
-    *tuned = 0;
-    for (int i = 0; i < mm->size; i++)
-        *tuned += mm->table[i].made && mm->table[i].tuned;
-    return mm->count;
 }

@@ -1,8 +1,9 @@
 /* exec/cuda/cuda_matmul.h - matrix products through cuBLASLt: plans by shape, kept.
  *
- * A plan is the library's descriptors and one algorithm, chosen at the first call of a shape: the
- * library's first proposal, or, where tuning is on, the fastest of its proposals on the real
- * operands. It stays for the backend's life, so that a shape gives the same bits whenever it comes.
+ * A plan is the library's descriptors and one algorithm, fixed at the first call of a shape: the
+ * one that cuda_matmul_choose() named for it; else, where tuning is on, the fastest of the
+ * library's proposals on the real operands, which cuda_matmul_choices() tells; else its first
+ * proposal. It stays for the backend's life, so that a shape gives the same bits whenever it comes.
  * Algorithms that sum partial products in an order that may change are left out. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
 #define ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
@@ -20,6 +21,10 @@ struct cuda_matmul;
 
 enum status cuda_matmul_new(struct backend *be, bool tune, struct cuda_matmul **matmul,
                             struct err *err);
+/* Bytes of device memory that it will take for itself; 0: it has them. Taken now, or else with the
+ * first product. */
+int64_t cuda_matmul_wants(const struct cuda_matmul *matmul);
+enum status cuda_matmul_take(struct cuda_matmul *matmul, struct err *err);
 void cuda_matmul_free(struct cuda_matmul *matmul); /* NULL is fine */
 
 enum matmul_epilogue {
@@ -29,7 +34,11 @@ enum matmul_epilogue {
     MATMUL_BIAS_GRAD, /* bias_grad = sums over k of op(B) (n of them), or of op(A) (m) */
 };
 
-/* D [m, n] = epilogue(alpha op(A) op(B) + beta C + bias), column-major; op(A) [m, k], op(B) [k, n].
+/* MATMUL_DGELU where aux is D: nowhere does the library say that it may. Where it saves a pass over
+ * memory it is taken, once the algorithm has shown, at the first call of the shape, that it gives
+ * the bits that it gives out of place; else there is no such product.
+ *
+ * D [m, n] = epilogue(alpha op(A) op(B) + beta C + bias), column-major; op(A) [m, k], op(B) [k, n].
  * A, B, bias and aux have the backend's dtype, D and C too unless fp32_out. C may be D. bias, of
  * the rows, NULL: none. */
 struct matmul {
@@ -47,6 +56,12 @@ struct matmul {
  * MATMUL_PLAIN without bias: there it is a failure that sync() reports). */
 bool cuda_matmul_run(struct backend *be, const struct matmul *p);
 
+/* backend.h's choices() and choose(). The answer is the library's description of an algorithm,
+ * which it takes back in the same version. ERR_NOMEM. */
+int cuda_matmul_choices(const struct cuda_matmul *matmul, const struct library_choice **list);
+enum status cuda_matmul_choose(struct cuda_matmul *matmul, const struct library_choice *list,
+                               int num, struct err *err);
+
 /* The work of a product with an epilogue in pieces: what p writes to d goes to `d` (ldd apart),
  * what it writes to bias_grad is added to `bias_grad`. */
 typedef void matmul_apart(struct backend *be, const void *call, void *d, float *bias_grad);
@@ -56,9 +71,6 @@ typedef void matmul_apart(struct backend *be, const void *call, void *d, float *
  * part of its product's kernel, some run behind it, slower than ours. May use cuda_scratch(). */
 bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
                       const void *call);
-
-/* Plans made so far, and those of them that were tuned. */
-int cuda_matmul_plans(const struct cuda_matmul *matmul, int *tuned);
 
 #ifdef __cplusplus
 }

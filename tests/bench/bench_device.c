@@ -1,7 +1,6 @@
 /* Kernels of one backend by themselves: median time, and what that is in bytes that must move (each
  * operand once) and in operations of the model's count. Beside them the device's own copy and a
- * large matrix product, the ceilings to compare with. On cuda in bf16, attention without dropout
- * comes twice: by our own kernels, and at the end by cuDNN where it is there.
+ * large matrix product, the ceilings to compare with.
  *   bench_device [DEVICE [DTYPE [SHRINK]]]    cuda bf16 1; batches are divided by SHRINK
  * Without such a device: one line, exit 0. */
 #include <stdio.h>
@@ -10,7 +9,6 @@
 
 #include "exec/backend.h"
 #include "exec/bf16.h"
-#include "exec/cuda_load.h"
 #include "exec/rng.h"
 
 enum { REPEATS = 11, WARM = 3, SEED_ELEMS = 1 << 18, MAX_TENSORS = 32 };
@@ -228,9 +226,7 @@ static int64_t *sample_ids(int64_t n)
     return ids;
 }
 
-/* whose: "" our own kernels, else a name behind the row's. */
-static void attention_rows(const char *model, int64_t n, int seq, int heads, bool causal, float p,
-                           const char *whose)
+static void attention_rows(const char *model, int64_t n, int seq, int heads, bool causal, float p)
 {
     for (int backward = 0; backward < 2; backward++) {
         char name[96];
@@ -254,20 +250,13 @@ static void attention_rows(const char *model, int64_t n, int seq, int heads, boo
         if (!failed)
             do_attention(&o); /* lse of these scores */
         const double pairs = (double)rows * seq * (causal ? 0.5 : 1.0);
-        snprintf(name, sizeof name, "attention %s %s n=%lld T=%d%s%s%s", backward ? "bwd" : "fwd",
+        snprintf(name, sizeof name, "attention %s %s n=%lld T=%d%s%s", backward ? "bwd" : "fwd",
                  model, (long long)batch(n), seq, causal ? " causal" : "",
-                 p > 0.0f ? " dropout" : "", whose);
+                 p > 0.0f ? " dropout" : "");
         row(name, (double)backend_bytes(be, rows * width * (backward ? 8 : 4)),
             pairs * (double)width * (backward ? 10.0 : 4.0),
             backward ? do_attention_backward : do_attention, &o);
     }
-}
-
-static void undropped_attention(const char *whose)
-{
-    attention_rows("gpt2", 16, 1024, 12, true, 0.0f, whose);
-    attention_rows("vit-b16", 256, 197, 12, false, 0.0f, whose);
-    attention_rows("bert-large", 256, 128, 16, false, 0.0f, whose);
 }
 
 static void linear_row(int64_t rows, int in, int out, int out_stride)
@@ -331,12 +320,13 @@ static void run(void)
     row("copy", 2.0 * (double)backend_bytes(be, o.num), 0.0, do_copy, &o);
     linear_row(8192, 8192, 8192, 0);
     linear_row(1 << 16, h, 4 * h, 0);
-    /* GPT-2's head, as models/arch.h has it. */
-    linear_row(1 << 14, h, (classes + 7) / 8 * 8, padded);
+    linear_row(1 << 14, h, (classes + 7) / 8 * 8,
+               padded); /* GPT-2's head, as models/arch.h has it */
     mlp_rows(1 << 15, h, 4 * h);
-    undropped_attention("");
-    attention_rows("gpt2", 16, 1024, 12, true, 0.1f, "");
-    attention_rows("bert-large", 256, 128, 16, false, 0.1f, "");
+    attention_rows("gpt2", 16, 1024, 12, true, 0.0f);
+    attention_rows("gpt2", 16, 1024, 12, true, 0.1f);
+    attention_rows("vit-b16", 256, 197, 12, false, 0.0f);
+    attention_rows("bert-large", 256, 128, 16, false, 0.1f);
 
     o = (struct operands){.num = batch(1 << 18), .cols = h};
     const double elems = (double)backend_bytes(be, o.num * h);
@@ -383,27 +373,10 @@ static void run(void)
     row("adamw", (double)params * (be->elem_bytes == 2 ? 30 : 28), 0.0, do_update, &o);
 }
 
-/* The rows that cuDNN can serve, by it: what decides whose attention is the default. */
-static void cudnn_rows(const struct backend_spec *spec)
-{
-    int (*served)(struct backend *, bool) = NULL;
-    struct err err = {0};
-    void *symbol = cuda_load_symbol(CUDA_LOAD_BACKEND, "cuda_pick_served", &err);
-    memcpy(&served, &symbol, sizeof symbol);
-    setenv("ELAPSE_ATTENTION", "cudnn", 1);
-    be = symbol ? backend_new(spec, &err) : NULL;
-    if (!ok(err.status, &err))
-        return;
-    undropped_attention(" cudnn");
-    printf("attention by cuDNN: %d of 3 shapes forward, %d backward; the others are our kernels\n",
-           served(be, false), served(be, true));
-    backend_free(be);
-}
-
 int main(int argc, char **argv)
 {
     const char *dtype = argc > 2 ? argv[2] : "bf16";
-    struct backend_spec spec = {.device = argc > 1 ? argv[1] : "cuda", .threads = 1};
+    struct backend_spec spec = {.device = argc > 1 ? argv[1] : "cuda", .threads = 1, .tune = true};
     struct err err = {0};
     const char *const dtypes[] = {
         [DTYPE_FP32] = "fp32", [DTYPE_BF16] = "bf16", [DTYPE_TF32] = "tf32"};
@@ -417,8 +390,6 @@ int main(int argc, char **argv)
     spec.dtype = (enum dtype)known;
     shrink = argc > 3 && atoll(argv[3]) > 0 ? atoll(argv[3]) : 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    setenv("ELAPSE_ATTENTION", "own", 1);
-    setenv("ELAPSE_CUDA_TUNE", "1", 0); /* as the benchmark beside PyTorch */
     be = backend_new(&spec, &err);
     if (!be) {
         printf("bench_device: skipped: %s\n", err.msg);
@@ -426,7 +397,5 @@ int main(int argc, char **argv)
     }
     run();
     backend_free(be);
-    if (!failed && strcmp(spec.device, "cuda") == 0 && spec.dtype == DTYPE_BF16)
-        cudnn_rows(&spec);
     return failed;
 }

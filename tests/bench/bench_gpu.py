@@ -5,7 +5,8 @@
         [--no-torch] [--no-compile] [--set KEY=VALUE]...
 
 Both train the same shapes at the same batch: bf16 over fp32 weights, AdamW, no dropout, no
-clipping. elapse runs whole jobs (`elapse train`, built-in data, K = 1, M = 1) and its step is the
+clipping. elapse profiles the model, which finds the fastest algorithms of its products, and runs whole
+jobs (`elapse train`, built-in data, K = 1, M = 1); its step is the
 `step_ns` of metrics.jsonl: from the step's first op to its last, on the device; PyTorch's is
 bench_torch_gpu.py's. Medians over the steps behind the warm-up; the ratio is elapse's rate over
 PyTorch's. Writes DIR/bench.json and prints the table. What does not fit into the budget (seconds) or
@@ -30,10 +31,10 @@ MODELS = {
 WARM_UP, STEPS = 6, 20
 
 
-def run(command, seconds, env=None):
+def run(command, seconds):
     """(stdout, what went wrong)."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=max(1, seconds), env=env)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=max(1, seconds))
     except subprocess.TimeoutExpired:
         return "", f"ran past {seconds:.0f} s"
     if done.returncode:
@@ -59,11 +60,19 @@ def elapse_step(args, name, seconds):
     path = os.path.join(args.out, f"bench-{name}.json")
     with open(path, "w") as file:
         json.dump(job, file)
+    # The fastest algorithm of each product, as a profile of the model finds it.
+    begin, store = time.monotonic(), os.path.join(args.out, "bench.db")
+    _, wrong = run([args.elapse, "profile", "--device", args.device, "--model", f"{model},dtype={args.dtype}",
+                    "--microbatches", str(batch), "--quick", "-n", "1", "--db", store], seconds / 2)
+    if wrong:
+        print(f"bench_gpu: {name}: profile: {wrong}", file=sys.stderr)
+    seconds -= time.monotonic() - begin
     command = [args.elapse, "train", path, "-n", "1", "--out", folder, "--no-eval", "--json"]
+    if not wrong:
+        command += ["--db", store]
     for value in args.set:
         command += ["--set", value]
-    env = {**os.environ, "ELAPSE_CUDA_TUNE": os.environ.get("ELAPSE_CUDA_TUNE", "1")}
-    out, wrong = run(command, seconds, env)
+    out, wrong = run(command, seconds)
     if wrong:
         return {"error": wrong}
     with open(os.path.join(folder, "metrics.jsonl")) as file:

@@ -7,7 +7,7 @@
 #include "exec/cuda/cuda_internal.h"
 
 struct cuda_arena {
-    int64_t held;
+    char unused;
 };
 
 enum status cuda_arena_new(struct cuda_arena **arena, struct err *err)
@@ -21,20 +21,22 @@ void cuda_arena_free(struct cuda_arena *arena)
     free(arena);
 }
 
-enum status cuda_arena_reserve(struct cuda_arena *arena, int64_t bytes, struct err *err)
+enum status cuda_arena_reserve(struct cuda_arena *arena, const int64_t *bytes, int64_t num,
+                               struct err *err)
 {
     (void)arena;
     (void)bytes;
+    (void)num;
     (void)err;
     return OK;
 }
 
 enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr, struct err *err)
 {
+    (void)arena;
     cudaError_t code = cudaMalloc(ptr, bytes > 0 ? (size_t)bytes : 1);
     if (code != cudaSuccess)
         return cuda_failed(err, "cudaMalloc", code, __FILE__, __LINE__);
-    arena->held += bytes;
     return OK;
 }
 
@@ -42,14 +44,4 @@ void cuda_arena_release(struct cuda_arena *arena, void *ptr)
 {
     (void)arena;
     cudaFree(ptr);
-}
-
-int64_t cuda_arena_used(const struct cuda_arena *arena)
-{
-    return arena->held;
-}
-
-int64_t cuda_arena_held(const struct cuda_arena *arena)
-{
-    return arena->held;
 }

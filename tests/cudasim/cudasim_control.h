@@ -9,6 +9,7 @@
  *   ELAPSE_CUDASIM_FAULT=WHAT  no-device, old-driver, malloc@N, host-alloc@N, launch@N, ecc@N (at
  *                              the Nth wait), matmul@N, cudnn@N: the Nth call of its kind fails
  *   ELAPSE_CUDASIM_CUDNN=WHAT  refuse, wrong, old, odd: see cudasim_dnn.cpp
+ *   ELAPSE_CUDASIM_LOG=FILE    a line at the end of the process: "mallocs N launches N"
  *   ELAPSE_CUDASIM_FAULT_RANK=R  only in the process of rank R (OMPI_COMM_WORLD_RANK) */
 #ifndef ELAPSE_TESTS_CUDASIM_CUDASIM_CONTROL_H
 #define ELAPSE_TESTS_CUDASIM_CUDASIM_CONTROL_H
@@ -26,9 +27,10 @@ void cudasim_set_quiet(bool quiet); /* no line on stderr for a fault */
 /* Text of the last fault, "" for none; forgets it and the error that stuck, as a new process
  * would. Valid until the next fault. */
 const char *cudasim_take_fault(void);
-/* Kernels and matrix products that ran so far. */
+/* Kernels and matrix products that ran so far, and allocations of device memory. */
 int64_t cudasim_num_launches(void);
 int64_t cudasim_num_matmuls(void);
+int64_t cudasim_num_mallocs(void);
 /* Whether kernels are compiled with the checks of cudasim_check.cpp. */
 bool cudasim_checks(void);
 

@@ -4,13 +4,16 @@
  * stderr. Three algorithms whose bits differ, so that one not pinned shows; operands that
  * are not aligned to 16 bytes get another first choice, as there.
  *
- * ELAPSE_CUDASIM_EPILOGUES=0: no epilogue is available, as for shapes that the library refuses. */
+ * ELAPSE_CUDASIM_EPILOGUES=0: no epilogue is available, as for shapes that the library refuses.
+ * ELAPSE_CUDASIM_IN_PLACE=0: a product whose aux is its output finds the aux overwritten.
+ * ELAPSE_CUDASIM_SLOW=01: these algorithms take their time, so that they are not the fastest. */
 #include "tests/cudasim/cudasim_internal.h"
 
 #include <cublasLt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <mutex>
 #include <vector>
@@ -266,8 +269,20 @@ struct operands {
     uint32_t id;
 };
 
+bool set_to(const char *variable, const char *value)
+{
+    const char *text = getenv(variable);
+    return text && strcmp(text, value) == 0;
+}
+
 void multiply(const problem &p, const operands &o)
 {
+    const char *slow = getenv("ELAPSE_CUDASIM_SLOW");
+    if (slow && strchr(slow, (int)('0' + o.id)))
+        usleep(20000);
+    if (is_dgelu(p.d.epilogue) && p.d.aux == o.d && set_to("ELAPSE_CUDASIM_IN_PLACE", "0"))
+        for (uint64_t i = 0; i < p.m; i++)
+            store(o.d, (int64_t)i, (int)p.out.type, 1.0f);
     const bool ta = p.d.trans[0] != CUBLAS_OP_N, tb = p.d.trans[1] != CUBLAS_OP_N;
     const bool tf32 = p.d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     const uint32_t e = p.d.epilogue;
@@ -529,8 +544,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const cublasStatus_t bad = check(d, a, b, c, out, &p);
     if (bad != CUBLAS_STATUS_SUCCESS)
         return bad;
-    const char *epilogues = getenv("ELAPSE_CUDASIM_EPILOGUES");
-    if (p.d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogues && strcmp(epilogues, "0") == 0)
+    if (p.d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && set_to("ELAPSE_CUDASIM_EPILOGUES", "0"))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     bool aligned = true;
     for (uint32_t align : want->align)
@@ -551,6 +565,27 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         r->wavesCount = 1.0f;
     }
     return *count > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    problem p;
+    chosen mine;
+    if (!handle || !algo || !result)
+        REFUSE(CUBLAS_STATUS_INVALID_VALUE, "check: an argument is NULL");
+    const cublasStatus_t bad = check(d, a, b, c, out, &p);
+    if (bad != CUBLAS_STATUS_SUCCESS)
+        return bad;
+    memcpy(&mine, algo, sizeof mine);
+    if (mine.magic != MAGIC || mine.shape != checksum(p))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    result->state = CUBLAS_STATUS_SUCCESS;
+    result->workspaceSize = mine.workspace;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, const void *alpha,

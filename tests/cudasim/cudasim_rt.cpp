@@ -65,7 +65,7 @@ static unsigned stream_mode;
 static uint64_t stream_chance = 88172645463325252ull;
 static cudaError_t sticky, last;
 static int open_depth;
-static int64_t num_launches;
+static int64_t num_launches, num_mallocs;
 static bool ready;
 static uint64_t num_calls; /* of the host */
 static std::atomic<int> num_remote; /* works in queues */
@@ -80,6 +80,20 @@ static long env_number(const char *name, long otherwise)
     const char *text = getenv(name);
     return text && *text ? atol(text) : otherwise;
 }
+
+/* ELAPSE_CUDASIM_LOG: what the process has done, at its end. */
+static struct report {
+    ~report()
+    {
+        const char *path = getenv("ELAPSE_CUDASIM_LOG");
+        FILE *log = path && ready ? fopen(path, "a") : NULL;
+        if (!log)
+            return;
+        fprintf(log, "mallocs %lld launches %lld\n", (long long)num_mallocs,
+                (long long)num_launches);
+        fclose(log);
+    }
+} report_at_end;
 
 static struct sigaction other_handler;
 
@@ -159,6 +173,10 @@ extern "C" const char *cudasim_take_fault(void)
 extern "C" int64_t cudasim_num_launches(void)
 {
     return num_launches;
+}
+extern "C" int64_t cudasim_num_mallocs(void)
+{
+    return num_mallocs;
 }
 
 /* Notes the answer of a call, as cudaGetLastError() finds it. */
@@ -277,6 +295,7 @@ extern "C" cudaError_t cudaMalloc(void **ptr, size_t bytes)
     *ptr = NULL;
     if (bytes == 0)
         return cudaSuccess;
+    num_mallocs++;
     if (cudasim_fails("malloc") || bytes > capacity || used + bytes > capacity)
         return answer(cudaErrorMemoryAllocation);
     uintptr_t at = (uintptr_t)base; /* the first gap that holds it */

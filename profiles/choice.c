@@ -1,0 +1,98 @@
+#include "profiles/choice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "profiles/store_internal.h"
+
+static enum status has_table(struct store *store, bool *has, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    enum status rc = store_prepare(
+        store, "SELECT 1 FROM sqlite_schema WHERE name = 'library_choice'", &stmt, err);
+    if (rc != OK)
+        return rc;
+    int step = sqlite3_step(stmt);
+    *has = step == SQLITE_ROW;
+    if (step != SQLITE_ROW && step != SQLITE_DONE)
+        rc = store_fail(store, "cannot read", err);
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+static void bind_place(sqlite3_stmt *stmt, const struct choice_place *place)
+{
+    sqlite3_bind_text(stmt, 1, place->device, -1, SQLITE_STATIC);
+    sqlite3_bind_text(stmt, 2, place->libraries, -1, SQLITE_STATIC);
+}
+
+static void copy_text(sqlite3_stmt *stmt, int column, char *to, size_t size)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    snprintf(to, size, "%s", text ? text : "");
+}
+
+enum status store_get_choices(struct store *store, const struct choice_place *place,
+                              struct library_choice **list, int *num, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    struct library_choice *got = NULL;
+    int count = 0, step = SQLITE_DONE;
+    bool has = false;
+    enum status rc = has_table(store, &has, err);
+    if (rc == OK && has)
+        rc = store_prepare(store,
+                           "SELECT problem, answer FROM library_choice WHERE device_name = ? AND "
+                           "libraries = ? ORDER BY problem",
+                           &stmt, err);
+    if (rc != OK)
+        return rc;
+    if (stmt)
+        bind_place(stmt, place);
+    while (rc == OK && stmt && (step = sqlite3_step(stmt)) == SQLITE_ROW) {
+        struct library_choice *more = realloc(got, ((size_t)count + 1) * sizeof *got);
+        if (!more) {
+            rc = err_nomem(err);
+            break;
+        }
+        got = more;
+        got[count] = (struct library_choice){0};
+        copy_text(stmt, 0, got[count].problem, sizeof got[count].problem);
+        copy_text(stmt, 1, got[count].answer, sizeof got[count].answer);
+        count++;
+    }
+    if (rc == OK && step != SQLITE_DONE)
+        rc = store_fail(store, "cannot read", err);
+    sqlite3_finalize(stmt);
+    if (rc != OK) {
+        free(got);
+        return rc;
+    }
+    *list = got;
+    *num = count;
+    return OK;
+}
+
+enum status store_put_choices(struct store *store, const struct choice_place *place,
+                              const struct library_choice *list, int num, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    enum status rc = store_begin(store, err);
+    if (rc != OK)
+        return rc;
+    rc = store_prepare(store, "INSERT OR IGNORE INTO library_choice VALUES (?, ?, ?, ?)", &stmt,
+                       err);
+    for (int i = 0; rc == OK && i < num; i++) {
+        bind_place(stmt, place);
+        sqlite3_bind_text(stmt, 3, list[i].problem, -1, SQLITE_STATIC);
+        sqlite3_bind_text(stmt, 4, list[i].answer, -1, SQLITE_STATIC);
+        if (sqlite3_step(stmt) != SQLITE_DONE)
+            rc = store_fail(store, "cannot write", err);
+        sqlite3_reset(stmt);
+    }
+    sqlite3_finalize(stmt);
+    if (rc == OK)
+        return store_commit(store, err);
+    store_rollback(store);
+    return rc;
+}

@@ -1,0 +1,302 @@
+/* The host side of the cuda backend on an emulated device (tests/cudasim/): memory announced before
+ * it is asked for, choices of matrix products that other backends make alike, an epilogue in place.
+ * Skipped where the emulation is not built. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "exec/backend.h"
+#include "exec/cuda_load.h"
+#include "exec/rng.h"
+
+#define MIB ((int64_t)1 << 20)
+enum { ROWS = 48, IN = 64, OUT = 40 };
+
+static int64_t (*num_mallocs)(void), (*num_matmuls)(void);
+static const char *(*take_fault)(void);
+static bool emulated;
+
+static struct backend *open_cuda(enum dtype dtype, bool tune)
+{
+    struct err err = {0};
+    struct backend *be = cuda_load_backend(
+        &(struct cuda_spec){.device = 0, .dtype = dtype, .threads = 1, .tune = tune}, &err);
+    if (!be)
+        fail_msg("%s", err.msg);
+    return be;
+}
+
+static void ok(enum status rc, const struct err *err)
+{
+    if (rc != OK)
+        fail_msg("%s", err->msg);
+    const char *fault = take_fault();
+    if (fault[0])
+        fail_msg("%s", fault);
+}
+
+static void *take(struct backend *be, int64_t bytes)
+{
+    struct err err = {0};
+    void *at = NULL;
+    ok(be->alloc(be, bytes, &at, &err), &err);
+    return at;
+}
+
+/* Numbers that fp32 and bf16 hold alike. */
+static void *up(struct backend *be, int64_t num, uint64_t key)
+{
+    float *x = malloc((size_t)num * sizeof *x);
+    uint16_t *low = malloc((size_t)num * sizeof *low);
+    assert_non_null(x);
+    assert_non_null(low);
+    for (int64_t i = 0; i < num; i++) {
+        uint32_t bits;
+        x[i] = (float)rng_normal(rng_mix(key), (uint64_t)i);
+        memcpy(&bits, &x[i], sizeof bits);
+        bits &= 0xffff0000u;
+        memcpy(&x[i], &bits, sizeof bits);
+        low[i] = (uint16_t)(bits >> 16);
+    }
+    void *at = take(be, num * be->elem_bytes);
+    be->copy_in(be, at, be->elem_bytes == 2 ? (void *)low : x, num * be->elem_bytes);
+    free(x);
+    free(low);
+    return at;
+}
+
+static void down(struct backend *be, void *host, const void *at, int64_t num)
+{
+    struct err err = {0};
+    be->copy_out(be, host, at, num * be->elem_bytes);
+    ok(be->sync(be, &err), &err);
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static enum status reserve(struct backend *be, int64_t pieces, int64_t piece_bytes, struct err *err)
+{
+    int64_t bytes[64];
+    for (int i = 0; i < pieces; i++)
+        bytes[i] = piece_bytes;
+    return be->reserve(be, &(struct memory_need){bytes, pieces, 4 * MIB}, err);
+}
+
+static void reserve__one_allocation_serves_all_that_was_announced(void **state)
+{
+    enum { PIECES = 50 };
+    struct err err = {0};
+    void *pieces[PIECES];
+    (void)state;
+    if (!emulated)
+        skip();
+    const int64_t before = num_mallocs();
+    struct backend *be = open_cuda(DTYPE_FP32, false);
+    assert_int_equal(num_mallocs(), before); /* opening takes none */
+    ok(reserve(be, PIECES + 3, 2 * MIB - 100, &err), &err);
+    assert_int_equal(num_mallocs(), before + 1);
+    for (int i = 0; i < PIECES; i++)
+        pieces[i] = take(be, 2 * MIB - 100);
+    const struct linear l = {.rows = ROWS, .in = IN, .out = OUT}; /* and what products need */
+    void *x = up(be, ROWS * IN, 1), *w = up(be, IN * OUT, 2), *y = take(be, 4 * ROWS * OUT);
+    be->linear_forward(be, &l, x, w, NULL, ACT_NONE, NULL, NULL, NULL, y);
+    ok(be->sync(be, &err), &err);
+    assert_int_equal(num_mallocs(), before + 1);
+    for (int i = 0; i < PIECES; i += 2)
+        be->free(be, pieces[i]);
+    ok(reserve(be, PIECES / 2, 2 * MIB - 100, &err), &err); /* the gaps hold it */
+    assert_int_equal(num_mallocs(), before + 1);
+    ok(reserve(be, PIECES / 2, 2 * MIB + 1, &err), &err); /* they do not hold this */
+    assert_int_equal(num_mallocs(), before + 2);
+    for (int i = 0; i < PIECES; i += 2)
+        pieces[i] = take(be, 2 * MIB + 1);
+    assert_int_equal(num_mallocs(), before + 2);
+    backend_free(be);
+}
+
+static void reserve__says_what_was_asked_what_was_free_and_what_helps(void **state)
+{
+    struct err err = {0};
+    (void)state;
+    if (!emulated)
+        skip();
+    struct backend *be = open_cuda(DTYPE_FP32, false);
+    void *held = take(be, 80 * MIB);
+    assert_int_equal(reserve(be, 5, 1000 * MIB, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "out of device memory: 4.9"));
+    assert_non_null(strstr(err.msg, "asked for"));
+    assert_non_null(strstr(err.msg, "free, this rank holds 80"));
+    assert_non_null(strstr(err.hint, "pipeline.num_microbatches"));
+    assert_non_null(strstr(err.hint, "recompute"));
+    struct err none = {0};
+    ok(be->sync(be, &none), &none); /* no failure of the device's work */
+    be->free(be, held);
+    backend_free(be);
+}
+
+/* --- choices ---------------------------------------------------------------------------------- */
+
+/* A product on a backend that was given these choices; its bits into out. */
+static void product(enum dtype dtype, bool tune, const struct library_choice *given, int num,
+                    struct library_choice *made, int *num_made, void *out)
+{
+    const struct linear l = {.rows = ROWS, .in = IN, .out = OUT};
+    const struct library_choice *list;
+    struct err err = {0};
+    struct backend *be = open_cuda(dtype, tune);
+    ok(be->choose(be, given, num, &err), &err);
+    void *x = up(be, ROWS * IN, 1), *w = up(be, IN * OUT, 2), *y = take(be, 4 * ROWS * OUT);
+    be->linear_forward(be, &l, x, w, NULL, ACT_NONE, NULL, NULL, NULL, y);
+    down(be, out, y, ROWS * OUT);
+    const int count = be->choices(be, &list);
+    assert_true(count <= 1);
+    if (count && made)
+        *made = list[0];
+    if (num_made)
+        *num_made = count;
+    backend_free(be);
+}
+
+static void choices__what_one_backend_found_gives_its_bits_on_others(void **state)
+{
+    float first[ROWS * OUT], found[ROWS * OUT], given[ROWS * OUT];
+    struct library_choice choice = {0};
+    int num;
+    (void)state;
+    if (!emulated)
+        skip();
+    int64_t before = num_matmuls();
+    product(DTYPE_FP32, false, NULL, 0, NULL, &num, first);
+    assert_int_equal(num, 0);
+    assert_int_equal(num_matmuls(), before + 1); /* nothing was timed */
+    setenv("ELAPSE_CUDASIM_SLOW", "01", 1);
+    product(DTYPE_FP32, true, NULL, 0, &choice, &num, found);
+    assert_int_equal(num, 1);
+    assert_true(memcmp(first, found, sizeof first) != 0); /* the third algorithm's bits */
+    before = num_matmuls();
+    product(DTYPE_FP32, false, &choice, 1, NULL, &num, given);
+    assert_int_equal(num_matmuls(), before + 1);
+    assert_memory_equal(found, given, sizeof found);
+    /* Who tunes leaves alone what was chosen before. */
+    setenv("ELAPSE_CUDASIM_SLOW", "2", 1);
+    product(DTYPE_FP32, true, &choice, 1, NULL, &num, given);
+    assert_int_equal(num, 0);
+    assert_memory_equal(found, given, sizeof found);
+    unsetenv("ELAPSE_CUDASIM_SLOW");
+}
+
+/* A choice of another shape or dtype, or a damaged one, is as none. */
+static void choices__of_other_problems_change_nothing(void **state)
+{
+    float first[ROWS * OUT], given[ROWS * OUT];
+    struct library_choice choice = {0}, bad[3];
+    int num;
+    (void)state;
+    if (!emulated)
+        skip();
+    setenv("ELAPSE_CUDASIM_SLOW", "01", 1);
+    product(DTYPE_FP32, true, NULL, 0, &choice, &num, given);
+    unsetenv("ELAPSE_CUDASIM_SLOW");
+    product(DTYPE_FP32, false, NULL, 0, NULL, &num, first);
+    for (int i = 0; i < 3; i++)
+        bad[i] = choice;
+    memcpy(bad[0].problem, "bf16", 4);
+    bad[1].answer[5] = 'x';
+    bad[2].answer[2] ^= 1; /* not what the library calls an algorithm */
+    product(DTYPE_FP32, false, bad, 3, NULL, &num, given);
+    assert_memory_equal(first, given, sizeof first);
+}
+
+/* --- an epilogue in place --------------------------------------------------------------------- */
+
+/* GELU's gradient with the output over what entered the GELU. */
+static void dgelu(enum dtype dtype, float *out)
+{
+    const struct linear l = {.rows = ROWS, .in = IN, .out = OUT};
+    struct err err = {0};
+    uint16_t low[ROWS * IN];
+    struct backend *be = open_cuda(dtype, false);
+    void *dy = up(be, ROWS * OUT, 1), *w = up(be, IN * OUT, 2), *pre = up(be, ROWS * IN, 3);
+    for (int i = 0; i < 2; i++) { /* the second with the plan made */
+        be->linear_backward_input(be, &l, dy, w, 1.0f, ACT_GELU_TANH, pre, NULL, pre);
+        ok(be->sync(be, &err), &err);
+    }
+    if (be->elem_bytes == 4) {
+        down(be, out, pre, ROWS * IN);
+    } else {
+        down(be, low, pre, ROWS * IN);
+        for (int i = 0; i < ROWS * IN; i++) {
+            const uint32_t bits = (uint32_t)low[i] << 16;
+            memcpy(&out[i], &bits, sizeof bits);
+        }
+    }
+    backend_free(be);
+}
+
+static void dgelu__in_place_only_where_it_has_the_bits_of_out_of_place(void **state)
+{
+    static const enum dtype dtypes[] = {DTYPE_FP32, DTYPE_BF16};
+    (void)state;
+    if (!emulated)
+        skip();
+    for (int i = 0; i < 2; i++) {
+        float whole[ROWS * IN], broken[ROWS * IN], apart[ROWS * IN];
+        dgelu(dtypes[i], whole);
+        setenv("ELAPSE_CUDASIM_IN_PLACE", "0", 1);
+        dgelu(dtypes[i], broken);
+        unsetenv("ELAPSE_CUDASIM_IN_PLACE");
+        setenv("ELAPSE_CUDASIM_EPILOGUES", "0", 1);
+        dgelu(dtypes[i], apart);
+        unsetenv("ELAPSE_CUDASIM_EPILOGUES");
+        assert_memory_equal(broken, apart, sizeof apart); /* the pass of ours was taken */
+        for (int k = 0; k < ROWS * IN; k++)
+            assert_true(whole[k] - apart[k] <= 2e-2f * (1 + whole[k] * whole[k]) &&
+                        apart[k] - whole[k] <= 2e-2f * (1 + whole[k] * whole[k]));
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static int find_device(void **state)
+{
+    char path[4096];
+    (void)state;
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    if (length <= 0)
+        return -1;
+    path[length] = '\0';
+    snprintf(strrchr(path, '/'), 64, "/../cudasim/elapse-cuda-plain.so");
+    if (access(path, R_OK) != 0) {
+        print_message("no emulation (CUDA toolkit and g++): skipped\n");
+        return 0;
+    }
+    setenv("ELAPSE_CUDA_LIB", path, 1);
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(lib);
+    void *symbols[] = {dlsym(lib, "cudasim_num_mallocs"), dlsym(lib, "cudasim_num_matmuls"),
+                       dlsym(lib, "cudasim_take_fault")};
+    memcpy(&num_mallocs, &symbols[0], sizeof symbols[0]);
+    memcpy(&num_matmuls, &symbols[1], sizeof symbols[1]);
+    memcpy(&take_fault, &symbols[2], sizeof symbols[2]);
+    emulated = true;
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reserve__one_allocation_serves_all_that_was_announced),
+        cmocka_unit_test(reserve__says_what_was_asked_what_was_free_and_what_helps),
+        cmocka_unit_test(choices__what_one_backend_found_gives_its_bits_on_others),
+        cmocka_unit_test(choices__of_other_problems_change_nothing),
+        cmocka_unit_test(dgelu__in_place_only_where_it_has_the_bits_of_out_of_place),
+    };
+    return cmocka_run_group_tests(tests, find_device, NULL);
+}
