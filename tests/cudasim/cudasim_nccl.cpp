@@ -490,6 +490,9 @@ cudaError_t run_group(group *g)
         if (!one.done && c->failed == ncclSuccess)
             push(c, &one);
         all &= one.done;
+        /* One after the other: what the next reads of the socket may be this one's. */
+        if (one.kind == CALL_SUM && !one.done)
+            break;
     }
     if (all)
         return cudaSuccess;
