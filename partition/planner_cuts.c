@@ -106,7 +106,8 @@ enum status search_improve(struct search *search)
         if (judged->step_ns > 0 && judged->step_ns <= node->bound_ns)
             continue; /* its cut is proven best */
         int items = search_items_in_cut(search, node->frozen);
-        const int most = search->options->num_ranks == AUTO ? FEW_CUTS_EACH : FEW_CUTS;
+        const bool many = search->options->num_ranks == AUTO || search->options->one_of_many;
+        const int most = many ? FEW_CUTS_EACH : FEW_CUTS;
         bool few = choose(items - 1, node->num_ranks * node->chunks - 1) <= most;
         if (!few && (judged->step_ns == 0 || climbed++ >= PLANNER_KEEP))
             continue;

@@ -447,7 +447,8 @@ static int schedules_of(const struct search *search, int num_ranks, int items,
             kinds[n] = plain[i];
             chunks[n++] = 1;
         }
-    const bool few = num_ranks <= MAX_CHUNKED_RANKS || options->num_ranks != AUTO || n == 0;
+    const bool few = num_ranks <= MAX_CHUNKED_RANKS || n == 0 ||
+                     (options->num_ranks != AUTO && !options->one_of_many);
     const bool others = (num_ranks > 1 || n == 0) && few;
     if (others && search_allows(options, SCHEDULE_INTERLEAVED)) {
         int from = options->chunks == AUTO ? 2 : options->chunks;

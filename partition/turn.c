@@ -163,7 +163,8 @@ static bool may_cache(const struct job *job, const struct turn_ask *ask)
 /* The planner's best with K and R given, and the frozen forward read from the cache or not. */
 static enum status solve_one(const struct job *job, const struct cluster *cluster,
                              const struct cost *cost, const struct turn_ask *ask, int k, int r,
-                             bool cached, struct planner_result *result, struct err *err)
+                             bool many, bool cached, struct planner_result *result,
+                             struct err *err)
 {
     struct planner_problem problem;
     struct planner_options options;
@@ -177,6 +178,7 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
                        job->path ? job->path : job->name, r, (long long)problem.batch);
     options.num_ranks = k;
     options.num_replicas = r;
+    options.one_of_many = many;
     options.cache_write = false;
     if (job->model.num_skips > 0 && ask->num_frozen_layers > 0) {
         options.frozen_auto = false; /* skip tensors stay inside the pipeline */
@@ -217,16 +219,16 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
  * *ns_per_sample is the mean over the epochs that are left, if F stays. */
 static enum status solve_cached(const struct job *job, const struct cluster *cluster,
                                 const struct cost *cost, const struct turn_ask *ask, int k, int r,
-                                struct planner_result *result, double *ns_per_sample,
+                                bool many, struct planner_result *result, double *ns_per_sample,
                                 struct err *err)
 {
     struct planner_result reads = {0};
     const int level = ask->old && ask->old->frozen == FROZEN_CACHED ? ask->old->first_item[0] : 0;
-    enum status rc = solve_one(job, cluster, cost, ask, k, r, false, result, err);
+    enum status rc = solve_one(job, cluster, cost, ask, k, r, many, false, result, err);
     *ns_per_sample = rc == OK ? 1e9 / result->samples_per_s : INFINITY;
     if ((rc != OK && rc != ERR_INFEASIBLE) || !may_cache(job, ask))
         return rc;
-    if (solve_one(job, cluster, cost, ask, k, r, true, &reads, NULL) == OK) {
+    if (solve_one(job, cluster, cost, ask, k, r, many, true, &reads, NULL) == OK) {
         const double samples = (double)reads.plan.batch * reads.plan.num_replicas;
         int64_t extra = 0;
         cache_fill_extra(&job->model, cluster, cost, &reads.plan, level, &extra, NULL);
@@ -272,6 +274,7 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
     enum status rc = wanted_counts(job, cluster, ask, &k_wanted, &r_wanted, err);
     if (rc != OK)
         return rc;
+    const bool many = k_wanted == 0; /* K by K, to the same effort as the planner's own search */
     for (int k = 1; k <= n; k++) {
         if ((k_wanted != 0 && k != k_wanted) || (!elastic && n % k != 0))
             continue;
@@ -285,7 +288,7 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
             if (ask->old && job->train.batch_mode == BATCH_PER_PIPELINE && r > 1 &&
                 job->train.batch > ask->num_samples / r)
                 continue; /* more replicas than an epoch has samples for */
-            rc = solve_cached(job, cluster, &own, ask, k, r, &result, &ns, &one);
+            rc = solve_cached(job, cluster, &own, ask, k, r, many, &result, &ns, &one);
             if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT) {
                 planner_result_clear(&result);
                 if (err)
