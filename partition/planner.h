@@ -47,9 +47,9 @@ typedef enum status (*planner_judge)(void *ctx, const struct plan *plan, int64_t
 struct planner_options {
     int num_ranks, num_replicas, num_microbatches; /* AUTO, or the count */
     bool one_of_many; /* the caller tries many counts of ranks: of each as few cuts as with AUTO */
-    bool equal_microbatches;                       /* AUTO counts divide the batch */
-    int chunks;                                    /* of interleaved: AUTO tries 2, 3 and 4 */
-    unsigned schedules; /* bit (1 << kind) for each schedule that may be chosen */
+    bool equal_microbatches; /* AUTO counts divide the batch */
+    int chunks;              /* of interleaved: AUTO tries 2, 3 and 4 */
+    unsigned schedules;      /* bit (1 << kind) for each schedule that may be chosen */
     enum balancer_kind balancer;
     bool by_params; /* optimal: cut by parameters in place of time */
     bool recompute_auto;

@@ -163,8 +163,7 @@ static bool may_cache(const struct job *job, const struct turn_ask *ask)
 /* The planner's best with K and R given, and the frozen forward read from the cache or not. */
 static enum status solve_one(const struct job *job, const struct cluster *cluster,
                              const struct cost *cost, const struct turn_ask *ask, int k, int r,
-                             bool many, bool cached, struct planner_result *result,
-                             struct err *err)
+                             bool many, bool cached, struct planner_result *result, struct err *err)
 {
     struct planner_problem problem;
     struct planner_options options;
