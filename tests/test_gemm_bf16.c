@@ -10,6 +10,7 @@
 
 #include "exec/bf16.h"
 #include "exec/cpu/gemm_bf16.h"
+#include "exec/cpu/gemm_kernel.h"
 #include "exec/rng.h"
 
 struct product {
@@ -37,25 +38,32 @@ static uint16_t *random_matrix(uint64_t key, int64_t num)
     return x;
 }
 
-/* Shapes at and beside the edges of panels (8, 48), pieces of k (256), tiles and blocks (1008
- * columns, 2048 rows, 2048 k). Few elements of the large ones are judged, all of them must be
+/* Shapes at and beside the edges of panels (8, 48; 32), pieces of k (256; 512), tiles and blocks
+ * (960 columns, 2048 rows, 2048 k). Few elements of the large ones are judged, all of them must be
  * bit-equal with three threads. */
-static void gemm_bf16__matches_plain_loops(void **state)
+static void matches_plain_loops(const struct gemm_kernel *kernel)
 {
     static const int shapes[][3] = {
-        {1,    1,    1   },
-        {7,    47,   3   },
-        {8,    48,   2   },
-        {9,    49,   257 },
-        {65,   100,  511 },
-        {130,  1009, 33  },
-        {2050, 50,   17  },
-        {24,   60,   4099},
-        {300,  192,  768 }
+        {1,    1,   1   },
+        {7,    47,  3   },
+        {16,   32,  32  },
+        {17,   31,  31  },
+        {33,   65,  545 },
+        {8,    48,  2   },
+        {9,    49,  257 },
+        {65,   100, 511 },
+        {130,  961, 33  },
+        {2050, 50,  17  },
+        {24,   60,  4099},
+        {300,  192, 768 }
     };
     struct backend *bes[] = {backend_cpu_new(DTYPE_BF16, 1, NULL),
                              backend_cpu_new(DTYPE_BF16, 3, NULL)};
-    (void)state;
+    if (!kernel->usable()) {
+        print_message("%s: not on this machine\n", kernel->name);
+        skip();
+    }
+    gemm_kernel_set(kernel);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int form = 0; form < 8; form++) {
             const int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
@@ -106,8 +114,8 @@ static void gemm_bf16__matches_plain_loops(void **state)
                 /* fp32 sums in any order: k roundings of 2^-24 of the sum of sizes, far from all of
                  * the same sign. */
                 if (!(fabs(c[0][e] - want) <= 1e-7 * (size + 10) * (1 + sqrt((double)k))))
-                    fail_msg("%dx%dx%d form %d: element %d is %.9g, reference %.9g", (int)m, (int)n,
-                             (int)k, form, (int)e, c[0][e], want);
+                    fail_msg("%s %dx%dx%d form %d: element %d is %.9g, reference %.9g",
+                             kernel->name, (int)m, (int)n, (int)k, form, (int)e, c[0][e], want);
             }
             free(c[0]);
             free(c[1]);
@@ -116,6 +124,25 @@ static void gemm_bf16__matches_plain_loops(void **state)
         }
     backend_free(bes[0]);
     backend_free(bes[1]);
+    gemm_kernel_set(NULL);
+}
+
+static void gemm_amx__matches_plain_loops(void **state)
+{
+    (void)state;
+    matches_plain_loops(&gemm_amx);
+}
+
+static void gemm_dot__matches_plain_loops(void **state)
+{
+    (void)state;
+    matches_plain_loops(&gemm_dot);
+}
+
+static void gemm_widen__matches_plain_loops(void **state)
+{
+    (void)state;
+    matches_plain_loops(&gemm_widen);
 }
 
 static void bf16__rounds_to_nearest_even(void **state)
@@ -153,7 +180,9 @@ static void bf16__rounds_to_nearest_even(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gemm_bf16__matches_plain_loops),
+        cmocka_unit_test(gemm_amx__matches_plain_loops),
+        cmocka_unit_test(gemm_dot__matches_plain_loops),
+        cmocka_unit_test(gemm_widen__matches_plain_loops),
         cmocka_unit_test(bf16__rounds_to_nearest_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

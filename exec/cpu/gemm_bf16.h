@@ -1,15 +1,14 @@
 /* exec/cpu/gemm_bf16.h - products of bf16 matrices with fp32 sums, for cpu_linear.c.
  *
- * With AVX512-BF16 (Intel since Cooper Lake, AMD since Zen 4) on its dot-product instruction: twice
- * the multiplications of fp32 in a cycle; subnormal operands count as zero there. Elsewhere blocks
- * are widened and BLAS multiplies them in fp32. Sums run over k in ascending blocks whose bounds
- * depend on the shape only. */
+ * With AMX on its tiles, with AVX512-BF16 on its dot-product instruction (subnormal operands count
+ * as zero in both); elsewhere blocks are widened and BLAS multiplies them in fp32. Sums run over k
+ * in ascending blocks whose bounds depend on the shape only. */
 #ifndef ELAPSE_EXEC_CPU_GEMM_BF16_H
 #define ELAPSE_EXEC_CPU_GEMM_BF16_H
 
 #include "exec/backend.h"
 
-enum { GEMM_COLS = 1008 }; /* columns of a tile at most: 21 panels of 48 */
+enum { GEMM_COLS = 960 }; /* columns of a tile at most: 20 panels of 48, 30 of 32 */
 
 /* Element (i, k) of a lies at a + i * a_row + k * a_col, element (k, j) of b at
  * b + k * b_row + j * b_col; one stride of each is 1. */

@@ -1,0 +1,219 @@
+/* Blocks of bf16 on the tiles of AMX (Intel, Software Developer's Manual 1, chapter 18): a tile
+ * holds 16 rows of 64 bytes, and one instruction multiplies 16 x 32 by 32 x 16 elements. Subnormal
+ * operands count as zero.
+ *
+ * Four tiles hold sums of 32 x 32 elements, two each pass by from a and b: four products for four
+ * loads. A tile of a has the k of one row along its rows, a tile of b pairs (k, k + 1) of 16
+ * columns; whichever way the matrix lies, a block of 16 x 16 pairs is read along memory and turned
+ * in registers where needed. */
+#include <string.h>
+
+#include "exec/cpu/cpu.h"
+#include "exec/cpu/gemm_kernel.h"
+
+#if defined __AMX_BF16__ && defined __AVX512BW__ && defined __AVX512VL__ && defined __linux__
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A panel of b of 512 k is 32 KiB, of the L1 cache. */
+enum { SIDE = 16, STEP = 32, PANEL = 32, KC = 512, TILE_BYTES = 1024 };
+
+/* The system saves tiles of a process only that asked for it (Linux, arch/x86/xstate.rst). */
+static bool usable(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
+static void configure(void)
+{
+    struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int t = 0; t < 8; t++)
+        config.row_bytes[t] = 64, config.rows[t] = SIDE;
+    _tile_loadconfig(&config);
+}
+
+/* x[i][j] becomes x[j][i]. */
+static void turn(__m512i x[16])
+{
+    __m512i y[16];
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int h = 0; h < 2; h++) {
+            x[i + 2 * h] = _mm512_unpacklo_epi64(y[i + h], y[i + 2 + h]);
+            x[i + 2 * h + 1] = _mm512_unpackhi_epi64(y[i + h], y[i + 2 + h]);
+        }
+    /* now x[4 q + c] has, in its 128-bit lane l, rows 4 q to 4 q + 3 of column 4 l + c */
+    for (int c = 0; c < 4; c++) {
+        const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x44);
+        const __m512i high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xee);
+        const __m512i low23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x44);
+        const __m512i high23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xee);
+        y[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+        y[4 + c] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+        y[8 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+        y[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
+    }
+    memcpy(x, y, sizeof y);
+}
+
+/* 16 rows (columns) from `first` by 32 k from `k` as one tile, zero outside of the block.
+ * of_a: pair p of row i at [i][p], else at [p][i]. */
+static inline void pack_tile(const struct gemm_block *b, int64_t first, int64_t k, bool of_a,
+                             void *to)
+{
+    const int num = (int)cpu_min(SIDE, b->num - first), len = (int)cpu_min(STEP, b->k - k);
+    const bool along_k = b->inner == 1;
+    __m512i x[16];
+    if (along_k) {
+        const __mmask32 mask = len == STEP ? ~0u : (1u << len) - 1;
+        for (int i = 0; i < 16; i++)
+            x[i] = i < num ? _mm512_maskz_loadu_epi16(mask, b->x + (first + i) * b->outer + k)
+                           : _mm512_setzero_si512();
+    } else {
+        const __mmask16 mask = num <= 0 ? 0 : (__mmask16)(0xffffu >> (SIDE - num));
+        for (int p = 0; p < 16; p++) {
+            const uint16_t *at = b->x + first + (k + 2 * p) * b->inner;
+            const __m256i low =
+                2 * p < len ? _mm256_maskz_loadu_epi16(mask, at) : _mm256_setzero_si256();
+            const __m256i high = 2 * p + 1 < len ? _mm256_maskz_loadu_epi16(mask, at + b->inner)
+                                                 : _mm256_setzero_si256();
+            x[p] = _mm512_or_si512(_mm512_cvtepu16_epi32(low),
+                                   _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+        }
+    }
+    if (along_k != of_a)
+        turn(x);
+    for (int i = 0; i < 16; i++)
+        _mm512_store_si512((char *)to + 64 * i, x[i]);
+}
+
+/* Rows (columns) [first, first + 32) and k [k, k + len): tile by tile, the two of one k together.
+ */
+static void pack_panel(const struct gemm_block *b, int64_t first, int64_t k, int64_t len, bool of_a,
+                       char *to)
+{
+    for (int64_t s = 0; s < len; s += STEP)
+        for (int half = 0; half < 2; half++, to += TILE_BYTES)
+            pack_tile(b, first + half * SIDE, k + s, of_a, to);
+}
+
+static int64_t panel_bytes(int64_t k)
+{
+    return cpu_tiles(k, STEP) * 2 * TILE_BYTES;
+}
+
+static int64_t packed_bytes(int64_t cols, int64_t k)
+{
+    return cpu_tiles(cols, PANEL) * panel_bytes(k);
+}
+
+static int64_t work_bytes(int64_t rows, int64_t k)
+{
+    return cpu_tiles(rows, PANEL) * panel_bytes(cpu_min(k, KC));
+}
+
+/* Pieces of KC of k one behind the other; within one, panel by panel. */
+static void pack(struct backend *be, const struct gemm_block *b, void *packed)
+{
+    const int64_t panels = cpu_tiles(b->num, PANEL);
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t p = 0; p < panels; p++)
+        for (int64_t k = 0; k < b->k; k += KC) {
+            const int64_t len = cpu_min(KC, b->k - k);
+            pack_panel(b, p * PANEL, k, len, false,
+                       (char *)packed + panels * panel_bytes(k) + p * panel_bytes(len));
+        }
+}
+
+/* sum [32, 32] = a b over `steps` steps of 32 k. */
+static void multiply_panels(int64_t steps, const char *a, const char *b, float sum[PANEL][PANEL])
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t s = 0; s < steps; s++, a += 2 * TILE_BYTES, b += 2 * TILE_BYTES) {
+        _tile_loadd(4, a, 64);
+        _tile_loadd(5, a + TILE_BYTES, 64);
+        _tile_loadd(6, b, 64);
+        _tile_loadd(7, b + TILE_BYTES, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, sum[0], sizeof sum[0]);
+    _tile_stored(1, sum[0] + SIDE, sizeof sum[0]);
+    _tile_stored(2, sum[SIDE], sizeof sum[0]);
+    _tile_stored(3, sum[SIDE] + SIDE, sizeof sum[0]);
+}
+
+static void add_sum(float sum[PANEL][PANEL], int rows, int cols, float alpha, bool add, float *c,
+                    int64_t ldc)
+{
+    const __m512 scale = _mm512_set1_ps(alpha);
+    for (int at = 0; at < cols; at += 16) {
+        const __mmask16 mask = (__mmask16)(cols - at >= 16 ? 0xffff : (1 << (cols - at)) - 1);
+        for (int i = 0; i < rows; i++) {
+            float *to = c + i * ldc + at;
+            const __m512 old = add ? _mm512_maskz_loadu_ps(mask, to) : _mm512_setzero_ps();
+            _mm512_mask_storeu_ps(to, mask,
+                                  _mm512_fmadd_ps(scale, _mm512_load_ps(sum[i] + at), old));
+        }
+    }
+}
+
+static void multiply(const struct gemm_block *a, const struct gemm_block *b, const void *packed,
+                     void *work, float alpha, bool add, float *c, int64_t ldc)
+{
+    const int64_t panels = cpu_tiles(b->num, PANEL);
+    configure();
+    for (int64_t k = 0; k < a->k; k += KC) {
+        const int64_t len = cpu_min(KC, a->k - k), bytes = panel_bytes(len);
+        const char *from = (const char *)packed + panels * panel_bytes(k);
+        char *mine = work;
+        for (int64_t r = 0; r < a->num; r += PANEL)
+            pack_panel(a, r, k, len, true, mine + r / PANEL * bytes);
+        for (int64_t p = 0; p < panels; p++)
+            for (int64_t r = 0; r < a->num; r += PANEL) {
+                _Alignas(64) float sum[PANEL][PANEL];
+                multiply_panels(cpu_tiles(len, STEP), mine + r / PANEL * bytes, from + p * bytes,
+                                sum);
+                add_sum(sum, (int)cpu_min(PANEL, a->num - r),
+                        (int)cpu_min(PANEL, b->num - p * PANEL), alpha, add || k > 0,
+                        c + r * ldc + p * PANEL, ldc);
+            }
+    }
+    _tile_release();
+}
+
+#else
+
+static bool usable(void)
+{
+    return false;
+}
+#define packed_bytes NULL
+#define work_bytes NULL
+#define pack NULL
+#define multiply NULL
+
+#endif
+
+/* An element's sum goes over k in one order, inside a panel and at its edge. */
+const struct gemm_kernel gemm_amx = {.name = "amx",
+                                     .rows_alone = true,
+                                     .usable = usable,
+                                     .packed_bytes = packed_bytes,
+                                     .work_bytes = work_bytes,
+                                     .pack = pack,
+                                     .multiply = multiply};
