@@ -402,6 +402,8 @@ static enum status measure_stash(struct measure *m, int shape, struct err *err)
 
 /* --- links ------------------------------------------------------------------------------------ */
 
+enum { OTHER_BYTES = 128 << 20 }; /* what a step goes through between two sums, at least */
+
 /* Half a round trip between ranks 0 and 1, receive posted ahead as in the runtime. */
 static enum status measure_link(struct measure *m, int64_t bytes, char *buffer, struct err *err)
 {
@@ -435,9 +437,10 @@ static enum status measure_link(struct measure *m, int64_t bytes, char *buffer, 
     return rc;
 }
 
-/* As the runtime does it: gradients gathered into a bucket, summed, put back. */
+/* As the runtime does it: gradients gathered into a bucket, summed, put back. A backward lies
+ * between two sums of a step, so that caches hold other things by then: `other` stands for it. */
 static enum status measure_allreduce(struct measure *m, int64_t bytes, float *buffer,
-                                     float *gradients, struct err *err)
+                                     float *gradients, char *other, struct err *err)
 {
     enum { ROUNDS = 15 };
     double times[ROUNDS];
@@ -445,6 +448,7 @@ static enum status measure_allreduce(struct measure *m, int64_t bytes, float *bu
     memset(buffer, 0, (size_t)bytes);
     for (int i = -WARM_UP; rc == OK && i < ROUNDS; i++) {
         int64_t begin;
+        memset(other, i & 1, OTHER_BYTES);
         rc = comm_barrier(m->comm->all, err);
         begin = now_ns();
         memcpy(buffer, gradients, (size_t)bytes);
@@ -471,7 +475,7 @@ static enum status measure_links(struct measure *m, struct err *err)
                                     1 << 20, 1 << 22, 1 << 24, 25 << 20};
     enum { NUM_SIZES = sizeof sizes / sizeof *sizes };
     const int64_t most = sizes[NUM_SIZES - 1];
-    char *buffer = calloc(1, 2 * (size_t)most);
+    char *buffer = calloc(1, 2 * (size_t)most + OTHER_BYTES);
     float *bucket = NULL;
     enum status rc = comm_agree(m->comm, buffer ? OK : err_nomem(err), err);
     if (rc == OK)
@@ -483,7 +487,8 @@ static enum status measure_links(struct measure *m, struct err *err)
         if (rc == OK)
             rc = comm_barrier(m->comm->all, err);
         if (rc == OK && bytes >= 16384)
-            rc = measure_allreduce(m, bytes, bucket, (float *)(void *)(buffer + most), err);
+            rc = measure_allreduce(m, bytes, bucket, (float *)(void *)(buffer + most),
+                                   buffer + 2 * most, err);
     }
     free(buffer);
     return rc;
