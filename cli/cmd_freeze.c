@@ -11,7 +11,7 @@
 #define EPOCHS_MAX 10000 /* the closed form sums T terms for epoch T */
 
 struct request {
-    int64_t num_layers, num_epochs, min_active;
+    int64_t num_layers, num_epochs, min_active, warmup;
     const char *policy, *norms_path, *table_path;
     double alpha;
     struct freeze_spec spec;
@@ -123,6 +123,7 @@ static enum status resolve(struct request *q, struct err *err)
     enum status rc = OK;
     q->spec.alpha = q->alpha;
     q->spec.min_active = (int)q->min_active;
+    q->spec.warmup = (int)q->warmup;
     q->spec.policy = q->table_path   ? FREEZE_TABLE
                      : q->norms_path ? FREEZE_GRADIENT_NORM
                                      : FREEZE_CLOSED_FORM;
@@ -163,6 +164,7 @@ static enum status answer(const struct command *command, const struct request *q
         json_add_string(json, "policy", freeze_policy_name(q->spec.policy));
         json_add_double(json, "alpha", q->alpha);
         json_add_int(json, "min_active", q->min_active);
+        json_add_int(json, "warmup", q->warmup);
         frozen_list = json_add_array(json, "frozen");
         reasons = json_add_array(json, "reasons");
     } else {
@@ -241,7 +243,14 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .help = "layers that stay active (default 0)",
          .min = 0,
          .max = LAYERS_MAX},
-        {.name = "json",       .type = OPTION_FLAG,  .value = &as_json,                                                .help = "one JSON object"                                                                          },
+        {.name = "warmup",
+         .type = OPTION_INT,
+         .value = &q.warmup,
+         .arg = "N",
+         .help = "epochs that train whole before the policy's first (default 0)",
+         .min = 0,
+         .max = EPOCHS_MAX},
+        {.name = "json",                     .type = OPTION_FLAG, .value = &as_json,                                                    .help = "one JSON object"                                                                 },
     };
     enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
                                    NULL, 0, NULL, &help, err);

@@ -3,7 +3,8 @@
  * Rules that hold for every policy, in this order:
  *   F1  a decision never lies below the one before it (never unfreezes);
  *   F2  at most num_layers - min_active layers freeze, unless more already are;
- *   F3  F = l freezes layers 0..l-1, and the embedding when l >= 1.
+ *   F3  nothing freezes in the first `warmup` epochs, and policies count epochs from there;
+ *   F4  F = l freezes layers 0..l-1, and the embedding when l >= 1.
  *
  * Why plateau. The paper's argmin takes a small gradient for a finished layer, but depth and width
  * set the size of a gradient, too; the release's median test compares |change| of layers with one
@@ -94,6 +95,8 @@ enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, i
                        spec->min_active);
     if (spec->policy == FREEZE_TABLE && spec->num_table < 1)
         return err_set(err, ERR_INPUT, "freeze: the table is empty");
+    if (spec->warmup < 0)
+        return err_set(err, ERR_INPUT, "freeze: warmup must not be negative, got %d", spec->warmup);
     for (int i = 0; spec->policy == FREEZE_TABLE && i < spec->num_table; i++)
         if (spec->table[i] < 0 || spec->table[i] > num_layers)
             return err_set(err, ERR_INPUT, "freeze: table entry %d must be 0..%d, got %d", i,
@@ -143,7 +146,7 @@ static int decide_gradient_norm(const struct freeze *freeze, int epoch, const do
 {
     int first = freeze->num_frozen, cap = cap_of(freeze), smallest = first;
     if (epoch == 0) {
-        snprintf(reason, 160, "no gradient norms before the first epoch");
+        snprintf(reason, 160, "nothing freezes in the first epoch");
         return 0;
     }
     if (!norms) {
@@ -286,6 +289,13 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
     rc = check_norms(freeze, epoch, norms, err);
     if (rc != OK)
         return rc;
+    if (epoch < spec->warmup) {
+        *num_frozen = 0;
+        if (reason)
+            snprintf(reason, 160, "warm-up: nothing freezes before epoch %d", spec->warmup);
+        return OK;
+    }
+    epoch -= spec->warmup;
     switch (spec->policy) {
     case FREEZE_NONE:
         snprintf(why, sizeof why, "nothing freezes");

@@ -30,7 +30,8 @@ struct freeze_spec {
     double alpha;   /* (0, 1); closed form, gradient norm, plateau: largest share of the active
                        layers that one decision freezes */
     int min_active; /* layers that must stay active; default 0: F = L is legal */
-    int *table;     /* owned; F of epoch e at table[min(e, num_table - 1)] */
+    int warmup;     /* epochs that train whole before the policy's own epoch 0 */
+    int *table;     /* owned; F of policy epoch e at table[min(e, num_table - 1)] */
     int num_table;
     int64_t
         every_steps; /* a decision before each so-manieth step, in place of each epoch; 0: off */
@@ -46,7 +47,7 @@ struct freeze {
 };
 
 /* *freeze must be zeroed or cleared. ERR_INPUT: alpha outside (0, 1) where the policy has one,
- * num_layers < 1, min_active or a table entry outside 0..num_layers, an empty table. */
+ * num_layers < 1, warmup < 0, min_active or a table entry outside 0..num_layers, an empty table. */
 enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, int num_layers,
                         struct err *err);
 void freeze_clear(struct freeze *freeze);

@@ -300,6 +300,33 @@ static void decide__keeps_min_active_layers_and_says_so(void **state)
     freeze_clear(&freeze);
 }
 
+/* Every policy does after the warm-up what it does from the start without one. */
+static void decide__starts_policies_behind_the_warmup(void **state)
+{
+    enum { LAYERS = 6, EPOCHS = 12, WARMUP = 3 };
+    double norms[EPOCHS * LAYERS];
+    int table[] = {1, 2, 5}, got[EPOCHS], want[EPOCHS];
+    (void)state;
+    learning(LAYERS, EPOCHS, 0.9, norms);
+    for (int policy = FREEZE_NONE; policy < FREEZE_POLICY_COUNT; policy++) {
+        struct freeze_spec spec = spec_of((enum freeze_policy)policy, 1.0 / 3);
+        if (policy == FREEZE_TABLE)
+            spec.table = table, spec.num_table = 3;
+        struct freeze freeze = {0};
+        assert_int_equal(freeze_init(&freeze, &spec, LAYERS, NULL), OK);
+        for (int e = 0; e + WARMUP < EPOCHS; e++) /* the norms that the warm-up ends with */
+            assert_int_equal(
+                freeze_decide(&freeze, e, norms + (e + WARMUP - 1) * LAYERS, &want[e], NULL, NULL),
+                OK);
+        freeze_clear(&freeze);
+        spec.warmup = WARMUP;
+        run(&spec, LAYERS, EPOCHS, norms, got);
+        for (int e = 0; e < EPOCHS; e++)
+            assert_int_equal(got[e], e < WARMUP ? 0 : want[e - WARMUP]);
+        assert_int_equal(want[EPOCHS - WARMUP - 1] > 0, policy != FREEZE_NONE);
+    }
+}
+
 static void decide__refuses_norms_that_are_no_numbers_and_stays_unchanged(void **state)
 {
     static const double bad[] = {NAN, INFINITY, -1};
@@ -417,6 +444,7 @@ int main(void)
         cmocka_unit_test(plateau__wants_two_quiet_decisions_in_a_row),
         cmocka_unit_test(plateau__takes_no_more_than_its_share_at_once),
         cmocka_unit_test(decide__keeps_min_active_layers_and_says_so),
+        cmocka_unit_test(decide__starts_policies_behind_the_warmup),
         cmocka_unit_test(decide__refuses_norms_that_are_no_numbers_and_stays_unchanged),
         cmocka_unit_test(init__refuses_alpha_outside_0_to_1),
         cmocka_unit_test(init__refuses_wrong_counts),
