@@ -101,7 +101,8 @@ static const char *optimizer_name(const struct job *job)
 }
 
 static enum status write_manifest(const char *dir, const struct job *job, int num_stages,
-                                  const struct progress *progress, struct err *err)
+                                  const struct progress *progress, const struct turn_sums *sums,
+                                  struct err *err)
 {
     const struct model *model = &job->model;
     struct json *root = json_object_new(), *object, *list, *config;
@@ -113,6 +114,13 @@ static enum status write_manifest(const char *dir, const struct job *job, int nu
     json_add_int(root, "epoch", progress->epoch);
     json_add_int(root, "position", progress->position);
     json_add_int(root, "frozen_layers", progress->num_frozen_layers);
+    if (sums->steps > 0) {
+        object = json_add_object(root, "turn");
+        json_add_int(object, "steps", sums->steps);
+        list = json_add_array(object, "sumsq");
+        for (int l = 0; l < model->num_layers; l++)
+            json_add_double(list, NULL, sums->sumsq[l]);
+    }
     json_add_string(root, "optimizer", optimizer_name(job));
     json_add_int(root, "seed", (int64_t)job->train.seed);
     object = json_add_object(root, "model");
@@ -144,7 +152,8 @@ static enum status write_manifest(const char *dir, const struct job *job, int nu
 
 enum status checkpoint_save(const struct comm *comm, const char *dir, const struct job *job,
                             const struct stage_list *list, bool write,
-                            const struct progress *progress, struct err *err)
+                            const struct progress *progress, const struct turn_sums *sums,
+                            struct err *err)
 {
     enum status rc = OK;
     char *temp = NULL, *path = NULL;
@@ -171,7 +180,7 @@ enum status checkpoint_save(const struct comm *comm, const char *dir, const stru
     rc = comm_agree(comm, rc, err);
     if (comm->rank == 0) {
         if (rc == OK)
-            rc = write_manifest(temp, job, list->num_stages, progress, err);
+            rc = write_manifest(temp, job, list->num_stages, progress, sums, err);
         if (rc == OK)
             rc = sync_dir(temp, err);
         if (rc == OK) {
@@ -276,6 +285,27 @@ enum status checkpoint_peek(const char *dir, const struct job *job, struct progr
     }
     if (rc == OK)
         *progress = got;
+    json_free(manifest);
+    return rc;
+}
+
+enum status checkpoint_turn(const char *dir, int num_layers, struct turn_sums *sums,
+                            struct err *err)
+{
+    struct json *manifest = NULL;
+    const struct json *list;
+    enum status rc = read_manifest(dir, &manifest, err);
+    sums->steps = 0;
+    memset(sums->sumsq, 0, (size_t)num_layers * sizeof *sums->sumsq);
+    if (rc == OK && json_get(manifest, "turn")) {
+        rc = manifest_int(manifest, dir, "turn.steps", INT64_MAX, &sums->steps, err);
+        list = json_path(manifest, "turn.sumsq");
+        if (rc == OK && (!list || json_type(list) != JSON_ARRAY || json_count(list) != num_layers))
+            rc = err_set(err, ERR_INPUT, "'%s/manifest.json': turn.sumsq must hold %d numbers", dir,
+                         num_layers);
+        for (int l = 0; rc == OK && l < num_layers; l++)
+            sums->sumsq[l] = json_number(json_at(list, l));
+    }
     json_free(manifest);
     return rc;
 }

@@ -18,6 +18,12 @@ struct progress {
     int num_frozen_layers;
 };
 
+/* Squares of gradients, summed over the steps of a turn that is under way (partition/turn.h U2). */
+struct turn_sums {
+    int64_t steps;
+    double *sumsq; /* owned, a layer each */
+};
+
 /* The stages of this rank, in a list that is num_stages long (NULL: another rank's). */
 struct stage_list {
     struct stage **stages;
@@ -26,13 +32,18 @@ struct stage_list {
 };
 
 /* Write DIR. Collective over the message group; ranks with write == false only take part in the
- * agreement. The status is the same everywhere. */
+ * agreement. The status is the same everywhere. sums: rank 0's. */
 enum status checkpoint_save(const struct comm *comm, const char *dir, const struct job *job,
                             const struct stage_list *list, bool write,
-                            const struct progress *progress, struct err *err);
+                            const struct progress *progress, const struct turn_sums *sums,
+                            struct err *err);
 
 /* Only the manifest: where the run stood, and whether it fits the job's model and optimizer. */
 enum status checkpoint_peek(const char *dir, const struct job *job, struct progress *progress,
+                            struct err *err);
+
+/* Fill sums, which are zero where the checkpoint stands at the begin of a turn. */
+enum status checkpoint_turn(const char *dir, int num_layers, struct turn_sums *sums,
                             struct err *err);
 
 /* Fill weights and optimizer state of this rank's stages. state false: weights only (--init,

@@ -36,7 +36,7 @@ struct order {
 void elastic_clear(struct elastic *elastic)
 {
     freeze_clear(&elastic->freeze);
-    free(elastic->sumsq);
+    free(elastic->sums.sumsq);
     free(elastic->norms);
     free(elastic->notes);
     *elastic = (struct elastic){0};
@@ -62,6 +62,20 @@ static enum status add_turn(struct elastic *elastic, int num_layers, const doubl
     elastic->norms = grown;
     elastic->num_turns++;
     return OK;
+}
+
+/* The sums become a row of norms (if they are to be kept), and zero. */
+static enum status close_turn(struct elastic *elastic, int num_layers, bool keep, struct err *err)
+{
+    struct turn_sums *sums = &elastic->sums;
+    enum status rc = OK;
+    for (int l = 0; l < num_layers; l++)
+        sums->sumsq[l] = sqrt(sums->sumsq[l] / (double)(sums->steps ? sums->steps : 1));
+    if (sums->steps > 0 && keep)
+        rc = add_turn(elastic, num_layers, sums->sumsq, err);
+    memset(sums->sumsq, 0, (size_t)num_layers * sizeof *sums->sumsq);
+    sums->steps = 0;
+    return rc;
 }
 
 int64_t elastic_turn(const struct trainer *t)
@@ -122,18 +136,24 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
     char *dir = NULL, reason[160];
     enum status rc = freeze_init(&elastic->freeze, &job->freeze, job->model.num_layers, err);
     *num_frozen = 0;
-    elastic->sumsq = calloc((size_t)job->model.num_layers + 1, sizeof *elastic->sumsq);
-    if (rc == OK && !elastic->sumsq)
+    elastic->sums.sumsq = calloc((size_t)job->model.num_layers + 1, sizeof(double));
+    if (rc == OK && !elastic->sums.sumsq)
         rc = err_nomem(err);
     if (rc == OK && t->comm->rank == 0) {
         if (resume_dir) {
             rc = checkpoint_find(resume_dir, &dir, err);
+            if (rc == OK)
+                rc = checkpoint_turn(dir, job->model.num_layers, &elastic->sums, err);
             char *slash = dir ? strrchr(dir, '/') : NULL;
             if (slash)
                 *slash = '\0';
             if (rc == OK)
                 rc = read_norms(elastic, slash ? dir : ".", job->model.num_layers, elastic_turn(t),
                                 err);
+            /* A turn that ended with the checkpoint may have been closed behind it, or not. */
+            if (rc == OK && begins)
+                rc = close_turn(elastic, job->model.num_layers,
+                                elastic->num_turns == elastic_turn(t) - 1, err);
         }
         for (int64_t e = 0; rc == OK && e < elastic_turn(t) + begins; e++)
             rc = decide(t, e, num_frozen, reason, err);
@@ -156,8 +176,8 @@ void elastic_count(struct trainer *t)
         return;
     for (int i = 0; i < model->num_items; i++)
         if (model->items[i].layer >= 0)
-            t->elastic.sumsq[model->items[i].layer] += sumsq[i];
-    t->elastic.num_sumsq++;
+            t->elastic.sums.sumsq[model->items[i].layer] += sumsq[i];
+    t->elastic.sums.steps++;
 }
 
 /* --- notes of changes --------------------------------------------------------------------------
@@ -220,13 +240,9 @@ enum status elastic_turn_end(struct trainer *t, struct err *err)
     struct json *root;
     char *path = NULL;
     enum status rc = note_fill(t, err);
-    if (rc != OK || elastic->num_sumsq == 0 || t->comm->rank != 0)
+    if (rc != OK || elastic->sums.steps == 0 || t->comm->rank != 0)
         return rc;
-    for (int l = 0; l < num_layers; l++)
-        elastic->sumsq[l] = sqrt(elastic->sumsq[l] / (double)elastic->num_sumsq);
-    rc = add_turn(elastic, num_layers, elastic->sumsq, err);
-    memset(elastic->sumsq, 0, (size_t)num_layers * sizeof *elastic->sumsq);
-    elastic->num_sumsq = 0;
+    rc = close_turn(elastic, num_layers, true, err);
     if (rc == OK)
         rc = norms_path(t->out, &path, err);
     if (rc != OK)

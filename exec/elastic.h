@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "exec/checkpoint.h"
 #include "partition/freeze.h"
 #include "profiles/json.h"
 
@@ -40,10 +41,9 @@ struct transition_note {
 };
 
 struct elastic {
-    struct freeze freeze; /* rank 0 decides with it */
-    double *sumsq;        /* owned, num_layers: of this turn's gradients, over its steps */
-    int64_t num_sumsq;    /* steps */
-    double *norms;        /* owned, [num_turns][num_layers]: root mean square over a turn's steps */
+    struct freeze freeze;  /* rank 0 decides with it */
+    struct turn_sums sums; /* this turn's */
+    double *norms; /* owned, [num_turns][num_layers]: root mean square over a turn's steps */
     int64_t num_turns, transition_ns; /* the latter: of changes, until they are recorded */
     struct transition_note *notes;    /* owned */
     int num_notes;

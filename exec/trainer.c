@@ -251,7 +251,7 @@ enum status trainer_save(struct trainer *t, struct err *err)
     if (asprintf(&dir, "%s/checkpoint-%lld", t->out, (long long)t->progress.step) < 0)
         return err_nomem(err);
     rc = checkpoint_save(t->comm, dir, t->job, &list, t->layout.place.replica == 0, &t->progress,
-                         err);
+                         &t->elastic.sums, err);
     if (rc == OK)
         t->last_saved = t->progress.step;
     free(dir);

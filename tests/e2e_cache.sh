@@ -146,6 +146,16 @@ compared() {
 verify "compare simulates decisions within an epoch" compared turns-4
 train vit free -n 4 --set freeze.policy=gradient-norm --set freeze.alpha=1/2 --set freeze.every_steps=4 --set cache.policy=auto
 verify "decisions by norms, every few steps: plans as simulated" compared free
+# A turn goes on with the norms that it had, and ends with them where the run stopped at its end.
+norms=(--set freeze.policy=gradient-norm --set freeze.alpha=1/2 --set freeze.every_steps=4 --set cache.policy=off)
+train vit by-norms -n 1 "${norms[@]}"
+for steps in 6 8; do
+    train vit stop-$steps -n 1 "${norms[@]}" --steps $steps
+    train vit stop-$steps -n 1 "${norms[@]}" --resume "$tmp/stop-$steps"
+    verify "a run resumed $((steps % 4)) steps into a turn has the norms of one without a stop" \
+        cmp "$tmp/by-norms/norms.json" "$tmp/stop-$steps/norms.json"
+    verify "and its bits" same_run by-norms stop-$steps
+done
 turned() {
     "$elapse" sim "$tmp/vit.json" "${turns[@]}" --set 'elastic.stages=[4,4,2,2,1]' --set cluster=a100-1x8 --json >"$tmp/sim.json" || return
     [ "$(sed 's/"epochs":/\n&/' "$tmp/sim.json" | tail -1 | grep -o '"frozen_layers":[0-9]*,"pipeline_length":[0-9]*,"replicas":[0-9]*' |

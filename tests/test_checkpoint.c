@@ -238,6 +238,8 @@ static struct stage_list list_of(struct rig *rig)
 static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **state)
 {
     const struct progress progress = {.step = 12, .epoch = 1, .position = 96};
+    double sumsq[2] = {1.0 / 3, 1e-30}, seen[2] = {1, 1};
+    struct turn_sums sums = {.steps = 3, .sumsq = sumsq}, read = {.sumsq = seen};
     struct rig saved, loaded;
     struct stage_list list;
     struct progress got = {0};
@@ -248,8 +250,16 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     path_of("checkpoint-12", dir);
     rig_init(&saved, 3, 1u << world.rank, 5, 10);
     list = list_of(&saved);
-    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &err), &err);
-    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &err), &err); /* again */
+    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &sums, &err), &err);
+    ok(checkpoint_turn(dir, saved.job.model.num_layers, &read, &err), &err);
+    assert_int_equal(read.steps, 3);
+    assert_memory_equal(read.sumsq, sumsq, sizeof sumsq); /* to the last bit */
+    sums.steps = 0;
+    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &sums, &err),
+       &err); /* again */
+    ok(checkpoint_turn(dir, saved.job.model.num_layers, &read, &err), &err);
+    assert_int_equal(read.steps, 0);
+    assert_true(read.sumsq[0] == 0 && read.sumsq[1] == 0);
     ok(checkpoint_digest(world.all, &list, hex[0], &err), &err);
     rig_init(&loaded, 6, 2u >> world.rank, 9, 10);
     ok(checkpoint_peek(dir, &loaded.job, &got, &err), &err);
@@ -337,15 +347,16 @@ static void checkpoint_load__refuses_what_does_not_fit(void **state)
 static void checkpoint_save__leaves_the_old_one_when_it_cannot_write(void **state)
 {
     const struct progress progress = {.step = 1};
+    const struct turn_sums none = {0};
     struct rig rig;
     struct stage_list list;
     struct err err = {0};
     (void)state;
     rig_init(&rig, 3, 1u << world.rank, 5, 10);
     list = list_of(&rig);
-    assert_int_equal(
-        checkpoint_save(&world, "/proc/none/checkpoint-1", &rig.job, &list, true, &progress, &err),
-        ERR_SYSTEM);
+    assert_int_equal(checkpoint_save(&world, "/proc/none/checkpoint-1", &rig.job, &list, true,
+                                     &progress, &none, &err),
+                     ERR_SYSTEM);
     assert_non_null(strstr(err.msg, "cannot create '/proc/none/checkpoint-1.tmp'"));
     rig_clear(&rig);
 }

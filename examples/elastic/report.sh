@@ -32,7 +32,7 @@ done
 
 names="static-k2:static,_K=2_R=1 static:static,_planner's_best freeze-only:freeze_only no-dp:no_AutoDP no-cache:no_cache all:all"
 for part in vit minilm; do
-    grep -q "^$part " "$out/runs.txt" || continue
+    grep -q "^$part [^ ]* 1 " "$out/runs.txt" || continue
     awk -v part=$part -v names="$names" '
         function seconds(ns) { return ns == "null" || ns == "" ? "-" : sprintf("%.1f", ns / 1e9) }
         $1 == part && $3 == 1 { t[$2] = $4; steps[$2] = $5; change[$2] = $6; sim[$2] = $7; acc[$2] = $8; shape[$2] = "K=" $9 " R=" $10 " M=" $11 }
@@ -40,7 +40,7 @@ for part in vit minilm; do
         $1 == part && $3 > 0 && $2 == "all" { b[$3] = $8; tb[$3] = $4 }
         END {
             split("12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262", student, " ")
-            base = t["static"]
+            base = "static" in t ? t["static"] : 0
             printf "%s\n%-24s %10s %10s %8s %9s %9s %9s\n", part, "", "measured", "simulated", "error", "faster", "vs K=2", "accuracy"
             n = split(names, list, " ")
             for (i = 1; i <= n; i++) {
