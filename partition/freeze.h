@@ -30,7 +30,8 @@ struct freeze_spec {
     double alpha;   /* (0, 1); closed form, gradient norm, plateau: largest share of the active
                        layers that one decision freezes */
     int min_active; /* layers that must stay active; default 0: F = L is legal */
-    int warmup;     /* epochs that train whole before the policy's own epoch 0 */
+    int warmup;     /* epochs (or turns of every_steps) that train whole before the policy's
+                       own epoch 0 */
     int *table;     /* owned; F of policy epoch e at table[min(e, num_table - 1)] */
     int num_table;
     int64_t

@@ -119,7 +119,7 @@ static const struct field job_fields[] = {
     CHOICE("freeze.policy", freeze.policy, policy_names, "[none]"),
     REAL("freeze.alpha", freeze.alpha, "share of the active layers a step may freeze [1/3]"),
     INT("freeze.min_active", freeze.min_active, 0, INT_MAX, "layers that stay active [0]"),
-    INT("freeze.warmup", freeze.warmup, 0, INT_MAX, "epochs that train whole before the policy's first [0]"),
+    INT("freeze.warmup", freeze.warmup, 0, INT_MAX, "epochs (turns of every_steps) that train whole at first [0]"),
     INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide anew every so many steps [0: at epoch ends]"),
     OTHER("freeze.table", "F per epoch: array, file, or mild|by_epoch|linear"),
     OTHER("freeze.norms", "recorded gradient norms: array of epochs of layers, or file"),
