@@ -119,6 +119,36 @@ train vit found-part -n 1 --steps 2 --db "$tmp/found.db"
 train vit found-part -n 2 --resume "$tmp/found-part" --db "$tmp/found.db"
 verify "so does a resumed run, and another profile changes nothing" same_run found-1 found-part
 
+# Attention goes to cuDNN where a profile found it faster (here it is: the kernels are emulated).
+if grep -q cudnnCreate "$sim"; then
+    still=(--set train.dtype=bf16 --set train.dropout=0)
+    timed() { # NAME MODE: profiled with cuDNN in this mode, into a store of its own
+        ELAPSE_CUDASIM_CUDNN=$2 expect "elapse profile in bf16 with cuDNN ${2:-as it is}" 0 '"rows":|too noisy' "$elapse" profile --device cuda \
+            --model "$tmp/tiny-gpt.json" --microbatches 4 --quick --name "$1" --db "$tmp/$1.db" --json -n 1
+    }
+    cat >"$tmp/tiny-gpt.json" <<'JOB'
+{ "family": "gpt", "preset": "gpt2", "seq": 24, "hidden": 32, "heads": 1, "mlp": 64, "layers": 1, "vocab": 301, "dtype": "bf16" }
+JOB
+    export ELAPSE_CUDNN_LIB=$sim
+    train gpt own-1 -n 1 "${still[@]}"
+    ELAPSE_ATTENTION=cudnn train gpt cudnn-1 -n 1 "${still[@]}"
+    verify "attention by cuDNN: losses are our kernels' within 1 %" near_run own-1 cudnn-1 1e-2
+    verify "and the bits are others" test "$(value own-1 weights_sha256)" != "$(value cudnn-1 weights_sha256)"
+    timed fast ""
+    timed slow slow
+    for found in fast slow; do
+        train gpt $found-1 -n 1 "${still[@]}" --db "$tmp/$found.db"
+        ELAPSE_ATTENTION=own train gpt $found-own -n 1 "${still[@]}" --db "$tmp/$found.db"
+    done
+    train gpt fast-2 -n 2 "${still[@]}" --db "$tmp/fast.db" --set pipeline.num_stages=2
+    verify "found faster by a profile, it serves" test "$(value fast-1 weights_sha256)" != "$(value fast-own weights_sha256)"
+    verify "on two ranks with the bits of one" same_run fast-1 fast-2
+    verify "found slower, our kernels do" same_run slow-own slow-1
+    unset ELAPSE_CUDNN_LIB
+else
+    skip "attention by an emulated cuDNN" "built without cuDNN's headers"
+fi
+
 # What a broken device gets: one line that says what, and the right status.
 broken() { # NAME STATUS PATTERN FAULT ARGS...
     local name=$1 status=$2 pattern=$3 fault=$4

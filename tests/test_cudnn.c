@@ -50,16 +50,22 @@ struct problem {
     int off; /* elements behind an aligned address */
 };
 
-static struct backend *open_with(const char *attention)
+/* attention NULL: the default. */
+static struct backend *open_as(const char *attention, bool tune)
 {
     struct err err = {0};
-    setenv("ELAPSE_ATTENTION", attention, 1);
-    struct backend *be =
-        cuda_load_backend(&(struct cuda_spec){.dtype = DTYPE_BF16, .threads = 1}, &err);
+    if (attention)
+        setenv("ELAPSE_ATTENTION", attention, 1);
+    struct backend *be = cuda_load_backend(
+        &(struct cuda_spec){.dtype = DTYPE_BF16, .threads = 1, .tune = tune}, &err);
     unsetenv("ELAPSE_ATTENTION");
     if (!be)
         fail_msg("%s", err.msg);
     return be;
+}
+static struct backend *open_with(const char *attention)
+{
+    return open_as(attention, false);
 }
 
 static void *bytes_on(struct backend *be, int64_t bytes)
@@ -358,6 +364,131 @@ static void dropout_and_odd_addresses__are_for_our_kernels(void **state)
     backend_free(be);
 }
 
+/* --- choices by time ------------------------------------------------------------------------- */
+
+static int serves(struct backend *be)
+{
+    return served(be, false) + served(be, true);
+}
+/* Problem q on a fresh backend that was given these choices; how many directions cuDNN served. */
+static int served_given(const struct problem *q, const struct library_choice *given, int num)
+{
+    struct err err = {0};
+    struct backend *be = open_as(NULL, false);
+    assert_int_equal(be->choose(be, given, num, &err), OK);
+    own_kernels_serve(be, &(struct problem){.n = 1, .seq = 9, .heads = 1, .dim = 64});
+    struct results r = on_device(be, q);
+    const int count = serves(be);
+    const struct library_choice *made;
+    assert_int_equal(be->choices(be, &made), 0); /* a run times nothing */
+    judge_by_cpu(q, &r);
+    results_clear(&r);
+    backend_free(be);
+    return count;
+}
+
+/* What a profiler finds on q, into made[2]. */
+static void find_choices(const struct problem *q, const char *mode, struct library_choice made[2])
+{
+    const struct library_choice *list;
+    setenv("ELAPSE_CUDASIM_CUDNN", mode, 1);
+    struct backend *be = open_as(NULL, true);
+    struct results first = on_device(be, q), again = on_device(be, q);
+    unsetenv("ELAPSE_CUDASIM_CUDNN");
+    same_bits(&first, &again); /* what was timed beside it left no trace */
+    judge_by_cpu(q, &first);
+    assert_int_equal(be->choices(be, &list), 2);
+    memcpy(made, list, 2 * sizeof *made);
+    assert_int_equal(serves(be),
+                     !strcmp(made[0].answer, "cudnn") + !strcmp(made[1].answer, "cudnn"));
+    results_clear(&first);
+    results_clear(&again);
+    backend_free(be);
+}
+
+static void choices__are_found_by_time_and_followed_without(void **state)
+{
+    (void)state;
+    if (!emulated)
+        skip();
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct problem q = {
+            .n = 2, .seq = 37, .heads = 2, .dim = 64, .padded = true, .in_place = in_place};
+        struct library_choice made[2], turned[2];
+        find_choices(&q, "slow", made);
+        assert_string_equal(made[0].answer, "own");
+        assert_string_equal(made[1].answer, "own");
+        assert_int_equal(served_given(&q, NULL, 0), 0);
+        assert_int_equal(served_given(&q, made, 2), 0);
+        memcpy(turned, made, sizeof made);
+        snprintf(turned[1].answer, sizeof turned[1].answer, "cudnn");
+        assert_int_equal(served_given(&q, turned, 2), 1);
+        snprintf(turned[0].answer, sizeof turned[0].answer, "cudnn");
+        assert_int_equal(served_given(&q, turned, 2), 2);
+        /* Another number of samples goes the way of its nearest, another shape its own. */
+        q.n = 3;
+        assert_int_equal(served_given(&q, turned, 2), 2);
+        q.causal = true;
+        assert_int_equal(served_given(&q, turned, 2), 0);
+    }
+}
+
+static void choices__of_samples_that_were_not_timed_are_the_nearest(void **state)
+{
+    struct problem q = {.n = 2, .seq = 21, .heads = 1, .dim = 64};
+    struct library_choice made[2], given[4];
+    (void)state;
+    if (!emulated)
+        skip();
+    find_choices(&q, "slow", made);
+    for (int i = 0; i < 4; i++) {
+        given[i] = made[i % 2];
+        if (i >= 2) {
+            given[i].problem[strlen(given[i].problem) - 1] = '0';
+            snprintf(given[i].answer, sizeof given[i].answer, "cudnn");
+        }
+    }
+    /* "samples 0" says cuDNN, "samples 2" says own: 1 is as near to both, and takes the smaller. */
+    q.n = 1;
+    assert_int_equal(served_given(&q, given, 4), 2);
+    q.n = 2;
+    assert_int_equal(served_given(&q, given, 4), 0);
+    q.n = 3;
+    assert_int_equal(served_given(&q, given, 4), 0);
+}
+
+/* A profiler follows what an earlier one found, and says nothing of shapes cuDNN has no way for. */
+static void tuning__leaves_alone_what_was_given_and_what_cannot_be(void **state)
+{
+    const struct problem q = {.n = 2, .seq = 37, .heads = 1, .dim = 64};
+    struct library_choice made[2];
+    const struct library_choice *list;
+    struct err err = {0};
+    (void)state;
+    if (!emulated)
+        skip();
+    find_choices(&q, "slow", made);
+    snprintf(made[0].answer, sizeof made[0].answer, "cudnn");
+    struct backend *be = open_as(NULL, true);
+    assert_int_equal(be->choose(be, made, 2, &err), OK);
+    struct results r = on_device(be, &q);
+    assert_int_equal(serves(be), 1);
+    assert_int_equal(be->choices(be, &list), 0);
+    results_clear(&r);
+    backend_free(be);
+    for (int wrong = 0; wrong < 2; wrong++) {
+        setenv("ELAPSE_CUDASIM_CUDNN", wrong ? "wrong" : "refuse", 1);
+        listen();
+        be = open_as(NULL, true);
+        own_kernels_serve(be, &q);
+        assert_int_equal(heard(), wrong ? 2 : 0);
+        unsetenv("ELAPSE_CUDASIM_CUDNN");
+        assert_int_equal(serves(be), 0);
+        assert_int_equal(be->choices(be, &list), 0);
+        backend_free(be);
+    }
+}
+
 static void environment__is_own_cudnn_or_auto(void **state)
 {
     const struct problem q = {.n = 2, .seq = 37, .heads = 2, .dim = 64};
@@ -511,6 +642,9 @@ int main(void)
         cmocka_unit_test(first_use__keeps_our_kernels_where_cudnn_will_not_do),
         cmocka_unit_test(later_failure__goes_back_to_our_kernels),
         cmocka_unit_test(dropout_and_odd_addresses__are_for_our_kernels),
+        cmocka_unit_test(choices__are_found_by_time_and_followed_without),
+        cmocka_unit_test(choices__of_samples_that_were_not_timed_are_the_nearest),
+        cmocka_unit_test(tuning__leaves_alone_what_was_given_and_what_cannot_be),
         cmocka_unit_test(environment__is_own_cudnn_or_auto),
         cmocka_unit_test(graphs__are_those_that_the_installed_cudnn_knows),
     };

@@ -9,6 +9,7 @@
 #include "exec/cuda/cuda_arena.h"
 #include "exec/cuda/cuda_attention_pick.h"
 #include "exec/cuda/cuda_internal.h"
+#include "exec/cuda/cuda_choice.h"
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/cuda_staging.h"
 #include "partition/units.h"
@@ -265,13 +266,13 @@ static int64_t cuda_event_ns(struct backend *be, struct backend_event *from,
 
 static int cuda_choices(struct backend *be, const struct library_choice **list)
 {
-    return cuda_matmul_choices(cuda_of(be)->matmul, list);
+    return cuda_choices_made(cuda_of(be)->choices, list);
 }
 
 static enum status cuda_choose(struct backend *be, const struct library_choice *list, int num,
                                struct err *err)
 {
-    return cuda_matmul_choose(cuda_of(be)->matmul, list, num, err);
+    return cuda_choices_give(cuda_of(be)->choices, list, num, err);
 }
 
 /* --- devices ---------------------------------------------------------------------------------- */
@@ -354,6 +355,7 @@ static void cuda_backend_free(struct backend *be)
         cudaStreamSynchronize(cuda->stream);
     cuda_pick_free(cuda->pick);
     cuda_matmul_free(cuda->matmul);
+    cuda_choices_free(cuda->choices);
     cuda_staging_free(cuda->staging);
     cuda_arena_free(cuda->arena);
     if (cuda->stream)
@@ -400,7 +402,9 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
     if (rc == OK)
         rc = cuda_staging_new(cuda->stream, &cuda->staging, err);
     if (rc == OK)
-        rc = cuda_matmul_new(&cuda->base, spec->tune, &cuda->matmul, err);
+        rc = cuda_choices_new(spec->tune, &cuda->choices, err);
+    if (rc == OK)
+        rc = cuda_matmul_new(&cuda->base, &cuda->matmul, err);
     if (rc == OK)
         rc = cuda_pick_new(&cuda->base, &cuda->pick, err);
 out:

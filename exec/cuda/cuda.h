@@ -17,7 +17,7 @@ struct cuda_spec {
     int local_rank;   /* of this process on its machine */
     enum dtype dtype; /* of activations and of the weights that kernels read */
     int threads;      /* host threads of the data room's loops, at least 1 */
-    bool tune;        /* time the matrix products' algorithms at first use of a shape */
+    bool tune;        /* time the ways of libraries at first use of a shape (cuda_choice.h) */
 };
 
 /* How many devices the driver shows: 0 without a driver or device. Never fails. */

@@ -7,18 +7,29 @@
 
 #include "exec/bf16.h"
 #include "exec/cuda/cuda_arena.h"
+#include "exec/cuda/cuda_choice.h"
 #include "exec/cuda/cuda_cudnn.h"
 
+/* A problem; compared byte by byte, so zeroed first. */
+struct key {
+    int64_t samples;
+    int32_t seq, heads, head_dim;
+    bool causal, lengths, backward, in_place;
+};
+
 struct entry {
-    struct sdpa_shape shape;
-    struct cudnn_plan *plan; /* NULL: our own kernels keep the shape */
-    int32_t *full;           /* [samples] times seq, device memory; where padded */
+    struct key key;
+    struct cudnn_plan *plan; /* NULL: our own kernels keep the problem */
+    int32_t *full;           /* [samples] times seq, device memory; where cuDNN wants lengths */
     bool compared;
+    bool timed; /* to be, at the first use */
 };
 
 struct cuda_pick {
-    struct backend own; /* only the two functions of attention */
-    struct cuda_cudnn *cudnn;
+    struct backend own;       /* only the two functions of attention */
+    struct cuda_cudnn *cudnn; /* NULL: not loaded yet, or not there */
+    bool wherever;            /* ELAPSE_ATTENTION=cudnn; else what is faster */
+    bool absent;              /* cuDNN */
     struct cuda_arena *arena; /* borrowed */
     struct entry *entries;
     int num, room;
@@ -63,11 +74,40 @@ static void say(const struct call *c, const char *why)
         c->a->head_dim, c->a->causal ? ", causal" : "", c->a->lengths ? ", padded" : "", why);
 }
 
+/* To our own. */
+static void leave(struct entry *e)
+{
+    cuda_cudnn_plan_free(e->plan);
+    e->plan = NULL;
+}
+
 static void refuse(struct entry *e, const struct call *c, const char *why)
 {
     say(c, why);
-    cuda_cudnn_plan_free(e->plan);
-    e->plan = NULL;
+    leave(e);
+}
+
+/* --- problems of cuda_choice.h ---------------------------------------------------------------- */
+
+#define ATTENTION "attention " /* each begins so */
+#define BY_OWN "own"
+#define BY_CUDNN "cudnn"
+
+/* All but the number of samples, which comes last; behind has_cudnn(). */
+static void name_kind(const struct cuda_pick *pick, const struct key *k, char problem[CHOICE_TEXT])
+{
+    snprintf(problem, CHOICE_TEXT,
+             ATTENTION "%s bf16 seq %d heads %d x %d%s%s%s, cudnn %d, samples ",
+             k->backward ? "backward" : "forward", k->seq, k->heads, k->head_dim,
+             k->causal ? " causal" : "", k->lengths ? " padded" : "",
+             k->in_place ? " in place" : "", cuda_cudnn_version(pick->cudnn));
+}
+static void name_problem(const struct cuda_pick *pick, const struct key *k,
+                         char problem[CHOICE_TEXT])
+{
+    name_kind(pick, k, problem);
+    const size_t length = strlen(problem);
+    snprintf(problem + length, CHOICE_TEXT - length, "%lld", (long long)k->samples);
 }
 
 /* --- both ways of one call -------------------------------------------------------------------- */
@@ -165,7 +205,50 @@ static void compare(const struct call *c, const char *got, const char *want, cha
     free(y);
 }
 
-/* Both compute; c's outputs are cuDNN's where they agree, else our own. */
+struct timed_call {
+    struct backend *be;
+    const struct entry *e; /* NULL: by our own */
+    struct call call;
+    const void *qkv; /* where in place: what is there before each run */
+};
+static bool run_timed(const void *ctx)
+{
+    const struct timed_call *t = ctx;
+    const struct call *c = &t->call;
+    struct err err = {0};
+    if (c->qkv == c->out)
+        t->be->copy(t->be, c->out, t->qkv, c->out_elems * t->be->elem_bytes);
+    if (t->e)
+        return by_cudnn(t->be, t->e, c, &err) == OK;
+    by_own(t->be, c, c->out, c->lse);
+    return true;
+}
+
+/* Both ways, outputs aside; the answer is noted. false: our own, also for want of memory. */
+static bool cudnn_is_faster(struct backend *be, const struct entry *e, const struct call *c)
+{
+    const struct cuda_backend *cuda = cuda_of(be);
+    const int64_t out_bytes = whole(c->out_elems * be->elem_bytes);
+    struct timed_call t = {.be = be, .call = *c, .qkv = c->qkv};
+    char problem[CHOICE_TEXT];
+    void *aside = NULL;
+    if (be->alloc(be, out_bytes + c->lse_elems * (int64_t)sizeof(float), &aside, NULL) != OK)
+        return false;
+    if (c->qkv == c->out)
+        t.call.qkv = aside;
+    t.call.out = aside;
+    t.call.lse = (float *)(void *)((char *)aside + out_bytes);
+    const float own_ms = cuda_choices_time(cuda->choices, cuda->stream, run_timed, &t);
+    t.e = e;
+    const float cudnn_ms = cuda_choices_time(cuda->choices, cuda->stream, run_timed, &t);
+    const bool faster = cudnn_ms > 0.0f && cudnn_ms < own_ms;
+    be->free(be, aside);
+    name_problem(cuda->pick, &e->key, problem);
+    cuda_choices_note(cuda->choices, problem, faster ? BY_CUDNN : BY_OWN);
+    return faster;
+}
+
+/* Both compute; c's outputs are cuDNN's where they agree and it is not slower, else our own. */
 static void first_use(struct backend *be, struct entry *e, const struct call *c)
 {
     const int64_t out_bytes = c->out_elems * be->elem_bytes;
@@ -199,8 +282,11 @@ static void first_use(struct backend *be, struct entry *e, const struct call *c)
     } else {
         compare(c, host, want, why, sizeof why);
     }
-    if (why[0]) {
+    if (why[0])
         refuse(e, c, why);
+    else if (e->timed && !cudnn_is_faster(be, e, c))
+        leave(e);
+    if (!e->plan) {
         be->copy(be, c->out, aside, out_bytes);
         if (!c->backward)
             be->copy(be, c->lse, aside_lse, lse_bytes);
@@ -211,30 +297,45 @@ static void first_use(struct backend *be, struct entry *e, const struct call *c)
 
 /* --- entries ---------------------------------------------------------------------------------- */
 
-static struct sdpa_shape shape_of(const struct cuda_pick *pick, const struct call *c)
+static struct key key_of(const struct call *c)
+{
+    struct key key;
+    memset(&key, 0, sizeof key);
+    key.samples = c->a->num_samples;
+    key.seq = c->a->seq;
+    key.heads = c->a->heads;
+    key.head_dim = c->a->head_dim;
+    key.causal = c->a->causal;
+    key.lengths = c->a->lengths != NULL;
+    key.backward = c->backward;
+    key.in_place = c->out == c->qkv;
+    return key;
+}
+
+static struct sdpa_shape shape_of(const struct cuda_pick *pick, const struct key *k)
 {
     struct sdpa_shape s;
     memset(&s, 0, sizeof s);
-    s.samples = c->a->num_samples;
-    s.seq = c->a->seq;
-    s.heads = c->a->heads;
-    s.head_dim = c->a->head_dim;
-    s.causal = c->a->causal;
-    s.padded = c->a->lengths || cuda_cudnn_wants_lengths(pick->cudnn, c->a->seq);
-    s.backward = c->backward;
+    s.samples = k->samples;
+    s.seq = k->seq;
+    s.heads = k->heads;
+    s.head_dim = k->head_dim;
+    s.causal = k->causal;
+    s.padded = k->lengths || cuda_cudnn_wants_lengths(pick->cudnn, k->seq);
+    s.backward = k->backward;
     return s;
 }
 
 static enum status fill_full(struct backend *be, struct entry *e, struct err *err)
 {
     enum status rc;
-    const int64_t bytes = e->shape.samples * (int64_t)sizeof(int32_t);
+    const int64_t bytes = e->key.samples * (int64_t)sizeof(int32_t);
     int32_t *host = malloc((size_t)bytes);
     void *full = NULL;
     if (!host)
         return err_nomem(err);
-    for (int64_t i = 0; i < e->shape.samples; i++)
-        host[i] = e->shape.seq;
+    for (int64_t i = 0; i < e->key.samples; i++)
+        host[i] = e->key.seq;
     rc = be->alloc(be, bytes, &full, err);
     if (rc == OK)
         be->copy_in(be, full, host, bytes);
@@ -243,14 +344,50 @@ static enum status fill_full(struct backend *be, struct entry *e, struct err *er
     return rc;
 }
 
-/* Few shapes: one by one. NULL: our own. */
+/* Loads cuDNN at most once; why it is not there goes to stderr where it was asked for. */
+static bool has_cudnn(struct backend *be)
+{
+    struct cuda_pick *pick = cuda_of(be)->pick;
+    struct err why = {0};
+    if (!pick->cudnn && !pick->absent &&
+        cuda_cudnn_new(cuda_of(be)->stream, &pick->cudnn, &why) != OK) {
+        pick->absent = true;
+        if (pick->wherever)
+            fprintf(stderr, "elapse: attention stays with our own kernels: %s\n", why.msg);
+    }
+    return pick->cudnn != NULL;
+}
+
+/* Which way a new problem goes. false: our own; *timed: that is to be found out. */
+static bool wants_cudnn(struct backend *be, const struct key *key, bool *timed)
+{
+    const struct cuda_pick *pick = cuda_of(be)->pick;
+    const struct cuda_choices *choices = cuda_of(be)->choices;
+    char problem[CHOICE_TEXT];
+    const bool tune = cuda_choices_tune(choices);
+    *timed = false;
+    if (!pick->wherever && !tune && !cuda_choices_mention(choices, ATTENTION))
+        return false; /* and cuDNN need not be loaded */
+    if (!has_cudnn(be) || pick->wherever)
+        return pick->cudnn != NULL;
+    name_problem(pick, key, problem);
+    const char *given = cuda_choices_given(choices, problem);
+    *timed = !given && tune;
+    if (!given && !tune) {
+        name_kind(pick, key, problem);
+        given = cuda_choices_nearest(choices, problem, key->samples);
+    }
+    return *timed || (given && strcmp(given, BY_CUDNN) == 0);
+}
+
+/* Few problems: one by one. NULL: our own. */
 static struct entry *entry_of(struct backend *be, const struct call *c)
 {
     struct cuda_pick *pick = cuda_of(be)->pick;
-    const struct sdpa_shape shape = shape_of(pick, c);
+    const struct key key = key_of(c);
     struct err err = {0};
     for (int i = 0; i < pick->num; i++)
-        if (memcmp(&pick->entries[i].shape, &shape, sizeof shape) == 0)
+        if (memcmp(&pick->entries[i].key, &key, sizeof key) == 0)
             return pick->entries[i].plan ? &pick->entries[i] : NULL;
     if (pick->num == pick->room) {
         const int room = pick->room ? pick->room * 2 : 16;
@@ -261,9 +398,16 @@ static struct entry *entry_of(struct backend *be, const struct call *c)
         pick->room = room;
     }
     struct entry *e = &pick->entries[pick->num++];
-    *e = (struct entry){.shape = shape};
-    if (cuda_cudnn_plan(pick->cudnn, &shape, &e->plan, &err) != OK ||
-        (shape.padded && fill_full(be, e, &err) != OK)) {
+    *e = (struct entry){.key = key};
+    if (!wants_cudnn(be, &key, &e->timed))
+        return NULL;
+    const struct sdpa_shape shape = shape_of(pick, &key);
+    if (cuda_cudnn_plan(pick->cudnn, &shape, &e->plan, &err) != OK) {
+        if (!e->timed)
+            say(c, err.msg);
+        return NULL;
+    }
+    if (shape.padded && fill_full(be, e, &err) != OK) {
         refuse(e, c, err.msg);
         return NULL;
     }
@@ -320,13 +464,11 @@ static void backward(struct backend *be, const struct attention *a, const void *
 
 enum status cuda_pick_new(struct backend *be, struct cuda_pick **out, struct err *err)
 {
-    enum status rc;
-    struct err why = {0};
     const char *named = getenv("ELAPSE_ATTENTION");
-    const bool quiet = named && strcmp(named, "auto") == 0;
-    if (!named || !*named || strcmp(named, "own") == 0)
+    const bool wherever = named && strcmp(named, "cudnn") == 0;
+    if (named && strcmp(named, "own") == 0)
         return OK;
-    if (!quiet && strcmp(named, "cudnn") != 0)
+    if (named && *named && !wherever && strcmp(named, "auto") != 0)
         return err_set(err, ERR_INPUT, "ELAPSE_ATTENTION must be own, cudnn or auto, got '%.40s'",
                        named);
     if (be->elem_bytes != 2)
@@ -334,15 +476,7 @@ enum status cuda_pick_new(struct backend *be, struct cuda_pick **out, struct err
     struct cuda_pick *pick = calloc(1, sizeof *pick);
     if (!pick)
         return err_nomem(err);
-    rc = cuda_cudnn_new(cuda_of(be)->stream, &pick->cudnn, &why);
-    if (rc != OK) {
-        free(pick);
-        if (rc == ERR_NOMEM)
-            return err_nomem(err);
-        if (!quiet)
-            fprintf(stderr, "elapse: attention stays with our own kernels: %s\n", why.msg);
-        return OK;
-    }
+    pick->wherever = wherever;
     pick->arena = cuda_of(be)->arena;
     pick->own.attention_forward = be->attention_forward;
     pick->own.attention_backward = be->attention_backward;
@@ -371,6 +505,6 @@ int cuda_pick_served(struct backend *be, bool backward)
     int served = 0;
     for (int i = 0; pick && i < pick->num; i++)
         served += pick->entries[i].plan && pick->entries[i].compared &&
-                  pick->entries[i].shape.backward == backward;
+                  pick->entries[i].key.backward == backward;
     return served;
 }

@@ -1,15 +1,20 @@
 /* exec/cuda/cuda_attention_pick.h - whose attention a shape gets: our own kernels or cuDNN's.
  *
  * ELAPSE_ATTENTION in the environment:
- *   own     our kernels (the default, until both have been measured on a GPU)
- *   cudnn   cuDNN's, in bf16 without dropout, wherever it can
- *   auto    the same, and no word where there is no cuDNN
+ *   auto    (the default) the faster, as timing found it: `elapse profile` times both at the first
+ *           use of a shape, by itself in each direction, and the profile store keeps the answer for
+ *           the runs (cuda_choice.h). A number of samples that was not timed goes the way of the
+ *           nearest that was; a shape without an answer stays with our own
+ *   own     our kernels
+ *   cudnn   cuDNN's wherever it can
  *
- * A shape is decided at its first use, each direction by itself, and stays as it is. Both compute
- * the given data then; where cuDNN refuses the shape, fails, or differs by more than roundings
- * (PICK_TOLERANCE of the reference's norm; PICK_LSE of the log-sum-exp), our kernels keep it, with
- * one line on stderr. Nothing is timed: equal shapes go the same way in every run and rank, unless
- * cuDNN computes something wrong. The first use of a shape takes seconds and waits for the device.
+ * cuDNN can in bf16 without dropout. A shape is decided at its first use and stays as it is. Where
+ * it goes to cuDNN both compute the given data then; where cuDNN refuses the shape, fails, or
+ * differs by more than roundings (PICK_TOLERANCE of the reference's norm; PICK_LSE of the
+ * log-sum-exp), our kernels keep it, with one line on stderr (none where it was to be timed and
+ * cuDNN has no engine for it). A run times nothing: equal shapes go the same way in every run and
+ * rank, unless cuDNN computes something wrong. The first use of a shape by cuDNN takes seconds and
+ * waits for the device.
  */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_ATTENTION_PICK_H
 #define ELAPSE_EXEC_CUDA_CUDA_ATTENTION_PICK_H

@@ -131,6 +131,11 @@ void cuda_cudnn_free(struct cuda_cudnn *cudnn)
     free(cudnn);
 }
 
+int cuda_cudnn_version(const struct cuda_cudnn *cudnn)
+{
+    return (int)cudnn->version;
+}
+
 bool cuda_cudnn_wants_lengths(const struct cuda_cudnn *cudnn, int seq)
 {
     return cudnn->version <= LENGTHS_UP_TO && seq % 128 != 0;

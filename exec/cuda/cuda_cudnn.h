@@ -57,6 +57,8 @@ struct cudnn_plan;
 enum status cuda_cudnn_new(struct CUstream_st *stream, struct cuda_cudnn **cudnn, struct err *err);
 void cuda_cudnn_free(struct cuda_cudnn *cudnn); /* after its plans; NULL is fine */
 
+int cuda_cudnn_version(const struct cuda_cudnn *cudnn); /* 91002 is 9.10.2 */
+
 /* Whether SDPA_LEN_* are wanted of a batch that has no lengths: up to 9.15.0 the backward is wrong
  * without where seq is no multiple of 128. */
 bool cuda_cudnn_wants_lengths(const struct cuda_cudnn *cudnn, int seq);

@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 struct cuda_arena;   /* cuda_arena.h: the device's memory, given out by the piece */
+struct cuda_choices; /* cuda_choice.h: ways found by timing */
 struct cuda_matmul;  /* cuda_matmul.h: plans of matrix products */
 struct cuda_pick;    /* cuda_attention_pick.h: whose attention a shape gets */
 struct cuda_staging; /* cuda_staging.h: pinned host memory that copies go through */
@@ -29,6 +30,7 @@ struct cuda_backend {
     void *scratch;       /* owned */
     int64_t scratch_bytes;
     struct cuda_arena *arena;
+    struct cuda_choices *choices;
     struct cuda_matmul *matmul;
     struct cuda_staging *staging;
     struct cuda_pick *pick; /* NULL: our own kernels */

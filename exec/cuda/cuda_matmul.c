@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "exec/cuda/cuda_arena.h"
-#include "exec/cuda/cuda_internal.h"
+#include "exec/cuda/cuda_choice.h"
 
 /* What cuBLAS asks for on Hopper; elsewhere less would do. */
 #define WORKSPACE_BYTES ((int64_t)32 << 20)
 #define APART "apart" /* in place of an algorithm: the work in pieces is faster */
-enum { MAX_PROPOSALS = 12, TUNE_RUNS = 5, FIRST_TABLE = 64 };
+enum { MAX_PROPOSALS = 12, FIRST_TABLE = 64 };
 
 /* What a plan depends on; compared byte by byte, so zeroed first. */
 struct key {
@@ -33,14 +33,11 @@ struct plan_entry {
 
 struct cuda_matmul {
     cublasLtHandle_t handle;
-    struct cuda_arena *arena; /* borrowed */
+    struct cuda_arena *arena;     /* borrowed */
+    struct cuda_choices *choices; /* borrowed */
     void *workspace;
     struct plan_entry *table; /* open addressing, a power of two */
     int size, count;
-    struct library_choice *given, *made; /* owned: of cuda_matmul_choose(); by tuning */
-    int num_given, num_made;
-    bool tune;
-    cudaEvent_t start, stop;
 };
 
 static bool lt_ok(cublasStatus_t code, const char *call)
@@ -52,8 +49,7 @@ static bool lt_ok(cublasStatus_t code, const char *call)
 }
 #define LT(call) lt_ok((call), #call)
 
-enum status cuda_matmul_new(struct backend *be, bool tune, struct cuda_matmul **out,
-                            struct err *err)
+enum status cuda_matmul_new(struct backend *be, struct cuda_matmul **out, struct err *err)
 {
     enum status rc;
     struct cuda_backend *cuda = cuda_of(be);
@@ -62,7 +58,7 @@ enum status cuda_matmul_new(struct backend *be, bool tune, struct cuda_matmul **
     if (!mm)
         return err_nomem(err);
     mm->arena = cuda->arena;
-    mm->tune = tune;
+    mm->choices = cuda->choices;
     mm->size = FIRST_TABLE;
     mm->table = calloc((size_t)mm->size, sizeof *mm->table);
     if (!mm->table) {
@@ -76,8 +72,6 @@ enum status cuda_matmul_new(struct backend *be, bool tune, struct cuda_matmul **
                      cublasLtGetStatusString(code));
         goto out;
     }
-    CUDA_TRY(cudaEventCreateWithFlags(&mm->start, cudaEventDefault));
-    CUDA_TRY(cudaEventCreateWithFlags(&mm->stop, cudaEventDefault));
     *out = mm;
     mm = NULL;
     rc = OK;
@@ -115,16 +109,10 @@ void cuda_matmul_free(struct cuda_matmul *mm)
     for (int i = 0; mm->table && i < mm->size; i++)
         if (mm->table[i].made)
             entry_clear(&mm->table[i]);
-    if (mm->start)
-        cudaEventDestroy(mm->start);
-    if (mm->stop)
-        cudaEventDestroy(mm->stop);
     cuda_arena_release(mm->arena, mm->workspace);
     if (mm->handle)
         cublasLtDestroy(mm->handle);
     free(mm->table);
-    free(mm->given);
-    free(mm->made);
     free(mm);
 }
 
@@ -299,32 +287,12 @@ static int propose(struct cuda_matmul *mm, const struct plan_entry *e,
 
 /* --- choices ---------------------------------------------------------------------------------- */
 
-int cuda_matmul_choices(const struct cuda_matmul *mm, const struct library_choice **list)
-{
-    *list = mm->made;
-    return mm->num_made;
-}
-
-enum status cuda_matmul_choose(struct cuda_matmul *mm, const struct library_choice *list, int num,
-                               struct err *err)
-{
-    struct library_choice *copy = calloc((size_t)num + 1, sizeof *copy);
-    if (!copy)
-        return err_nomem(err);
-    if (num > 0)
-        memcpy(copy, list, (size_t)num * sizeof *copy);
-    free(mm->given);
-    mm->given = copy;
-    mm->num_given = num;
-    return OK;
-}
-
 /* All of a key. */
-static void name_problem(const struct backend *be, const struct key *k, char problem[160])
+static void name_problem(const struct backend *be, const struct key *k, char problem[CHOICE_TEXT])
 {
     static const char *const dtypes[] = {"fp32", "bf16", "tf32"};
     static const char *const epilogues[] = {"plain", "gelu", "dgelu", "bias_grad"};
-    snprintf(problem, 160,
+    snprintf(problem, CHOICE_TEXT,
              "%s%s %c%c %lldx%lldx%lld ld %lld %lld %lld %s%s%s%s%s%s%s align %d %d %d %d",
              dtypes[be->dtype], k->fp32_out ? "-fp32" : "", k->trans_a ? 't' : 'n',
              k->trans_b ? 't' : 'n', (long long)k->m, (long long)k->n, (long long)k->k,
@@ -335,7 +303,7 @@ static void name_problem(const struct backend *be, const struct key *k, char pro
 }
 
 /* The library's description of an algorithm is plain data, as its documentation says. */
-static void write_algo(const cublasLtMatmulAlgo_t *algo, char answer[160])
+static void write_algo(const cublasLtMatmulAlgo_t *algo, char answer[CHOICE_TEXT])
 {
     const unsigned char *byte = (const unsigned char *)algo;
     for (size_t i = 0; i < sizeof *algo; i++)
@@ -353,20 +321,11 @@ static bool read_algo(const char *answer, cublasLtMatmulAlgo_t *algo)
     return true;
 }
 
-static struct library_choice *find_choice(struct library_choice *list, int num, const char *problem)
-{
-    for (int i = 0; i < num; i++)
-        if (strcmp(list[i].problem, problem) == 0)
-            return &list[i];
-    return NULL;
-}
-
 /* The algorithm that was named. false: the library does not take it. */
-static bool use_given(struct cuda_matmul *mm, struct plan_entry *e,
-                      const struct library_choice *given)
+static bool use_given(struct cuda_matmul *mm, struct plan_entry *e, const char *given)
 {
     cublasLtMatmulHeuristicResult_t found;
-    if (!read_algo(given->answer, &e->algo) ||
+    if (!read_algo(given, &e->algo) ||
         cublasLtMatmulAlgoCheck(mm->handle, e->desc, e->a, e->b, e->d, e->d, &e->algo, &found) !=
             CUBLAS_STATUS_SUCCESS ||
         found.state != CUBLAS_STATUS_SUCCESS || found.workspaceSize > WORKSPACE_BYTES)
@@ -377,26 +336,17 @@ static bool use_given(struct cuda_matmul *mm, struct plan_entry *e,
 
 static void note_choice(struct cuda_matmul *mm, const struct plan_entry *e, const char *problem)
 {
-    struct library_choice *more = realloc(mm->made, ((size_t)mm->num_made + 1) * sizeof *mm->made);
-    if (!more) {
-        cuda_note_text(ERR_NOMEM, "cuda: no memory for choices of matrix products");
-        return;
-    }
-    mm->made = more;
-    struct library_choice *choice = &mm->made[mm->num_made++];
-    memset(choice, 0, sizeof *choice);
-    snprintf(choice->problem, sizeof choice->problem, "%s", problem);
-    write_algo(&e->algo, choice->answer);
+    char answer[CHOICE_TEXT];
+    write_algo(&e->algo, answer);
+    cuda_choices_note(mm->choices, problem, answer);
 }
 
 /* In place of the algorithm that was noted. */
 static void note_apart(struct cuda_matmul *mm, const struct backend *be, const struct plan_entry *e)
 {
-    char problem[sizeof mm->made->problem];
+    char problem[CHOICE_TEXT];
     name_problem(be, &e->key, problem);
-    struct library_choice *choice = find_choice(mm->made, mm->num_made, problem);
-    if (choice)
-        snprintf(choice->answer, sizeof choice->answer, "%s", APART);
+    cuda_choices_note(mm->choices, problem, APART);
 }
 
 /* --- plans ------------------------------------------------------------------------------------ */
@@ -408,26 +358,6 @@ static cublasStatus_t issue(struct cuda_matmul *mm, const struct plan_entry *e,
     const void *c = p->beta == 0.0f ? p->d : p->c;
     return cublasLtMatmul(mm->handle, e->desc, &p->alpha, p->a, e->a, p->b, e->b, &p->beta, c, e->d,
                           p->d, e->d, algo, mm->workspace, workspace, stream);
-}
-
-/* The mean time of a few calls behind one that warms up; 0: it failed. */
-static float time_of(struct cuda_matmul *mm, cudaStream_t stream, bool (*once)(const void *ctx),
-                     const void *ctx)
-{
-    float ms = 0.0f;
-    bool ok = true;
-    for (int run = -1; run < TUNE_RUNS && ok; run++) {
-        if (run == 0)
-            CUDA_NOTE(cudaEventRecord(mm->start, stream));
-        ok = once(ctx);
-    }
-    CUDA_NOTE(cudaEventRecord(mm->stop, stream));
-    CUDA_NOTE(cudaEventSynchronize(mm->stop));
-    if (ok)
-        CUDA_NOTE(cudaEventElapsedTime(&ms, mm->start, mm->stop));
-    else
-        (void)cudaGetLastError(); /* or the next launch would be blamed for it */
-    return ok ? ms / TUNE_RUNS : 0.0f;
 }
 
 /* Where a product's outputs go while it is timed: d, and behind it the bias's gradient. */
@@ -472,7 +402,7 @@ static int tune(struct cuda_matmul *mm, const struct backend *be, struct plan_en
     if (timed.d && set_pointers(e, &timed))
         for (int i = 0; i < count; i++) {
             const struct proposal_call call = {mm, e, &timed, &proposals[i], stream};
-            const float ms = time_of(mm, stream, run_proposal, &call);
+            const float ms = cuda_choices_time(mm->choices, stream, run_proposal, &call);
             if (ms > 0.0f && (e->ms == 0.0f || ms < e->ms)) {
                 e->ms = ms;
                 best = i;
@@ -522,21 +452,22 @@ static bool choose(struct cuda_matmul *mm, struct backend *be, struct plan_entry
                    const struct matmul *p)
 {
     cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
-    char problem[sizeof mm->given->problem];
+    const bool tunes = cuda_choices_tune(mm->choices);
+    char problem[CHOICE_TEXT];
     name_problem(be, &e->key, problem);
-    const struct library_choice *given = find_choice(mm->given, mm->num_given, problem);
-    if (given && in_pieces(p) && strcmp(given->answer, APART) == 0)
+    const char *given = cuda_choices_given(mm->choices, problem);
+    if (given && in_pieces(p) && strcmp(given, APART) == 0)
         return false;
     if (given && use_given(mm, e, given))
         return true;
-    const int count = propose(mm, e, proposals, mm->tune ? MAX_PROPOSALS : 1);
+    const int count = propose(mm, e, proposals, tunes ? MAX_PROPOSALS : 1);
     if (count == 0)
         return false;
-    const int pick = mm->tune ? tune(mm, be, e, p, proposals, count, cuda_of(be)->stream) : 0;
+    const int pick = tunes ? tune(mm, be, e, p, proposals, count, cuda_of(be)->stream) : 0;
     e->algo = proposals[pick].algo;
     e->workspace = proposals[pick].workspaceSize;
-    e->tuned = mm->tune;
-    if (mm->tune)
+    e->tuned = tunes;
+    if (tunes)
         note_choice(mm, e, problem);
     return true;
 }
@@ -594,7 +525,7 @@ bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *
     float apart_ms = 0.0f;
     pieces.d = take_aside(mm, be, p, cuda_of(be)->stream, &pieces.bias_grad);
     if (pieces.d)
-        apart_ms = time_of(mm, cuda_of(be)->stream, run_apart, &pieces);
+        apart_ms = cuda_choices_time(mm->choices, cuda_of(be)->stream, run_apart, &pieces);
     cuda_arena_release(mm->arena, pieces.d);
     e = plan_of(be, p); /* the pieces have plans too, and may have moved this one */
     if (e) {

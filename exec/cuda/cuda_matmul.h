@@ -1,10 +1,11 @@
 /* exec/cuda/cuda_matmul.h - matrix products through cuBLASLt: plans by shape, kept.
  *
  * A plan is the library's descriptors and one algorithm, fixed at the first call of a shape: the
- * one that cuda_matmul_choose() named for it; else, where tuning is on, the fastest of the
- * library's proposals on the real operands, which cuda_matmul_choices() tells; else its first
- * proposal. It stays for the backend's life, so that a shape gives the same bits whenever it comes.
- * Algorithms that sum partial products in an order that may change are left out. */
+ * one that was given for it (cuda_choice.h; the answer is the library's description of an
+ * algorithm, which it takes back in the same version); else, where tuning is on, the fastest of the
+ * library's proposals on the real operands; else its first proposal. It stays for the backend's
+ * life, so that a shape gives the same bits whenever it comes. Algorithms that sum partial products
+ * in an order that may change are left out. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
 #define ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
 
@@ -19,8 +20,8 @@ extern "C" {
 
 struct cuda_matmul;
 
-enum status cuda_matmul_new(struct backend *be, bool tune, struct cuda_matmul **matmul,
-                            struct err *err);
+/* Behind the backend's arena and choices. */
+enum status cuda_matmul_new(struct backend *be, struct cuda_matmul **matmul, struct err *err);
 /* Bytes of device memory that it will take for itself; 0: it has them. Taken now, or else with the
  * first product. */
 int64_t cuda_matmul_wants(const struct cuda_matmul *matmul);
@@ -55,12 +56,6 @@ struct matmul {
 /* Issue it. false: the library has no such product in one piece, nothing was issued (never for
  * MATMUL_PLAIN without bias: there it is a failure that sync() reports). */
 bool cuda_matmul_run(struct backend *be, const struct matmul *p);
-
-/* backend.h's choices() and choose(). The answer is the library's description of an algorithm,
- * which it takes back in the same version. ERR_NOMEM. */
-int cuda_matmul_choices(const struct cuda_matmul *matmul, const struct library_choice **list);
-enum status cuda_matmul_choose(struct cuda_matmul *matmul, const struct library_choice *list,
-                               int num, struct err *err);
 
 /* The work of a product with an epilogue in pieces: what p writes to d goes to `d` (ldd apart),
  * what it writes to bias_grad is added to `bias_grad`. */

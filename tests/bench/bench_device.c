@@ -1,6 +1,7 @@
 /* Kernels of one backend by themselves: median time, and what that is in bytes that must move (each
  * operand once) and in operations of the model's count. Beside them the device's own copy and a
- * large matrix product, the ceilings to compare with.
+ * large matrix product, the ceilings to compare with. Attention is our own kernels', and in bf16 on
+ * cuda once more cuDNN's where it can.
  *   bench_device [DEVICE [DTYPE [SHRINK]]]    cuda bf16 1; batches are divided by SHRINK
  * Without such a device: one line, exit 0. */
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #include "exec/backend.h"
 #include "exec/bf16.h"
+#include "exec/cuda_load.h"
 #include "exec/rng.h"
 
 enum { REPEATS = 11, WARM = 3, SEED_ELEMS = 1 << 18, MAX_TENSORS = 32 };
@@ -18,6 +20,8 @@ static int64_t shrink = 1;
 static void *kept[MAX_TENSORS];
 static int num_kept;
 static bool failed; /* reported already */
+/* Of cuda_attention_pick.h, while rows are cuDNN's; else NULL. */
+static int (*cudnn_served)(struct backend *be, bool backward);
 
 static bool ok(enum status rc, const struct err *err)
 {
@@ -34,6 +38,12 @@ static void *bytes_of(int64_t bytes)
     if (failed || !ok(be->alloc(be, bytes, &at, &err), &err))
         return NULL;
     return kept[num_kept++] = at;
+}
+
+static void give_back(void)
+{
+    while (num_kept > 0)
+        be->free(be, kept[--num_kept]);
 }
 
 /* A random piece, copied over and over. */
@@ -114,8 +124,7 @@ static void row(const char *name, double bytes, double flops, void (*call)(const
     }
     be->event_free(be, from);
     be->event_free(be, to);
-    while (num_kept > 0)
-        be->free(be, kept[--num_kept]);
+    give_back();
 }
 
 /* --- the kernels ----------------------------------------------------------------------------- */
@@ -247,16 +256,31 @@ static void attention_rows(const char *model, int64_t n, int seq, int heads, boo
             o.t[2] = elems_of(rows * width);
             o.t[3] = elems_of(rows * 3 * width);
         }
+        const int served = cudnn_served ? cudnn_served(be, backward) : 0;
         if (!failed)
             do_attention(&o); /* lse of these scores */
+        if (!failed && backward)
+            do_attention_backward(&o);
+        const bool by_cudnn = cudnn_served && cudnn_served(be, backward) > served;
         const double pairs = (double)rows * seq * (causal ? 0.5 : 1.0);
-        snprintf(name, sizeof name, "attention %s %s n=%lld T=%d%s%s", backward ? "bwd" : "fwd",
+        snprintf(name, sizeof name, "attention %s %s n=%lld T=%d%s%s%s", backward ? "bwd" : "fwd",
                  model, (long long)batch(n), seq, causal ? " causal" : "",
-                 p > 0.0f ? " dropout" : "");
+                 p > 0.0f ? " dropout" : "", by_cudnn ? ", cuDNN" : "");
+        if (cudnn_served && !by_cudnn) {
+            give_back();
+            continue; /* it has said why */
+        }
         row(name, (double)backend_bytes(be, rows * width * (backward ? 8 : 4)),
             pairs * (double)width * (backward ? 10.0 : 4.0),
             backward ? do_attention_backward : do_attention, &o);
     }
+}
+
+static void attention_without_dropout(void)
+{
+    attention_rows("gpt2", 16, 1024, 12, true, 0.0f);
+    attention_rows("vit-b16", 256, 197, 12, false, 0.0f);
+    attention_rows("bert-large", 256, 128, 16, false, 0.0f);
 }
 
 static void linear_row(int64_t rows, int in, int out, int out_stride)
@@ -323,9 +347,8 @@ static void run(void)
     linear_row(1 << 14, h, (classes + 7) / 8 * 8,
                padded); /* GPT-2's head, as models/arch.h has it */
     mlp_rows(1 << 15, h, 4 * h);
-    attention_rows("gpt2", 16, 1024, 12, true, 0.0f);
+    attention_without_dropout();
     attention_rows("gpt2", 16, 1024, 12, true, 0.1f);
-    attention_rows("vit-b16", 256, 197, 12, false, 0.0f);
     attention_rows("bert-large", 256, 128, 16, false, 0.1f);
 
     o = (struct operands){.num = batch(1 << 18), .cols = h};
@@ -390,6 +413,7 @@ int main(int argc, char **argv)
     spec.dtype = (enum dtype)known;
     shrink = argc > 3 && atoll(argv[3]) > 0 ? atoll(argv[3]) : 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    setenv("ELAPSE_ATTENTION", "own", 1);
     be = backend_new(&spec, &err);
     if (!be) {
         printf("bench_device: skipped: %s\n", err.msg);
@@ -397,5 +421,16 @@ int main(int argc, char **argv)
     }
     run();
     backend_free(be);
+    void *symbol = strcmp(spec.device, "cuda") == 0 && spec.dtype == DTYPE_BF16
+                       ? cuda_load_symbol(CUDA_LOAD_BACKEND, "cuda_pick_served", &err)
+                       : NULL;
+    if (symbol && !failed) {
+        memcpy(&cudnn_served, &symbol, sizeof symbol);
+        setenv("ELAPSE_ATTENTION", "cudnn", 1);
+        be = backend_new(&spec, &err);
+        if (ok(be ? OK : err.status, &err))
+            attention_without_dropout();
+        backend_free(be);
+    }
     return failed;
 }

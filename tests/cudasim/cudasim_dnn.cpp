@@ -8,8 +8,8 @@
  *
  * ELAPSE_CUDNN_LIB names the shared object of the emulated backend, which this is linked into.
  * ELAPSE_CUDASIM_CUDNN=refuse (no engine), wrong (outputs 5 % too large), old (9.9), odd (up to
- * 9.15.0); ELAPSE_CUDASIM_FAULT=cudnn@N: the Nth execution fails. The engine proposed first is one
- * whose bits differ from run to run, and says so. */
+ * 9.15.0), slow (each execution takes 20 ms more); ELAPSE_CUDASIM_FAULT=cudnn@N: the Nth execution
+ * fails. The engine proposed first is one whose bits differ from run to run, and says so. */
 #if __has_include(<cudnn.h>)
 #include "tests/cudasim/cudasim_internal.h"
 
@@ -18,6 +18,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <array>
 #include <map>
@@ -710,12 +711,16 @@ cudnnStatus_t execute(const context *handle, const descriptor *plan, const descr
     float factor = mode_is("wrong") ? 1.05f : 1.0f;
     if (plan->engine == 0)
         factor += 0.01f * (float)(runs % 3);
+    const bool slow = mode_is("slow");
     const int64_t bytes = workspace_of(*p);
-    const cudaError_t code = cudasim_enqueue(handle->stream, [p, m, factor, workspace, bytes] {
-        memset(workspace, 0xff, (size_t)bytes);
-        m->run(factor);
-        return cudaSuccess;
-    });
+    const cudaError_t code =
+        cudasim_enqueue(handle->stream, [p, m, factor, workspace, bytes, slow] {
+            if (slow)
+                usleep(20000);
+            memset(workspace, 0xff, (size_t)bytes);
+            m->run(factor);
+            return cudaSuccess;
+        });
     return code == cudaSuccess ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 

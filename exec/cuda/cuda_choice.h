@@ -1,0 +1,50 @@
+/* exec/cuda/cuda_choice.h - where a library has several ways: what was given, what timing found.
+ *
+ * A problem is a text that says all of a call that its way may depend on; so is the answer, in the
+ * terms of who asks. What was given (backend.h's choose(), from the profile store) is followed.
+ * Where a profiler tunes, a problem without one is timed at its first call and noted, for
+ * choices(). */
+#ifndef ELAPSE_EXEC_CUDA_CUDA_CHOICE_H
+#define ELAPSE_EXEC_CUDA_CUDA_CHOICE_H
+
+#include "exec/cuda/cuda_internal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CHOICE_TEXT sizeof(((struct library_choice *)0)->problem)
+
+struct cuda_choices;
+
+enum status cuda_choices_new(bool tune, struct cuda_choices **choices, struct err *err);
+void cuda_choices_free(struct cuda_choices *choices); /* NULL is fine */
+bool cuda_choices_tune(const struct cuda_choices *choices);
+
+/* backend.h's choices() and choose(). */
+int cuda_choices_made(const struct cuda_choices *choices, const struct library_choice **list);
+enum status cuda_choices_give(struct cuda_choices *choices, const struct library_choice *list,
+                              int num, struct err *err);
+
+/* What was given for the problem; NULL: nothing. Borrowed until the next _give(), as below. */
+const char *cuda_choices_given(const struct cuda_choices *choices, const char *problem);
+/* Whether a problem that begins so was given. */
+bool cuda_choices_mention(const struct cuda_choices *choices, const char *begin);
+/* Of the given problems that are `problem` and a number behind it, the answer of the one nearest to
+ * `number`, of two the smaller; NULL: there is none. */
+const char *cuda_choices_nearest(const struct cuda_choices *choices, const char *problem,
+                                 int64_t number);
+
+/* What timing found, in place of what was noted for the problem before. Want of memory is a failure
+ * that sync() reports. */
+void cuda_choices_note(struct cuda_choices *choices, const char *problem, const char *answer);
+
+/* Milliseconds: the mean of a few calls behind one that warms up, waited for. 0: one of them
+ * returned false. once() issues to `stream`. */
+float cuda_choices_time(const struct cuda_choices *choices, cudaStream_t stream,
+                        bool (*once)(const void *ctx), const void *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
