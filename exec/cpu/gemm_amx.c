@@ -11,22 +11,29 @@
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_kernel.h"
 
-#if defined __AMX_BF16__ && defined __AVX512BW__ && defined __AVX512VL__ && defined __linux__
+#ifdef __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define AMX __attribute__((target("avx512f,avx512bw,avx512vl,amx-tile,amx-bf16")))
+
 /* A panel of b of 512 k is 32 KiB, of the L1 cache. */
 enum { SIDE = 16, STEP = 32, PANEL = 32, KC = 512, TILE_BYTES = 1024 };
 
-/* The system saves tiles of a process only that asked for it (Linux, arch/x86/xstate.rst). */
+/* Leaf 7 of CPUID says AMX-BF16 and AMX-TILE; the system saves tiles of a process only that asked
+ * for it (Linux, arch/x86/xstate.rst). */
 static bool usable(void)
 {
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, BF16_AND_TILE = 1 << 22 | 1 << 24 };
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & BF16_AND_TILE) == BF16_AND_TILE &&
+           syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
-static void configure(void)
+AMX static void configure(void)
 {
     struct {
         uint8_t palette, start, reserved[14];
@@ -39,7 +46,7 @@ static void configure(void)
 }
 
 /* x[i][j] becomes x[j][i]. */
-static void turn(__m512i x[16])
+AMX static void turn(__m512i x[16])
 {
     __m512i y[16];
     for (int i = 0; i < 16; i += 2) {
@@ -67,8 +74,8 @@ static void turn(__m512i x[16])
 
 /* 16 rows (columns) from `first` by 32 k from `k` as one tile, zero outside of the block.
  * of_a: pair p of row i at [i][p], else at [p][i]. */
-static inline void pack_tile(const struct gemm_block *b, int64_t first, int64_t k, bool of_a,
-                             void *to)
+AMX static inline void pack_tile(const struct gemm_block *b, int64_t first, int64_t k, bool of_a,
+                                 void *to)
 {
     const int num = (int)cpu_min(SIDE, b->num - first), len = (int)cpu_min(STEP, b->k - k);
     const bool along_k = b->inner == 1;
@@ -98,8 +105,8 @@ static inline void pack_tile(const struct gemm_block *b, int64_t first, int64_t 
 
 /* Rows (columns) [first, first + 32) and k [k, k + len): tile by tile, the two of one k together.
  */
-static void pack_panel(const struct gemm_block *b, int64_t first, int64_t k, int64_t len, bool of_a,
-                       char *to)
+AMX static void pack_panel(const struct gemm_block *b, int64_t first, int64_t k, int64_t len,
+                           bool of_a, char *to)
 {
     for (int64_t s = 0; s < len; s += STEP)
         for (int half = 0; half < 2; half++, to += TILE_BYTES)
@@ -135,7 +142,8 @@ static void pack(struct backend *be, const struct gemm_block *b, void *packed)
 }
 
 /* sum [32, 32] = a b over `steps` steps of 32 k. */
-static void multiply_panels(int64_t steps, const char *a, const char *b, float sum[PANEL][PANEL])
+AMX static void multiply_panels(int64_t steps, const char *a, const char *b,
+                                float sum[PANEL][PANEL])
 {
     _tile_zero(0);
     _tile_zero(1);
@@ -157,8 +165,8 @@ static void multiply_panels(int64_t steps, const char *a, const char *b, float s
     _tile_stored(3, sum[SIDE] + SIDE, sizeof sum[0]);
 }
 
-static void add_sum(float sum[PANEL][PANEL], int rows, int cols, float alpha, bool add, float *c,
-                    int64_t ldc)
+AMX static void add_sum(float sum[PANEL][PANEL], int rows, int cols, float alpha, bool add,
+                        float *c, int64_t ldc)
 {
     const __m512 scale = _mm512_set1_ps(alpha);
     for (int at = 0; at < cols; at += 16) {
@@ -172,8 +180,8 @@ static void add_sum(float sum[PANEL][PANEL], int rows, int cols, float alpha, bo
     }
 }
 
-static void multiply(const struct gemm_block *a, const struct gemm_block *b, const void *packed,
-                     void *work, float alpha, bool add, float *c, int64_t ldc)
+AMX static void multiply(const struct gemm_block *a, const struct gemm_block *b, const void *packed,
+                         void *work, float alpha, bool add, float *c, int64_t ldc)
 {
     const int64_t panels = cpu_tiles(b->num, PANEL);
     configure();
@@ -196,19 +204,6 @@ static void multiply(const struct gemm_block *a, const struct gemm_block *b, con
     _tile_release();
 }
 
-#else
-
-static bool usable(void)
-{
-    return false;
-}
-#define packed_bytes NULL
-#define work_bytes NULL
-#define pack NULL
-#define multiply NULL
-
-#endif
-
 /* An element's sum goes over k in one order, inside a panel and at its edge. */
 const struct gemm_kernel gemm_amx = {.name = "amx",
                                      .rows_alone = true,
@@ -217,3 +212,4 @@ const struct gemm_kernel gemm_amx = {.name = "amx",
                                      .work_bytes = work_bytes,
                                      .pack = pack,
                                      .multiply = multiply};
+#endif

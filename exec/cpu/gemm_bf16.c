@@ -9,12 +9,21 @@
  * all of them. */
 enum { ROW_BLOCK = 2048, K_BLOCK = 2048, TILE_ROWS = 128 };
 
+const struct gemm_kernel *const gemm_kernels[] = {
+#ifdef __x86_64__
+    &gemm_amx, /* tiles, Intel since Sapphire Rapids */
+    &gemm_dot, /* AVX512-BF16, Intel since Cooper Lake, AMD Zen 4 */
+#endif
+    &gemm_widen, /* BLAS on widened blocks */
+    NULL};
+
 static const struct gemm_kernel *in_use; /* every thread would choose the same */
 
 const struct gemm_kernel *gemm_kernel(void)
 {
-    if (!in_use)
-        in_use = gemm_amx.usable() ? &gemm_amx : gemm_dot.usable() ? &gemm_dot : &gemm_widen;
+    for (int i = 0; !in_use; i++)
+        if (gemm_kernels[i]->usable())
+            in_use = gemm_kernels[i];
     return in_use;
 }
 

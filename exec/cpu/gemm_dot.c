@@ -6,8 +6,10 @@
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_kernel.h"
 
-#ifdef __AVX512BF16__
+#ifdef __x86_64__
 #include <immintrin.h>
+
+#define DOT __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 
 /* b in panels of 48 columns, a in panels of 8 rows; in a panel pairs of k lie together, as the
  * instruction takes them. A panel of b of 256 k is 24 KiB, of the L1 cache. */
@@ -19,7 +21,7 @@ static int64_t panel_bytes(int64_t num, int64_t k, int panel)
 }
 
 /* Pairs (k, k + 1) of one panel: to[p * panel + i]; what is outside of the block is zero. */
-static void pack_panel(const struct gemm_block *b, int64_t first, int panel, uint32_t *to)
+DOT static void pack_panel(const struct gemm_block *b, int64_t first, int panel, uint32_t *to)
 {
     const int num = (int)cpu_min(panel, b->num - first);
     const uint16_t *from = b->x + first * b->outer;
@@ -42,8 +44,8 @@ static void pack_panel(const struct gemm_block *b, int64_t first, int panel, uin
 }
 
 /* c [8, 48] = (add ? c : 0) + alpha a b over `pairs` pairs of k. */
-static void multiply_panels(int64_t pairs, const uint32_t *a, const uint32_t *b, float alpha,
-                            bool add, float *c, int64_t ldc)
+DOT static void multiply_panels(int64_t pairs, const uint32_t *a, const uint32_t *b, float alpha,
+                                bool add, float *c, int64_t ldc)
 {
     __m512 sum[PANEL_A][3];
     for (int i = 0; i < PANEL_A; i++)
@@ -71,8 +73,8 @@ static void multiply_panels(int64_t pairs, const uint32_t *a, const uint32_t *b,
 }
 
 /* A panel at the edge of a tile goes through a buffer. */
-static void multiply_edge(int64_t pairs, const uint32_t *a, const uint32_t *b, float alpha,
-                          bool add, int rows, int cols, float *c, int64_t ldc)
+DOT static void multiply_edge(int64_t pairs, const uint32_t *a, const uint32_t *b, float alpha,
+                              bool add, int rows, int cols, float *c, int64_t ldc)
 {
     float edge[PANEL_A * PANEL_B];
     for (int i = 0; add && i < rows; i++)
@@ -84,7 +86,8 @@ static void multiply_edge(int64_t pairs, const uint32_t *a, const uint32_t *b, f
 
 static bool usable(void)
 {
-    return true;
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bf16");
 }
 
 static int64_t packed_bytes(int64_t cols, int64_t k)
@@ -111,8 +114,8 @@ static void pack(struct backend *be, const struct gemm_block *b, void *packed)
         }
 }
 
-static void multiply(const struct gemm_block *a, const struct gemm_block *b, const void *packed,
-                     void *work, float alpha, bool add, float *c, int64_t ldc)
+DOT static void multiply(const struct gemm_block *a, const struct gemm_block *b, const void *packed,
+                         void *work, float alpha, bool add, float *c, int64_t ldc)
 {
     const int64_t cols = b->num, panels = cpu_tiles(cols, PANEL_B);
     for (int64_t k = 0; k < a->k; k += KC) {
@@ -138,19 +141,6 @@ static void multiply(const struct gemm_block *a, const struct gemm_block *b, con
     }
 }
 
-#else
-
-static bool usable(void)
-{
-    return false;
-}
-#define packed_bytes NULL
-#define work_bytes NULL
-#define pack NULL
-#define multiply NULL
-
-#endif
-
 /* An element's sum goes over k in one order, inside a panel and at its edge. */
 const struct gemm_kernel gemm_dot = {.name = "avx512-bf16",
                                      .rows_alone = true,
@@ -159,3 +149,4 @@ const struct gemm_kernel gemm_dot = {.name = "avx512-bf16",
                                      .work_bytes = work_bytes,
                                      .pack = pack,
                                      .multiply = multiply};
+#endif

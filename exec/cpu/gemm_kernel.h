@@ -1,6 +1,9 @@
 /* exec/cpu/gemm_kernel.h - the ways to multiply blocks of bf16; private to gemm_*.c and their test.
  *
- * gemm_bf16.c cuts a product into blocks and packs each block of b once; a kernel says how. */
+ * gemm_bf16.c cuts a product into blocks and packs each block of b once; a kernel says how. A new
+ * one is a file, its name below and in gemm_bf16.c's list. A file whose instructions not every
+ * machine has names them in its functions' target attributes, so that it builds whatever the
+ * program is built for, and asks the machine in usable(). */
 #ifndef ELAPSE_EXEC_CPU_GEMM_KERNEL_H
 #define ELAPSE_EXEC_CPU_GEMM_KERNEL_H
 
@@ -25,11 +28,12 @@ struct gemm_kernel {
                      void *work, float alpha, bool add, float *c, int64_t ldc);
 };
 
-extern const struct gemm_kernel gemm_amx;   /* tiles, Intel since Sapphire Rapids */
-extern const struct gemm_kernel gemm_dot;   /* AVX512-BF16, Intel since Cooper Lake, AMD Zen 4 */
-extern const struct gemm_kernel gemm_widen; /* any machine: BLAS on widened blocks */
+extern const struct gemm_kernel gemm_amx, gemm_dot, gemm_widen;
 
-/* The one in use: the first usable in the order above. Set for tests only, NULL: that one again. */
+/* All that this program has, the best first; NULL behind the last, which any machine can. */
+extern const struct gemm_kernel *const gemm_kernels[];
+
+/* The one in use: the first usable of them. Set for tests only, NULL: that one again. */
 const struct gemm_kernel *gemm_kernel(void);
 void gemm_kernel_set(const struct gemm_kernel *kernel);
 
