@@ -6,8 +6,6 @@
  * loads. A tile of a has the k of one row along its rows, a tile of b pairs (k, k + 1) of 16
  * columns; whichever way the matrix lies, a block of 16 x 16 pairs is read along memory and turned
  * in registers where needed. */
-#include <string.h>
-
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_kernel.h"
 
@@ -45,20 +43,24 @@ AMX static void configure(void)
     _tile_loadconfig(&config);
 }
 
-/* x[i][j] becomes x[j][i]. */
-AMX static void turn(__m512i x[16])
+/* x[i][j] becomes x[j][i]. Loops over x are unrolled, so that it stays in registers. */
+AMX static inline void turn(__m512i x[16])
 {
     __m512i y[16];
+#pragma GCC unroll 16
     for (int i = 0; i < 16; i += 2) {
         y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
         y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < 16; i += 4)
+#pragma GCC unroll 16
         for (int h = 0; h < 2; h++) {
             x[i + 2 * h] = _mm512_unpacklo_epi64(y[i + h], y[i + 2 + h]);
             x[i + 2 * h + 1] = _mm512_unpackhi_epi64(y[i + h], y[i + 2 + h]);
         }
-    /* now x[4 q + c] has, in its 128-bit lane l, rows 4 q to 4 q + 3 of column 4 l + c */
+        /* now x[4 q + c] has, in its 128-bit lane l, rows 4 q to 4 q + 3 of column 4 l + c */
+#pragma GCC unroll 16
     for (int c = 0; c < 4; c++) {
         const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x44);
         const __m512i high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xee);
@@ -69,24 +71,28 @@ AMX static void turn(__m512i x[16])
         y[8 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
         y[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
     }
-    memcpy(x, y, sizeof y);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        x[i] = y[i];
 }
 
-/* 16 rows (columns) from `first` by 32 k from `k` as one tile, zero outside of the block.
+/* num rows (columns) from `first` by len k from `k` as one tile of 16 x 32, zero outside of them.
  * of_a: pair p of row i at [i][p], else at [p][i]. */
-AMX static inline void pack_tile(const struct gemm_block *b, int64_t first, int64_t k, bool of_a,
-                                 void *to)
+AMX static inline __attribute__((always_inline)) void pack_part(const struct gemm_block *b,
+                                                                int64_t first, int64_t k, int num,
+                                                                int len, bool of_a, void *to)
 {
-    const int num = (int)cpu_min(SIDE, b->num - first), len = (int)cpu_min(STEP, b->k - k);
     const bool along_k = b->inner == 1;
     __m512i x[16];
     if (along_k) {
         const __mmask32 mask = len == STEP ? ~0u : (1u << len) - 1;
+#pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             x[i] = i < num ? _mm512_maskz_loadu_epi16(mask, b->x + (first + i) * b->outer + k)
                            : _mm512_setzero_si512();
     } else {
         const __mmask16 mask = num <= 0 ? 0 : (__mmask16)(0xffffu >> (SIDE - num));
+#pragma GCC unroll 16
         for (int p = 0; p < 16; p++) {
             const uint16_t *at = b->x + first + (k + 2 * p) * b->inner;
             const __m256i low =
@@ -99,8 +105,19 @@ AMX static inline void pack_tile(const struct gemm_block *b, int64_t first, int6
     }
     if (along_k != of_a)
         turn(x);
+#pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         _mm512_store_si512((char *)to + 64 * i, x[i]);
+}
+
+/* A full tile, where num and len are constants, takes half the time. */
+AMX static void pack_tile(const struct gemm_block *b, int64_t first, int64_t k, bool of_a, void *to)
+{
+    const int num = (int)cpu_min(SIDE, b->num - first), len = (int)cpu_min(STEP, b->k - k);
+    if (num == SIDE && len == STEP)
+        pack_part(b, first, k, SIDE, STEP, of_a, to);
+    else
+        pack_part(b, first, k, num, len, of_a, to);
 }
 
 /* Rows (columns) [first, first + 32) and k [k, k + len): tile by tile, the two of one k together.
@@ -128,17 +145,29 @@ static int64_t work_bytes(int64_t rows, int64_t k)
     return cpu_tiles(rows, PANEL) * panel_bytes(cpu_min(k, KC));
 }
 
-/* Pieces of KC of k one behind the other; within one, panel by panel. */
+/* Pieces of KC of k one behind the other; within one, panel by panel. Written in the order in which
+ * b lies: what comes from memory is read from its start to its end. */
 static void pack(struct backend *be, const struct gemm_block *b, void *packed)
 {
-    const int64_t panels = cpu_tiles(b->num, PANEL);
+    const int64_t panels = cpu_tiles(b->num, PANEL), steps = cpu_tiles(b->k, STEP);
+    if (b->inner == 1) {
 #pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t p = 0; p < panels; p++)
-        for (int64_t k = 0; k < b->k; k += KC) {
-            const int64_t len = cpu_min(KC, b->k - k);
-            pack_panel(b, p * PANEL, k, len, false,
-                       (char *)packed + panels * panel_bytes(k) + p * panel_bytes(len));
-        }
+        for (int64_t p = 0; p < panels; p++)
+            for (int64_t k = 0; k < b->k; k += KC) {
+                const int64_t len = cpu_min(KC, b->k - k);
+                pack_panel(b, p * PANEL, k, len, false,
+                           (char *)packed + panels * panel_bytes(k) + p * panel_bytes(len));
+            }
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t s = 0; s < steps; s++) {
+        const int64_t at = s * STEP, k = at / KC * KC, len = cpu_min(KC, b->k - k);
+        char *to = (char *)packed + panels * panel_bytes(k) + panel_bytes(at - k);
+        for (int64_t p = 0; p < panels; p++)
+            pack_panel(b, p * PANEL, at, cpu_min(STEP, b->k - at), false,
+                       to + p * panel_bytes(len));
+    }
 }
 
 /* sum [32, 32] = a b over `steps` steps of 32 k. */
