@@ -92,6 +92,16 @@ static bool open_side(struct side *me, const char *id)
     return finish(me);
 }
 
+/* However the story went: nothing that is still under way holds up the end. */
+static void close_side(struct side *me)
+{
+    for (int i = 0; i < 2; i++)
+        if (me->comm[i])
+            nccl->drop(me->comm[i]);
+    if (me->device)
+        nccl->close(me->device);
+}
+
 /* Plays a story on both sides; what each has said. */
 static std::vector<std::string> play(story tell, bool same_host = false)
 {
@@ -109,6 +119,7 @@ static std::vector<std::string> play(story tell, bool same_host = false)
             if (!same_host)
                 setenv("NCCL_HOSTID", r ? "one" : "zero", 1);
             const bool well = open_side(&me, id) && tell(&me);
+            close_side(&me);
             const std::string line = well ? "well" : me.says + me.err.msg;
             if (write(ends[r][1], line.data(), line.size()) < 0)
                 _exit(1);
@@ -219,6 +230,22 @@ static void watch__sees_that_a_peer_is_gone(void **)
     assert_true(time(NULL) - began < 10);
 }
 
+/* Of two communicators with a message under way one fails, by its peer's number of bytes; the other
+ * would wait for ever. */
+static bool one_of_two_fails(struct side *me)
+{
+    return receive_on(me, 1, 64) &&
+           (me->rank == 0 ? send_on(me, 0, 64) : receive_on(me, 0, 128)) && finish(me);
+}
+static void watch__ends_the_messages_of_all_communicators_at_once(void **)
+{
+    const time_t began = time(NULL);
+    const std::vector<std::string> said = play(one_of_two_fails);
+    assert_says(said[0] + said[1], "the peer has number 1, of");
+    assert_true(said[0] != "" && said[1] != "");
+    assert_true(time(NULL) - began < 4); /* and not by the last resort */
+}
+
 static bool nothing(struct side *)
 {
     return true;
@@ -238,6 +265,7 @@ int main(void)
         cmocka_unit_test(exchange__that_waits_for_ever_is_named),
         cmocka_unit_test(exchange__on_a_lane_each_way_never_waits_for_ever),
         cmocka_unit_test(watch__sees_that_a_peer_is_gone),
+        cmocka_unit_test(watch__ends_the_messages_of_all_communicators_at_once),
         cmocka_unit_test(open__refuses_two_ranks_on_one_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

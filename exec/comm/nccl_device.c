@@ -69,7 +69,8 @@ static void *last_resort(void *arg)
 }
 
 /* G4, with the lock held: what waits on the device for a peer returns, here and, since their links
- * break, there. */
+ * break, there. All in one group: an abort frees memory, which waits for the device, and so for the
+ * messages of communicators that are not told to end (github.com/NVIDIA/nccl/issues/1013). */
 static void give_up(struct nccl_device *device, ncclComm_t comm, ncclResult_t code,
                     const char *call)
 {
@@ -80,11 +81,13 @@ static void give_up(struct nccl_device *device, ncclComm_t comm, ncclResult_t co
     atomic_store(&device->failed, true);
     if (pthread_create(&thread, NULL, last_resort, device) == 0)
         pthread_detach(thread);
+    ncclGroupStart();
     for (struct nccl_comm *c = device->comms; c; c = c->next)
         if (c->comm) {
             ncclCommAbort(c->comm);
             c->comm = NULL;
         }
+    ncclGroupEnd();
 }
 
 /* G4 */

@@ -6,8 +6,10 @@
  * agree, and so must the calls of a collective. What waits too long fails, and every rank that
  * waits says for what. All communicators must be of the kind that does not block; calls answer
  * "in progress" where NCCL may: at the start, at a split, and at the first work of a pair, which
- * sets up its connection and needs the peer's call. Two ranks on one device of one host are refused
- * unless NCCL_HOSTID tells them apart (every process has the device 0 here).
+ * sets up its connection and needs the peer's call. An abort frees memory of the device, and so
+ * waits for the work of all communicators that are not aborted in the same group. Two ranks on one
+ * device of one host are refused unless NCCL_HOSTID tells them apart (every process has the device 0
+ * here).
  *
  * ELAPSE_CUDASIM_FAULT=nccl@N fails the N-th group of calls; ELAPSE_CUDASIM_NCCL_SECONDS (30) is
  * how long something may wait. Not here: blocking communicators, other types and functions. */
@@ -24,6 +26,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -477,6 +480,13 @@ void push(core *c, call *one)
     }
 }
 
+/* Seconds after which what waits has waited for ever. */
+double patience(void)
+{
+    const char *limit = getenv("ELAPSE_CUDASIM_NCCL_SECONDS");
+    return limit ? atof(limit) : 30;
+}
+
 /* A kernel of NCCL, asked again and again. */
 cudaError_t run_group(group *g)
 {
@@ -498,10 +508,9 @@ cudaError_t run_group(group *g)
         return cudaSuccess;
     /* A stopped process has not waited. */
     const double now = now_ns(), since = g->asked_ns > 0 ? now - g->asked_ns : 0;
-    const char *limit = getenv("ELAPSE_CUDASIM_NCCL_SECONDS");
     g->asked_ns = now;
     g->waited_ns += since < 50e6 ? since : 0;
-    if (c->failed == ncclSuccess && g->waited_ns > (limit ? atof(limit) : 30) * 1e9) {
+    if (c->failed == ncclSuccess && g->waited_ns > patience() * 1e9) {
         std::string waits;
         for (const call &one : g->calls)
             if (!one.done)
@@ -511,13 +520,31 @@ cudaError_t run_group(group *g)
     return cudaErrorNotReady;
 }
 
+std::atomic<int> num_kernels; /* in streams, not ended */
+struct kernel {
+    kernel() { num_kernels++; }
+    ~kernel() { num_kernels--; }
+};
+
 void enqueue(const std::shared_ptr<group> &g)
 {
-    cudasim_enqueue_remote(g->stream, [g] { return run_group(g.get()); });
+    const auto k = std::make_shared<kernel>();
+    cudasim_enqueue_remote(g->stream, [g, k] { return run_group(g.get()); });
+}
+
+/* What freeing memory of the device does, as far as messages go. */
+ncclResult_t wait_for_device(void)
+{
+    for (const double from = now_ns(); num_kernels > 0; usleep(100))
+        if (now_ns() - from > patience() * 1e9)
+            return refuse(ncclSystemError, "ncclCommAbort waited for the device, which waits for "
+                                           "messages of communicators that are not aborted with it");
+    return ncclSuccess;
 }
 
 thread_local int depth;
 thread_local std::vector<std::shared_ptr<group>> open_groups;
+thread_local bool open_aborts;
 thread_local ncclResult_t group_error;
 
 } // namespace
@@ -620,6 +647,13 @@ extern "C" ncclResult_t ncclCommCount(const ncclComm_t comm, int *size)
     return ncclSuccess;
 }
 
+static ncclResult_t end_aborts(void)
+{
+    const bool any = open_aborts;
+    open_aborts = false;
+    return any ? wait_for_device() : ncclSuccess;
+}
+
 extern "C" ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     {
@@ -631,7 +665,8 @@ extern "C" ncclResult_t ncclCommAbort(ncclComm_t comm)
         comm->c->close_all();
     }
     delete comm;
-    return ncclSuccess;
+    open_aborts = true;
+    return depth > 0 ? ncclSuccess : end_aborts();
 }
 
 extern "C" ncclResult_t ncclGroupStart(void)
@@ -649,9 +684,9 @@ extern "C" ncclResult_t ncclGroupEnd(void)
         return ncclSuccess;
     std::vector<std::shared_ptr<group>> groups;
     groups.swap(open_groups);
+    ncclResult_t result = end_aborts();
     if (group_error != ncclSuccess)
         return group_error;
-    ncclResult_t result = ncclSuccess;
     for (auto &g : groups) {
         core *c = g->comm.get();
         bool starts;
