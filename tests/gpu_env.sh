@@ -48,6 +48,8 @@ gpu_env() {
     export OPAL_PKGDATADIR="$root/usr/share/openmpi" OPAL_SYSCONFDIR="$root/etc/openmpi"
     export OPAL_PKGLIBDIR="$lib/openmpi/lib/openmpi3"
     export OMPI_MCA_mca_base_component_path="$lib/openmpi/lib/openmpi3"
+    # mpirun will not start without a program for other machines, even where it needs none.
+    command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=false
     # Transports of machines that these packages do not serve, and what Open MPI has to say of them.
     export OMPI_MCA_mtl=^psm,psm2,ofi OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader,tcp PMIX_MCA_pcompress_base_silence_warning=1
 }
