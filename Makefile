@@ -35,8 +35,9 @@ CUDA ?= $(if $(NVCC),1,0)
 EXEC := $(if $(filter 11,$(MPI)$(BLAS)),1,0)
 
 HAVE_CUDA := $(if $(filter 11,$(CUDA)$(EXEC)),1,0)
-CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
-HAVE_NCCL := $(if $(wildcard $(CUDA_HOME)/include/nccl.h /usr/include/nccl.h /usr/local/include/nccl.h),1,0)
+# Where nvcc says that it lives: the one on the path may be a script.
+CUDA_HOME := $(if $(NVCC),$(realpath $(shell $(NVCC) --dryrun -x cu /dev/null 2>&1 | sed -n 's/.* TOP=//p')))
+HAVE_NCCL := $(if $(wildcard $(addsuffix /nccl.h,$(CUDA_HOME)/include /usr/include /usr/local/include $(subst :, ,$(C_INCLUDE_PATH)))),1,0)
 
 # --- flags ------------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes $(if $(WERROR),-Werror)

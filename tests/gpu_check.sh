@@ -7,8 +7,8 @@
 #
 # GPU_CHECK_OUT     folder of results (default: build/gpu-check): check.json, bench.json, profile.json,
 #                   compare.json, a log of each part
-# GPU_CHECK_SECONDS time for all of it (default 540); each part has a limit of its own and ends early
-#                   where the rest would go short, so that a hang costs a part, not the whole
+# GPU_CHECK_SECONDS time for all of it (default 540); each part has a limit of its own, and beyond it what
+#                   the parts behind it do not need, so that a hang costs a part, not the whole
 # GPU_CHECK_DEBS    folder of .deb files to unpack and build with (tests/gpu_debs.sh fills one), for a
 #                   machine without the packages of tests/deps.sh and without a network
 # GPU_CHECK_DEVICE  cuda (default); cpu tries the script itself on any machine, with small models
@@ -22,7 +22,10 @@ out=${GPU_CHECK_OUT:-build/gpu-check}
 total=${GPU_CHECK_SECONDS:-540}
 python=${PYTHON:-python3}
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(build tests ranks profile compare kernels bench)
+all=(build tests ranks profile compare kernels bench)
+declare -A seconds=([build]=200 [tests]=90 [ranks]=150 [profile]=80 [compare]=110 [kernels]=90 [bench]=260)
+[ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
+elapse=${ELAPSE_BIN:-build/bin}/elapse
 cores=$(nproc)
 end=$((SECONDS + total))
 
@@ -37,13 +40,14 @@ export LC_ALL=C OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHON
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 export TORCHINDUCTOR_CACHE_DIR="$out/.inductor" ELAPSE_DB="$out/profiles.db" ELAPSE_SKIP_DEPS=1
 
+. tests/gpu_env.sh
 if [ -n "${GPU_CHECK_DEBS:-}" ]; then
-    . tests/gpu_env.sh
     gpu_env "$GPU_CHECK_DEBS" "${TMPDIR:-/tmp}/elapse-debs" || {
         echo "gpu-check: GPU_CHECK_DEBS: no packages that could be unpacked in '$GPU_CHECK_DEBS' (tests/gpu_debs.sh fills it)" >&2
         exit 3
     }
 fi
+[ "$device" != cuda ] || gpu_wheels "$python" "${TMPDIR:-/tmp}/elapse-debs"
 
 names=() states=() notes=() spent=()
 # What a part left running (a timeout within a timeout has a process group of its own) keeps no GPU.
@@ -54,11 +58,12 @@ end_session() {
     [ -z "$left" ] || kill -KILL $left 2>/dev/null
 }
 trap '[ -z "$running" ] || end_session "$running"; exit 130' INT TERM HUP
-# part NAME LIMIT COMMAND...: run it with its log, within its limit and what is left of all.
+# part NAME COMMAND...: run it with its log, within GPU_CHECK_LIMIT seconds.
 part() {
-    local name=$1 limit=$2 began=$SECONDS left=$((end - SECONDS)) rc state note failures skipped
-    shift 2
-    [ "$limit" -le "$left" ] || limit=$left
+    local name=$1 began=$SECONDS left=$((end - SECONDS)) limit rc state note failures skipped
+    shift
+    limit=$(part_limit "$name" "$left")
+    export GPU_CHECK_LIMIT=$limit
     if [ "$limit" -lt 5 ]; then
         names+=("$name") states+=("not run") notes+=("no time left") spent+=(0)
         return
@@ -83,6 +88,32 @@ part() {
     fi
     names+=("$name") states+=("$state") notes+=("$note") spent+=($((SECONDS - began)))
     printf '%-8s %-7s %4d s  %s\n' "$name" "$state" $((SECONDS - began)) "$note" >&2
+    write_results
+}
+# part_limit NAME LEFT
+part_limit() {
+    local limit=${seconds[$1]} left=$2 behind=0 other
+    for other in "${all[@]}"; do
+        [ "$other" = "$1" ] && behind=0 && continue
+        wants "$other" && behind=$((behind + seconds[$other]))
+    done
+    [ $((left - behind)) -le "$limit" ] || limit=$((left - behind))
+    [ "$limit" -le "$left" ] || limit=$left
+    echo "$limit"
+}
+# The parts so far as one object.
+write_results() {
+    local i
+    {
+        printf '{"schema": 1, "version": "%s", "commit": "%s", "at": "%s", "host": "%s", "seconds": %d,\n "gpu": "%s",\n "parts": [' \
+            "$("$elapse" --version 2>/dev/null | head -1)" "$(git rev-parse --short HEAD 2>/dev/null)" "$(date -u +%FT%TZ)" "$(hostname)" $((SECONDS + total - end)) \
+            "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -1)"
+        for i in "${!names[@]}"; do
+            printf '%s\n  {"part": "%s", "state": "%s", "seconds": %d, "note": "%s"}' "$([ "$i" -gt 0 ] && echo ,)" "${names[i]}" "${states[i]}" "${spent[i]}" \
+                "$(printf %s "${notes[i]}" | tr -d '"\\' | tr '\n\t' '  ')"
+        done
+        printf ']}\n'
+    } >"$out/check.json"
 }
 wants() { [[ " ${parts[*]} " == *" $1 "* ]]; }
 
@@ -111,7 +142,7 @@ run_tests() {
 }
 export -f run_tests
 
-wants build && part build 200 bash -c make_all
+wants build && part build bash -c make_all
 # PyTorch compiles its models meanwhile, for the batches of the timed runs: what it compiles is kept.
 if wants bench && [ "$device" = cuda ] && "$python" -c 'import torch' 2>/dev/null; then
     warm_end=$((SECONDS + total / 2))
@@ -121,16 +152,15 @@ if wants bench && [ "$device" = cuda ] && "$python" -c 'import torch' 2>/dev/nul
     done &
     warming=$!
 fi
-wants tests && part tests 90 bash -c 'run_tests "$@"' - "$device" $(binaries test_backend_cuda) $(binaries test_cudnn) $(binaries test_parity)
-wants ranks && part ranks 150 tests/gpu_ranks.sh "$device"
+wants tests && part tests bash -c 'run_tests "$@"' - "$device" $(binaries test_backend_cuda) $(binaries test_cudnn) $(binaries test_parity)
+wants ranks && part ranks tests/gpu_ranks.sh "$device"
 
-elapse=${ELAPSE_BIN:-build/bin}/elapse
 case $device in
 cuda) model=bert-base:task=classify,seq=128,classes=2,dtype=bf16 dtype=bf16 sizes=16,32,64 batch=64 frozen=6 ;;
 *) model=vit-tiny:image=16,patch=8,hidden=64,heads=2,mlp=128,layers=2,classes=10 dtype=fp32 sizes=2,4,8 batch=8 frozen=1 ;;
 esac
 [ -n "${warming:-}" ] && wait "$warming"
-wants profile && part profile 80 bash -c '"$0" profile --device "$1" --model "$2" --microbatches "$3" --quick -n 1 --name "gpu-check-$1" --json >"$4/profile-run.json" &&
+wants profile && part profile bash -c '"$0" profile --device "$1" --model "$2" --microbatches "$3" --quick -n 1 --name "gpu-check-$1" --json >"$4/profile-run.json" &&
     "$0" profiles export "gpu-check-$1" >"$4/profile.json"' "$elapse" "$device" "$model" "$sizes" "$out"
 # One rank, K = 1: micro-batch sizes, recompute, a frozen prefix, the cache; simulated from the profile
 # just measured.
@@ -141,32 +171,22 @@ cat >"$out/compare-job.json" <<JOB
             "optimizer": {"kind": "adamw", "lr": 1e-4}, "seed": 1},
   "freeze": {"policy": "none"} }
 JOB
-wants compare && part compare 110 bash -c '"$0" compare --matrix "$1/compare-job.json" -n 1 --stages 1 --replicas 1 --microbatches 1,2,4 --schedules gpipe \
+wants compare && part compare bash -c '"$0" compare --matrix "$1/compare-job.json" -n 1 --stages 1 --replicas 1 --microbatches 1,2,4 --schedules gpipe \
     --recompute never,always --frozen 0,$3 --cache off,on --steps 12 --repeats 1 --json >"$1/compare.json" && "$2" tests/bench/compare_table.py "$1/compare.json" >"$1/compare.txt"' \
     "$elapse" "$out" "$python" "$frozen"
 # The kernels by themselves, against the device's own copy and matrix product; attention by cuDNN too.
 [ "$device" = cuda ] && shrink=1 || shrink=256
-wants kernels && part kernels 90 bash -c '"$1" "$2" "$3" "$4" >"$5/kernels.txt" && ! grep skipped "$5/kernels.txt"' - "$(binaries bench_device)" "$device" "$dtype" "$shrink" "$out"
+wants kernels && part kernels bash -c '"$1" "$2" "$3" "$4" >"$5/kernels.txt" && ! grep skipped "$5/kernels.txt"' - "$(binaries bench_device)" "$device" "$dtype" "$shrink" "$out"
 if wants bench; then
     case $device in
     cuda) bench=() ;;
     *) bench=(--only tiny --no-compile --dtype fp32) ;;
     esac
     "$python" -c 'import torch' 2>/dev/null || bench+=(--no-torch)
-    part bench 260 bash -c '"$0" "$@" >"$GPU_CHECK_TABLE"' "$python" tests/bench/bench_gpu.py --elapse "$elapse" --out "$out" --device "$device" --budget $((end - SECONDS - 10)) "${bench[@]}"
+    part bench bash -c '"$0" "$@" --budget $((GPU_CHECK_LIMIT - 10)) >"$GPU_CHECK_TABLE"' "$python" tests/bench/bench_gpu.py --elapse "$elapse" --out "$out" --device "$device" "${bench[@]}"
 fi
 
-# The results as one object, then the tables.
-{
-    printf '{"schema": 1, "version": "%s", "commit": "%s", "at": "%s", "host": "%s", "seconds": %d,\n "gpu": "%s",\n "parts": [' \
-        "$("$elapse" --version 2>/dev/null | head -1)" "$(git rev-parse --short HEAD 2>/dev/null)" "$(date -u +%FT%TZ)" "$(hostname)" $((SECONDS + total - end)) \
-        "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -1)"
-    for i in "${!names[@]}"; do
-        printf '%s\n  {"part": "%s", "state": "%s", "seconds": %d, "note": "%s"}' "$([ "$i" -gt 0 ] && echo ,)" "${names[i]}" "${states[i]}" "${spent[i]}" \
-            "$(printf %s "${notes[i]}" | tr -d '"\\' | tr '\n\t' '  ')"
-    done
-    printf ']}\n'
-} >"$out/check.json"
+write_results
 rm -rf "$out/.inductor"
 bad=0
 for i in "${!names[@]}"; do

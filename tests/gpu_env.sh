@@ -1,6 +1,8 @@
 # tests/gpu_env.sh - sourced: `gpu_env DEBS ROOT` unpacks the packages that tests/gpu_debs.sh fetched
 # into a tree of their own, once, and makes compiler, linker, loader, pkg-config and Open MPI use it.
 # Libraries this machine has as well are its own; Open MPI's come whole. Returns 1 without dpkg or packages.
+# `gpu_wheels PYTHON ROOT` does so for what the folder of nvcc lacks of CUDA's libraries and PyTorch's
+# wheels have (nvidia/cu13, nvidia/nccl, nvidia/cudnn): it names on stderr what it took.
 
 gpu_env() {
     local debs=$1 root=$2 deb lib=$2/usr/lib/x86_64-linux-gnu blas=$2/usr/lib/x86_64-linux-gnu/openblas-pthread link name system
@@ -52,4 +54,29 @@ gpu_env() {
     command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=false
     # Transports of machines that these packages do not serve, and what Open MPI has to say of them.
     export OMPI_MCA_mtl=^psm,psm2,ofi OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader,tcp PMIX_MCA_pcompress_base_silence_warning=1
+}
+
+gpu_wheels() {
+    local python=$1 links=$2/cuda-lib nvcc cuda wheels library header found at
+    nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+    cuda=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/.* TOP=//p') # as the Makefile asks
+    wheels=$("$python" -c 'import nvidia; print(nvidia.__path__[0])' 2>/dev/null) || return 0
+    mkdir -p "$links" || return 0
+    export LIBRARY_PATH="$links${LIBRARY_PATH:+:$LIBRARY_PATH}"
+    while read -r library header; do
+        printf '#include <%s>\n' "$header" |
+            gcc -shared -x c -isystem "$cuda/include" -L "$cuda/lib64" - "-l$library" -o "$links/probe" 2>/dev/null && continue
+        at=$(find -L "$wheels" -mindepth 3 -maxdepth 3 -path "*/include/$header" 2>/dev/null | head -1)
+        found=$(find -L "$wheels" -mindepth 3 -maxdepth 3 -path "*/lib/lib$library.so.*" 2>/dev/null | sort | head -1)
+        [ -n "$at" ] && [ -n "$found" ] || continue
+        echo "gpu-check: $library of the wheels: $found" >&2
+        ln -sf "$found" "$links/lib$library.so" # what the linker looks for; wheels have the loader's name only
+        export C_INCLUDE_PATH="${C_INCLUDE_PATH:+$C_INCLUDE_PATH:}$(dirname "$at")"
+        export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$found")"
+    done <<'LIST'
+cublasLt cublasLt.h
+nccl nccl.h
+cudnn cudnn.h
+LIST
+    rm -f "$links/probe"
 }
