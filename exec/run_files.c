@@ -25,7 +25,7 @@ struct run_files {
     struct atomic_file trace_file;
 };
 
-static enum status make_dirs(const char *dir, struct err *err)
+enum status run_files_folder(const char *dir, struct err *err)
 {
     char *path = strdup(dir);
     enum status rc = OK;
@@ -104,7 +104,7 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
         err_hint(err, "choose another --out, or go on with --resume %s", dir);
         goto out;
     }
-    rc = make_dirs(dir, err);
+    rc = run_files_folder(dir, err);
     if (rc == OK && resume)
         rc = cut_metrics(metrics, progress->step, err);
     if (rc != OK)

@@ -131,6 +131,31 @@ static enum status give_choices(struct trainer *t, struct err *err)
     return rc;
 }
 
+/* Where the run's files go. */
+static enum status out_folder(struct trainer *t, struct err *err)
+{
+    const struct trainer_options *options = t->options;
+    char **out = &t->out, *checkpoint = NULL;
+    enum status rc = OK;
+    if (options->out) {
+        *out = strdup(options->out);
+    } else if (options->resume) {
+        rc = checkpoint_find(options->resume, &checkpoint, err);
+        if (rc != OK)
+            return rc;
+        char *slash = strrchr(checkpoint, '/');
+        if (slash && slash > checkpoint)
+            *slash = '\0';
+        *out = slash ? checkpoint : strdup(".");
+        if (slash)
+            checkpoint = NULL;
+    } else if (asprintf(out, "runs/%s", t->job->name) < 0) {
+        *out = NULL;
+    }
+    free(checkpoint);
+    return *out ? OK : err_nomem(err);
+}
+
 /* All that can go wrong before the first file is made; agreed on by all ranks at each turn. */
 static enum status set_up(struct trainer *t, const char *weights, bool resume, struct err *err)
 {
@@ -156,8 +181,11 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
         .comm = comm, .job = t->job, .backend = t->backend, .dataset = &t->dataset};
     if (rc == OK)
         rc = give_choices(t, err);
+    if (rc == OK && t->trains)
+        rc = comm_agree(comm, out_folder(t, err), err);
     if (rc == OK && t->trains && t->job->train.transport == TRANSPORT_NCCL)
-        rc = nccl_open(comm, t->backend, t->out, &t->nccl, err);
+        rc = nccl_open(comm, t->backend, run_files_folder(t->out, NULL) == OK ? t->out : NULL,
+                       &t->nccl, err);
     t->base.nccl = t->nccl;
     if (rc == OK)
         rc = elastic_open(t, resume ? weights : NULL, &ask.num_frozen_layers, err);
@@ -197,6 +225,7 @@ static void trainer_clear(struct trainer *t)
     nccl_close(t->nccl);
     backend_free(t->backend);
     dataset_clear(&t->dataset);
+    free(t->out);
 }
 
 /* --- evaluation ------------------------------------------------------------------------------- */
@@ -615,30 +644,6 @@ static struct json *make_summary(const struct trainer *t, const struct cache_cou
 }
 
 /* Where a resumed run goes on: in the run folder that its checkpoint lies in. */
-static enum status out_folder(const struct trainer *t, char **out, struct err *err)
-{
-    const struct trainer_options *options = t->options;
-    char *checkpoint = NULL;
-    enum status rc = OK;
-    if (options->out) {
-        *out = strdup(options->out);
-    } else if (options->resume) {
-        rc = checkpoint_find(options->resume, &checkpoint, err);
-        if (rc != OK)
-            return rc;
-        char *slash = strrchr(checkpoint, '/');
-        if (slash && slash > checkpoint)
-            *slash = '\0';
-        *out = slash ? checkpoint : strdup(".");
-        if (slash)
-            checkpoint = NULL;
-    } else if (asprintf(out, "runs/%s", t->job->name) < 0) {
-        *out = NULL;
-    }
-    free(checkpoint);
-    return *out ? OK : err_nomem(err);
-}
-
 enum status trainer_run(const struct comm *comm, const struct cores *cores, const struct job *job,
                         const struct trainer_options *options, struct json **summary, bool *alone,
                         struct err *err)
@@ -658,7 +663,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     int64_t start = comm_now_ns(comm);
     clear_epoch(&t);
     const char *weights = options->resume ? options->resume : options->init;
-    char *out = NULL, digest[65] = "";
+    char digest[65] = "";
     enum status rc;
     *alone = false;
     rc = set_up(&t, weights, options->resume != NULL, err);
@@ -670,10 +675,8 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         t.total_steps = job->train.max_steps;
     if (options->resume)
         t.last_saved = t.progress.step;
-    rc = comm_agree(comm, out_folder(&t, &out, err), err);
-    t.out = out;
-    if (rc == OK && comm->rank == 0)
-        rc = run_files_open(out, options->resume != NULL, &t.progress, job, comm->size,
+    if (comm->rank == 0)
+        rc = run_files_open(t.out, options->resume != NULL, &t.progress, job, comm->size,
                             t.layout.plan.cost_label, &t.files, err);
     if (rc == OK && comm->rank == 0 && options->trace)
         rc = run_files_trace(t.files, options->trace, err);
@@ -714,7 +717,6 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
 out:
     run_files_free(t.files);
     trainer_clear(&t);
-    free(out);
     return rc;
 }
 

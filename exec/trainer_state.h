@@ -15,7 +15,8 @@ struct trainer {
     const struct cores *cores;
     const struct job *job;
     const struct trainer_options *options;
-    const char *db, *out;
+    const char *db;
+    char *out; /* owned; the run's folder */
     struct dataset dataset;
     struct backend *backend;
     struct nccl *nccl; /* train.transport nccl; NULL: mpi */

@@ -166,6 +166,7 @@ if grep -q ncclCommSplit "$sim"; then
         train vit nccl-$kind -n 2 "${two[@]}" --set pipeline.schedule=$kind
         verify "nccl: $kind on two ranks has the bits of one" same_run vit-1 nccl-$kind
     done
+    verify "nccl: a log of each rank beside the run's files" test -s "$tmp/nccl-gpipe/nccl-0.log" -a -s "$tmp/nccl-gpipe/nccl-1.log"
     ELAPSE_CUDASIM_STREAMS=1 train vit nccl-zb-h1 -n 4 "${nccl[@]}" --set pipeline.num_stages=4 --set pipeline.schedule=zb-h1
     verify "nccl: zb-h1 on four ranks has the bits of one, work done late" same_run vit-1 nccl-zb-h1
     ELAPSE_CUDASIM_STREAMS=7 train vit nccl-interleaved -n 2 "${two[@]}" --set pipeline.schedule=interleaved --set pipeline.chunks=2 --set pipeline.recompute=always

@@ -30,7 +30,7 @@ like vit bert '"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 64,
 like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 32, "hidden": 64, "heads": 2, "mlp": 128, "layers": 8, "vocab": 509' \
     '"kind": "synthetic", "train_samples": 128, "test_samples": 32'
 
-ran() { [ -n "$(value "$1" weights_sha256)" ] || { cat "$tmp/$1.err"; false; }; }
+ran() { [ -n "$(value "$1" weights_sha256)" ] || { cat "$tmp/$1.err"; tail -n 5 "$tmp/$1"/nccl-*.log 2>/dev/null; false; }; }
 
 short=(--set freeze.policy=none --set train.epochs=1)
 jobs=(vit gpt)
@@ -85,6 +85,7 @@ if [ "$device" = cuda ]; then
     if [ -n "$refused" ]; then
         skip "nccl: pipelines from device to device" "this machine's NCCL or this build: $refused"
     else
+        verify "nccl: four ranks train" ran gpt-nccl
         verify "nccl: four ranks have the bits of one" same_run gpt-1 gpt-nccl
         for kind in interleaved zb-v; do
             chunks=()

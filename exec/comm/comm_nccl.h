@@ -34,8 +34,9 @@ struct nccl_group; /* opaque: a communicator split from it, and a lane */
  * in mid-run waits for those that run, and they may wait for it. */
 void nccl_environment(void);
 
-/* Collective over the message group. log_dir: where the log of each rank goes; NULL: nowhere.
- * ERR_INFEASIBLE: this build has no NCCL, or the backend is no GPU; ERR_SYSTEM: NCCL's own. */
+/* Collective over the message group. log_dir: a folder, where the log of each rank goes; NULL:
+ * nowhere. ERR_INFEASIBLE: this build has no NCCL, or the backend is no GPU; ERR_SYSTEM: NCCL's
+ * own. */
 enum status nccl_open(const struct comm *comm, struct backend *be, const char *log_dir,
                       struct nccl **nccl, struct err *err);
 void nccl_close(struct nccl *nccl); /* NULL is fine */

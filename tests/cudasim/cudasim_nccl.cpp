@@ -555,8 +555,24 @@ struct ncclComm {
 
 /* --- the functions --------------------------------------------------------------------------- */
 
+/* NCCL's log: of what the environment asks for, on stdout where the file cannot be written. */
+static void begin_log(void)
+{
+    const char *level = getenv("NCCL_DEBUG"), *path = getenv("NCCL_DEBUG_FILE");
+    static bool begun;
+    if (begun || !level)
+        return;
+    begun = true;
+    FILE *log = path ? fopen(path, "w") : NULL;
+    fprintf(log ? log : stdout, "NCCL version %d.%d.%d, emulated\n", NCCL_MAJOR, NCCL_MINOR,
+            NCCL_PATCH);
+    if (log)
+        fclose(log);
+}
+
 extern "C" ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
+    begin_log();
     memset(id, 0, sizeof *id);
     snprintf(id->internal, sizeof id->internal, "cudasim-%d-%.0f", (int)getpid(), now_ns());
     return ncclSuccess;
@@ -565,6 +581,7 @@ extern "C" ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 extern "C" ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
                                                int rank, ncclConfig_t *config)
 {
+    begin_log();
     if (!config || config->blocking != 0)
         return refuse(ncclInvalidUsage, "a communicator that blocks");
     if (rank < 0 || rank >= size)
