@@ -594,6 +594,7 @@ static void add_machine(struct json *root, const struct cores *cores)
     json_add_string(machine, "device_name", here.device_name);
     json_add_string(machine, "driver", here.driver);
     json_add_string(machine, "libraries", here.libraries);
+    json_add_string(machine, "bf16_kernel", here.bf16_kernel);
     json_add_int(machine, "clock_mhz", here.clock_mhz);
 }
 

@@ -36,6 +36,7 @@ const struct column profile_info_columns[] = {
     INFO(measured_at, COLUMN_TEXT),
     INFO(version, COLUMN_TEXT),
     INFO(load, COLUMN_REAL),
+    INFO(bf16_kernel, COLUMN_TEXT), /* last: stores below version 5 have not got it */
 };
 const int profile_info_num_columns = sizeof profile_info_columns / sizeof *profile_info_columns;
 

@@ -654,27 +654,34 @@ static bool better(const struct profile_info *a, const struct profile_info *b, c
     return strcmp(a->measured_at, b->measured_at) > 0;
 }
 
-/* What of the machine is not as it was when the profile was measured: "driver, libraries". */
+/* What of the machine is not as it was when the profile was measured, "driver, libraries", behind
+ * what the note says already. */
 static void note_differences(const struct profile_info *then, const struct profile_info *now,
-                             char note[256])
+                             enum dtype dtype, char note[256])
 {
+    /* Of interest where it computes; a profile of before it was written down says nothing. */
+    const bool kernels = dtype == DTYPE_BF16 && *then->bf16_kernel;
     const struct {
         const char *name, *then, *now;
     } texts[] = {
-        {"host",      then->host,        now->host       },
-        {"device",    then->device_name, now->device_name},
-        {"driver",    then->driver,      now->driver     },
-        {"libraries", then->libraries,   now->libraries  },
+        {"host",        then->host,        now->host                      },
+        {"device",      then->device_name, now->device_name               },
+        {"driver",      then->driver,      now->driver                    },
+        {"libraries",   then->libraries,   now->libraries                 },
+        {"bf16 kernel", then->bf16_kernel, kernels ? now->bf16_kernel : ""},
     };
     char list[64] = "";
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (*texts[i].now && strcmp(texts[i].then, texts[i].now) != 0)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
                      texts[i].name);
     /* A clock that a governor moves a little is still the same clock. */
     if (now->clock_mhz && llabs(then->clock_mhz - now->clock_mhz) * 20 > now->clock_mhz)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%sclock", *list ? ", " : "");
-    if (*list)
+    const size_t used = strlen(note);
+    if (*list && used)
+        snprintf(note + used, 256 - used, "; it was measured with another %s", list);
+    else if (*list)
         snprintf(note, 256, "profile '%s' was measured with another %s", then->name, list);
 }
 
@@ -711,8 +718,8 @@ static enum status choose_kind(struct store *store, const char *device_kind,
         profile_clear(&profile);
         if (rc == OK) {
             *published = strcmp(infos[i].source, "published") == 0;
-            if (!*here && query->present)
-                note_differences(&infos[i], query->present, here);
+            if (query->present)
+                note_differences(&infos[i], query->present, query->dtype, here);
             else if (!*here && strcmp(cluster->name, "this-machine") == 0 &&
                      strcmp(infos[i].host, host) != 0)
                 snprintf(here, sizeof here, "profile '%s' was measured on another machine, '%s'",

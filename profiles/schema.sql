@@ -167,3 +167,7 @@ CREATE TABLE library_choice (
     problem TEXT NOT NULL, answer TEXT NOT NULL,
     PRIMARY KEY (device_name, libraries, problem)
 ) STRICT, WITHOUT ROWID;
+
+-- version 5
+-- The device's kernel for products of bf16 (a CPU's); the last of profile_info_columns.
+ALTER TABLE profile ADD COLUMN bf16_kernel TEXT NOT NULL DEFAULT '';

@@ -22,6 +22,23 @@ static enum status find_profile(struct store *store, const char *name, int64_t *
     return rc;
 }
 
+/* Columns of the profile's own row that a reader finds: a store of before version 5 lacks the last.
+ */
+static enum status num_info_columns(struct store *store, int *num, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    enum status rc = store_prepare(
+        store, "SELECT 1 FROM pragma_table_info('profile') WHERE name = 'bf16_kernel'", &stmt, err);
+    if (rc != OK)
+        return rc;
+    const int step = sqlite3_step(stmt);
+    *num = profile_info_num_columns - (step == SQLITE_ROW ? 0 : 1);
+    if (step != SQLITE_ROW && step != SQLITE_DONE)
+        rc = store_fail(store, "cannot read", err);
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
 static enum status no_profile(struct store *store, const char *name, struct err *err)
 {
     struct profile_info *infos = NULL;
@@ -137,12 +154,15 @@ enum status store_get_profile(struct store *store, const char *name, struct prof
     struct profile got = {0};
     int64_t id = 0, n = 0;
     void *info = NULL;
+    int columns = 0;
     enum status rc = find_profile(store, name, &id, err);
     if (rc == OK && !id)
         rc = no_profile(store, name, err);
     if (rc == OK)
-        rc = store_get_rows(store, "profile", "id", id, "", 0, profile_info_columns,
-                            profile_info_num_columns, sizeof got.info, &info, &n, err);
+        rc = num_info_columns(store, &columns, err);
+    if (rc == OK)
+        rc = store_get_rows(store, "profile", "id", id, "", 0, profile_info_columns, columns,
+                            sizeof got.info, &info, &n, err);
     if (rc == OK && n == 1)
         got.info = *(struct profile_info *)info;
     free(info);
@@ -190,10 +210,11 @@ enum status store_list_profiles(struct store *store, const char *device_kind,
     struct profile_info *got = NULL;
     int64_t *sizes = NULL, n = 0, kept = 0;
     void *all = NULL;
-    /* "1 = ?1" selects everybody. */
-    enum status rc =
-        store_get_rows(store, "profile", "1", 1, "ORDER BY name", 0, profile_info_columns,
-                       profile_info_num_columns, sizeof *got, &all, &n, err);
+    int columns = 0;
+    enum status rc = num_info_columns(store, &columns, err);
+    if (rc == OK) /* "1 = ?1" selects everybody. */
+        rc = store_get_rows(store, "profile", "1", 1, "ORDER BY name", 0, profile_info_columns,
+                            columns, sizeof *got, &all, &n, err);
     got = all;
     if (rc != OK)
         return rc;

@@ -37,4 +37,16 @@ for dtype in fp32 bf16; do
 done
 train job rounded -n 2 "${frozen[@]}" --set cache.policy=on --set cache.dtype=bf16
 verify "fp32 values of a bf16 cache are read ahead as fp32" foreseen rounded
+# The same profile, as if another kernel had multiplied then.
+kernel() {
+    "$elapse" profiles export "cpu-$(hostname)" -o "$tmp/profile.json" &&
+        sed -i 's/\("bf16_kernel":[[:space:]]*\)"[a-z0-9-]*"/\1"abacus"/' "$tmp/profile.json" &&
+        "$elapse" profiles import "$tmp/profile.json" --db "$tmp/other.db" &&
+        "$elapse" profiles show "cpu-$(hostname)" --db "$tmp/other.db" >"$tmp/show" && grep -q 'bf16 kernel *abacus' "$tmp/show"
+}
+told() { "$elapse" compare "$tmp/$1-one" --db "$tmp/other.db" 2>&1 >/dev/null | grep -q 'measured with another .*bf16 kernel'; }
+untold() { ! told "$1"; }
+verify "a profile says which kernel multiplied bf16" kernel
+verify "compare tells that it is another one" told bf16
+verify "but not where nothing is bf16" untold fp32
 finish

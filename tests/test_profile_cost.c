@@ -442,6 +442,52 @@ static void cost_choose_for__never_mixes_sources(void **state)
     cluster_clear(&strange);
 }
 
+/* Told where it computes, and where the profile knows what it was measured with. */
+static void cost_choose_for__tells_another_bf16_kernel(void **state)
+{
+    static const struct {
+        const char *then, *now;
+        enum dtype dtype;
+        bool told;
+    } cases[] = {
+        {"widened", "amx", DTYPE_BF16, true },
+        {"widened", "amx", DTYPE_FP32, false},
+        {"amx",     "amx", DTYPE_BF16, false},
+        {"",        "amx", DTYPE_BF16, false},
+        {"amx",     "",    DTYPE_BF16, false}
+    };
+    struct model vit = {0};
+    struct cluster cpu = {0};
+    const char *path = at("kernel.db");
+    (void)state;
+    assert_int_equal(model_parse("vit-tiny", &vit, NULL), OK);
+    assert_int_equal(cluster_parse("cpu-1x2", &cpu, NULL), OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct profile profile = {0};
+        struct profile_info present = {0};
+        struct cost_handle handle = {0};
+        struct store *store = NULL;
+        const struct cost_query query = {.dtype = cases[i].dtype, .present = &present};
+        measure(&profile, "here", "cpu", &vit, 1, 2, 1000);
+        for (int r = 0; r < profile.num_layers; r++)
+            strcpy(profile.layers[r].dtype, dtype_text(cases[i].dtype));
+        strcpy(profile.info.measured_at, "2026-01-01T00:00:00Z");
+        strcpy(profile.info.bf16_kernel, cases[i].then);
+        strcpy(present.bf16_kernel, cases[i].now);
+        assert_int_equal(store_open(path, STORE_RECORD, &store, NULL), OK);
+        assert_int_equal(store_put_profile(store, &profile, PROFILE_REPLACE, NULL), OK);
+        store_close(store);
+        profile_clear(&profile);
+        assert_int_equal(cost_choose_for(path, &vit, &cpu, &query, &handle, NULL), OK);
+        assert_string_equal(handle.note, cases[i].told ? "profile 'here' was measured with another "
+                                                         "bf16 kernel"
+                                                       : "");
+        cost_handle_clear(&handle);
+    }
+    model_clear(&vit);
+    cluster_clear(&cpu);
+}
+
 /* The shipped constants are those of the spec: 0.535 ms forward and 1.026 ms training a layer and
  * image, 36 % of it attention. */
 static void cost_choose_for__has_shipped_paper_profile(void **state)
@@ -522,6 +568,7 @@ int main(void)
         cmocka_unit_test(profile_cost__takes_nearest_way_of_measuring),
         cmocka_unit_test(profile_cost__answers_links_collectives_and_overheads),
         cmocka_unit_test(cost_choose_for__never_mixes_sources),
+        cmocka_unit_test(cost_choose_for__tells_another_bf16_kernel),
         cmocka_unit_test(cost_choose_for__has_shipped_paper_profile),
         cmocka_unit_test(layer_key_of__tells_what_determines_cost),
     };

@@ -103,6 +103,7 @@ static void fill(struct profile *profile, const char *name, int first, int n)
     strcpy(profile->info.device_kind, "cpu");
     strcpy(profile->info.note, "quotes ' \" and , commas\nlines");
     profile->info.load = 0.3;
+    strcpy(profile->info.bf16_kernel, "amx");
     for (int i = 0; i < n; i++) {
         struct layer_row row = layer(first + i, 8, 1e6 / 3 + i);
         assert_int_equal(profile_add_layer(profile, &row, NULL), OK);
@@ -325,7 +326,8 @@ static void store_open__brings_older_schema_up(void **state)
         " pass CHECK (pass IN ('fwd', 'bwd_input', 'bwd_weight', 'update')),"
         " samples, median_ns REAL, p10_ns REAL, p90_ns REAL, count);"
         "INSERT INTO old SELECT * FROM layer_cost; DROP TABLE layer_cost;"
-        "ALTER TABLE old RENAME TO layer_cost; DROP TABLE library_choice; PRAGMA user_version = 2";
+        "ALTER TABLE old RENAME TO layer_cost; DROP TABLE library_choice;"
+        "ALTER TABLE profile DROP COLUMN bf16_kernel; PRAGMA user_version = 2";
     (void)state;
     struct profile profile, back = {0};
     struct store *store = open_store(at("old.db"), STORE_RECORD);
@@ -338,6 +340,7 @@ static void store_open__brings_older_schema_up(void **state)
     store = open_store(at("old.db"), STORE_READ);
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
+    assert_string_equal(back.info.bf16_kernel, ""); /* not known then */
     profile_clear(&back);
     const struct choice_place place = {.device = "d", .libraries = "l"};
     struct library_choice *list = NULL;
@@ -352,6 +355,7 @@ static void store_open__brings_older_schema_up(void **state)
     assert_int_equal(store_put_profile(store, &profile, PROFILE_MERGE, NULL), OK);
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
+    assert_string_equal(back.info.bf16_kernel, "amx");
     profile_clear(&back);
     store_close(store);
     profile.num_layers--;
@@ -360,7 +364,7 @@ static void store_open__brings_older_schema_up(void **state)
     exec(at("old.db"), back_to_2);
     exec(at("old.db"), "DROP TABLE epoch; DROP TABLE step; DROP TABLE op; DROP TABLE transition;"
                        "DROP TABLE memory; DROP TABLE run; PRAGMA user_version = 1");
-    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..4");
+    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..5");
     store = open_store(at("old.db"), STORE_WRITE);
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);

@@ -37,6 +37,11 @@ bool gemm_bf16_rows_alone(void)
     return gemm_kernel()->rows_alone;
 }
 
+const char *gemm_bf16_name(void)
+{
+    return gemm_kernel()->name;
+}
+
 /* Equal tiles, an even number of them where there are rows for two. */
 static int64_t tile_rows(int64_t rows)
 {

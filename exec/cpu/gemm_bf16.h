@@ -28,6 +28,9 @@ struct gemm_bf16 {
 /* Whether the bits of a row of a b are those that it has in a matrix of any number of rows. */
 bool gemm_bf16_rows_alone(void);
 
+/* Name of the kernel in use. */
+const char *gemm_bf16_name(void);
+
 /* Takes the backend's scratch. */
 void gemm_bf16(struct backend *be, const struct gemm_bf16 *g);
 
