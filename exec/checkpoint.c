@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -303,8 +304,13 @@ enum status checkpoint_turn(const char *dir, int num_layers, struct turn_sums *s
         if (rc == OK && (!list || json_type(list) != JSON_ARRAY || json_count(list) != num_layers))
             rc = err_set(err, ERR_INPUT, "'%s/manifest.json': turn.sumsq must hold %d numbers", dir,
                          num_layers);
-        for (int l = 0; rc == OK && l < num_layers; l++)
+        for (int l = 0; rc == OK && l < num_layers; l++) {
             sums->sumsq[l] = json_number(json_at(list, l));
+            if (!(sums->sumsq[l] >= 0 && isfinite(sums->sumsq[l])))
+                rc = err_set(err, ERR_INPUT,
+                             "'%s/manifest.json': turn.sumsq.%d must be a number at least 0", dir,
+                             l);
+        }
     }
     json_free(manifest);
     return rc;
@@ -465,7 +471,8 @@ static enum status fetch_export(void *ctx, const void *source, int64_t num_elems
 }
 
 /* The manifest's config as config.json in the folder of the weights, where other tools look for it.
- * One that is there already and says something else is not replaced. */
+ * One that is there already and says something else is not replaced; weights that go into a device
+ * or pipe have none. */
 static enum status export_config(const char *dir, const char *weights, struct err *err)
 {
     const char *slash = strrchr(weights, '/');
@@ -473,7 +480,8 @@ static enum status export_config(const char *dir, const char *weights, struct er
     char *path = NULL, *want = NULL, *got = NULL;
     enum status rc = read_manifest(dir, &manifest, err);
     const struct json *config = rc == OK ? json_get(manifest, "config") : NULL;
-    if (!config)
+    struct stat st;
+    if (!config || (stat(weights, &st) == 0 && !S_ISREG(st.st_mode)))
         goto out;
     if (asprintf(&path, "%.*sconfig.json", slash ? (int)(slash + 1 - weights) : 0, weights) < 0) {
         path = NULL;

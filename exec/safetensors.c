@@ -10,6 +10,7 @@
 
 #include "partition/units.h"
 #include "profiles/json.h"
+#include "profiles/whole_file.h"
 
 /* The reference implementation refuses headers above 100 MB. */
 enum { MAX_HEADER_BYTES = 100000000, HEADER_ALIGN = 8, CHUNK_ELEMS = 1 << 18 };
@@ -304,9 +305,10 @@ enum status safetensors_write(const char *path, const struct tensor_out *tensors
                               void *ctx, int64_t *bytes, struct err *err)
 {
     enum status rc;
-    char *text = NULL, *temp = NULL;
+    char *text = NULL;
     float *values = NULL;
-    FILE *out = NULL;
+    struct atomic_file file = {0};
+    FILE *out;
     int64_t most = 0, total;
     size_t length, padded;
     unsigned char prefix[8];
@@ -316,15 +318,14 @@ enum status safetensors_write(const char *path, const struct tensor_out *tensors
     for (int i = 0; i < num_tensors; i++)
         most = tensors[i].num_elems > most ? tensors[i].num_elems : most;
     values = malloc(most ? (size_t)most * sizeof *values : 1);
-    if (!values || asprintf(&temp, "%s.tmp", path) < 0) {
+    if (!values) {
         rc = err_nomem(err);
         goto out;
     }
-    out = fopen(temp, "wb");
-    if (!out) {
-        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", temp, strerror(errno));
+    rc = atomic_open(&file, path, err);
+    if (rc != OK)
         goto out;
-    }
+    out = file.out;
     length = strlen(text);
     padded = (length + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN; /* with spaces */
     for (int i = 0; i < 8; i++)
@@ -338,27 +339,11 @@ enum status safetensors_write(const char *path, const struct tensor_out *tensors
             fwrite(values, sizeof *values, (size_t)tensors[i].num_elems, out);
         total += tensors[i].num_elems * 4;
     }
-    if (rc != OK)
-        goto out;
-    if (fflush(out) != 0 || ferror(out) || fsync(fileno(out)) != 0) {
-        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", temp, strerror(errno));
-        goto out;
-    }
-    if (fclose(out) != 0 || rename(temp, path) != 0) {
-        out = NULL;
-        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
-        goto out;
-    }
-    out = NULL;
-    if (bytes)
+    rc = atomic_close(&file, rc, err);
+    if (rc == OK && bytes)
         *bytes = total;
 out:
-    if (out)
-        fclose(out);
-    if (rc != OK && temp)
-        unlink(temp);
     free(values);
-    free(temp);
     free(text);
     return rc;
 }

@@ -92,6 +92,30 @@ static void safetensors_write__is_read_back_bit_by_bit_and_padded(void **state)
     unlink(path);
 }
 
+static void safetensors_write__into_a_pipe_leaves_the_pipe(void **state)
+{
+    const float value = 1.5f;
+    const struct tensor_out one = {.name = "a", .num_elems = 1, .source = &value};
+    struct err err = {0};
+    char path[160], got[256];
+    int64_t bytes;
+    struct stat st;
+    (void)state;
+    if (world.rank != 0)
+        return;
+    path_of("pipe", path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int fd = open(path, O_RDWR | O_NONBLOCK); /* a reader that takes nothing yet */
+    assert_true(fd >= 0);
+    assert_int_equal(safetensors_write(path, &one, 1, NULL, 0, fetch, NULL, &bytes, &err), OK);
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    assert_int_equal(read(fd, got, sizeof got), bytes);
+    assert_memory_equal(got + bytes - sizeof value, &value, sizeof value);
+    close(fd);
+    unlink(path);
+}
+
 static void safetensors_read__converts_half_bfloat_and_double(void **state)
 {
     struct safetensors *file;
@@ -361,16 +385,44 @@ static void checkpoint_save__leaves_the_old_one_when_it_cannot_write(void **stat
     rig_clear(&rig);
 }
 
+static void checkpoint_turn__refuses_sums_that_are_no_squares(void **state)
+{
+    static const char *const sums[] = {"1, 2", "1, -2", "1, null", "1", "1, \"2\""};
+    double sumsq[2];
+    struct turn_sums turn = {.sumsq = sumsq};
+    char path[160];
+    (void)state;
+    if (world.rank != 0)
+        return;
+    path_of("manifest.json", path);
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        struct err err = {0};
+        FILE *out = fopen(path, "w");
+        assert_non_null(out);
+        fprintf(out,
+                "{\"format\": \"elapse-checkpoint\", \"schema\": 1, \"files\": [\"a\"],"
+                " \"turn\": {\"steps\": 3, \"sumsq\": [%s]}}",
+                sums[i]);
+        assert_int_equal(fclose(out), 0);
+        assert_int_equal(checkpoint_turn(folder, 2, &turn, &err), i == 0 ? OK : ERR_INPUT);
+        assert_true(i == 0 || strstr(err.msg, "turn.sumsq"));
+        assert_true(i > 0 || (turn.steps == 3 && sumsq[0] == 1 && sumsq[1] == 2));
+    }
+    unlink(path);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(safetensors_write__is_read_back_bit_by_bit_and_padded),
+        cmocka_unit_test(safetensors_write__into_a_pipe_leaves_the_pipe),
         cmocka_unit_test(safetensors_read__converts_half_bfloat_and_double),
         cmocka_unit_test(safetensors_open__refuses_headers_that_lie),
         cmocka_unit_test(checkpoint_load__gives_weights_and_state_back_at_another_cut),
         cmocka_unit_test(checkpoint_find__takes_the_newest),
         cmocka_unit_test(checkpoint_load__refuses_what_does_not_fit),
         cmocka_unit_test(checkpoint_save__leaves_the_old_one_when_it_cannot_write),
+        cmocka_unit_test(checkpoint_turn__refuses_sums_that_are_no_squares),
     };
     struct err err = {0};
     int failed;
