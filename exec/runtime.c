@@ -541,6 +541,8 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
         rc = runtime_finish_sends(rt, err);
     if (rc == OK && rt->marks)
         rc = end_on_device(rt, &span, err);
+    if (rc == OK && !rt->have_norm) /* the updates have left the gradients as they were */
+        rc = runtime_norm(rt, err);
     int64_t most[3] = {-span.start_ns, span.end_ns, vote};
     if (rc == OK)
         rc = comm_max_i64(rt->spec.active, most, 3, err);

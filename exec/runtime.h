@@ -55,7 +55,7 @@ struct op_time {
 struct step_result {
     double loss; /* mean over all targets of the step; the model of before the update */
     int64_t count, correct;
-    double grad_norm; /* before clipping; NaN when the plan takes no norm */
+    double grad_norm; /* before clipping; taken behind step_ns where the list has no NORM */
     int64_t start_ns; /* first start of an op over all ranks */
     int64_t step_ns;  /* from there to the last end over all ranks */
     int64_t vote;     /* the largest vote of any rank */
@@ -97,7 +97,8 @@ void runtime_free(struct runtime *runtime); /* NULL is fine */
  * summed by a tree that halves [0, R * M) at midpoints; R must be a power of two. vote rides along:
  * the largest comes back on all ranks (a signal that one of them got). step counts from 0 over the
  * whole run (dropout, bias correction). A loss or norm that is not finite is ERR_INFEASIBLE on
- * every rank, before any weight has changed, with the first micro-batch or item it shows in. */
+ * every rank, with the first micro-batch or item it shows in; where the list has a NORM before any
+ * weight has changed. */
 enum status runtime_step(struct runtime *runtime, const struct batch *batch, int64_t step,
                          double lr, int64_t vote, struct step_result *result, struct err *err);
 
@@ -115,7 +116,7 @@ void runtime_on_eval(struct runtime *runtime, runtime_eval_hook hook, void *ctx)
 /* Times of the last step's ops, one per op of the rank's list. On a device they are those of its
  * lanes, and asking for them costs some us an op. */
 const struct op_time *runtime_times(struct runtime *runtime);
-/* Sum of squares of the last step's gradients by item, over all stages; NULL without OP_NORM. */
+/* Sum of squares of the last step's gradients by item, over all stages; NULL before the first. */
 const double *runtime_item_sumsq(const struct runtime *runtime);
 /* Time that this rank's steps have spent on the frozen forward of samples that the cache lacked. */
 int64_t runtime_fill_ns(const struct runtime *runtime);

@@ -238,8 +238,7 @@ static void compare(const char *model, int k, int r, int m, enum schedule_kind k
     rig_train(&rig);
     if (r == 1 || rare.reduction == REDUCTION_CANONICAL) {
         assert_memory_equal(rig.losses, judge.losses, sizeof rig.losses);
-        if (clip > 0)
-            assert_memory_equal(rig.norms, judge.norms, sizeof rig.norms);
+        assert_memory_equal(rig.norms, judge.norms, sizeof rig.norms);
         assert_true(rig.eval_loss == judge.eval_loss);
         assert_same_weights(&rig, &judge);
     } else {
@@ -249,6 +248,23 @@ static void compare(const char *model, int k, int r, int m, enum schedule_kind k
     assert_true(judge.losses[0] > 0 && judge.losses[1] != judge.losses[0]);
     rig_clear(&rig);
     rig_clear(&judge);
+    comm_group_free(solo.all);
+}
+
+static void runtime_step__knows_the_norm_with_and_without_clipping(void **state)
+{
+    struct comm solo = alone();
+    struct rig off, high;
+    (void)state;
+    rig_init(&off, &solo, small_models[2], 1, 1, 2, SCHEDULE_GPIPE, 1, RECOMPUTE_NEVER, 0);
+    rig_init(&high, &solo, small_models[2], 1, 1, 2, SCHEDULE_GPIPE, 1, RECOMPUTE_NEVER, 1e9);
+    rig_train(&off);
+    rig_train(&high);
+    assert_true(off.norms[0] > 0);
+    assert_memory_equal(off.norms, high.norms, sizeof off.norms);
+    assert_same_weights(&off, &high);
+    rig_clear(&off);
+    rig_clear(&high);
     comm_group_free(solo.all);
 }
 
@@ -424,6 +440,7 @@ static void runtime_times__are_ordered_and_cover_the_list(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runtime_step__knows_the_norm_with_and_without_clipping),
         cmocka_unit_test(runtime_step__has_the_same_bits_at_k_1_and_k_2_under_every_schedule),
         cmocka_unit_test(runtime_step__has_the_same_bits_for_every_family),
         cmocka_unit_test(runtime_step__has_the_same_bits_with_recompute_and_without_clipping),
