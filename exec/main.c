@@ -18,6 +18,7 @@
 #define HELP_MAX 16384   /* bytes */
 #define TRACE_STEPS 16   /* steps of which every op goes into the record, by default */
 #define MAX_THREADS 1024 /* of a rank */
+#define OTHERS_US 300000 /* that a rank gives rank 0 to report what both have found */
 
 /* What a command gets: its ranks, its arguments; *alone as in trainer.h. */
 struct call {
@@ -475,6 +476,11 @@ int main(int argc, char **argv)
         call.comm = &comm;
     }
     rc = command->run(command, &call, &err);
+    if (rc != OK && call.alone && !speaks(&call)) {
+        /* Where rank 0 failed too, it says so and ends the job, this rank by SIGTERM. */
+        signal(SIGTERM, SIG_DFL);
+        usleep(OTHERS_US);
+    }
     if (rc != OK && (speaks(&call) || call.alone))
         report(&err);
     if (rc != OK && call.alone && call.comm)

@@ -1,10 +1,12 @@
 #include "exec/run_files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +17,8 @@ enum { STEP_ROWS = 256 }; /* kept before they go into the record */
 
 struct run_files {
     char *dir;
+    int lock; /* descriptor of the folder, locked while the run goes on; below 0: none */
+    double first_loss, last_loss; /* of the steps that were there; NaN: none */
     FILE *metrics;
     struct store *store;
     int64_t run_id;
@@ -46,8 +50,21 @@ enum status run_files_folder(const char *dir, struct err *err)
     return rc;
 }
 
+/* One run at a time in a folder; the lock ends with the process. File systems without such locks go
+ * without. */
+static enum status lock_folder(const char *dir, int *lock, struct err *err)
+{
+    *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0)
+        return err_set(err, ERR_SYSTEM, "cannot open folder '%s': %s", dir, strerror(errno));
+    if (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return err_set(err, ERR_SYSTEM, "folder '%s' is in use by a run that goes on", dir);
+    return OK;
+}
+
 /* Keep the lines of steps up to last_step, by way of a second file. */
-static enum status cut_metrics(const char *path, int64_t last_step, struct err *err)
+static enum status cut_metrics(struct run_files *files, const char *path, int64_t last_step,
+                               struct err *err)
 {
     FILE *in = fopen(path, "r"), *out = NULL;
     char *temp = NULL, *line = NULL;
@@ -68,8 +85,12 @@ static enum status cut_metrics(const char *path, int64_t last_step, struct err *
         if (json_parse(line, path, &json, NULL) != OK)
             break; /* the torn last line of a run that was killed */
         step = json_get(json, "step");
-        if (step && json_int64(step, &number) && number <= last_step)
+        if (step && json_int64(step, &number) && number <= last_step) {
             fputs(line, out);
+            files->last_loss = json_number(json_get(json, "loss"));
+            if (isnan(files->first_loss))
+                files->first_loss = files->last_loss;
+        }
         json_free(json);
     }
     if (!out || fflush(out) != 0 || ferror(out) || rename(temp, path) != 0)
@@ -90,23 +111,27 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
     struct run_files *got = calloc(1, sizeof *got);
     struct run_info info = {.num_devices = num_ranks, .job_json = job->json};
     char *metrics = NULL, *db = NULL, *summary = NULL;
+    bool made = false; /* the metrics are ours: they go again where the rest fails */
     enum status rc = OK;
     if (!got)
         return err_nomem(err);
+    got->lock = -1;
+    got->first_loss = got->last_loss = NAN;
     got->dir = strdup(dir);
     if (!got->dir || asprintf(&metrics, "%s/metrics.jsonl", dir) < 0 ||
         asprintf(&db, "%s/run.db", dir) < 0 || asprintf(&summary, "%s/summary.json", dir) < 0) {
         rc = err_nomem(err);
         goto out;
     }
-    if (!resume && access(metrics, F_OK) == 0) {
+    rc = run_files_folder(dir, err);
+    if (rc == OK)
+        rc = lock_folder(dir, &got->lock, err);
+    if (rc == OK && !resume && access(metrics, F_OK) == 0) {
         rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
         err_hint(err, "choose another --out, or go on with --resume %s", dir);
-        goto out;
     }
-    rc = run_files_folder(dir, err);
     if (rc == OK && resume)
-        rc = cut_metrics(metrics, progress->step, err);
+        rc = cut_metrics(got, metrics, progress->step, err);
     if (rc != OK)
         goto out;
     unlink(summary); /* of the run before it was resumed; it comes back at the end */
@@ -115,6 +140,7 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
         rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", metrics, strerror(errno));
         goto out;
     }
+    made = !resume;
     setvbuf(got->metrics, NULL, _IOLBF, 0);
     rc = store_open(db, STORE_RECORD, &got->store, err);
     if (rc != OK)
@@ -127,11 +153,36 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
         got = NULL;
     }
 out:
+    if (rc != OK && made)
+        unlink(metrics);
     run_files_free(got);
     free(metrics);
     free(db);
     free(summary);
     return rc;
+}
+
+void run_files_losses(const struct run_files *files, double *first, double *last)
+{
+    *first = files->first_loss;
+    *last = files->last_loss;
+}
+
+struct json *run_files_summary(const char *dir, int64_t step)
+{
+    char *path = NULL;
+    struct json *got = NULL;
+    int64_t steps;
+    if (asprintf(&path, "%s/summary.json", dir) < 0)
+        return NULL;
+    if (access(path, F_OK) != 0 || json_read_file(path, &got, NULL) != OK ||
+        !json_int64(json_get(got, "steps"), &steps) || steps != step ||
+        json_true(json_get(got, "interrupted"))) {
+        json_free(got);
+        got = NULL;
+    }
+    free(path);
+    return got;
 }
 
 enum status run_files_trace(struct run_files *files, const char *path, struct err *err)
@@ -157,6 +208,8 @@ void run_files_free(struct run_files *files)
     if (files->metrics)
         fclose(files->metrics);
     store_close(files->store);
+    if (files->lock >= 0)
+        close(files->lock);
     free(files->dir);
     free(files);
 }

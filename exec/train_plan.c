@@ -26,6 +26,13 @@ void train_plan_clear(struct train_plan *plan)
     *plan = (struct train_plan){0};
 }
 
+/* Behind err_set(ERR_INPUT): the number of ranks that would do. */
+static enum status use_ranks(struct err *err, int64_t num_ranks)
+{
+    err_hint(err, "use -n %lld", (long long)num_ranks);
+    return ERR_INPUT;
+}
+
 static enum status check_counts(const struct job *job, int n, struct err *err)
 {
     const char *name = job->path ? job->path : job->name;
@@ -34,28 +41,34 @@ static enum status check_counts(const struct job *job, int n, struct err *err)
         for (int i = 0; i < (job->elastic.num_stages ? job->elastic.num_stages : 1); i++) {
             int wanted = job->elastic.num_stages ? job->elastic.stages[i] : k == AUTO ? 1 : k;
             int64_t least = (int64_t)wanted * (r == AUTO || i > 0 ? 1 : r);
-            if (least > n)
-                return err_set(err, ERR_INPUT, "%s: %s %d needs %lld ranks, got %d", name,
-                               job->elastic.num_stages ? "elastic.stages" : "pipeline.num_stages",
-                               wanted, (long long)least, n);
+            if (least > n) {
+                err_set(err, ERR_INPUT, "%s: %s %d needs %lld ranks, got %d", name,
+                        job->elastic.num_stages ? "elastic.stages" : "pipeline.num_stages", wanted,
+                        (long long)least, n);
+                return use_ranks(err, least);
+            }
             k = k == AUTO || wanted > k ? wanted : k;
         }
         n = k; /* ranks may be left over */
         r = 1;
     }
-    if (k != AUTO && r != AUTO && (int64_t)k * r != n)
-        return err_set(err, ERR_INPUT,
-                       "%s: pipeline.num_stages %d times pipeline.num_replicas %d must equal the "
-                       "number of ranks, got %d",
-                       name, k, r, n);
-    if (k != AUTO && n % k != 0)
-        return err_set(err, ERR_INPUT,
-                       "%s: pipeline.num_stages must divide the number of ranks %d, got %d", name,
-                       n, k);
-    if (r != AUTO && n % r != 0)
-        return err_set(err, ERR_INPUT,
-                       "%s: pipeline.num_replicas must divide the number of ranks %d, got %d", name,
-                       n, r);
+    if (k != AUTO && r != AUTO && (int64_t)k * r != n) {
+        err_set(err, ERR_INPUT,
+                "%s: pipeline.num_stages %d times pipeline.num_replicas %d must equal the "
+                "number of ranks, got %d",
+                name, k, r, n);
+        return use_ranks(err, (int64_t)k * r);
+    }
+    if (k != AUTO && n % k != 0) {
+        err_set(err, ERR_INPUT,
+                "%s: pipeline.num_stages must divide the number of ranks %d, got %d", name, n, k);
+        return use_ranks(err, k);
+    }
+    if (r != AUTO && n % r != 0) {
+        err_set(err, ERR_INPUT,
+                "%s: pipeline.num_replicas must divide the number of ranks %d, got %d", name, n, r);
+        return use_ranks(err, r);
+    }
     if (k == AUTO && r != AUTO)
         k = n / r;
     if (k > job->model.num_items)

@@ -57,38 +57,44 @@ static enum status refuse_unsupported(const struct job *job, struct err *err)
     return OK;
 }
 
+/* Weights to start from are there and fit the job's model; where a resumed run goes on. */
+static enum status check_weights(struct trainer *t, const char *path, bool resume, struct err *err)
+{
+    struct progress got;
+    struct stat st;
+    char *dir = NULL;
+    enum status rc;
+    if (!resume && stat(path, &st) != 0)
+        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    if (!resume && !S_ISDIR(st.st_mode))
+        return OK; /* a safetensors file: hf_load_file() looks into it */
+    rc = checkpoint_find(path, &dir, err);
+    if (rc == OK)
+        rc = checkpoint_peek(dir, t->job, &got, err);
+    free(dir);
+    if (rc != OK || !resume)
+        return rc;
+    t->progress = got;
+    if (got.position >= t->dataset.num_samples[SPLIT_TRAIN]) {
+        t->progress.epoch++;
+        t->progress.position = 0;
+    }
+    return OK;
+}
+
+/* From a path that check_weights() has passed. */
 static enum status load_weights(struct trainer *t, const char *path, bool state, struct err *err)
 {
     struct stage_list list = layout_list(&t->base, &t->layout);
     struct stat st;
-    struct progress ignored;
     enum status rc;
     char *dir = NULL;
-    if (stat(path, &st) != 0)
-        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
-    if (!S_ISDIR(st.st_mode))
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         return hf_load_file(path, &t->job->model, &list, t->fresh_head, &t->import, err);
     rc = checkpoint_find(path, &dir, err);
     if (rc == OK)
-        rc = checkpoint_peek(dir, t->job, state ? &t->progress : &ignored, err);
-    if (rc == OK)
         rc = checkpoint_load(dir, &list, state, err);
     free(dir);
-    return rc;
-}
-
-/* Where a resumed run goes on. */
-static enum status find_progress(struct trainer *t, const char *resume, struct err *err)
-{
-    char *dir = NULL;
-    enum status rc = checkpoint_find(resume, &dir, err);
-    if (rc == OK)
-        rc = checkpoint_peek(dir, t->job, &t->progress, err);
-    free(dir);
-    if (rc == OK && t->progress.position >= t->dataset.num_samples[SPLIT_TRAIN]) {
-        t->progress.epoch++;
-        t->progress.position = 0;
-    }
     return rc;
 }
 
@@ -131,7 +137,19 @@ static enum status give_choices(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* Where the run's files go. */
+/* runs/NAME: one folder, whatever the name holds. *out is NULL without memory. */
+static void default_folder(const char *name, char **out)
+{
+    bool none = !*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+    if (asprintf(out, "runs/%s", none ? "job" : name) < 0) {
+        *out = NULL;
+        return;
+    }
+    for (char *at = strchr(*out, '/') + 1; (at = strchr(at, '/'));)
+        *at = '-';
+}
+
+/* Where the run's files go; a resumed run goes on in the folder that its checkpoint lies in. */
 static enum status out_folder(struct trainer *t, struct err *err)
 {
     const struct trainer_options *options = t->options;
@@ -149,8 +167,8 @@ static enum status out_folder(struct trainer *t, struct err *err)
         *out = slash ? checkpoint : strdup(".");
         if (slash)
             checkpoint = NULL;
-    } else if (asprintf(out, "runs/%s", t->job->name) < 0) {
-        *out = NULL;
+    } else {
+        default_folder(t->job->name, out);
     }
     free(checkpoint);
     return *out ? OK : err_nomem(err);
@@ -174,8 +192,8 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
         rc = dataset_open(t->job, &t->dataset, err);
     if (rc == OK && !(t->backend = backend_new(&spec, err)))
         rc = err ? err->status : ERR_NOMEM;
-    if (rc == OK && resume)
-        rc = find_progress(t, weights, err);
+    if (rc == OK && weights)
+        rc = check_weights(t, weights, resume, err);
     rc = comm_agree(comm, rc, err);
     t->base = (struct layout_base){
         .comm = comm, .job = t->job, .backend = t->backend, .dataset = &t->dataset};
@@ -614,10 +632,9 @@ static struct json *make_summary(const struct trainer *t, const struct cache_cou
     json_add_string(root, "cores_of_rank_0", t->cores->list);
     json_add_int(root, "cores_at_hand", t->cores->at_hand);
     json_add_string(root, "backend", t->backend->name);
-    if (t->options->db)
-        json_add_string(root, "db", t->options->db);
-    else
-        json_add_null(root, "db");
+    char *db = t->options->db ? realpath(t->options->db, NULL) : NULL;
+    json_add_string(root, "db", db ? db : t->options->db); /* from whatever folder it is read */
+    free(db);
     add_machine(root, t->cores);
     json_add_string(root, "cost_note", t->layout.plan.cost_note);
     json_add_string(root, "init_note", t->import.note);
@@ -644,7 +661,35 @@ static struct json *make_summary(const struct trainer *t, const struct cache_cou
     return root;
 }
 
-/* Where a resumed run goes on: in the run folder that its checkpoint lies in. */
+/* No step is left. */
+static bool finished(const struct trainer *t)
+{
+    const struct job *job = t->job;
+    return t->progress.epoch >= job->train.epochs ||
+           (job->train.max_steps > 0 && t->progress.step >= job->train.max_steps);
+}
+
+/* A run that is resumed at its end and has its summary: that is the answer, and nothing is written.
+ * *summary stays NULL on all ranks where it is not so. */
+static enum status recall(const struct trainer *t, struct json **summary, bool *over,
+                          struct err *err)
+{
+    struct json *kept = NULL;
+    enum status rc;
+    *over = false;
+    if (!t->options->resume || !finished(t))
+        return OK;
+    if (t->comm->rank == 0)
+        kept = run_files_summary(t->out, t->progress.step);
+    *over = kept != NULL;
+    rc = comm_bcast(t->comm->all, over, sizeof *over, 0, err);
+    if (rc == OK)
+        *summary = kept;
+    else
+        json_free(kept);
+    return rc;
+}
+
 enum status trainer_run(const struct comm *comm, const struct cores *cores, const struct job *job,
                         const struct trainer_options *options, struct json **summary, bool *alone,
                         struct err *err)
@@ -665,6 +710,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     clear_epoch(&t);
     const char *weights = options->resume ? options->resume : options->init;
     char digest[65] = "";
+    bool over;
     enum status rc;
     *alone = false;
     rc = set_up(&t, weights, options->resume != NULL, err);
@@ -676,9 +722,14 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         t.total_steps = job->train.max_steps;
     if (options->resume)
         t.last_saved = t.progress.step;
+    rc = recall(&t, summary, &over, err);
+    if (rc != OK || over)
+        goto out;
     if (comm->rank == 0)
         rc = run_files_open(t.out, options->resume != NULL, &t.progress, job, comm->size,
                             t.layout.plan.cost_label, &t.files, err);
+    if (rc == OK && comm->rank == 0)
+        run_files_losses(t.files, &t.first_loss, &t.last_loss);
     if (rc == OK && comm->rank == 0 && options->trace)
         rc = run_files_trace(t.files, options->trace, err);
     rc = comm_agree(comm, rc, err);

@@ -106,6 +106,8 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     for run in run3 run9 rund runt runk; do
         no_file "a refused training leaves nothing: $run" "$tmp/$run"
     done
+    mkdir -p "$tmp/full/checkpoint-2.tmp/other"
+    one_line "an error that all ranks find" 3 "checkpoint-2.tmp" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/full"
     check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"
     check "its files" test -s "$tmp/run/metrics.jsonl" -a -s "$tmp/run/summary.json" -a -s "$tmp/run/run.db"
     check "compare with it" "$elapse" compare "$tmp/run" --json

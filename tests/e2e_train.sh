@@ -29,6 +29,11 @@ verify "K=3 on more ranks than cores gives the same losses and weights" same_run
 train job r2k1 -n 2 --set pipeline.num_replicas=2
 train job r2k2 -n 4 --set pipeline.num_replicas=2
 verify "with two replicas, K=1 and K=2 give the same losses and weights" same_run r2k1 r2k2
+normed() { # also where nothing clips
+    train job unclipped -n 2 --set train.clip_norm=0 --set train.max_steps=2 &&
+        [ "$(grep -c '"grad_norm":[0-9]' "$tmp/unclipped/metrics.jsonl")" -eq 2 ]
+}
+verify "metrics.jsonl has the gradient's norm without clipping too" normed
 lines() { [ "$(wc -l <"$tmp/k1/metrics.jsonl")" -eq 14 ] && ! grep -q '^$' "$tmp/k1/metrics.jsonl"; }
 verify "metrics.jsonl has a line per step" lines
 
@@ -80,6 +85,23 @@ exported() {
 }
 verify "exported weights come back bit by bit through --init" exported
 
+# A run that is over: resumed, it answers with its summary and leaves its files alone.
+over() {
+    find "$tmp/k1" -type f -exec sha256sum {} + | sort >"$tmp/before"
+    "$elapse" train "$tmp/job.json" -n 2 --resume "$tmp/k1" --json >"$tmp/over.json" &&
+        find "$tmp/k1" -type f -exec sha256sum {} + | sort | cmp - "$tmp/before" &&
+        grep -qF "\"weights_sha256\":$(digest k1)" "$tmp/over.json" && "$elapse" compare "$tmp/k1" --json >/dev/null
+}
+verify "a run that is over stays as it is when resumed" over
+named() { # the default folder, and a store named from here; the record is read from elsewhere
+    cp "$tmp/stored.db" "$tmp/here.db"
+    (cd "$tmp" && "$elapse" train "$tmp/job.json" --set 'name=../a/b' --set train.max_steps=2 --db here.db >/dev/null) &&
+        "$elapse" compare "$tmp/runs/..-a-b" --json >/dev/null
+}
+"$elapse" profile -n 1 --quick --model vit-tiny:layers=1,hidden=16,heads=2,mlp=32,image=8,patch=4 --microbatches 1 \
+    --db "$tmp/stored.db" >/dev/null 2>&1
+verify "a name is one folder, and a store is found from elsewhere" named
+
 # Bad input: one line, the right status, nothing left behind.
 bad="$tmp/bad"
 refuse() { # NAME STATUS PATTERN ARGS...
@@ -91,6 +113,7 @@ refuse() { # NAME STATUS PATTERN ARGS...
 refuse "an unknown key" 2 'train.epoch' -n 2 --set train.epoch=3
 refuse "more stages than items" 1 'cannot cut 11 items into 12 stages' -n 12
 refuse "ranks that do not divide" 2 'num_replicas must divide the number of ranks 3, got 2' -n 3 --set pipeline.num_replicas=2
+expect "its hint" 2 '^hint: use -n 2$' "$elapse" train "$tmp/job.json" -n 3 --out "$bad" --set pipeline.num_replicas=2
 refuse "a missing data file" 3 "cannot open '.*data_batch_1.bin'" -n 2 --set data.kind=cifar10 --set "data.path=$tmp/none" --set model.image=32
 mkdir "$tmp/cifar"
 head -c 5000 /dev/zero >"$tmp/cifar/data_batch_1.bin"
@@ -104,6 +127,8 @@ check "a store that is not SQLite: nothing is left behind" test ! -e "$bad"
 expect "a folder that holds a run" 2 "already holds a run" "$elapse" train "$tmp/job.json" --out "$tmp/k1"
 expect "a checkpoint of another model" 2 "holds another model" "$elapse" eval "$tmp/k1" "$tmp/job.json" --set model.hidden=64
 expect "a missing checkpoint" 3 "none" "$elapse" eval "$tmp/none" "$tmp/job.json"
+expect "a missing checkpoint, before the ranks are counted" 3 "cannot open '.*/none'" \
+    "$elapse" eval "$tmp/none" "$tmp/job.json" --set pipeline.num_stages=2 --set pipeline.num_replicas=1
 head -c 100 "$tmp/weights.safetensors" >"$tmp/short.safetensors"
 expect "a truncated safetensors file" 2 "short.safetensors': header length" "$elapse" eval "$tmp/short.safetensors" "$tmp/job.json"
 train job good -n 2 --steps 6

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -61,6 +62,24 @@ static void write_steps(struct run_files *files, int64_t first, int64_t last)
     }
 }
 
+static void run_files_open__leaves_no_metrics_where_it_fails(void **state)
+{
+    char dir[] = "/tmp/elapse-run.XXXXXX", path[64];
+    const struct progress progress = {0};
+    struct run_files *files = NULL;
+    struct job job;
+    struct err err = {0};
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/run.db", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    job_defaults(&job);
+    assert_int_not_equal(run_files_open(dir, false, &progress, &job, 2, "test", &files, &err), OK);
+    assert_null(files);
+    rmdir(path);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", path[128], run[64];
@@ -71,6 +90,7 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     struct job job;
     struct err err = {0};
     struct json *summary, *read = NULL;
+    double first, last;
     (void)state;
     assert_non_null(mkdtemp(dir));
     snprintf(run, sizeof run, "%s/a/b", dir);
@@ -78,8 +98,13 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     job_defaults(&job);
     assert_int_equal(run_files_open(run, false, &progress, &job, 2, "test", &files, &err), OK);
     write_steps(files, 1, 7);
-    run_files_free(files);
+    struct run_files *second = NULL;
+    assert_int_equal(run_files_open(run, true, &progress, &job, 2, "test", &second, &err),
+                     ERR_SYSTEM);
+    assert_non_null(strstr(err.msg, "in use by a run that goes on"));
     assert_int_equal(lines_of(path), 7);
+    err = (struct err){0};
+    run_files_free(files);
     assert_int_equal(run_files_open(run, false, &progress, &job, 2, "test", &files, &err),
                      ERR_INPUT);
     assert_non_null(strstr(err.msg, "already holds a run"));
@@ -91,6 +116,8 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     err = (struct err){0};
     assert_int_equal(run_files_open(run, true, &progress, &job, 2, "test", &files, &err), OK);
     assert_int_equal(lines_of(path), 5);
+    run_files_losses(files, &first, &last);
+    assert_true(first == 1.0 && last == 1.0 / 5);
     write_steps(files, 6, 9);
     assert_int_equal(lines_of(path), 9);
     summary = json_object_new();
@@ -101,6 +128,13 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     assert_int_equal(json_read_file(path, &read, &err), OK);
     assert_true(json_number(json_get(read, "steps")) == 9);
     json_free(read);
+    json_free(summary);
+    summary = run_files_summary(run, 9);
+    assert_non_null(summary);
+    assert_null(run_files_summary(run, 8));
+    json_add_bool(summary, "interrupted", true);
+    assert_int_equal(json_write_file(summary, path, &err), OK);
+    assert_null(run_files_summary(run, 9));
     json_free(summary);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, "%s/%s", run, names[i]);
@@ -147,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trainer_lr__warms_up_then_follows_the_curve),
+        cmocka_unit_test(run_files_open__leaves_no_metrics_where_it_fails),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
         cmocka_unit_test(cores_bind__shares_out_the_cores_at_hand),
     };
