@@ -64,11 +64,16 @@ static enum status run(int argc, char **argv, struct err *err)
         free(keys);
         return rc;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], "help") == 0 && argc > 2 && find_command(argv[2])) {
+        char *asked[] = {argv[2], "--help", NULL};
+        return find_command(argv[2])->run(find_command(argv[2]), 2, asked, err);
+    }
+    const bool help = strcmp(argv[1], "help") == 0;
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || (help && argc == 2)) {
         print_usage(stdout);
         return OK;
     }
+    argv += help; /* 'help NAME' of no command */
     if (strcmp(argv[1], "--version") == 0) {
         printf("elapse %s\n", ELAPSE_VERSION);
         return OK;

@@ -106,7 +106,12 @@ enum status sim_job_run(const struct sim_args *args, char *const *more, int num_
         snprintf(source->name, sizeof source->name, "%s", job.name);
         source->json = job.json;
         job.json = NULL;
-        source->cap_alone = job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0;
+        const bool cap = job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0;
+        const bool stops = job.train.max_steps > 0;
+        snprintf(source->note, sizeof source->note, "%s%s%s",
+                 cap ? "freeze.norms is not given: the cap decides alone" : "",
+                 cap && stops ? "; " : "",
+                 stops ? "train.max_steps is for train: all epochs are simulated" : "");
     }
     cost_handle_clear(&cost);
     job_clear(&job);
@@ -231,8 +236,8 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
     }
     json_add_string(json, "cost_source", cost_source_name(a->source.cost));
     json_add_bool(json, "extrapolated", is_extrapolated(a));
-    if (a->source.cap_alone)
-        json_add_string(json, "note", "freeze.norms is not given: the cap decides alone");
+    if (a->source.note[0])
+        json_add_string(json, "note", a->source.note);
     json_add_int(json, "steps_simulated", a->run.steps_simulated);
     if (!no_wall)
         json_add_int(json, "wall_ns", a->wall_ns);
@@ -243,8 +248,8 @@ static void run_print(const struct run_answer *a, bool no_wall)
     char one[32], two[32], three[32];
     printf("%s (costs: %s%s)\n", a->source.name, a->source.label,
            is_extrapolated(a) ? ", extrapolated" : "");
-    if (a->source.cap_alone)
-        printf("freeze.norms is not given: the cap decides alone\n");
+    if (a->source.note[0])
+        printf("%s\n", a->source.note);
     printf("%5s %6s %3s %3s %4s %-11s %-7s %6s %12s %9s %7s %11s  %s\n", "epoch", "frozen", "K",
            "R", "M", "schedule", "prefix", "steps", "step", "samples/s", "bubble", "transition",
            "cache");

@@ -175,12 +175,13 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median as numpy.percentile(values, 50) interpolates it; values get sorted. */
+/* Median as numpy.percentile(values, 50) interpolates it, infinity above any number; values get
+ * sorted. */
 static double median(double *values, int n)
 {
     qsort(values, (size_t)n, sizeof *values, compare_doubles);
     double low = values[(n - 1) / 2], high = values[n / 2];
-    return low == high ? low : high - (high - low) * 0.5;
+    return low == high || isinf(high) ? high : high - (high - low) * 0.5;
 }
 
 static enum status decide_relative_change(const struct freeze *freeze, const double *norms,

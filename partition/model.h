@@ -81,6 +81,11 @@ struct model {
  * OK the caller owns it and releases it with model_clear(). ERR_INPUT names the unknown preset or
  * key and the nearest valid one; sizes are checked for overflow. */
 enum status model_parse(const char *text, struct model *model, struct err *err);
+/* The next "key=value" of the comma-separated list of modifiers that begins at start, copied into
+ * key and value; *list (not at its end) moves on. name is the model's, for errors. ERR_INPUT also
+ * for a key that came before. */
+enum status model_next_modifier(const char *start, const char **list, const char *name,
+                                char key[32], char value[64], struct err *err);
 
 /* The dims from which a transformer family is built; zero means the preset's or family's default.
  */

@@ -212,10 +212,8 @@ enum status model_spec_set(struct model_spec *spec, const char *key, const char 
     return rc;
 }
 
-/* The next "key=value" of a comma-separated list that begins at start, copied into key and value;
- * *list moves on. */
-static enum status next_modifier(const char *start, const char **list, const char *name,
-                                 char key[32], char value[64], struct err *err)
+enum status model_next_modifier(const char *start, const char **list, const char *name,
+                                char key[32], char value[64], struct err *err)
 {
     const char *end = strchrnul(*list, ','), *equals = memchr(*list, '=', (size_t)(end - *list));
     if (!equals || equals == *list || equals + 1 == end || equals - *list >= 32 ||
@@ -255,7 +253,7 @@ static enum status parse_uniform(const char *list, struct model *model, struct e
     enum status rc = OK;
     while (*list) {
         char key[32], value[64], what[64];
-        rc = next_modifier(start, &list, "uniform", key, value, err);
+        rc = model_next_modifier(start, &list, "uniform", key, value, err);
         if (rc != OK)
             return rc;
         snprintf(what, sizeof what, "model 'uniform': %s", key);
@@ -322,7 +320,7 @@ enum status model_parse(const char *text, struct model *model, struct err *err)
     rc = model_preset(name, &spec, err);
     while (rc == OK && *list) {
         char key[32], value[64];
-        rc = next_modifier(start, &list, name, key, value, err);
+        rc = model_next_modifier(start, &list, name, key, value, err);
         if (rc == OK)
             rc = model_spec_set(&spec, key, value, err);
     }

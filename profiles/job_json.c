@@ -83,7 +83,7 @@ static const struct field job_fields[] = {
     INT("data.train_samples", data.train_samples, 0, INT64_MAX, "use the first n [0: all]"),
     INT("data.test_samples", data.test_samples, 0, INT64_MAX, "use the first n [0: all]"),
     INT("train.epochs", train.epochs, 0, 1000000, "[1]"),
-    INT("train.max_steps", train.max_steps, 0, INT64_MAX, "stop after n steps [0: no limit]"),
+    INT("train.max_steps", train.max_steps, 0, INT64_MAX, "train: stop after n steps [0: no limit]"),
     OTHER("train.batch.per_pipeline", "samples a step of each pipeline [32]"),
     OTHER("train.batch.global", "samples a step of all pipelines together"),
     CHOICE("train.optimizer.kind", train.optimizer.kind, optimizer_names, "[sgd]"),

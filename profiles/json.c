@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiles/utf8.h"
+
 /* How the tree is represented stands in json_parse.c. */
 
 /* A node to which something could not be added, for want of memory; cJSON uses the low 10 bits. */
@@ -208,9 +210,25 @@ void json_add_double(struct json *parent, const char *key, double value)
     attach(parent, key, cJSON_CreateRaw(text));
 }
 
+/* Paths may hold any byte: what is no UTF-8 becomes the replacement character. */
+static cJSON *create_text(const char *value)
+{
+    size_t length = strlen(value);
+    char *text = malloc(3 * length + 1), *to = text; /* that character has 3 bytes */
+    cJSON *item = NULL;
+    for (size_t at = 0; text && at < length;)
+        to += utf8_put(utf8_next(value, length, &at), to);
+    if (text) {
+        *to = '\0';
+        item = cJSON_CreateString(text);
+    }
+    free(text);
+    return item;
+}
+
 void json_add_string(struct json *parent, const char *key, const char *value)
 {
-    attach(parent, key, value ? cJSON_CreateString(value) : cJSON_CreateNull());
+    attach(parent, key, value ? create_text(value) : cJSON_CreateNull());
 }
 
 void json_add_bool(struct json *parent, const char *key, bool value)

@@ -18,8 +18,8 @@
 struct json; /* opaque */
 
 /* Reading. what names the source in errors ("job.json"). Truncated text, trailing garbage,
- * duplicate keys and nesting over 64 are ERR_INPUT with line and column; a missing file ERR_SYSTEM.
- */
+ * duplicate keys, bytes that are no UTF-8 and nesting over 64 are ERR_INPUT with line and column; a
+ * missing file ERR_SYSTEM. */
 enum status json_read_file(const char *path, struct json **json, struct err *err);
 enum status json_parse(const char *text, const char *what, struct json **json, struct err *err);
 void json_free(struct json *json);
@@ -48,6 +48,7 @@ struct json *json_add_object(struct json *parent, const char *key);
 struct json *json_add_array(struct json *parent, const char *key);
 void json_add_int(struct json *parent, const char *key, int64_t value);
 void json_add_double(struct json *parent, const char *key, double value); /* NaN, Inf: null */
+/* value NULL: null. Bytes that are no UTF-8 become U+FFFD. */
 void json_add_string(struct json *parent, const char *key, const char *value);
 void json_add_bool(struct json *parent, const char *key, bool value);
 void json_add_null(struct json *parent, const char *key);

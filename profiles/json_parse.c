@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiles/utf8.h"
+
 /* The tree is cJSON's, and so is the printing. Two things of cJSON do not serve us: its parser is
  * lenient and has no positions, and it keeps numbers as doubles that it prints to 15 digits. So
  * text is parsed here, strictly (RFC 8259), into cJSON nodes, and every number is a raw node that
@@ -110,27 +112,6 @@ static bool parse_hex4(struct parser *p, unsigned *code)
     return true;
 }
 
-/* A code point as UTF-8. */
-static char *put_utf8(char *out, unsigned code)
-{
-    if (code < 0x80) {
-        *out++ = (char)code;
-    } else if (code < 0x800) {
-        *out++ = (char)(0xc0 | code >> 6);
-        *out++ = (char)(0x80 | (code & 0x3f));
-    } else if (code < 0x10000) {
-        *out++ = (char)(0xe0 | code >> 12);
-        *out++ = (char)(0x80 | (code >> 6 & 0x3f));
-        *out++ = (char)(0x80 | (code & 0x3f));
-    } else {
-        *out++ = (char)(0xf0 | code >> 18);
-        *out++ = (char)(0x80 | (code >> 12 & 0x3f));
-        *out++ = (char)(0x80 | (code >> 6 & 0x3f));
-        *out++ = (char)(0x80 | (code & 0x3f));
-    }
-    return out;
-}
-
 /* What follows a \u: one unit, or a surrogate pair. */
 static bool parse_unicode(struct parser *p, char **out)
 {
@@ -149,7 +130,7 @@ static bool parse_unicode(struct parser *p, char **out)
             return fail(p, "half a surrogate pair") != NULL;
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
-    *out = put_utf8(*out, code);
+    *out += utf8_put(code, *out);
     return true;
 }
 
@@ -167,11 +148,17 @@ static const char *parse_string(struct parser *p)
             break;
         if (c < 0x20)
             return fail(p, "a control character inside a string");
-        p->at++;
         if (c != '\\') {
-            *out++ = (char)c;
+            size_t length = 0;
+            utf8_next(p->at, (size_t)(p->end - p->at), &length);
+            if (c >= 0x80 && length == 1)
+                return fail(p, "a byte that is no UTF-8");
+            memcpy(out, p->at, length);
+            out += length;
+            p->at += length;
             continue;
         }
+        p->at++;
         if (p->at == p->end)
             return fail(p, "");
         const char *found = *p->at ? strchr(escapes, *p->at) : NULL;

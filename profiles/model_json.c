@@ -314,22 +314,21 @@ static enum status read_family(const struct json *object, const char *file, cons
         /* A whole MODEL text where modifiers follow: "vit-b16:classes=10", or uniform's. */
         char head[64];
         snprintf(head, sizeof head, "%.*s", (int)strcspn(preset, ":"), preset);
-        const char *list = strchr(preset, ':') + 1;
+        const char *const start = strchr(preset, ':') + 1;
         struct json *copy = json_object_new();
         json_add_string(copy, "preset", head);
-        while (*list) {
-            char word[128];
-            size_t length = strcspn(list, ",");
-            snprintf(word, sizeof word, "%.*s", (int)length, list);
-            char *equals = strchr(word, '=');
-            if (!equals) {
-                json_free(copy);
-                return fields_refuse(&source, "preset", "a MODEL text", preset_json, err);
-            }
-            *equals = '\0';
-            json_remove(copy, word);
-            json_add_string(copy, word, equals + 1);
-            list += length + (list[length] == ',');
+        rc = OK;
+        for (const char *list = start; rc == OK && *list;) {
+            char word[32], value[64];
+            rc = model_next_modifier(start, &list, head, word, value, &inner);
+            if (rc == OK && (strcmp(word, "preset") == 0 || strcmp(word, "family") == 0))
+                rc = err_set(&inner, ERR_INPUT, "model '%s' has no key '%s'", head, word);
+            if (rc == OK)
+                json_add_string(copy, word, value);
+        }
+        if (rc != OK) {
+            json_free(copy);
+            return prefix_error(file, key, rc, &inner, err);
         }
         for (struct json *m = json_first(object); m; m = json_next(m))
             if (strcmp(json_key(m), "preset") != 0)

@@ -38,6 +38,8 @@ export ELAPSE_DB="$tmp/none.db"
 expect "help goes to stdout with exit 0" 0 '^usage: elapse COMMAND' "$elapse" --help
 expect "version" 0 '^elapse [0-9]+\.[0-9]+\.[0-9]+$' "$elapse" --version
 one_line "no command" 2 'no command given' "$elapse"
+expect "help of a command is its --help" 0 '^usage: elapse plan JOB' "$elapse" help plan
+one_line "help of no command" 2 "no command 'foo'" "$elapse" help foo
 one_line "unknown command names the nearest" 2 "no command 'tarin'" "$elapse" tarin
 expect "its hint" 2 "^hint: did you mean 'elapse train'" "$elapse" tarin
 commands=$("$elapse" --help | sed -nE 's/^  ([a-z]+) .*/\1/p')
@@ -55,6 +57,7 @@ job good
 job key 's/"epochs"/"epoch"/'
 job type 's/"max_steps": 2/"max_steps": "two"/'
 job range 's/"num_stages": 2/"num_stages": 0/'
+job twice 's/layers=2,hidden=32/hidden=16,hidden=32/'
 job deep 's/"num_stages": 2/"num_stages": 9/'
 job schedule 's/1f1b/2f2b/'
 head -c 150 "$tmp/good.json" >"$tmp/cut.json"
@@ -63,6 +66,9 @@ one_line "wrong type" 2 'type\.json: .*train\.max_steps.*two' "$elapse" plan "$t
 one_line "value out of range" 2 'range\.json: .*num_stages.*0' "$elapse" plan "$tmp/range.json"
 one_line "unknown schedule" 2 'schedule\.json: .*pipeline\.schedule.*2f2b' "$elapse" plan "$tmp/schedule.json"
 one_line "truncated job" 2 'cut\.json' "$elapse" plan "$tmp/cut.json"
+one_line "a modifier given twice" 2 'twice\.json: model: .*hidden given twice' "$elapse" plan "$tmp/twice.json"
+expect "what a simulation leaves out is said" 0 '"note":"train.max_steps is for train' \
+    "$elapse" sim "$tmp/good.json" --json --set model=vit-tiny --set cluster=rtx5000-2x8
 one_line "missing job" 3 "absent\.json" "$elapse" plan "$tmp/absent.json"
 one_line "--set with an unknown key" 2 'pipeline\.stages' "$elapse" plan "$tmp/good.json" --set pipeline.stages=2
 one_line "more stages than items" 1 '8 items|7 items|stages' "$elapse" sim --step \

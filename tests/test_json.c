@@ -102,9 +102,26 @@ static void json_parse__names_line_and_column_when_text_is_bad(void **state)
     refuses("[\"a\tb\"]", "t.json:1:4: a control character inside a string");
     refuses("[\"\\x\"]", "t.json:1:4: an unknown escape");
     refuses("[\"\\ud800\"]", "t.json:1:9: half a surrogate pair");
+    refuses("[\"\xc3\xa4\xff\"]", "t.json:1:5: a byte that is no UTF-8");
+    refuses("[\"\xe2\x82\"]", "t.json:1:3: a byte that is no UTF-8");
+    refuses("[\"\xed\xa0\x80\"]", "t.json:1:3: a byte that is no UTF-8"); /* half a pair */
     refuses("[\"\\u00", "t.json:1:7: the text ends too early");
     refuses("{\"a\" 1}", "t.json:1:6: ':' is missing");
     refuses("{a:1}", "t.json:1:2: a key in quotes is missing");
+}
+
+static void json_add_string__makes_any_bytes_utf8(void **state)
+{
+    struct json *root = json_object_new();
+    char *text = NULL;
+    struct err err = {0};
+    (void)state;
+    json_add_string(root, "a", "\xff/\xc3\xa4\xc3");
+    json_add_string(root, "b", "");
+    assert_int_equal(json_text(root, false, &text, &err), OK);
+    assert_string_equal(text, "{\"a\":\"\xef\xbf\xbd/\xc3\xa4\xef\xbf\xbd\",\"b\":\"\"}");
+    free(text);
+    json_free(root);
 }
 
 static void json_parse__refuses_deep_nesting_without_crashing(void **state)
@@ -297,6 +314,7 @@ int main(void)
         cmocka_unit_test(json_parse__keeps_int64_exact),
         cmocka_unit_test(json_add_double__round_trips_every_double),
         cmocka_unit_test(json_parse__names_line_and_column_when_text_is_bad),
+        cmocka_unit_test(json_add_string__makes_any_bytes_utf8),
         cmocka_unit_test(json_parse__refuses_deep_nesting_without_crashing),
         cmocka_unit_test(json_parse__survives_truncation_and_mutation),
         cmocka_unit_test(json_text__reports_nomem_when_any_allocation_fails),

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "profiles/utf8.h"
+
 /* By general category: Z*, C* (unassigned too), P*, Mn, L*, N*, the rest. */
 enum unicode_class {
     UNICODE_OTHER,
@@ -18,14 +20,7 @@ enum unicode_class {
     UNICODE_LETTER,
     UNICODE_NUMBER
 };
-enum { UNICODE_FOLD_MAX = 3, UNICODE_BAD = 0xfffd };
-
-/* The code point at text[*at], and *at behind it. A byte that starts no valid sequence (overlong,
- * surrogate, beyond 10FFFF, cut off) is UNICODE_BAD and one byte long. *at < bytes. */
-uint32_t utf8_next(const char *text, size_t bytes, size_t *at);
-
-/* Appends a code point; returns its 1..4 bytes. */
-int utf8_put(uint32_t code, char *to);
+enum { UNICODE_FOLD_MAX = 3 };
 
 enum unicode_class unicode_class_of(uint32_t code);
 
