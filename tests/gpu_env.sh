@@ -54,6 +54,8 @@ gpu_env() {
     command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=false
     # Transports of machines that these packages do not serve, and what Open MPI has to say of them.
     export OMPI_MCA_mtl=^psm,psm2,ofi OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader,tcp PMIX_MCA_pcompress_base_silence_warning=1
+    # Containers often forbid one process to read another's memory.
+    export OMPI_MCA_btl_vader_single_copy_mechanism=none
 }
 
 gpu_wheels() {

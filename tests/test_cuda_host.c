@@ -20,6 +20,7 @@
 enum { ROWS = 48, IN = 64, OUT = 40 };
 
 static int64_t (*num_mallocs)(void), (*num_matmuls)(void);
+static void (*set_streams)(unsigned);
 static const char *(*take_fault)(void);
 static bool emulated;
 
@@ -138,6 +139,23 @@ static void reserve__says_what_was_asked_what_was_free_and_what_helps(void **sta
     struct err none = {0};
     ok(be->sync(be, &none), &none); /* no failure of the device's work */
     be->free(be, held);
+    backend_free(be);
+}
+
+static void reserve__gives_memory_back_behind_the_work_that_uses_it(void **state)
+{
+    struct err err = {0};
+    (void)state;
+    if (!emulated)
+        skip();
+    struct backend *be = open_cuda(DTYPE_FP32, false);
+    set_streams(1); /* nothing is done before something waits for it */
+    void *held = take(be, 80 * MIB);
+    be->zero(be, held, 80 * MIB);
+    be->free(be, held);
+    ok(reserve(be, 1, 160 * MIB, &err), &err); /* in the place of the 80 MiB */
+    ok(be->sync(be, &err), &err);
+    set_streams(0);
     backend_free(be);
 }
 
@@ -281,10 +299,11 @@ static int find_device(void **state)
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(lib);
     void *symbols[] = {dlsym(lib, "cudasim_num_mallocs"), dlsym(lib, "cudasim_num_matmuls"),
-                       dlsym(lib, "cudasim_take_fault")};
+                       dlsym(lib, "cudasim_take_fault"), dlsym(lib, "cudasim_set_streams")};
     memcpy(&num_mallocs, &symbols[0], sizeof symbols[0]);
     memcpy(&num_matmuls, &symbols[1], sizeof symbols[1]);
     memcpy(&take_fault, &symbols[2], sizeof symbols[2]);
+    memcpy(&set_streams, &symbols[3], sizeof symbols[3]);
     emulated = true;
     return 0;
 }
@@ -294,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reserve__one_allocation_serves_all_that_was_announced),
         cmocka_unit_test(reserve__says_what_was_asked_what_was_free_and_what_helps),
+        cmocka_unit_test(reserve__gives_memory_back_behind_the_work_that_uses_it),
         cmocka_unit_test(choices__what_one_backend_found_gives_its_bits_on_others),
         cmocka_unit_test(choices__of_other_problems_change_nothing),
         cmocka_unit_test(dgelu__in_place_only_where_it_has_the_bits_of_out_of_place),

@@ -62,6 +62,9 @@ void cuda_arena_free(struct cuda_arena *arena)
 static bool drop_empty(struct cuda_arena *arena)
 {
     bool dropped = false;
+    /* Work in flight may still use what was given back; cudaFree() "may" wait for it. */
+    if (arena->slabs)
+        cudaDeviceSynchronize();
     for (struct slab **at = &arena->slabs; *at;) {
         struct slab *s = *at;
         if (s->pieces->used || s->pieces->next) {
@@ -70,7 +73,7 @@ static bool drop_empty(struct cuda_arena *arena)
         }
         *at = s->next;
         arena->held -= s->bytes;
-        slab_free(s); /* cudaFree() waits for the device: nothing still works there */
+        slab_free(s);
         dropped = true;
     }
     return dropped;

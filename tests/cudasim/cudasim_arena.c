@@ -43,5 +43,6 @@ enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr
 void cuda_arena_release(struct cuda_arena *arena, void *ptr)
 {
     (void)arena;
+    cudaDeviceSynchronize();
     cudaFree(ptr);
 }

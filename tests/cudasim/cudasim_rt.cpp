@@ -325,9 +325,17 @@ extern "C" cudaError_t cudaMalloc(void **ptr, size_t bytes)
 extern "C" cudaError_t cudaFree(void *ptr)
 {
     ENTER;
+    /* CUDA's own words: it "may perform implicit synchronization". */
+    bool busy = false;
+    for (const CUstream_st *s : streams)
+        busy |= !s->queue.empty();
     drain_all();
     if (!ptr)
         return sticky;
+    if (busy) {
+        cudasim_say("cudaFree(%p) while work is under way, which may still use it", ptr);
+        cudasim_stick(cudaErrorIllegalAddress);
+    }
     auto it = live.find((uintptr_t)ptr);
     if (it == live.end())
         return refuse(cudaErrorInvalidValue, "cudaFree(%p): %s", ptr, cudasim_describe(ptr));
