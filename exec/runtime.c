@@ -534,7 +534,7 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
     }
     if (rc == OK && !rt->losses_known) /* a list that ends without UPDATE */
         rc = before_weights(rt, &sums, &bad_loss, err);
-    runtime_cache_flush(rt);
+    rc = runtime_cache_flush(rt, rc, err);
     if (bad_loss)
         name_bad_item(rt, batch, err);
     if (rc == OK)

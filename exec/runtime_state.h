@@ -201,8 +201,9 @@ enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batc
 /* Training steps of a plan that reads the cache: its buffers and its thread. */
 enum status runtime_cache_init(struct runtime *rt, struct err *err);
 void runtime_cache_clear(struct runtime *rt);
-/* Before a step ends: all that it made is in the cache. */
-void runtime_cache_flush(struct runtime *rt);
+/* Before a step ends: all that it made is in the cache; where the step has failed (rc, which it then
+ * returns), no thread reads what it made any more. */
+enum status runtime_cache_flush(struct runtime *rt, enum status rc, struct err *err);
 
 /* R7 by way of the cache: what it has is read, the rest computed and put there. */
 enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const struct batch *batch,

@@ -90,6 +90,16 @@ train vit elastic -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --set cach
 verify "elastic: the bits of one rank without elasticity and cache" same_run static elastic
 verify "elastic: frozen activations came from the cache" test "$(value elastic cache_upgrades)" -gt 0
 
+# What the cache gives and gets crosses lanes of its own: filled, read, raised a level, late or not.
+kept=(--set train.epochs=4 --set freeze.policy=table --set 'freeze.table=[0,2,2,3]' --set pipeline.num_microbatches=8)
+train vit unkept -n 1 "${kept[@]}" --set cache.policy=off
+for late in 0 1 9; do
+    ELAPSE_CUDASIM_STREAMS=$late train vit kept-$late -n 1 "${kept[@]}" --set cache.policy=on
+    verify "cache: the bits of none, work done late: $late" same_run unkept kept-$late
+    verify "cache: each sample missed once, hit once, raised once" \
+        test "$(value kept-$late cache_misses) $(value kept-$late cache_hits) $(value kept-$late cache_upgrades)" = "48 48 48"
+done
+
 # Old and new stages live side by side for a moment: a change takes what is missing, in one piece.
 ELAPSE_CUDASIM_LOG=$tmp/grown.log train vit grown -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --set cache.policy=on
 verify "elastic: at most one allocation a change (3 plans, on rank 1 two)" \
