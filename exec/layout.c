@@ -68,7 +68,9 @@ static enum status make_stages(const struct layout_base *base, struct layout *la
             .num_stages = plan->num_stages,
             .max_samples = plan->microbatches.size,
             .max_live = prefix ? 1 : runtime_num_slots(layout->plan.full, s),
-            .recompute = plan->recompute != RECOMPUTE_NEVER};
+            .recompute = plan->recompute != RECOMPUTE_NEVER,
+            /* Who reads the images: a cached prefix seldom does. */
+            .uploads = prefix ? plan->frozen != FROZEN_CACHED : s == 0 && !has_prefix(plan)};
         if ((prefix && !has_prefix(plan)) || !layout_has(layout, prefix ? 0 : s))
             continue;
         rc = stage_new(&spec, &layout->stages[s], err);

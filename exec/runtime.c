@@ -226,6 +226,8 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
         rc = runtime_reduce_init(rt, err);
     if (rc == OK)
         rc = runtime_cache_init(rt, err);
+    if (rc == OK)
+        rc = runtime_reads_init(rt, err);
     if (rc == OK) {
         *runtime = rt;
         rt = NULL;
@@ -263,6 +265,7 @@ void runtime_free(struct runtime *rt)
     runtime_reduce_clear(rt);
     free(rt->prefix_out);
     free(rt->prefix_ready);
+    free(rt->reads);
     free(rt->edges);
     free(rt->stages);
     free(rt->times);
@@ -397,6 +400,8 @@ static int64_t clock_at(const struct runtime *rt, struct backend_event *event)
 static enum status end_on_device(struct runtime *rt, struct op_time *span, struct err *err)
 {
     int64_t first = 0;
+    if (rt->reader)
+        stage_upload_end(rt->reader);
     enum status rc = runtime_settle(rt, err);
     rt->anchor_ns = span->start_ns = span->end_ns = comm_now_ns(rt->spec.comm);
     while (first < rt->ops->num_ops && !rt->marks[first].set)
@@ -412,6 +417,7 @@ static enum status begin(struct runtime *rt, const struct batch *batch, bool tra
     memset(rt->sums, 0, n * LOSS_WORDS * sizeof *rt->sums);
     memset(rt->losses, 0, (size_t)rt->num_microbatches * sizeof *rt->losses);
     rt->training = train;
+    rt->reads_done = 0;
     if (rt->prefix_ready)
         memset(rt->prefix_ready, 0, (size_t)rt->num_microbatches * sizeof *rt->prefix_ready);
     return runtime_post_first(rt, batch, train, err);
@@ -531,6 +537,8 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
         }
         if (rc == OK)
             rc = run_timed(rt, op, batch, step, lr, &span, err);
+        if (rc == OK && rt->reader)
+            runtime_upload(rt, op, batch);
     }
     if (rc == OK && !rt->losses_known) /* a list that ends without UPDATE */
         rc = before_weights(rt, &sums, &bad_loss, err);

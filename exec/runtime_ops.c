@@ -1,4 +1,5 @@
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "exec/runtime_state.h"
@@ -114,4 +115,56 @@ enum status runtime_backward(struct runtime *rt, const struct op *op, const stru
     for (int e = 0; rc == OK && e < s->num_out; e++)
         rc = runtime_release(rt, &rt->edges[s->out[e]], GRAD, mb, batch, err);
     return rc;
+}
+
+static bool reads_input(const struct op *op)
+{
+    return (op->kind == OP_Z || op->kind == OP_F) && (op->microbatch < 0 || op->stage == 0);
+}
+
+enum status runtime_reads_init(struct runtime *rt, struct err *err)
+{
+    const int m = rt->num_microbatches;
+    struct stage *reader = rt->spec.prefix ? rt->spec.prefix : rt->stages[0].stage;
+    if (!runtime_on_device(rt) || !reader)
+        return OK;
+    bool *listed = calloc((size_t)m, sizeof *listed);
+    rt->reads = calloc((size_t)m, sizeof *rt->reads);
+    if (!listed || !rt->reads) {
+        free(listed);
+        return err_nomem(err);
+    }
+    for (int64_t i = 0; i < rt->ops->num_ops; i++) {
+        const struct op *op = &rt->ops->ops[i];
+        for (int mb = 0; mb < m && reads_input(op); mb++)
+            if ((op->microbatch < 0 || op->microbatch == mb) && !listed[mb]) {
+                listed[mb] = true;
+                rt->reads[rt->num_reads++] = mb;
+            }
+    }
+    free(listed);
+    rt->reader = reader;
+    return OK;
+}
+
+/* The next of a batch's blocks that holds samples, from rt->reads[at] on; NULL: there is none. */
+static const struct sample_block *next_read(const struct runtime *rt, const struct batch *batch,
+                                            int at)
+{
+    for (; at < rt->num_reads; at++)
+        if (batch->blocks[rt->reads[at]].num_samples > 0)
+            return &batch->blocks[rt->reads[at]];
+    return NULL;
+}
+
+void runtime_upload(struct runtime *rt, const struct op *op, const struct batch *batch)
+{
+    for (int i = rt->reads_done; reads_input(op) && i < rt->num_reads; i++)
+        if (op->microbatch < 0 || op->microbatch == rt->reads[i])
+            rt->reads_done = i + 1;
+    const struct sample_block *block = next_read(rt, batch, rt->reads_done);
+    if (!block && (batch = loader_peek(batch->loader)))
+        block = next_read(rt, batch, 0);
+    if (block)
+        stage_upload(rt->reader, block);
 }

@@ -32,7 +32,9 @@
  * R11 With links (NCCL) each edge has a communicator and a lane a direction, and the receiver posts
  *     in the order of the sender's list. A message that a rank waits for is preceded on its link by
  *     at most `window` - 1 that wait in buffers and num_slots that are in use, so a buffer is there
- *     and R4's proof holds. */
+ *     and R4's proof holds.
+ * R12 Images go to the device one micro-batch ahead of who reads them, on a lane of their own; the
+ *     first of the next step as soon as this one has read its last and the loader has it. */
 #ifndef ELAPSE_EXEC_RUNTIME_STATE_H
 #define ELAPSE_EXEC_RUNTIME_STATE_H
 
@@ -129,6 +131,10 @@ struct runtime {
     struct backend_event *losses_out;          /* behind the last of them; NULL on the host */
     void **prefix_out; /* R7: by micro-batch, backend memory; NULL without a prefix */
     bool *prefix_ready;
+    /* R12: the stage that reads the input, if it is here; micro-batches in the order in which it
+     * does, and how many of them it has read in this step. */
+    struct stage *reader;
+    int *reads, num_reads, reads_done;
     bool training;               /* a step, not an evaluation */
     struct runtime_cache *cache; /* runtime_cache.c; NULL: the prefix meets no cache */
     struct reducer *reducer;     /* runtime_reduce.c */
@@ -166,6 +172,10 @@ enum status runtime_progress(struct runtime *rt, struct err *err);
 enum status runtime_await(struct runtime *rt, struct backend_event *event, struct err *err);
 enum status runtime_settle(struct runtime *rt, struct err *err);
 
+/* R12, behind an op. */
+enum status runtime_reads_init(struct runtime *rt, struct err *err);
+void runtime_upload(struct runtime *rt, const struct op *op, const struct batch *batch);
+
 /* The four message ops. */
 enum status runtime_message(struct runtime *rt, const struct op *op, const struct batch *batch,
                             struct err *err);
@@ -201,8 +211,8 @@ enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batc
 /* Training steps of a plan that reads the cache: its buffers and its thread. */
 enum status runtime_cache_init(struct runtime *rt, struct err *err);
 void runtime_cache_clear(struct runtime *rt);
-/* Before a step ends: all that it made is in the cache; where the step has failed (rc, which it then
- * returns), no thread reads what it made any more. */
+/* Before a step ends: all that it made is in the cache; where the step has failed (rc, which it
+ * then returns), no thread reads what it made any more. */
 enum status runtime_cache_flush(struct runtime *rt, enum status rc, struct err *err);
 
 /* R7 by way of the cache: what it has is read, the rest computed and put there. */

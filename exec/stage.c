@@ -443,6 +443,38 @@ enum status stage_take_set(struct stage *stage, struct stash_set **set, struct e
                    stage->spec.first_item, stage->spec.end_item - 1, stage->num_slots);
 }
 
+static enum status make_upload(struct stage *stage, struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    struct upload *up = &stage->upload;
+    enum status rc = OK;
+    if (!stage->spec.uploads || be->host_memory || stage->arch.family != FAMILY_VIT ||
+        stage->spec.first_item > 0)
+        return OK;
+    rc = be->lane_new(be, &up->lane, err);
+    if (rc == OK)
+        rc = be->event_new(be, &up->freed, err);
+    if (rc == OK)
+        rc = be->event_new(be, &up->ready, err);
+    if (rc == OK)
+        rc = stage_grab(stage, stage_block_bytes(stage, NULL, NULL), &up->area, err);
+    return rc;
+}
+
+static void free_upload(struct stage *stage)
+{
+    struct backend *be = stage->spec.backend;
+    struct upload *up = &stage->upload;
+    if (up->serial)
+        be->event_wait(be, up->ready);
+    be->free(be, up->area);
+    if (!up->lane)
+        return;
+    be->lane_free(be, up->lane);
+    be->event_free(be, up->freed);
+    be->event_free(be, up->ready);
+}
+
 static enum status make_buffers(struct stage *stage, struct err *err)
 {
     const struct stage_spec *spec = &stage->spec;
@@ -469,6 +501,8 @@ static enum status make_buffers(struct stage *stage, struct err *err)
         if (rc == OK && !be->host_memory)
             rc = stage_grab(stage, stage_block_bytes(stage, NULL, NULL), &slot->inputs, err);
     }
+    if (rc == OK)
+        rc = make_upload(stage, err);
     for (int i = 0; i < 2 && rc == OK; i++) {
         rc = stage_grab(stage, wide, &stage->scratch[i], err);
         if (rc == OK)
@@ -582,6 +616,7 @@ void stage_free(struct stage *stage)
         return;
     struct backend *be = stage->spec.backend;
     stage_skips_close(stage);
+    free_upload(stage);
     for (int i = 0; i < stage->num_items; i++) {
         if (stage->low && rounds(stage))
             be->free(be, stage->low[i]);

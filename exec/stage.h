@@ -22,6 +22,7 @@
 /* One micro-batch as the data room delivers it, host memory, borrowed. Fields that the model does
  * not use are NULL. */
 struct sample_block {
+    uint64_t serial; /* of this content: no other block has had it; 0: not known */
     int64_t num_samples;
     const int64_t *ids;         /* [n] sample ids, keys of dropout */
     const float *images;        /* [n, channels, image, image], normalised */
@@ -50,6 +51,7 @@ struct stage_spec {
     int64_t max_samples;  /* of a micro-batch */
     int max_live; /* micro-batches in flight, schedule_peak_live(); slots are 0..max_live-1 */
     bool recompute;
+    bool uploads; /* stage_upload() will be called */
     /* First item of every stage of the model, num_stages + 1 entries, borrowed; needed only where
      * the model has skip edges and this stage is not all of it (may be NULL otherwise). */
     const int *first_items;
@@ -94,6 +96,14 @@ int64_t stage_input_elems(const struct model *model, int item);
 enum status stage_forward(struct stage *stage, int slot, const struct sample_block *block,
                           uint64_t step, void *const *in, void **out, bool keep_stash,
                           struct loss_sums *loss, struct err *err);
+
+/* Start to bring a block to the device, beside what that computes: the next stage_forward() of the
+ * block with this serial finds it there. Images only, which are large; false where nothing was
+ * started: other models, host memory, an earlier one that no forward has taken yet. The block's
+ * arrays are alloc_host()'s and stay until stage_upload_end(), behind which the main lane, and
+ * whoever waits for it, is past the copy. */
+bool stage_upload(struct stage *stage, const struct sample_block *block);
+void stage_upload_end(struct stage *stage);
 
 /* Start to copy what the head found in the slot's last forward to host memory (alloc_host()'s: it
  * is there behind an event or a sync). false: this stage has no head. */

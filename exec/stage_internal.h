@@ -23,6 +23,7 @@ struct slot {
     void *in, *grad_out;          /* borrowed */
     void **skip_out, **skip_grad; /* owned, backend; by edge, [0] unused */
     void *inputs; /* owned, backend; copies of the block where backend memory is not host memory */
+    uint64_t serial; /* of the block in there */
     struct batch_refs batch;
     int32_t *rows;          /* owned, host: batch_refs' rows, then from half way their labels */
     struct xent_sums *sums; /* owned, backend */
@@ -43,6 +44,15 @@ struct mark {
     int entry;                /* of item_ns */
 };
 
+/* stage_upload(): a block on its way into the area that the next forward will exchange for its
+ * slot's. */
+struct upload {
+    void *area; /* owned, backend; NULL: the stage uploads nothing */
+    struct backend_lane *lane;
+    struct backend_event *freed, *ready; /* behind the area's last reader; behind the copy */
+    uint64_t serial;                     /* 0: no forward is waiting for one */
+};
+
 struct stage {
     struct stage_spec spec;
     struct arch arch;
@@ -57,7 +67,8 @@ struct stage {
     struct param *params; /* owned */
     bool *decay;          /* owned, num_params */
     int num_slots;
-    struct slot *slots;     /* owned */
+    struct slot *slots; /* owned */
+    struct upload upload;
     struct stash_set *sets; /* owned; [num_slots] live, the last one for passes without stash */
     void *flow;             /* gradient between items that cannot overwrite their input */
     void *scratch[2];       /* [rows, hidden] */

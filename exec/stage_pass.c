@@ -112,22 +112,12 @@ int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_
     return all;
 }
 
-/* The block's fields as backend memory: themselves, or copies in the slot. */
-static enum status take_block(struct stage *stage, struct slot *slot, const struct sample_block *b,
-                              struct err *err)
+/* A block's fields in a copy on the device: refs point there. They are copied, by the lane (NULL:
+ * the main one's copies), where `copy`. */
+static void refer(struct stage *stage, char *area, bool copy, struct backend_lane *lane,
+                  struct batch_refs *refs)
 {
     struct backend *be = stage->spec.backend;
-    slot->batch = (struct batch_refs){.num_samples = b->num_samples,
-                                      .ids = b->ids,
-                                      .images = b->images,
-                                      .tokens = b->tokens,
-                                      .types = b->token_types,
-                                      .lengths = b->lengths,
-                                      .labels = b->labels};
-    enum status rc = pick_rows(stage, slot, b, err);
-    if (rc != OK || be->host_memory)
-        return rc;
-    struct batch_refs *refs = &slot->batch;
     const void **fields[BLOCK_FIELDS] = {
         (const void **)&refs->ids,   (const void **)&refs->images,    (const void **)&refs->tokens,
         (const void **)&refs->types, (const void **)&refs->lengths,   (const void **)&refs->labels,
@@ -139,9 +129,74 @@ static enum status take_block(struct stage *stage, struct slot *slot, const stru
             *fields[i] = NULL;
         if (!*fields[i])
             continue;
-        be->copy_in(be, (char *)slot->inputs + first[i], *fields[i], bytes[i] * b->num_samples);
-        *fields[i] = (char *)slot->inputs + first[i];
+        if (copy && lane)
+            be->lane_copy_in(be, lane, area + first[i], *fields[i], bytes[i] * refs->num_samples);
+        else if (copy)
+            be->copy_in(be, area + first[i], *fields[i], bytes[i] * refs->num_samples);
+        *fields[i] = area + first[i];
     }
+}
+
+static struct batch_refs refs_of(const struct sample_block *b)
+{
+    return (struct batch_refs){.num_samples = b->num_samples,
+                               .ids = b->ids,
+                               .images = b->images,
+                               .tokens = b->tokens,
+                               .types = b->token_types,
+                               .lengths = b->lengths,
+                               .labels = b->labels};
+}
+
+bool stage_upload(struct stage *stage, const struct sample_block *block)
+{
+    struct backend *be = stage->spec.backend;
+    struct upload *up = &stage->upload;
+    struct batch_refs refs = refs_of(block);
+    if (!up->area || up->serial || !block->serial)
+        return false;
+    be->lane_wait(be, up->lane, up->freed);
+    refer(stage, up->area, true, up->lane, &refs);
+    be->lane_record(be, up->lane, up->ready);
+    up->serial = block->serial;
+    return true;
+}
+
+void stage_upload_end(struct stage *stage)
+{
+    struct backend *be = stage->spec.backend;
+    if (stage->upload.serial)
+        be->lane_wait(be, NULL, stage->upload.ready);
+}
+
+/* The uploaded block for the slot's; the slot's memory is free behind what was issued so far. */
+static void exchange(struct stage *stage, struct slot *slot)
+{
+    struct backend *be = stage->spec.backend;
+    struct upload *up = &stage->upload;
+    void *old = slot->inputs;
+    be->lane_wait(be, NULL, up->ready);
+    be->event_record(be, up->freed);
+    slot->inputs = up->area;
+    up->area = old;
+    up->serial = 0;
+}
+
+/* The block's fields as backend memory: themselves, or copies in the slot, which may be there. */
+static enum status take_block(struct stage *stage, struct slot *slot, const struct sample_block *b,
+                              struct err *err)
+{
+    slot->batch = refs_of(b);
+    enum status rc = pick_rows(stage, slot, b, err);
+    if (rc != OK || stage->spec.backend->host_memory)
+        return rc;
+    bool there = b->serial && slot->serial == b->serial; /* under recompute */
+    if (!there && b->serial && stage->upload.serial == b->serial) {
+        exchange(stage, slot);
+        there = true;
+    }
+    refer(stage, slot->inputs, !there, NULL, &slot->batch);
+    slot->serial = b->serial;
     return OK;
 }
 

@@ -52,6 +52,8 @@ ELAPSE_CUDASIM_ORDER=3 train vit vit-zb-h1 -n 3 --set pipeline.num_stages=3 --se
 verify "vit: zb-h1 on three ranks has the bits of one, threads in another order" same_run vit-1 vit-zb-h1
 train vit vit-interleaved -n 2 --set pipeline.num_stages=2 --set pipeline.schedule=interleaved --set pipeline.chunks=2 --set pipeline.recompute=always
 verify "vit: interleaved with recompute has the bits of one rank" same_run vit-1 vit-interleaved
+ELAPSE_CUDASIM_STREAMS=9 train vit vit-late -n 1 --set pipeline.recompute=always
+verify "vit: recompute on one rank, images uploaded at random times, has the same bits" same_run vit-1 vit-late
 train vit vit-2x2 -n 4 --set pipeline.num_stages=2 --set pipeline.num_replicas=2
 verify "vit: two pipelines of two ranks have the bits of one rank" same_run vit-1 vit-2x2
 ELAPSE_CUDASIM_STREAMS=9 train bert bert-auto -n 2 --set pipeline.num_stages=2 --set pipeline.schedule=auto

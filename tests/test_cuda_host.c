@@ -1,5 +1,6 @@
 /* The host side of the cuda backend on an emulated device (tests/cudasim/): memory announced before
- * it is asked for, choices of matrix products that other backends make alike, an epilogue in place.
+ * it is asked for, choices of matrix products that other backends make alike, an epilogue in place,
+ * images uploaded ahead.
  * Skipped where the emulation is not built. */
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -15,6 +16,8 @@
 #include "exec/backend.h"
 #include "exec/cuda_load.h"
 #include "exec/rng.h"
+#include "exec/stage.h"
+#include "tests/cache_case.h"
 
 #define MIB ((int64_t)1 << 20)
 enum { ROWS = 48, IN = 64, OUT = 40 };
@@ -280,6 +283,78 @@ static void dgelu__in_place_only_where_it_has_the_bits_of_out_of_place(void **st
     }
 }
 
+/* --- a block uploaded ahead ------------------------------------------------------------------- */
+
+enum { SAMPLES = 2, IMAGE = 3 * 12 * 12 };
+
+/* What the stage makes of the block. */
+static void made_of(struct backend *be, struct stage *stage, const struct sample_block *block,
+                    float *out, int64_t num)
+{
+    struct err err = {0};
+    void *in[1] = {NULL}, *y[1] = {NULL};
+    ok(stage_forward(stage, 0, block, STEP_EVAL, in, y, false, NULL, &err), &err);
+    down(be, out, y[0], num);
+}
+
+static void upload__is_what_the_next_forward_of_the_block_reads(void **state)
+{
+    struct job job;
+    struct err err = {0};
+    struct stage *stage = NULL;
+    (void)state;
+    if (!emulated)
+        skip();
+    case_job(&job, FAMILY_VIT, DTYPE_FP32);
+    struct backend *be = open_cuda(DTYPE_FP32, false);
+    const struct stage_spec spec = {.model = &job.model,
+                                    .job = &job,
+                                    .backend = be,
+                                    .end_item = 2,
+                                    .max_samples = SAMPLES,
+                                    .max_live = 1,
+                                    .uploads = true};
+    ok(stage_new(&spec, &stage, &err), &err);
+    ok(stage_init_weights(stage, 5, &err), &err);
+    const int64_t num = SAMPLES * stage_input_elems(&job.model, 2);
+    float *images, *one = malloc((size_t)num * 4), *other = malloc((size_t)num * 4),
+                   *got = malloc((size_t)num * 4);
+    static const int64_t ids[SAMPLES] = {3, 4};
+    void *pinned;
+    ok(be->alloc_host(be, SAMPLES * IMAGE * 4, &pinned, &err), &err);
+    images = pinned;
+    struct sample_block block = {.num_samples = SAMPLES, .ids = ids, .images = images};
+    for (int i = 0; i < SAMPLES * IMAGE; i++)
+        images[i] = (float)rng_normal(1, (uint64_t)i);
+    made_of(be, stage, &block, one, num);
+    assert_false(stage_upload(stage, &block)); /* of a block that nobody could know again */
+    block.serial = 7;
+    assert_true(stage_upload(stage, &block));
+    assert_false(stage_upload(stage, &block)); /* one waits already */
+    stage_upload_end(stage);
+    ok(be->sync(be, &err), &err);
+    for (int i = 0; i < SAMPLES * IMAGE; i++)
+        images[i] = -images[i];
+    const struct sample_block next = {
+        .serial = 8, .num_samples = SAMPLES, .ids = ids, .images = images};
+    made_of(be, stage, &next, other, num); /* another block leaves it waiting */
+    assert_true(memcmp(one, other, (size_t)num * 4) != 0);
+    for (int again = 0; again < 2; again++) { /* the second time it is in the slot, as for R */
+        made_of(be, stage, &block, got, num);
+        assert_memory_equal(got, one, (size_t)num * 4);
+    }
+    made_of(be, stage, &next, got, num);
+    assert_memory_equal(got, other, (size_t)num * 4);
+    assert_true(stage_upload(stage, &next)); /* and is not taken */
+    stage_free(stage);
+    be->free_host(be, pinned);
+    free(one);
+    free(other);
+    free(got);
+    backend_free(be);
+    job_clear(&job);
+}
+
 /* ---------------------------------------------------------------------------------------------- */
 
 static int find_device(void **state)
@@ -317,6 +392,7 @@ int main(void)
         cmocka_unit_test(choices__what_one_backend_found_gives_its_bits_on_others),
         cmocka_unit_test(choices__of_other_problems_change_nothing),
         cmocka_unit_test(dgelu__in_place_only_where_it_has_the_bits_of_out_of_place),
+        cmocka_unit_test(upload__is_what_the_next_forward_of_the_block_reads),
     };
     return cmocka_run_group_tests(tests, find_device, NULL);
 }

@@ -63,6 +63,8 @@ static enum status count_targets(struct loader *loader, int64_t epoch, int64_t s
     return rc;
 }
 
+static _Atomic uint64_t serials; /* given so far */
+
 static enum status fill_slot(struct loader *loader, struct slot *slot, float *scratch,
                              struct err *err)
 {
@@ -80,6 +82,7 @@ static enum status fill_slot(struct loader *loader, struct slot *slot, float *sc
             n = sampler_microbatch(&loader->sampler, slot->step, spec->replica, m, &first);
         int64_t base = m * mb->size;
         block->num_samples = n;
+        block->serial = ++serials;
         for (int64_t i = 0; rc == OK && i < n; i++) {
             int64_t at = base + i, id = sampler_id(&loader->sampler, slot->epoch, first + i);
             struct sample_out out = {0};
@@ -159,6 +162,19 @@ enum status loader_get(struct loader *loader, int64_t epoch, int64_t step_in_epo
     return rc;
 }
 
+const struct batch *loader_peek(struct loader *loader)
+{
+    const struct batch *batch = NULL;
+    if (!loader)
+        return NULL;
+    pthread_mutex_lock(&loader->lock);
+    const struct slot *next = &loader->slots[!loader->current];
+    if (next->state == SLOT_READY && next->status == OK)
+        batch = &next->batch;
+    pthread_mutex_unlock(&loader->lock);
+    return batch;
+}
+
 /* count * elems elements of `size` bytes, zeroed, where the backend's copies read them by
  * themselves. */
 static void *new_array(const struct loader_spec *spec, int64_t count, int64_t elems, size_t size)
@@ -190,6 +206,7 @@ static enum status slot_init(struct loader *loader, struct slot *slot, struct er
     const struct microbatches *mb = &loader->sampler.microbatches;
     int64_t n = mb->size * mb->count;
     bool text = dataset->seq > 0;
+    slot->batch.loader = loader;
     slot->batch.num_blocks = mb->count;
     slot->batch.blocks = calloc((size_t)mb->count, sizeof *slot->batch.blocks);
     slot->ids = new_array(spec, n, 1, sizeof *slot->ids);

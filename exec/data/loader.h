@@ -14,7 +14,8 @@ struct loader; /* opaque */
 
 /* The micro-batches of one replica in one step. */
 struct batch {
-    int64_t epoch, step; /* of the epoch */
+    struct loader *loader; /* whose it is; NULL: made by hand */
+    int64_t epoch, step;   /* of the epoch */
     int num_blocks;
     struct sample_block *blocks; /* may hold 0 samples at the end of an epoch */
     int64_t num_samples;         /* over all replicas */
@@ -41,5 +42,9 @@ void loader_free(struct loader *loader); /* NULL is fine */
  * cannot be read any more is the error of the call that needs it. */
 enum status loader_get(struct loader *loader, int64_t epoch, int64_t step_in_epoch,
                        const struct batch **batch, struct err *err);
+
+/* The batch behind the one that was handed out last, if it is ready: the next loader_get() gives
+ * it, if asked for what comes next, and until then it stays. NULL: not yet, or there is none. */
+const struct batch *loader_peek(struct loader *loader); /* NULL is fine */
 
 #endif
