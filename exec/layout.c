@@ -140,6 +140,7 @@ static enum status open_loader(const struct layout_base *base, struct layout *la
                                .want_inputs = layout_has(layout, 0),
                                .want_labels = layout_has(layout, layout->plan.plan.num_stages - 1),
                                .prefetch = split == SPLIT_TRAIN,
+                               .workers = base->workers[split],
                                .backend = base->backend};
     return layout_idle(layout) ? OK : loader_new(&spec, &layout->loaders[split], err);
 }

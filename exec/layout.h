@@ -18,8 +18,9 @@ struct layout_base {
     const struct job *job;
     struct backend *backend;
     struct dataset *dataset;
-    struct cache *cache; /* of frozen activations; NULL: none */
-    struct nccl *nccl;   /* train.transport nccl; NULL: mpi */
+    struct cache *cache;      /* of frozen activations; NULL: none */
+    struct nccl *nccl;        /* train.transport nccl; NULL: mpi */
+    int workers[SPLIT_COUNT]; /* threads that make samples, struct loader_spec; 0 is 1 */
 };
 
 struct layout {

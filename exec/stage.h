@@ -98,10 +98,10 @@ enum status stage_forward(struct stage *stage, int slot, const struct sample_blo
                           struct loss_sums *loss, struct err *err);
 
 /* Start to bring a block to the device, beside what that computes: the next stage_forward() of the
- * block with this serial finds it there. Images only, which are large; false where nothing was
- * started: other models, host memory, an earlier one that no forward has taken yet. The block's
- * arrays are alloc_host()'s and stay until stage_upload_end(), behind which the main lane, and
- * whoever waits for it, is past the copy. */
+ * block with this serial finds it there. An earlier one that no forward has taken is dropped.
+ * Images only, which are large: false where nothing was started, for other models, in host memory,
+ * and where the block is on its way already. The block's arrays are alloc_host()'s and stay until
+ * stage_upload_end(), behind which the main lane, and whoever waits for it, is past the copy. */
 bool stage_upload(struct stage *stage, const struct sample_block *block);
 void stage_upload_end(struct stage *stage);
 

@@ -153,7 +153,7 @@ bool stage_upload(struct stage *stage, const struct sample_block *block)
     struct backend *be = stage->spec.backend;
     struct upload *up = &stage->upload;
     struct batch_refs refs = refs_of(block);
-    if (!up->area || up->serial || !block->serial)
+    if (!up->area || !block->serial || up->serial == block->serial)
         return false;
     be->lane_wait(be, up->lane, up->freed);
     refer(stage, up->area, true, up->lane, &refs);

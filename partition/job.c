@@ -206,6 +206,8 @@ enum status job_check(const struct job *job, struct err *err)
     if (job->data.train_samples < 0)
         return bad_int(job, "data.train_samples", "at least 0 (0: all)", job->data.train_samples,
                        err);
+    if (job->data.workers < 0 || job->data.workers > 1024)
+        return bad_int(job, "data.workers", "0..1024", job->data.workers, err);
     if (job->data.test_samples < 0)
         return bad_int(job, "data.test_samples", "at least 0 (0: all)", job->data.test_samples,
                        err);

@@ -52,6 +52,7 @@ struct job {
         char *merges; /* owned, likewise: GPT-2's merges.txt; NULL: beside vocab */
         bool augment, resize;
         int64_t train_samples, test_samples; /* 0: all there are (synthetic: its default) */
+        int workers; /* threads a rank that make samples; 0: its cores that do not compute */
     } data;
     struct {
         int epochs;

@@ -82,6 +82,7 @@ static const struct field job_fields[] = {
     BOOL("data.resize", data.resize, "scale images to the model's size [false]"),
     INT("data.train_samples", data.train_samples, 0, INT64_MAX, "use the first n [0: all]"),
     INT("data.test_samples", data.test_samples, 0, INT64_MAX, "use the first n [0: all]"),
+    INT("data.workers", data.workers, 0, 1024, "threads a rank that make samples [0: its cores that do not compute]"),
     INT("train.epochs", train.epochs, 0, 1000000, "[1]"),
     INT("train.max_steps", train.max_steps, 0, INT64_MAX, "train: stop after n steps [0: no limit]"),
     OTHER("train.batch.per_pipeline", "samples a step of each pipeline [32]"),

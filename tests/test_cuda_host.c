@@ -330,7 +330,7 @@ static void upload__is_what_the_next_forward_of_the_block_reads(void **state)
     assert_false(stage_upload(stage, &block)); /* of a block that nobody could know again */
     block.serial = 7;
     assert_true(stage_upload(stage, &block));
-    assert_false(stage_upload(stage, &block)); /* one waits already */
+    assert_false(stage_upload(stage, &block)); /* it is on its way */
     stage_upload_end(stage);
     ok(be->sync(be, &err), &err);
     for (int i = 0; i < SAMPLES * IMAGE; i++)
@@ -345,6 +345,12 @@ static void upload__is_what_the_next_forward_of_the_block_reads(void **state)
     }
     made_of(be, stage, &next, got, num);
     assert_memory_equal(got, other, (size_t)num * 4);
+    block.serial = 9;
+    assert_true(stage_upload(stage, &next));
+    assert_true(stage_upload(stage, &block)); /* in place of that one */
+    made_of(be, stage, &next, got, num);
+    assert_memory_equal(got, other, (size_t)num * 4);
+    stage_upload_end(stage);
     assert_true(stage_upload(stage, &next)); /* and is not taken */
     stage_free(stage);
     be->free_host(be, pinned);

@@ -206,30 +206,32 @@ static void dataset_view__augments_by_seed_epoch_and_sample(void **state)
     dataset_clear(&data);
 }
 
-static void loader_get__gives_the_same_batches_with_and_without_prefetch(void **state)
+static void loader_get__gives_the_same_batches_whoever_makes_them(void **state)
 {
     struct dataset data = {0};
     struct sampler sampler;
-    struct loader *loaders[2];
+    struct loader *loaders[3]; /* one thread, one ahead, three ahead */
     struct err err = {0};
     (void)state;
     assert_int_equal(shapes_open(8, 21, 4, 1, &data, &err), OK);
     data.augment = true;
     assert_int_equal(sampler_init(&sampler, 21, 1, true, 2, 4, 2, &err), OK);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct loader_spec spec = {.dataset = &data,
                                    .sampler = &sampler,
                                    .replica = 1,
                                    .want_inputs = true,
                                    .want_labels = true,
-                                   .prefetch = i == 1};
+                                   .prefetch = i > 0,
+                                   .workers = i == 2 ? 3 : i};
         assert_int_equal(loader_new(&spec, &loaders[i], &err), OK);
     }
     for (int64_t epoch = 0; epoch < 2; epoch++)
-        for (int64_t step = epoch; step < 3; step++) { /* one jump */
+        for (int64_t at = epoch * 2; at < 6; at++) { /* one jump */
             const struct batch *a, *b;
+            const int64_t step = at / 2;
             assert_int_equal(loader_get(loaders[0], epoch, step, &a, &err), OK);
-            assert_int_equal(loader_get(loaders[1], epoch, step, &b, &err), OK);
+            assert_int_equal(loader_get(loaders[1 + at % 2], epoch, step, &b, &err), OK);
             assert_int_equal(a->num_samples, step < 2 ? 8 : 5);
             assert_int_equal(a->num_targets, a->num_samples);
             for (int m = 0; m < 2; m++) {
@@ -242,8 +244,76 @@ static void loader_get__gives_the_same_batches_with_and_without_prefetch(void **
                 assert_memory_equal(x->images, y->images, n * 192 * sizeof *x->images);
             }
         }
-    loader_free(loaders[0]);
-    loader_free(loaders[1]);
+    for (int i = 0; i < 3; i++)
+        loader_free(loaders[i]);
+    dataset_clear(&data);
+}
+
+static void loader_peek__shows_what_the_next_get_gives(void **state)
+{
+    struct dataset data = {0};
+    struct sampler sampler;
+    struct loader *loader;
+    const struct batch *batch, *next = NULL;
+    uint64_t last = 0;
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(shapes_open(8, 21, 4, 1, &data, &err), OK);
+    assert_int_equal(sampler_init(&sampler, 21, 1, true, 1, 4, 2, &err), OK);
+    struct loader_spec spec = {
+        .dataset = &data, .sampler = &sampler, .want_inputs = true, .prefetch = true};
+    assert_int_equal(loader_new(&spec, &loader, &err), OK);
+    assert_null(loader_peek(NULL));
+    assert_null(loader_peek(loader)); /* nobody has asked for anything yet */
+    for (int64_t step = 0; step < 3; step++) {
+        assert_int_equal(loader_get(loader, 0, step, &batch, &err), OK);
+        assert_true(!next || next == batch);
+        assert_ptr_equal(batch->loader, loader);
+        for (int m = 0; m < 2; m++) { /* each content has a number of its own */
+            assert_true(batch->blocks[m].serial > last);
+            last = batch->blocks[m].serial;
+        }
+        while (!(next = loader_peek(loader)))
+            usleep(100);
+        assert_true(next != batch && next->step == step + 1);
+    }
+    loader_free(loader);
+    dataset_clear(&data);
+}
+
+static enum status unreadable(const struct dataset *dataset, enum split split, int64_t id,
+                              const struct sample_out *out, struct err *err)
+{
+    (void)dataset;
+    (void)split;
+    (void)out;
+    if (id % 3 == 0)
+        return OK;
+    usleep(id % 3 == 1 ? 2000 : 0);
+    return err_set(err, ERR_SYSTEM, "sample %lld", (long long)id);
+}
+
+static void loader_get__says_of_several_failures_the_first(void **state)
+{
+    struct dataset data = {0};
+    struct sampler sampler;
+    struct loader *loader;
+    const struct batch *batch;
+    char want[32] = "";
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(shapes_open(8, 21, 4, 1, &data, &err), OK);
+    data.sample = unreadable;
+    assert_int_equal(sampler_init(&sampler, 21, 1, true, 1, 20, 2, &err), OK);
+    for (int64_t i = 0; i < 20 && !want[0]; i++)
+        if (sampler_id(&sampler, 0, i) % 3)
+            snprintf(want, sizeof want, "sample %lld", (long long)sampler_id(&sampler, 0, i));
+    struct loader_spec spec = {
+        .dataset = &data, .sampler = &sampler, .want_inputs = true, .workers = 4};
+    assert_int_equal(loader_new(&spec, &loader, &err), OK);
+    assert_int_equal(loader_get(loader, 0, 0, &batch, &err), ERR_SYSTEM);
+    assert_string_equal(err.msg, want);
+    loader_free(loader);
     dataset_clear(&data);
 }
 
@@ -263,8 +333,11 @@ static void loader_get__counts_the_targets_of_masked_tokens(void **state)
         OK);
     assert_int_equal(phrases_open(&model, 50, 10, 1, &data, &err), OK);
     assert_int_equal(sampler_init(&sampler, 50, 1, true, 1, 20, 3, &err), OK);
-    struct loader_spec spec = {
-        .dataset = &data, .sampler = &sampler, .want_inputs = true, .want_labels = true};
+    struct loader_spec spec = {.dataset = &data,
+                               .sampler = &sampler,
+                               .want_inputs = true,
+                               .want_labels = true,
+                               .workers = 3};
     assert_int_equal(loader_new(&spec, &loader, &err), OK);
     assert_int_equal(loader_get(loader, 0, 1, &batch, &err), OK);
     for (int m = 0; m < batch->num_blocks; m++)
@@ -323,7 +396,9 @@ int main(void)
             remove_folder),
         cmocka_unit_test(shapes__are_balanced_deterministic_and_not_linearly_trivial),
         cmocka_unit_test(dataset_view__augments_by_seed_epoch_and_sample),
-        cmocka_unit_test(loader_get__gives_the_same_batches_with_and_without_prefetch),
+        cmocka_unit_test(loader_get__gives_the_same_batches_whoever_makes_them),
+        cmocka_unit_test(loader_peek__shows_what_the_next_get_gives),
+        cmocka_unit_test(loader_get__says_of_several_failures_the_first),
         cmocka_unit_test(loader_get__counts_the_targets_of_masked_tokens),
         cmocka_unit_test_setup_teardown(dataset_open__refuses_data_that_do_not_fit_the_model,
                                         make_folder, remove_folder),

@@ -1,5 +1,6 @@
 #include "exec/data/loader.h"
 
+#include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,8 @@ struct loader {
     struct loader_spec spec;
     struct sampler sampler;
     int64_t image_elems;
-    float *scratch[2]; /* [0] of the caller's thread, [1] of the prefetching one */
+    int workers;
+    float **scratch; /* [workers] images, where they are augmented */
     struct slot slots[2];
     int current; /* slot handed out last */
     bool threaded, stop;
@@ -33,74 +35,121 @@ struct loader {
     pthread_cond_t changed;
 };
 
+/* Where samples of a step are made side by side: the first that failed, in the order of samples,
+ * whoever came upon it. */
+struct first_failure {
+    int64_t at; /* INT64_MAX: none */
+    enum status status;
+    struct err err;
+};
+
+static void note_failure(struct first_failure *first, int64_t at, enum status status,
+                         const struct err *err)
+{
+#pragma omp critical(loader_failure)
+    if (at < first->at)
+        *first = (struct first_failure){at, status, *err};
+}
+
+static enum status failure_of(const struct first_failure *first, struct err *err)
+{
+    if (first->at == INT64_MAX)
+        return OK;
+    if (err && err->status == OK)
+        *err = first->err;
+    return first->status;
+}
+
 /* Targets of a step over all replicas. Where each sample has a fixed number it needs no look at the
  * data; masked tokens are counted by making the labels, which are cheap beside a forward. */
 static enum status count_targets(struct loader *loader, int64_t epoch, int64_t step, int64_t *count,
                                  struct err *err)
 {
     const struct dataset *dataset = loader->spec.dataset;
-    int64_t samples = sampler_step_samples(&loader->sampler, step);
-    int per_sample = dataset->labels_per_sample;
-    int64_t first = sampler_position(&loader->sampler, step);
-    enum status rc = OK;
-    int32_t *labels;
+    const int64_t samples = sampler_step_samples(&loader->sampler, step);
+    const int64_t first = sampler_position(&loader->sampler, step);
+    const int per_sample = dataset->labels_per_sample;
+    struct first_failure failure = {.at = INT64_MAX};
+    int64_t counted = 0;
     if (dataset->targets_per_sample > 0) {
         *count = samples * dataset->targets_per_sample;
         return OK;
     }
-    labels = malloc((size_t)per_sample * sizeof *labels);
+    int32_t *labels = malloc((size_t)loader->workers * (size_t)per_sample * sizeof *labels);
     if (!labels)
         return err_nomem(err);
-    *count = 0;
-    for (int64_t i = 0; rc == OK && i < samples; i++) {
-        const struct sample_out out = {.labels = labels};
-        int64_t id = sampler_id(&loader->sampler, epoch, first + i);
-        rc = dataset_view(dataset, loader->spec.split, epoch, id, &out, NULL, err);
+#pragma omp parallel for schedule(dynamic) num_threads(loader->workers) reduction(+ : counted)
+    for (int64_t i = 0; i < samples; i++) {
+        int32_t *mine = labels + omp_get_thread_num() * per_sample;
+        const struct sample_out out = {.labels = mine};
+        struct err why = {0};
+        const int64_t id = sampler_id(&loader->sampler, epoch, first + i);
+        const enum status rc =
+            dataset_view(dataset, loader->spec.split, epoch, id, &out, NULL, &why);
         for (int j = 0; rc == OK && j < per_sample; j++)
-            *count += labels[j] >= 0;
+            counted += mine[j] >= 0;
+        if (rc != OK)
+            note_failure(&failure, i, rc, &why);
     }
     free(labels);
-    return rc;
+    *count = counted;
+    return failure_of(&failure, err);
 }
 
 static _Atomic uint64_t serials; /* given so far */
 
-static enum status fill_slot(struct loader *loader, struct slot *slot, float *scratch,
-                             struct err *err)
+/* The i-th of the sampler's samples of a micro-batch, to its place in the batch. */
+static enum status fill_sample(struct loader *loader, struct slot *slot, int64_t at, int64_t id,
+                               float *scratch, struct err *err)
 {
-    const struct loader_spec *spec = &loader->spec;
-    const struct dataset *dataset = spec->dataset;
+    const struct dataset *dataset = loader->spec.dataset;
+    struct sample_out out = {0};
+    slot->ids[at] = id;
+    if (slot->images)
+        out.image = slot->images + at * loader->image_elems;
+    if (slot->tokens) {
+        out.tokens = slot->tokens + at * dataset->seq;
+        out.token_types = slot->token_types + at * dataset->seq;
+    }
+    if (slot->lengths)
+        out.length = slot->lengths + at;
+    if (slot->labels)
+        out.labels = slot->labels + at * dataset->labels_per_sample;
+    return dataset_view(dataset, loader->spec.split, slot->epoch, id, &out, scratch, err);
+}
+
+static enum status fill_slot(struct loader *loader, struct slot *slot, struct err *err)
+{
     const struct microbatches *mb = &loader->sampler.microbatches;
+    struct first_failure failure = {.at = INT64_MAX};
     enum status rc;
     slot->batch.epoch = slot->epoch;
     slot->batch.step = slot->step;
     slot->batch.num_samples = sampler_step_samples(&loader->sampler, slot->step);
     rc = count_targets(loader, slot->epoch, slot->step, &slot->batch.num_targets, err);
-    for (int m = 0; rc == OK && m < mb->count; m++) {
-        struct sample_block *block = &slot->batch.blocks[m];
-        int64_t first,
-            n = sampler_microbatch(&loader->sampler, slot->step, spec->replica, m, &first);
-        int64_t base = m * mb->size;
-        block->num_samples = n;
-        block->serial = ++serials;
-        for (int64_t i = 0; rc == OK && i < n; i++) {
-            int64_t at = base + i, id = sampler_id(&loader->sampler, slot->epoch, first + i);
-            struct sample_out out = {0};
-            slot->ids[at] = id;
-            if (slot->images)
-                out.image = slot->images + at * loader->image_elems;
-            if (slot->tokens) {
-                out.tokens = slot->tokens + at * dataset->seq;
-                out.token_types = slot->token_types + at * dataset->seq;
-            }
-            if (slot->lengths)
-                out.length = slot->lengths + at;
-            if (slot->labels)
-                out.labels = slot->labels + at * dataset->labels_per_sample;
-            rc = dataset_view(dataset, spec->split, slot->epoch, id, &out, scratch, err);
-        }
+    if (rc != OK)
+        return rc;
+    for (int m = 0; m < mb->count; m++) {
+        int64_t first;
+        slot->batch.blocks[m].num_samples =
+            sampler_microbatch(&loader->sampler, slot->step, loader->spec.replica, m, &first);
+        slot->batch.blocks[m].serial = ++serials;
     }
-    return rc;
+#pragma omp parallel for schedule(dynamic) num_threads(loader->workers)
+    for (int64_t at = 0; at < mb->count * mb->size; at++) {
+        const int m = (int)(at / mb->size);
+        const int64_t i = at % mb->size;
+        struct err why = {0};
+        int64_t first;
+        if (i >= sampler_microbatch(&loader->sampler, slot->step, loader->spec.replica, m, &first))
+            continue;
+        const enum status one =
+            fill_sample(loader, slot, at, sampler_id(&loader->sampler, slot->epoch, first + i),
+                        loader->scratch[omp_get_thread_num()], &why);
+        if (one != OK)
+            note_failure(&failure, at, one, &why);
+    }
+    return failure_of(&failure, err);
 }
 
 static void *prefetch_thread(void *arg)
@@ -117,7 +166,7 @@ static void *prefetch_thread(void *arg)
         }
         pthread_mutex_unlock(&loader->lock);
         slot->err = (struct err){0};
-        slot->status = fill_slot(loader, slot, loader->scratch[1], &slot->err);
+        slot->status = fill_slot(loader, slot, &slot->err);
         pthread_mutex_lock(&loader->lock);
         slot->state = SLOT_READY;
         pthread_cond_broadcast(&loader->changed);
@@ -139,7 +188,7 @@ enum status loader_get(struct loader *loader, int64_t epoch, int64_t step_in_epo
         next->epoch = epoch;
         next->step = step_in_epoch;
         next->err = (struct err){0};
-        next->status = fill_slot(loader, next, loader->scratch[0], &next->err);
+        next->status = fill_slot(loader, next, &next->err);
     }
     next->state = SLOT_EMPTY;
     rc = next->status;
@@ -259,13 +308,16 @@ enum status loader_new(const struct loader_spec *spec, struct loader **loader, s
         (int64_t)spec->dataset->channels * spec->dataset->image * spec->dataset->image;
     pthread_mutex_init(&got->lock, NULL);
     pthread_cond_init(&got->changed, NULL);
-    for (int i = 0; rc == OK && i < 2; i++) {
+    got->workers = spec->workers > 0 ? spec->workers : 1;
+    got->scratch = calloc((size_t)got->workers, sizeof *got->scratch);
+    if (!got->scratch)
+        rc = err_nomem(err);
+    for (int i = 0; rc == OK && i < 2; i++)
         rc = slot_init(got, &got->slots[i], err);
-        if (rc == OK && spec->dataset->augment) {
-            got->scratch[i] = new_array(spec, got->image_elems, 1, sizeof *got->scratch[i]);
-            if (!got->scratch[i])
-                rc = err_nomem(err);
-        }
+    for (int i = 0; rc == OK && i < got->workers && spec->dataset->augment; i++) {
+        got->scratch[i] = malloc((size_t)got->image_elems * sizeof *got->scratch[i]);
+        if (!got->scratch[i])
+            rc = err_nomem(err);
     }
     if (rc == OK && spec->prefetch) {
         got->threaded = pthread_create(&got->thread, NULL, prefetch_thread, got) == 0;
@@ -290,10 +342,11 @@ void loader_free(struct loader *loader)
         pthread_mutex_unlock(&loader->lock);
         pthread_join(loader->thread, NULL);
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         slot_clear(&loader->spec, &loader->slots[i]);
-        free_array(&loader->spec, loader->scratch[i]);
-    }
+    for (int i = 0; loader->scratch && i < loader->workers; i++)
+        free(loader->scratch[i]);
+    free(loader->scratch);
     pthread_cond_destroy(&loader->changed);
     pthread_mutex_destroy(&loader->lock);
     free(loader);

@@ -1,6 +1,6 @@
 /* exec/data/loader.h - the micro-batches of a step, ready when they are wanted.
  *
- * A loader holds two batches: the one in use, and the next one, which a thread of its own makes
+ * A loader holds two batches: the one in use, and the next one, which threads of its own make
  * meanwhile. Which samples a batch holds is the sampler's; what they look like the dataset's; so a
  * batch is the same whether it was prefetched or not. */
 #ifndef ELAPSE_EXEC_DATA_LOADER_H
@@ -30,6 +30,7 @@ struct loader_spec {
     bool want_inputs; /* images or tokens: the rank holds the first stage */
     bool want_labels; /* it holds the last one */
     bool prefetch;
+    int workers;             /* threads that make a batch's samples; 0 is 1 */
     struct backend *backend; /* borrowed: whose copies read the batches; NULL: nobody's */
 };
 
