@@ -133,8 +133,17 @@ expect "options of a step beside a job" 2 '^hint: use --set' \
 check "a run record" "$elapse" sim examples/paper/vit.json --record "$tmp/runs.db"
 expect "and it is listed" 0 "paper's cluster" "$elapse" runs list --db "$tmp/runs.db"
 expect "a run within what was measured" 0 '"extrapolated":false' "$elapse" sim examples/demo.json --json
-expect "a run far outside of it" 0 '"extrapolated":true' "$elapse" sim examples/demo.json \
-    --set train.batch.global=4096 --set pipeline.num_microbatches=1 --json
+# The profile knows micro-batches of 4 to 64. One part of the answer at a time is outside of that: the run,
+# its baseline, the baseline with the best M of K..6K.
+while read -r want name sets; do
+    expect "extrapolated, $name: $want" 0 "\"extrapolated\":$want," "$elapse" sim examples/demo.json --json $sets
+done <<'SETS'
+false the_run_of_64 --set train.batch.global=128 --set pipeline.num_microbatches=2
+true the_run_of_128 --set train.batch.global=128 --set pipeline.num_microbatches=1
+false the_baseline_of_64 --set baseline={"train.batch.global":256,"pipeline.num_microbatches":4}
+true the_baseline_of_128 --set baseline={"train.batch.global":128,"pipeline.num_microbatches":1}
+true the_best_M_of_171_and_more --set baseline={"train.batch.global":2048,"pipeline.num_microbatches":32}
+SETS
 cat >"$tmp/small.json" <<JOB
 {"model": "vit-b16:classes=10", "data": {"kind": "synthetic", "train_samples": 64}, "cluster": "rtx5000-1x8",
  "train": {"batch": {"per_pipeline": 4}},

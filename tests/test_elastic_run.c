@@ -96,6 +96,69 @@ static void elastic_run__evaluates_beside_the_total(void **state)
     job_clear(&job);
 }
 
+/* Constants that were measured for some sizes of micro-batch and some passes only. */
+struct measured {
+    struct cost base;
+    int64_t unknown; /* samples at which nothing was measured; 0: all was */
+    int before_item; /* of these items only the forward at that size */
+};
+
+static enum status measured_item_ns(const void *ctx, const struct model *model, int item,
+                                    enum pass pass, int64_t samples, const struct device *device,
+                                    int64_t *ns, bool *extrapolated, struct err *err)
+{
+    const struct measured *measured = ctx;
+    if (pass != PASS_UPDATE && samples == measured->unknown &&
+        (measured->before_item == 0 || (item < measured->before_item && pass == PASS_FWD)))
+        *extrapolated = true;
+    return measured->base.item_ns(measured->base.ctx, model, item, pass, samples, device, ns,
+                                  extrapolated, err);
+}
+
+static bool run_extrapolates(const struct job *job, int64_t samples, int64_t tests, int64_t unknown,
+                             int before_item)
+{
+    struct measured measured = {.unknown = unknown, .before_item = before_item};
+    struct cost cost;
+    struct elastic_run run = {0};
+    struct err err = {0};
+    struct sim_options options = {.seed = 1};
+    cost_constant(&measured.base);
+    cost = measured.base;
+    cost.item_ns = measured_item_ns;
+    cost.ctx = &measured;
+    if (elastic_run(job, &cost, samples, tests, &options, &run, &err) != OK)
+        fail_msg("%s", err.msg);
+    const bool extrapolated = run.extrapolated;
+    elastic_run_clear(&run);
+    return extrapolated;
+}
+
+/* Batches of 8 are micro-batches of 2; the last of 84 samples are micro-batches of 1. A prefix of
+ * two frozen layers runs ahead over all 8, and in the evaluation in micro-batches of 2. */
+static void elastic_run__says_whose_costs_were_not_measured(void **state)
+{
+    int table[] = {2};
+    struct job job = {0};
+    (void)state;
+    make_job(&job, 2);
+    assert_false(run_extrapolates(&job, 84, 20, 0, 0));
+    assert_false(run_extrapolates(&job, 84, 20, 3, 0));
+    assert_true(run_extrapolates(&job, 84, 0, 2, 0));  /* a full step */
+    assert_true(run_extrapolates(&job, 84, 0, 1, 0));  /* the last step */
+    assert_false(run_extrapolates(&job, 80, 0, 1, 0)); /* there is none of the kind */
+    job.freeze.policy = FREEZE_TABLE;
+    job.freeze.table = table;
+    job.freeze.num_table = 1;
+    job.pipeline.frozen_auto = false;
+    job.pipeline.frozen = FROZEN_FIRST;
+    assert_true(run_extrapolates(&job, 80, 0, 8, 2));
+    assert_false(run_extrapolates(&job, 80, 0, 2, 2));
+    assert_true(run_extrapolates(&job, 80, 20, 2, 2)); /* the evaluation */
+    job.freeze.table = NULL;
+    job_clear(&job);
+}
+
 static void elastic_run__slow_devices_do_not_change_the_plan(void **state)
 {
     (void)state;
@@ -470,6 +533,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elastic_run__counts_steps_and_the_last_partial_batch),
         cmocka_unit_test(elastic_run__evaluates_beside_the_total),
+        cmocka_unit_test(elastic_run__says_whose_costs_were_not_measured),
         cmocka_unit_test(elastic_run__slow_devices_do_not_change_the_plan),
         cmocka_unit_test(elastic_run__refuses_a_run_longer_than_time),
         cmocka_unit_test(elastic_run__frees_devices_for_replicas_only_with_auto_dp),
