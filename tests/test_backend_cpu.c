@@ -106,6 +106,7 @@ static void vmath__errors_below_stated(void **state)
     assert_true(gt_err < 3e-7);
     assert_true(gt_grad_err < 1e-6);
     assert_true(vexp(-1000.0f) < 1e-37f && vexp(1000.0f) > 1e38f);
+    assert_true(isnan(vexp(NAN)));
 }
 
 /* --- linear ---------------------------------------------------------------------------------- */

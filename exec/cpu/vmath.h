@@ -23,7 +23,7 @@ static inline float vexp(float x)
     p = p * r + 1.66666667e-1f;
     p = p * r + 0.5f;
     p = (p * r) * r + r + 1.0f;
-    int32_t bits = ((int32_t)n + 127) << 23;
+    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23; /* of a NaN: any, NaN stays */
     float scale;
     memcpy(&scale, &bits, sizeof scale);
     return p * scale;
