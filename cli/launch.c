@@ -101,6 +101,8 @@ static enum status wait_child(const char *what, const char *launcher, struct err
             return err_set(err, ERR_SYSTEM, "cannot wait for %s: %s", what, strerror(errno));
     }
     child_pid = 0;
+    if (stop_count > 0 && (WIFSIGNALED(wstatus) || WEXITSTATUS(wstatus) > EXIT_SIGNALLED))
+        return err_set(err, ERR_SYSTEM, "%s was stopped", what); /* by on_stop()'s own signals */
     if (WIFSIGNALED(wstatus))
         return err_set(err, ERR_SYSTEM, "%s was ended by signal %d (%s)", what, WTERMSIG(wstatus),
                        strsignal(WTERMSIG(wstatus)));

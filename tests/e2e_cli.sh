@@ -112,6 +112,14 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     for run in run3 run9 rund runt runk; do
         no_file "a refused training leaves nothing: $run" "$tmp/$run"
     done
+    stopped() { # once the store is there the ranks are at work
+        "$elapse" profile -n 1 --model vit-b16 --db "$tmp/stop.db" >/dev/null 2>"$tmp/stop.err" &
+        for _ in $(seq 300); do [ -e "$tmp/stop.db" ] && break; sleep 0.1; done
+        kill -TERM $!
+        wait $!
+        [ $? -eq 3 ] && [ "$(cat "$tmp/stop.err")" = "elapse: profile was stopped" ] || { cat "$tmp/stop.err"; false; }
+    }
+    verify "a profile that is stopped says so" stopped
     mkdir -p "$tmp/full/checkpoint-2.tmp/other"
     one_line "an error that all ranks find" 3 "checkpoint-2.tmp" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/full"
     check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"

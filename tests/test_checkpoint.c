@@ -452,7 +452,10 @@ int main(int argc, char **argv)
         unlink(path);
         path_of("checkpoint-12", path);
         rmdir(path);
-        rmdir(folder);
+        path_of("config.json", path);
+        unlink(path);
+        if (rmdir(folder) != 0)
+            fprintf(stderr, "left behind: %s\n", folder);
     }
     comm_finalize(&world);
     return 0;
