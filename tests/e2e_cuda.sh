@@ -221,6 +221,7 @@ else
 fi
 
 broken "no device" 3 'cuda: (this machine has no NVIDIA driver|no device)' no-device -n 1
+CUDA_VISIBLE_DEVICES= broken "no visible device" 3 "cuda: no device .CUDA_VISIBLE_DEVICES=''." none -n 1
 broken "a driver that is too old" 3 'cuda: the driver is for CUDA 11.8' old-driver -n 1
 broken "no memory left: what was asked for and what was free" 1 'cuda: out of device memory: .* asked for, .* free' malloc -n 1
 ELAPSE_CUDASIM_FAULT_RANK=1 broken "no memory left on one of two ranks: before the first step" 1 'cuda: out of device memory: .* asked for' malloc@1 -n 2

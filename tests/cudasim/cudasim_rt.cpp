@@ -199,13 +199,15 @@ static cudaError_t refuse(cudaError_t code, const char *format, ...)
 
 static bool without_device(void)
 {
-    const char *fault = getenv("ELAPSE_CUDASIM_FAULT");
-    return fault && (strcmp(fault, "no-device") == 0 || strcmp(fault, "old-driver") == 0);
+    const char *fault = getenv("ELAPSE_CUDASIM_FAULT"), *visible = getenv("CUDA_VISIBLE_DEVICES");
+    return (visible && !*visible) ||
+           (fault && (strcmp(fault, "no-device") == 0 || strcmp(fault, "old-driver") == 0));
 }
 static cudaError_t no_device(void)
 {
-    return strcmp(getenv("ELAPSE_CUDASIM_FAULT"), "old-driver") == 0 ? cudaErrorInsufficientDriver
-                                                                     : cudaErrorNoDevice;
+    const char *fault = getenv("ELAPSE_CUDASIM_FAULT");
+    return fault && strcmp(fault, "old-driver") == 0 ? cudaErrorInsufficientDriver
+                                                     : cudaErrorNoDevice;
 }
 
 #define ENTER                                                                                      \
