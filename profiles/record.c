@@ -240,8 +240,10 @@ enum status record_run(struct store *store, int64_t run_id, struct run_info *inf
     int64_t n = 0;
     enum status rc;
     if (run_id == 0)
-        rc = store_get_rows(store, "run", "1", 1, "ORDER BY id DESC LIMIT 1", 0, run_columns,
-                            COUNT(run_columns), sizeof *info, &rows, &n, err);
+        rc = store_get_rows(store, "run", "1", 1,
+                            "ORDER BY kind = 'real' AND NOT EXISTS "
+                            "(SELECT 1 FROM step WHERE run_id = run.id), id DESC LIMIT 1",
+                            0, run_columns, COUNT(run_columns), sizeof *info, &rows, &n, err);
     else
         rc = store_get_rows(store, "run", "id", run_id, "", 0, run_columns, COUNT(run_columns),
                             sizeof *info, &rows, &n, err);

@@ -75,8 +75,9 @@ enum status record_memory(struct store *store, int64_t run_id, const struct devi
                           int64_t n, struct err *err);
 
 /* Reading: fresh arrays, free() them. run_list() frees with run_infos_free() (job_json is not read
- * there). record_run() with run_id 0 takes the last one; free(info->job_json). ERR_INFEASIBLE when
- * there is no such run. step < 0: all steps. */
+ * there). record_run() with run_id 0 takes the last one, a real one without a step (resumed at its
+ * end, or just begun) only where there is no other; free(info->job_json). ERR_INFEASIBLE when there
+ * is no such run. step < 0: all steps. */
 enum status record_list(struct store *store, struct run_info **infos, int *count, struct err *err);
 enum status record_run(struct store *store, int64_t run_id, struct run_info *info, struct err *err);
 enum status record_read_epochs(struct store *store, int64_t run_id, struct epoch_row **rows,

@@ -93,6 +93,12 @@ over() {
         grep -qF "\"weights_sha256\":$(digest k1)" "$tmp/over.json" && "$elapse" compare "$tmp/k1" --json >/dev/null
 }
 verify "a run that is over stays as it is when resumed" over
+unsummed() { # killed between its last checkpoint and its summary
+    cp -r "$tmp/k1" "$tmp/unsummed" && rm "$tmp/unsummed/summary.json"
+    train job unsummed -n 1 --resume "$tmp/unsummed" && [ "$(value unsummed final_loss)" = "$(value k1 final_loss)" ] &&
+        "$elapse" compare "$tmp/unsummed" --json >/dev/null
+}
+verify "a run that ended before its summary gets one, and can be compared" unsummed
 named() { # the default folder, and a store named from here; the record is read from elsewhere
     cp "$tmp/stored.db" "$tmp/here.db"
     (cd "$tmp" && "$elapse" train "$tmp/job.json" --set 'name=../a/b' --set train.max_steps=2 --db here.db >/dev/null) &&

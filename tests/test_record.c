@@ -237,9 +237,34 @@ static void record_ops__of_four_processes_are_all_there(void **state)
     store_close(store);
 }
 
+static void record_run__leaves_out_a_real_run_without_a_step(void **state)
+{
+    const struct run_info first = {.name = "first"}, second = {.name = "second"};
+    const struct step_row step = {.step = 1};
+    int64_t run;
+    struct run_info info = {0};
+    (void)state;
+    struct store *store = open_store(at("resumed.db"), STORE_RECORD);
+    assert_int_equal(record_start(store, &first, &run, NULL), OK);
+    assert_int_equal(record_run(store, 0, &info, NULL), OK); /* there is no other */
+    assert_string_equal(info.name, "first");
+    free(info.job_json);
+    assert_int_equal(record_steps(store, run, &step, 1, NULL), OK);
+    assert_int_equal(record_start(store, &second, &run, NULL), OK);
+    assert_int_equal(record_run(store, 0, &info, NULL), OK);
+    assert_string_equal(info.name, "first");
+    free(info.job_json);
+    assert_int_equal(record_steps(store, run, &step, 1, NULL), OK);
+    assert_int_equal(record_run(store, 0, &info, NULL), OK);
+    assert_string_equal(info.name, "second");
+    free(info.job_json);
+    store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(record_run__leaves_out_a_real_run_without_a_step),
         cmocka_unit_test(record_read__gives_back_every_row),
         cmocka_unit_test(record_steps__replace_those_of_an_interrupted_run),
         cmocka_unit_test(record_remove__takes_all_rows_along),
