@@ -375,8 +375,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     struct request q = {.command = command};
     const char *positional[4], *names[NUM_ACTIONS];
     int num = 0;
-    bool help = false;
-    const struct option options[] = {
+    bool help = false, seen[9] = {false};
+    struct option options[] = {
         {"db",      OPTION_STRING, &q.db,      "FILE", "the store [$ELAPSE_DB, ~/.local/share/elapse]", 0, 0,
          NULL                                                                                                     },
         {"json",    OPTION_FLAG,   &q.json,    NULL,   "one JSON object on stdout",                     0, 0, NULL},
@@ -390,8 +390,12 @@ static enum status run(const struct command *command, int argc, char **argv, str
          NULL                                                                                                     },
         {"merge",   OPTION_FLAG,   &q.merge,   NULL,   "import: into one of that name",                 0, 0, NULL},
     };
-    enum status rc = command_parse(command, options, sizeof options / sizeof *options, argc, argv,
-                                   positional, 4, &num, &help, err);
+    enum { NUM_OPTIONS = sizeof options / sizeof *options };
+    _Static_assert(NUM_OPTIONS == sizeof seen / sizeof *seen, "one for each");
+    for (int i = 0; i < NUM_OPTIONS; i++)
+        options[i].seen = &seen[i];
+    enum status rc =
+        command_parse(command, options, NUM_OPTIONS, argc, argv, positional, 4, &num, &help, err);
     if (rc != OK || help)
         return rc;
     const struct action *action = NULL;
@@ -412,6 +416,15 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (num - 1 != action->num_args)
         return err_set(err, ERR_INPUT, "profiles %s takes %s, got %d arguments", action->name,
                        action->num_args ? action->args : "no arguments", num - 1);
+    for (int i = 0; i < NUM_OPTIONS; i++) { /* "export: ..." is an option of export */
+        const int length = (int)strcspn(options[i].help, ": ");
+        const bool other = (int)strlen(action->name) != length ||
+                           strncmp(options[i].help, action->name, (size_t)length) != 0;
+        if (seen[i] && options[i].help[length] == ':' && other)
+            return err_set(err, ERR_INPUT, "profiles %s takes no %s%s: it is of %.*s", action->name,
+                           options[i].name[1] ? "--" : "-", options[i].name, length,
+                           options[i].help);
+    }
     q.num_args = num - 1;
     for (int i = 0; i < q.num_args; i++)
         q.args[i] = positional[i + 1];

@@ -50,6 +50,8 @@ expect "profiles: diff shows the changed row" 0 '^1 rows differ' "$elapse" profi
 
 expect "profiles: an unknown name has a nearest" 1 "no profile 'minx' in store .*nearest is 'mine'" \
     "$elapse" profiles show minx
+expect "profiles: an option of another action" 2 'profiles list takes no --csv: it is of export' \
+    "$elapse" profiles list --csv
 check "profiles: rm" "$elapse" profiles rm copy
 expect "profiles: what is removed is gone" 1 "no profile 'copy'" "$elapse" profiles show copy
 expect "profiles: show" 0 'mlp erf hidden=768' "$elapse" profiles show mine
