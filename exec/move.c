@@ -8,19 +8,27 @@
 /* Items that nobody is told of in partition/: the head's copy of a tied table. */
 enum { TIED_TABLE = -1, FIRST_TAG = 16 };
 
-/* A message of a change: tensors of one item and kind, packed in the order of its params. */
+/* A message of a change: a tensor, or one of its states. Those of one transfer follow each other
+ * under one tag, in the order of the item's params. */
 struct parcel {
-    struct transfer transfer;
-    float *data; /* owned, where this rank sends or receives it */
-    int64_t elems;
+    float *tensor; /* of a stage */
+    float *data;   /* host memory: the tensor itself, or a copy, owned, on a device */
+    int64_t bytes;
+    int peer, tag;
     struct comm_request request;
+};
+
+struct parcels {
+    struct parcel *list; /* owned */
+    int64_t num, room;
 };
 
 struct move {
     const struct layout_base *base;
     struct layout *old, *next;
-    struct parcel *parcels; /* owned */
-    int64_t num_parcels, room;
+    struct transfer *transfers; /* owned */
+    int64_t num_transfers, room;
+    struct parcels sent, received; /* of this rank */
 };
 
 /* Under FROZEN_CACHED too the first rank of a replica keeps the frozen prefix: evaluation and what
@@ -57,51 +65,17 @@ static struct param *find_param(const struct layout *layout, int item, int nth)
     return item == TIED_TABLE && nth == 0 ? table : NULL;
 }
 
-static int num_tensors(const struct layout *layout, int item)
+static enum status add_transfer(struct move *move, const struct transfer *transfer, struct err *err)
 {
-    int n = 0;
-    while (find_param(layout, item, n))
-        n++;
-    return n;
-}
-
-/* Tensors of a parcel in the memory of a layout: weights, or the states. */
-static int64_t visit(const struct move *move, const struct layout *layout,
-                     const struct parcel *parcel, bool out, bool copy)
-{
-    struct backend *be = move->base->backend;
-    const bool state = parcel->transfer.kind == TRANSFER_OPTIMIZER;
-    int64_t at = 0;
-    int n = num_tensors(layout, parcel->transfer.item);
-    for (int i = 0; i < n; i++) {
-        const struct param *p = find_param(layout, parcel->transfer.item, i);
-        float *tensors[2] = {state ? p->state[0] : p->weight, state ? p->state[1] : NULL};
-        for (int k = 0; k < 2; k++) {
-            if (!tensors[k])
-                continue;
-            if (copy && out)
-                be->copy_out(be, parcel->data + at, tensors[k],
-                             p->num_elems * (int64_t)sizeof(float));
-            else if (copy)
-                be->copy_in(be, tensors[k], parcel->data + at,
-                            p->num_elems * (int64_t)sizeof(float));
-            at += p->num_elems;
-        }
-    }
-    return at;
-}
-
-static enum status add_parcel(struct move *move, const struct transfer *transfer, struct err *err)
-{
-    if (move->num_parcels == move->room) {
+    if (move->num_transfers == move->room) {
         int64_t room = move->room ? 2 * move->room : 64;
-        struct parcel *grown = realloc(move->parcels, (size_t)room * sizeof *grown);
+        struct transfer *grown = realloc(move->transfers, (size_t)room * sizeof *grown);
         if (!grown)
             return err_nomem(err);
-        move->parcels = grown;
+        move->transfers = grown;
         move->room = room;
     }
-    move->parcels[move->num_parcels++] = (struct parcel){.transfer = *transfer};
+    move->transfers[move->num_transfers++] = *transfer;
     return OK;
 }
 
@@ -147,55 +121,131 @@ static enum status add_tied(struct move *move, struct err *err)
                      (i % old->num_ranks == old_head || i % old->num_ranks == old_table);
         if (there)
             continue;
-        rc = add_parcel(move, &t, err);
+        rc = add_transfer(move, &t, err);
         t.kind = TRANSFER_OPTIMIZER;
         if (rc == OK && next->num_frozen_layers == 0 && next->optim_bytes_per_param > 0)
-            rc = add_parcel(move, &t, err);
+            rc = add_transfer(move, &t, err);
     }
     return rc;
 }
 
 /* --- the change ------------------------------------------------------------------------------- */
 
-static enum status list_parcels(struct move *move, int64_t *bytes, struct err *err)
+static enum status list_transfers(struct move *move, int64_t *bytes, struct err *err)
 {
     struct plan old = as_moved(&move->old->plan.plan), next = as_moved(&move->next->plan.plan);
     struct transition transition = {0};
     enum status rc = transition_build(&move->base->job->model, &move->next->plan.cluster, &old,
                                       &next, &transition, err);
     for (int64_t i = 0; rc == OK && i < transition.num_transfers; i++)
-        rc = add_parcel(move, &transition.transfers[i], err);
+        rc = add_transfer(move, &transition.transfers[i], err);
     *bytes = transition.bytes;
     transition_clear(&transition);
     return rc == OK ? add_tied(move, err) : rc;
 }
 
-static enum status start_parcels(struct move *move, bool sends, struct err *err)
+static enum status add_parcel(struct parcels *parcels, float *tensor, int64_t bytes, int peer,
+                              int64_t tag, struct err *err)
 {
-    const struct comm *comm = move->base->comm;
-    enum status rc = OK;
-    for (int64_t i = 0; rc == OK && i < move->num_parcels; i++) {
-        struct parcel *p = &move->parcels[i];
-        if ((sends ? p->transfer.from : p->transfer.to) != comm->rank)
-            continue;
-        const struct layout *layout = sends ? move->old : move->next;
-        p->elems = visit(move, layout, p, sends, false);
-        p->data = malloc(p->elems > 0 ? (size_t)p->elems * sizeof *p->data : 1);
-        if (!p->data)
+    if (!tensor)
+        return OK;
+    if (parcels->num == parcels->room) {
+        int64_t room = parcels->room ? 2 * parcels->room : 64;
+        struct parcel *grown = realloc(parcels->list, (size_t)room * sizeof *grown);
+        if (!grown)
             return err_nomem(err);
-        int64_t bytes = p->elems * (int64_t)sizeof *p->data;
-        if (sends) {
-            visit(move, layout, p, true, true);
-            rc = move->base->backend->sync(move->base->backend, err);
-            if (rc == OK)
-                rc = comm_isend(comm->all, p->data, bytes, p->transfer.to, FIRST_TAG + (int)i,
-                                &p->request, err);
-        } else {
-            rc = comm_irecv(comm->all, p->data, bytes, p->transfer.from, FIRST_TAG + (int)i,
-                            &p->request, err);
+        parcels->list = grown;
+        parcels->room = room;
+    }
+    parcels->list[parcels->num++] =
+        (struct parcel){.tensor = tensor, .bytes = bytes, .peer = peer, .tag = (int)tag};
+    return OK;
+}
+
+/* What this rank sends from the old layout, or receives into the next, and memory of the host for
+ * it. */
+static enum status make_parcels(struct move *move, bool sends, struct err *err)
+{
+    const struct layout *layout = sends ? move->old : move->next;
+    struct parcels *parcels = sends ? &move->sent : &move->received;
+    const int here = move->base->comm->rank;
+    enum status rc = OK;
+    for (int64_t i = 0; rc == OK && i < move->num_transfers; i++) {
+        const struct transfer *t = &move->transfers[i];
+        const struct param *p;
+        if ((sends ? t->from : t->to) != here)
+            continue;
+        for (int n = 0; rc == OK && (p = find_param(layout, t->item, n)); n++) {
+            const bool state = t->kind == TRANSFER_OPTIMIZER;
+            const int64_t bytes = p->num_elems * (int64_t)sizeof(float), tag = FIRST_TAG + i;
+            const int peer = sends ? t->to : t->from;
+            rc = add_parcel(parcels, state ? p->state[0] : p->weight, bytes, peer, tag, err);
+            if (rc == OK && state)
+                rc = add_parcel(parcels, p->state[1], bytes, peer, tag, err);
         }
     }
+    for (int64_t i = 0; rc == OK && i < parcels->num; i++) {
+        struct parcel *p = &parcels->list[i];
+        p->data = move->base->backend->host_memory ? p->tensor : malloc((size_t)p->bytes);
+        if (!p->data)
+            rc = err_nomem(err);
+    }
     return rc;
+}
+
+/* Tensors of the old layout stay as they are until all is done, wherever their buffers go. */
+static enum status start_sends(struct move *move, struct err *err)
+{
+    struct backend *be = move->base->backend;
+    enum status rc = make_parcels(move, true, err);
+    for (int64_t i = 0; rc == OK && i < move->sent.num; i++) {
+        struct parcel *p = &move->sent.list[i];
+        if (p->data != p->tensor)
+            be->copy_out(be, p->data, p->tensor, p->bytes);
+    }
+    if (rc == OK)
+        rc = be->sync(be, err);
+    for (int64_t i = 0; rc == OK && i < move->sent.num; i++) {
+        struct parcel *p = &move->sent.list[i];
+        rc =
+            comm_isend(move->base->comm->all, p->data, p->bytes, p->peer, p->tag, &p->request, err);
+    }
+    return rc;
+}
+
+static enum status start_receives(struct move *move, struct err *err)
+{
+    enum status rc = make_parcels(move, false, err);
+    for (int64_t i = 0; rc == OK && i < move->received.num; i++) {
+        struct parcel *p = &move->received.list[i];
+        rc =
+            comm_irecv(move->base->comm->all, p->data, p->bytes, p->peer, p->tag, &p->request, err);
+    }
+    return rc;
+}
+
+static enum status finish(struct move *move, struct err *err)
+{
+    struct backend *be = move->base->backend;
+    enum status rc = OK;
+    for (int64_t i = 0; rc == OK && i < move->received.num; i++) {
+        struct parcel *p = &move->received.list[i];
+        rc = comm_wait(&p->request, err);
+        if (rc == OK && p->data != p->tensor)
+            be->copy_in(be, p->tensor, p->data, p->bytes);
+    }
+    for (int64_t i = 0; rc == OK && i < move->sent.num; i++)
+        rc = comm_wait(&move->sent.list[i].request, err);
+    return rc;
+}
+
+static void parcels_clear(struct parcels *parcels)
+{
+    for (int64_t i = 0; i < parcels->num; i++)
+        if (parcels->list[i].data != parcels->list[i].tensor)
+            free(parcels->list[i].data);
+    free(parcels->list);
+    *parcels = (struct parcels){0};
 }
 
 /* Items [first, end) that stay here: buffers change hands, or tensors are copied where stages lay
@@ -233,31 +283,24 @@ enum status move_weights(const struct layout_base *base, struct layout *old, str
                          int64_t *bytes, struct err *err)
 {
     struct move move = {.base = base, .old = old, .next = next};
-    enum status rc = comm_agree(base->comm, list_parcels(&move, bytes, err), err);
+    enum status rc = comm_agree(base->comm, list_transfers(&move, bytes, err), err);
     if (rc == OK)
-        rc = start_parcels(&move, true, err);
-    if (rc == OK)
-        rc = start_parcels(&move, false, err);
+        rc = start_sends(&move, err);
     if (rc == OK) { /* the table is copied before its buffer goes */
         keep_items(&move, TIED_TABLE, 0);
         keep_items(&move, 0, base->job->model.num_items);
+        rc = start_receives(&move, err);
     }
-    for (int64_t i = 0; i < move.num_parcels; i++) {
-        struct parcel *p = &move.parcels[i];
-        const bool receives = p->transfer.to == base->comm->rank;
-        if (rc == OK)
-            rc = comm_wait(&p->request, err);
-        if (rc == OK && receives)
-            visit(&move, next, p, false, true);
-    }
+    if (rc == OK)
+        rc = finish(&move, err);
     for (int s = 0; rc == OK && next->stages && s <= next->plan.plan.num_stages; s++)
         if (next->stages[s])
             stage_round_weights(next->stages[s]);
     if (rc == OK)
         rc = base->backend->sync(base->backend, err);
     /* A failed rank ends the job before anybody could write into these. */
-    for (int64_t i = 0; i < move.num_parcels; i++)
-        free(move.parcels[i].data);
-    free(move.parcels);
+    parcels_clear(&move.sent);
+    parcels_clear(&move.received);
+    free(move.transfers);
     return rc;
 }
