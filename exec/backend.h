@@ -133,6 +133,8 @@ struct backend {
     void (*free_backend)(struct backend *be);
     /* Memory: 64-byte aligned (256 on a GPU), not zeroed. */
     enum status (*alloc)(struct backend *be, int64_t bytes, void **ptr, struct err *err);
+    /* The same, all zero. On the host pages that nobody writes to take no memory and no time. */
+    enum status (*alloc_zeroed)(struct backend *be, int64_t bytes, void **ptr, struct err *err);
     void (*free)(struct backend *be, void *ptr); /* NULL is fine */
     void (*zero)(struct backend *be, void *dst, int64_t bytes);
     void (*copy)(struct backend *be, void *dst, const void *src, int64_t bytes);

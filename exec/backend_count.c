@@ -150,6 +150,7 @@ enum status backend_count_new(const struct backend *like, struct backend **count
                                      .threads = like->threads,
                                      .free_backend = free_counter,
                                      .alloc = count_alloc,
+                                     .alloc_zeroed = count_alloc,
                                      .free = ignore_pointer,
                                      .zero = ignore_zero,
                                      .copy = ignore_copy,

@@ -20,16 +20,21 @@ static int64_t pad_bytes(int64_t bytes)
 
 enum { F32 = sizeof(float) };
 
-enum status stage_grab(struct stage *stage, int64_t bytes, void *ptr, struct err *err)
+static enum status grab(struct stage *stage, bool zeroed, int64_t bytes, void *ptr, struct err *err)
 {
     void *mem = NULL;
     struct backend *be = stage->spec.backend;
-    enum status rc = be->alloc(be, bytes, &mem, err);
+    enum status rc = (zeroed ? be->alloc_zeroed : be->alloc)(be, bytes, &mem, err);
     if (rc == OK) {
         memcpy(ptr, &mem, sizeof mem);
         stage->bytes += bytes;
     }
     return rc;
+}
+
+enum status stage_grab(struct stage *stage, int64_t bytes, void *ptr, struct err *err)
+{
+    return grab(stage, false, bytes, ptr, err);
 }
 
 void stage_drop(struct stage *stage, void *ptr, int64_t bytes)
@@ -158,21 +163,16 @@ static enum status make_params(struct stage *stage, struct err *err)
         stage->block_elems[i] = elems;
         stage->weight_elems[i] = kept;
         count += spec.num_tensors;
-        rc = stage_grab(stage, kept * F32, &stage->weights[i], err);
-        if (rc == OK)
-            be->zero(be, stage->weights[i], kept * F32);
+        rc = grab(stage, true, kept * F32, &stage->weights[i], err);
         if (rc == OK && rounds(stage))
-            rc = stage_grab(stage, backend_bytes(be, kept), &stage->low[i], err);
+            rc = grab(stage, true, backend_bytes(be, kept), &stage->low[i], err);
         else
             stage->low[i] = stage->weights[i];
         if (rc != OK || l->frozen)
             continue;
-        rc = stage_grab(stage, elems * F32, &stage->grads[i], err);
-        for (int s = 0; s < stage->num_states && rc == OK; s++) {
-            rc = stage_grab(stage, kept * F32, &stage->states[s][i], err);
-            if (rc == OK)
-                be->zero(be, stage->states[s][i], kept * F32);
-        }
+        rc = grab(stage, true, elems * F32, &stage->grads[i], err);
+        for (int s = 0; s < stage->num_states && rc == OK; s++)
+            rc = grab(stage, true, kept * F32, &stage->states[s][i], err);
     }
     if (rc != OK)
         return rc;
@@ -184,11 +184,8 @@ static enum status make_params(struct stage *stage, struct err *err)
     stage->decay = calloc((size_t)count + 1, sizeof *stage->decay);
     if (!stage->params || !stage->decay)
         return err_nomem(err);
-    if (rc == OK) {
+    if (rc == OK)
         wire(stage);
-        stage_round_weights(stage);
-        stage_zero_grad(stage);
-    }
     return rc;
 }
 

@@ -579,6 +579,33 @@ static void optimizers__same_bits_threaded(void **state)
     }
 }
 
+/* Of sizes that malloc() takes from its heap and from the system, fresh and used before. */
+static void alloc_zeroed__is_zero_and_aligned(void **state)
+{
+    static const int64_t sizes[] = {0, 1, 63, 64, 65, 4096, 100000, 3 << 20};
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, NULL);
+    (void)state;
+    for (int round = 0; round < 3; round++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            void *zeroed = NULL, *used = NULL;
+            assert_int_equal(be->alloc_zeroed(be, sizes[s], &zeroed, NULL), OK);
+            assert_int_equal(be->alloc(be, sizes[s], &used, NULL), OK);
+            assert_true((uintptr_t)zeroed % 64 == 0 && (uintptr_t)used % 64 == 0);
+            for (int64_t i = 0; i < sizes[s]; i++)
+                assert_int_equal(((const char *)zeroed)[i], 0);
+            memset(zeroed, 0xa5, (size_t)sizes[s]);
+            memset(used, 0x5a, (size_t)sizes[s]);
+            be->free(be, zeroed);
+            be->free(be, used);
+        }
+    void *none = NULL;
+    assert_int_equal(be->alloc_zeroed(be, INT64_MAX, &none, NULL), ERR_NOMEM);
+    assert_int_equal(be->alloc(be, -1, &none, NULL), ERR_NOMEM);
+    assert_null(none);
+    be->free(be, NULL);
+    backend_free(be);
+}
+
 static void backend_cpu_new__refuses_bad_thread_counts(void **state)
 {
     (void)state;
@@ -605,6 +632,7 @@ int main(void)
         cmocka_unit_test(dropout__depends_on_sample_not_on_row),
         cmocka_unit_test(reduce__adds_in_index_order),
         cmocka_unit_test(optimizers__same_bits_threaded),
+        cmocka_unit_test(alloc_zeroed__is_zero_and_aligned),
         cmocka_unit_test(backend_cpu_new__refuses_bad_thread_counts),
     };
     return cmocka_run_group_tests(tests, open_backends, close_backends);

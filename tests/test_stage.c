@@ -645,11 +645,18 @@ static void stage_new__refuses_bad_specs(void **state)
 
 static int allocations_left;
 static enum status (*real_alloc)(struct backend *, int64_t, void **, struct err *);
+static enum status (*real_zeroed)(struct backend *, int64_t, void **, struct err *);
 static enum status failing_alloc(struct backend *be, int64_t bytes, void **ptr, struct err *err)
 {
     if (allocations_left-- == 0)
         return err_nomem(err);
     return real_alloc(be, bytes, ptr, err);
+}
+static enum status failing_zeroed(struct backend *be, int64_t bytes, void **ptr, struct err *err)
+{
+    if (allocations_left-- == 0)
+        return err_nomem(err);
+    return real_zeroed(be, bytes, ptr, err);
 }
 
 static void stage_new__survives_each_failing_allocation(void **state)
@@ -660,6 +667,8 @@ static void stage_new__survives_each_failing_allocation(void **state)
     open_fixture(&f, &uvit, TASK_CLASSIFY);
     real_alloc = be->alloc;
     be->alloc = failing_alloc;
+    real_zeroed = be->alloc_zeroed;
+    be->alloc_zeroed = failing_zeroed;
     const struct stage_spec spec = {.model = &f.job.model,
                                     .job = &f.job,
                                     .backend = be,

@@ -5,20 +5,36 @@
 #include <string.h>
 
 #include "exec/cpu/gemm_bf16.h"
-/* aligned_alloc() wants a multiple of the alignment. */
-static void *alloc64(int64_t bytes)
+
+/* 64-byte aligned; what malloc() or calloc() gave stands in front. calloc() and not memset(): it
+ * leaves fresh pages of the system alone. */
+static void *alloc64(int64_t bytes, bool zeroed)
 {
-    if (bytes < 0 || bytes > INT64_MAX - 64)
+    const size_t room = sizeof(void *) + 64;
+    if (bytes < 0 || bytes > INT64_MAX - (int64_t)room)
         return NULL;
-    return aligned_alloc(64, (size_t)((bytes + 63) / 64 * 64 + (bytes == 0 ? 64 : 0)));
+    char *got = zeroed ? calloc(1, (size_t)bytes + room) : malloc((size_t)bytes + room);
+    if (!got)
+        return NULL;
+    char *at = got + room - (uintptr_t)(got + room) % 64;
+    memcpy(at - sizeof got, &got, sizeof got);
+    return at;
+}
+
+static void free64(void *ptr)
+{
+    void *got = NULL;
+    if (ptr)
+        memcpy(&got, (char *)ptr - sizeof got, sizeof got);
+    free(got);
 }
 
 void *cpu_scratch(struct backend *be, int64_t bytes)
 {
     struct cpu_backend *cpu = (struct cpu_backend *)be;
     if (bytes > cpu->scratch_bytes) {
-        free(cpu->scratch);
-        cpu->scratch = alloc64(bytes);
+        free64(cpu->scratch);
+        cpu->scratch = alloc64(bytes, false);
         cpu->scratch_bytes = cpu->scratch ? bytes : 0;
         if (!cpu->scratch)
             err_set(&cpu->failed, ERR_NOMEM, "cpu backend: no memory for %lld bytes of scratch",
@@ -27,20 +43,31 @@ void *cpu_scratch(struct backend *be, int64_t bytes)
     return cpu->scratch;
 }
 
-static enum status cpu_alloc(struct backend *be, int64_t bytes, void **ptr, struct err *err)
+static enum status take(int64_t bytes, bool zeroed, void **ptr, struct err *err)
 {
-    (void)be;
-    void *got = alloc64(bytes);
+    void *got = alloc64(bytes, zeroed);
     if (!got)
         return err_set(err, ERR_NOMEM, "cpu backend: cannot allocate %lld bytes", (long long)bytes);
     *ptr = got;
     return OK;
 }
 
+static enum status cpu_alloc(struct backend *be, int64_t bytes, void **ptr, struct err *err)
+{
+    (void)be;
+    return take(bytes, false, ptr, err);
+}
+
+static enum status cpu_alloc_zeroed(struct backend *be, int64_t bytes, void **ptr, struct err *err)
+{
+    (void)be;
+    return take(bytes, true, ptr, err);
+}
+
 static void cpu_free(struct backend *be, void *ptr)
 {
     (void)be;
-    free(ptr);
+    free64(ptr);
 }
 
 enum { CHUNK = 1 << 20 }; /* bytes; smaller jobs stay on one thread */
@@ -75,7 +102,7 @@ static enum status cpu_sync(struct backend *be, struct err *err)
 static void cpu_backend_free(struct backend *be)
 {
     struct cpu_backend *cpu = (struct cpu_backend *)be;
-    free(cpu->scratch);
+    free64(cpu->scratch);
     free(cpu);
 }
 
@@ -104,6 +131,7 @@ struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
     be->rows_alone = dtype == DTYPE_BF16 && gemm_bf16_rows_alone();
     be->free_backend = cpu_backend_free;
     be->alloc = cpu_alloc;
+    be->alloc_zeroed = cpu_alloc_zeroed;
     be->free = cpu_free;
     be->zero = cpu_zero;
     be->copy = cpu_copy;

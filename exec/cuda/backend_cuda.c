@@ -177,6 +177,14 @@ static void cuda_zero(struct backend *be, void *dst, int64_t bytes)
         CUDA_NOTE(cudaMemsetAsync(dst, 0, (size_t)bytes, cuda_of(be)->stream));
 }
 
+static enum status cuda_alloc_zeroed(struct backend *be, int64_t bytes, void **ptr, struct err *err)
+{
+    enum status rc = cuda_alloc(be, bytes, ptr, err);
+    if (rc == OK)
+        cuda_zero(be, *ptr, bytes);
+    return rc;
+}
+
 static void cuda_copy(struct backend *be, void *dst, const void *src, int64_t bytes)
 {
     if (bytes > 0)
@@ -428,6 +436,7 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     be->threads = spec->threads;
     be->free_backend = cuda_backend_free;
     be->alloc = cuda_alloc;
+    be->alloc_zeroed = cuda_alloc_zeroed;
     be->free = cuda_free;
     be->reserve = cuda_reserve;
     be->zero = cuda_zero;
