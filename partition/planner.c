@@ -212,6 +212,9 @@ static enum status none_found(const struct search *search)
             least = search->lengths[i].need_bytes;
     const struct planner_problem *problem = search->problem;
     char need[32], have[32];
+    if (least == 0 && search->refused.status != OK)
+        return err_set(search->err, ERR_INFEASIBLE, "no plan for model '%s': %s",
+                       problem->model->name, search->refused.msg);
     if (!memory)
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' (%d items) on %d devices: no pipeline length, "

@@ -187,6 +187,8 @@ enum status search_judge_cut(struct search *search, const struct node *node, con
     rc = plan_lower_unchecked(problem->model, problem->cluster, problem->cost, &plan, &workload,
                               &full, &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule does not exist for these counts */
+        if (search->refused.status == OK)
+            search->refused = why;
         rc = OK;
         goto out;
     }

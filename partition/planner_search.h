@@ -58,6 +58,7 @@ struct search {
     struct microbatches *counts;  /* owned: planner_microbatches() of the last (batch, K) */
     int num_counts, counts_ranks;
     int64_t counts_batch;
+    struct err refused; /* of the first candidate whose schedule does not exist, why */
     struct err *err;
 };
 
