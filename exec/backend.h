@@ -181,6 +181,13 @@ struct backend {
      * number (a micro-batch). NULL where no profiler could look. */
     void (*range_push)(struct backend *be, const char *name, int64_t number);
     void (*range_pop)(struct backend *be);
+    /* A run of calls that may come again with the same arguments: key (compared byte by byte) is
+     * all that they depend on but for what memory holds. begin() true: all of it has been issued as
+     * a whole, issue nothing. Else issue it and call end(); end() false: nothing of it was issued
+     * after all, do it again, without the two. In between no memory is taken, nothing is waited for
+     * and no other lane is met. NULL where nothing is gained. */
+    bool (*graph_begin)(struct backend *be, const void *key, int64_t bytes);
+    bool (*graph_end)(struct backend *be);
     /* Choices by time (backend_spec.tune) differ from run to run, and so may bits. choices() has
      * what was chosen since the start, borrowed until the next kernel; choose() gives a backend,
      * before its first kernel, what it shall choose. A problem that is not among them gets the

@@ -217,6 +217,52 @@ static struct layer_pass pass_of(struct stage *stage, const struct slot *slot, u
     };
 }
 
+/* --- passes as a whole (backend.h's graph_begin()) -------------------------------------------- */
+
+/* All that the calls of a pass depend on beside the stage's own memory, which stays where it is
+ * until some is given back. Zeroed first. */
+struct pass_key {
+    const struct stage *stage;
+    const struct slot *slot;
+    const struct stash_set *set;
+    const void *in, *grad_out;
+    struct batch_refs batch;
+    enum { PASS_FORWARD, PASS_BACKWARD } direction;
+    enum backward what;
+    int num_frozen_items;
+    float grad_scale;
+};
+
+/* false: its calls are to be issued; where *open, pass_end() comes behind them. Numbers of dropout
+ * and of predicted rows differ from step to step; whoever looks at single items wants them issued.
+ */
+static bool pass_begin(const struct stage *stage, const struct slot *slot, uint64_t step,
+                       struct pass_key *key, bool *open)
+{
+    struct backend *be = stage->spec.backend;
+    const bool repeats = be->graph_begin && stage->spec.model->num_skips == 0 &&
+                         (stage->spec.job->train.dropout == 0.0 || step == STEP_EVAL) &&
+                         !slot->batch.rows && !stage->item_ns && !stage->first_bad &&
+                         !stage->on_grad;
+    *open = false;
+    if (!repeats)
+        return false;
+    key->stage = stage;
+    key->slot = slot;
+    key->set = slot->set;
+    key->in = slot->in;
+    key->batch = slot->batch;
+    key->num_frozen_items = stage->spec.num_frozen_items;
+    *open = !be->graph_begin(be, key, sizeof *key);
+    return !*open;
+}
+
+/* false: issue the calls again. */
+static bool pass_end(const struct stage *stage, bool open)
+{
+    return !open || stage->spec.backend->graph_end(stage->spec.backend);
+}
+
 /* Dropout is off in evaluation and in frozen layers. */
 static float dropout_of(const struct stage *stage, const struct layer *l, uint64_t step)
 {
@@ -245,6 +291,36 @@ static enum status watch_output(struct stage *stage, int i, int64_t n, const voi
     return rc;
 }
 
+/* The items of a forward; in as of stage_forward(). */
+static enum status forward_items(struct stage *stage, struct slot *slot, uint64_t step,
+                                 void *const *in, struct err *err)
+{
+    const int64_t n = slot->batch.num_samples;
+    const int active = slot->set ? stage_first_active(stage) : stage->num_items;
+    const struct stash_set *shared = &stage->sets[stage->num_slots];
+    struct layer_pass pass = pass_of(stage, slot, step);
+    enum status rc = OK;
+    pass.x = slot->in;
+    stage_clock_start(stage);
+    for (int i = 0; i < stage->num_items && rc == OK; i++) {
+        const struct layer *l = &stage->layers[i];
+        pass.stash = i >= active ? slot->set->buf[i] : shared->buf[i];
+        pass.dropout = dropout_of(stage, l, step);
+        if (i + 1 == stage->num_items)
+            pass.y = slot->out;
+        else
+            pass.y = slot->set && i + 1 >= active ? slot->set->y[i] : stage->ping[i % 2];
+        pass.skip = stage_skip_in(stage, in, i, n);
+        layer_forward(l, &pass);
+        stage_skip_leave(stage, slot, i, n, pass.y);
+        stage_clock_lap(stage, i, PASS_FWD);
+        if (stage->first_bad)
+            rc = watch_output(stage, i, n, pass.y, err);
+        pass.x = pass.y;
+    }
+    return rc;
+}
+
 enum status stage_forward(struct stage *stage, int slot_index, const struct sample_block *block,
                           uint64_t step, void *const *in, void **out, bool keep_stash,
                           struct loss_sums *loss, struct err *err)
@@ -252,14 +328,13 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
     assert(slot_index >= 0 && slot_index < stage->num_slots);
     struct backend *be = stage->spec.backend;
     struct slot *slot = &stage->slots[slot_index];
-    const int active = stage_first_active(stage);
+    const bool keep = keep_stash && stage_first_active(stage) < stage->num_items;
     enum status rc = check_block(stage, block, err);
     if (rc == OK)
         rc = take_block(stage, slot, block, err);
     if (rc == OK && slot->state != SLOT_FREE)
         rc = err_set(err, ERR_INPUT, "stage: slot %d still waits for its backward", slot_index);
-    const bool keep = keep_stash && active < stage->num_items;
-    struct stash_set *shared = &stage->sets[stage->num_slots], *set = NULL;
+    struct stash_set *set = NULL;
     if (rc == OK && keep)
         rc = stage_take_set(stage, &set, err);
     if (rc != OK)
@@ -267,25 +342,13 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
     slot->in = in ? in[0] : NULL;
     slot->set = set;
     slot->state = keep ? SLOT_FORWARD : SLOT_FREE;
-    struct layer_pass pass = pass_of(stage, slot, step);
-    pass.x = slot->in;
-    stage_clock_start(stage);
-    for (int i = 0; i < stage->num_items && rc == OK; i++) {
-        const struct layer *l = &stage->layers[i];
-        const bool stashed = keep && i >= active;
-        pass.stash = stashed ? set->buf[i] : shared->buf[i];
-        pass.dropout = dropout_of(stage, l, step);
-        if (i + 1 == stage->num_items)
-            pass.y = slot->out;
-        else
-            pass.y = keep && i + 1 >= active ? set->y[i] : stage->ping[i % 2];
-        pass.skip = stage_skip_in(stage, in, i, block->num_samples);
-        layer_forward(l, &pass);
-        stage_skip_leave(stage, slot, i, block->num_samples, pass.y);
-        stage_clock_lap(stage, i, PASS_FWD);
-        if (stage->first_bad)
-            rc = watch_output(stage, i, block->num_samples, pass.y, err);
-        pass.x = pass.y;
+    struct pass_key key;
+    bool open;
+    memset(&key, 0, sizeof key);
+    if (!pass_begin(stage, slot, step, &key, &open)) {
+        rc = forward_items(stage, slot, step, in, err);
+        if (!pass_end(stage, open))
+            rc = forward_items(stage, slot, step, in, err);
     }
     if (rc != OK)
         return rc;
@@ -357,6 +420,44 @@ static void *gradient_of(struct stage *stage, struct slot *slot, int i)
     return layer_in_place(&stage->layers[i], &stage->arch) ? slot->set->y[i - 1] : stage->flow;
 }
 
+/* The items of a backward; without `issue` only what the stage remembers of it. */
+static enum status backward_items(struct stage *stage, struct slot *slot, uint64_t step,
+                                  enum backward what, float grad_scale, void *const *grad_out,
+                                  bool issue, struct err *err)
+{
+    const int64_t n = slot->batch.num_samples;
+    const int active = stage_first_active(stage);
+    struct layer_pass pass = pass_of(stage, slot, step);
+    void *dy = slot->grad_out;
+    enum status rc = OK;
+    stage_clock_start(stage);
+    for (int i = stage->num_items - 1; i >= active && rc == OK; i--) {
+        const struct layer *l = &stage->layers[i];
+        pass.stash = slot->set->buf[i];
+        pass.dropout = dropout_of(stage, l, step);
+        pass.x = input_of(slot, i);
+        pass.y = i + 1 == stage->num_items ? slot->out : slot->set->y[i];
+        if (what != BACKWARD_WEIGHT) {
+            void *dx = gradient_of(stage, slot, i);
+            slot->dy[i] = dy;
+            if (issue) {
+                stage_skip_grad_out(stage, grad_out, i, n, dy);
+                pass.skip_dx = stage_skip_grad_in(stage, slot, i, n);
+                layer_backward_input(l, &pass, dy, grad_scale, dx);
+                stage_clock_lap(stage, i, dx || l->item == 0 ? PASS_BWD_INPUT : PASS_BWD_REST);
+            }
+            dy = dx;
+        }
+        if (what != BACKWARD_INPUT && issue) {
+            layer_backward_weight(l, &pass, slot->dy[i], grad_scale);
+            stage_clock_lap(stage, i, PASS_BWD_WEIGHT);
+            if (stage->on_grad)
+                rc = stage->on_grad(stage->on_grad_ctx, i, err);
+        }
+    }
+    return rc;
+}
+
 enum status stage_backward(struct stage *stage, int slot_index, const struct sample_block *block,
                            uint64_t step, enum backward what, float grad_scale,
                            void *const *grad_out, void **grad_in, struct err *err)
@@ -374,36 +475,22 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
     enum status rc = be->host_memory ? take_block(stage, slot, block, err) : OK;
     if (rc != OK)
         return rc;
-    const int active = stage_first_active(stage);
-    struct layer_pass pass = pass_of(stage, slot, step);
     if (what != BACKWARD_WEIGHT)
         slot->grad_out = grad_out ? grad_out[0] : NULL;
-    void *dy = slot->grad_out;
-    stage_clock_start(stage);
-    for (int i = stage->num_items - 1; i >= active && rc == OK; i--) {
-        const struct layer *l = &stage->layers[i];
-        pass.stash = slot->set->buf[i];
-        pass.dropout = dropout_of(stage, l, step);
-        pass.x = input_of(slot, i);
-        pass.y = i + 1 == stage->num_items ? slot->out : slot->set->y[i];
-        if (what != BACKWARD_WEIGHT) {
-            void *dx = gradient_of(stage, slot, i);
-            stage_skip_grad_out(stage, grad_out, i, slot->batch.num_samples, dy);
-            pass.skip_dx = stage_skip_grad_in(stage, slot, i, slot->batch.num_samples);
-            layer_backward_input(l, &pass, dy, grad_scale, dx);
-            slot->dy[i] = dy;
-            dy = dx;
-            stage_clock_lap(stage, i, dx || l->item == 0 ? PASS_BWD_INPUT : PASS_BWD_REST);
-        }
-        if (what != BACKWARD_INPUT) {
-            layer_backward_weight(l, &pass, slot->dy[i], grad_scale);
-            stage_clock_lap(stage, i, PASS_BWD_WEIGHT);
-            if (stage->on_grad)
-                rc = stage->on_grad(stage->on_grad_ctx, i, err);
-        }
-    }
+    struct pass_key key;
+    bool open;
+    memset(&key, 0, sizeof key);
+    key.direction = PASS_BACKWARD;
+    key.what = what;
+    key.grad_out = slot->grad_out;
+    key.grad_scale = grad_scale;
+    const bool whole = pass_begin(stage, slot, step, &key, &open);
+    rc = backward_items(stage, slot, step, what, grad_scale, grad_out, !whole, err);
+    if (!pass_end(stage, open))
+        rc = backward_items(stage, slot, step, what, grad_scale, grad_out, true, err);
     if (grad_in)
-        grad_in[0] = gradient_of(stage, slot, active) && active == 0 ? slot->grad_in : NULL;
+        grad_in[0] =
+            stage_first_active(stage) == 0 && gradient_of(stage, slot, 0) ? slot->grad_in : NULL;
     for (int e = 1; grad_in && e <= stage->num_in; e++)
         grad_in[e] = slot->skip_grad[e];
     if (what == BACKWARD_INPUT) {

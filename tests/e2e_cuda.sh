@@ -102,6 +102,19 @@ for late in 0 1 9; do
         test "$(value kept-$late cache_misses) $(value kept-$late cache_hits) $(value kept-$late cache_upgrades)" = "48 48 48"
 done
 
+# Passes as CUDA graphs, through changes of plan too.
+graphs() { sed -n 's/.*graphs //p' "$tmp/$1.log" | sort -n | head -1; } # launched, of the rank with fewest
+still=(--set train.dropout=0)
+ELAPSE_GRAPHS=off train vit calls -n 1 "${kept[@]}" "${still[@]}" --set cache.policy=off
+ELAPSE_GRAPHS=on ELAPSE_CUDASIM_STREAMS=9 ELAPSE_CUDASIM_LOG=$tmp/whole.log train vit whole -n 2 "${kept[@]}" "${still[@]}" \
+    --set 'elastic.stages=[2,2,1,1]' --set cache.policy=on
+verify "graphs: an elastic run has the bits of calls one by one" same_run calls whole
+verify "graphs: both ranks launched some" test "$(graphs whole)" -gt 20
+ELAPSE_GRAPHS=on ELAPSE_CUDASIM_LOG=$tmp/again.log train vit again -n 2 "${kept[@]}" "${still[@]}" --set cache.policy=off \
+    --set pipeline.recompute=always --set 'elastic.stages=[2,1,1,1]' --set pipeline.schedule=gpipe
+verify "graphs: under recompute too" same_run calls again
+verify "graphs: both ranks launched some there" test "$(graphs again)" -gt 20
+
 # Old and new stages live side by side for a moment: a change takes what is missing, in one piece.
 ELAPSE_CUDASIM_LOG=$tmp/grown.log train vit grown -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --set cache.policy=on
 verify "elastic: at most one allocation a change (3 plans, on rank 1 two)" \

@@ -8,7 +8,7 @@
 
 #include "exec/cuda/cuda_arena.h"
 #include "exec/cuda/cuda_attention_pick.h"
-#include "exec/cuda/cuda_internal.h"
+#include "exec/cuda/cuda_graph.h"
 #include "exec/cuda/cuda_choice.h"
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/cuda_staging.h"
@@ -84,6 +84,21 @@ void cuda_note_text(enum status status, const char *fmt, ...)
     err_set(&latch.first, status, "%s", text);
 }
 
+struct err cuda_failures(void)
+{
+    return latch.first;
+}
+
+void cuda_set_failures(const struct err *failures)
+{
+    latch.first = *failures;
+}
+
+bool cuda_waits(void)
+{
+    return latch.wait;
+}
+
 void cuda_launched(const char *kernel, const char *file, int line)
 {
     latch.kernel = kernel;
@@ -125,12 +140,15 @@ static enum status cuda_alloc(struct backend *be, int64_t bytes, void **ptr, str
 
 static void cuda_free(struct backend *be, void *ptr)
 {
+    if (ptr)
+        cuda_graphs_forget(cuda_of(be)->graphs);
     cuda_arena_release(cuda_of(be)->arena, ptr);
 }
 
 static void drop_scratch(struct cuda_backend *cuda)
 {
     /* Work in flight may still use the piece; whoever gets it next comes behind it. */
+    cuda_graphs_forget(cuda->graphs);
     cuda_arena_release(cuda->arena, cuda->scratch);
     cuda->scratch = NULL;
     cuda->scratch_bytes = 0;
@@ -283,6 +301,16 @@ static enum status cuda_choose(struct backend *be, const struct library_choice *
     return cuda_choices_give(cuda_of(be)->choices, list, num, err);
 }
 
+static bool cuda_graph_begin(struct backend *be, const void *key, int64_t bytes)
+{
+    return cuda_graphs_begin(cuda_of(be)->graphs, key, bytes);
+}
+
+static bool cuda_graph_end(struct backend *be)
+{
+    return cuda_graphs_end(cuda_of(be)->graphs);
+}
+
 /* --- devices ---------------------------------------------------------------------------------- */
 
 int cuda_num_devices(void)
@@ -361,6 +389,7 @@ static void cuda_backend_free(struct backend *be)
     struct cuda_backend *cuda = cuda_of(be);
     if (cuda->stream)
         cudaStreamSynchronize(cuda->stream);
+    cuda_graphs_free(cuda->graphs);
     cuda_pick_free(cuda->pick);
     cuda_matmul_free(cuda->matmul);
     cuda_choices_free(cuda->choices);
@@ -407,6 +436,8 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
     cuda->shared_bytes = shared;
     CUDA_TRY(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
     rc = cuda_arena_new(&cuda->arena, err);
+    if (rc == OK)
+        rc = cuda_graphs_new(cuda->stream, &cuda->graphs, err);
     if (rc == OK)
         rc = cuda_staging_new(cuda->stream, &cuda->staging, err);
     if (rc == OK)
@@ -456,6 +487,8 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     cuda_range_install(be);
     be->choices = cuda_choices;
     be->choose = cuda_choose;
+    be->graph_begin = cuda_graph_begin;
+    be->graph_end = cuda_graph_end;
     cuda_linear_install(be);
     cuda_sums_install(be);
     cuda_norm_install(be);

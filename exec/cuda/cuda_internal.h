@@ -16,6 +16,7 @@ extern "C" {
 
 struct cuda_arena;   /* cuda_arena.h: the device's memory, given out by the piece */
 struct cuda_choices; /* cuda_choice.h: ways found by timing */
+struct cuda_graphs;  /* cuda_graph.h: runs of calls launched as a whole */
 struct cuda_matmul;  /* cuda_matmul.h: plans of matrix products */
 struct cuda_pick;    /* cuda_attention_pick.h: whose attention a shape gets */
 struct cuda_staging; /* cuda_staging.h: pinned host memory that copies go through */
@@ -31,6 +32,7 @@ struct cuda_backend {
     int64_t scratch_bytes;
     struct cuda_arena *arena;
     struct cuda_choices *choices;
+    struct cuda_graphs *graphs;
     struct cuda_matmul *matmul;
     struct cuda_staging *staging;
     struct cuda_pick *pick; /* NULL: our own kernels */
@@ -56,6 +58,10 @@ void *cuda_scratch(struct backend *be, int64_t bytes);
 enum status cuda_note(cudaError_t code, const char *call, const char *file, int line);
 /* The same for failures of other libraries; printf-like. */
 void cuda_note_text(enum status status, const char *fmt, ...) ELAPSE_PRINTF(2, 3);
+/* The first failure since the last sync(), and to put it back. */
+struct err cuda_failures(void);
+void cuda_set_failures(const struct err *failures);
+bool cuda_waits(void); /* ELAPSE_CUDA_SYNC=1 */
 /* Behind every launch (CUDA_LAUNCH). With ELAPSE_CUDA_SYNC=1 in the environment it waits for the
  * kernel, so that a fault is pinned on the launch that made it. */
 void cuda_launched(const char *kernel, const char *file, int line);

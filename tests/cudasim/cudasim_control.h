@@ -31,6 +31,7 @@ const char *cudasim_take_fault(void);
 int64_t cudasim_num_launches(void);
 int64_t cudasim_num_matmuls(void);
 int64_t cudasim_num_mallocs(void);
+int64_t cudasim_num_graphs(void); /* launched */
 /* Whether kernels are compiled with the checks of cudasim_check.cpp. */
 bool cudasim_checks(void);
 

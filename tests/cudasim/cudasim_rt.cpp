@@ -49,9 +49,17 @@ struct work {
     struct CUstream_st *from; /* which is in this stream */
     bool remote;              /* run may say cudaErrorNotReady */
 };
+struct CUgraph_st {
+    std::vector<work> works;
+    bool broken; /* by a call that no graph can have */
+};
+struct CUgraphExec_st {
+    std::vector<work> works;
+};
 struct CUstream_st {
     std::deque<work> queue;
     bool blocking;
+    CUgraph_st *capture; /* NULL: work is issued */
 };
 
 static std::recursive_mutex lock;
@@ -60,12 +68,13 @@ static size_t capacity, used, high; /* high: bytes of the range ever used, whole
 static std::map<uintptr_t, size_t> live, pinned;
 static std::map<const void *, int> shared_allowed;
 static std::vector<CUstream_st *> streams;
-static struct CUstream_st legacy = {{}, true};
+static struct CUstream_st legacy = {{}, true, NULL};
+static int num_captures; /* streams that capture */
 static unsigned stream_mode;
 static uint64_t stream_chance = 88172645463325252ull;
 static cudaError_t sticky, last;
 static int open_depth;
-static int64_t num_launches, num_mallocs;
+static int64_t num_launches, num_mallocs, num_graphs;
 static bool ready;
 static uint64_t num_calls; /* of the host */
 static std::atomic<int> num_remote; /* works in queues */
@@ -89,8 +98,8 @@ static struct report {
         FILE *log = path && ready ? fopen(path, "a") : NULL;
         if (!log)
             return;
-        fprintf(log, "mallocs %lld launches %lld\n", (long long)num_mallocs,
-                (long long)num_launches);
+        fprintf(log, "mallocs %lld launches %lld graphs %lld\n", (long long)num_mallocs,
+                (long long)num_launches, (long long)num_graphs);
         fclose(log);
     }
 } report_at_end;
@@ -197,6 +206,20 @@ static cudaError_t refuse(cudaError_t code, const char *format, ...)
     return answer(code);
 }
 
+/* A call that no captured stream can be given: the capture is lost. */
+static cudaError_t no_capture(CUstream_st *s)
+{
+    for (CUstream_st *one : streams)
+        if (one->capture && (!s || one == s)) {
+            one->capture->broken = true;
+            return refuse(cudaErrorStreamCaptureUnsupported, "while a stream captures");
+        }
+    return cudaSuccess;
+}
+#define NO_CAPTURE(s)                                                                              \
+    if (num_captures > 0 && no_capture(s) != cudaSuccess)                                          \
+    return cudaErrorStreamCaptureUnsupported
+
 static bool without_device(void)
 {
     const char *fault = getenv("ELAPSE_CUDASIM_FAULT"), *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -295,6 +318,7 @@ extern "C" cudaError_t cudaMalloc(void **ptr, size_t bytes)
 {
     ENTER;
     *ptr = NULL;
+    NO_CAPTURE(NULL);
     if (bytes == 0)
         return cudaSuccess;
     num_mallocs++;
@@ -327,6 +351,7 @@ extern "C" cudaError_t cudaMalloc(void **ptr, size_t bytes)
 extern "C" cudaError_t cudaFree(void *ptr)
 {
     ENTER;
+    NO_CAPTURE(NULL);
     /* CUDA's own words: it "may perform implicit synchronization". */
     bool busy = false;
     for (const CUstream_st *s : streams)
@@ -374,6 +399,7 @@ extern "C" cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags)
     ENTER;
     (void)flags;
     *ptr = NULL;
+    NO_CAPTURE(NULL);
     if (cudasim_fails("host-alloc") || !(*ptr = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)))
         return answer(cudaErrorMemoryAllocation);
     memset(*ptr, 0xff, bytes < (1u << 20) ? bytes : 1u << 20);
@@ -510,6 +536,10 @@ static cudaError_t put(CUstream_st *s, work w)
 {
     if (!s)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
+    if (s->capture) {
+        s->capture->works.push_back(std::move(w));
+        return cudaSuccess;
+    }
     if (s == &legacy) /* waits for the blocking streams, and they for it */
         for (CUstream_st *other : streams)
             if (other->blocking)
@@ -567,7 +597,7 @@ cudaError_t cudasim_enqueue_remote(cudaStream_t stream, std::function<cudaError_
 extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     ENTER;
-    *stream = new CUstream_st{{}, !(flags & cudaStreamNonBlocking)};
+    *stream = new CUstream_st{{}, !(flags & cudaStreamNonBlocking), NULL};
     streams.push_back(*stream);
     return cudaSuccess;
 }
@@ -612,12 +642,14 @@ extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     CUstream_st *s = stream_of(stream);
     if (!s)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
+    NO_CAPTURE(s);
     drain(s);
     return waited();
 }
 extern "C" cudaError_t cudaDeviceSynchronize(void)
 {
     ENTER;
+    NO_CAPTURE(NULL);
     drain_all();
     return waited();
 }
@@ -667,6 +699,7 @@ extern "C" cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     CUstream_st *s = stream_of(stream);
     if (!s)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
+    NO_CAPTURE(s); /* a graph could, ours have none */
     std::shared_ptr<event_state> e = event->state;
     e->stream = s;
     const uint64_t number = ++e->recorded;
@@ -680,6 +713,7 @@ extern "C" cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
     ENTER;
+    NO_CAPTURE(stream_of(stream));
     return put(stream_of(stream), {nullptr, event->state, event->state->recorded, event->state->stream, false});
 }
 extern "C" cudaError_t cudaEventQuery(cudaEvent_t event)
@@ -802,6 +836,75 @@ extern "C" cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaS
 extern "C" cudaError_t cudaMemset(void *dst, int value, size_t bytes)
 {
     return cudaMemsetAsync(dst, value, bytes, NULL);
+}
+
+/* --- graphs ---------------------------------------------------------------------------------- */
+
+extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    if (!s || s == &legacy || s->capture || mode == cudaStreamCaptureModeRelaxed)
+        return refuse(cudaErrorStreamCaptureUnsupported, "cudaStreamBeginCapture");
+    s->capture = new CUgraph_st{{}, false};
+    num_captures++;
+    return cudaSuccess;
+}
+extern "C" cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    *graph = NULL;
+    if (!s || !s->capture)
+        return answer(cudaErrorIllegalState);
+    CUgraph_st *captured = s->capture;
+    s->capture = NULL;
+    num_captures--;
+    if (captured->broken || cudasim_fails("capture")) {
+        delete captured;
+        return answer(cudaErrorStreamCaptureInvalidated);
+    }
+    *graph = captured;
+    return cudaSuccess;
+}
+extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                            unsigned long long flags)
+{
+    ENTER;
+    if (!graph || flags)
+        return answer(cudaErrorInvalidValue);
+    *exec = new CUgraphExec_st{graph->works};
+    return cudaSuccess;
+}
+extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    ENTER;
+    delete graph;
+    return cudaSuccess;
+}
+extern "C" cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    ENTER;
+    delete exec;
+    return cudaSuccess;
+}
+/* Work for work: what is queued has no need of the graph any more. */
+extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    if (!exec || !s)
+        return answer(cudaErrorInvalidValue);
+    NO_CAPTURE(s);
+    num_graphs++;
+    for (const work &w : exec->works)
+        if (put(s, w) != cudaSuccess)
+            break;
+    return sticky;
+}
+extern "C" int64_t cudasim_num_graphs(void)
+{
+    return num_graphs;
 }
 
 /* --- kernels --------------------------------------------------------------------------------- */

@@ -1,0 +1,190 @@
+#include "exec/cuda/cuda_graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_RUNS = 512 };
+
+struct run {
+    void *key; /* owned */
+    int64_t bytes, seen;
+    cudaGraphExec_t graph; /* NULL: none yet */
+    bool never;            /* it pays not, or cannot be captured */
+    cudaEvent_t from, to;  /* around its second time, where that is measured */
+    int64_t host_ns;       /* of issuing it then */
+};
+
+struct cuda_graphs {
+    cudaStream_t stream;
+    enum { GRAPHS_AUTO, GRAPHS_ON, GRAPHS_OFF } mode;
+    struct run runs[MOST_RUNS];
+    int num;
+    struct run *open; /* between begin and end; NULL: nothing is to be done there */
+    bool capturing;
+    bool stale; /* memory went back during the capture */
+    int64_t began_ns;
+    struct err failed; /* before the capture */
+};
+
+enum status cuda_graphs_new(cudaStream_t stream, struct cuda_graphs **out, struct err *err)
+{
+    static const char *const modes[] = {
+        [GRAPHS_AUTO] = "auto", [GRAPHS_ON] = "on", [GRAPHS_OFF] = "off"};
+    const char *named = getenv("ELAPSE_GRAPHS");
+    int mode = GRAPHS_AUTO;
+    while (named && *named && mode <= GRAPHS_OFF && strcmp(named, modes[mode]) != 0)
+        mode++;
+    if (mode > GRAPHS_OFF)
+        return err_set(err, ERR_INPUT, "ELAPSE_GRAPHS must be auto, on or off, got '%.40s'", named);
+    struct cuda_graphs *graphs = calloc(1, sizeof *graphs);
+    if (!graphs)
+        return err_nomem(err);
+    graphs->stream = stream;
+    graphs->mode = mode;
+    *out = graphs;
+    return OK;
+}
+
+void cuda_graphs_forget(struct cuda_graphs *graphs)
+{
+    if (graphs && graphs->capturing) { /* at its end */
+        graphs->stale = true;
+        return;
+    }
+    for (int i = 0; graphs && i < graphs->num; i++) {
+        struct run *run = &graphs->runs[i];
+        if (run->graph) /* one that is under way ends all the same */
+            CUDA_NOTE(cudaGraphExecDestroy(run->graph));
+        if (run->from)
+            CUDA_NOTE(cudaEventDestroy(run->from));
+        if (run->to)
+            CUDA_NOTE(cudaEventDestroy(run->to));
+        free(run->key);
+    }
+    if (graphs) {
+        graphs->num = 0;
+        graphs->open = NULL;
+    }
+}
+
+void cuda_graphs_free(struct cuda_graphs *graphs)
+{
+    cuda_graphs_forget(graphs);
+    free(graphs);
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The run of this key; NULL: there is no room for one more. */
+static struct run *run_of(struct cuda_graphs *graphs, const void *key, int64_t bytes)
+{
+    for (int i = 0; i < graphs->num; i++)
+        if (graphs->runs[i].bytes == bytes && memcmp(graphs->runs[i].key, key, (size_t)bytes) == 0)
+            return &graphs->runs[i];
+    if (graphs->num == MOST_RUNS)
+        return NULL;
+    void *copy = malloc((size_t)bytes);
+    if (!copy)
+        return NULL;
+    struct run *run = &graphs->runs[graphs->num++];
+    *run = (struct run){.key = memcpy(copy, key, (size_t)bytes), .bytes = bytes};
+    return run;
+}
+
+static void start_timing(struct cuda_graphs *graphs, struct run *run)
+{
+    if (cudaEventCreate(&run->from) != cudaSuccess || cudaEventCreate(&run->to) != cudaSuccess) {
+        (void)cudaGetLastError();
+        run->never = true;
+        return;
+    }
+    graphs->open = run;
+    CUDA_NOTE(cudaEventRecord(run->from, graphs->stream));
+    graphs->began_ns = now_ns();
+}
+
+/* Whether it pays: known once the device has been through what was timed. */
+static bool known_to_pay(struct run *run)
+{
+    float ms = 0.0f;
+    const cudaError_t code = cudaEventQuery(run->to);
+    if (code == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    CUDA_NOTE(code);
+    CUDA_NOTE(cudaEventElapsedTime(&ms, run->from, run->to));
+    run->never = (double)run->host_ns * 2.0 < (double)ms * 1e6;
+    return !run->never;
+}
+
+bool cuda_graphs_begin(struct cuda_graphs *graphs, const void *key, int64_t bytes)
+{
+    graphs->open = NULL;
+    if (graphs->mode == GRAPHS_OFF || cuda_waits())
+        return false;
+    struct run *run = run_of(graphs, key, bytes);
+    if (!run || run->never)
+        return false;
+    if (run->graph) {
+        CUDA_NOTE(cudaGraphLaunch(run->graph, graphs->stream));
+        return true;
+    }
+    run->seen++; /* the first time memory is taken and ways are chosen */
+    if (graphs->mode == GRAPHS_AUTO && run->seen == 2)
+        start_timing(graphs, run);
+    else if (run->seen >= 2 && (graphs->mode == GRAPHS_ON || known_to_pay(run))) {
+        graphs->failed = cuda_failures();
+        graphs->capturing =
+            cudaStreamBeginCapture(graphs->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+        run->never = !graphs->capturing;
+        graphs->open = graphs->capturing ? run : NULL;
+    }
+    return false;
+}
+
+/* What was issued since begin, as a graph; false: it cannot be one. */
+static bool captured(struct cuda_graphs *graphs, struct run *run)
+{
+    cudaGraph_t graph = NULL;
+    bool good = cudaStreamEndCapture(graphs->stream, &graph) == cudaSuccess && graph &&
+                !graphs->stale && cuda_failures().status == graphs->failed.status;
+    good = good && cudaGraphInstantiate(&run->graph, graph, 0) == cudaSuccess;
+    if (graph)
+        cudaGraphDestroy(graph);
+    if (!good) {
+        run->graph = NULL;
+        (void)cudaGetLastError();
+        cuda_set_failures(&graphs->failed); /* what was not issued has not failed */
+    }
+    return good;
+}
+
+bool cuda_graphs_end(struct cuda_graphs *graphs)
+{
+    struct run *run = graphs->open;
+    graphs->open = NULL;
+    if (!run)
+        return true;
+    if (!graphs->capturing) {
+        run->host_ns = now_ns() - graphs->began_ns;
+        CUDA_NOTE(cudaEventRecord(run->to, graphs->stream));
+        return true;
+    }
+    graphs->capturing = false;
+    const bool good = captured(graphs, run);
+    run->never = !good && !graphs->stale;
+    if (good)
+        CUDA_NOTE(cudaGraphLaunch(run->graph, graphs->stream));
+    if (graphs->stale) {
+        graphs->stale = false;
+        cuda_graphs_forget(graphs);
+    }
+    return good;
+}
