@@ -615,11 +615,13 @@ static void add_cache(struct json *root, const struct trainer *t, const struct c
 }
 
 /* The machine as profiles describe one: who compares the run with a profile sees what differs. */
-static void add_machine(struct json *root, const struct cores *cores)
+/* The device that computed, as a profile of it is described. */
+static void add_machine(struct json *root, const struct trainer *t)
 {
     struct profile_info here = {0};
+    struct err ignored = {0}; /* then it is the host alone */
     struct json *machine = json_add_object(root, "machine");
-    measure_describe(cores, &here);
+    device_describe(t->job->train.device, t->cores, &here, &ignored);
     json_add_string(machine, "host", here.host);
     json_add_string(machine, "device_name", here.device_name);
     json_add_string(machine, "driver", here.driver);
@@ -647,7 +649,7 @@ static struct json *make_summary(const struct trainer *t, const struct cache_cou
     char *db = t->options->db ? realpath(t->options->db, NULL) : NULL;
     json_add_string(root, "db", db ? db : t->options->db); /* from whatever folder it is read */
     free(db);
-    add_machine(root, t->cores);
+    add_machine(root, t);
     json_add_string(root, "cost_note", t->layout.plan.cost_note);
     json_add_string(root, "init_note", t->import.note);
     json_add_int(root, "steps", t->progress.step);

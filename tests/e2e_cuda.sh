@@ -137,6 +137,8 @@ verify "it has copies to, from and within the device, and launches" \
 train vit found-1 -n 1 --db "$tmp/found.db"
 verify "products as a profile found them: other bits, the same losses" near_run vit-1 found-1 1e-5
 verify "and the bits are others" test "$(value vit-1 weights_sha256)" != "$(value found-1 weights_sha256)"
+verify "the run names the device that the profile does" test -n "$(value found-1 device_name)" -a \
+    "$(value found-1 device_name)" = "$("$elapse" profiles show sim --db "$tmp/found.db" --json | grep -o '"device_name":[^,}]*' | head -1 | tr -d ' \t' | cut -d: -f2-)"
 train vit found-2 -n 2 --db "$tmp/found.db" --set pipeline.schedule=gpipe
 verify "two ranks do them as one does" same_run found-1 found-2
 "$elapse" profile --device cuda --model "$tmp/tiny.json" --microbatches 4 --quick --db "$tmp/found.db" -n 1 >/dev/null 2>&1
