@@ -257,7 +257,7 @@ static enum status time_update(struct measure *m, int repeat, struct err *err)
         m->norm_times[repeat] = norm_ns;
     for (int states = 1; rc == OK && states <= MAX_STATES; states++) {
         m->job.train.optimizer.kind = states == 1 ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
-        rc = stage_update(m->stage, 0, 0, 1, err);
+        rc = stage_update(m->stage, 0, 0, 1, NULL, err);
         stage_time_read(m->stage);
         for (int j = 0; repeat >= 0 && j < m->num_shapes; j++)
             update_times(m, &m->shapes[j], states)[repeat] = shape_mean(m, j, PASS_UPDATE, 1);

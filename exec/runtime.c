@@ -312,6 +312,15 @@ static bool is_send(enum op_kind kind)
     return kind == OP_SEND_ACT || kind == OP_SEND_GRAD;
 }
 
+/* Where no NORM came before it, a backend on the host sums squares while it has the gradients. */
+static enum status update(struct runtime *rt, int stage, uint64_t step, double lr, struct err *err)
+{
+    struct stage_state *s = &rt->stages[stage];
+    s->summed = !rt->have_norm && !runtime_on_device(rt);
+    return stage_update(s->stage, step, lr, rt->grad_mul,
+                        s->summed ? rt->item_sumsq + rt->spec.plan->first_item[stage] : NULL, err);
+}
+
 static enum status run_op(struct runtime *rt, const struct op *op, const struct batch *batch,
                           int64_t step, double lr, struct err *err)
 {
@@ -348,7 +357,7 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
     case OP_UPDATE:
         rc = runtime_finish_gradients(rt, err);
         if (rc == OK)
-            rc = stage_update(rt->stages[op->stage].stage, (uint64_t)step, lr, rt->grad_mul, err);
+            rc = update(rt, op->stage, (uint64_t)step, lr, err);
         return rc;
     default:
         break;
@@ -498,12 +507,14 @@ static void clear_step(struct runtime *rt)
     rt->have_norm = rt->gradients_final = rt->losses_known = false;
     rt->grad_mul = 1.0f;
     rt->grad_norm = NAN;
+    memset(rt->item_sumsq, 0, (size_t)rt->spec.model->num_items * sizeof *rt->item_sumsq);
     memset(rt->times, 0, (size_t)rt->ops->num_ops * sizeof *rt->times);
     for (int64_t i = 0; rt->marks && i < rt->ops->num_ops; i++)
         rt->marks[i].set = false;
     for (int s = 0; s < rt->spec.workload->num_stages; s++)
         if (rt->stages[s].stage) {
             stage_zero_grad(rt->stages[s].stage);
+            rt->stages[s].summed = false;
             rt->stages[s].tree_top = 0;
         }
 }

@@ -55,7 +55,7 @@ struct op_time {
 struct step_result {
     double loss; /* mean over all targets of the step; the model of before the update */
     int64_t count, correct;
-    double grad_norm; /* before clipping; taken behind step_ns where the list has no NORM */
+    double grad_norm; /* before clipping; shared behind step_ns where the list has no NORM */
     int64_t start_ns; /* first start of an op over all ranks */
     int64_t step_ns;  /* from there to the last end over all ranks */
     int64_t vote;     /* the largest vote of any rank */

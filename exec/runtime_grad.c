@@ -185,9 +185,8 @@ enum status runtime_norm(struct runtime *rt, struct err *err)
     enum status rc = runtime_finish_gradients(rt, err);
     if (rc != OK || rt->have_norm)
         return rc;
-    memset(rt->item_sumsq, 0, (size_t)num_items * sizeof *rt->item_sumsq);
     for (int s = 0; rc == OK && s < plan->num_stages; s++)
-        if (rt->stages[s].stage)
+        if (rt->stages[s].stage && !rt->stages[s].summed)
             rc = stage_grad_sumsq(rt->stages[s].stage, rt->item_sumsq + plan->first_item[s], err);
     if (rc == OK && rt->spec.nccl)
         rc = nccl_check(rt->spec.nccl, err);

@@ -11,7 +11,7 @@
 #include "exec/bf16.h"
 #include "exec/rng.h"
 
-enum { TENSORS = 9, EACH = 700 };
+enum { TENSORS = 9, EACH = 40000, GROWS = 4999 }; /* more than a tile */
 
 static float grad[TENSORS][EACH], start[3][TENSORS][EACH];
 static float many[3][TENSORS][EACH], single[3][TENSORS][EACH]; /* weight, m, v */
@@ -32,7 +32,7 @@ static void fill(void)
     memset(low, 0xff, sizeof low);
 }
 
-/* Tensor t has 1 + 87 t elements; every other one decays. */
+/* Tensor t has 1 + GROWS t elements; every other one decays. */
 static void step_both_ways(struct backend *be, enum optimizer_kind kind)
 {
     const struct update_rule rule = {
@@ -47,9 +47,10 @@ static void step_both_ways(struct backend *be, enum optimizer_kind kind)
                 .step = 3}
     };
     struct update tensors[TENSORS];
+    double sums[TENSORS], want;
     fill();
     for (int t = 0; t < TENSORS; t++) {
-        const int num = 1 + 87 * t;
+        const int num = 1 + GROWS * t;
         struct sgd q = rule.sgd;
         struct adam o = rule.adam;
         q.weight_decay = t % 2 ? q.weight_decay : 0.0f;
@@ -60,6 +61,7 @@ static void step_both_ways(struct backend *be, enum optimizer_kind kind)
             .weight = many[0][t],
             .state = {many[1][t], many[2][t]},
             .low = be->elem_bytes == 2 ? low[t] : NULL,
+            .sumsq = t % 3 ? &sums[t] : NULL,
             .decay = t % 2
         };
         float *w = single[0][t], *m = single[1][t], *v = single[2][t];
@@ -72,6 +74,11 @@ static void step_both_ways(struct backend *be, enum optimizer_kind kind)
     }
     be->update(be, &rule, TENSORS, tensors);
     assert_int_equal(be->sync(be, NULL), OK);
+    for (int t = 0; t < TENSORS; t++)
+        if (tensors[t].sumsq) { /* to the bit */
+            assert_int_equal(be->sumsq(be, tensors[t].num, grad[t], &want, NULL), OK);
+            assert_memory_equal(&sums[t], &want, sizeof want);
+        }
 }
 
 static void update__equals_one_call_a_tensor(void **state)
@@ -96,7 +103,7 @@ static void update__writes_the_compute_copy(void **state)
         step_both_ways(be, (enum optimizer_kind)kind);
         for (int t = 0; t < TENSORS; t++)
             for (int i = 0; i < EACH; i++)
-                assert_int_equal(low[t][i], i < 1 + 87 * t ? bf16_from(many[0][t][i]) : 0xffff);
+                assert_int_equal(low[t][i], i < 1 + GROWS * t ? bf16_from(many[0][t][i]) : 0xffff);
     }
     backend_free(be);
 }

@@ -68,6 +68,14 @@ static double tile_sumsq(const float *x, int64_t n)
     return sum;
 }
 
+static double sum_of(const double *part, int64_t tiles)
+{
+    double all = 0.0;
+    for (int64_t t = 0; t < tiles; t++)
+        all += part[t];
+    return all;
+}
+
 static enum status sumsq(struct backend *be, int64_t num, const float *x, double *sum,
                          struct err *err)
 {
@@ -78,37 +86,41 @@ static enum status sumsq(struct backend *be, int64_t num, const float *x, double
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t t = 0; t < tiles; t++)
         part[t] = tile_sumsq(x + t * TILE, cpu_min(TILE, num - t * TILE));
-    double all = 0.0;
-    for (int64_t t = 0; t < tiles; t++)
-        all += part[t];
-    *sum = all;
+    *sum = sum_of(part, tiles);
     return OK;
 }
 
-/* PyTorch's SGD: g += decay w; m = momentum m + g (m starts at zero); w -= lr m. */
-static void sgd(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
-                float *weight, float *momentum)
+/* PyTorch's SGD: g += decay w; m = momentum m + g (m starts at zero); w -= lr m. part, not NULL:
+ * the gradient's sums of squares by tile, as in sumsq(), while a tile is at hand. */
+static void sgd_summing(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
+                        float *weight, float *momentum, double *part)
 {
     const float lr = o->lr, mu = o->momentum, decay = o->weight_decay, mul = o->grad_mul;
-    if (!momentum) {
 #pragma omp parallel for schedule(static) num_threads(be->threads)
-        for (int64_t i = 0; i < num; i++)
+    for (int64_t t = 0; t < cpu_tiles(num, TILE); t++) {
+        const int64_t first = t * TILE, end = cpu_min(first + TILE, num);
+        if (part)
+            part[t] = tile_sumsq(grad + first, end - first);
+        for (int64_t i = first; i < end && !momentum; i++)
             weight[i] -= lr * (mul * grad[i] + decay * weight[i]);
-        return;
-    }
-#pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t t = 0; t < cpu_tiles(num, TILE); t++)
-        for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
+        for (int64_t i = first; i < end && momentum; i++) {
             float g = mul * grad[i] + decay * weight[i];
             float m = mu * momentum[i] + g;
             momentum[i] = m;
             weight[i] -= lr * m;
         }
+    }
+}
+
+static void sgd(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
+                float *weight, float *momentum)
+{
+    sgd_summing(be, num, o, grad, weight, momentum, NULL);
 }
 
 /* Decoupled weight decay (Loshchilov and Hutter, 2019), in PyTorch's order of operations. */
-static void adamw(struct backend *be, int64_t num, const struct adam *o, const float *grad,
-                  float *weight, float *m, float *v)
+static void adamw_summing(struct backend *be, int64_t num, const struct adam *o, const float *grad,
+                          float *weight, float *m, float *v, double *part)
 {
     const double fix1 = 1.0 - pow(o->beta1, (double)o->step);
     const double fix2 = sqrt(1.0 - pow(o->beta2, (double)o->step));
@@ -117,7 +129,9 @@ static void adamw(struct backend *be, int64_t num, const struct adam *o, const f
     const float rate = (float)(o->lr / fix1), inv2 = (float)(1.0 / fix2);
     const float shrink = (float)(1.0 - o->lr * o->weight_decay);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t t = 0; t < cpu_tiles(num, TILE); t++)
+    for (int64_t t = 0; t < cpu_tiles(num, TILE); t++) {
+        if (part)
+            part[t] = tile_sumsq(grad + t * TILE, cpu_min(TILE, num - t * TILE));
         for (int64_t i = t * TILE; i < cpu_min((t + 1) * TILE, num); i++) {
             float g = mul * grad[i];
             float m1 = b1 * m[i] + c1 * g;
@@ -126,6 +140,13 @@ static void adamw(struct backend *be, int64_t num, const struct adam *o, const f
             v[i] = v1;
             weight[i] = weight[i] * shrink - rate * m1 / (sqrtf(v1) * inv2 + eps);
         }
+    }
+}
+
+static void adamw(struct backend *be, int64_t num, const struct adam *o, const float *grad,
+                  float *weight, float *m, float *v)
+{
+    adamw_summing(be, num, o, grad, weight, m, v, NULL);
 }
 
 /* You et al. 2020, algorithm 2, with bias correction: per tensor, the Adam direction plus decay, at
@@ -179,21 +200,29 @@ static void update(struct backend *be, const struct update_rule *rule, int count
         const struct update *u = &tensors[t];
         struct sgd q = rule->sgd;
         struct adam o = rule->adam;
+        const int64_t tiles = cpu_tiles(u->num, TILE);
+        double *part = NULL;
+        if (u->sumsq && rule->kind == OPTIMIZER_LAMB) /* which needs the scratch itself */
+            sumsq(be, u->num, u->grad, u->sumsq, NULL);
+        else if (u->sumsq)
+            part = cpu_scratch(be, (tiles + 1) * (int64_t)sizeof *part);
         if (!u->decay) {
             q.weight_decay = 0.0f;
             o.weight_decay = 0.0;
         }
         switch (rule->kind) {
         case OPTIMIZER_SGD:
-            sgd(be, u->num, &q, u->grad, u->weight, u->state[0]);
+            sgd_summing(be, u->num, &q, u->grad, u->weight, u->state[0], part);
             break;
         case OPTIMIZER_ADAMW:
-            adamw(be, u->num, &o, u->grad, u->weight, u->state[0], u->state[1]);
+            adamw_summing(be, u->num, &o, u->grad, u->weight, u->state[0], u->state[1], part);
             break;
         case OPTIMIZER_LAMB:
             lamb(be, u->num, &o, u->grad, u->weight, u->state[0], u->state[1]);
             break;
         }
+        if (part)
+            *u->sumsq = sum_of(part, tiles);
         if (u->low)
             round_weights(be, u->num, u->weight, u->low);
     }

@@ -326,7 +326,7 @@ static void sgd(struct backend *be, int64_t num, const struct sgd *o, const floa
     rule.sgd = *o;
     const struct update u = {
         num, grad, weight, {momentum, NULL},
-           NULL, true
+           NULL, true, NULL
     };
     update(be, &rule, 1, &u);
 }
@@ -339,7 +339,7 @@ static void adam(struct backend *be, enum optimizer_kind kind, int64_t num, cons
     rule.adam = *o;
     const struct update u = {
         num, grad, weight, {m, v},
-           NULL, true
+           NULL, true, NULL
     };
     update(be, &rule, 1, &u);
 }
