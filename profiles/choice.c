@@ -1,7 +1,6 @@
 #include "profiles/choice.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include <stddef.h>
 
 #include "profiles/store_internal.h"
 
@@ -26,18 +25,16 @@ static void bind_place(sqlite3_stmt *stmt, const struct choice_place *place)
     sqlite3_bind_text(stmt, 2, place->libraries, -1, SQLITE_STATIC);
 }
 
-static void copy_text(sqlite3_stmt *stmt, int column, char *to, size_t size)
-{
-    const char *text = (const char *)sqlite3_column_text(stmt, column);
-    snprintf(to, size, "%s", text ? text : "");
-}
-
 enum status store_get_choices(struct store *store, const struct choice_place *place,
                               struct library_choice **list, int *num, struct err *err)
 {
+    static const struct column columns[] = {
+        {"problem", COLUMN_TEXT, 0, offsetof(struct library_choice, problem), CHOICE_BYTES},
+        {"answer",  COLUMN_TEXT, 0, offsetof(struct library_choice, answer),  CHOICE_BYTES},
+    };
     sqlite3_stmt *stmt = NULL;
-    struct library_choice *got = NULL;
-    int count = 0, step = SQLITE_DONE;
+    void *rows = NULL;
+    int64_t count = 0;
     bool has = false;
     enum status rc = has_table(store, &has, err);
     if (rc == OK && has)
@@ -45,31 +42,14 @@ enum status store_get_choices(struct store *store, const struct choice_place *pl
                            "SELECT problem, answer FROM library_choice WHERE device_name = ? AND "
                            "libraries = ? ORDER BY problem",
                            &stmt, err);
+    if (rc == OK && stmt) {
+        bind_place(stmt, place);
+        rc = store_collect(store, stmt, columns, 2, sizeof **list, &rows, &count, err);
+    }
     if (rc != OK)
         return rc;
-    if (stmt)
-        bind_place(stmt, place);
-    while (rc == OK && stmt && (step = sqlite3_step(stmt)) == SQLITE_ROW) {
-        struct library_choice *more = realloc(got, ((size_t)count + 1) * sizeof *got);
-        if (!more) {
-            rc = err_nomem(err);
-            break;
-        }
-        got = more;
-        got[count] = (struct library_choice){0};
-        copy_text(stmt, 0, got[count].problem, sizeof got[count].problem);
-        copy_text(stmt, 1, got[count].answer, sizeof got[count].answer);
-        count++;
-    }
-    if (rc == OK && step != SQLITE_DONE)
-        rc = store_fail(store, "cannot read", err);
-    sqlite3_finalize(stmt);
-    if (rc != OK) {
-        free(got);
-        return rc;
-    }
-    *list = got;
-    *num = count;
+    *list = rows;
+    *num = (int)count;
     return OK;
 }
 

@@ -11,9 +11,10 @@
 extern "C" {
 #endif
 
+enum { CHOICE_BYTES = 160 };
 struct library_choice {
-    char problem[160]; /* "bf16 tn 3072x8192x768 ..." */
-    char answer[160];  /* in the library's terms */
+    char problem[CHOICE_BYTES]; /* "bf16 tn 3072x8192x768 ..." */
+    char answer[CHOICE_BYTES];  /* in the library's terms */
 };
 
 /* Where they are kept. device and libraries as in struct profile_info. */

@@ -556,24 +556,14 @@ enum status store_put_rows(struct store *store, const char *table, const char *o
     return rc;
 }
 
-enum status store_get_rows(struct store *store, const char *table, const char *owner_column,
-                           int64_t owner, const char *tail, int64_t arg,
-                           const struct column *columns, int num_columns, size_t row_size,
-                           void **rows, int64_t *n, struct err *err)
+enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct column *columns,
+                          int num_columns, size_t row_size, void **rows, int64_t *n,
+                          struct err *err)
 {
-    char sql[1024] = "SELECT ", *got = NULL;
+    char *got = NULL;
     int64_t count = 0, room = 0;
-    sqlite3_stmt *stmt = NULL;
+    enum status rc = OK;
     int step;
-    store_name_columns(sql, sizeof sql, columns, num_columns);
-    size_t used = strlen(sql);
-    snprintf(sql + used, sizeof sql - used, " FROM %s WHERE %s = ?1 %s", table, owner_column, tail);
-    enum status rc = store_prepare(store, sql, &stmt, err);
-    if (rc != OK)
-        return rc;
-    sqlite3_bind_int64(stmt, 1, owner);
-    if (sqlite3_bind_parameter_count(stmt) > 1)
-        sqlite3_bind_int64(stmt, 2, arg);
     while ((step = sqlite3_step(stmt)) == SQLITE_ROW) {
         if (count == room) {
             room = room ? 2 * room : 16;
@@ -599,4 +589,23 @@ enum status store_get_rows(struct store *store, const char *table, const char *o
     *rows = got;
     *n = count;
     return OK;
+}
+
+enum status store_get_rows(struct store *store, const char *table, const char *owner_column,
+                           int64_t owner, const char *tail, int64_t arg,
+                           const struct column *columns, int num_columns, size_t row_size,
+                           void **rows, int64_t *n, struct err *err)
+{
+    char sql[1024] = "SELECT ";
+    sqlite3_stmt *stmt = NULL;
+    store_name_columns(sql, sizeof sql, columns, num_columns);
+    size_t used = strlen(sql);
+    snprintf(sql + used, sizeof sql - used, " FROM %s WHERE %s = ?1 %s", table, owner_column, tail);
+    enum status rc = store_prepare(store, sql, &stmt, err);
+    if (rc != OK)
+        return rc;
+    sqlite3_bind_int64(stmt, 1, owner);
+    if (sqlite3_bind_parameter_count(stmt) > 1)
+        sqlite3_bind_int64(stmt, 2, arg);
+    return store_collect(store, stmt, columns, num_columns, row_size, rows, n, err);
 }

@@ -29,8 +29,14 @@ enum status store_put_rows(struct store *store, const char *table, const char *o
                            int64_t owner, const struct column *columns, int num_columns,
                            const void *rows, size_t row_size, int64_t n, struct err *err);
 
+/* All rows of a statement with its parameters bound, whose results are the columns in order; it is
+ * finalized. *rows is fresh (free() it), NULL when n is 0. */
+enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct column *columns,
+                          int num_columns, size_t row_size, void **rows, int64_t *n,
+                          struct err *err);
+
 /* SELECT the columns of all rows of an owner; tail is SQL behind the WHERE ("AND step = ?2 ORDER BY
- * start_ns"), ?2 is arg. *rows is fresh (free() it), NULL when n is 0. */
+ * start_ns"), ?2 is arg. *rows as of store_collect(). */
 enum status store_get_rows(struct store *store, const char *table, const char *owner_column,
                            int64_t owner, const char *tail, int64_t arg,
                            const struct column *columns, int num_columns, size_t row_size,

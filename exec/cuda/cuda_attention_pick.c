@@ -94,20 +94,20 @@ static void refuse(struct entry *e, const struct call *c, const char *why)
 #define BY_CUDNN "cudnn"
 
 /* All but the number of samples, which comes last; behind has_cudnn(). */
-static void name_kind(const struct cuda_pick *pick, const struct key *k, char problem[CHOICE_TEXT])
+static void name_kind(const struct cuda_pick *pick, const struct key *k, char problem[CHOICE_BYTES])
 {
-    snprintf(problem, CHOICE_TEXT,
+    snprintf(problem, CHOICE_BYTES,
              ATTENTION "%s bf16 seq %d heads %d x %d%s%s%s, cudnn %d, samples ",
              k->backward ? "backward" : "forward", k->seq, k->heads, k->head_dim,
              k->causal ? " causal" : "", k->lengths ? " padded" : "",
              k->in_place ? " in place" : "", cuda_cudnn_version(pick->cudnn));
 }
 static void name_problem(const struct cuda_pick *pick, const struct key *k,
-                         char problem[CHOICE_TEXT])
+                         char problem[CHOICE_BYTES])
 {
     name_kind(pick, k, problem);
     const size_t length = strlen(problem);
-    snprintf(problem + length, CHOICE_TEXT - length, "%lld", (long long)k->samples);
+    snprintf(problem + length, CHOICE_BYTES - length, "%lld", (long long)k->samples);
 }
 
 /* --- both ways of one call -------------------------------------------------------------------- */
@@ -230,7 +230,7 @@ static bool cudnn_is_faster(struct backend *be, const struct entry *e, const str
     const struct cuda_backend *cuda = cuda_of(be);
     const int64_t out_bytes = whole(c->out_elems * be->elem_bytes);
     struct timed_call t = {.be = be, .call = *c, .qkv = c->qkv};
-    char problem[CHOICE_TEXT];
+    char problem[CHOICE_BYTES];
     void *aside = NULL;
     if (be->alloc(be, out_bytes + c->lse_elems * (int64_t)sizeof(float), &aside, NULL) != OK)
         return false;
@@ -363,7 +363,7 @@ static bool wants_cudnn(struct backend *be, const struct key *key, bool *timed)
 {
     const struct cuda_pick *pick = cuda_of(be)->pick;
     const struct cuda_choices *choices = cuda_of(be)->choices;
-    char problem[CHOICE_TEXT];
+    char problem[CHOICE_BYTES];
     const bool tune = cuda_choices_tune(choices);
     *timed = false;
     if (!pick->wherever && !tune && !cuda_choices_mention(choices, ATTENTION))

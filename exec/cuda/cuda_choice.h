@@ -13,8 +13,6 @@
 extern "C" {
 #endif
 
-#define CHOICE_TEXT sizeof(((struct library_choice *)0)->problem)
-
 struct cuda_choices;
 
 enum status cuda_choices_new(bool tune, struct cuda_choices **choices, struct err *err);

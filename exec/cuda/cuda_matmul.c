@@ -288,11 +288,11 @@ static int propose(struct cuda_matmul *mm, const struct plan_entry *e,
 /* --- choices ---------------------------------------------------------------------------------- */
 
 /* All of a key. */
-static void name_problem(const struct backend *be, const struct key *k, char problem[CHOICE_TEXT])
+static void name_problem(const struct backend *be, const struct key *k, char problem[CHOICE_BYTES])
 {
     static const char *const dtypes[] = {"fp32", "bf16", "tf32"};
     static const char *const epilogues[] = {"plain", "gelu", "dgelu", "bias_grad"};
-    snprintf(problem, CHOICE_TEXT,
+    snprintf(problem, CHOICE_BYTES,
              "%s%s %c%c %lldx%lldx%lld ld %lld %lld %lld %s%s%s%s%s%s%s align %d %d %d %d",
              dtypes[be->dtype], k->fp32_out ? "-fp32" : "", k->trans_a ? 't' : 'n',
              k->trans_b ? 't' : 'n', (long long)k->m, (long long)k->n, (long long)k->k,
@@ -303,7 +303,7 @@ static void name_problem(const struct backend *be, const struct key *k, char pro
 }
 
 /* The library's description of an algorithm is plain data, as its documentation says. */
-static void write_algo(const cublasLtMatmulAlgo_t *algo, char answer[CHOICE_TEXT])
+static void write_algo(const cublasLtMatmulAlgo_t *algo, char answer[CHOICE_BYTES])
 {
     const unsigned char *byte = (const unsigned char *)algo;
     for (size_t i = 0; i < sizeof *algo; i++)
@@ -336,7 +336,7 @@ static bool use_given(struct cuda_matmul *mm, struct plan_entry *e, const char *
 
 static void note_choice(struct cuda_matmul *mm, const struct plan_entry *e, const char *problem)
 {
-    char answer[CHOICE_TEXT];
+    char answer[CHOICE_BYTES];
     write_algo(&e->algo, answer);
     cuda_choices_note(mm->choices, problem, answer);
 }
@@ -344,7 +344,7 @@ static void note_choice(struct cuda_matmul *mm, const struct plan_entry *e, cons
 /* In place of the algorithm that was noted. */
 static void note_apart(struct cuda_matmul *mm, const struct backend *be, const struct plan_entry *e)
 {
-    char problem[CHOICE_TEXT];
+    char problem[CHOICE_BYTES];
     name_problem(be, &e->key, problem);
     cuda_choices_note(mm->choices, problem, APART);
 }
@@ -453,7 +453,7 @@ static bool choose(struct cuda_matmul *mm, struct backend *be, struct plan_entry
 {
     cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
     const bool tunes = cuda_choices_tune(mm->choices);
-    char problem[CHOICE_TEXT];
+    char problem[CHOICE_BYTES];
     name_problem(be, &e->key, problem);
     const char *given = cuda_choices_given(mm->choices, problem);
     if (given && in_pieces(p) && strcmp(given, APART) == 0)
