@@ -126,7 +126,7 @@ enum status runtime_reads_init(struct runtime *rt, struct err *err)
 {
     const int m = rt->num_microbatches;
     struct stage *reader = rt->spec.prefix ? rt->spec.prefix : rt->stages[0].stage;
-    if (!runtime_on_device(rt) || !reader)
+    if (!reader || !stage_uploads(reader))
         return OK;
     bool *listed = calloc((size_t)m, sizeof *listed);
     rt->reads = calloc((size_t)m, sizeof *rt->reads);

@@ -26,7 +26,8 @@
  *     behind its departure (R2), a buffer is filled behind its last reader and read behind the
  *     arrival. The end of a step is behind all of them.
  * R10 The host waits for what it needs itself: the losses, the norm, a sum or a tied table that
- *     goes through it, host memory of a message that is still under way, the end of the step. None
+ *     goes through it, host memory of a message or of the cache that is still under way, the end of
+ *     the step. None
  *     of these waits for work that is not issued yet, and in each of them messages go on: a staged
  *     send starts when its copy has left the device.
  * R11 With links (NCCL) each edge has a communicator and a lane a direction, and the receiver posts
@@ -132,8 +133,8 @@ struct runtime {
     struct backend_event *losses_out;          /* behind the last of them; NULL on the host */
     void **prefix_out; /* R7: by micro-batch, backend memory; NULL without a prefix */
     bool *prefix_ready;
-    /* R12: the stage that reads the input, if it is here; micro-batches in the order in which it
-     * does, and how many of them it has read in this step. */
+    /* R12: the stage that reads images, if it is here and on a device; micro-batches in the order
+     * in which it does, and how many of them it has read in this step. */
     struct stage *reader;
     int *reads, num_reads, reads_done;
     bool training;               /* a step, not an evaluation */

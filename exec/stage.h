@@ -103,6 +103,7 @@ enum status stage_forward(struct stage *stage, int slot, const struct sample_blo
  * and where the block is on its way already. The block's arrays are alloc_host()'s and stay until
  * stage_upload_end(), behind which the main lane, and whoever waits for it, is past the copy. */
 bool stage_upload(struct stage *stage, const struct sample_block *block);
+bool stage_uploads(const struct stage *stage); /* false: stage_upload() never does anything */
 void stage_upload_end(struct stage *stage);
 
 /* Start to copy what the head found in the slot's last forward to host memory (alloc_host()'s: it

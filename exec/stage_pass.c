@@ -148,13 +148,18 @@ static struct batch_refs refs_of(const struct sample_block *b)
                                .labels = b->labels};
 }
 
+bool stage_uploads(const struct stage *stage)
+{
+    return stage->upload.area != NULL;
+}
+
 bool stage_upload(struct stage *stage, const struct sample_block *block)
 {
     struct backend *be = stage->spec.backend;
     struct upload *up = &stage->upload;
-    struct batch_refs refs = refs_of(block);
     if (!up->area || !block->serial || up->serial == block->serial)
         return false;
+    struct batch_refs refs = refs_of(block);
     be->lane_wait(be, up->lane, up->freed);
     refer(stage, up->area, true, up->lane, &refs);
     be->lane_record(be, up->lane, up->ready);

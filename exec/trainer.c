@@ -614,8 +614,8 @@ static void add_cache(struct json *root, const struct trainer *t, const struct c
     json_add_bool(root, "cache_lacks", cache_lacks(t));
 }
 
-/* The machine as profiles describe one: who compares the run with a profile sees what differs. */
-/* The device that computed, as a profile of it is described. */
+/* The machine and the device that computed, as profiles describe them: who compares the run with a
+ * profile sees what differs. */
 static void add_machine(struct json *root, const struct trainer *t)
 {
     struct profile_info here = {0};

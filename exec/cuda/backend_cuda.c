@@ -8,8 +8,8 @@
 
 #include "exec/cuda/cuda_arena.h"
 #include "exec/cuda/cuda_attention_pick.h"
-#include "exec/cuda/cuda_graph.h"
 #include "exec/cuda/cuda_choice.h"
+#include "exec/cuda/cuda_graph.h"
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/cuda_staging.h"
 #include "partition/units.h"

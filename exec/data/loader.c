@@ -98,7 +98,7 @@ static enum status count_targets(struct loader *loader, int64_t epoch, int64_t s
 
 static _Atomic uint64_t serials; /* given so far */
 
-/* The i-th of the sampler's samples of a micro-batch, to its place in the batch. */
+/* Sample id of the split, as the slot's epoch sees it, to place `at` of the batch. */
 static enum status fill_sample(struct loader *loader, struct slot *slot, int64_t at, int64_t id,
                                float *scratch, struct err *err)
 {
