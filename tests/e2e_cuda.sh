@@ -146,7 +146,8 @@ train vit found-part -n 1 --steps 2 --db "$tmp/found.db"
 train vit found-part -n 2 --resume "$tmp/found-part" --db "$tmp/found.db"
 verify "so does a resumed run, and another profile changes nothing" same_run found-1 found-part
 
-# Attention goes to cuDNN where a profile found it faster (here it is: the kernels are emulated).
+# Attention goes to cuDNN where a profile found it faster. Here time says nothing but where cuDNN is slowed
+# down; that an answer is followed, test_cudnn shows.
 if grep -q cudnnCreate "$sim"; then
     still=(--set train.dtype=bf16 --set train.dropout=0)
     timed() { # NAME MODE: profiled with cuDNN in this mode, into a store of its own
@@ -168,8 +169,8 @@ JOB
         ELAPSE_ATTENTION=own train gpt $found-own -n 1 "${still[@]}" --db "$tmp/$found.db"
     done
     train gpt fast-2 -n 2 "${still[@]}" --db "$tmp/fast.db" --set pipeline.num_stages=2
-    verify "found faster by a profile, it serves" test "$(value fast-1 weights_sha256)" != "$(value fast-own weights_sha256)"
-    verify "on two ranks with the bits of one" same_run fast-1 fast-2
+    verify "whoever a profile found faster: losses are our kernels' within 1 %" near_run fast-own fast-1 1e-2
+    verify "and two ranks have the bits of one" same_run fast-1 fast-2
     verify "found slower, our kernels do" same_run slow-own slow-1
     unset ELAPSE_CUDNN_LIB
 else
