@@ -113,11 +113,9 @@ enum status plan_from_json(const struct json *json, const char *what, const stru
     got.recompute = (enum recompute_mode)recompute;
     got.cache_write = json_true(json_get(json, "cache_write"));
     got.bucket_bytes = bucket;
-    got.clip = job->train.clip_norm > 0;
+    got.clip = job_wants_norm(job);
     got.canonical = job->train.reduction == REDUCTION_CANONICAL;
-    got.optim_bytes_per_param = job->train.optimizer.kind != OPTIMIZER_SGD ? 8
-                                : job->train.optimizer.momentum > 0        ? 4
-                                                                           : 0;
+    got.optim_bytes_per_param = job_optim_bytes_per_param(job);
     rc = plan_cut(json, what, job, &got, err);
     if (rc != OK)
         goto out;

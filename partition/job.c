@@ -156,8 +156,7 @@ static enum status check_freeze(const struct job *job, struct err *err)
 {
     const struct freeze_spec *spec = &job->freeze;
     const int num_layers = job->model.num_layers;
-    bool uses_alpha = spec->policy == FREEZE_CLOSED_FORM || spec->policy == FREEZE_GRADIENT_NORM;
-    if (uses_alpha && !(spec->alpha > 0 && spec->alpha < 1))
+    if (freeze_uses_alpha(spec->policy) && !(spec->alpha > 0 && spec->alpha < 1))
         return bad_real(job, "freeze.alpha", "in (0, 1)", spec->alpha, err);
     if (spec->min_active < 0 || spec->min_active > num_layers)
         return err_set(err, ERR_INPUT, "%s: freeze.min_active must be 0..%d, got %d",
@@ -240,6 +239,18 @@ bool job_views_vary(const struct job *job)
 int64_t job_views(const struct job *job)
 {
     return job_views_vary(job) ? job->cache.views : 1;
+}
+
+bool job_wants_norm(const struct job *job)
+{
+    return job->train.clip_norm > 0 || freeze_uses_norms(job->freeze.policy);
+}
+
+int job_optim_bytes_per_param(const struct job *job)
+{
+    if (job->train.optimizer.kind == OPTIMIZER_SGD)
+        return job->train.optimizer.momentum > 0 ? 4 : 0;
+    return 8;
 }
 
 void job_clear(struct job *job)

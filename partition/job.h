@@ -130,6 +130,13 @@ bool job_views_vary(const struct job *job);
  * epoch e sees view e mod that many; 0: another one in each epoch. */
 int64_t job_views(const struct job *job);
 
+/* Whether each step forms the global gradient norm before its update: to clip by it, or because the
+ * freeze policy decides by norms. Plans say it as `clip`. */
+bool job_wants_norm(const struct job *job);
+
+/* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB. */
+int job_optim_bytes_per_param(const struct job *job);
+
 #ifdef __cplusplus
 }
 #endif

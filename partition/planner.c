@@ -8,13 +8,6 @@
 #include "partition/units.h"
 #include "partition/workload.h"
 
-int optimizer_bytes_per_param(enum optimizer_kind kind, double momentum)
-{
-    if (kind == OPTIMIZER_SGD)
-        return momentum > 0 ? 4 : 0;
-    return 8;
-}
-
 static int compare_counts(const void *left, const void *right)
 {
     const struct microbatches *a = left, *b = right;
@@ -339,18 +332,16 @@ out:
 void planner_from_job(const struct job *job, const struct cost *cost, int num_frozen_layers,
                       struct planner_problem *problem, struct planner_options *options)
 {
-    *problem =
-        (struct planner_problem){.model = &job->model,
-                                 .cluster = &job->cluster,
-                                 .cost = cost,
-                                 .batch_mode = job->train.batch_mode,
-                                 .batch = job->train.batch,
-                                 .num_frozen_layers = num_frozen_layers,
-                                 .bucket_bytes = job->pipeline.bucket_bytes,
-                                 .clip = job->train.clip_norm > 0,
-                                 .optim_bytes_per_param = optimizer_bytes_per_param(
-                                     job->train.optimizer.kind, job->train.optimizer.momentum),
-                                 .canonical = job->train.reduction == REDUCTION_CANONICAL};
+    *problem = (struct planner_problem){.model = &job->model,
+                                        .cluster = &job->cluster,
+                                        .cost = cost,
+                                        .batch_mode = job->train.batch_mode,
+                                        .batch = job->train.batch,
+                                        .num_frozen_layers = num_frozen_layers,
+                                        .bucket_bytes = job->pipeline.bucket_bytes,
+                                        .clip = job_wants_norm(job),
+                                        .optim_bytes_per_param = job_optim_bytes_per_param(job),
+                                        .canonical = job->train.reduction == REDUCTION_CANONICAL};
     bool choose_schedule = job->pipeline.schedule_auto || job->pipeline.schedule == SCHEDULE_AUTO;
     *options = (struct planner_options){
         .num_ranks = job->pipeline.num_stages,

@@ -133,9 +133,6 @@ void planner_from_job(const struct job *job, const struct cost *cost, int num_fr
 enum status planner_microbatches(int64_t batch, int num_ranks, struct microbatches **list, int *num,
                                  struct err *err);
 
-/* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB. */
-int optimizer_bytes_per_param(enum optimizer_kind kind, double momentum);
-
 #ifdef __cplusplus
 }
 #endif

@@ -62,12 +62,6 @@ struct cost turn_cost(const struct job *job, const struct cost *cost)
     return own;
 }
 
-static bool needs_norms(const struct job *job)
-{
-    return job->freeze.policy == FREEZE_GRADIENT_NORM ||
-           job->freeze.policy == FREEZE_RELATIVE_CHANGE || job->freeze.policy == FREEZE_PLATEAU;
-}
-
 static bool greedy(const struct job *job)
 {
     return job->pipeline.balancer != BALANCER_OPTIMAL;
@@ -170,7 +164,6 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
     enum status rc;
     planner_from_job(job, cost, ask->num_frozen_layers, &problem, &options);
     problem.cluster = cluster;
-    problem.clip |= needs_norms(job);
     if (problem.batch_mode == BATCH_GLOBAL && problem.batch % r != 0)
         return err_set(err, ERR_INPUT,
                        "%s: train.batch.global must be a multiple of the %d replicas, got %lld",

@@ -571,6 +571,14 @@ static void planner_from_job__translates_every_choice(void **state)
     assert_int_equal(problem.num_frozen_layers, 3);
     assert_int_equal(problem.batch_mode, BATCH_GLOBAL);
     assert_true(problem.clip && options.cache_write);
+    job.train.clip_norm = 0;
+    for (int policy = 0; policy < FREEZE_POLICY_COUNT; policy++) {
+        job.freeze.policy = policy;
+        planner_from_job(&job, &cost, 0, &problem, &options);
+        assert_int_equal(problem.clip, policy == FREEZE_GRADIENT_NORM ||
+                                           policy == FREEZE_RELATIVE_CHANGE ||
+                                           policy == FREEZE_PLATEAU);
+    }
     job_clear(&job);
 }
 

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "cli/replay.h"
+#include "partition/planner.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"
 #include "sim/engine.h"
@@ -68,6 +69,36 @@ static void plan_from_json__takes_what_a_run_wrote(void **state)
     assert_int_equal(plan.first_item[1], 2);
     assert_int_equal(plan.first_item[2], 4);
     plan_clear(&plan);
+}
+
+/* What a run does not write down follows from its job as it did for the planner. */
+static void plan_from_json__takes_from_the_job_what_the_planner_takes(void **state)
+{
+    (void)state;
+    for (int policy = 0; policy < FREEZE_POLICY_COUNT; policy++)
+        for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_LAMB; kind++) {
+            struct job job = {0};
+            struct json *json = NULL;
+            struct cost cost = {0};
+            struct plan plan = {0};
+            struct planner_problem problem;
+            struct planner_options options;
+            load_job(&job);
+            job.freeze.policy = (enum freeze_policy)policy;
+            job.train.optimizer.kind = (enum optimizer_kind)kind;
+            job.train.reduction = kind == OPTIMIZER_LAMB ? REDUCTION_CANONICAL : REDUCTION_FAST;
+            cost_constant(&cost);
+            planner_from_job(&job, &cost, 0, &problem, &options);
+            assert_int_equal(json_parse(plan_text, "summary", &json, NULL), OK);
+            assert_int_equal(plan_from_json(json, "summary", &job, &plan, NULL), OK);
+            assert_int_equal(plan.clip, problem.clip);
+            assert_int_equal(plan.canonical, problem.canonical);
+            assert_int_equal(plan.optim_bytes_per_param, problem.optim_bytes_per_param);
+            assert_int_equal(plan.bucket_bytes, problem.bucket_bytes);
+            json_free(json);
+            plan_clear(&plan);
+            job_clear(&job);
+        }
 }
 
 static void plan_from_json__names_the_key_when_it_is_wrong(void **state)
@@ -242,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_from_json__takes_what_a_run_wrote),
+        cmocka_unit_test(plan_from_json__takes_from_the_job_what_the_planner_takes),
         cmocka_unit_test(plan_from_json__names_the_key_when_it_is_wrong),
         cmocka_unit_test(replay_load__predicts_exactly_when_the_machine_is_the_simulator),
         cmocka_unit_test(replay_load__skips_the_epoch_that_fills_the_cache),
