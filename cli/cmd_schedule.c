@@ -203,14 +203,14 @@ static enum status run_check(const struct command *command, const struct request
     int *peak = NULL;
     enum status rc = file_read_text(request->check, &text, err);
     if (rc == OK) {
-        rc = schedule_from_csv(text, &schedule, err);
+        rc = schedule_from_csv(text, request->check, &schedule, err);
     }
     if (rc != OK) {
         goto out;
     }
     enum status verdict = schedule_check(&schedule, (int)request->buffers, &why);
     if (verdict != OK && verdict != ERR_INFEASIBLE) {
-        rc = err_set(err, verdict, "%s", why.msg);
+        rc = err_set(err, verdict, "%s: %s", request->check, why.msg);
         goto out;
     }
     peak = calloc((size_t)schedule.num_ranks, sizeof *peak);

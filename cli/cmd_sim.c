@@ -186,8 +186,13 @@ enum status sim_answer_step(const struct command *command, const struct sim_args
 {
     int64_t *pools = calloc((size_t)answer->plan.num_ranks, sizeof *pools);
     struct json *json = NULL;
+    struct step_spread spread = {0};
     bool known = false;
-    enum status rc = pools ? sim_write_ops(args, &answer->result, err) : err_nomem(err);
+    enum status rc = pools ? OK : err_nomem(err);
+    if (rc == OK && args->monte_carlo > 0) /* what may be refused comes before the answer */
+        rc = sim_monte_carlo(args, answer, &spread, err);
+    if (rc == OK)
+        rc = sim_write_ops(args, &answer->result, err);
     if (rc == OK)
         rc = executor_memory(&answer->cost, &answer->model, &answer->full, &answer->workload,
                              &answer->plan, pools, &known, err);
@@ -199,8 +204,8 @@ enum status sim_answer_step(const struct command *command, const struct sim_args
         add_inputs(json, answer, &args->request.options);
         add_result(json, answer, known ? pools : NULL, args->no_wall);
     }
-    if (rc == OK && (args->explain || args->monte_carlo))
-        rc = sim_explain(args, answer, json, err);
+    if (rc == OK)
+        rc = sim_explain(args, answer, &spread, json, err);
     free(pools);
     if (rc != OK || !args->json) {
         json_free(json);
@@ -214,7 +219,7 @@ static enum status read_schedule(const char *path, struct schedule *schedule, st
     char *text = NULL;
     enum status rc = file_read_text(path, &text, err);
     if (rc == OK)
-        rc = schedule_from_csv(text, schedule, err);
+        rc = schedule_from_csv(text, path, schedule, err);
     free(text);
     return rc;
 }

@@ -38,10 +38,19 @@ enum status sim_job_run(const struct sim_args *args, char *const *more, int num_
 /* `--sweep`. */
 enum status sim_sweep(const struct command *command, const struct sim_args *args, struct err *err);
 
-/* Critical path, sensitivity and Monte Carlo of a simulated step: into json, or as text when NULL.
- */
-enum status sim_explain(const struct sim_args *args, struct step_answer *answer, struct json *json,
-                        struct err *err);
+/* How far a step varies. */
+struct step_spread {
+    int64_t median_ns, p05_ns, p95_ns;
+    bool profile; /* ops drew their times from what the profile holds, else from --jitter alone */
+};
+/* --monte-carlo: that many steps whose ops draw their times, each on its own, from the spread that
+ * the profile holds and from --jitter, whichever there is. ERR_INPUT: there is neither. */
+enum status sim_monte_carlo(const struct sim_args *args, const struct step_answer *answer,
+                            struct step_spread *spread, struct err *err);
+/* What was asked of critical path, sensitivity and Monte Carlo of a simulated step: into json, or
+ * as text when NULL. */
+enum status sim_explain(const struct sim_args *args, struct step_answer *answer,
+                        const struct step_spread *spread, struct json *json, struct err *err);
 enum status sim_answer_step(const struct command *command, const struct sim_args *args,
                             struct step_answer *answer, struct err *err);
 enum status sim_write_ops(const struct sim_args *args, const struct sim_result *result,

@@ -167,16 +167,13 @@ static enum status spread_workloads(const struct sim_args *args, const struct st
     return rc;
 }
 
-/* Steps whose ops draw their times, each on its own, from the spread that the profile holds and
- * from --jitter, whichever there is. */
-static enum status monte_carlo(const struct sim_args *args, const struct step_answer *a,
-                               struct json *json, struct err *err)
+enum status sim_monte_carlo(const struct sim_args *args, const struct step_answer *a,
+                            struct step_spread *found, struct err *err)
 {
     int64_t n = args->monte_carlo;
     bool spread = a->cost.cost.source == COST_MEASURED && a->cost.spread > 0;
-    double jitter = args->request.options.jitter;
     struct workload side[2] = {{0}};
-    if (jitter <= 0 && !spread) {
+    if (args->request.options.jitter <= 0 && !spread) {
         err_set(err, ERR_INPUT, "costs (%s) hold no spread: --monte-carlo needs --jitter above 0",
                 a->cost.cost.label);
         err_hint(err, "'elapse profile' measures spreads");
@@ -202,27 +199,10 @@ static enum status monte_carlo(const struct sim_args *args, const struct step_an
     }
     if (rc == OK) {
         qsort(steps, (size_t)n, sizeof *steps, by_ns);
-        if (json) {
-            struct json *object = json_add_object(json, "monte_carlo");
-            json_add_int(object, "steps", n);
-            json_add_string(object, "spread", spread ? "profile" : "none");
-            json_add_double(object, "jitter", jitter);
-            json_add_int(object, "median_ns", quantile(steps, n, 0.5));
-            json_add_int(object, "p05_ns", quantile(steps, n, 0.05));
-            json_add_int(object, "p95_ns", quantile(steps, n, 0.95));
-        } else {
-            char median[32], low[32], high[32];
-            printf("%lld steps with", (long long)n);
-            if (spread)
-                printf(" the profile's spread (p90 - p10 is %.1f %% of the median)%s",
-                       100 * a->cost.spread, jitter > 0 ? " and" : "");
-            if (jitter > 0)
-                printf(" jitter %g", jitter);
-            printf(": median %s, 5..95 %%: %s .. %s\n",
-                   format_ns(quantile(steps, n, 0.5), median, sizeof median),
-                   format_ns(quantile(steps, n, 0.05), low, sizeof low),
-                   format_ns(quantile(steps, n, 0.95), high, sizeof high));
-        }
+        *found = (struct step_spread){.median_ns = quantile(steps, n, 0.5),
+                                      .p05_ns = quantile(steps, n, 0.05),
+                                      .p95_ns = quantile(steps, n, 0.95),
+                                      .profile = spread};
     }
     workload_clear(&side[0]);
     workload_clear(&side[1]);
@@ -230,8 +210,34 @@ static enum status monte_carlo(const struct sim_args *args, const struct step_an
     return rc;
 }
 
-enum status sim_explain(const struct sim_args *args, struct step_answer *answer, struct json *json,
-                        struct err *err)
+static void put_spread(const struct sim_args *args, const struct step_answer *a,
+                       const struct step_spread *spread, struct json *json)
+{
+    const double jitter = args->request.options.jitter;
+    if (json) {
+        struct json *object = json_add_object(json, "monte_carlo");
+        json_add_int(object, "steps", args->monte_carlo);
+        json_add_string(object, "spread", spread->profile ? "profile" : "none");
+        json_add_double(object, "jitter", jitter);
+        json_add_int(object, "median_ns", spread->median_ns);
+        json_add_int(object, "p05_ns", spread->p05_ns);
+        json_add_int(object, "p95_ns", spread->p95_ns);
+        return;
+    }
+    char median[32], low[32], high[32];
+    printf("%lld steps with", (long long)args->monte_carlo);
+    if (spread->profile)
+        printf(" the profile's spread (p90 - p10 is %.1f %% of the median)%s", 100 * a->cost.spread,
+               jitter > 0 ? " and" : "");
+    if (jitter > 0)
+        printf(" jitter %g", jitter);
+    printf(": median %s, 5..95 %%: %s .. %s\n", format_ns(spread->median_ns, median, sizeof median),
+           format_ns(spread->p05_ns, low, sizeof low),
+           format_ns(spread->p95_ns, high, sizeof high));
+}
+
+enum status sim_explain(const struct sim_args *args, struct step_answer *answer,
+                        const struct step_spread *spread, struct json *json, struct err *err)
 {
     enum status rc = OK;
     if (args->explain) {
@@ -240,6 +246,6 @@ enum status sim_explain(const struct sim_args *args, struct step_answer *answer,
             rc = sensitivity(args, answer, json, err);
     }
     if (rc == OK && args->monte_carlo > 0)
-        rc = monte_carlo(args, answer, json, err);
+        put_spread(args, answer, spread, json);
     return rc;
 }

@@ -78,7 +78,7 @@ bool freeze_uses_norms(enum freeze_policy policy)
            policy == FREEZE_PLATEAU;
 }
 
-bool freeze_uses_alpha(enum freeze_policy policy)
+static bool uses_alpha(enum freeze_policy policy)
 {
     return policy == FREEZE_CLOSED_FORM || policy == FREEZE_GRADIENT_NORM ||
            policy == FREEZE_PLATEAU;
@@ -93,7 +93,7 @@ enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, i
         return err_set(err, ERR_INPUT, "unknown freeze policy %d", (int)spec->policy);
     if (num_layers < 1)
         return err_set(err, ERR_INPUT, "freeze: layers must be at least 1, got %d", num_layers);
-    if (freeze_uses_alpha(spec->policy) && !(spec->alpha > 0 && spec->alpha < 1))
+    if (uses_alpha(spec->policy) && !(spec->alpha > 0 && spec->alpha < 1))
         return err_set(err, ERR_INPUT, "freeze: alpha must lie between 0 and 1, got %g",
                        spec->alpha);
     if (spec->min_active < 0 || spec->min_active > num_layers)

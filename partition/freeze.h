@@ -69,10 +69,8 @@ int freeze_closed_form(int num_layers, double alpha, int epoch);
 enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
                                struct freeze_spec *spec, struct err *err);
 
-/* Whether the policy decides by gradient norms, which a run then has to form in each step; whether
- * it has an alpha. */
+/* Whether the policy decides by gradient norms, which a run then has to form in each step. */
 bool freeze_uses_norms(enum freeze_policy policy);
-bool freeze_uses_alpha(enum freeze_policy policy);
 
 void freeze_spec_clear(struct freeze_spec *spec);
 const char *freeze_policy_name(enum freeze_policy policy);

@@ -156,7 +156,7 @@ static enum status check_freeze(const struct job *job, struct err *err)
 {
     const struct freeze_spec *spec = &job->freeze;
     const int num_layers = job->model.num_layers;
-    if (freeze_uses_alpha(spec->policy) && !(spec->alpha > 0 && spec->alpha < 1))
+    if (!(spec->alpha > 0 && spec->alpha < 1)) /* also of policies that have no use for it */
         return bad_real(job, "freeze.alpha", "in (0, 1)", spec->alpha, err);
     if (spec->min_active < 0 || spec->min_active > num_layers)
         return err_set(err, ERR_INPUT, "%s: freeze.min_active must be 0..%d, got %d",

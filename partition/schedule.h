@@ -136,10 +136,11 @@ enum status schedule_check(const struct schedule *schedule, int buffer_limit, st
  * are bubbles and carry no meaning; "(0F5;7B0)OVERLAP_F_B" stands for its two ops. Writing gives
  * the compute ops (F B I W Z) as a fresh NUL-terminated string, the caller's; reading gives a
  * schedule of kind SCHEDULE_CUSTOM, whose stages lie where the file has them and whose frozen
- * stages are those that run Z. ERR_INPUT names row and cell; whether the schedule works is
- * schedule_check()'s to say. O(length). */
+ * stages are those that run Z. ERR_INPUT names what (the file), row and cell; whether the schedule
+ * works is schedule_check()'s to say. O(length). */
 enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct err *err);
-enum status schedule_from_csv(const char *csv, struct schedule *schedule, struct err *err);
+enum status schedule_from_csv(const char *csv, const char *what, struct schedule *schedule,
+                              struct err *err);
 
 enum status schedule_copy(const struct schedule *src, struct schedule *dst, struct err *err);
 void schedule_clear(struct schedule *schedule);

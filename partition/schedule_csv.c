@@ -120,14 +120,14 @@ static int read_ops(const char *at, const char *end, struct op ops[2])
 
 /* Go over all cells: fill ranks where they have room (fill), else count their ops. *num_rows counts
  * the lines; a line end at the end of the text starts no row. */
-static enum status walk(const char *csv, bool fill, struct rank_ops *ranks, int64_t *counts,
-                        int *num_rows, struct err *err)
+static enum status walk(const char *csv, const char *what, bool fill, struct rank_ops *ranks,
+                        int64_t *counts, int *num_rows, struct err *err)
 {
     int row = 0;
     for (const char *line = csv; *line; row++) {
         const char *line_end = line + strcspn(line, "\n");
         if (row >= SCHEDULE_MAX_STAGES) {
-            return err_set(err, ERR_INPUT, "schedule csv: more than %d rows", SCHEDULE_MAX_STAGES);
+            return err_set(err, ERR_INPUT, "%s: more than %d rows", what, SCHEDULE_MAX_STAGES);
         }
         int64_t cell = 1;
         for (const char *at = line; at <= line_end; cell++) {
@@ -144,9 +144,8 @@ static enum status walk(const char *csv, bool fill, struct rank_ops *ranks, int6
             const int num_ops = at < cell_end ? read_ops(at, cell_end, ops) : 0;
             if (at < cell_end && num_ops == 0) {
                 const int shown = cell_end - at > 24 ? 24 : (int)(cell_end - at);
-                enum status rc =
-                    err_set(err, ERR_INPUT, "schedule csv: row %d, cell %lld: '%.*s' is no op",
-                            row + 1, (long long)cell, shown, at);
+                enum status rc = err_set(err, ERR_INPUT, "%s: row %d, cell %lld: '%.*s' is no op",
+                                         what, row + 1, (long long)cell, shown, at);
                 err_hint(err, "an op is STAGE KIND MICROBATCH, such as 0F0; kinds are F B I W Z");
                 return rc;
             }
@@ -200,12 +199,13 @@ static void describe(struct schedule *schedule)
     schedule->drop_first_input = weight && !input;
 }
 
-enum status schedule_from_csv(const char *csv, struct schedule *schedule, struct err *err)
+enum status schedule_from_csv(const char *csv, const char *what, struct schedule *schedule,
+                              struct err *err)
 {
     struct schedule got = {0};
     int num_rows = 0;
     int64_t total = 0, *counts = NULL;
-    enum status rc = walk(csv, false, NULL, NULL, &num_rows, err);
+    enum status rc = walk(csv, what, false, NULL, NULL, &num_rows, err);
     if (rc != OK) {
         return rc;
     }
@@ -213,19 +213,19 @@ enum status schedule_from_csv(const char *csv, struct schedule *schedule, struct
     if (!counts) {
         return err_nomem(err);
     }
-    rc = walk(csv, false, NULL, counts, &num_rows, err);
+    rc = walk(csv, what, false, NULL, counts, &num_rows, err);
     for (int k = 0; k < num_rows; k++) {
         total += counts[k];
     }
     if (total == 0) {
-        rc = err_set(err, ERR_INPUT, "schedule csv: no ops");
+        rc = err_set(err, ERR_INPUT, "%s: no ops", what);
         goto out;
     }
     rc = schedule_alloc(SCHEDULE_CUSTOM, num_rows, SCHEDULE_MAX_STAGES, 1, counts, &got, err);
     if (rc != OK) {
         goto out;
     }
-    rc = walk(csv, true, got.ranks, NULL, &num_rows, err);
+    rc = walk(csv, what, true, got.ranks, NULL, &num_rows, err);
     got.num_stages = 0;
     for (int k = 0; k < num_rows; k++) {
         for (int64_t i = 0; i < got.ranks[k].num_ops; i++) {
@@ -236,15 +236,14 @@ enum status schedule_from_csv(const char *csv, struct schedule *schedule, struct
         }
     }
     if (num_rows > got.num_stages) {
-        rc = err_set(
-            err, ERR_INPUT,
-            "schedule csv: %d rows, but stages 0..%d: every row must have a stage of its own",
-            num_rows, got.num_stages - 1);
+        rc = err_set(err, ERR_INPUT,
+                     "%s: %d rows, but stages 0..%d: every row must have a stage of its own", what,
+                     num_rows, got.num_stages - 1);
         goto out;
     }
     if (got.num_microbatches > total || got.num_stages > total) {
         rc = err_set(err, ERR_INPUT,
-                     "schedule csv: %lld ops cannot be all of stages 0..%d and microbatches 0..%d",
+                     "%s: %lld ops cannot be all of stages 0..%d and microbatches 0..%d", what,
                      (long long)total, got.num_stages - 1, got.num_microbatches - 1);
         goto out;
     }

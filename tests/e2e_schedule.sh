@@ -40,7 +40,7 @@ head -c 4096 /dev/zero >"$tmp/zeros.csv"
 : >"$tmp/empty.csv"
 printf '0F2000000000,0B0\n' >"$tmp/absurd.csv"
 for file in malformed zeros empty absurd; do
-    expect "$file csv" 2 'csv|is not text' "$elapse" schedule --check "$tmp/$file.csv"
+    expect "$file csv is named" 2 "$file.csv: |$file.csv' is not text" "$elapse" schedule --check "$tmp/$file.csv"
 done
 printf '0F0,0B0\n\n' >"$tmp/rows.csv"
 expect "a row without a stage" 2 '2 rows, but stages 0\.\.0' "$elapse" schedule --check "$tmp/rows.csv"

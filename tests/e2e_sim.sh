@@ -78,6 +78,7 @@ expect "the path of a fill is compute" 0 '"critical_path":\{"transfer_ns":0,"all
 expect "Monte Carlo gives an interval" 0 'median .* 5..95 %' \
     step --microbatches 4 --jitter 0.05 --monte-carlo 50
 expect "Monte Carlo needs jitter" 2 'needs --jitter' step --microbatches 4 --monte-carlo 50
+check "and nothing was answered before" test ! -s "$tmp/expect.out"
 
 expect "costs without spread are named" 2 'constants of the model. hold no spread' \
     step --microbatches 4 --monte-carlo 50

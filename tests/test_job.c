@@ -77,8 +77,10 @@ static void job_check__names_the_key_when_a_value_is_out_of_range(void **state)
     refused(&job, ERR_INPUT, "freeze.alpha");
     job.freeze.policy = FREEZE_GRADIENT_NORM, job.freeze.alpha = NAN;
     refused(&job, ERR_INPUT, "freeze.alpha");
-    job.freeze.policy = FREEZE_PLATEAU, job.freeze.alpha = 0;
-    refused(&job, ERR_INPUT, "freeze.alpha");
+    for (int policy = 0; policy < FREEZE_POLICY_COUNT; policy++) {
+        job.freeze.policy = policy, job.freeze.alpha = 0;
+        refused(&job, ERR_INPUT, "freeze.alpha");
+    }
     job.freeze.min_active = 13, refused(&job, ERR_INPUT, "min_active");
     job.freeze.policy = FREEZE_TABLE, refused(&job, ERR_INPUT, "freeze.table");
     job.freeze.policy = FREEZE_TABLE, job.freeze.num_table = 2;

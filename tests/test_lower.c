@@ -316,7 +316,7 @@ static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
                                     c.plan.chunks, &compute, &err),
                   &err);
         case_must(schedule_to_csv(&compute, &csv, &err), &err);
-        case_must(schedule_from_csv(csv, &list, &err), &err);
+        case_must(schedule_from_csv(csv, "csv", &list, &err), &err);
         c.plan.schedule = SCHEDULE_CUSTOM;
         workload_clear(&c.workload);
         schedule_clear(&c.full);
@@ -362,7 +362,7 @@ static void plan_lower__refuses_a_custom_list_that_is_wrong(void **state)
     c.plan.first_item[1] = c.model.num_items;
     c.plan.microbatches = (struct microbatches){2, 1, 1};
     c.plan.batch = 2;
-    case_must(schedule_from_csv("0F0,0F1,0B1,0B0", &list, &err), &err);
+    case_must(schedule_from_csv("0F0,0F1,0B1,0B0", "csv", &list, &err), &err);
     assert_int_equal(plan_lower(&c.model, &c.cluster, &c.cost, &c.plan, &list, &w, &full, &err),
                      ERR_INFEASIBLE);
     assert_string_equal(err.msg, "rank 0: 0B1 before 0B0");
@@ -462,7 +462,7 @@ static enum status whole_way(struct plan_case *c, struct err *err)
         rc = schedule_to_csv(&copy, &csv, err);
     }
     if (rc == OK) {
-        rc = schedule_from_csv(csv, &back, err);
+        rc = schedule_from_csv(csv, "csv", &back, err);
     }
     free(csv);
     schedule_clear(&copy);

@@ -232,7 +232,7 @@ static void schedule_from_csv__reads_what_schedule_to_csv_wrote(void **state)
                 assert_int_equal(schedule_freeze(&s, frozen - 1, true, &err), OK);
             }
             assert_int_equal(schedule_to_csv(&s, &csv, &err), OK);
-            assert_int_equal(schedule_from_csv(csv, &back, &err), OK);
+            assert_int_equal(schedule_from_csv(csv, "csv", &back, &err), OK);
             assert_int_equal(back.kind, SCHEDULE_CUSTOM);
             assert_true(same_lists(&s, &back));
             free(csv);
@@ -258,7 +258,8 @@ static void schedule_from_csv__ignores_bubbles_blanks_and_line_ends(void **state
     (void)state;
     struct schedule s = {0};
     struct err err = {0};
-    assert_int_equal(schedule_from_csv("0F0,, 0F1,,,0B0,0B1\r\n,1F0,1B0 ,1F1,1B1,,", &s, &err), OK);
+    assert_int_equal(
+        schedule_from_csv("0F0,, 0F1,,,0B0,0B1\r\n,1F0,1B0 ,1F1,1B1,,", "csv", &s, &err), OK);
     assert_int_equal(schedule_check(&s, 0, &err), OK);
     assert_int_equal(s.ranks[0].num_ops, 4);
     assert_int_equal(s.ranks[1].num_ops, 4);
@@ -270,8 +271,8 @@ static void schedule_from_csv__takes_overlapped_pairs_apart(void **state)
     (void)state;
     struct schedule s = {0};
     struct err err = {0};
-    assert_int_equal(schedule_from_csv("0F0,1F0,1B0,(0F1;0B0)OVERLAP_F_B,1F1,1B1,0B1", &s, &err),
-                     OK);
+    assert_int_equal(
+        schedule_from_csv("0F0,1F0,1B0,(0F1;0B0)OVERLAP_F_B,1F1,1B1,0B1", "csv", &s, &err), OK);
     assert_int_equal(schedule_check(&s, 0, &err), OK);
     assert_int_equal(s.ranks[0].num_ops, 8);
     assert_int_equal(s.ranks[0].ops[4].kind, OP_B);
@@ -307,15 +308,15 @@ static void schedule_from_csv__refuses_malformed_text_when_read(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct schedule s = {0};
         struct err err = {0};
-        if (schedule_from_csv(bad[i], &s, &err) != ERR_INPUT || err.msg[0] == '\0') {
+        if (schedule_from_csv(bad[i], "csv", &s, &err) != ERR_INPUT || err.msg[0] == '\0') {
             fail_msg("'%s' was read", bad[i]);
         }
         assert_null(s.ranks);
     }
     struct schedule s = {0};
     struct err err = {0};
-    assert_int_equal(schedule_from_csv("0F0,0B0\n1F0,1Q0", &s, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "schedule csv: row 2, cell 2: '1Q0' is no op");
+    assert_int_equal(schedule_from_csv("0F0,0B0\n1F0,1Q0", "csv", &s, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "csv: row 2, cell 2: '1Q0' is no op");
 }
 
 /* tests/reference/schedules.py wrote the file from PyTorch's own schedule classes. PyTorch's

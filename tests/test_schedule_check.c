@@ -459,7 +459,7 @@ static void schedule_check__names_the_ops_when_it_rejects(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct schedule s = {0};
         struct err err = {0};
-        assert_int_equal(schedule_from_csv(bad[i].csv, &s, &err), OK);
+        assert_int_equal(schedule_from_csv(bad[i].csv, "csv", &s, &err), OK);
         const enum status rc = schedule_check(&s, 0, &err);
         if (rc != ERR_INFEASIBLE || strcmp(err.msg, bad[i].reason) != 0) {
             fail_msg("case %zu: '%s', want '%s'", i, err.msg, bad[i].reason);
