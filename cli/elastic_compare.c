@@ -129,18 +129,18 @@ static enum status read_real(const char *run_dir, const struct replay *replay,
 }
 
 /* A prediction of the whole job says nothing about a part of it. */
-static enum status check_whole(const char *run_dir, const struct replay *replay,
-                               const struct elastic_pair *pair, struct err *err)
+static enum status check_whole(const char *run_dir, const struct elastic_pair *pair,
+                               struct err *err)
 {
-    if (pair->num_epochs != replay->job.train.epochs)
+    if (pair->num_epochs != pair->sim.num_epochs)
         return err_set(err, ERR_INFEASIBLE, "%s: the run has %lld of its %d epochs", run_dir,
-                       (long long)pair->num_epochs, replay->job.train.epochs);
+                       (long long)pair->num_epochs, pair->sim.num_epochs);
     if (pair->real_steps_ns > pair->real_ns)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: the run was resumed, nobody knows the time of all of it", run_dir);
     for (int64_t i = 0; i < pair->num_epochs; i++) {
         const struct epoch_pair *e = &pair->epochs[i];
-        const int64_t samples = summary_int(replay, "train_samples");
+        const int64_t samples = e->sim->samples;
         if (e->real_samples != samples)
             return err_set(err, ERR_INFEASIBLE, "%s: epoch %lld has %lld of %lld samples", run_dir,
                            (long long)e->real.epoch, (long long)e->real_samples,
@@ -349,7 +349,7 @@ enum status elastic_compare(const struct command *command, const char *run_dir,
     for (int64_t i = 0; rc == OK && i < pair.num_epochs && i < pair.sim.num_epochs; i++)
         pair.epochs[i].sim = &pair.sim.epochs[i];
     if (rc == OK)
-        rc = check_whole(run_dir, replay, &pair, err);
+        rc = check_whole(run_dir, &pair, err);
     if (rc == OK)
         rc = judge_epochs(&pair, err);
     if (rc == OK && json)

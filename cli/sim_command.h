@@ -26,7 +26,7 @@ struct run_source {
     enum cost_source cost;
     char label[96], name[64];
     char *json;     /* owned: the resolved job */
-    char note[128]; /* what of the job the run leaves out; "": nothing */
+    char note[256]; /* what the answer leaves out or does its own way; "": nothing */
 };
 /* The job file with the command line's overrides, then num_more others; *job must be zeroed. */
 enum status sim_job_load(const struct sim_args *args, char *const *more, int num_more,

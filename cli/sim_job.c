@@ -106,16 +106,18 @@ enum status sim_job_run(const struct sim_args *args, char *const *more, int num_
         snprintf(source->name, sizeof source->name, "%s", job.name);
         source->json = job.json;
         job.json = NULL;
-        const bool cap = job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0;
-        const bool stops = job.train.max_steps > 0;
-        snprintf(source->note, sizeof source->note, "%s%s%s",
-                 cap ? "freeze.norms is not given: the cap decides alone" : "",
-                 cap && stops ? "; " : "",
-                 stops ? "train.max_steps is for train: all epochs are simulated" : "");
+        if (job.freeze.policy == FREEZE_GRADIENT_NORM && job.norm_epochs == 0)
+            snprintf(source->note, sizeof source->note,
+                     "freeze.norms is not given: the cap decides alone");
     }
     cost_handle_clear(&cost);
     job_clear(&job);
     return rc;
+}
+
+static bool differ(const struct elastic_run *one, const struct elastic_run *other)
+{
+    return (one->stopped || other->stopped) && one->samples != other->samples;
 }
 
 /* The run, the job's baseline, our best static plan without freezing. */
@@ -154,7 +156,7 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
             struct err ignored = {0};
             if (sim_job_run(args, same, job.num_baseline + 1, &got, NULL, &ignored) != OK)
                 continue;
-            if (a->same.total_ns == 0 || got.total_ns < a->same.total_ns) {
+            if (a->same.total_ns == 0 || elastic_speedup(&got, &a->same) > 1) {
                 struct elastic_run swap = a->same;
                 a->same = got;
                 got = swap;
@@ -162,15 +164,18 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
             elastic_run_clear(&got);
         }
     }
+    if (rc == OK &&
+        (differ(&a->run, &a->tuned) || (a->has_baseline && differ(&a->run, &a->baseline)))) {
+        const size_t said = strlen(a->source.note);
+        snprintf(a->source.note + said, sizeof a->source.note - said,
+                 "%strain.max_steps ends runs after different numbers of samples: speedups are by "
+                 "the sample",
+                 said ? "; " : "");
+    }
     free(same);
     job_clear(&job);
     a->wall_ns = monotonic_ns() - start;
     return rc;
-}
-
-static double ratio(int64_t numerator, int64_t denominator)
-{
-    return denominator > 0 ? (double)numerator / (double)denominator : 0;
 }
 
 /* Of any of the runs: the speedups are made of all of them. */
@@ -190,7 +195,7 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
     json_add_int(json, "total_ns", a->run.total_ns);
     if (a->has_baseline) {
         json_add_int(json, "baseline_ns", a->baseline.total_ns);
-        json_add_double(json, "speedup", ratio(a->baseline.total_ns, a->run.total_ns));
+        json_add_double(json, "speedup", elastic_speedup(&a->run, &a->baseline));
     } else {
         json_add_null(json, "baseline_ns");
         json_add_null(json, "speedup");
@@ -198,14 +203,14 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
     if (a->same.num_epochs > 0) {
         json_add_int(json, "tuned_m_baseline_ns", a->same.total_ns);
         json_add_int(json, "tuned_m_baseline_microbatches", a->same.epochs[0].microbatches);
-        json_add_double(json, "tuned_m_speedup", ratio(a->same.total_ns, a->run.total_ns));
+        json_add_double(json, "tuned_m_speedup", elastic_speedup(&a->run, &a->same));
     } else if (a->has_baseline) {
         json_add_null(json, "tuned_m_baseline_ns");
         json_add_null(json, "tuned_m_baseline_microbatches");
         json_add_null(json, "tuned_m_speedup");
     }
     json_add_int(json, "tuned_baseline_ns", a->tuned.total_ns);
-    json_add_double(json, "fair_speedup", ratio(a->tuned.total_ns, a->run.total_ns));
+    json_add_double(json, "fair_speedup", elastic_speedup(&a->run, &a->tuned));
     json_add_double(json, "device_hours", a->run.device_hours);
     json_add_int(json, "eval_ns", a->run.eval_ns);
     struct json *epochs = json_add_array(json, "epochs");
@@ -220,6 +225,7 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
         json_add_int(epoch, "microbatch_size", x->microbatch_size);
         json_add_string(epoch, "schedule", schedule_kind_name(x->schedule));
         json_add_string(epoch, "frozen", frozen_placement_name(x->frozen));
+        json_add_int(epoch, "samples", x->samples);
         json_add_int(epoch, "steps", x->steps);
         json_add_int(epoch, "step_ns", x->step_ns);
         json_add_int(epoch, "last_step_ns", x->last_step_ns);
@@ -272,16 +278,14 @@ static void run_print(const struct run_answer *a, bool no_wall)
     printf("\n");
     if (a->has_baseline)
         printf("baseline %s: %.2f times faster", format_ns(a->baseline.total_ns, one, sizeof one),
-               ratio(a->baseline.total_ns, a->run.total_ns));
+               elastic_speedup(&a->run, &a->baseline));
     if (a->same.num_epochs > 0)
         printf("; baseline with its best M=%d %s: %.2f times", a->same.epochs[0].microbatches,
-               format_ns(a->same.total_ns, two, sizeof two),
-               ratio(a->same.total_ns, a->run.total_ns));
+               format_ns(a->same.total_ns, two, sizeof two), elastic_speedup(&a->run, &a->same));
     if (a->has_baseline)
         printf("\n");
     printf("our best static plan without freezing %s: %.2f times faster than it\n",
-           format_ns(a->tuned.total_ns, three, sizeof three),
-           ratio(a->tuned.total_ns, a->run.total_ns));
+           format_ns(a->tuned.total_ns, three, sizeof three), elastic_speedup(&a->run, &a->tuned));
     if (!no_wall)
         printf("simulated in %s\n", format_ns(a->wall_ns, one, sizeof one));
 }

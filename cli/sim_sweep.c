@@ -160,11 +160,10 @@ static enum status run_values(const struct sim_args *args, struct sweep_values *
     if (rc == OK && job.num_baseline > 0)
         rc = sim_job_run(args, job.baseline, job.num_baseline, &baseline, NULL, err);
     if (rc == OK) {
-        const int64_t ns = run.total_ns;
-        values->at[0].whole = ns;
+        values->at[0].whole = run.total_ns;
         values->at[1].whole = baseline.total_ns;
         values->missing[1] = values->missing[2] = baseline.num_epochs == 0;
-        values->at[2].real = ns > 0 ? (double)baseline.total_ns / (double)ns : 0;
+        values->at[2].real = elastic_speedup(&run, &baseline);
         values->at[3].real = run.device_hours;
         values->at[4].real = run.epochs[0].samples_per_s;
         values->at[5].whole = run.epochs[0].step_ns;

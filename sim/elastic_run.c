@@ -434,13 +434,22 @@ static enum status begin_turn(struct runner *run, int e, struct elastic_epoch *e
     return rc;
 }
 
-/* R4. The steps of an epoch up to the next turn, or to its end. *bubble_ns sums over steps. */
+/* R4. Steps from here to where the job ends them. */
+static int64_t steps_left(const struct runner *run)
+{
+    const int64_t most = run->job->train.max_steps;
+    return most > 0 ? most - run->step : INT64_MAX;
+}
+
+/* R4. The steps of an epoch up to the next turn, or to its end or the run's. *bubble_ns sums over
+ * steps. */
 static enum status run_steps(struct runner *run, struct elastic_epoch *epoch, double *bubble_ns)
 {
     const struct plan *plan = &run->plan;
     const bool cached = plan->frozen == FROZEN_CACHED;
     const int64_t left = run->num_samples - run->position;
-    const int64_t most = turn_steps_left(run->job, run->step);
+    const int64_t until_turn = turn_steps_left(run->job, run->step), until_end = steps_left(run);
+    const int64_t most = until_turn < until_end ? until_turn : until_end;
     struct step_cost step, last;
     int64_t global, read_ns, last_read_ns, ns;
     if (!mul_ok(plan->batch, plan->num_replicas, &global))
@@ -491,7 +500,7 @@ static enum status one_epoch(struct runner *run, int e, struct elastic_epoch *ep
     *epoch = (struct elastic_epoch){0};
     run->position = 0;
     cache_levels_begin(&run->cache, e);
-    while (rc == OK && run->position < run->num_samples) {
+    while (rc == OK && run->position < run->num_samples && steps_left(run) > 0) {
         if (turn_begins(job, run->step, run->position))
             rc = begin_turn(run, e, epoch);
         if (rc == OK)
@@ -507,10 +516,13 @@ static enum status one_epoch(struct runner *run, int e, struct elastic_epoch *ep
     epoch->microbatch_size = plan->microbatches.size;
     epoch->schedule = plan->schedule;
     epoch->frozen = plan->frozen;
-    epoch->samples_per_s = (double)run->num_samples * 1e9 / (double)epoch->epoch_ns;
+    epoch->samples = run->position;
+    epoch->samples_per_s = (double)epoch->samples * 1e9 / (double)epoch->epoch_ns;
     epoch->bubble_fraction = epoch->epoch_ns > 0 ? bubble_ns / (double)epoch->epoch_ns : 0;
     memcpy(epoch->reason, run->reason, sizeof epoch->reason);
-    if (run->num_test > 0 && (e == job->train.epochs - 1 || (every > 0 && (e + 1) % every == 0)))
+    const bool last = e == job->train.epochs - 1 || steps_left(run) == 0;
+    const bool due = every > 0 && (e + 1) % every == 0 && run->position == run->num_samples;
+    if (run->num_test > 0 && (last || due))
         rc = evaluation_ns(run, plan, &epoch->eval_ns);
     return rc;
 }
@@ -544,8 +556,7 @@ static enum status open_runner(struct runner *run, struct err *err)
         return err_set(err, ERR_INPUT,
                        "data.train_samples must be set: the data kind has no published size");
     if (job->train.epochs < 1)
-        return err_set(err, ERR_INPUT, "train.epochs must be at least 1, got %d",
-                       job->train.epochs);
+        return err_set(err, ERR_INFEASIBLE, "train.epochs is 0: there is no step to simulate");
     rc = freeze_init(&run->freeze, &job->freeze, job->model.num_layers, err);
     if (rc == OK)
         rc = cache_levels_init(&run->cache, job->model.num_layers, views > 0 ? views : 1,
@@ -567,24 +578,28 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
                          .num_test = num_test,
                          .options = options,
                          .err = &local};
-    struct elastic_run got = {.num_epochs = num};
+    struct elastic_run got = {0};
     enum status rc = open_runner(&run, &local);
     if (rc != OK)
         goto out;
     got.epochs = calloc((size_t)num, sizeof *got.epochs);
     if (!got.epochs)
         rc = err_nomem(&local);
-    for (int e = 0; rc == OK && e < num; e++) {
+    for (int e = 0; rc == OK && e < num && steps_left(&run) > 0; e++) {
         const struct elastic_epoch *epoch = &got.epochs[e];
+        got.num_epochs++;
         rc = one_epoch(&run, e, &got.epochs[e]);
         if (rc == OK && (!add_ok(got.total_ns, epoch->epoch_ns, &got.total_ns) ||
                          !add_ok(got.total_ns, epoch->transition_ns, &got.total_ns)))
             rc = err_set(&local, ERR_INPUT, "a run of %d epochs is too long to simulate", num);
+        if (rc == OK && !add_ok(got.samples, epoch->samples, &got.samples))
+            rc = err_set(&local, ERR_INPUT, "a run of %d epochs has too many samples", num);
         if (rc == OK && !add_ok(got.eval_ns, epoch->eval_ns, &got.eval_ns))
             rc = err_set(&local, ERR_INPUT, "evaluations are too long to simulate");
     }
     if (rc != OK)
         goto out;
+    got.stopped = got.num_epochs < num || run.position < num_samples;
     got.device_hours = run.device_ns / 3.6e12;
     got.steps_simulated = run.steps_simulated;
     got.extrapolated = run.extrapolated;
@@ -603,6 +618,15 @@ out:
     free(run.known);
     elastic_run_clear(&got);
     return rc;
+}
+
+double elastic_speedup(const struct elastic_run *run, const struct elastic_run *other)
+{
+    if (run->total_ns <= 0 || other->samples <= 0)
+        return 0;
+    const double times = (double)other->total_ns / (double)run->total_ns;
+    const double share = (double)run->samples / (double)other->samples;
+    return run->stopped || other->stopped ? times * share : times;
 }
 
 void elastic_run_clear(struct elastic_run *run)

@@ -15,9 +15,9 @@
  *     its micro-batches (sim/cache_levels.h). Short micro-batches count as full ones here.
  * R4  An epoch has ceil(samples / (R * B)) steps; the last one holds what is left, evenly. A
  *     decision within an epoch parts it: the rest goes on at the next sample, with the plan's own R
- *     and B.
+ *     and B. train.max_steps ends the run, in mid-epoch too.
  * R5  A change of K or R costs elastic.setup_ns and the transfers of partition/autodp.h.
- * R6  After every eval_every_epochs-th epoch and after the last, the test samples go forward
+ * R6  After every eval_every_epochs-th epoch and at the end, the test samples go forward
  *     through all layers on the epoch's plan, split over its replicas, in its micro-batches: the
  *     first one's way through all stages and boundaries, then one more of the slowest device for
  *     each other.
@@ -34,6 +34,7 @@ struct elastic_epoch {
     enum schedule_kind schedule;
     enum frozen_placement frozen; /* of what is not read from the cache */
     int64_t microbatch_size;
+    int64_t samples;                       /* all of the data, but where train.max_steps ends it */
     int64_t steps, last_step_ns, epoch_ns; /* epoch_ns: the steps */
     int64_t step_ns;                       /* of a full step; of a parted epoch the mean of all */
     int64_t transition_ns, moved_bytes;    /* the former is move_ns + setup_ns */
@@ -47,22 +48,28 @@ struct elastic_epoch {
 };
 
 struct elastic_run {
-    int num_epochs;
+    int num_epochs;               /* begun; at least 1 */
     struct elastic_epoch *epochs; /* owned */
+    int64_t samples;              /* of all epochs */
     int64_t total_ns;             /* steps and transitions */
     int64_t eval_ns;              /* evaluations, not in total_ns */
     double device_hours;          /* devices in use x time */
     int64_t steps_simulated;      /* distinct steps */
+    bool stopped;                 /* train.max_steps ended it before its last sample */
     bool extrapolated;            /* the costs of one of them, or of an evaluation, are */
 };
 
 /* *run must be zeroed or cleared; the caller owns it. num_samples: of an epoch; num_test: of an
- * evaluation, 0: none. ERR_INPUT when the run is longer than 2^63 ns; errors of the planner and of
- * the steps pass through. */
+ * evaluation, 0: none. ERR_INPUT when the run is longer than 2^63 ns; ERR_INFEASIBLE when the job
+ * has no epochs; errors of the planner and of the steps pass through. */
 enum status elastic_run(const struct job *job, const struct cost *cost, int64_t num_samples,
                         int64_t num_test, const struct sim_options *options,
                         struct elastic_run *run, struct err *err);
 void elastic_run_clear(struct elastic_run *run);
+
+/* How many times faster than `other` a run is: total time by total time; where one of them was
+ * stopped, which may be after other numbers of samples, by the sample. 0: the run takes no time. */
+double elastic_speedup(const struct elastic_run *run, const struct elastic_run *other);
 
 /* The planner's plan with F frozen layers, judged by the event engine; for `sim JOB --step` and R2.
  * filled: the frozen output can be read from the cache; write: it is written. *plan must be zeroed;

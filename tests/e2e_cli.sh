@@ -67,8 +67,12 @@ one_line "value out of range" 2 'range\.json: .*num_stages.*0' "$elapse" plan "$
 one_line "unknown schedule" 2 'schedule\.json: .*pipeline\.schedule.*2f2b' "$elapse" plan "$tmp/schedule.json"
 one_line "truncated job" 2 'cut\.json' "$elapse" plan "$tmp/cut.json"
 one_line "a modifier given twice" 2 'twice\.json: model: .*hidden given twice' "$elapse" plan "$tmp/twice.json"
-expect "what a simulation leaves out is said" 0 '"note":"train.max_steps is for train' \
+expect "a simulation ends with the job's steps" 0 '"samples":32,"steps":2,' \
     "$elapse" sim "$tmp/good.json" --json --set model=vit-tiny --set cluster=rtx5000-2x8
+expect "and tells of runs that are not of one length" 0 '"note":"train.max_steps ends runs after different' \
+    "$elapse" sim "$tmp/good.json" --json --set model=vit-tiny --set cluster=rtx5000-2x8
+expect "a job without epochs has nothing to simulate" 1 'no step to simulate' \
+    "$elapse" sim "$tmp/good.json" --set train.epochs=0
 one_line "missing job" 3 "absent\.json" "$elapse" plan "$tmp/absent.json"
 one_line "--set with an unknown key" 2 'pipeline\.stages' "$elapse" plan "$tmp/good.json" --set pipeline.stages=2
 one_line "more stages than items" 1 '8 items|7 items|stages' "$elapse" sim --step \

@@ -93,6 +93,17 @@ static void elastic_run__evaluates_beside_the_total(void **state)
         elastic_run_clear(&run);
         elastic_run_clear(&without);
     }
+    /* Steps that end the run: after the second epoch of ten, or in the middle of the third. */
+    for (int steps = 20; steps <= 25; steps += 5) {
+        struct elastic_run run = {0};
+        job.train.max_steps = steps;
+        assert_int_equal(elastic_run(&job, &cost, 80, 20, &options, &run, &err), OK);
+        assert_int_equal(run.num_epochs, steps == 20 ? 2 : 3);
+        assert_int_equal(run.epochs[0].eval_ns, 0);
+        for (int e = 1; e < run.num_epochs; e++)
+            assert_int_equal(run.epochs[e].eval_ns, 4 * 4000 + 3 * (5000 + 13) + 9 * 4000);
+        elastic_run_clear(&run);
+    }
     job_clear(&job);
 }
 
@@ -340,6 +351,7 @@ static struct elastic_epoch epoch_of(const struct job *like, int num_frozen, int
     struct elastic_run run = {0};
     job.freeze = (struct freeze_spec){.policy = FREEZE_TABLE, .table = &num_frozen, .num_table = 1};
     job.train.epochs = 1;
+    job.train.max_steps = 0;
     run_job(&job, samples, &run);
     struct elastic_epoch epoch = run.epochs[0];
     elastic_run_clear(&run);
@@ -347,59 +359,101 @@ static struct elastic_epoch epoch_of(const struct job *like, int num_frozen, int
 }
 
 /* Sample by sample: each step takes what the plan of its turn takes, the last of an epoch what is
- * left; R, and with it the global batch, may change in mid-epoch. */
+ * left; R, and with it the global batch, may change in mid-epoch. The job ends after `most` steps,
+ * 0: with its epochs. Returns how many epochs froze more. */
+static int check_parts(int every, bool dp, int64_t most)
+{
+    static const int table[8] = {0, 0, 2, 4, 4, 6, 7, 7};
+    enum { EPOCHS = 3, SAMPLES = 8 * 10 + 4 };
+    struct job job = {0};
+    struct elastic_run run = {0};
+    int changes = 0, e = 0;
+    int64_t step = 0, total = 0, samples = 0;
+    struct elastic_epoch now = {0};
+    make_job(&job, EPOCHS);
+    job.pipeline.num_stages = job.pipeline.num_replicas = AUTO;
+    job.elastic.auto_dp = dp;
+    if (!dp)
+        job.pipeline.num_replicas = 1;
+    set_table(&job, table, 8);
+    job.freeze.every_steps = every;
+    job.train.max_steps = most;
+    run_job(&job, SAMPLES, &run);
+    for (; e < EPOCHS && (most == 0 || step < most); e++) {
+        int64_t ns = 0, steps = 0, at = 0;
+        int before = now.frozen_layers, frozen = before;
+        for (; at < SAMPLES && (most == 0 || step < most); steps++) {
+            if (step % every == 0) {
+                frozen = table[step / every < 7 ? step / every : 7];
+                now = epoch_of(&job, frozen, SAMPLES);
+            }
+            const int64_t global = 8 * now.replicas;
+            const int64_t rest = SAMPLES - at < global ? SAMPLES - at : global;
+            const int64_t share = (rest + now.replicas - 1) / now.replicas;
+            ns += share == 8 ? now.step_ns
+                             : epoch_of(&job, frozen, share * now.replicas).last_step_ns;
+            at += rest;
+            step++;
+        }
+        assert_true(e < run.num_epochs);
+        const struct elastic_epoch *got = &run.epochs[e];
+        assert_int_equal(got->frozen_layers, frozen);
+        assert_int_equal(got->pipeline_length, now.pipeline_length);
+        assert_int_equal(got->replicas, now.replicas);
+        assert_int_equal(got->steps, steps);
+        assert_int_equal(got->samples, at);
+        assert_true(got->samples_per_s == (double)at * 1e9 / (double)ns);
+        assert_int_equal(got->epoch_ns, ns);
+        assert_int_equal(got->cache_ns, 0);
+        assert_int_equal(got->transition_ns, got->move_ns + got->setup_ns);
+        total += ns + got->transition_ns;
+        samples += at;
+        changes += frozen > before;
+    }
+    assert_int_equal(run.num_epochs, e);
+    assert_int_equal(run.total_ns, total);
+    assert_int_equal(run.samples, samples);
+    assert_int_equal(run.stopped, samples < EPOCHS * SAMPLES);
+    elastic_run_clear(&run);
+    job_clear(&job);
+    return changes;
+}
+
 static void elastic_run__parts_epochs_at_decisions(void **state)
 {
     (void)state;
-    static const int table[8] = {0, 0, 2, 4, 4, 6, 7, 7};
-    enum { EPOCHS = 3, SAMPLES = 8 * 10 + 4 };
     int changes = 0;
     for (int every = 1; every <= 12; every++)
-        for (int dp = 0; dp < 2; dp++) {
-            struct job job = {0};
-            struct elastic_run run = {0};
-            make_job(&job, EPOCHS);
-            job.pipeline.num_stages = job.pipeline.num_replicas = AUTO;
-            job.elastic.auto_dp = dp;
-            if (!dp)
-                job.pipeline.num_replicas = 1;
-            set_table(&job, table, 8);
-            job.freeze.every_steps = every;
-            run_job(&job, SAMPLES, &run);
-            int64_t step = 0, total = 0;
-            struct elastic_epoch now = {0};
-            for (int e = 0; e < EPOCHS; e++) {
-                int64_t ns = 0, steps = 0;
-                int before = now.frozen_layers, frozen = before;
-                for (int64_t at = 0; at < SAMPLES; steps++) {
-                    if (step % every == 0) {
-                        frozen = table[step / every < 7 ? step / every : 7];
-                        now = epoch_of(&job, frozen, SAMPLES);
-                    }
-                    const int64_t global = 8 * now.replicas;
-                    const int64_t rest = SAMPLES - at < global ? SAMPLES - at : global;
-                    const int64_t share = (rest + now.replicas - 1) / now.replicas;
-                    ns += share == 8 ? now.step_ns
-                                     : epoch_of(&job, frozen, share * now.replicas).last_step_ns;
-                    at += rest;
-                    step++;
-                }
-                const struct elastic_epoch *got = &run.epochs[e];
-                assert_int_equal(got->frozen_layers, frozen);
-                assert_int_equal(got->pipeline_length, now.pipeline_length);
-                assert_int_equal(got->replicas, now.replicas);
-                assert_int_equal(got->steps, steps);
-                assert_int_equal(got->epoch_ns, ns);
-                assert_int_equal(got->cache_ns, 0);
-                assert_int_equal(got->transition_ns, got->move_ns + got->setup_ns);
-                total += ns + got->transition_ns;
-                changes += frozen > before;
-            }
-            assert_int_equal(run.total_ns, total);
-            elastic_run_clear(&run);
-            job_clear(&job);
-        }
+        for (int dp = 0; dp < 2; dp++)
+            changes += check_parts(every, dp, 0);
     assert_true(changes > 24);
+}
+
+/* Without replicas an epoch has 11 steps. */
+static void elastic_run__ends_after_the_steps_that_the_job_says(void **state)
+{
+    (void)state;
+    static const int64_t most[] = {1, 7, 10, 11, 12, 22, 32, 33, 34, INT64_MAX};
+    for (int every = 1; every <= 11; every += 5)
+        for (int dp = 0; dp < 2; dp++)
+            for (size_t i = 0; i < sizeof most / sizeof most[0]; i++)
+                check_parts(every, dp, most[i]);
+}
+
+/* Of runs that end after as many steps, the one with more replicas has seen more. */
+static void elastic_speedup__goes_by_the_sample_when_a_run_was_stopped(void **state)
+{
+    (void)state;
+    const struct elastic_run run = {.total_ns = 100, .samples = 40, .stopped = true},
+                             twice = {.total_ns = 300, .samples = 80, .stopped = true},
+                             all = {.total_ns = 100, .samples = 80},
+                             more = {.total_ns = 400, .samples = 160}, none = {0};
+    assert_true(elastic_speedup(&run, &twice) == 1.5);
+    assert_true(elastic_speedup(&all, &run) == 2);
+    assert_true(elastic_speedup(&run, &all) == 0.5);
+    assert_true(elastic_speedup(&all, &more) == 4);
+    assert_true(elastic_speedup(&none, &all) == 0);
+    assert_true(elastic_speedup(&all, &none) == 0);
 }
 
 /* The cache is filled by the second half of an epoch: of the next one's micro-batches of n samples
@@ -525,6 +579,9 @@ static void elastic_run__refuses_a_run_without_samples(void **state)
     cost_constant(&cost);
     assert_int_equal(elastic_run(&job, &cost, 0, 0, &options, &run, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "data.train_samples"));
+    job.train.epochs = 0;
+    err = (struct err){0};
+    assert_int_equal(elastic_run(&job, &cost, 8, 0, &options, &run, &err), ERR_INFEASIBLE);
     job_clear(&job);
 }
 
@@ -541,6 +598,8 @@ int main(void)
         cmocka_unit_test(elastic_run__follows_the_stages_of_the_job),
         cmocka_unit_test(elastic_run__freezes_by_recorded_norms),
         cmocka_unit_test(elastic_run__parts_epochs_at_decisions),
+        cmocka_unit_test(elastic_run__ends_after_the_steps_that_the_job_says),
+        cmocka_unit_test(elastic_speedup__goes_by_the_sample_when_a_run_was_stopped),
         cmocka_unit_test(elastic_run__meets_a_half_full_cache),
         cmocka_unit_test(elastic_run__takes_the_plans_that_the_trainer_takes),
         cmocka_unit_test(elastic_run__refuses_a_run_without_samples),
