@@ -144,6 +144,8 @@ compared() {
         { sides real; sides sim; false; }
 }
 verify "compare simulates decisions within an epoch" compared turns-4
+train vit turns-most -n 4 "${turns[@]}" --set 'elastic.stages=[4,4,2,2,1]' --set train.max_steps=8
+verify "and a run that max_steps ends in one" compared turns-most
 train vit free -n 4 --set freeze.policy=gradient-norm --set freeze.alpha=1/2 --set freeze.every_steps=4 --set cache.policy=auto
 verify "decisions by norms, every few steps: plans as simulated" compared free
 # A turn goes on with the norms that it had, and ends with them where the run stopped at its end.
