@@ -366,10 +366,8 @@ static enum status run_profile(const struct exec_command *command, struct call *
             call->comm,
             cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
             err);
-    if (rc == OK) {
-        call->alone = true;
-        rc = measure_machine(call->comm, &cores, &model, &options, &profile, err);
-    }
+    if (rc == OK)
+        rc = measure_machine(call->comm, &cores, &model, &options, &profile, &call->alone, err);
     if (rc == OK && call->comm->rank == 0) {
         const struct profile_noise noise = profile_noise(&profile);
         const bool noisy = noise.mean > PROFILE_NOISY;

@@ -832,7 +832,7 @@ static void say(const struct measure *m, const char *what)
 
 enum status measure_machine(const struct comm *comm, const struct cores *cores,
                             const struct model *model, const struct measure_options *options,
-                            struct profile *profile, struct err *err)
+                            struct profile *profile, bool *alone, struct err *err)
 {
     struct measure m = {.comm = comm, .cores = cores, .options = options};
     struct profile got = {0};
@@ -846,7 +846,9 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     if (rc == OK)
         rc = make_inputs(&m, err);
     if (rc == OK)
-        rc = comm_agree(comm, device_describe(options->device, cores, &got.info, err), err);
+        rc = device_describe(options->device, cores, &got.info, err);
+    rc = comm_agree(comm, rc, err);
+    *alone = rc == OK; /* from here on an error may be one rank's own */
     if (rc == OK && comm->rank == 0) {
         say(&m, "layers, one rank alone");
         rc = phase(&m, cores->threads, false, err);

@@ -124,6 +124,14 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
         [ $? -eq 3 ] && [ "$(cat "$tmp/stop.err")" = "elapse: profile was stopped" ] || { cat "$tmp/stop.err"; false; }
     }
     verify "a profile that is stopped says so" stopped
+    one_line "a profile of a device that is not there" 1 'no such backend' \
+        env ELAPSE_CUDA_LIB="$tmp/none.so" "$elapse" profile -n 3 --device cuda --db "$tmp/stop.db"
+    not_killed() { # all ranks know of it and end by themselves
+        ELAPSE_CUDA_LIB="$tmp/none.so" mpirun -n 2 "$(dirname "$elapse")/elapse-exec" profile --device cuda \
+            --db "$tmp/stop.db" >"$tmp/none.out" 2>&1
+        [ "$(grep -c '^elapse: ' "$tmp/none.out")" = 1 ] && ! grep -i 'mpi_abort' "$tmp/none.out"
+    }
+    verify "and no rank of it is killed" not_killed
     mkdir -p "$tmp/full/checkpoint-2.tmp/other"
     one_line "an error that all ranks find" 3 "checkpoint-2.tmp" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/full"
     check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"
