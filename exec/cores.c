@@ -40,6 +40,12 @@ enum status cores_bind(int local_rank, int local_size, int threads, struct cores
     return OK;
 }
 
+int cores_beside(const struct cores *cores, bool on_device)
+{
+    const int busy = on_device ? 1 : cores->threads;
+    return cores->num > busy ? cores->num - busy : 1;
+}
+
 enum status cores_release(const struct cores *cores, struct err *err)
 {
     if (sched_setaffinity(0, sizeof cores->all, &cores->all) != 0)

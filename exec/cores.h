@@ -3,6 +3,7 @@
 #define ELAPSE_EXEC_CORES_H
 
 #include <sched.h>
+#include <stdbool.h>
 
 #include "partition/status.h"
 
@@ -20,6 +21,10 @@ struct cores {
  * ERR_SYSTEM when the system refuses. */
 enum status cores_bind(int local_rank, int local_size, int threads, struct cores *cores,
                        struct err *err);
+
+/* Threads beside the work of a rank's own: as many as its share has cores that neither compute nor,
+ * where a device does (on_device), issue; at least 1. */
+int cores_beside(const struct cores *cores, bool on_device);
 
 /* Give the calling thread all cores at hand again. */
 enum status cores_release(const struct cores *cores, struct err *err);

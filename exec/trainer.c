@@ -174,14 +174,14 @@ static enum status out_folder(struct trainer *t, struct err *err)
     return *out ? OK : err_nomem(err);
 }
 
-/* Threads that make training samples: as asked, else as many as the rank has cores beside those
- * that compute or, on a device, that issue. */
-static int workers_beside(const struct trainer *t)
+/* data.workers: as asked; else training samples are made beside what computes, test samples in its
+ * place. */
+static void share_workers(struct trainer *t)
 {
-    const int busy = t->backend && t->backend->host_memory ? t->cores->threads : 1;
-    if (t->job->data.workers > 0)
-        return t->job->data.workers;
-    return t->cores->num > busy ? t->cores->num - busy : 1;
+    const int asked = t->job->data.workers;
+    const bool on_device = t->backend && !t->backend->host_memory;
+    t->base.workers[SPLIT_TRAIN] = asked > 0 ? asked : cores_beside(t->cores, on_device);
+    t->base.workers[SPLIT_TEST] = asked > 0 ? asked : t->cores->num;
 }
 
 /* All that can go wrong before the first file is made; agreed on by all ranks at each turn. */
@@ -207,8 +207,7 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
     rc = comm_agree(comm, rc, err);
     t->base = (struct layout_base){
         .comm = comm, .job = t->job, .backend = t->backend, .dataset = &t->dataset};
-    t->base.workers[SPLIT_TRAIN] = workers_beside(t);
-    t->base.workers[SPLIT_TEST] = t->job->data.workers > 0 ? t->job->data.workers : t->cores->num;
+    share_workers(t);
     if (rc == OK)
         rc = give_choices(t, err);
     if (rc == OK && t->trains)

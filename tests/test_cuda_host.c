@@ -25,6 +25,7 @@ enum { ROWS = 48, IN = 64, OUT = 40 };
 static int64_t (*num_mallocs)(void), (*num_matmuls)(void), (*num_graphs)(void);
 static void (*set_streams)(unsigned);
 static const char *(*take_fault)(void);
+static bool (*graph_pays)(int64_t, int64_t);
 static bool emulated;
 
 static struct backend *open_cuda(enum dtype dtype, bool tune)
@@ -425,6 +426,27 @@ static void trained(const char *mode, float *grads, int64_t num, int64_t graphs[
     job_clear(&job);
 }
 
+static void graph_pays__where_issuing_takes_half_of_the_devices_time(void **state)
+{
+    static const struct {
+        int64_t host_ns, device_ns;
+        bool pays;
+    } cases[] = {
+        {50000,     100000,    true },
+        {49999,     100000,    false},
+        {100000,    100000,    true },
+        {100000,    1000,      true }, /* the device waits for the host all the time */
+        {1,         0,         true },
+        {0,         1,         false},
+        {INT64_MAX, INT64_MAX, true },
+    };
+    (void)state;
+    if (!emulated)
+        skip();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(graph_pays(cases[i].host_ns, cases[i].device_ns), cases[i].pays);
+}
+
 static void graphs__have_the_bits_of_calls_one_by_one(void **state)
 {
     enum { MOST = 1 << 16 };
@@ -479,13 +501,14 @@ static int find_device(void **state)
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(lib);
     void *symbols[] = {dlsym(lib, "cudasim_num_mallocs"), dlsym(lib, "cudasim_num_matmuls"),
-                       dlsym(lib, "cudasim_take_fault"), dlsym(lib, "cudasim_set_streams"),
-                       dlsym(lib, "cudasim_num_graphs")};
+                       dlsym(lib, "cudasim_take_fault"),  dlsym(lib, "cudasim_set_streams"),
+                       dlsym(lib, "cudasim_num_graphs"),  dlsym(lib, "cuda_graph_pays")};
     memcpy(&num_mallocs, &symbols[0], sizeof symbols[0]);
     memcpy(&num_matmuls, &symbols[1], sizeof symbols[1]);
     memcpy(&take_fault, &symbols[2], sizeof symbols[2]);
     memcpy(&set_streams, &symbols[3], sizeof symbols[3]);
     memcpy(&num_graphs, &symbols[4], sizeof symbols[4]);
+    memcpy(&graph_pays, &symbols[5], sizeof symbols[5]);
     emulated = true;
     return 0;
 }
@@ -500,6 +523,7 @@ int main(void)
         cmocka_unit_test(choices__of_other_problems_change_nothing),
         cmocka_unit_test(dgelu__in_place_only_where_it_has_the_bits_of_out_of_place),
         cmocka_unit_test(upload__is_what_the_next_forward_of_the_block_reads),
+        cmocka_unit_test(graph_pays__where_issuing_takes_half_of_the_devices_time),
         cmocka_unit_test(graphs__have_the_bits_of_calls_one_by_one),
     };
     return cmocka_run_group_tests(tests, find_device, NULL);

@@ -202,6 +202,35 @@ static void backend_count__makes_whole_layouts(void **state)
     }
 }
 
+/* Who reads the images: the stage with the embedding, but a cached prefix, which seldom does. */
+static void layout_stages__uploads_images_where_they_are_read(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_SHAPES; i++) {
+        struct layout layout = {0};
+        struct layout_base counted = c.base;
+        struct train_plan plan = plan_of(&shapes[i]);
+        struct err err = {0};
+        case_ok(backend_count_new(c.base.backend, &counted.backend, &err), &err);
+        case_ok(layout_place(&counted, &plan, &layout, &err), &err);
+        case_ok(layout_stages(&counted, &layout, &err), &err);
+        int uploading = 0;
+        for (int s = 0; s <= layout.plan.plan.num_stages; s++) {
+            const bool reads = layout.stages[s] && stage_params(layout.stages[s])[0].item == 0;
+            if (!layout.stages[s])
+                continue;
+            assert_int_equal(stage_uploads(layout.stages[s]),
+                             reads && shapes[i].frozen != FROZEN_CACHED);
+            uploading += stage_uploads(layout.stages[s]);
+        }
+        assert_int_equal(uploading, case_runs(&layout.plan.plan, c.comm.rank, 0) &&
+                                        shapes[i].frozen != FROZEN_CACHED);
+        layout_clear(&layout);
+        backend_free(counted.backend);
+        assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +240,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(layout_batches__refuse_more_replicas_than_samples),
         cmocka_unit_test(backend_count__has_all_but_kernels_and_what_may_lack),
         cmocka_unit_test(backend_count__makes_whole_layouts),
+        cmocka_unit_test(layout_stages__uploads_images_where_they_are_read),
     };
     struct err err = {0};
     if (comm_init(&argc, &argv, &c.comm, &err) != OK)

@@ -109,6 +109,11 @@ static void start_timing(struct cuda_graphs *graphs, struct run *run)
     graphs->began_ns = now_ns();
 }
 
+bool cuda_graph_pays(int64_t host_ns, int64_t device_ns)
+{
+    return host_ns >= device_ns - host_ns;
+}
+
 /* Whether it pays: known once the device has been through what was timed. */
 static bool known_to_pay(struct run *run)
 {
@@ -120,7 +125,7 @@ static bool known_to_pay(struct run *run)
     }
     CUDA_NOTE(code);
     CUDA_NOTE(cudaEventElapsedTime(&ms, run->from, run->to));
-    run->never = (double)run->host_ns * 2.0 < (double)ms * 1e6;
+    run->never = !cuda_graph_pays(run->host_ns, (int64_t)((double)ms * 1e6));
     return !run->never;
 }
 
