@@ -655,6 +655,8 @@ IN_ALL_WAYS(xent__rows_spans_padding_and_smoothing, false)
     xent_case(11, 1000, 0, false, 0.0f);
     xent_case(7, 10, 0, false, 0.1f);
     xent_case(3, 9001, 0, false, 0.1f);
+    xent_case(6, 12299, 1, false, 0.1f); /* rows that wait in shared memory, at any alignment */
+    xent_case(2, 40003, 0, false, 0.0f); /* in fp32 too long for that */
     xent_case(6, 1003, 5, false, 0.0f);
     xent_case(8, 197, 0, true, 0.1f);
     xent_case(300, 2, 0, false, 0.0f);

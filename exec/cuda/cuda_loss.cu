@@ -6,10 +6,16 @@
 
 /* Cross-entropy in place, one block a row: a first pass keeps a running maximum and sum per thread
  * (Milakov and Gimelshein, 2018), folded in a fixed order; a second replaces the logits by softmax
- * - target. Probabilities are stored nowhere else. Bound by memory: a row is read from memory once,
- * again from L2 (the rows in flight, 2 to 4 an SM, fit it: 50257 classes are 98 KiB in bf16), and
- * written once: 4 bytes a logit in bf16. */
-enum { IGNORED = -100, MAX_WARPS = 16 };
+ * - target. Probabilities are stored nowhere else. Bound by memory: a row is read once and written
+ * once, 4 bytes a logit in bf16. Between the passes a long row waits in shared memory where two
+ * blocks an SM find room (50257 classes are 98 KiB in bf16): the rows in flight, 26 MB on an H100,
+ * would not all stay in L2. Short rows, and long ones on smaller devices, are read again. */
+enum {
+    IGNORED = -100,
+    MAX_WARPS = 16,
+    AHEAD = 4,             /* packs that a thread asks for before it looks at the first */
+    HELD_BYTES = 16 << 10, /* rows from here on wait */
+};
 
 struct row_result {
     double loss;
@@ -69,13 +75,15 @@ static __device__ __forceinline__ double warp_sum(double x)
     return x;
 }
 
-/* N: elements of 16 bytes where the classes are neighbours, else 1. */
-template <typename T, int N>
-static __global__ void __launch_bounds__(32 * MAX_WARPS)
+/* N: elements of 16 bytes where the classes are neighbours, else 1. HELD: the packs of the row wait
+ * in shared memory, where each thread looks at its own only. */
+template <typename T, int N, bool HELD>
+static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
     xent_rows(const struct xent x, const int32_t *labels, T *logits, struct row_result *results)
 {
     __shared__ struct running warp_run[MAX_WARPS];
     __shared__ double warp_logits[MAX_WARPS];
+    CUDA_DYNAMIC_SHARED(T, held);
     const int tid = (int)threadIdx.x, threads = (int)blockDim.x, lane = tid & 31, warp = tid >> 5;
     const int64_t r = blockIdx.x;
     const int n = x.classes;
@@ -100,18 +108,30 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS)
         running_add<T, 1>(&run, &value, tid);
         sum_logits += value;
     }
-#pragma unroll 4
-    for (int i = tid; i < packs; i += threads) {
-        float value[N];
-        if (N > 1)
-            elem_load_n<N>(row + head + i * N, value);
-        else
-            value[0] = elem_load(row + i * stride);
-        running_add<T, N>(&run, value, head + i * N);
-        if (x.smoothing > 0.0f)
+    for (int i0 = tid; i0 < packs; i0 += AHEAD * threads) {
+        elem_pack<N, T> ahead[AHEAD];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            if (i0 + a * threads < packs)
+                ahead[a] = *reinterpret_cast<const elem_pack<N, T> *>(
+                    row + head + (i0 + a * threads) * (N > 1 ? N : stride));
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            const int i = i0 + a * threads;
+            float value[N];
+            if (i >= packs)
+                break;
+            if (HELD)
+                *reinterpret_cast<elem_pack<N, T> *>(held + i * N) = ahead[a];
 #pragma unroll
             for (int k = 0; k < N; k++)
-                sum_logits += value[k];
+                value[k] = elem_load(&ahead[a].at[k]);
+            running_add<T, N>(&run, value, head + i * N);
+            if (x.smoothing > 0.0f)
+#pragma unroll
+                for (int k = 0; k < N; k++)
+                    sum_logits += value[k];
+        }
     }
     if (tail + tid < n) {
         const float value = elem_load(row + tail + tid);
@@ -157,7 +177,7 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS)
     for (int i = tid; i < packs; i += threads) {
         float value[N];
         if (N > 1)
-            elem_load_n<N>(row + head + i * N, value);
+            elem_load_n<N>(HELD ? held + i * N : row + head + i * N, value);
         else
             value[0] = elem_load(row + i * stride);
 #pragma unroll
@@ -209,6 +229,30 @@ static __global__ void __launch_bounds__(FOLD_THREADS)
         *sums = {loss[0], count[0], correct[0]};
 }
 
+template <typename T>
+static void launch_rows(struct backend *be, const struct xent *x, const int32_t *labels, T *logits,
+                        struct row_result *results)
+{
+    const int N = 16 / (int)sizeof(T), besides = 2 << 10; /* bytes of a block, at most */
+    const bool wide = x->class_stride == 1;
+    const int packs = wide ? x->classes / N : x->classes, bytes = packs * 16;
+    cudaStream_t stream = cuda_of(be)->stream;
+    /* Three packs a thread and more before a block grows: its folds cost as much. By shape alone,
+     * so that the bits are, too. */
+    const int threads = packs >= 3 * 512 ? 512 : packs >= 3 * 256 ? 256 : packs > 64 ? 128 : 32;
+    if (!wide) {
+        CUDA_LAUNCH((xent_rows<T, 1, false>), (unsigned)x->rows, threads, 0, stream, *x, labels,
+                    logits, results);
+    } else if (bytes >= HELD_BYTES && 2 * (bytes + besides) <= cuda_of(be)->shared_bytes) {
+        CUDA_ALLOW_SHARED((xent_rows<T, 16 / (int)sizeof(T), true>), bytes);
+        CUDA_LAUNCH((xent_rows<T, 16 / (int)sizeof(T), true>), (unsigned)x->rows, threads, bytes,
+                    stream, *x, labels, logits, results);
+    } else {
+        CUDA_LAUNCH((xent_rows<T, 16 / (int)sizeof(T), false>), (unsigned)x->rows, threads, 0,
+                    stream, *x, labels, logits, results);
+    }
+}
+
 static void xent(struct backend *be, const struct xent *x, const int32_t *labels, void *logits,
                  struct xent_sums *sums)
 {
@@ -217,18 +261,8 @@ static void xent(struct backend *be, const struct xent *x, const int32_t *labels
         be, (x->rows > 0 ? x->rows : 1) * (int64_t)sizeof *results);
     if (!results)
         return;
-    /* Three packs a thread and more before a block grows: its folds cost as much. */
-    const int packs = x->class_stride == 1 ? x->classes * be->elem_bytes / 16 : x->classes;
-    const int threads = packs >= 3 * 512 ? 512 : packs >= 3 * 256 ? 256 : packs > 64 ? 128 : 32;
     if (x->rows > 0)
-        CUDA_DTYPE(be, T, {
-            if (x->class_stride == 1)
-                CUDA_LAUNCH((xent_rows<T, 16 / (int)sizeof(T)>), (unsigned)x->rows, threads, 0,
-                            stream, *x, labels, (T *)logits, results);
-            else
-                CUDA_LAUNCH((xent_rows<T, 1>), (unsigned)x->rows, threads, 0, stream, *x, labels,
-                            (T *)logits, results);
-        });
+        CUDA_DTYPE(be, T, { launch_rows<T>(be, x, labels, (T *)logits, results); });
     CUDA_LAUNCH(xent_fold, 1, FOLD_THREADS, 0, stream, x->rows, (const struct row_result *)results,
                 sums);
 }
