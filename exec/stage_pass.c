@@ -425,6 +425,17 @@ static void *gradient_of(struct stage *stage, struct slot *slot, int i)
     return layer_in_place(&stage->layers[i], &stage->arch) ? slot->set->y[i - 1] : stage->flow;
 }
 
+/* On a device attention's kernels take a detour where dqkv lies over qkv. Where the weights' half
+ * comes right behind, it goes to memory of passes without stash, which rests meanwhile. */
+static void *aside_of(const struct stage *stage, int i, enum backward what)
+{
+    const struct stash_set *shared = &stage->sets[stage->num_slots];
+    return what == BACKWARD_BOTH && stage->layers[i].kind == ITEM_ATTENTION &&
+                   !stage->spec.backend->host_memory
+               ? shared->buf[i][AT_QKV]
+               : NULL;
+}
+
 /* The items of a backward; without `issue` only what the stage remembers of it. */
 static enum status backward_items(struct stage *stage, struct slot *slot, uint64_t step,
                                   enum backward what, float grad_scale, void *const *grad_out,
@@ -439,6 +450,7 @@ static enum status backward_items(struct stage *stage, struct slot *slot, uint64
     for (int i = stage->num_items - 1; i >= active && rc == OK; i--) {
         const struct layer *l = &stage->layers[i];
         pass.stash = slot->set->buf[i];
+        pass.aside = aside_of(stage, i, what);
         pass.dropout = dropout_of(stage, l, step);
         pass.x = input_of(slot, i);
         pass.y = i + 1 == stage->num_items ? slot->out : slot->set->y[i];

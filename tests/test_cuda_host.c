@@ -1,6 +1,6 @@
 /* The host side of the cuda backend on an emulated device (tests/cudasim/): memory announced before
  * it is asked for, choices of matrix products that other backends make alike, an epilogue in place,
- * images uploaded ahead, passes as CUDA graphs.
+ * images uploaded ahead, passes as CUDA graphs, the halves of a backward.
  * Skipped where the emulation is not built. */
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -482,6 +482,103 @@ static void graphs__have_the_bits_of_calls_one_by_one(void **state)
     free(whole);
 }
 
+/* --- halves of a backward --------------------------------------------------------------------- */
+
+static void (*real_attention)(struct backend *be, const struct attention *a, const void *qkv,
+                              const struct dropout *drop, const void *ctx, const float *lse,
+                              const void *dctx, void *dqkv);
+static int over_qkv, beside_qkv;
+static void spy_attention(struct backend *be, const struct attention *a, const void *qkv,
+                          const struct dropout *drop, const void *ctx, const float *lse,
+                          const void *dctx, void *dqkv)
+{
+    *(dqkv == qkv ? &over_qkv : &beside_qkv) += 1;
+    real_attention(be, a, qkv, drop, ctx, lse, dctx, dqkv);
+}
+
+/* The gradients of a stage after two micro-batches, halves of their backwards together or apart. */
+static void both_ways(enum model_family family, enum dtype dtype, bool together, void *grads,
+                      int64_t room)
+{
+    static const int64_t ids[SAMPLES] = {3, 4};
+    static const int32_t numbers[SAMPLES * 64] = {1, 0, 1, 1};
+    static const int32_t lengths[SAMPLES] = {1, 2};
+    float images[SAMPLES * IMAGE];
+    struct job job;
+    struct err err = {0};
+    struct stage *stage = NULL;
+    case_job(&job, family, dtype);
+    struct backend *be = open_cuda(dtype, false);
+    real_attention = be->attention_backward;
+    be->attention_backward = spy_attention;
+    const struct stage_spec spec = {.model = &job.model,
+                                    .job = &job,
+                                    .backend = be,
+                                    .end_item = job.model.num_items,
+                                    .max_samples = SAMPLES,
+                                    .max_live = 2};
+    ok(stage_new(&spec, &stage, &err), &err);
+    ok(stage_init_weights(stage, 5, &err), &err);
+    for (int i = 0; i < SAMPLES * IMAGE; i++)
+        images[i] = (float)rng_normal(1, (uint64_t)i);
+    stage_zero_grad(stage);
+    const bool vit = family == FAMILY_VIT;
+    const struct sample_block block = {.num_samples = SAMPLES,
+                                       .ids = ids,
+                                       .labels = numbers,
+                                       .images = vit ? images : NULL,
+                                       .tokens = vit ? NULL : numbers,
+                                       .token_types = vit ? NULL : numbers,
+                                       .lengths = vit ? NULL : lengths};
+    void *none[1] = {NULL}, *out[1];
+    for (int slot = 0; slot < 2; slot++)
+        ok(stage_forward(stage, slot, &block, 0, none, out, true, NULL, &err), &err);
+    for (int slot = 0; slot < 2 && together; slot++)
+        ok(stage_backward(stage, slot, &block, 0, BACKWARD_BOTH, 0.5f, none, out, &err), &err);
+    for (int half = 0; half < 2 && !together; half++)
+        for (int slot = 0; slot < 2; slot++)
+            ok(stage_backward(stage, slot, &block, 0, half ? BACKWARD_WEIGHT : BACKWARD_INPUT, 0.5f,
+                              none, out, &err),
+               &err);
+    char *at = grads, *end = at + room;
+    for (int i = 0; i < stage_num_items(stage); i++) {
+        int64_t elems;
+        const float *block_grads = stage_grad_block(stage, i, &elems);
+        assert_true(elems * 4 <= end - at);
+        be->copy_out(be, at, block_grads, elems * 4);
+        ok(be->sync(be, &err), &err);
+        at += elems * 4;
+    }
+    stage_free(stage);
+    backend_free(be);
+    job_clear(&job);
+}
+
+static void backward__both_halves_together_take_no_detour_and_have_the_bits_of_apart(void **state)
+{
+    enum { ROOM = 1 << 20 };
+    (void)state;
+    if (!emulated)
+        skip();
+    char *together = calloc(1, ROOM), *apart = calloc(1, ROOM);
+    assert_true(together && apart);
+    for (int dtype = DTYPE_FP32; dtype <= DTYPE_BF16; dtype++)
+        for (int bert = 0; bert < 2; bert++) {
+            const enum model_family family = bert ? FAMILY_BERT : FAMILY_VIT;
+            over_qkv = beside_qkv = 0;
+            both_ways(family, (enum dtype)dtype, true, together, ROOM);
+            assert_int_equal(over_qkv, 0);
+            assert_true(beside_qkv > 0);
+            const int calls = beside_qkv;
+            both_ways(family, (enum dtype)dtype, false, apart, ROOM);
+            assert_int_equal(beside_qkv, calls);
+            assert_int_equal(over_qkv, calls); /* nobody else's memory is free for that long */
+            assert_memory_equal(together, apart, ROOM);
+        }
+    free(together);
+    free(apart);
+}
+
 /* ---------------------------------------------------------------------------------------------- */
 
 static int find_device(void **state)
@@ -525,6 +622,7 @@ int main(void)
         cmocka_unit_test(upload__is_what_the_next_forward_of_the_block_reads),
         cmocka_unit_test(graph_pays__where_issuing_takes_half_of_the_devices_time),
         cmocka_unit_test(graphs__have_the_bits_of_calls_one_by_one),
+        cmocka_unit_test(backward__both_halves_together_take_no_detour_and_have_the_bits_of_apart),
     };
     return cmocka_run_group_tests(tests, find_device, NULL);
 }

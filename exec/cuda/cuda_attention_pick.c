@@ -10,11 +10,12 @@
 #include "exec/cuda/cuda_choice.h"
 #include "exec/cuda/cuda_cudnn.h"
 
-/* A problem; compared byte by byte, so zeroed first. */
+/* A problem; compared byte by byte, so zeroed first. Where dqkv goes, over qkv or not, is no part
+ * of it: halves of a backward that come apart have the bits of those that come together. */
 struct key {
     int64_t samples;
     int32_t seq, heads, head_dim;
-    bool causal, lengths, backward, in_place;
+    bool causal, lengths, backward;
 };
 
 struct entry {
@@ -96,11 +97,10 @@ static void refuse(struct entry *e, const struct call *c, const char *why)
 /* All but the number of samples, which comes last; behind has_cudnn(). */
 static void name_kind(const struct cuda_pick *pick, const struct key *k, char problem[CHOICE_BYTES])
 {
-    snprintf(problem, CHOICE_BYTES,
-             ATTENTION "%s bf16 seq %d heads %d x %d%s%s%s, cudnn %d, samples ",
-             k->backward ? "backward" : "forward", k->seq, k->heads, k->head_dim,
-             k->causal ? " causal" : "", k->lengths ? " padded" : "",
-             k->in_place ? " in place" : "", cuda_cudnn_version(pick->cudnn));
+    snprintf(
+        problem, CHOICE_BYTES, ATTENTION "%s bf16 seq %d heads %d x %d%s%s, cudnn %d, samples ",
+        k->backward ? "backward" : "forward", k->seq, k->heads, k->head_dim,
+        k->causal ? " causal" : "", k->lengths ? " padded" : "", cuda_cudnn_version(pick->cudnn));
 }
 static void name_problem(const struct cuda_pick *pick, const struct key *k,
                          char problem[CHOICE_BYTES])
@@ -308,7 +308,6 @@ static struct key key_of(const struct call *c)
     key.causal = c->a->causal;
     key.lengths = c->a->lengths != NULL;
     key.backward = c->backward;
-    key.in_place = c->out == c->qkv;
     return key;
 }
 

@@ -112,6 +112,11 @@ static void attention_forward(const struct layer *l, const struct layer_pass *p)
         norm_forward(l, p, st[AT_LN], p->y, st[AT_STATS]);
 }
 
+static void *dqkv_of(const struct layer_pass *p)
+{
+    return p->aside ? p->aside : p->stash[AT_QKV];
+}
+
 static void attention_backward_input(const struct layer *l, const struct layer_pass *p,
                                      const void *dy, void *dx)
 {
@@ -121,6 +126,7 @@ static void attention_backward_input(const struct layer *l, const struct layer_p
     const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
     const struct attention a = heads(p);
     const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
+    void *dqkv = dqkv_of(p);
     if (p->arch->post_norm) {
         norm_backward(l, p, dy, st[AT_LN], st[AT_STATS], NULL, st[AT_LN]);
         dy = st[AT_LN];
@@ -128,15 +134,13 @@ static void attention_backward_input(const struct layer *l, const struct layer_p
     const void *dout = layer_masked(l, p, SITE_ATTENTION, dy);
     be->linear_backward_input(be, &out, dout, l->low[OUT_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
-    be->attention_backward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE], p->scratch[0],
-                           st[AT_QKV]);
+    be->attention_backward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE], p->scratch[0], dqkv);
     if (p->arch->post_norm) {
         if (dx)
-            be->linear_backward_input(be, &qkv, st[AT_QKV], l->low[QKV_W], 1.0f, ACT_NONE, NULL, dy,
-                                      dx);
+            be->linear_backward_input(be, &qkv, dqkv, l->low[QKV_W], 1.0f, ACT_NONE, NULL, dy, dx);
         return;
     }
-    be->linear_backward_input(be, &qkv, st[AT_QKV], l->low[QKV_W], 1.0f, ACT_NONE, NULL, NULL,
+    be->linear_backward_input(be, &qkv, dqkv, l->low[QKV_W], 1.0f, ACT_NONE, NULL, NULL,
                               p->scratch[0]);
     if (l->joins) {
         norm_backward(l, p, p->scratch[0], st[AT_JOIN], st[AT_STATS], dy, st[AT_JOIN]);
@@ -155,7 +159,7 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
     const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
     const void *dout = layer_masked(l, p, SITE_ATTENTION, p->arch->post_norm ? st[AT_LN] : dy);
     be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W], l->g[OUT_B]);
-    be->linear_backward_weight(be, &qkv, st[AT_QKV], p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
+    be->linear_backward_weight(be, &qkv, dqkv_of(p), p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
                                l->g[QKV_W], l->g[QKV_B]);
     if (l->joins) {
         const struct linear join = join_linear(p);

@@ -2,9 +2,10 @@
  *
  * Backward comes in two halves that share nothing but the stash: layer_backward_input() turns the
  * gradient of the output into that of the input and leaves in the stash what the weights need
- * (gradients overwrite what they replace: dqkv over qkv, the GELU's over its input, the sum's over
- * the sum); layer_backward_weight() adds to the accumulators. One after the other is the full
- * backward: the same calls on the same operands, so the same bits. */
+ * (gradients overwrite what they replace: dqkv over qkv where it goes to no place of its own, the
+ * GELU's over its input, the sum's over the sum); layer_backward_weight() adds to the accumulators.
+ * One after the other is the full backward: the same calls on the same operands, so the same bits.
+ */
 #ifndef ELAPSE_EXEC_MODELS_LAYERS_H
 #define ELAPSE_EXEC_MODELS_LAYERS_H
 
@@ -52,6 +53,9 @@ struct layer_pass {
     void *cols;       /* vit: [rows, channels * patch^2] */
     void *const *stash;
     void *wide; /* [rows, 2 hidden], where a skip joins */
+    /* [rows, 3 hidden], where attention's dqkv goes and stays until the weights' half; NULL: over
+     * qkv. */
+    void *aside;
     const void *x;
     const void *skip; /* the tensor that joins x, or NULL */
     void *skip_dx;    /* its gradient; NULL: not wanted */
