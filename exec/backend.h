@@ -47,6 +47,8 @@ struct linear {
     bool in_out;
     int64_t x_stride; /* elements between rows of x, dx, and of dx's add and pre; 0: in */
     int64_t y_stride; /* elements between rows of y, of its residual and pre, and of dy; 0: out */
+    float *dx_sums;   /* linear_backward_input(), where sums_dx(): receives the sums of dx's columns
+                         [in]; NULL: not wanted */
 };
 
 enum act { ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH };
@@ -211,6 +213,10 @@ struct backend {
     void (*linear_backward_input)(struct backend *be, const struct linear *l, const void *dy,
                                   const void *w, float scale, enum act act, const void *pre,
                                   const void *add, void *dx);
+    /* Whether the kernel that ends this activation's backward sums the columns of dx on its way, at
+     * no cost: the gradient of the bias below, which the weights' half of that layer would read all
+     * of dx once more for. NULL: none does. */
+    bool (*sums_dx)(const struct backend *be, enum act act);
     /* dw += scale * dy^T x, db += scale * column sums of dy; dw or db may be NULL. */
     void (*linear_backward_weight)(struct backend *be, const struct linear *l, const void *dy,
                                    const void *x, float scale, float *dw, float *db);

@@ -320,12 +320,16 @@ static void linear_backward_case(int64_t rows, int in, int out, int form, int x_
     const bool with_add = where == 1 || form & 32;
     const float scale = form & 64 ? 0.5f : 1.0f;
     const int64_t ldx = in + x_pad, ldy = out + y_pad;
+    const bool with_sums = !(form % 3);
     const struct linear l = {.rows = rows,
                              .in = in,
                              .out = out,
                              .in_out = form & 4,
                              .x_stride = x_pad ? ldx : 0,
                              .y_stride = y_pad ? ldy : 0};
+    struct linear l_cuda = l;
+    if (with_sums)
+        l_cuda.dx_sums = up_fp32(numbers(in, 1, false), in);
     float *dy = numbers(rows * ldy, 1, true), *w = numbers((int64_t)in * out, 0.2, true);
     float *pre = numbers(rows * ldx, 0.7, true), *add = numbers(rows * ldx, 1, true);
     float *x = numbers(rows * ldx, 1, true), *dx = numbers(rows * ldx, 1, true);
@@ -344,11 +348,20 @@ static void linear_backward_case(int64_t rows, int in, int out, int form, int x_
                                 form & 256 ? NULL : db);
     near("dw", down_fp32(dw_c, (int64_t)in * out), dw, (int64_t)in * out, tol_sum());
     near("db", down_fp32(db_c, out), db, out, tol_sum());
-    cuda->linear_backward_input(cuda, &l, dy_c, w_c, scale, act, act == ACT_NONE ? NULL : pre_c,
-                                with_add ? add_c : NULL, dx_c);
+    cuda->linear_backward_input(cuda, &l_cuda, dy_c, w_c, scale, act,
+                                act == ACT_NONE ? NULL : pre_c, with_add ? add_c : NULL, dx_c);
     cpu->linear_backward_input(cpu, &l, dy, w, scale, act, act == ACT_NONE ? NULL : pre,
                                with_add ? add : NULL, dx);
     near("dx", down(dx_c, rows * ldx), dx, rows * ldx, tol());
+    if (with_sums) {
+        float *sums = host_bytes((int64_t)in * 4);
+        for (int c = 0; c < in; c++) {
+            sums[c] = 0.0f;
+            for (int64_t r = 0; r < rows; r++)
+                sums[c] += dx[r * ldx + c];
+        }
+        near("sums", down_fp32(l_cuda.dx_sums, in), sums, in, tol());
+    }
     forget();
 }
 
@@ -359,6 +372,9 @@ IN_ALL_WAYS(linear__backward_in_all_forms, true)
             linear_backward_case(form % 3 ? 19 : 24, form % 5 ? 40 : 33, form % 7 ? 24 : 21, form,
                                  form % 11 ? 0 : 16, form % 13 ? 0 : 8);
     linear_backward_case(197, 384, 96, 1 + 32, 0, 0);
+    linear_backward_case(530, 264, 24, 1 + 16 + 64, 0, 0); /* sums of several parts and strips */
+    linear_backward_case(530, 264, 24, 1 + 16 + 64, 8, 8);
+    linear_backward_case(531, 20, 24, 2 + 16, 0, 0);
     linear_backward_case(30, 16, 24, 128, 0, 0);
     linear_backward_case(30, 16, 24, 256 + 4, 0, 0);
     linear_backward_case(300, 16, 770, 0, 0, 0);

@@ -87,13 +87,14 @@ static inline int cuda_blocks(int64_t n, int64_t per, int64_t most)
     return (int)(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
-/* dst[cols] = scale * sum over p of parts[p][cols], added to dst where `add`: 8 interleaved runs of
- * parts, the runs in order; cuda_sums.cu. */
+/* dst[cols] = scale * sum over p of parts[p][cols], added to dst where `add`: 32 interleaved runs
+ * of parts, the runs in order; cuda_sums.cu. */
 void cuda_fold(struct backend *be, int64_t num_parts, int64_t cols, const float *parts, float scale,
                bool add, float *dst);
-/* db[cols] += scale * column sums of x [rows, cols], rows ld apart; cuda_sums.cu. */
+/* sums[cols] = scale * column sums of x [rows, cols], rows ld apart, or += where `add`; takes
+ * scratch; cuda_sums.cu. */
 void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld, const void *x,
-                      float scale, float *db);
+                      float scale, bool add, float *sums);
 
 #define CUDA_FUNCTIONS(name)                                                                       \
     void name##_install(struct backend *be) /* each file puts its kernels into the table */

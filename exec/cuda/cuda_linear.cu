@@ -5,8 +5,8 @@
  * Row-major y [rows, out] is the library's column-major [out, rows], so every product is computed
  * transposed: y^T = W x^T. Where an activation or dropout comes behind, the product is rounded to
  * the dtype before it, as it is stored for the backward anyway. */
+#include "exec/cuda/columns.cuh"
 #include "exec/cuda/cuda_matmul.h"
-#include "exec/cuda/elem.cuh"
 #include "exec/cuda/ptx.cuh"
 
 /* --- activations ------------------------------------------------------------------------------ */
@@ -136,30 +136,86 @@ struct backward_pass {
     void *dx;
 };
 
+/* V neighbours of the operands that every backward reads. */
+template <int V, int ACT, typename T> struct backward_packs {
+    elem_pack<V, T> t, pre;
+};
+template <int V, int ACT, typename T>
+static __device__ __forceinline__ void backward_load(const struct backward_pass &p, int64_t row,
+                                                     int64_t col, backward_packs<V, ACT, T> *in)
+{
+    in->t = *reinterpret_cast<const elem_pack<V, T> *>((const T *)p.t + row * p.ld_t + col);
+    if (ACT != ACT_NONE)
+        in->pre = *reinterpret_cast<const elem_pack<V, T> *>((const T *)p.pre + row * p.ld + col);
+}
+/* value: what was stored, before it was rounded. */
+template <int V, int ACT, typename T>
+static __device__ __forceinline__ void
+backward_store(const struct backward_pass &p, int64_t row, int64_t col,
+               const backward_packs<V, ACT, T> &in, float *value)
+{
+    const int64_t at = row * p.ld + col;
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        value[k] = elem_load(&in.t.at[k]);
+        if (ACT != ACT_NONE)
+            value[k] *= act_grad_of<ACT, T>(elem_load(&in.pre.at[k]));
+    }
+    if (p.add) {
+        float other[V];
+        elem_load_n<V>((const T *)p.add + at, other);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            value[k] += other[k];
+    }
+    elem_store_n<V>((T *)p.dx + at, value);
+}
+
 template <int V, int ACT, typename T>
 static __global__ void __launch_bounds__(PASS_THREADS) finish_backward(const struct backward_pass p)
 {
     const int64_t per_row = p.cols / V;
     for (int64_t i = (int64_t)blockIdx.x * PASS_THREADS + threadIdx.x; i < p.packs;
          i += (int64_t)gridDim.x * PASS_THREADS) {
-        const int64_t row = p.flat ? 0 : i / per_row;
-        const int64_t col = (i - row * per_row) * V, at = row * p.ld + col;
-        float value[V], other[V];
-        elem_load_n<V>((const T *)p.t + row * p.ld_t + col, value);
-        if (ACT != ACT_NONE) {
-            elem_load_n<V>((const T *)p.pre + at, other);
-#pragma unroll
-            for (int k = 0; k < V; k++)
-                value[k] *= act_grad_of<ACT, T>(other[k]);
-        }
-        if (p.add) {
-            elem_load_n<V>((const T *)p.add + at, other);
-#pragma unroll
-            for (int k = 0; k < V; k++)
-                value[k] += other[k];
-        }
-        elem_store_n<V>((T *)p.dx + at, value);
+        const int64_t row = p.flat ? 0 : i / per_row, col = (i - row * per_row) * V;
+        backward_packs<V, ACT, T> in;
+        float value[V];
+        backward_load(p, row, col, &in);
+        backward_store(p, row, col, in, value);
     }
+}
+
+/* The same by strips of columns, whose sums go to parts[][cols] (columns.cuh). Two rows are on
+ * their way at a time: dx may be any of the operands, so the compiler asks for none ahead. */
+template <int V, int ACT, typename T>
+static __global__ void __launch_bounds__(COLUMN_THREADS, 4)
+    finish_backward_sums(const struct backward_pass p, int64_t rows, int64_t per_part, float *parts)
+{
+    const int64_t col = column_of_lane<V>(), first = blockIdx.y * per_part;
+    const int64_t end = first + per_part < rows ? first + per_part : rows;
+    float sum[V];
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        sum[k] = 0.0f;
+    if (col < p.cols)
+        for (int64_t r = first + threadIdx.x / 32; r < end; r += 2 * COLUMN_WARPS) {
+            backward_packs<V, ACT, T> in[2];
+            float value[V];
+            const int num = r + COLUMN_WARPS < end ? 2 : 1;
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (i < num)
+                    backward_load(p, r + i * COLUMN_WARPS, col, &in[i]);
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (i < num) {
+                    backward_store(p, r + i * COLUMN_WARPS, col, in[i], value);
+#pragma unroll
+                    for (int k = 0; k < V; k++)
+                        sum[k] += value[k];
+                }
+        }
+    column_store<V>(sum, p.cols, parts);
 }
 
 static int pass_blocks(const struct cuda_backend *cuda, int64_t packs)
@@ -211,6 +267,39 @@ static void run_backward(struct backend *be, enum act act, int64_t rows, struct 
     p.flat = p.ld == p.cols && p.ld_t == p.cols;
     PASS_RUN(finish_backward, act, be, rows, bits % 16 == 0 && p.ld_t * be->elem_bytes % 16 == 0,
              p);
+}
+
+template <int V, int ACT, typename T>
+static void launch_backward_sums(struct backend *be, int64_t rows, const struct backward_pass &p,
+                                 const struct column_split &split, float *parts)
+{
+    CUDA_LAUNCH((finish_backward_sums<V, ACT, T>), column_grid(split), COLUMN_THREADS, 0,
+                cuda_of(be)->stream, p, rows, split.per_part, parts);
+}
+
+/* The columns of dx summed on the way; parts: column_part_bytes(). false: not this shape or
+ * alignment. */
+static bool run_backward_sums(struct backend *be, enum act act, int64_t rows,
+                              const struct backward_pass &p, float *parts, float *sums)
+{
+    const uintptr_t bits = (uintptr_t)p.t | (uintptr_t)p.pre | (uintptr_t)p.add | (uintptr_t)p.dx;
+    const int V = 16 / be->elem_bytes;
+    if (rows <= 0 || bits % 16 || p.cols % V || p.ld % V || p.ld_t % V)
+        return false;
+    const struct column_split split = column_split_of(rows, p.cols, V);
+#define BACKWARD_SUMS(name)                                                                        \
+    CUDA_CASE(A, name,                                                                             \
+              { launch_backward_sums<16 / (int)sizeof(T), A, T>(be, rows, p, split, parts); })
+    CUDA_DTYPE(be, T, {
+        switch (act) {
+            BACKWARD_SUMS(ACT_NONE)
+            BACKWARD_SUMS(ACT_GELU_ERF)
+            BACKWARD_SUMS(ACT_GELU_TANH)
+            BACKWARD_SUMS(ACT_TANH)
+        }
+    });
+    cuda_fold(be, split.num_parts, p.cols, parts, 1.0f, false, sums);
+    return true;
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
@@ -308,10 +397,18 @@ static void linear_forward(struct backend *be, const struct linear *l, const voi
     forward_apart(be, &call, y, NULL);
 }
 
+/* A library's epilogue leaves the sums to a pass of their own, which tuning would have to hold
+ * against the kernel's; so there the weights' half may have them (MATMUL_BIAS_GRAD). */
+static bool sums_dx(const struct backend *be, enum act act)
+{
+    return act != ACT_NONE && !gelu_by_library(be, act);
+}
+
 struct backward_call {
     struct matmul product;
     enum act act;
     const void *pre, *add;
+    float *sums; /* of dx's columns; NULL: not wanted */
 };
 
 static void backward_apart(struct backend *be, const void *call, void *dx, float *unused)
@@ -319,9 +416,13 @@ static void backward_apart(struct backend *be, const void *call, void *dx, float
     const struct backward_call *c = (const struct backward_call *)call;
     struct matmul p = c->product;
     const bool aside = dx == c->pre || dx == c->add;
-    void *t = aside ? cuda_scratch(be, p.n * p.m * be->elem_bytes) : dx;
+    const int64_t aside_bytes = aside ? (p.n * p.m * be->elem_bytes + 255) / 256 * 256 : 0;
+    float *sums = c->sums;
+    const int64_t part_bytes = sums ? column_part_bytes(p.n, p.m, 16 / be->elem_bytes) : 0;
+    char *scratch = aside || sums ? (char *)cuda_scratch(be, aside_bytes + part_bytes) : NULL;
+    void *t = aside ? scratch : dx;
     (void)unused;
-    if (!t)
+    if (!t || (sums && !scratch))
         return;
     struct backward_pass pass = {};
     pass.cols = p.m;
@@ -335,7 +436,12 @@ static void backward_apart(struct backend *be, const void *call, void *dx, float
     pass.pre = c->pre;
     pass.add = c->add;
     pass.dx = dx;
+    if (sums &&
+        run_backward_sums(be, c->act, p.n, pass, (float *)(void *)(scratch + aside_bytes), sums))
+        return;
     run_backward(be, c->act, p.n, pass);
+    if (sums)
+        cuda_column_sums(be, p.n, pass.cols, pass.ld, dx, 1.0f, false, sums);
 }
 
 static void linear_backward_input(struct backend *be, const struct linear *l, const void *dy,
@@ -354,14 +460,16 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
     p.ldd = stride(l->x_stride, l->in);
     p.alpha = scale;
     p.d = dx;
-    const struct backward_call call = {p, act, pre, add};
+    const struct backward_call call = {p, act, pre, add, l->dx_sums};
     if (act == ACT_NONE) {
         p.beta = add ? 1.0f : 0.0f;
         p.c = add;
         cuda_matmul_run(be, &p);
+        if (l->dx_sums)
+            cuda_column_sums(be, p.n, p.m, p.ldd, dx, 1.0f, false, l->dx_sums);
         return;
     }
-    if (gelu_by_library(be, act) && !add) {
+    if (gelu_by_library(be, act) && !add && !l->dx_sums) {
         /* dx may be pre: an element of the output needs that element of the aux alone. */
         p.epilogue = MATMUL_DGELU;
         p.aux = (void *)pre;
@@ -383,7 +491,7 @@ static void weight_apart(struct backend *be, const void *call, void *dw, float *
     const struct weight_call *c = (const struct weight_call *)call;
     if (db)
         cuda_column_sums(be, c->l->rows, c->l->out, stride(c->l->y_stride, c->l->out), c->dy,
-                         c->scale, db);
+                         c->scale, true, db);
     if (dw) {
         struct matmul p = c->product;
         p.c = p.d = dw;
@@ -440,5 +548,6 @@ void cuda_linear_install(struct backend *be)
     be->linear_forward = linear_forward;
     be->linear_backward_input = linear_backward_input;
     be->linear_backward_weight = linear_backward_weight;
+    be->sums_dx = sums_dx;
     be->act_backward = act_backward;
 }

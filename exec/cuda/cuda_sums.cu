@@ -1,11 +1,11 @@
 /* exec/cuda/cuda_sums.cu - sums in a fixed order: columns of a matrix (gradients of biases),
  * squares of many tensors (norms). Parts of fixed size are summed by a block each, the parts in
  * order. */
-#include "exec/cuda/elem.cuh"
+#include "exec/cuda/columns.cuh"
 
 /* --- parts ------------------------------------------------------------------------------------ */
 
-enum { FOLD_COLS = 32, FOLD_RUNS = 8 };
+enum { FOLD_COLS = 32, FOLD_RUNS = 32 };
 static __global__ void __launch_bounds__(FOLD_COLS *FOLD_RUNS)
     fold_parts(int64_t num_parts, int64_t cols, const float *parts, float scale, bool add,
                float *dst)
@@ -36,69 +36,59 @@ void cuda_fold(struct backend *be, int64_t num_parts, int64_t cols, const float 
 
 /* --- columns ---------------------------------------------------------------------------------- */
 
-enum { SUM_WARPS = 8, SUM_ROWS = 128 };
-
-/* Each lane takes V neighbouring columns, each warp every eighth row of the block's SUM_ROWS. */
+/* What a product's weights half reads once more where nobody summed on the way. */
 template <int V, typename T>
-static __global__ void __launch_bounds__(SUM_WARPS * 32)
-    column_parts(int64_t rows, int64_t cols, int64_t ld, const T *x, float *parts)
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    column_parts(int64_t rows, int64_t per_part, int64_t cols, int64_t ld, const T *x, float *parts)
 {
-    __shared__ float shared[SUM_WARPS][32 * V + 1];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int64_t col = ((int64_t)blockIdx.x * 32 + lane) * V;
-    const int64_t first = (int64_t)blockIdx.y * SUM_ROWS;
-    const int64_t end = first + SUM_ROWS < rows ? first + SUM_ROWS : rows;
+    const int64_t col = column_of_lane<V>(), first = blockIdx.y * per_part;
+    const int64_t end = first + per_part < rows ? first + per_part : rows;
     float sum[V];
 #pragma unroll
     for (int i = 0; i < V; i++)
         sum[i] = 0.0f;
     if (col < cols)
-        for (int64_t r = first + warp; r < end; r += SUM_WARPS) {
+#pragma unroll 4
+        for (int64_t r = first + threadIdx.x / 32; r < end; r += COLUMN_WARPS) {
             float value[V];
             elem_load_n<V>(x + r * ld + col, value);
 #pragma unroll
             for (int i = 0; i < V; i++)
                 sum[i] += value[i];
         }
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        shared[warp][lane * V + i] = sum[i];
-    __syncthreads();
-    for (int c = threadIdx.x; c < 32 * V; c += SUM_WARPS * 32) {
-        const int64_t at = (int64_t)blockIdx.x * 32 * V + c;
-        float total = 0.0f;
-        for (int w = 0; w < SUM_WARPS; w++)
-            total += shared[w][c];
-        if (at < cols)
-            parts[blockIdx.y * cols + at] = total;
-    }
+    column_store<V>(sum, cols, parts);
 }
 
 template <int V, typename T>
-static void launch_column_parts(cudaStream_t stream, int64_t rows, int64_t cols, int64_t ld,
-                                const T *x, float *parts)
+static void column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld, const T *x,
+                        float scale, bool add, float *sums)
 {
-    const dim3 grid((unsigned)((cols + 32 * V - 1) / (32 * V)),
-                    (unsigned)((rows + SUM_ROWS - 1) / SUM_ROWS));
-    CUDA_LAUNCH((column_parts<V, T>), grid, SUM_WARPS * 32, 0, stream, rows, cols, ld, x, parts);
+    const struct column_split split = column_split_of(rows, cols, V);
+    float *parts = (float *)cuda_scratch(be, split.num_parts * cols * (int64_t)sizeof *parts);
+    if (!parts)
+        return;
+    CUDA_LAUNCH((column_parts<V, T>), column_grid(split), COLUMN_THREADS, 0, cuda_of(be)->stream,
+                rows, split.per_part, cols, ld, x, parts);
+    cuda_fold(be, split.num_parts, cols, parts, scale, add, sums);
 }
 
 void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld, const void *x,
-                      float scale, float *db)
+                      float scale, bool add, float *sums)
 {
-    cudaStream_t stream = cuda_of(be)->stream;
-    const int64_t num_parts = (rows + SUM_ROWS - 1) / SUM_ROWS;
-    float *parts = (float *)cuda_scratch(be, num_parts * cols * (int64_t)sizeof *parts);
-    if (!parts || rows <= 0 || cols <= 0)
+    if (cols <= 0)
         return;
+    if (rows <= 0) {
+        if (!add)
+            be->zero(be, sums, cols * (int64_t)sizeof *sums);
+        return;
+    }
     CUDA_DTYPE(be, T, {
         const int V = 16 / sizeof(T);
         if (cols % V == 0 && ld % V == 0 && (uintptr_t)x % 16 == 0)
-            launch_column_parts<V, T>(stream, rows, cols, ld, (const T *)x, parts);
+            column_sums<V, T>(be, rows, cols, ld, (const T *)x, scale, add, sums);
         else
-            launch_column_parts<1, T>(stream, rows, cols, ld, (const T *)x, parts);
+            column_sums<1, T>(be, rows, cols, ld, (const T *)x, scale, add, sums);
     });
-    cuda_fold(be, num_parts, cols, parts, scale, true, db);
 }
 
 /* --- squares ---------------------------------------------------------------------------------- */

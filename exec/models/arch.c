@@ -291,7 +291,7 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
         stash[ML_LN] = wide;
         stash[ML_STATS] = stats;
         stash[ML_PRE] = stash[ML_GELU] = rows * arch->mlp * e;
-        stash[PART] = part;
+        stash[PART] = part + arch->mlp * f;
         break;
     case ITEM_NORM:
         stash[NO_STATS] = stats;

@@ -50,7 +50,9 @@ enum { NO_STATS };
 enum { PO_GRAD }; /* pooler: gradient before tanh */
 enum { HE_LOGITS, HE_DROP, HE_PRE, HE_ACT, HE_STATS, HE_LN, HE_GRAD };
 
-enum { PART = MAX_STASH - 1 }; /* [2, hidden]: this micro-batch's gradients of gamma and beta */
+/* [2, hidden]: this micro-batch's gradients of gamma and beta; in an mlp, behind them, [mlp]: of
+ * fc1's bias, where linear.dx_sums gives it. */
+enum { PART = MAX_STASH - 1 };
 
 struct tensor_spec {
     char name[96];

@@ -28,8 +28,10 @@ void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block
 {
     const int h = p->arch->hidden;
     const float *part = p->stash[PART];
-    p->be->accumulate(p->be, h, part, l->g[block]);
-    p->be->accumulate(p->be, h, part + h, l->g[block + 1]);
+    const bool together = l->g[block + 1] == l->g[block] + h; /* in memory, too */
+    p->be->accumulate(p->be, together ? 2 * h : h, part, l->g[block]);
+    if (!together)
+        p->be->accumulate(p->be, h, part + h, l->g[block + 1]);
 }
 
 static struct linear dense(const struct layer_pass *p, int in, int out)
@@ -171,6 +173,14 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
 
 /* --- mlp ------------------------------------------------------------------------------------ */
 
+/* This micro-batch's gradient of fc1's bias, behind those of the norm, where the GELU's backward
+ * has it for nothing; else NULL, and the weights' half sums. */
+static float *wide_sums(const struct layer_pass *p)
+{
+    const bool has = p->be->sums_dx && p->be->sums_dx(p->be, p->arch->gelu);
+    return has ? (float *)p->stash[PART] + 2 * p->arch->hidden : NULL;
+}
+
 static void mlp_forward(const struct layer *l, const struct layer_pass *p)
 {
     struct backend *be = p->be;
@@ -197,7 +207,9 @@ static void mlp_backward_input(const struct layer *l, const struct layer_pass *p
     struct backend *be = p->be;
     const int h = p->arch->hidden, wide = p->arch->mlp;
     void *const *st = p->stash;
-    const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
+    const struct linear fc1 = dense(p, h, wide);
+    struct linear fc2 = dense(p, wide, h);
+    fc2.dx_sums = wide_sums(p);
     if (p->arch->post_norm) {
         norm_backward(l, p, dy, st[ML_LN], st[ML_STATS], NULL, st[ML_LN]);
         dy = st[ML_LN];
@@ -224,8 +236,11 @@ static void mlp_backward_weight(const struct layer *l, const struct layer_pass *
     const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
     const void *dout = layer_masked(l, p, SITE_MLP, p->arch->post_norm ? st[ML_LN] : dy);
     be->linear_backward_weight(be, &fc2, dout, st[ML_GELU], 1.0f, l->g[FC2_W], l->g[FC2_B]);
+    const float *sums = wide_sums(p);
     be->linear_backward_weight(be, &fc1, st[ML_PRE], p->arch->post_norm ? p->x : st[ML_LN], 1.0f,
-                               l->g[FC1_W], l->g[FC1_B]);
+                               l->g[FC1_W], sums ? NULL : l->g[FC1_B]);
+    if (sums)
+        be->accumulate(be, wide, sums, l->g[FC1_B]);
     layer_add_norm(l, p, NORM_G);
 }
 

@@ -1,0 +1,66 @@
+/* exec/cuda/columns.cuh - sums of a matrix's columns by kernels that go over it anyway: each block
+ * takes 32 V columns and some rows, each lane V neighbouring columns, each warp every
+ * COLUMN_WARPS-th row; the warps are added in order, the blocks by cuda_fold(). */
+#ifndef ELAPSE_EXEC_CUDA_COLUMNS_CUH
+#define ELAPSE_EXEC_CUDA_COLUMNS_CUH
+
+#include "exec/cuda/elem.cuh"
+
+enum { COLUMN_WARPS = 8, COLUMN_THREADS = 32 * COLUMN_WARPS, COLUMN_BLOCKS = 1536 };
+
+/* Blocks of rows and how many rows each takes: as many blocks in all as fill any device, few enough
+ * to fold quickly; by shape alone. rows, cols > 0. */
+struct column_split {
+    int64_t num_parts, per_part;
+    unsigned strips; /* of 32 V columns */
+};
+static inline struct column_split column_split_of(int64_t rows, int64_t cols, int V)
+{
+    struct column_split s;
+    s.strips = (unsigned)((cols + 32 * V - 1) / (32 * V));
+    const int64_t wanted = cuda_blocks(rows, 2 * COLUMN_WARPS,
+                                       s.strips < COLUMN_BLOCKS ? COLUMN_BLOCKS / s.strips : 1);
+    s.per_part = (rows + wanted - 1) / wanted;
+    s.num_parts = (rows + s.per_part - 1) / s.per_part;
+    return s;
+}
+/* Bytes of parts[num_parts][cols]. */
+static inline int64_t column_part_bytes(int64_t rows, int64_t cols, int V)
+{
+    return rows > 0 && cols > 0
+               ? column_split_of(rows, cols, V).num_parts * cols * (int64_t)sizeof(float)
+               : 0;
+}
+/* The grid of kernels: x over strips, y over parts. */
+static inline dim3 column_grid(const struct column_split &s)
+{
+    return dim3(s.strips, (unsigned)s.num_parts);
+}
+
+/* A lane's first column. */
+template <int V> static __device__ __forceinline__ int64_t column_of_lane(void)
+{
+    return ((int64_t)blockIdx.x * 32 + threadIdx.x % 32) * V;
+}
+
+/* All threads of the block: their sums to parts[blockIdx.y][cols]. */
+template <int V>
+static __device__ __forceinline__ void column_store(const float *sum, int64_t cols, float *parts)
+{
+    __shared__ float shared[COLUMN_WARPS][32 * V + 1];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        shared[warp][lane * V + i] = sum[i];
+    __syncthreads();
+    for (int c = threadIdx.x; c < 32 * V; c += COLUMN_THREADS) {
+        const int64_t at = (int64_t)blockIdx.x * 32 * V + c;
+        float total = 0.0f;
+        for (int w = 0; w < COLUMN_WARPS; w++)
+            total += shared[w][c];
+        if (at < cols)
+            parts[blockIdx.y * cols + at] = total;
+    }
+}
+
+#endif
