@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exec/elastic_ahead.h"
 #include "exec/move.h"
 #include "exec/trainer_state.h"
 
@@ -303,6 +304,8 @@ static enum status wait_for_order(struct trainer *t, struct order *order, struct
     enum status rc = comm_irecv(t->comm->all, order, sizeof *order, 0, ORDER_TAG, &request, err);
     while (rc == OK && !done) {
         rc = comm_test(&request, &done, err);
+        if (rc == OK && !done && t->nccl)
+            rc = nccl_go_on(t->nccl, err);
         if (rc == OK && !done) {
             nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
             sleep_ns = 2 * sleep_ns < MOST_SLEEP_NS ? 2 * sleep_ns : MOST_SLEEP_NS;
@@ -342,17 +345,13 @@ static void add_limit(struct trainer *t, char *reason, size_t room)
 static enum status change(struct trainer *t, const struct decision *decision, struct err *err)
 {
     const struct comm *comm = t->comm;
-    const struct turn_ask ask = {.epoch = decision->epoch,
-                                 .turn = decision->turn,
-                                 .num_frozen_layers = decision->num_frozen,
-                                 .cache_room = t->cache ? cache_room(t->cache) : 0,
-                                 .cache_whole = t->cache && cache_whole(t->cache),
-                                 .num_samples = t->dataset.num_samples[SPLIT_TRAIN],
-                                 .old = &t->layout.plan.plan};
+    struct turn_ask ask = trainer_ask(t, decision->epoch, decision->turn);
     struct transition_note note = {.epoch = decision->epoch, .step = t->progress.step};
     struct train_plan plan = {0};
     struct layout next = {0};
+    const struct nccl_counts before = nccl_counts(t->nccl);
     int64_t since = comm_now_ns(comm);
+    ask.num_frozen_layers = decision->num_frozen;
     enum status rc = train_plan_make(comm, t->cores, t->job, t->db, &ask, &plan, err);
     lap(comm, &since, &note.part_ns[PART_PLAN]);
     if (rc == OK)
@@ -390,6 +389,9 @@ static enum status change(struct trainer *t, const struct decision *decision, st
         note.frozen_layers = decision->num_frozen;
         note.pipeline_length = now->num_ranks;
         note.replicas = now->num_replicas;
+        note.links = nccl_counts(t->nccl);
+        note.links.ready -= before.ready;
+        note.links.made -= before.made;
         memcpy(note.reason, decision->reason, sizeof note.reason);
         add_limit(t, note.reason, sizeof note.reason);
         rc = note_change(t, &note, err);
@@ -413,6 +415,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
     decision->turn = elastic_turn(t);
     decision->num_frozen = t->progress.num_frozen_layers;
     decision->start_ns = comm_now_ns(t->comm);
+    ahead_stop(t);
     if (t->comm->rank == 0) {
         if (job->freeze.policy != FREEZE_NONE)
             rc = decide(t, decision->turn, &decision->num_frozen, decision->reason, err);
@@ -422,10 +425,13 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
         decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
     }
     rc = comm_bcast(t->layout.place.active, decision, sizeof *decision, 0, err);
-    if (rc != OK || !decision->change)
-        return rc;
-    rc = give_order(t, &order, err);
-    return rc == OK ? change(t, decision, err) : rc;
+    if (rc == OK && decision->change)
+        rc = give_order(t, &order, err);
+    if (rc == OK && decision->change)
+        rc = change(t, decision, err);
+    if (rc == OK)
+        ahead_start(t);
+    return rc;
 }
 
 enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
@@ -441,6 +447,8 @@ enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
         t->interrupted = order.interrupted;
         if (order.kind == ORDER_CHANGE)
             rc = change(t, &order.decision, err);
+        if (order.kind == ORDER_AHEAD)
+            rc = ahead_share(t, err);
         if (order.kind == ORDER_SAVE)
             rc = trainer_save(t, err);
         if (order.kind == ORDER_END) {
@@ -472,6 +480,8 @@ void elastic_json(const struct trainer *t, struct json *root)
             json_add_int(one, keys[p], note->part_ns[p]);
         json_add_int(one, "total_ns", note->total_ns);
         json_add_int(one, "moved_bytes", note->bytes);
+        json_add_int(one, "communicators_ready", note->links.ready);
+        json_add_int(one, "communicators_made", note->links.made);
         total += note->total_ns;
     }
     json_add_int(root, "transition_ns", total);

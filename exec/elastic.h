@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "exec/checkpoint.h"
+#include "exec/comm/comm_nccl.h"
 #include "partition/freeze.h"
 #include "profiles/json.h"
 
@@ -37,6 +38,7 @@ struct transition_note {
     int64_t epoch, step, bytes; /* bytes that went from rank to rank */
     int64_t part_ns[TRANSITION_PARTS], total_ns;
     int frozen_layers, pipeline_length, replicas;
+    struct nccl_counts links; /* communicators that were there, or were made in the change */
     char reason[160];
 };
 
@@ -49,6 +51,7 @@ struct elastic {
     int num_notes;
     /* Rank 0: the last decision that asked for more than there may be, and why; empty: none. */
     char held[200], limited[200];
+    struct ahead *ahead; /* see exec/elastic_ahead.h; NULL: nothing is under way */
 };
 
 /* Read what a resumed run decided before, and decide F for the epoch at which it starts.
@@ -72,7 +75,7 @@ enum status elastic_turn_end(struct trainer *t, struct err *err);
 enum status elastic_turn_start(struct trainer *t, struct err *err);
 
 /* What rank 0 tells the idle ranks. */
-enum order_kind { ORDER_CHANGE, ORDER_SAVE, ORDER_END };
+enum order_kind { ORDER_CHANGE, ORDER_AHEAD, ORDER_SAVE, ORDER_END };
 /* Rank 0 to all idle ranks; elsewhere, and where none is idle, nothing. status: of the run (END).
  */
 enum status elastic_order(struct trainer *t, enum order_kind kind, enum status status,

@@ -78,12 +78,28 @@ void runtime_groups_clear(struct runtime_groups *groups); /* safe twice */
 /* Communicators between devices: a plan's edges between ranks, one a direction (R11); the two ends
  * of a tied table; the replicas that hold the same stages. NULL where this rank has no part. */
 struct runtime_links {
-    struct nccl_group **edges; /* owned, [edges][directions]; direction 0 is the activations' */
-    int num_edges;
-    struct nccl_group *tied, *replicas;
+    struct nccl_group **edges; /* owned array of borrowed groups, [edges][directions]; direction 0
+                                  is the activations' */
+    struct nccl_group *tied, *replicas; /* borrowed */
+    struct nccl_group **groups;         /* owned: all that were opened, in their order */
+    int num_groups;
 };
-/* Collective over the message group, with the plan lowered. Each link has carried a message in both
- * directions afterwards, so that no first one waits for its connection. */
+/* The groups that a plan's links need, in the order in which they are opened: rounds of pairs of
+ * ranks, as few as come of taking each pair into the first that has room, then the replicas. */
+struct link_patterns {
+    struct nccl_pattern *patterns; /* owned, with what they point to */
+    int num;
+    struct link_pair *pairs; /* owned: what each round is for */
+    int num_pairs;
+};
+/* With the plan lowered; num_ranks: of the message group. Local; ERR_NOMEM. */
+enum status runtime_links_list(const struct model *model, const struct plan *plan,
+                               const struct workload *workload, const struct schedule *full,
+                               int num_ranks, struct link_patterns *list, struct err *err);
+void link_patterns_clear(struct link_patterns *list); /* safe twice */
+
+/* Collective over the message group. Each link has carried a message in both directions afterwards,
+ * so that no first one waits for its connection. */
 enum status runtime_links_open(const struct comm *comm, struct nccl *nccl,
                                const struct model *model, const struct plan *plan,
                                const struct workload *workload, const struct schedule *full,

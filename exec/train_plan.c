@@ -107,36 +107,44 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
     return rc;
 }
 
+enum status train_plan_choose(const struct comm *comm, const struct cores *cores,
+                              const struct job *job, const char *db, const struct turn_ask *ask,
+                              struct train_plan *plan, struct err *err)
+{
+    const struct cost_query query = {.backend = device_text(job->train.device),
+                                     .dtype = job->train.dtype,
+                                     .threads = cores->threads,
+                                     .ranks = comm->local_size,
+                                     .input = job->data.kind == DATA_SYNTHETIC,
+                                     .present = &plan->present};
+    struct cost_handle cost = {0};
+    enum status rc = cost_choose_for(db, &job->model, &plan->cluster, &query, &cost, err);
+    if (rc == OK)
+        rc = turn_plan(job, &plan->cluster, &cost.cost, ask, &plan->plan, err);
+    if (rc == OK) {
+        memcpy(plan->cost_label, cost.cost.label, sizeof plan->cost_label);
+        memcpy(plan->cost_note, cost.note, sizeof plan->cost_note);
+    }
+    cost_handle_clear(&cost);
+    return rc;
+}
+
 enum status train_plan_make(const struct comm *comm, const struct cores *cores,
                             const struct job *job, const char *db, const struct turn_ask *ask,
                             struct train_plan *plan, struct err *err)
 {
     struct train_plan got = {0};
-    struct cost_handle cost = {0};
     struct cost roofline;
-    struct profile_info present = {0};
     enum status rc;
     int nodes = comm->size % comm->num_nodes == 0 ? comm->num_nodes : 1;
     rc = check_counts(job, comm->size, err);
     if (rc == OK)
-        rc = comm_agree(comm, device_describe(job->train.device, cores, &present, err), err);
+        rc = comm_agree(comm, device_describe(job->train.device, cores, &got.present, err), err);
     if (rc == OK)
-        rc = cluster_of_ranks(nodes, comm->size / nodes, present.device_kind, &got.cluster, err);
-    if (rc == OK && comm->rank == 0) {
-        const struct cost_query query = {.backend = device_text(job->train.device),
-                                         .dtype = job->train.dtype,
-                                         .threads = cores->threads,
-                                         .ranks = comm->local_size,
-                                         .input = job->data.kind == DATA_SYNTHETIC,
-                                         .present = &present};
-        rc = cost_choose_for(db, &job->model, &got.cluster, &query, &cost, err);
-        if (rc == OK)
-            rc = turn_plan(job, &got.cluster, &cost.cost, ask, &got.plan, err);
-        if (rc == OK) {
-            memcpy(got.cost_label, cost.cost.label, sizeof got.cost_label);
-            memcpy(got.cost_note, cost.note, sizeof got.cost_note);
-        }
-    }
+        rc =
+            cluster_of_ranks(nodes, comm->size / nodes, got.present.device_kind, &got.cluster, err);
+    if (rc == OK && comm->rank == 0)
+        rc = train_plan_choose(comm, cores, job, db, ask, &got, err);
     rc = comm_agree(comm, rc, err);
     if (rc == OK)
         rc = share(comm, &got, err);
@@ -158,7 +166,6 @@ enum status train_plan_make(const struct comm *comm, const struct cores *cores,
         got = (struct train_plan){0};
     }
 out:
-    cost_handle_clear(&cost);
     train_plan_clear(&got);
     return rc;
 }

@@ -12,12 +12,14 @@
 #include "partition/turn.h"
 #include "partition/workload.h"
 #include "profiles/json.h"
+#include "profiles/profile.h"
 
 struct train_plan {
     struct plan plan;
     struct cluster cluster;
-    struct workload *workload; /* owned */
-    struct schedule *full;     /* owned */
+    struct workload *workload;   /* owned */
+    struct schedule *full;       /* owned */
+    struct profile_info present; /* the machine that costs were asked for */
     char cost_label[96], cost_note[256];
 };
 
@@ -27,6 +29,11 @@ struct train_plan {
 enum status train_plan_make(const struct comm *comm, const struct cores *cores,
                             const struct job *job, const char *db, const struct turn_ask *ask,
                             struct train_plan *plan, struct err *err);
+/* What rank 0 does of it: ask, cluster and present of *plan give its plan and where the costs are
+ * from. Not collective; any thread. */
+enum status train_plan_choose(const struct comm *comm, const struct cores *cores,
+                              const struct job *job, const char *db, const struct turn_ask *ask,
+                              struct train_plan *plan, struct err *err);
 void train_plan_clear(struct train_plan *plan);
 /* The keys of `elapse plan --json` for the plan as run. */
 void train_plan_json(const struct train_plan *plan, struct json *object);

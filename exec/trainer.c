@@ -12,11 +12,15 @@
 
 #include "exec/choices.h"
 #include "exec/device_info.h"
+#include "exec/elastic_ahead.h"
 #include "exec/measure.h"
 #include "exec/qa_eval.h"
 #include "exec/trainer_state.h"
 
 enum { PROGRESS_NS = 200000000 };
+
+/* What rides along with a step; the largest of all ranks counts. */
+enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_STOP };
 
 static volatile sig_atomic_t stop_wanted;
 
@@ -184,13 +188,26 @@ static void share_workers(struct trainer *t)
     t->base.workers[SPLIT_TEST] = asked > 0 ? asked : t->cores->num;
 }
 
+struct turn_ask trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn)
+{
+    const struct plan *plan = &t->layout.plan.plan;
+    return (struct turn_ask){.epoch = epoch,
+                             .turn = turn,
+                             .num_frozen_layers = t->progress.num_frozen_layers,
+                             .cache_room = t->cache ? cache_room(t->cache) : 0,
+                             .cache_whole = t->cache && cache_whole(t->cache),
+                             .num_samples = t->dataset.num_samples[SPLIT_TRAIN],
+                             .old = plan->num_ranks > 0 ? plan : NULL};
+}
+
 /* All that can go wrong before the first file is made; agreed on by all ranks at each turn. */
 static enum status set_up(struct trainer *t, const char *weights, bool resume, struct err *err)
 {
     const struct comm *comm = t->comm;
     struct train_plan plan = {0};
-    struct turn_ask ask = {0};
+    struct turn_ask ask;
     struct progress was;
+    int num_frozen = 0;
     const struct backend_spec spec = {.device = device_text(t->job->train.device),
                                       .dtype = t->job->train.dtype,
                                       .threads = t->cores->threads,
@@ -217,16 +234,12 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
                        &t->nccl, err);
     t->base.nccl = t->nccl;
     if (rc == OK)
-        rc = elastic_open(t, resume ? weights : NULL, &ask.num_frozen_layers, err);
+        rc = elastic_open(t, resume ? weights : NULL, &num_frozen, err);
     if (rc == OK && t->trains)
         rc = open_cache(t, err);
-    ask.epoch = t->progress.epoch;
-    ask.turn = elastic_turn(t);
-    ask.cache_room = t->cache ? cache_room(t->cache) : 0;
-    ask.cache_whole = t->cache && cache_whole(t->cache);
-    ask.num_samples = t->dataset.num_samples[SPLIT_TRAIN];
-    t->progress.num_frozen_layers = ask.num_frozen_layers;
+    t->progress.num_frozen_layers = num_frozen;
     was = t->progress;
+    ask = trainer_ask(t, t->progress.epoch, elastic_turn(t));
     if (rc == OK)
         rc = train_plan_make(comm, t->cores, t->job, t->db, &ask, &plan, err);
     if (rc == OK)
@@ -248,6 +261,8 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
 
 static void trainer_clear(struct trainer *t)
 {
+    ahead_stop(t);
+    nccl_keep_none(t->nccl);
     layout_clear(&t->layout);
     cache_close(t->cache);
     elastic_clear(&t->elastic);
@@ -383,7 +398,11 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
     enum status rc =
         loader_get(t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, step_in_epoch, &batch, err);
     if (rc == OK)
-        rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr, stop_wanted, result, err);
+        rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr,
+                          stop_wanted      ? VOTE_STOP
+                          : ahead_ready(t) ? VOTE_AHEAD
+                                           : VOTE_NONE,
+                          result, err);
     if (rc == ERR_INFEASIBLE && err) { /* the loss or a gradient is not finite */
         char what[sizeof err->msg];
         memcpy(what, err->msg, sizeof what);
@@ -447,9 +466,15 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         t->epoch_samples += global;
         t->epoch_step_ns += result.step_ns;
         t->epoch_loss += result.loss;
-        t->interrupted = result.vote > 0;
+        t->interrupted = result.vote == VOTE_STOP;
         over = elastic_due(t);
-        if (every > 0 && t->progress.step % every == 0 && t->options->evaluate) {
+        if (result.vote == VOTE_AHEAD && !over)
+            rc = elastic_order(t, ORDER_AHEAD, OK, err);
+        if (rc == OK && result.vote == VOTE_AHEAD && !over)
+            rc = ahead_share(t, err);
+        if (rc == OK && t->nccl)
+            rc = nccl_go_on(t->nccl, err);
+        if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate) {
             t->train_ns += comm_now_ns(t->comm) - begin;
             rc = elastic_order(t, ORDER_SAVE, OK, err);
             if (rc == OK)
@@ -529,6 +554,7 @@ static enum status train(struct trainer *t, struct err *err)
         last_step = first_step + t->options->max_steps;
     if (!turn_elastic(job) && t->total_steps < last_step)
         last_step = t->total_steps;
+    ahead_start(t);
     while (rc == OK && !ended) {
         if (layout_idle(&t->layout)) {
             rc = elastic_idle(t, &ended, err);
@@ -552,6 +578,8 @@ static enum status train(struct trainer *t, struct err *err)
             rc = rc == OK ? sent : rc;
         }
     }
+    if (rc == OK && t->nccl)
+        rc = nccl_prepare(t->nccl, NULL, 0, err);
     if (t->comm->rank == 0 && t->options->progress)
         fputc('\n', stderr);
     return rc;

@@ -354,6 +354,42 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
     return OK;
 }
 
+void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most)
+{
+    const struct freeze_spec *spec = freeze->spec;
+    const int now = freeze->num_frozen, limit = freeze->num_layers - spec->min_active;
+    int low = now, high = now;
+    if (epoch < spec->warmup) {
+        *least = *most = 0;
+        return;
+    }
+    epoch -= spec->warmup;
+    switch (spec->policy) {
+    case FREEZE_CLOSED_FORM:
+        low = high = freeze_closed_form(freeze->num_layers, spec->alpha, epoch);
+        break;
+    case FREEZE_TABLE:
+        low = high = spec->table[epoch < spec->num_table ? epoch : spec->num_table - 1];
+        break;
+    case FREEZE_GRADIENT_NORM:
+        high = epoch > 0 ? cap_of(freeze) : now;
+        break;
+    case FREEZE_PLATEAU:
+        high = cap_of(freeze);
+        break;
+    case FREEZE_RELATIVE_CHANGE:
+        high = freeze->num_seen > 0 ? freeze->num_layers : now;
+        break;
+    case FREEZE_NONE:
+    case FREEZE_POLICY_COUNT:
+        break;
+    }
+    low = low < limit ? low : limit;
+    high = high < limit ? high : limit;
+    *least = low > now ? low : now; /* F1 comes last */
+    *most = high > now ? high : now;
+}
+
 enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
                                struct freeze_spec *spec, struct err *err)
 {

@@ -61,6 +61,10 @@ void freeze_clear(struct freeze *freeze);
 enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms, int *num_frozen,
                           char reason[160], struct err *err);
 
+/* Between what the next freeze_decide(), before `epoch`, will decide, whatever its norms are; equal
+ * where they do not matter. *freeze stays as it is. */
+void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most);
+
 /* The closed form of the release, evaluated as it is there (spec section 1). */
 int freeze_closed_form(int num_layers, double alpha, int epoch);
 

@@ -207,8 +207,19 @@ if grep -q ncclCommSplit "$sim"; then
     train vit fast-mpi -n 2 "${fast[@]}"
     ELAPSE_CUDASIM_STREAMS=1 train vit fast-nccl -n 2 "${nccl[@]}" "${fast[@]}"
     verify "nccl: sums over two replicas are those of mpi" same_run fast-mpi fast-nccl
-    train vit nccl-elastic -n 2 "${nccl[@]}" "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --set cache.policy=on
+    ELAPSE_NCCL_AHEAD=off train vit nccl-elastic -n 2 "${nccl[@]}" "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --set cache.policy=on
     verify "nccl: an elastic run has the bits of one rank" same_run static nccl-elastic
+    # What a change will need is made beside the steps in front of it, on ranks without a place too.
+    long=("${elastic[@]}" --set data.train_samples=128 --set train.batch.global=8)
+    train vit static-long -n 1 "${long[@]}" --set cache.policy=off
+    ELAPSE_CUDASIM_STREAMS=5 train vit nccl-ahead -n 3 "${nccl[@]}" "${long[@]}" --set 'elastic.stages=[3,2,3]'
+    verify "nccl: communicators made ahead, one rank idle for a while: the bits of one rank" same_run static-long nccl-ahead
+    links() { tr -d ' \t\n' <"$tmp/nccl-ahead/summary.json" | grep -o "\"communicators_$1\":[0-9]*" | sed -n "$2s/.*://p"; }
+    verify "nccl: the change to two ranks finds all that it needs" test "$(links ready 1)" -ge 2 -a "$(links made 1)" = 0
+    verify "nccl: the one back finds the link of two ranks, and some that the idle rank helped to make" test "$(links ready 2)" -gt 1
+    ELAPSE_NCCL_AHEAD=maybe expect "nccl: ELAPSE_NCCL_AHEAD is on or off" 2 'must be on or off' "$elapse" train "$tmp/vit.json" --device cuda -n 2 "${two[@]}" --out "$tmp/maybe"
+    train vit nccl-short -n 2 "${nccl[@]}" "${elastic[@]}" --set 'elastic.stages=[2,1]' --steps 2
+    verify "nccl: a run that ends while some are being made" same_run nccl-short nccl-short
     train vit nccl-part -n 3 "${nccl[@]}" --set pipeline.num_stages=3 --steps 2
     train vit nccl-part -n 2 "${two[@]}" --resume "$tmp/nccl-part"
     verify "nccl: a checkpoint goes on at another K with the same bits" same_run vit-1 nccl-part

@@ -132,6 +132,8 @@ if [ "$device" = cuda ]; then
         verify "nccl: sums over replicas, losses within 1e-4 of one rank's" near_run gpt-1 gpt-nccl-sums 1e-4
         train vit vit-nccl-elastic -n 4 "${nccl[@]}" --set 'elastic.stages=[4,4,2,1]' --set cache.policy=on
         verify "nccl: an elastic run has the bits of one rank without elasticity" same_run vit-static vit-nccl-elastic
+        ELAPSE_NCCL_AHEAD=off train vit vit-nccl-late -n 4 "${nccl[@]}" --set 'elastic.stages=[4,4,2,1]' --set cache.policy=on
+        verify "nccl: so has one whose communicators are made in the change" same_run vit-static vit-nccl-late
     fi
 fi
 finish

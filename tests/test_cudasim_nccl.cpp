@@ -46,17 +46,17 @@ static char *place(struct side *me, int comm, bool in)
 static bool send_on(struct side *me, int comm, int64_t bytes)
 {
     return nccl->exchange(me->comm[comm], place(me, comm, false), NULL, bytes, me->stream[comm],
-                          &me->err) == OK;
+                          NULL, &me->err) == OK;
 }
 static bool receive_on(struct side *me, int comm, int64_t bytes)
 {
     return nccl->exchange(me->comm[comm], NULL, place(me, comm, true), bytes, me->stream[comm],
-                          &me->err) == OK;
+                          NULL, &me->err) == OK;
 }
 static bool both_on(struct side *me, int comm, int64_t bytes)
 {
     return nccl->exchange(me->comm[comm], place(me, comm, false), place(me, comm, true), bytes,
-                          me->stream[comm], &me->err) == OK;
+                          me->stream[comm], NULL, &me->err) == OK;
 }
 /* Until the device has done all, or a communicator has failed. */
 static bool finish(struct side *me)
@@ -77,6 +77,14 @@ static bool holds(struct side *me, int comm, char value)
     return true;
 }
 
+static bool until_ended(struct side *me, int comm)
+{
+    for (bool done = false; !done;)
+        if (nccl->ended(me->comm[comm], &done, &me->err) != OK)
+            return false;
+    return true;
+}
+
 static bool open_side(struct side *me, const char *id)
 {
     if (nccl->open(id, me->rank, 2, &me->device, &me->err) != OK)
@@ -86,7 +94,7 @@ static bool open_side(struct side *me, const char *id)
         cudaStreamCreateWithFlags(&me->stream[i], cudaStreamNonBlocking);
         cudaMemset(place(me, i, false), 10 * (me->rank + 1) + i, BYTES);
         if (nccl->split(me->device, 0, me->rank, 0, &me->comm[i], &me->err) != OK ||
-            !both_on(me, i, 16))
+            !until_ended(me, i) || !both_on(me, i, 16))
             return false;
     }
     return finish(me);
@@ -164,7 +172,7 @@ static bool sums(struct side *me)
     cudaMemcpy(me->data, host.data(), 400, cudaMemcpyHostToDevice);
     const struct nccl_block blocks[] = {{(float *)(void *)me->data, 60},
                                         {(float *)(void *)me->data + 60, 40}};
-    if (nccl->sum(me->comm[0], blocks, 2, me->stream[0], &me->err) != OK || !finish(me))
+    if (nccl->sum(me->comm[0], blocks, 2, me->stream[0], NULL, &me->err) != OK || !finish(me))
         return false;
     cudaMemcpy(host.data(), me->data, 400, cudaMemcpyDeviceToHost);
     for (float v : host)

@@ -15,6 +15,12 @@ static struct freeze_spec spec_of(enum freeze_policy policy, double alpha)
     return (struct freeze_spec){.policy = policy, .alpha = alpha};
 }
 
+static double random01(unsigned *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (double)(*seed >> 8) / (1 << 24);
+}
+
 /* Decisions before epochs 0..n-1; norms of epoch e at norms[e * layers], NULL: none. */
 static void run(const struct freeze_spec *spec, int layers, int n, const double *norms, int *out)
 {
@@ -330,6 +336,45 @@ static void decide__starts_policies_behind_the_warmup(void **state)
     }
 }
 
+/* Whatever the norms say, a decision lies within what was said of it before; and without norms that
+ * matter both bounds are the decision. */
+static void bounds__hold_every_decision(void **state)
+{
+    static const int table[] = {0, 3, 2, 9, 12};
+    unsigned seed = 1;
+    int reached[FREEZE_POLICY_COUNT] = {0}, decisions = 0;
+    (void)state;
+    for (int trial = 0; trial < 4000; trial++) {
+        const enum freeze_policy policy = (enum freeze_policy)(trial % FREEZE_POLICY_COUNT);
+        struct freeze_spec spec = spec_of(policy, 0.05 + 0.9 * random01(&seed));
+        struct freeze freeze = {0};
+        spec.table = (int *)table;
+        spec.num_table = 5;
+        spec.min_active = trial % 7 == 0 ? 3 : 0;
+        spec.warmup = trial % 5 == 0 ? 2 : 0;
+        assert_int_equal(freeze_init(&freeze, &spec, 12, NULL), OK);
+        for (int e = 0; e < 8; e++) {
+            double norms[12];
+            int least, most, got;
+            for (int l = 0; l < 12; l++)
+                norms[l] = trial % 3 == 0 ? 1 + 0.001 * random01(&seed) : random01(&seed);
+            freeze_bounds(&freeze, e, &least, &most);
+            assert_int_equal(
+                freeze_decide(&freeze, e, e > 0 && trial % 11 ? norms : NULL, &got, NULL, NULL),
+                OK);
+            assert_in_range(got, least, most);
+            if (policy == FREEZE_NONE || policy == FREEZE_CLOSED_FORM || policy == FREEZE_TABLE)
+                assert_int_equal(least, most);
+            reached[policy] += got == most && most > least;
+            decisions++;
+        }
+        freeze_clear(&freeze);
+    }
+    assert_int_equal(decisions, 32000);
+    assert_true(reached[FREEZE_GRADIENT_NORM] > 0 && reached[FREEZE_RELATIVE_CHANGE] > 0 &&
+                reached[FREEZE_PLATEAU] > 0); /* no looser than need be */
+}
+
 static void decide__refuses_norms_that_are_no_numbers_and_stays_unchanged(void **state)
 {
     static const double bad[] = {NAN, INFINITY, -1};
@@ -448,6 +493,7 @@ int main(void)
         cmocka_unit_test(plateau__takes_no_more_than_its_share_at_once),
         cmocka_unit_test(decide__keeps_min_active_layers_and_says_so),
         cmocka_unit_test(decide__starts_policies_behind_the_warmup),
+        cmocka_unit_test(bounds__hold_every_decision),
         cmocka_unit_test(decide__refuses_norms_that_are_no_numbers_and_stays_unchanged),
         cmocka_unit_test(init__refuses_alpha_outside_0_to_1),
         cmocka_unit_test(init__refuses_wrong_counts),

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "exec/cuda_load.h"
@@ -9,20 +11,33 @@
 /* Of elapse-nccl.so, once it is loaded. */
 static const struct nccl_functions *nccl_lib;
 
-struct nccl {
-    struct backend *be;
-    struct nccl_device *device;
-    void *meeting; /* owned, backend: MEETING_BYTES out and as many in */
-    struct backend_event *met;
-};
+enum { MEETING_BYTES = 256, PAUSE_NS = 20000 };
+
+/* How far a group is made. */
+enum making { NEW, SPLITS, CONNECTS, MEETS, READY };
 
 struct nccl_group {
-    struct nccl *nccl; /* borrowed */
-    struct nccl_comm *comm;
-    struct backend_lane *lane;
+    struct nccl *nccl;           /* borrowed */
+    struct nccl_comm *comm;      /* from SPLITS on */
+    struct backend_lane *lane;   /* while it is open, on a rank that is in it */
+    struct nccl_pattern pattern; /* its arrays are owned */
+    bool kept, late;             /* nccl_prepare() wants it; it was waited for */
+    int opened;
+    enum making at;
+    struct nccl_group *next;
 };
 
-enum { MEETING_BYTES = 256 };
+struct nccl {
+    const struct comm *comm;
+    struct backend *be;
+    struct nccl_device *device;
+    struct nccl_group *groups; /* owned; the same ones in the same order on all ranks (G5) */
+    struct nccl_counts counts;
+    bool ahead;                /* nccl_prepare() does something */
+    void *meeting;             /* owned, backend: MEETING_BYTES out and as many in */
+    struct backend_lane *lane; /* of the group that meets; one at a time */
+    struct backend_event *met;
+};
 
 void nccl_environment(void)
 {
@@ -49,16 +64,29 @@ static void set_environment(const struct comm *comm, const char *log_dir)
     }
 }
 
-static enum status new_nccl(const struct comm *comm, struct backend *be,
+static enum status read_ahead(bool *ahead, struct err *err)
+{
+    const char *named = getenv("ELAPSE_NCCL_AHEAD");
+    *ahead = !named || strcmp(named, "on") == 0;
+    if (!*ahead && strcmp(named, "off") != 0)
+        return err_set(err, ERR_INPUT, "ELAPSE_NCCL_AHEAD must be on or off, got '%.40s'", named);
+    return OK;
+}
+
+static enum status new_nccl(const struct comm *comm, struct backend *be, bool ahead,
                             const char id[NCCL_ID_BYTES], struct nccl **out, struct err *err)
 {
     struct nccl *nccl = calloc(1, sizeof *nccl);
     if (!nccl)
         return err_nomem(err);
+    nccl->comm = comm;
     nccl->be = be;
+    nccl->ahead = ahead;
     enum status rc = be->alloc(be, 2 * MEETING_BYTES, &nccl->meeting, err);
     if (rc == OK)
         rc = be->event_new(be, &nccl->met, err);
+    if (rc == OK)
+        rc = be->lane_new(be, &nccl->lane, err);
     if (rc == OK) {
         be->zero(be, nccl->meeting, 2 * MEETING_BYTES);
         rc = be->sync(be, err);
@@ -76,8 +104,9 @@ enum status nccl_open(const struct comm *comm, struct backend *be, const char *l
                       struct nccl **nccl, struct err *err)
 {
     char id[NCCL_ID_BYTES] = {0};
-    enum status rc = OK;
-    if (!be->lane_new)
+    bool ahead;
+    enum status rc = read_ahead(&ahead, err);
+    if (rc == OK && !be->lane_new)
         rc = err_set(err, ERR_INFEASIBLE, "train.transport: nccl needs train.device cuda, got %s",
                      be->name);
     if (rc == OK && !nccl_lib)
@@ -94,52 +123,232 @@ enum status nccl_open(const struct comm *comm, struct backend *be, const char *l
     if (rc == OK)
         rc = comm_bcast(comm->all, id, sizeof id, 0, err);
     if (rc == OK)
-        rc = comm_agree(comm, new_nccl(comm, be, id, nccl, err), err);
+        rc = comm_agree(comm, new_nccl(comm, be, ahead, id, nccl, err), err);
     return rc;
+}
+
+/* --- groups ----------------------------------------------------------------------------------- */
+
+bool nccl_pattern_same(const struct nccl_pattern *a, const struct nccl_pattern *b, int num_ranks)
+{
+    const size_t bytes = (size_t)num_ranks * sizeof(int);
+    return a->copy == b->copy && a->most_blocks == b->most_blocks && a->sums == b->sums &&
+           memcmp(a->color, b->color, bytes) == 0 && memcmp(a->key, b->key, bytes) == 0;
+}
+
+static bool is_in(const struct nccl_group *group)
+{
+    return group->pattern.color[group->nccl->comm->rank] >= 0;
+}
+
+/* NULL: none such is there. */
+static struct nccl_group *find(const struct nccl *nccl, const struct nccl_pattern *pattern)
+{
+    struct nccl_group *group = nccl->groups;
+    while (group && !nccl_pattern_same(&group->pattern, pattern, nccl->comm->size))
+        group = group->next;
+    return group;
+}
+
+static void drop(struct nccl_group *group)
+{
+    struct nccl_group **at = &group->nccl->groups;
+    while (*at && *at != group)
+        at = &(*at)->next;
+    if (*at)
+        *at = group->next;
+    if (group->comm)
+        nccl_lib->drop(group->comm);
+    group->nccl->be->lane_free(group->nccl->be, group->lane);
+    free((void *)group->pattern.color);
+    free((void *)group->pattern.key);
+    free(group);
+}
+
+/* At the end of the list: groups are made in its order. */
+static enum status append(struct nccl *nccl, const struct nccl_pattern *pattern,
+                          struct nccl_group **out, struct err *err)
+{
+    const size_t bytes = (size_t)nccl->comm->size * sizeof(int);
+    struct nccl_group **at = &nccl->groups, *group = calloc(1, sizeof *group);
+    int *color = malloc(bytes), *key = malloc(bytes);
+    if (!group || !color || !key) {
+        free(group);
+        free(color);
+        free(key);
+        return err_nomem(err);
+    }
+    memcpy(color, pattern->color, bytes);
+    memcpy(key, pattern->key, bytes);
+    *group = (struct nccl_group){.nccl = nccl, .pattern = *pattern};
+    group->pattern.color = color;
+    group->pattern.key = key;
+    while (*at)
+        at = &(*at)->next;
+    *at = *out = group;
+    return OK;
+}
+
+/* G3 */
+static enum status meet(struct nccl_group *group, bool *later, struct err *err)
+{
+    struct nccl *nccl = group->nccl;
+    void *stream = nccl->be->lane_stream(nccl->be, nccl->lane);
+    const struct nccl_block block = {nccl->meeting, MEETING_BYTES / (int64_t)sizeof(float)};
+    void *in = (char *)nccl->meeting + MEETING_BYTES;
+    return group->pattern.sums ? nccl_lib->sum(group->comm, &block, 1, stream, later, err)
+                               : nccl_lib->exchange(group->comm, nccl->meeting, in, MEETING_BYTES,
+                                                    stream, later, err);
+}
+
+/* One step of a group's making, if what it waits for is there. */
+static enum status make(struct nccl_group *group, struct err *err)
+{
+    struct nccl *nccl = group->nccl;
+    const struct nccl_pattern *pattern = &group->pattern;
+    const int rank = nccl->comm->rank;
+    enum status rc = OK;
+    bool done = false, later = false;
+    switch (group->at) {
+    case NEW:
+        rc = nccl_lib->split(nccl->device, pattern->color[rank], pattern->key[rank],
+                             pattern->most_blocks, &group->comm, err);
+        group->at = SPLITS;
+        break;
+    case SPLITS:
+        rc = nccl_lib->ended(group->comm, &done, err);
+        if (rc == OK && done && is_in(group))
+            rc = meet(group, &later, err);
+        if (rc == OK && done)
+            group->at = is_in(group) ? CONNECTS : READY;
+        break;
+    case CONNECTS:
+        rc = nccl_lib->ended(group->comm, &done, err);
+        if (rc != OK || !done)
+            break;
+        nccl->be->lane_record(nccl->be, nccl->lane, nccl->met);
+        group->at = MEETS;
+        break;
+    case MEETS:
+        rc = nccl_lib->check(nccl->device, err);
+        if (rc == OK && nccl->be->event_done(nccl->be, nccl->met))
+            group->at = READY;
+        break;
+    case READY:
+        break;
+    }
+    return rc;
+}
+
+/* The first that is not made; NULL: all are. */
+static struct nccl_group *unmade(const struct nccl *nccl)
+{
+    struct nccl_group *group = nccl->groups;
+    while (group && group->at == READY)
+        group = group->next;
+    return group;
+}
+
+enum status nccl_go_on(struct nccl *nccl, struct err *err)
+{
+    for (struct nccl_group *group; (group = unmade(nccl));) {
+        const enum making was = group->at;
+        const enum status rc = make(group, err);
+        if (rc != OK || group->at == was)
+            return rc;
+    }
+    return OK;
+}
+
+/* All that is to be made, waited for. */
+static enum status make_all(struct nccl *nccl, struct err *err)
+{
+    for (struct nccl_group *group = nccl->groups; group; group = group->next)
+        group->late |= group->at != READY;
+    enum status rc = nccl_go_on(nccl, err);
+    while (rc == OK && unmade(nccl)) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        rc = nccl_go_on(nccl, err);
+    }
+    return rc;
+}
+
+enum status nccl_group_open(struct nccl *nccl, const struct nccl_pattern *pattern,
+                            struct nccl_group **out, struct err *err)
+{
+    struct nccl_group *group = find(nccl, pattern);
+    enum status rc = group ? OK : append(nccl, pattern, &group, err);
+    *out = NULL;
+    if (rc == OK)
+        rc = make_all(nccl, err);
+    if (rc == OK && group->opened == 0 && is_in(group))
+        rc = nccl->be->lane_new(nccl->be, &group->lane, err);
+    if (rc != OK)
+        return rc;
+    group->opened++;
+    nccl->counts.ready += !group->late;
+    nccl->counts.made += group->late;
+    group->late = false;
+    *out = group;
+    return OK;
+}
+
+void nccl_group_free(struct nccl_group *group)
+{
+    if (!group || --group->opened > 0)
+        return;
+    if (!group->kept) {
+        drop(group);
+        return;
+    }
+    group->nccl->be->lane_free(group->nccl->be, group->lane);
+    group->lane = NULL;
+}
+
+void nccl_keep_none(struct nccl *nccl)
+{
+    for (struct nccl_group *group = nccl ? nccl->groups : NULL; group; group = group->next)
+        group->kept = false;
+}
+
+enum status nccl_prepare(struct nccl *nccl, const struct nccl_pattern *patterns, int num,
+                         struct err *err)
+{
+    enum status rc = make_all(nccl, err);
+    nccl_keep_none(nccl);
+    for (int i = 0; rc == OK && nccl->ahead && i < num; i++) {
+        struct nccl_group *group = find(nccl, &patterns[i]);
+        if (!group)
+            rc = append(nccl, &patterns[i], &group, err);
+        if (rc == OK)
+            group->kept = true;
+    }
+    for (struct nccl_group *group = nccl->groups, *next; group; group = next) {
+        next = group->next;
+        if (!group->kept && group->opened == 0)
+            drop(group);
+    }
+    return rc;
+}
+
+struct nccl_counts nccl_counts(const struct nccl *nccl)
+{
+    return nccl ? nccl->counts : (struct nccl_counts){0};
 }
 
 void nccl_close(struct nccl *nccl)
 {
     if (!nccl)
         return;
-    if (nccl->device)
+    if (nccl->device) {
+        while (nccl->groups)
+            drop(nccl->groups);
         nccl_lib->close(nccl->device);
+    }
+    nccl->be->lane_free(nccl->be, nccl->lane);
     nccl->be->event_free(nccl->be, nccl->met);
     nccl->be->free(nccl->be, nccl->meeting);
     free(nccl);
-}
-
-enum status nccl_split(struct nccl *nccl, int color, int key, int most_blocks,
-                       struct nccl_group **out, struct err *err)
-{
-    struct backend *be = nccl->be;
-    struct nccl_comm *comm = NULL;
-    enum status rc = nccl_lib->split(nccl->device, color, key, most_blocks, &comm, err);
-    *out = NULL;
-    if (rc != OK || !comm)
-        return rc;
-    struct nccl_group *group = calloc(1, sizeof *group);
-    if (group) {
-        *group = (struct nccl_group){.nccl = nccl, .comm = comm};
-        rc = be->lane_new(be, &group->lane, err);
-    } else {
-        nccl_lib->drop(comm);
-        rc = err_nomem(err);
-    }
-    if (rc == OK)
-        *out = group;
-    else
-        nccl_group_free(group);
-    return rc;
-}
-
-void nccl_group_free(struct nccl_group *group)
-{
-    if (!group)
-        return;
-    nccl_lib->drop(group->comm);
-    group->nccl->be->lane_free(group->nccl->be, group->lane);
-    free(group);
 }
 
 struct backend_lane *nccl_group_lane(const struct nccl_group *group)
@@ -147,27 +356,14 @@ struct backend_lane *nccl_group_lane(const struct nccl_group *group)
     return group->lane;
 }
 
+/* --- work ------------------------------------------------------------------------------------- */
+
 static enum status exchange(struct nccl_group *group, const void *out, void *in, int64_t bytes,
                             struct err *err)
 {
     struct backend *be = group->nccl->be;
-    return nccl_lib->exchange(group->comm, out, in, bytes, be->lane_stream(be, group->lane), err);
-}
-
-enum status nccl_meet(struct nccl_group *group, bool sums, struct err *err)
-{
-    struct nccl *nccl = group->nccl;
-    struct backend *be = nccl->be;
-    const struct nccl_block block = {nccl->meeting, MEETING_BYTES / (int64_t)sizeof(float)};
-    void *in = (char *)nccl->meeting + MEETING_BYTES;
-    enum status rc = sums ? nccl_sum(group, &block, 1, err)
-                          : exchange(group, nccl->meeting, in, MEETING_BYTES, err);
-    if (rc != OK)
-        return rc;
-    be->lane_record(be, group->lane, nccl->met);
-    while (rc == OK && !be->event_done(be, nccl->met))
-        rc = nccl_check(nccl, err);
-    return rc;
+    return nccl_lib->exchange(group->comm, out, in, bytes, be->lane_stream(be, group->lane), NULL,
+                              err);
 }
 
 enum status nccl_send(struct nccl_group *group, const void *data, int64_t bytes, struct err *err)
@@ -190,7 +386,8 @@ enum status nccl_sum(struct nccl_group *group, const struct nccl_block *blocks, 
                      struct err *err)
 {
     struct backend *be = group->nccl->be;
-    return nccl_lib->sum(group->comm, blocks, num_blocks, be->lane_stream(be, group->lane), err);
+    return nccl_lib->sum(group->comm, blocks, num_blocks, be->lane_stream(be, group->lane), NULL,
+                         err);
 }
 
 enum status nccl_check(const struct nccl *nccl, struct err *err)

@@ -10,10 +10,15 @@
  * G2  Groups know nothing of each other: one that waits for a peer holds up no other, since each
  *     has its lane. What orders them are events (exec/backend.h).
  * G3  The first message of a pair sets up its connection and waits for the peer to do likewise, so
- *     it is sent when the group is made (nccl_meet()), where all ranks are at the same place.
+ *     it is sent when the group is made, where all ranks are at the same place.
  * G4  A thread looks at all communicators. When one fails it aborts all, so that nothing on the
  *     device waits any longer; nccl_check() knows it from then on. A process that has not ended
  *     5 s later, since it waits in some other library, ends itself with the cause.
+ * G5  Groups that a later plan may ask for are made ahead (nccl_prepare()), one after the other and
+ *     in the same order on all ranks, beside the steps: each nccl_go_on() looks once at what is
+ *     under way and starts what follows it. All ranks keep the same groups at the same calls, those
+ *     too that have no part in them, so that each knows without a message which are there.
+ *     ELAPSE_NCCL_AHEAD=off in the environment: a change makes what it needs.
  *
  * The library is loaded when it is asked for (elapse-nccl.so beside the program). Its log goes to a
  * file a rank. Ranks that share a device are told apart by NCCL_HOSTID. */
@@ -41,15 +46,44 @@ enum status nccl_open(const struct comm *comm, struct backend *be, const char *l
                       struct nccl **nccl, struct err *err);
 void nccl_close(struct nccl *nccl); /* NULL is fine */
 
-/* As comm_split(): collective, color < 0: in none. most_blocks: of the device that its kernels may
- * take at once, 0: NCCL chooses. */
-enum status nccl_split(struct nccl *nccl, int color, int key, int most_blocks,
-                       struct nccl_group **group, struct err *err);
-/* Work under way is given up. NULL is fine. */
+/* Which ranks form groups: arrays by rank of the message group, the same on all ranks. */
+struct nccl_pattern {
+    const int *color; /* ranks of the same color >= 0 form a group; below: in none */
+    const int *key;   /* they are ordered by it */
+    int copy;         /* tells several alike of one plan apart */
+    int most_blocks;  /* of the device that its kernels may take at once; 0: NCCL chooses */
+    bool sums;        /* for sums; else groups of two, for messages */
+};
+
+bool nccl_pattern_same(const struct nccl_pattern *a, const struct nccl_pattern *b, int num_ranks);
+
+/* This rank's group: one that is there already, or made now and waited for, which has carried a
+ * message each way or a sum (G3). Never NULL behind OK; a rank in no group gets one that is for
+ * nccl_group_free() alone. The same pattern again is the same group. Collective over the message
+ * group, in the same order. */
+enum status nccl_group_open(struct nccl *nccl, const struct nccl_pattern *pattern,
+                            struct nccl_group **group, struct err *err);
+/* As often as opened, at the same places on all ranks; gone with the last, unless it is kept for
+ * later (nccl_prepare()). Work under way is given up then. NULL is fine. */
 void nccl_group_free(struct nccl_group *group);
 struct backend_lane *nccl_group_lane(const struct nccl_group *group);
-/* G3, waited for: a message each way in a group of two, or, sums set, a sum. */
-enum status nccl_meet(struct nccl_group *group, bool sums, struct err *err);
+
+/* Groups that are wanted soon, in place of those named before: what is there of them is kept, the
+ * others are made beside what runs (G5). Collective as above. */
+enum status nccl_prepare(struct nccl *nccl, const struct nccl_pattern *patterns, int num,
+                         struct err *err);
+/* Move what is being made ahead; never waits. To be called by all ranks until it is done: idle ones
+ * too, since a group needs its ranks. Costs nothing when nothing is to be made. */
+enum status nccl_go_on(struct nccl *nccl, struct err *err);
+/* At a run's end: first nccl_prepare() of nothing, where all ranks are well, so that none is left
+ * in the middle of making a group; then this, anywhere, so that the last to free a group ends it
+ * with what is under way. NULL is fine. */
+void nccl_keep_none(struct nccl *nccl);
+/* Groups opened so far that were there, and those that had to be waited for. NULL: none. */
+struct nccl_counts {
+    int ready, made;
+};
+struct nccl_counts nccl_counts(const struct nccl *nccl);
 
 /* To, and from, the other rank of a group of two; device memory, which belongs to the message until
  * the lane is past it. exchange does both at once. */
@@ -78,14 +112,18 @@ struct nccl_functions {
     enum status (*open)(const char id[NCCL_ID_BYTES], int rank, int size,
                         struct nccl_device **device, struct err *err);
     void (*close)(struct nccl_device *device);
+    /* Starts one; the next may start when it has ended. */
     enum status (*split)(struct nccl_device *device, int color, int key, int most_blocks,
-                         struct nccl_comm **comm, struct err *err); /* NULL: color < 0 */
+                         struct nccl_comm **comm, struct err *err);
+    /* Whether the last call on it has ended: until then there may be no other. */
+    enum status (*ended)(struct nccl_comm *comm, bool *done, struct err *err);
     void (*drop)(struct nccl_comm *comm);
-    /* In a communicator of two; out or in may be NULL. */
+    /* In a communicator of two; out or in may be NULL. later NULL: the call waits until its work is
+     * in the stream; else *later says that it is not yet. */
     enum status (*exchange)(struct nccl_comm *comm, const void *out, void *in, int64_t bytes,
-                            void *stream, struct err *err);
+                            void *stream, bool *later, struct err *err);
     enum status (*sum)(struct nccl_comm *comm, const struct nccl_block *blocks, int num_blocks,
-                       void *stream, struct err *err);
+                       void *stream, bool *later, struct err *err);
     enum status (*check)(const struct nccl_device *device, struct err *err);
 };
 

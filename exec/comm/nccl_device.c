@@ -22,7 +22,8 @@ enum { WATCH_NS = 50000000, LAST_SECONDS = 5 };
 
 struct nccl_comm {
     struct nccl_device *device;
-    ncclComm_t comm; /* NULL: aborted */
+    ncclComm_t comm; /* NULL: this rank is not in it, or it was aborted */
+    bool splits;     /* the parent is splitting it off; in no list yet */
     int rank, size;
     struct nccl_comm *next; /* of the device's list */
 };
@@ -90,6 +91,19 @@ static void give_up(struct nccl_device *device, ncclComm_t comm, ncclResult_t co
     ncclGroupEnd();
 }
 
+/* What has become of the last call on a communicator, with the lock held. */
+static ncclResult_t state_of(const struct nccl_comm *c)
+{
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(c->comm, &state);
+    return asked != ncclSuccess ? asked : state;
+}
+
+static bool goes_on(ncclResult_t code)
+{
+    return code == ncclSuccess || code == ncclInProgress;
+}
+
 /* G4 */
 static void *watch(void *arg)
 {
@@ -98,13 +112,9 @@ static void *watch(void *arg)
     while (!device->ends && !atomic_load(&device->failed)) {
         struct timespec until;
         for (struct nccl_comm *c = device->comms; c && !atomic_load(&device->failed); c = c->next) {
-            ncclResult_t state = ncclSuccess, asked = ncclSuccess;
-            if (c->comm)
-                asked = ncclCommGetAsyncError(c->comm, &state);
-            if (asked == ncclSuccess && (state == ncclSuccess || state == ncclInProgress))
-                continue;
-            give_up(device, c->comm, asked != ncclSuccess ? asked : state,
-                    "a message between devices");
+            const ncclResult_t state = c->comm ? state_of(c) : ncclSuccess;
+            if (!goes_on(state))
+                give_up(device, c->comm, state, "a message between devices");
         }
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += WATCH_NS;
@@ -128,13 +138,21 @@ static enum status settle(struct nccl_comm *c, ncclResult_t code, const char *ca
         pthread_mutex_lock(&device->lock);
         if (check(device, err) != OK)
             return ERR_SYSTEM;
-        ncclResult_t asked = ncclCommGetAsyncError(c->comm, &code);
-        if (asked != ncclSuccess)
-            code = asked;
+        code = state_of(c);
     }
     if (code != ncclSuccess)
         give_up(device, c->comm, code, call);
     return check(device, err);
+}
+
+/* The same without waiting, where *later is asked for: whether the call is still under way. */
+static enum status settle_or_leave(struct nccl_comm *c, ncclResult_t code, const char *call,
+                                   bool *later, struct err *err)
+{
+    if (!later)
+        return settle(c, code, call, err);
+    *later = code == ncclInProgress;
+    return *later ? OK : settle(c, code, call, err);
 }
 
 /* --- communicators ---------------------------------------------------------------------------- */
@@ -199,6 +217,8 @@ static enum status open_device(const char id[NCCL_ID_BYTES], int rank, int size,
 static void drop(struct nccl_comm *c)
 {
     struct nccl_device *device = c->device;
+    if (c->splits) /* NCCL still writes to it: the run ends in mid-split */
+        return;
     pthread_mutex_lock(&device->lock);
     struct nccl_comm **at = &device->comms;
     while (*at != c && *at != &device->parent)
@@ -216,6 +236,8 @@ static enum status split(struct nccl_device *device, int color, int key, int mos
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     struct nccl_comm *c = calloc(1, sizeof *c);
+    bool later;
+    *out = NULL;
     if (!c)
         return err_nomem(err);
     c->device = device;
@@ -225,44 +247,65 @@ static enum status split(struct nccl_device *device, int color, int key, int mos
     pthread_mutex_lock(&device->lock);
     enum status rc = check(device, err);
     if (rc == OK)
-        rc = settle(&device->parent,
-                    ncclCommSplit(device->parent.comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
-                                  &c->comm, &config),
-                    "ncclCommSplit", err);
-    c->next = device->comms; /* watched from here on */
-    device->comms = c;
-    if (rc == OK && c->comm) {
-        rc = settle(c, ncclInProgress, "ncclCommSplit", err);
-        if (rc == OK)
-            rc = settle(c, ncclCommUserRank(c->comm, &c->rank), "ncclCommUserRank", err);
-        if (rc == OK)
-            rc = settle(c, ncclCommCount(c->comm, &c->size), "ncclCommCount", err);
-    }
+        rc = settle_or_leave(&device->parent,
+                             ncclCommSplit(device->parent.comm,
+                                           color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &c->comm,
+                                           &config),
+                             "ncclCommSplit", &later, err);
+    c->splits = rc == OK;
     pthread_mutex_unlock(&device->lock);
-    *out = NULL;
-    if (rc == OK && c->comm)
+    if (rc == OK)
         *out = c;
     else
-        drop(c);
+        free(c); /* the parent is aborted, and the process ends */
+    return rc;
+}
+
+/* What follows a split: it is watched from here on. With the lock held. */
+static enum status open_child(struct nccl_comm *c, struct err *err)
+{
+    enum status rc = OK;
+    c->splits = false;
+    c->next = c->device->comms;
+    c->device->comms = c;
+    if (c->comm)
+        rc = settle(c, ncclCommUserRank(c->comm, &c->rank), "ncclCommUserRank", err);
+    if (rc == OK && c->comm)
+        rc = settle(c, ncclCommCount(c->comm, &c->size), "ncclCommCount", err);
+    return rc;
+}
+
+/* The parent first: until it has split the communicator off, there may be none. */
+static enum status ended(struct nccl_comm *c, bool *done, struct err *err)
+{
+    struct nccl_device *device = c->device;
+    const char *call = c->splits ? "ncclCommSplit" : "a message between devices";
+    struct nccl_comm *on = c->splits ? &device->parent : c;
+    pthread_mutex_lock(&device->lock);
+    enum status rc = check(device, err);
+    bool later = false;
+    if (rc == OK && on->comm)
+        rc = settle_or_leave(on, state_of(on), call, &later, err);
+    if (rc == OK && !later && c->splits && c->comm)
+        rc = settle_or_leave(c, state_of(c), call, &later, err);
+    if (rc == OK && !later && c->splits)
+        rc = open_child(c, err);
+    pthread_mutex_unlock(&device->lock);
+    *done = rc == OK && !later;
     return rc;
 }
 
 /* --- work ------------------------------------------------------------------------------------- */
 
-static bool goes_on(ncclResult_t code)
-{
-    return code == ncclSuccess || code == ncclInProgress;
-}
-
-static enum status end_group(struct nccl_comm *c, ncclResult_t code, const char *call,
+static enum status end_group(struct nccl_comm *c, ncclResult_t code, const char *call, bool *later,
                              struct err *err)
 {
-    ncclResult_t ended = ncclGroupEnd();
-    return settle(c, goes_on(code) ? ended : code, call, err);
+    const ncclResult_t end = ncclGroupEnd();
+    return settle_or_leave(c, goes_on(code) ? end : code, call, later, err);
 }
 
 static enum status exchange(struct nccl_comm *c, const void *out, void *in, int64_t bytes,
-                            void *stream, struct err *err)
+                            void *stream, bool *later, struct err *err)
 {
     struct nccl_device *device = c->device;
     const int peer = 1 - c->rank;
@@ -277,14 +320,15 @@ static enum status exchange(struct nccl_comm *c, const void *out, void *in, int6
             code = ncclSend(out, (size_t)bytes, ncclInt8, peer, c->comm, stream);
         if (in && goes_on(code))
             code = ncclRecv(in, (size_t)bytes, ncclInt8, peer, c->comm, stream);
-        rc = end_group(c, code, in ? out ? "ncclSend and ncclRecv" : "ncclRecv" : "ncclSend", err);
+        rc = end_group(c, code, in ? out ? "ncclSend and ncclRecv" : "ncclRecv" : "ncclSend", later,
+                       err);
     }
     pthread_mutex_unlock(&device->lock);
     return rc;
 }
 
 static enum status sum(struct nccl_comm *c, const struct nccl_block *blocks, int num_blocks,
-                       void *stream, struct err *err)
+                       void *stream, bool *later, struct err *err)
 {
     struct nccl_device *device = c->device;
     pthread_mutex_lock(&device->lock);
@@ -295,7 +339,7 @@ static enum status sum(struct nccl_comm *c, const struct nccl_block *blocks, int
             if (blocks[i].count > 0)
                 code = ncclAllReduce(blocks[i].values, blocks[i].values, (size_t)blocks[i].count,
                                      ncclFloat32, ncclSum, c->comm, stream);
-        rc = end_group(c, code, "ncclAllReduce", err);
+        rc = end_group(c, code, "ncclAllReduce", later, err);
     }
     pthread_mutex_unlock(&device->lock);
     return rc;
@@ -306,6 +350,7 @@ const struct nccl_functions nccl_functions = {.make_id = make_id,
                                               .open = open_device,
                                               .close = close_device,
                                               .split = split,
+                                              .ended = ended,
                                               .drop = drop,
                                               .exchange = exchange,
                                               .sum = sum,

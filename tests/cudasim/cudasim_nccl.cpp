@@ -1,7 +1,7 @@
 /* NCCL for tests, between processes of one machine: as many of its functions as Elapse calls, over
  * sockets, strict where NCCL trusts its caller.
  *
- * Work of a communicator lies in one stream, and at its head waits there for the peer, as a kernel
+ * Work of a communicator that is under way lies in one stream, and at its head waits there for the peer, as a kernel
  * of NCCL does: a send ends when the peer has come to the receive that matches it. Sizes must
  * agree, and so must the calls of a collective. What waits too long fails, and every rank that
  * waits says for what. All communicators must be of the kind that does not block; calls answer
@@ -96,7 +96,8 @@ struct core {
     bool splitting = false;
     int64_t color = 0, key = 0;
     std::shared_ptr<group> starts; /* work whose pairs have not met */
-    cudaStream_t stream = NULL;
+    cudaStream_t stream = NULL; /* of what is under way */
+    std::atomic<int> under_way{0};
 
     ~core() { close_all(); }
     void close_all()
@@ -504,8 +505,10 @@ cudaError_t run_group(group *g)
         if (one.kind == CALL_SUM && !one.done)
             break;
     }
-    if (all)
+    if (all) {
+        c->under_way--;
         return cudaSuccess;
+    }
     /* A stopped process has not waited. */
     const double now = now_ns(), since = g->asked_ns > 0 ? now - g->asked_ns : 0;
     g->asked_ns = now;
@@ -529,6 +532,7 @@ struct kernel {
 void enqueue(const std::shared_ptr<group> &g)
 {
     const auto k = std::make_shared<kernel>();
+    g->comm->under_way++;
     cudasim_enqueue_remote(g->stream, [g, k] { return run_group(g.get()); });
 }
 
@@ -737,7 +741,7 @@ static ncclResult_t add(ncclComm_t comm, cudaStream_t stream, call one, const ch
     core *c = bad == ncclSuccess ? comm->c.get() : NULL;
     if (c && (one.peer < 0 || one.peer >= c->size || (one.kind != CALL_SUM && one.peer == c->rank)))
         bad = refuse(ncclInvalidArgument, text("%s: rank %d of %d", what, one.peer, c->size));
-    if (c && c->stream && c->stream != stream)
+    if (c && c->under_way && c->stream != stream)
         bad = refuse(ncclInvalidUsage, text("%s: the communicator's work is in two streams", what));
     if (bad != ncclSuccess)
         return group_error = bad;
