@@ -39,13 +39,15 @@ static void cores_bind__shares_all_cores_out(void **state)
 {
     (void)state;
     struct cores cores = {0};
+    cpu_set_t before, now;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     assert_int_equal(cores_bind(0, 1, 0, &cores, NULL), OK);
     const int all = cores.at_hand;
+    assert_int_equal(all, CPU_COUNT(&before));
     assert_true(all >= 1 && cores.num == all && cores.first == 0 && cores.threads == all);
     for (int size = 1; size <= 2 * all + 1 && size < 64; size++) {
         int next = 0;
         for (int rank = 0; rank < size; rank++) {
-            cpu_set_t now;
             assert_int_equal(cores_bind(rank, size, rank % 3, &cores, NULL), OK);
             assert_int_equal(cores.at_hand, all);
             assert_true(cores.num >= 1 && cores.first >= 0 && cores.first + cores.num <= all);
@@ -57,7 +59,7 @@ static void cores_bind__shares_all_cores_out(void **state)
             assert_int_equal(CPU_COUNT(&now), cores.num);
             assert_int_equal(cores_release(&cores, NULL), OK);
             assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
-            assert_int_equal(CPU_COUNT(&now), all);
+            assert_true(CPU_EQUAL(&now, &before));
         }
         if (size <= all)
             assert_int_equal(next, all);

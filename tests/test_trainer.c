@@ -1,6 +1,5 @@
-/* Trainer: learning rates, the files of a run, cores. The run itself is tests/e2e_train.sh. */
+/* Trainer: learning rates, the files of a run. The run itself is tests/e2e_train.sh. */
 #include <math.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +10,6 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "exec/cores.h"
 #include "exec/run_files.h"
 #include "exec/trainer.h"
 
@@ -147,43 +145,12 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     job_clear(&job);
 }
 
-static void cores_bind__shares_out_the_cores_at_hand(void **state)
-{
-    struct cores cores;
-    struct err err = {0};
-    cpu_set_t before, after;
-    (void)state;
-    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    int at_hand = CPU_COUNT(&before), bound = 0;
-    for (int r = 0; r < at_hand; r++) {
-        assert_int_equal(cores_bind(r, at_hand, 0, &cores, &err), OK);
-        assert_int_equal(cores.at_hand, at_hand);
-        assert_int_equal(cores.num, 1);
-        assert_int_equal(cores.threads, 1);
-        assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
-        bound += CPU_COUNT(&after);
-        assert_int_equal(cores_release(&cores, &err), OK);
-    }
-    assert_int_equal(bound, at_hand);
-    /* One rank has them all; ranks beyond the cores share. */
-    assert_int_equal(cores_bind(0, 1, 0, &cores, &err), OK);
-    assert_int_equal(cores.threads, at_hand);
-    assert_int_equal(cores_bind(at_hand, at_hand + 1, 3, &cores, &err), OK);
-    assert_int_equal(cores.num, 1);
-    assert_int_equal(cores.first, 0);
-    assert_int_equal(cores.threads, 3);
-    assert_int_equal(cores_release(&cores, &err), OK);
-    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
-    assert_true(CPU_EQUAL(&before, &after));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trainer_lr__warms_up_then_follows_the_curve),
         cmocka_unit_test(run_files_open__leaves_no_metrics_where_it_fails),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
-        cmocka_unit_test(cores_bind__shares_out_the_cores_at_hand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
