@@ -138,13 +138,14 @@ out:
 
 /* The run's own machine as a cluster, as the trainer sees it: its ranks on one node; what its links
  * do is in the measured costs. */
-static enum status run_cluster(int64_t num_ranks, const char *what, struct job *job,
-                               struct err *err)
+static enum status run_cluster(const struct json *summary, int64_t num_ranks, const char *what,
+                               struct job *job, struct err *err)
 {
     struct cluster cluster = {0};
+    const char *kind = json_string(json_get(json_get(summary, "machine"), "device_kind"));
     if (num_ranks < 1 || num_ranks > 4096)
         return err_set(err, ERR_INPUT, "%s: ranks must be 1..4096", what);
-    enum status rc = cluster_of_ranks(1, (int)num_ranks, "cpu", &cluster, err);
+    enum status rc = cluster_of_ranks(1, (int)num_ranks, kind ? kind : "cpu", &cluster, err);
     if (rc != OK)
         return rc;
     cluster_clear(&job->cluster);
@@ -278,7 +279,7 @@ enum status replay_read(const char *run_dir, struct replay *replay, struct err *
         goto out;
     if (!json_int64(json_get(got.summary, "ranks"), &got.num_ranks))
         got.num_ranks = got.info.num_devices;
-    if ((rc = run_cluster(got.num_ranks, path, &got.job, err)) != OK ||
+    if ((rc = run_cluster(got.summary, got.num_ranks, path, &got.job, err)) != OK ||
         (rc = plan_from_json(json_get(got.summary, "plan"), path, &got.job, &got.plan, err)) != OK)
         goto out;
     db = json_string(json_get(got.summary, "db"));

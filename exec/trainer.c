@@ -650,6 +650,7 @@ static void add_machine(struct json *root, const struct trainer *t)
     struct json *machine = json_add_object(root, "machine");
     device_describe(t->job->train.device, t->cores, &here, &ignored);
     json_add_string(machine, "host", here.host);
+    json_add_string(machine, "device_kind", here.device_kind);
     json_add_string(machine, "device_name", here.device_name);
     json_add_string(machine, "driver", here.driver);
     json_add_string(machine, "libraries", here.libraries);
