@@ -194,8 +194,9 @@ enum status sim_answer_step(const struct command *command, const struct sim_args
     if (rc == OK)
         rc = sim_write_ops(args, &answer->result, err);
     if (rc == OK)
-        rc = executor_memory(&answer->cost, &answer->model, &answer->full, &answer->workload,
-                             &answer->plan, pools, &known, err);
+        rc = executor_memory(
+            &answer->cost, &answer->model, &answer->full, &answer->workload, &answer->plan,
+            !device_is_host(&answer->cluster.devices[answer->plan.device[0]]), pools, &known, err);
     if (rc == OK && !args->json) {
         print_step(answer, known ? pools : NULL, args->no_wall);
     } else if (rc == OK) {

@@ -298,8 +298,8 @@ out:
 
 enum status executor_memory(const struct cost_handle *cost, const struct model *model,
                             const struct schedule *full, const struct workload *workload,
-                            const struct plan *plan, int64_t *rank_bytes, bool *known,
-                            struct err *err)
+                            const struct plan *plan, bool on_device, int64_t *rank_bytes,
+                            bool *known, struct err *err)
 {
     int64_t *stash = calloc((size_t)model->num_items, sizeof *stash);
     enum status rc = stash ? OK : err_nomem(err);
@@ -307,7 +307,7 @@ enum status executor_memory(const struct cost_handle *cost, const struct model *
     for (int i = 0; rc == OK && i < model->num_items; i++)
         *known = cost_item_stash(cost, model, i, &stash[i]) && *known;
     if (rc == OK && *known)
-        rc = pool_memory(model, full, workload, plan, stash, rank_bytes, err);
+        rc = pool_memory(model, full, workload, plan, stash, on_device, rank_bytes, err);
     free(stash);
     return rc;
 }
@@ -316,10 +316,12 @@ enum status executor_memory(const struct cost_handle *cost, const struct model *
 static enum status predict_memory(struct replay *replay, struct err *err)
 {
     int64_t *ranks = calloc((size_t)replay->plan.num_ranks, sizeof *ranks);
+    const bool on_device = !device_is_host(&replay->job.cluster.devices[0]);
     bool known = false;
-    enum status rc = ranks ? executor_memory(&replay->cost, &replay->job.model, &replay->full,
-                                             &replay->workload, &replay->plan, ranks, &known, err)
-                           : err_nomem(err);
+    enum status rc =
+        ranks ? executor_memory(&replay->cost, &replay->job.model, &replay->full, &replay->workload,
+                                &replay->plan, on_device, ranks, &known, err)
+              : err_nomem(err);
     for (int k = 0; rc == OK && known && k < replay->plan.num_ranks; k++)
         replay->pool_bytes = ranks[k] > replay->pool_bytes ? ranks[k] : replay->pool_bytes;
     free(ranks);

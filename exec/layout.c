@@ -27,6 +27,8 @@ struct stage_list layout_list(const struct layout_base *base, const struct layou
 
 int64_t layout_bytes(const struct layout *layout)
 {
+    if (layout->device_bytes > 0)
+        return layout->device_bytes;
     int64_t bytes = layout->runtime ? runtime_bytes(layout->runtime) : 0;
     for (int s = 0; s <= layout->plan.plan.num_stages; s++)
         bytes += layout->stages[s] ? stage_bytes(layout->stages[s]) : 0;
@@ -98,8 +100,7 @@ static int64_t kernel_bytes(const struct layout_base *base, const struct layout 
 
 /* All memory that a layout will take of a device, in one piece before anything is built: the
  * stages and the runtime are made once on a backend that only counts. */
-static enum status announce(const struct layout_base *base, const struct layout *layout,
-                            struct err *err)
+static enum status announce(const struct layout_base *base, struct layout *layout, struct err *err)
 {
     struct layout_base counted = *base;
     struct layout trial = *layout; /* borrows all but what is made here */
@@ -116,6 +117,8 @@ static enum status announce(const struct layout_base *base, const struct layout 
         rc = layout_runtime(&counted, &trial, err);
     struct memory_need need = {.kernel_bytes = kernel_bytes(base, layout)};
     need.bytes = backend_count_pieces(counted.backend, &need.num);
+    for (int64_t i = 0; i < need.num; i++)
+        layout->device_bytes += need.bytes[i];
     if (rc == OK)
         rc = be->reserve(be, &need, err);
     runtime_free(trial.runtime);

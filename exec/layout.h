@@ -32,6 +32,7 @@ struct layout {
     struct stage *
         *stages; /* num_stages + 1; the last is the frozen prefix in front of the pipeline */
     struct runtime *runtime;
+    int64_t device_bytes; /* announced to a device, without what its kernels take; 0: the host */
 };
 
 /* Steps that make a layout, in this order; layout_clear() after any of them. The
@@ -63,7 +64,7 @@ bool layout_has(const struct layout *layout, int stage);
 /* Its stages, the prefix among them, for checkpoints. */
 struct stage_list layout_list(const struct layout_base *base, const struct layout *layout);
 
-/* Bytes of stages and messages. */
+/* Bytes of stages and messages: on a device those of its own memory. */
 int64_t layout_bytes(const struct layout *layout);
 
 #endif

@@ -371,8 +371,8 @@ static enum status measure_layers(struct measure *m, bool together, struct err *
     return rc;
 }
 
-/* What one more micro-batch in flight adds to a stage of one item, less its output and the
- * gradient of its input: the stash. */
+/* What one more micro-batch in flight adds to a stage of one item, less its output, the gradient of
+ * its input and, on a device, the copy of what it reads: the stash. */
 static enum status measure_stash(struct measure *m, int shape, struct err *err)
 {
     const struct model *model = &m->job.model;
@@ -393,6 +393,9 @@ static enum status measure_stash(struct measure *m, int shape, struct err *err)
         bytes[i] = stage_bytes(stage);
         stage_free(stage);
     }
+    if (!m->backend->host_memory)
+        bytes[1] -= model_block_bytes(model, spec.first_item == 0,
+                                      spec.end_item == model->num_items, STASH_SAMPLES);
     stash_row_name(&m->shapes[shape].key, m->backend->dtype, row.what);
     row.predicted_bytes = model->items[spec.first_item].stash_bytes;
     row.measured_bytes = (bytes[1] - bytes[0]) / STASH_SAMPLES -

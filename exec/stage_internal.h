@@ -102,7 +102,6 @@ enum status stage_take_set(struct stage *stage, struct stash_set **set, struct e
 
 /* The fields of a block that this stage reads, in the order of take_block(): bytes of a sample (0:
  * not read) and where the field begins in a copy. Either may be NULL. Returns a copy's bytes. */
-enum { BLOCK_FIELDS = 8 };
 int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_FIELDS],
                           int64_t first[BLOCK_FIELDS]);
 

@@ -87,27 +87,14 @@ static enum status pick_rows(struct stage *stage, struct slot *slot, const struc
 int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_FIELDS],
                           int64_t first[BLOCK_FIELDS])
 {
-    const struct model *m = stage->spec.model;
-    const struct arch *a = &stage->arch;
-    const bool embeds = stage->spec.first_item == 0, images = a->family == FAMILY_VIT;
-    const int64_t tokens = embeds && !images ? 4 * (int64_t)a->seq : 0;
-    const int64_t labels = a->task == TASK_CLASSIFY ? 1 : a->task == TASK_QA ? 2 : a->seq;
-    const int64_t each[BLOCK_FIELDS] = {
-        8,
-        embeds && images ? 4 * (int64_t)m->channels * m->image * m->image : 0,
-        tokens,
-        tokens,
-        images ? 0 : 4,
-        stage->has_head ? 4 * labels : 0,
-        4 * rows_each(stage),
-        4 * rows_each(stage)};
-    int64_t all = 0;
+    int64_t each[BLOCK_FIELDS], all = 0;
+    model_block_fields(stage->spec.model, stage->spec.first_item == 0, stage->has_head, each);
     for (int i = 0; i < BLOCK_FIELDS; i++) {
         if (sample_bytes)
             sample_bytes[i] = each[i];
         if (first)
             first[i] = all;
-        all += (each[i] * stage->spec.max_samples + 255) / 256 * 256;
+        all += model_block_pad(each[i] * stage->spec.max_samples);
     }
     return all;
 }

@@ -167,6 +167,11 @@ enum status cluster_parse(const char *text, struct cluster *cluster, struct err 
     return OK;
 }
 
+bool device_is_host(const struct device *device)
+{
+    return strcmp(device->kind, "cpu") == 0;
+}
+
 enum status cluster_of_ranks(int num_nodes, int ranks_per_node, const char *kind,
                              struct cluster *cluster, struct err *err)
 {
@@ -174,7 +179,7 @@ enum status cluster_of_ranks(int num_nodes, int ranks_per_node, const char *kind
     for (int i = 0; rc == OK && i < cluster->num_devices; i++) {
         struct device *device = &cluster->devices[i];
         snprintf(device->kind, sizeof device->kind, "%s", kind);
-        if (strcmp(kind, "cpu") == 0)
+        if (device_is_host(device))
             device->copy_bytes_per_s = 1e18;
     }
     return rc;

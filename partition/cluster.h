@@ -27,6 +27,9 @@ struct device {
     double copy_bytes_per_s; /* host <-> device, each direction */
 };
 
+/* Whether it is a host's processor, which computes in the memory that the programs have. */
+bool device_is_host(const struct device *device);
+
 struct cluster {
     char name[64];
     int num_nodes, num_devices;

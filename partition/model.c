@@ -476,6 +476,33 @@ enum status model_check_frozen(const struct model *model, int64_t num_frozen_lay
     return OK;
 }
 
+void model_block_fields(const struct model *model, bool embeds, bool head,
+                        int64_t bytes[BLOCK_FIELDS])
+{
+    const bool images = model->family == FAMILY_VIT;
+    const int64_t tokens = embeds && !images ? 4 * (int64_t)model->seq : 0;
+    const int64_t labels = model->task == TASK_CLASSIFY ? 1
+                           : model->task == TASK_QA     ? 2
+                                                        : model->seq;
+    const int64_t rows = head && model->task == TASK_MLM ? model_masked_of(model->seq) : 0;
+    bytes[BLOCK_IDS] = 8;
+    bytes[BLOCK_IMAGES] =
+        embeds && images ? 4 * (int64_t)model->channels * model->image * model->image : 0;
+    bytes[BLOCK_TOKENS] = bytes[BLOCK_TYPES] = tokens;
+    bytes[BLOCK_LENGTHS] = images ? 0 : 4;
+    bytes[BLOCK_LABELS] = head ? 4 * labels : 0;
+    bytes[BLOCK_ROWS] = bytes[BLOCK_ROW_LABELS] = 4 * rows;
+}
+
+int64_t model_block_bytes(const struct model *model, bool embeds, bool head, int64_t samples)
+{
+    int64_t fields[BLOCK_FIELDS], all = 0;
+    model_block_fields(model, embeds, head, fields);
+    for (int i = 0; i < BLOCK_FIELDS; i++)
+        all += model_block_pad(fields[i] * samples);
+    return all;
+}
+
 int model_weight_bytes(const struct model *model)
 {
     return model->param_bytes + (model->elem_bytes < model->param_bytes ? model->elem_bytes : 0);

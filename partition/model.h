@@ -138,6 +138,30 @@ enum status model_check_frozen(const struct model *model, int64_t num_frozen_lay
  * read (fp32 masters and bf16 copies: 6). */
 int model_weight_bytes(const struct model *model);
 
+/* What a stage reads of a micro-batch beside the tensor that enters it, field by field: bytes of a
+ * sample, 0: not read. embeds, head: whether it holds the first, the last item. */
+enum block_field {
+    BLOCK_IDS,
+    BLOCK_IMAGES,
+    BLOCK_TOKENS,
+    BLOCK_TYPES,
+    BLOCK_LENGTHS,
+    BLOCK_LABELS,
+    BLOCK_ROWS,       /* those that a masked language model predicts */
+    BLOCK_ROW_LABELS, /* and what is right there */
+    BLOCK_FIELDS
+};
+void model_block_fields(const struct model *model, bool embeds, bool head,
+                        int64_t bytes[BLOCK_FIELDS]);
+
+/* A field's place in a device's copy of them, which begins every one at a multiple of 256 bytes;
+ * the copy as a whole. */
+static inline int64_t model_block_pad(int64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+int64_t model_block_bytes(const struct model *model, bool embeds, bool head, int64_t samples);
+
 /* Masked language models predict this many of `count` tokens: 15 % (Devlin et al. 2018, section
  * 3.1), at least one; 0 of none. */
 static inline int64_t model_masked_of(int64_t count)

@@ -40,19 +40,34 @@ static bool work_bytes(const struct model *model, const int64_t *stash_bytes, in
                         (int64_t)model->channels * model->patch * model->patch));
 }
 
+/* P6, of the stage of items [first, end): its slots, and what comes ahead. */
+static bool add_blocks(const struct model *model, const struct plan *plan, int first, int end,
+                       int slots, int64_t *sum)
+{
+    const bool cached = plan->frozen == FROZEN_CACHED, images = model->family == FAMILY_VIT;
+    const int copies = slots + (first == 0 && images && !cached);
+    return add_product(
+        sum, copies,
+        model_block_bytes(model, first == 0, end == model->num_items, plan->microbatches.size));
+}
+
 /* P5. The workload counts the prefix's weights where it runs. */
 static bool prefix_pool(const struct model *model, const struct plan *plan,
-                        const int64_t *stash_bytes, int64_t *sum)
+                        const int64_t *stash_bytes, bool on_device, int64_t *sum)
 {
     const int end = plan->first_item[0];
-    const int ahead = plan->frozen == FROZEN_CACHED ? READ_AHEAD : 0;
+    const int ahead = plan->frozen == FROZEN_CACHED && !on_device ? READ_AHEAD : 0;
     int64_t work = 0;
-    bool fits = end == 0 || work_bytes(model, stash_bytes, 0, end, &work);
+    if (end == 0)
+        return true;
+    bool fits = work_bytes(model, stash_bytes, 0, end, &work) &&
+                (!on_device || add_blocks(model, plan, 0, end, 1, sum));
     for (int i = 0; i < end && plan->frozen == FROZEN_CACHED && fits; i++)
         fits = add_product(sum, model->items[i].params, model_weight_bytes(model));
-    return fits && (end == 0 || (add_product(&work, model->items[end - 1].act_bytes,
-                                             1 + ahead + (int64_t)plan->microbatches.count) &&
-                                 add_product(sum, work, plan->microbatches.size)));
+    return fits &&
+           add_product(&work, model->items[end - 1].act_bytes,
+                       1 + ahead + (int64_t)plan->microbatches.count) &&
+           add_product(sum, work, plan->microbatches.size);
 }
 
 /* P1-P3. A frozen item keeps nothing, but the last one what it hands to the first that trains. */
@@ -83,15 +98,20 @@ static bool stage_pool(const struct model *model, const struct workload *w, cons
 
 enum status pool_memory(const struct model *model, const struct schedule *full,
                         const struct workload *workload, const struct plan *plan,
-                        const int64_t *stash_bytes, int64_t *memory_bytes, struct err *err)
+                        const int64_t *stash_bytes, bool on_device, int64_t *memory_bytes,
+                        struct err *err)
 {
     bool fits = true;
     for (int k = 0; k < full->num_ranks; k++)
         memory_bytes[k] = workload->context_bytes;
-    fits = prefix_pool(model, plan, stash_bytes, &memory_bytes[full->rank_of_stage[0]]);
-    for (int s = 0; s < full->num_stages && fits; s++)
-        fits = stage_pool(model, workload, plan, stash_bytes, s, num_slots(full, s),
-                          &memory_bytes[full->rank_of_stage[s]]);
+    fits = prefix_pool(model, plan, stash_bytes, on_device, &memory_bytes[full->rank_of_stage[0]]);
+    for (int s = 0; s < full->num_stages && fits; s++) {
+        int64_t *sum = &memory_bytes[full->rank_of_stage[s]];
+        const int slots = num_slots(full, s);
+        fits = stage_pool(model, workload, plan, stash_bytes, s, slots, sum) &&
+               (!on_device ||
+                add_blocks(model, plan, plan->first_item[s], plan->first_item[s + 1], slots, sum));
+    }
     for (int e = 0; e < workload->num_edges && fits; e++) {
         const struct stage_edge *edge = &workload->edges[e];
         const int ends[] = {edge->to, edge->from};

@@ -12,7 +12,12 @@
  *     micro-batch, in each direction that is used.
  * P5  A frozen prefix outside the pipeline (first, cached) is a stage of one slot on rank 0 that
  *     keeps no stash, and what it makes of each micro-batch of a step; a cache is read two
- *     micro-batches ahead. The cache's own pages are the machine's, not counted here. */
+ *     micro-batches ahead, in the host's memory. The cache's own pages are the machine's, not
+ *     counted here.
+ * P6  A device with memory of its own holds no buffers of P5 that are read ahead, but in each slot
+ *     of a stage, and the prefix's, a copy of what that reads of the micro-batch, and one more for
+ *     images that come ahead, where they are read (a cached prefix has none). What kernels take for
+ *     themselves comes besides. */
 #ifndef ELAPSE_PARTITION_POOL_MEMORY_H
 #define ELAPSE_PARTITION_POOL_MEMORY_H
 
@@ -23,11 +28,12 @@ extern "C" {
 #endif
 
 /* Bytes a rank, num_ranks entries of the caller's. stash_bytes: per item, what the executor's
- * kernels keep of one sample beside the output, num_items entries, borrowed. ERR_INPUT on overflow.
- * O(ops of the list x stages). */
+ * kernels keep of one sample beside the output, num_items entries, borrowed. on_device: P6, else
+ * the host computes. ERR_INPUT on overflow. O(ops of the list x stages). */
 enum status pool_memory(const struct model *model, const struct schedule *full,
                         const struct workload *workload, const struct plan *plan,
-                        const int64_t *stash_bytes, int64_t *memory_bytes, struct err *err);
+                        const int64_t *stash_bytes, bool on_device, int64_t *memory_bytes,
+                        struct err *err);
 
 #ifdef __cplusplus
 }

@@ -139,7 +139,18 @@ verify "products as a profile found them: other bits, the same losses" near_run 
 verify "and the bits are others" test "$(value vit-1 weights_sha256)" != "$(value found-1 weights_sha256)"
 verify "the run names the device that the profile does" test -n "$(value found-1 device_name)" -a \
     "$(value found-1 device_name)" = "$("$elapse" profiles show sim --db "$tmp/found.db" --json | grep -o '"device_name":[^,}]*' | head -1 | tr -d ' \t' | cut -d: -f2-)"
+foreseen() { # what the device was told, and what was predicted
+    "$elapse" compare "$tmp/$1" --db "$tmp/found.db" --json >"$tmp/compare.json" 2>"$tmp/compare.err" || { cat "$tmp/compare.err"; return 1; }
+    local real sim
+    real=$(grep -o '"real_peak_bytes":[0-9]*' "$tmp/compare.json" | cut -d: -f2)
+    sim=$(grep -o '"sim_peak_bytes":[0-9]*' "$tmp/compare.json" | cut -d: -f2)
+    echo "real $real, predicted $sim"
+    calculate "$real > 0 && $sim > 0.999 * $real && $sim < 1.001 * $real" && grep -q '"cost_source":"profile sim (measured)"' "$tmp/compare.json"
+}
 train vit found-2 -n 2 --db "$tmp/found.db" --set pipeline.schedule=gpipe
+for run in found-1 found-2; do
+    verify "$run takes the device memory that was predicted" foreseen $run
+done
 verify "two ranks do them as one does" same_run found-1 found-2
 "$elapse" profile --device cuda --model "$tmp/tiny.json" --microbatches 4 --quick --db "$tmp/found.db" -n 1 >/dev/null 2>&1
 train vit found-part -n 1 --steps 2 --db "$tmp/found.db"

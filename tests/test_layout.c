@@ -4,6 +4,8 @@
 #include "exec/layout.h"
 
 #include "exec/backend_count.h"
+#include "exec/models/arch.h"
+#include "partition/pool_memory.h"
 #include "tests/layout_case.h"
 
 static struct case_base c;
@@ -202,6 +204,43 @@ static void backend_count__makes_whole_layouts(void **state)
     }
 }
 
+/* What a plan is said to hold (partition/pool_memory.h), and what its layout announces to a device:
+ * the same but for what weights and sums are padded with, less than 16 bytes a piece here. */
+static void pool_memory__is_what_a_layout_announces_to_a_device(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_SHAPES; i++) {
+        struct layout layout = {0};
+        struct layout_base counted = c.base;
+        struct train_plan plan = plan_of(&shapes[i]);
+        struct err err = {0};
+        int64_t stash[64] = {0}, foreseen[4], num = 0;
+        case_ok(backend_count_new(c.base.backend, &counted.backend, &err), &err);
+        case_ok(layout_place(&counted, &plan, &layout, &err), &err);
+        case_ok(layout_stages(&counted, &layout, &err), &err);
+        backend_count_pieces(counted.backend, &num);
+        struct arch arch;
+        const int64_t n = layout.plan.plan.microbatches.size;
+        case_ok(arch_init(&c.job.model, &arch, &err), &err);
+        for (int item = 0; item < c.job.model.num_items; item++) {
+            int64_t bytes[MAX_STASH], out;
+            arch_stash(&c.job.model, &arch, item, n, 4, bytes, &out);
+            for (int b = 0; b < MAX_STASH; b++)
+                stash[item] += (bytes[b] + 63) / 64 * 64 / n;
+        }
+        case_ok(pool_memory(&c.job.model, layout.plan.full, layout.plan.workload, &layout.plan.plan,
+                            stash, true, foreseen, &err),
+                &err);
+        if (!layout_idle(&layout)) {
+            const int64_t padding = layout_bytes(&layout) - foreseen[layout.place.rank];
+            assert_in_range(padding, 0, 16 * num);
+        }
+        layout_clear(&layout);
+        backend_free(counted.backend);
+        assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
+    }
+}
+
 /* Who reads the images: the stage with the embedding, but a cached prefix, which seldom does. */
 static void layout_stages__uploads_images_where_they_are_read(void **state)
 {
@@ -240,6 +279,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(layout_batches__refuse_more_replicas_than_samples),
         cmocka_unit_test(backend_count__has_all_but_kernels_and_what_may_lack),
         cmocka_unit_test(backend_count__makes_whole_layouts),
+        cmocka_unit_test(pool_memory__is_what_a_layout_announces_to_a_device),
         cmocka_unit_test(layout_stages__uploads_images_where_they_are_read),
     };
     struct err err = {0};

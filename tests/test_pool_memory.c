@@ -15,6 +15,7 @@
 enum { STASH = 1000 };
 
 static bool canonical; /* of the plans that peak_frozen() makes */
+static bool on_device; /* P6 */
 
 /* Two ranks, a tiny ViT with attention and MLP items, stash STASH bytes a sample everywhere. Two
  * layers (5 items) frozen where a placement is given. */
@@ -57,7 +58,7 @@ static int64_t peak_frozen(enum schedule_kind kind, int m, enum recompute_mode r
     for (int i = 0; i < model.num_items; i++)
         stash[i] = STASH;
     assert_int_equal(plan_lower(&model, &cluster, &cost, &plan, NULL, &w, &full, &err), OK);
-    assert_int_equal(pool_memory(&model, &full, &w, &plan, stash, bytes, &err), OK);
+    assert_int_equal(pool_memory(&model, &full, &w, &plan, stash, on_device, bytes, &err), OK);
     *params = 0;
     for (int i = first_item[rank]; i < first_item[rank + 1]; i++)
         *params += model.items[i].params;
@@ -145,6 +146,36 @@ static void pool_memory__counts_the_sums_of_a_canonical_reduction(void **state)
     }
 }
 
+/* A copy of 2 samples: ids, images where the embedding is, labels at the head. */
+static void pool_memory__on_a_device_holds_what_stages_read(void **state)
+{
+    (void)state;
+    enum { IDS = 256, IMAGES = 2 * 4 * 3 * 32 * 32, LABELS = 256 };
+    static const struct {
+        enum frozen_placement frozen;
+        int64_t more[2]; /* than on the host */
+    } cases[] = {
+  /* 3 slots (of a frozen stage 2) and the images ahead; 2 slots */
+        {FROZEN_NONE,   {4 * (IDS + IMAGES), 2 * (IDS + LABELS)}                          },
+        {FROZEN_SPREAD, {3 * (IDS + IMAGES), 2 * (IDS + LABELS)}                          },
+ /* the prefix's slot and the images ahead */
+        {FROZEN_FIRST,  {2 * (IDS + IMAGES) + 3 * IDS, 2 * (IDS + LABELS)}                },
+ /* the images of a miss alone, nothing read ahead */
+        {FROZEN_CACHED, {IDS + IMAGES + 3 * IDS - 2 * 2 * 17 * 64 * 4, 2 * (IDS + LABELS)}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int rank = 0; rank < 2; rank++) {
+            int64_t params, wide, host, device;
+            host = peak_frozen(SCHEDULE_1F1B, 8, RECOMPUTE_NEVER, rank, cases[i].frozen, &params,
+                               &wide);
+            on_device = true;
+            device = peak_frozen(SCHEDULE_1F1B, 8, RECOMPUTE_NEVER, rank, cases[i].frozen, &params,
+                                 &wide);
+            on_device = false;
+            assert_int_equal(device - host, cases[i].more[rank]);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +183,7 @@ int main(void)
         cmocka_unit_test(pool_memory__recompute_holds_one_stash),
         cmocka_unit_test(pool_memory__gpipe_has_a_slot_for_each_microbatch),
         cmocka_unit_test(pool_memory__frozen_prefix_outside_the_pipeline_adds_up_by_hand),
+        cmocka_unit_test(pool_memory__on_a_device_holds_what_stages_read),
         cmocka_unit_test(pool_memory__counts_the_sums_of_a_canonical_reduction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
