@@ -11,14 +11,15 @@
 
 #ifdef __x86_64__
 #include <cpuid.h>
-#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "exec/cpu/gemm_pairs.h"
 
 #define AMX __attribute__((target("avx512f,avx512bw,avx512vl,amx-tile,amx-bf16")))
 
 /* A panel of b of 512 k is 32 KiB, of the L1 cache. */
-enum { SIDE = 16, STEP = 32, PANEL = 32, KC = 512, TILE_BYTES = 1024 };
+enum { SIDE = PAIRS_SIDE, STEP = PAIRS_STEP, PANEL = 32, KC = 512, TILE_BYTES = 1024 };
 
 /* Leaf 7 of CPUID says AMX-BF16 and AMX-TILE; the system saves tiles of a process only that asked
  * for it (Linux, arch/x86/xstate.rst). */
@@ -43,68 +44,14 @@ AMX static void configure(void)
     _tile_loadconfig(&config);
 }
 
-/* x[i][j] becomes x[j][i]. Loops over x are unrolled, so that it stays in registers. */
-AMX static inline void turn(__m512i x[16])
-{
-    __m512i y[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i += 2) {
-        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i += 4)
-#pragma GCC unroll 16
-        for (int h = 0; h < 2; h++) {
-            x[i + 2 * h] = _mm512_unpacklo_epi64(y[i + h], y[i + 2 + h]);
-            x[i + 2 * h + 1] = _mm512_unpackhi_epi64(y[i + h], y[i + 2 + h]);
-        }
-        /* now x[4 q + c] has, in its 128-bit lane l, rows 4 q to 4 q + 3 of column 4 l + c */
-#pragma GCC unroll 16
-    for (int c = 0; c < 4; c++) {
-        const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x44);
-        const __m512i high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xee);
-        const __m512i low23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x44);
-        const __m512i high23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xee);
-        y[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
-        y[4 + c] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
-        y[8 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
-        y[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        x[i] = y[i];
-}
-
 /* num rows (columns) from `first` by len k from `k` as one tile of 16 x 32, zero outside of them.
  * of_a: pair p of row i at [i][p], else at [p][i]. */
 AMX static inline __attribute__((always_inline)) void pack_part(const struct gemm_block *b,
                                                                 int64_t first, int64_t k, int num,
                                                                 int len, bool of_a, void *to)
 {
-    const bool along_k = b->inner == 1;
     __m512i x[16];
-    if (along_k) {
-        const __mmask32 mask = len == STEP ? ~0u : (1u << len) - 1;
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; i++)
-            x[i] = i < num ? _mm512_maskz_loadu_epi16(mask, b->x + (first + i) * b->outer + k)
-                           : _mm512_setzero_si512();
-    } else {
-        const __mmask16 mask = num <= 0 ? 0 : (__mmask16)(0xffffu >> (SIDE - num));
-#pragma GCC unroll 16
-        for (int p = 0; p < 16; p++) {
-            const uint16_t *at = b->x + first + (k + 2 * p) * b->inner;
-            const __m256i low =
-                2 * p < len ? _mm256_maskz_loadu_epi16(mask, at) : _mm256_setzero_si256();
-            const __m256i high = 2 * p + 1 < len ? _mm256_maskz_loadu_epi16(mask, at + b->inner)
-                                                 : _mm256_setzero_si256();
-            x[p] = _mm512_or_si512(_mm512_cvtepu16_epi32(low),
-                                   _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-        }
-    }
-    if (along_k != of_a)
-        turn(x);
+    pairs_load(b, first, k, num, len, of_a, x);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         _mm512_store_si512((char *)to + 64 * i, x[i]);

@@ -7,7 +7,7 @@
 #include "exec/cpu/gemm_kernel.h"
 
 #ifdef __x86_64__
-#include <immintrin.h>
+#include "exec/cpu/gemm_pairs.h"
 
 #define DOT __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 
@@ -20,27 +20,39 @@ static int64_t panel_bytes(int64_t num, int64_t k, int panel)
     return (num + panel - 1) / panel * panel * ((k + 1) / 2) * 4;
 }
 
-/* Pairs (k, k + 1) of one panel: to[p * panel + i]; what is outside of the block is zero. */
-DOT static void pack_panel(const struct gemm_block *b, int64_t first, int panel, uint32_t *to)
+/* Rows (columns) [first, first + 16) and k [k, k + len): pair p of the first 8 at to[p * stride],
+ * of the others at high[p * stride] (NULL: they are none); what is outside of the block is zero. */
+DOT static inline __attribute__((always_inline)) void pack_part(const struct gemm_block *b,
+                                                                int64_t first, int64_t k, int num,
+                                                                int len, int stride, uint32_t *to,
+                                                                uint32_t *high)
 {
-    const int num = (int)cpu_min(panel, b->num - first);
-    const uint16_t *from = b->x + first * b->outer;
-    const int64_t pairs = b->k / 2;
-    if (num < panel)
-        memset(to, 0, (size_t)((b->k + 1) / 2 * panel) * sizeof *to);
-    if (b->inner == 1)
-        for (int i = 0; i < num; i++)
-            for (int64_t p = 0; p < pairs; p++)
-                memcpy(&to[p * panel + i], from + i * b->outer + 2 * p, sizeof *to);
-    else
-        for (int64_t p = 0; p < pairs; p++) {
-            const uint16_t *low = from + 2 * p * b->inner, *high = low + b->inner;
-            for (int i = 0; i < num; i++)
-                to[p * panel + i] = low[i * b->outer] | (uint32_t)high[i * b->outer] << 16;
-        }
-    if (b->k % 2)
-        for (int i = 0; i < num; i++)
-            to[pairs * panel + i] = from[i * b->outer + (b->k - 1) * b->inner];
+    __m512i x[16];
+    pairs_load(b, first, k, num, len, false, x);
+#pragma GCC unroll 16
+    for (int p = 0; p < 16; p++) {
+        if (2 * p >= len)
+            break;
+        _mm256_storeu_si256((__m256i *)(void *)(to + p * stride), _mm512_castsi512_si256(x[p]));
+        if (high)
+            _mm256_storeu_si256((__m256i *)(void *)(high + p * stride),
+                                _mm512_extracti64x4_epi64(x[p], 1));
+    }
+}
+
+/* All of the block's k; a full square, where num and len are constants, takes less time. */
+DOT static void pack_rows(const struct gemm_block *b, int64_t first, int stride, uint32_t *to,
+                          uint32_t *high)
+{
+    const int num = (int)cpu_min(PAIRS_SIDE, b->num - first);
+    for (int64_t k = 0; k < b->k; k += PAIRS_STEP) {
+        const int len = (int)cpu_min(PAIRS_STEP, b->k - k);
+        const int64_t at = k / 2 * stride;
+        if (num == PAIRS_SIDE && len == PAIRS_STEP)
+            pack_part(b, first, k, PAIRS_SIDE, PAIRS_STEP, stride, to + at, high + at);
+        else
+            pack_part(b, first, k, num, len, stride, to + at, high ? high + at : NULL);
+    }
 }
 
 /* c [8, 48] = (add ? c : 0) + alpha a b over `pairs` pairs of k. */
@@ -110,7 +122,9 @@ static void pack(struct backend *be, const struct gemm_block *b, void *packed)
             const struct gemm_block piece = {b->x + k * b->inner, b->outer, b->inner, b->num,
                                              cpu_min(KC, b->k - k)};
             uint32_t *to = (uint32_t *)packed + panels * PANEL_B * (k / 2);
-            pack_panel(&piece, p * PANEL_B, PANEL_B, to + p * PANEL_B * ((piece.k + 1) / 2));
+            to += p * PANEL_B * ((piece.k + 1) / 2);
+            for (int at = 0; at < PANEL_B; at += PAIRS_SIDE)
+                pack_rows(&piece, p * PANEL_B + at, PANEL_B, to + at, to + at + PANEL_A);
         }
 }
 
@@ -124,8 +138,9 @@ DOT static void multiply(const struct gemm_block *a, const struct gemm_block *b,
         const int64_t pairs = (piece.k + 1) / 2;
         const uint32_t *from = (const uint32_t *)packed + panels * PANEL_B * (k / 2);
         uint32_t *mine = work;
-        for (int64_t r = 0; r < a->num; r += PANEL_A)
-            pack_panel(&piece, r, PANEL_A, mine + r * pairs);
+        for (int64_t r = 0; r < a->num; r += PAIRS_SIDE) /* two panels */
+            pack_rows(&piece, r, PANEL_A, mine + r * pairs,
+                      r + PANEL_A < a->num ? mine + (r + PANEL_A) * pairs : NULL);
         for (int64_t p = 0; p < panels; p++)
             for (int64_t r = 0; r < a->num; r += PANEL_A) {
                 const int nr = (int)cpu_min(PANEL_A, a->num - r);
