@@ -194,32 +194,23 @@ static enum status make_parcels(struct move *move, bool sends, struct err *err)
 }
 
 /* Tensors of the old layout stay as they are until all is done, wherever their buffers go. */
-static enum status start_sends(struct move *move, struct err *err)
+static enum status start(struct move *move, bool sends, struct err *err)
 {
     struct backend *be = move->base->backend;
-    enum status rc = make_parcels(move, true, err);
-    for (int64_t i = 0; rc == OK && i < move->sent.num; i++) {
-        struct parcel *p = &move->sent.list[i];
+    const struct comm_group *all = move->base->comm->all;
+    const struct parcels *parcels = sends ? &move->sent : &move->received;
+    enum status rc = make_parcels(move, sends, err);
+    for (int64_t i = 0; sends && rc == OK && i < parcels->num; i++) {
+        const struct parcel *p = &parcels->list[i];
         if (p->data != p->tensor)
             be->copy_out(be, p->data, p->tensor, p->bytes);
     }
-    if (rc == OK)
+    if (sends && rc == OK)
         rc = be->sync(be, err);
-    for (int64_t i = 0; rc == OK && i < move->sent.num; i++) {
-        struct parcel *p = &move->sent.list[i];
-        rc =
-            comm_isend(move->base->comm->all, p->data, p->bytes, p->peer, p->tag, &p->request, err);
-    }
-    return rc;
-}
-
-static enum status start_receives(struct move *move, struct err *err)
-{
-    enum status rc = make_parcels(move, false, err);
-    for (int64_t i = 0; rc == OK && i < move->received.num; i++) {
-        struct parcel *p = &move->received.list[i];
-        rc =
-            comm_irecv(move->base->comm->all, p->data, p->bytes, p->peer, p->tag, &p->request, err);
+    for (int64_t i = 0; rc == OK && i < parcels->num; i++) {
+        struct parcel *p = &parcels->list[i];
+        rc = sends ? comm_isend(all, p->data, p->bytes, p->peer, p->tag, &p->request, err)
+                   : comm_irecv(all, p->data, p->bytes, p->peer, p->tag, &p->request, err);
     }
     return rc;
 }
@@ -285,11 +276,11 @@ enum status move_weights(const struct layout_base *base, struct layout *old, str
     struct move move = {.base = base, .old = old, .next = next};
     enum status rc = comm_agree(base->comm, list_transfers(&move, bytes, err), err);
     if (rc == OK)
-        rc = start_sends(&move, err);
+        rc = start(&move, true, err);
     if (rc == OK) { /* the table is copied before its buffer goes */
         keep_items(&move, TIED_TABLE, 0);
         keep_items(&move, 0, base->job->model.num_items);
-        rc = start_receives(&move, err);
+        rc = start(&move, false, err);
     }
     if (rc == OK)
         rc = finish(&move, err);
