@@ -9,6 +9,7 @@
 
 #include "exec/checkpoint.h"
 #include "exec/data/loader.h"
+#include "exec/parcels.h"
 #include "exec/runtime.h"
 #include "exec/train_plan.h"
 
@@ -18,9 +19,10 @@ struct layout_base {
     const struct job *job;
     struct backend *backend;
     struct dataset *dataset;
-    struct cache *cache;      /* of frozen activations; NULL: none */
-    struct nccl *nccl;        /* train.transport nccl; NULL: mpi */
-    int workers[SPLIT_COUNT]; /* threads that make samples, struct loader_spec; 0 is 1 */
+    struct cache *cache;             /* of frozen activations; NULL: none */
+    struct nccl *nccl;               /* train.transport nccl; NULL: mpi */
+    struct parcel_room *parcel_room; /* what moves at a change go through; NULL: the host */
+    int workers[SPLIT_COUNT];        /* threads that make samples, struct loader_spec; 0 is 1 */
 };
 
 struct layout {

@@ -8,21 +8,6 @@
 /* Items that nobody is told of in partition/: the head's copy of a tied table. */
 enum { TIED_TABLE = -1, FIRST_TAG = 16 };
 
-/* A message of a change: a tensor, or one of its states. Those of one transfer follow each other
- * under one tag, in the order of the item's params. */
-struct parcel {
-    float *tensor; /* of a stage */
-    float *data;   /* host memory: the tensor itself, or a copy, owned, on a device */
-    int64_t bytes;
-    int peer, tag;
-    struct comm_request request;
-};
-
-struct parcels {
-    struct parcel *list; /* owned */
-    int64_t num, room;
-};
-
 struct move {
     const struct layout_base *base;
     struct layout *old, *next;
@@ -144,29 +129,12 @@ static enum status list_transfers(struct move *move, int64_t *bytes, struct err 
     return rc == OK ? add_tied(move, err) : rc;
 }
 
-static enum status add_parcel(struct parcels *parcels, float *tensor, int64_t bytes, int peer,
-                              int64_t tag, struct err *err)
-{
-    if (!tensor)
-        return OK;
-    if (parcels->num == parcels->room) {
-        int64_t room = parcels->room ? 2 * parcels->room : 64;
-        struct parcel *grown = realloc(parcels->list, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(err);
-        parcels->list = grown;
-        parcels->room = room;
-    }
-    parcels->list[parcels->num++] =
-        (struct parcel){.tensor = tensor, .bytes = bytes, .peer = peer, .tag = (int)tag};
-    return OK;
-}
-
-/* What this rank sends from the old layout, or receives into the next, and memory of the host for
- * it. */
-static enum status make_parcels(struct move *move, bool sends, struct err *err)
+/* What this rank sends from the old layout, or receives into the next. The parcels of a transfer
+ * follow each other under one tag, in the order of the item's params. */
+static enum status list_parcels(struct move *move, bool sends, struct err *err)
 {
     const struct layout *layout = sends ? move->old : move->next;
+    const struct parcel_room *room = move->base->parcel_room;
     struct parcels *parcels = sends ? &move->sent : &move->received;
     const int here = move->base->comm->rank;
     enum status rc = OK;
@@ -177,66 +145,15 @@ static enum status make_parcels(struct move *move, bool sends, struct err *err)
             continue;
         for (int n = 0; rc == OK && (p = find_param(layout, t->item, n)); n++) {
             const bool state = t->kind == TRANSFER_OPTIMIZER;
-            const int64_t bytes = p->num_elems * (int64_t)sizeof(float), tag = FIRST_TAG + i;
-            const int peer = sends ? t->to : t->from;
-            rc = add_parcel(parcels, state ? p->state[0] : p->weight, bytes, peer, tag, err);
-            if (rc == OK && state)
-                rc = add_parcel(parcels, p->state[1], bytes, peer, tag, err);
+            float *const tensors[] = {state ? p->state[0] : p->weight, state ? p->state[1] : NULL};
+            for (int k = 0; rc == OK && k < 2; k++)
+                if (tensors[k])
+                    rc = parcels_add(parcels, room, tensors[k],
+                                     p->num_elems * (int64_t)sizeof(float), sends ? t->to : t->from,
+                                     FIRST_TAG + (int)i, err);
         }
     }
-    for (int64_t i = 0; rc == OK && i < parcels->num; i++) {
-        struct parcel *p = &parcels->list[i];
-        p->data = move->base->backend->host_memory ? p->tensor : malloc((size_t)p->bytes);
-        if (!p->data)
-            rc = err_nomem(err);
-    }
     return rc;
-}
-
-/* Tensors of the old layout stay as they are until all is done, wherever their buffers go. */
-static enum status start(struct move *move, bool sends, struct err *err)
-{
-    struct backend *be = move->base->backend;
-    const struct comm_group *all = move->base->comm->all;
-    const struct parcels *parcels = sends ? &move->sent : &move->received;
-    enum status rc = make_parcels(move, sends, err);
-    for (int64_t i = 0; sends && rc == OK && i < parcels->num; i++) {
-        const struct parcel *p = &parcels->list[i];
-        if (p->data != p->tensor)
-            be->copy_out(be, p->data, p->tensor, p->bytes);
-    }
-    if (sends && rc == OK)
-        rc = be->sync(be, err);
-    for (int64_t i = 0; rc == OK && i < parcels->num; i++) {
-        struct parcel *p = &parcels->list[i];
-        rc = sends ? comm_isend(all, p->data, p->bytes, p->peer, p->tag, &p->request, err)
-                   : comm_irecv(all, p->data, p->bytes, p->peer, p->tag, &p->request, err);
-    }
-    return rc;
-}
-
-static enum status finish(struct move *move, struct err *err)
-{
-    struct backend *be = move->base->backend;
-    enum status rc = OK;
-    for (int64_t i = 0; rc == OK && i < move->received.num; i++) {
-        struct parcel *p = &move->received.list[i];
-        rc = comm_wait(&p->request, err);
-        if (rc == OK && p->data != p->tensor)
-            be->copy_in(be, p->tensor, p->data, p->bytes);
-    }
-    for (int64_t i = 0; rc == OK && i < move->sent.num; i++)
-        rc = comm_wait(&move->sent.list[i].request, err);
-    return rc;
-}
-
-static void parcels_clear(struct parcels *parcels)
-{
-    for (int64_t i = 0; i < parcels->num; i++)
-        if (parcels->list[i].data != parcels->list[i].tensor)
-            free(parcels->list[i].data);
-    free(parcels->list);
-    *parcels = (struct parcels){0};
 }
 
 /* Items [first, end) that stay here: buffers change hands, or tensors are copied where stages lay
@@ -276,14 +193,18 @@ enum status move_weights(const struct layout_base *base, struct layout *old, str
     struct move move = {.base = base, .old = old, .next = next};
     enum status rc = comm_agree(base->comm, list_transfers(&move, bytes, err), err);
     if (rc == OK)
-        rc = start(&move, true, err);
+        rc = list_parcels(&move, true, err);
+    if (rc == OK) /* the old tensors are there, and the new ones cleared */
+        rc = base->backend->sync(base->backend, err);
+    if (rc == OK)
+        rc = parcels_start(&move.sent, true, base->comm, base->parcel_room, err);
     if (rc == OK) { /* the table is copied before its buffer goes */
         keep_items(&move, TIED_TABLE, 0);
         keep_items(&move, 0, base->job->model.num_items);
-        rc = start(&move, false, err);
+        rc = list_parcels(&move, false, err);
     }
     if (rc == OK)
-        rc = finish(&move, err);
+        rc = parcels_finish(&move.sent, &move.received, base->comm, base->parcel_room, err);
     for (int s = 0; rc == OK && next->stages && s <= next->plan.plan.num_stages; s++)
         if (next->stages[s])
             stage_round_weights(next->stages[s]);

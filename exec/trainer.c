@@ -18,6 +18,7 @@
 #include "exec/trainer_state.h"
 
 enum { PROGRESS_NS = 200000000 };
+enum { PARCEL_BYTES = 2 << 20, NUM_PARCELS = 16 };
 
 /* What rides along with a step; the largest of all ranks counts. */
 enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_STOP };
@@ -233,6 +234,10 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
         rc = nccl_open(comm, t->backend, run_files_folder(t->out, NULL) == OK ? t->out : NULL,
                        &t->nccl, err);
     t->base.nccl = t->nccl;
+    if (rc == OK && t->trains && turn_elastic(t->job))
+        rc = comm_agree(
+            comm, parcel_room_new(t->backend, PARCEL_BYTES, NUM_PARCELS, &t->base.parcel_room, err),
+            err);
     if (rc == OK)
         rc = elastic_open(t, resume ? weights : NULL, &num_frozen, err);
     if (rc == OK && t->trains)
@@ -267,6 +272,7 @@ static void trainer_clear(struct trainer *t)
     cache_close(t->cache);
     elastic_clear(&t->elastic);
     nccl_close(t->nccl);
+    parcel_room_free(t->base.parcel_room);
     backend_free(t->backend);
     dataset_clear(&t->dataset);
     free(t->out);

@@ -1,12 +1,12 @@
 #!/bin/bash
 # tests/gpu_check.sh - everything that wants a GPU, in one go: build, the cuda backend against the cpu
-# backend, four ranks on one GPU, profile, simulated against real, and the benchmark
+# backend, four ranks on one GPU, profile, simulated against real, changes of plan, and the benchmark
 # table beside PyTorch, which comes last. For `make gpu-check`.
 #
-#   tests/gpu_check.sh [PART...]      build tests ranks profile compare kernels bench (default: all)
+#   tests/gpu_check.sh [PART...]      build tests ranks profile compare change kernels bench (default: all)
 #
 # GPU_CHECK_OUT     folder of results (default: build/gpu-check): check.json, bench.json, profile.json,
-#                   compare.json, a log of each part
+#                   compare.json, change/*/summary.json, a log of each part
 # GPU_CHECK_SECONDS time for all of it (default 540); each part has a limit of its own, and beyond it what
 #                   the parts behind it do not need, so that a hang costs a part, not the whole
 # GPU_CHECK_DEBS    folder of .deb files to unpack and build with (tests/gpu_debs.sh fills one), for a
@@ -22,8 +22,8 @@ out=${GPU_CHECK_OUT:-build/gpu-check}
 total=${GPU_CHECK_SECONDS:-540}
 python=${PYTHON:-python3}
 parts=("$@")
-all=(build tests ranks profile compare kernels bench)
-declare -A seconds=([build]=200 [tests]=90 [ranks]=150 [profile]=80 [compare]=110 [kernels]=90 [bench]=260)
+all=(build tests ranks profile compare change kernels bench)
+declare -A seconds=([build]=200 [tests]=90 [ranks]=150 [profile]=80 [compare]=110 [change]=60 [kernels]=90 [bench]=260)
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 elapse=${ELAPSE_BIN:-build/bin}/elapse
 cores=$(nproc)
@@ -34,7 +34,7 @@ if [ "$device" = cuda ] && ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
     exit 77
 fi
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 3
-rm -f "$out"/{compare,kernels,bench}.txt # of an earlier run
+rm -f "$out"/{compare,change,kernels,bench}.txt # of an earlier run
 export GPU_CHECK_TABLE="$out/bench.txt"
 export LC_ALL=C OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
@@ -174,6 +174,37 @@ JOB
 wants compare && part compare bash -c '"$0" compare --matrix "$1/compare-job.json" -n 1 --stages 1 --replicas 1 --microbatches 1,2,4 --schedules gpipe \
     --recompute never,always --frozen 0,$3 --cache off,on --steps 12 --repeats 1 --json >"$1/compare.json" && "$2" tests/bench/compare_table.py "$1/compare.json" >"$1/compare.txt"' \
     "$elapse" "$out" "$python" "$frozen"
+# What a change of plan takes: AdamW, four ranks, K 4-4-2-1, through the host and, where it serves ranks
+# that share a device, by NCCL.
+case $device in
+cuda) model=vit-s16:classes=10 batch=64 pieces=8 transports=(mpi nccl) ;;
+*) pieces=2 transports=(mpi) ;;
+esac
+cat >"$out/change-job.json" <<JOB
+{ "name": "gpu-change", "model": "$model",
+  "data": {"kind": "synthetic", "train_samples": $((batch * 24)), "test_samples": $batch},
+  "train": {"epochs": 4, "batch": {"global": $batch}, "dtype": "$dtype", "device": "$device", "eval_every_epochs": 0,
+            "optimizer": {"kind": "adamw", "lr": 1e-4}, "seed": 1},
+  "pipeline": {"num_microbatches": $pieces},
+  "freeze": {"policy": "table", "table": [0, 1, 1, 2]}, "elastic": {"stages": [4, 4, 2, 1]}, "cache": {"policy": "off"} }
+JOB
+change() { # OUT ELAPSE PYTHON TRANSPORT...
+    local out=$1 elapse=$2 python=$3 transport done=()
+    shift 3
+    for transport; do
+        rm -rf "$out/change/$transport"
+        if timeout -k 5 25 "$elapse" train "$out/change-job.json" -n 4 --set train.transport="$transport" --out "$out/change/$transport" --json >/dev/null; then
+            done+=("$out/change/$transport/summary.json")
+        else
+            [ "$transport" != mpi ] || return 1
+            echo "$transport: not between ranks of one device here"
+        fi
+    done
+    "$python" tests/bench/change_table.py "${done[@]}" >"$out/change.txt"
+}
+export -f change
+mkdir -p "$out/change"
+wants change && part change bash -c 'change "$@"' - "$out" "$elapse" "$python" "${transports[@]}"
 # The kernels by themselves, against the device's own copy and matrix product; attention by cuDNN too.
 [ "$device" = cuda ] && shrink=1 || shrink=256
 wants kernels && part kernels bash -c '"$1" "$2" "$3" "$4" >"$5/kernels.txt" && ! grep skipped "$5/kernels.txt"' - "$(binaries bench_device)" "$device" "$dtype" "$shrink" "$out"
@@ -199,6 +230,7 @@ for i in "${!names[@]}"; do
     printf '%-8s %-8s %4d s  %s\n' "${names[i]}" "${states[i]}" "${spent[i]}" "${notes[i]}"
 done
 [ -s "$out/compare.txt" ] && { echo; cat "$out/compare.txt"; }
+[ -s "$out/change.txt" ] && { echo; cat "$out/change.txt"; }
 [ -s "$out/kernels.txt" ] && { echo; cat "$out/kernels.txt"; }
 [ -s "$out/bench.txt" ] && { echo; cat "$out/bench.txt"; }
 exit $bad

@@ -7,9 +7,110 @@
 #include "exec/rng.h"
 #include "tests/layout_case.h"
 
-enum { RUNS = 60 };
+enum { RUNS = 60, LATE_COPIES = 4096 };
 
 static struct case_base c;
+
+/* A device whose memory is the host's, and whose copies happen when somebody asks whether they
+ * have: at random, later ones never first. */
+struct backend_lane {
+    struct {
+        void *to;
+        const void *from;
+        int64_t bytes;
+    } copies[LATE_COPIES]; /* the n-th at n modulo their number */
+    int64_t num, ran;
+};
+struct backend_event {
+    struct backend_lane *lane;
+    int64_t behind; /* as many copies */
+};
+static uint32_t late_draws;
+
+static enum status late_alloc_host(struct backend *be, int64_t bytes, void **ptr, struct err *err)
+{
+    (void)be;
+    *ptr = malloc((size_t)bytes);
+    return *ptr ? OK : err_nomem(err);
+}
+static void late_free_host(struct backend *be, void *ptr)
+{
+    (void)be;
+    free(ptr);
+}
+static enum status late_lane_new(struct backend *be, struct backend_lane **lane, struct err *err)
+{
+    (void)be;
+    *lane = calloc(1, sizeof **lane);
+    return *lane ? OK : err_nomem(err);
+}
+static void late_lane_free(struct backend *be, struct backend_lane *lane)
+{
+    (void)be;
+    free(lane);
+}
+static enum status late_event_new(struct backend *be, struct backend_event **event, struct err *err)
+{
+    (void)be;
+    *event = calloc(1, sizeof **event);
+    return *event ? OK : err_nomem(err);
+}
+static void late_event_free(struct backend *be, struct backend_event *event)
+{
+    (void)be;
+    free(event);
+}
+static void late_copy(struct backend *be, struct backend_lane *lane, void *to, const void *from,
+                      int64_t bytes)
+{
+    (void)be;
+    assert_true(lane->num - lane->ran < LATE_COPIES);
+    const int64_t at = lane->num++ % LATE_COPIES;
+    lane->copies[at].to = to;
+    lane->copies[at].from = from;
+    lane->copies[at].bytes = bytes;
+}
+static void late_record(struct backend *be, struct backend_lane *lane, struct backend_event *event)
+{
+    (void)be;
+    event->lane = lane;
+    event->behind = lane->num;
+}
+static bool late_done(struct backend *be, struct backend_event *event)
+{
+    (void)be;
+    struct backend_lane *lane = event->lane;
+    if (rng_bits(29, late_draws++) % 3 == 0)
+        for (; lane->ran < event->behind; lane->ran++) {
+            const int64_t at = lane->ran % LATE_COPIES;
+            memcpy(lane->copies[at].to, lane->copies[at].from, (size_t)lane->copies[at].bytes);
+        }
+    return lane->ran >= event->behind;
+}
+
+/* As a device sees it: in pieces of 40 bytes, 3 at a time. */
+static enum status move_on_device(struct layout *old, struct layout *next, int64_t *bytes,
+                                  struct err *err)
+{
+    struct backend late = *c.base.backend;
+    struct layout_base base = c.base;
+    late.host_memory = false;
+    late.alloc_host = late_alloc_host;
+    late.free_host = late_free_host;
+    late.lane_new = late_lane_new;
+    late.lane_free = late_lane_free;
+    late.lane_copy_in = late.lane_copy_out = late_copy;
+    late.lane_record = late_record;
+    late.event_new = late_event_new;
+    late.event_free = late_event_free;
+    late.event_done = late_done;
+    base.backend = &late;
+    enum status rc = parcel_room_new(&late, 40, 3, &base.parcel_room, err);
+    if (rc == OK)
+        rc = move_weights(&base, old, next, bytes, err);
+    parcel_room_free(base.parcel_room);
+    return rc;
+}
 
 static float value(int item, int tensor, int kind, int64_t i)
 {
@@ -95,7 +196,7 @@ static struct train_plan draw(uint64_t run, int at, int least_frozen)
     return plan;
 }
 
-static void run_moves(enum optimizer_kind kind)
+static void run_moves(enum optimizer_kind kind, bool device)
 {
     c.job.train.optimizer.kind = kind;
     for (uint64_t run = 0; run < RUNS; run++) {
@@ -109,7 +210,9 @@ static void run_moves(enum optimizer_kind kind)
         visit(&old, true);
         for (int i = 0; i < items; i++)
             was[i] = weight_of(&old, i);
-        case_ok(move_weights(&c.base, &old, &next, &bytes, &err), &err);
+        case_ok(device ? move_on_device(&old, &next, &bytes, &err)
+                       : move_weights(&c.base, &old, &next, &bytes, &err),
+                &err);
         visit(&next, false);
         /* Survivors: the very buffers (but where a stage lays its items out otherwise). */
         for (int i = 0; i < items && c.job.model.family == FAMILY_VIT; i++)
@@ -129,8 +232,8 @@ static void move_weights__moves_only_where_the_owner_changes(void **state)
 {
     (void)state;
     case_open(&c, FAMILY_VIT);
-    run_moves(OPTIMIZER_SGD);
-    run_moves(OPTIMIZER_ADAMW);
+    run_moves(OPTIMIZER_SGD, false);
+    run_moves(OPTIMIZER_ADAMW, false);
     case_close(&c);
 }
 
@@ -138,8 +241,19 @@ static void move_weights__brings_copies_of_a_tied_table(void **state)
 {
     (void)state;
     case_open(&c, FAMILY_GPT);
-    run_moves(OPTIMIZER_SGD);
-    run_moves(OPTIMIZER_ADAMW);
+    run_moves(OPTIMIZER_SGD, false);
+    run_moves(OPTIMIZER_ADAMW, false);
+    case_close(&c);
+}
+
+static void move_weights__goes_through_a_device_s_window_in_pieces(void **state)
+{
+    (void)state;
+    case_open(&c, FAMILY_VIT);
+    run_moves(OPTIMIZER_ADAMW, true);
+    case_close(&c);
+    case_open(&c, FAMILY_GPT);
+    run_moves(OPTIMIZER_ADAMW, true);
     case_close(&c);
 }
 
@@ -166,6 +280,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(move_weights__moves_only_where_the_owner_changes),
         cmocka_unit_test(move_weights__brings_copies_of_a_tied_table),
+        cmocka_unit_test(move_weights__goes_through_a_device_s_window_in_pieces),
         cmocka_unit_test(move_weights__moves_nothing_when_nothing_changes),
     };
     struct err err = {0};
