@@ -305,7 +305,7 @@ static enum status wait_for_order(struct trainer *t, struct order *order, struct
     while (rc == OK && !done) {
         rc = comm_test(&request, &done, err);
         if (rc == OK && !done && t->nccl)
-            rc = nccl_go_on(t->nccl, err);
+            rc = nccl_go_on(t->nccl, true, err);
         if (rc == OK && !done) {
             nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
             sleep_ns = 2 * sleep_ns < MOST_SLEEP_NS ? 2 * sleep_ns : MOST_SLEEP_NS;

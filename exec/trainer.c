@@ -20,8 +20,9 @@
 enum { PROGRESS_NS = 200000000 };
 enum { PARCEL_BYTES = 2 << 20, NUM_PARCELS = 16 };
 
-/* What rides along with a step; the largest of all ranks counts. */
-enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_STOP };
+/* What rides along with a step; the largest of all ranks counts: rank 0 knows what to make ahead; a
+ * communicator is still being split off here; a signal came. */
+enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_SPLITS, VOTE_STOP };
 
 static volatile sig_atomic_t stop_wanted;
 
@@ -395,6 +396,14 @@ static int64_t lr_step(const struct trainer *t, int64_t step_in_epoch)
     return t->progress.epoch * t->first_steps_per_epoch + step_in_epoch;
 }
 
+static enum vote vote_of(const struct trainer *t)
+{
+    return stop_wanted            ? VOTE_STOP
+           : nccl_splits(t->nccl) ? VOTE_SPLITS
+           : ahead_ready(t)       ? VOTE_AHEAD
+                                  : VOTE_NONE;
+}
+
 static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace,
                             struct step_result *result, struct err *err)
 {
@@ -404,11 +413,7 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
     enum status rc =
         loader_get(t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, step_in_epoch, &batch, err);
     if (rc == OK)
-        rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr,
-                          stop_wanted      ? VOTE_STOP
-                          : ahead_ready(t) ? VOTE_AHEAD
-                                           : VOTE_NONE,
-                          result, err);
+        rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr, vote_of(t), result, err);
     if (rc == ERR_INFEASIBLE && err) { /* the loss or a gradient is not finite */
         char what[sizeof err->msg];
         memcpy(what, err->msg, sizeof what);
@@ -446,6 +451,18 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
     return rc;
 }
 
+/* Behind a step of a turn that goes on: communicators that a later plan may need. */
+static enum status go_ahead(struct trainer *t, enum vote vote, struct err *err)
+{
+    enum status rc = OK;
+    if (vote == VOTE_AHEAD) {
+        rc = elastic_order(t, ORDER_AHEAD, OK, err);
+        if (rc == OK)
+            rc = ahead_share(t, err);
+    }
+    return rc == OK ? nccl_go_on(t->nccl, vote < VOTE_SPLITS, err) : rc;
+}
+
 /* The steps of an epoch up to last_step, or to the end of a turn within it. */
 static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t last_step,
                                struct err *err)
@@ -474,12 +491,8 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         t->epoch_loss += result.loss;
         t->interrupted = result.vote == VOTE_STOP;
         over = elastic_due(t);
-        if (result.vote == VOTE_AHEAD && !over)
-            rc = elastic_order(t, ORDER_AHEAD, OK, err);
-        if (rc == OK && result.vote == VOTE_AHEAD && !over)
-            rc = ahead_share(t, err);
-        if (rc == OK && t->nccl)
-            rc = nccl_go_on(t->nccl, err);
+        if (t->nccl && !over && !t->interrupted)
+            rc = go_ahead(t, (enum vote)result.vote, err);
         if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate) {
             t->train_ns += comm_now_ns(t->comm) - begin;
             rc = elastic_order(t, ORDER_SAVE, OK, err);

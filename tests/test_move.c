@@ -27,17 +27,6 @@ struct backend_event {
 };
 static uint32_t late_draws;
 
-static enum status late_alloc_host(struct backend *be, int64_t bytes, void **ptr, struct err *err)
-{
-    (void)be;
-    *ptr = malloc((size_t)bytes);
-    return *ptr ? OK : err_nomem(err);
-}
-static void late_free_host(struct backend *be, void *ptr)
-{
-    (void)be;
-    free(ptr);
-}
 static enum status late_lane_new(struct backend *be, struct backend_lane **lane, struct err *err)
 {
     (void)be;
@@ -95,8 +84,6 @@ static enum status move_on_device(struct layout *old, struct layout *next, int64
     struct backend late = *c.base.backend;
     struct layout_base base = c.base;
     late.host_memory = false;
-    late.alloc_host = late_alloc_host;
-    late.free_host = late_free_host;
     late.lane_new = late_lane_new;
     late.lane_free = late_lane_free;
     late.lane_copy_in = late.lane_copy_out = late_copy;

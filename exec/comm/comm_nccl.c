@@ -13,8 +13,8 @@ static const struct nccl_functions *nccl_lib;
 
 enum { MEETING_BYTES = 256, PAUSE_NS = 20000 };
 
-/* How far a group is made. */
-enum making { NEW, SPLITS, CONNECTS, MEETS, READY };
+/* How far a group is made: SPLIT waits for the word to meet. */
+enum making { NEW, SPLITS, SPLIT, CONNECTS, MEETS, READY };
 
 struct nccl_group {
     struct nccl *nccl;           /* borrowed */
@@ -189,26 +189,29 @@ static enum status append(struct nccl *nccl, const struct nccl_pattern *pattern,
     return OK;
 }
 
-/* G3 */
-static enum status meet(struct nccl_group *group, bool *later, struct err *err)
+/* G3. What follows does without the hosts: NCCL's threads connect, and put the message into the
+ * lane. */
+static enum status start_meeting(struct nccl_group *group, struct err *err)
 {
     struct nccl *nccl = group->nccl;
     void *stream = nccl->be->lane_stream(nccl->be, nccl->lane);
     const struct nccl_block block = {nccl->meeting, MEETING_BYTES / (int64_t)sizeof(float)};
     void *in = (char *)nccl->meeting + MEETING_BYTES;
-    return group->pattern.sums ? nccl_lib->sum(group->comm, &block, 1, stream, later, err)
+    bool later;
+    group->at = CONNECTS;
+    return group->pattern.sums ? nccl_lib->sum(group->comm, &block, 1, stream, &later, err)
                                : nccl_lib->exchange(group->comm, nccl->meeting, in, MEETING_BYTES,
-                                                    stream, later, err);
+                                                    stream, &later, err);
 }
 
 /* One step of a group's making, if what it waits for is there. */
-static enum status make(struct nccl_group *group, struct err *err)
+static enum status make(struct nccl_group *group, bool meet, struct err *err)
 {
     struct nccl *nccl = group->nccl;
     const struct nccl_pattern *pattern = &group->pattern;
     const int rank = nccl->comm->rank;
     enum status rc = OK;
-    bool done = false, later = false;
+    bool done = false;
     switch (group->at) {
     case NEW:
         rc = nccl_lib->split(nccl->device, pattern->color[rank], pattern->key[rank],
@@ -217,10 +220,14 @@ static enum status make(struct nccl_group *group, struct err *err)
         break;
     case SPLITS:
         rc = nccl_lib->ended(group->comm, &done, err);
-        if (rc == OK && done && is_in(group))
-            rc = meet(group, &later, err);
         if (rc == OK && done)
-            group->at = is_in(group) ? CONNECTS : READY;
+            group->at = SPLIT;
+        break;
+    case SPLIT: /* who is not in it goes on with the others: the next split needs them */
+        if (meet && is_in(group))
+            rc = start_meeting(group, err);
+        else if (meet)
+            group->at = READY;
         break;
     case CONNECTS:
         rc = nccl_lib->ended(group->comm, &done, err);
@@ -249,13 +256,22 @@ static struct nccl_group *unmade(const struct nccl *nccl)
     return group;
 }
 
-enum status nccl_go_on(struct nccl *nccl, struct err *err)
+bool nccl_splits(const struct nccl *nccl)
 {
+    const struct nccl_group *group = nccl ? unmade(nccl) : NULL;
+    return group && group->at < SPLIT;
+}
+
+enum status nccl_go_on(struct nccl *nccl, bool meet, struct err *err)
+{
+    const struct nccl_group *split = unmade(nccl); /* the word is for that one */
     for (struct nccl_group *group; (group = unmade(nccl));) {
         const enum making was = group->at;
-        const enum status rc = make(group, err);
+        const enum status rc = make(group, meet && group == split && was == SPLIT, err);
         if (rc != OK || group->at == was)
             return rc;
+        if (was < SPLIT)
+            split = NULL;
     }
     return OK;
 }
@@ -265,10 +281,10 @@ static enum status make_all(struct nccl *nccl, struct err *err)
 {
     for (struct nccl_group *group = nccl->groups; group; group = group->next)
         group->late |= group->at != READY;
-    enum status rc = nccl_go_on(nccl, err);
+    enum status rc = nccl_go_on(nccl, true, err);
     while (rc == OK && unmade(nccl)) {
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-        rc = nccl_go_on(nccl, err);
+        rc = nccl_go_on(nccl, true, err);
     }
     return rc;
 }

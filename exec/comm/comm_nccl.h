@@ -73,8 +73,14 @@ struct backend_lane *nccl_group_lane(const struct nccl_group *group);
 enum status nccl_prepare(struct nccl *nccl, const struct nccl_pattern *patterns, int num,
                          struct err *err);
 /* Move what is being made ahead; never waits. To be called by all ranks until it is done: idle ones
- * too, since a group needs its ranks. Costs nothing when nothing is to be made. */
-enum status nccl_go_on(struct nccl *nccl, struct err *err);
+ * too, since a group needs its ranks. meet: a group that was split off by the last call sends its
+ * first message. Ranks that depend on each other's work must all get that word at the same place of
+ * it, where nccl_splits() was false on each of them when they last came by: then all of them have
+ * started the message before one goes on to what the others wait for, and it needs no host any
+ * more. Ranks that nobody waits for may always say so. Costs nothing when nothing is to be made. */
+enum status nccl_go_on(struct nccl *nccl, bool meet, struct err *err);
+/* Whether a group is being split off, as of the last call above. NULL: no. */
+bool nccl_splits(const struct nccl *nccl);
 /* At a run's end: first nccl_prepare() of nothing, where all ranks are well, so that none is left
  * in the middle of making a group; then this, anywhere, so that the last to free a group ends it
  * with what is under way. NULL is fine. */
