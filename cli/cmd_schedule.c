@@ -257,9 +257,7 @@ static enum status run_print(const struct command *command, struct request *requ
         return rc;
     }
     if (request->chunks == 0) {
-        const bool two =
-            kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V;
-        request->chunks = two ? 2 : 1;
+        request->chunks = schedule_default_chunks(kind);
     }
     const int K = (int)request->stages, M = (int)request->microbatches;
     rc = kind == SCHEDULE_AUTO

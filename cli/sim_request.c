@@ -479,8 +479,7 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
                      a->cluster.num_devices);
         return rc;
     }
-    bool v_shape = kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V;
-    int64_t chunks = q->chunks ? q->chunks : v_shape || kind == SCHEDULE_INTERLEAVED ? 2 : 1;
+    int64_t chunks = q->chunks ? q->chunks : schedule_default_chunks(kind);
     if (q->num_ranks * chunks > RANKS_MAX)
         return err_set(err, ERR_INPUT, "%lld stages of %lld chunks, at most %d stages",
                        (long long)q->num_ranks, (long long)chunks, RANKS_MAX);
@@ -506,6 +505,9 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
     plan.bucket_bytes = q->bucket_bytes;
     plan.clip = q->clip;
     plan.optim_bytes_per_param = (int)q->optimizer_bytes;
+    rc = plan_check_counts(&plan, &a->model, &a->cluster, err);
+    if (rc != OK)
+        return rc;
     plan.device = calloc((size_t)devices, sizeof *plan.device);
     if (!plan.device) {
         rc = err_nomem(err);

@@ -117,14 +117,13 @@ static enum status check_pipeline(const struct job *job, struct err *err)
         return bad_int(job, "pipeline.bucket_bytes", "at least 0 (0: one bucket a stage)",
                        job->pipeline.bucket_bytes, err);
     if (!job->pipeline.schedule_auto && job->pipeline.schedule != SCHEDULE_AUTO) {
-        bool v_shape = job->pipeline.schedule == SCHEDULE_ZB_V ||
-                       job->pipeline.schedule == SCHEDULE_DUALPIPE_V;
-        if (job->pipeline.chunks != 1 && !v_shape &&
-            job->pipeline.schedule != SCHEDULE_INTERLEAVED &&
-            job->pipeline.schedule != SCHEDULE_CUSTOM)
-            return err_set(err, ERR_INPUT, "%s: pipeline.chunks must be 1 for schedule %s, got %d",
-                           job->path ? job->path : "job",
-                           schedule_kind_name(job->pipeline.schedule), job->pipeline.chunks);
+        const enum schedule_kind kind = job->pipeline.schedule;
+        const bool any = kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_CUSTOM;
+        if (!any && job->pipeline.chunks != 1 &&
+            job->pipeline.chunks != schedule_default_chunks(kind))
+            return err_set(err, ERR_INPUT, "%s: pipeline.chunks must be %d for schedule %s, got %d",
+                           job->path ? job->path : "job", schedule_default_chunks(kind),
+                           schedule_kind_name(kind), job->pipeline.chunks);
     }
     int64_t stages;
     if (!mul_ok(job->pipeline.num_stages, job->pipeline.chunks, &stages) ||

@@ -59,20 +59,15 @@ void plan_clear(struct plan *plan)
     *plan = (struct plan){0};
 }
 
-static bool is_v_shaped(enum schedule_kind kind)
-{
-    return kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V;
-}
-
 int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage)
 {
-    if (is_v_shaped(kind))
+    if (schedule_v_shaped(kind))
         return stage < num_ranks ? stage : 2 * num_ranks - 1 - stage;
     return stage % num_ranks;
 }
 
-static enum status check_counts(const struct plan *plan, const struct model *model,
-                                const struct cluster *cluster, struct err *err)
+enum status plan_check_counts(const struct plan *plan, const struct model *model,
+                              const struct cluster *cluster, struct err *err)
 {
     if (plan->num_ranks < 1 || plan->num_replicas < 1 || plan->chunks < 1)
         return err_set(err, ERR_INFEASIBLE,
@@ -83,7 +78,7 @@ static enum status check_counts(const struct plan *plan, const struct model *mod
     if (!mul_ok(plan->num_ranks, plan->chunks, &stages) || stages != plan->num_stages)
         return err_set(err, ERR_INFEASIBLE, "plan: %d stages, but %d ranks with %d chunks each",
                        plan->num_stages, plan->num_ranks, plan->chunks);
-    if (is_v_shaped(plan->schedule) && plan->chunks != 2)
+    if (schedule_v_shaped(plan->schedule) && plan->chunks != 2)
         return err_set(err, ERR_INFEASIBLE, "plan: schedule %s has 2 chunks a rank, got %d",
                        schedule_kind_name(plan->schedule), plan->chunks);
     if (plan->num_stages > model->num_items)
@@ -163,7 +158,7 @@ static enum status check_devices(const struct plan *plan, const struct cluster *
 enum status plan_check(const struct plan *plan, const struct model *model,
                        const struct cluster *cluster, struct err *err)
 {
-    enum status rc = check_counts(plan, model, cluster, err);
+    enum status rc = plan_check_counts(plan, model, cluster, err);
     if (rc == OK)
         rc = check_cut(plan, model, err);
     if (rc == OK)

@@ -72,6 +72,10 @@ void plan_clear(struct plan *plan);
 enum status plan_check(const struct plan *plan, const struct model *model,
                        const struct cluster *cluster, struct err *err);
 
+/* The counts alone, before there is a cut: K, R, M, chunks and batch. ERR_INFEASIBLE. */
+enum status plan_check_counts(const struct plan *plan, const struct model *model,
+                              const struct cluster *cluster, struct err *err);
+
 /* Rank that holds a stage: stage mod K, or the V shape of zb-v and dualpipe-v. */
 int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 

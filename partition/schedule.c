@@ -13,6 +13,16 @@ static const char *const op_names[OP_KIND_COUNT] = {
     "F",        "B",        "I",         "W",         "R",         "Z",    "C",     "P",
     "SEND_ACT", "RECV_ACT", "SEND_GRAD", "RECV_GRAD", "ALLREDUCE", "NORM", "UPDATE"};
 
+bool schedule_v_shaped(enum schedule_kind kind)
+{
+    return kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V;
+}
+
+int schedule_default_chunks(enum schedule_kind kind)
+{
+    return schedule_v_shaped(kind) || kind == SCHEDULE_INTERLEAVED ? 2 : 1;
+}
+
 const char *schedule_kind_name(enum schedule_kind kind)
 {
     return (unsigned)kind < SCHEDULE_KIND_COUNT ? kind_names[kind] : "?";

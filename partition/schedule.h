@@ -98,6 +98,12 @@ struct schedule {
 #define SCHEDULE_MAX_OPS ((int64_t)1 << 28)
 #define SCHEDULE_MAX_STAGES 65535 /* op.stage has 16 bits */
 
+/* Whether the second of two chunks a rank goes back along the ranks (zb-v, dualpipe-v): there are
+ * two then, no other number. */
+bool schedule_v_shaped(enum schedule_kind kind);
+/* Chunks a rank where nobody says: 2 for interleaved, zb-v and dualpipe-v, else 1. */
+int schedule_default_chunks(enum schedule_kind kind);
+
 /* The compute ops (F B I W) of a named schedule; communication comes with schedule_lower(). Runs
  * the backwards of a stage in ascending micro-batch order, always. chunks: 1 for gpipe, 1f1b,
  * zb-h1, zb-h2; v >= 1 for interleaved; 2 for zb-v and dualpipe-v. ERR_INPUT for K, M or v out of

@@ -245,16 +245,15 @@ static enum status check_counts(enum schedule_kind kind, int K, int M, int v, in
         return err_set(err, ERR_INPUT, "schedule '%s': microbatches must be at least 1, got %d",
                        name, M);
     }
-    const bool v_shape = kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V;
-    if (kind != SCHEDULE_INTERLEAVED && v != (v_shape ? 2 : 1)) {
+    if (kind != SCHEDULE_INTERLEAVED && v != schedule_default_chunks(kind)) {
         return err_set(err, ERR_INPUT, "schedule '%s': chunks must be %d, got %d", name,
-                       v_shape ? 2 : 1, v);
+                       schedule_default_chunks(kind), v);
     }
     if (v < 1 || v > SCHEDULE_MAX_STAGES / K) {
         return err_set(err, ERR_INPUT, "schedule '%s': chunks must be 1..%d for %d ranks, got %d",
                        name, SCHEDULE_MAX_STAGES / K, K, v);
     }
-    const bool split = kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || v_shape;
+    const bool split = kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || schedule_v_shaped(kind);
     *num_stages = K * v;
     *per_rank = (int64_t)M * v * (split ? 3 : 2);
     if (*per_rank > SCHEDULE_MAX_OPS / K) {

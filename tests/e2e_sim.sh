@@ -39,6 +39,8 @@ check "both engines print the same" cmp "$tmp/event" "$tmp/relax"
 "$elapse" schedule --kind zb-h1 --stages 4 --microbatches 8 --csv >"$tmp/zb.csv"
 expect "a schedule from a file" 0 '"step_ns":27000000' step --schedule-csv "$tmp/zb.csv" --json
 printf '0F0,0B0\n1B0,1F0\n' >"$tmp/wrong.csv"
+expect "more chunks than a V has" 1 'zb-v has 2 chunks a rank, got 3' \
+    "$elapse" sim --step --model ${uniform/layers=4/layers=8} --cluster 1x4 --stages 2 --microbatches 4 --schedule zb-v --chunks 3
 expect "a schedule that cannot work" 1 '1B0 before 1F0' \
     "$elapse" sim --step --model $uniform --stages 2 --schedule-csv "$tmp/wrong.csv"
 

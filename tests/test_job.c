@@ -71,6 +71,9 @@ static void job_check__names_the_key_when_a_value_is_out_of_range(void **state)
     job.pipeline.bucket_bytes = -1, refused(&job, ERR_INPUT, "bucket_bytes");
     job.pipeline.schedule_auto = false, job.pipeline.chunks = 2;
     refused(&job, ERR_INPUT, "must be 1 for schedule 1f1b");
+    job.pipeline.schedule_auto = false, job.pipeline.chunks = 3;
+    job.pipeline.schedule = SCHEDULE_ZB_V;
+    refused(&job, ERR_INPUT, "must be 2 for schedule zb-v, got 3");
     job.train.batch_mode = BATCH_GLOBAL, job.pipeline.num_replicas = 3;
     refused(&job, ERR_INPUT, "multiple of pipeline.num_replicas 3");
     job.freeze.policy = FREEZE_CLOSED_FORM, job.freeze.alpha = 1;
