@@ -167,6 +167,21 @@ static void do_linear_dgelu(const void *ctx)
         .rows = o->linear.rows, .in = o->linear.out, .out = o->linear.in, .in_out = true};
     be->linear_backward_input(be, &back, o->t[0], o->t[1], 1.0f, o->act, o->t[3], NULL, o->t[3]);
 }
+static void do_linear_dgelu_sums(const void *ctx)
+{
+    const struct operands *o = ctx;
+    const struct linear back = {.rows = o->linear.rows,
+                                .in = o->linear.out,
+                                .out = o->linear.in,
+                                .in_out = true,
+                                .dx_sums = o->f[1]};
+    be->linear_backward_input(be, &back, o->t[0], o->t[1], 1.0f, o->act, o->t[3], NULL, o->t[3]);
+}
+static void do_linear_weight_alone(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->linear_backward_weight(be, &o->linear, o->t[2], o->t[0], 1.0f, o->f[0], NULL);
+}
 static void do_linear_weight(const void *ctx)
 {
     const struct operands *o = ctx;
@@ -306,20 +321,24 @@ static void mlp_rows(int64_t rows, int in, int out)
         void (*call)(const void *ctx);
         int wide, narrow; /* tensors of out and of in columns that must move */
     } kinds[] = {
-        {"linear fwd gelu tanh",   ACT_GELU_TANH, do_linear_gelu,   2, 1},
-        {"linear fwd gelu erf",    ACT_GELU_ERF,  do_linear_gelu,   2, 1},
-        {"linear bwd gelu tanh",   ACT_GELU_TANH, do_linear_dgelu,  2, 1},
-        {"linear bwd gelu erf",    ACT_GELU_ERF,  do_linear_dgelu,  2, 1},
-        {"linear weight and bias", ACT_NONE,      do_linear_weight, 1, 1},
+        {"linear fwd gelu tanh",      ACT_GELU_TANH, do_linear_gelu,         2, 1},
+        {"linear fwd gelu erf",       ACT_GELU_ERF,  do_linear_gelu,         2, 1},
+        {"linear bwd gelu tanh",      ACT_GELU_TANH, do_linear_dgelu,        2, 1},
+        {"linear bwd gelu erf",       ACT_GELU_ERF,  do_linear_dgelu,        2, 1},
+        {"linear bwd gelu erf, sums", ACT_GELU_ERF,  do_linear_dgelu_sums,   2, 1},
+        {"linear weight",             ACT_NONE,      do_linear_weight_alone, 1, 1},
+        {"linear weight and bias",    ACT_NONE,      do_linear_weight,       1, 1},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         char name[96];
+        if (kinds[i].call == do_linear_dgelu_sums && !be->sums_dx)
+            continue;
         const int64_t n = batch(rows), weights = (int64_t)in * out;
         struct operands o = {
             .linear = {.rows = n, .in = in, .out = out},
               .act = kinds[i].act
         };
-        const bool gradient = kinds[i].call == do_linear_weight;
+        const bool gradient = strncmp(kinds[i].name, "linear weight", 13) == 0;
         o.t[0] = elems_of(n * in);
         o.t[1] = elems_of(weights);
         o.t[2] = elems_of(n * out);
