@@ -58,6 +58,8 @@ struct attention {
     int seq, heads, head_dim;
     bool causal;
     const int32_t *lengths; /* [n] keys that count, backend memory; NULL: all */
+    float *dqkv_sums;       /* attention_backward(), where sums_dqkv(): receives the sums of dqkv's
+                               columns [3 * heads * head_dim]; NULL: not wanted */
 };
 
 /* Cross-entropy over rows of classes. Element (r, c) of the logits lies at
@@ -242,6 +244,9 @@ struct backend {
      * log-sum-exp of each score row, from which the backward rebuilds probabilities. */
     void (*attention_forward)(struct backend *be, const struct attention *a, const void *qkv,
                               const struct dropout *drop, void *ctx, float *lse);
+    /* Whether attention's backward of this shape sums the columns of dqkv on its way, as sums_dx();
+     * the answer stays. Pointers of *a and *drop are not looked at. NULL: of none. */
+    bool (*sums_dqkv)(struct backend *be, const struct attention *a, const struct dropout *drop);
     /* dqkv may be qkv. */
     void (*attention_backward)(struct backend *be, const struct attention *a, const void *qkv,
                                const struct dropout *drop, const void *ctx, const float *lse,

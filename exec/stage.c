@@ -351,7 +351,7 @@ enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *e
 static void stash_of(const struct stage *stage, int i, int64_t *bytes, int64_t *out)
 {
     arch_stash(stage->spec.model, &stage->arch, stage->layers[i].item, stage->spec.max_samples,
-               stage->spec.backend->elem_bytes, bytes, out);
+               stage->spec.backend->elem_bytes, !stage->spec.backend->host_memory, bytes, out);
 }
 
 /* Lay one set out over mem; with set NULL only count. */

@@ -500,7 +500,7 @@ static void attention_case(int n, int seq, int heads, int d, int form, int off)
     const int64_t rows = (int64_t)n * seq, width = (int64_t)heads * d;
     const int32_t lengths[] = {seq - seq / 3, seq, 1};
     struct dropout drop = {dropped ? 0.1f : 0.0f, 5, ids_host, 0}, on = drop;
-    struct attention a = {n, seq, heads, d, causal, padded ? lengths : NULL}, ac = a;
+    struct attention a = {n, seq, heads, d, causal, padded ? lengths : NULL, NULL}, ac = a;
     on.ids = up_bytes(ids_host, sizeof ids_host);
     if (padded)
         ac.lengths = up_bytes(lengths, sizeof lengths);
@@ -524,9 +524,24 @@ static void attention_case(int n, int seq, int heads, int d, int form, int off)
         ref_attention(wide, n, seq, heads, d, causal, a.lengths, NULL, ctx64);
         near_by("ctx in double", ctx_d, ctx64, rows * width, tol());
     }
+    if (form % 5 != 1)
+        ac.dqkv_sums = device_bytes(3 * width * 4);
     cuda->attention_backward(cuda, &ac, qkv_c, &on, ctx_c, lse_c, dctx_c, dqkv_c);
     cpu->attention_backward(cpu, &a, qkv, &drop, ctx, lse, dctx, dqkv);
     float *got = down(dqkv_c, 3 * rows * width);
+    if (ac.dqkv_sums) { /* of what was written; of unrounded values, where they come on the way */
+        float *sums = down_fp32(ac.dqkv_sums, 3 * width);
+        for (int64_t c = 0; c < 3 * width; c++) {
+            double sum = 0.0, size = 0.0;
+            for (int64_t r = 0; r < rows; r++) {
+                sum += got[r * 3 * width + c];
+                size += fabs(got[r * 3 * width + c]);
+            }
+            if (!(fabs(sums[c] - sum) <= (low() ? 2e-3 : 1e-6) * size))
+                fail_msg("column %lld of dqkv sums to %g, must be %g (absolute %g)", (long long)c,
+                         sums[c], sum, size);
+        }
+    }
     for (int part = 0; part < 3; part++) { /* dq, dk, dv by themselves: their sizes differ */
         float *x = host_bytes(rows * width * 4), *y = host_bytes(rows * width * 4);
         for (int64_t r = 0; r < rows; r++) {

@@ -98,6 +98,20 @@ static uint16_t *numbers(uint64_t key, int64_t num)
     return x;
 }
 
+/* What was said to be the sums of dqkv's columns, by any way that a call can take. */
+static void check_sums(const float *sums, const uint16_t *dqkv, int64_t rows, int64_t cols)
+{
+    for (int64_t c = 0; c < cols; c++) {
+        double sum = 0.0, size = 0.0;
+        for (int64_t r = 0; r < rows; r++) {
+            sum += bf16_to(dqkv[r * cols + c]);
+            size += fabs(bf16_to(dqkv[r * cols + c]));
+        }
+        if (!(fabs(sums[c] - sum) <= 2e-3 * size))
+            fail_msg("column %lld of dqkv sums to %g, must be %g", (long long)c, sums[c], sum);
+    }
+}
+
 static struct results on_device(struct backend *be, const struct problem *q)
 {
     static const int64_t ids[MAX_SAMPLES] = {1000, 17, 4};
@@ -109,10 +123,11 @@ static struct results on_device(struct backend *be, const struct problem *q)
     uint16_t *qkv = numbers(FIRST_KEY, 3 * r.ctx_elems);
     uint16_t *dctx = numbers(FIRST_KEY + 1, r.ctx_elems);
     lengths_of(q, lengths);
-    char *held[7];
-    const int64_t sizes[7] = {3 * ctx_bytes,   ctx_bytes,      ctx_bytes, 3 * ctx_bytes,
-                              r.lse_elems * 4, sizeof lengths, sizeof ids};
-    for (int i = 0; i < 7; i++)
+    char *held[8];
+    const int64_t cols = 3 * (int64_t)q->heads * q->dim;
+    const int64_t sizes[8] = {3 * ctx_bytes,   ctx_bytes,      ctx_bytes,  3 * ctx_bytes,
+                              r.lse_elems * 4, sizeof lengths, sizeof ids, cols * 4};
+    for (int i = 0; i < 8; i++)
         held[i] = bytes_on(be, sizes[i] + off);
     char *qkv_d = held[0] + off, *dctx_d = held[1] + off, *ctx_d = held[2] + off;
     char *dqkv_d = q->in_place ? qkv_d : held[3] + off;
@@ -126,10 +141,15 @@ static struct results on_device(struct backend *be, const struct problem *q)
                                 .heads = q->heads,
                                 .head_dim = q->dim,
                                 .causal = q->causal,
-                                .lengths = q->padded ? (int32_t *)(void *)held[5] : NULL};
+                                .lengths = q->padded ? (int32_t *)(void *)held[5] : NULL,
+                                .dqkv_sums = (float *)(void *)held[7]};
     const struct dropout drop = {q->p, 5, (int64_t *)(void *)held[6], 0};
     be->attention_forward(be, &a, qkv_d, &drop, ctx_d, lse_d);
+    const bool said = be->sums_dqkv(be, &a, &drop);
     be->attention_backward(be, &a, qkv_d, &drop, ctx_d, lse_d, dctx_d, dqkv_d);
+    assert_int_equal(be->sums_dqkv(be, &a, &drop), said); /* the weights' half asks again */
+    float *sums = host(cols * 4);
+    be->copy_out(be, sums, held[7], cols * 4);
     r.ctx = host(ctx_bytes);
     r.dqkv = host(3 * ctx_bytes);
     r.lse = host(r.lse_elems * 4);
@@ -138,8 +158,10 @@ static struct results on_device(struct backend *be, const struct problem *q)
     be->copy_out(be, r.lse, lse_d, r.lse_elems * 4);
     if (be->sync(be, &err) != OK)
         fail_msg("%s", err.msg);
-    for (int i = 0; i < 7; i++)
+    check_sums(sums, r.dqkv, (int64_t)q->n * q->seq, cols);
+    for (int i = 0; i < 8; i++)
         be->free(be, held[i]);
+    free(sums);
     free(qkv);
     free(dctx);
     return r;

@@ -224,7 +224,7 @@ static void pool_memory__is_what_a_layout_announces_to_a_device(void **state)
         case_ok(arch_init(&c.job.model, &arch, &err), &err);
         for (int item = 0; item < c.job.model.num_items; item++) {
             int64_t bytes[MAX_STASH], out;
-            arch_stash(&c.job.model, &arch, item, n, 4, bytes, &out);
+            arch_stash(&c.job.model, &arch, item, n, 4, true, bytes, &out);
             for (int b = 0; b < MAX_STASH; b++)
                 stash[item] += (bytes[b] + 63) / 64 * 64 / n;
         }

@@ -395,6 +395,44 @@ static void attention_forward(struct backend *be, const struct attention *a, con
     SIMT_PICK(simt_forward, be, tile, a->num_samples * a->heads * args.tiles, bytes, args);
 }
 
+static void put_back(struct backend *be, int64_t rows, int width, const void *dq, void *dqkv)
+{
+    const bool wide = width * be->elem_bytes % 16 == 0 && (uintptr_t)dqkv % 16 == 0;
+    const int blocks = cuda_blocks(rows * width, 8 * THREADS, 8 * cuda_of(be)->num_sms);
+    CUDA_DTYPE(be, T, {
+        if (wide)
+            CUDA_LAUNCH((put_dq<T, 16 / (int)sizeof(T)>), blocks, THREADS, 0, cuda_of(be)->stream,
+                        (const T *)dq, (T *)dqkv, rows, width);
+        else
+            CUDA_LAUNCH((put_dq<T, 1>), blocks, THREADS, 0, cuda_of(be)->stream, (const T *)dq,
+                        (T *)dqkv, rows, width);
+    });
+}
+
+static bool sums_dqkv(struct backend *be, const struct attention *a, const struct dropout *drop)
+{
+    (void)drop;
+    return cuda_flash_is_whole(be, a->seq, a->head_dim);
+}
+
+/* In one kernel; false: not this shape. */
+static bool backward_whole(struct backend *be, const struct attention *a,
+                           const struct attn_args &args)
+{
+    const int64_t width = 3 * (int64_t)a->heads * a->head_dim;
+    float *parts = NULL;
+    if (a->dqkv_sums) {
+        parts = (float *)cuda_scratch(be, a->num_samples * width * (int64_t)sizeof *parts);
+        if (!parts)
+            return true; /* noted */
+    }
+    if (!cuda_flash_backward_whole(be, &args, parts, a->num_samples))
+        return false;
+    if (parts)
+        cuda_fold(be, a->num_samples, width, parts, 1.0f, false, a->dqkv_sums);
+    return true;
+}
+
 static void attention_backward(struct backend *be, const struct attention *a, const void *qkv,
                                const struct dropout *drop, const void *ctx, const float *lse,
                                const void *dctx, void *dqkv)
@@ -408,7 +446,7 @@ static void attention_backward(struct backend *be, const struct attention *a, co
     args.dctx = dctx;
     args.lse = (float *)lse;
     args.out = dqkv;
-    if (a->num_samples == 0 || cuda_flash_backward_whole(be, &args, a->num_samples))
+    if (a->num_samples == 0 || backward_whole(be, a, args))
         return;
     const int64_t stat_bytes =
         (a->num_samples * a->heads * a->seq * (int64_t)sizeof(float) + 255) / 256 * 256;
@@ -430,22 +468,15 @@ static void attention_backward(struct backend *be, const struct attention *a, co
         SIMT_PICK(simt_dq, be, tile, blocks, simt_bytes(tile, a->head_dim, 4, 1), args);
         SIMT_PICK(simt_dkdv, be, tile, blocks, simt_bytes(tile, a->head_dim, 4, 2), args);
     }
-    if (!in_place)
-        return;
-    const bool wide = width * be->elem_bytes % 16 == 0 && (uintptr_t)dqkv % 16 == 0;
-    const int blocks = cuda_blocks(rows * width, 8 * THREADS, 8 * cuda_of(be)->num_sms);
-    CUDA_DTYPE(be, T, {
-        if (wide)
-            CUDA_LAUNCH((put_dq<T, 16 / (int)sizeof(T)>), blocks, THREADS, 0, cuda_of(be)->stream,
-                        (const T *)args.dq, (T *)dqkv, rows, width);
-        else
-            CUDA_LAUNCH((put_dq<T, 1>), blocks, THREADS, 0, cuda_of(be)->stream, (const T *)args.dq,
-                        (T *)dqkv, rows, width);
-    });
+    if (in_place)
+        put_back(be, rows, width, args.dq, dqkv);
+    if (a->dqkv_sums)
+        cuda_column_sums(be, rows, 3 * width, 3 * width, dqkv, 1.0f, false, a->dqkv_sums);
 }
 
 void cuda_attention_install(struct backend *be)
 {
     be->attention_forward = attention_forward;
     be->attention_backward = attention_backward;
+    be->sums_dqkv = sums_dqkv;
 }

@@ -23,11 +23,12 @@ struct entry {
     struct cudnn_plan *plan; /* NULL: our own kernels keep the problem */
     int32_t *full;           /* [samples] times seq, device memory; where cuDNN wants lengths */
     bool compared;
-    bool timed; /* to be, at the first use */
+    bool timed;   /* to be, at the first use */
+    bool for_own; /* from the beginning, so that what was said of sums_dqkv() stays */
 };
 
 struct cuda_pick {
-    struct backend own;       /* only the two functions of attention */
+    struct backend own;       /* only the functions of attention */
     struct cuda_cudnn *cudnn; /* NULL: not loaded yet, or not there */
     bool wherever;            /* ELAPSE_ATTENTION=cudnn; else what is faster */
     bool absent;              /* cuDNN */
@@ -379,37 +380,44 @@ static bool wants_cudnn(struct backend *be, const struct key *key, bool *timed)
     return *timed || (given && strcmp(given, BY_CUDNN) == 0);
 }
 
-/* Few problems: one by one. NULL: our own. */
+/* A plan of cuDNN's for a new problem, where it is to have one. */
+static void make_plan(struct backend *be, struct entry *e, const struct call *c)
+{
+    struct cuda_pick *pick = cuda_of(be)->pick;
+    struct err err = {0};
+    if (!wants_cudnn(be, &e->key, &e->timed))
+        return;
+    const struct sdpa_shape shape = shape_of(pick, &e->key);
+    if (cuda_cudnn_plan(pick->cudnn, &shape, &e->plan, &err) != OK) {
+        if (!e->timed)
+            say(c, err.msg);
+    } else if (shape.padded && fill_full(be, e, &err) != OK) {
+        refuse(e, c, err.msg);
+    }
+}
+
+/* Few problems: one by one. NULL after recording that there is no memory. */
 static struct entry *entry_of(struct backend *be, const struct call *c)
 {
     struct cuda_pick *pick = cuda_of(be)->pick;
     const struct key key = key_of(c);
-    struct err err = {0};
     for (int i = 0; i < pick->num; i++)
         if (memcmp(&pick->entries[i].key, &key, sizeof key) == 0)
-            return pick->entries[i].plan ? &pick->entries[i] : NULL;
+            return &pick->entries[i];
     if (pick->num == pick->room) {
         const int room = pick->room ? pick->room * 2 : 16;
         struct entry *more = realloc(pick->entries, (size_t)room * sizeof *more);
-        if (!more)
+        if (!more) {
+            cuda_note_text(ERR_NOMEM, "cuda: no memory for problems of attention");
             return NULL;
+        }
         pick->entries = more;
         pick->room = room;
     }
     struct entry *e = &pick->entries[pick->num++];
     *e = (struct entry){.key = key};
-    if (!wants_cudnn(be, &key, &e->timed))
-        return NULL;
-    const struct sdpa_shape shape = shape_of(pick, &key);
-    if (cuda_cudnn_plan(pick->cudnn, &shape, &e->plan, &err) != OK) {
-        if (!e->timed)
-            say(c, err.msg);
-        return NULL;
-    }
-    if (shape.padded && fill_full(be, e, &err) != OK) {
-        refuse(e, c, err.msg);
-        return NULL;
-    }
+    make_plan(be, e, c);
+    e->for_own = !e->plan;
     return e;
 }
 
@@ -420,22 +428,42 @@ static bool aligned(const void *at)
     return (uintptr_t)at % 16 == 0;
 }
 
-static void attend(struct backend *be, const struct call *c)
+/* One key: nothing to weigh, and cuDNN has no backward for it. */
+static bool may_serve(const struct call *c)
 {
-    /* One key: nothing to weigh, and cuDNN has no backward for it. */
-    const bool serves = c->elems > 0 && c->a->seq > 1 && !(c->drop && c->drop->p > 0.0f) &&
-                        aligned(c->qkv) && aligned(c->ctx_in) && aligned(c->dctx) &&
-                        aligned(c->out);
-    struct entry *e = serves ? entry_of(be, c) : NULL;
+    return c->elems > 0 && c->a->seq > 1 && !(c->drop && c->drop->p > 0.0f) && aligned(c->qkv) &&
+           aligned(c->ctx_in) && aligned(c->dctx) && aligned(c->out);
+}
+
+static void attend(struct backend *be, struct call *c)
+{
+    struct entry *e = may_serve(c) ? entry_of(be, c) : NULL;
     struct err err = {0};
-    if (!e) {
+    if (!e || !e->plan) {
         by_own(be, c, c->out, c->lse);
-    } else if (!e->compared) {
+        return;
+    }
+    struct attention bare = *c->a; /* whoever serves, the sums are of what stays */
+    float *sums = bare.dqkv_sums;
+    bare.dqkv_sums = NULL;
+    c->a = &bare;
+    if (!e->compared) {
         first_use(be, e, c);
     } else if (by_cudnn(be, e, c, &err) != OK) {
         refuse(e, c, err.msg);
         by_own(be, c, c->out, c->lse);
     }
+    const int64_t width = 3 * (int64_t)bare.heads * bare.head_dim;
+    if (sums)
+        cuda_column_sums(be, bare.num_samples * bare.seq, width, width, c->out, 1.0f, false, sums);
+}
+
+/* Our own kernels' answer where they have had the shape from the beginning. */
+static bool sums_dqkv(struct backend *be, const struct attention *a, const struct dropout *drop)
+{
+    const struct call c = call_of(a, drop, true);
+    const struct entry *e = may_serve(&c) ? entry_of(be, &c) : NULL;
+    return (!e || e->for_own) && cuda_of(be)->pick->own.sums_dqkv(be, a, drop);
 }
 
 static void forward(struct backend *be, const struct attention *a, const void *qkv,
@@ -479,6 +507,8 @@ enum status cuda_pick_new(struct backend *be, struct cuda_pick **out, struct err
     pick->arena = cuda_of(be)->arena;
     pick->own.attention_forward = be->attention_forward;
     pick->own.attention_backward = be->attention_backward;
+    pick->own.sums_dqkv = be->sums_dqkv;
+    be->sums_dqkv = sums_dqkv;
     be->attention_forward = forward;
     be->attention_backward = backward;
     *out = pick;

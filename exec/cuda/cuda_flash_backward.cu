@@ -453,16 +453,19 @@ template <int D, bool DROP, int MANY> struct whole_shape {
     static const int mt = 2, queries = 32, threads = 32 * MANY, keys = 16 * mt * MANY;
     static const int columns = D / (MANY / 2); /* of dq a warp, by 16 queries */
     static const int shared = (2 * keys + 4 * queries) * D * (int)sizeof(bf16) +
-                              keys * queries * (int)sizeof(bf16) + 2 * keys * (int)sizeof(float);
+                              keys * queries * (int)sizeof(bf16) + 2 * keys * (int)sizeof(float) +
+                              threads * columns / 8 * (int)sizeof(float2);
 };
 
 /* The warp's part of dq of one tile of queries: 16 queries (from row_first on) and COLUMNS columns,
  * summed over the first `keys` keys. Goes out through its part of q's tile, which nobody reads any
- * more. */
-template <int D, int COLUMNS, int QUERIES>
+ * more. column_sums: [COLUMNS / 8][threads] in shared memory, to which each lane adds the sums of
+ * its two columns of 8; NULL: not wanted. */
+template <int D, int COLUMNS, int QUERIES, int THREADS_OF_BLOCK>
 static __device__ __forceinline__ void
 whole_dq(const struct attn_args &a, const struct attn_place &p, const bf16 *ds_tile,
-         const bf16 *k_tile, bf16 *q_tile, int row_first, int column_first, int q0, int keys)
+         const bf16 *k_tile, bf16 *q_tile, float2 *column_sums, int row_first, int column_first,
+         int q0, int keys)
 {
     const int lane = (int)threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     /* dS lies as [keys][queries]: read transposed, in the order of a B fragment, it is A. */
@@ -485,6 +488,13 @@ whole_dq(const struct attn_args &a, const struct attn_place &p, const bf16 *ds_t
             mma_bf16_16816(sum[2 * n + 1], ds, b[2], b[3]);
         }
     }
+    if (column_sums)
+#pragma unroll
+        for (int n = 0; n < COLUMNS / 8; n++) {
+            float2 *mine = column_sums + n * THREADS_OF_BLOCK + threadIdx.x;
+            const float2 before = *mine;
+            *mine = {before.x + (sum[n][0] + sum[n][2]), before.y + (sum[n][1] + sum[n][3])};
+        }
 #pragma unroll
     for (int n = 0; n < COLUMNS / 8; n++)
 #pragma unroll
@@ -505,8 +515,58 @@ whole_dq(const struct attn_args &a, const struct attn_place &p, const bf16 *ds_t
     }
 }
 
+/* The sums over the warp's rows of its accumulators, to sums[D] in shared memory. */
+template <int D, int MT>
+static __device__ __forceinline__ void warp_columns(const float (*sum)[D / 8][4], float *sums)
+{
+    const int lane = (int)threadIdx.x & 31;
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float x = 0.0f;
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+                x += sum[m][n][e] + sum[m][n][2 + e];
+#pragma unroll
+            for (int step = 4; step < 32; step *= 2)
+                x += __shfl_xor_sync(~0u, x, step);
+            if (lane < 4)
+                sums[n * 8 + 2 * lane + e] = x;
+        }
+}
+
+/* The sums of the block's dq, dk and dv to their places. of_dq as whole_dq() has left it, of_dkdv
+ * [MANY][2][D] of the warps: all threads have written. Rows past the end are zero. */
 template <int D, bool DROP, int MANY>
-static __global__ void __launch_bounds__(32 * MANY, 8 / MANY) flash_whole(const struct attn_args a)
+static __device__ __forceinline__ void whole_sums(const struct attn_args &a,
+                                                  const struct attn_place &p, const float2 *of_dq,
+                                                  const float *of_dkdv, float *parts)
+{
+    typedef whole_shape<D, DROP, MANY> shape;
+    for (int i = (int)threadIdx.x; i < 3 * D; i += shape::threads) {
+        const int which = i / D, c = i % D, inside = c % shape::columns;
+        float sum = 0.0f;
+        if (which == 0) {
+            for (int half = 0; half < 2; half++)
+                for (int g = 0; g < 8; g++) {
+                    const int lane = g * 4 + (c & 7) / 2;
+                    const float2 pair = of_dq[inside / 8 * shape::threads +
+                                              (c / shape::columns * 2 + half) * 32 + lane];
+                    sum += c & 1 ? pair.y : pair.x;
+                }
+        } else {
+            for (int w = 0; w < MANY; w++)
+                sum += of_dkdv[(w * 2 + which - 1) * D + c];
+        }
+        sum *= which < 2 ? a.scale : DROP ? a.drop.up : 1.0f;
+        parts[((p.sample * 3 + which) * a.heads + p.head) * D + c] = sum;
+    }
+}
+
+template <int D, bool DROP, int MANY>
+static __global__ void __launch_bounds__(32 * MANY, 8 / MANY)
+    flash_whole(const struct attn_args a, float *parts)
 {
     typedef whole_shape<D, DROP, MANY> shape;
     const int MT = shape::mt, QUERIES = shape::queries, KEYS = shape::keys, LANES = D / 8;
@@ -515,6 +575,7 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY) flash_whole(const 
     bf16 *k_tile = shared, *v_tile = k_tile + KEYS * D, *q_tile = v_tile + KEYS * D,
          *g_tile = q_tile + 2 * QUERIES * D, *ds_tile = g_tile + 2 * QUERIES * D;
     float *lse2 = reinterpret_cast<float *>(ds_tile + KEYS * QUERIES), *delta = lse2 + KEYS;
+    float2 *dq_sums = parts ? reinterpret_cast<float2 *>(delta + KEYS) : NULL;
     const struct attn_place p = attn_place_of(a);
     const int tid = (int)threadIdx.x, warp = tid >> 5, lane = tid & 31;
     const int key_first = warp * 16 * MT, key_last = key_first + 16 * MT - 1;
@@ -556,6 +617,8 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY) flash_whole(const 
     float dk[MT][D / 8][4], dv[MT][D / 8][4];
     sum_zero<D, MT>(dk);
     sum_zero<D, MT>(dv);
+    for (int n = 0; dq_sums && n < shape::columns / 8; n++)
+        dq_sums[n * shape::threads + tid] = {0.0f, 0.0f};
     for (int j = 0; j < tiles; j++) {
         const int q0 = j * QUERIES, now = (j & 1) * QUERIES * D, next = QUERIES * D - now;
         cp_async_wait<0>();
@@ -587,11 +650,18 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY) flash_whole(const 
         }
         __syncthreads(); /* dS is there, of every key that a query of the tile sees */
         const int last = q0 + QUERIES < a.seq ? q0 + QUERIES : a.seq;
-        whole_dq<D, shape::columns, QUERIES>(a, p, ds_tile, k_tile, q_tile + now, (warp & 1) * 16,
-                                             (warp >> 1) * shape::columns, q0,
-                                             a.causal && last < p.keys ? last : p.keys);
+        whole_dq<D, shape::columns, QUERIES, shape::threads>(
+            a, p, ds_tile, k_tile, q_tile + now, dq_sums, (warp & 1) * 16,
+            (warp >> 1) * shape::columns, q0, a.causal && last < p.keys ? last : p.keys);
     }
-    __syncthreads(); /* nobody reads k any more */
+    __syncthreads(); /* nobody reads k or dS any more */
+    if (parts) {
+        float *sums = reinterpret_cast<float *>(ds_tile);
+        warp_columns<D, MT>(dk, sums + warp * 2 * D);
+        warp_columns<D, MT>(dv, sums + (warp * 2 + 1) * D);
+        __syncthreads();
+        whole_sums<D, DROP, MANY>(a, p, dq_sums, sums, parts);
+    }
     if (key_first < a.seq)
         store_dkdv<D, DROP>(a, p, dk, dv, k_tile + key_first * D, v_tile + key_first * D,
                             key_first);
@@ -615,29 +685,37 @@ static void launch_backward(struct backend *be, struct attn_args a, int64_t num_
 }
 
 template <int D, bool DROP, int MANY>
-static void launch_blocks(struct backend *be, struct attn_args a, int64_t num_samples)
+static void launch_blocks(struct backend *be, struct attn_args a, float *parts, int64_t num_samples)
 {
     typedef whole_shape<D, DROP, MANY> shape;
     a.tiles = 1;
     CUDA_ALLOW_SHARED((flash_whole<D, DROP, MANY>), shape::shared);
     CUDA_LAUNCH((flash_whole<D, DROP, MANY>), (unsigned)(num_samples * a.heads), shape::threads,
-                shape::shared, cuda_of(be)->stream, a);
+                shape::shared, cuda_of(be)->stream, a, parts);
 }
 
 template <int D, bool DROP>
-static void launch_whole(struct backend *be, const struct attn_args &a, int64_t num_samples)
+static void launch_whole(struct backend *be, const struct attn_args &a, float *parts,
+                         int64_t num_samples)
 {
     if (a.seq <= 128)
-        launch_blocks<D, DROP, 4>(be, a, num_samples);
+        launch_blocks<D, DROP, 4>(be, a, parts, num_samples);
     else if constexpr (D == 64)
-        launch_blocks<D, DROP, 8>(be, a, num_samples);
+        launch_blocks<D, DROP, 8>(be, a, parts, num_samples);
 }
 
-bool cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, int64_t num_samples)
+bool cuda_flash_is_whole(const struct backend *be, int seq, int head_dim)
 {
-    if (!flash_fits(be, a) || a->head_dim > 64 || a->seq > (a->head_dim == 64 ? 256 : 128))
+    return be->elem_bytes == 2 &&
+           ((head_dim == 64 && seq <= 256) || (head_dim == 32 && seq <= 128));
+}
+
+bool cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, float *parts,
+                               int64_t num_samples)
+{
+    if (!flash_fits(be, a) || !cuda_flash_is_whole(be, a->seq, a->head_dim))
         return false;
-#define LAUNCH_WHOLE(D, DROP) launch_whole<D, DROP>(be, *a, num_samples)
+#define LAUNCH_WHOLE(D, DROP) launch_whole<D, DROP>(be, *a, parts, num_samples)
     switch (a->head_dim) {
         FLASH_DIM(32, a, LAUNCH_WHOLE)
         FLASH_DIM(64, a, LAUNCH_WHOLE)

@@ -261,7 +261,7 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
 }
 
 void arch_stash(const struct model *model, const struct arch *arch, int item, int64_t n,
-                int elem_bytes, int64_t *stash, int64_t *out)
+                int elem_bytes, bool on_device, int64_t *stash, int64_t *out)
 {
     const int64_t f = sizeof(float), e = elem_bytes, rows = n * arch->seq;
     const int64_t h = arch->hidden, wide = rows * h * e, stats = 2 * rows * f, part = 2 * h * f;
@@ -285,13 +285,13 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
             stash[AT_CAT] = 2 * wide;
             stash[AT_JOIN] = wide;
         }
-        stash[PART] = part;
+        stash[PART] = part + (on_device ? 3 * h * f : 0);
         break;
     case ITEM_MLP:
         stash[ML_LN] = wide;
         stash[ML_STATS] = stats;
         stash[ML_PRE] = stash[ML_GELU] = rows * arch->mlp * e;
-        stash[PART] = part + arch->mlp * f;
+        stash[PART] = part + (on_device ? arch->mlp * f : 0);
         break;
     case ITEM_NORM:
         stash[NO_STATS] = stats;

@@ -50,8 +50,9 @@ enum { NO_STATS };
 enum { PO_GRAD }; /* pooler: gradient before tanh */
 enum { HE_LOGITS, HE_DROP, HE_PRE, HE_ACT, HE_STATS, HE_LN, HE_GRAD };
 
-/* [2, hidden]: this micro-batch's gradients of gamma and beta; in an mlp, behind them, [mlp]: of
- * fc1's bias, where linear.dx_sums gives it. */
+/* [2, hidden]: this micro-batch's gradients of gamma and beta; on a device behind them, where the
+ * backend has it (linear.dx_sums, attention.dqkv_sums), that of a bias: qkv's [3, hidden], fc1's
+ * [mlp]. */
 enum { PART = MAX_STASH - 1 };
 
 struct tensor_spec {
@@ -95,9 +96,10 @@ void arch_item(const struct model *model, const struct arch *arch, int item,
                struct item_spec *spec);
 
 /* Bytes of each stash buffer for a micro-batch of n samples, and of the item's output (out), with
- * activations of elem_bytes; statistics and PART are fp32 always. */
+ * activations of elem_bytes; statistics and PART are fp32 always. on_device: PART has room for a
+ * bias's gradient. */
 void arch_stash(const struct model *model, const struct arch *arch, int item, int64_t n,
-                int elem_bytes, int64_t *stash /* MAX_STASH */, int64_t *out);
+                int elem_bytes, bool on_device, int64_t *stash /* MAX_STASH */, int64_t *out);
 
 #ifdef __cplusplus
 }

@@ -114,6 +114,15 @@ static void attention_forward(const struct layer *l, const struct layer_pass *p)
         norm_forward(l, p, st[AT_LN], p->y, st[AT_STATS]);
 }
 
+/* This micro-batch's gradient of qkv's bias, behind those of the norm, where attention's backward
+ * has it for nothing; else NULL, and the weights' half sums. */
+static float *qkv_sums(const struct layer_pass *p, const struct attention *a,
+                       const struct dropout *probs)
+{
+    const bool has = p->be->sums_dqkv && p->be->sums_dqkv(p->be, a, probs);
+    return has ? (float *)p->stash[PART] + 2 * p->arch->hidden : NULL;
+}
+
 static void *dqkv_of(const struct layer_pass *p)
 {
     return p->aside ? p->aside : p->stash[AT_QKV];
@@ -126,9 +135,10 @@ static void attention_backward_input(const struct layer *l, const struct layer_p
     const int h = p->arch->hidden;
     void *const *st = p->stash;
     const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
-    const struct attention a = heads(p);
+    struct attention a = heads(p);
     const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
     void *dqkv = dqkv_of(p);
+    a.dqkv_sums = qkv_sums(p, &a, &probs);
     if (p->arch->post_norm) {
         norm_backward(l, p, dy, st[AT_LN], st[AT_STATS], NULL, st[AT_LN]);
         dy = st[AT_LN];
@@ -159,10 +169,15 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
     const int h = p->arch->hidden;
     void *const *st = p->stash;
     const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
+    const struct attention a = heads(p);
+    const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
+    const float *sums = qkv_sums(p, &a, &probs);
     const void *dout = layer_masked(l, p, SITE_ATTENTION, p->arch->post_norm ? st[AT_LN] : dy);
     be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W], l->g[OUT_B]);
     be->linear_backward_weight(be, &qkv, dqkv_of(p), p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
-                               l->g[QKV_W], l->g[QKV_B]);
+                               l->g[QKV_W], sums ? NULL : l->g[QKV_B]);
+    if (sums)
+        be->accumulate(be, 3 * h, sums, l->g[QKV_B]);
     if (l->joins) {
         const struct linear join = join_linear(p);
         be->linear_backward_weight(be, &join, st[AT_JOIN], st[AT_CAT], 1.0f, l->g[JOIN_W],
