@@ -235,23 +235,23 @@ enum status sim_step(const struct schedule *full, const struct workload *workloa
     enum status rc = step_init(&step, full, workload, cluster, cost, plan, options, err);
     if (rc != OK)
         return rc;
-    bool shared = rings_may_meet(&step);
+    const bool rings = rings_may_meet(&step);
+    bool shared = false;
     bool relax =
         options->engine == ENGINE_RELAX ||
-        (options->engine == ENGINE_AUTO && options->jitter == 0 && !options->low && !shared);
+        (options->engine == ENGINE_AUTO && options->jitter == 0 && !options->low && !rings);
     if (relax) {
-        bool met;
-        rc = relax_run(&step, &met, err);
+        rc = relax_run(&step, &shared, err);
         if (rc != OK)
             goto out;
-        shared = shared || met;
-        if (met && options->engine == ENGINE_AUTO) {
+        shared |= rings;
+        if (shared && options->engine == ENGINE_AUTO) {
             relax = false;
             step_reset(&step);
         }
     }
     if (!relax)
-        rc = event_run(&step, err);
+        rc = event_run(&step, &shared, err);
     if (rc != OK)
         goto out;
     if (step.full_ns != INT64_MAX) {

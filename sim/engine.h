@@ -71,7 +71,8 @@ struct sim_result {
     int64_t allreduce_ns, allreduce_exposed_ns;
     int64_t events; /* op starts + op ends + transfer ends, whichever engine answers */
     bool relaxed;   /* the recurrence answered */
-    bool shared;    /* some transfers met: with ENGINE_RELAX the times are a lower estimate */
+    bool shared; /* some transfers met (rings may have, with ENGINE_RELAX, whose times are a lower
+                    estimate then) */
     int64_t num_ops;
     struct sim_op *ops; /* owned, by start time; only with record_ops */
 };

@@ -315,7 +315,7 @@ static void start_transfer(struct events *e, int channel, int64_t now_ns)
         deliver(e, channel, index, now_ns);
 }
 
-enum status event_run(struct step *step, struct err *err)
+enum status event_run(struct step *step, bool *shared, struct err *err)
 {
     struct events e;
     enum status rc = events_init(&e, step, err);
@@ -375,6 +375,7 @@ enum status event_run(struct step *step, struct err *err)
         rc = err_nomem(err);
     else if (step->full_ns == INT64_MAX)
         rc = step_deadlock(step, err);
+    *shared = e.network.met;
 out:
     events_clear(&e);
     return rc;

@@ -228,6 +228,7 @@ void network_start(struct network *network, int channel, int32_t transfer, int64
     } else {
         serve(c, now_ns);
     }
+    network->met |= shared;
     struct transfer *t = &network->transfers[transfer];
     t->finish = c->served + (service_t)(uint64_t)c->solo_rate * (uint64_t)solo_ns;
     c->num_active++;

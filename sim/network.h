@@ -71,6 +71,7 @@ struct network {
     struct transfer *transfers;    /* owned; pool */
     int32_t num_transfers, max_transfers, free_transfer;
     uint32_t stamp;
+    bool met;                  /* two transfers have been on one resource at once */
     struct event_queue *queue; /* borrowed; channel c is entry first_entry + c */
     int32_t first_entry;
     const struct cluster *cluster; /* borrowed */

@@ -93,9 +93,9 @@ void step_clear(struct step *step);
 /* All procs, buckets and records back to the start. */
 void step_reset(struct step *step);
 
-/* The two engines. ERR_INFEASIBLE on deadlock; an overflow is left in full_ns. relax_run() sets
- * *shared when two transfers met: its times are then not the answer. */
-enum status event_run(struct step *step, struct err *err);
+/* The two engines. ERR_INFEASIBLE on deadlock; an overflow is left in full_ns. *shared: two
+ * transfers met; the times of relax_run() are then not the answer. */
+enum status event_run(struct step *step, bool *shared, struct err *err);
 enum status relax_run(struct step *step, bool *shared, struct err *err);
 
 /* Survey of all lists: counts, last backwards, messages a link. */
