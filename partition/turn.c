@@ -262,7 +262,7 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
     const int n = cluster->num_devices;
     double best = INFINITY; /* ns a sample */
     int k_wanted, r_wanted;
-    struct err first = {0};
+    struct err first = {0}; /* why the first K has no plan, at the fewest replicas tried */
     enum status rc = wanted_counts(job, cluster, ask, &k_wanted, &r_wanted, err);
     if (rc != OK)
         return rc;
@@ -271,6 +271,7 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
         if ((k_wanted != 0 && k != k_wanted) || (!elastic && n % k != 0))
             continue;
         bool done = false;
+        struct err last = {0};
         for (int r = n / k; r >= 1 && !done; r--) {
             struct planner_result result = {0};
             struct err one = {0};
@@ -287,8 +288,8 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
                     *err = one;
                 return rc;
             }
-            if (rc != OK && first.status == OK)
-                first = one;
+            if (rc != OK)
+                last = one;
             done = rc == OK;
             if (rc == OK && ns < best) {
                 best = ns;
@@ -298,6 +299,8 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
             }
             planner_result_clear(&result);
         }
+        if (!done && first.status == OK)
+            first = last;
     }
     if (best < INFINITY) {
         rc = ask->old ? autodp_keep_devices(&job->model, cluster, ask->old, plan, err) : OK;

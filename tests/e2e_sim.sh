@@ -44,6 +44,13 @@ expect "more chunks than a V has" 1 'zb-v has 2 chunks a rank, got 3' \
 expect "a schedule that cannot work" 1 '1B0 before 1F0' \
     "$elapse" sim --step --model $uniform --stages 2 --schedule-csv "$tmp/wrong.csv"
 
+cat >"$tmp/uneven.json" <<'JOB'
+{ "model": "vit-tiny:layers=4", "data": {"train_samples": 1000}, "train": {"batch": {"global": 7}}, "cluster": "rtx5000-2x8",
+  "pipeline": {"balancer": "released"}, "freeze": {"policy": "closed-form"} }
+JOB
+expect "why no number of replicas will do, not why two will not" 1 'leaves stage 1 of 8 empty' \
+    "$elapse" sim "$tmp/uneven.json"
+
 # --- files ------------------------------------------------------------------------------------------
 check "trace and ops" step --microbatches 4 --trace "$tmp/trace.json" --ops "$tmp/ops.csv"
 check "the trace is a Chrome trace" grep -q '"traceEvents"' "$tmp/trace.json"
