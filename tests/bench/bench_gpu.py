@@ -6,15 +6,16 @@
 
 Both train the same shapes at the same batch: bf16 over fp32 weights, AdamW, no dropout, no
 clipping. elapse profiles the model, which finds the fastest algorithms of its products, and runs whole
-jobs (`elapse train`, built-in data, K = 1, M = 1); its step is the
-`step_ns` of metrics.jsonl: from the step's first op to its last, on the device; PyTorch's is
-bench_torch_gpu.py's. Medians over the steps behind the warm-up; the ratio is elapse's rate over
+jobs (`elapse train`, built-in data, K = 1, M = 1); its step is the time from one step's start to the next's,
+what lies between them included (op_ms: from a step's first op to its last, on the device); PyTorch's is
+bench_torch_gpu.py's, from event to event. Medians over the steps behind the warm-up; the ratio is elapse's rate over
 PyTorch's. Writes DIR/bench.json and prints the table. What does not fit into the budget (seconds) or
 fails is in the table as such.
 """
 import argparse
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -75,15 +76,16 @@ def elapse_step(args, name, seconds):
     out, wrong = run(command, seconds)
     if wrong:
         return {"error": wrong}
-    with open(os.path.join(folder, "metrics.jsonl")) as file:
-        steps = [json.loads(line) for line in file]
-    ms = [s["step_ns"] / 1e6 for s in steps[WARM_UP:]]
+    with sqlite3.connect(os.path.join(folder, "run.db")) as db:
+        steps = db.execute("SELECT start_ns, step_ns, loss FROM step ORDER BY step").fetchall()
+    timed = steps[WARM_UP:]
+    ms = [(after[0] - before[0]) / 1e6 for before, after in zip(timed, timed[1:])]
     if not ms:
         return {"error": f"only {len(steps)} steps"}
     median = quantile(ms, 0.5)
     return {"batch": batch, "step_ms": median, "p10_ms": quantile(ms, 0.1), "p90_ms": quantile(ms, 0.9),
-            "samples_per_s": batch / median * 1e3, "first_loss": steps[0]["loss"], "last_loss": steps[-1]["loss"],
-            "summary": json.loads(out)}
+            "op_ms": quantile([s[1] / 1e6 for s in timed], 0.5), "samples_per_s": batch / median * 1e3,
+            "first_loss": steps[0][2], "last_loss": steps[-1][2], "summary": json.loads(out)}
 
 
 def torch_step(args, name, seconds):
