@@ -268,7 +268,7 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
 static void trainer_clear(struct trainer *t)
 {
     ahead_stop(t);
-    nccl_keep_none(t->nccl);
+    nccl_end(t->nccl);
     layout_clear(&t->layout);
     cache_close(t->cache);
     elastic_clear(&t->elastic);

@@ -103,6 +103,8 @@ static bool open_side(struct side *me, const char *id)
 /* However the story went: nothing that is still under way holds up the end. */
 static void close_side(struct side *me)
 {
+    if (me->device)
+        nccl->end(me->device);
     for (int i = 0; i < 2; i++)
         if (me->comm[i])
             nccl->drop(me->comm[i]);
@@ -254,6 +256,19 @@ static void watch__ends_the_messages_of_all_communicators_at_once(void **)
     assert_true(time(NULL) - began < 4); /* and not by the last resort */
 }
 
+/* Both wait for what nobody sends, on each communicator: no abort of one ends the other's. */
+static bool receives_on_both(struct side *me)
+{
+    return receive_on(me, 0, 64) && receive_on(me, 1, 64);
+}
+static void end__gives_up_the_messages_of_all_communicators(void **)
+{
+    const time_t began = time(NULL);
+    for (const std::string &said : play(receives_on_both))
+        assert_string_equal(said.c_str(), "well");
+    assert_true(time(NULL) - began < 4);
+}
+
 static bool nothing(struct side *)
 {
     return true;
@@ -274,6 +289,7 @@ int main(void)
         cmocka_unit_test(exchange__on_a_lane_each_way_never_waits_for_ever),
         cmocka_unit_test(watch__sees_that_a_peer_is_gone),
         cmocka_unit_test(watch__ends_the_messages_of_all_communicators_at_once),
+        cmocka_unit_test(end__gives_up_the_messages_of_all_communicators),
         cmocka_unit_test(open__refuses_two_ranks_on_one_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -321,17 +321,25 @@ void nccl_group_free(struct nccl_group *group)
     group->lane = NULL;
 }
 
-void nccl_keep_none(struct nccl *nccl)
+static void keep_none(struct nccl *nccl)
 {
-    for (struct nccl_group *group = nccl ? nccl->groups : NULL; group; group = group->next)
+    for (struct nccl_group *group = nccl->groups; group; group = group->next)
         group->kept = false;
+}
+
+void nccl_end(struct nccl *nccl)
+{
+    if (!nccl)
+        return;
+    keep_none(nccl);
+    nccl_lib->end(nccl->device);
 }
 
 enum status nccl_prepare(struct nccl *nccl, const struct nccl_pattern *patterns, int num,
                          struct err *err)
 {
     enum status rc = make_all(nccl, err);
-    nccl_keep_none(nccl);
+    keep_none(nccl);
     for (int i = 0; rc == OK && nccl->ahead && i < num; i++) {
         struct nccl_group *group = find(nccl, &patterns[i]);
         if (!group)

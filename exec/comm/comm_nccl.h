@@ -82,9 +82,10 @@ enum status nccl_go_on(struct nccl *nccl, bool meet, struct err *err);
 /* Whether a group is being split off, as of the last call above. NULL: no. */
 bool nccl_splits(const struct nccl *nccl);
 /* At a run's end: first nccl_prepare() of nothing, where all ranks are well, so that none is left
- * in the middle of making a group; then this, anywhere, so that the last to free a group ends it
- * with what is under way. NULL is fine. */
-void nccl_keep_none(struct nccl *nccl);
+ * in the middle of making a group; then this, anywhere. It ends all groups with what is under way,
+ * at once: one by one each would wait for the messages of the others. They can only be freed
+ * afterwards. NULL is fine. */
+void nccl_end(struct nccl *nccl);
 /* Groups opened so far that were there, and those that had to be waited for. NULL: none. */
 struct nccl_counts {
     int ready, made;
@@ -117,6 +118,7 @@ struct nccl_functions {
     enum status (*make_id)(char id[NCCL_ID_BYTES], struct err *err);
     enum status (*open)(const char id[NCCL_ID_BYTES], int rank, int size,
                         struct nccl_device **device, struct err *err);
+    void (*end)(struct nccl_device *device); /* all communicators at once */
     void (*close)(struct nccl_device *device);
     /* Starts one; the next may start when it has ended. */
     enum status (*split)(struct nccl_device *device, int color, int key, int most_blocks,

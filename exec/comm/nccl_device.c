@@ -69,9 +69,21 @@ static void *last_resort(void *arg)
     _exit(status_exit_code(ERR_SYSTEM));
 }
 
-/* G4, with the lock held: what waits on the device for a peer returns, here and, since their links
- * break, there. All in one group: an abort frees memory, which waits for the device, and so for the
- * messages of communicators that are not told to end (github.com/NVIDIA/nccl/issues/1013). */
+/* With the lock held: what waits on the device for a peer returns. All in one group: an abort frees
+ * memory, which waits for the device, and so for the messages of communicators that are not told to
+ * end (github.com/NVIDIA/nccl/issues/1013). */
+static void abort_all(struct nccl_device *device)
+{
+    ncclGroupStart();
+    for (struct nccl_comm *c = device->comms; c; c = c->next)
+        if (c->comm) {
+            ncclCommAbort(c->comm);
+            c->comm = NULL;
+        }
+    ncclGroupEnd();
+}
+
+/* G4, with the lock held: here, and there, since their links break. */
 static void give_up(struct nccl_device *device, ncclComm_t comm, ncclResult_t code,
                     const char *call)
 {
@@ -82,13 +94,7 @@ static void give_up(struct nccl_device *device, ncclComm_t comm, ncclResult_t co
     atomic_store(&device->failed, true);
     if (pthread_create(&thread, NULL, last_resort, device) == 0)
         pthread_detach(thread);
-    ncclGroupStart();
-    for (struct nccl_comm *c = device->comms; c; c = c->next)
-        if (c->comm) {
-            ncclCommAbort(c->comm);
-            c->comm = NULL;
-        }
-    ncclGroupEnd();
+    abort_all(device);
 }
 
 /* What has become of the last call on a communicator, with the lock held. */
@@ -167,6 +173,13 @@ static enum status make_id(char id[NCCL_ID_BYTES], struct err *err)
     return OK;
 }
 
+static void end_device(struct nccl_device *device)
+{
+    pthread_mutex_lock(&device->lock);
+    abort_all(device);
+    pthread_mutex_unlock(&device->lock);
+}
+
 static void close_device(struct nccl_device *device)
 {
     pthread_mutex_lock(&device->lock);
@@ -175,9 +188,7 @@ static void close_device(struct nccl_device *device)
     pthread_mutex_unlock(&device->lock);
     if (device->watched)
         pthread_join(device->watch, NULL);
-    /* Nothing is under way, or a peer is gone: no wait either way. */
-    if (device->parent.comm)
-        ncclCommAbort(device->parent.comm);
+    end_device(device);
     if (atomic_load(&device->failed))
         return; /* the last resort reads the cause; the process ends */
     pthread_mutex_destroy(&device->lock);
@@ -348,6 +359,7 @@ static enum status sum(struct nccl_comm *c, const struct nccl_block *blocks, int
 extern const struct nccl_functions nccl_functions;
 const struct nccl_functions nccl_functions = {.make_id = make_id,
                                               .open = open_device,
+                                              .end = end_device,
                                               .close = close_device,
                                               .split = split,
                                               .ended = ended,
