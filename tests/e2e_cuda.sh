@@ -236,6 +236,10 @@ if grep -q ncclCommSplit "$sim"; then
     verify "nccl: a checkpoint goes on at another K with the same bits" same_run vit-1 nccl-part
     # A link that fails, and a rank that is gone: all end within 10 s, and say why.
     ELAPSE_CUDASIM_FAULT_RANK=1 broken "nccl: a message that fails on one rank ends both" 3 'nccl|NCCL' nccl@30 -n 2 "${two[@]}"
+    # What fails on one rank before all go on to wait for it in NCCL: the lane of all ranks, of a group.
+    for n in 2 3; do
+        ELAPSE_CUDASIM_FAULT_RANK=1 broken "nccl: no lane $n on one rank ends both" 1 'cudaStreamCreateWithPriority.* failed: out of memory' stream@$n -n 2 "${two[@]}"
+    done
     timeout 100 "$elapse" train "$tmp/vit.json" --out "$tmp/killed" --device cuda -n 2 "${two[@]}" --set train.epochs=400 >"$tmp/killed.err" 2>&1 </dev/null &
     job=$!
     for _ in $(seq 200); do

@@ -73,16 +73,20 @@ static enum status read_ahead(bool *ahead, struct err *err)
     return OK;
 }
 
+/* Collective, as nccl_open(). */
 static enum status new_nccl(const struct comm *comm, struct backend *be, bool ahead,
                             const char id[NCCL_ID_BYTES], struct nccl **out, struct err *err)
 {
     struct nccl *nccl = calloc(1, sizeof *nccl);
-    if (!nccl)
-        return err_nomem(err);
+    enum status rc = comm_agree(comm, nccl ? OK : err_nomem(err), err);
+    if (rc != OK) {
+        free(nccl);
+        return rc;
+    }
     nccl->comm = comm;
     nccl->be = be;
     nccl->ahead = ahead;
-    enum status rc = be->alloc(be, 2 * MEETING_BYTES, &nccl->meeting, err);
+    rc = be->alloc(be, 2 * MEETING_BYTES, &nccl->meeting, err);
     if (rc == OK)
         rc = be->event_new(be, &nccl->met, err);
     if (rc == OK)
@@ -91,8 +95,9 @@ static enum status new_nccl(const struct comm *comm, struct backend *be, bool ah
         be->zero(be, nccl->meeting, 2 * MEETING_BYTES);
         rc = be->sync(be, err);
     }
+    rc = comm_agree(comm, rc, err); /* before the others wait for this rank's part */
     if (rc == OK)
-        rc = nccl_lib->open(id, comm->rank, comm->size, &nccl->device, err);
+        rc = comm_agree(comm, nccl_lib->open(id, comm->rank, comm->size, &nccl->device, err), err);
     if (rc == OK)
         *out = nccl;
     else
@@ -123,7 +128,7 @@ enum status nccl_open(const struct comm *comm, struct backend *be, const char *l
     if (rc == OK)
         rc = comm_bcast(comm->all, id, sizeof id, 0, err);
     if (rc == OK)
-        rc = comm_agree(comm, new_nccl(comm, be, ahead, id, nccl, err), err);
+        rc = new_nccl(comm, be, ahead, id, nccl, err);
     return rc;
 }
 
@@ -293,12 +298,15 @@ enum status nccl_group_open(struct nccl *nccl, const struct nccl_pattern *patter
                             struct nccl_group **out, struct err *err)
 {
     struct nccl_group *group = find(nccl, pattern);
+    const bool opens = !group || group->opened == 0; /* on all ranks alike */
     enum status rc = group ? OK : append(nccl, pattern, &group, err);
     *out = NULL;
+    if (rc == OK && opens && is_in(group))
+        rc = nccl->be->lane_new(nccl->be, &group->lane, err);
+    if (opens) /* before the others wait for this rank's part in it */
+        rc = comm_agree(nccl->comm, rc, err);
     if (rc == OK)
         rc = make_all(nccl, err);
-    if (rc == OK && group->opened == 0 && is_in(group))
-        rc = nccl->be->lane_new(nccl->be, &group->lane, err);
     if (rc != OK)
         return rc;
     group->opened++;
@@ -338,7 +346,8 @@ void nccl_end(struct nccl *nccl)
 enum status nccl_prepare(struct nccl *nccl, const struct nccl_pattern *patterns, int num,
                          struct err *err)
 {
-    enum status rc = make_all(nccl, err);
+    /* One that is there on this rank may still have its first message under way on another. */
+    enum status rc = comm_agree(nccl->comm, make_all(nccl, err), err);
     keep_none(nccl);
     for (int i = 0; rc == OK && nccl->ahead && i < num; i++) {
         struct nccl_group *group = find(nccl, &patterns[i]);

@@ -597,6 +597,8 @@ cudaError_t cudasim_enqueue_remote(cudaStream_t stream, std::function<cudaError_
 extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     ENTER;
+    if (cudasim_fails("stream"))
+        return answer(cudaErrorMemoryAllocation);
     *stream = new CUstream_st{{}, !(flags & cudaStreamNonBlocking), NULL};
     streams.push_back(*stream);
     return cudaSuccess;
