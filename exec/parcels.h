@@ -6,8 +6,8 @@
  *
  * V1  Sends and receives of a rank start in the order of one list, the same on all ranks, of which
  *     each has its part. So the first piece of it that has not arrived is in the windows of both
- * its ends, whatever their size, and moves: no ranks wait for each other in a circle. V2  Messages
- * of one (peer, tag) leave in the order of the list. */
+ *     its ends, whatever their size, and moves: no ranks wait for each other in a circle.
+ * V2  Messages of one (peer, tag) leave in the order of the list. */
 #ifndef ELAPSE_EXEC_PARCELS_H
 #define ELAPSE_EXEC_PARCELS_H
 
