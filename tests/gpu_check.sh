@@ -189,18 +189,22 @@ cat >"$out/change-job.json" <<JOB
   "freeze": {"policy": "table", "table": [0, 1, 1, 2]}, "elastic": {"stages": [4, 4, 2, 1]}, "cache": {"policy": "off"} }
 JOB
 change() { # OUT ELAPSE PYTHON TRANSPORT...
-    local out=$1 elapse=$2 python=$3 transport done=()
+    local out=$1 elapse=$2 python=$3 transport failed=0 done=()
     shift 3
     for transport; do
         rm -rf "$out/change/$transport"
-        if timeout -k 5 25 "$elapse" train "$out/change-job.json" -n 4 --set train.transport="$transport" --out "$out/change/$transport" --json >/dev/null; then
+        if timeout -k 5 25 "$elapse" train "$out/change-job.json" -n 4 --set train.transport="$transport" --out "$out/change/$transport" --json >/dev/null 2>"$out/change/$transport.err"; then
             done+=("$out/change/$transport/summary.json")
-        else
-            [ "$transport" != mpi ] || return 1
+        elif [ "$transport" != mpi ] && grep -Ei 'no such backend|duplicate gpu' "$out/change/$transport.err"; then
             echo "$transport: not between ranks of one device here"
+        else
+            cat "$out/change/$transport.err"
+            echo "$transport: failed, or ran past 25 s"
+            failed=1
         fi
     done
-    "$python" tests/bench/change_table.py "${done[@]}" >"$out/change.txt"
+    [ ${#done[@]} -gt 0 ] && "$python" tests/bench/change_table.py "${done[@]}" >"$out/change.txt" && return $failed
+    return 1
 }
 export -f change
 mkdir -p "$out/change"
