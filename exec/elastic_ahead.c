@@ -15,7 +15,7 @@ struct ahead {
     int least, most;           /* F may be */
     struct link_patterns list; /* without pairs */
     bool runs;
-    _Atomic bool done;
+    _Atomic bool done, unwanted; /* unwanted: no further plan */
 };
 
 /* A pattern on its way to the other ranks: its ints behind one another. */
@@ -75,7 +75,7 @@ static void *plan_ahead(void *arg)
     struct ahead *ahead = arg;
     const struct trainer *t = ahead->t;
     (void)cores_release(t->cores, NULL); /* those that compute are busy */
-    for (int f = ahead->most; f >= ahead->least; f--)
+    for (int f = ahead->most; f >= ahead->least && !atomic_load(&ahead->unwanted); f--)
         if (turn_changes(t->job, ahead->ask.turn, f, &t->layout.plan.plan))
             (void)add_plan(ahead, f, NULL);
     atomic_store(&ahead->done, true);
@@ -105,6 +105,7 @@ void ahead_stop(struct trainer *t)
     struct ahead *ahead = t->elastic.ahead;
     if (!ahead)
         return;
+    atomic_store(&ahead->unwanted, true);
     if (ahead->runs)
         pthread_join(ahead->thread, NULL);
     link_patterns_clear(&ahead->list);

@@ -19,7 +19,7 @@ struct ahead; /* opaque: of rank 0 */
 /* At a turn's start, with its plan in place. Does nothing on other ranks, nor where no turn
  * follows. Without memory or a thread, nothing is made ahead. */
 void ahead_start(struct trainer *t);
-/* Before the plan goes. Waits for the thread. Safe twice. */
+/* Before the plan goes. Waits for the plan that the thread is at. Safe twice. */
 void ahead_stop(struct trainer *t);
 
 /* Whether rank 0 has something for the others; false elsewhere. */
