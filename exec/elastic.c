@@ -368,7 +368,8 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     rc = comm_agree(comm, layout_stages(&t->base, &next, err), err);
     if (rc == OK)
         rc = move_weights(&t->base, &t->layout, &next, &note.bytes, err);
-    rc = comm_agree(comm, rc, err);
+    if (rc == OK) /* else the others wait for messages, not here: this rank ends the job */
+        rc = comm_agree(comm, OK, err);
     lap(comm, &since, &note.part_ns[PART_MOVE]);
     if (rc != OK)
         goto out;
