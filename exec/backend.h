@@ -147,6 +147,8 @@ struct backend {
     void (*copy_out)(struct backend *be, void *host_dst, const void *src, int64_t bytes);
     /* Wait for everything issued; reports the first failure since the last call. */
     enum status (*sync)(struct backend *be, struct err *err);
+    /* The first failure known so far, without waiting; sync() will report it still. */
+    enum status (*failure)(struct backend *be, struct err *err);
     /* Take at once what is not there yet of all memory that `need` names, in one piece. What a plan
      * announces, before anything of it is built. ERR_INFEASIBLE where the device has not that much:
      * what was asked for, what is free. */

@@ -157,6 +157,7 @@ enum status backend_count_new(const struct backend *like, struct backend **count
                                      .copy_in = ignore_copy,
                                      .copy_out = ignore_copy,
                                      .sync = nothing_issued,
+                                     .failure = nothing_issued,
                                      .reserve = ignore_need,
                                      .alloc_host = host_alloc,
                                      .free_host = host_free,

@@ -213,13 +213,15 @@ enum status runtime_progress(struct runtime *rt, struct err *err)
     return rc;
 }
 
+/* A device that has failed is past every place, and the others wait for it: who goes on to them
+ * must not. */
 static enum status await_place(struct runtime *rt, struct backend_event *event, struct err *err)
 {
     struct backend *be = rt->spec.backend;
     enum status rc = OK;
     while (rc == OK && !be->event_done(be, event))
         rc = runtime_progress(rt, err);
-    return rc;
+    return rc == OK ? be->failure(be, err) : rc;
 }
 
 enum status runtime_await(struct runtime *rt, struct backend_event *event, struct err *err)
@@ -254,6 +256,8 @@ static enum status wait_request(struct runtime *rt, struct comm_request *request
         rc = comm_test(request, &done, err);
         if (rc == OK && !done)
             rc = runtime_progress(rt, err);
+        if (rc == OK && !done) /* its peer may wait for what this rank's device does no more */
+            rc = rt->spec.backend->failure(rt->spec.backend, err);
     }
     return rc;
 }

@@ -235,6 +235,10 @@ if grep -q ncclCommSplit "$sim"; then
     train vit nccl-part -n 2 "${two[@]}" --resume "$tmp/nccl-part"
     verify "nccl: a checkpoint goes on at another K with the same bits" same_run vit-1 nccl-part
     # A link that fails, and a rank that is gone: all end within 10 s, and say why.
+    began=$SECONDS
+    ELAPSE_CUDASIM_FAULT_RANK=0 broken "nccl: a launch that fails on one rank, while the others wait for its messages" 3 'unspecified launch failure' \
+        launch@100 -n 3 "${nccl[@]}" --set pipeline.num_stages=3
+    verify "nccl: ends all within 10 s" test $((SECONDS - began)) -le 10
     ELAPSE_CUDASIM_FAULT_RANK=1 broken "nccl: a message that fails on one rank ends both" 3 'nccl|NCCL' nccl@30 -n 2 "${two[@]}"
     # What fails on one rank before all go on to wait for it in NCCL: the lane of all ranks, of a group.
     for n in 2 3; do

@@ -137,7 +137,7 @@ struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
     be->copy = cpu_copy;
     be->copy_in = cpu_copy;
     be->copy_out = cpu_copy;
-    be->sync = cpu_sync;
+    be->sync = be->failure = cpu_sync;
     cpu_host_install(be);
     cpu_linear_install(be);
     cpu_norm_install(be);

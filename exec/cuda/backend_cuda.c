@@ -111,24 +111,37 @@ void cuda_launched(const char *kernel, const char *file, int line)
         cuda_note(code, kernel, file, line);
 }
 
+static void note_work(cudaError_t code)
+{
+    if (code == cudaSuccess)
+        return;
+    if (code != cudaErrorNotReady && latch.first.status == OK)
+        cuda_failed(&latch.first, "the device's work", code, latch.file ? latch.file : __FILE__,
+                    latch.file ? latch.line : __LINE__);
+    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+}
+
+static enum status cuda_failure(struct backend *be, struct err *err)
+{
+    const struct cuda_backend *cuda = cuda_of(be);
+    note_work(cudaStreamQuery(cuda->stream));
+    const struct err *failed = cuda->failed.status != OK ? &cuda->failed : &latch.first;
+    if (failed->status != OK) {
+        err_set(err, failed->status, "%s", failed->msg);
+        if (failed->hint[0])
+            err_hint(err, "%s", failed->hint);
+    }
+    return failed->status;
+}
+
 static enum status cuda_sync(struct backend *be, struct err *err)
 {
     struct cuda_backend *cuda = cuda_of(be);
-    cudaError_t code = cudaStreamSynchronize(cuda->stream);
-    if (code != cudaSuccess && latch.first.status == OK) {
-        cuda_failed(&latch.first, "the device's work", code, latch.file ? latch.file : __FILE__,
-                    latch.file ? latch.line : __LINE__);
-        (void)cudaGetLastError();
-    }
+    note_work(cudaStreamSynchronize(cuda->stream));
     cuda_staging_flush(cuda->staging);
-    const struct err failed = cuda->failed.status != OK ? cuda->failed : latch.first;
+    const enum status rc = cuda_failure(be, err);
     cuda->failed = latch.first = (struct err){0};
-    if (failed.status != OK) {
-        err_set(err, failed.status, "%s", failed.msg);
-        if (failed.hint[0])
-            err_hint(err, "%s", failed.hint);
-    }
-    return failed.status;
+    return rc;
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -475,6 +488,7 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     be->copy_in = cuda_copy_in;
     be->copy_out = cuda_copy_out;
     be->sync = cuda_sync;
+    be->failure = cuda_failure;
     be->alloc_host = cuda_alloc_host;
     be->free_host = cuda_free_host;
     be->event_new = cuda_event_new;
