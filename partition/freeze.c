@@ -139,6 +139,11 @@ int freeze_closed_form(int num_layers, double alpha, int epoch)
     return frozen >= 0 && frozen <= num_layers ? (int)frozen : num_layers;
 }
 
+static int table_at(const struct freeze_spec *spec, int epoch)
+{
+    return spec->table[epoch < spec->num_table ? epoch : spec->num_table - 1];
+}
+
 /* The paper's "at most an alpha share of what is still active", on top of F. */
 static int cap_of(const struct freeze *freeze)
 {
@@ -323,7 +328,7 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
             memcpy(freeze->prev, norms, (size_t)freeze->num_layers * sizeof *norms);
         break;
     case FREEZE_TABLE:
-        decision = spec->table[epoch < spec->num_table ? epoch : spec->num_table - 1];
+        decision = table_at(spec, epoch);
         snprintf(why, sizeof why, "table: %d", decision);
         break;
     case FREEZE_PLATEAU:
@@ -369,7 +374,7 @@ void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most
         low = high = freeze_closed_form(freeze->num_layers, spec->alpha, epoch);
         break;
     case FREEZE_TABLE:
-        low = high = spec->table[epoch < spec->num_table ? epoch : spec->num_table - 1];
+        low = high = table_at(spec, epoch);
         break;
     case FREEZE_GRADIENT_NORM:
         high = epoch > 0 ? cap_of(freeze) : now;

@@ -142,9 +142,11 @@ run_tests() {
 }
 export -f run_tests
 
+# PyTorch 2, whose attention is fused: an older one is no peer.
+has_torch() { "$python" -c 'import torch.nn.functional as f; f.scaled_dot_product_attention' 2>/dev/null; }
 wants build && part build bash -c make_all
 # PyTorch compiles its models meanwhile, for the batches of the timed runs: what it compiles is kept.
-if wants bench && [ "$device" = cuda ] && "$python" -c 'import torch' 2>/dev/null; then
+if wants bench && [ "$device" = cuda ] && has_torch; then
     warm_end=$((SECONDS + total / 2))
     for model in gpt2 bert-base vit-b16 bert-large; do
         [ $((warm_end - SECONDS)) -gt 5 ] || break
@@ -217,7 +219,7 @@ if wants bench; then
     cuda) bench=() ;;
     *) bench=(--only tiny --no-compile --dtype fp32) ;;
     esac
-    "$python" -c 'import torch' 2>/dev/null || bench+=(--no-torch)
+    has_torch || bench+=(--no-torch)
     part bench bash -c '"$0" "$@" --budget $((GPU_CHECK_LIMIT - 10)) >"$GPU_CHECK_TABLE"' "$python" tests/bench/bench_gpu.py --elapse "$elapse" --out "$out" --device "$device" "${bench[@]}"
 fi
 

@@ -362,6 +362,22 @@ static void upload__is_what_the_next_forward_of_the_block_reads(void **state)
     job_clear(&job);
 }
 
+/* All of a job's model, two micro-batches alive. */
+static struct stage *open_stage(struct backend *be, const struct job *job)
+{
+    const struct stage_spec spec = {.model = &job->model,
+                                    .job = job,
+                                    .backend = be,
+                                    .end_item = job->model.num_items,
+                                    .max_samples = SAMPLES,
+                                    .max_live = 2};
+    struct stage *stage = NULL;
+    struct err err = {0};
+    ok(stage_new(&spec, &stage, &err), &err);
+    ok(stage_init_weights(stage, 5, &err), &err);
+    return stage;
+}
+
 /* --- graphs ---------------------------------------------------------------------------------- */
 
 enum { PASSES = 12 };
@@ -376,19 +392,11 @@ static void trained(const char *mode, float *grads, int64_t num, int64_t graphs[
     float images[2][SAMPLES * IMAGE];
     struct job job;
     struct err err = {0};
-    struct stage *stage = NULL;
     setenv("ELAPSE_GRAPHS", mode, 1);
     case_job(&job, FAMILY_VIT, DTYPE_FP32);
     struct backend *be = open_cuda(DTYPE_FP32, false);
     unsetenv("ELAPSE_GRAPHS");
-    const struct stage_spec spec = {.model = &job.model,
-                                    .job = &job,
-                                    .backend = be,
-                                    .end_item = job.model.num_items,
-                                    .max_samples = SAMPLES,
-                                    .max_live = 2};
-    ok(stage_new(&spec, &stage, &err), &err);
-    ok(stage_init_weights(stage, 5, &err), &err);
+    struct stage *stage = open_stage(be, &job);
     for (int i = 0; i < 2 * SAMPLES * IMAGE; i++)
         images[i / (SAMPLES * IMAGE)][i % (SAMPLES * IMAGE)] = (float)rng_normal(1, (uint64_t)i);
     stage_zero_grad(stage);
@@ -506,19 +514,11 @@ static void both_ways(enum model_family family, enum dtype dtype, bool together,
     float images[SAMPLES * IMAGE];
     struct job job;
     struct err err = {0};
-    struct stage *stage = NULL;
     case_job(&job, family, dtype);
     struct backend *be = open_cuda(dtype, false);
     real_attention = be->attention_backward;
     be->attention_backward = spy_attention;
-    const struct stage_spec spec = {.model = &job.model,
-                                    .job = &job,
-                                    .backend = be,
-                                    .end_item = job.model.num_items,
-                                    .max_samples = SAMPLES,
-                                    .max_live = 2};
-    ok(stage_new(&spec, &stage, &err), &err);
-    ok(stage_init_weights(stage, 5, &err), &err);
+    struct stage *stage = open_stage(be, &job);
     for (int i = 0; i < SAMPLES * IMAGE; i++)
         images[i] = (float)rng_normal(1, (uint64_t)i);
     stage_zero_grad(stage);

@@ -178,19 +178,35 @@ static void backend_count__has_all_but_kernels_and_what_may_lack(void **state)
     backend_free(be);
 }
 
+/* The stages of a layout on a backend that only counts. */
+static void open_counted(const struct shape *shape, struct layout_base *counted,
+                         struct layout *layout)
+{
+    struct train_plan plan = plan_of(shape);
+    struct err err = {0};
+    *counted = c.base;
+    case_ok(backend_count_new(c.base.backend, &counted->backend, &err), &err);
+    case_ok(layout_place(counted, &plan, layout, &err), &err);
+    case_ok(layout_stages(counted, layout, &err), &err);
+}
+
+static void close_counted(struct layout_base *counted, struct layout *layout)
+{
+    layout_clear(layout);
+    backend_free(counted->backend);
+    assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
+}
+
 /* A layout made on it whole, and freed; what it counted is no more than stages and runtime say they
  * hold. */
 static void backend_count__makes_whole_layouts(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_SHAPES; i++) {
-        struct layout layout = {0};
-        struct train_plan plan = plan_of(&shapes[i]);
-        struct layout_base counted = c.base;
+        struct layout layout;
+        struct layout_base counted;
         struct err err = {0};
-        case_ok(backend_count_new(c.base.backend, &counted.backend, &err), &err);
-        case_ok(layout_place(&counted, &plan, &layout, &err), &err);
-        case_ok(layout_stages(&counted, &layout, &err), &err);
+        open_counted(&shapes[i], &counted, &layout);
         case_ok(layout_runtime(&counted, &layout, &err), &err);
         int64_t num, total = 0;
         const int64_t *pieces = backend_count_pieces(counted.backend, &num);
@@ -198,9 +214,7 @@ static void backend_count__makes_whole_layouts(void **state)
             total += pieces[k];
         assert_int_equal(total > 0, !layout_idle(&layout));
         assert_true(total <= layout_bytes(&layout) || layout_idle(&layout));
-        layout_clear(&layout);
-        backend_free(counted.backend);
-        assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
+        close_counted(&counted, &layout);
     }
 }
 
@@ -210,14 +224,11 @@ static void pool_memory__is_what_a_layout_announces_to_a_device(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_SHAPES; i++) {
-        struct layout layout = {0};
-        struct layout_base counted = c.base;
-        struct train_plan plan = plan_of(&shapes[i]);
+        struct layout layout;
+        struct layout_base counted;
         struct err err = {0};
         int64_t stash[64] = {0}, foreseen[4], num = 0;
-        case_ok(backend_count_new(c.base.backend, &counted.backend, &err), &err);
-        case_ok(layout_place(&counted, &plan, &layout, &err), &err);
-        case_ok(layout_stages(&counted, &layout, &err), &err);
+        open_counted(&shapes[i], &counted, &layout);
         backend_count_pieces(counted.backend, &num);
         struct arch arch;
         const int64_t n = layout.plan.plan.microbatches.size;
@@ -235,9 +246,7 @@ static void pool_memory__is_what_a_layout_announces_to_a_device(void **state)
             const int64_t padding = layout_bytes(&layout) - foreseen[layout.place.rank];
             assert_in_range(padding, 0, 16 * num);
         }
-        layout_clear(&layout);
-        backend_free(counted.backend);
-        assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
+        close_counted(&counted, &layout);
     }
 }
 
@@ -246,13 +255,9 @@ static void layout_stages__uploads_images_where_they_are_read(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_SHAPES; i++) {
-        struct layout layout = {0};
-        struct layout_base counted = c.base;
-        struct train_plan plan = plan_of(&shapes[i]);
-        struct err err = {0};
-        case_ok(backend_count_new(c.base.backend, &counted.backend, &err), &err);
-        case_ok(layout_place(&counted, &plan, &layout, &err), &err);
-        case_ok(layout_stages(&counted, &layout, &err), &err);
+        struct layout layout;
+        struct layout_base counted;
+        open_counted(&shapes[i], &counted, &layout);
         int uploading = 0;
         for (int s = 0; s <= layout.plan.plan.num_stages; s++) {
             const bool reads = layout.stages[s] && stage_params(layout.stages[s])[0].item == 0;
@@ -264,9 +269,7 @@ static void layout_stages__uploads_images_where_they_are_read(void **state)
         }
         assert_int_equal(uploading, case_runs(&layout.plan.plan, c.comm.rank, 0) &&
                                         shapes[i].frozen != FROZEN_CACHED);
-        layout_clear(&layout);
-        backend_free(counted.backend);
-        assert_int_equal(comm_barrier(c.comm.all, NULL), OK);
+        close_counted(&counted, &layout);
     }
 }
 

@@ -269,14 +269,13 @@ bool nccl_splits(const struct nccl *nccl)
 
 enum status nccl_go_on(struct nccl *nccl, bool meet, struct err *err)
 {
-    const struct nccl_group *split = unmade(nccl); /* the word is for that one */
     for (struct nccl_group *group; (group = unmade(nccl));) {
         const enum making was = group->at;
-        const enum status rc = make(group, meet && group == split && was == SPLIT, err);
+        const enum status rc = make(group, meet, err);
         if (rc != OK || group->at == was)
             return rc;
-        if (was < SPLIT)
-            split = NULL;
+        if (was < SPLIT) /* the word was for what had been split off before */
+            meet = false;
     }
     return OK;
 }
