@@ -13,8 +13,8 @@
  * once, to nearest even, when it is stored.
  *
  * Same bits: a result depends on shapes and operands only, never on the number of threads; no
- * kernel splits a sum by thread. Gradients of weights are added to (+=), all other outputs are
- * written (=). */
+ * kernel splits a sum by thread. Gradients of weights are added to (+=) but where linear.fresh, all
+ * other outputs are written (=). */
 #ifndef ELAPSE_EXEC_BACKEND_H
 #define ELAPSE_EXEC_BACKEND_H
 
@@ -49,6 +49,8 @@ struct linear {
     int64_t y_stride; /* elements between rows of y, of its residual and pre, and of dy; 0: out */
     float *dx_sums;   /* linear_backward_input(), where sums_dx(): receives the sums of dx's columns
                          [in]; NULL: not wanted */
+    bool fresh;       /* linear_backward_weight(): dw and db are written, what was in them is not
+                         read; the bits are those of adding to zeros, but for the sign of a zero */
 };
 
 enum act { ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH };
@@ -221,7 +223,8 @@ struct backend {
      * no cost: the gradient of the bias below, which the weights' half of that layer would read all
      * of dx once more for. NULL: none does. */
     bool (*sums_dx)(const struct backend *be, enum act act);
-    /* dw += scale * dy^T x, db += scale * column sums of dy; dw or db may be NULL. */
+    /* dw += scale * dy^T x, db += scale * column sums of dy (= where fresh); dw or db may be NULL.
+     */
     void (*linear_backward_weight)(struct backend *be, const struct linear *l, const void *dy,
                                    const void *x, float scale, float *dw, float *db);
     /* dx = dy * act'(pre), elementwise; dx may be dy. */

@@ -263,7 +263,7 @@ static enum status time_update(struct measure *m, int repeat, struct err *err)
             update_times(m, &m->shapes[j], states)[repeat] = shape_mean(m, j, PASS_UPDATE, 1);
         forget_round(m);
     }
-    stage_zero_grad(m->stage);
+    stage_begin_grad(m->stage);
     return rc;
 }
 

@@ -513,7 +513,7 @@ static void clear_step(struct runtime *rt)
         rt->marks[i].set = false;
     for (int s = 0; s < rt->spec.workload->num_stages; s++)
         if (rt->stages[s].stage) {
-            stage_zero_grad(rt->stages[s].stage);
+            stage_begin_grad(rt->stages[s].stage);
             rt->stages[s].summed = false;
             rt->stages[s].tree_top = 0;
         }
@@ -535,8 +535,10 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
         const bool weights = op->kind == OP_NORM || op->kind == OP_UPDATE;
         const bool per_microbatch = op->kind != OP_ALLREDUCE && !weights && op->microbatch >= 0;
         if (per_microbatch && batch->blocks[op->microbatch].num_samples == 0) { /* R5, R6 */
-            if (op->kind == OP_B || op->kind == OP_W)
+            if (op->kind == OP_B || op->kind == OP_W) {
+                stage_skip_grad(rt->stages[op->stage].stage);
                 runtime_tree_add(rt, &rt->stages[op->stage], op->microbatch, false);
+            }
             continue;
         }
         if (weights && !rt->losses_known) {

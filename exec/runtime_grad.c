@@ -84,7 +84,7 @@ void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch,
             be->copy(be, keep, grad, elems * (int64_t)sizeof(float));
         keep += elems;
     }
-    stage_zero_grad(s->stage);
+    stage_begin_grad(s->stage);
 }
 
 /* From device to device, behind what was issued and in front of what follows. */

@@ -683,6 +683,11 @@ enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *
             stage_drop(stage, &stage->states[s][i], stage->weight_elems[i] * F32);
     }
     wire(stage);
+    const int last = stage->num_items - 1;
+    if (stage->has_head && stage->grads[last]) { /* nobody writes a tied table's part any more */
+        struct backend *be = stage->spec.backend;
+        be->zero(be, stage->grads[last], stage->block_elems[last] * F32);
+    }
     stage_skips_close(stage);
     return stage_skips_open(stage, err);
 }

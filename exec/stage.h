@@ -125,7 +125,7 @@ enum status stage_forward_tail(struct stage *stage, int slot, const struct sampl
 /* Backward of the micro-batch in slot. grad_scale multiplies the loss's gradient (1 / real count)
  * and matters on the stage with the head only. BACKWARD_BOTH frees the slot; BACKWARD_INPUT keeps
  * what BACKWARD_WEIGHT needs, which frees it. Weight gradients are added to the stage's
- * accumulators. BACKWARD_WEIGHT without a BACKWARD_INPUT before it does both (the first active
+ * accumulators (stage_begin_grad()). BACKWARD_WEIGHT without a BACKWARD_INPUT before it does both (the first active
  * stage has no I ops). grad_in is NULL where nothing below needs it (first active item inside the
  * stage): *grad_in is then set to NULL. */
 enum backward { BACKWARD_BOTH, BACKWARD_INPUT, BACKWARD_WEIGHT };
@@ -148,7 +148,11 @@ struct param {
 int stage_num_params(const struct stage *stage);
 struct param *stage_params(struct stage *stage);
 
-void stage_zero_grad(struct stage *stage);
+/* The accumulators begin again from zero, which a new stage's are. Nothing is stored for most: the
+ * first backward that makes weight gradients writes where later ones add. Until it has come, or
+ * stage_skip_grad() in place of one whose micro-batch is empty, what lies there is old. */
+void stage_begin_grad(struct stage *stage);
+void stage_skip_grad(struct stage *stage);
 /* Sum of squares of all gradients, one partial a tensor added in order, in double. */
 enum status stage_grad_sumsq(struct stage *stage,
                              double *per_item_sumsq /* end_item - first_item */, struct err *err);

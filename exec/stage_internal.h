@@ -85,6 +85,7 @@ struct stage {
     int *first_bad; /* borrowed, of stage_watch() */
     stage_grad_hook on_grad;
     void *on_grad_ctx;
+    bool fresh;         /* stage_begin_grad(): no backward has come since */
     int64_t *item_ns;   /* borrowed, of stage_time_items() */
     struct mark *marks; /* owned; since it was last read */
     int num_marks, room_marks;

@@ -223,6 +223,7 @@ struct pass_key {
     enum backward what;
     int num_frozen_items;
     float grad_scale;
+    bool fresh;
 };
 
 /* false: its calls are to be issued; where *open, pass_end() comes behind them. Numbers of dropout
@@ -423,10 +424,11 @@ static void *aside_of(const struct stage *stage, int i, enum backward what)
                : NULL;
 }
 
-/* The items of a backward; without `issue` only what the stage remembers of it. */
+/* The items of a backward, whose weights' halves write the accumulators where fresh; without
+ * `issue` only what the stage remembers of it. */
 static enum status backward_items(struct stage *stage, struct slot *slot, uint64_t step,
-                                  enum backward what, float grad_scale, void *const *grad_out,
-                                  bool issue, struct err *err)
+                                  enum backward what, float grad_scale, bool fresh,
+                                  void *const *grad_out, bool issue, struct err *err)
 {
     const int64_t n = slot->batch.num_samples;
     const int active = stage_first_active(stage);
@@ -453,6 +455,7 @@ static enum status backward_items(struct stage *stage, struct slot *slot, uint64
             dy = dx;
         }
         if (what != BACKWARD_INPUT && issue) {
+            pass.fresh = fresh && layer_writes(l);
             layer_backward_weight(l, &pass, slot->dy[i], grad_scale);
             stage_clock_lap(stage, i, PASS_BWD_WEIGHT);
             if (stage->on_grad)
@@ -481,6 +484,8 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
         return rc;
     if (what != BACKWARD_WEIGHT)
         slot->grad_out = grad_out ? grad_out[0] : NULL;
+    const bool fresh = stage->fresh && what != BACKWARD_INPUT;
+    stage->fresh = stage->fresh && !fresh;
     struct pass_key key;
     bool open;
     memset(&key, 0, sizeof key);
@@ -488,10 +493,11 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
     key.what = what;
     key.grad_out = slot->grad_out;
     key.grad_scale = grad_scale;
+    key.fresh = fresh;
     const bool whole = pass_begin(stage, slot, step, &key, &open);
-    rc = backward_items(stage, slot, step, what, grad_scale, grad_out, !whole, err);
+    rc = backward_items(stage, slot, step, what, grad_scale, fresh, grad_out, !whole, err);
     if (!pass_end(stage, open))
-        rc = backward_items(stage, slot, step, what, grad_scale, grad_out, true, err);
+        rc = backward_items(stage, slot, step, what, grad_scale, fresh, grad_out, true, err);
     if (grad_in)
         grad_in[0] =
             stage_first_active(stage) == 0 && gradient_of(stage, slot, 0) ? slot->grad_in : NULL;

@@ -1,11 +1,25 @@
 #include "exec/stage_internal.h"
 
-void stage_zero_grad(struct stage *stage)
+/* The accumulators of items that a backward writes, or of those that it only adds to. */
+static void zero_grads(struct stage *stage, bool written)
 {
     struct backend *be = stage->spec.backend;
     for (int i = 0; i < stage->num_items; i++)
-        if (stage->grads[i])
+        if (stage->grads[i] && layer_writes(&stage->layers[i]) == written)
             be->zero(be, stage->grads[i], stage->block_elems[i] * (int64_t)sizeof(float));
+}
+
+void stage_begin_grad(struct stage *stage)
+{
+    zero_grads(stage, false);
+    stage->fresh = true;
+}
+
+void stage_skip_grad(struct stage *stage)
+{
+    if (stage->fresh)
+        zero_grads(stage, true);
+    stage->fresh = false;
 }
 
 bool stage_tied(struct stage *stage, struct tied_table *tied)

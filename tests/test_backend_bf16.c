@@ -147,6 +147,21 @@ static void linear_backward__is_fp32_rounded_once(void **state)
         EVERYWHERE(be->linear_backward_weight(be, &l, t[0], t[3], 0.5f, dw[way], db[way]));
         EVERYWHERE(be->linear_backward_input(be, &l, t[0], t[1], 0.5f, act, t[2], add ? t[3] : NULL,
                                              over_pre ? t[2] : t[4]));
+        struct linear fresh = l;
+        fresh.fresh = true;
+        float fresh_dw[3][61 * 50], fresh_db[3][50];
+        memset(fresh_dw, 0xff, sizeof fresh_dw);
+        memset(fresh_db, 0xff, sizeof fresh_db);
+        EVERYWHERE(
+            be->linear_backward_weight(be, &fresh, t[0], t[3], 0.5f, fresh_dw[way], fresh_db[way]));
+        for (int i = 0; i < 3; i++) {
+            for (int e = 0; e < in * out; e++)
+                fresh_dw[i][e] += 0.25f;
+            for (int e = 0; e < out; e++)
+                fresh_db[i][e] += -1.0f;
+        }
+        assert_fp32(fresh_dw[1], fresh_dw[2], dw[0], in * out, 2e-6);
+        assert_fp32(fresh_db[1], fresh_db[2], db[0], out, 2e-6);
         assert_rounded(4, rows * ldx, "dx");
         assert_rounded(2, rows * ldx, "dx over pre");
         assert_fp32(dw[1], dw[2], dw[0], in * out, 2e-6);

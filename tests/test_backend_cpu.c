@@ -257,6 +257,38 @@ static void linear__weights_gradient_same_bits_threaded(void **state)
     assert_near(same, dd, 50, 1e-5);
 }
 
+/* What lay there before is not read. Forms: way of W, either output alone, rows apart. */
+static void linear__fresh_weights_gradient_is_the_one_added_to_zeros(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 16; form++) {
+        const int in = form & 8 ? 270 : 30, out = 130, pad = form & 1 ? 0 : 6;
+        struct linear l = {.rows = form & 4 ? 700 : 21,
+                           .in = in,
+                           .out = out,
+                           .in_out = form & 2,
+                           .x_stride = pad ? in + pad : 0,
+                           .y_stride = pad ? out + pad : 0};
+        fill(1, (int)l.rows * (out + pad), 1, fa, NULL);
+        fill(2, (int)l.rows * (in + pad), 1, fb, NULL);
+        memset(fc, 0, sizeof fc);
+        memset(fd, 0, sizeof fd);
+        memset(fe, 0xff, sizeof fe);
+        memset(ff, 0xff, sizeof ff);
+        one->linear_backward_weight(one, &l, fa, fb, 0.5f, fc, fd);
+        l.fresh = true;
+        one->linear_backward_weight(one, &l, fa, fb, 0.5f, fe, ff);
+        assert_bits(fe, fc, in * out);
+        assert_bits(ff, fd, out);
+        memset(fe, 0xff, sizeof fe);
+        memset(ff, 0xff, sizeof ff);
+        three->linear_backward_weight(three, &l, fa, fb, 0.5f, fe, NULL);
+        three->linear_backward_weight(three, &l, fa, fb, 0.5f, NULL, ff);
+        assert_bits(fe, fc, in * out);
+        assert_bits(ff, fd, out);
+    }
+}
+
 static void linear__input_gradient_over_many_tiles(void **state)
 {
     (void)state;
@@ -622,6 +654,7 @@ int main(void)
         cmocka_unit_test(linear__matches_reference_in_all_forms),
         cmocka_unit_test(linear__backward_matches_differences),
         cmocka_unit_test(linear__weights_gradient_same_bits_threaded),
+        cmocka_unit_test(linear__fresh_weights_gradient_is_the_one_added_to_zeros),
         cmocka_unit_test(linear__input_gradient_over_many_tiles),
         cmocka_unit_test(layernorm__matches_reference_and_differences),
         cmocka_unit_test(attention__matches_reference_and_differences),

@@ -312,6 +312,30 @@ IN_ALL_WAYS(linear__forward_in_all_forms, true)
         linear_forward_case(24, 32, 40, form + 128, 0, 0);
 }
 
+/* Fresh over what is no number: the bits of adding to zeros, in dw (fp32, [in, out]) and db. */
+static void fresh_weight_case(const struct linear *fresh, const void *dy, const void *x,
+                              float scale, float *dw, float *db)
+{
+    const int64_t num[2] = {dw ? (int64_t)fresh->in * fresh->out : 0, db ? fresh->out : 0};
+    float *at[2] = {dw, db}, *added[2];
+    struct linear adds = *fresh;
+    adds.fresh = false;
+    for (int i = 0; i < 2; i++)
+        cuda->zero(cuda, at[i], num[i] * 4);
+    cuda->linear_backward_weight(cuda, &adds, dy, x, scale, dw, db);
+    for (int i = 0; i < 2; i++) {
+        added[i] = down_fp32(at[i], num[i]);
+        float *not_numbers = memset(host_bytes(num[i] * 4), 0xff, (size_t)num[i] * 4);
+        cuda->copy_in(cuda, at[i], not_numbers, num[i] * 4);
+    }
+    cuda->linear_backward_weight(cuda, fresh, dy, x, scale, dw, db);
+    for (int i = 0; i < 2; i++) {
+        const float *written = down_fp32(at[i], num[i]);
+        for (int64_t e = 0; e < num[i]; e++)
+            assert_true(written[e] == added[i][e]);
+    }
+}
+
 static void linear_backward_case(int64_t rows, int in, int out, int form, int x_pad, int y_pad)
 {
     static const enum act acts[] = {ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH};
@@ -327,7 +351,8 @@ static void linear_backward_case(int64_t rows, int in, int out, int form, int x_
                              .in_out = form & 4,
                              .x_stride = x_pad ? ldx : 0,
                              .y_stride = y_pad ? ldy : 0};
-    struct linear l_cuda = l;
+    struct linear l_cuda = l, l_fresh = l;
+    l_fresh.fresh = true;
     if (with_sums)
         l_cuda.dx_sums = up_fp32(numbers(in, 1, false), in);
     float *dy = numbers(rows * ldy, 1, true), *w = numbers((int64_t)in * out, 0.2, true);
@@ -348,6 +373,8 @@ static void linear_backward_case(int64_t rows, int in, int out, int form, int x_
                                 form & 256 ? NULL : db);
     near("dw", down_fp32(dw_c, (int64_t)in * out), dw, (int64_t)in * out, tol_sum());
     near("db", down_fp32(db_c, out), db, out, tol_sum());
+    fresh_weight_case(&l_fresh, dy_c, x_c, scale, form & 128 ? NULL : dw_c,
+                      form & 256 ? NULL : db_c);
     cuda->linear_backward_input(cuda, &l_cuda, dy_c, w_c, scale, act,
                                 act == ACT_NONE ? NULL : pre_c, with_add ? add_c : NULL, dx_c);
     cpu->linear_backward_input(cpu, &l, dy, w, scale, act, act == ACT_NONE ? NULL : pre,

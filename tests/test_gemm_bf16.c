@@ -61,9 +61,12 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
                              backend_cpu_new(DTYPE_BF16, 3, NULL)};
     gemm_kernel_set(kernel);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int form = 0; form < 8; form++) {
+        for (int form = 0; form < 16; form++) {
             const int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
-            const bool a_turned = form & 1, b_turned = form & 2, adds = form & 4;
+            const bool a_turned = form & 1, b_turned = form & 2, to_c = form & 4;
+            const bool fresh = form & 8, adds = to_c && !fresh;
+            if (fresh && !to_c)
+                continue;
             const int64_t lda = (a_turned ? m : k) + 3, ldb = (b_turned ? k : n) + 1;
             uint16_t *a = random_matrix(1, lda * (a_turned ? k : m));
             uint16_t *b = random_matrix(2, ldb * (b_turned ? n : k));
@@ -72,8 +75,8 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
                 struct product p = {calloc((size_t)(m * n), sizeof(float)), n,
                                     calloc((size_t)(m * n), sizeof(int))};
                 assert_true(p.c && p.times);
-                for (int64_t i = 0; adds && i < m * n; i++)
-                    p.c[i] = (float)(i % 7);
+                for (int64_t i = 0; to_c && i < m * n; i++)
+                    p.c[i] = fresh ? NAN : (float)(i % 7);
                 const struct gemm_bf16 g = {.m = m,
                                             .n = n,
                                             .k = k,
@@ -84,13 +87,14 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
                                             .b_row = b_turned ? 1 : ldb,
                                             .b_col = b_turned ? ldb : 1,
                                             .alpha = 0.5f,
-                                            .c = adds ? p.c : NULL,
+                                            .c = to_c ? p.c : NULL,
                                             .ldc = n,
+                                            .fresh = fresh,
                                             .finish = keep,
                                             .ctx = &p};
                 gemm_bf16(bes[t], &g);
                 assert_int_equal(bes[t]->sync(bes[t], NULL), OK);
-                for (int64_t i = 0; !adds && i < m * n; i++)
+                for (int64_t i = 0; !to_c && i < m * n; i++)
                     assert_int_equal(p.times[i], 1);
                 c[t] = p.c;
                 free(p.times);

@@ -202,7 +202,7 @@ static void compare(const struct model_spec *spec, const char *name)
         const float *grads = section(&golden, "grads", total);
         for (int step = 0; step < STEPS; step++) {
             struct loss_sums sum = {0}, loss[SAMPLES / MICROBATCH];
-            stage_zero_grad(stage);
+            stage_begin_grad(stage);
             /* Two micro-batches; the real count is known before the first backward. */
             for (int pass = 0; pass < 2; pass++)
                 for (int mb = 0; mb < SAMPLES / MICROBATCH; mb++) {

@@ -247,7 +247,7 @@ static void run(struct fixture *f, const struct way *plan, struct outcome *o)
             }
         }
         for (int s = 0; s < k; s++)
-            stage_zero_grad(stages[s]);
+            stage_begin_grad(stages[s]);
         for (int mb = 0; mb < MICROBATCHES; mb++) {
             const struct sample_block block = block_of(f, mb);
             struct loss_sums loss = {0};
@@ -446,6 +446,101 @@ static struct stage *open_whole(struct fixture *f, struct backend *be)
     assert_int_equal(stage_new(&spec, &stage, &err), OK);
     assert_int_equal(stage_init_weights(stage, 1, &err), OK);
     return stage;
+}
+
+/* Forward and backward of micro-batches 0 and 1. */
+static void two_backwards(struct stage *stage, const struct fixture *f)
+{
+    struct err err = {0};
+    for (int mb = 0; mb < 2; mb++) {
+        const struct sample_block block = block_of(f, mb);
+        struct loss_sums loss;
+        void *in = NULL, *out;
+        assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, true, &loss, &err), OK);
+        assert_int_equal(
+            stage_backward(stage, 0, &block, 0, BACKWARD_BOTH, 0.25f, NULL, NULL, &err), OK);
+    }
+}
+
+static void spoil(struct stage *stage)
+{
+    for (int i = 0; i < stage_num_items(stage); i++) {
+        int64_t elems;
+        float *grad = stage_grad_block(stage, i, &elems);
+        for (int64_t e = 0; e < elems; e++)
+            grad[e] = NAN;
+    }
+}
+
+/* Every gradient of both; none is no number. with NULL: all are zero. */
+static void assert_gradients(struct stage *stage, struct stage *with)
+{
+    struct tied_table mine = {0}, theirs = {0};
+    for (int t = 0; t < stage_num_params(stage); t++) {
+        const struct param *p = &stage_params(stage)[t];
+        for (int64_t e = 0; p->grad && e < p->num_elems; e++)
+            assert_true(p->grad[e] == (with ? stage_params(with)[t].grad[e] : 0.0f));
+    }
+    const bool tied = stage_tied(stage, &mine) && (!with || stage_tied(with, &theirs));
+    for (int64_t e = 0; tied && e < mine.num_elems; e++)
+        assert_true(mine.head_grad[e] == (with ? theirs.head_grad[e] : 0.0f));
+}
+
+/* The first backward of a step writes all that later ones add to, whatever lay there; so does what
+ * takes its place where a step has none. */
+static void stage_begin_grad__makes_old_gradients_count_as_zero(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4 * NUM_FAMILIES; i++) {
+        struct fixture f;
+        struct err err = {0};
+        open_fixture(&f, families[i % NUM_FAMILIES].spec, families[i % NUM_FAMILIES].task);
+        f.job.train.dtype = i / NUM_FAMILIES % 2 ? DTYPE_BF16 : DTYPE_FP32;
+        const int frozen = i / NUM_FAMILIES < 2 ? 0 : 3;
+        struct backend *be = backend_cpu_new(f.job.train.dtype, 1, &err);
+        struct stage *zeroed = open_whole(&f, be), *begun = open_whole(&f, be);
+        assert_int_equal(stage_freeze(zeroed, frozen, &err), OK);
+        assert_int_equal(stage_freeze(begun, frozen, &err), OK);
+        two_backwards(zeroed, &f);
+        for (int round = 0; round < 2; round++) {
+            spoil(begun);
+            stage_begin_grad(begun);
+            two_backwards(begun, &f);
+            stage_skip_grad(begun); /* not the first: nothing */
+            assert_gradients(begun, zeroed);
+        }
+        spoil(begun);
+        stage_begin_grad(begun);
+        stage_skip_grad(begun);
+        assert_gradients(begun, NULL);
+        two_backwards(begun, &f);
+        assert_gradients(begun, zeroed);
+        stage_free(zeroed);
+        stage_free(begun);
+        backend_free(be);
+        close_fixture(&f);
+    }
+}
+
+/* A head that stays keeps nothing of a table that froze: replicas go on to sum its block. */
+static void stage_freeze__leaves_no_gradient_of_a_tied_table(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = {0};
+    int64_t elems;
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
+    open_fixture(&f, &gpt, TASK_CAUSAL_LM);
+    struct stage *stage = open_whole(&f, be);
+    two_backwards(stage, &f);
+    assert_int_equal(stage_freeze(stage, 3, &err), OK);
+    const float *grad = stage_grad_block(stage, stage_num_items(stage) - 1, &elems);
+    assert_true(elems > 0);
+    for (int64_t e = 0; e < elems; e++)
+        assert_true(grad[e] == 0.0f);
+    stage_free(stage);
+    backend_free(be);
+    close_fixture(&f);
 }
 
 static void stage__same_bits_in_bf16(void **state)
@@ -732,16 +827,12 @@ static void stage_forward__takes_no_masked_token_and_refuses_too_many(void **sta
     const struct sample_block block = block_of(&f, 0);
     for (int i = 0; i < SAMPLES * f.job.model.seq; i++)
         f.labels[i] = -100;
-    stage_zero_grad(stage);
+    spoil(stage);
+    stage_begin_grad(stage);
     assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, true, &loss, &err), OK);
     assert_true(loss.loss == 0 && loss.count == 0);
     assert_int_equal(stage_backward(stage, 0, &block, 0, BACKWARD_BOTH, 1, NULL, NULL, &err), OK);
-    for (int i = 0; i < stage_num_items(stage); i++) {
-        int64_t elems;
-        const float *grad = stage_grad_block(stage, i, &elems);
-        for (int64_t e = 0; e < elems; e++)
-            assert_true(grad[e] == 0.0f);
-    }
+    assert_gradients(stage, NULL);
     for (int i = 0; i < SAMPLES; i++) /* 1 of 9 each: all from one sample do as well */
         f.labels[i] = 1;
     assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, false, &loss, &err), OK);
@@ -761,6 +852,8 @@ int main(void)
         cmocka_unit_test(stage__same_bits_split_recomputed_threaded),
         cmocka_unit_test(stage__same_bits_at_any_thread_count),
         cmocka_unit_test(stage__same_bits_with_frozen_prefix_at_every_cut),
+        cmocka_unit_test(stage_begin_grad__makes_old_gradients_count_as_zero),
+        cmocka_unit_test(stage_freeze__leaves_no_gradient_of_a_tied_table),
         cmocka_unit_test(stage__same_bits_in_bf16),
         cmocka_unit_test(stage__bf16_is_near_fp32_in_less_memory),
         cmocka_unit_test(stage_round_weights__makes_kernels_see_the_parameters),

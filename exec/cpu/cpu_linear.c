@@ -216,8 +216,9 @@ void cpu_add_partials(struct backend *be, const float *part, int64_t tiles, int6
     }
 }
 
-/* db[cols] += scale * column sums of x [rows, cols]. */
-static void add_columns(const float *x, int64_t stride, int rows, int cols, float scale, float *db)
+/* db[cols] += scale * column sums of x [rows, cols] (db = when fresh). */
+static void add_columns(const float *x, int64_t stride, int rows, int cols, float scale, bool fresh,
+                        float *db)
 {
     for (int c = 0; c < cols; c += 256) {
         const int n = (int)cpu_min(256, cols - c);
@@ -226,7 +227,7 @@ static void add_columns(const float *x, int64_t stride, int rows, int cols, floa
             for (int k = 0; k < n; k++)
                 sum[k] += x[r * stride + c + k];
         for (int k = 0; k < n; k++)
-            db[c + k] += scale * sum[k];
+            db[c + k] = fresh ? scale * sum[k] : db[c + k] + scale * sum[k];
     }
 }
 
@@ -246,7 +247,8 @@ static void backward_weight_fp32(struct backend *be, const struct linear *l, con
     const int64_t lda = l->in_out ? ldx : ldy, ldb = l->in_out ? ldy : ldx;
     if (db && !dw) {
         for (int64_t r = 0; r < l->rows; r += SUM_ROWS)
-            add_columns(dy + r * ldy, ldy, (int)cpu_min(SUM_ROWS, l->rows - r), out, scale, db);
+            add_columns(dy + r * ldy, ldy, (int)cpu_min(SUM_ROWS, l->rows - r), out, scale,
+                        l->fresh && r == 0, db);
         return;
     }
     /* Blocks of rows follow each other: the sums of dy's columns meet it just before the GEMM does.
@@ -258,13 +260,14 @@ static void backward_weight_fp32(struct backend *be, const struct linear *l, con
             const int nr = (int)cpu_min(tm, m - r0), nc = (int)cpu_min(tn, n - c0);
             for (int64_t k = 0; k < l->rows && nr > 0 && nc > 0; k += SUM_ROWS) {
                 const int rows = (int)cpu_min(SUM_ROWS, l->rows - k);
+                const bool fresh = l->fresh && k == 0;
                 if (db && !l->in_out && j == 0)
-                    add_columns(a + k * lda + r0, lda, rows, nr, scale, db + r0);
+                    add_columns(a + k * lda + r0, lda, rows, nr, scale, fresh, db + r0);
                 if (db && l->in_out && i == 0)
-                    add_columns(b + k * ldb + c0, ldb, rows, nc, scale, db + c0);
+                    add_columns(b + k * ldb + c0, ldb, rows, nc, scale, fresh, db + c0);
                 cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nr, nc, rows, scale,
-                            a + k * lda + r0, (int)lda, b + k * ldb + c0, (int)ldb, 1.0f,
-                            dw + r0 * n + c0, n);
+                            a + k * lda + r0, (int)lda, b + k * ldb + c0, (int)ldb,
+                            fresh ? 0.0f : 1.0f, dw + r0 * n + c0, n);
             }
         }
 }
@@ -371,9 +374,9 @@ static void backward_input_bf16(struct backend *be, const struct linear *l, cons
     gemm_bf16(be, &g);
 }
 
-/* db += scale * column sums; strips of columns are the tiles. */
+/* db += scale * column sums (db = when fresh); strips of columns are the tiles. */
 static void add_columns_bf16(struct backend *be, int64_t rows, int cols, int64_t stride,
-                             const uint16_t *dy, float scale, float *db)
+                             const uint16_t *dy, float scale, bool fresh, float *db)
 {
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int c = 0; c < cols; c += 256) {
@@ -385,7 +388,7 @@ static void add_columns_bf16(struct backend *be, int64_t rows, int cols, int64_t
                 sum[k] += wide[k];
         }
         for (int k = 0; k < n; k++)
-            db[c + k] += scale * sum[k];
+            db[c + k] = fresh ? scale * sum[k] : db[c + k] + scale * sum[k];
     }
 }
 
@@ -404,9 +407,10 @@ static void backward_weight_bf16(struct backend *be, const struct linear *l, con
                                 .b_col = 1,
                                 .alpha = scale,
                                 .c = dw,
-                                .ldc = l->in_out ? l->out : l->in};
+                                .ldc = l->in_out ? l->out : l->in,
+                                .fresh = l->fresh};
     if (db)
-        add_columns_bf16(be, l->rows, l->out, ldy, dy, scale, db);
+        add_columns_bf16(be, l->rows, l->out, ldy, dy, scale, l->fresh, db);
     if (dw)
         gemm_bf16(be, &g);
 }

@@ -88,7 +88,7 @@ void gemm_bf16(struct backend *be, const struct gemm_bf16 *g)
                              : (float *)(void *)(products + (whole ? thread : t) * tile_bytes);
                     const int64_t ld = g->c ? g->ldc : cols;
                     kernel->multiply(&a, &b, scratch, works + thread * work, g->alpha,
-                                     g->c || k0 > 0, c, ld);
+                                     (g->c && !g->fresh) || k0 > 0, c, ld);
                     if (!g->c && k0 + k == g->k)
                         g->finish(g->ctx, row, (int)num, c0, (int)cols, c, ld);
                 }

@@ -17,10 +17,12 @@ struct gemm_bf16 {
     const uint16_t *a, *b;
     int64_t a_row, a_col, b_row, b_col;
     float alpha;
-    /* Either c [m, ldc] += alpha a b; or c NULL and finish() gets the product in tiles of rows
-     * [r0, r0 + rows) and columns [c0, c0 + cols), cols <= GEMM_COLS, from several threads. */
+    /* Either c [m, ldc] += alpha a b (= where fresh); or c NULL and finish() gets the product in
+     * tiles of rows [r0, r0 + rows) and columns [c0, c0 + cols), cols <= GEMM_COLS, from several
+     * threads. */
     float *c;
     int64_t ldc;
+    bool fresh;
     void (*finish)(void *ctx, int64_t r0, int rows, int64_t c0, int cols, float *tile, int64_t ld);
     void *ctx;
 };

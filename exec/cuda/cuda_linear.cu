@@ -491,7 +491,7 @@ static void weight_apart(struct backend *be, const void *call, void *dw, float *
     const struct weight_call *c = (const struct weight_call *)call;
     if (db)
         cuda_column_sums(be, c->l->rows, c->l->out, stride(c->l->y_stride, c->l->out), c->dy,
-                         c->scale, true, db);
+                         c->scale, !c->l->fresh, db);
     if (dw) {
         struct matmul p = c->product;
         p.c = p.d = dw;
@@ -515,7 +515,7 @@ static void linear_backward_weight(struct backend *be, const struct linear *l, c
     p.ldd = p.m;
     p.fp32_out = true;
     p.alpha = scale;
-    p.beta = 1.0f;
+    p.beta = l->fresh ? 0.0f : 1.0f;
     p.c = p.d = dw;
     const struct weight_call call = {l, p, dy, scale};
     if (dw && db && scale == 1.0f) {
@@ -525,7 +525,7 @@ static void linear_backward_weight(struct backend *be, const struct linear *l, c
         const bool pays = p.bias_grad && cuda_matmul_pays(be, &p, weight_apart, &call);
         p.bias_grad = (float *)cuda_scratch(be, l->out * (int64_t)sizeof(float)); /* may move */
         if (pays && cuda_matmul_run(be, &p)) {
-            cuda_fold(be, 1, l->out, p.bias_grad, 1.0f, true, db);
+            cuda_fold(be, 1, l->out, p.bias_grad, 1.0f, !l->fresh, db);
             return;
         }
     }

@@ -144,13 +144,13 @@ static struct key key_of(const struct matmul *p)
     key.grad_of_a = p->grad_of_a;
     key.has_bias = p->bias != NULL;
     key.has_aux = p->aux != NULL;
-    key.adds = p->beta != 0.0f;
-    key.in_place = p->c == p->d || p->beta == 0.0f;
+    key.adds = p->c != NULL;
+    key.in_place = p->c == p->d || !p->c;
     key.aux_in_place = p->aux != NULL && p->aux == p->d;
     key.align_a = alignment_of(p->a);
     key.align_b = alignment_of(p->b);
     key.align_d = alignment_of(p->d);
-    key.align_c = p->beta != 0.0f ? alignment_of(p->c) : key.align_d;
+    key.align_c = p->c ? alignment_of(p->c) : key.align_d;
     key.align_extra = 16;
     if (p->bias)
         key.align_extra = alignment_of(p->bias);

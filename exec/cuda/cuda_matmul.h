@@ -40,8 +40,9 @@ enum matmul_epilogue {
  * the bits that it gives out of place; else there is no such product.
  *
  * D [m, n] = epilogue(alpha op(A) op(B) + beta C + bias), column-major; op(A) [m, k], op(B) [k, n].
- * A, B, bias and aux have the backend's dtype, D and C too unless fp32_out. C may be D. bias, of
- * the rows, NULL: none. */
+ * A, B, bias and aux have the backend's dtype, D and C too unless fp32_out. C may be D; NULL: none,
+ * beta is 0. With C and beta 0 it is not read, and the algorithm is the one that adds: a shape that
+ * writes first and adds from then on has one plan. bias, of the rows, NULL: none. */
 struct matmul {
     int64_t m, n, k, lda, ldb, ldd; /* C and aux too have ldd */
     bool trans_a, trans_b, fp32_out;

@@ -8,18 +8,22 @@ static struct linear first_tokens(const struct layer_pass *p, int out)
     return (struct linear){.rows = p->batch->num_samples,
                            .in = p->arch->hidden,
                            .out = out,
-                           .x_stride = (int64_t)p->arch->seq * p->arch->hidden};
+                           .x_stride = (int64_t)p->arch->seq * p->arch->hidden,
+                           .fresh = p->fresh};
 }
 
 static struct linear all_tokens(const struct layer_pass *p, int out)
 {
-    return (struct linear){
-        .rows = p->batch->num_samples * p->arch->seq, .in = p->arch->hidden, .out = out};
+    return (struct linear){.rows = p->batch->num_samples * p->arch->seq,
+                           .in = p->arch->hidden,
+                           .out = out,
+                           .fresh = p->fresh};
 }
 
 static struct linear masked_tokens(const struct layer_pass *p, int out)
 {
-    return (struct linear){.rows = p->batch->num_rows, .in = p->arch->hidden, .out = out};
+    return (struct linear){
+        .rows = p->batch->num_rows, .in = p->arch->hidden, .out = out, .fresh = p->fresh};
 }
 
 /* The token table as the last layer, over all tokens or the masked ones. */
@@ -202,6 +206,18 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, floa
     }
 }
 
+/* The gradients of a micro-batch in which there was nothing to predict. */
+static void add_nothing(const struct layer *l, const struct layer_pass *p)
+{
+    struct item_spec spec;
+    if (!p->fresh)
+        return;
+    arch_item(p->model, p->arch, l->item, &spec);
+    for (int b = 0; b < spec.num_blocks; b++)
+        if (l->g[b])
+            p->be->zero(p->be, l->g[b], spec.block_elems[b] * (int64_t)sizeof *l->g[b]);
+}
+
 void head_backward_weight(const struct layer *l, const struct layer_pass *p, float scale)
 {
     struct backend *be = p->be;
@@ -222,8 +238,10 @@ void head_backward_weight(const struct layer *l, const struct layer_pass *p, flo
     case TASK_MLM: {
         const struct linear lin = masked_tokens(p, p->arch->hidden);
         const struct linear table = table_of(p);
-        if (lin.rows == 0)
+        if (lin.rows == 0) {
+            add_nothing(l, p);
             return;
+        }
         be->gather_rows(be, lin.rows, lin.in, p->batch->rows, p->x, p->scratch[0]);
         be->linear_backward_weight(be, &lin, st[HE_GRAD], p->scratch[0], 1.0f, l->g[DENSE_W],
                                    l->g[DENSE_B]);

@@ -24,14 +24,22 @@ const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum
     return p->scratch[1];
 }
 
+void layer_add_sums(const struct layer_pass *p, int64_t num, const float *sums, float *grad)
+{
+    if (p->fresh)
+        p->be->copy(p->be, grad, sums, num * (int64_t)sizeof *grad);
+    else
+        p->be->accumulate(p->be, num, sums, grad);
+}
+
 void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block)
 {
     const int h = p->arch->hidden;
     const float *part = p->stash[PART];
     const bool together = l->g[block + 1] == l->g[block] + h; /* in memory, too */
-    p->be->accumulate(p->be, together ? 2 * h : h, part, l->g[block]);
+    layer_add_sums(p, together ? 2 * h : h, part, l->g[block]);
     if (!together)
-        p->be->accumulate(p->be, h, part + h, l->g[block + 1]);
+        layer_add_sums(p, h, part + h, l->g[block + 1]);
 }
 
 static struct linear dense(const struct layer_pass *p, int in, int out)
@@ -39,7 +47,8 @@ static struct linear dense(const struct layer_pass *p, int in, int out)
     return (struct linear){.rows = p->batch->num_samples * p->arch->seq,
                            .in = in,
                            .out = out,
-                           .in_out = p->arch->in_out};
+                           .in_out = p->arch->in_out,
+                           .fresh = p->fresh};
 }
 
 static struct attention heads(const struct layer_pass *p)
@@ -177,7 +186,7 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
     be->linear_backward_weight(be, &qkv, dqkv_of(p), p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
                                l->g[QKV_W], sums ? NULL : l->g[QKV_B]);
     if (sums)
-        be->accumulate(be, 3 * h, sums, l->g[QKV_B]);
+        layer_add_sums(p, 3 * h, sums, l->g[QKV_B]);
     if (l->joins) {
         const struct linear join = join_linear(p);
         be->linear_backward_weight(be, &join, st[AT_JOIN], st[AT_CAT], 1.0f, l->g[JOIN_W],
@@ -255,7 +264,7 @@ static void mlp_backward_weight(const struct layer *l, const struct layer_pass *
     be->linear_backward_weight(be, &fc1, st[ML_PRE], p->arch->post_norm ? p->x : st[ML_LN], 1.0f,
                                l->g[FC1_W], sums ? NULL : l->g[FC1_B]);
     if (sums)
-        be->accumulate(be, wide, sums, l->g[FC1_B]);
+        layer_add_sums(p, wide, sums, l->g[FC1_B]);
     layer_add_norm(l, p, NORM_G);
 }
 
@@ -342,6 +351,11 @@ void layer_backward_weight(const struct layer *l, const struct layer_pass *p, co
     case ITEM_KIND_COUNT:
         break;
     }
+}
+
+bool layer_writes(const struct layer *l)
+{
+    return l->kind != ITEM_EMBEDDING;
 }
 
 bool layer_in_place(const struct layer *l, const struct arch *arch)

@@ -3,7 +3,8 @@
  * Backward comes in two halves that share nothing but the stash: layer_backward_input() turns the
  * gradient of the output into that of the input and leaves in the stash what the weights need
  * (gradients overwrite what they replace: dqkv over qkv where it goes to no place of its own, the
- * GELU's over its input, the sum's over the sum); layer_backward_weight() adds to the accumulators.
+ * GELU's over its input, the sum's over the sum); layer_backward_weight() adds to the accumulators,
+ * or writes them where they hold nothing yet (layer_pass.fresh).
  * One after the other is the full backward: the same calls on the same operands, so the same bits.
  */
 #ifndef ELAPSE_EXEC_MODELS_LAYERS_H
@@ -61,6 +62,7 @@ struct layer_pass {
     void *skip_dx;    /* its gradient; NULL: not wanted */
     void *y;
     struct xent_sums *sums; /* backend memory; heads only */
+    bool fresh;             /* the weights' half writes all accumulators of the item */
 };
 
 void layer_forward(const struct layer *l, const struct layer_pass *p);
@@ -71,6 +73,10 @@ void layer_backward_input(const struct layer *l, const struct layer_pass *p, con
                           float scale, void *dx);
 void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy,
                            float scale);
+
+/* Whether the weights' half may be fresh. Not that of an embedding, which adds to rows of a table:
+ * its accumulators must be zero before the first. */
+bool layer_writes(const struct layer *l);
 
 /* Whether dx may overwrite x: the weights' half reads the norm's output, not x. */
 bool layer_in_place(const struct layer *l, const struct arch *arch);
@@ -83,7 +89,9 @@ struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
 /* dy, or its masked copy in scratch[1] where dropout is on. */
 const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
                          const void *dy);
-/* Add the stash's PART to the accumulators of gamma and beta in blocks `block` and block + 1. */
+/* Add this micro-batch's sums to their accumulator. */
+void layer_add_sums(const struct layer_pass *p, int64_t num, const float *sums, float *grad);
+/* The stash's PART to the accumulators of gamma and beta in blocks `block` and block + 1. */
 void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block);
 
 void embedding_forward(const struct layer *l, const struct layer_pass *p);

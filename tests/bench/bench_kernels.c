@@ -80,7 +80,7 @@ static enum status run(const struct bench *b, enum dtype dtype, int threads, int
     for (int r = -1; r < repeats && rc == OK; r++) { /* one warm-up */
         void *in = NULL, *out = NULL;
         const double start = now_ms();
-        stage_zero_grad(stage);
+        stage_begin_grad(stage);
         rc = stage_forward(stage, 0, &block, 0, &in, &out, true, &loss, err);
         if (rc == OK)
             rc = stage_backward(stage, 0, &block, 0, BACKWARD_BOTH, 1.0f / (float)loss.count, NULL,
