@@ -2,12 +2,14 @@
 """Training steps beside PyTorch: same models, batches and threads, runs alternated.
 
     /usr/bin/python3 tests/bench/bench_torch.py BENCH_KERNELS [--threads 2] [--rounds 5] [--steps 3]
-        [--keep-memory] [MODEL...]
+        [--dtype bf16] [--compile] [--keep-memory] [MODEL...]
 
 BENCH_KERNELS is build/.../tests/bench_kernels. PyTorch's models are written with nn.Module layers
-as Hugging Face's are (separate query, key and value, softmax attention in batched GEMMs) and train
-in fp32 with SGD momentum; prints the medians over rounds (fastest..slowest) and their ratio.
---keep-memory runs PyTorch with a malloc that never gives pages back, which spares it their faults.
+as Hugging Face's are (separate query, key and value; scaled_dot_product_attention from PyTorch 2 on,
+softmax between batched GEMMs before) and train with SGD momentum; prints the medians over rounds
+(fastest..slowest) and their ratio. --dtype bf16: autocast over fp32 weights beside our bf16. --compile:
+torch.compile, whose first step compiles and is not timed. --keep-memory runs PyTorch with a malloc that
+never gives pages back, which spares it their faults.
 """
 import argparse
 import math
@@ -35,10 +37,14 @@ class Attention(nn.Module):
         n, s, h = x.shape
         split = lambda t: t.view(n, s, self.heads, h // self.heads).transpose(1, 2)
         q, k, v = self.qkv(x).split(h, 2) if self.fused else (self.q(x), self.k(x), self.v(x))
-        scores = split(q) @ split(k).transpose(2, 3) / math.sqrt(h // self.heads)
-        if mask is not None:
-            scores = scores.masked_fill(mask, float("-inf"))
-        return self.out((scores.softmax(-1) @ split(v)).transpose(1, 2).reshape(n, s, h))
+        if hasattr(F, "scaled_dot_product_attention"):
+            y = F.scaled_dot_product_attention(split(q), split(k), split(v), is_causal=mask is not None)
+        else:
+            scores = split(q) @ split(k).transpose(2, 3) / math.sqrt(h // self.heads)
+            if mask is not None:
+                scores = scores.masked_fill(mask, float("-inf"))
+            y = scores.softmax(-1) @ split(v)
+        return self.out(y.transpose(1, 2).reshape(n, s, h))
 
 
 class Block(nn.Module):
@@ -103,9 +109,10 @@ class Model(nn.Module):
 class Trainer:
     """One model, its batch and its optimizer; lives through all rounds."""
 
-    def __init__(self, kind):
+    def __init__(self, kind, dtype, compiled):
         torch.manual_seed(0)
-        self.model = Model(kind)
+        self.model, self.bf16 = Model(kind), dtype == "bf16"
+        self.run = torch.compile(self.model) if compiled else self.model
         batch = {"minilm": 32, "vit-tiny": 64, "gpt2": 4}[kind]
         if kind == "vit-tiny":
             self.data, self.labels = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
@@ -117,7 +124,9 @@ class Trainer:
     def step_ms(self):
         start = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
-        self.model(self.data, self.labels).backward()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bf16):
+            loss = self.run(self.data, self.labels)
+        loss.backward()
         self.optimizer.step()
         return (time.perf_counter() - start) * 1e3
 
@@ -138,6 +147,8 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="timed steps a round, behind one that is not")
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--compile", action="store_true", help="torch.compile (PyTorch 2 and a C++ compiler)")
     parser.add_argument("--keep-memory", action="store_true", help="PyTorch with a malloc that gives nothing back")
     args = parser.parse_intermixed_args()
     keep = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
@@ -147,15 +158,15 @@ def main():
     torch.set_num_threads(args.threads)
     for kind in args.models or ["minilm", "vit-tiny", "gpt2"]:
         ours, theirs = [], []
-        trainer = Trainer(kind)
+        trainer = Trainer(kind, args.dtype, args.compile)
         for r in range(args.rounds):
-            line = subprocess.run([args.bench, kind, str(args.threads), str(args.steps)], check=True,
+            line = subprocess.run([args.bench, kind, str(args.threads), str(args.steps), args.dtype], check=True,
                                   capture_output=True, text=True, env=plain)
             ours.append(float(line.stdout.split("median ")[1].split()[0]))
             trainer.step_ms()
             theirs.append(trainer.median_ms(args.steps))
         a, b = sorted(ours)[len(ours) // 2], sorted(theirs)[len(theirs) // 2]
-        torch_name = f"pytorch {torch.__version__}" + (" (malloc keeps)" if args.keep_memory else "")
+        torch_name = f"pytorch {torch.__version__}" + " (compiled)" * args.compile + " (malloc keeps)" * args.keep_memory
         print(f"{kind}: {report('elapse', ours)}, {report(torch_name, theirs)}, ratio {b / a:.2f}", flush=True)
         del trainer
 
