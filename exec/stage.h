@@ -125,9 +125,9 @@ enum status stage_forward_tail(struct stage *stage, int slot, const struct sampl
 /* Backward of the micro-batch in slot. grad_scale multiplies the loss's gradient (1 / real count)
  * and matters on the stage with the head only. BACKWARD_BOTH frees the slot; BACKWARD_INPUT keeps
  * what BACKWARD_WEIGHT needs, which frees it. Weight gradients are added to the stage's
- * accumulators (stage_begin_grad()). BACKWARD_WEIGHT without a BACKWARD_INPUT before it does both (the first active
- * stage has no I ops). grad_in is NULL where nothing below needs it (first active item inside the
- * stage): *grad_in is then set to NULL. */
+ * accumulators (stage_begin_grad()). BACKWARD_WEIGHT without a BACKWARD_INPUT before it does both
+ * (the first active stage has no I ops). grad_in is NULL where nothing below needs it (first active
+ * item inside the stage): *grad_in is then set to NULL. */
 enum backward { BACKWARD_BOTH, BACKWARD_INPUT, BACKWARD_WEIGHT };
 enum status stage_backward(struct stage *stage, int slot, const struct sample_block *block,
                            uint64_t step, enum backward what, float grad_scale,
