@@ -1,3 +1,5 @@
+#include <stdlib.h>
+
 #include "exec/stage_internal.h"
 
 /* The accumulators of items that a backward writes, or of those that it only adds to. */
@@ -48,33 +50,35 @@ void stage_tied_add(struct stage *stage)
                                         tied.table_grad);
 }
 
-/* Tensors go to the backend in groups. */
-enum { GROUP = 64 };
-
+/* All tensors at once: the host waits for the sums, and a device that it lets run dry meanwhile
+ * does so once. */
 enum status stage_grad_sumsq(struct stage *stage, double *per_item_sumsq, struct err *err)
 {
     struct backend *be = stage->spec.backend;
-    const float *grad[GROUP];
-    int64_t num[GROUP];
-    double sums[GROUP];
-    int item[GROUP], count = 0;
-    enum status rc = OK;
+    const size_t most = (size_t)stage->num_params + 1;
+    const float **grad = calloc(most, sizeof *grad);
+    int64_t *num = calloc(most, sizeof *num);
+    double *sums = calloc(most, sizeof *sums);
+    int *item = calloc(most, sizeof *item), count = 0;
+    enum status rc = grad && num && sums && item ? OK : err_nomem(err);
     for (int i = 0; i < stage->num_items; i++)
         per_item_sumsq[i] = 0.0;
     for (int t = 0; t < stage->num_params && rc == OK; t++) {
         const struct param *p = &stage->params[t];
-        if (!p->frozen && !p->tied_copy) {
-            grad[count] = p->grad;
-            num[count] = p->num_elems;
-            item[count++] = p->item - stage->spec.first_item;
-        }
-        if (count == 0 || (count < GROUP && t + 1 < stage->num_params))
+        if (p->frozen || p->tied_copy)
             continue;
-        rc = be->sumsq_many(be, count, num, grad, sums, err);
-        for (int i = 0; i < count && rc == OK; i++)
-            per_item_sumsq[item[i]] += sums[i];
-        count = 0;
+        grad[count] = p->grad;
+        num[count] = p->num_elems;
+        item[count++] = p->item - stage->spec.first_item;
     }
+    if (rc == OK && count > 0)
+        rc = be->sumsq_many(be, count, num, grad, sums, err);
+    for (int i = 0; i < count && rc == OK; i++)
+        per_item_sumsq[item[i]] += sums[i];
+    free(grad);
+    free(num);
+    free(sums);
+    free(item);
     return rc;
 }
 
@@ -111,6 +115,10 @@ static struct update update_of(const struct stage *stage, int t)
         .decay = stage->decay[t],
     };
 }
+
+/* Tensors go to the backend in groups, of two launches on a device (MAX_TENSORS of
+ * exec/cuda/cuda_optim.cu). */
+enum { GROUP = 96 };
 
 /* One item at a time while the clock runs. */
 enum status stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,

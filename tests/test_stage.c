@@ -522,6 +522,52 @@ static void stage_begin_grad__makes_old_gradients_count_as_zero(void **state)
     }
 }
 
+static int sumsq_calls;
+static enum status (*real_sumsq)(struct backend *, int, const int64_t *, const float *const *,
+                                 double *, struct err *);
+static enum status counted_sumsq(struct backend *be, int count, const int64_t *num,
+                                 const float *const *x, double *sums, struct err *err)
+{
+    sumsq_calls++;
+    return real_sumsq(be, count, num, x, sums, err);
+}
+
+/* Of more tensors than any kernel takes at once; a device is waited for once. The judge: a tensor
+ * at a time. */
+static void stage_grad_sumsq__asks_the_backend_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = {0};
+    struct model_spec deep = vit;
+    deep.num_layers = 12;
+    double got[2 * 12 + 3], want[2 * 12 + 3] = {0};
+    open_fixture(&f, &deep, TASK_CLASSIFY);
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, &err);
+    struct stage *stage = open_whole(&f, be);
+    real_sumsq = be->sumsq_many;
+    be->sumsq_many = counted_sumsq;
+    two_backwards(stage, &f);
+    assert_int_equal(stage_grad_sumsq(stage, got, &err), OK);
+    assert_int_equal(sumsq_calls, 1);
+    assert_int_equal(f.job.model.num_items, 2 * 12 + 3);
+    assert_true(stage_num_params(stage) > 192);
+    for (int t = 0; t < stage_num_params(stage); t++) {
+        const struct param *p = &stage_params(stage)[t];
+        double sum;
+        assert_int_equal(be->sumsq(be, p->num_elems, p->grad, &sum, &err), OK);
+        want[p->item] += sum;
+    }
+    assert_memory_equal(got, want, sizeof got);
+    assert_int_equal(stage_freeze(stage, f.job.model.num_items, &err), OK);
+    assert_int_equal(stage_grad_sumsq(stage, got, &err), OK); /* nothing to ask */
+    assert_int_equal(sumsq_calls, 1);
+    assert_true(got[0] == 0.0);
+    stage_free(stage);
+    backend_free(be);
+    close_fixture(&f);
+}
+
 /* A head that stays keeps nothing of a table that froze: replicas go on to sum its block. */
 static void stage_freeze__leaves_no_gradient_of_a_tied_table(void **state)
 {
@@ -853,6 +899,7 @@ int main(void)
         cmocka_unit_test(stage__same_bits_at_any_thread_count),
         cmocka_unit_test(stage__same_bits_with_frozen_prefix_at_every_cut),
         cmocka_unit_test(stage_begin_grad__makes_old_gradients_count_as_zero),
+        cmocka_unit_test(stage_grad_sumsq__asks_the_backend_once),
         cmocka_unit_test(stage_freeze__leaves_no_gradient_of_a_tied_table),
         cmocka_unit_test(stage__same_bits_in_bf16),
         cmocka_unit_test(stage__bf16_is_near_fp32_in_less_memory),
