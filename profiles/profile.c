@@ -383,6 +383,12 @@ enum status profile_check(struct profile *profile, const char *where, struct err
 {
     if (!*profile->info.name || !*profile->info.device_kind)
         return err_set(err, ERR_INPUT, "%s: a profile must have a name and a device_kind", where);
+    for (const char *at = profile->info.name; *at; at++) {
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            return err_set(err, ERR_INPUT,
+                           "%s: name must not hold control characters, got byte %d at %d", where,
+                           (unsigned char)*at, (int)(at - profile->info.name));
+    }
     if (profile->info.mem_bytes < 0 || profile->info.cores < 0 || profile->info.clock_mhz < 0 ||
         !(profile->info.load >= 0))
         return err_set(err, ERR_INPUT,

@@ -174,8 +174,9 @@ enum status profile_add_row(struct profile *profile, const struct profile_table 
                             const void *row, struct err *err);
 /* Order of two rows by their key columns. */
 int profile_compare_rows(const struct profile_table *table, const void *a, const void *b);
-/* Sort every table by key, and refuse what no profile may hold: empty name, negative or non-finite
- * times, p10 > median, an unknown pass, duplicate keys. where names the source in errors. */
+/* Sort every table by key, and refuse what no profile may hold: a name that is empty or holds
+ * control characters, negative or non-finite times, p10 > median, an unknown pass, duplicate keys.
+ * where names the source in errors. */
 enum status profile_check(struct profile *profile, const char *where, struct err *err);
 
 #endif

@@ -708,6 +708,12 @@ static void profile_check__refuses_what_no_profile_may_hold(void **state)
             fail_msg("'%s' does not say '%s'", err.msg, bad[i].message);
         profile_clear(&profile);
     }
+    struct profile lines;
+    struct err torn = {0};
+    fill(&lines, "a\nb", 0, 1);
+    assert_int_equal(profile_check(&lines, "f", &torn), ERR_INPUT);
+    assert_non_null(strstr(torn.msg, "control characters, got byte 10 at 1"));
+    profile_clear(&lines);
     struct profile twice;
     struct err err = {0};
     fill(&twice, "p", 0, 3);
