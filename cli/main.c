@@ -92,7 +92,8 @@ int main(int argc, char **argv)
     struct err err = {0};
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, reported like any other */
     enum status rc = run(argc, argv, &err);
-    if (fflush(stdout) != 0 && rc == OK)
+    /* A write that failed before this one left nothing to flush. */
+    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == OK)
         rc = err_set(&err, ERR_SYSTEM, "cannot write to standard output");
     if (rc != OK && err.msg[0]) {
         fprintf(stderr, "elapse: %s\n", err.msg);

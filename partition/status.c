@@ -3,6 +3,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* What a file or a user put into a name cannot break the line, or steer a terminal. */
+static void one_line(char *text)
+{
+    for (; *text; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = '?';
+    }
+}
+
 enum status err_set(struct err *err, enum status code, const char *fmt, ...)
 {
     if (err && err->status == OK) {
@@ -10,6 +19,7 @@ enum status err_set(struct err *err, enum status code, const char *fmt, ...)
         va_start(args, fmt);
         vsnprintf(err->msg, sizeof err->msg, fmt, args);
         va_end(args);
+        one_line(err->msg);
         err->status = code;
         err->hint[0] = '\0';
     }
@@ -23,6 +33,7 @@ void err_hint(struct err *err, const char *fmt, ...)
         va_start(args, fmt);
         vsnprintf(err->hint, sizeof err->hint, fmt, args);
         va_end(args);
+        one_line(err->hint);
     }
 }
 

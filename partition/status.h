@@ -31,7 +31,8 @@ struct err {
 };
 
 /* Record a failure and return code, so that `return err_set(err, ERR_INPUT, "...")` reads in one
- * line. Keeps the first error if err already holds one. err may be NULL. */
+ * line. Keeps the first error if err already holds one. Control characters become '?'. err may be
+ * NULL. */
 enum status err_set(struct err *err, enum status code, const char *fmt, ...) ELAPSE_PRINTF(3, 4);
 
 /* Add the remedy to an error that err_set() recorded; does nothing on NULL or when one is there. */

@@ -52,6 +52,16 @@ for command in model balance freeze schedule plan sim profile profiles train eva
     report $? "command $command exists" <<<"$commands"
 done
 
+one_line "a name cannot break the line of an error" 2 "unknown model 'a\?b\?\[2J'" "$elapse" model $'a\nb\e[2J'
+if [ -w /dev/full ]; then
+    for text in --help "help job" "sim --help" "model gpt2-xl" "schedule --kind 1f1b --stages 64 --microbatches 64 --csv"; do
+        one_line "a full disk is told: $text" 3 'cannot write to standard output' \
+            bash -c '"$0" $1 >/dev/full' "$elapse" "$text"
+    done
+else
+    skip "a full disk is told" "no /dev/full"
+fi
+
 # --- a job file -------------------------------------------------------------------------------------
 job good
 job key 's/"epochs"/"epoch"/'
