@@ -290,12 +290,6 @@ static int64_t wire_ns(int64_t bytes, int64_t numerator, int64_t denominator, do
     return ns > INT64_MAX ? INT64_MAX : (int64_t)ns;
 }
 
-static int64_t add_saturated(int64_t a, int64_t b)
-{
-    int64_t sum;
-    return add_ok(a, b, &sum) ? sum : INT64_MAX;
-}
-
 static double min_rate(double a, double b)
 {
     return a < b ? a : b;
@@ -363,8 +357,6 @@ int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, 
     }
     if (rate < 1)
         rate = 1;
-    int64_t steps = 2 * ((int64_t)n - 1), wait;
-    if (!mul_ok(steps, latency, &wait))
-        wait = INT64_MAX;
-    return add_saturated(wait, wire_ns(bytes, steps, n, rate));
+    const int64_t steps = 2 * ((int64_t)n - 1);
+    return add_saturated(mul_saturated(steps, latency), wire_ns(bytes, steps, n, rate));
 }

@@ -8,6 +8,8 @@
 
 /* Sums stay far below int64: bound_times_of() refuses a chain whose times add up to more. */
 #define MAX_CHAIN_NS (INT64_MAX / 16)
+/* All that a bound adds up besides: six such and two chains fit. A bound may be too low. */
+#define MAX_TERM (INT64_MAX / 8)
 
 /* Prefix sums of struct bound_times. */
 enum { BOUND_SUMS = 4 };
@@ -25,10 +27,7 @@ static int64_t max64(int64_t a, int64_t b)
 /* a * b + c for terms >= 0, saturated. */
 static int64_t mul_add(int64_t a, int64_t b, int64_t c)
 {
-    int64_t product, sum;
-    if (!mul_ok(a, b, &product) || !add_ok(product, c, &sum))
-        return INT64_MAX / 2;
-    return min64(sum, INT64_MAX / 2);
+    return min64(add_saturated(mul_saturated(a, b), c), MAX_TERM);
 }
 
 static bool same_type(const struct device *a, const struct device *b)
@@ -256,7 +255,7 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
             const int64_t probe = (int64_t)1 << 40;
             int64_t none = cluster_allreduce_ns(problem->cluster, group, num_replicas, 0);
             int64_t some = cluster_allreduce_ns(problem->cluster, group, num_replicas, probe);
-            rank->allreduce_ns = none;
+            rank->allreduce_ns = min64(none, MAX_TERM);
             rank->allreduce_ns_per_byte =
                 (double)(max64(some - 1, none) - none) / (double)probe * (1 - 1e-9);
         }
@@ -492,7 +491,8 @@ static int64_t stage_bound_ns(const struct bound_shape *shape, int s, int a, int
     const struct bound_stage *stage = &shape->stages[s];
     const struct bound_table *table = shape->table;
     const int nf = table->num_frozen_items;
-    int64_t base = shape->before_ns + stage->hop_act_ns + s * shape->op_ns, drain = 0, drain_in = 0;
+    const int64_t ops_ns = mul_add(s, shape->op_ns, 0);
+    int64_t base = shape->before_ns + stage->hop_act_ns + ops_ns, drain = 0, drain_in = 0;
     const struct bound_times *ff = shape->fill_full, *fl = shape->fill_last;
     if (ff) {
         base += ff->fwd[a] - ff->fwd[shape->first_item];
@@ -501,11 +501,12 @@ static int64_t stage_bound_ns(const struct bound_shape *shape, int s, int a, int
     }
     /* Gradients cross every link below an active stage, unless the prefix in the cut is frozen. */
     if (nf == 0 || shape->first_item == nf) {
-        drain += stage->hop_grad_ns + s * shape->op_ns;
-        drain_in += stage->hop_grad_ns + (nf == 0 ? s * shape->op_ns : 0);
+        drain += stage->hop_grad_ns + ops_ns;
+        drain_in += stage->hop_grad_ns + (nf == 0 ? ops_ns : 0);
     }
     double reduce =
-        stage->allreduce_ns_per_byte * (double)(table->grad_bytes[b] - table->grad_bytes[a]);
+        fmin(stage->allreduce_ns_per_byte * (double)(table->grad_bytes[b] - table->grad_bytes[a]),
+             (double)MAX_TERM);
     int64_t reduce_ns =
         table->grad_bytes[b] > table->grad_bytes[a] ? stage->allreduce_ns + (int64_t)reduce : 0;
     int64_t bound = 0;
@@ -693,7 +694,7 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
     }
     if (low >= high || !reaches(shape, high, first_item)) {
         if (memory_only)
-            *memory_only = !reaches(shape, INT64_MAX / 2, first_item);
+            *memory_only = !reaches(shape, INT64_MAX, first_item);
         return false;
     }
     if (shape->chunks > 1) {

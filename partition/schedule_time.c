@@ -203,7 +203,9 @@ static enum status run_allreduces(struct timing *t, const struct cluster *cluste
     if (!devices) {
         return err_nomem(err);
     }
-    for (int s = 0; s < w->num_stages; s++) {
+    enum status rc = OK;
+    int64_t all = 0;
+    for (int s = 0; s < w->num_stages && rc == OK; s++) {
         for (int r = 0; r < w->num_replicas; r++) {
             devices[r] = plan->device[(int64_t)r * w->num_ranks + t->full->rank_of_stage[s]];
         }
@@ -211,6 +213,10 @@ static enum status run_allreduces(struct timing *t, const struct cluster *cluste
         for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
             const int64_t ns =
                 cost_allreduce_ns(cost, cluster, devices, w->num_replicas, w->buckets[i].bytes);
+            rc = step_add_ns(&all, ns, "all-reduces", err);
+            if (rc != OK) {
+                break;
+            }
             t->reduced[s] = max_ns(t->reduced[s], t->bucket_ready[i]) + ns;
             total += ns;
         }
@@ -218,7 +224,7 @@ static enum status run_allreduces(struct timing *t, const struct cluster *cluste
         t->end = max_ns(t->end, t->reduced[s]);
     }
     free(devices);
-    return OK;
+    return rc;
 }
 
 /* T5, T6: norm and updates of all classes. */

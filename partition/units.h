@@ -41,6 +41,9 @@ enum status parse_int_list(const char *text, const char *what, int64_t min, int6
  * must be >= 0. */
 bool add_ok(int64_t a, int64_t b, int64_t *out);
 bool mul_ok(int64_t a, int64_t b, int64_t *out);
+/* The same, INT64_MAX where the result does not fit. */
+int64_t add_saturated(int64_t a, int64_t b);
+int64_t mul_saturated(int64_t a, int64_t b);
 
 /* Nearest of the n names to word by edit distance, for "did you mean"; NULL when none is near. */
 const char *nearest_name(const char *word, const char *const *names, int n);

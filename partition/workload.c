@@ -6,9 +6,6 @@
 
 #include "partition/units.h"
 
-/* Longest step that is accepted; sums of a few such still fit an int64_t. */
-#define STEP_NS_MAX ((int64_t)1 << 60)
-
 struct builder {
     const struct model *model;
     const struct cluster *cluster;
@@ -56,6 +53,14 @@ static enum status too_large(struct builder *b, const char *what)
 static bool add_to(int64_t *sum, int64_t value)
 {
     return add_ok(*sum, value, sum);
+}
+
+enum status step_add_ns(int64_t *sum, int64_t ns, const char *what, struct err *err)
+{
+    if (!add_to(sum, ns) || *sum > STEP_NS_MAX) {
+        return err_set(err, ERR_INPUT, "%s of a step take longer than 2^60 ns", what);
+    }
+    return OK;
 }
 
 /* Bytes of `samples` samples, from a figure that is per sample or per micro-batch. */
@@ -487,6 +492,29 @@ static enum status whole_batch_times(struct builder *b, const struct device *dev
     return fits ? OK : too_large(b, "times");
 }
 
+/* Messages and launches, as if each waited for the one before. */
+static bool add_waits(const struct builder *b, int class_index, int64_t *step)
+{
+    const struct workload *w = &b->got;
+    int64_t once = 0, all = 0;
+    bool fits = true;
+    for (int e = 0; e < w->num_edges; e++) {
+        for (int grad = 0; grad < 2; grad++) {
+            const int64_t full = workload_edge_ns(w, class_index, e, grad, MB_FULL),
+                          last = workload_edge_ns(w, class_index, e, grad, MB_LAST);
+            fits = fits && add_to(&once, full > last ? full : last);
+        }
+    }
+    fits = fits && mul_ok(once, (int64_t)w->num_microbatches * w->num_replicas, &all) &&
+           add_to(step, all);
+    if (!w->host_blocking) {
+        /* F R I W C P of each stage and micro-batch; Z, P and UPDATE of the batch */
+        const int64_t launches = w->num_stages * (6 * (int64_t)w->num_microbatches + 3);
+        fits = fits && mul_ok(b->cluster->host_op_ns, launches, &all) && add_to(step, all);
+    }
+    return fits;
+}
+
 static enum status build_stages(struct builder *b)
 {
     struct workload *w = &b->got;
@@ -541,9 +569,10 @@ static enum status build_stages(struct builder *b)
                        add_to(&step, all);
             }
             fits = fits && add_to(&step, stage->whole_batch_ns[0]) &&
-                   add_to(&step, stage->whole_batch_ns[1]);
+                   add_to(&step, stage->whole_batch_ns[1]) &&
+                   add_to(&step, stage->op_ns[OP_UPDATE][MB_FULL]);
         }
-        if (!fits || step > STEP_NS_MAX) {
+        if (!fits || !add_waits(b, c, &step) || step > STEP_NS_MAX) {
             return err_set(b->err, ERR_INPUT, "a step of model '%s' is longer than 2^60 ns",
                            b->model->name);
         }
@@ -649,7 +678,7 @@ static enum status build_buckets(struct builder *b)
     return OK;
 }
 
-static int64_t norm_time(const struct builder *b)
+static enum status build_norm(struct builder *b)
 {
     const struct plan *plan = b->plan;
     const int64_t n = (int64_t)plan->num_ranks * plan->num_replicas;
@@ -674,7 +703,12 @@ static int64_t norm_time(const struct builder *b)
         most = fmax(most, bytes / device_of(b, 0, k)->speed);
     }
     const double squares = most * b->cost->norm_ns_per_byte;
-    return 2 * depth * latency + (squares < (double)STEP_NS_MAX ? llround(squares) : 0);
+    int64_t tree = 0;
+    if (!mul_ok(2 * depth, latency, &tree) || tree > STEP_NS_MAX || squares > (double)STEP_NS_MAX) {
+        return too_large(b, "times of the gradient norm");
+    }
+    b->got.norm_ns = tree + llround(squares);
+    return OK;
 }
 
 enum status workload_build(const struct model *model, const struct cluster *cluster,
@@ -736,8 +770,10 @@ enum status workload_build_on(const struct model *model, const struct cluster *c
     if (rc == OK) {
         rc = build_buckets(&b);
     }
+    if (rc == OK && plan->clip) {
+        rc = build_norm(&b);
+    }
     if (rc == OK) {
-        w->norm_ns = plan->clip ? norm_time(&b) : 0;
         *workload = b.got;
         b.got = (struct workload){0};
     }

@@ -136,11 +136,19 @@ static inline int64_t workload_edge_ns(const struct workload *workload, int clas
         ->edge_ns[(((int64_t)class_index * workload->num_edges + edge) * 2 + grad) * MB_SIZES + mb];
 }
 
+/* Longest step that is accepted, 36 years: sums of a few such still fit an int64_t. */
+#define STEP_NS_MAX ((int64_t)1 << 60)
+
+/* Add to a sum of times of one step. ERR_INPUT when that passes STEP_NS_MAX; what names them. */
+enum status step_add_ns(int64_t *sum, int64_t ns, const char *what, struct err *err);
+
 /* Duration of F B I W R Z C P UPDATE; device speed, op overhead and H2 are in it. */
 int64_t workload_op_ns(const struct workload *workload, int class_index, struct op op);
 
-/* The costs of a plan. The plan must pass plan_check(). ERR_INPUT on overflow; errors of the cost
- * source pass through. Time O(items + stages * classes). */
+/* The costs of a plan. The plan must pass plan_check(). ERR_INPUT on overflow, and where a
+ * step's ops, launches and messages (of all replicas: those that share a link take turns), one
+ * after the other, pass STEP_NS_MAX; errors of the cost source pass through. Time O(items + stages
+ * * classes). */
 enum status workload_build(const struct model *model, const struct cluster *cluster,
                            const struct cost *cost, const struct plan *plan,
                            struct workload *workload, struct err *err);

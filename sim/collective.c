@@ -1,5 +1,7 @@
 #include "sim/collective.h"
 
+#include "partition/units.h"
+
 /* ceil(a * b / c) without overflow; saturates. */
 static int64_t mul_div_up(int64_t a, int64_t b, int64_t c)
 {
@@ -37,7 +39,8 @@ static int64_t tree_ns(const struct cost *cost, const struct cluster *cluster, c
 {
     int64_t start = cost_allreduce_ns(cost, cluster, devices, n, 0);
     int64_t wire = cost_allreduce_ns(cost, cluster, devices, n, bytes) - start;
-    return mul_div_up(wire, n, n - 1) + 2 * ceil_log2(n) * edge_latency(cluster, devices, n);
+    return add_saturated(mul_div_up(wire, n, n - 1),
+                         mul_saturated(2 * ceil_log2(n), edge_latency(cluster, devices, n)));
 }
 
 /* Devices of each node in ring order; 0 when they are not equally many on consecutive places. */
@@ -85,8 +88,10 @@ static int64_t hierarchical_ns(const struct cost *cost, const struct cluster *cl
         rate /= 2;
     int64_t whole = rate < 1 ? 1 : (int64_t)(rate + 0.5);
     int64_t shared = mul_div_up(bytes, 2 * ((int64_t)nodes - 1), nodes);
-    return inside + mul_div_up(shared, 1000000000, whole) +
-           2 * ((int64_t)nodes - 1) * cluster->uplink_latency_ns;
+    const int64_t between =
+        add_saturated(mul_div_up(shared, 1000000000, whole),
+                      mul_saturated(2 * ((int64_t)nodes - 1), cluster->uplink_latency_ns));
+    return add_saturated(inside, between);
 }
 
 int64_t collective_ns(enum allreduce_kind kind, const struct cost *cost,

@@ -36,7 +36,7 @@ static void stage_devices(const struct events *e, int stage)
         e->devices[r] = step->plan->device[r * step->num_ranks + rank];
 }
 
-static void add_channels(struct events *e)
+static enum status add_channels(struct events *e, struct err *err)
 {
     const struct step *step = e->step;
     const struct cluster *cluster = step->cluster;
@@ -50,6 +50,7 @@ static void add_channels(struct events *e)
             e->latency[channel] = cost_transfer_ns(step->cost, cluster, from, to, 0);
         }
     }
+    int64_t all = 0;
     for (int s = 0; s < step->full->num_stages && has_rings(step); s++) {
         int channel = e->first_ring + s;
         stage_devices(e, s);
@@ -61,9 +62,13 @@ static void add_channels(struct events *e)
             int64_t ns = collective_ns(step->options->allreduce, step->cost, cluster, e->devices,
                                        step->num_replicas, w->buckets[b].bytes);
             e->ring_ns[b] = ns > latency ? ns - latency : 0;
+            enum status rc = step_add_ns(&all, ns > latency ? ns : latency, "all-reduces", err);
+            if (rc != OK)
+                return rc;
         }
     }
     network_ready(&e->network);
+    return OK;
 }
 
 static enum status events_init(struct events *e, struct step *step, struct err *err)
@@ -96,7 +101,7 @@ static enum status events_init(struct events *e, struct step *step, struct err *
                           4 * pairs + 4 * (int64_t)stages * step->num_replicas, &e->queue,
                           e->first_end, err);
     if (rc == OK)
-        add_channels(e);
+        rc = add_channels(e, err);
     return rc;
 }
 

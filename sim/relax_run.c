@@ -160,7 +160,9 @@ static enum status reduce(struct relax *x, struct err *err)
     int *devices = malloc((size_t)step->num_replicas * sizeof *devices);
     if (!devices)
         return err_nomem(err);
-    for (int s = 0; s < step->full->num_stages; s++) {
+    enum status rc = OK;
+    int64_t all = 0;
+    for (int s = 0; s < step->full->num_stages && rc == OK; s++) {
         for (int r = 0; r < step->num_replicas; r++)
             devices[r] = step->plan->device[r * step->num_ranks + step->full->rank_of_stage[s]];
         for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
@@ -168,10 +170,15 @@ static enum status reduce(struct relax *x, struct err *err)
             run->start_ns = run->ready_ns;
             if (b > w->first_bucket[s] && run[-1].end_ns > run->start_ns)
                 run->start_ns = run[-1].end_ns;
-            run->end_ns = run->start_ns;
-            if (step->num_replicas > 1)
-                run->end_ns += collective_ns(step->options->allreduce, step->cost, step->cluster,
-                                             devices, step->num_replicas, w->buckets[b].bytes);
+            const int64_t ns =
+                step->num_replicas > 1
+                    ? collective_ns(step->options->allreduce, step->cost, step->cluster, devices,
+                                    step->num_replicas, w->buckets[b].bytes)
+                    : 0;
+            rc = step_add_ns(&all, ns, "all-reduces", err);
+            if (rc != OK)
+                break;
+            run->end_ns = run->start_ns + ns;
             run->done = true;
             if (step->ops && step->num_replicas > 1)
                 step_record(step, step->full->rank_of_stage[s],
@@ -184,7 +191,7 @@ static enum status reduce(struct relax *x, struct err *err)
         step->stage_done[s] = w->first_bucket[s + 1] - w->first_bucket[s];
     }
     free(devices);
-    return OK;
+    return rc;
 }
 
 /* Put the procs in a state back on the stack; how many there were. */

@@ -663,6 +663,55 @@ static void sim_step__deadlock_is_an_error_that_names_the_op(void **state)
     }
 }
 
+/* Of a network that would take longer, no number comes back that is not its time. */
+static void sim_step__refuses_reductions_longer_than_time(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int kind = 0; kind < ALLREDUCE_KIND_COUNT + 1; kind++) {
+            struct sim_case c = {.kind = SCHEDULE_GPIPE,
+                                 .K = 1,
+                                 .R = 2,
+                                 .M = 1,
+                                 .chunks = 1,
+                                 .nodes = 2,
+                                 .f = 1000,
+                                 .i = 1000,
+                                 .w = 1000,
+                                 .params = 1000,
+                                 .latency = INT64_MAX};
+            struct err err = {0};
+            sim_case_build(&c);
+            c.options.allreduce = (enum allreduce_kind)(kind % ALLREDUCE_KIND_COUNT);
+            c.plan.clip = kind == ALLREDUCE_KIND_COUNT;
+            enum status rc = sim_case_lower(&c, &err);
+            if (rc == OK)
+                rc = sim_case_step(&c, both[e], &err);
+            assert_int_equal(rc, ERR_INPUT);
+            assert_non_null(strstr(err.msg, c.plan.clip ? "norm" : "longer than 2^60 ns"));
+            c.plan.clip = false;
+            err = (struct err){0};
+            struct step_time time = {0};
+            assert_int_equal(sim_case_lower(&c, &err), OK);
+            assert_int_equal(
+                schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err),
+                ERR_INPUT);
+            /* and at a length that is still told, both say the same */
+            err = (struct err){0};
+            c.cluster.uplink_latency_ns = STEP_NS_MAX / 4;
+            assert_int_equal(sim_case_lower(&c, &err), OK);
+            assert_int_equal(sim_case_step(&c, both[e], &err), OK);
+            assert_int_equal(
+                schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), OK);
+            if (c.options.allreduce == ALLREDUCE_RING)
+                assert_int_equal(c.result.step_ns, time.step_ns);
+            assert_in_range(c.result.step_ns, STEP_NS_MAX / 2, STEP_NS_MAX);
+            step_time_clear(&time);
+            sim_case_clear(&c);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -688,6 +737,7 @@ int main(void)
         cmocka_unit_test(sim_step__a_straggler_is_named_as_the_cause),
         cmocka_unit_test(sim_step__out_of_memory_names_device_time_and_contents),
         cmocka_unit_test(sim_step__deadlock_is_an_error_that_names_the_op),
+        cmocka_unit_test(sim_step__refuses_reductions_longer_than_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -410,11 +410,14 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
 static void workload_build__refuses_sums_that_overflow(void **state)
 {
     (void)state;
-    for (int what = 0; what < 6; what++) {
+    for (int what = 0; what < 8; what++) {
         uint64_t seed = 43;
         struct plan_case c = {0};
         struct err err = {0};
-        plan_case_random(&c, &seed, 4, 5);
+        do { /* with messages */
+            plan_case_clear(&c);
+            plan_case_random(&c, &seed, 4, 5);
+        } while (c.plan.num_ranks == 1);
         const int64_t huge = INT64_MAX / 2;
         struct item *item = &c.model.items[c.model.num_items - 1];
         if (what == 0) {
@@ -428,6 +431,12 @@ static void workload_build__refuses_sums_that_overflow(void **state)
             c.model.per_microbatch = false;
         } else if (what == 4) {
             item->fwd_ns = -1;
+        } else if (what == 5) { /* each message fits, all of them do not */
+            const int64_t most = STEP_NS_MAX / c.plan.microbatches.count - ((int64_t)1 << 40);
+            c.cluster.link_latency_ns = c.cluster.uplink_latency_ns = most;
+        } else if (what == 6) { /* one launch fits, those of a step do not */
+            c.cluster.host_blocking = false;
+            c.cluster.host_op_ns = STEP_NS_MAX / 16;
         } else {
             c.model.items[c.plan.first_item[c.plan.num_stages - 1] - 1].act_bytes = huge;
             c.model.per_microbatch = false;

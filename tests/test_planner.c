@@ -516,6 +516,34 @@ static void planner_solve__ends_when_the_passes_cost_nothing(void **state)
     instance_clear(&in);
 }
 
+static void planner_solve__stays_on_one_device_when_links_take_for_ever(void **state)
+{
+    (void)state;
+    for (int host = 0; host < 2; host++) {
+        struct instance in = {0};
+        struct planner_result result = {0};
+        struct err err = {0};
+        vit_problem(&in, "vit-tiny", "rtx5000-2x8", 32);
+        if (host)
+            in.cluster.host_op_ns = INT64_MAX;
+        else
+            in.cluster.link_latency_ns = in.cluster.uplink_latency_ns = INT64_MAX;
+        enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
+        if (host) {
+            assert_int_equal(rc, ERR_INPUT);
+            assert_non_null(strstr(err.msg, "longer than 2^60 ns"));
+        } else {
+            if (rc != OK)
+                fail_msg("%s", err.msg);
+            assert_int_equal(result.plan.num_ranks, 1);
+            assert_int_equal(result.plan.num_replicas, 1);
+            assert_in_range(result.plan.step_ns, 1, 1000000000);
+        }
+        planner_result_clear(&result);
+        instance_clear(&in);
+    }
+}
+
 static void planner_solve__says_why_when_nothing_is_possible(void **state)
 {
     (void)state;
@@ -595,6 +623,7 @@ int main(void)
         cmocka_unit_test(planner_solve__divides_the_batch_when_equal_microbatches_are_wanted),
         cmocka_unit_test(planner_solve__obeys_the_judge_when_there_is_one),
         cmocka_unit_test(planner_solve__ends_when_the_passes_cost_nothing),
+        cmocka_unit_test(planner_solve__stays_on_one_device_when_links_take_for_ever),
         cmocka_unit_test(planner_solve__says_why_when_nothing_is_possible),
         cmocka_unit_test(planner_from_job__translates_every_choice),
     };
