@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_LAUNCHER 32  /* words of ELAPSE_MPIRUN */
 #define STOP_GRACE_S 60  /* to write a checkpoint in */
 #define EXIT_NO_EXEC 127 /* as the shell: the child could not start its program */
 #define EXIT_SIGNALLED 128
@@ -124,10 +123,13 @@ static enum status wait_child(const char *what, const char *launcher, struct err
     default:
         break;
     }
-    if (code > EXIT_SIGNALLED)
+    if (code > EXIT_SIGNALLED && code - EXIT_SIGNALLED < SIGRTMIN)
         return err_set(err, ERR_SYSTEM, "a rank of %s was ended by signal %d (%s)", what,
                        code - EXIT_SIGNALLED, strsignal(code - EXIT_SIGNALLED));
-    return err_set(err, ERR_SYSTEM, "%s ended with exit code %d", what, code);
+    enum status rc =
+        err_set(err, ERR_SYSTEM, "'%s' ended %s with exit code %d", launcher, what, code);
+    err_hint(err, "with several nodes: one of them may be lost");
+    return rc;
 }
 
 static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, struct err *err)
@@ -174,14 +176,13 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdo
     set_environment();
     const char *wanted = getenv("ELAPSE_MPIRUN");
     launcher = strdup(wanted && *wanted ? wanted : "mpirun");
-    words = calloc((size_t)argc + MAX_LAUNCHER + 4, sizeof *words);
-    if (!launcher || !words) {
+    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 5, sizeof *words) : NULL;
+    if (!words) {
         rc = err_nomem(err);
         goto out;
     }
     if (num_ranks > 0) {
-        for (char *word = strtok_r(launcher, " ", &save); word && n < MAX_LAUNCHER;
-             word = strtok_r(NULL, " ", &save))
+        for (char *word = strtok_r(launcher, " ", &save); word; word = strtok_r(NULL, " ", &save))
             words[n++] = word;
         snprintf(ranks, sizeof ranks, "%lld", (long long)num_ranks);
         words[n++] = "-n";
