@@ -9,6 +9,8 @@
 #include "profiles/job_json.h"
 #include "profiles/json.h"
 
+#define MAX_RANKS 4096
+
 static enum status plan_int(const struct json *json, const char *what, const char *key, int64_t min,
                             int64_t max, int64_t fallback, int64_t *value, struct err *err)
 {
@@ -136,16 +138,42 @@ out:
     return rc;
 }
 
-/* The run's own machine as a cluster, as the trainer sees it: its ranks on one node; what its links
- * do is in the measured costs. */
+/* How many ranks each node of the run had, in a fresh array; one node where nothing is said. */
+static enum status node_ranks(const struct json *summary, int64_t num_ranks, const char *what,
+                              int **ranks, int *num_nodes, struct err *err)
+{
+    const struct json *list = json_get(summary, "node_ranks");
+    int64_t one = num_ranks, left = num_ranks;
+    *num_nodes = list ? json_count(list) : 1;
+    *ranks = calloc((size_t)*num_nodes + 1, sizeof **ranks);
+    if (!*ranks)
+        return err_nomem(err);
+    for (int n = 0; n < *num_nodes && left > 0; n++) {
+        if (list && (!json_int64(json_at(list, n), &one) || one < 1 || one > left))
+            break;
+        (*ranks)[n] = (int)one;
+        left -= one;
+        if (left == 0 && n + 1 == *num_nodes)
+            return OK;
+    }
+    return err_set(err, ERR_INPUT, "%s: node_ranks must be counts >= 1 whose sum is %lld", what,
+                   (long long)num_ranks);
+}
+
+/* The run's own machines as a cluster, as the trainer saw them; what its links do is in the
+ * measured costs. */
 static enum status run_cluster(const struct json *summary, int64_t num_ranks, const char *what,
                                struct job *job, struct err *err)
 {
     struct cluster cluster = {0};
     const char *kind = json_string(json_get(json_get(summary, "machine"), "device_kind"));
-    if (num_ranks < 1 || num_ranks > 4096)
-        return err_set(err, ERR_INPUT, "%s: ranks must be 1..4096", what);
-    enum status rc = cluster_of_ranks(1, (int)num_ranks, kind ? kind : "cpu", &cluster, err);
+    int *ranks = NULL, num_nodes = 0;
+    if (num_ranks < 1 || num_ranks > MAX_RANKS)
+        return err_set(err, ERR_INPUT, "%s: ranks must be 1..%d", what, MAX_RANKS);
+    enum status rc = node_ranks(summary, num_ranks, what, &ranks, &num_nodes, err);
+    if (rc == OK)
+        rc = cluster_of_ranks(ranks, num_nodes, kind ? kind : "cpu", &cluster, err);
+    free(ranks);
     if (rc != OK)
         return rc;
     cluster_clear(&job->cluster);
@@ -354,7 +382,6 @@ enum status replay_simulate(struct replay *replay, const char *db_path, struct e
     const struct sim_options options = {.record_ops = true};
     struct cost_query query = {.backend = "cpu",
                                .dtype = replay->job.train.dtype,
-                               .ranks = (int)replay->num_ranks,
                                .input = replay->job.data.kind == DATA_SYNTHETIC};
     const char *backend = json_string(json_get(replay->summary, "backend"));
     int64_t threads = 0;

@@ -136,13 +136,12 @@ enum status train_plan_make(const struct comm *comm, const struct cores *cores,
     struct train_plan got = {0};
     struct cost roofline;
     enum status rc;
-    int nodes = comm->size % comm->num_nodes == 0 ? comm->num_nodes : 1;
     rc = check_counts(job, comm->size, err);
     if (rc == OK)
         rc = comm_agree(comm, device_describe(job->train.device, cores, &got.present, err), err);
     if (rc == OK)
-        rc =
-            cluster_of_ranks(nodes, comm->size / nodes, got.present.device_kind, &got.cluster, err);
+        rc = cluster_of_ranks(comm->node_ranks, comm->num_nodes, got.present.device_kind,
+                              &got.cluster, err);
     if (rc == OK && comm->rank == 0)
         rc = train_plan_choose(comm, cores, job, db, ask, &got, err);
     rc = comm_agree(comm, rc, err);

@@ -681,7 +681,7 @@ static struct json *make_summary(const struct trainer *t, const struct cache_cou
                                  const struct evaluation *before, const struct evaluation *after,
                                  const char *digest, int64_t wall_ns)
 {
-    struct json *root = json_object_new(), *plan;
+    struct json *root = json_object_new(), *plan, *list;
     json_add_int(root, "schema", 1);
     json_add_string(root, "version", ELAPSE_VERSION);
     json_add_string(root, "command", "train");
@@ -689,6 +689,9 @@ static struct json *make_summary(const struct trainer *t, const struct cache_cou
     json_add_string(root, "model", t->job->model.name);
     json_add_string(root, "out", t->out);
     json_add_int(root, "ranks", t->comm->size);
+    list = json_add_array(root, "node_ranks");
+    for (int n = 0; n < t->comm->num_nodes; n++)
+        json_add_int(list, NULL, t->comm->node_ranks[n]);
     json_add_int(root, "threads_per_rank", t->cores->threads);
     json_add_string(root, "cores_of_rank_0", t->cores->list);
     json_add_int(root, "cores_at_hand", t->cores->at_hand);

@@ -172,15 +172,29 @@ bool device_is_host(const struct device *device)
     return strcmp(device->kind, "cpu") == 0;
 }
 
-enum status cluster_of_ranks(int num_nodes, int ranks_per_node, const char *kind,
+/* As a grid of its largest node, of which devices are left out at the end. */
+enum status cluster_of_ranks(const int *node_ranks, int num_nodes, const char *kind,
                              struct cluster *cluster, struct err *err)
 {
-    enum status rc = cluster_grid(num_nodes, ranks_per_node, cluster, err);
-    for (int i = 0; rc == OK && i < cluster->num_devices; i++) {
-        struct device *device = &cluster->devices[i];
-        snprintf(device->kind, sizeof device->kind, "%s", kind);
-        if (device_is_host(device))
-            device->copy_bytes_per_s = 1e18;
+    int most = 0, num = 0;
+    for (int n = 0; n < num_nodes; n++) {
+        if (node_ranks[n] < 1)
+            return err_set(err, ERR_INPUT, "cluster: node %d must have at least 1 rank, got %d", n,
+                           node_ranks[n]);
+        most = node_ranks[n] > most ? node_ranks[n] : most;
+    }
+    enum status rc = cluster_grid(num_nodes, most, cluster, err);
+    for (int n = 0; rc == OK && n < num_nodes; n++)
+        for (int i = 0; i < node_ranks[n]; i++) {
+            struct device *device = &cluster->devices[num++];
+            device->node = n;
+            snprintf(device->kind, sizeof device->kind, "%s", kind);
+            if (device_is_host(device))
+                device->copy_bytes_per_s = 1e18;
+        }
+    if (rc == OK && num < cluster->num_devices) {
+        cluster->num_devices = num;
+        snprintf(cluster->name, sizeof cluster->name, "%d ranks on %d nodes", num, num_nodes);
     }
     return rc;
 }

@@ -52,8 +52,9 @@ enum status cluster_parse(const char *text, struct cluster *cluster, struct err 
 /* num_nodes x devices_per_node equal devices with the defaults above. */
 enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cluster,
                          struct err *err);
-/* The same as a run's processes see their machines: of one kind, and "cpu" has no copy engine. */
-enum status cluster_of_ranks(int num_nodes, int ranks_per_node, const char *kind,
+/* The same as a run's processes see their machines: node n has node_ranks[n] devices, all of one
+ * kind, and "cpu" has no copy engine. */
+enum status cluster_of_ranks(const int *node_ranks, int num_nodes, const char *kind,
                              struct cluster *cluster, struct err *err);
 enum status cluster_copy(const struct cluster *src, struct cluster *dst, struct err *err);
 void cluster_clear(struct cluster *cluster);

@@ -112,6 +112,33 @@ static void cluster_check__names_the_field_when_out_of_range(void **state)
     cluster_clear(&c);
 }
 
+static void cluster_of_ranks__has_what_each_node_has(void **state)
+{
+    (void)state;
+    static const int uneven[] = {2, 1, 3}, even[] = {2, 2}, bad[] = {1, 0};
+    static const int node_of[] = {0, 0, 1, 2, 2, 2};
+    struct cluster c = {0};
+    struct err err = {0};
+    assert_int_equal(cluster_of_ranks(uneven, 3, "cpu", &c, &err), OK);
+    assert_int_equal(cluster_check(&c, &err), OK);
+    assert_int_equal(c.num_nodes, 3);
+    assert_int_equal(c.num_devices, 6);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(c.devices[i].node, node_of[i]);
+        assert_true(device_is_host(&c.devices[i]));
+    }
+    assert_true(c.uplink_bytes_per_s[2] == 16e9);
+    cluster_clear(&c);
+    assert_int_equal(cluster_of_ranks(even, 2, "h100", &c, &err), OK);
+    assert_string_equal(c.name, "2x2");
+    assert_int_equal(c.devices[2].node, 1);
+    assert_int_equal(c.uplink_latency_ns, 5000); /* what the links do is for profiles to say */
+    cluster_clear(&c);
+    assert_int_equal(cluster_of_ranks(bad, 2, "cpu", &c, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "node 1"));
+    assert_null(c.devices);
+}
+
 static void cluster_copy__is_independent_when_the_source_changes(void **state)
 {
     (void)state;
@@ -210,6 +237,7 @@ int main(void)
         cmocka_unit_test(cluster_parse__uses_the_defaults_when_given_a_grid),
         cmocka_unit_test(cluster_parse__refuses_when_text_is_wrong),
         cmocka_unit_test(cluster_check__names_the_field_when_out_of_range),
+        cmocka_unit_test(cluster_of_ranks__has_what_each_node_has),
         cmocka_unit_test(cluster_copy__is_independent_when_the_source_changes),
         cmocka_unit_test(cluster_transfer_ns__is_latency_plus_wire_when_unshared),
         cmocka_unit_test(cluster_allreduce_ns__is_the_ring_when_compared_edge_by_edge),

@@ -251,6 +251,49 @@ static void replay_load__skips_the_epoch_that_fills_the_cache(void **state)
     replay_clear(&replay);
 }
 
+/* The run's summary, with "node_ranks": text. */
+static enum status load_on_nodes(const char *dir, const char *text, struct replay *replay,
+                                 struct err *err)
+{
+    char path[300];
+    struct json *summary = NULL, *nodes = NULL, *fresh = json_object_new();
+    snprintf(path, sizeof path, "%s/summary.json", dir);
+    assert_int_equal(json_read_file(path, &summary, NULL), OK);
+    assert_int_equal(json_parse(text, "nodes", &nodes, NULL), OK);
+    json_add_int(fresh, "ranks", 2);
+    json_add_copy(fresh, "plan", json_get(summary, "plan"));
+    json_add_copy(fresh, "node_ranks", nodes);
+    assert_int_equal(json_write_file(fresh, path, NULL), OK);
+    json_free(summary);
+    json_free(nodes);
+    json_free(fresh);
+    return replay_load(dir, NULL, replay, err);
+}
+
+static void replay_load__puts_ranks_on_the_nodes_they_ran_on(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"[]", "[1]", "[2,1]", "[2,0]", "[1,-1,2]", "7", "[\"1\",1]"};
+    char dir[] = "/tmp/elapse-replay-XXXXXX";
+    const int64_t extra_ns[8] = {0};
+    int64_t step_ns;
+    struct replay replay = {0};
+    assert_non_null(mkdtemp(dir));
+    write_run(dir, plan_text, extra_ns, 8, 8, &step_ns);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct err err = {0};
+        assert_int_equal(load_on_nodes(dir, bad[i], &replay, &err), ERR_INPUT);
+        assert_non_null(strstr(err.msg, "node_ranks"));
+    }
+    enum status rc = load_on_nodes(dir, "[1,1]", &replay, NULL);
+    remove_run(dir);
+    assert_int_equal(rc, OK);
+    assert_int_equal(replay.job.cluster.num_nodes, 2);
+    assert_int_equal(replay.job.cluster.devices[0].node, 0);
+    assert_int_equal(replay.job.cluster.devices[1].node, 1);
+    replay_clear(&replay);
+}
+
 static void replay_load__refuses_what_is_no_run(void **state)
 {
     (void)state;
@@ -277,6 +320,7 @@ int main(void)
         cmocka_unit_test(plan_from_json__names_the_key_when_it_is_wrong),
         cmocka_unit_test(replay_load__predicts_exactly_when_the_machine_is_the_simulator),
         cmocka_unit_test(replay_load__skips_the_epoch_that_fills_the_cache),
+        cmocka_unit_test(replay_load__puts_ranks_on_the_nodes_they_ran_on),
         cmocka_unit_test(replay_load__refuses_what_is_no_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,6 +18,7 @@ static void make_job(struct job *job)
 {
     struct err err = {0};
     struct item items[LAYERS];
+    static const int num_ranks = 4;
     *job = (struct job){0};
     job_defaults(job);
     for (int i = 0; i < LAYERS; i++)
@@ -31,7 +32,7 @@ static void make_job(struct job *job)
     model_clear(&job->model);
     assert_int_equal(model_explicit("six", items, LAYERS, NULL, 0, false, &job->model, &err), OK);
     cluster_clear(&job->cluster);
-    assert_int_equal(cluster_of_ranks(1, 4, "cpu", &job->cluster, &err), OK);
+    assert_int_equal(cluster_of_ranks(&num_ranks, 1, "cpu", &job->cluster, &err), OK);
     job->train.epochs = 6;
     job->train.batch = 44; /* 11 samples on each of 4 */
     job->train.batch_mode = BATCH_GLOBAL;

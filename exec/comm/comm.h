@@ -18,9 +18,11 @@ struct comm_group; /* opaque: ranks 0..size-1 of a group */
 struct comm {
     int rank, size;             /* in the message group */
     int local_rank, local_size; /* among the ranks of this machine */
-    int num_nodes;
-    int64_t clock_offset_ns; /* add to this machine's monotonic clock to get rank 0's */
-    struct comm_group *all;  /* the message group as a group */
+    int num_nodes, node;        /* machines, and which of them is this one */
+    int *node_ranks;            /* owned, [num_nodes]: ranks of each; a node's ranks are contiguous,
+                                   in whatever order the launcher has started them */
+    int64_t clock_offset_ns;    /* add to this machine's monotonic clock to get rank 0's */
+    struct comm_group *all;     /* the message group as a group */
 };
 
 /* A message under way. Storage belongs to the caller and must stay in place until it is done. */

@@ -20,6 +20,9 @@
         }                                                                                          \
     } while (0)
 
+/* In the message group; -1 before there is one. */
+static int own_rank = -1;
+
 enum { PING_ROUNDS = 32, PING_TAG = 1, UNUSED_TAG = (1 << 30) + 1, MAX_CHUNK = 1 << 30 };
 
 struct comm_group {
@@ -34,11 +37,10 @@ static enum status mpi_failed(const char *call, int code, const char *file, int 
                               struct err *err)
 {
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
-    int length, rank = -1;
+    int length;
     MPI_Error_string(code, text, &length);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    return err_set(err, ERR_SYSTEM, "rank %d: %.80s failed: %.200s (%s:%d)", rank, call, text, file,
-                   line);
+    return err_set(err, ERR_SYSTEM, "rank %d: %.80s failed: %.200s (%s:%d)", own_rank, call, text,
+                   file, line);
 }
 
 static int64_t monotonic_ns(void)
@@ -50,24 +52,23 @@ static int64_t monotonic_ns(void)
 
 /* Cristian's algorithm: the offset seen by the fastest round trip is off by less than half of it.
  */
-static enum status set_clock(struct comm *comm, int *node_of, struct err *err)
+static enum status set_clock(struct comm *comm, struct err *err)
 {
     enum status rc;
-    for (int peer = 1; peer < comm->size; peer++) {
+    const MPI_Comm all = comm->all->mpi;
+    for (int peer = comm->node_ranks[0]; peer < comm->size; peer++) {
         int64_t best = INT64_MAX;
-        if (node_of[peer] == node_of[0] || (comm->rank != 0 && comm->rank != peer))
+        if (comm->rank != 0 && comm->rank != peer)
             continue;
         for (int i = 0; i < PING_ROUNDS; i++) {
             int64_t there = 0, sent = monotonic_ns();
             if (comm->rank == 0) {
-                MPI_TRY(MPI_Recv(&there, 1, MPI_INT64_T, peer, PING_TAG, MPI_COMM_WORLD,
-                                 MPI_STATUS_IGNORE));
+                MPI_TRY(MPI_Recv(&there, 1, MPI_INT64_T, peer, PING_TAG, all, MPI_STATUS_IGNORE));
                 there = monotonic_ns();
-                MPI_TRY(MPI_Send(&there, 1, MPI_INT64_T, peer, PING_TAG, MPI_COMM_WORLD));
+                MPI_TRY(MPI_Send(&there, 1, MPI_INT64_T, peer, PING_TAG, all));
             } else {
-                MPI_TRY(MPI_Send(&sent, 1, MPI_INT64_T, 0, PING_TAG, MPI_COMM_WORLD));
-                MPI_TRY(MPI_Recv(&there, 1, MPI_INT64_T, 0, PING_TAG, MPI_COMM_WORLD,
-                                 MPI_STATUS_IGNORE));
+                MPI_TRY(MPI_Send(&sent, 1, MPI_INT64_T, 0, PING_TAG, all));
+                MPI_TRY(MPI_Recv(&there, 1, MPI_INT64_T, 0, PING_TAG, all, MPI_STATUS_IGNORE));
                 int64_t back = monotonic_ns();
                 if (back - sent < best) {
                     best = back - sent;
@@ -81,13 +82,41 @@ out:
     return rc;
 }
 
+/* Who is where, from each rank's node (the lowest rank that MPI has started there): ranks are
+ * numbered anew, node by node, so that the stages of a pipeline are neighbours. */
+static enum status number_ranks(struct comm *comm, int *node_of, struct err *err)
+{
+    enum status rc;
+    const int started = comm->rank, mine = node_of[started];
+    MPI_TRY(MPI_Allgather(&mine, 1, MPI_INT, node_of, 1, MPI_INT, MPI_COMM_WORLD));
+    comm->rank = 0;
+    for (int i = 0; i < comm->size; i++) {
+        const bool node_before = node_of[i] < mine;
+        comm->num_nodes += node_of[i] == i;
+        comm->node += node_before && node_of[i] == i;
+        comm->rank += node_before || (node_of[i] == mine && i < started);
+    }
+    comm->node_ranks = calloc((size_t)comm->num_nodes, sizeof *comm->node_ranks);
+    if (!comm->node_ranks)
+        return err_nomem(err);
+    for (int i = 0, node = -1; i < comm->size; i++) {
+        if (node_of[i] != i)
+            continue;
+        node++;
+        for (int j = i; j < comm->size; j++)
+            comm->node_ranks[node] += node_of[j] == i;
+    }
+    rc = OK;
+out:
+    return rc;
+}
+
 enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *err)
 {
     enum status rc;
     struct comm got = {0};
-    struct comm_group *all = NULL;
-    MPI_Comm local = MPI_COMM_NULL;
-    int *node_of = NULL, provided, first;
+    MPI_Comm local = MPI_COMM_NULL, all = MPI_COMM_NULL;
+    int *node_of = NULL, provided;
     MPI_TRY(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
     MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &got.rank));
@@ -96,31 +125,33 @@ enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *er
     MPI_TRY(MPI_Comm_rank(local, &got.local_rank));
     MPI_TRY(MPI_Comm_size(local, &got.local_size));
     node_of = malloc((size_t)got.size * sizeof *node_of);
-    all = calloc(1, sizeof *all);
-    if (!node_of || !all) {
+    got.all = calloc(1, sizeof *got.all);
+    if (!node_of || !got.all) {
         rc = err_nomem(err);
         goto out;
     }
-    first = got.rank;
-    MPI_TRY(MPI_Bcast(&first, 1, MPI_INT, 0, local));
-    MPI_TRY(MPI_Allgather(&first, 1, MPI_INT, node_of, 1, MPI_INT, MPI_COMM_WORLD));
-    for (int i = 0; i < got.size; i++)
-        got.num_nodes += node_of[i] == i;
-    rc = set_clock(&got, node_of, err);
+    node_of[got.rank] = got.rank;
+    MPI_TRY(MPI_Bcast(&node_of[got.rank], 1, MPI_INT, 0, local));
+    rc = number_ranks(&got, node_of, err);
     if (rc != OK)
         goto out;
-    MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &all->mpi));
-    all->rank = got.rank;
-    all->size = got.size;
-    got.all = all;
-    all = NULL;
+    MPI_TRY(MPI_Comm_split(MPI_COMM_WORLD, 0, got.rank, &all));
+    own_rank = got.rank;
+    *got.all = (struct comm_group){.mpi = all, .rank = got.rank, .size = got.size};
+    rc = set_clock(&got, err);
+    if (rc != OK)
+        goto out;
     *comm = got;
-    rc = OK;
+    got = (struct comm){0};
+    all = MPI_COMM_NULL;
 out:
+    if (all != MPI_COMM_NULL)
+        MPI_Comm_free(&all);
     if (local != MPI_COMM_NULL)
         MPI_Comm_free(&local);
+    free(got.all);
+    free(got.node_ranks);
     free(node_of);
-    free(all);
     return rc;
 }
 
@@ -128,6 +159,7 @@ void comm_finalize(struct comm *comm)
 {
     int finalized = 0;
     comm_group_free(comm->all);
+    free(comm->node_ranks);
     *comm = (struct comm){0};
     MPI_Finalized(&finalized);
     if (!finalized) {
