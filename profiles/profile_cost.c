@@ -17,6 +17,7 @@ struct item_cost {
 };
 
 struct group_cost {
+    bool net; /* between nodes */
     int ranks;
     struct curve bytes;
 };
@@ -26,7 +27,7 @@ struct kind_cost {
     struct item_cost *items; /* owned */
     int num_items;
     struct curve node_link, net_link; /* n = 0: not measured */
-    struct group_cost *groups;        /* owned: all-reduce inside a node, by ranks */
+    struct group_cost *groups;        /* owned: all-reduce, by place and ranks */
     int num_groups;
     int64_t op_overhead_ns, cache_read_ns, cache_write_ns;
     double input_ns_per_sample, norm_ns_per_byte;
@@ -105,19 +106,24 @@ static int64_t transfer_ns(const void *opaque, const struct cluster *cluster, in
     return (int64_t)(curve_at(curve, (double)bytes, &beyond) + 0.5);
 }
 
+/* As measured with so many ranks at the place. Between nodes, where nobody has measured just that:
+ * the ring of cluster_allreduce_ns(), each of its 2 (n - 1) steps a message between nodes. */
 static int64_t allreduce_ns(const void *opaque, const struct cluster *cluster, const int *devices,
                             int n, int64_t bytes)
 {
     const struct device *first = &cluster->devices[devices[0]];
     const struct kind_cost *kind = find_kind(opaque, first->kind);
-    bool together = kind != NULL, beyond = false;
-    for (int i = 1; i < n && together; i++) {
+    bool alike = kind != NULL, net = false, beyond = false;
+    for (int i = 1; i < n && alike; i++) {
         const struct device *other = &cluster->devices[devices[i]];
-        together = other->node == first->node && strcmp(other->kind, first->kind) == 0;
+        net = net || other->node != first->node;
+        alike = strcmp(other->kind, first->kind) == 0;
     }
-    for (int g = 0; together && g < kind->num_groups; g++)
-        if (kind->groups[g].ranks == n)
+    for (int g = 0; alike && g < kind->num_groups; g++)
+        if (kind->groups[g].ranks == n && kind->groups[g].net == net)
             return (int64_t)(curve_at(&kind->groups[g].bytes, (double)bytes, &beyond) + 0.5);
+    if (alike && net && kind->net_link.n > 0)
+        return (int64_t)(2 * (n - 1) * curve_at(&kind->net_link, (double)bytes / n, &beyond) + 0.5);
     return cluster_allreduce_ns(cluster, devices, n, bytes);
 }
 
@@ -360,15 +366,16 @@ static enum status gather_links(const struct profile *profile, const struct cost
                 gather_add(&gather, profile->links[i].bytes, &profile->links[i].ns);
         rc = gather_curve(&gather, curves[p], err);
     }
-    /* All-reduces inside a node, a curve for each number of ranks. */
+    /* All-reduces, a curve for each place and number of ranks. */
     kind->groups = calloc((size_t)profile->num_collectives + 1, sizeof *kind->groups);
     if (!kind->groups)
         rc = err_nomem(err);
     for (int i = 0; i < profile->num_collectives && rc == OK; i++) {
         const struct collective_row *row = &profile->collectives[i];
-        bool known = strcmp(row->op, "allreduce") != 0 || strcmp(row->place, "node") != 0;
+        const bool net = strcmp(row->place, "net") == 0;
+        bool known = strcmp(row->op, "allreduce") != 0;
         for (int g = 0; g < kind->num_groups && !known; g++)
-            known = kind->groups[g].ranks == row->ranks;
+            known = kind->groups[g].ranks == row->ranks && kind->groups[g].net == net;
         if (known)
             continue;
         for (int j = i; j < profile->num_collectives; j++) {
@@ -377,6 +384,7 @@ static enum status gather_links(const struct profile *profile, const struct cost
                 strcmp(other->place, row->place) == 0)
                 gather_add(&gather, other->bytes, &other->ns);
         }
+        kind->groups[kind->num_groups].net = net;
         kind->groups[kind->num_groups].ranks = (int)row->ranks;
         rc = gather_curve(&gather, &kind->groups[kind->num_groups++].bytes, err);
     }
@@ -580,10 +588,11 @@ static void finish_handle(struct cost_handle *handle, struct profile_cost *ctx, 
                                      k ? ", " : "", kind->profile);
         handle->spread = kind->spread > handle->spread ? kind->spread : handle->spread;
         links = links || kind->node_link.n || kind->net_link.n;
-        groups = groups || kind->num_groups;
+        groups = groups || kind->num_groups || kind->net_link.n;
         narrow(&kind->node_link, cost->message_bytes);
         for (int g = 0; g < kind->num_groups; g++)
-            narrow(&kind->groups[g].bytes, cost->allreduce_bytes);
+            if (!kind->groups[g].net)
+                narrow(&kind->groups[g].bytes, cost->allreduce_bytes);
         if (kind->op_overhead_ns > cost->op_overhead_ns)
             cost->op_overhead_ns = kind->op_overhead_ns;
         if (kind->input_ns_per_sample > cost->input_ns_per_sample)

@@ -371,6 +371,47 @@ static void profile_cost__answers_links_collectives_and_overheads(void **state)
     cluster_clear(&cluster);
 }
 
+/* Between nodes: as measured with so many ranks; else a ring whose steps are messages there. */
+static void profile_cost__keeps_nodes_and_the_network_apart(void **state)
+{
+    (void)state;
+    struct model model = {0};
+    struct cluster cluster = {0};
+    struct profile profile = {0};
+    struct cost_handle handle = {0};
+    static const int inside[] = {0, 1}, across[] = {0, 2}, all[] = {0, 1, 2, 3};
+    assert_int_equal(model_parse("vit-tiny", &model, NULL), OK);
+    assert_int_equal(cluster_parse("cpu-2x2", &cluster, NULL), OK);
+    measure(&profile, "p", "cpu", &model, 1, 2, 1000);
+    for (int64_t bytes = 1000; bytes <= 16000; bytes *= 4) {
+        const double b = (double)bytes;
+        struct link_row links[] = {
+            {"mpi", "node", 1, bytes, {500 + b, 500, 1e9, 3}     },
+            {"mpi", "net",  1, bytes, {9000 + 8 * b, 500, 1e9, 3}},
+        };
+        struct collective_row sums[] = {
+            {"allreduce", "mpi", "node", 2, bytes, {700 + 3 * b, 500, 1e9, 3}  },
+            {"allreduce", "mpi", "net",  4, bytes, {8000 + 20 * b, 500, 1e9, 3}},
+        };
+        for (int i = 0; i < 2; i++) {
+            profile_add_link(&profile, &links[i], NULL);
+            profile_add_collective(&profile, &sums[i], NULL);
+        }
+    }
+    assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, NULL), OK);
+    const struct cost *cost = &handle.cost;
+    assert_int_equal(cost_transfer_ns(cost, &cluster, 0, 1, 2500), 3000);
+    assert_int_equal(cost_transfer_ns(cost, &cluster, 1, 2, 2500), 29000);
+    assert_int_equal(cost_allreduce_ns(cost, &cluster, inside, 2, 2000), 6700);
+    assert_int_equal(cost_allreduce_ns(cost, &cluster, all, 4, 2000), 48000);
+    assert_int_equal(cost_allreduce_ns(cost, &cluster, across, 2, 4000), 2 * (9000 + 8 * 2000));
+    assert_true(cost->allreduce_bytes[0] == 1000 && cost->allreduce_bytes[1] == 16000);
+    cost_handle_clear(&handle);
+    profile_clear(&profile);
+    model_clear(&model);
+    cluster_clear(&cluster);
+}
+
 static void cost_choose_for__never_mixes_sources(void **state)
 {
     (void)state;
@@ -567,6 +608,7 @@ int main(void)
         cmocka_unit_test(profile_cost__takes_input_half_where_rest_was_not_measured),
         cmocka_unit_test(profile_cost__takes_nearest_way_of_measuring),
         cmocka_unit_test(profile_cost__answers_links_collectives_and_overheads),
+        cmocka_unit_test(profile_cost__keeps_nodes_and_the_network_apart),
         cmocka_unit_test(cost_choose_for__never_mixes_sources),
         cmocka_unit_test(cost_choose_for__tells_another_bf16_kernel),
         cmocka_unit_test(cost_choose_for__has_shipped_paper_profile),
