@@ -7,9 +7,9 @@ set -u
 [ -n "${ELAPSE_SKIP_DEPS:-}" ] && exit 0
 
 # Compiler and libraries; gnuplot draws the figures; python3 reads JSON in the shell tests;
-# clang-format is for `make format-check`.
+# clang-format is for `make format-check`; ip makes the nodes of tests/nodes.sh.
 packages="gcc make pkg-config libc6-dev libsqlite3-dev libcjson-dev libcmocka-dev libopenblas-dev
-libopenmpi-dev openmpi-bin zlib1g-dev libjpeg-dev libpng-dev gnuplot-nox python3 clang-format"
+libopenmpi-dev openmpi-bin zlib1g-dev libjpeg-dev libpng-dev gnuplot-nox python3 clang-format iproute2"
 
 # What is asked of each: a program in PATH, or a library that pkg-config knows. Packages under other
 # names (MPICH, another BLAS package, a newer gcc) satisfy it as well.
@@ -27,6 +27,7 @@ have() {
     libjpeg-dev) pkg-config --exists libjpeg ;;
     libpng-dev) pkg-config --exists libpng ;;
     gnuplot-nox) command -v gnuplot ;;
+    iproute2) command -v ip ;;
     *) command -v "$1" ;;
     esac >/dev/null 2>&1
 }

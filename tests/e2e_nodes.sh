@@ -1,0 +1,139 @@
+#!/bin/bash
+# Training over several machines: two nodes of namespaces (nodes.sh), between which there is only a
+# network; same bits as on one machine, a cache a node, dead ranks, clocks, links.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
+. "$(dirname "$0")/nodes.sh"
+nodes_as_root
+begin
+if ! nodes_here; then
+    skip "training over several nodes" "$why_not"
+    finish
+fi
+export TMPDIR="$tmp"                # root of a user namespace may not write where root has
+export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
+
+cat >"$tmp/vit.json" <<'JOB'
+{ "name": "vit",
+  "model": {"family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2,
+            "mlp": 64, "layers": 4, "classes": 10},
+  "data": {"kind": "synthetic", "train_samples": 200, "test_samples": 50},
+  "train": {"epochs": 4, "batch": {"global": 32}, "clip_norm": 1.0, "dropout": 0.1, "reduction": "canonical",
+            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9},
+            "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "seed": 1},
+  "pipeline": {"num_microbatches": 8, "schedule": "1f1b"},
+  "freeze": {"policy": "table", "table": [0, 1, 2, 4]} }
+JOB
+static=(--set freeze.policy=none --set train.epochs=2)
+train vit one -n 1
+train vit one-static -n 1 "${static[@]}"
+
+here=$elapse
+verify "two nodes come up" nodes_up left right
+[ $checks_failed -eq 0 ] || finish
+verify "with shared memory of their own" test "$(on left touch /dev/shm/mine && on right ls -A /dev/shm; on left rm /dev/shm/mine)" = ""
+elapse=$nodes/elapse
+over() { export ELAPSE_MPIRUN="$(launcher "$@")"; }
+over left:2 right:2
+
+# Plans that cross the network by activations, by gradients, by both.
+shape() { echo --set pipeline.num_stages=$1 --set pipeline.num_replicas=$2; }
+for k in 4 2 1; do
+    before=$(wire right)
+    train vit k$k -n 4 "${static[@]}" $(shape $k $((4 / k)))
+    bytes[k]=$(($(wire right) - before))
+    verify "K=$k R=$((4 / k)) over two nodes has the bits of one rank" same_run one-static k$k
+done
+verify "the summary says which node has how many ranks" test "$(tr -d ' \t' <"$tmp/k4/summary.json" | grep -o '"node_ranks":[^]]*')" = '"node_ranks":[2,2'
+over left:2 right:1
+train vit uneven -n 3 "${static[@]}" $(shape 3 1)
+verify "K=3 on nodes of 2 and 1 ranks has them too" same_run one-static uneven
+over left:2 right:2
+
+# Ranks that the launcher deals out in turn: pipelines still lie within nodes as far as they can.
+by_turns() {
+    local before
+    before=$(wire right)
+    ELAPSE_MPIRUN="$ELAPSE_MPIRUN --map-by node" train vit turns -n 4 "${static[@]}" $(shape 4 1) && same_run k4 turns &&
+        calculate "$(wire right) - $before < 1.3 * ${bytes[4]}"
+}
+verify "ranks dealt out in turn cross the network no more often" by_turns
+
+# Elastic, with a cache a node; what does not fit there goes to a folder that both nodes see.
+mkdir "$tmp/disk"
+elastic=(-n 4 --set 'elastic.stages=[4,4,2,1]' --set cache.policy=on)
+train vit shrinks "${elastic[@]}"
+verify "an elastic run over two nodes shrinks its pipelines" has_shapes shrinks "0=0:4:1 1=1:4:1 2=2:2:2 3=4:1:4 "
+verify "it has the bits of one rank without elasticity" same_run one shrinks
+verify "it read frozen activations from the cache" has shrinks cache_upgrades -gt 0
+train vit spills "${elastic[@]}" --set cache.limit_bytes=40KB --set "cache.spill_dir=$tmp/disk"
+verify "a spill into a shared folder has them too" same_run one spills
+verify "it read as much" has spills cache_upgrades -eq "$(value shrinks cache_upgrades)"
+verify "with a note of both places" grep -q "cache: .* in /dev/shm, .* in $tmp/disk" "$tmp/spills/summary.json"
+verify "and left nothing in the folder" test -z "$(ls -A "$tmp/disk")"
+train vit part "${elastic[@]}" --steps 17
+elapse=$here ELAPSE_MPIRUN='' train vit part -n 2 --set 'elastic.stages=[2,2,2,1]' --resume "$tmp/part"
+verify "begun on two nodes and gone on with on one it is the same run" same_run one part
+
+# One clock: the nodes' own are 1000 s apart.
+clocks() {
+    train vit traced -n 4 "${static[@]}" $(shape 4 1) --trace "$tmp/trace.json" || return
+    [ "$(grep -o '"pid": *[0-9]*' "$tmp/trace.json" | sort -u | wc -l)" -ge 1 ] || return
+    grep -o '"ts": *[0-9.]*' "$tmp/trace.json" | tr -d '" ' | cut -d: -f2 |
+        awk -v wall="$(value traced wall_ns)" '$1 > m {m = $1} END {print m " us, wall " wall " ns"; exit !(m > 0 && m * 1000 < wall)}' &&
+        calculate "$(grep -o '"step_ns":[0-9]*' "$tmp/traced/metrics.jsonl" | cut -d: -f2 | paste -sd+) < $(value traced wall_ns)"
+}
+verify "times of both nodes are on one clock" clocks
+
+# A rank that is killed on the other node: all end soon, with the cause, and nothing stays behind.
+long=(-n 4 --set train.epochs=9000 --set train.lr_schedule.kind=constant --set freeze.policy=none)
+started() { for _ in $(seq 200); do [ -s "$tmp/$1/metrics.jsonl" ] && return; sleep 0.05; done; false; }
+all_gone() {
+    for _ in $(seq 40); do [ "$(left left elapse-exec) $(left right elapse-exec)" = "0 0" ] && return; sleep 0.1; done
+    on left ps ax
+    on right ps ax
+    false
+}
+nothing_left() { all_gone && [ -z "$(on left ls -A /dev/shm; on right ls -A /dev/shm)" ] || { on left ls -A /dev/shm; on right ls -A /dev/shm; false; }; }
+killed() {
+    local run=$! begin
+    started killed || return
+    begin=$SECONDS
+    on right pkill -KILL -o -x elapse-exec
+    wait $run
+    [ $? -eq 3 ] && [ $((SECONDS - begin)) -le 10 ] && says killed 'signal 9|[Kk]illed'
+}
+train vit killed "${long[@]}" &
+verify "a rank killed on the other node ends the job within 10 s, with the cause" killed
+verify "nothing of it stays on either node" nothing_left
+lost() { # the daemon of the launcher, as when the node goes down
+    local run=$! begin
+    started lost || return
+    begin=$SECONDS
+    on right pkill -KILL -x "orted|prted|hydra_pmi_proxy"
+    wait $run
+    [ $? -eq 3 ] && [ $((SECONDS - begin)) -le 10 ] && says lost '^elapse: '
+}
+train vit lost "${long[@]}" &
+verify "a node that is lost ends it too" lost
+verify "no process of that stays either" all_gone
+stopped() {
+    local run=$!
+    started stopped || return
+    on left pkill -TERM -x elapse
+    wait $run && [ "$(value stopped interrupted)" = true ] && [ -s "$tmp/stopped/checkpoint-$(value stopped steps)/manifest.json" ]
+}
+train vit stopped "${long[@]}" &
+verify "SIGTERM reaches the ranks of both nodes: a checkpoint, exit 0" stopped
+
+# What a profile knows of links: inside a node and between them.
+over left:2 right:1
+profiled() {
+    $elapse profile -n 3 --quick --model vit-tiny:layers=1,hidden=16,heads=2,mlp=32,image=8,patch=4 --microbatches 1 --db "$tmp/nodes.db" >/dev/null &&
+        $here profiles show cpu-left --db "$tmp/nodes.db" >"$tmp/rows" || return
+    [ "$(grep -c '^ mpi node ranks=1' "$tmp/rows") $(grep -c '^ mpi net ranks=1' "$tmp/rows")" = "9 9" ] &&
+        [ "$(sed -n 's/.*allreduce mpi \(n[a-z]* ranks=[0-9]*\).*/\1/p' "$tmp/rows" | sort | uniq -c | tr -s ' \n' ' ')" = " 7 net ranks=2 7 net ranks=3 7 node ranks=2 " ] ||
+        { cat "$tmp/rows"; false; }
+}
+verify "profile measures links and sums inside a node and between nodes" profiled
+finish
