@@ -10,7 +10,7 @@
 
 #include "exec/cache_arena.h"
 #include "exec/choices.h"
-#include "exec/cpu/gemm_bf16.h"
+#include "exec/cpu/gemm.h"
 #include "exec/data/loader.h"
 #include "exec/device_info.h"
 #include "exec/rng.h"
@@ -801,7 +801,7 @@ void measure_describe(const struct cores *cores, struct profile_info *info)
     library[strcspn(library, ",\n")] = '\0';
     snprintf(info->libraries, sizeof info->libraries, "%.60s; %.60s", openblas_get_config(),
              library);
-    snprintf(info->bf16_kernel, sizeof info->bf16_kernel, "%s", gemm_bf16_name());
+    snprintf(info->bf16_kernel, sizeof info->bf16_kernel, "%s", gemm_name(2));
     if (gethostname(info->host, sizeof info->host) != 0)
         snprintf(info->host, sizeof info->host, "unknown");
     info->host[sizeof info->host - 1] = '\0';

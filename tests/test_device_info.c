@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "exec/cpu/gemm_bf16.h"
+#include "exec/cpu/gemm.h"
 #include "exec/cuda_load.h"
 #include "exec/device_info.h"
 
@@ -38,7 +38,7 @@ static void device_describe__is_the_host_on_the_cpu(void **state)
     (void)state;
     assert_int_equal(device_describe(DEVICE_CPU, &cores, &info, NULL), OK);
     assert_string_equal(info.device_kind, "cpu");
-    assert_string_equal(info.bf16_kernel, gemm_bf16_name());
+    assert_string_equal(info.bf16_kernel, gemm_name(2));
 }
 
 static void cuda_load__says_what_is_missing(void **state)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cpu/gemm_bf16.h"
+#include "exec/cpu/gemm.h"
 
 /* 64-byte aligned; what malloc() or calloc() gave stands in front. calloc() and not memset(): it
  * leaves fresh pages of the system alone. */
@@ -128,7 +128,7 @@ struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
     be->elem_bytes = dtype_bytes(dtype);
     be->threads = threads;
     be->host_memory = true;
-    be->rows_alone = dtype == DTYPE_BF16 && gemm_bf16_rows_alone();
+    be->rows_alone = gemm_rows_alone(be->elem_bytes);
     be->free_backend = cpu_backend_free;
     be->alloc = cpu_alloc;
     be->alloc_zeroed = cpu_alloc_zeroed;

@@ -14,12 +14,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "exec/cpu/gemm_pairs.h"
+#include "exec/cpu/gemm_units.h"
 
 #define AMX __attribute__((target("avx512f,avx512bw,avx512vl,amx-tile,amx-bf16")))
 
 /* A panel of b of 512 k is 32 KiB, of the L1 cache. */
-enum { SIDE = PAIRS_SIDE, STEP = PAIRS_STEP, PANEL = 32, KC = 512, TILE_BYTES = 1024 };
+enum { SIDE = UNITS_SIDE, STEP = PAIRS_STEP, PANEL = 32, KC = 512, TILE_BYTES = 1024 };
 
 /* Leaf 7 of CPUID says AMX-BF16 and AMX-TILE; the system saves tiles of a process only that asked
  * for it (Linux, arch/x86/xstate.rst). */
@@ -182,7 +182,9 @@ AMX static void multiply(const struct gemm_block *a, const struct gemm_block *b,
 
 /* An element's sum goes over k in one order, inside a panel and at its edge. */
 const struct gemm_kernel gemm_amx = {.name = "amx",
+                                     .elem_bytes = 2,
                                      .rows_alone = true,
+                                     .tile_rows = 128,
                                      .usable = usable,
                                      .packed_bytes = packed_bytes,
                                      .work_bytes = work_bytes,

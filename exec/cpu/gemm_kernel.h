@@ -1,9 +1,10 @@
-/* exec/cpu/gemm_kernel.h - the ways to multiply blocks of bf16; private to gemm_*.c and their test.
+/* exec/cpu/gemm_kernel.h - the ways to multiply blocks of matrices; private to gemm*.c and their
+ * test.
  *
- * gemm_bf16.c cuts a product into blocks and packs each block of b once; a kernel says how. A new
- * one is a file, its name below and in gemm_bf16.c's list. A file whose instructions not every
- * machine has names them in its functions' target attributes, so that it builds whatever the
- * program is built for, and asks the machine in usable(). */
+ * gemm.c cuts a product into blocks and packs each block of b once; a kernel says how. A new one is
+ * a file, its name below and in gemm.c's list. A file whose instructions not every machine has
+ * names them in its functions' target attributes, so that it builds whatever the program is built
+ * for, and asks the machine in usable(). */
 #ifndef ELAPSE_EXEC_CPU_GEMM_KERNEL_H
 #define ELAPSE_EXEC_CPU_GEMM_KERNEL_H
 
@@ -12,13 +13,15 @@
 /* A block of a or b: element (i, k) of a, (k, i) of b, lies at x + i * outer + k * inner; one of
  * the strides is 1. num: rows of a, columns of b. */
 struct gemm_block {
-    const uint16_t *x;
+    const void *x;
     int64_t outer, inner, num, k;
 };
 
 struct gemm_kernel {
     const char *name;
-    bool rows_alone; /* gemm_bf16_rows_alone() */
+    int elem_bytes;  /* of a and b: 2 are bf16, 4 are fp32 */
+    bool rows_alone; /* gemm_rows_alone() */
+    int tile_rows;   /* of one multiply() at most; a multiple of 8 */
     bool (*usable)(void);
     int64_t (*packed_bytes)(int64_t cols, int64_t k); /* of a packed block of b */
     int64_t (*work_bytes)(int64_t rows, int64_t k);   /* of one thread, 64-byte aligned */
@@ -28,13 +31,14 @@ struct gemm_kernel {
                      void *work, float alpha, bool add, float *c, int64_t ldc);
 };
 
-extern const struct gemm_kernel gemm_amx, gemm_dot, gemm_widen;
+extern const struct gemm_kernel gemm_amx, gemm_dot, gemm_widen, gemm_fma, gemm_blas;
 
-/* All that this program has, the best first; NULL behind the last, which any machine can. */
+/* All that this program has, of bf16 and of fp32 the best first and one that any machine can last;
+ * NULL behind the last. */
 extern const struct gemm_kernel *const gemm_kernels[];
 
-/* The one in use: the first usable of them. Set for tests only, NULL: that one again. */
-const struct gemm_kernel *gemm_kernel(void);
+/* The one in use: the first usable of them. Set for tests only; NULL: those again. */
+const struct gemm_kernel *gemm_kernel(int elem_bytes);
 void gemm_kernel_set(const struct gemm_kernel *kernel);
 
 #endif

@@ -1,22 +1,23 @@
-/* exec/cpu/gemm_pairs.h - pairs (k, k + 1) of bf16, as instructions of AVX512-BF16 and AMX take
- * them, read by vectors whichever way a matrix lies; private to gemm_amx.c and gemm_dot.c.
+/* exec/cpu/gemm_units.h - what AVX-512 multiplies in one 32-bit lane, read by vectors whichever way
+ * a matrix lies: a pair (k, k + 1) of bf16, as AVX512-BF16 and AMX take them, or one fp32; private
+ * to gemm_amx.c and gemm_avx512.c.
  *
  * For functions whose target attribute has AVX-512 F, BW and VL. */
-#ifndef ELAPSE_EXEC_CPU_GEMM_PAIRS_H
-#define ELAPSE_EXEC_CPU_GEMM_PAIRS_H
+#ifndef ELAPSE_EXEC_CPU_GEMM_UNITS_H
+#define ELAPSE_EXEC_CPU_GEMM_UNITS_H
 
 #include "exec/cpu/gemm_kernel.h"
 
 #ifdef __x86_64__
 #include <immintrin.h>
 
-#define GEMM_PAIRS __attribute__((target("avx512f,avx512bw,avx512vl"), always_inline)) static inline
+#define GEMM_UNITS __attribute__((target("avx512f,avx512bw,avx512vl"), always_inline)) static inline
 
-/* A square of pairs: 16 rows (columns) by 32 k. */
-enum { PAIRS_SIDE = 16, PAIRS_STEP = 32 };
+/* A square of units: 16 rows (columns) by 16 units, which are 32 k of bf16. */
+enum { UNITS_SIDE = 16, PAIRS_STEP = 32 };
 
 /* x[i][j] becomes x[j][i]. Loops over x are unrolled, so that it stays in registers. */
-GEMM_PAIRS void pairs_turn(__m512i x[16])
+GEMM_UNITS void units_turn(__m512i x[16])
 {
     __m512i y[16];
 #pragma GCC unroll 16
@@ -50,21 +51,22 @@ GEMM_PAIRS void pairs_turn(__m512i x[16])
 
 /* num rows (columns) from `first` by len k from `k`, zero outside of them (num may be 0 or less).
  * by_row: x[i][p] is pair p of row i; else x[p][i]. Faster where num and len are constants. */
-GEMM_PAIRS void pairs_load(const struct gemm_block *b, int64_t first, int64_t k, int num, int len,
+GEMM_UNITS void pairs_load(const struct gemm_block *b, int64_t first, int64_t k, int num, int len,
                            bool by_row, __m512i x[16])
 {
+    const uint16_t *from = b->x;
     const bool along_k = b->inner == 1;
     if (along_k) {
         const __mmask32 mask = len == PAIRS_STEP ? ~0u : (1u << len) - 1;
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
-            x[i] = i < num ? _mm512_maskz_loadu_epi16(mask, b->x + (first + i) * b->outer + k)
+            x[i] = i < num ? _mm512_maskz_loadu_epi16(mask, from + (first + i) * b->outer + k)
                            : _mm512_setzero_si512();
     } else {
-        const __mmask16 mask = num <= 0 ? 0 : (__mmask16)(0xffffu >> (PAIRS_SIDE - num));
+        const __mmask16 mask = num <= 0 ? 0 : (__mmask16)(0xffffu >> (UNITS_SIDE - num));
 #pragma GCC unroll 16
         for (int p = 0; p < 16; p++) {
-            const uint16_t *at = b->x + first + (k + 2 * p) * b->inner;
+            const uint16_t *at = from + first + (k + 2 * p) * b->inner;
             const __m256i low =
                 2 * p < len ? _mm256_maskz_loadu_epi16(mask, at) : _mm256_setzero_si256();
             const __m256i high = 2 * p + 1 < len ? _mm256_maskz_loadu_epi16(mask, at + b->inner)
@@ -74,7 +76,28 @@ GEMM_PAIRS void pairs_load(const struct gemm_block *b, int64_t first, int64_t k,
         }
     }
     if (along_k != by_row)
-        pairs_turn(x);
+        units_turn(x);
+}
+
+/* The same of fp32, 16 k at most: x[p][i] is element (first + i, k + p). */
+GEMM_UNITS void floats_load(const struct gemm_block *b, int64_t first, int64_t k, int num, int len,
+                            __m512i x[16])
+{
+    const float *from = b->x;
+    if (b->inner == 1) {
+        const __mmask16 mask = (__mmask16)(0xffffu >> (UNITS_SIDE - len));
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            x[i] = i < num ? _mm512_maskz_loadu_epi32(mask, from + (first + i) * b->outer + k)
+                           : _mm512_setzero_si512();
+        units_turn(x);
+    } else {
+        const __mmask16 mask = num <= 0 ? 0 : (__mmask16)(0xffffu >> (UNITS_SIDE - num));
+#pragma GCC unroll 16
+        for (int p = 0; p < 16; p++)
+            x[p] = p < len ? _mm512_maskz_loadu_epi32(mask, from + first + (k + p) * b->inner)
+                           : _mm512_setzero_si512();
+    }
 }
 
 #endif

@@ -1,4 +1,4 @@
-#include "exec/cpu/gemm_bf16.h"
+#include "exec/cpu/gemm.h"
 
 #include <omp.h>
 
@@ -7,7 +7,7 @@
 
 /* Rows are taken in blocks, whose tiles stay in a cache while a block of b, packed once, passes by
  * all of them. */
-enum { ROW_BLOCK = 2048, K_BLOCK = 2048, TILE_ROWS = 128 };
+enum { ROW_BLOCK = 2048, K_BLOCK = 2048, TILE_FLOATS = 128 * 1024 };
 
 const struct gemm_kernel *const gemm_kernels[] = {
 #ifdef __x86_64__
@@ -15,37 +15,46 @@ const struct gemm_kernel *const gemm_kernels[] = {
     &gemm_dot, /* AVX512-BF16, Intel since Cooper Lake, AMD Zen 4 */
 #endif
     &gemm_widen, /* BLAS on widened blocks */
+#ifdef __x86_64__
+    &gemm_fma, /* AVX-512, fp32 */
+#endif
+    &gemm_blas, /* BLAS, fp32 */
     NULL};
 
-static const struct gemm_kernel *in_use; /* every thread would choose the same */
+static const struct gemm_kernel *in_use[2]; /* bf16, fp32; every thread would choose the same */
 
-const struct gemm_kernel *gemm_kernel(void)
+const struct gemm_kernel *gemm_kernel(int elem_bytes)
 {
-    for (int i = 0; !in_use; i++)
-        if (gemm_kernels[i]->usable())
-            in_use = gemm_kernels[i];
-    return in_use;
+    const struct gemm_kernel **chosen = &in_use[elem_bytes == 4];
+    for (int i = 0; !*chosen; i++)
+        if (gemm_kernels[i]->elem_bytes == elem_bytes && gemm_kernels[i]->usable())
+            *chosen = gemm_kernels[i];
+    return *chosen;
 }
 
 void gemm_kernel_set(const struct gemm_kernel *kernel)
 {
-    in_use = kernel;
+    if (kernel)
+        in_use[kernel->elem_bytes == 4] = kernel;
+    else
+        in_use[0] = in_use[1] = NULL;
 }
 
-bool gemm_bf16_rows_alone(void)
+bool gemm_rows_alone(int elem_bytes)
 {
-    return gemm_kernel()->rows_alone;
+    return gemm_kernel(elem_bytes)->rows_alone;
 }
 
-const char *gemm_bf16_name(void)
+const char *gemm_name(int elem_bytes)
 {
-    return gemm_kernel()->name;
+    return gemm_kernel(elem_bytes)->name;
 }
 
-/* Equal tiles, an even number of them where there are rows for two. */
-static int64_t tile_rows(int64_t rows)
+/* Equal tiles that stay in the L2 cache, an even number of them where there are rows for two. */
+static int64_t tile_rows(const struct gemm_kernel *kernel, int64_t rows, int64_t cols)
 {
-    const int64_t tiles = rows < 32 ? 1 : 2 * cpu_tiles(rows, 2 * TILE_ROWS);
+    const int64_t most = cpu_min(kernel->tile_rows, TILE_FLOATS / cols);
+    const int64_t tiles = rows < 32 ? 1 : 2 * cpu_tiles(rows, 2 * most);
     return cpu_tiles(cpu_tiles(rows, tiles), 8) * 8;
 }
 
@@ -54,11 +63,12 @@ static int64_t up64(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-void gemm_bf16(struct backend *be, const struct gemm_bf16 *g)
+void gemm(struct backend *be, const struct gemm *g)
 {
-    const struct gemm_kernel *kernel = gemm_kernel();
+    const struct gemm_kernel *kernel = gemm_kernel(be->elem_bytes);
+    const int64_t elem = be->elem_bytes;
     const int64_t most_rows = cpu_min(g->m, ROW_BLOCK), most_cols = cpu_min(g->n, GEMM_COLS);
-    const int64_t most_k = cpu_min(g->k, K_BLOCK), tile = tile_rows(most_rows);
+    const int64_t most_k = cpu_min(g->k, K_BLOCK), tile = tile_rows(kernel, most_rows, most_cols);
     const int64_t packed = up64(kernel->packed_bytes(most_cols, most_k)),
                   work = up64(kernel->work_bytes(tile, most_k));
     /* Tiles of the product: of a thread if one block of k makes them, else of the block of rows. */
@@ -74,15 +84,17 @@ void gemm_bf16(struct backend *be, const struct gemm_bf16 *g)
             for (int64_t k0 = 0; k0 < g->k; k0 += K_BLOCK) {
                 const int64_t rows = cpu_min(ROW_BLOCK, g->m - r0);
                 const int64_t cols = cpu_min(GEMM_COLS, g->n - c0), k = cpu_min(K_BLOCK, g->k - k0);
-                const struct gemm_block b = {g->b + k0 * g->b_row + c0 * g->b_col, g->b_col,
-                                             g->b_row, cols, k};
+                const struct gemm_block b = {(const char *)g->b +
+                                                 (k0 * g->b_row + c0 * g->b_col) * elem,
+                                             g->b_col, g->b_row, cols, k};
                 kernel->pack(be, &b, scratch);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
                 for (int64_t t = 0; t < cpu_tiles(rows, tile); t++) {
                     const int thread = omp_get_thread_num();
                     const int64_t row = r0 + t * tile, num = cpu_min(tile, r0 + rows - row);
-                    const struct gemm_block a = {g->a + row * g->a_row + k0 * g->a_col, g->a_row,
-                                                 g->a_col, num, k};
+                    const struct gemm_block a = {(const char *)g->a +
+                                                     (row * g->a_row + k0 * g->a_col) * elem,
+                                                 g->a_row, g->a_col, num, k};
                     float *c =
                         g->c ? g->c + row * g->ldc + c0
                              : (float *)(void *)(products + (whole ? thread : t) * tile_bytes);

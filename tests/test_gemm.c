@@ -1,4 +1,4 @@
-/* Products of bf16 matrices against plain loops in double over the same operands. */
+/* Products of matrices against plain loops in double over the same operands. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "exec/bf16.h"
-#include "exec/cpu/gemm_bf16.h"
+#include "exec/cpu/gemm.h"
 #include "exec/cpu/gemm_kernel.h"
 #include "exec/rng.h"
 
@@ -29,18 +29,37 @@ static void keep(void *ctx, int64_t r0, int rows, int64_t c0, int cols, float *t
         }
 }
 
-static uint16_t *random_matrix(uint64_t key, int64_t num)
+/* num elements of bf16 (2 bytes) or fp32, and what they are worth. */
+struct matrix {
+    void *x;
+    double *worth;
+};
+
+static struct matrix random_matrix(uint64_t key, int64_t num, int elem_bytes)
 {
-    uint16_t *x = malloc((size_t)num * sizeof *x);
-    assert_non_null(x);
-    for (int64_t i = 0; i < num; i++)
-        x[i] = bf16_from((float)rng_normal(key, (uint64_t)i));
-    return x;
+    const struct matrix m = {malloc((size_t)(num * elem_bytes)),
+                             malloc((size_t)num * sizeof *m.worth)};
+    assert_true(m.x && m.worth);
+    for (int64_t i = 0; i < num; i++) {
+        const float value = (float)rng_normal(key, (uint64_t)i);
+        if (elem_bytes == 2)
+            ((uint16_t *)m.x)[i] = bf16_from(value);
+        else
+            ((float *)m.x)[i] = value;
+        m.worth[i] = elem_bytes == 2 ? bf16_to(((uint16_t *)m.x)[i]) : value;
+    }
+    return m;
 }
 
-/* Shapes at and beside the edges of panels (8, 48; 32), pieces of k (256; 512), tiles and blocks
- * (960 columns, 2048 rows, 2048 k). Few elements of the large ones are judged, all of them must be
- * bit-equal with three threads. */
+static void free_matrix(struct matrix m)
+{
+    free(m.x);
+    free(m.worth);
+}
+
+/* Shapes at and beside the edges of panels (8, 48; 32), pieces of k (192; 256; 512), tiles and
+ * blocks (960 columns, 2048 rows, 2048 k). Few elements of the large ones are judged, all of them
+ * must be bit-equal with three threads. */
 static void matches_plain_loops(const struct gemm_kernel *kernel)
 {
     static const int shapes[][3] = {
@@ -51,14 +70,15 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
         {33,   65,  545 },
         {8,    48,  2   },
         {9,    49,  257 },
+        {24,   96,  193 },
         {65,   100, 511 },
         {130,  961, 33  },
         {2050, 50,  17  },
         {24,   60,  4099},
         {300,  192, 768 }
     };
-    struct backend *bes[] = {backend_cpu_new(DTYPE_BF16, 1, NULL),
-                             backend_cpu_new(DTYPE_BF16, 3, NULL)};
+    const enum dtype dtype = kernel->elem_bytes == 2 ? DTYPE_BF16 : DTYPE_FP32;
+    struct backend *bes[] = {backend_cpu_new(dtype, 1, NULL), backend_cpu_new(dtype, 3, NULL)};
     gemm_kernel_set(kernel);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int form = 0; form < 16; form++) {
@@ -68,8 +88,8 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
             if (fresh && !to_c)
                 continue;
             const int64_t lda = (a_turned ? m : k) + 3, ldb = (b_turned ? k : n) + 1;
-            uint16_t *a = random_matrix(1, lda * (a_turned ? k : m));
-            uint16_t *b = random_matrix(2, ldb * (b_turned ? n : k));
+            const struct matrix a = random_matrix(1, lda * (a_turned ? k : m), kernel->elem_bytes);
+            const struct matrix b = random_matrix(2, ldb * (b_turned ? n : k), kernel->elem_bytes);
             float *c[2];
             for (int t = 0; t < 2; t++) {
                 struct product p = {calloc((size_t)(m * n), sizeof(float)), n,
@@ -77,22 +97,22 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
                 assert_true(p.c && p.times);
                 for (int64_t i = 0; to_c && i < m * n; i++)
                     p.c[i] = fresh ? NAN : (float)(i % 7);
-                const struct gemm_bf16 g = {.m = m,
-                                            .n = n,
-                                            .k = k,
-                                            .a = a,
-                                            .a_row = a_turned ? 1 : lda,
-                                            .a_col = a_turned ? lda : 1,
-                                            .b = b,
-                                            .b_row = b_turned ? 1 : ldb,
-                                            .b_col = b_turned ? ldb : 1,
-                                            .alpha = 0.5f,
-                                            .c = to_c ? p.c : NULL,
-                                            .ldc = n,
-                                            .fresh = fresh,
-                                            .finish = keep,
-                                            .ctx = &p};
-                gemm_bf16(bes[t], &g);
+                const struct gemm g = {.m = m,
+                                       .n = n,
+                                       .k = k,
+                                       .a = a.x,
+                                       .a_row = a_turned ? 1 : lda,
+                                       .a_col = a_turned ? lda : 1,
+                                       .b = b.x,
+                                       .b_row = b_turned ? 1 : ldb,
+                                       .b_col = b_turned ? ldb : 1,
+                                       .alpha = 0.5f,
+                                       .c = to_c ? p.c : NULL,
+                                       .ldc = n,
+                                       .fresh = fresh,
+                                       .finish = keep,
+                                       .ctx = &p};
+                gemm(bes[t], &g);
                 assert_int_equal(bes[t]->sync(bes[t], NULL), OK);
                 for (int64_t i = 0; !to_c && i < m * n; i++)
                     assert_int_equal(p.times[i], 1);
@@ -105,8 +125,8 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
                 const int64_t i = e / n, j = e % n;
                 double want = 0, size = 0;
                 for (int64_t q = 0; q < k; q++) {
-                    const double one = (double)bf16_to(a[a_turned ? q * lda + i : i * lda + q]) *
-                                       bf16_to(b[b_turned ? j * ldb + q : q * ldb + j]);
+                    const double one = a.worth[a_turned ? q * lda + i : i * lda + q] *
+                                       b.worth[b_turned ? j * ldb + q : q * ldb + j];
                     want += 0.5 * one;
                     size += 0.5 * fabs(one);
                 }
@@ -119,8 +139,8 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
             }
             free(c[0]);
             free(c[1]);
-            free(a);
-            free(b);
+            free_matrix(a);
+            free_matrix(b);
         }
     backend_free(bes[0]);
     backend_free(bes[1]);
@@ -135,8 +155,53 @@ static void gemm_kernels__match_plain_loops(void **state)
             matches_plain_loops(gemm_kernels[i]);
         else
             print_message("%s: not on this machine\n", gemm_kernels[i]->name);
-        assert_true(gemm_kernels[i + 1] || gemm_kernels[i]->usable()); /* the last one always is */
+        /* The last one of a dtype always is. */
+        if (!gemm_kernels[i + 1] || gemm_kernels[i + 1]->elem_bytes != gemm_kernels[i]->elem_bytes)
+            assert_true(gemm_kernels[i]->usable());
     }
+}
+
+/* A row's bits in a product of many rows and in one of its own, for the kernels that promise it. */
+static void gemm_kernels__keep_the_bits_of_a_row(void **state)
+{
+    enum { M = 130, N = 70, K = 300 };
+    static float all[M * N], one[N];
+    (void)state;
+    for (int i = 0; gemm_kernels[i]; i++) {
+        const int elem = gemm_kernels[i]->elem_bytes;
+        if (!gemm_kernels[i]->usable() || !gemm_kernels[i]->rows_alone)
+            continue;
+        struct backend *be = backend_cpu_new(elem == 2 ? DTYPE_BF16 : DTYPE_FP32, 2, NULL);
+        const struct matrix a = random_matrix(3, M * K, elem), b = random_matrix(4, N * K, elem);
+        struct gemm g = {.m = M,
+                         .n = N,
+                         .k = K,
+                         .a = a.x,
+                         .a_row = K,
+                         .a_col = 1,
+                         .b = b.x,
+                         .b_row = 1,
+                         .b_col = K,
+                         .alpha = 1.0f,
+                         .c = all,
+                         .ldc = N};
+        gemm_kernel_set(gemm_kernels[i]);
+        memset(all, 0, sizeof all);
+        gemm(be, &g);
+        for (int r = 0; r < M; r++) {
+            memset(one, 0, sizeof one);
+            g.m = 1;
+            g.a = (char *)a.x + (size_t)(r * K * elem);
+            g.c = one;
+            gemm(be, &g);
+            if (memcmp(one, all + r * N, sizeof one) != 0)
+                fail_msg("%s: row %d alone has other bits", gemm_kernels[i]->name, r);
+        }
+        free_matrix(a);
+        free_matrix(b);
+        backend_free(be);
+    }
+    gemm_kernel_set(NULL);
 }
 
 static void bf16__rounds_to_nearest_even(void **state)
@@ -175,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemm_kernels__match_plain_loops),
+        cmocka_unit_test(gemm_kernels__keep_the_bits_of_a_row),
         cmocka_unit_test(bf16__rounds_to_nearest_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,20 +1,22 @@
-/* exec/cpu/gemm_bf16.h - products of bf16 matrices with fp32 sums, for cpu_linear.c.
+/* exec/cpu/gemm.h - products of matrices with fp32 sums, for cpu_linear.c.
  *
- * With AMX on its tiles, with AVX512-BF16 on its dot-product instruction (subnormal operands count
- * as zero in both); elsewhere blocks are widened and BLAS multiplies them in fp32. Sums run over k
- * in ascending blocks whose bounds depend on the shape only. */
-#ifndef ELAPSE_EXEC_CPU_GEMM_BF16_H
-#define ELAPSE_EXEC_CPU_GEMM_BF16_H
+ * bf16 with AMX on its tiles, with AVX512-BF16 on its dot-product instruction (subnormal operands
+ * count as zero in both), elsewhere widened for BLAS; fp32 with AVX-512 by its multiply-adds,
+ * elsewhere by BLAS. Sums run over k in ascending blocks whose bounds depend on the shape only.
+ * Blocks and packing after Goto and van de Geijn, "Anatomy of High-Performance Matrix
+ * Multiplication", ACM TOMS 34(3), 2008. */
+#ifndef ELAPSE_EXEC_CPU_GEMM_H
+#define ELAPSE_EXEC_CPU_GEMM_H
 
 #include "exec/backend.h"
 
 enum { GEMM_COLS = 960 }; /* columns of a tile at most: 20 panels of 48, 30 of 32 */
 
 /* Element (i, k) of a lies at a + i * a_row + k * a_col, element (k, j) of b at
- * b + k * b_row + j * b_col; one stride of each is 1. */
-struct gemm_bf16 {
+ * b + k * b_row + j * b_col; one stride of each is 1. Elements have the backend's elem_bytes. */
+struct gemm {
     int64_t m, n, k;
-    const uint16_t *a, *b;
+    const void *a, *b;
     int64_t a_row, a_col, b_row, b_col;
     float alpha;
     /* Either c [m, ldc] += alpha a b (= where fresh); or c NULL and finish() gets the product in
@@ -28,12 +30,12 @@ struct gemm_bf16 {
 };
 
 /* Whether the bits of a row of a b are those that it has in a matrix of any number of rows. */
-bool gemm_bf16_rows_alone(void);
+bool gemm_rows_alone(int elem_bytes);
 
 /* Name of the kernel in use. */
-const char *gemm_bf16_name(void);
+const char *gemm_name(int elem_bytes);
 
 /* Takes the backend's scratch. */
-void gemm_bf16(struct backend *be, const struct gemm_bf16 *g);
+void gemm(struct backend *be, const struct gemm *g);
 
 #endif

@@ -1,0 +1,96 @@
+/* Blocks multiplied by BLAS: of fp32 as they lie, of bf16 widened in the order in which they lie.
+ */
+#include <cblas.h>
+
+#include "exec/cpu/cpu.h"
+#include "exec/cpu/gemm_kernel.h"
+
+static bool usable(void)
+{
+    return true;
+}
+
+static void blas(const struct gemm_block *a, const float *ax, int64_t lda,
+                 const struct gemm_block *b, const float *bx, int64_t ldb, float alpha, bool add,
+                 float *c, int64_t ldc)
+{
+    cblas_sgemm(CblasRowMajor, a->inner == 1 ? CblasNoTrans : CblasTrans,
+                b->inner == 1 ? CblasTrans : CblasNoTrans, (int)a->num, (int)b->num, (int)a->k,
+                alpha, ax, (int)lda, bx, (int)ldb, add ? 1.0f : 0.0f, c, (int)ldc);
+}
+
+/* --- fp32 ------------------------------------------------------------------------------------ */
+
+static int64_t nothing_bytes(int64_t num, int64_t k)
+{
+    (void)num, (void)k;
+    return 0;
+}
+
+static void pack_nothing(struct backend *be, const struct gemm_block *b, void *packed)
+{
+    (void)be, (void)b, (void)packed;
+}
+
+static int64_t stride(const struct gemm_block *block)
+{
+    return block->inner == 1 ? block->outer : block->inner;
+}
+
+static void multiply_in_place(const struct gemm_block *a, const struct gemm_block *b,
+                              const void *packed, void *work, float alpha, bool add, float *c,
+                              int64_t ldc)
+{
+    (void)packed, (void)work;
+    blas(a, a->x, stride(a), b, b->x, stride(b), alpha, add, c, ldc);
+}
+
+const struct gemm_kernel gemm_blas = {.name = "blas",
+                                      .elem_bytes = 4,
+                                      .rows_alone = false, /* other kernels for few rows */
+                                      .tile_rows = 512,
+                                      .usable = usable,
+                                      .packed_bytes = nothing_bytes,
+                                      .work_bytes = nothing_bytes,
+                                      .pack = pack_nothing,
+                                      .multiply = multiply_in_place};
+
+/* --- bf16 ------------------------------------------------------------------------------------ */
+
+static int64_t packed_bytes(int64_t cols, int64_t k)
+{
+    return cols * k * (int64_t)sizeof(float);
+}
+
+static void widen(const struct gemm_block *b, int64_t first, int64_t end, float *to)
+{
+    const int64_t row = b->inner == 1 ? b->k : b->num;
+    for (int64_t r = first; r < end; r++)
+        bf16_widen(row, (const uint16_t *)b->x + r * stride(b), to + r * row);
+}
+
+static void pack(struct backend *be, const struct gemm_block *b, void *packed)
+{
+    const int64_t rows = b->inner == 1 ? b->num : b->k;
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+    for (int64_t r = 0; r < cpu_tiles(rows, 16); r++)
+        widen(b, r * 16, cpu_min((r + 1) * 16, rows), packed);
+}
+
+static void multiply(const struct gemm_block *a, const struct gemm_block *b, const void *packed,
+                     void *work, float alpha, bool add, float *c, int64_t ldc)
+{
+    widen(a, 0, a->inner == 1 ? a->num : a->k, work);
+    blas(a, work, a->inner == 1 ? a->k : a->num, b, packed, b->inner == 1 ? b->k : b->num, alpha,
+         add, c, ldc);
+}
+
+const struct gemm_kernel gemm_widen = {.name = "widened",
+                                       .elem_bytes = 2,
+                                       .rows_alone = false,
+                                       .tile_rows = 128,
+                                       .usable = usable,
+                                       .packed_bytes = packed_bytes,
+                                       .work_bytes = packed_bytes,
+                                       .pack = pack,
+                                       .multiply = multiply};
