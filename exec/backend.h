@@ -341,7 +341,8 @@ struct backend_spec {
 struct backend *backend_new(const struct backend_spec *spec, struct err *err);
 
 /* The CPU: threads >= 1 OpenMP threads per kernel, BLAS one thread a call; fp32 or bf16. NULL on
- * failure (ERR_INPUT: threads outside 1..1024; ERR_INFEASIBLE: tf32; ERR_NOMEM). */
+ * failure (ERR_INPUT: threads outside 1..1024, ELAPSE_GEMM (exec/cpu/gemm.h) names nothing;
+ * ERR_INFEASIBLE: tf32; ERR_NOMEM). */
 struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err);
 void backend_free(struct backend *be); /* NULL is fine */
 

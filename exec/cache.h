@@ -49,8 +49,8 @@ void cache_put(struct cache *cache, int64_t epoch, int64_t sample, int level, in
 int cache_elem_bytes(const struct cache *cache); /* of a value of data: 2 or 4 */
 /* Whether only full micro-batches may meet the cache, and are computed as a whole where they lack a
  * sample. It is so where equal bits are promised (all but a bf16 cache of fp32 values) and the bits
- * of a sample depend on how many it is computed with: fp32 products by BLAS, which has other
- * kernels for small matrices; not bf16 products by the processor's own instruction. */
+ * of a sample depend on how many it is computed with: products by BLAS, which has other kernels for
+ * small matrices, do; those of our own kernels do not (exec/cpu/gemm.h). */
 bool cache_whole(const struct cache *cache);
 
 bool cache_complete(const struct cache *cache); /* every sample (and view) has a slot */

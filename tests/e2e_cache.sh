@@ -28,12 +28,18 @@ verify "evaluation meets no cache" calculate "($(value all eval_loss) - $(value 
 train vit spread -n 2 --set 'elastic.stages=[2]'
 verify "a pipeline that reads the cache has the same bits" same_run spread plain
 
-# The last micro-batch of an epoch is short: fp32 bits depend on the number of rows, so it meets no cache.
+# The last micro-batch of an epoch is short: where bits depend on the number of rows (BLAS), it meets no cache.
 short=(--set data.train_samples=131 --set pipeline.num_microbatches=2)
-train vit short-1 -n 1 --set cache.policy=off "${short[@]}"
-train vit short-2 -n 2 --set 'elastic.stages=[2]' "${short[@]}"
-verify "short micro-batches leave the bits alone" same_run short-2 short-1
-verify "and are not looked up" has short-2 cache_hits -lt 262
+for gemm in blas ""; do
+    export ELAPSE_GEMM=$gemm
+    train vit short-1 -n 1 --set cache.policy=off "${short[@]}"
+    train vit short-2 -n 2 --set 'elastic.stages=[2]' "${short[@]}"
+    verify "short micro-batches leave the bits alone (${gemm:-own products})" same_run short-2 short-1
+    [ -z "$gemm" ] || verify "and are not looked up" has short-2 cache_hits -lt 262
+done
+unset ELAPSE_GEMM
+expect "a kernel for products that is none" 2 "ELAPSE_GEMM must be one of .*blas, got 'abacus'" env ELAPSE_GEMM=abacus \
+    "$elapse" train "$tmp/vit.json" -n 1 --out "$tmp/no"
 
 # In bf16 what lacks is computed alone, where the processor's products allow it.
 train vit low-1 -n 1 --set cache.policy=off --set train.dtype=bf16

@@ -117,6 +117,8 @@ struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
         err_set(err, ERR_INPUT, "cpu backend: threads must be 1..1024, got %d", threads);
         return NULL;
     }
+    if (gemm_choose(err) != OK)
+        return NULL;
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu) {
         err_nomem(err);

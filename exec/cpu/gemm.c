@@ -1,6 +1,9 @@
 #include "exec/cpu/gemm.h"
 
 #include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_kernel.h"
@@ -30,6 +33,26 @@ const struct gemm_kernel *gemm_kernel(int elem_bytes)
         if (gemm_kernels[i]->elem_bytes == elem_bytes && gemm_kernels[i]->usable())
             *chosen = gemm_kernels[i];
     return *chosen;
+}
+
+enum status gemm_choose(struct err *err)
+{
+    const char *named = getenv("ELAPSE_GEMM");
+    char names[128] = "";
+    for (int i = 0; named && *named && gemm_kernels[i]; i++) {
+        const size_t used = strlen(names);
+        if (!gemm_kernels[i]->usable())
+            continue;
+        if (strcmp(gemm_kernels[i]->name, named) == 0) {
+            gemm_kernel_set(gemm_kernels[i]);
+            return OK;
+        }
+        snprintf(names + used, sizeof names - used, "%s%s", *names ? ", " : "",
+                 gemm_kernels[i]->name);
+    }
+    if (named && *named)
+        return err_set(err, ERR_INPUT, "ELAPSE_GEMM must be one of %s, got '%.40s'", names, named);
+    return OK;
 }
 
 void gemm_kernel_set(const struct gemm_kernel *kernel)

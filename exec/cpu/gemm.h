@@ -35,6 +35,10 @@ bool gemm_rows_alone(int elem_bytes);
 /* Name of the kernel in use. */
 const char *gemm_name(int elem_bytes);
 
+/* ELAPSE_GEMM in the environment names the kernel of its elements; without it each has the first
+ * that the machine can. ERR_INPUT: it names none of those; the message lists them. */
+enum status gemm_choose(struct err *err);
+
 /* Takes the backend's scratch. */
 void gemm(struct backend *be, const struct gemm *g);
 

@@ -193,7 +193,7 @@ static void multiply(const struct units *u, const struct gemm_block *a, const st
             for (int64_t at = 0; at < piece.k; at += UNITS_SIDE * u->k)
                 for (int64_t r = 0; r < a->num; r += UNITS_SIDE)
                     pack_at(u, &piece, r, at, PANEL_A, mine);
-        for (int64_t p = 0; p < panels; p++, from += PANEL_B * num) {
+        for (int64_t p = 0; p < panels; p++, from += PANEL_B * num)
             for (int64_t r = 0; r < a->num; r += PANEL_A) {
                 const int nr = (int)cpu_min(PANEL_A, a->num - r);
                 const int nc = (int)cpu_min(PANEL_B, b->num - p * PANEL_B);
@@ -204,7 +204,6 @@ static void multiply(const struct units *u, const struct gemm_block *a, const st
                     multiply_edge(u, num, mine + r * num, from, alpha, add || k > 0, nr, nc, to,
                                   ldc);
             }
-        }
     }
 }
 
