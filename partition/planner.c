@@ -347,6 +347,7 @@ void planner_from_job(const struct job *job, const struct cost *cost, int num_fr
         .num_ranks = job->pipeline.num_stages,
         .num_replicas = job->pipeline.num_replicas,
         .num_microbatches = job->pipeline.num_microbatches,
+        .equal_microbatches = job->train.reduction == REDUCTION_CANONICAL,
         .chunks = job->pipeline.chunks > 1 ? job->pipeline.chunks : AUTO,
         .schedules = choose_schedule ? PLANNER_ALL_SCHEDULES : 1u << job->pipeline.schedule,
         .balancer = job->pipeline.balancer,

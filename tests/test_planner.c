@@ -584,7 +584,8 @@ static void planner_from_job__translates_every_choice(void **state)
     assert_int_equal(options.schedules, PLANNER_ALL_SCHEDULES);
     assert_int_equal(options.num_ranks, AUTO);
     assert_int_equal(problem.optim_bytes_per_param, 4);
-    assert_false(problem.clip);
+    assert_false(problem.clip || options.equal_microbatches);
+    job.train.reduction = REDUCTION_CANONICAL;
     job.pipeline.schedule_auto = false;
     job.pipeline.schedule = SCHEDULE_ZB_V;
     job.pipeline.num_stages = 4;
@@ -598,7 +599,7 @@ static void planner_from_job__translates_every_choice(void **state)
     assert_int_equal(problem.optim_bytes_per_param, 8);
     assert_int_equal(problem.num_frozen_layers, 3);
     assert_int_equal(problem.batch_mode, BATCH_GLOBAL);
-    assert_true(problem.clip && options.cache_write);
+    assert_true(problem.clip && options.cache_write && options.equal_microbatches);
     job.train.clip_norm = 0;
     for (int policy = 0; policy < FREEZE_POLICY_COUNT; policy++) {
         job.freeze.policy = policy;

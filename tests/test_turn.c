@@ -228,6 +228,39 @@ static void turn_plan__keeps_what_the_job_holds_fast(void **state)
             }
 }
 
+/* Where the planner chooses the micro-batches, it chooses what the canonical sum can be made of. */
+static void turn_plan__divides_the_batch_for_the_canonical_sum(void **state)
+{
+    (void)state;
+    int ragged = 0;
+    for (int64_t batch = 24; batch < 40; batch++)
+        for (int canonical = 0; canonical < 2; canonical++) {
+            struct job job;
+            struct cost cost;
+            struct err err = {0};
+            struct plan plan = {0};
+            make_job(&job);
+            cost_constant(&cost);
+            job.train.batch = batch;
+            job.train.reduction = canonical ? REDUCTION_CANONICAL : REDUCTION_FAST;
+            job.pipeline.num_stages = 4;
+            job.pipeline.num_replicas = 1;
+            job.cluster.host_blocking = true; /* micro-batches of one sample are dear */
+            job.cluster.host_op_ns = 3000;
+            const struct turn_ask ask = {.num_samples = SAMPLES};
+            const enum status rc = turn_plan(&job, &job.cluster, &cost, &ask, &plan, &err);
+            if (rc != OK)
+                fail_msg("%d samples: %s", (int)batch, err.msg);
+            if (canonical)
+                assert_int_equal(batch % plan.microbatches.count, 0);
+            else
+                ragged += batch % plan.microbatches.count != 0;
+            plan_clear(&plan);
+            job_clear(&job);
+        }
+    assert_true(ragged > 0);
+}
+
 static void turn_changes__where_f_or_the_jobs_k_does(void **state)
 {
     (void)state;
@@ -252,6 +285,7 @@ int main(void)
         cmocka_unit_test(turn_begins__at_epochs_or_every_n_steps),
         cmocka_unit_test(turn_plan__is_the_best_of_every_k_with_and_without_the_cache),
         cmocka_unit_test(turn_plan__keeps_what_the_job_holds_fast),
+        cmocka_unit_test(turn_plan__divides_the_batch_for_the_canonical_sum),
         cmocka_unit_test(turn_changes__where_f_or_the_jobs_k_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
