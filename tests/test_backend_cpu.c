@@ -611,10 +611,11 @@ static void optimizers__same_bits_threaded(void **state)
     }
 }
 
-/* Of sizes that malloc() takes from its heap and from the system, fresh and used before. */
+/* Of sizes from malloc()'s heap, from the system and in huge pages, fresh and used before. */
 static void alloc_zeroed__is_zero_and_aligned(void **state)
 {
-    static const int64_t sizes[] = {0, 1, 63, 64, 65, 4096, 100000, 3 << 20};
+    static const int64_t sizes[] = {
+        0, 1, 63, 64, 65, 4096, 100000, (2 << 20) - 1, 2 << 20, (2 << 20) + 3968, 5 << 20};
     struct backend *be = backend_cpu_new(DTYPE_FP32, 1, NULL);
     (void)state;
     for (int round = 0; round < 3; round++)
@@ -633,6 +634,7 @@ static void alloc_zeroed__is_zero_and_aligned(void **state)
     void *none = NULL;
     assert_int_equal(be->alloc_zeroed(be, INT64_MAX, &none, NULL), ERR_NOMEM);
     assert_int_equal(be->alloc(be, -1, &none, NULL), ERR_NOMEM);
+    assert_int_equal(be->alloc(be, INT64_MAX / 2, &none, NULL), ERR_NOMEM);
     assert_null(none);
     be->free(be, NULL);
     backend_free(be);
