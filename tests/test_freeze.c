@@ -113,6 +113,31 @@ static void gradient_norm__uses_its_cap_alone_and_says_so_without_norms(void **s
     freeze_clear(&freeze);
 }
 
+static void gradient_norm__caps_at_the_exact_share_for_every_ratio(void **state)
+{
+    (void)state;
+    for (int q = 2; q <= 64; q++) {
+        for (int p = 1; p < q; p++) {
+            struct freeze_spec spec = spec_of(FREEZE_GRADIENT_NORM, (double)p / q);
+            for (int layers = 1; layers <= 96; layers++) {
+                int got[4], frozen = 0;
+                run(&spec, layers, 4, NULL, got);
+                for (int epoch = 1; epoch < 4; epoch++) {
+                    frozen += (p * (layers - frozen) + q - 1) / q; /* in whole numbers */
+                    if (got[epoch] != frozen)
+                        fail_msg("alpha %d/%d, %d layers, epoch %d: %d, not %d", p, q, layers,
+                                 epoch, got[epoch], frozen);
+                }
+            }
+        }
+    }
+    /* a share far below one layer is one layer */
+    struct freeze_spec spec = spec_of(FREEZE_GRADIENT_NORM, 1e-12);
+    int got[2];
+    run(&spec, 12, 2, NULL, got);
+    assert_int_equal(got[1], 1);
+}
+
 static void relative_change__freezes_up_to_the_first_layer_at_the_median(void **state)
 {
     /* Changes before epoch 2: .1 .2 .3 .4 -> median .25 -> layer 2 -> F = 3. Before 3: one active
@@ -481,6 +506,7 @@ int main(void)
         cmocka_unit_test(gradient_norm__takes_the_smaller_of_cap_and_argmin),
         cmocka_unit_test(gradient_norm__takes_the_lowest_of_equal_norms),
         cmocka_unit_test(gradient_norm__uses_its_cap_alone_and_says_so_without_norms),
+        cmocka_unit_test(gradient_norm__caps_at_the_exact_share_for_every_ratio),
         cmocka_unit_test(relative_change__freezes_up_to_the_first_layer_at_the_median),
         cmocka_unit_test(relative_change__takes_the_first_of_equal_changes),
         cmocka_unit_test(relative_change__survives_norms_of_zero),
