@@ -136,6 +136,7 @@ struct backend {
     bool host_memory; /* backend memory is host memory: pointers of the data room serve as they are
                        */
     bool rows_alone;  /* a row of a result has the same bits in a matrix of any number of rows */
+    bool sums_norm;   /* layernorm_backward() sums on its way where asked, as sums_dx() */
 
     void (*free_backend)(struct backend *be);
     /* Memory: 64-byte aligned (256 on a GPU), not zeroed. */
@@ -240,10 +241,13 @@ struct backend {
                               const void *x, const float *gamma, const float *beta, float eps,
                               void *y, float *stats);
     /* dx = add + gradient; dx may be x or add; dx NULL: not wanted. part [2, cols] is written: this
-     * micro-batch's gradients of gamma and beta; part NULL: not wanted. */
+     * micro-batch's gradients of gamma and beta; part NULL: not wanted. sums, where sums_norm: part
+     * is [3, cols], in its last row the sums of the columns of add, or of dx where there is no add:
+     * the gradient of the bias of the linear layer whose output is that far. */
     void (*layernorm_backward)(struct backend *be, int64_t rows, int cols, int64_t x_stride,
                                const void *dy, const void *x, const float *stats,
-                               const float *gamma, const void *add, void *dx, float *part);
+                               const float *gamma, const void *add, void *dx, bool sums,
+                               float *part);
 
     /* qkv [n, seq, 3, heads, head_dim] -> ctx [n, seq, heads, head_dim]; lse [n, heads, seq] is the
      * log-sum-exp of each score row, from which the backward rebuilds probabilities. */

@@ -188,10 +188,10 @@ static void layernorm__is_fp32_rounded_once(void **state)
         assert_rounded(1, rows * cols, "y");
         assert_fp32(stats[1], stats[2], stats[0], 2 * rows, 1e-6);
         EVERYWHERE(be->layernorm_backward(be, rows, cols, form & 2 ? ldx : 0, t[1], t[0], stats[0],
-                                          gamma, t[2], t[3], NULL));
+                                          gamma, t[2], t[3], false, NULL));
         fill(1, rows * cols, 1);
         EVERYWHERE(be->layernorm_backward(be, rows, cols, form & 2 ? ldx : 0, t[1], t[0], stats[0],
-                                          gamma, NULL, t[0], part[way])); /* in place */
+                                          gamma, NULL, t[0], false, part[way])); /* in place */
         assert_rounded(0, rows * ldx, "dx");
         assert_fp32(part[1], part[2], part[0], 2 * cols, 2e-6);
     }

@@ -340,8 +340,9 @@ static void layernorm__matches_reference_and_differences(void **state)
             want[cols + i] = DIFFERENCE(dc, i, LOSS);
         }
 #undef LOSS
-        three->layernorm_backward(three, rows, cols, 0, fd, fa, stats, fb, fa, same, other);
-        one->layernorm_backward(one, rows, cols, 0, fd, fa, stats, fb, fa, fa, part); /* in place */
+        three->layernorm_backward(three, rows, cols, 0, fd, fa, stats, fb, fa, same, false, other);
+        one->layernorm_backward(one, rows, cols, 0, fd, fa, stats, fb, fa, fa, false,
+                                part); /* in place */
         assert_near(fa, de, 3 * cols, 2e-5);
         assert_near(part, want, 2 * cols, 2e-5);
         assert_bits(fa, same, n);

@@ -478,17 +478,18 @@ IN_ALL_WAYS(act_backward__and_dropout_keep_the_masks_of_the_cpu, false)
 
 /* --- layernorm ------------------------------------------------------------------------------- */
 
-static void norm_case(int64_t rows, int cols, int64_t stride, int where, int off)
+/* where: dx beside all, over x, over add; without add; without dx; without part. */
+static void norm_case(int64_t rows, int cols, int64_t stride, int where, int off, bool sums)
 {
     const int64_t ld = stride ? stride : cols, num = rows * ld;
     float *x = numbers(num, 2, true), *gamma = numbers(cols, 1, false);
     float *beta = numbers(cols, 1, false), *y = host_bytes(rows * cols * 4);
-    float *stats = host_bytes(rows * 8), *part = host_bytes((int64_t)cols * 8);
+    float *stats = host_bytes(rows * 8), *part = host_bytes((int64_t)cols * 12);
     float *dy = numbers(rows * cols, 1, true), *add = numbers(num, 1, true);
     void *x_c = up_off(x, num, off), *add_c = up_off(add, num, off);
     void *dy_c = up_off(dy, rows * cols, off), *y_c = up_off(dy, rows * cols, off);
     float *gamma_c = up_fp32(gamma, cols), *beta_c = up_fp32(beta, cols);
-    float *stats_c = device_bytes(rows * 8), *part_c = device_bytes((int64_t)cols * 8);
+    float *stats_c = device_bytes(rows * 8), *part_c = device_bytes((int64_t)cols * 12);
     cuda->layernorm_forward(cuda, rows, cols, stride, x_c, gamma_c, beta_c, 1e-5f, y_c, stats_c);
     cpu->layernorm_forward(cpu, rows, cols, stride, x, gamma, beta, 1e-5f, y, stats);
     near("y", down(y_c, rows * cols), y, rows * cols, tol());
@@ -496,27 +497,43 @@ static void norm_case(int64_t rows, int cols, int64_t stride, int where, int off
     void *dx_c = where == 1 ? x_c : where == 2 ? add_c : up_off(x, num, off);
     float *dx = where == 1 ? x : where == 2 ? add : copy_of(x, num);
     const bool with_add = where != 3;
+    const float *summed = with_add ? copy_of(add, num) : dx;
+    sums = sums && where != 5;
     cuda->layernorm_backward(cuda, rows, cols, stride, dy_c, x_c, stats_c, gamma_c,
-                             with_add ? add_c : NULL, where == 4 ? NULL : dx_c,
+                             with_add ? add_c : NULL, where == 4 ? NULL : dx_c, sums,
                              where == 5 ? NULL : part_c);
     cpu->layernorm_backward(cpu, rows, cols, stride, dy, x, stats, gamma, with_add ? add : NULL,
-                            where == 4 ? NULL : dx, where == 5 ? NULL : part);
+                            where == 4 ? NULL : dx, false, where == 5 ? NULL : part);
     near("dx", down(dx_c, num), dx, num, tol());
     if (where != 5)
         near("part", down_fp32(part_c, 2 * cols), part, 2 * cols, 5e-5);
+    for (int c = 0; c < cols && sums; c++) {
+        part[2 * cols + c] = 0.0f;
+        for (int64_t r = 0; r < rows; r++)
+            part[2 * cols + c] += summed[r * ld + c];
+    }
+    if (sums)
+        near("sums", down_fp32(part_c + 2 * cols, cols), part + 2 * cols, cols,
+             with_add ? 5e-5 : tol()); /* of dx as it was stored or as it was before that */
     forget();
 }
 
 IN_ALL_WAYS(layernorm__forward_and_backward_of_all_widths, false)
 {
     static const int widths[] = {8, 12, 33, 64, 100, 384, 768, 1024, 2048};
-    for (int i = 0; i < 9; i++)
-        norm_case(i < 5 ? 19 : 5, widths[i], 0, i % 6, 0);
-    norm_case(4, 64, 200, 1, 0);
-    norm_case(4, 64, 201, 2, 0);
-    norm_case(6, 128, 0, 1, 1);
-    norm_case(700, 16, 0, 0, 0);
-    norm_case(197, 100, 0, 2, 0);
+    for (int i = 0; i < 18; i++)
+        norm_case(i % 9 < 5 ? 19 : 5, widths[i % 9], 0, i % 6, 0, i / 9);
+    for (int sums = 0; sums < 2; sums++) {
+        norm_case(4, 64, 200, 1, 0, sums);
+        norm_case(4, 64, 201, 2, 0, sums);
+        norm_case(6, 128, 0, 1, 1, sums);
+        norm_case(700, 16, 0, 0, 0, sums);
+        norm_case(197, 100, 0, 2, 0, sums);
+    }
+    for (int where = 0; where < 5; where++) { /* sums with and without add and dx, both kernels */
+        norm_case(37, 48, 0, where, 0, true);
+        norm_case(37, 33, 0, where, 0, true);
+    }
 }
 
 /* --- attention ------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
  * images uploaded ahead, passes as CUDA graphs, the halves of a backward.
  * Skipped where the emulation is not built. */
 #include <dlfcn.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -498,6 +499,7 @@ static void (*real_attention)(struct backend *be, const struct attention *a, con
                               const struct dropout *drop, const void *ctx, const float *lse,
                               const void *dctx, void *dqkv);
 static int over_qkv, beside_qkv;
+enum { ROOM = 1 << 20, MOST_ITEMS = 32 }; /* of gradients, bytes; of a case's model */
 static void spy_attention(struct backend *be, const struct attention *a, const void *qkv,
                           const struct dropout *drop, const void *ctx, const float *lse,
                           const void *dctx, void *dqkv)
@@ -506,9 +508,10 @@ static void spy_attention(struct backend *be, const struct attention *a, const v
     real_attention(be, a, qkv, drop, ctx, lse, dctx, dqkv);
 }
 
-/* The gradients of a stage after two micro-batches, halves of their backwards together or apart. */
-static void both_ways(enum model_family family, enum dtype dtype, bool together, void *grads,
-                      int64_t room)
+/* The gradients of a stage after two micro-batches, halves of their backwards together or apart. be
+ * is freed. Returns how many items the stage has; block_bytes: of each one's gradients. */
+static int gradients_of(struct backend *be, enum model_family family, bool together, void *grads,
+                        int64_t room, int64_t *block_bytes)
 {
     static const int64_t ids[SAMPLES] = {3, 4};
     static const int32_t numbers[SAMPLES * 64] = {1, 0, 1, 1};
@@ -516,8 +519,8 @@ static void both_ways(enum model_family family, enum dtype dtype, bool together,
     float images[SAMPLES * IMAGE];
     struct job job;
     struct err err = {0};
-    case_job(&job, family, dtype);
-    struct backend *be = open_cuda(dtype, false);
+    case_job(&job, family, be->dtype);
+    job.model.heads = 1; /* of 32 elements, which all attention kernels take */
     real_attention = be->attention_backward;
     be->attention_backward = spy_attention;
     struct stage *stage = open_stage(be, &job);
@@ -543,9 +546,12 @@ static void both_ways(enum model_family family, enum dtype dtype, bool together,
                               none, out, &err),
                &err);
     char *at = grads, *end = at + room;
-    for (int i = 0; i < stage_num_items(stage); i++) {
+    const int num_items = stage_num_items(stage);
+    assert_true(num_items <= MOST_ITEMS);
+    for (int i = 0; i < num_items; i++) {
         int64_t elems;
         const float *block_grads = stage_grad_block(stage, i, &elems);
+        block_bytes[i] = elems * 4;
         assert_true(elems * 4 <= end - at);
         be->copy_out(be, at, block_grads, elems * 4);
         ok(be->sync(be, &err), &err);
@@ -554,11 +560,12 @@ static void both_ways(enum model_family family, enum dtype dtype, bool together,
     stage_free(stage);
     backend_free(be);
     job_clear(&job);
+    return num_items;
 }
 
 static void backward__both_halves_together_take_no_detour_and_have_the_bits_of_apart(void **state)
 {
-    enum { ROOM = 1 << 20 };
+    int64_t bytes[MOST_ITEMS];
     (void)state;
     if (!emulated)
         skip();
@@ -568,17 +575,53 @@ static void backward__both_halves_together_take_no_detour_and_have_the_bits_of_a
         for (int bert = 0; bert < 2; bert++) {
             const enum model_family family = bert ? FAMILY_BERT : FAMILY_VIT;
             over_qkv = beside_qkv = 0;
-            both_ways(family, (enum dtype)dtype, true, together, ROOM);
+            gradients_of(open_cuda((enum dtype)dtype, false), family, true, together, ROOM, bytes);
             assert_int_equal(over_qkv, 0);
             assert_true(beside_qkv > 0);
             const int calls = beside_qkv;
-            both_ways(family, (enum dtype)dtype, false, apart, ROOM);
+            gradients_of(open_cuda((enum dtype)dtype, false), family, false, apart, ROOM, bytes);
             assert_int_equal(beside_qkv, calls);
             assert_int_equal(over_qkv, calls); /* nobody else's memory is free for that long */
             assert_memory_equal(together, apart, ROOM);
         }
     free(together);
     free(apart);
+}
+
+/* With all that kernels sum on their way for the weights' half. Each element within 1e-5 of its
+ * item's largest in fp32, in bf16 within 3 roundings. */
+static void backward__gradients_are_those_of_the_cpu_backend(void **state)
+{
+    int64_t bytes[MOST_ITEMS];
+    (void)state;
+    if (!emulated)
+        skip();
+    float *cuda = calloc(1, ROOM), *cpu = calloc(1, ROOM);
+    assert_true(cuda && cpu);
+    for (int i = 0; i < 4; i++) {
+        const enum model_family family = i & 1 ? FAMILY_BERT : FAMILY_VIT;
+        const enum dtype dtype = i & 2 ? DTYPE_BF16 : DTYPE_FP32;
+        const float tolerance = i & 2 ? 3.0f / 256.0f : 1e-5f;
+        gradients_of(open_cuda(dtype, false), family, true, cuda, ROOM, bytes);
+        const int num_items =
+            gradients_of(backend_cpu_new(dtype, 1, NULL), family, true, cpu, ROOM, bytes);
+        const float *got = cuda, *want = cpu;
+        for (int item = 0; item < num_items; item++) {
+            const int64_t num = bytes[item] / 4;
+            float most = 0.0f;
+            for (int64_t e = 0; e < num; e++)
+                most = fmaxf(most, fabsf(want[e]));
+            assert_true(most > 0.0f);
+            for (int64_t e = 0; e < num; e++)
+                if (!(fabsf(got[e] - want[e]) <= tolerance * most))
+                    fail_msg("case %d, item %d, element %lld: %g, cpu %g (largest %g)", i, item,
+                             (long long)e, got[e], want[e], most);
+            got += num;
+            want += num;
+        }
+    }
+    free(cuda);
+    free(cpu);
 }
 
 /* ---------------------------------------------------------------------------------------------- */
@@ -625,6 +668,7 @@ int main(void)
         cmocka_unit_test(graph_pays__where_issuing_takes_half_of_the_devices_time),
         cmocka_unit_test(graphs__have_the_bits_of_calls_one_by_one),
         cmocka_unit_test(backward__both_halves_together_take_no_detour_and_have_the_bits_of_apart),
+        cmocka_unit_test(backward__gradients_are_those_of_the_cpu_backend),
     };
     return cmocka_run_group_tests(tests, find_device, NULL);
 }

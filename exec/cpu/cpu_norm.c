@@ -71,8 +71,10 @@ static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_
 /* With g = dy gamma and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)). */
 static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
                                const void *dy, const void *x, const float *stats,
-                               const float *gamma, const void *add, void *dx, float *part)
+                               const float *gamma, const void *add, void *dx, bool unused,
+                               float *part)
 {
+    (void)unused;
     const int64_t ldx = x_stride ? x_stride : cols, wide = cpu_pad(cols);
     const int64_t tiles = cpu_tiles(rows, ROW_TILE), sum_elems = part ? tiles * 2 * cols : 0;
     /* [tiles][2][cols] sums of tiles, then rows of each thread: dy, x, add, dx */

@@ -106,10 +106,25 @@ constexpr int norm_blocks(int elems)
  * every device. */
 enum { WAVE_SMS = 128 };
 
+/* V neighbours of a row added to their sums in shared memory. */
+template <int V> static __device__ __forceinline__ void norm_add(const float *row, float *sums)
+{
+#pragma unroll
+    for (int k = 0; k < V; k += 4) {
+        float sum[4];
+        elem_load_n<4>(sums + k, sum);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            sum[j] += row[k + j];
+        elem_store_n<4>(sums + k, sum);
+    }
+}
+
 /* With g = dy gamma and h = (x - mean) rstd: dx = add + rstd (g - mean(g) - h mean(g h)). A block
  * takes `per_block` rows and leaves their sums of dy h and dy in parts[block][2][cols], its warps
- * added in order. The packed elements stay in registers, as many as in memory. */
-template <typename T, int CHUNKS>
+ * added in order; SUMS: [3], behind them the sums of add, or of dx before it is rounded, which wait
+ * in shared memory. The packed elements stay in registers, as many as in memory. */
+template <typename T, int CHUNKS, bool SUMS>
 static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<T>::V))
     norm_backward(int64_t rows, int64_t per_block, int cols, int64_t ldx, const T *dy, const T *x,
                   const float *stats, const float *gamma, const T *add, T *dx, float *parts)
@@ -117,13 +132,19 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
     typedef typename norm_pack<T>::type pack;
     const int V = norm_pack<T>::V, chunks = cols / V;
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
-    CUDA_DYNAMIC_SHARED(float, total); /* [2][cols] */
+    CUDA_DYNAMIC_SHARED(float, total); /* [2][cols]; SUMS: [WARPS][cols] behind it */
+    float *last = total + (2 + warp) * cols;
     float dgamma[CHUNKS][V], dbeta[CHUNKS][V];
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++)
 #pragma unroll
         for (int k = 0; k < V; k++)
             dgamma[i][k] = dbeta[i][k] = 0.0f;
+    if (SUMS) {
+        for (int c = lane; c < cols; c += 32)
+            last[c] = 0.0f;
+        __syncwarp();
+    }
     const int64_t first = blockIdx.x * per_block;
     const int64_t end = first + per_block < rows ? first + per_block : rows;
     for (int64_t r = first + warp; r < end; r += WARPS) {
@@ -154,7 +175,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
                     sum_gh += d * scale[k] * h;
                 }
             }
-        if (!dx)
+        if (!dx && !SUMS)
             continue;
         const float mean_g = warp_sum(sum_g) / (float)cols;
         const float mean_gh = warp_sum(sum_gh) / (float)cols;
@@ -168,6 +189,8 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
                     out[k] = 0.0f;
                 if (add)
                     elem_load_n<V>(add + r * ldx + c, out);
+                if (SUMS && add)
+                    norm_add<V>(out, last + c);
 #pragma unroll
                 for (int k = 0; k < V; k += 4)
                     elem_load_n<4>(gamma + c + k, scale + k);
@@ -176,11 +199,15 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
                     const float h = (elem_load(&in[i].at[k]) - mean) * rstd;
                     out[k] += rstd * (elem_load(&grad[i].at[k]) * scale[k] - mean_g - h * mean_gh);
                 }
-                elem_store_n<V>(dx + r * ldx + c, out);
+                if (SUMS && !add)
+                    norm_add<V>(out, last + c);
+                if (!SUMS || dx)
+                    elem_store_n<V>(dx + r * ldx + c, out);
             }
     }
     if (!parts)
         return;
+    const int width = (SUMS ? 3 : 2) * cols;
     for (int w = 0; w < WARPS; w++) {
         if (warp == w)
 #pragma unroll
@@ -194,8 +221,15 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
                     }
         __syncthreads();
     }
+    float *part = parts + (int64_t)blockIdx.x * width;
     for (int c = (int)threadIdx.x; c < 2 * cols; c += THREADS)
-        parts[(int64_t)blockIdx.x * 2 * cols + c] = total[c];
+        part[c] = total[c];
+    for (int c = (int)threadIdx.x; SUMS && c < cols; c += THREADS) {
+        float sum = 0.0f;
+        for (int w = 0; w < WARPS; w++)
+            sum += total[(2 + w) * cols + c];
+        part[2 * cols + c] = sum;
+    }
 }
 
 /* Any width and alignment. parts first: dx may be x. */
@@ -307,7 +341,8 @@ static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_
 
 static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
                                const void *dy, const void *x, const float *stats,
-                               const float *gamma, const void *add, void *dx, float *part)
+                               const float *gamma, const void *add, void *dx, bool sums,
+                               float *part)
 {
     const int64_t ldx = x_stride ? x_stride : cols;
     const int chunks = norm_chunks(be, cols, ldx,
@@ -316,28 +351,38 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
     cudaStream_t stream = cuda_of(be)->stream;
     if (!dx && !part)
         return;
+    const int part_rows = sums ? 3 : 2;
+    float *last = sums ? part + 2 * cols : NULL;
     if (rows <= 0) {
         if (part)
-            be->zero(be, part, 2 * cols * (int64_t)sizeof *part);
+            be->zero(be, part, part_rows * cols * (int64_t)sizeof *part);
         return;
     }
+    if (last && add && !chunks) /* dx may be add */
+        cuda_column_sums(be, rows, cols, ldx, add, 1.0f, false, last);
     const int most = WAVE_SMS * norm_blocks(chunks * 16 / be->elem_bytes);
     const int64_t wanted = cuda_blocks(rows, 2 * WARPS, most);
     const int64_t per_block = (rows + wanted - 1) / wanted;
     const int num_parts = (int)((rows + per_block - 1) / per_block);
     float *parts = NULL;
     if (part) {
-        parts = (float *)cuda_scratch(be, (int64_t)num_parts * 2 * cols * (int64_t)sizeof *parts);
+        parts = (float *)cuda_scratch(be, (int64_t)num_parts * part_rows * cols *
+                                              (int64_t)sizeof *parts);
         if (!parts)
             return;
     }
     if (chunks) {
-        const int shared = part ? 2 * cols * (int)sizeof(float) : 0;
-#define NORM_BACKWARD(T, CHUNKS)                                                                   \
-    CUDA_LAUNCH((norm_backward<T, CHUNKS>), num_parts, THREADS, shared, stream, rows, per_block,   \
-                cols, ldx, (const T *)dy, (const T *)x, stats, gamma, (const T *)add, (T *)dx,     \
-                parts)
-        NORM_PICK(be, chunks, NORM_BACKWARD);
+        const int shared = part ? (sums ? 2 + WARPS : 2) * cols * (int)sizeof(float) : 0;
+#define NORM_BACKWARD(T, CHUNKS, SUMS)                                                             \
+    CUDA_LAUNCH((norm_backward<T, CHUNKS, SUMS>), num_parts, THREADS, shared, stream, rows,        \
+                per_block, cols, ldx, (const T *)dy, (const T *)x, stats, gamma, (const T *)add,   \
+                (T *)dx, parts)
+#define NORM_BACKWARD_PLAIN(T, CHUNKS) NORM_BACKWARD(T, CHUNKS, false)
+#define NORM_BACKWARD_SUMS(T, CHUNKS) NORM_BACKWARD(T, CHUNKS, true)
+        if (sums)
+            NORM_PICK(be, chunks, NORM_BACKWARD_SUMS);
+        else
+            NORM_PICK(be, chunks, NORM_BACKWARD_PLAIN);
     } else {
         const dim3 grid((unsigned)num_parts, (unsigned)((cols + THREADS - 1) / THREADS));
         CUDA_DTYPE(be, T, {
@@ -351,11 +396,14 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
         });
     }
     if (part)
-        cuda_fold(be, num_parts, 2 * cols, parts, 1.0f, false, part);
+        cuda_fold(be, num_parts, (chunks ? part_rows : 2) * cols, parts, 1.0f, false, part);
+    if (last && !add && !chunks)
+        cuda_column_sums(be, rows, cols, ldx, dx, 1.0f, false, last);
 }
 
 void cuda_norm_install(struct backend *be)
 {
     be->layernorm_forward = layernorm_forward;
     be->layernorm_backward = layernorm_backward;
+    be->sums_norm = true;
 }

@@ -285,13 +285,13 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
             stash[AT_CAT] = 2 * wide;
             stash[AT_JOIN] = wide;
         }
-        stash[PART] = part + (on_device ? 3 * h * f : 0);
+        stash[PART] = part + (on_device ? 4 * h * f : 0);
         break;
     case ITEM_MLP:
         stash[ML_LN] = wide;
         stash[ML_STATS] = stats;
         stash[ML_PRE] = stash[ML_GELU] = rows * arch->mlp * e;
-        stash[PART] = part + (on_device ? arch->mlp * f : 0);
+        stash[PART] = part + (on_device ? (h + arch->mlp) * f : 0);
         break;
     case ITEM_NORM:
         stash[NO_STATS] = stats;

@@ -96,8 +96,8 @@ void arch_item(const struct model *model, const struct arch *arch, int item,
                struct item_spec *spec);
 
 /* Bytes of each stash buffer for a micro-batch of n samples, and of the item's output (out), with
- * activations of elem_bytes; statistics and PART are fp32 always. on_device: PART has room for a
- * bias's gradient. */
+ * activations of elem_bytes; statistics and PART are fp32 always. on_device: PART has room for
+ * gradients of biases. */
 void arch_stash(const struct model *model, const struct arch *arch, int item, int64_t n,
                 int elem_bytes, bool on_device, int64_t *stash /* MAX_STASH */, int64_t *out);
 

@@ -63,7 +63,7 @@ void embedding_backward_input(const struct layer *l, const struct layer_pass *p,
     dy = layer_masked(l, p, SITE_EMBED, dy);
     p->be->layernorm_backward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, dy,
                               p->stash[EMB_SUM], p->stash[EMB_STATS], l->w[EMB_G], NULL,
-                              p->stash[EMB_SUM], p->stash[PART]);
+                              p->stash[EMB_SUM], false, p->stash[PART]);
 }
 
 void embedding_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)

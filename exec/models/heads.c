@@ -186,7 +186,7 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, floa
         be->linear_backward_input(be, &table, st[HE_LOGITS], l->low[HEAD_TABLE], scale, ACT_NONE,
                                   NULL, NULL, p->scratch[0]);
         be->layernorm_backward(be, lin.rows, lin.out, 0, p->scratch[0], st[HE_ACT], st[HE_STATS],
-                               l->w[HEAD_G], NULL, st[HE_GRAD], st[PART]);
+                               l->w[HEAD_G], NULL, st[HE_GRAD], false, st[PART]);
         be->act_backward(be, lin.rows * lin.out, ACT_GELU_ERF, st[HE_PRE], st[HE_GRAD],
                          st[HE_GRAD]);
         if (dx) {

@@ -68,11 +68,32 @@ static void norm_forward(const struct layer *l, const struct layer_pass *p, cons
                              l->w[NORM_G], l->w[NORM_B], p->arch->eps, y, stats);
 }
 
+/* This micro-batch's gradient of the bias of an item's last linear layer, behind those of its norm,
+ * where the norm's backward has it for nothing: without dropout the layer's output is the residual
+ * that the norm adds, or behind the norm (post-norm) what it returns. Else NULL, and the weights'
+ * half sums. */
+static float *last_sums(const struct layer_pass *p)
+{
+    const bool has = p->be->sums_norm && p->dropout == 0.0f;
+    return has ? (float *)p->stash[PART] + 2 * p->arch->hidden : NULL;
+}
+
 static void norm_backward(const struct layer *l, const struct layer_pass *p, const void *dy,
                           const void *x, const float *stats, const void *add, void *dx)
 {
+    const bool sums = l->kind != ITEM_NORM && last_sums(p);
     p->be->layernorm_backward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, dy,
-                              x, stats, l->w[NORM_G], add, dx, p->stash[PART]);
+                              x, stats, l->w[NORM_G], add, dx, sums, p->stash[PART]);
+}
+
+/* The weights' half of an item's last linear layer. */
+static void last_backward_weight(const struct layer_pass *p, const struct linear *last,
+                                 const void *dy, const void *x, float *dw, float *db)
+{
+    const float *sums = last_sums(p);
+    p->be->linear_backward_weight(p->be, last, dy, x, 1.0f, dw, sums ? NULL : db);
+    if (sums)
+        layer_add_sums(p, last->out, sums, db);
 }
 
 /* --- attention ------------------------------------------------------------------------------ */
@@ -123,13 +144,12 @@ static void attention_forward(const struct layer *l, const struct layer_pass *p)
         norm_forward(l, p, st[AT_LN], p->y, st[AT_STATS]);
 }
 
-/* This micro-batch's gradient of qkv's bias, behind those of the norm, where attention's backward
- * has it for nothing; else NULL, and the weights' half sums. */
+/* The same of qkv's bias, behind that, where attention's backward has it. */
 static float *qkv_sums(const struct layer_pass *p, const struct attention *a,
                        const struct dropout *probs)
 {
     const bool has = p->be->sums_dqkv && p->be->sums_dqkv(p->be, a, probs);
-    return has ? (float *)p->stash[PART] + 2 * p->arch->hidden : NULL;
+    return has ? (float *)p->stash[PART] + 3 * p->arch->hidden : NULL;
 }
 
 static void *dqkv_of(const struct layer_pass *p)
@@ -182,7 +202,7 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
     const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
     const float *sums = qkv_sums(p, &a, &probs);
     const void *dout = layer_masked(l, p, SITE_ATTENTION, p->arch->post_norm ? st[AT_LN] : dy);
-    be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W], l->g[OUT_B]);
+    last_backward_weight(p, &out, dout, st[AT_CTX], l->g[OUT_W], l->g[OUT_B]);
     be->linear_backward_weight(be, &qkv, dqkv_of(p), p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
                                l->g[QKV_W], sums ? NULL : l->g[QKV_B]);
     if (sums)
@@ -197,12 +217,11 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
 
 /* --- mlp ------------------------------------------------------------------------------------ */
 
-/* This micro-batch's gradient of fc1's bias, behind those of the norm, where the GELU's backward
- * has it for nothing; else NULL, and the weights' half sums. */
+/* The same of fc1's bias, behind fc2's, where the GELU's backward has it. */
 static float *wide_sums(const struct layer_pass *p)
 {
     const bool has = p->be->sums_dx && p->be->sums_dx(p->be, p->arch->gelu);
-    return has ? (float *)p->stash[PART] + 2 * p->arch->hidden : NULL;
+    return has ? (float *)p->stash[PART] + 3 * p->arch->hidden : NULL;
 }
 
 static void mlp_forward(const struct layer *l, const struct layer_pass *p)
@@ -259,7 +278,7 @@ static void mlp_backward_weight(const struct layer *l, const struct layer_pass *
     void *const *st = p->stash;
     const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
     const void *dout = layer_masked(l, p, SITE_MLP, p->arch->post_norm ? st[ML_LN] : dy);
-    be->linear_backward_weight(be, &fc2, dout, st[ML_GELU], 1.0f, l->g[FC2_W], l->g[FC2_B]);
+    last_backward_weight(p, &fc2, dout, st[ML_GELU], l->g[FC2_W], l->g[FC2_B]);
     const float *sums = wide_sums(p);
     be->linear_backward_weight(be, &fc1, st[ML_PRE], p->arch->post_norm ? p->x : st[ML_LN], 1.0f,
                                l->g[FC1_W], sums ? NULL : l->g[FC1_B]);

@@ -208,7 +208,13 @@ static void do_norm_backward(const void *ctx)
 {
     const struct operands *o = ctx;
     be->layernorm_backward(be, o->num, o->cols, 0, o->t[2], o->t[0], o->f[2], o->f[0], o->t[3],
-                           o->t[1], o->f[3]);
+                           o->t[1], false, o->f[3]);
+}
+static void do_norm_backward_sums(const void *ctx)
+{
+    const struct operands *o = ctx;
+    be->layernorm_backward(be, o->num, o->cols, 0, o->t[2], o->t[0], o->f[2], o->f[0], o->t[3],
+                           o->t[1], true, o->f[3]);
 }
 static void do_xent(const void *ctx)
 {
@@ -378,9 +384,11 @@ static void run(void)
         o.f[0] = fp32_of(h);
         o.f[1] = fp32_of(h);
         o.f[2] = fp32_of(o.num * 2);
-        o.f[3] = fp32_of(2 * h);
+        o.f[3] = fp32_of(3 * h);
         row(backward ? "layer norm bwd" : "layer norm fwd", elems * (backward ? 4 : 2), 0.0,
             backward ? do_norm_backward : do_norm, &o);
+        if (backward && be->sums_norm)
+            row("layer norm bwd and sums", elems * 4, 0.0, do_norm_backward_sums, &o);
     }
     o.drop = (struct dropout){.p = 0.1f, .key = 5, .rows_per_sample = o.num, .ids = sample_ids(1)};
     o.t[0] = elems_of(o.num * h);
