@@ -517,7 +517,8 @@ static enum status one_epoch(struct runner *run, int e, struct elastic_epoch *ep
     epoch->schedule = plan->schedule;
     epoch->frozen = plan->frozen;
     epoch->samples = run->position;
-    epoch->samples_per_s = (double)epoch->samples * 1e9 / (double)epoch->epoch_ns;
+    epoch->samples_per_s =
+        epoch->epoch_ns > 0 ? (double)epoch->samples * 1e9 / (double)epoch->epoch_ns : 0;
     epoch->bubble_fraction = epoch->epoch_ns > 0 ? bubble_ns / (double)epoch->epoch_ns : 0;
     memcpy(epoch->reason, run->reason, sizeof epoch->reason);
     const bool last = e == job->train.epochs - 1 || steps_left(run) == 0;

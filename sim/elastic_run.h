@@ -41,7 +41,7 @@ struct elastic_epoch {
     int64_t move_ns, setup_ns;
     int64_t cache_ns; /* of epoch_ns: what the steps take longer because they fill the cache */
     int64_t eval_ns;  /* R6; 0: none after this epoch */
-    double samples_per_s, bubble_fraction;
+    double samples_per_s, bubble_fraction; /* 0 where the steps take no time */
     int cache_read;   /* level from which most micro-batches went on at its end, 0: none */
     bool cache_write; /* some had to be computed, and were written */
     char reason[160]; /* of the last freeze decision */

@@ -132,6 +132,11 @@ for key in total_ns baseline_ns speedup tuned_baseline_ns fair_speedup device_ho
     check "run json has $key" grep -q "\"$key\":" "$tmp/run.json"
 done
 
+cat >"$tmp/nothing.json" <<JOB
+{"model": "uniform:layers=2,fwd=0ns,bwd_input=0ns,bwd_weight=0ns,act=0B,params=0", "cluster": {"preset": "1x2", "latency": "0ns"},
+ "data": {"train_samples": 64}, "train": {"epochs": 1}}
+JOB
+expect "steps that take no time have no rate" 0 '"epoch_ns":0,"samples_per_s":0,' "$elapse" sim "$tmp/nothing.json" --json
 expect "an evaluation is reported apart" 0 '"eval_ns":4236800000,"epochs"' "$elapse" sim examples/paper/vit.json --json
 expect "an evaluation after each epoch" 0 '"eval_ns":[0-9]{11}' \
     "$elapse" sim examples/paper/vit.json --set train.eval_every_epochs=1 --json
