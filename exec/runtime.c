@@ -7,7 +7,7 @@
 #include "exec/runtime_state.h"
 #include "partition/units.h"
 
-enum { MAX_TAG = 1 << 30, MIN_WINDOW = 2 };
+enum { MIN_WINDOW = 2 };
 
 /* --- construction ----------------------------------------------------------------------------- */
 
@@ -189,7 +189,7 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
     rt->ops = &spec->full->ranks[spec->rank];
     rt->num_microbatches = spec->full->num_microbatches;
     if (!mul_ok((int64_t)w->num_edges * DIRECTIONS + 2, rt->num_microbatches, &tags) ||
-        tags > MAX_TAG) {
+        tags > spec->comm->max_tag) {
         rc = err_set(err, ERR_INPUT, "%d edges times %d micro-batches are too many to number",
                      w->num_edges, rt->num_microbatches);
         goto out;

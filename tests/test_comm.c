@@ -216,6 +216,26 @@ static void comm_isend__refuses_messages_beyond_what_mpi_counts(void **state)
     assert_int_equal(comm_isend(world.all, &data, -1, 0, 1, &send, NULL), ERR_INPUT);
 }
 
+static void comm_isend__takes_the_largest_tag_beside_progress(void **state)
+{
+    struct comm_request send = {0}, recv = {0};
+    const int next = (world.rank + 1) % world.size;
+    const int last = (world.rank + world.size - 1) % world.size;
+    int mine = world.rank, got = -1;
+    bool done = false;
+    (void)state;
+    assert_true(world.max_tag >= 32766);
+    assert_int_equal(comm_irecv(world.all, &got, sizeof got, last, world.max_tag, &recv, NULL), OK);
+    assert_int_equal(comm_isend(world.all, &mine, sizeof mine, next, world.max_tag, &send, NULL),
+                     OK);
+    while (!done) {
+        comm_progress(world.all);
+        assert_int_equal(comm_test(&recv, &done, NULL), OK);
+    }
+    assert_int_equal(got, last);
+    assert_int_equal(comm_wait(&send, NULL), OK);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +249,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(comm_wait__refuses_a_message_that_is_too_short),
         cmocka_unit_test(comm_gather__keeps_the_order_of_ranks_with_unequal_sizes),
         cmocka_unit_test(comm_isend__refuses_messages_beyond_what_mpi_counts),
+        cmocka_unit_test(comm_isend__takes_the_largest_tag_beside_progress),
     };
     struct err err = {0};
     int failed;

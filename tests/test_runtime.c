@@ -212,7 +212,7 @@ static void assert_same_weights(const struct rig *rig, const struct rig *judge)
 
 static struct comm alone(void)
 {
-    struct comm comm = {.size = 1, .local_size = 1, .num_nodes = 1};
+    struct comm comm = {.size = 1, .local_size = 1, .num_nodes = 1, .max_tag = world.max_tag};
     struct err err = {0};
     ok(comm_split(&world, world.rank, 0, &comm.all, &err), &err);
     return comm;

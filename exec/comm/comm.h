@@ -21,6 +21,7 @@ struct comm {
     int num_nodes, node;        /* machines, and which of them is this one */
     int *node_ranks;            /* owned, [num_nodes]: ranks of each; a node's ranks are contiguous,
                                    in whatever order the launcher has started them */
+    int max_tag;                /* of a message */
     int64_t clock_offset_ns;    /* add to this machine's monotonic clock to get rank 0's */
     struct comm_group *all;     /* the message group as a group */
 };
@@ -58,7 +59,7 @@ void comm_group_free(struct comm_group *group);
 int comm_group_rank(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);
 
-/* Point to point, nonblocking. tag >= 0; messages of one (peer, tag) arrive in order. */
+/* Point to point, nonblocking. tag 0..comm.max_tag; messages of one (peer, tag) arrive in order. */
 enum status comm_isend(const struct comm_group *group, const void *data, int64_t bytes, int peer,
                        int tag, struct comm_request *request, struct err *err);
 enum status comm_irecv(const struct comm_group *group, void *data, int64_t bytes, int peer, int tag,

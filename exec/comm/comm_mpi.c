@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "exec/comm/comm.h"
+#include "exec/comm/mpi_progress.h"
 #include "exec/comm/shm_reduce.h"
 #include "partition/units.h"
 
@@ -23,7 +24,7 @@
 /* In the message group; -1 before there is one. */
 static int own_rank = -1;
 
-enum { PING_ROUNDS = 32, PING_TAG = 1, UNUSED_TAG = (1 << 30) + 1, MAX_CHUNK = 1 << 30 };
+enum { PING_ROUNDS = 32, PING_TAG = 1, MAX_CHUNK = 1 << 30 };
 
 struct comm_group {
     MPI_Comm mpi;
@@ -137,6 +138,7 @@ enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *er
         goto out;
     MPI_TRY(MPI_Comm_split(MPI_COMM_WORLD, 0, got.rank, &all));
     own_rank = got.rank;
+    got.max_tag = mpi_max_tag();
     *got.all = (struct comm_group){.mpi = all, .rank = got.rank, .size = got.size};
     rc = set_clock(&got, err);
     if (rc != OK)
@@ -358,10 +360,8 @@ out:
 
 void comm_progress(const struct comm_group *group)
 {
-    int flag;
-    /* A probe for a message that nobody sends runs the progress engine. */
     if (group->size > 1)
-        MPI_Iprobe(MPI_ANY_SOURCE, UNUSED_TAG, group->mpi, &flag, MPI_STATUS_IGNORE);
+        mpi_progress(group->mpi);
 }
 
 /* --- collectives ------------------------------------------------------------------------------ */

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-enum { LANES = 16, BLOCK = 512, UNUSED_TAG = (1 << 30) + 2, PATIENCE = 4096 };
+#include "exec/comm/mpi_progress.h"
+
+enum { LANES = 16, BLOCK = 512, PATIENCE = 4096 };
 
 /* At the head of each rank's part of the window: the last sum whose values it has written, and for
  * which it has done its segment. */
@@ -220,11 +222,11 @@ bool shm_reduce_advance(struct shm_reduce *reduce)
  * what peers may be waiting for. */
 void shm_reduce_wait(struct shm_reduce *reduce)
 {
-    int patience = PATIENCE, there;
+    int patience = PATIENCE;
     while (!shm_reduce_advance(reduce)) {
         if (patience-- > 0)
             continue;
-        MPI_Iprobe(MPI_ANY_SOURCE, UNUSED_TAG, reduce->comm, &there, MPI_STATUS_IGNORE);
+        mpi_progress(reduce->comm);
         sched_yield();
     }
 }
