@@ -12,7 +12,7 @@
 #   make golden        rewrite tests/golden from the present programs (review the diff)
 #   make clean         remove build/              make help           this text
 #
-# Force a probe: MPI=0 CUDA=0.  Also: V=1 (show commands)  SAN=address,undefined  CC=clang
+# Force a probe: MPI=0 CUDA=0 MPI_PC=mpich.  Also: V=1 (show commands)  SAN=address,undefined  CC=clang
 # OPT="-O2 -g"  ARCH=native|x86-64-v3 (exec/cpu kernels)  CUDA_ARCH="80 90"  WERROR=1
 
 SHELL := /bin/bash
@@ -27,6 +27,9 @@ PYTHON ?= /usr/bin/python3
 pkg = $(shell pkg-config --exists $(1) 2>/dev/null && echo 1 || echo 0)
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
 MPI ?= $(if $(filter 1,$(call pkg,ompi-c)),1,$(call pkg,mpich))
+MPI_PC ?= $(if $(filter 1,$(call pkg,ompi-c)),ompi-c,mpich)
+# Where several MPIs are installed, mpirun may be another one's.
+LAUNCHER := $(notdir $(firstword $(shell command -v mpirun.$(if $(filter mpich,$(MPI_PC)),mpich,openmpi) 2>/dev/null) mpirun))
 BLAS ?= $(call pkg,openblas)
 SQLITE := $(call pkg,sqlite3)
 CJSON := $(call pkg,libcjson)
@@ -49,8 +52,7 @@ DEFS := -DELAPSE_VERSION='"$(VERSION)"'
 CFLAGS_partition := -ffp-contract=off
 CFLAGS_profiles := -ffp-contract=off $(shell pkg-config --cflags sqlite3 libcjson 2>/dev/null)
 CFLAGS_sim := -ffp-contract=off
-CFLAGS_cli := -ffp-contract=off
-MPI_PC := $(if $(filter 1,$(call pkg,ompi-c)),ompi-c,mpich)
+CFLAGS_cli := -ffp-contract=off -DELAPSE_LAUNCHER='"$(LAUNCHER)"'
 CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas 2>/dev/null) -fopenmp
 CFLAGS_exec/cpu := -O3 -march=$(ARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 CFLAGS_tests := $(CFLAGS_exec) $(CFLAGS_profiles)
@@ -211,9 +213,9 @@ tests: $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS) $(SIM_LIBS)
 test: deps
 	$(Q)$(MAKE) --no-print-directory run-tests
 run-tests: all tests
-	$(Q)ELAPSE_OUT=$(OUT) tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS)
+	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS)
 bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
-	$(Q)ELAPSE_OUT=$(OUT) tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
+	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
 gpu-check:
 	@tests/gpu_check.sh || [ $$? -eq 77 ]
 list-tests:

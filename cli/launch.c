@@ -11,6 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef ELAPSE_LAUNCHER /* make names the one of the MPI that elapse-exec is built with */
+#define ELAPSE_LAUNCHER "mpirun"
+#endif
 #define STOP_GRACE_S 60  /* to write a checkpoint in */
 #define EXIT_NO_EXEC 127 /* as the shell: the child could not start its program */
 #define EXIT_SIGNALLED 128
@@ -175,7 +178,7 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdo
         goto out;
     set_environment();
     const char *wanted = getenv("ELAPSE_MPIRUN");
-    launcher = strdup(wanted && *wanted ? wanted : "mpirun");
+    launcher = strdup(wanted && *wanted ? wanted : ELAPSE_LAUNCHER);
     words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 5, sizeof *words) : NULL;
     if (!words) {
         rc = err_nomem(err);
@@ -185,6 +188,7 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdo
         for (char *word = strtok_r(launcher, " ", &save); word; word = strtok_r(NULL, " ", &save))
             words[n++] = word;
         snprintf(ranks, sizeof ranks, "%lld", (long long)num_ranks);
+        setenv("ELAPSE_RANKS", ranks, 1); /* elapse-exec looks whether the launcher is of its MPI */
         words[n++] = "-n";
         words[n++] = ranks;
     }

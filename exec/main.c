@@ -443,6 +443,21 @@ static void report(const struct err *err)
         fprintf(stderr, "hint: %s\n", err->hint);
 }
 
+/* A launcher of another MPI starts processes that do not know each other: each would train alone.
+ */
+static enum status check_launcher(const struct comm *comm, struct err *err)
+{
+    const char *text = getenv("ELAPSE_RANKS"); /* as the front door has asked for */
+    int64_t ranks = comm->size;
+    enum status rc = text ? parse_int(text, "ELAPSE_RANKS", 1, INT32_MAX, &ranks, err) : OK;
+    if (rc == OK && ranks != comm->size) {
+        rc = err_set(err, ERR_SYSTEM, "%lld ranks were asked for, MPI knows %d", (long long)ranks,
+                     comm->size);
+        err_hint(err, "is mpirun another MPI's? ELAPSE_MPIRUN names the one of this program");
+    }
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     const struct exec_command *command = NULL;
@@ -472,6 +487,12 @@ int main(int argc, char **argv)
             return status_exit_code(rc);
         }
         call.comm = &comm;
+        rc = check_launcher(&comm, &err);
+        if (rc != OK) {
+            report(&err);
+            comm_finalize(&comm);
+            return status_exit_code(rc);
+        }
     }
     rc = command->run(command, &call, &err);
     if (rc != OK && call.alone && !speaks(&call)) {

@@ -137,11 +137,13 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     one_line "a profile of a device that is not there" 1 'no such backend' \
         env ELAPSE_CUDA_LIB="$tmp/none.so" "$elapse" profile -n 3 --device cuda --db "$tmp/stop.db"
     not_killed() { # all ranks know of it and end by themselves
-        ELAPSE_CUDA_LIB="$tmp/none.so" mpirun -n 2 "$(dirname "$elapse")/elapse-exec" profile --device cuda \
+        ELAPSE_CUDA_LIB="$tmp/none.so" ${ELAPSE_MPIRUN:-mpirun} -n 2 "$(dirname "$elapse")/elapse-exec" profile --device cuda \
             --db "$tmp/stop.db" >"$tmp/none.out" 2>&1
         [ "$(grep -c '^elapse: ' "$tmp/none.out")" = 1 ] && ! grep -i 'mpi_abort' "$tmp/none.out"
     }
     verify "and no rank of it is killed" not_killed
+    one_line "a launcher of another MPI, whose ranks are each alone" 3 '2 ranks were asked for, MPI knows 1' \
+        env ELAPSE_RANKS=2 "$(dirname "$elapse")/elapse-exec" train "$tmp/good.json" --out "$tmp/alone"
     mkdir -p "$tmp/full/checkpoint-2.tmp/other"
     one_line "an error that all ranks find" 3 "checkpoint-2.tmp" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/full"
     check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"

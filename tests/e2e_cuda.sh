@@ -253,7 +253,7 @@ if grep -q ncclCommSplit "$sim"; then
     victim=
     for process in /proc/[0-9]*; do
         tr '\0' ' ' 2>/dev/null <"$process/cmdline" | grep -q "elapse-exec.*$tmp/killed" &&
-            tr '\0' '\n' 2>/dev/null <"$process/environ" | grep -qx 'OMPI_COMM_WORLD_RANK=1' && victim=${process#/proc/} && break
+            tr '\0' '\n' 2>/dev/null <"$process/environ" | grep -Eqx '(OMPI_COMM_WORLD|PMI)_RANK=1' && victim=${process#/proc/} && break
     done 2>/dev/null
     began=$SECONDS
     [ -z "$victim" ] || kill -KILL "$victim"

@@ -51,10 +51,11 @@ verify "K=3 on nodes of 2 and 1 ranks has them too" same_run one-static uneven
 over left:2 right:2
 
 # Ranks that the launcher deals out in turn: pipelines still lie within nodes as far as they can.
+in_turn="--map-by node"; [[ $ELAPSE_MPIRUN != *launcher-exec* ]] || in_turn="-ppn 1"
 by_turns() {
     local before
     before=$(wire right)
-    ELAPSE_MPIRUN="$ELAPSE_MPIRUN --map-by node" train vit turns -n 4 "${static[@]}" $(shape 4 1) && same_run k4 turns &&
+    ELAPSE_MPIRUN="$ELAPSE_MPIRUN $in_turn" train vit turns -n 4 "${static[@]}" $(shape 4 1) && same_run k4 turns &&
         calculate "$(wire right) - $before < 1.3 * ${bytes[4]}"
 }
 verify "ranks dealt out in turn cross the network no more often" by_turns
@@ -72,7 +73,7 @@ verify "it read as much" has spills cache_upgrades -eq "$(value shrinks cache_up
 verify "with a note of both places" grep -q "cache: .* in /dev/shm, .* in $tmp/disk" "$tmp/spills/summary.json"
 verify "and left nothing in the folder" test -z "$(ls -A "$tmp/disk")"
 train vit part "${elastic[@]}" --steps 17
-elapse=$here ELAPSE_MPIRUN='' train vit part -n 2 --set 'elastic.stages=[2,2,2,1]' --resume "$tmp/part"
+elapse=$here ELAPSE_MPIRUN=$mpirun train vit part -n 2 --set 'elastic.stages=[2,2,2,1]' --resume "$tmp/part"
 verify "begun on two nodes and gone on with on one it is the same run" same_run one part
 
 # One clock: the nodes' own are 1000 s apart.

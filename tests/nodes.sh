@@ -12,7 +12,7 @@
 #                         it reaches the others as by ssh: fresh environment, home folder
 #   left NODE NAME        how many processes of that name live there
 #   wire NODE             bytes that it has received from others
-why_not= node_pids=
+why_not= node_pids= mpirun=${ELAPSE_MPIRUN:-mpirun}
 
 nodes_as_root() {
     [ "$(id -u)" -eq 0 ] || ! unshare --user --map-root-user true 2>/dev/null || exec unshare --user --map-root-user "$0"
@@ -32,7 +32,7 @@ node_namespaces() { exec setpriv --pdeathsig KILL unshare --net --uts --ipc --mo
 # A node's first process: it sets the node up and then only reaps what others leave.
 node_hold() { # NAME NUMBER
     node_namespaces --monotonic $((1000 * $2)) bash -c "
-        hostname $1 && mount -t proc proc /proc && mount -t tmpfs tmpfs /dev/shm && mount --bind '$nodes/hosts' /etc/hosts &&
+        hostname $1 && mount -t proc proc /proc && mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm && mount --bind '$nodes/hosts' /etc/hosts &&
         ip link set lo up && touch '$nodes/$1.up'; while :; do sleep 1000 & wait; done" &
     node_pids="$node_pids $!"
     for _ in $(seq 100); do [ -e "$nodes/$1.up" ] && break; sleep 0.05; done
@@ -62,6 +62,7 @@ nodes_up() {
     cat >"$nodes/ssh.sh" <<SSH
 #!/bin/bash
 call=\$(mktemp -d "$nodes/call.XXXXXX") && mkfifo "\$call/status" && exec 4<>"\$call/status" || exit 255
+while [[ \$1 == -* ]]; do shift; done # ssh's options
 host=\$1
 shift
 echo "\$*" >"\$call/command"
@@ -95,7 +96,11 @@ on() {
 launcher() {
     local hosts
     hosts=$(IFS=,; echo "$*")
-    echo "mpirun --mca plm_rsh_agent $nodes/ssh.sh --mca orte_tmpdir_base $nodes --host $hosts"
+    if $mpirun --version 2>&1 | grep -q HYDRA; then
+        echo "$mpirun -launcher ssh -launcher-exec $nodes/ssh.sh -genv UCX_NET_DEVICES port -hosts $hosts" # not lo
+    else
+        echo "$mpirun --mca plm_rsh_agent $nodes/ssh.sh --mca orte_tmpdir_base $nodes --host $hosts"
+    fi
 }
 
 left() { on "$1" pgrep -c -x "$2"; }

@@ -6,7 +6,7 @@
 # Everything speaks TAP ("ok ...", "not ok ...", "... # SKIP why"), is counted test by test, and has
 # TEST_TIMEOUT seconds (240). Output is shown in full where something failed. A program that dies,
 # hangs or runs no test counts as one failure. "ranks: N" in the first comment of a test's source runs
-# the binary under mpirun -n N. Exit 1 on any failure.
+# the binary under $ELAPSE_MPIRUN (mpirun) -n N. Exit 1 on any failure.
 set -u
 cd "$(dirname "$0")/.." || exit 3
 limit=${TEST_TIMEOUT:-240}
@@ -14,6 +14,7 @@ log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
 trap 'rm -rf "$log"' EXIT
 export CMOCKA_MESSAGE_OUTPUT=TAP OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
 export OMP_WAIT_POLICY=passive OMPI_MCA_mpi_yield_when_idle=1 # as in lib.sh
 export LC_ALL=C ELAPSE_BIN="${ELAPSE_OUT:+$PWD/$ELAPSE_OUT/bin}"
 ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin}
@@ -54,7 +55,7 @@ for binary in "$@"; do
     name=$(basename "$binary")
     ranks=$(sed -n '1,/\*\//s/.*ranks: *\([0-9][0-9]*\).*/\1/p' "tests/$name.c" 2>/dev/null | head -1)
     if [ -n "$ranks" ]; then
-        run "$name (-n $ranks)" mpirun --oversubscribe --bind-to none -n "$ranks" "$binary"
+        run "$name (-n $ranks)" ${ELAPSE_MPIRUN:-mpirun} -n "$ranks" "$binary"
     else
         run "$name" "$binary"
     fi

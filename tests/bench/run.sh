@@ -14,7 +14,7 @@ for bench in "$@" tests/bench/bench_*.sh; do
     echo "=== $(basename "$bench")"
     # "ranks: N" in the first comment of its source, as for tests
     ranks=$(sed -n '1,/\*\//s/.*ranks: *\([0-9][0-9]*\).*/\1/p' "tests/bench/$(basename "$bench").c" 2>/dev/null | head -1)
-    timeout --kill-after=10 1800 ${ranks:+mpirun -n "$ranks"} "$bench" || { failed=$((failed + 1)); echo "failed: $bench ($?)"; }
+    timeout --kill-after=10 1800 ${ranks:+${ELAPSE_MPIRUN:-mpirun} -n "$ranks"} "$bench" || { failed=$((failed + 1)); echo "failed: $bench ($?)"; }
 done
 [ $ran -gt 0 ] || echo "no benchmark here"
 [ $failed -eq 0 ]
