@@ -946,13 +946,13 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     }
     if (rc == OK)
         rc = wait_asleep(comm, err);
-    if (rc == OK && comm->size > 1) {
+    if (rc == OK && comm->node_ranks[0] > 1) { /* one rank a node was busy alone */
         say(&m, "layers, all ranks busy");
         rc = phase(&m, cores->threads, true, err);
-        if (rc == OK) {
-            say(&m, "links and all-reduce");
-            rc = measure_links(&m, err);
-        }
+    }
+    if (rc == OK && comm->size > 1) {
+        say(&m, "links and all-reduce");
+        rc = measure_links(&m, err);
         /* One rank that has the machine to itself runs with all cores. */
         if (rc == OK && comm->rank == 0 && cores->at_hand > cores->threads &&
             options->device == DEVICE_CPU) {

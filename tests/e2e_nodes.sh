@@ -137,4 +137,11 @@ profiled() {
         { cat "$tmp/rows"; false; }
 }
 verify "profile measures links and sums inside a node and between nodes" profiled
+over left:1 right:1
+spread_out() {
+    $elapse profile -n 2 --quick --model vit-tiny:layers=1,hidden=16,heads=2,mlp=32,image=8,patch=4 --microbatches 1 \
+        --name spread --db "$tmp/nodes.db" >/dev/null && $here profiles show spread --db "$tmp/nodes.db" >"$tmp/rows" &&
+        [ "$(grep -c '^ mpi net ranks=1' "$tmp/rows") $(grep -c ' mpi node ' "$tmp/rows")" = "9 0" ]
+}
+verify "and with one rank a node" spread_out
 finish
