@@ -5,17 +5,7 @@
 begin
 export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
 
-cat >"$tmp/vit.json" <<'JOB'
-{ "name": "vit",
-  "model": {"family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2,
-            "mlp": 64, "layers": 4, "classes": 10},
-  "data": {"kind": "synthetic", "train_samples": 200, "test_samples": 50},
-  "train": {"epochs": 4, "batch": {"global": 32}, "clip_norm": 1.0, "dropout": 0.1, "reduction": "canonical",
-            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9},
-            "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "seed": 1},
-  "pipeline": {"num_microbatches": 8, "schedule": "1f1b"},
-  "freeze": {"policy": "table", "table": [0, 1, 2, 4]} }
-JOB
+freezing_vit
 like vit bert '"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 512, "task": "classify", "classes": 2' \
     '"kind": "synthetic", "train_samples": 200, "test_samples": 50'
 

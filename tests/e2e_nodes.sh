@@ -13,17 +13,7 @@ fi
 export TMPDIR="$tmp"                # root of a user namespace may not write where root has
 export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
 
-cat >"$tmp/vit.json" <<'JOB'
-{ "name": "vit",
-  "model": {"family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2,
-            "mlp": 64, "layers": 4, "classes": 10},
-  "data": {"kind": "synthetic", "train_samples": 200, "test_samples": 50},
-  "train": {"epochs": 4, "batch": {"global": 32}, "clip_norm": 1.0, "dropout": 0.1, "reduction": "canonical",
-            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9},
-            "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "seed": 1},
-  "pipeline": {"num_microbatches": 8, "schedule": "1f1b"},
-  "freeze": {"policy": "table", "table": [0, 1, 2, 4]} }
-JOB
+freezing_vit
 static=(--set freeze.policy=none --set train.epochs=2)
 train vit one -n 1
 train vit one-static -n 1 "${static[@]}"

@@ -1,6 +1,7 @@
 # tests/runs.sh - sourced behind lib.sh by the shell tests that train: runs below $tmp, and claims
 # about them for verify. $device, where set, is the device of every run.
 #
+#   freezing_vit                   $tmp/vit.json: 4 layers, of which 0, 1, 2 and 4 are frozen in 4 epochs of 7 steps
 #   like FROM TO MODEL DATA        $tmp/TO.json: the job $tmp/FROM.json of another model and data
 #   train JOB OUT ARGS...          a quiet run of $tmp/JOB.json into $tmp/OUT, its output beside
 #                                  that; at most TEST_TIMEOUT seconds (100)
@@ -14,6 +15,20 @@
 #   says RUN PATTERN               a line of its stderr
 #   calculate EXPRESSION           awk finds it true
 device=
+
+freezing_vit() {
+    cat >"$tmp/vit.json" <<'JOB'
+{ "name": "vit",
+  "model": {"family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2,
+            "mlp": 64, "layers": 4, "classes": 10},
+  "data": {"kind": "synthetic", "train_samples": 200, "test_samples": 50},
+  "train": {"epochs": 4, "batch": {"global": 32}, "clip_norm": 1.0, "dropout": 0.1, "reduction": "canonical",
+            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9},
+            "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "seed": 1},
+  "pipeline": {"num_microbatches": 8, "schedule": "1f1b"},
+  "freeze": {"policy": "table", "table": [0, 1, 2, 4]} }
+JOB
+}
 
 like() {
     sed -e "s/\"name\": \"$1\"/\"name\": \"$2\"/" -e '/"model":/,/"classes"/d' \
