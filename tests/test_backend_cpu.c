@@ -612,7 +612,7 @@ static void optimizers__same_bits_threaded(void **state)
     }
 }
 
-/* Of sizes from malloc()'s heap, from the system and in huge pages, fresh and used before. */
+/* Of sizes that malloc() takes from its heap and from the system, fresh and used before. */
 static void alloc_zeroed__is_zero_and_aligned(void **state)
 {
     static const int64_t sizes[] = {

@@ -3,64 +3,30 @@
 #include <cblas.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "exec/cpu/gemm.h"
 
-/* What stands in the 64 bytes in front of memory that was given out. */
-struct block {
-    void *got;
-    size_t mapped; /* bytes of a mapping of its own; 0: got is malloc()'s */
-};
-enum { IN_FRONT = 64, HUGE_PAGE = 2 << 20 };
-
-/* Large memory lies in huge pages where the system has some for those who ask (Linux,
- * admin-guide/mm/transhuge): steps stride through it faster, and a first touch clears 512 pages in
- * one fault. */
-static char *map_huge(size_t bytes, struct block *block)
-{
-    block->mapped = bytes + HUGE_PAGE;
-    block->got =
-        mmap(NULL, block->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (block->got == MAP_FAILED)
-        return NULL;
-    char *at = (char *)block->got + HUGE_PAGE - (uintptr_t)block->got % HUGE_PAGE;
-#ifdef MADV_HUGEPAGE
-    madvise(at, bytes, MADV_HUGEPAGE); /* refused: small pages */
-#endif
-    return at;
-}
-
-/* 64-byte aligned. calloc() and mappings, not memset(): they leave fresh pages alone. */
+/* 64-byte aligned; what malloc() or calloc() gave stands in front. calloc() and not memset(): it
+ * leaves fresh pages of the system alone. */
 static void *alloc64(int64_t bytes, bool zeroed)
 {
-    if (bytes < 0 || bytes > INT64_MAX - 2 * HUGE_PAGE)
+    const size_t room = sizeof(void *) + 64;
+    if (bytes < 0 || bytes > INT64_MAX - (int64_t)room)
         return NULL;
-    const size_t room = (size_t)bytes + 2 * IN_FRONT;
-    struct block block = {0};
-    char *at = NULL;
-    if (bytes >= HUGE_PAGE) {
-        at = map_huge(room, &block);
-    } else {
-        block.got = zeroed ? calloc(1, room) : malloc(room);
-        at = block.got;
-    }
-    if (!at)
+    char *got = zeroed ? calloc(1, (size_t)bytes + room) : malloc((size_t)bytes + room);
+    if (!got)
         return NULL;
-    at += IN_FRONT - (uintptr_t)at % IN_FRONT;
-    memcpy(at + IN_FRONT - sizeof block, &block, sizeof block);
-    return at + IN_FRONT;
+    char *at = got + room - (uintptr_t)(got + room) % 64;
+    memcpy(at - sizeof got, &got, sizeof got);
+    return at;
 }
 
 static void free64(void *ptr)
 {
-    struct block block = {0};
+    void *got = NULL;
     if (ptr)
-        memcpy(&block, (char *)ptr - sizeof block, sizeof block);
-    if (block.mapped)
-        munmap(block.got, block.mapped);
-    else
-        free(block.got);
+        memcpy(&got, (char *)ptr - sizeof got, sizeof got);
+    free(got);
 }
 
 void *cpu_scratch(struct backend *be, int64_t bytes)
