@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -29,17 +31,24 @@ static void keep(void *ctx, int64_t r0, int rows, int64_t c0, int cols, float *t
         }
 }
 
-/* num elements of bf16 (2 bytes) or fp32, and what they are worth. */
+/* num elements of bf16 (2 bytes) or fp32, and what they are worth. Behind them is a page that must
+ * not be read. */
 struct matrix {
+    char *pages;
+    size_t page_bytes;
     void *x;
     double *worth;
 };
 
 static struct matrix random_matrix(uint64_t key, int64_t num, int elem_bytes)
 {
-    const struct matrix m = {malloc((size_t)(num * elem_bytes)),
-                             malloc((size_t)num * sizeof *m.worth)};
-    assert_true(m.x && m.worth);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (size_t)(num * elem_bytes);
+    const size_t used = (bytes + page - 1) / page * page;
+    struct matrix m = {.page_bytes = used + page, .worth = malloc((size_t)num * sizeof *m.worth)};
+    m.pages = mmap(NULL, m.page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(m.pages != MAP_FAILED && m.worth);
+    assert_int_equal(mprotect(m.pages + used, page, PROT_NONE), 0);
+    m.x = m.pages + used - bytes;
     for (int64_t i = 0; i < num; i++) {
         const float value = (float)rng_normal(key, (uint64_t)i);
         if (elem_bytes == 2)
@@ -53,7 +62,7 @@ static struct matrix random_matrix(uint64_t key, int64_t num, int elem_bytes)
 
 static void free_matrix(struct matrix m)
 {
-    free(m.x);
+    munmap(m.pages, m.page_bytes);
     free(m.worth);
 }
 
@@ -88,8 +97,10 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
             if (fresh && !to_c)
                 continue;
             const int64_t lda = (a_turned ? m : k) + 3, ldb = (b_turned ? k : n) + 1;
-            const struct matrix a = random_matrix(1, lda * (a_turned ? k : m), kernel->elem_bytes);
-            const struct matrix b = random_matrix(2, ldb * (b_turned ? n : k), kernel->elem_bytes);
+            const struct matrix a = random_matrix(
+                1, a_turned ? lda * (k - 1) + m : lda * (m - 1) + k, kernel->elem_bytes);
+            const struct matrix b = random_matrix(
+                2, b_turned ? ldb * (n - 1) + k : ldb * (k - 1) + n, kernel->elem_bytes);
             float *c[2];
             for (int t = 0; t < 2; t++) {
                 struct product p = {calloc((size_t)(m * n), sizeof(float)), n,
