@@ -73,10 +73,13 @@ const char *gemm_name(int elem_bytes)
     return gemm_kernel(elem_bytes)->name;
 }
 
-/* Equal tiles that stay in the L2 cache, an even number of them where there are rows for two. */
-static int64_t tile_rows(const struct gemm_kernel *kernel, int64_t rows, int64_t cols)
+/* Equal tiles, an even number of them where there are rows for two; those that are finished stay in
+ * the L2 cache. */
+static int64_t tile_rows(const struct gemm_kernel *kernel, int64_t rows, int64_t cols,
+                         bool finished)
 {
-    const int64_t most = cpu_min(kernel->tile_rows, TILE_FLOATS / cols);
+    const int64_t most =
+        finished ? cpu_min(kernel->tile_rows, TILE_FLOATS / cols) : kernel->tile_rows;
     const int64_t tiles = rows < 32 ? 1 : 2 * cpu_tiles(rows, 2 * most);
     return cpu_tiles(cpu_tiles(rows, tiles), 8) * 8;
 }
@@ -91,7 +94,8 @@ void gemm(struct backend *be, const struct gemm *g)
     const struct gemm_kernel *kernel = gemm_kernel(be->elem_bytes);
     const int64_t elem = be->elem_bytes;
     const int64_t most_rows = cpu_min(g->m, ROW_BLOCK), most_cols = cpu_min(g->n, GEMM_COLS);
-    const int64_t most_k = cpu_min(g->k, K_BLOCK), tile = tile_rows(kernel, most_rows, most_cols);
+    const int64_t most_k = cpu_min(g->k, K_BLOCK),
+                  tile = tile_rows(kernel, most_rows, most_cols, !g->c);
     const int64_t packed = up64(kernel->packed_bytes(most_cols, most_k)),
                   work = up64(kernel->work_bytes(tile, most_k));
     /* Tiles of the product: of a thread if one block of k makes them, else of the block of rows. */
