@@ -74,14 +74,15 @@ const char *gemm_name(int elem_bytes)
 }
 
 /* Equal tiles, an even number of them where there are rows for two; those that are finished stay in
- * the L2 cache. */
+ * the L2 cache. BLAS gives a row the same bits in any place of tiles of 16s that are not small. */
 static int64_t tile_rows(const struct gemm_kernel *kernel, int64_t rows, int64_t cols,
                          bool finished)
 {
     const int64_t most =
         finished ? cpu_min(kernel->tile_rows, TILE_FLOATS / cols) : kernel->tile_rows;
-    const int64_t tiles = rows < 32 ? 1 : 2 * cpu_tiles(rows, 2 * most);
-    return cpu_tiles(cpu_tiles(rows, tiles), 8) * 8;
+    const int64_t step = kernel->rows_alone ? 8 : 16, two = kernel->rows_alone ? 32 : 128;
+    const int64_t tiles = rows < two ? 1 : 2 * cpu_tiles(rows, 2 * most);
+    return cpu_tiles(cpu_tiles(rows, tiles), step) * step;
 }
 
 static int64_t up64(int64_t bytes)
