@@ -117,7 +117,7 @@ static void describe_stages(const struct workload *w, const struct plan *plan,
         const bool first = s == 0;
         full->lowered[s] = (struct lowered_stage){
             .num_buckets = (uint16_t)(w->first_bucket[s + 1] - w->first_bucket[s]),
-            .update = w->stages[s].weight_bytes > 0,
+            .update = w->stages[s].weight_bytes > 0 || w->stages[s].op_ns[OP_UPDATE][MB_FULL] > 0,
             .cache_read = first && plan->frozen == FROZEN_CACHED,
             .cache_write = s == w->cache_write_stage,
             .whole_batch = first && plan->frozen == FROZEN_FIRST,

@@ -449,7 +449,8 @@ static enum status stage_times(struct builder *b, int first, int end, int64_t sa
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
         fits = fits && add_to(times[i], host);
     }
-    if (mb == MB_FULL) {
+    /* Without weights there is an update only where the model says that it takes time. */
+    if (mb == MB_FULL && (update > 0 || stage->weight_bytes > 0)) {
         fits = fits && add_ok(update, b->cost->op_overhead_ns, &stage->op_ns[OP_UPDATE][MB_FULL]);
         stage->op_ns[OP_UPDATE][MB_LAST] = stage->op_ns[OP_UPDATE][MB_FULL];
     }
