@@ -100,6 +100,7 @@ static void print_info(const struct profile_info *info)
     print_line("driver", info->driver);
     print_line("libraries", info->libraries);
     print_line("bf16 kernel", info->bf16_kernel);
+    print_line("fp32 kernel", info->fp32_kernel);
     print_line("host", info->host);
     print_line("measured at", info->measured_at);
     print_line("version", info->version);

@@ -372,6 +372,7 @@ static bool run_machine(const struct json *summary, struct profile_info *machine
     copy_text(json, "driver", machine->driver, sizeof machine->driver);
     copy_text(json, "libraries", machine->libraries, sizeof machine->libraries);
     copy_text(json, "bf16_kernel", machine->bf16_kernel, sizeof machine->bf16_kernel);
+    copy_text(json, "fp32_kernel", machine->fp32_kernel, sizeof machine->fp32_kernel);
     if (!json_int64(json_get(json, "clock_mhz"), &machine->clock_mhz))
         machine->clock_mhz = 0;
     return json != NULL;

@@ -802,6 +802,7 @@ void measure_describe(const struct cores *cores, struct profile_info *info)
     snprintf(info->libraries, sizeof info->libraries, "%.60s; %.60s", openblas_get_config(),
              library);
     snprintf(info->bf16_kernel, sizeof info->bf16_kernel, "%s", gemm_name(2));
+    snprintf(info->fp32_kernel, sizeof info->fp32_kernel, "%s", gemm_name(4));
     if (gethostname(info->host, sizeof info->host) != 0)
         snprintf(info->host, sizeof info->host, "unknown");
     info->host[sizeof info->host - 1] = '\0';

@@ -674,6 +674,7 @@ static void add_machine(struct json *root, const struct trainer *t)
     json_add_string(machine, "driver", here.driver);
     json_add_string(machine, "libraries", here.libraries);
     json_add_string(machine, "bf16_kernel", here.bf16_kernel);
+    json_add_string(machine, "fp32_kernel", here.fp32_kernel);
     json_add_int(machine, "clock_mhz", here.clock_mhz);
 }
 

@@ -36,7 +36,8 @@ const struct column profile_info_columns[] = {
     INFO(measured_at, COLUMN_TEXT),
     INFO(version, COLUMN_TEXT),
     INFO(load, COLUMN_REAL),
-    INFO(bf16_kernel, COLUMN_TEXT), /* last: stores below version 5 have not got it */
+    INFO(bf16_kernel, COLUMN_TEXT), /* stores below version 5 end before this one, */
+    INFO(fp32_kernel, COLUMN_TEXT), /* below version 6 before this one */
 };
 const int profile_info_num_columns = sizeof profile_info_columns / sizeof *profile_info_columns;
 

@@ -29,7 +29,8 @@ struct profile_info {
     /* environment */
     char host[64], measured_at[32], version[32]; /* ISO 8601 UTC; of Elapse */
     double load;                                 /* 1-minute load average before measuring */
-    char bf16_kernel[32]; /* what multiplies bf16 on a CPU: "amx"; "": not written down */
+    char bf16_kernel[32], fp32_kernel[32];       /* what multiplies these on a CPU: "amx", "avx512";
+                                                    "": not written down */
 };
 
 /* median, p10, p90 of a time, in ns; all three are doubles so that 0.3 ns per sample survives. */

@@ -669,15 +669,17 @@ static void note_differences(const struct profile_info *then, const struct profi
                              enum dtype dtype, char note[256])
 {
     /* Of interest where it computes; a profile of before it was written down says nothing. */
-    const bool kernels = dtype == DTYPE_BF16 && *then->bf16_kernel;
+    const bool bf16 = dtype == DTYPE_BF16 && *then->bf16_kernel,
+               fp32 = dtype == DTYPE_FP32 && *then->fp32_kernel;
     const struct {
         const char *name, *then, *now;
     } texts[] = {
-        {"host",        then->host,        now->host                      },
-        {"device",      then->device_name, now->device_name               },
-        {"driver",      then->driver,      now->driver                    },
-        {"libraries",   then->libraries,   now->libraries                 },
-        {"bf16 kernel", then->bf16_kernel, kernels ? now->bf16_kernel : ""},
+        {"host",        then->host,        now->host                   },
+        {"device",      then->device_name, now->device_name            },
+        {"driver",      then->driver,      now->driver                 },
+        {"libraries",   then->libraries,   now->libraries              },
+        {"bf16 kernel", then->bf16_kernel, bf16 ? now->bf16_kernel : ""},
+        {"fp32 kernel", then->fp32_kernel, fp32 ? now->fp32_kernel : ""},
     };
     char list[64] = "";
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

@@ -169,5 +169,9 @@ CREATE TABLE library_choice (
 ) STRICT, WITHOUT ROWID;
 
 -- version 5
--- The device's kernel for products of bf16 (a CPU's); the last of profile_info_columns.
+-- The device's kernel for products of bf16 (a CPU's).
 ALTER TABLE profile ADD COLUMN bf16_kernel TEXT NOT NULL DEFAULT '';
+
+-- version 6
+-- Likewise of fp32; the last of profile_info_columns.
+ALTER TABLE profile ADD COLUMN fp32_kernel TEXT NOT NULL DEFAULT '';

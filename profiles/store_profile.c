@@ -22,18 +22,17 @@ static enum status find_profile(struct store *store, const char *name, int64_t *
     return rc;
 }
 
-/* Columns of the profile's own row that a reader finds: a store of before version 5 lacks the last.
- */
+/* Columns of the profile's own row that a reader finds: an older store lacks the last ones. */
 static enum status num_info_columns(struct store *store, int *num, struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
     enum status rc = store_prepare(
-        store, "SELECT 1 FROM pragma_table_info('profile') WHERE name = 'bf16_kernel'", &stmt, err);
+        store, "SELECT count(*) FROM pragma_table_info('profile') WHERE name <> 'id'", &stmt, err);
     if (rc != OK)
         return rc;
-    const int step = sqlite3_step(stmt);
-    *num = profile_info_num_columns - (step == SQLITE_ROW ? 0 : 1);
-    if (step != SQLITE_ROW && step != SQLITE_DONE)
+    if (sqlite3_step(stmt) == SQLITE_ROW)
+        *num = sqlite3_column_int(stmt, 0);
+    else
         rc = store_fail(store, "cannot read", err);
     sqlite3_finalize(stmt);
     return rc;

@@ -39,6 +39,7 @@ static void device_describe__is_the_host_on_the_cpu(void **state)
     assert_int_equal(device_describe(DEVICE_CPU, &cores, &info, NULL), OK);
     assert_string_equal(info.device_kind, "cpu");
     assert_string_equal(info.bf16_kernel, gemm_name(2));
+    assert_string_equal(info.fp32_kernel, gemm_name(4));
 }
 
 static void cuda_load__says_what_is_missing(void **state)

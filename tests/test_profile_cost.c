@@ -484,18 +484,22 @@ static void cost_choose_for__never_mixes_sources(void **state)
 }
 
 /* Told where it computes, and where the profile knows what it was measured with. */
-static void cost_choose_for__tells_another_bf16_kernel(void **state)
+static void cost_choose_for__tells_another_kernel(void **state)
 {
     static const struct {
-        const char *then, *now;
+        const char *then[2], *now[2]; /* of bf16, of fp32 */
         enum dtype dtype;
-        bool told;
+        const char *told;
     } cases[] = {
-        {"widened", "amx", DTYPE_BF16, true },
-        {"widened", "amx", DTYPE_FP32, false},
-        {"amx",     "amx", DTYPE_BF16, false},
-        {"",        "amx", DTYPE_BF16, false},
-        {"amx",     "",    DTYPE_BF16, false}
+        {{"widened", "blas"},   {"amx", "avx512"}, DTYPE_BF16, "bf16 kernel"},
+        {{"widened", "blas"},   {"amx", "avx512"}, DTYPE_FP32, "fp32 kernel"},
+        {{"widened", "blas"},   {"amx", "avx512"}, DTYPE_TF32, NULL         },
+        {{"widened", "avx512"}, {"amx", "avx512"}, DTYPE_FP32, NULL         },
+        {{"amx", "blas"},       {"amx", "avx512"}, DTYPE_BF16, NULL         },
+        {{"", ""},              {"amx", "avx512"}, DTYPE_BF16, NULL         },
+        {{"", ""},              {"amx", "avx512"}, DTYPE_FP32, NULL         },
+        {{"amx", "avx512"},     {"", ""},          DTYPE_BF16, NULL         },
+        {{"amx", "avx512"},     {"", ""},          DTYPE_FP32, NULL         }
     };
     struct model vit = {0};
     struct cluster cpu = {0};
@@ -513,16 +517,20 @@ static void cost_choose_for__tells_another_bf16_kernel(void **state)
         for (int r = 0; r < profile.num_layers; r++)
             strcpy(profile.layers[r].dtype, dtype_text(cases[i].dtype));
         strcpy(profile.info.measured_at, "2026-01-01T00:00:00Z");
-        strcpy(profile.info.bf16_kernel, cases[i].then);
-        strcpy(present.bf16_kernel, cases[i].now);
+        strcpy(profile.info.bf16_kernel, cases[i].then[0]);
+        strcpy(profile.info.fp32_kernel, cases[i].then[1]);
+        strcpy(present.bf16_kernel, cases[i].now[0]);
+        strcpy(present.fp32_kernel, cases[i].now[1]);
         assert_int_equal(store_open(path, STORE_RECORD, &store, NULL), OK);
         assert_int_equal(store_put_profile(store, &profile, PROFILE_REPLACE, NULL), OK);
         store_close(store);
         profile_clear(&profile);
         assert_int_equal(cost_choose_for(path, &vit, &cpu, &query, &handle, NULL), OK);
-        assert_string_equal(handle.note, cases[i].told ? "profile 'here' was measured with another "
-                                                         "bf16 kernel"
-                                                       : "");
+        char note[64] = "";
+        if (cases[i].told)
+            snprintf(note, sizeof note, "profile 'here' was measured with another %s",
+                     cases[i].told);
+        assert_string_equal(handle.note, note);
         cost_handle_clear(&handle);
     }
     model_clear(&vit);
@@ -610,7 +618,7 @@ int main(void)
         cmocka_unit_test(profile_cost__answers_links_collectives_and_overheads),
         cmocka_unit_test(profile_cost__keeps_nodes_and_the_network_apart),
         cmocka_unit_test(cost_choose_for__never_mixes_sources),
-        cmocka_unit_test(cost_choose_for__tells_another_bf16_kernel),
+        cmocka_unit_test(cost_choose_for__tells_another_kernel),
         cmocka_unit_test(cost_choose_for__has_shipped_paper_profile),
         cmocka_unit_test(layer_key_of__tells_what_determines_cost),
     };

@@ -104,6 +104,7 @@ static void fill(struct profile *profile, const char *name, int first, int n)
     strcpy(profile->info.note, "quotes ' \" and , commas\nlines");
     profile->info.load = 0.3;
     strcpy(profile->info.bf16_kernel, "amx");
+    strcpy(profile->info.fp32_kernel, "avx512");
     for (int i = 0; i < n; i++) {
         struct layer_row row = layer(first + i, 8, 1e6 / 3 + i);
         assert_int_equal(profile_add_layer(profile, &row, NULL), OK);
@@ -327,7 +328,8 @@ static void store_open__brings_older_schema_up(void **state)
         " samples, median_ns REAL, p10_ns REAL, p90_ns REAL, count);"
         "INSERT INTO old SELECT * FROM layer_cost; DROP TABLE layer_cost;"
         "ALTER TABLE old RENAME TO layer_cost; DROP TABLE library_choice;"
-        "ALTER TABLE profile DROP COLUMN bf16_kernel; PRAGMA user_version = 2";
+        "ALTER TABLE profile DROP COLUMN bf16_kernel; ALTER TABLE profile DROP COLUMN fp32_kernel;"
+        "PRAGMA user_version = 2";
     (void)state;
     struct profile profile, back = {0};
     struct store *store = open_store(at("old.db"), STORE_RECORD);
@@ -341,6 +343,7 @@ static void store_open__brings_older_schema_up(void **state)
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
     assert_string_equal(back.info.bf16_kernel, ""); /* not known then */
+    assert_string_equal(back.info.fp32_kernel, "");
     profile_clear(&back);
     const struct choice_place place = {.device = "d", .libraries = "l"};
     struct library_choice *list = NULL;
@@ -356,7 +359,16 @@ static void store_open__brings_older_schema_up(void **state)
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
     assert_string_equal(back.info.bf16_kernel, "amx");
+    assert_string_equal(back.info.fp32_kernel, "avx512");
     profile_clear(&back);
+    /* Version 5 knew one kernel of the two. */
+    exec(at("old.db"), "ALTER TABLE profile DROP COLUMN fp32_kernel; PRAGMA user_version = 5");
+    assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
+    assert_string_equal(back.info.bf16_kernel, "amx");
+    assert_string_equal(back.info.fp32_kernel, "");
+    profile_clear(&back);
+    exec(at("old.db"), "ALTER TABLE profile ADD COLUMN fp32_kernel TEXT NOT NULL DEFAULT '';"
+                       "PRAGMA user_version = 6");
     store_close(store);
     profile.num_layers--;
     exec(at("old.db"), "DELETE FROM layer_cost WHERE pass = 'bwd_rest'");
@@ -364,7 +376,7 @@ static void store_open__brings_older_schema_up(void **state)
     exec(at("old.db"), back_to_2);
     exec(at("old.db"), "DROP TABLE epoch; DROP TABLE step; DROP TABLE op; DROP TABLE transition;"
                        "DROP TABLE memory; DROP TABLE run; PRAGMA user_version = 1");
-    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..5");
+    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..6");
     store = open_store(at("old.db"), STORE_WRITE);
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
