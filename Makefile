@@ -158,7 +158,7 @@ SIM_HOST := $(patsubst %,$(CUDA_OUT)/%.o,$(filter %.c,$(SRC_cuda)))
 SIM_NCCL := $(if $(filter 1,$(HAVE_NCCL)),$(CUDA_OUT)/exec/comm/nccl_device.c.o $(SIM_OUT)/tests/cudasim/cudasim_nccl.cpp.o)
 $(SIM_OUT)/elapse-cuda-plain.so: $(patsubst %,$(SIM_OUT)/plain/%.o,$(filter %.cu,$(SRC_cuda))) $(SIM_HOST) $(SIM_DEVICE) $(SIM_NCCL)
 $(SIM_OUT)/elapse-cuda-check.so: $(patsubst %,$(SIM_OUT)/check/%.o,$(filter %.cu,$(SRC_cuda))) \
-  $(filter-out %/cuda_arena.c.o,$(SIM_HOST)) $(SIM_OUT)/tests/cudasim/cudasim_arena.c.o $(SIM_DEVICE)
+  $(filter-out %/cuda_arena.c.o,$(SIM_HOST)) $(SIM_OUT)/tests/cudasim/cudasim_arena.c.o $(SIM_DEVICE) $(SIM_NCCL)
 $(SIM_LIBS):
 	$(Q)$(CXX) -shared -pthread $^ -Wl,-Bsymbolic,--no-undefined,-rpath,$(CUDA_HOME)/lib64 -ldl -lm -o $@.new && mv $@.new $@
 $(SIM_OUT)/tests/test_cudasim.cpp.o: tests/test_cudasim.cpp

@@ -38,7 +38,8 @@ const size_t DEVICE_RANGE = (size_t)1 << 40;
 
 cell *dynamic_cells, *static_cells, *device_cells;
 unsigned long stamp_round; /* launches, in units of LAUNCHES */
-unsigned char *static_begin, *static_end;
+size_t static_bytes;
+thread_local unsigned char *static_begin, *static_end; /* where this thread has them */
 const unsigned char *image_begin, *image_end; /* code and constants */
 const unsigned char *device_origin;
 
@@ -59,6 +60,7 @@ int find_tls(struct dl_phdr_info *info, size_t, void *)
     if (here && bytes > 0 && info->dlpi_tls_data) {
         static_begin = (unsigned char *)info->dlpi_tls_data;
         static_end = static_begin + bytes;
+        static_bytes = bytes;
     }
     return here;
 }
@@ -94,14 +96,15 @@ void *reserve(size_t bytes)
 
 void set_up(void)
 {
+    if (!static_begin) {
+        in_tls = 0;
+        dl_iterate_phdr(find_tls, NULL);
+    }
     if (dynamic_cells)
         return;
     dynamic_cells = (cell *)reserve((CUDASIM_SHARED_MOST / GRANULE + 1) * sizeof(cell));
-    in_tls = 0;
-    dl_iterate_phdr(find_tls, NULL);
     dl_iterate_phdr(find_image, NULL);
-    static_cells =
-        (cell *)reserve(((size_t)(static_end - static_begin) / GRANULE + 1) * sizeof(cell));
+    static_cells = (cell *)reserve((static_bytes / GRANULE + 1) * sizeof(cell));
 }
 
 /* Before stamps of one number come again, those of the round before go: the pages read as zeros. */
@@ -238,6 +241,8 @@ void access(const void *address, size_t bytes, bool write, bool aligned, void *p
     }
     if (aligned && (uintptr_t)at % bytes)
         report(pc, cudaErrorMisalignedAddress, what, at, bytes, "not aligned to its size");
+    if (is_global)
+        cudasim_touches(at, bytes, write);
     if (bytes == 1)
         return;
     for (size_t i = offset / GRANULE; i < (offset + bytes + GRANULE - 1) / GRANULE; i++)
@@ -265,6 +270,7 @@ void cudasim_atomic(const void *address, size_t bytes) /* orders nothing, races 
     if (cudasim_is_device(address) && !cudasim_in_device(address, bytes))
         cudasim_fault(cudaErrorIllegalAddress, "atomic of %zu bytes at %p: %s", bytes, address,
                       cudasim_describe(address));
+    cudasim_touches(address, bytes, true);
 }
 
 extern "C" {

@@ -714,13 +714,18 @@ cudnnStatus_t execute(const context *handle, const descriptor *plan, const descr
     const bool slow = mode_is("slow");
     const int64_t bytes = workspace_of(*p);
     const cudaError_t code =
-        cudasim_enqueue(handle->stream, [p, m, factor, workspace, bytes, slow] {
-            if (slow)
-                usleep(20000);
-            memset(workspace, 0xff, (size_t)bytes);
-            m->run(factor);
-            return cudaSuccess;
-        });
+        cudasim_enqueue(handle->stream, "cudnnBackendExecute",
+                        [p, m, factor, workspace, bytes, slow, written] {
+                            if (slow)
+                                usleep(20000);
+                            cudasim_touches(workspace, (size_t)bytes, true);
+                            for (const auto &t : m->at)
+                                cudasim_touches(t.second, (size_t)p->memory.at(t.first).span(),
+                                                written.count(t.first) > 0);
+                            memset(workspace, 0xff, (size_t)bytes);
+                            m->run(factor);
+                            return cudaSuccess;
+                        });
     return code == cudaSuccess ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <functional>
+#include <vector>
 
 #include "tests/cudasim/cudasim_control.h"
 
@@ -34,7 +35,8 @@ bool cudasim_is_argument(const void *address, size_t bytes); /* of the running k
 void cudasim_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *cudasim_fault_text(void);
 void cudasim_clear_fault(void);
-extern bool cudasim_running; /* in a fiber */
+extern bool cudasim_running;  /* in a fiber */
+bool cudasim_runs_here(void); /* on this thread of the host */
 extern unsigned cudasim_order;
 uint64_t cudasim_chance(void);
 
@@ -55,14 +57,48 @@ const char *cudasim_describe(const void *address);
 /* Host code may not touch device memory: it is mapped only between these two (they nest). */
 void cudasim_device_open(void);
 void cudasim_device_close(void);
-/* Puts work into the stream. Errors it returns stick. */
-cudaError_t cudasim_enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
+/* Puts work into the stream; name is static. Errors it returns stick. */
+cudaError_t cudasim_enqueue(cudaStream_t stream, const char *name,
+                            std::function<cudaError_t()> work);
 /* Work that meets another process: called again while it returns cudaErrorNotReady, and nothing
  * behind it in the stream runs. It opens the device's memory itself. */
-cudaError_t cudasim_enqueue_remote(cudaStream_t stream, std::function<cudaError_t()> poll);
+cudaError_t cudasim_enqueue_remote(cudaStream_t stream, const char *name,
+                                   std::function<cudaError_t()> poll);
 /* Whether the Nth call of `what` is to fail now (ELAPSE_CUDASIM_FAULT). */
 bool cudasim_fails(const char *what);
 void cudasim_stick(cudaError_t code);
+/* Says so, and fails the kernel that runs, or sticks. */
+void cudasim_hazard(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* As cudasim_flight_fault(), from any thread. */
+bool cudasim_host_fault(const void *address);
+
+/* --- cudasim_hazard.cpp ---------------------------------------------------------------------- */
+/* By stream: how many of its works. */
+typedef std::vector<uint32_t> cudasim_clock;
+/* A work: its number in its stream, from 1 on, and what happened before it, itself included. */
+struct cudasim_when {
+    uint32_t stream;
+    uint64_t number;
+    const char *name; /* static */
+    cudasim_clock before;
+};
+void cudasim_clock_join(cudasim_clock *to, const cudasim_clock &other);
+/* One more work of a stream, behind all that the host knows. */
+void cudasim_issued(cudasim_clock *of_stream, uint32_t stream, const char *name,
+                    struct cudasim_when *when);
+void cudasim_host_learns(const cudasim_clock &what);
+/* What is touched from here on, it touches (borrowed; NULL: nobody). */
+void cudasim_work_begins(const struct cudasim_when *when);
+void cudasim_touches(const void *address, size_t bytes, bool writes);
+void cudasim_touches_matrix(const void *at, uint64_t rows, uint64_t cols, int64_t ld,
+                            int elem_bytes, bool writes);
+/* A copy from (writes: to) pinned memory is issued; runs between open and close. */
+void cudasim_flight(const void *pinned, size_t bytes, const struct cudasim_when &when, bool writes);
+void cudasim_flight_open(const void *pinned, size_t bytes);
+void cudasim_flight_close(const void *pinned, size_t bytes);
+void cudasim_pinned_goes(const void *pinned, size_t bytes);
+/* A fault of the host there was because of that, and will not come again. */
+bool cudasim_flight_fault(const void *address);
 
 /* --- cudasim_check.cpp ----------------------------------------------------------------------- */
 /* Accesses that the runner makes for a thread (ldmatrix, cp.async). */

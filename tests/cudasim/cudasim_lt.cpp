@@ -351,6 +351,31 @@ bool overlap(const void *x, const layout &lx, const void *y, const layout &ly)
     return a < b + bytes_b && b < a + bytes_a;
 }
 
+void touch(const void *at, const layout &l, bool writes)
+{
+    for (int64_t i = 0; i < l.batch; i++)
+        cudasim_touches_matrix((const char *)at + i * l.batch_stride * bytes_of(l.type), l.rows,
+                               l.cols, l.ld, bytes_of(l.type), writes);
+}
+void touch_all(const problem &p, const operands &o)
+{
+    const uint32_t e = p.d.epilogue;
+    layout aux = p.out;
+    touch(o.a, p.a, false);
+    touch(o.b, p.b, false);
+    if (o.beta != 0.0f)
+        touch(o.c, p.c, false);
+    touch(o.d, p.out, true);
+    if (takes_bias(e) || gives_bias(e))
+        cudasim_touches(p.d.bias,
+                        (e == CUBLASLT_EPILOGUE_BGRADB ? p.n : p.m) *
+                            (uint64_t)bytes_of(p.bias_type),
+                        gives_bias(e));
+    aux.ld = p.d.aux_ld;
+    if (takes_aux(e))
+        touch(p.d.aux, aux, !is_dgelu(e));
+}
+
 uint32_t alignment(const void *at)
 {
     return (uint32_t)(1u << __builtin_ctzll((uintptr_t)at | 256));
@@ -643,7 +668,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
             return CUBLAS_STATUS_EXECUTION_FAILED;
     }
     matmuls++;
-    const cudaError_t code = cudasim_enqueue(stream, [p, o] {
+    const cudaError_t code = cudasim_enqueue(stream, "cublasLtMatmul", [p, o, mine, workspace] {
+        touch_all(p, o);
+        cudasim_touches(workspace, mine.workspace, true);
         problem one = p;
         operands at_batch = o;
         for (int i = 0; i < p.a.batch; i++) {

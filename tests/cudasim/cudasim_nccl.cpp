@@ -368,6 +368,7 @@ std::string name_of(const call &one)
 
 std::vector<char> read_device(const void *from, int64_t bytes)
 {
+    cudasim_touches(from, (size_t)bytes, false);
     cudasim_device_open();
     std::vector<char> got((const char *)from, (const char *)from + bytes);
     cudasim_device_close();
@@ -376,6 +377,7 @@ std::vector<char> read_device(const void *from, int64_t bytes)
 
 void write_device(void *to, const std::vector<char> &from)
 {
+    cudasim_touches(to, from.size(), true);
     cudasim_device_open();
     memcpy(to, from.data(), from.size());
     cudasim_device_close();
@@ -533,7 +535,12 @@ void enqueue(const std::shared_ptr<group> &g)
 {
     const auto k = std::make_shared<kernel>();
     g->comm->under_way++;
-    cudasim_enqueue_remote(g->stream, [g, k] { return run_group(g.get()); });
+    const call_kind kind = g->calls.front().kind;
+    cudasim_enqueue_remote(g->stream,
+                           kind == CALL_SUM    ? "ncclAllReduce"
+                           : kind == CALL_SEND ? "ncclSend"
+                                               : "ncclRecv",
+                           [g, k] { return run_group(g.get()); });
 }
 
 /* What freeing memory of the device does, as far as messages go. */

@@ -5,9 +5,10 @@
  * of an allocation are checked when it is freed.
  *
  * Streams are queues. Mode 0 empties them as they are filled; mode 1 runs nothing before something
- * waits for it, so that a missing wait, or a buffer used again too early, changes the result. Work
- * that meets another process (cudasim_nccl.cpp) may not be able to go on: then its stream stands
- * still, and a thread tries again, as the device goes on while the host does something else. */
+ * waits for it, so that a missing wait, or a buffer used again too early, changes the result; in
+ * any mode cudasim_hazard.cpp follows who comes before whom. Work that meets another process
+ * (cudasim_nccl.cpp) may not be able to go on: then its stream stands still, and a thread tries
+ * again, as the device goes on while the host does something else. */
 #include "tests/cudasim/cudasim.h"
 
 #include <signal.h>
@@ -24,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,6 +40,7 @@ struct event_state {
     struct CUstream_st *stream;
     double done_ns;
     bool timing;
+    cudasim_clock behind; /* the last record */
 };
 struct CUevent_st {
     std::shared_ptr<event_state> state;
@@ -48,7 +51,20 @@ struct work {
     uint64_t number;
     struct CUstream_st *from; /* which is in this stream */
     bool remote;              /* run may say cudaErrorNotReady */
+    const char *name;         /* static */
+    cudasim_clock behind;     /* wait: what it brings */
+    struct cudasim_when when; /* once it is issued */
+    const void *pinned;       /* of a copy, or NULL */
+    size_t pinned_bytes;
+    bool pinned_written;
 };
+static work work_of(const char *name, std::function<cudaError_t()> run)
+{
+    work w{};
+    w.name = name;
+    w.run = std::move(run);
+    return w;
+}
 struct CUgraph_st {
     std::vector<work> works;
     bool broken; /* by a call that no graph can have */
@@ -60,15 +76,19 @@ struct CUstream_st {
     std::deque<work> queue;
     bool blocking;
     CUgraph_st *capture; /* NULL: work is issued */
+    uint32_t id;
+    cudasim_clock clock;
 };
 
 static std::recursive_mutex lock;
 static unsigned char *base;
 static size_t capacity, used, high; /* high: bytes of the range ever used, whole huge pages */
 static std::map<uintptr_t, size_t> live, pinned;
+static std::set<uintptr_t> allocated; /* of those pinned, by cudaHostAlloc */
 static std::map<const void *, int> shared_allowed;
 static std::vector<CUstream_st *> streams;
-static struct CUstream_st legacy = {{}, true, NULL};
+static struct CUstream_st legacy = {{}, true, NULL, 0, {}};
+static uint32_t num_streams = 1; /* ever made */
 static int num_captures; /* streams that capture */
 static unsigned stream_mode;
 static uint64_t stream_chance = 88172645463325252ull;
@@ -106,12 +126,32 @@ static struct report {
 
 static struct sigaction other_handler;
 
+bool cudasim_host_fault(const void *address)
+{
+    std::lock_guard<std::recursive_mutex> guard_(lock);
+    return cudasim_flight_fault(address);
+}
+
 static void on_host_fault(int sig, siginfo_t *info, void *)
 {
+    if (cudasim_host_fault(info->si_addr))
+        return;
     if (cudasim_is_device(info->si_addr))
         fprintf(stderr, "cudasim: host code touches device memory at %p: %s\n", info->si_addr,
                 cudasim_describe(info->si_addr));
     sigaction(sig, &other_handler, NULL); /* the access comes again, to whoever was here before */
+}
+
+/* Test runners have handlers of their own, a new one for each test. */
+static void watch_host(void)
+{
+    struct sigaction action, was;
+    if (sigaction(SIGSEGV, NULL, &was) == 0 && was.sa_sigaction == on_host_fault)
+        return;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_host_fault;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, &other_handler);
 }
 
 static void set_up(void)
@@ -119,11 +159,7 @@ static void set_up(void)
     if (ready)
         return;
     ready = true;
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_sigaction = on_host_fault;
-    action.sa_flags = SA_SIGINFO;
-    sigaction(SIGSEGV, &action, &other_handler);
+    watch_host();
     capacity = (size_t)env_number("ELAPSE_CUDASIM_MEMORY", 4l << 30);
     const size_t range = capacity * 2 + 2 * HUGE_PAGE; /* gaps between allocations do not count */
     unsigned char *at = (unsigned char *)mmap(NULL, range, PROT_NONE,
@@ -169,6 +205,19 @@ void cudasim_stick(cudaError_t code)
     last = code;
     if (code != cudaErrorMemoryAllocation && sticky == cudaSuccess)
         sticky = code;
+}
+
+void cudasim_hazard(const char *format, ...)
+{
+    va_list args;
+    char text[512];
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (cudasim_runs_here())
+        cudasim_fault(cudaErrorLaunchFailure, "%s", text);
+    cudasim_say("%s", text);
+    cudasim_stick(cudaErrorIllegalAddress);
 }
 
 extern "C" const char *cudasim_take_fault(void)
@@ -400,10 +449,15 @@ extern "C" cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags)
     (void)flags;
     *ptr = NULL;
     NO_CAPTURE(NULL);
-    if (cudasim_fails("host-alloc") || !(*ptr = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)))
+    void *at = cudasim_fails("host-alloc")
+                   ? MAP_FAILED
+                   : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
         return answer(cudaErrorMemoryAllocation);
-    memset(*ptr, 0xff, bytes < (1u << 20) ? bytes : 1u << 20);
-    pinned[(uintptr_t)*ptr] = bytes;
+    *ptr = at;
+    memset(at, 0xff, bytes < (1u << 20) ? bytes : 1u << 20);
+    pinned[(uintptr_t)at] = bytes;
+    allocated.insert((uintptr_t)at);
     return cudaSuccess;
 }
 extern "C" cudaError_t cudaMallocHost(void **ptr, size_t bytes)
@@ -416,9 +470,11 @@ extern "C" cudaError_t cudaFreeHost(void *ptr)
     drain_all();
     if (!ptr)
         return cudaSuccess;
-    if (!pinned.erase((uintptr_t)ptr))
+    if (!allocated.erase((uintptr_t)ptr))
         return refuse(cudaErrorInvalidValue, "cudaFreeHost(%p): not from cudaHostAlloc", ptr);
-    free(ptr);
+    cudasim_pinned_goes(ptr, pinned[(uintptr_t)ptr]);
+    munmap(ptr, pinned[(uintptr_t)ptr]);
+    pinned.erase((uintptr_t)ptr);
     return cudaSuccess;
 }
 extern "C" cudaError_t cudaHostRegister(void *ptr, size_t bytes, unsigned flags)
@@ -476,17 +532,24 @@ static bool step(CUstream_st *s)
     work w = std::move(head);
     s->queue.pop_front();
     cudaError_t code = sticky;
+    cudasim_work_begins(&w.when);
     if (code == cudaSuccess && w.remote) {
         code = w.run();
         if (code == cudaErrorNotReady) {
+            cudasim_work_begins(NULL);
             s->queue.push_front(std::move(w));
             return false;
         }
     } else if (code == cudaSuccess) {
         cudasim_device_open();
+        if (w.pinned)
+            cudasim_flight_open(w.pinned, w.pinned_bytes);
         code = w.run();
+        if (w.pinned)
+            cudasim_flight_close(w.pinned, w.pinned_bytes);
         cudasim_device_close();
     }
+    cudasim_work_begins(NULL);
     num_remote -= w.remote;
     if (code != cudaSuccess)
         cudasim_stick(code);
@@ -542,8 +605,19 @@ static cudaError_t put(CUstream_st *s, work w)
     }
     if (s == &legacy) /* waits for the blocking streams, and they for it */
         for (CUstream_st *other : streams)
-            if (other->blocking)
+            if (other->blocking) {
                 drain(other);
+                cudasim_clock_join(&s->clock, other->clock);
+            }
+    if (!w.run) {
+        cudasim_clock_join(&s->clock, w.behind);
+    } else {
+        cudasim_issued(&s->clock, s->id, w.name, &w.when);
+        if (w.pinned) {
+            watch_host();
+            cudasim_flight(w.pinned, w.pinned_bytes, w.when, w.pinned_written);
+        }
+    }
     s->queue.push_back(std::move(w));
     if (s == &legacy)
         drain(s);
@@ -557,10 +631,10 @@ static cudaError_t put(CUstream_st *s, work w)
     return sticky;
 }
 
-cudaError_t cudasim_enqueue(cudaStream_t stream, std::function<cudaError_t()> run)
+cudaError_t cudasim_enqueue(cudaStream_t stream, const char *name, std::function<cudaError_t()> run)
 {
     ENTER;
-    return put(stream_of(stream), {std::move(run), nullptr, 0, nullptr, false});
+    return put(stream_of(stream), work_of(name, std::move(run)));
 }
 
 /* Behind the host's back, while it calls nothing: late work stays late where the host is busy. */
@@ -578,7 +652,8 @@ static void pump(void)
     }
 }
 
-cudaError_t cudasim_enqueue_remote(cudaStream_t stream, std::function<cudaError_t()> poll)
+cudaError_t cudasim_enqueue_remote(cudaStream_t stream, const char *name,
+                                   std::function<cudaError_t()> poll)
 {
     static std::thread *thread;
     ENTER;
@@ -590,16 +665,17 @@ cudaError_t cudasim_enqueue_remote(cudaStream_t stream, std::function<cudaError_
         });
     }
     num_remote++;
-    return put(stream_of(stream), {std::move(poll), nullptr, 0, nullptr, true});
+    work w = work_of(name, std::move(poll));
+    w.remote = true;
+    return put(stream_of(stream), std::move(w));
 }
-
 
 extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     ENTER;
     if (cudasim_fails("stream"))
         return answer(cudaErrorMemoryAllocation);
-    *stream = new CUstream_st{{}, !(flags & cudaStreamNonBlocking), NULL};
+    *stream = new CUstream_st{{}, !(flags & cudaStreamNonBlocking), NULL, num_streams++, {}};
     streams.push_back(*stream);
     return cudaSuccess;
 }
@@ -646,6 +722,7 @@ extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
     NO_CAPTURE(s);
     drain(s);
+    cudasim_host_learns(s->clock);
     return waited();
 }
 extern "C" cudaError_t cudaDeviceSynchronize(void)
@@ -653,7 +730,15 @@ extern "C" cudaError_t cudaDeviceSynchronize(void)
     ENTER;
     NO_CAPTURE(NULL);
     drain_all();
+    cudasim_host_learns(legacy.clock);
+    for (const CUstream_st *s : streams)
+        cudasim_host_learns(s->clock);
     return waited();
+}
+extern "C" void cudasim_pass_time(void)
+{
+    std::lock_guard<std::recursive_mutex> guard_(lock);
+    drain_all();
 }
 extern "C" cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
@@ -661,15 +746,17 @@ extern "C" cudaError_t cudaStreamQuery(cudaStream_t stream)
     CUstream_st *s = stream_of(stream);
     if (!s)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
-    if (s->queue.empty())
+    if (s->queue.empty()) {
+        cudasim_host_learns(s->clock);
         return cudaSuccess;
+    }
     if (!step(s))
         step_all();
     return sticky != cudaSuccess ? sticky : cudaErrorNotReady;
 }
 extern "C" cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
 {
-    return cudasim_enqueue(stream, [=] {
+    return cudasim_enqueue(stream, "a function of the host", [=] {
         cudasim_device_close();
         fn(arg);
         cudasim_device_open();
@@ -682,7 +769,7 @@ extern "C" cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned fla
     ENTER;
     *event = new CUevent_st{std::make_shared<event_state>()};
     **event = {std::make_shared<event_state>(
-        event_state{0, 0, &legacy, 0, !(flags & cudaEventDisableTiming)})};
+        event_state{0, 0, &legacy, 0, !(flags & cudaEventDisableTiming), {}})};
     return cudaSuccess;
 }
 extern "C" cudaError_t cudaEventCreate(cudaEvent_t *event)
@@ -705,30 +792,35 @@ extern "C" cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     std::shared_ptr<event_state> e = event->state;
     e->stream = s;
     const uint64_t number = ++e->recorded;
-    return put(s, {[e, number] {
-                       e->done = std::max(e->done, number);
-                       e->done_ns = now_ns();
-                       return cudaSuccess;
-                   },
-                   nullptr, 0, nullptr, false});
+    const cudaError_t code = put(s, work_of("an event", [e, number] {
+                                     e->done = std::max(e->done, number);
+                                     e->done_ns = now_ns();
+                                     return cudaSuccess;
+                                 }));
+    e->behind = s->clock;
+    return code;
 }
 extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
     ENTER;
     NO_CAPTURE(stream_of(stream));
-    return put(stream_of(stream), {nullptr, event->state, event->state->recorded, event->state->stream, false});
+    work w = work_of("a wait", nullptr);
+    w.wait = event->state;
+    w.number = event->state->recorded;
+    w.from = event->state->stream;
+    w.behind = event->state->behind;
+    return put(stream_of(stream), std::move(w));
 }
 extern "C" cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     ENTER;
     event_state *e = event->state.get();
-    if (e->done >= e->recorded)
-        return cudaSuccess;
-    if (!step(e->stream))
+    if (e->done < e->recorded && !step(e->stream))
         step_all();
-    return sticky != cudaSuccess    ? sticky
-           : e->done >= e->recorded ? cudaSuccess
-                                    : cudaErrorNotReady;
+    if (sticky != cudaSuccess || e->done < e->recorded)
+        return sticky != cudaSuccess ? sticky : cudaErrorNotReady;
+    cudasim_host_learns(e->behind);
+    return cudaSuccess;
 }
 extern "C" cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
@@ -737,6 +829,7 @@ extern "C" cudaError_t cudaEventSynchronize(cudaEvent_t event)
     while (e->done < e->recorded && !e->stream->queue.empty())
         if (!step(e->stream))
             stand_still();
+    cudasim_host_learns(e->behind);
     return waited();
 }
 extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
@@ -752,6 +845,13 @@ extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEv
 }
 
 /* --- copies ---------------------------------------------------------------------------------- */
+
+/* All of it in one piece of cudaHostAlloc. */
+static bool is_allocated(const void *at, size_t bytes)
+{
+    auto it = allocated.upper_bound((uintptr_t)at);
+    return it != allocated.begin() && (uintptr_t)at + bytes <= *--it + pinned[*it];
+}
 
 static cudaError_t check_copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
@@ -783,29 +883,39 @@ extern "C" cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
     CUstream_st *s = stream_of(stream);
     if (!s)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
+    work w = work_of("a copy", [=] {
+        cudasim_touches(src, bytes, false);
+        cudasim_touches(dst, bytes, true);
+        memcpy(dst, src, bytes);
+        return cudaSuccess;
+    });
     if (!cudasim_is_device(src) && !cudasim_is_pinned(src, bytes) && stream_mode > 0) {
         /* Pageable: read before the call returns. */
         const char *from = (const char *)src;
         auto staged = std::make_shared<std::vector<char>>(from, from + bytes);
-        return put(s, {[=] {
-                           memcpy(dst, staged->data(), bytes);
-                           return cudaSuccess;
-                       },
-                       nullptr, 0, nullptr, false});
+        w.run = [=] {
+            cudasim_touches(dst, bytes, true);
+            memcpy(dst, staged->data(), bytes);
+            return cudaSuccess;
+        };
     }
-    const cudaError_t code = put(s, {[=] {
-                                         memcpy(dst, src, bytes);
-                                         return cudaSuccess;
-                                     },
-                                     nullptr, 0, nullptr, false});
-    if (!cudasim_is_device(dst) && !cudasim_is_pinned(dst, bytes))
-        drain(s); /* to pageable memory: returns when done */
+    w.pinned = is_allocated(src, bytes) ? src : is_allocated(dst, bytes) ? dst : NULL;
+    w.pinned_bytes = bytes;
+    w.pinned_written = w.pinned == dst;
+    const cudaError_t code = put(s, std::move(w));
+    if (!cudasim_is_device(dst) && !cudasim_is_pinned(dst, bytes)) { /* returns when done */
+        drain(s);
+        cudasim_host_learns(s->clock);
+    }
     return code != cudaSuccess ? code : sticky;
 }
 extern "C" cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes,
                                   enum cudaMemcpyKind kind)
 {
-    return cudaMemcpyAsync(dst, src, bytes, kind, NULL);
+    const cudaError_t code = cudaMemcpyAsync(dst, src, bytes, kind, NULL);
+    std::lock_guard<std::recursive_mutex> guard_(lock);
+    cudasim_host_learns(legacy.clock);
+    return code;
 }
 extern "C" cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
                                          size_t src_pitch, size_t width, size_t height,
@@ -829,11 +939,11 @@ extern "C" cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaS
     if (!cudasim_in_device(dst, bytes))
         return refuse(cudaErrorInvalidValue, "memset of %zu bytes at %p: %s", bytes, dst,
                       cudasim_describe(dst));
-    return put(stream_of(stream), {[=] {
-                                       memset(dst, value, bytes);
-                                       return cudaSuccess;
-                                   },
-                                   nullptr, 0, nullptr, false});
+    return put(stream_of(stream), work_of("a memset", [=] {
+                   cudasim_touches(dst, bytes, true);
+                   memset(dst, value, bytes);
+                   return cudaSuccess;
+               }));
 }
 extern "C" cudaError_t cudaMemset(void *dst, int value, size_t bytes)
 {
@@ -973,7 +1083,7 @@ static cudaError_t launch(const void *kernel, const struct cudasim_grid *g, cuda
     if (code != cudaSuccess)
         return code;
     num_launches++;
-    return put(stream_of(stream), {[grid, args] { return cudasim_run(&grid); }, nullptr, 0, nullptr, false});
+    return put(stream_of(stream), work_of(g->name, [grid, args] { return cudasim_run(&grid); }));
 }
 
 void cudasim_submit(const void *kernel, const char *name, dim3 grid, dim3 block, size_t shared,

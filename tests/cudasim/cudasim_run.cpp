@@ -5,6 +5,7 @@
  * its lanes wait for the block or have left, then the next; when all wait, the barrier opens. */
 #include "tests/cudasim/cudasim.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -70,6 +71,12 @@ static cudaError_t kernel_error;
 static char fault_text[1024];
 static bool quiet;
 static uint64_t chance_state = 1;
+static pthread_t runner; /* the thread of the host that runs the kernel */
+
+bool cudasim_runs_here(void)
+{
+    return cudasim_running && pthread_equal(pthread_self(), runner);
+}
 
 /* --- switching ------------------------------------------------------------------------------- */
 
@@ -174,12 +181,12 @@ bool cudasim_on_stack(const void *address)
 static void fault_write(const char *format, va_list args)
 {
     char place[160] = "";
-    if (cudasim_running)
+    if (cudasim_runs_here())
         snprintf(place, sizeof place,
                  "kernel %s, block (%u,%u,%u), thread (%u,%u,%u): ", running_grid->name,
                  cudasim_block.x, cudasim_block.y, cudasim_block.z, cudasim_self->index.x,
                  cudasim_self->index.y, cudasim_self->index.z);
-    else if (running_grid)
+    else if (running_grid && pthread_equal(pthread_self(), runner))
         snprintf(place, sizeof place, "kernel %s, block (%u,%u,%u): ", running_grid->name,
                  cudasim_block.x, cudasim_block.y, cudasim_block.z);
     const int used = snprintf(fault_text, sizeof fault_text, "%s", place);
@@ -210,7 +217,9 @@ static void on_fault_signal(int sig, siginfo_t *info, void *context)
 {
     (void)context;
     const void *at = info->si_addr;
-    if (cudasim_running) {
+    if (!cudasim_runs_here() && cudasim_host_fault(at)) /* of another thread */
+        return;
+    if (cudasim_runs_here()) {
         const unsigned char *a = (const unsigned char *)at;
         if (cudasim_on_stack(at) && (size_t)(a - stacks) % (STACK_BYTES + PAGE) < PAGE)
             cudasim_fault(cudaErrorLaunchFailure, "stack overrun (local arrays above %d bytes)",
@@ -627,7 +636,7 @@ void cudasim_cp_wait(int pending)
 
 /* --- blocks ---------------------------------------------------------------------------------- */
 
-static unsigned char *dynamic_area; /* guard, most shared memory, guard */
+static unsigned char *dynamic_area; /* page, most shared memory, pages; guards in them */
 
 static void init(void)
 {
@@ -642,11 +651,12 @@ static void init(void)
         mprotect(stacks + (size_t)i * each, PAGE, PROT_NONE);
         free_stacks.push_back(stacks + (size_t)i * each + PAGE);
     }
-    dynamic_area = (unsigned char *)aligned_alloc(
-        256, (CUDASIM_SHARED_MOST + 2 * GUARD_BYTES + 511) / 256 * 256);
-    if (!dynamic_area)
+    /* In pages of its own: what lies near it is meant for it. */
+    dynamic_area = (unsigned char *)mmap(NULL, CUDASIM_SHARED_MOST + 4 * PAGE,
+                                         PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (dynamic_area == MAP_FAILED)
         abort();
-    cudasim_dynamic = dynamic_area + GUARD_BYTES + 16; /* a multiple of 16 and not of 32 */
+    cudasim_dynamic = dynamic_area + PAGE + 16; /* a multiple of 16 and not of 32 */
     static unsigned char signal_stack[64 * 1024];
     const stack_t alternate = {signal_stack, 0, sizeof signal_stack};
     sigaltstack(&alternate, NULL);
@@ -762,6 +772,7 @@ cudaError_t cudasim_run(const struct cudasim_grid *g)
     sigaction(SIGSEGV, &action, &before[0]);
     sigaction(SIGBUS, &action, &before[1]);
     running_grid = g;
+    runner = pthread_self();
     kernel_error = cudaSuccess;
     cudasim_grid_dim = g->grid;
     cudasim_block_dim = g->block;
