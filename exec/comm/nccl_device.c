@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,9 @@
 
 _Static_assert(NCCL_ID_BYTES == NCCL_UNIQUE_ID_BYTES, "an id of NCCL's size");
 
-/* How often the thread looks; how long a process may go on behind a failure. */
-enum { WATCH_NS = 50000000, LAST_SECONDS = 5 };
+/* How often the thread looks; how long a process may go on behind a failure; how often settle()
+ * looks before it sleeps between two looks. */
+enum { WATCH_NS = 50000000, LAST_SECONDS = 5, EAGER_LOOKS = 200, PAUSE_NS = 20000 };
 
 struct nccl_comm {
     struct nccl_device *device;
@@ -133,14 +135,19 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* Until a call has ended, one way or the other. The lock is held, and let go while it waits. */
+/* Until a call has ended, one way or the other. The lock is held, and let go while it waits. NCCL
+ * gives each to a thread of its own, which is done in tens of microseconds where it has not to
+ * connect: less than a sleep takes. */
 static enum status settle(struct nccl_comm *c, ncclResult_t code, const char *call, struct err *err)
 {
     struct nccl_device *device = c->device;
-    const struct timespec pause = {.tv_nsec = 20000};
-    while (code == ncclInProgress) {
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    for (int look = 0; code == ncclInProgress; look++) {
         pthread_mutex_unlock(&device->lock);
-        nanosleep(&pause, NULL);
+        if (look < EAGER_LOOKS)
+            sched_yield();
+        else
+            nanosleep(&pause, NULL);
         pthread_mutex_lock(&device->lock);
         if (check(device, err) != OK)
             return ERR_SYSTEM;
