@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "partition/options.h"
+
 #ifndef ELAPSE_LAUNCHER /* make names the one of the MPI that elapse-exec is built with */
 #define ELAPSE_LAUNCHER "mpirun"
 #endif
@@ -109,10 +111,10 @@ static enum status wait_child(const char *what, const char *launcher, struct err
         return err_set(err, ERR_SYSTEM, "%s was ended by signal %d (%s)", what, WTERMSIG(wstatus),
                        strsignal(WTERMSIG(wstatus)));
     code = WEXITSTATUS(wstatus);
-    switch (code) { /* 1 to 3: a rank has said why */
+    switch (code) { /* those of a rank, which has said why */
     case 0:
         return OK;
-    case 1:
+    case EXIT_RANK_INFEASIBLE:
         return ERR_INFEASIBLE;
     case 2:
         return ERR_INPUT;
@@ -131,7 +133,8 @@ static enum status wait_child(const char *what, const char *launcher, struct err
                        code - EXIT_SIGNALLED, strsignal(code - EXIT_SIGNALLED));
     enum status rc =
         err_set(err, ERR_SYSTEM, "'%s' ended %s with exit code %d", launcher, what, code);
-    err_hint(err, "with several nodes: one of them may be lost");
+    err_hint(err, "with several nodes: one of them may be lost, or not to be reached; "
+                  "OMPI_MCA_orte_execute_quiet=0 shows what Open MPI's mpirun has to say");
     return rc;
 }
 
@@ -179,7 +182,7 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdo
     set_environment();
     const char *wanted = getenv("ELAPSE_MPIRUN");
     launcher = strdup(wanted && *wanted ? wanted : ELAPSE_LAUNCHER);
-    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 5, sizeof *words) : NULL;
+    words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 7, sizeof *words) : NULL;
     if (!words) {
         rc = err_nomem(err);
         goto out;
@@ -188,11 +191,14 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdo
         for (char *word = strtok_r(launcher, " ", &save); word; word = strtok_r(NULL, " ", &save))
             words[n++] = word;
         snprintf(ranks, sizeof ranks, "%lld", (long long)num_ranks);
-        setenv("ELAPSE_RANKS", ranks, 1); /* elapse-exec looks whether the launcher is of its MPI */
         words[n++] = "-n";
         words[n++] = ranks;
     }
     words[n++] = path;
+    if (num_ranks > 0) { /* a rank looks whether the launcher is of its MPI */
+        words[n++] = "-n";
+        words[n++] = ranks;
+    }
     for (int i = 0; i < argc; i++)
         words[n++] = argv[i];
     rc = spawn_and_wait(words, argv[0], stdout_fd, err);

@@ -445,17 +445,33 @@ static void report(const struct err *err)
 
 /* A launcher of another MPI starts processes that do not know each other: each would train alone.
  */
-static enum status check_launcher(const struct comm *comm, struct err *err)
+static enum status check_launcher(const struct comm *comm, int64_t asked, struct err *err)
 {
-    const char *text = getenv("ELAPSE_RANKS"); /* as the front door has asked for */
-    int64_t ranks = comm->size;
-    enum status rc = text ? parse_int(text, "ELAPSE_RANKS", 1, INT32_MAX, &ranks, err) : OK;
-    if (rc == OK && ranks != comm->size) {
-        rc = err_set(err, ERR_SYSTEM, "%lld ranks were asked for, MPI knows %d", (long long)ranks,
+    enum status rc = OK;
+    if (asked > 0 && asked != comm->size) {
+        rc = err_set(err, ERR_SYSTEM, "%lld ranks were asked for, MPI knows %d", (long long)asked,
                      comm->size);
         err_hint(err, "is mpirun another MPI's? ELAPSE_MPIRUN names the one of this program");
     }
     return rc;
+}
+
+/* As `elapse` starts it: "-n RANKS" before the command. *asked: 0 without. */
+static enum status take_asked(int *argc, char ***argv, int64_t *asked, struct err *err)
+{
+    enum status rc = OK;
+    if (*argc > 2 && strcmp((*argv)[1], "-n") == 0) {
+        rc = parse_int((*argv)[2], "-n", 1, INT32_MAX, asked, err);
+        (*argv)[2] = (*argv)[0];
+        *argv += 2;
+        *argc -= 2;
+    }
+    return rc;
+}
+
+static int exit_code(enum status status, int64_t asked)
+{
+    return status == ERR_INFEASIBLE && asked > 0 ? EXIT_RANK_INFEASIBLE : status_exit_code(status);
 }
 
 int main(int argc, char **argv)
@@ -464,7 +480,8 @@ int main(int argc, char **argv)
     struct err err = {0};
     struct comm comm = {0};
     struct call call = {0};
-    enum status rc;
+    int64_t asked = 0;
+    enum status rc = take_asked(&argc, &argv, &asked, &err);
     bool help = false;
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
@@ -480,19 +497,18 @@ int main(int argc, char **argv)
     }
     call.argc = argc - 1;
     call.argv = argv + 1;
-    if (command->ranks && !help) {
+    if (rc == OK && command->ranks && !help) {
         rc = comm_init(&argc, &argv, &comm, &err);
-        if (rc != OK) {
-            report(&err);
-            return status_exit_code(rc);
+        if (rc == OK) {
+            call.comm = &comm;
+            rc = check_launcher(&comm, asked, &err);
         }
-        call.comm = &comm;
-        rc = check_launcher(&comm, &err);
-        if (rc != OK) {
-            report(&err);
+    }
+    if (rc != OK) {
+        report(&err);
+        if (call.comm)
             comm_finalize(&comm);
-            return status_exit_code(rc);
-        }
+        return exit_code(rc, asked);
     }
     rc = command->run(command, &call, &err);
     if (rc != OK && call.alone && !speaks(&call)) {
@@ -503,8 +519,8 @@ int main(int argc, char **argv)
     if (rc != OK && (speaks(&call) || call.alone))
         report(&err);
     if (rc != OK && call.alone && call.comm)
-        comm_abort(&comm, rc); /* the peers do not know, and would wait */
+        comm_abort(&comm, exit_code(rc, asked)); /* the peers do not know, and would wait */
     if (call.comm)
         comm_finalize(&comm);
-    return status_exit_code(rc);
+    return exit_code(rc, asked);
 }

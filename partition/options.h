@@ -12,6 +12,10 @@
 
 #include "partition/status.h"
 
+/* Exit code of a rank that `elapse` has started, in place of ERR_INFEASIBLE's 1: that is what an
+ * MPI's launcher ends with when it fails by itself. */
+#define EXIT_RANK_INFEASIBLE 65
+
 enum option_type {
     OPTION_FLAG,   /* bool */
     OPTION_STRING, /* const char *, borrowed from argv */

@@ -142,8 +142,13 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
         [ "$(grep -c '^elapse: ' "$tmp/none.out")" = 1 ] && ! grep -i 'mpi_abort' "$tmp/none.out"
     }
     verify "and no rank of it is killed" not_killed
+    launcher() { printf '#!/bin/sh\n%s\n' "$1" >"$tmp/launcher" && chmod +x "$tmp/launcher"; }
+    launcher 'shift 2 && exec "$@"'
     one_line "a launcher of another MPI, whose ranks are each alone" 3 '2 ranks were asked for, MPI knows 1' \
-        env ELAPSE_RANKS=2 "$(dirname "$elapse")/elapse-exec" train "$tmp/good.json" --out "$tmp/alone"
+        env ELAPSE_MPIRUN="$tmp/launcher" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/alone"
+    launcher 'exit 1'
+    one_line "a launcher that fails without a word" 3 "launcher' ended train with exit code 1" \
+        env ELAPSE_MPIRUN="$tmp/launcher" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/alone"
     mkdir -p "$tmp/full/checkpoint-2.tmp/other"
     one_line "an error that all ranks find" 3 "checkpoint-2.tmp" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/full"
     check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"

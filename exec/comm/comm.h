@@ -41,8 +41,8 @@ struct comm_request {
 enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *err);
 void comm_finalize(struct comm *comm);
 
-/* Print nothing; end all ranks of the job with the status's exit code. Does not return. */
-_Noreturn void comm_abort(const struct comm *comm, enum status status);
+/* Print nothing; end all ranks of the job with the exit code. Does not return. */
+_Noreturn void comm_abort(const struct comm *comm, int exit_code);
 
 /* Rank 0's monotonic clock, ns. */
 int64_t comm_now_ns(const struct comm *comm);

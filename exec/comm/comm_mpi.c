@@ -170,11 +170,11 @@ void comm_finalize(struct comm *comm)
     }
 }
 
-_Noreturn void comm_abort(const struct comm *comm, enum status status)
+_Noreturn void comm_abort(const struct comm *comm, int exit_code)
 {
     (void)comm;
-    MPI_Abort(MPI_COMM_WORLD, status_exit_code(status));
-    _Exit(status_exit_code(status));
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    _Exit(exit_code);
 }
 
 int64_t comm_now_ns(const struct comm *comm)
