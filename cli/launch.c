@@ -22,21 +22,24 @@
 
 static volatile sig_atomic_t stop_count;
 static volatile pid_t child_pid;
-static volatile time_t first_stop_s; /* monotonic clock */
+static volatile time_t last_stop_s; /* monotonic clock */
 
 /* First Ctrl-C or SIGTERM: SIGUSR1, which mpirun hands to every rank ("checkpoint and stop"). The
- * second, or the alarm STOP_GRACE_S later: SIGTERM, which ends them. What comes within about a
- * second is the same wish said twice (timeout(1) signals its child and then the child's group). */
+ * second, or the alarm STOP_GRACE_S later: SIGTERM, which ends them. The third: SIGKILL, as mpirun
+ * may wait for a node that is lost; its daemons and ranks end when they find it gone. What comes
+ * within about a second is the same wish said twice (timeout(1) signals its child and then the
+ * child's group). */
 static void on_stop(int signal_number)
 {
+    static const int signals[] = {SIGUSR1, SIGTERM, SIGKILL};
     int saved = errno;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    bool again = stop_count > 0 && signal_number != SIGALRM && now.tv_sec - first_stop_s < 2;
+    bool again = stop_count > 0 && signal_number != SIGALRM && now.tv_sec - last_stop_s < 2;
     if (child_pid > 0 && !again) {
-        kill(child_pid, ++stop_count > 1 ? SIGTERM : SIGUSR1);
-        if (stop_count == 1)
-            first_stop_s = now.tv_sec;
+        kill(child_pid, signals[stop_count < 2 ? stop_count : 2]);
+        stop_count++;
+        last_stop_s = now.tv_sec;
         alarm(STOP_GRACE_S);
     }
     errno = saved;
@@ -63,23 +66,33 @@ static enum status find_exec(char path[PATH_MAX], struct err *err)
 }
 
 /* What mpirun must know on a machine like any other: may run as root (CI), with more ranks than
- * cores, binds nothing (elapse-exec does), keeps its banners to itself. Names that the present MPI
- * does not know do nothing; what the user has set stays. */
-static void set_environment(void)
+ * cores, binds nothing (elapse-exec does), keeps its banners to itself (not where the launcher has
+ * words of its own, as for several nodes: they name the node that is lost). Its daemons look every
+ * second whether the others' machines answer, and end the job when five looks in a row found none;
+ * it is the kernel that answers, so ranks and daemons may stop for as long as they like. Names that
+ * the present MPI does not know do nothing; what the user has set stays. */
+static void set_environment(const char *launcher)
 {
     static const char *const settings[][2] = {
         {"OMPI_ALLOW_RUN_AS_ROOT",                "1"             },
         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",        "1"             },
         {"OMPI_MCA_rmaps_base_oversubscribe",     "1"             },
         {"OMPI_MCA_hwloc_base_binding_policy",    "none"          },
-        {"OMPI_MCA_orte_execute_quiet",           "1"             },
+        {"OMPI_MCA_oob_tcp_keepalive_time",       "1"             }, /* s */
+        {"OMPI_MCA_oob_tcp_keepalive_intvl",      "1"             }, /* s */
+        {"OMPI_MCA_oob_tcp_keepalive_probes",     "5"             },
         {"PRTE_ALLOW_RUN_AS_ROOT",                "1"             }, /* Open MPI 5 */
         {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",        "1"             },
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
         {"PRTE_MCA_hwloc_default_binding_policy", "none"          },
+        {"PRTE_MCA_oob_tcp_keepalive_time",       "1"             },
+        {"PRTE_MCA_oob_tcp_keepalive_intvl",      "1"             },
+        {"PRTE_MCA_oob_tcp_keepalive_probes",     "5"             },
     };
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         setenv(settings[i][0], settings[i][1], 0);
+    if (!strchr(launcher, ' '))
+        setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
     if (isatty(STDERR_FILENO)) /* mpirun puts a pipe in between */
         setenv("ELAPSE_TTY", "1", 1);
 }
@@ -179,7 +192,6 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdo
     rc = find_exec(path, err);
     if (rc != OK)
         goto out;
-    set_environment();
     const char *wanted = getenv("ELAPSE_MPIRUN");
     launcher = strdup(wanted && *wanted ? wanted : ELAPSE_LAUNCHER);
     words = launcher ? calloc((size_t)argc + strlen(launcher) / 2 + 7, sizeof *words) : NULL;
@@ -187,6 +199,7 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdo
         rc = err_nomem(err);
         goto out;
     }
+    set_environment(launcher);
     if (num_ranks > 0) {
         for (char *word = strtok_r(launcher, " ", &save); word; word = strtok_r(NULL, " ", &save))
             words[n++] = word;

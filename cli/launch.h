@@ -11,7 +11,7 @@
  * wait. argv[0] is the command of elapse-exec. Its stdout goes to stdout_fd, or to ours when -1.
  * What a rank ends with comes back as its status without a message (it has printed one); anything
  * else as ERR_SYSTEM with one. Ctrl-C and SIGTERM become SIGUSR1 for every rank, a second one
- * SIGTERM. Not for use from several threads. */
+ * SIGTERM, a third ends the launcher. Not for use from several threads. */
 enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdout_fd,
                         struct err *err);
 

@@ -19,7 +19,7 @@ train vit one -n 1
 train vit one-static -n 1 "${static[@]}"
 
 here=$elapse
-verify "two nodes come up" nodes_up left right
+verify "nodes come up" nodes_up left right far asleep
 [ $checks_failed -eq 0 ] || finish
 verify "with shared memory of their own" test "$(on left touch /dev/shm/mine && on right ls -A /dev/shm; on left rm /dev/shm/mine)" = ""
 elapse=$nodes/elapse
@@ -34,10 +34,22 @@ for k in 4 2 1; do
     bytes[k]=$(($(wire right) - before))
     verify "K=$k R=$((4 / k)) over two nodes has the bits of one rank" same_run one-static k$k
 done
-verify "the summary says which node has how many ranks" test "$(tr -d ' \t' <"$tmp/k4/summary.json" | grep -o '"node_ranks":[^]]*')" = '"node_ranks":[2,2'
-over left:2 right:1
+node_ranks() { tr -d ' \t' <"$tmp/$1/summary.json" | grep -o '"node_ranks":[^]]*'; }
+verify "the summary says which node has how many ranks" test "$(node_ranks k4)" = '"node_ranks":[2,2'
+over_file() { # as over, but the hosts stand in a file
+    over "$@"
+    if [[ $ELAPSE_MPIRUN == *launcher-exec* ]]; then
+        printf '%s\n' "$@" >"$tmp/hosts"
+        ELAPSE_MPIRUN="${ELAPSE_MPIRUN% -hosts *} -f $tmp/hosts"
+    else
+        printf '%s\n' "${@/:/ slots=}" >"$tmp/hosts"
+        ELAPSE_MPIRUN="${ELAPSE_MPIRUN% --host *} --hostfile $tmp/hosts"
+    fi
+}
+over_file left:2 right:1
 train vit uneven -n 3 "${static[@]}" $(shape 3 1)
-verify "K=3 on nodes of 2 and 1 ranks has them too" same_run one-static uneven
+verify "K=3 on nodes of 2 and 1 ranks, by a file of hosts, has them too" same_run one-static uneven
+verify "those are the file's nodes" test "$(node_ranks uneven)" = '"node_ranks":[2,1'
 over left:2 right:2
 
 # Ranks that the launcher deals out in turn: pipelines still lie within nodes as far as they can.
@@ -80,12 +92,12 @@ verify "times of both nodes are on one clock" clocks
 long=(-n 4 --set train.epochs=9000 --set train.lr_schedule.kind=constant --set freeze.policy=none)
 started() { for _ in $(seq 200); do [ -s "$tmp/$1/metrics.jsonl" ] && return; sleep 0.05; done; false; }
 all_gone() {
-    for _ in $(seq 40); do [ "$(left left elapse-exec) $(left right elapse-exec)" = "0 0" ] && return; sleep 0.1; done
-    on left ps ax
-    on right ps ax
+    for _ in $(seq 40); do [ "$(left left elapse-exec) $(left right elapse-exec) $(left far elapse-exec)" = "0 0 0" ] && return; sleep 0.1; done
+    everywhere ps ax
     false
 }
-nothing_left() { all_gone && [ -z "$(on left ls -A /dev/shm; on right ls -A /dev/shm)" ] || { on left ls -A /dev/shm; on right ls -A /dev/shm; false; }; }
+everywhere() { on left "$@" && on right "$@" && on far "$@"; }
+nothing_left() { all_gone && [ -z "$(everywhere ls -A /dev/shm)" ] || { everywhere ls -A /dev/shm; false; }; }
 killed() {
     local run=$! begin
     started killed || return
@@ -96,7 +108,7 @@ killed() {
 }
 train vit killed "${long[@]}" &
 verify "a rank killed on the other node ends the job within 10 s, with the cause" killed
-verify "nothing of it stays on either node" nothing_left
+verify "nothing of it stays on any node" nothing_left
 lost() { # the daemon of the launcher, as when the node goes down
     local run=$! begin
     started lost || return
@@ -106,8 +118,9 @@ lost() { # the daemon of the launcher, as when the node goes down
     [ $? -eq 3 ] && [ $((SECONDS - begin)) -le 10 ] && says lost '^elapse: '
 }
 train vit lost "${long[@]}" &
-verify "a node that is lost ends it too" lost
+verify "so does its launcher there, killed" lost
 verify "no process of that stays either" all_gone
+on right sh -c 'rm -f /dev/shm/*' # it had nobody left to do so
 stopped() {
     local run=$!
     started stopped || return
@@ -116,6 +129,52 @@ stopped() {
 }
 train vit stopped "${long[@]}" &
 verify "SIGTERM reaches the ranks of both nodes: a checkpoint, exit 0" stopped
+
+# A node whose cable is pulled: no connection is closed. It has rank 0 and a stage of one job, a replica of another; the
+# processes of a third are stopped meanwhile, by which no node is lost.
+declare -A unheard=()
+unheard_job() { # NAME K HOST...
+    over "${@:3}"
+    train vit $1 "${long[@]/4/2}" $(shape $2 $((2 / $2))) --set train.checkpoint_every_steps=2 &
+    unheard[$1]=$!
+}
+point() { ls "$tmp/$1"/checkpoint-*/manifest.json 2>/dev/null; }
+vanished() {
+    local job begin
+    for job in "${!unheard[@]}"; do
+        for _ in $(seq 400); do [ -n "$(point $job)" ] && break; sleep 0.05; done
+        [ -n "$(point $job)" ] || return
+    done
+    on asleep pkill -STOP 'orted|elapse-exec'
+    begin=$SECONDS
+    unplug right
+    for job in stages replicas; do
+        wait "${unheard[$job]}"
+        [ $? -eq 3 ] && says $job 'lost communication' && says $job 'Remote daemon: .* on node right' || return
+    done
+    [ $((SECONDS - begin)) -le 10 ]
+}
+goes_on() {
+    elapse=$here ELAPSE_MPIRUN=$mpirun train vit stages "${long[@]/4/1}" --resume "$tmp/stages" --steps 2 &&
+        has stages steps -gt 2
+}
+waited() {
+    on asleep pkill -CONT 'orted|elapse-exec'
+    on left pkill -TERM -x elapse
+    wait "${unheard[waits]}" && [ "$(value waits interrupted)" = true ] && has waits steps -gt 2
+}
+if [[ $ELAPSE_MPIRUN == *launcher-exec* ]]; then
+    skip "a node that vanishes" "keepalive of Open MPI's daemons; not tried with MPICH"
+else
+    unheard_job stages 2 right:1 far:1
+    unheard_job replicas 1 left:1 right:1
+    unheard_job waits 2 left:1 asleep:1
+    verify "a node that vanishes ends its jobs within 10 s, by name" vanished
+    verify "a node whose processes are stopped ends nothing" waited
+    verify "nothing of those stays, on either side of the cut" nothing_left
+    verify "the last checkpoint is intact" goes_on
+    plug right
+fi
 
 # What a profile knows of links: inside a node and between them.
 over left:2 right:1

@@ -10,6 +10,7 @@
 #   on NODE COMMAND...    run it there, in this environment and folder
 #   launcher HOST...      mpirun's words for these ("a:2": two ranks on a), to be run on the first;
 #                         it reaches the others as by ssh: fresh environment, home folder
+#   unplug NODE, plug NODE take its cable out, which nobody is told; put it back
 #   left NODE NAME        how many processes of that name live there
 #   wire NODE             bytes that it has received from others
 why_not= node_pids= mpirun=${ELAPSE_MPIRUN:-mpirun}
@@ -40,20 +41,19 @@ node_hold() { # NAME NUMBER
 }
 
 nodes_up() {
-    local name switch i=0
+    local name i=0
     nodes="$tmp/nodes"
     mkdir -p "$nodes" && mkfifo "$nodes/ssh" || return
     trap 'kill $node_pids 2>/dev/null; rm -rf "$tmp"' EXIT
     echo "127.0.0.1 localhost" >"$nodes/hosts"
     for name in "$@"; do echo "10.77.0.$((i += 1)) $name" >>"$nodes/hosts"; done
     node_hold switch 0 || return
-    switch=(nsenter -t "$(cat "$nodes/switch.pid")" --net ip link)
-    "${switch[@]}" add name middle type bridge && "${switch[@]}" set middle up || return
+    switch add name middle type bridge && switch set middle up || return
     i=0
     for name in "$@"; do
         node_hold "$name" $((i += 1)) &&
-            "${switch[@]}" add name "to-$name" type veth peer name port netns "$(cat "$nodes/$name.pid")" &&
-            "${switch[@]}" set "to-$name" master middle up &&
+            switch add name "to-$name" type veth peer name port netns "$(cat "$nodes/$name.pid")" &&
+            plug "$name" &&
             on "$name" ip address add "10.77.0.$i/24" dev port && on "$name" ip link set port up || return
     done
     node_ssh_server &
@@ -61,10 +61,10 @@ nodes_up() {
     # Asks the server by a pipe, waits, and hands its exit status on.
     cat >"$nodes/ssh.sh" <<SSH
 #!/bin/bash
-call=\$(mktemp -d "$nodes/call.XXXXXX") && mkfifo "\$call/status" && exec 4<>"\$call/status" || exit 255
 while [[ \$1 == -* ]]; do shift; done # ssh's options
 host=\$1
 shift
+call=\$(mktemp -d "$nodes/call.\$(hostname).\$host.XXXXXX") && mkfifo "\$call/status" && exec 4<>"\$call/status" || exit 255
 echo "\$*" >"\$call/command"
 echo "\$host \$call" >"$nodes/ssh"
 read -r status <&4
@@ -84,6 +84,13 @@ node_ssh_server() {
         } &
     done 0<>"$nodes/ssh"
 }
+
+switch() { nsenter -t "$(cat "$nodes/switch.pid")" --net ip link "$@"; }
+unplug() {
+    switch set "to-$1" nomaster
+    rm -f "$nodes"/call.*".$1."*/status # nor does a call ever hear of its end
+}
+plug() { switch set "to-$1" master middle up; }
 
 on_words() { echo "nsenter -t $(cat "$nodes/$1.pid") --net --uts --ipc --mount --pid --time"; }
 on() {
