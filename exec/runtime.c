@@ -426,7 +426,6 @@ static enum status begin(struct runtime *rt, const struct batch *batch, bool tra
     memset(rt->sums, 0, n * LOSS_WORDS * sizeof *rt->sums);
     memset(rt->losses, 0, (size_t)rt->num_microbatches * sizeof *rt->losses);
     rt->training = train;
-    rt->passes[train] += rt->passes[train] <= NEW_PASSES;
     rt->reads_done = 0;
     if (rt->prefix_ready)
         memset(rt->prefix_ready, 0, (size_t)rt->num_microbatches * sizeof *rt->prefix_ready);

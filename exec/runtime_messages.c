@@ -1,5 +1,4 @@
 /* exec/runtime_messages.c - activations and their gradients on their way between ranks. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +24,7 @@ static void list_order(struct runtime *rt, struct inbox *inbox, const struct edg
                        enum direction d)
 {
     const struct workload *w = rt->spec.workload;
-    const bool theirs = rt->carriage == CARRY_LINKS;
+    const bool theirs = rt->spec.links;
     const int sender = d == ACT ? edge->from : edge->to,
               receiver = d == ACT ? edge->to : edge->from;
     const int stage = theirs ? sender : receiver;
@@ -54,14 +53,14 @@ static enum status buffer_init(struct runtime *rt, struct buffer *buffer, bool i
     if (rc != OK)
         return rc;
     rt->bytes += bytes;
-    if (rt->carriage == CARRY_HOST || inside) {
+    if (!runtime_on_device(rt) || inside) {
         buffer->host = buffer->data;
         return OK;
     }
     rc = be->event_new(be, &buffer->arrived, err);
     if (rc == OK)
         rc = be->event_new(be, &buffer->freed, err);
-    if (rc == OK && rt->carriage == CARRY_STAGED) {
+    if (rc == OK) {
         rc = be->alloc_host(be, bytes, &buffer->host, err);
         rt->bytes += bytes;
     }
@@ -98,7 +97,7 @@ static enum status outbox_init(struct runtime *rt, struct edge *edge, enum direc
         return err_nomem(err);
     for (int s = 0; rc == OK && s < num_slots; s++) {
         edge->out[d][s].peer = edge->peer;
-        if (rt->carriage == CARRY_STAGED && edge->peer >= 0) {
+        if (runtime_on_device(rt) && edge->peer >= 0) {
             rc = be->alloc_host(be, bytes, &edge->out[d][s].host, err);
             rt->bytes += bytes;
         }
@@ -135,7 +134,7 @@ static enum status edge_init(struct runtime *rt, int index, struct err *err)
         const struct stage_state *out = &rt->stages[sender], *in = &rt->stages[receiver];
         if (d == GRAD && !edge->grad)
             continue;
-        if (rt->carriage == CARRY_LINKS && edge->peer >= 0)
+        if (rt->spec.links && edge->peer >= 0)
             edge->link[d] = rt->spec.links->edges[index * DIRECTIONS + d];
         if (out->stage)
             rc = outbox_init(rt, edge, d, out->num_slots, bytes, err);
@@ -149,10 +148,7 @@ enum status runtime_edges_init(struct runtime *rt, struct err *err)
 {
     struct backend *be = rt->spec.backend;
     enum status rc = OK;
-    rt->carriage = !runtime_on_device(rt) ? CARRY_HOST
-                   : rt->spec.links       ? CARRY_LINKS
-                                          : CARRY_STAGED;
-    if (rt->carriage == CARRY_STAGED) {
+    if (runtime_on_device(rt)) {
         rc = be->lane_new(be, &rt->lane_in, err);
         if (rc == OK)
             rc = be->lane_new(be, &rt->lane_out, err);
@@ -168,7 +164,7 @@ static void buffer_clear(const struct runtime *rt, struct buffer *buffer)
     if (buffer->host != buffer->data)
         be->free_host(be, buffer->host);
     be->free(be, buffer->data);
-    if (rt->carriage != CARRY_HOST) {
+    if (runtime_on_device(rt)) {
         be->event_free(be, buffer->arrived);
         be->event_free(be, buffer->freed);
     }
@@ -191,7 +187,7 @@ void runtime_edges_clear(struct runtime *rt)
             free(inbox->buffer_of);
             free(edge->out[d]);
         }
-    if (rt->carriage == CARRY_STAGED) {
+    if (runtime_on_device(rt)) {
         be->lane_free(be, rt->lane_in);
         be->lane_free(be, rt->lane_out);
     }
@@ -333,19 +329,13 @@ static enum status post(struct runtime *rt, struct edge *edge, enum direction d,
                     : rc;
 }
 
-/* R13 */
-static bool posts_ahead(const struct runtime *rt)
-{
-    return rt->carriage != CARRY_LINKS || rt->passes[rt->training] > NEW_PASSES;
-}
-
-/* Post what comes next on this edge, as far as buffers are free (R3), `most` of them. */
-static enum status post_receives(struct runtime *rt, struct edge *edge, enum direction d, int most,
+/* Post what comes next on this edge, as far as buffers are free (R3). */
+static enum status post_receives(struct runtime *rt, struct edge *edge, enum direction d,
                                  const struct batch *batch, struct err *err)
 {
     struct inbox *inbox = &edge->inbox[d];
     enum status rc = OK;
-    while (rc == OK && inbox->next < inbox->num_order && most > 0) {
+    while (rc == OK && inbox->next < inbox->num_order) {
         int mb = inbox->order[inbox->next], i = 0;
         if (batch->blocks[mb].num_samples == 0) {
             inbox->next++;
@@ -358,7 +348,6 @@ static enum status post_receives(struct runtime *rt, struct edge *edge, enum dir
         inbox->buffers[i].microbatch = mb;
         inbox->buffer_of[mb] = i;
         inbox->next++;
-        most--;
         rc = post(rt, edge, d, mb, &inbox->buffers[i], message_bytes(rt, edge, &batch->blocks[mb]),
                   err);
     }
@@ -369,11 +358,16 @@ enum status runtime_post_first(struct runtime *rt, const struct batch *batch, bo
                                struct err *err)
 {
     enum status rc = OK;
+    const bool fresh = rt->passes[train] < NEW_PASSES;
+    rt->passes[train] += fresh;
+    rt->carriage = !runtime_on_device(rt)     ? CARRY_HOST
+                   : fresh || !rt->spec.links ? CARRY_STAGED
+                                              : CARRY_LINKS;
     for (int e = 0; rc == OK && e < rt->spec.workload->num_edges; e++)
         for (int d = 0; rc == OK && d < (train ? DIRECTIONS : GRAD); d++) {
             rt->edges[e].inbox[d].next = 0;
-            if (rt->edges[e].peer >= 0 && posts_ahead(rt))
-                rc = post_receives(rt, &rt->edges[e], d, INT_MAX, batch, err);
+            if (rt->edges[e].peer >= 0 && rt->edges[e].inbox[d].num_order > 0)
+                rc = post_receives(rt, &rt->edges[e], d, batch, err);
         }
     return rc;
 }
@@ -383,7 +377,7 @@ static enum status receive(struct runtime *rt, struct edge *edge, enum direction
 {
     struct inbox *inbox = &edge->inbox[d];
     struct backend *be = rt->spec.backend;
-    enum status rc = post_receives(rt, edge, d, posts_ahead(rt) ? INT_MAX : 1, batch, err);
+    enum status rc = post_receives(rt, edge, d, batch, err);
     if (rc != OK)
         return rc;
     if (inbox->buffer_of[mb] < 0) /* R4 proves this away */
@@ -418,7 +412,7 @@ enum status runtime_release(struct runtime *rt, struct edge *edge, enum directio
         return OK;
     if (rt->carriage != CARRY_HOST)
         be->event_record(be, inbox->buffers[i].freed);
-    return posts_ahead(rt) ? post_receives(rt, edge, d, INT_MAX, batch, err) : OK;
+    return post_receives(rt, edge, d, batch, err);
 }
 
 enum status runtime_hand_over(struct runtime *rt, struct edge *edge, enum direction d, int mb,

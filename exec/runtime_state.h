@@ -37,10 +37,10 @@
  * R12 Images go to the device one micro-batch ahead of who reads them, on a lane of their own; the
  *     first of the next step as soon as this one has read its last and the loader has it.
  * R13 What comes for the first time (a kernel made at run time, an algorithm tried, a pass recorded
- *     as a graph) may wait for all that the device has before it, receives too. So with links the
- *     first NEW_PASSES steps, and as many evaluations, post a receive only when the list gets to
- *     it: then it waits for ops alone that the list and the messages have before it, which is what
- *     schedule_check() knows to end. */
+ *     as a graph) may wait for all that the device has before it. A message between devices is part
+ *     of that and waits for the peer, which may do the same. So the first NEW_PASSES steps and as
+ *     many evaluations of a runtime with links are staged: then nothing on a device waits for
+ *     another. */
 #ifndef ELAPSE_EXEC_RUNTIME_STATE_H
 #define ELAPSE_EXEC_RUNTIME_STATE_H
 
@@ -55,21 +55,21 @@ enum direction { ACT, GRAD, DIRECTIONS };
 enum carriage {
     CARRY_HOST,   /* backend memory is host memory: MPI takes it from there */
     CARRY_STAGED, /* through pinned host memory, copied on lanes of their own, and MPI */
-    CARRY_LINKS   /* from device to device, R11 */
+    CARRY_LINKS   /* from device to device, R11; staged at first, R13 */
 };
 
 /* One receive buffer: backend memory, and host memory, which is the same where the backend's is. */
 struct buffer {
     void *data, *host;
     struct comm_request request;
-    struct backend_event *arrived, *freed; /* R9; NULL: CARRY_HOST */
+    struct backend_event *arrived, *freed; /* R9; NULL: not on a device */
     int microbatch;                        /* -1: free */
 };
 
 /* The message that leaves a slot on an edge. */
 struct outgoing {
     struct comm_request request;
-    void *host;                 /* CARRY_STAGED: owned */
+    void *host;                 /* on a device: owned */
     struct backend_event *left; /* R9, borrowed: its op's mark; NULL: nothing under way */
     int64_t bytes;
     int peer, tag;
@@ -93,7 +93,7 @@ struct edge {
     int64_t sample_elems;
     struct inbox inbox[DIRECTIONS];
     struct outgoing *out[DIRECTIONS];    /* by slot of the sending stage */
-    struct nccl_group *link[DIRECTIONS]; /* CARRY_LINKS: borrowed */
+    struct nccl_group *link[DIRECTIONS]; /* borrowed; NULL: without links */
 };
 
 struct stage_state {
@@ -132,8 +132,8 @@ struct runtime {
     struct op_mark *marks, *mark; /* mark: of the op being issued */
     struct backend_event *anchor;
     int64_t anchor_ns;
-    enum carriage carriage;
-    struct backend_lane *lane_in, *lane_out;   /* CARRY_STAGED */
+    enum carriage carriage;                    /* of this pass */
+    struct backend_lane *lane_in, *lane_out;   /* on a device, for what is staged */
     struct outgoing *first_waits, *last_waits; /* in the order of their copies */
     struct loss_sums *losses;                  /* [microbatches], alloc_host()'s */
     struct backend_event *losses_out;          /* behind the last of them; NULL on the host */
@@ -166,7 +166,8 @@ static inline bool runtime_on_device(const struct runtime *rt)
 /* --- runtime_messages.c --- */
 enum status runtime_edges_init(struct runtime *rt, struct err *err);
 void runtime_edges_clear(struct runtime *rt);
-/* A pass over the list begins: post what comes first on every edge (R3). */
+/* A pass over the list begins, of a step (train) or an evaluation: how its messages go (R13), and
+ * what comes first on every edge is posted (R3). */
 enum status runtime_post_first(struct runtime *rt, const struct batch *batch, bool train,
                                struct err *err);
 /* Before a stage writes into a slot: R2. */

@@ -708,6 +708,7 @@ cudnnStatus_t execute(const context *handle, const descriptor *plan, const descr
     if (cudasim_fails("cudnn"))
         return refuse(CUDNN_STATUS_EXECUTION_FAILED, "execution failed, as asked for");
     runs++;
+    cudasim_loads(plan);
     float factor = mode_is("wrong") ? 1.05f : 1.0f;
     if (plan->engine == 0)
         factor += 0.01f * (float)(runs % 3);

@@ -91,6 +91,7 @@ static struct CUstream_st legacy = {{}, true, NULL, 0, {}};
 static uint32_t num_streams = 1; /* ever made */
 static int num_captures; /* streams that capture */
 static unsigned stream_mode;
+static bool loads_wait;
 static uint64_t stream_chance = 88172645463325252ull;
 static cudaError_t sticky, last;
 static int open_depth;
@@ -170,6 +171,7 @@ static void set_up(void)
     madvise(base, range - HUGE_PAGE, MADV_HUGEPAGE);
     cudasim_set_order((unsigned)env_number("ELAPSE_CUDASIM_ORDER", 0));
     cudasim_set_streams((unsigned)env_number("ELAPSE_CUDASIM_STREAMS", 0));
+    loads_wait = env_number("ELAPSE_CUDASIM_LOADS", 0) != 0;
 }
 
 extern "C" void cudasim_set_streams(unsigned mode)
@@ -1074,6 +1076,14 @@ static cudaError_t check_launch(const void *kernel, const struct cudasim_grid *g
     return cudaSuccess;
 }
 
+void cudasim_loads(const void *what)
+{
+    static std::set<const void *> loaded;
+    std::lock_guard<std::recursive_mutex> guard_(lock);
+    if (loads_wait && loaded.insert(what).second)
+        drain_all();
+}
+
 static cudaError_t launch(const void *kernel, const struct cudasim_grid *g, cudaStream_t stream)
 {
     const std::shared_ptr<void> args(g->args, free);
@@ -1083,6 +1093,7 @@ static cudaError_t launch(const void *kernel, const struct cudasim_grid *g, cuda
     if (code != cudaSuccess)
         return code;
     num_launches++;
+    cudasim_loads(kernel);
     return put(stream_of(stream), work_of(g->name, [grid, args] { return cudasim_run(&grid); }));
 }
 
