@@ -354,15 +354,23 @@ static enum status post_receives(struct runtime *rt, struct edge *edge, enum dir
     return rc;
 }
 
+static bool has_plan_sizes(const struct runtime *rt, const struct batch *batch)
+{
+    const struct microbatches *m = &rt->spec.plan->microbatches;
+    bool same = batch->blocks[m->count - 1].num_samples == m->last_size;
+    for (int mb = 0; mb < m->count - 1; mb++)
+        same = same && batch->blocks[mb].num_samples == m->size;
+    return same;
+}
+
 enum status runtime_post_first(struct runtime *rt, const struct batch *batch, bool train,
                                struct err *err)
 {
     enum status rc = OK;
     const bool fresh = rt->passes[train] < NEW_PASSES;
+    const bool links = rt->spec.links && !fresh && has_plan_sizes(rt, batch); /* R13 */
     rt->passes[train] += fresh;
-    rt->carriage = !runtime_on_device(rt)     ? CARRY_HOST
-                   : fresh || !rt->spec.links ? CARRY_STAGED
-                                              : CARRY_LINKS;
+    rt->carriage = !runtime_on_device(rt) ? CARRY_HOST : links ? CARRY_LINKS : CARRY_STAGED;
     for (int e = 0; rc == OK && e < rt->spec.workload->num_edges; e++)
         for (int d = 0; rc == OK && d < (train ? DIRECTIONS : GRAD); d++) {
             rt->edges[e].inbox[d].next = 0;

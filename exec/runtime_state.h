@@ -39,8 +39,8 @@
  * R13 What comes for the first time (a kernel made at run time, an algorithm tried, a pass recorded
  *     as a graph) may wait for all that the device has before it. A message between devices is part
  *     of that and waits for the peer, which may do the same. So the first NEW_PASSES steps and as
- *     many evaluations of a runtime with links are staged: then nothing on a device waits for
- *     another. */
+ *     many evaluations of a runtime with links are staged, and each batch whose micro-batches have
+ *     other sizes than the plan's (end of an epoch): then nothing on a device waits for another. */
 #ifndef ELAPSE_EXEC_RUNTIME_STATE_H
 #define ELAPSE_EXEC_RUNTIME_STATE_H
 
