@@ -40,7 +40,8 @@
  *     as a graph) may wait for all that the device has before it. A message between devices is part
  *     of that and waits for the peer, which may do the same. So the first NEW_PASSES steps and as
  *     many evaluations of a runtime with links are staged, and each batch whose micro-batches have
- *     other sizes than the plan's (end of an epoch): then nothing on a device waits for another. */
+ *     other sizes than the plan's (end of an epoch): then no stage's device waits for its
+ *     neighbour's. Sums over replicas wait for what the same list has before them on all. */
 #ifndef ELAPSE_EXEC_RUNTIME_STATE_H
 #define ELAPSE_EXEC_RUNTIME_STATE_H
 
