@@ -231,6 +231,11 @@ if grep -q ncclCommSplit "$sim"; then
         ELAPSE_CUDASIM_LOADS=1 train vit nccl-loads-$kind -n 2 "${two[@]}" --set pipeline.schedule=$kind --set pipeline.chunks=$chunks
         verify "nccl: $kind with kernels loaded when they come has the bits of one" same_run vit-twice nccl-loads-$kind
     done
+    # The third batch of an epoch has 2 samples, half a micro-batch: products of new shapes behind the first steps.
+    rest=(--set data.train_samples=34)
+    train vit vit-rest -n 1 "${rest[@]}" "${twice[@]}"
+    ELAPSE_CUDASIM_LOADS=1 train vit nccl-rest -n 2 "${two[@]}" "${rest[@]}"
+    verify "nccl: so has a batch of other sizes than the plan's" same_run vit-rest nccl-rest
     verify "nccl: a log of each rank beside the run's files" test -s "$tmp/nccl-gpipe/nccl-0.log" -a -s "$tmp/nccl-gpipe/nccl-1.log"
     ELAPSE_CUDASIM_STREAMS=1 train vit nccl-zb-h1 -n 4 "${nccl[@]}" --set pipeline.num_stages=4 --set pipeline.schedule=zb-h1
     verify "nccl: zb-h1 on four ranks has the bits of one, work done late" same_run vit-twice nccl-zb-h1

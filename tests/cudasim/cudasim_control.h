@@ -5,8 +5,8 @@
  * descending, more: shuffled by N. cp.async then copies early or late by chance
  *   ELAPSE_CUDASIM_STREAMS=N   0: work runs as it is issued; 1: not before something waits for it;
  *                              more: some of it, by chance of N
- *   ELAPSE_CUDASIM_LOADS=1     what runs for the first time waits for all work of the device, as for
- *                              a kernel that is loaded then
+ *   ELAPSE_CUDASIM_LOADS=1     what runs for the first time (products: with operands of this shape)
+ *                              waits for all work of the device, as for a kernel that is loaded then
  *   ELAPSE_CUDASIM_MEMORY=N    bytes of device memory (4 GiB)
  *   ELAPSE_CUDASIM_FAULT=WHAT  no-device, old-driver, malloc@N, host-alloc@N, launch@N, stream@N, ecc@N
  *                              (at the Nth wait), matmul@N, cudnn@N: the Nth call of its kind fails

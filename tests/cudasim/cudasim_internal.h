@@ -64,8 +64,9 @@ cudaError_t cudasim_enqueue(cudaStream_t stream, const char *name,
  * behind it in the stream runs. It opens the device's memory itself. */
 cudaError_t cudasim_enqueue_remote(cudaStream_t stream, const char *name,
                                    std::function<cudaError_t()> poll);
-/* `what` is to run: its first time may wait for all work of the device (ELAPSE_CUDASIM_LOADS). */
-void cudasim_loads(const void *what);
+/* `what` is to run, on a problem of this shape where the library picks a kernel for each: its first
+ * time may wait for all work of the device (ELAPSE_CUDASIM_LOADS). */
+void cudasim_loads(const void *what, uint64_t shape = 0);
 /* Whether the Nth call of `what` is to fail now (ELAPSE_CUDASIM_FAULT). */
 bool cudasim_fails(const char *what);
 void cudasim_stick(cudaError_t code);

@@ -668,7 +668,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
             return CUBLAS_STATUS_EXECUTION_FAILED;
     }
     matmuls++;
-    cudasim_loads((const char *)handle + mine.id);
+    cudasim_loads((const char *)handle + mine.id, checksum(p));
     const cudaError_t code = cudasim_enqueue(stream, "cublasLtMatmul", [p, o, mine, workspace] {
         touch_all(p, o);
         cudasim_touches(workspace, mine.workspace, true);

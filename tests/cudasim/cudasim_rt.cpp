@@ -1076,11 +1076,11 @@ static cudaError_t check_launch(const void *kernel, const struct cudasim_grid *g
     return cudaSuccess;
 }
 
-void cudasim_loads(const void *what)
+void cudasim_loads(const void *what, uint64_t shape)
 {
-    static std::set<const void *> loaded;
+    static std::set<std::pair<const void *, uint64_t>> loaded;
     std::lock_guard<std::recursive_mutex> guard_(lock);
-    if (loads_wait && loaded.insert(what).second)
+    if (loads_wait && loaded.insert({what, shape}).second)
         drain_all();
 }
 
