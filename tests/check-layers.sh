@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/bin/sh
 # tests/check-layers.sh - execute the include rule of ARCHITECTURE.md ("rooms").
 #
 #   1 includes     a room includes only the rooms it may, every path written from the root
@@ -31,7 +31,7 @@ rule() { # NAME BREACHES
         echo "ok - layers: $1"
     else
         echo "not ok - layers: $1"
-        sed 's/^/# /' <<<"$2"
+        printf '%s\n' "$2" | sed 's/^/# /'
         failed=1
     fi
 }
@@ -45,9 +45,9 @@ breaches=$(for room in $rooms; do
         sed "s/\$/   <- $room may include $(may_include "$room" | tr '|' ' ')/"
     # shellcheck disable=SC2086
     grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]([^">]*/)?\.\.?/' $files
-done)
+done
 # A path that names no file would be found through another -I: also a breach.
-breaches+=$(for room in $rooms; do
+for room in $rooms; do
     for file in $(sources "$room"); do
         sed -nE 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"([^"]*)".*/\1/p' "$file" |
             while read -r path; do [ -e "$path" ] || echo "$file: no '$path' from the root"; done
@@ -60,7 +60,10 @@ rule "a source includes its own header first" "$(for room in $rooms; do
         own=${file%.*}.h
         [ -e "$own" ] || continue
         first=$(grep -m1 -E '^[[:space:]]*#[[:space:]]*include' "$file")
-        [[ $first == *"\"$own\""* ]] || echo "$file: first include is not \"$own\""
+        case $first in
+        *"\"$own\""*) ;;
+        *) echo "$file: first include is not \"$own\"" ;;
+        esac
     done
 done)"
 
@@ -97,7 +100,7 @@ flags="-std=c11 -D_GNU_SOURCE -I. -Wall -Wextra -Werror -fsyntax-only"
 libs=$(pkg-config --cflags sqlite3 libcjson ompi-c openblas 2>/dev/null ||
     pkg-config --cflags sqlite3 libcjson 2>/dev/null)
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-[ -x "$nvcc" ] && libs+=" -I$(realpath "$(dirname "$(realpath "$nvcc")")/../include")"
+[ -x "$nvcc" ] && libs="$libs -I$(realpath "$(dirname "$(realpath "$nvcc")")/../include")"
 rule "every header compiles alone" "$(for room in $rooms; do
     for header in $(sources "$room" | grep '\.h$'); do
         for lib in mpi cuda_runtime_api nccl cudnn cblas; do

@@ -189,10 +189,12 @@ echo '#include <sqlite3.h>' >"$tmp/tree/cli/c.c"
 echo '#include "nowhere.h"' >"$tmp/tree/partition/d.h"
 echo 'void f(void) { printf("x"); }' >"$tmp/tree/partition/e.c"
 echo 'int a;' >"$tmp/tree/cli/e.c"
+echo '#include "exec/a.h"' >"$tmp/tree/exec/f.c"
+echo 'int b;' >"$tmp/tree/exec/f.h"
 ROOT="$tmp/tree" tests/check-layers.sh >"$tmp/layers" 2>&1
 layers=$?
 report "$([ $layers -eq 1 ]; echo $?)" "check-layers fails on breaches" <"$tmp/layers"
-for breach in 'sim/b.c:1' 'cli/c.c:1' 'partition/d.h' 'partition/e.c:1' 'two files are named e.c'; do
+for breach in 'sim/b.c:1' 'cli/c.c:1' 'partition/d.h' 'partition/e.c:1' 'two files are named e.c' 'exec/f.c: first include'; do
     grep -q "$breach" "$tmp/layers"
     report $? "check-layers finds $breach" <"$tmp/layers"
 done
