@@ -149,6 +149,28 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     launcher 'exit 1'
     one_line "a launcher that fails without a word" 3 "launcher' ended train with exit code 1" \
         env ELAPSE_MPIRUN="$tmp/launcher" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/alone"
+    # A launcher that hears and does not obey: Ctrl-C asks it to stop, then to end, and the third time ends it.
+    launcher "cd '$tmp'; trap 'echo USR1 >>heard' USR1; trap 'echo TERM >>heard' TERM; echo up >heard
+for i in \$(seq 300); do sleep 0.1; done"
+    heard() { # WORDS, of which the last may take a while
+        for _ in $(seq 100); do [ "$(echo $(cat "$tmp/heard" 2>/dev/null))" = "$1" ] && return; sleep 0.1; done
+        cat "$tmp/heard"
+        false
+    }
+    thrice() {
+        local run words
+        ELAPSE_MPIRUN="$tmp/launcher" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/thrice" 2>"$tmp/thrice.err" >/dev/null &
+        run=$!
+        for words in "up" "up USR1" "up USR1 TERM"; do
+            heard "$words" || break
+            [ "$words" = up ] || sleep 2 # sooner it is the same wish said twice
+            kill -INT $run
+            kill -INT $run
+        done
+        wait $run
+        [ $? -eq 3 ] && [ "$(cat "$tmp/thrice.err")" = "elapse: train was stopped" ] && heard "up USR1 TERM"
+    }
+    verify "the third Ctrl-C ends a launcher that ends by nothing else" thrice
     mkdir -p "$tmp/full/checkpoint-2.tmp/other"
     one_line "an error that all ranks find" 3 "checkpoint-2.tmp" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/full"
     check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"
