@@ -304,8 +304,11 @@ static enum status wait_for_order(struct trainer *t, struct order *order, struct
     enum status rc = comm_irecv(t->comm->all, order, sizeof *order, 0, ORDER_TAG, &request, err);
     while (rc == OK && !done) {
         rc = comm_test(&request, &done, err);
-        if (rc == OK && !done && t->nccl)
+        if (rc == OK && !done && t->nccl) {
             rc = nccl_go_on(t->nccl, true, err);
+            if (rc != OK) /* before the order's memory goes */
+                comm_cancel(&request);
+        }
         if (rc == OK && !done) {
             nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
             sleep_ns = 2 * sleep_ns < MOST_SLEEP_NS ? 2 * sleep_ns : MOST_SLEEP_NS;

@@ -189,6 +189,31 @@ static void comm_wait__refuses_a_message_that_is_too_short(void **state)
     assert_int_equal(comm_wait(&send, NULL), OK);
 }
 
+static void comm_cancel__leaves_messages_to_later_receives(void **state)
+{
+    const int to = (world.rank + 1) % world.size;
+    const int from = (world.rank + world.size - 1) % world.size;
+    int gone = -1, got[2] = {-1, -1};
+    struct comm_request first = {0}, receive = {0}, send = {0};
+    (void)state;
+    assert_int_equal(comm_irecv(world.all, &gone, sizeof gone, from, 4, &first, NULL), OK);
+    comm_cancel(&first);
+    assert_false(first.active);
+    comm_cancel(&first); /* nothing is left to take back */
+    assert_int_equal(comm_barrier(world.all, NULL), OK);
+    for (int i = 0; i < 2; i++) {
+        const int value = 10 * i + world.rank;
+        assert_int_equal(comm_isend(world.all, &value, sizeof value, to, 4, &send, NULL), OK);
+        assert_int_equal(comm_wait(&send, NULL), OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(comm_irecv(world.all, &got[i], sizeof *got, from, 4, &receive, NULL), OK);
+        assert_int_equal(comm_wait(&receive, NULL), OK);
+        assert_int_equal(got[i], 10 * i + from);
+    }
+    assert_int_equal(gone, -1);
+}
+
 static void comm_gather__keeps_the_order_of_ranks_with_unequal_sizes(void **state)
 {
     char data[4] = {'a', 'b', 'c', 'd'};
@@ -247,6 +272,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(comm_split__orders_by_key_and_leaves_out_negative_colors),
         cmocka_unit_test(comm_isend__delivers_by_tag_and_in_order),
         cmocka_unit_test(comm_wait__refuses_a_message_that_is_too_short),
+        cmocka_unit_test(comm_cancel__leaves_messages_to_later_receives),
         cmocka_unit_test(comm_gather__keeps_the_order_of_ranks_with_unequal_sizes),
         cmocka_unit_test(comm_isend__refuses_messages_beyond_what_mpi_counts),
         cmocka_unit_test(comm_isend__takes_the_largest_tag_beside_progress),

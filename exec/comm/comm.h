@@ -67,6 +67,9 @@ enum status comm_irecv(const struct comm_group *group, void *data, int64_t bytes
 /* A request that is not active is done. A message shorter than asked for is ERR_SYSTEM. */
 enum status comm_test(struct comm_request *request, bool *done, struct err *err);
 enum status comm_wait(struct comm_request *request, struct err *err);
+/* Take a receive back, so that its memory may go. A message that has begun to arrive is waited for
+ * and lost; later ones go to later receives. */
+void comm_cancel(struct comm_request *request);
 
 /* Let messages under way go on; the backend has no thread of its own. Costs less than 1 us when
  * there is nothing to do. */

@@ -358,6 +358,16 @@ out:
     return rc;
 }
 
+void comm_cancel(struct comm_request *request)
+{
+    if (request->active) {
+        MPI_Request mpi = take_request(request);
+        MPI_Cancel(&mpi);
+        MPI_Wait(&mpi, MPI_STATUS_IGNORE);
+        request->active = false;
+    }
+}
+
 void comm_progress(const struct comm_group *group)
 {
     if (group->size > 1)
