@@ -344,6 +344,13 @@ static void add_limit(struct trainer *t, char *reason, size_t room)
     }
 }
 
+/* A status that all ranks have agreed on, unless it is MPI that has failed. */
+static enum status agreed(struct trainer *t, enum status rc)
+{
+    t->all_know = rc == ERR_INFEASIBLE;
+    return rc;
+}
+
 /* L2. Collective over all ranks. */
 static enum status change(struct trainer *t, const struct decision *decision, struct err *err)
 {
@@ -355,7 +362,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     const struct nccl_counts before = nccl_counts(t->nccl);
     int64_t since = comm_now_ns(comm);
     ask.num_frozen_layers = decision->num_frozen;
-    enum status rc = train_plan_make(comm, t->cores, t->job, t->db, &ask, &plan, err);
+    enum status rc = agreed(t, train_plan_make(comm, t->cores, t->job, t->db, &ask, &plan, err));
     lap(comm, &since, &note.part_ns[PART_PLAN]);
     if (rc == OK)
         rc = layout_place(&t->base, &plan, &next, err);
@@ -368,7 +375,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
         loader_free(t->layout.loaders[split]);
         t->layout.loaders[split] = NULL;
     }
-    rc = comm_agree(comm, layout_stages(&t->base, &next, err), err);
+    rc = agreed(t, comm_agree(comm, layout_stages(&t->base, &next, err), err));
     if (rc == OK)
         rc = move_weights(&t->base, &t->layout, &next, &note.bytes, err);
     if (rc == OK) /* else the others wait for messages, not here: this rank ends the job */
@@ -382,7 +389,7 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     rc = comm_agree(comm, layout_batches(&t->base, t->progress.position, &t->layout, err), err);
     if (rc == OK)
         rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
-    if (rc != OK)
+    if (agreed(t, rc) != OK)
         goto out;
     t->progress.num_frozen_layers = decision->num_frozen;
     lap(comm, &since, &note.part_ns[PART_GROUPS]);
@@ -458,6 +465,7 @@ enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
         if (order.kind == ORDER_END) {
             *ended = true;
             rc = order.status;
+            t->all_know = rc != OK;
             if (rc != OK && err)
                 *err = order.err;
         }

@@ -303,6 +303,7 @@ static enum status share_losses(struct runtime *rt, const struct comm_group *gro
         if (!isfinite(one[0]))
             rc = err_set(err, ERR_INFEASIBLE, "the loss of micro-batch %d of replica %d is %g",
                          i % rt->num_microbatches, i / rt->num_microbatches, one[0]);
+        rt->not_finite = rc != OK;
     }
     return rc;
 }
@@ -496,7 +497,7 @@ static enum status before_weights(struct runtime *rt, struct loss_sums *sums, bo
         rc = runtime_reduce_advance(rt, true, err);
     if (rc == OK) {
         rc = share_losses(rt, rt->spec.active, sums, err);
-        *bad_loss = rc == ERR_INFEASIBLE;
+        *bad_loss = rt->not_finite;
     }
     rt->losses_known = true;
     return rc;
@@ -504,7 +505,7 @@ static enum status before_weights(struct runtime *rt, struct loss_sums *sums, bo
 
 static void clear_step(struct runtime *rt)
 {
-    rt->have_norm = rt->gradients_final = rt->losses_known = false;
+    rt->have_norm = rt->gradients_final = rt->losses_known = rt->not_finite = false;
     rt->grad_mul = 1.0f;
     rt->grad_norm = NAN;
     memset(rt->item_sumsq, 0, (size_t)rt->spec.model->num_items * sizeof *rt->item_sumsq);
@@ -583,10 +584,16 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
 enum status runtime_eval(struct runtime *rt, const struct batch *batch, struct loss_sums *sums,
                          struct err *err)
 {
+    rt->not_finite = false;
     enum status rc = forward_only(rt, batch, err);
     if (rc == OK)
         rc = runtime_settle(rt, err);
     return rc == OK ? share_losses(rt, rt->spec.active, sums, err) : rc;
+}
+
+bool runtime_not_finite(const struct runtime *rt)
+{
+    return rt->not_finite;
 }
 
 void runtime_on_eval(struct runtime *rt, runtime_eval_hook hook, void *ctx)

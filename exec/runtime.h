@@ -114,7 +114,7 @@ void runtime_free(struct runtime *runtime); /* NULL is fine */
  * the largest comes back on all ranks (a signal that one of them got). step counts from 0 over the
  * whole run (dropout, bias correction). A loss or norm that is not finite is ERR_INFEASIBLE on
  * every rank, with the first micro-batch or item it shows in; where the list has a NORM before any
- * weight has changed. */
+ * weight has changed. Other failures may be known to this rank only. */
 enum status runtime_step(struct runtime *runtime, const struct batch *batch, int64_t step,
                          double lr, int64_t vote, struct step_result *result, struct err *err);
 
@@ -122,6 +122,9 @@ enum status runtime_step(struct runtime *runtime, const struct batch *batch, int
  * Collective. Must not run between the ops of a step. */
 enum status runtime_eval(struct runtime *runtime, const struct batch *batch, struct loss_sums *sums,
                          struct err *err);
+
+/* Whether that is how the last step or evaluation ended: on all ranks of the plan alike. */
+bool runtime_not_finite(const struct runtime *runtime);
 
 /* Called in runtime_eval() behind the forward of the stage with the head, on its rank. NULL: off.
  */

@@ -195,7 +195,8 @@ enum status runtime_norm(struct runtime *rt, struct err *err)
     if (rc != OK)
         return rc;
     for (int i = 0; i < num_items; i++) {
-        if (!isfinite(rt->item_sumsq[i]))
+        rt->not_finite = !isfinite(rt->item_sumsq[i]);
+        if (rt->not_finite)
             return err_set(err, ERR_INFEASIBLE, "the gradient of '%s' is not finite (rank %d)",
                            rt->spec.model->items[i].name, rt->spec.comm->rank);
         total += rt->item_sumsq[i];

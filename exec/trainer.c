@@ -414,7 +414,7 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
         loader_get(t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, step_in_epoch, &batch, err);
     if (rc == OK)
         rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr, vote_of(t), result, err);
-    if (rc == ERR_INFEASIBLE && err) { /* the loss or a gradient is not finite */
+    if (runtime_not_finite(t->layout.runtime) && err) {
         char what[sizeof err->msg];
         memcpy(what, err->msg, sizeof what);
         snprintf(err->msg, sizeof err->msg, "step %lld: %.400s", (long long)t->progress.step + 1,
@@ -592,10 +592,8 @@ static enum status train(struct trainer *t, struct err *err)
         if (!ended && rc == OK)
             rc = one_epoch(t, first_step, last_step, err);
         started = true;
-        if (ended || rc == ERR_INFEASIBLE) { /* known to all that are at work */
-            enum status sent = elastic_order(t, ORDER_END, rc, err);
-            rc = rc == OK ? sent : rc;
-        }
+        if (ended)
+            rc = elastic_order(t, ORDER_END, OK, err);
     }
     if (rc == OK && t->nccl)
         rc = nccl_prepare(t->nccl, NULL, 0, err);
@@ -806,8 +804,11 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         rc = evaluate(&t, &before, err);
     if (rc == OK)
         rc = train(&t, err);
-    if (rc == ERR_INFEASIBLE)
-        *alone = false; /* a bad loss or gradient, seen by all */
+    if (rc != OK && t.layout.runtime && runtime_not_finite(t.layout.runtime)) {
+        (void)elastic_order(&t, ORDER_END, rc, err); /* all that are at work have seen it */
+        t.all_know = true;
+    }
+    *alone = !t.all_know;
     if (rc == OK)
         rc = record_bytes(&t, err);
     if (rc == OK && (options->evaluate || t.interrupted))

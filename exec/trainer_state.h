@@ -38,6 +38,7 @@ struct trainer {
     double first_loss, last_loss;
     bool interrupted, trains; /* trains: not only an evaluation */
     bool fresh_head;          /* a weights file may lack the head (--init) */
+    bool all_know;            /* what has ended the run; else it may be known to this rank only */
     struct hf_import import;  /* what it held */
 };
 

@@ -312,6 +312,8 @@ verify "no step was made" test ! -s "$tmp/broken-malloc@1/metrics.jsonl"
 verify "the hint names what takes less" grep -q 'num_microbatches or pipeline.recompute' "$tmp/expect.err"
 ELAPSE_CUDASIM_FAULT=malloc@2 expect "no memory left for a change of plan" 1 'cuda: out of device memory: .* asked for' \
     "$elapse" train "$tmp/vit.json" --out "$tmp/no-growth" --device cuda -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --json
+ELAPSE_CUDASIM_FAULT_RANK=1 broken "no memory left in a step of one of two ranks ends both" 1 'cuda: .* failed: out of memory' room@100 -n 2
+verify "and is no loss" test -z "$(grep -E 'step|optimizer' "$tmp/expect.err")"
 broken "a launch that fails names the kernel" 3 'cuda: .* failed: unspecified launch failure' launch@40 -n 1
 broken "an ECC error" 3 'uncorrectable ECC error' ecc@3 -n 1
 ELAPSE_CUDASIM_FAULT_RANK=1 broken "a launch that fails on one of two ranks ends both" 3 'unspecified launch failure' launch@41 -n 2

@@ -130,6 +130,12 @@ simulated() {
 verify "sim replays the norms of a real run" simulated
 expect "compare refuses a part of a run" 1 "2 of its 4 epochs" "$elapse" compare "$tmp/part"
 
+# What the ranks at work have seen, the idle ones learn: a loss that is none, in the first evaluation.
+"$elapse" export "$tmp/vit-sgd-1" -o "$tmp/nan.safetensors" >/dev/null
+printf '\377\377\377\377' | dd of="$tmp/nan.safetensors" bs=1 seek=$(($(stat -c %s "$tmp/nan.safetensors") - 4)) conv=notrunc 2>/dev/null
+expect "a loss that is not finite ends idle ranks too" 1 'the loss of micro-batch 0 of replica 0 is -?nan' \
+    "$elapse" train "$tmp/vit.json" -n 3 --out "$tmp/nan" --init "$tmp/nan.safetensors" --set 'elastic.stages=[2]' --set elastic.auto_dp=false
+
 expect "more stages than ranks" 2 "elastic.stages 4 needs 4 ranks, got 2" "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/bad" --set 'elastic.stages=[2,4]'
 expect "micro-batches that do not divide" 1 "canonical" "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/bad" --set pipeline.num_microbatches=5
 finish

@@ -379,7 +379,12 @@ static void runtime_step__stops_before_the_weights_change_when_the_loss_is_not_f
     assert_int_equal(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err), ERR_INFEASIBLE);
     assert_string_equal(err.msg, "the loss of micro-batch 0 of replica 0 is nan, first in "
                                  "'embedding' (rank 0)");
+    assert_true(runtime_not_finite(rig.runtime));
     assert_memory_equal(before, param->weight, (size_t)param->num_elems * sizeof *before);
+    if (world.rank == 0)
+        param->weight[0] = 0;
+    ok(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err), &err);
+    assert_false(runtime_not_finite(rig.runtime));
     free(before);
     rig_clear(&rig);
 }

@@ -9,7 +9,9 @@
  *                              waits for all work of the device, as for a kernel that is loaded then
  *   ELAPSE_CUDASIM_MEMORY=N    bytes of device memory (4 GiB)
  *   ELAPSE_CUDASIM_FAULT=WHAT  no-device, old-driver, malloc@N, host-alloc@N, launch@N, stream@N, ecc@N
- *                              (at the Nth wait), matmul@N, cudnn@N: the Nth call of its kind fails
+ *                              (at the Nth wait), room@N
+ *                              (a launch for which the device has no memory), matmul@N, cudnn@N: the Nth
+ *                              call of its kind fails
  *   ELAPSE_CUDASIM_CUDNN=WHAT  refuse, wrong, old, odd: see cudasim_dnn.cpp
  *   ELAPSE_CUDASIM_LOG=FILE    a line at the end of the process: "mallocs N launches N"
  *   ELAPSE_CUDASIM_FAULT_RANK=R  only in the process of rank R (OMPI_COMM_WORLD_RANK) */

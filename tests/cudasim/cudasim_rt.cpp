@@ -1073,7 +1073,7 @@ static cudaError_t check_launch(const void *kernel, const struct cudasim_grid *g
         cudasim_stick(cudaErrorLaunchFailure);
         return sticky;
     }
-    return cudaSuccess;
+    return cudasim_fails("room") ? answer(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 
 void cudasim_loads(const void *what, uint64_t shape)
