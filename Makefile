@@ -99,6 +99,7 @@ SIM_TESTS := $(if $(SIM),$(OUT)/tests/test_cudasim $(if $(filter 1,$(HAVE_NCCL))
 SIM_FLAGS := -std=c++17 -g -fPIC -U_FORTIFY_SOURCE -fstack-clash-protection -pthread -Wall -Wextra -Wno-unknown-pragmas \
   -Wno-maybe-uninitialized -I. -isystem $(CUDA_HOME)/include $(DEFS) -DELAPSE_CUDASIM
 SIM_CHECKS := -fsanitize=thread,alignment,bounds,shift
+FAIL_MPI := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so))
 # A test links the rooms it includes, and what those rooms include.
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(filter exec cli,$(1)) $(if $(filter sim cli,$(1)),sim) $(if $(filter profiles exec cli,$(1)),profiles) partition
@@ -205,10 +206,14 @@ endef
 $(foreach t,$(TESTS),$(eval $(call test_bin,$(t),tests/$(t).c)))
 $(foreach t,$(BENCHES),$(eval $(call test_bin,$(t),tests/bench/$(t).c)))
 
+# For LD_PRELOAD, also into programs that know no MPI.
+$(FAIL_MPI): tests/fail_mpi.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) $(CFLAGS_exec) -fPIC -shared -Wl,-z,lazy $< -o $@
 test_%: $(OUT)/tests/test_% ; $(Q)$<
 bench_%: $(OUT)/tests/bench_% ; $(Q)$<
 
-tests: $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS) $(SIM_LIBS)
+tests: $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS) $(SIM_LIBS) $(FAIL_MPI)
 # After deps a fresh make looks again at what this machine has.
 test: deps
 	$(Q)$(MAKE) --no-print-directory run-tests

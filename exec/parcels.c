@@ -172,7 +172,8 @@ static enum status go_on(struct parcel *p, bool sends, const struct comm *comm,
     enum status rc = OK;
     bool done = false;
     if (p->at == COPIES && room->be->event_done(room->be, p->copied)) {
-        if (sends)
+        rc = room->be->failure(room->be, err); /* a device that has failed is past every place */
+        if (rc == OK && sends)
             return travel(p, sends, comm, err);
         p->at = ARRIVED;
     } else if (p->at == TRAVELS && !room) {

@@ -130,6 +130,28 @@ simulated() {
 verify "sim replays the norms of a real run" simulated
 expect "compare refuses a part of a run" 1 "2 of its 4 epochs" "$elapse" compare "$tmp/part"
 
+# A rank that fails while weights move: the others, who wait for them, end soon, one line says why, and the run
+# goes on from the last checkpoint.
+faults=$(dirname "$(readlink -f "$elapse")")/../tests/fail_mpi.so
+moving=(-n 4 --set 'elastic.stages=[3,2,2,1]' --set train.checkpoint_every_steps=5)
+fails_in_move() { # FAULT RANK PATTERN
+    local begin=$SECONDS
+    FAIL_MPI=$1 FAIL_MPI_RANK=$2 LD_PRELOAD=$faults train vit "moving-$1" "${moving[@]}"
+    [ $? -eq 3 ] && [ $((SECONDS - begin)) -le 10 ] && [ "$(grep -c '^elapse: ' "$tmp/moving-$1.err")" = 1 ] && says "moving-$1" "^elapse: $3" ||
+        { cat "$tmp/moving-$1.err"; false; }
+}
+goes_on() { train vit "moving-$1" "${moving[@]}" --resume "$tmp/moving-$1" && same_run vit-sgd-1 "moving-$1"; }
+if [ -e "$faults" ]; then
+    verify "a rank that cannot receive what moves ends the run" fails_in_move recv@1 1 'rank 1: MPI_Irecv.* failed'
+    verify "so does one that cannot send on" fails_in_move send@3 0 'rank 0: MPI_Isend.* failed'
+    verify "so does one that is killed there" fails_in_move die@3 1 'a rank of train was ended by signal 9'
+    for fault in recv@1 send@3 die@3; do
+        verify "$fault: the last checkpoint is whole" goes_on $fault
+    done
+else
+    skip "a rank that fails while weights move" "make tests builds what makes it fail; not with SAN"
+fi
+
 # What the ranks at work have seen, the idle ones learn: a loss that is none, in the first evaluation.
 "$elapse" export "$tmp/vit-sgd-1" -o "$tmp/nan.safetensors" >/dev/null
 printf '\377\377\377\377' | dd of="$tmp/nan.safetensors" bs=1 seek=$(($(stat -c %s "$tmp/nan.safetensors") - 4)) conv=notrunc 2>/dev/null

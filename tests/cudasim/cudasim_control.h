@@ -9,7 +9,7 @@
  *                              waits for all work of the device, as for a kernel that is loaded then
  *   ELAPSE_CUDASIM_MEMORY=N    bytes of device memory (4 GiB)
  *   ELAPSE_CUDASIM_FAULT=WHAT  no-device, old-driver, malloc@N, host-alloc@N, launch@N, stream@N, ecc@N
- *                              (at the Nth wait), room@N
+ *                              (at the Nth wait), copy@N (likewise, at the Nth that a lane gets), room@N
  *                              (a launch for which the device has no memory), matmul@N, cudnn@N: the Nth
  *                              call of its kind fails
  *   ELAPSE_CUDASIM_CUDNN=WHAT  refuse, wrong, old, odd: see cudasim_dnn.cpp

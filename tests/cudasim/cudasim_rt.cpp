@@ -885,6 +885,8 @@ extern "C" cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
     CUstream_st *s = stream_of(stream);
     if (!s)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
+    if (cudasim_fails("copy"))
+        cudasim_stick(cudaErrorECCUncorrectable);
     work w = work_of("a copy", [=] {
         cudasim_touches(src, bytes, false);
         cudasim_touches(dst, bytes, true);
