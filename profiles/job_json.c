@@ -510,6 +510,18 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
     return rc;
 }
 
+/* A step takes no more samples than an epoch has. How many replicas a plan per pipeline may have,
+ * is for the plan to say. */
+static enum status check_batch(const struct job *job, struct err *err)
+{
+    const int64_t samples = job_num_samples(job, true);
+    if (samples == 0 || job->train.batch <= samples)
+        return OK;
+    return err_set(err, ERR_INPUT, "%s: train.batch of %lld exceeds the %lld training samples",
+                   job->path ? job->path : job->name, (long long)job->train.batch,
+                   (long long)samples);
+}
+
 static enum status read_job(const struct json *root, const char *what, const char *dir,
                             struct job *job, struct err *err)
 {
@@ -544,6 +556,8 @@ static enum status read_job(const struct json *root, const char *what, const cha
         rc = read_baseline(value, &source, job, err);
     if (rc == OK)
         rc = job_check(job, err);
+    if (rc == OK)
+        rc = check_batch(job, err);
     return rc == OK ? resolve(root, dir, job, err) : rc;
 }
 

@@ -184,6 +184,10 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses("train.epochs=1.5", ERR_INPUT, "FILE: train.epochs must be 0..1000000, got 1.5", NULL);
     refuses("train.epochs=true", ERR_INPUT,
             "FILE: train.epochs must be an integer 0..1000000, got true", NULL);
+    refuses("data.train_samples=319", ERR_INPUT,
+            "FILE: train.batch of 320 exceeds the 319 training samples", NULL);
+    refuses("train.batch.global=50001", ERR_INPUT, /* the published size of the set */
+            "FILE: train.batch of 50001 exceeds the 50000 training samples", NULL);
     refuses("train.dtype=fp16", ERR_INPUT, "FILE: train.dtype 'fp16': fp16 is out of scope", NULL);
     refuses("pipeline.tensor_parallel=2", ERR_INPUT,
             "--set: 'pipeline.tensor_parallel': tensor parallelism is out of scope", NULL);
