@@ -95,6 +95,7 @@ BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 SIM := $(if $(filter 1,$(HAVE_CUDA)),$(if $(shell command -v $(CXX)),$(if $(SAN),,1)))
 SIM_OUT := $(OUT)/cudasim
 SIM_LIBS := $(if $(SIM),$(SIM_OUT)/elapse-cuda-plain.so $(SIM_OUT)/elapse-cuda-check.so)
+SIM_DRIVER := $(if $(SIM),$(SIM_OUT)/libcuda.so.1)
 SIM_TESTS := $(if $(SIM),$(OUT)/tests/test_cudasim $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/tests/test_cudasim_nccl))
 SIM_FLAGS := -std=c++17 -g -fPIC -U_FORTIFY_SOURCE -fstack-clash-protection -pthread -Wall -Wextra -Wno-unknown-pragmas \
   -Wno-maybe-uninitialized -I. -isystem $(CUDA_HOME)/include $(DEFS) -DELAPSE_CUDASIM
@@ -162,6 +163,8 @@ $(SIM_OUT)/elapse-cuda-check.so: $(patsubst %,$(SIM_OUT)/check/%.o,$(filter %.cu
   $(filter-out %/cuda_arena.c.o,$(SIM_HOST)) $(SIM_OUT)/tests/cudasim/cudasim_arena.c.o $(SIM_DEVICE) $(SIM_NCCL)
 $(SIM_LIBS):
 	$(Q)$(CXX) -shared -pthread $^ -Wl,-Bsymbolic,--no-undefined,-rpath,$(CUDA_HOME)/lib64 -ldl -lm -o $@.new && mv $@.new $@
+$(SIM_DRIVER): $(SIM_OUT)/tests/cudasim/cudasim_driver.c.o
+	$(Q)$(CC) -shared -Wl,-soname,libcuda.so.1 $^ -o $@.new && mv $@.new $@
 $(SIM_OUT)/tests/test_cudasim.cpp.o: tests/test_cudasim.cpp
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
@@ -213,7 +216,7 @@ $(FAIL_MPI): tests/fail_mpi.c
 test_%: $(OUT)/tests/test_% ; $(Q)$<
 bench_%: $(OUT)/tests/bench_% ; $(Q)$<
 
-tests: $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS) $(SIM_LIBS) $(FAIL_MPI)
+tests: $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS) $(SIM_LIBS) $(FAIL_MPI) $(SIM_DRIVER)
 # After deps a fresh make looks again at what this machine has.
 test: deps
 	$(Q)$(MAKE) --no-print-directory run-tests

@@ -157,7 +157,7 @@ train vit found-part -n 1 --steps 2 --db "$tmp/found.db"
 train vit found-part -n 2 --resume "$tmp/found-part" --db "$tmp/found.db"
 verify "so does a resumed run, and another profile changes nothing" same_run found-1 found-part
 
-# Attention goes to cuDNN where a profile found it faster. Here time says nothing but where cuDNN is slowed
+# Attention and GELU go to cuDNN where a profile found it faster. Here time says nothing but where cuDNN is slowed
 # down; that an answer is followed, test_cudnn shows.
 if grep -q cudnnCreate "$sim"; then
     still=(--set train.dtype=bf16 --set train.dropout=0)
@@ -173,6 +173,12 @@ JOB
     ELAPSE_ATTENTION=cudnn train gpt cudnn-1 -n 1 "${still[@]}"
     verify "attention by cuDNN: losses are our kernels' within 1 %" near_run own-1 cudnn-1 1e-2
     verify "and the bits are others" test "$(value own-1 weights_sha256)" != "$(value cudnn-1 weights_sha256)"
+    train vit pieces-1 -n 1 "${still[@]}"
+    ELAPSE_GELU=cudnn train vit gelu-1 -n 1 "${still[@]}"
+    verify "GELU by cuDNN: losses are within 1 % of its kernels of our own" near_run pieces-1 gelu-1 1e-2
+    verify "and the bits are others" test "$(value pieces-1 weights_sha256)" != "$(value gelu-1 weights_sha256)"
+    ELAPSE_GELU=cudnn ELAPSE_CUDASIM_STREAMS=9 train vit gelu-2 -n 2 "${still[@]}" --set pipeline.num_stages=2
+    verify "and two ranks have the bits of one, work done late" same_run gelu-1 gelu-2
     timed fast ""
     timed slow slow
     for found in fast slow; do
@@ -185,7 +191,7 @@ JOB
     verify "found slower, our kernels do" same_run slow-own slow-1
     unset ELAPSE_CUDNN_LIB
 else
-    skip "attention by an emulated cuDNN" "built without cuDNN's headers"
+    skip "attention and GELU by an emulated cuDNN" "built without cuDNN's headers"
 fi
 
 # Nothing comes in the right order by luck: with kernels whose every access is looked at, what two lanes

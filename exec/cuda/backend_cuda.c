@@ -9,6 +9,7 @@
 #include "exec/cuda/cuda_arena.h"
 #include "exec/cuda/cuda_attention_pick.h"
 #include "exec/cuda/cuda_choice.h"
+#include "exec/cuda/cuda_cudnn.h"
 #include "exec/cuda/cuda_graph.h"
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/cuda_staging.h"
@@ -405,6 +406,7 @@ static void cuda_backend_free(struct backend *be)
     cuda_graphs_free(cuda->graphs);
     cuda_pick_free(cuda->pick);
     cuda_matmul_free(cuda->matmul);
+    cuda_cudnn_free(cuda->cudnn);
     cuda_choices_free(cuda->choices);
     cuda_staging_free(cuda->staging);
     cuda_arena_free(cuda->arena);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/bf16.h"
 #include "exec/cuda/cuda_arena.h"
 #include "exec/cuda/cuda_choice.h"
 #include "exec/cuda/cuda_cudnn.h"
@@ -29,7 +28,7 @@ struct entry {
 
 struct cuda_pick {
     struct backend own;       /* only the functions of attention */
-    struct cuda_cudnn *cudnn; /* NULL: not loaded yet, or not there */
+    struct cuda_cudnn *cudnn; /* borrowed; NULL: not asked for yet, or not there */
     bool wherever;            /* ELAPSE_ATTENTION=cudnn; else what is faster */
     bool absent;              /* cuDNN */
     struct cuda_arena *arena; /* borrowed */
@@ -136,7 +135,7 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
         return OK; /* noted; sync() reports it */
     uint16_t *qkv = (uint16_t *)(uintptr_t)c->qkv;
     uint16_t *out = in_place ? (void *)(scratch + c->padded_delta + workspace) : c->out;
-    void *at[SDPA_NUM_UIDS] = {
+    void *at[CUDNN_NUM_UIDS] = {
         [SDPA_Q] = qkv,
         [SDPA_K] = qkv + width,
         [SDPA_V] = qkv + 2 * width,
@@ -162,20 +161,6 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
 
 /* --- the first use of a shape ----------------------------------------------------------------- */
 
-/* Of the reference's norm; at least 1 where got is not finite. */
-static double distance(const uint16_t *got, const uint16_t *want, int64_t num)
-{
-    double apart = 0.0, norm = 0.0;
-    for (int64_t i = 0; i < num; i++) {
-        const double y = bf16_to(want[i]), d = bf16_to(got[i]) - y;
-        apart += d * d;
-        norm += y * y;
-    }
-    if (!isfinite(apart))
-        return INFINITY;
-    return apart == 0.0 ? 0.0 : sqrt(apart / norm);
-}
-
 /* Of an output on the host: empty where they agree, else how they differ. q, k and v's gradients
  * have sizes of their own, so each is held against its own norm. */
 static void compare(const struct call *c, const char *got, const char *want, char *why, size_t size)
@@ -192,11 +177,11 @@ static void compare(const struct call *c, const char *got, const char *want, cha
             memcpy(x + r * width, got + (r * parts + part) * width * 2, (size_t)width * 2);
             memcpy(y + r * width, want + (r * parts + part) * width * 2, (size_t)width * 2);
         }
-        const double apart = distance(x, y, c->elems);
-        if (!(apart <= PICK_TOLERANCE))
+        const double apart = cuda_choices_distance(x, y, c->elems);
+        if (!(apart <= CHOICE_TOLERANCE))
             snprintf(why, size, "cuDNN's %s differs by %.2g of its norm (limit %.2g)",
                      parts == 1 ? "output" : (const char *[]){"dq", "dk", "dv"}[part], apart,
-                     PICK_TOLERANCE);
+                     CHOICE_TOLERANCE);
     }
     for (int64_t i = 0; i < c->lse_elems && !why[0]; i++)
         if (!(fabs((double)lse[i] - lse_want[i]) <= PICK_LSE * (1.0 + fabs((double)lse_want[i]))))
@@ -344,13 +329,13 @@ static enum status fill_full(struct backend *be, struct entry *e, struct err *er
     return rc;
 }
 
-/* Loads cuDNN at most once; why it is not there goes to stderr where it was asked for. */
+/* Why it is not there goes to stderr, once, where it was asked for. */
 static bool has_cudnn(struct backend *be)
 {
     struct cuda_pick *pick = cuda_of(be)->pick;
     struct err why = {0};
-    if (!pick->cudnn && !pick->absent &&
-        cuda_cudnn_new(cuda_of(be)->stream, &pick->cudnn, &why) != OK) {
+    pick->cudnn = cuda_cudnn_of(be, &why);
+    if (!pick->cudnn && !pick->absent) {
         pick->absent = true;
         if (pick->wherever)
             fprintf(stderr, "elapse: attention stays with our own kernels: %s\n", why.msg);
@@ -388,7 +373,7 @@ static void make_plan(struct backend *be, struct entry *e, const struct call *c)
     if (!wants_cudnn(be, &e->key, &e->timed))
         return;
     const struct sdpa_shape shape = shape_of(pick, &e->key);
-    if (cuda_cudnn_plan(pick->cudnn, &shape, &e->plan, &err) != OK) {
+    if (cuda_cudnn_sdpa(pick->cudnn, &shape, &e->plan, &err) != OK) {
         if (!e->timed)
             say(c, err.msg);
     } else if (shape.padded && fill_full(be, e, &err) != OK) {
@@ -491,19 +476,16 @@ static void backward(struct backend *be, const struct attention *a, const void *
 
 enum status cuda_pick_new(struct backend *be, struct cuda_pick **out, struct err *err)
 {
-    const char *named = getenv("ELAPSE_ATTENTION");
-    const bool wherever = named && strcmp(named, "cudnn") == 0;
-    if (named && strcmp(named, "own") == 0)
-        return OK;
-    if (named && *named && !wherever && strcmp(named, "auto") != 0)
-        return err_set(err, ERR_INPUT, "ELAPSE_ATTENTION must be own, cudnn or auto, got '%.40s'",
-                       named);
+    enum cudnn_use use = CUDNN_WHERE_FASTER;
+    const enum status rc = cuda_cudnn_use("ELAPSE_ATTENTION", &use, err);
+    if (rc != OK || use == CUDNN_NEVER)
+        return rc;
     if (be->elem_bytes != 2)
         return OK;
     struct cuda_pick *pick = calloc(1, sizeof *pick);
     if (!pick)
         return err_nomem(err);
-    pick->wherever = wherever;
+    pick->wherever = use == CUDNN_WHEREVER;
     pick->arena = cuda_of(be)->arena;
     pick->own.attention_forward = be->attention_forward;
     pick->own.attention_backward = be->attention_backward;
@@ -523,7 +505,6 @@ void cuda_pick_free(struct cuda_pick *pick)
         cuda_cudnn_plan_free(pick->entries[i].plan);
         cuda_arena_release(pick->arena, pick->entries[i].full);
     }
-    cuda_cudnn_free(pick->cudnn);
     free(pick->entries);
     free(pick);
 }

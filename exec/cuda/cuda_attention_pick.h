@@ -10,11 +10,10 @@
  *
  * cuDNN can in bf16 without dropout. A shape is decided at its first use and stays as it is. Where
  * it goes to cuDNN both compute the given data then; where cuDNN refuses the shape, fails, or
- * differs by more than roundings (PICK_TOLERANCE of the reference's norm; PICK_LSE of the
- * log-sum-exp), our kernels keep it, with one line on stderr (none where it was to be timed and
- * cuDNN has no engine for it). A run times nothing: equal shapes go the same way in every run and
- * rank, unless cuDNN computes something wrong. The first use of a shape by cuDNN takes seconds and
- * waits for the device.
+ * differs by more than roundings (CHOICE_TOLERANCE; PICK_LSE of the log-sum-exp), our kernels keep
+ * it, with one line on stderr (none where it was to be timed and cuDNN has no engine for it). A run
+ * times nothing: equal shapes go the same way in every run and rank, unless cuDNN computes
+ * something wrong. The first use of a shape by cuDNN takes seconds and waits for the device.
  */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_ATTENTION_PICK_H
 #define ELAPSE_EXEC_CUDA_CUDA_ATTENTION_PICK_H
@@ -25,9 +24,6 @@
 extern "C" {
 #endif
 
-/* Of tensors in bf16, probabilities rounded to bf16 in between: 2^-9 of a value each, a few of them
- * behind one another. What is wrong by a mask or a tensor is off by tens of percent. */
-#define PICK_TOLERANCE 2e-2
 #define PICK_LSE 1e-3 /* absolute, and of the value */
 
 struct cuda_pick;

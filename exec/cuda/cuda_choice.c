@@ -1,8 +1,11 @@
 #include "exec/cuda/cuda_choice.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "exec/bf16.h"
 
 enum { TIMED_RUNS = 5 };
 
@@ -129,6 +132,19 @@ void cuda_choices_note(struct cuda_choices *choices, const char *problem, const 
     memset(one, 0, sizeof *one);
     snprintf(one->problem, sizeof one->problem, "%s", problem);
     snprintf(one->answer, sizeof one->answer, "%s", answer);
+}
+
+double cuda_choices_distance(const uint16_t *got, const uint16_t *want, int64_t num)
+{
+    double apart = 0.0, norm = 0.0;
+    for (int64_t i = 0; i < num; i++) {
+        const double y = bf16_to(want[i]), d = bf16_to(got[i]) - y;
+        apart += d * d;
+        norm += y * y;
+    }
+    if (!isfinite(apart))
+        return INFINITY;
+    return apart == 0.0 ? 0.0 : sqrt(apart / norm);
 }
 
 float cuda_choices_time(const struct cuda_choices *choices, cudaStream_t stream,

@@ -37,6 +37,12 @@ const char *cuda_choices_nearest(const struct cuda_choices *choices, const char 
  * that sync() reports. */
 void cuda_choices_note(struct cuda_choices *choices, const char *problem, const char *answer);
 
+/* How far one way's tensor lies from another's: norm of the difference over that of `want`, host
+ * memory, bf16; infinite where `got` is not finite. CHOICE_TOLERANCE: a few roundings behind one
+ * another, 2^-9 of a value each; a wrong mask, tensor or activation is off by tens of percent. */
+double cuda_choices_distance(const uint16_t *got, const uint16_t *want, int64_t num);
+#define CHOICE_TOLERANCE 2e-2
+
 /* Milliseconds: the mean of a few calls behind one that warms up, waited for. 0: one of them
  * returned false. once() issues to `stream`. */
 float cuda_choices_time(const struct cuda_choices *choices, cudaStream_t stream,

@@ -1,31 +1,37 @@
 #include "exec/cuda/cuda_cudnn.h"
 
-bool sdpa_has(const struct sdpa_shape *shape, enum sdpa_uid uid)
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/cuda/cuda_internal.h"
+
+enum status cuda_cudnn_use(const char *variable, enum cudnn_use *use, struct err *err)
 {
-    switch (uid) {
-    case SDPA_LEN_Q:
-    case SDPA_LEN_KV:
-    case SDPA_PADDING_BIAS:
-        return shape->padded;
-    case SDPA_CAUSAL_BIAS:
-        return shape->causal;
-    case SDPA_DCTX:
-    case SDPA_DQ:
-    case SDPA_DK:
-    case SDPA_DV:
-    case SDPA_DELTA:
-    case SDPA_ONE:
-        return shape->backward;
-    default:
-        return uid >= SDPA_Q && uid < SDPA_NUM_UIDS;
-    }
+    const char *named = getenv(variable);
+    if (!named || !*named || strcmp(named, "auto") == 0)
+        *use = CUDNN_WHERE_FASTER;
+    else if (strcmp(named, "own") == 0)
+        *use = CUDNN_NEVER;
+    else if (strcmp(named, "cudnn") == 0)
+        *use = CUDNN_WHEREVER;
+    else
+        return err_set(err, ERR_INPUT, "%s must be own, cudnn or auto, got '%.40s'", variable,
+                       named);
+    return OK;
+}
+
+struct cuda_cudnn *cuda_cudnn_of(struct backend *be, struct err *err)
+{
+    struct cuda_backend *cuda = cuda_of(be);
+    if (!cuda->cudnn && cuda->no_cudnn.status == OK)
+        cuda_cudnn_new(cuda->stream, &cuda->cudnn, &cuda->no_cudnn);
+    if (!cuda->cudnn)
+        *err = cuda->no_cudnn;
+    return cuda->cudnn;
 }
 
 #if __has_include(<cudnn.h>)
 #include <dlfcn.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "exec/cuda/cuda_cudnn_graph.h"
 
@@ -42,11 +48,9 @@ struct cuda_cudnn {
 };
 
 struct cudnn_plan {
-    struct sdpa_shape shape;
-    struct sdpa_graph graph; /* what the plan was made of, kept as long */
+    struct cudnn_graph graph; /* what the plan was made of, kept as long */
     cudnnBackendDescriptor_t plan;
     int64_t workspace;
-    float scale, one, minus_infinity; /* read by cuDNN at each issue */
 };
 
 typedef cudnnBackendDescriptor_t desc;
@@ -220,8 +224,10 @@ out:
     return rc;
 }
 
-/* The first of cuDNN's proposals, best first by its own guess, that will do. */
-static enum status choose(const struct target *target, struct cudnn_plan *p, struct err *err)
+/* Of cuDNN's proposals that give the same bits every time, best first by its own guess, the one of
+ * this number, or (CUDNN_FIRST) the first that will do. */
+static enum status choose(const struct target *target, int proposal, struct cudnn_plan *p,
+                          struct err *err)
 {
     enum status rc;
     const struct cudnn_api *api = target->api;
@@ -246,8 +252,8 @@ static enum status choose(const struct target *target, struct cudnn_plan *p, str
                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_PROPOSALS, &count, configs));
     struct err why = {0};
     rc = ERR_INFEASIBLE;
-    for (int i = 0; i < count && i < MAX_PROPOSALS && rc != OK; i++)
-        if (same_bits(api, configs[i]))
+    for (int i = 0, same = 0; i < count && i < MAX_PROPOSALS && rc != OK; i++)
+        if (same_bits(api, configs[i]) && (proposal == CUDNN_FIRST || proposal == same++))
             rc = compile(target, configs[i], p, &why);
     if (rc != OK && why.status != OK)
         err_set(err, ERR_INFEASIBLE, "%s", why.msg);
@@ -263,19 +269,19 @@ out:
     return rc;
 }
 
-static enum status make_plan(const struct target *target, const struct sdpa_shape *shape,
-                             struct cudnn_plan **out, struct err *err)
+/* Of one of the two. */
+static enum status make_plan(const struct target *target, const struct sdpa_shape *sdpa,
+                             const struct gelu_shape *gelu, int proposal, struct cudnn_plan **out,
+                             struct err *err)
 {
     enum status rc;
     struct cudnn_plan *p = calloc(1, sizeof *p);
     if (!p)
         return err_nomem(err);
-    p->shape = *shape;
-    p->scale = 1.0f / sqrtf((float)shape->head_dim);
-    p->one = 1.0f;
-    p->minus_infinity = -INFINITY;
-    if (sdpa_graph_build(&p->graph, target->api, target->handle, shape))
-        rc = choose(target, p, err);
+    p->graph.cudnn = target->api;
+    if (sdpa ? cudnn_graph_sdpa(&p->graph, target->handle, sdpa)
+             : cudnn_graph_gelu(&p->graph, target->handle, gelu))
+        rc = choose(target, proposal, p, err);
     else
         rc = failed(target->api, ERR_INFEASIBLE, p->graph.failed, p->graph.failed_at, err);
     if (rc == OK) {
@@ -286,11 +292,18 @@ static enum status make_plan(const struct target *target, const struct sdpa_shap
     return rc;
 }
 
-enum status cuda_cudnn_plan(struct cuda_cudnn *cudnn, const struct sdpa_shape *shape,
+enum status cuda_cudnn_sdpa(struct cuda_cudnn *cudnn, const struct sdpa_shape *shape,
                             struct cudnn_plan **plan, struct err *err)
 {
     const struct target target = {&cudnn->api, cudnn->handle, NULL};
-    return make_plan(&target, shape, plan, err);
+    return make_plan(&target, shape, NULL, CUDNN_FIRST, plan, err);
+}
+
+enum status cuda_cudnn_gelu(struct cuda_cudnn *cudnn, const struct gelu_shape *shape, int proposal,
+                            struct cudnn_plan **plan, struct err *err)
+{
+    const struct target target = {&cudnn->api, cudnn->handle, NULL};
+    return make_plan(&target, NULL, shape, proposal, plan, err);
 }
 
 void cuda_cudnn_plan_free(struct cudnn_plan *plan)
@@ -299,7 +312,7 @@ void cuda_cudnn_plan_free(struct cudnn_plan *plan)
         return;
     if (plan->plan)
         plan->graph.cudnn->cudnnBackendDestroyDescriptor(plan->plan);
-    sdpa_graph_clear(&plan->graph);
+    cudnn_graph_clear(&plan->graph);
     free(plan);
 }
 
@@ -308,8 +321,8 @@ int64_t cuda_cudnn_workspace(const struct cudnn_plan *plan)
     return plan->workspace;
 }
 
-enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *shape,
-                           int64_t *workspace_bytes, struct err *err)
+enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *sdpa,
+                           const struct gelu_shape *gelu, int64_t *workspace_bytes, struct err *err)
 {
     enum status rc;
     struct cudnn_api table = {0};
@@ -326,7 +339,7 @@ enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *shape,
                                             CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                                             CUDNN_TYPE_CHAR, (int64_t)strlen(device) + 1, device));
     TRY_CUDNN("the device", api->cudnnBackendFinalize(target.device));
-    rc = make_plan(&target, shape, &plan, err);
+    rc = make_plan(&target, sdpa, gelu, CUDNN_FIRST, &plan, err);
     if (rc == OK)
         *workspace_bytes = plan->workspace;
 out:
@@ -338,48 +351,30 @@ out:
 
 /* --- issue ------------------------------------------------------------------------------------ */
 
-static const void *number_of(const struct cudnn_plan *plan, int uid)
-{
-    switch (uid) {
-    case SDPA_SCALE:
-        return &plan->scale;
-    case SDPA_ONE:
-        return &plan->one;
-    case SDPA_PADDING_BIAS:
-    case SDPA_CAUSAL_BIAS:
-        return &plan->minus_infinity;
-    default:
-        return NULL;
-    }
-}
-
 enum status cuda_cudnn_run(struct cuda_cudnn *cudnn, const struct cudnn_plan *plan,
-                           void *const at[SDPA_NUM_UIDS], void *workspace, struct err *err)
+                           void *const at[CUDNN_NUM_UIDS], void *workspace, struct err *err)
 {
     enum status rc;
     const struct cudnn_api *api = &cudnn->api;
-    int64_t uids[SDPA_NUM_UIDS], count = 0;
-    const void *tensors[SDPA_NUM_UIDS];
+    const struct cudnn_graph *g = &plan->graph;
+    const void *tensors[CUDNN_NUM_UIDS];
     desc pack = NULL;
-    for (int uid = SDPA_Q; uid < SDPA_NUM_UIDS; uid++) {
-        if (!sdpa_has(&plan->shape, (enum sdpa_uid)uid))
-            continue;
-        const void *number = number_of(plan, uid);
-        uids[count] = uid;
-        tensors[count++] = number ? number : at[uid];
+    for (int i = 0; i < g->num_uids; i++) {
+        const int64_t uid = g->uids[i];
+        tensors[i] = g->is_number[uid] ? &g->numbers[uid] : at[uid];
     }
     TRY_CUDNN("a pack",
               api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
     TRY_CUDNN("a pack's names",
               api->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-                                            CUDNN_TYPE_INT64, count, uids));
+                                            CUDNN_TYPE_INT64, g->num_uids, g->uids));
     TRY_CUDNN("a pack's tensors",
               api->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                            CUDNN_TYPE_VOID_PTR, count, tensors));
+                                            CUDNN_TYPE_VOID_PTR, g->num_uids, tensors));
     TRY_CUDNN("a pack's workspace", set_one(api, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
                                             CUDNN_TYPE_VOID_PTR, &workspace));
     TRY_CUDNN("the pack", api->cudnnBackendFinalize(pack));
-    TRY_CUDNN("attention", api->cudnnBackendExecute(cudnn->handle, plan->plan, pack));
+    TRY_CUDNN("the kernels", api->cudnnBackendExecute(cudnn->handle, plan->plan, pack));
     rc = OK;
 out:
     if (pack)
@@ -407,10 +402,16 @@ bool cuda_cudnn_wants_lengths(const struct cuda_cudnn *cudnn, int seq)
     (void)cudnn, (void)seq;
     return false;
 }
-enum status cuda_cudnn_plan(struct cuda_cudnn *cudnn, const struct sdpa_shape *shape,
+enum status cuda_cudnn_sdpa(struct cuda_cudnn *cudnn, const struct sdpa_shape *shape,
                             struct cudnn_plan **plan, struct err *err)
 {
     (void)cudnn, (void)shape, (void)plan;
+    return absent(err);
+}
+enum status cuda_cudnn_gelu(struct cuda_cudnn *cudnn, const struct gelu_shape *shape, int proposal,
+                            struct cudnn_plan **plan, struct err *err)
+{
+    (void)cudnn, (void)shape, (void)proposal, (void)plan;
     return absent(err);
 }
 void cuda_cudnn_plan_free(struct cudnn_plan *plan)
@@ -423,15 +424,15 @@ int64_t cuda_cudnn_workspace(const struct cudnn_plan *plan)
     return 0;
 }
 enum status cuda_cudnn_run(struct cuda_cudnn *cudnn, const struct cudnn_plan *plan,
-                           void *const at[SDPA_NUM_UIDS], void *workspace, struct err *err)
+                           void *const at[CUDNN_NUM_UIDS], void *workspace, struct err *err)
 {
     (void)cudnn, (void)plan, (void)at, (void)workspace;
     return absent(err);
 }
-enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *shape,
-                           int64_t *workspace_bytes, struct err *err)
+enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *sdpa,
+                           const struct gelu_shape *gelu, int64_t *workspace_bytes, struct err *err)
 {
-    (void)device, (void)shape, (void)workspace_bytes;
+    (void)device, (void)sdpa, (void)gelu, (void)workspace_bytes;
     return absent(err);
 }
 #endif

@@ -1,10 +1,11 @@
-/* exec/cuda/cuda_cudnn.h - attention by cuDNN's fused kernels, where its library is there.
+/* exec/cuda/cuda_cudnn.h - attention, and products with GELU behind them, by cuDNN's fused kernels,
+ * where its library is there.
  *
  * libcudnn.so.9 is loaded at run time (ELAPSE_CUDNN_LIB in the environment names another file), so
- * that nothing needs it. A plan is cuDNN's graph of one shape (cuda_cudnn_graph.h) and the first of
- * the engines it proposes that gives the same bits every time: chosen by shape, device and library
- * version, nothing is timed. bf16, head_dim a multiple of 8 up to 128, no dropout: cuDNN's masks
- * are not those of exec/rng.h. */
+ * that nothing needs it. A plan is cuDNN's graph of one shape (cuda_cudnn_graph.h) and one of the
+ * engines it proposes that give the same bits every time: which these are depends on shape, device
+ * and library version, nothing is timed. bf16. Attention has head_dim a multiple of 8 up to 128 and
+ * no dropout: cuDNN's masks are not those of exec/rng.h. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_CUDNN_H
 #define ELAPSE_EXEC_CUDA_CUDA_CUDNN_H
 
@@ -45,8 +46,24 @@ enum sdpa_uid {
     SDPA_CAUSAL_BIAS,
     SDPA_NUM_UIDS,
 };
-/* Whether a plan of this shape has the tensor. */
-bool sdpa_has(const struct sdpa_shape *shape, enum sdpa_uid uid);
+
+/* y = gelu(x w + bias), with what enters gelu in `pre`; or, backward, y = (x w) gelu'(pre). Rows
+ * have ld elements; compared byte by byte, so zeroed first. */
+struct gelu_shape {
+    int64_t rows, in, out, ld_x, ld_w, ld_y; /* pre has ld_y too */
+    bool out_in;                             /* w is [out, in], else [in, out] */
+    bool erf;                                /* else the tanh form */
+    bool pre;                                /* forward: wanted */
+    bool backward;
+};
+enum gelu_uid {
+    GELU_X = 1, /* bf16, as all */
+    GELU_W,
+    GELU_BIAS, /* [out], forward */
+    GELU_PRE,
+    GELU_Y,
+};
+enum { CUDNN_NUM_UIDS = SDPA_NUM_UIDS }; /* of either */
 
 struct CUstream_st; /* a cudaStream_t points to one */
 struct cuda_cudnn;
@@ -56,30 +73,43 @@ struct cudnn_plan;
  * one older than 9.10.2; ERR_SYSTEM: it does not start; ERR_NOMEM. */
 enum status cuda_cudnn_new(struct CUstream_st *stream, struct cuda_cudnn **cudnn, struct err *err);
 void cuda_cudnn_free(struct cuda_cudnn *cudnn); /* after its plans; NULL is fine */
+/* The backend's own, loaded at the first call; NULL: it is not there, err says why. */
+struct cuda_cudnn *cuda_cudnn_of(struct backend *be, struct err *err);
 
 int cuda_cudnn_version(const struct cuda_cudnn *cudnn); /* 91002 is 9.10.2 */
+
+/* What a variable of the environment says of its use: "auto" or nothing, where it was found faster;
+ * "own", never; "cudnn", wherever it can. ERR_INPUT: something else. */
+enum cudnn_use { CUDNN_WHERE_FASTER, CUDNN_NEVER, CUDNN_WHEREVER };
+enum status cuda_cudnn_use(const char *variable, enum cudnn_use *use, struct err *err);
 
 /* Whether SDPA_LEN_* are wanted of a batch that has no lengths: up to 9.15.0 the backward is wrong
  * without where seq is no multiple of 128. */
 bool cuda_cudnn_wants_lengths(const struct cuda_cudnn *cudnn, int seq);
 
-/* The caller owns *plan. cuDNN compiles kernels meanwhile: seconds. ERR_INFEASIBLE with cuDNN's
- * reason: it has no engine for this shape whose bits are the same every time; ERR_NOMEM. */
-enum status cuda_cudnn_plan(struct cuda_cudnn *cudnn, const struct sdpa_shape *shape,
+/* The caller owns *plan. cuDNN compiles kernels meanwhile: seconds. `proposal` counts its engines
+ * for the shape, best first by its own guess; CUDNN_FIRST, as for attention: the first that it can
+ * compile. ERR_INFEASIBLE with cuDNN's reason: no such engine whose bits are the same every time;
+ * ERR_NOMEM. */
+enum { CUDNN_FIRST = -1 };
+enum status cuda_cudnn_sdpa(struct cuda_cudnn *cudnn, const struct sdpa_shape *shape,
+                            struct cudnn_plan **plan, struct err *err);
+enum status cuda_cudnn_gelu(struct cuda_cudnn *cudnn, const struct gelu_shape *shape, int proposal,
                             struct cudnn_plan **plan, struct err *err);
 void cuda_cudnn_plan_free(struct cudnn_plan *plan);          /* NULL is fine */
 int64_t cuda_cudnn_workspace(const struct cudnn_plan *plan); /* bytes */
 
 /* Issue it: at[uid] for each tensor that the shape has, device memory aligned to 16 bytes. Outputs
- * may not be inputs. ERR_SYSTEM: cuDNN's reason. */
+ * may not be inputs, nor does cuDNN say that GELU_Y may be GELU_PRE. ERR_SYSTEM: cuDNN's reason. */
 enum status cuda_cudnn_run(struct cuda_cudnn *cudnn, const struct cudnn_plan *plan,
-                           void *const at[SDPA_NUM_UIDS], void *workspace, struct err *err);
+                           void *const at[CUDNN_NUM_UIDS], void *workspace, struct err *err);
 
 /* What the library says of a shape on a device that need not be there: `device` is its description
  * as JSON, in the form of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION. For tests: cuDNN matches the
- * graph and compiles its kernels as in cuda_cudnn_plan(), whose errors it has. */
-enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *shape,
-                           int64_t *workspace_bytes, struct err *err);
+ * graph and compiles its kernels as for a plan, whose errors it has. The other shape is NULL. */
+enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *sdpa,
+                           const struct gelu_shape *gelu, int64_t *workspace_bytes,
+                           struct err *err);
 
 #ifdef __cplusplus
 }

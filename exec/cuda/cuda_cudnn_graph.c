@@ -1,17 +1,18 @@
 #if __has_include(<cudnn.h>)
 #include "exec/cuda/cuda_cudnn_graph.h"
 
+#include <math.h>
 #include <string.h>
 
-/* The pattern is that of NVIDIA's documentation of the graph API ("fused flash attention") in the
- * spelling that its own front end uses from cuDNN 9.10.2 on. Kernels are found by that spelling:
- * an equal graph written otherwise is refused. */
+/* Attention's pattern is that of NVIDIA's documentation of the graph API ("fused flash attention")
+ * in the spelling that its own front end uses from cuDNN 9.10.2 on. Kernels are found by that
+ * spelling: an equal graph written otherwise is refused. */
 
 typedef cudnnBackendDescriptor_t desc;
 
 /* --- descriptors ------------------------------------------------------------------------------ */
 
-static bool good(struct sdpa_graph *g, cudnnStatus_t code, const char *what)
+static bool good(struct cudnn_graph *g, cudnnStatus_t code, const char *what)
 {
     if (code != CUDNN_STATUS_SUCCESS && g->failed == CUDNN_STATUS_SUCCESS) {
         g->failed = code;
@@ -20,7 +21,7 @@ static bool good(struct sdpa_graph *g, cudnnStatus_t code, const char *what)
     return g->failed == CUDNN_STATUS_SUCCESS;
 }
 
-static desc make(struct sdpa_graph *g, cudnnBackendDescriptorType_t type, const char *what)
+static desc make(struct cudnn_graph *g, cudnnBackendDescriptorType_t type, const char *what)
 {
     desc d = NULL;
     if (g->num_made == (int)(sizeof g->made / sizeof *g->made))
@@ -30,7 +31,7 @@ static desc make(struct sdpa_graph *g, cudnnBackendDescriptorType_t type, const 
     return d;
 }
 
-static void set(struct sdpa_graph *g, desc d, cudnnBackendAttributeName_t name,
+static void set(struct cudnn_graph *g, desc d, cudnnBackendAttributeName_t name,
                 cudnnBackendAttributeType_t type, int64_t count, const void *values,
                 const char *what)
 {
@@ -40,13 +41,13 @@ static void set(struct sdpa_graph *g, desc d, cudnnBackendAttributeName_t name,
 #define SET(d, name, type, value)                                                                  \
     set(g, d, CUDNN_ATTR_##name, CUDNN_TYPE_##type, 1, &(value), #name)
 
-static void finalize(struct sdpa_graph *g, desc d, const char *what)
+static void finalize(struct cudnn_graph *g, desc d, const char *what)
 {
     if (g->failed == CUDNN_STATUS_SUCCESS)
         good(g, g->cudnn->cudnnBackendFinalize(d), what);
 }
 
-static void add_op(struct sdpa_graph *g, desc op, const char *what)
+static void add_op(struct cudnn_graph *g, desc op, const char *what)
 {
     finalize(g, op, what);
     if (g->num_ops == (int)(sizeof g->ops / sizeof *g->ops))
@@ -57,52 +58,71 @@ static void add_op(struct sdpa_graph *g, desc op, const char *what)
 
 /* --- tensors ---------------------------------------------------------------------------------- */
 
-/* Dimensions and strides (elements) of [sample, head, row, column]. */
+/* Dimensions and strides (elements) of [sample, head, row, column], or of rank 3, which is what
+ * products alone have, [1, row, column]. */
 struct form {
     int64_t dims[4], strides[4];
+    int rank;
 };
 
 static struct form packed(int64_t n, int64_t heads, int64_t rows, int64_t cols)
 {
     return (struct form){
         {n,                   heads,       rows, cols},
-        {heads * rows * cols, rows * cols, cols, 1   }
+        {heads * rows * cols, rows * cols, cols, 1   },
+        4
     };
 }
 static struct form transposed(struct form f)
 {
     return (struct form){
         {f.dims[0],    f.dims[1],    f.dims[3],    f.dims[2]   },
-        {f.strides[0], f.strides[1], f.strides[3], f.strides[2]}
+        {f.strides[0], f.strides[1], f.strides[3], f.strides[2]},
+        4
+    };
+}
+static struct form matrix(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride)
+{
+    const int64_t all =
+        rows * row_stride > cols * col_stride ? rows * row_stride : cols * col_stride;
+    return (struct form){
+        {1,   rows,       cols      },
+        {all, row_stride, col_stride},
+        3
     };
 }
 
-static desc tensor(struct sdpa_graph *g, int64_t uid, cudnnDataType_t type, struct form f,
+static desc tensor(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, struct form f,
                    bool is_virtual, bool by_value)
 {
     const int64_t alignment = 16;
     desc d = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
     SET(d, TENSOR_UNIQUE_ID, INT64, uid);
     SET(d, TENSOR_DATA_TYPE, DATA_TYPE, type);
-    set(g, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, f.dims, "TENSOR_DIMENSIONS");
-    set(g, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, f.strides, "TENSOR_STRIDES");
+    set(g, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, f.rank, f.dims, "TENSOR_DIMENSIONS");
+    set(g, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, f.rank, f.strides, "TENSOR_STRIDES");
     SET(d, TENSOR_BYTE_ALIGNMENT, INT64, alignment);
     SET(d, TENSOR_IS_VIRTUAL, BOOLEAN, is_virtual);
     SET(d, TENSOR_IS_BY_VALUE, BOOLEAN, by_value);
     finalize(g, d, "a tensor's finalize");
     return d;
 }
-static desc memory(struct sdpa_graph *g, enum sdpa_uid uid, cudnnDataType_t type, struct form f)
+/* Each uid once. */
+static desc memory(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, struct form f)
 {
+    g->uids[g->num_uids++] = uid;
     return tensor(g, uid, type, f, false, false);
 }
-static desc scalar(struct sdpa_graph *g, enum sdpa_uid uid)
+static desc scalar(struct cudnn_graph *g, int64_t uid, float value)
 {
+    g->uids[g->num_uids++] = uid;
+    g->is_number[uid] = true;
+    g->numbers[uid] = value;
     return tensor(g, uid, CUDNN_DATA_FLOAT, packed(1, 1, 1, 1), false, true);
 }
-static desc between(struct sdpa_graph *g, cudnnDataType_t type, struct form f)
+static desc between(struct cudnn_graph *g, cudnnDataType_t type, struct form f)
 {
-    return tensor(g, SDPA_VIRTUAL + g->num_virtual++, type, f, true, false);
+    return tensor(g, FIRST_VIRTUAL + g->num_virtual++, type, f, true, false);
 }
 
 /* --- operations: each returns its output ------------------------------------------------------ */
@@ -112,7 +132,7 @@ struct extent {
     desc m, n, k;
 };
 
-static desc multiply(struct sdpa_graph *g, desc a, desc b, struct extent extent, desc c)
+static desc multiply(struct cudnn_graph *g, desc a, desc b, struct extent extent, desc c)
 {
     const cudnnDataType_t type = CUDNN_DATA_FLOAT;
     const double padding = 0.0;
@@ -135,9 +155,9 @@ static desc multiply(struct sdpa_graph *g, desc a, desc b, struct extent extent,
     return c;
 }
 
-/* y = mode(x, b, t); b and t NULL where the mode takes fewer. axis: of an index, else -1. */
-static desc pointwise(struct sdpa_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
-                      int64_t axis, desc x, desc b, desc t, desc y)
+/* axis: of an index, else -1. */
+static desc pointwise_how(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
+                          int64_t axis)
 {
     desc how = make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "an elementwise form");
     SET(how, POINTWISE_MODE, POINTWISE_MODE, mode);
@@ -145,6 +165,13 @@ static desc pointwise(struct sdpa_graph *g, cudnnPointwiseMode_t mode, cudnnData
     if (axis >= 0)
         SET(how, POINTWISE_AXIS, INT64, axis);
     finalize(g, how, "an elementwise form's finalize");
+    return how;
+}
+/* y = mode(x, b, t); b and t NULL where the mode takes fewer. */
+static desc pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
+                      int64_t axis, desc x, desc b, desc t, desc y)
+{
+    desc how = pointwise_how(g, mode, type, axis);
     desc op = make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "an elementwise operation");
     SET(op, OPERATION_POINTWISE_PW_DESCRIPTOR, BACKEND_DESCRIPTOR, how);
     SET(op, OPERATION_POINTWISE_XDESC, BACKEND_DESCRIPTOR, x);
@@ -157,13 +184,13 @@ static desc pointwise(struct sdpa_graph *g, cudnnPointwiseMode_t mode, cudnnData
     return y;
 }
 /* In fp32: y = mode(x, b), y virtual of form f; b may be NULL. */
-static desc apply(struct sdpa_graph *g, cudnnPointwiseMode_t mode, desc x, desc b, struct form f)
+static desc apply(struct cudnn_graph *g, cudnnPointwiseMode_t mode, desc x, desc b, struct form f)
 {
     return pointwise(g, mode, CUDNN_DATA_FLOAT, -1, x, b, NULL, between(g, CUDNN_DATA_FLOAT, f));
 }
 
 /* Over the columns. */
-static desc reduce(struct sdpa_graph *g, cudnnReduceTensorOp_t kind, desc x, struct form f)
+static desc reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t kind, desc x, struct form f)
 {
     const cudnnDataType_t type = CUDNN_DATA_FLOAT;
     desc y = between(g, type, f);
@@ -180,7 +207,7 @@ static desc reduce(struct sdpa_graph *g, cudnnReduceTensorOp_t kind, desc x, str
 }
 
 /* The same elements, rows and columns exchanged; y says how. */
-static desc turn(struct sdpa_graph *g, desc x, desc y)
+static desc turn(struct cudnn_graph *g, desc x, desc y)
 {
     desc op = make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "a transpose");
     SET(op, OPERATION_RESHAPE_XDESC, BACKEND_DESCRIPTOR, x);
@@ -198,13 +225,14 @@ struct parts {
     desc q, k_t, out, lse, scale, len_q, len_kv; /* k_t: k as [head_dim, seq]; out: ctx */
 };
 
-static struct parts parts_of(struct sdpa_graph *g, const struct sdpa_shape *s)
+static struct parts parts_of(struct cudnn_graph *g, const struct sdpa_shape *s)
 {
     const int64_t width = (int64_t)s->heads * s->head_dim;
     struct parts p = {.shape = s};
     p.qkv = (struct form){
         {s->samples,         s->heads,    s->seq,    s->head_dim},
-        {s->seq * 3 * width, s->head_dim, 3 * width, 1          }
+        {s->seq * 3 * width, s->head_dim, 3 * width, 1          },
+        4
     };
     p.ctx = p.qkv;
     p.ctx.strides[0] = s->seq * width;
@@ -215,7 +243,7 @@ static struct parts parts_of(struct sdpa_graph *g, const struct sdpa_shape *s)
     p.k_t = memory(g, SDPA_K, CUDNN_DATA_BFLOAT16, transposed(p.qkv));
     p.out = memory(g, SDPA_CTX, CUDNN_DATA_BFLOAT16, p.ctx);
     p.lse = memory(g, SDPA_LSE, CUDNN_DATA_FLOAT, p.rows);
-    p.scale = scalar(g, SDPA_SCALE);
+    p.scale = scalar(g, SDPA_SCALE, 1.0f / sqrtf((float)s->head_dim));
     if (s->padded) {
         p.len_q = memory(g, SDPA_LEN_Q, CUDNN_DATA_INT32, packed(s->samples, 1, 1, 1));
         p.len_kv = memory(g, SDPA_LEN_KV, CUDNN_DATA_INT32, packed(s->samples, 1, 1, 1));
@@ -223,26 +251,26 @@ static struct parts parts_of(struct sdpa_graph *g, const struct sdpa_shape *s)
     return p;
 }
 
-static desc index_of(struct sdpa_graph *g, const struct parts *p, int64_t axis, desc like)
+static desc index_of(struct cudnn_graph *g, const struct parts *p, int64_t axis, desc like)
 {
     return pointwise(g, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, axis, like, NULL, NULL,
                      between(g, CUDNN_DATA_INT32, p->scores));
 }
-static desc decide(struct sdpa_graph *g, const struct parts *p, cudnnPointwiseMode_t mode, desc x,
+static desc decide(struct cudnn_graph *g, const struct parts *p, cudnnPointwiseMode_t mode, desc x,
                    desc b)
 {
     return pointwise(g, mode, CUDNN_DATA_BOOLEAN, -1, x, b, NULL,
                      between(g, CUDNN_DATA_BOOLEAN, p->scores));
 }
 /* scores where `keep`, else the value of `bias`. */
-static desc masked(struct sdpa_graph *g, const struct parts *p, desc scores, enum sdpa_uid bias,
+static desc masked(struct cudnn_graph *g, const struct parts *p, desc scores, enum sdpa_uid bias,
                    desc keep)
 {
     return pointwise(g, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, -1, scores,
-                     scalar(g, bias), keep, between(g, CUDNN_DATA_FLOAT, p->scores));
+                     scalar(g, bias, -INFINITY), keep, between(g, CUDNN_DATA_FLOAT, p->scores));
 }
 
-static desc mask_padding(struct sdpa_graph *g, const struct parts *p, desc scores)
+static desc mask_padding(struct cudnn_graph *g, const struct parts *p, desc scores)
 {
     desc row = index_of(g, p, 2, scores);
     desc col = index_of(g, p, 3, scores);
@@ -251,7 +279,7 @@ static desc mask_padding(struct sdpa_graph *g, const struct parts *p, desc score
     desc keep = decide(g, p, CUDNN_POINTWISE_LOGICAL_AND, in_rows, in_cols);
     return masked(g, p, scores, SDPA_PADDING_BIAS, keep);
 }
-static desc mask_future(struct sdpa_graph *g, const struct parts *p, desc scores)
+static desc mask_future(struct cudnn_graph *g, const struct parts *p, desc scores)
 {
     desc row = index_of(g, p, 2, scores);
     desc col = index_of(g, p, 3, scores);
@@ -260,14 +288,14 @@ static desc mask_future(struct sdpa_graph *g, const struct parts *p, desc scores
 }
 
 /* q k^T times scale. */
-static desc scaled_scores(struct sdpa_graph *g, const struct parts *p)
+static desc scaled_scores(struct cudnn_graph *g, const struct parts *p)
 {
     desc scores = multiply(g, p->q, p->k_t, (struct extent){p->len_q, p->len_kv, NULL},
                            between(g, CUDNN_DATA_FLOAT, p->scores));
     return apply(g, CUDNN_POINTWISE_MUL, scores, p->scale, p->scores);
 }
 
-static void forward(struct sdpa_graph *g, const struct parts *p)
+static void forward(struct cudnn_graph *g, const struct parts *p)
 {
     desc v = memory(g, SDPA_V, CUDNN_DATA_BFLOAT16, p->qkv);
     desc scores = scaled_scores(g, p);
@@ -289,7 +317,7 @@ static void forward(struct sdpa_graph *g, const struct parts *p)
 /* dq is the product's own output, not a sum in memory that blocks add to: this makes cuDNN take the
  * kernels that write dS once and multiply it by k afterwards, whose bits are the same every time.
  */
-static void backward(struct sdpa_graph *g, const struct parts *p)
+static void backward(struct cudnn_graph *g, const struct parts *p)
 {
     const struct sdpa_shape *s = p->shape;
     const struct form turned = transposed(p->scores);
@@ -304,7 +332,8 @@ static void backward(struct sdpa_graph *g, const struct parts *p)
     desc both = apply(g, CUDNN_POINTWISE_MUL, dctx, p->out,
                       packed(s->samples, s->heads, s->seq, s->head_dim));
     desc sums = reduce(g, CUDNN_REDUCE_TENSOR_ADD, both, p->rows);
-    pointwise(g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, -1, sums, scalar(g, SDPA_ONE), NULL, delta);
+    pointwise(g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, -1, sums, scalar(g, SDPA_ONE, 1.0f), NULL,
+              delta);
 
     /* P = exp(masked scores - lse); dv = P^T dctx */
     desc scores = scaled_scores(g, p);
@@ -331,15 +360,48 @@ static void backward(struct sdpa_graph *g, const struct parts *p)
     multiply(g, ds, k, (struct extent){p->len_q, NULL, p->len_kv}, dq);
 }
 
-bool sdpa_graph_build(struct sdpa_graph *g, const struct cudnn_api *cudnn, cudnnHandle_t handle,
-                      const struct sdpa_shape *shape)
+/* --- products with GELU ----------------------------------------------------------------------- */
+
+/* dx = mode(dy, x): the gradient of an activation whose input is x. */
+static void pointwise_backward(struct cudnn_graph *g, cudnnPointwiseMode_t mode, desc dy, desc x,
+                               desc dx)
 {
-    g->cudnn = cudnn;
-    const struct parts p = parts_of(g, shape);
-    if (shape->backward)
-        backward(g, &p);
-    else
-        forward(g, &p);
+    desc op = make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a gradient's operation");
+    desc how = pointwise_how(g, mode, CUDNN_DATA_FLOAT, -1);
+    SET(op, OPERATION_POINTWISE_PW_DESCRIPTOR, BACKEND_DESCRIPTOR, how);
+    SET(op, OPERATION_POINTWISE_XDESC, BACKEND_DESCRIPTOR, x);
+    SET(op, OPERATION_POINTWISE_DYDESC, BACKEND_DESCRIPTOR, dy);
+    SET(op, OPERATION_POINTWISE_DXDESC, BACKEND_DESCRIPTOR, dx);
+    add_op(g, op, "a gradient's operation's finalize");
+}
+
+static void gelu(struct cudnn_graph *g, const struct gelu_shape *s)
+{
+    const cudnnDataType_t low = CUDNN_DATA_BFLOAT16, fp32 = CUDNN_DATA_FLOAT;
+    const struct form out = matrix(s->rows, s->out, s->ld_y, 1);
+    desc x = memory(g, GELU_X, low, matrix(s->rows, s->in, s->ld_x, 1));
+    desc w =
+        memory(g, GELU_W, low,
+               s->out_in ? matrix(s->in, s->out, 1, s->ld_w) : matrix(s->in, s->out, s->ld_w, 1));
+    desc y = memory(g, GELU_Y, low, out);
+    desc t = multiply(g, x, w, (struct extent){0}, between(g, fp32, out));
+    if (s->backward) {
+        pointwise_backward(g,
+                           s->erf ? CUDNN_POINTWISE_GELU_BWD : CUDNN_POINTWISE_GELU_APPROX_TANH_BWD,
+                           t, memory(g, GELU_PRE, low, out), y);
+        return;
+    }
+    desc pre = s->pre ? memory(g, GELU_PRE, low, out) : between(g, fp32, out);
+    pointwise(g, CUDNN_POINTWISE_ADD, fp32, -1, t,
+              memory(g, GELU_BIAS, low, matrix(1, s->out, s->out, 1)), NULL, pre);
+    pointwise(g, s->erf ? CUDNN_POINTWISE_GELU_FWD : CUDNN_POINTWISE_GELU_APPROX_TANH_FWD, fp32, -1,
+              pre, NULL, NULL, y);
+}
+
+/* --- graphs ----------------------------------------------------------------------------------- */
+
+static bool finish(struct cudnn_graph *g, cudnnHandle_t handle)
+{
     g->graph = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "a graph");
     set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->num_ops,
         g->ops, "OPERATIONGRAPH_OPS");
@@ -349,10 +411,26 @@ bool sdpa_graph_build(struct sdpa_graph *g, const struct cudnn_api *cudnn, cudnn
     return g->failed == CUDNN_STATUS_SUCCESS;
 }
 
-void sdpa_graph_clear(struct sdpa_graph *g)
+bool cudnn_graph_sdpa(struct cudnn_graph *g, cudnnHandle_t handle, const struct sdpa_shape *shape)
+{
+    const struct parts p = parts_of(g, shape);
+    if (shape->backward)
+        backward(g, &p);
+    else
+        forward(g, &p);
+    return finish(g, handle);
+}
+
+bool cudnn_graph_gelu(struct cudnn_graph *g, cudnnHandle_t handle, const struct gelu_shape *shape)
+{
+    gelu(g, shape);
+    return finish(g, handle);
+}
+
+void cudnn_graph_clear(struct cudnn_graph *g)
 {
     while (g->num_made > 0)
         g->cudnn->cudnnBackendDestroyDescriptor(g->made[--g->num_made]);
-    *g = (struct sdpa_graph){0};
+    *g = (struct cudnn_graph){0};
 }
 #endif

@@ -16,6 +16,7 @@ extern "C" {
 
 struct cuda_arena;   /* cuda_arena.h: the device's memory, given out by the piece */
 struct cuda_choices; /* cuda_choice.h: ways found by timing */
+struct cuda_cudnn;   /* cuda_cudnn.h: a library that need not be there */
 struct cuda_graphs;  /* cuda_graph.h: runs of calls launched as a whole */
 struct cuda_matmul;  /* cuda_matmul.h: plans of matrix products */
 struct cuda_pick;    /* cuda_attention_pick.h: whose attention a shape gets */
@@ -35,8 +36,10 @@ struct cuda_backend {
     struct cuda_graphs *graphs;
     struct cuda_matmul *matmul;
     struct cuda_staging *staging;
-    struct cuda_pick *pick; /* NULL: our own kernels */
-    struct err failed;      /* first failure, reported by sync() */
+    struct cuda_pick *pick;   /* NULL: our own kernels */
+    struct cuda_cudnn *cudnn; /* cuda_cudnn_of(); NULL: not loaded, or not there, for which */
+    struct err no_cudnn;      /* see here */
+    struct err failed;        /* first failure, reported by sync() */
 };
 
 struct backend_event {

@@ -1,6 +1,6 @@
 /* exec/cuda/cuda_linear.cu - linear layers: products by cuBLASLt with as much of what follows them
- * as its epilogues take; the rest (GELU by erf, dropout, what the library refuses) in one pass of a
- * kernel of ours behind it.
+ * as its epilogues take, or by cuDNN with GELU; the rest (dropout, what the libraries refuse or do
+ * no faster) in one pass of a kernel of ours behind it.
  *
  * Row-major y [rows, out] is the library's column-major [out, rows], so every product is computed
  * transposed: y^T = W x^T. Where an activation or dropout comes behind, the product is rounded to
@@ -309,10 +309,15 @@ static int64_t stride(int64_t given, int64_t dense)
     return given ? given : dense;
 }
 
-/* The library does not say how its GELU computes tanh: good for dtypes of few bits. */
+/* cuBLASLt does not say how its GELU computes tanh: good for dtypes of few bits. */
 static bool gelu_by_library(const struct backend *be, enum act act)
 {
     return act == ACT_GELU_TANH && be->dtype != DTYPE_FP32;
+}
+/* GELU by erf is cuDNN's alone, in bf16 (cuda_matmul.h). */
+static bool gelu_by_cudnn(const struct backend *be, enum act act)
+{
+    return act == ACT_GELU_ERF && be->dtype == DTYPE_BF16;
 }
 
 static bool drops(const struct dropout *drop)
@@ -388,8 +393,9 @@ static void linear_forward(struct backend *be, const struct linear *l, const voi
         if (cuda_matmul_run(be, &p))
             return;
     }
-    if (!drops(drop) && gelu_by_library(be, act) && !residual) {
+    if (!drops(drop) && (gelu_by_library(be, act) || gelu_by_cudnn(be, act)) && !residual) {
         p.epilogue = MATMUL_GELU;
+        p.erf = act == ACT_GELU_ERF;
         p.aux = pre;
         if (cuda_matmul_pays(be, &p, forward_apart, &call) && cuda_matmul_run(be, &p))
             return;
@@ -397,7 +403,7 @@ static void linear_forward(struct backend *be, const struct linear *l, const voi
     forward_apart(be, &call, y, NULL);
 }
 
-/* A library's epilogue leaves the sums to a pass of their own, which tuning would have to hold
+/* cuBLASLt's epilogue leaves the sums to a pass of their own, which tuning would have to hold
  * against the kernel's; so there the weights' half may have them (MATMUL_BIAS_GRAD). */
 static bool sums_dx(const struct backend *be, enum act act)
 {
@@ -469,9 +475,11 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
             cuda_column_sums(be, p.n, p.m, p.ldd, dx, 1.0f, false, l->dx_sums);
         return;
     }
-    if (gelu_by_library(be, act) && !add && !l->dx_sums) {
+    if (!add && (gelu_by_cudnn(be, act) || (gelu_by_library(be, act) && !l->dx_sums))) {
         /* dx may be pre: an element of the output needs that element of the aux alone. */
         p.epilogue = MATMUL_DGELU;
+        p.erf = act == ACT_GELU_ERF;
+        p.d_sums = l->dx_sums;
         p.aux = (void *)pre;
         if (cuda_matmul_pays(be, &p, backward_apart, &call) && cuda_matmul_run(be, &p))
             return;

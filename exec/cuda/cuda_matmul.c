@@ -1,24 +1,29 @@
 #include "exec/cuda/cuda_matmul.h"
 
 #include <cublasLt.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/cuda/cuda_arena.h"
 #include "exec/cuda/cuda_choice.h"
+#include "exec/cuda/cuda_cudnn.h"
 
 /* Twice what cuBLAS asks for on Hopper. Gradients of weights have few tiles and long sums, which
  * are cut into parts, in fp32: 2304 x 768 fills 132 multiprocessors with 54 tiles of 128 x 256 in 7
  * parts (50 MB), 3072 x 768 with 72 in 5 (47 MB); in 32 MiB there are 4 and 3. */
 #define WORKSPACE_BYTES ((int64_t)64 << 20)
 #define APART "apart" /* in place of an algorithm: the work in pieces is faster */
-enum { MAX_PROPOSALS = 24, FIRST_TABLE = 64 };
+#define CUDNN                                                                                      \
+    "cudnn %d %d" /* the same: cuDNN of this version is, by its proposal of this number            \
+                   */
+enum { MAX_PROPOSALS = 24, MAX_CUDNN_PROPOSALS = 4, FIRST_TABLE = 64 };
 
 /* What a plan depends on; compared byte by byte, so zeroed first. */
 struct key {
     int64_t m, n, k, lda, ldb, ldd;
-    int32_t trans_a, trans_b, fp32_out, epilogue, grad_of_a;
+    int32_t trans_a, trans_b, fp32_out, epilogue, grad_of_a, erf, scaled, sums;
     int32_t has_bias, has_aux, adds, in_place, aux_in_place;
     int32_t align_a, align_b, align_c, align_d, align_extra; /* extra: of bias and aux */
 };
@@ -31,12 +36,17 @@ struct plan_entry {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
+    struct cudnn_plan *cudnn; /* in place of the algorithm; NULL: none */
+    int cudnn_proposal;
 };
 
 struct cuda_matmul {
     cublasLtHandle_t handle;
+    enum cudnn_use gelu;
     struct cuda_arena *arena;     /* borrowed */
     struct cuda_choices *choices; /* borrowed */
+    struct cuda_cudnn *cudnn;     /* borrowed; NULL: not asked for yet, or not there */
+    bool said;                    /* that it is not there */
     void *workspace;
     struct plan_entry *table; /* open addressing, a power of two */
     int size, count;
@@ -59,6 +69,9 @@ enum status cuda_matmul_new(struct backend *be, struct cuda_matmul **out, struct
     cublasStatus_t code;
     if (!mm)
         return err_nomem(err);
+    rc = cuda_cudnn_use("ELAPSE_GELU", &mm->gelu, err);
+    if (rc != OK)
+        goto out;
     mm->arena = cuda->arena;
     mm->choices = cuda->choices;
     mm->size = FIRST_TABLE;
@@ -94,6 +107,7 @@ enum status cuda_matmul_take(struct cuda_matmul *mm, struct err *err)
 
 static void entry_clear(struct plan_entry *e)
 {
+    cuda_cudnn_plan_free(e->cudnn);
     if (e->desc)
         cublasLtMatmulDescDestroy(e->desc);
     if (e->a)
@@ -142,6 +156,9 @@ static struct key key_of(const struct matmul *p)
     key.fp32_out = p->fp32_out;
     key.epilogue = p->epilogue;
     key.grad_of_a = p->grad_of_a;
+    key.erf = p->erf;
+    key.scaled = p->alpha != 1.0f && (p->epilogue == MATMUL_GELU || p->epilogue == MATMUL_DGELU);
+    key.sums = p->d_sums != NULL;
     key.has_bias = p->bias != NULL;
     key.has_aux = p->aux != NULL;
     key.adds = p->c != NULL;
@@ -295,10 +312,11 @@ static void name_problem(const struct backend *be, const struct key *k, char pro
     static const char *const dtypes[] = {"fp32", "bf16", "tf32"};
     static const char *const epilogues[] = {"plain", "gelu", "dgelu", "bias_grad"};
     snprintf(problem, CHOICE_BYTES,
-             "%s%s %c%c %lldx%lldx%lld ld %lld %lld %lld %s%s%s%s%s%s%s align %d %d %d %d",
+             "%s%s %c%c %lldx%lldx%lld ld %lld %lld %lld %s%s%s%s%s%s%s%s%s%s align %d %d %d %d",
              dtypes[be->dtype], k->fp32_out ? "-fp32" : "", k->trans_a ? 't' : 'n',
              k->trans_b ? 't' : 'n', (long long)k->m, (long long)k->n, (long long)k->k,
              (long long)k->lda, (long long)k->ldb, (long long)k->ldd, epilogues[k->epilogue],
+             k->erf ? " erf" : "", k->scaled ? " scaled" : "", k->sums ? " sums" : "",
              k->grad_of_a ? " of a" : "", k->has_bias ? " bias" : "", k->has_aux ? " aux" : "",
              k->aux_in_place ? " in place" : "", k->adds ? " adds" : "",
              k->in_place ? "" : " aside", k->align_a, k->align_b, k->align_c, k->align_d);
@@ -339,7 +357,10 @@ static bool use_given(struct cuda_matmul *mm, struct plan_entry *e, const char *
 static void note_choice(struct cuda_matmul *mm, const struct plan_entry *e, const char *problem)
 {
     char answer[CHOICE_BYTES];
-    write_algo(&e->algo, answer);
+    if (e->cudnn)
+        snprintf(answer, sizeof answer, CUDNN, cuda_cudnn_version(mm->cudnn), e->cudnn_proposal);
+    else
+        write_algo(&e->algo, answer);
     cuda_choices_note(mm->choices, problem, answer);
 }
 
@@ -362,6 +383,100 @@ static cublasStatus_t issue(struct cuda_matmul *mm, const struct plan_entry *e,
                           p->d, e->d, algo, mm->workspace, workspace, stream);
 }
 
+/* --- by cuDNN --------------------------------------------------------------------------------- */
+
+/* cuDNN, where it is there; said once where it was asked for. */
+static struct cuda_cudnn *cudnn_of(struct cuda_matmul *mm, struct backend *be)
+{
+    struct err why = {0};
+    mm->cudnn = cuda_cudnn_of(be, &why);
+    if (!mm->cudnn && !mm->said && mm->gelu == CUDNN_WHEREVER)
+        fprintf(stderr, "elapse: GELU stays apart from its products: %s\n", why.msg);
+    mm->said = true;
+    return mm->cudnn;
+}
+
+/* Its plan of the product; false: none. The library's rows are our columns: x is B, w is A. */
+static bool plan_by_cudnn(struct cuda_matmul *mm, struct backend *be, struct plan_entry *e,
+                          int proposal)
+{
+    const struct key *k = &e->key;
+    const bool backward = k->epilogue == MATMUL_DGELU;
+    struct gelu_shape shape;
+    struct err err = {0};
+    if (be->dtype != DTYPE_BF16 || (!backward && k->epilogue != MATMUL_GELU) || k->scaled ||
+        k->adds || k->trans_b || k->has_bias == backward || (backward && !k->has_aux) || k->m % 8 ||
+        k->k % 8 || k->lda % 8 || k->ldb % 8 || k->ldd % 8 || k->align_a < 16 || k->align_b < 16 ||
+        k->align_d < 16 || !cudnn_of(mm, be))
+        return false;
+    memset(&shape, 0, sizeof shape);
+    shape.rows = k->n;
+    shape.in = k->k;
+    shape.out = k->m;
+    shape.ld_x = k->ldb;
+    shape.ld_w = k->lda;
+    shape.ld_y = k->ldd;
+    shape.out_in = k->trans_a;
+    shape.erf = k->erf;
+    shape.pre = k->has_aux;
+    shape.backward = backward;
+    if (cuda_cudnn_gelu(mm->cudnn, &shape, proposal, &e->cudnn, &err) == OK &&
+        cuda_cudnn_workspace(e->cudnn) <= WORKSPACE_BYTES) {
+        e->cudnn_proposal = proposal;
+        return true;
+    }
+    cuda_cudnn_plan_free(e->cudnn);
+    e->cudnn = NULL;
+    return false;
+}
+
+/* What was given, where it is cuDNN's answer in the version that is there. */
+static bool use_given_cudnn(struct cuda_matmul *mm, struct backend *be, struct plan_entry *e,
+                            const char *given)
+{
+    int version = 0, proposal = 0;
+    return sscanf(given, CUDNN, &version, &proposal) == 2 && mm->gelu != CUDNN_NEVER &&
+           cudnn_of(mm, be) && version == cuda_cudnn_version(mm->cudnn) &&
+           plan_by_cudnn(mm, be, e, proposal);
+}
+
+static bool issue_cudnn(struct cuda_matmul *mm, const struct plan_entry *e, const struct matmul *p)
+{
+    struct err err = {0};
+    void *const at[CUDNN_NUM_UIDS] = {
+        [GELU_X] = (void *)(uintptr_t)p->b,
+        [GELU_W] = (void *)(uintptr_t)p->a,
+        [GELU_BIAS] = (void *)(uintptr_t)p->bias,
+        [GELU_PRE] = p->aux,
+        [GELU_Y] = p->d,
+    };
+    if (cuda_cudnn_run(mm->cudnn, e->cudnn, at, mm->workspace, &err) != OK)
+        return false;
+    cuda_launched("a product by cuDNN", __FILE__, __LINE__);
+    return true;
+}
+
+/* --- the plan's way --------------------------------------------------------------------------- */
+
+/* Issued, or why not. */
+static const char *issue_plan(struct cuda_matmul *mm, struct backend *be,
+                              const struct plan_entry *e, const struct matmul *p)
+{
+    if (e->cudnn) {
+        if (!issue_cudnn(mm, e, p))
+            return "refused by cuDNN";
+    } else if (set_pointers(e, p)) { /* else noted */
+        const cublasStatus_t code = issue(mm, e, p, &e->algo, e->workspace, cuda_of(be)->stream);
+        if (code != CUBLAS_STATUS_SUCCESS)
+            return cublasLtGetStatusString(code);
+    }
+    if (p->d_sums)
+        cuda_column_sums(be, p->n, p->m, p->ldd, p->d, 1.0f, false, p->d_sums);
+    return NULL;
+}
+
+/* --- tuning ----------------------------------------------------------------------------------- */
+
 /* Where a product's outputs go while it is timed: d, and behind it the bias's gradient. */
 static void *take_aside(struct cuda_matmul *mm, const struct backend *be, const struct matmul *p,
                         cudaStream_t stream, float **bias_grad)
@@ -374,6 +489,53 @@ static void *take_aside(struct cuda_matmul *mm, const struct backend *be, const 
     CUDA_NOTE(cudaMemsetAsync(aside, 0, (size_t)bytes, stream));
     *bias_grad = (float *)(void *)((char *)aside + d_bytes);
     return aside;
+}
+
+struct plan_call {
+    struct cuda_matmul *mm;
+    struct backend *be;
+    const struct plan_entry *e;
+    const struct matmul *p;
+};
+static bool run_plan(const void *ctx)
+{
+    const struct plan_call *c = ctx;
+    return issue_plan(c->mm, c->be, c->e, c->p) == NULL;
+}
+
+/* Milliseconds of cuDNN's plan, outputs aside; 0: it cannot, or there is no room. */
+static float time_cudnn(struct cuda_matmul *mm, struct backend *be, const struct plan_entry *e,
+                        const struct matmul *p)
+{
+    struct matmul timed = *p;
+    struct plan_call call = {mm, be, e, &timed};
+    float *sums = NULL, ms = 0.0f;
+    timed.d = take_aside(mm, be, p, cuda_of(be)->stream, &sums);
+    if (p->d_sums)
+        timed.d_sums = sums;
+    if (timed.d)
+        ms = cuda_choices_time(mm->choices, cuda_of(be)->stream, run_plan, &call);
+    cuda_arena_release(mm->arena, timed.d);
+    return ms;
+}
+
+/* cuDNN's fastest proposal in place of the algorithm, where it is faster. */
+static void tune_cudnn(struct cuda_matmul *mm, struct backend *be, struct plan_entry *e,
+                       const struct matmul *p)
+{
+    for (int proposal = 0; proposal < MAX_CUDNN_PROPOSALS; proposal++) {
+        struct plan_entry tried = {.key = e->key};
+        const float ms =
+            plan_by_cudnn(mm, be, &tried, proposal) ? time_cudnn(mm, be, &tried, p) : 0.0f;
+        if (ms > 0.0f && (e->ms == 0.0f || ms < e->ms)) {
+            cuda_cudnn_plan_free(e->cudnn);
+            e->cudnn = tried.cudnn;
+            e->cudnn_proposal = proposal;
+            e->ms = ms;
+        } else {
+            cuda_cudnn_plan_free(tried.cudnn);
+        }
+    }
 }
 
 struct proposal_call {
@@ -414,7 +576,7 @@ static int tune(struct cuda_matmul *mm, const struct backend *be, struct plan_en
     return best;
 }
 
-/* Whether the algorithm gives the same bits where its aux is its output: tried on a copy. */
+/* Whether the plan gives the same bits where its aux is its output: tried on a copy. */
 static bool works_in_place(struct cuda_matmul *mm, struct backend *be, const struct plan_entry *e,
                            const struct matmul *p)
 {
@@ -424,16 +586,14 @@ static bool works_in_place(struct cuda_matmul *mm, struct backend *be, const str
     char *aside = cuda_scratch(be, 2 * (int64_t)room), *host = malloc(2 * bytes);
     struct matmul apart = *p, twin = *p;
     bool same = false;
+    apart.d_sums = twin.d_sums = NULL;
     if (aside && host) {
         apart.d = aside;
         twin.aux = twin.d = aside + room;
         /* Rows longer than the output keep what they have. */
         CUDA_NOTE(cudaMemcpyAsync(apart.d, p->aux, bytes, cudaMemcpyDeviceToDevice, stream));
         CUDA_NOTE(cudaMemcpyAsync(twin.d, p->aux, bytes, cudaMemcpyDeviceToDevice, stream));
-        same = set_pointers(e, &apart) &&
-               issue(mm, e, &apart, &e->algo, e->workspace, stream) == CUBLAS_STATUS_SUCCESS &&
-               set_pointers(e, &twin) &&
-               issue(mm, e, &twin, &e->algo, e->workspace, stream) == CUBLAS_STATUS_SUCCESS;
+        same = !issue_plan(mm, be, e, &apart) && !issue_plan(mm, be, e, &twin);
         CUDA_NOTE(cudaMemcpyAsync(host, aside, bytes, cudaMemcpyDeviceToHost, stream));
         CUDA_NOTE(cudaMemcpyAsync(host + bytes, twin.d, bytes, cudaMemcpyDeviceToHost, stream));
         CUDA_NOTE(cudaStreamSynchronize(stream));
@@ -449,27 +609,46 @@ static bool in_pieces(const struct matmul *p)
     return p->epilogue != MATMUL_PLAIN || p->bias;
 }
 
-/* An algorithm for the plan; false: the library has none. */
-static bool choose(struct cuda_matmul *mm, struct backend *be, struct plan_entry *e,
-                   const struct matmul *p)
+/* Whether cuBLASLt could have the product at all. */
+static bool is_for_lt(const struct key *k)
+{
+    return !k->erf && !k->sums;
+}
+
+/* The fastest way by tuning, else the library's first. false: there is none. */
+static bool find_way(struct cuda_matmul *mm, struct backend *be, struct plan_entry *e,
+                     const struct matmul *p)
 {
     cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
     const bool tunes = cuda_choices_tune(mm->choices);
+    const int count = is_for_lt(&e->key) ? propose(mm, e, proposals, tunes ? MAX_PROPOSALS : 1) : 0;
+    if (count > 0) {
+        const int pick = tunes ? tune(mm, be, e, p, proposals, count, cuda_of(be)->stream) : 0;
+        e->algo = proposals[pick].algo;
+        e->workspace = proposals[pick].workspaceSize;
+    }
+    if (tunes && mm->gelu == CUDNN_WHERE_FASTER)
+        tune_cudnn(mm, be, e, p);
+    e->tuned = tunes;
+    return count > 0 || e->cudnn;
+}
+
+/* A way for the plan; false: there is none. */
+static bool choose(struct cuda_matmul *mm, struct backend *be, struct plan_entry *e,
+                   const struct matmul *p)
+{
     char problem[CHOICE_BYTES];
     name_problem(be, &e->key, problem);
+    if (mm->gelu == CUDNN_WHEREVER && plan_by_cudnn(mm, be, e, CUDNN_FIRST))
+        return true;
     const char *given = cuda_choices_given(mm->choices, problem);
     if (given && in_pieces(p) && strcmp(given, APART) == 0)
         return false;
-    if (given && use_given(mm, e, given))
+    if (given && (use_given(mm, e, given) || use_given_cudnn(mm, be, e, given)))
         return true;
-    const int count = propose(mm, e, proposals, tunes ? MAX_PROPOSALS : 1);
-    if (count == 0)
+    if (!find_way(mm, be, e, p))
         return false;
-    const int pick = tunes ? tune(mm, be, e, p, proposals, count, cuda_of(be)->stream) : 0;
-    e->algo = proposals[pick].algo;
-    e->workspace = proposals[pick].workspaceSize;
-    e->tuned = tunes;
-    if (tunes)
+    if (e->tuned)
         note_choice(mm, e, problem);
     return true;
 }
@@ -484,7 +663,7 @@ static void make_plan(struct cuda_matmul *mm, struct backend *be, struct plan_en
     mm->count++;
     if (cuda_matmul_take(mm, &cuda_of(be)->failed) != OK)
         return;
-    e->works = fits && describe(e, be, p) && choose(mm, be, e, p) &&
+    e->works = fits && (!is_for_lt(&e->key) || describe(e, be, p)) && choose(mm, be, e, p) &&
                (!e->key.aux_in_place || works_in_place(mm, be, e, p));
 }
 
@@ -515,25 +694,71 @@ static bool run_apart(const void *ctx)
     return true;
 }
 
+/* Whether cuDNN's outputs are those of the pieces, up to roundings; d aside, and aux, where it is
+ * written, twice. */
+static bool agrees(struct cuda_matmul *mm, struct backend *be, const struct plan_entry *e,
+                   const struct matmul *p, struct apart_call pieces)
+{
+    const int64_t num = p->ldd * (p->n - 1) + p->m, bytes = num * be->elem_bytes;
+    const bool aux = p->epilogue == MATMUL_GELU && p->aux;
+    const int num_outputs = aux ? 2 : 1;
+    struct matmul fused = *p;
+    struct err broken = {0};
+    uint16_t *host = malloc((size_t)bytes * 4);
+    double apart = 0.0;
+    fused.d = take_aside(mm, be, p, cuda_of(be)->stream, &pieces.bias_grad);
+    fused.d_sums = NULL;
+    pieces.d = fused.d;
+    if (!host || !fused.d || issue_plan(mm, be, e, &fused)) {
+        apart = INFINITY;
+    } else {
+        be->copy_out(be, host, fused.d, bytes);
+        if (aux)
+            be->copy_out(be, host + num, p->aux, bytes);
+        run_apart(&pieces);
+        be->copy_out(be, host + 2 * num, pieces.d, bytes);
+        if (aux)
+            be->copy_out(be, host + 3 * num, p->aux, bytes);
+        if (be->sync(be, &broken) != OK) { /* let the next sync say it */
+            cuda_note_text(broken.status, "%s", broken.msg);
+            apart = INFINITY;
+        }
+        for (int i = 0; i < num_outputs; i++)
+            apart = fmax(apart, cuda_choices_distance(host + i * num, host + (2 + i) * num, num));
+    }
+    if (!(apart <= CHOICE_TOLERANCE))
+        fprintf(stderr,
+                "elapse: GELU stays apart from its product of %lld x %lld x %lld: cuDNN's output "
+                "differs by %.2g of its norm (limit %.2g)\n",
+                (long long)p->n, (long long)p->k, (long long)p->m, apart, CHOICE_TOLERANCE);
+    cuda_arena_release(mm->arena, fused.d);
+    free(host);
+    return apart <= CHOICE_TOLERANCE;
+}
+
 bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
                       const void *call)
 {
     struct cuda_matmul *mm = cuda_of(be)->matmul;
     struct plan_entry *e = plan_of(be, p);
-    if (!e || !e->works || !e->tuned || e->compared)
+    if (!e || !e->works || e->compared || (!e->tuned && !e->cudnn))
         return e && e->works;
+    const struct plan_entry was = *e; /* the pieces have plans too, and may move this one */
     struct apart_call pieces = {be, apart, call, NULL, NULL};
-    const float whole_ms = e->ms;
-    float apart_ms = 0.0f;
-    pieces.d = take_aside(mm, be, p, cuda_of(be)->stream, &pieces.bias_grad);
-    if (pieces.d)
-        apart_ms = cuda_choices_time(mm->choices, cuda_of(be)->stream, run_apart, &pieces);
-    cuda_arena_release(mm->arena, pieces.d);
-    e = plan_of(be, p); /* the pieces have plans too, and may have moved this one */
+    bool pays = !was.cudnn || agrees(mm, be, &was, p, pieces);
+    if (pays && was.tuned) {
+        float apart_ms = 0.0f;
+        pieces.d = take_aside(mm, be, p, cuda_of(be)->stream, &pieces.bias_grad);
+        if (pieces.d)
+            apart_ms = cuda_choices_time(mm->choices, cuda_of(be)->stream, run_apart, &pieces);
+        cuda_arena_release(mm->arena, pieces.d);
+        pays = apart_ms == 0.0f || was.ms <= apart_ms;
+    }
+    e = plan_of(be, p);
     if (e) {
         e->compared = true;
-        e->works = apart_ms == 0.0f || whole_ms <= apart_ms;
-        if (!e->works)
+        e->works = pays;
+        if (!pays && was.tuned)
             note_apart(mm, be, e);
     }
     return e && e->works;
@@ -554,10 +779,8 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
                 (long long)p->ldb, (long long)p->ldd);
         return false;
     }
-    if (!set_pointers(e, p))
-        return true; /* noted */
-    const cublasStatus_t code = issue(mm, e, p, &e->algo, e->workspace, cuda_of(be)->stream);
-    if (code == CUBLAS_STATUS_SUCCESS)
+    const char *why = issue_plan(mm, be, e, p);
+    if (!why)
         return true;
     if (in_pieces(p)) { /* proposed, and refused nevertheless */
         (void)cudaGetLastError();
@@ -565,7 +788,15 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
         return false;
     }
     cuda_note_text(ERR_SYSTEM, "cuda: cublasLtMatmul of %lld x %lld x %lld failed: %s",
-                   (long long)p->m, (long long)p->n, (long long)p->k,
-                   cublasLtGetStatusString(code));
+                   (long long)p->m, (long long)p->n, (long long)p->k, why);
     return true;
+}
+
+int cuda_matmul_served(struct backend *be)
+{
+    const struct cuda_matmul *mm = cuda_of(be)->matmul;
+    int served = 0;
+    for (int i = 0; i < mm->size; i++)
+        served += mm->table[i].made && mm->table[i].works && mm->table[i].cudnn;
+    return served;
 }

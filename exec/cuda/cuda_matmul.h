@@ -5,7 +5,16 @@
  * algorithm, which it takes back in the same version); else, where tuning is on, the fastest of the
  * library's proposals on the real operands; else its first proposal. It stays for the backend's
  * life, so that a shape gives the same bits whenever it comes. Algorithms that sum partial products
- * in an order that may change are left out. */
+ * in an order that may change are left out.
+ *
+ * A product in bf16 with GELU behind it, or with its gradient, may be one kernel of cuDNN's
+ * (cuda_cudnn.h), which has GELU by erf too. ELAPSE_GELU in the environment:
+ *   auto    (the default) where tuning found it the fastest: the answer names cuDNN's version, and
+ *           another version does not take it
+ *   own     never
+ *   cudnn   wherever it can
+ * At a shape's first use cuDNN and the product in pieces both compute the given data; where they
+ * differ by more than roundings the pieces keep the shape, with a line on stderr. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
 #define ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
 
@@ -20,7 +29,7 @@ extern "C" {
 
 struct cuda_matmul;
 
-/* Behind the backend's arena and choices. */
+/* Behind the backend's arena and choices. ERR_INPUT: ELAPSE_GELU is none of these. */
 enum status cuda_matmul_new(struct backend *be, struct cuda_matmul **matmul, struct err *err);
 /* Bytes of device memory that it will take for itself; 0: it has them. Taken now, or else with the
  * first product. */
@@ -30,8 +39,8 @@ void cuda_matmul_free(struct cuda_matmul *matmul); /* NULL is fine */
 
 enum matmul_epilogue {
     MATMUL_PLAIN,
-    MATMUL_GELU,      /* d = gelu_tanh(d); aux, where not NULL, receives what entered it */
-    MATMUL_DGELU,     /* d = d * gelu_tanh'(aux) */
+    MATMUL_GELU,      /* d = gelu(d); aux, where not NULL, receives what entered it */
+    MATMUL_DGELU,     /* d = d * gelu'(aux) */
     MATMUL_BIAS_GRAD, /* bias_grad = sums over k of op(B) (n of them), or of op(A) (m) */
 };
 
@@ -47,11 +56,13 @@ struct matmul {
     int64_t m, n, k, lda, ldb, ldd; /* C and aux too have ldd */
     bool trans_a, trans_b, fp32_out;
     bool grad_of_a; /* MATMUL_BIAS_GRAD: of op(A) */
+    bool erf;       /* of GELU, else its tanh form */
     enum matmul_epilogue epilogue;
     float alpha, beta;
     const void *a, *b, *c, *bias;
     void *aux, *d;
     float *bias_grad; /* fp32; fp32_out only */
+    float *d_sums;    /* [m], MATMUL_DGELU: D's rows summed by a pass behind it; NULL: not wanted */
 };
 
 /* Issue it. false: the library has no such product in one piece, nothing was issued (never for
@@ -67,6 +78,9 @@ typedef void matmul_apart(struct backend *be, const void *call, void *d, float *
  * part of its product's kernel, some run behind it, slower than ours. May use cuda_scratch(). */
 bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
                       const void *call);
+
+/* How many shapes cuDNN serves so far. For benchmarks and tests. */
+int cuda_matmul_served(struct backend *be);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* Kernels of one backend by themselves: median time, and what that is in bytes that must move (each
  * operand once) and in operations of the model's count. Beside them the device's own copy and a
- * large matrix product, the ceilings to compare with. Attention is our own kernels', and in bf16 on
- * cuda once more cuDNN's where it can.
+ * large matrix product, the ceilings to compare with. Attention, and GELU behind a product, are our
+ * own kernels', and in bf16 on cuda once more cuDNN's where it can.
  *   bench_device [DEVICE [DTYPE [SHRINK]]]    cuda bf16 1; batches are divided by SHRINK
  * Without such a device: one line, exit 0. */
 #include <stdio.h>
@@ -20,8 +20,9 @@ static int64_t shrink = 1;
 static void *kept[MAX_TENSORS];
 static int num_kept;
 static bool failed; /* reported already */
-/* Of cuda_attention_pick.h, while rows are cuDNN's; else NULL. */
+/* Of cuda_attention_pick.h and cuda_matmul.h, while rows are cuDNN's; else NULL. */
 static int (*cudnn_served)(struct backend *be, bool backward);
+static int (*gelu_served)(struct backend *be);
 
 static bool ok(enum status rc, const struct err *err)
 {
@@ -337,7 +338,8 @@ static void mlp_rows(int64_t rows, int in, int out)
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         char name[96];
-        if (kinds[i].call == do_linear_dgelu_sums && !be->sums_dx)
+        if ((kinds[i].call == do_linear_dgelu_sums && !be->sums_dx) ||
+            (gelu_served && kinds[i].act == ACT_NONE))
             continue;
         const int64_t n = batch(rows), weights = (int64_t)in * out;
         struct operands o = {
@@ -352,7 +354,15 @@ static void mlp_rows(int64_t rows, int in, int out)
         o.t[4] = elems_of(out);
         o.f[0] = fp32_of(weights);
         o.f[1] = fp32_of(out);
-        snprintf(name, sizeof name, "%s %lld x %d x %d", kinds[i].name, (long long)n, in, out);
+        const int served = gelu_served ? gelu_served(be) : 0;
+        if (gelu_served && !failed)
+            kinds[i].call(&o);
+        if (gelu_served && gelu_served(be) == served) {
+            give_back();
+            continue; /* it has said why, or has no engine */
+        }
+        snprintf(name, sizeof name, "%s %lld x %d x %d%s", kinds[i].name, (long long)n, in, out,
+                 gelu_served ? ", cuDNN" : "");
         row(name,
             (double)backend_bytes(be, n * (kinds[i].wide * out + kinds[i].narrow * in)) +
                 (double)weights * (gradient ? 8 : be->elem_bytes),
@@ -441,6 +451,7 @@ int main(int argc, char **argv)
     shrink = argc > 3 && atoll(argv[3]) > 0 ? atoll(argv[3]) : 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     setenv("ELAPSE_ATTENTION", "own", 1);
+    setenv("ELAPSE_GELU", "own", 1);
     be = backend_new(&spec, &err);
     if (!be) {
         printf("bench_device: skipped: %s\n", err.msg);
@@ -448,16 +459,21 @@ int main(int argc, char **argv)
     }
     run();
     backend_free(be);
-    void *symbol = strcmp(spec.device, "cuda") == 0 && spec.dtype == DTYPE_BF16
-                       ? cuda_load_symbol(CUDA_LOAD_BACKEND, "cuda_pick_served", &err)
-                       : NULL;
-    if (symbol && !failed) {
-        memcpy(&cudnn_served, &symbol, sizeof symbol);
-        setenv("ELAPSE_ATTENTION", "cudnn", 1);
-        be = backend_new(&spec, &err);
-        if (ok(be ? OK : err.status, &err))
-            attention_without_dropout();
-        backend_free(be);
+    if (strcmp(spec.device, "cuda") != 0 || spec.dtype != DTYPE_BF16 || failed)
+        return failed;
+    void *attention = cuda_load_symbol(CUDA_LOAD_BACKEND, "cuda_pick_served", &err);
+    void *gelu = cuda_load_symbol(CUDA_LOAD_BACKEND, "cuda_matmul_served", &err);
+    if (!ok(attention && gelu ? OK : err.status, &err))
+        return failed;
+    memcpy(&cudnn_served, &attention, sizeof attention);
+    memcpy(&gelu_served, &gelu, sizeof gelu);
+    setenv("ELAPSE_ATTENTION", "cudnn", 1);
+    setenv("ELAPSE_GELU", "cudnn", 1);
+    be = backend_new(&spec, &err);
+    if (ok(be ? OK : err.status, &err)) {
+        mlp_rows(1 << 15, 768, 4 * 768);
+        attention_without_dropout();
     }
+    backend_free(be);
     return failed;
 }
