@@ -1,7 +1,6 @@
 #include "exec/cuda/cuda_matmul.h"
 
 #include <cublasLt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +46,7 @@ struct cuda_matmul {
     struct cuda_choices *choices; /* borrowed */
     struct cuda_cudnn *cudnn;     /* borrowed; NULL: not asked for yet, or not there */
     bool said;                    /* that it is not there */
+    struct err refused;           /* its reason, the last time */
     void *workspace;
     struct plan_entry *table; /* open addressing, a power of two */
     int size, count;
@@ -372,7 +372,7 @@ static void note_apart(struct cuda_matmul *mm, const struct backend *be, const s
     cuda_choices_note(mm->choices, problem, APART);
 }
 
-/* --- plans ------------------------------------------------------------------------------------ */
+/* --- by cuBLASLt ------------------------------------------------------------------------------ */
 
 static cublasStatus_t issue(struct cuda_matmul *mm, const struct plan_entry *e,
                             const struct matmul *p, const cublasLtMatmulAlgo_t *algo,
@@ -440,9 +440,9 @@ static bool use_given_cudnn(struct cuda_matmul *mm, struct backend *be, struct p
            plan_by_cudnn(mm, be, e, proposal);
 }
 
+/* false: refused says why. */
 static bool issue_cudnn(struct cuda_matmul *mm, const struct plan_entry *e, const struct matmul *p)
 {
-    struct err err = {0};
     void *const at[CUDNN_NUM_UIDS] = {
         [GELU_X] = (void *)(uintptr_t)p->b,
         [GELU_W] = (void *)(uintptr_t)p->a,
@@ -450,7 +450,7 @@ static bool issue_cudnn(struct cuda_matmul *mm, const struct plan_entry *e, cons
         [GELU_PRE] = p->aux,
         [GELU_Y] = p->d,
     };
-    if (cuda_cudnn_run(mm->cudnn, e->cudnn, at, mm->workspace, &err) != OK)
+    if (cuda_cudnn_run(mm->cudnn, e->cudnn, at, mm->workspace, &mm->refused) != OK)
         return false;
     cuda_launched("a product by cuDNN", __FILE__, __LINE__);
     return true;
@@ -464,7 +464,7 @@ static const char *issue_plan(struct cuda_matmul *mm, struct backend *be,
 {
     if (e->cudnn) {
         if (!issue_cudnn(mm, e, p))
-            return "refused by cuDNN";
+            return mm->refused.msg;
     } else if (set_pointers(e, p)) { /* else noted */
         const cublasStatus_t code = issue(mm, e, p, &e->algo, e->workspace, cuda_of(be)->stream);
         if (code != CUBLAS_STATUS_SUCCESS)
@@ -603,6 +603,8 @@ static bool works_in_place(struct cuda_matmul *mm, struct backend *be, const str
     return same;
 }
 
+/* --- plans ------------------------------------------------------------------------------------ */
+
 /* Whether the caller can do it otherwise. */
 static bool in_pieces(const struct matmul *p)
 {
@@ -680,6 +682,8 @@ static struct plan_entry *plan_of(struct backend *be, const struct matmul *p)
     return e;
 }
 
+/* --- against the work in pieces --------------------------------------------------------------- */
+
 struct apart_call {
     struct backend *be;
     matmul_apart *apart;
@@ -704,13 +708,16 @@ static bool agrees(struct cuda_matmul *mm, struct backend *be, const struct plan
     const int num_outputs = aux ? 2 : 1;
     struct matmul fused = *p;
     struct err broken = {0};
+    char why[sizeof mm->refused.msg] = "";
     uint16_t *host = malloc((size_t)bytes * 4);
-    double apart = 0.0;
     fused.d = take_aside(mm, be, p, cuda_of(be)->stream, &pieces.bias_grad);
     fused.d_sums = NULL;
     pieces.d = fused.d;
-    if (!host || !fused.d || issue_plan(mm, be, e, &fused)) {
-        apart = INFINITY;
+    if (!host || !fused.d) {
+        snprintf(why, sizeof why, "no memory to compare cuDNN with the pieces");
+    } else if (issue_plan(mm, be, e, &fused)) {
+        (void)cudaGetLastError();
+        snprintf(why, sizeof why, "%s", mm->refused.msg);
     } else {
         be->copy_out(be, host, fused.d, bytes);
         if (aux)
@@ -721,19 +728,21 @@ static bool agrees(struct cuda_matmul *mm, struct backend *be, const struct plan
             be->copy_out(be, host + 3 * num, p->aux, bytes);
         if (be->sync(be, &broken) != OK) { /* let the next sync say it */
             cuda_note_text(broken.status, "%s", broken.msg);
-            apart = INFINITY;
+            snprintf(why, sizeof why, "the device failed");
         }
-        for (int i = 0; i < num_outputs; i++)
-            apart = fmax(apart, cuda_choices_distance(host + i * num, host + (2 + i) * num, num));
+        for (int i = 0; i < num_outputs && !why[0]; i++) {
+            const double apart = cuda_choices_distance(host + i * num, host + (2 + i) * num, num);
+            if (!(apart <= CHOICE_TOLERANCE))
+                snprintf(why, sizeof why, "cuDNN's %s differs by %.2g of its norm (limit %.2g)",
+                         i ? "aux" : "output", apart, CHOICE_TOLERANCE);
+        }
     }
-    if (!(apart <= CHOICE_TOLERANCE))
-        fprintf(stderr,
-                "elapse: GELU stays apart from its product of %lld x %lld x %lld: cuDNN's output "
-                "differs by %.2g of its norm (limit %.2g)\n",
-                (long long)p->n, (long long)p->k, (long long)p->m, apart, CHOICE_TOLERANCE);
+    if (why[0])
+        fprintf(stderr, "elapse: GELU stays apart from its product of %lld x %lld x %lld: %s\n",
+                (long long)p->n, (long long)p->k, (long long)p->m, why);
     cuda_arena_release(mm->arena, fused.d);
     free(host);
-    return apart <= CHOICE_TOLERANCE;
+    return !why[0];
 }
 
 bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
@@ -763,6 +772,8 @@ bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *
     }
     return e && e->works;
 }
+
+/* --- products --------------------------------------------------------------------------------- */
 
 bool cuda_matmul_run(struct backend *be, const struct matmul *p)
 {
