@@ -125,7 +125,7 @@ mkdir "$tmp/cifar"
 head -c 5000 /dev/zero >"$tmp/cifar/data_batch_1.bin"
 refuse "a truncated data file" 2 "data_batch_1.bin' has 5000 bytes, must be a positive multiple of 3073" \
     -n 2 --set data.kind=cifar10 --set "data.path=$tmp/cifar" --set model.image=32
-refuse "a batch beyond the data" 2 'train.batch of 2000000000 samples' -n 1 --set train.batch.per_pipeline=2000000000
+refuse "a batch beyond the data" 2 'train.batch of 2000000000 exceeds the [0-9]* training samples' -n 1 --set train.batch.per_pipeline=2000000000
 expect "a folder that cannot be made" 3 "cannot create folder '/proc/none'" "$elapse" train "$tmp/job.json" --out /proc/none/run
 echo "no database" >"$tmp/text.db"
 expect "a store that is not SQLite" 2 'text.db' "$elapse" train "$tmp/job.json" --out "$bad" --db "$tmp/text.db" -n 2

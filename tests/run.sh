@@ -4,12 +4,12 @@
 #   tests/run.sh BINARY...       cmocka programs, then golden.sh, e2e_*.sh, check-layers.sh, docs.sh
 #
 # Everything speaks TAP ("ok ...", "not ok ...", "... # SKIP why"), is counted test by test, and has
-# TEST_TIMEOUT seconds (240). Output is shown in full where something failed. A program that dies,
+# TEST_TIMEOUT seconds (480). Output is shown in full where something failed. A program that dies,
 # hangs or runs no test counts as one failure. "ranks: N" in the first comment of a test's source runs
 # the binary under $ELAPSE_MPIRUN (mpirun) -n N. Exit 1 on any failure.
 set -u
 cd "$(dirname "$0")/.." || exit 3
-limit=${TEST_TIMEOUT:-240}
+limit=${TEST_TIMEOUT:-480}
 log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
 trap 'rm -rf "$log"' EXIT
 export CMOCKA_MESSAGE_OUTPUT=TAP OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
