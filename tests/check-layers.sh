@@ -7,6 +7,7 @@
 #   4 pure         partition does no I/O
 #   5 names        file names are unique in the tree
 #   6 headers      every header compiles alone as C, those with the extern "C" guard as C++ too
+#   7 stubs        cuda_cudnn.c has all its functions where cuDNN's headers are missing
 #
 # Prints one TAP line a rule, and each breach as "file:line: why". ROOT=dir checks another tree (the
 # test of this test). Exit 1 on a breach.
@@ -114,4 +115,20 @@ rule "every header compiles alone" "$(for room in $rooms; do
         fi
     done
 done)"
+
+# A machine may have CUDA and no cuDNN: the backend links there all the same.
+functions() { # functions FLAG...: what cuda_cudnn.c defines
+    # shellcheck disable=SC2086
+    $cc -std=c11 -D_GNU_SOURCE -I. $libs "$@" -c exec/cuda/cuda_cudnn.c -o "$objects/cudnn.o" || echo "does not compile"
+    nm -g --defined-only "$objects/cudnn.o" | sed 's/.* //'
+}
+rule "without cuDNN's headers nothing is missing" "$(if [ -e exec/cuda/cuda_cudnn.c ] &&
+    echo '#include <cudnn.h>' | $cc $libs -fsyntax-only -x c - 2>/dev/null; then
+    objects=$(mktemp -d)
+    functions >"$objects/with"
+    functions -DELAPSE_NO_CUDNN >"$objects/without"
+    diff "$objects/with" "$objects/without"
+    grep 'does not compile' "$objects/with"
+    rm -rf "$objects"
+fi)"
 exit $failed

@@ -30,7 +30,7 @@ struct cuda_cudnn *cuda_cudnn_of(struct backend *be, struct err *err)
     return cuda->cudnn;
 }
 
-#if __has_include(<cudnn.h>)
+#if __has_include(<cudnn.h>) && !defined(ELAPSE_NO_CUDNN)
 #include <dlfcn.h>
 
 #include "exec/cuda/cuda_cudnn_graph.h"
@@ -396,6 +396,11 @@ enum status cuda_cudnn_new(struct CUstream_st *stream, struct cuda_cudnn **cudnn
 void cuda_cudnn_free(struct cuda_cudnn *cudnn)
 {
     (void)cudnn;
+}
+int cuda_cudnn_version(const struct cuda_cudnn *cudnn)
+{
+    (void)cudnn;
+    return 0;
 }
 bool cuda_cudnn_wants_lengths(const struct cuda_cudnn *cudnn, int seq)
 {

@@ -1,4 +1,4 @@
-#if __has_include(<cudnn.h>)
+#if __has_include(<cudnn.h>) && !defined(ELAPSE_NO_CUDNN)
 #include "exec/cuda/cuda_cudnn_graph.h"
 
 #include <math.h>
