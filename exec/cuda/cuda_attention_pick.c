@@ -28,9 +28,7 @@ struct entry {
 
 struct cuda_pick {
     struct backend own;       /* only the functions of attention */
-    struct cuda_cudnn *cudnn; /* borrowed; NULL: not asked for yet, or not there */
     bool wherever;            /* ELAPSE_ATTENTION=cudnn; else what is faster */
-    bool absent;              /* cuDNN */
     struct cuda_arena *arena; /* borrowed */
     struct entry *entries;
     int num, room;
@@ -94,18 +92,18 @@ static void refuse(struct entry *e, const struct call *c, const char *why)
 #define BY_OWN "own"
 #define BY_CUDNN "cudnn"
 
-/* All but the number of samples, which comes last; behind has_cudnn(). */
-static void name_kind(const struct cuda_pick *pick, const struct key *k, char problem[CHOICE_BYTES])
+/* All but the number of samples, which comes last; where cuDNN is there. */
+static void name_kind(struct backend *be, const struct key *k, char problem[CHOICE_BYTES])
 {
-    snprintf(
-        problem, CHOICE_BYTES, ATTENTION "%s bf16 seq %d heads %d x %d%s%s, cudnn %d, samples ",
-        k->backward ? "backward" : "forward", k->seq, k->heads, k->head_dim,
-        k->causal ? " causal" : "", k->lengths ? " padded" : "", cuda_cudnn_version(pick->cudnn));
+    snprintf(problem, CHOICE_BYTES,
+             ATTENTION "%s bf16 seq %d heads %d x %d%s%s, cudnn %d, samples ",
+             k->backward ? "backward" : "forward", k->seq, k->heads, k->head_dim,
+             k->causal ? " causal" : "", k->lengths ? " padded" : "",
+             cuda_cudnn_version(cuda_cudnn_of(be)));
 }
-static void name_problem(const struct cuda_pick *pick, const struct key *k,
-                         char problem[CHOICE_BYTES])
+static void name_problem(struct backend *be, const struct key *k, char problem[CHOICE_BYTES])
 {
-    name_kind(pick, k, problem);
+    name_kind(be, k, problem);
     const size_t length = strlen(problem);
     snprintf(problem + length, CHOICE_BYTES - length, "%lld", (long long)k->samples);
 }
@@ -151,7 +149,7 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
     };
     if (c->backward && c->a->lengths)
         be->zero(be, out, out_bytes); /* gradients of keys that do not count */
-    rc = cuda_cudnn_run(cuda_of(be)->pick->cudnn, e->plan, at, scratch + c->padded_delta, err);
+    rc = cuda_cudnn_run(cuda_cudnn_of(be), e->plan, at, scratch + c->padded_delta, err);
     if (rc == OK)
         cuda_launched("attention by cuDNN", __FILE__, __LINE__);
     if (rc == OK && in_place)
@@ -229,7 +227,7 @@ static bool cudnn_is_faster(struct backend *be, const struct entry *e, const str
     const float cudnn_ms = cuda_choices_time(cuda->choices, cuda->stream, run_timed, &t);
     const bool faster = cudnn_ms > 0.0f && cudnn_ms < own_ms;
     be->free(be, aside);
-    name_problem(cuda->pick, &e->key, problem);
+    name_problem(be, &e->key, problem);
     cuda_choices_note(cuda->choices, problem, faster ? BY_CUDNN : BY_OWN);
     return faster;
 }
@@ -297,7 +295,7 @@ static struct key key_of(const struct call *c)
     return key;
 }
 
-static struct sdpa_shape shape_of(const struct cuda_pick *pick, const struct key *k)
+static struct sdpa_shape shape_of(struct backend *be, const struct key *k)
 {
     struct sdpa_shape s;
     memset(&s, 0, sizeof s);
@@ -306,7 +304,7 @@ static struct sdpa_shape shape_of(const struct cuda_pick *pick, const struct key
     s.heads = k->heads;
     s.head_dim = k->head_dim;
     s.causal = k->causal;
-    s.padded = k->lengths || cuda_cudnn_wants_lengths(pick->cudnn, k->seq);
+    s.padded = k->lengths || cuda_cudnn_wants_lengths(cuda_cudnn_of(be), k->seq);
     s.backward = k->backward;
     return s;
 }
@@ -329,20 +327,6 @@ static enum status fill_full(struct backend *be, struct entry *e, struct err *er
     return rc;
 }
 
-/* Why it is not there goes to stderr, once, where it was asked for. */
-static bool has_cudnn(struct backend *be)
-{
-    struct cuda_pick *pick = cuda_of(be)->pick;
-    struct err why = {0};
-    pick->cudnn = cuda_cudnn_of(be, &why);
-    if (!pick->cudnn && !pick->absent) {
-        pick->absent = true;
-        if (pick->wherever)
-            fprintf(stderr, "elapse: attention stays with our own kernels: %s\n", why.msg);
-    }
-    return pick->cudnn != NULL;
-}
-
 /* Which way a new problem goes. false: our own; *timed: that is to be found out. */
 static bool wants_cudnn(struct backend *be, const struct key *key, bool *timed)
 {
@@ -353,13 +337,13 @@ static bool wants_cudnn(struct backend *be, const struct key *key, bool *timed)
     *timed = false;
     if (!pick->wherever && !tune && !cuda_choices_mention(choices, ATTENTION))
         return false; /* and cuDNN need not be loaded */
-    if (!has_cudnn(be) || pick->wherever)
-        return pick->cudnn != NULL;
-    name_problem(pick, key, problem);
+    if (!cuda_cudnn_of(be) || pick->wherever)
+        return cuda_cudnn_of(be) != NULL;
+    name_problem(be, key, problem);
     const char *given = cuda_choices_given(choices, problem);
     *timed = !given && tune;
     if (!given && !tune) {
-        name_kind(pick, key, problem);
+        name_kind(be, key, problem);
         given = cuda_choices_nearest(choices, problem, key->samples);
     }
     return *timed || (given && strcmp(given, BY_CUDNN) == 0);
@@ -368,12 +352,11 @@ static bool wants_cudnn(struct backend *be, const struct key *key, bool *timed)
 /* A plan of cuDNN's for a new problem, where it is to have one. */
 static void make_plan(struct backend *be, struct entry *e, const struct call *c)
 {
-    struct cuda_pick *pick = cuda_of(be)->pick;
     struct err err = {0};
     if (!wants_cudnn(be, &e->key, &e->timed))
         return;
-    const struct sdpa_shape shape = shape_of(pick, &e->key);
-    if (cuda_cudnn_sdpa(pick->cudnn, &shape, &e->plan, &err) != OK) {
+    const struct sdpa_shape shape = shape_of(be, &e->key);
+    if (cuda_cudnn_sdpa(cuda_cudnn_of(be), &shape, &e->plan, &err) != OK) {
         if (!e->timed)
             say(c, err.msg);
     } else if (shape.padded && fill_full(be, e, &err) != OK) {
@@ -486,6 +469,8 @@ enum status cuda_pick_new(struct backend *be, struct cuda_pick **out, struct err
     if (!pick)
         return err_nomem(err);
     pick->wherever = use == CUDNN_WHEREVER;
+    if (pick->wherever)
+        cuda_cudnn_need(be, "attention stays with our own kernels");
     pick->arena = cuda_of(be)->arena;
     pick->own.attention_forward = be->attention_forward;
     pick->own.attention_backward = be->attention_backward;

@@ -1,5 +1,6 @@
 #include "exec/cuda/cuda_cudnn.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,14 +21,18 @@ enum status cuda_cudnn_use(const char *variable, enum cudnn_use *use, struct err
     return OK;
 }
 
-struct cuda_cudnn *cuda_cudnn_of(struct backend *be, struct err *err)
+struct cuda_cudnn *cuda_cudnn_of(struct backend *be)
 {
     struct cuda_backend *cuda = cuda_of(be);
     if (!cuda->cudnn && cuda->no_cudnn.status == OK)
         cuda_cudnn_new(cuda->stream, &cuda->cudnn, &cuda->no_cudnn);
-    if (!cuda->cudnn)
-        *err = cuda->no_cudnn;
     return cuda->cudnn;
+}
+
+void cuda_cudnn_need(struct backend *be, const char *without)
+{
+    if (!cuda_cudnn_of(be))
+        fprintf(stderr, "elapse: %s: %s\n", without, cuda_of(be)->no_cudnn.msg);
 }
 
 #if __has_include(<cudnn.h>) && !defined(ELAPSE_NO_CUDNN)

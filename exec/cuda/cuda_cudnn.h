@@ -73,8 +73,10 @@ struct cudnn_plan;
  * one older than 9.10.2; ERR_SYSTEM: it does not start; ERR_NOMEM. */
 enum status cuda_cudnn_new(struct CUstream_st *stream, struct cuda_cudnn **cudnn, struct err *err);
 void cuda_cudnn_free(struct cuda_cudnn *cudnn); /* after its plans; NULL is fine */
-/* The backend's own, loaded at the first call; NULL: it is not there, err says why. */
-struct cuda_cudnn *cuda_cudnn_of(struct backend *be, struct err *err);
+/* The backend's own, loaded at the first call; NULL: it is not there. */
+struct cuda_cudnn *cuda_cudnn_of(struct backend *be);
+/* The same where the user asks for it: `elapse: WITHOUT: why` on stderr where it is not there. */
+void cuda_cudnn_need(struct backend *be, const char *without);
 
 int cuda_cudnn_version(const struct cuda_cudnn *cudnn); /* 91002 is 9.10.2 */
 

@@ -1,0 +1,202 @@
+#include "exec/cuda/cuda_matmul_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/cuda/cuda_arena.h"
+
+enum { MAX_CUDNN_PROPOSALS = 4 };
+
+/* Where a product's outputs go while it is timed: d, and behind it the bias's gradient. */
+static void *take_aside(struct backend *be, const struct matmul *p, float **bias_grad)
+{
+    const int64_t d_bytes = (p->ldd * p->n * (p->fp32_out ? 4 : be->elem_bytes) + 255) / 256 * 256;
+    const int64_t bytes = d_bytes + (p->m > p->n ? p->m : p->n) * (int64_t)sizeof **bias_grad;
+    void *aside = NULL;
+    if (cuda_arena_alloc(cuda_of(be)->arena, bytes, &aside, NULL) != OK)
+        return NULL;
+    CUDA_NOTE(cudaMemsetAsync(aside, 0, (size_t)bytes, cuda_of(be)->stream));
+    *bias_grad = (float *)(void *)((char *)aside + d_bytes);
+    return aside;
+}
+
+struct plan_call {
+    struct backend *be;
+    const struct matmul_plan *e;
+    const struct matmul *p;
+};
+static bool run_plan(const void *ctx)
+{
+    const struct plan_call *c = ctx;
+    return matmul_issue(c->be, c->e, c->p) == NULL;
+}
+
+/* Milliseconds of p the plan's way, outputs aside; 0: it cannot, or there is no room. */
+static float time_plan(struct backend *be, const struct matmul_plan *e, const struct matmul *p)
+{
+    struct matmul timed = *p;
+    const struct plan_call call = {be, e, &timed};
+    float *sums = NULL, ms = 0.0f;
+    timed.d = take_aside(be, p, &sums);
+    timed.bias_grad = sums;
+    if (p->c == p->d)
+        timed.c = timed.d;
+    if (p->d_sums)
+        timed.d_sums = sums;
+    if (timed.d)
+        ms = cuda_choices_time(cuda_of(be)->choices, cuda_of(be)->stream, run_plan, &call);
+    cuda_arena_release(cuda_of(be)->arena, timed.d);
+    return ms;
+}
+
+int matmul_fastest(struct backend *be, struct matmul_plan *e, const struct matmul *p,
+                   const cublasLtMatmulHeuristicResult_t *proposals, int count)
+{
+    int best = 0;
+    for (int i = 0; i < count; i++) {
+        struct matmul_plan tried = *e;
+        tried.algo = proposals[i].algo;
+        tried.workspace = proposals[i].workspaceSize;
+        const float ms = time_plan(be, &tried, p);
+        if (ms > 0.0f && (e->ms == 0.0f || ms < e->ms)) {
+            e->ms = ms;
+            best = i;
+        }
+    }
+    return best;
+}
+
+void matmul_weigh_cudnn(struct backend *be, struct matmul_plan *e, const struct matmul *p)
+{
+    for (int proposal = 0; proposal < MAX_CUDNN_PROPOSALS; proposal++) {
+        struct matmul_plan tried = {.key = e->key};
+        const float ms =
+            matmul_plan_by_cudnn(be, &tried, proposal) ? time_plan(be, &tried, p) : 0.0f;
+        if (ms > 0.0f && (e->ms == 0.0f || ms < e->ms)) {
+            cuda_cudnn_plan_free(e->cudnn);
+            e->cudnn = tried.cudnn;
+            e->cudnn_proposal = proposal;
+            e->ms = ms;
+        } else {
+            cuda_cudnn_plan_free(tried.cudnn);
+        }
+    }
+}
+
+bool matmul_works_in_place(struct backend *be, const struct matmul_plan *e, const struct matmul *p)
+{
+    const size_t bytes = (size_t)(e->key.ldd * e->key.n * be->elem_bytes);
+    const size_t room = (bytes + 255) / 256 * 256;
+    cudaStream_t stream = cuda_of(be)->stream;
+    char *aside = cuda_scratch(be, 2 * (int64_t)room), *host = malloc(2 * bytes);
+    struct matmul apart = *p, twin = *p;
+    bool same = false;
+    apart.d_sums = twin.d_sums = NULL;
+    if (aside && host) {
+        apart.d = aside;
+        twin.aux = twin.d = aside + room;
+        /* Rows longer than the output keep what they have. */
+        CUDA_NOTE(cudaMemcpyAsync(apart.d, p->aux, bytes, cudaMemcpyDeviceToDevice, stream));
+        CUDA_NOTE(cudaMemcpyAsync(twin.d, p->aux, bytes, cudaMemcpyDeviceToDevice, stream));
+        same = !matmul_issue(be, e, &apart) && !matmul_issue(be, e, &twin);
+        CUDA_NOTE(cudaMemcpyAsync(host, aside, bytes, cudaMemcpyDeviceToHost, stream));
+        CUDA_NOTE(cudaMemcpyAsync(host + bytes, twin.d, bytes, cudaMemcpyDeviceToHost, stream));
+        CUDA_NOTE(cudaStreamSynchronize(stream));
+        same = same && memcmp(host, host + bytes, bytes) == 0;
+    }
+    free(host);
+    return same;
+}
+
+/* --- against the work in pieces --------------------------------------------------------------- */
+
+struct apart_call {
+    struct backend *be;
+    matmul_apart *apart;
+    const void *call;
+    void *d;
+    float *bias_grad;
+};
+static bool run_apart(const void *ctx)
+{
+    const struct apart_call *c = ctx;
+    c->apart(c->be, c->call, c->d, c->bias_grad);
+    return true;
+}
+
+/* Whether cuDNN's outputs are those of the pieces, up to roundings; d aside, and aux, where it is
+ * written, twice. */
+static bool agrees(struct backend *be, const struct matmul_plan *e, const struct matmul *p,
+                   struct apart_call pieces)
+{
+    const struct cuda_matmul *mm = cuda_of(be)->matmul;
+    const int64_t num = p->ldd * (p->n - 1) + p->m, bytes = num * be->elem_bytes;
+    const bool aux = p->epilogue == MATMUL_GELU && p->aux;
+    const int num_outputs = aux ? 2 : 1;
+    struct matmul fused = *p;
+    struct err broken = {0};
+    char why[sizeof mm->refused.msg] = "";
+    uint16_t *host = malloc((size_t)bytes * 4);
+    fused.d = take_aside(be, p, &pieces.bias_grad);
+    fused.d_sums = NULL;
+    pieces.d = fused.d;
+    if (!host || !fused.d) {
+        snprintf(why, sizeof why, "no memory to compare cuDNN with the pieces");
+    } else if (matmul_issue(be, e, &fused)) {
+        (void)cudaGetLastError();
+        snprintf(why, sizeof why, "%s", mm->refused.msg);
+    } else {
+        be->copy_out(be, host, fused.d, bytes);
+        if (aux)
+            be->copy_out(be, host + num, p->aux, bytes);
+        run_apart(&pieces);
+        be->copy_out(be, host + 2 * num, pieces.d, bytes);
+        if (aux)
+            be->copy_out(be, host + 3 * num, p->aux, bytes);
+        if (be->sync(be, &broken) != OK) { /* let the next sync say it */
+            cuda_note_text(broken.status, "%s", broken.msg);
+            snprintf(why, sizeof why, "the device failed");
+        }
+        for (int i = 0; i < num_outputs && !why[0]; i++) {
+            const double apart = cuda_choices_distance(host + i * num, host + (2 + i) * num, num);
+            if (!(apart <= CHOICE_TOLERANCE))
+                snprintf(why, sizeof why, "cuDNN's %s differs by %.2g of its norm (limit %.2g)",
+                         i ? "aux" : "output", apart, CHOICE_TOLERANCE);
+        }
+    }
+    if (why[0])
+        fprintf(stderr, "elapse: GELU stays apart from its product of %lld x %lld x %lld: %s\n",
+                (long long)p->n, (long long)p->k, (long long)p->m, why);
+    cuda_arena_release(mm->arena, fused.d);
+    free(host);
+    return !why[0];
+}
+
+bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
+                      const void *call)
+{
+    const struct cuda_matmul *mm = cuda_of(be)->matmul;
+    struct matmul_plan *e = matmul_plan_of(be, p);
+    if (!e || !e->works || e->compared || (!e->tuned && !e->cudnn))
+        return e && e->works;
+    const struct matmul_plan was = *e; /* the pieces have plans too, and may move this one */
+    struct apart_call pieces = {be, apart, call, NULL, NULL};
+    bool pays = !was.cudnn || agrees(be, &was, p, pieces);
+    if (pays && was.tuned) {
+        float apart_ms = 0.0f;
+        pieces.d = take_aside(be, p, &pieces.bias_grad);
+        if (pieces.d)
+            apart_ms = cuda_choices_time(mm->choices, cuda_of(be)->stream, run_apart, &pieces);
+        cuda_arena_release(mm->arena, pieces.d);
+        pays = apart_ms == 0.0f || was.ms <= apart_ms;
+    }
+    e = matmul_plan_of(be, p);
+    if (e) {
+        e->compared = true;
+        e->works = pays;
+        if (!pays && was.tuned)
+            matmul_note_apart(be, e);
+    }
+    return e && e->works;
+}
