@@ -41,6 +41,11 @@ enum status sim_write_ops(const struct sim_args *args, const struct sim_result *
     return rc;
 }
 
+static const char *schedule_name(const struct step_answer *a)
+{
+    return schedule_kind_name(a->custom.num_ranks ? SCHEDULE_CUSTOM : a->plan.schedule);
+}
+
 static void add_plan(struct json *json, const struct step_answer *a)
 {
     const struct plan *plan = &a->plan;
@@ -52,7 +57,7 @@ static void add_plan(struct json *json, const struct step_answer *a)
     json_add_int(json, "microbatches", plan->microbatches.count);
     json_add_int(json, "microbatch_size", plan->microbatches.size);
     json_add_int(json, "batch", plan->batch);
-    json_add_string(json, "schedule", schedule_kind_name(plan->schedule));
+    json_add_string(json, "schedule", schedule_name(a));
     json_add_int(json, "frozen_layers", plan->num_frozen_layers);
     json_add_string(json, "frozen", frozen_placement_name(plan->frozen));
     json_add_string(json, "recompute", recompute_mode_name(plan->recompute));
@@ -139,9 +144,8 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
     const struct sim_result *result = &a->result;
     const struct plan *plan = &a->plan;
     char one[32], two[32], three[32];
-    printf("%s on %s: %s, K=%d R=%d M=%d, cut", a->model.name, a->cluster.name,
-           schedule_kind_name(plan->schedule), plan->num_ranks, plan->num_replicas,
-           plan->microbatches.count);
+    printf("%s on %s: %s, K=%d R=%d M=%d, cut", a->model.name, a->cluster.name, schedule_name(a),
+           plan->num_ranks, plan->num_replicas, plan->microbatches.count);
     for (int s = 0; s < plan->num_stages; s++)
         printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);
     printf(" (costs: %s%s)\n", a->cost.cost.label,
@@ -215,14 +219,45 @@ enum status sim_answer_step(const struct command *command, const struct sim_args
     return command_answer(json, err);
 }
 
-static enum status read_schedule(const char *path, struct schedule *schedule, struct err *err)
+/* One string per setting of step_request_set(); the help is the contract of CLI.md. */
+struct setting_option {
+    const char *name, *arg, *help;
+    const char *text;
+};
+
+/* Op lists in place of a generator's. They say K, v and M, and options that do must agree. */
+static enum status read_schedule(const char *path, const struct setting_option *settings,
+                                 int num_settings, struct step_request *request,
+                                 struct schedule *schedule, struct err *err)
 {
     char *text = NULL;
     enum status rc = file_read_text(path, &text, err);
     if (rc == OK)
         rc = schedule_from_csv(text, path, schedule, err);
     free(text);
-    return rc;
+    if (rc != OK)
+        return rc;
+    const struct {
+        const char *name;
+        int64_t *asked, has;
+    } counts[] = {
+        {"stages",       &request->num_ranks,        schedule->num_ranks                       },
+        {"chunks",       &request->chunks,           schedule->num_stages / schedule->num_ranks},
+        {"microbatches", &request->num_microbatches, schedule->num_microbatches                },
+    };
+    for (int i = 0; i < num_settings; i++) {
+        if (settings[i].text && strcmp(settings[i].name, "schedule") == 0)
+            return err_set(err, ERR_INPUT, "--schedule and --schedule-csv exclude each other");
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+            if (settings[i].text && strcmp(settings[i].name, counts[c].name) == 0 &&
+                *counts[c].asked != counts[c].has)
+                return err_set(err, ERR_INPUT, "--%s is %lld, schedule '%s' has %lld",
+                               counts[c].name, (long long)*counts[c].asked, path,
+                               (long long)counts[c].has);
+    }
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        *counts[c].asked = counts[c].has;
+    return OK;
 }
 
 /* Progress on a terminal, once a step takes longer than two seconds. */
@@ -239,12 +274,6 @@ static void tick(void *ctx, int64_t events)
     ticker->shown = true;
     fprintf(stderr, "\r%" PRId64 " million events", events >> 20);
 }
-
-/* One string per setting of step_request_set(); the help is the contract of CLI.md. */
-struct setting_option {
-    const char *name, *arg, *help;
-    const char *text;
-};
 
 /* Settings that make sense beside a job; the others are the job's own. */
 static bool applies_to_job(const char *name)
@@ -365,7 +394,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
             return rc;
         }
     }
-    const char *of_a_step = args.trace_path    ? "trace"
+    const char *of_a_step = schedule_csv       ? "schedule-csv"
+                            : args.trace_path  ? "trace"
                             : args.ops_path    ? "ops"
                             : args.explain     ? "explain"
                             : args.monte_carlo ? "monte-carlo"
@@ -395,15 +425,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         request->options.progress_ctx = &ticker;
     }
     struct step_answer answer = {0};
-    if (schedule_csv) {
-        rc = read_schedule(schedule_csv, &answer.custom, err);
-        if (rc == OK) {
-            request->num_ranks = answer.custom.num_ranks;
-            request->chunks = answer.custom.num_stages / answer.custom.num_ranks;
-            request->num_microbatches = answer.custom.num_microbatches;
-            request->schedule_text = "1f1b";
-        }
-    }
+    if (schedule_csv)
+        rc = read_schedule(schedule_csv, settings, NUM_SETTINGS, request, &answer.custom, err);
     if (rc == OK && args.sweeps.count > 0)
         rc = sim_sweep(command, &args, err);
     else if (rc == OK && !args.step)

@@ -39,7 +39,7 @@ enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, stru
     const char *near = nearest_name(name, kind_names, SCHEDULE_KIND_COUNT);
     enum status rc = err_set(err, ERR_INPUT, "unknown schedule '%s'%s%s%s", name,
                              near ? ", did you mean '" : "", near ? near : "", near ? "'" : "");
-    err_hint(err, "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, auto or custom");
+    err_hint(err, "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v or auto");
     return rc;
 }
 

@@ -38,6 +38,13 @@ step --microbatches 4 --engine relax --no-wall | sed '$d' >"$tmp/relax"
 check "both engines print the same" cmp "$tmp/event" "$tmp/relax"
 "$elapse" schedule --kind zb-h1 --stages 4 --microbatches 8 --csv >"$tmp/zb.csv"
 expect "a schedule from a file" 0 '"step_ns":27000000' step --schedule-csv "$tmp/zb.csv" --json
+expect "which is nobody's kind" 0 '"schedule":"custom"' step --schedule-csv "$tmp/zb.csv" --json
+expect "a schedule from a file that has another M" 2 "microbatches is 4, schedule '.*zb.csv' has 8" \
+    step --schedule-csv "$tmp/zb.csv" --microbatches 4
+expect "a schedule from a file beside one by name" 2 'exclude each other' step --schedule-csv "$tmp/zb.csv" --schedule 1f1b
+expect "a schedule from a file in a sweep" 2 'schedule-csv and --sweep do not go together' \
+    step --schedule-csv "$tmp/zb.csv" --sweep link=1GBps,2GBps
+expect "a schedule from a file in a whole run" 2 'add --step' "$elapse" sim examples/demo.json --schedule-csv "$tmp/zb.csv"
 printf '0F0,0B0\n1B0,1F0\n' >"$tmp/wrong.csv"
 expect "more chunks than a V has" 1 'zb-v has 2 chunks a rank, got 3' \
     "$elapse" sim --step --model ${uniform/layers=4/layers=8} --cluster 1x4 --stages 2 --microbatches 4 --schedule zb-v --chunks 3
