@@ -250,8 +250,30 @@ static enum status manifest_int(const struct json *manifest, const char *dir, co
     return OK;
 }
 
-enum status checkpoint_peek(const char *dir, const struct job *job, struct progress *progress,
-                            struct err *err)
+/* Optimizer state means nothing to another optimizer, a place in an epoch nothing to another order
+ * of samples. */
+static enum status check_state(const struct json *manifest, const char *dir, const struct job *job,
+                               struct err *err)
+{
+    const char *want = optimizer_name(job);
+    const char *optimizer = json_string(json_get(manifest, "optimizer"));
+    const int64_t want_seed = (int64_t)job->train.seed;
+    int64_t seed;
+    enum status rc = manifest_int(manifest, dir, "seed", INT64_MAX, &seed, err);
+    if (rc == OK && (!optimizer || strcmp(optimizer, want) != 0))
+        rc = err_set(err, ERR_INPUT, "'%s' is of a run with optimizer %s, the job has %s", dir,
+                     optimizer ? optimizer : "?", want);
+    else if (rc == OK && seed != want_seed)
+        rc = err_set(err, ERR_INPUT, "'%s' is of a run with train.seed %lld, the job has %lld", dir,
+                     (long long)seed, (long long)want_seed);
+    else
+        return rc;
+    err_hint(err, "--init takes its weights alone");
+    return rc;
+}
+
+enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
+                            struct progress *progress, struct err *err)
 {
     const struct model *model = &job->model;
     struct json *manifest = NULL;
@@ -284,6 +306,8 @@ enum status checkpoint_peek(const char *dir, const struct job *job, struct progr
             rc = err_set(err, ERR_INPUT, "'%s' holds another model: %s is %lld, the job has %lld",
                          dir, dims[i].key, (long long)value, (long long)dims[i].want);
     }
+    if (rc == OK && state)
+        rc = check_state(manifest, dir, job, err);
     if (rc == OK)
         *progress = got;
     json_free(manifest);

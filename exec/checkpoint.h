@@ -38,9 +38,10 @@ enum status checkpoint_save(const struct comm *comm, const char *dir, const stru
                             const struct progress *progress, const struct turn_sums *sums,
                             struct err *err);
 
-/* Only the manifest: where the run stood, and whether it fits the job's model and optimizer. */
-enum status checkpoint_peek(const char *dir, const struct job *job, struct progress *progress,
-                            struct err *err);
+/* Only the manifest: where the run stood, and whether it fits the job's model. state: its optimizer
+ * and seed too, as a run needs that goes on from it. ERR_INPUT: it does not. */
+enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
+                            struct progress *progress, struct err *err);
 
 /* Fill sums, which are zero where the checkpoint stands at the begin of a turn. */
 enum status checkpoint_turn(const char *dir, int num_layers, struct turn_sums *sums,

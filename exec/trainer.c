@@ -76,7 +76,7 @@ static enum status check_weights(struct trainer *t, const char *path, bool resum
         return OK; /* a safetensors file: hf_load_file() looks into it */
     rc = checkpoint_find(path, &dir, err);
     if (rc == OK)
-        rc = checkpoint_peek(dir, t->job, &got, err);
+        rc = checkpoint_peek(dir, t->job, resume, &got, err);
     free(dir);
     if (rc != OK || !resume)
         return rc;

@@ -132,6 +132,7 @@ expect "a store that is not SQLite" 2 'text.db' "$elapse" train "$tmp/job.json" 
 check "a store that is not SQLite: nothing is left behind" test ! -e "$bad"
 expect "a folder that holds a run" 2 "already holds a run" "$elapse" train "$tmp/job.json" --out "$tmp/k1"
 expect "a checkpoint of another model" 2 "holds another model" "$elapse" eval "$tmp/k1" "$tmp/job.json" --set model.hidden=64
+refuse "a checkpoint of another optimizer" 2 'the job has lamb' -n 2 --resume "$tmp/k1" --set train.optimizer.kind=lamb
 expect "a missing checkpoint" 3 "none" "$elapse" eval "$tmp/none" "$tmp/job.json"
 expect "a missing checkpoint, before the ranks are counted" 3 "cannot open '.*/none'" \
     "$elapse" eval "$tmp/none" "$tmp/job.json" --set pipeline.num_stages=2 --set pipeline.num_replicas=1

@@ -286,7 +286,7 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     assert_true(read.sumsq[0] == 0 && read.sumsq[1] == 0);
     ok(checkpoint_digest(world.all, &list, hex[0], &err), &err);
     rig_init(&loaded, 6, 2u >> world.rank, 9, 10);
-    ok(checkpoint_peek(dir, &loaded.job, &got, &err), &err);
+    ok(checkpoint_peek(dir, &loaded.job, true, &got, &err), &err);
     assert_memory_equal(&got, &progress, sizeof got);
     list = list_of(&loaded);
     ok(checkpoint_load(dir, &list, true, &err), &err);
@@ -349,7 +349,7 @@ static void checkpoint_load__refuses_what_does_not_fit(void **state)
     path_of("checkpoint-12", dir);
     rig_init(&other, 3, 3, 1, 7);
     list = list_of(&other);
-    assert_int_equal(checkpoint_peek(dir, &other.job, &progress, &err), ERR_INPUT);
+    assert_int_equal(checkpoint_peek(dir, &other.job, false, &progress, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "holds another model: model.params is"));
     err = (struct err){0};
     assert_int_equal(checkpoint_load(dir, &list, false, &err), ERR_INPUT);
@@ -357,6 +357,17 @@ static void checkpoint_load__refuses_what_does_not_fit(void **state)
     rig_clear(&other);
     rig_init(&other, 3, 3, 1, 10);
     list = list_of(&other);
+    err = (struct err){0};
+    other.job.train.seed++;
+    assert_int_equal(checkpoint_peek(dir, &other.job, true, &progress, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "is of a run with train.seed"));
+    assert_string_equal(err.hint, "--init takes its weights alone");
+    err = (struct err){0};
+    other.job.train.optimizer.kind = OPTIMIZER_LAMB;
+    assert_int_equal(checkpoint_peek(dir, &other.job, true, &progress, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "the job has lamb"));
+    err = (struct err){0};
+    ok(checkpoint_peek(dir, &other.job, false, &progress, &err), &err);
     snprintf(file, sizeof file, "%s/stage-00001.safetensors", dir);
     assert_int_equal(truncate(file, 500), 0);
     err = (struct err){0};
