@@ -33,10 +33,10 @@ static enum status use_ranks(struct err *err, int64_t num_ranks)
     return ERR_INPUT;
 }
 
-static enum status check_counts(const struct job *job, int n, struct err *err)
+enum status train_plan_check(const struct job *job, int num_ranks, struct err *err)
 {
     const char *name = job->path ? job->path : job->name;
-    int k = job->pipeline.num_stages, r = job->pipeline.num_replicas;
+    int k = job->pipeline.num_stages, r = job->pipeline.num_replicas, n = num_ranks;
     if (turn_elastic(job)) {
         for (int i = 0; i < (job->elastic.num_stages ? job->elastic.num_stages : 1); i++) {
             int wanted = job->elastic.num_stages ? job->elastic.stages[i] : k == AUTO ? 1 : k;
@@ -136,7 +136,7 @@ enum status train_plan_make(const struct comm *comm, const struct cores *cores,
     struct train_plan got = {0};
     struct cost roofline;
     enum status rc;
-    rc = check_counts(job, comm->size, err);
+    rc = train_plan_check(job, comm->size, err);
     if (rc == OK)
         rc = comm_agree(comm, device_describe(job->train.device, cores, &got.present, err), err);
     if (rc == OK)

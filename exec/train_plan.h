@@ -29,6 +29,8 @@ struct train_plan {
 enum status train_plan_make(const struct comm *comm, const struct cores *cores,
                             const struct job *job, const char *db, const struct turn_ask *ask,
                             struct train_plan *plan, struct err *err);
+/* Whether num_ranks ranks divide as the job asks; ERR_INPUT with the key, ERR_INFEASIBLE. */
+enum status train_plan_check(const struct job *job, int num_ranks, struct err *err);
 /* What rank 0 does of it: ask, cluster and present of *plan give its plan and where the costs are
  * from. Not collective; any thread. */
 enum status train_plan_choose(const struct comm *comm, const struct cores *cores,

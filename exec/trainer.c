@@ -843,10 +843,16 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
                          struct err *err)
 {
     static const struct trainer_options none = {0};
+    struct job any = *job; /* its members are borrowed */
     struct trainer t = {.comm = comm, .cores = cores, .job = job, .options = &none, .db = db};
     struct evaluation got = {0};
     enum status rc;
     *alone = false;
+    if (train_plan_check(job, comm->size, NULL) != OK) {
+        any.pipeline.num_stages = any.pipeline.num_replicas = AUTO;
+        any.elastic.num_stages = 0;
+        t.job = &any;
+    }
     rc = set_up(&t, checkpoint, false, err);
     if (rc == OK && !layout_idle(&t.layout)) {
         *alone = true;

@@ -32,7 +32,8 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
                         const struct trainer_options *options, struct json **summary, bool *alone,
                         struct err *err);
 
-/* Evaluate a checkpoint (folder or safetensors file) on the test split; likewise. */
+/* Evaluate a checkpoint (folder or safetensors file) on the test split; likewise. K and R of the
+ * job hold where they fit the ranks; elsewhere the plan is made for the ranks there are. */
 enum status trainer_eval(const struct comm *comm, const struct cores *cores, const struct job *job,
                          const char *checkpoint, const char *db, struct json **summary, bool *alone,
                          struct err *err);

@@ -77,6 +77,11 @@ accuracy() {
         [ "$(grep -o '"eval_accuracy":[^,}]*' "$tmp/eval.json" | tr -d ' \t' | cut -d: -f2)" = "$(value k1 eval_accuracy)" ]
 }
 verify "eval finds the accuracy that train reported" accuracy
+evaluated() { # a job that fixes K and R, on the ranks there are
+    "$elapse" eval "$tmp/k1" "$tmp/job.json" --set pipeline.num_stages=2 --set pipeline.num_replicas=1 --json |
+        grep -qF "\"eval_accuracy\":$(value k1 eval_accuracy),"
+}
+verify "eval needs no -n, whatever K and R the job fixes" evaluated
 exported() {
     "$elapse" export "$tmp/k1" -o "$tmp/weights.safetensors" &&
         "$elapse" train "$tmp/job.json" --init "$tmp/weights.safetensors" --out "$tmp/init" \
