@@ -350,6 +350,14 @@ static enum status run_profile(const struct exec_command *command, struct call *
         return err_set(err, ERR_INPUT, "--device must be cpu or cuda, got '%s'", device);
     rc =
         parse_int_list(sizes_text, "--microbatches", 1, 1 << 20, &sizes, &options.num_samples, err);
+    for (int i = 0; rc == OK && i < options.num_samples; i++)
+        for (int j = 0; rc == OK && j < i; j++)
+            if (sizes[i] == sizes[j])
+                rc = err_set(err, ERR_INPUT, "--microbatches: value %d is %lld as value %d", i + 1,
+                             (long long)sizes[i], j + 1);
+    if (rc == OK && name && (!*name || strlen(name) >= sizeof profile.info.name))
+        rc = err_set(err, ERR_INPUT, "--name must be 1..%zu bytes long",
+                     sizeof profile.info.name - 1);
     options.samples = sizes;
     options.quick = quick;
     options.progress = on_terminal();

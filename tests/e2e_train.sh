@@ -113,6 +113,10 @@ named() { # the default folder, and a store named from here; the record is read 
     --db "$tmp/stored.db" >/dev/null 2>&1
 verify "a name is one folder, and a store is found from elsewhere" named
 
+expect "profile: a size twice is refused before anything is measured" 2 'value 3 is 4 as value 1' \
+    "$elapse" profile --microbatches 4,2,4 -n 1
+expect "profile: so is a name that is none" 2 'name must be 1\.\.63 bytes long' "$elapse" profile --name '' -n 1
+
 # Bad input: one line, the right status, nothing left behind.
 bad="$tmp/bad"
 refuse() { # NAME STATUS PATTERN ARGS...
