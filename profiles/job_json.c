@@ -168,8 +168,10 @@ static enum status check_key(const char *what, const char *prefix, const char *k
 }
 
 /* Walk to the object that holds the last part of key, making objects on the way. */
-static struct json *holder_of(struct json *root, const char *key, const char **last)
+static enum status holder_of(struct json *root, const char *key, struct json **holder,
+                             const char **last, struct err *err)
 {
+    const char *const whole = key;
     struct json *at = root;
     for (const char *dot = strchr(key, '.'); dot && at; dot = strchr(key, '.')) {
         char part[96];
@@ -179,8 +181,12 @@ static struct json *holder_of(struct json *root, const char *key, const char **l
             /* "model": "vit-b16" with model.classes set becomes {"preset": "vit-b16", ...}. */
             struct json *object = json_object_new();
             json_add_string(object, "preset", json_string(next));
-            json_add_copy(at, part, object);
+            enum status rc = json_check(object, err);
+            if (rc == OK)
+                json_add_copy(at, part, object);
             json_free(object);
+            if (rc != OK)
+                return rc;
             next = json_get(at, part);
         } else if (!next) {
             next = json_add_object(at, part);
@@ -189,46 +195,58 @@ static struct json *holder_of(struct json *root, const char *key, const char **l
         key = dot + 1;
     }
     *last = key;
-    return at;
+    *holder = at;
+    enum status rc = json_check(root, err);
+    if (rc == OK && !at)
+        rc = err_set(err, ERR_INPUT, "--set %s: there is no object to set it in", whole);
+    return rc;
+}
+
+/* The value of "key=value": JSON where it is some and the key is no text, else a text. *box owns
+ * it. */
+static enum status override_value(const char *key, const char *text, struct json **box,
+                                  struct err *err)
+{
+    const struct field *field = fields_find(job_fields, NUM_FIELDS, key, NULL);
+    bool is_text = field && (field->type == FIELD_TEXT || field->type == FIELD_STRING ||
+                             field->type == FIELD_PATH);
+    struct json *value = NULL;
+    enum status rc = is_text ? ERR_INPUT : json_parse(text, "--set", &value, NULL);
+    if (rc == ERR_NOMEM)
+        return err_nomem(err);
+    *box = json_object_new();
+    if (rc == OK)
+        json_add_copy(*box, "value", value);
+    else
+        json_add_string(*box, "value", text);
+    json_free(value);
+    return json_check(*box, err);
 }
 
 static enum status apply_override(struct json *root, const char *text, struct err *err)
 {
     char key[96];
-    const char *equals = strchr(text, '=');
-    const char *last;
-    struct json *value = NULL;
+    const char *equals = strchr(text, '='), *last;
+    struct json *box = NULL, *at = NULL;
     enum status rc;
     if (!equals || equals == text || equals - text >= (ptrdiff_t)sizeof key)
         return err_set(err, ERR_INPUT, "--set '%.100s': must be key=value", text);
     snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
     rc = check_key("--set", "", key, err);
-    if (rc != OK)
-        return rc;
-    const struct field *field = fields_find(job_fields, NUM_FIELDS, key, NULL);
-    bool is_text = field && (field->type == FIELD_TEXT || field->type == FIELD_STRING ||
-                             field->type == FIELD_PATH);
-    if (is_text || json_parse(equals + 1, "--set", &value, NULL) != OK) {
-        struct json *box = json_object_new();
-        json_add_string(box, "value", equals + 1);
-        struct json *at = holder_of(root, key, &last);
-        if (at)
-            json_add_copy(at, last, json_get(box, "value"));
-        json_free(box);
-        return at ? OK : err_set(err, ERR_INPUT, "--set %s: there is no object to set it in", key);
-    }
-    struct json *at = holder_of(root, key, &last);
-    if (at) {
+    if (rc == OK)
+        rc = override_value(key, equals + 1, &box, err);
+    if (rc == OK)
+        rc = holder_of(root, key, &at, &last, err);
+    if (rc == OK) {
         /* The two batch modes exclude each other: the new one takes the place of the old. */
         if (strncmp(key, "train.batch.", 12) == 0) {
             json_remove(at, "per_pipeline");
             json_remove(at, "global");
         }
-        json_add_copy(at, last, value);
-    } else {
-        rc = err_set(err, ERR_INPUT, "--set %s: there is no object to set it in", key);
+        json_add_copy(at, last, json_get(box, "value"));
+        rc = json_check(root, err);
     }
-    json_free(value);
+    json_free(box);
     return rc;
 }
 
@@ -464,12 +482,17 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
     for (int i = 0; i < 2; i++) {
         const struct json *value = json_get(root, copied[i]);
         const char *text = json_string(value);
-        char *whole = text && path_is_json(text) ? path_join(dir, text) : NULL;
-        if (whole)
+        if (text && path_is_json(text)) {
+            char *whole = path_join(dir, text);
+            if (!whole) {
+                json_free(out);
+                return err_nomem(err);
+            }
             json_add_string(out, copied[i], whole);
-        else if (value)
+            free(whole);
+        } else if (value) {
             json_add_copy(out, copied[i], value);
-        free(whole);
+        }
     }
     struct json *train = json_get(out, "train");
     struct json *batch = json_add_object(train, "batch");
@@ -565,18 +588,17 @@ enum status job_from_json(const struct json *root, const char *what, const char 
                           const char *const *overrides, int num_overrides, struct job *job,
                           struct err *err)
 {
-    enum status rc = OK;
+    enum status rc;
     struct job got;
-    struct json *box = json_object_new(), *changed = NULL;
+    struct json *box = json_object_new(), *changed;
     job_defaults(&got);
     got.path = strdup(what);
     got.dir = strdup(dir ? dir : ".");
     json_add_copy(box, "job", root);
     changed = json_get(box, "job");
-    if (!got.path || !got.dir || !changed) {
-        rc = err_nomem(err);
+    rc = got.path && got.dir ? json_check(box, err) : err_nomem(err);
+    if (rc != OK)
         goto out;
-    }
     if (json_type(changed) == JSON_OBJECT)
         for (int i = 0; i < num_overrides && rc == OK; i++)
             rc = apply_override(changed, overrides[i], err);

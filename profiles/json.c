@@ -256,8 +256,6 @@ void json_add_copy(struct json *parent, const char *key, const struct json *valu
     attach(parent, key, copy);
 }
 
-/* --- writing ---------------------------------------------------------------------------------- */
-
 static bool lacks_memory(const cJSON *item)
 {
     for (; item; item = item->next)
@@ -266,10 +264,20 @@ static bool lacks_memory(const cJSON *item)
     return false;
 }
 
-enum status json_text(const struct json *root, bool pretty, char **text, struct err *err)
+enum status json_check(const struct json *root, struct err *err)
 {
     if (!root || node(root)->type & TYPE_NOMEM || lacks_memory(node(root)->child))
         return err_nomem(err);
+    return OK;
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+enum status json_text(const struct json *root, bool pretty, char **text, struct err *err)
+{
+    enum status rc = json_check(root, err);
+    if (rc != OK)
+        return rc;
     char *printed = pretty ? cJSON_Print(node(root)) : cJSON_PrintUnformatted(node(root));
     if (!printed)
         return err_nomem(err);

@@ -3,8 +3,8 @@
  *
  * A struct json is a handle to a cJSON value. json_free() frees a tree; values that were added to a
  * parent or obtained from one are the parent's. Building never fails halfway: an allocation failure
- * marks the root, and json_text()/json_write() then return ERR_NOMEM. Integers keep all 64 bits,
- * doubles round-trip. */
+ * marks the tree, and json_check(), json_text(), json_write() then return ERR_NOMEM. Integers keep
+ * all 64 bits, doubles round-trip. */
 #ifndef ELAPSE_PROFILES_JSON_H
 #define ELAPSE_PROFILES_JSON_H
 
@@ -55,6 +55,9 @@ void json_add_null(struct json *parent, const char *key);
 void json_remove(struct json *parent, const char *key);
 /* Deep-copy a value under a key, replacing what was there. */
 void json_add_copy(struct json *parent, const char *key, const struct json *value);
+/* OK, or ERR_NOMEM where something could not be added: for a tree that is read again rather than
+ * written. */
+enum status json_check(const struct json *root, struct err *err);
 
 /* Fresh text (free() it), compact or indented. */
 enum status json_text(const struct json *root, bool pretty, char **text, struct err *err);

@@ -326,14 +326,13 @@ static enum status read_family(const struct json *object, const char *file, cons
             if (rc == OK)
                 json_add_string(copy, word, value);
         }
-        if (rc != OK) {
-            json_free(copy);
-            return prefix_error(file, key, rc, &inner, err);
-        }
-        for (struct json *m = json_first(object); m; m = json_next(m))
+        for (struct json *m = json_first(object); m && rc == OK; m = json_next(m))
             if (strcmp(json_key(m), "preset") != 0)
                 json_add_copy(copy, json_key(m), m);
-        rc = read_family(copy, file, key, elem_bytes, model, err);
+        if (rc == OK)
+            rc = json_check(copy, &inner);
+        rc = rc == OK ? read_family(copy, file, key, elem_bytes, model, err)
+                      : prefix_error(file, key, rc, &inner, err);
         json_free(copy);
         return rc;
     }
@@ -395,9 +394,10 @@ enum status model_from_json(const struct json *value, const char *file, const ch
         struct json *object = json_object_new();
         struct err inner = {0};
         json_add_string(object, "preset", text);
-        if (strncmp(text, "uniform", 7) == 0)
+        rc = json_check(object, err);
+        if (rc == OK && strncmp(text, "uniform", 7) == 0)
             rc = prefix_error(file, key, model_parse(text, model, &inner), &inner, err);
-        else
+        else if (rc == OK)
             rc = read_family(object, file, key, elem_bytes, model, err);
         json_free(object);
         return rc;

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "tests/fail_malloc.h"
+
 static char dir[64];
 
 static int make_dir(void **state)
@@ -406,6 +408,37 @@ static void cluster_load__reads_objects_lists_and_this_machine(void **state)
     }
 }
 
+/* Nothing that was asked for is left out in silence. */
+static void job_parse__says_so_when_memory_ends_anywhere(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model\": \"vit-b16:classes=5,image=32\", \"cluster\": \"1x2\","
+                               " \"baseline\": {\"freeze.policy\": \"none\"}}";
+    static const char *const overrides[] = {"name=n",
+                                            "model.patch=8",
+                                            "cluster.mem=1GiB",
+                                            "train.batch.global=64",
+                                            "data.path=/x",
+                                            "freeze.policy=closed-form",
+                                            "elastic.stages=[2,1]"};
+    const int num = sizeof overrides / sizeof *overrides;
+    struct job want = {0}, got = {0};
+    assert_int_equal(job_parse(text, "job", "/d", overrides, num, &want, NULL), OK);
+    for (int n = 0; FAIL_MALLOC; n++) {
+        struct err err = {0};
+        fail_malloc_after(n);
+        enum status rc = job_parse(text, "job", "/d", overrides, num, &got, &err);
+        if (fail_malloc_done())
+            break;
+        if (rc != ERR_NOMEM)
+            fail_msg("allocation %d: %d, %s", n, (int)rc, err.msg);
+    }
+    if (FAIL_MALLOC)
+        assert_string_equal(got.json, want.json);
+    job_clear(&got);
+    job_clear(&want);
+}
+
 static void job_keys_help__names_every_key_once(void **state)
 {
     (void)state;
@@ -430,6 +463,7 @@ int main(void)
         cmocka_unit_test(model_load__reads_explicit_chain_with_skips),
         cmocka_unit_test(model_load__reads_hugging_face_configs),
         cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
+        cmocka_unit_test(job_parse__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(job_keys_help__names_every_key_once),
     };
     return cmocka_run_group_tests_name("job_json", tests, make_dir, remove_dir);
