@@ -62,45 +62,45 @@ static enum status lock_folder(const char *dir, int *lock, struct err *err)
     return OK;
 }
 
-/* Keep the lines of steps up to last_step, by way of a second file. */
+/* Keep the lines of steps up to last_step. */
 static enum status cut_metrics(struct run_files *files, const char *path, int64_t last_step,
                                struct err *err)
 {
-    FILE *in = fopen(path, "r"), *out = NULL;
-    char *temp = NULL, *line = NULL;
+    FILE *in = fopen(path, "r");
+    struct atomic_file out = {0};
+    char *line = NULL;
     size_t size = 0;
-    enum status rc = OK;
+    bool torn = false;
     if (!in)
         return errno == ENOENT
                    ? OK
                    : err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
-    if (asprintf(&temp, "%s.tmp", path) < 0) {
-        rc = err_nomem(err);
+    enum status rc = atomic_open(&out, path, err);
+    if (rc != OK)
         goto out;
-    }
-    out = fopen(temp, "w");
-    while (out && getline(&line, &size, in) > 0) {
-        struct json *json = NULL, *step;
+    while (rc == OK && !torn && getline(&line, &size, in) > 0) {
+        struct json *json = NULL;
         int64_t number;
-        if (json_parse(line, path, &json, NULL) != OK)
-            break; /* the torn last line of a run that was killed */
-        step = json_get(json, "step");
-        if (step && json_int64(step, &number) && number <= last_step) {
-            fputs(line, out);
+        rc = json_parse(line, path, &json, NULL);
+        if (rc == ERR_INPUT) { /* the last line of a run that was killed */
+            torn = true;
+            rc = OK;
+        } else if (rc == ERR_NOMEM) {
+            err_nomem(err);
+        } else if (json_int64(json_get(json, "step"), &number) && number <= last_step) {
+            fputs(line, out.out);
             files->last_loss = json_number(json_get(json, "loss"));
             if (isnan(files->first_loss))
                 files->first_loss = files->last_loss;
         }
         json_free(json);
     }
-    if (!out || fflush(out) != 0 || ferror(out) || rename(temp, path) != 0)
-        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+    if (rc == OK && !torn && !feof(in))
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
+    rc = atomic_close(&out, rc, err);
 out:
-    if (out)
-        fclose(out);
     fclose(in);
     free(line);
-    free(temp);
     return rc;
 }
 
@@ -134,7 +134,6 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
         rc = cut_metrics(got, metrics, progress->step, err);
     if (rc != OK)
         goto out;
-    unlink(summary); /* of the run before it was resumed; it comes back at the end */
     got->metrics = fopen(metrics, "a");
     if (!got->metrics) {
         rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", metrics, strerror(errno));
@@ -149,6 +148,7 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
     snprintf(info.cost_source, sizeof info.cost_source, "%s", cost_label);
     rc = record_start(got->store, &info, &got->run_id, err);
     if (rc == OK) {
+        unlink(summary); /* of the run before it was resumed; it comes back at the end */
         *files = got;
         got = NULL;
     }

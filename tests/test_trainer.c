@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "exec/run_files.h"
 #include "exec/trainer.h"
+#include "tests/fail_malloc.h"
 
 static void trainer_lr__warms_up_then_follows_the_curve(void **state)
 {
@@ -76,6 +78,39 @@ static void run_files_open__leaves_no_metrics_where_it_fails(void **state)
     assert_null(files);
     rmdir(path);
     assert_int_equal(rmdir(dir), 0);
+}
+
+/* Metrics and summary of a run are the user's until the resumed run has begun. */
+static void run_files_open__keeps_metrics_when_memory_ends_on_resume(void **state)
+{
+    char dir[] = "/tmp/elapse-run.XXXXXX", metrics[64], summary[64], command[64];
+    struct run_files *files = NULL;
+    struct progress progress = {0};
+    struct job job;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", dir);
+    snprintf(summary, sizeof summary, "%s/summary.json", dir);
+    job_defaults(&job);
+    assert_int_equal(run_files_open(dir, false, &progress, &job, 2, "test", &files, NULL), OK);
+    write_steps(files, 1, 3);
+    run_files_free(files);
+    assert_int_equal(close(creat(summary, 0666)), 0);
+    progress.step = 3;
+    for (int n = 0; FAIL_MALLOC && n < 200; n++) { /* the store's own thousands are SQLite's */
+        struct err err = {0};
+        files = NULL;
+        fail_malloc_after(n);
+        enum status rc = run_files_open(dir, true, &progress, &job, 2, "test", &files, &err);
+        assert_false(fail_malloc_done());
+        assert_int_equal(lines_of(metrics), 3);
+        assert_int_equal(access(summary, F_OK) == 0, rc != OK);
+        run_files_free(files);
+        assert_int_equal(close(creat(summary, 0666)), 0);
+    }
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+    job_clear(&job);
 }
 
 static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void **state)
@@ -150,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trainer_lr__warms_up_then_follows_the_curve),
         cmocka_unit_test(run_files_open__leaves_no_metrics_where_it_fails),
+        cmocka_unit_test(run_files_open__keeps_metrics_when_memory_ends_on_resume),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
