@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "exec/bf16.h"
+#include "exec/file_part.h"
 #include "exec/rng.h"
 #include "partition/units.h"
 
@@ -335,12 +336,12 @@ static enum status create_tier(struct cache_arena *arena, const struct cache_spe
                                   strerror(errno));
     /* The maker's pid stands there while pages are still being made. */
     h.ready = 0;
-    if (pwrite(fd, &h, sizeof h, 0) != (ssize_t)sizeof h)
+    if (!file_write_at(fd, &h, sizeof h, 0))
         failed = errno ? errno : EIO;
     while (!failed && (failed = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
         failed = 0;
     h.ready = 1;
-    if (!failed && pwrite(fd, &h, sizeof h, 0) != (ssize_t)sizeof h)
+    if (!failed && !file_write_at(fd, &h, sizeof h, 0))
         failed = errno ? errno : EIO;
     if (failed) {
         close(fd);
@@ -363,7 +364,7 @@ static enum status attach_tier(struct cache_arena *arena, const struct cache_spe
     int fd = open(tier->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return err_set(err, ERR_SYSTEM, "cache: cannot open '%s': %s", tier->path, strerror(errno));
-    if (pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || fstat(fd, &st) != 0) {
+    if (!file_read_at(fd, &h, sizeof h, 0) || fstat(fd, &st) != 0) {
         rc = err_set(err, ERR_SYSTEM, "cache: '%s' is shorter than its header", tier->path);
         goto out;
     }
@@ -477,7 +478,7 @@ const struct cache_size *cache_arena_sizes(const struct cache_arena *arena)
 struct slot {
     struct slot_head *head; /* NULL: the sample has none */
     char *content;          /* NULL: in the spill */
-    off_t offset;
+    int64_t offset;
 };
 
 static struct slot slot_of(const struct cache_arena *arena, int64_t sample)
@@ -491,39 +492,9 @@ static struct slot slot_of(const struct cache_arena *arena, int64_t sample)
     } else if (sample >= in_memory && sample - in_memory < arena->size.num_slots[1]) {
         char *heads = arena->tiers[0].map + HEADER_BYTES + in_memory * bytes;
         slot.head = (struct slot_head *)(void *)heads + (sample - in_memory);
-        slot.offset = (off_t)(HEADER_BYTES + (sample - in_memory) * bytes);
+        slot.offset = HEADER_BYTES + (sample - in_memory) * bytes;
     }
     return slot;
-}
-
-static bool read_all(int fd, char *to, int64_t bytes, off_t at)
-{
-    while (bytes > 0) {
-        ssize_t n = pread(fd, to, (size_t)bytes, at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        to += n;
-        at += n;
-        bytes -= n;
-    }
-    return true;
-}
-
-static bool write_all(int fd, const char *from, int64_t bytes, off_t at)
-{
-    while (bytes > 0) {
-        ssize_t n = pwrite(fd, from, (size_t)bytes, at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        from += n;
-        at += n;
-        bytes -= n;
-    }
-    return true;
 }
 
 static int64_t content_bytes(const struct cache_arena *arena)
@@ -569,7 +540,7 @@ enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, in
     if (slot.content)
         memcpy(to, slot.content, (size_t)bytes);
     else
-        whole = read_all(arena->tiers[1].fd, to, bytes, slot.offset);
+        whole = file_read_at(arena->tiers[1].fd, to, bytes, slot.offset);
     atomic_thread_fence(memory_order_acquire);
     if (atomic_load_explicit(&slot.head->word, memory_order_relaxed) != bits) /* A3 */
         return CACHE_MISS;
@@ -625,7 +596,7 @@ bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const
     if (slot.content) /* of what lies there now: between put and take nothing may change */
         lies = slot.content;
     else
-        done = write_all(arena->tiers[1].fd, lies, bytes, slot.offset);
+        done = file_write_at(arena->tiers[1].fd, lies, bytes, slot.offset);
     atomic_store_explicit(&slot.head->checksum, cache_checksum(lies, bytes, seed_of(sample, level)),
                           memory_order_relaxed);
     free(rounded);

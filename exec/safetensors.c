@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exec/file_part.h"
 #include "partition/units.h"
 #include "profiles/json.h"
 #include "profiles/whole_file.h"
@@ -38,22 +39,12 @@ static const struct {
     {"BOOL", 1}
 };
 
-static enum status read_exactly(int fd, void *data, int64_t bytes, int64_t offset, const char *path,
-                                struct err *err)
+static enum status read_part(const struct safetensors *file, void *data, int64_t bytes,
+                             int64_t offset, struct err *err)
 {
-    char *at = data;
-    while (bytes > 0) {
-        ssize_t got = pread(fd, at, (size_t)bytes, offset);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path,
-                           got < 0 ? strerror(errno) : "it shrank");
-        at += got;
-        offset += got;
-        bytes -= got;
-    }
-    return OK;
+    if (file_read_at(file->fd, data, bytes, offset))
+        return OK;
+    return err_set(err, ERR_SYSTEM, "cannot read '%s': %s", file->path, file_read_why());
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -125,7 +116,7 @@ enum status safetensors_open(const char *path, struct safetensors **file, struct
                      (long long)st.st_size);
         goto out;
     }
-    rc = read_exactly(got->fd, length, sizeof length, 0, path, err);
+    rc = read_part(got, length, sizeof length, 0, err);
     if (rc != OK)
         goto out;
     for (int i = 7; i >= 0; i--)
@@ -141,7 +132,7 @@ enum status safetensors_open(const char *path, struct safetensors **file, struct
         rc = err_nomem(err);
         goto out;
     }
-    rc = read_exactly(got->fd, text, (int64_t)header_bytes, 8, path, err);
+    rc = read_part(got, text, (int64_t)header_bytes, 8, err);
     if (rc != OK)
         goto out;
     text[header_bytes] = '\0';
@@ -154,8 +145,7 @@ enum status safetensors_open(const char *path, struct safetensors **file, struct
         rc = err_set(err, ERR_INPUT, "'%s': the header is not an object", path);
         goto out;
     }
-    for (int i = 0; i < json_count(got->header); i++) {
-        const struct json *entry = json_at(got->header, i);
+    for (const struct json *entry = json_first(got->header); entry; entry = json_next(entry)) {
         struct tensor_info info;
         const char *why;
         if (strcmp(json_key(entry), "__metadata__") != 0 && !parse_entry(got, entry, &info, &why)) {
@@ -233,7 +223,7 @@ enum status safetensors_read(const struct safetensors *file, const char *name,
     bool f64 = strcmp(info->dtype, "F64") == 0;
     char *raw;
     if (strcmp(info->dtype, "F32") == 0)
-        return read_exactly(file->fd, values, info->bytes, info->offset, file->path, err);
+        return read_part(file, values, info->bytes, info->offset, err);
     if (!f16 && !bf16 && !f64)
         return err_set(err, ERR_INPUT,
                        "'%s': tensor '%s' has dtype %s, must be F32, F16, BF16, F64", file->path,
@@ -243,8 +233,7 @@ enum status safetensors_read(const struct safetensors *file, const char *name,
         return err_nomem(err);
     for (int64_t at = 0; rc == OK && at < info->num_elems; at += CHUNK_ELEMS) {
         int64_t n = info->num_elems - at < CHUNK_ELEMS ? info->num_elems - at : CHUNK_ELEMS;
-        rc = read_exactly(file->fd, raw, n * elem_bytes, info->offset + at * elem_bytes, file->path,
-                          err);
+        rc = read_part(file, raw, n * elem_bytes, info->offset + at * elem_bytes, err);
         for (int64_t i = 0; rc == OK && i < n; i++) {
             uint16_t half;
             double real;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "exec/data/dataset.h"
+#include "exec/file_part.h"
 
 enum { SIDE = 32, PIXELS = 3 * SIDE * SIDE, MAX_FILES = 6, CHUNK_RECORDS = 256 };
 
@@ -62,10 +63,8 @@ static enum status check_file(const struct cifar *cifar, const struct cifar_file
         return err_nomem(err);
     for (int64_t at = 0; rc == OK && at < file->count; at += CHUNK_RECORDS) {
         int64_t n = file->count - at < CHUNK_RECORDS ? file->count - at : CHUNK_RECORDS;
-        ssize_t got = pread(file->fd, chunk, (size_t)(n * record), at * record);
-        if (got != n * record)
-            rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", file->path,
-                         got < 0 ? strerror(errno) : "it shrank");
+        if (!file_read_at(file->fd, chunk, n * record, at * record))
+            rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", file->path, file_read_why());
         for (int64_t i = 0; rc == OK && i < n; i++) {
             int label = chunk[i * record + cifar->label_bytes - 1];
             if (label >= classes)
@@ -132,11 +131,9 @@ static enum status cifar_sample(const struct dataset *dataset, enum split split,
     while (id >= cifar->files[split][i].first + cifar->files[split][i].count)
         i++;
     const struct cifar_file *file = &cifar->files[split][i];
-    ssize_t got = pread(file->fd, bytes, (size_t)record, (id - file->first) * record);
-    if (got != record)
+    if (!file_read_at(file->fd, bytes, record, (id - file->first) * record))
         return err_set(err, ERR_SYSTEM, "cannot read record %lld of '%s': %s",
-                       (long long)(id - file->first), file->path,
-                       got < 0 ? strerror(errno) : "it shrank");
+                       (long long)(id - file->first), file->path, file_read_why());
     if (out->labels)
         out->labels[0] = bytes[cifar->label_bytes - 1];
     if (out->image) {
