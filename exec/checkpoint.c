@@ -15,6 +15,7 @@
 #include "exec/sha256.h"
 #include "partition/units.h"
 #include "profiles/json.h"
+#include "profiles/whole_file.h"
 
 enum { FORMAT_VERSION = 1, NAME_MAX_BYTES = 128 };
 
@@ -65,15 +66,6 @@ out:
     free(tensors);
     free(names);
     return rc;
-}
-
-static enum status sync_dir(const char *dir, struct err *err)
-{
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int failed = fd < 0 || fsync(fd) != 0;
-    if (fd >= 0)
-        close(fd);
-    return failed ? err_set(err, ERR_SYSTEM, "cannot sync '%s': %s", dir, strerror(errno)) : OK;
 }
 
 /* Remove a folder of plain files; missing is fine. */
@@ -182,14 +174,14 @@ enum status checkpoint_save(const struct comm *comm, const char *dir, const stru
     if (comm->rank == 0) {
         if (rc == OK)
             rc = write_manifest(temp, job, list->num_stages, progress, sums, err);
-        if (rc == OK)
-            rc = sync_dir(temp, err);
-        if (rc == OK) {
+        if (rc == OK) { /* the names in it are as durable as the manifest's */
             remove_dir(dir);
             if (rename(temp, dir) != 0)
                 rc = err_set(err, ERR_SYSTEM, "cannot rename '%s' to '%s': %s", temp, dir,
                              strerror(errno));
         }
+        if (rc == OK)
+            file_sync_name(dir);
         if (rc != OK && temp)
             remove_dir(temp);
     }

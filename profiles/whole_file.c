@@ -143,17 +143,16 @@ failed:
     return rc;
 }
 
-/* A new name is durable once its folder is; not every file system can say so. */
-static void sync_folder(char *path)
+void file_sync_name(const char *path)
 {
-    char *slash = strrchr(path, '/');
-    if (slash)
-        slash[slash == path ? 1 : 0] = '\0';
-    int fd = open(slash ? path : ".", O_RDONLY | O_DIRECTORY);
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
         fsync(fd);
         close(fd);
     }
+    free(folder);
 }
 
 enum status atomic_close(struct atomic_file *file, enum status status, struct err *err)
@@ -172,7 +171,7 @@ enum status atomic_close(struct atomic_file *file, enum status status, struct er
     if (!ok && status == OK)
         status = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", file->path, strerror(why));
     if (file->temp && status == OK)
-        sync_folder(file->path);
+        file_sync_name(file->path);
     else if (file->temp)
         unlink(file->temp);
     free(file->path);

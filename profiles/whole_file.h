@@ -22,4 +22,8 @@ struct atomic_file {
 enum status atomic_open(struct atomic_file *file, const char *path, struct err *err);
 enum status atomic_close(struct atomic_file *file, enum status status, struct err *err);
 
+/* A new name is durable once the folder that it lies in is; where a file system cannot say so, it
+ * is not asked twice. atomic_close() does this; for folders that are renamed. */
+void file_sync_name(const char *path);
+
 #endif
