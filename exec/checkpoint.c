@@ -286,7 +286,7 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
         return rc;
     rc = manifest_int(manifest, dir, "step", INT64_MAX, &got.step, err);
     if (rc == OK)
-        rc = manifest_int(manifest, dir, "epoch", INT64_MAX, &got.epoch, err);
+        rc = manifest_int(manifest, dir, "epoch", JOB_EPOCHS_MAX, &got.epoch, err);
     if (rc == OK)
         rc = manifest_int(manifest, dir, "position", INT64_MAX, &got.position, err);
     if (rc == OK)

@@ -416,9 +416,9 @@ enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
         err_hint(err, "tables: mild mild-early by_epoch linear, or a JSON file");
         return rc;
     }
-    if (num_layers < 1 || num_epochs < 1 || num_epochs > 1000000)
-        return err_set(err, ERR_INPUT, "freeze table '%s' needs layers >= 1 and epochs 1..1000000",
-                       name);
+    if (num_layers < 1 || num_epochs < 1 || num_epochs > JOB_EPOCHS_MAX)
+        return err_set(err, ERR_INPUT, "freeze table '%s' needs layers >= 1 and epochs 1..%d", name,
+                       JOB_EPOCHS_MAX);
     table = malloc((size_t)num_epochs * sizeof *table);
     if (!table)
         return err_nomem(err);

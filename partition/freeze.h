@@ -25,6 +25,8 @@ enum freeze_policy {
     FREEZE_POLICY_COUNT
 };
 
+#define JOB_EPOCHS_MAX 1000000
+
 struct freeze_spec {
     enum freeze_policy policy;
     double alpha;   /* (0, 1); closed form, gradient norm, plateau: largest share of the active

@@ -59,8 +59,9 @@ static enum status bad_real(const struct job *job, const char *key, const char *
 
 static enum status check_train(const struct job *job, struct err *err)
 {
-    if (job->train.epochs < 0 || job->train.epochs > 1000000)
-        return bad_int(job, "train.epochs", "0..1000000", job->train.epochs, err);
+    if (job->train.epochs < 0 || job->train.epochs > JOB_EPOCHS_MAX)
+        return err_set(err, ERR_INPUT, "%s: train.epochs must be 0..%d, got %d",
+                       job->path ? job->path : "job", JOB_EPOCHS_MAX, job->train.epochs);
     if (job->train.max_steps < 0)
         return bad_int(job, "train.max_steps", "at least 0", job->train.max_steps, err);
     if (job->train.batch < 1 || job->train.batch > INT32_MAX)

@@ -83,7 +83,7 @@ static const struct field job_fields[] = {
     INT("data.train_samples", data.train_samples, 0, INT64_MAX, "use the first n [0: all]"),
     INT("data.test_samples", data.test_samples, 0, INT64_MAX, "use the first n [0: all]"),
     INT("data.workers", data.workers, 0, 1024, "threads a rank that make samples [0: its cores that do not compute]"),
-    INT("train.epochs", train.epochs, 0, 1000000, "0: train writes the weights it starts from, sim has no answer [1]"),
+    INT("train.epochs", train.epochs, 0, JOB_EPOCHS_MAX, "0: train writes the weights it starts from, sim has no answer [1]"),
     INT("train.max_steps", train.max_steps, 0, INT64_MAX, "the run ends after n steps [0: with its epochs]"),
     OTHER("train.batch.per_pipeline", "samples a step of each pipeline [32]"),
     OTHER("train.batch.global", "samples a step of all pipelines together"),

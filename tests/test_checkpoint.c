@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -396,6 +397,72 @@ static void checkpoint_save__leaves_the_old_one_when_it_cannot_write(void **stat
     rig_clear(&rig);
 }
 
+/* Else a resumed run would decide for epochs without end. */
+static void checkpoint_peek__refuses_an_epoch_that_no_job_has(void **state)
+{
+    struct progress progress;
+    struct rig rig;
+    char path[160];
+    (void)state;
+    if (world.rank != 0)
+        return;
+    rig_init(&rig, 3, 0, 1, 10);
+    path_of("manifest.json", path);
+    for (int over = 0; over < 2; over++) {
+        const struct model *model = &rig.job.model;
+        struct err err = {0};
+        FILE *out = fopen(path, "w");
+        assert_non_null(out);
+        fprintf(out,
+                "{\"format\": \"elapse-checkpoint\", \"schema\": 1, \"files\": [\"a\"],"
+                " \"step\": 7, \"epoch\": %d, \"position\": 0, \"frozen_layers\": 0,"
+                " \"model\": {\"layers\": %d, \"hidden\": %d, \"mlp\": %d, \"heads\": %d,"
+                " \"params\": %lld}}",
+                JOB_EPOCHS_MAX + over, model->num_layers, model->hidden, model->mlp, model->heads,
+                (long long)model_total_params(model));
+        assert_int_equal(fclose(out), 0);
+        assert_int_equal(checkpoint_peek(folder, &rig.job, false, &progress, &err),
+                         over ? ERR_INPUT : OK);
+        assert_true(over ? strstr(err.msg, "epoch must be 0..1000000") != NULL
+                         : progress.epoch == JOB_EPOCHS_MAX);
+    }
+    unlink(path);
+    rig_clear(&rig);
+}
+
+/* In front of the C library's: the folder or file that was synced last, by name. */
+static char last_synced[256];
+
+int fsync(int fd)
+{
+    char link[40];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t length = readlink(link, last_synced, sizeof last_synced - 1);
+    last_synced[length > 0 ? length : 0] = '\0';
+    return (int)syscall(SYS_fsync, fd);
+}
+
+static void checkpoint_save__syncs_the_folder_of_its_name_last(void **state)
+{
+    const struct progress progress = {.step = 12};
+    const struct turn_sums none = {0};
+    struct rig rig;
+    struct err err = {0};
+    char dir[160];
+    (void)state;
+    path_of("checkpoint-12", dir);
+    rig_init(&rig, 3, 1u << world.rank, 5, 10);
+    struct stage_list list = list_of(&rig);
+    ok(checkpoint_save(&world, dir, &rig.job, &list, true, &progress, &none, &err), &err);
+    if (world.rank == 0)
+        assert_string_equal(last_synced, folder);
+    rig_clear(&rig);
+    if (world.rank == 0) {
+        path_of("checkpoint-12/stage-00001.safetensors", dir);
+        unlink(dir);
+    }
+}
+
 static void checkpoint_turn__refuses_sums_that_are_no_squares(void **state)
 {
     static const char *const sums[] = {"1, 2", "1, -2", "1, null", "1", "1, \"2\""};
@@ -433,6 +500,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_find__takes_the_newest),
         cmocka_unit_test(checkpoint_load__refuses_what_does_not_fit),
         cmocka_unit_test(checkpoint_save__leaves_the_old_one_when_it_cannot_write),
+        cmocka_unit_test(checkpoint_peek__refuses_an_epoch_that_no_job_has),
+        cmocka_unit_test(checkpoint_save__syncs_the_folder_of_its_name_last),
         cmocka_unit_test(checkpoint_turn__refuses_sums_that_are_no_squares),
     };
     struct err err = {0};
