@@ -11,6 +11,7 @@
 
 #include "exec/comm/comm.h"
 #include "exec/rng.h"
+#include "tests/fail_malloc.h"
 
 static struct comm world;
 
@@ -189,6 +190,24 @@ static void comm_wait__refuses_a_message_that_is_too_short(void **state)
     assert_int_equal(comm_wait(&send, NULL), OK);
 }
 
+/* Else the others would wait in the next collective for a rank that has given up. */
+static void comm_split__fails_on_all_ranks_where_one_has_no_memory(void **state)
+{
+    struct comm_group *group = NULL;
+    struct err err = {0};
+    (void)state;
+    if (!FAIL_MALLOC)
+        skip();
+    if (world.rank == 1)
+        fail_malloc_after(0);
+    assert_int_equal(comm_split(&world, 0, world.rank, &group, &err), ERR_NOMEM);
+    assert_string_equal(err.msg, "out of host memory");
+    assert_null(group);
+    assert_int_equal(comm_split(&world, 0, world.rank, &group, NULL), OK);
+    assert_int_equal(comm_group_size(group), world.size);
+    comm_group_free(group);
+}
+
 static void comm_cancel__leaves_messages_to_later_receives(void **state)
 {
     const int to = (world.rank + 1) % world.size;
@@ -272,6 +291,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(comm_split__orders_by_key_and_leaves_out_negative_colors),
         cmocka_unit_test(comm_isend__delivers_by_tag_and_in_order),
         cmocka_unit_test(comm_wait__refuses_a_message_that_is_too_short),
+        cmocka_unit_test(comm_split__fails_on_all_ranks_where_one_has_no_memory),
         cmocka_unit_test(comm_cancel__leaves_messages_to_later_receives),
         cmocka_unit_test(comm_gather__keeps_the_order_of_ranks_with_unequal_sizes),
         cmocka_unit_test(comm_isend__refuses_messages_beyond_what_mpi_counts),

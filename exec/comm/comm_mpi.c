@@ -206,14 +206,12 @@ out:
 enum status comm_split(const struct comm *comm, int color, int key, struct comm_group **group,
                        struct err *err)
 {
-    enum status rc;
     struct comm_group *got = calloc(1, sizeof *got);
     MPI_Comm mpi = MPI_COMM_NULL;
-    MPI_TRY(MPI_Comm_split(comm->all->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi));
-    if (!got) {
-        rc = err_nomem(err);
+    enum status rc = comm_agree(comm, got ? OK : err_nomem(err), err);
+    if (rc != OK)
         goto out;
-    }
+    MPI_TRY(MPI_Comm_split(comm->all->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi));
     *group = NULL;
     if (mpi != MPI_COMM_NULL) {
         MPI_TRY(MPI_Comm_rank(mpi, &got->rank));
