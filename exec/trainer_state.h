@@ -1,5 +1,5 @@
-/* exec/trainer_state.h - everything a run holds on one rank, for trainer.c (the run) and elastic.c
- * (what changes in mid-run). */
+/* exec/trainer_state.h - everything a run holds on one rank, for trainer.c (the run), elastic.c
+ * (what changes in mid-run) and trainer_summary.c (what is told of it). */
 #ifndef ELAPSE_EXEC_TRAINER_STATE_H
 #define ELAPSE_EXEC_TRAINER_STATE_H
 
@@ -7,8 +7,16 @@
 #include "exec/elastic.h"
 #include "exec/hf_names.h"
 #include "exec/layout.h"
+#include "exec/qa_eval.h"
 #include "exec/run_files.h"
 #include "exec/trainer.h"
+
+/* The outcome of an evaluation pass. */
+struct evaluation {
+    double loss, accuracy; /* per target */
+    int64_t count, ns;
+    struct qa_score qa; /* squad, rank 0 of the active group */
+};
 
 struct trainer {
     const struct comm *comm;
@@ -49,5 +57,14 @@ struct turn_ask trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn
 /* A checkpoint of now; nothing where the last one is of the same step. Collective over the message
  * group. */
 enum status trainer_save(struct trainer *t, struct err *err);
+
+/* summary.json of a run that ends now; the caller frees it. Evaluations that were not made have no
+ * count. */
+struct json *trainer_summary(const struct trainer *t, const struct cache_counts *counts,
+                             const struct evaluation *before, const struct evaluation *after,
+                             const char *digest, int64_t wall_ns);
+/* Language models: e to the loss a token. Questions: exact match and F1. */
+void trainer_add_metrics(struct json *root, const struct job *job,
+                         const struct evaluation *evaluation);
 
 #endif
