@@ -189,11 +189,8 @@ static void add_explanation(struct json *json, const struct planner_result *resu
 static struct json *start_json(const struct command *command, const struct job *job,
                                const struct cost_handle *cost)
 {
-    struct json *json = command_json(command), *resolved = NULL;
-    if (job->json && json_parse(job->json, "job", &resolved, NULL) == OK) {
-        json_add_copy(json, "job", resolved);
-        json_free(resolved);
-    }
+    struct json *json = command_json(command);
+    json_add_parsed(json, "job", job->json);
     json_add_string(json, "cost_source", cost_source_name(cost->cost.source));
     json_add_string(json, "cost", cost->cost.label);
     if (cost->note[0])

@@ -89,11 +89,9 @@ static void clear_rows(struct run_rows *rows)
 
 static struct json *show_json(const struct command *command, const struct run_rows *rows)
 {
-    struct json *answer = command_json(command), *job = NULL;
+    struct json *answer = command_json(command);
     add_run(answer, &rows->info);
-    if (rows->info.job_json && json_parse(rows->info.job_json, "job", &job, NULL) == OK)
-        json_add_copy(answer, "job", job);
-    json_free(job);
+    json_add_parsed(answer, "job", rows->info.job_json);
     struct json *list = json_add_array(answer, "epochs");
     for (int64_t i = 0; i < rows->num_epochs; i++) {
         const struct epoch_row *row = &rows->epochs[i];

@@ -154,8 +154,14 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
             snprintf(text, sizeof text, "pipeline.num_microbatches=%d", m * K);
             same[job.num_baseline] = text;
             struct err ignored = {0};
-            if (sim_job_run(args, same, job.num_baseline + 1, &got, NULL, &ignored) != OK)
+            const enum status one =
+                sim_job_run(args, same, job.num_baseline + 1, &got, NULL, &ignored);
+            if (one == ERR_INFEASIBLE || one == ERR_INPUT)
                 continue;
+            if (one != OK) {
+                rc = err_set(err, one, "%s", ignored.msg);
+                break;
+            }
             if (a->same.total_ns == 0 || elastic_speedup(&got, &a->same) > 1) {
                 struct elastic_run swap = a->same;
                 a->same = got;
@@ -188,10 +194,7 @@ static bool is_extrapolated(const struct run_answer *a)
 static void run_json(struct json *json, const struct run_answer *a, bool no_wall)
 {
     json_add_string(json, "name", a->source.name);
-    struct json *job = NULL;
-    if (a->source.json && json_parse(a->source.json, "job", &job, NULL) == OK)
-        json_add_copy(json, "job", job);
-    json_free(job);
+    json_add_parsed(json, "job", a->source.json);
     json_add_int(json, "total_ns", a->run.total_ns);
     if (a->has_baseline) {
         json_add_int(json, "baseline_ns", a->baseline.total_ns);

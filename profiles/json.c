@@ -256,6 +256,17 @@ void json_add_copy(struct json *parent, const char *key, const struct json *valu
     attach(parent, key, copy);
 }
 
+void json_add_parsed(struct json *parent, const char *key, const char *text)
+{
+    struct json *value = NULL;
+    const enum status rc = text ? json_parse(text, key, &value, NULL) : ERR_INPUT;
+    if (rc == OK)
+        json_add_copy(parent, key, value);
+    else if (rc == ERR_NOMEM)
+        attach(parent, key, NULL);
+    json_free(value);
+}
+
 static bool lacks_memory(const cJSON *item)
 {
     for (; item; item = item->next)

@@ -55,6 +55,8 @@ void json_add_null(struct json *parent, const char *key);
 void json_remove(struct json *parent, const char *key);
 /* Deep-copy a value under a key, replacing what was there. */
 void json_add_copy(struct json *parent, const char *key, const struct json *value);
+/* JSON text under a key (a job's or record's); text NULL, or none of JSON: nothing. */
+void json_add_parsed(struct json *parent, const char *key, const char *text);
 /* OK, or ERR_NOMEM where something could not be added: for a tree that is read again rather than
  * written. */
 enum status json_check(const struct json *root, struct err *err);

@@ -193,13 +193,17 @@ static void json_text__reports_nomem_when_any_allocation_fails(void **state)
         json_add_int(inner, "i", 7);
         json_add_string(inner, "s", "text");
         json_add_copy(root, "copy", list);
+        json_add_parsed(root, "parsed", "{\"p\":1}");
+        json_add_parsed(root, "absent", NULL);
+        json_add_parsed(root, "none", "{");
         char *text = NULL;
         struct err err = {0};
         rc = json_text(root, false, &text, &err);
         assert_true(rc == (allocations_left < 0 ? ERR_NOMEM : OK));
         if (rc == OK)
             assert_string_equal(
-                text, "{\"list\":[{\"i\":7,\"s\":\"text\"}],\"copy\":[{\"i\":7,\"s\":\"text\"}]}");
+                text, "{\"list\":[{\"i\":7,\"s\":\"text\"}],\"copy\":[{\"i\":7,\"s\":\"text\"}],"
+                      "\"parsed\":{\"p\":1}}");
         free(text);
         json_free(root);
     }
