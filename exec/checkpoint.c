@@ -458,17 +458,6 @@ enum status checkpoint_load(const char *dir, const struct stage_list *list, bool
     return rc;
 }
 
-enum status checkpoint_load_file(const char *path, const struct stage_list *list, struct err *err)
-{
-    struct safetensors *file = NULL;
-    enum status rc = safetensors_open(path, &file, err);
-    if (rc != OK)
-        return rc;
-    rc = load_stages(&file, 1, path, list, false, err);
-    safetensors_close(file);
-    return rc;
-}
-
 /* --- export ----------------------------------------------------------------------------------- */
 
 struct export_source {

@@ -48,12 +48,10 @@ enum status checkpoint_turn(const char *dir, int num_layers, struct turn_sums *s
                             struct err *err);
 
 /* Fill weights and optimizer state of this rank's stages. state false: weights only (--init,
- * eval). ERR_INPUT: a tensor is missing or has another shape. Not collective. */
+ * eval). ERR_INPUT: a tensor is missing or has another shape. Not collective. (From a safetensors
+ * file: hf_load_file().) */
 enum status checkpoint_load(const char *dir, const struct stage_list *list, bool state,
                             struct err *err);
-
-/* The same from one safetensors file, weights only. */
-enum status checkpoint_load_file(const char *path, const struct stage_list *list, struct err *err);
 
 /* All weights of a checkpoint into one safetensors file, under Hugging Face's names, with the
  * config.json that goes with it in the same folder (U-ViT has none). *tensors gets their number. */

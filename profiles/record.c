@@ -121,19 +121,16 @@ static enum status no_run(struct store *store, int64_t run_id, struct err *err)
                    store_path(store));
 }
 
-/* One statement about one run: ?1 is the run, ?2 arg. */
-static enum status change_run(struct store *store, const char *sql, int64_t run_id, int64_t arg,
-                              struct err *err)
+enum status record_finish(struct store *store, int64_t run_id, int64_t total_ns, struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
     enum status rc = store_begin(store, err);
     if (rc != OK)
         return rc;
-    rc = store_prepare(store, sql, &stmt, err);
+    rc = store_prepare(store, "UPDATE run SET finished = 1, total_ns = ? WHERE id = ?", &stmt, err);
     if (rc == OK) {
-        sqlite3_bind_int64(stmt, 1, run_id);
-        if (sqlite3_bind_parameter_count(stmt) > 1)
-            sqlite3_bind_int64(stmt, 2, arg);
+        sqlite3_bind_int64(stmt, 1, total_ns);
+        sqlite3_bind_int64(stmt, 2, run_id);
         if (sqlite3_step(stmt) != SQLITE_DONE)
             rc = store_fail(store, "cannot write", err);
         else if (sqlite3_changes(store->db) == 0)
@@ -144,17 +141,6 @@ static enum status change_run(struct store *store, const char *sql, int64_t run_
         return store_commit(store, err);
     store_rollback(store);
     return rc;
-}
-
-enum status record_finish(struct store *store, int64_t run_id, int64_t total_ns, struct err *err)
-{
-    return change_run(store, "UPDATE run SET finished = 1, total_ns = ?2 WHERE id = ?1", run_id,
-                      total_ns, err);
-}
-
-enum status record_remove(struct store *store, int64_t run_id, struct err *err)
-{
-    return change_run(store, "DELETE FROM run WHERE id = ?1", run_id, 0, err);
 }
 
 enum status record_epochs(struct store *store, int64_t run_id, const struct epoch_row *rows,

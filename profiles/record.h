@@ -90,6 +90,5 @@ enum status record_read_transitions(struct store *store, int64_t run_id,
                                     struct transition_row **rows, int64_t *n, struct err *err);
 enum status record_read_memory(struct store *store, int64_t run_id, struct device_memory_row **rows,
                                int64_t *n, struct err *err);
-enum status record_remove(struct store *store, int64_t run_id, struct err *err);
 
 #endif

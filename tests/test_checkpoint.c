@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "exec/checkpoint.h"
+#include "exec/hf_names.h"
 #include "exec/rng.h"
 #include "exec/safetensors.h"
 
@@ -270,6 +271,7 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     struct progress got = {0};
     struct err err = {0};
     char dir[160], file[160], hex[2][65] = {"", ""};
+    struct hf_import import;
     int tensors = 0;
     (void)state;
     path_of("checkpoint-12", dir);
@@ -314,7 +316,7 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     assert_int_equal(tensors,
                      stage_num_params(loaded.stages[0]) + stage_num_params(loaded.stages[1]));
     list = list_of(&loaded);
-    ok(checkpoint_load_file(file, &list, &err), &err);
+    ok(hf_load_file(file, &loaded.job.model, &list, false, &import, &err), &err);
     rig_clear(&loaded);
     unlink(file);
 }
