@@ -530,7 +530,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         {.name = "compress",
          .type = OPTION_FLAG,
          .value = &q.compress,
-         .help = "K is the initial length: halve it stepwise for F = 1, 2, ... up to --frozen"                          },
+         .help = "K is the initial length: halve it stepwise for F = 1, 2, ... up to --frozen"},
         {.name = "sizes",
          .type = OPTION_STRING,
          .value = &q.sizes_text,
@@ -577,7 +577,12 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .value = &q.db_path,
          .arg = "FILE",
          .help = "with --by time: the profile store"},
-        {.name = "json",                                                               .type = OPTION_FLAG,                                .value = &q.as_json,                                                                  .help = "one JSON object"                                                                  },
+        {
+         .name = "json",
+         .type = OPTION_FLAG,
+         .value = &q.as_json,
+         .help = "one JSON object",
+         },
     };
     enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
                                    &q.model_text, 1, &num_positional, &help, err);

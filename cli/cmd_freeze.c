@@ -250,7 +250,12 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .help = "epochs that train whole before the policy's first (default 0)",
          .min = 0,
          .max = EPOCHS_MAX},
-        {.name = "json",                     .type = OPTION_FLAG, .value = &as_json,                                                    .help = "one JSON object"                                                                 },
+        {
+         .name = "json",
+         .type = OPTION_FLAG,
+         .value = &as_json,
+         .help = "one JSON object",
+         },
     };
     enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
                                    NULL, 0, NULL, &help, err);

@@ -113,27 +113,31 @@ enum status model_preset(const char *name, struct model_spec *spec, struct err *
 
 enum { VIT_ONLY = 1, BERT_ONLY = 2, GPT_ONLY = 4, TEXT = BERT_ONLY | GPT_ONLY, ALL = 7 };
 
-static const struct modifier {
+struct modifier {
     const char *key;
     int families; /* bits above */
     size_t offset;
     int min, max;
-} modifiers[] = {
-    {"layers",                    ALL,                        offsetof(struct model_spec,                            num_layers),                                                                                1,                                                                                               LAYERS_MAX},
-    {"hidden",                           ALL,                                              offsetof(struct model_spec,                                                                      hidden),                                                                                         1,                                                                                                            DIM_MAX},
-    {"heads",                    ALL,                                              offsetof(struct model_spec,                                                                                             heads),                                                                                                                                                                 1,                                                                              DIM_MAX},
-    {"mlp",                          ALL,                                             offsetof(struct model_spec,                                                                                                  mlp),                        1,              DIM_MAX},
-    {"classes",                       VIT_ONLY | BERT_ONLY,                                                offsetof(struct model_spec,classes),                                                                1,                                                                                                                                          VOCAB_MAX},
-    {"image", VIT_ONLY,offsetof(struct model_spec,                            image),                                              1,    65536},
-    {"patch",                   VIT_ONLY,                                                offsetof(struct model_spec,                                                                    patch),                                                                                                                1,                                                                                                                                                                                                       65536},
-    {"channels",                     VIT_ONLY,                     offsetof(struct model_spec, channels),                  1, 1024},
-    {"unet_skips",                           VIT_ONLY,                                            offsetof(struct model_spec,                                                                     unet_skips),                                                                                                                 0,                                                                                                                                                                                                       1},
-    {"seq",                       TEXT,                                                 offsetof(struct model_spec,                                                                                           seq),                                                                                                                                                   1,                                                                                                                                                                             DIM_MAX},
-    {"max_seq",                          TEXT,                                                   offsetof(struct model_spec,                                                                                                        max_seq),                                                                              1,DIM_MAX},
-    {"vocab",                       TEXT,                                                offsetof(struct model_spec,    vocab),1,VOCAB_MAX},
-    {"task", BERT_ONLY,0,0,0                                                                      },
-    {"dtype", ALL,0,0,                                                                                                                                            0                                                                                                                                                                                                                                                                                                                                                                           },
 };
+
+/* clang-format off */
+static const struct modifier modifiers[] = {
+    {"layers",     ALL,                  offsetof(struct model_spec, num_layers), 1, LAYERS_MAX},
+    {"hidden",     ALL,                  offsetof(struct model_spec, hidden),     1, DIM_MAX},
+    {"heads",      ALL,                  offsetof(struct model_spec, heads),      1, DIM_MAX},
+    {"mlp",        ALL,                  offsetof(struct model_spec, mlp),        1, DIM_MAX},
+    {"classes",    VIT_ONLY | BERT_ONLY, offsetof(struct model_spec, classes),    1, VOCAB_MAX},
+    {"image",      VIT_ONLY,             offsetof(struct model_spec, image),      1, 65536},
+    {"patch",      VIT_ONLY,             offsetof(struct model_spec, patch),      1, 65536},
+    {"channels",   VIT_ONLY,             offsetof(struct model_spec, channels),   1, 1024},
+    {"unet_skips", VIT_ONLY,             offsetof(struct model_spec, unet_skips), 0, 1},
+    {"seq",        TEXT,                 offsetof(struct model_spec, seq),        1, DIM_MAX},
+    {"max_seq",    TEXT,                 offsetof(struct model_spec, max_seq),    1, DIM_MAX},
+    {"vocab",      TEXT,                 offsetof(struct model_spec, vocab),      1, VOCAB_MAX},
+    {"task",       BERT_ONLY,            0,                                       0, 0},
+    {"dtype",      ALL,                  0,                                       0, 0},
+};
+/* clang-format on */
 
 enum { NUM_MODIFIERS = sizeof modifiers / sizeof modifiers[0] };
 

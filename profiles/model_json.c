@@ -29,13 +29,13 @@ static const struct field item_fields[] = {
          "of bwd_input_ns behind a frozen prefix, where nobody wants the input's gradient [0]"),
     ITEM("update_ns", FIELD_NS, update_ns, "[0]"),
 };
+/* clang-format off */
 static const struct field skip_fields[] = {
-    {"from",  FIELD_INT,   offsetof(struct skip_edge, from),  sizeof(int),     0, INT32_MAX, NULL, 0,
-     "index of the item that hands the tensor on"                                                       },
-    {"to",    FIELD_INT,   offsetof(struct skip_edge, to),    sizeof(int),     0, INT32_MAX, NULL, 0,
-     "index of the item that takes it"                                                                  },
-    {"bytes", FIELD_BYTES, offsetof(struct skip_edge, bytes), sizeof(int64_t), 0, 0,         NULL, 0, ""},
+    {"from", FIELD_INT, offsetof(struct skip_edge, from), sizeof(int), 0, INT32_MAX, NULL, 0, "index of the item that hands the tensor on"},
+    {"to", FIELD_INT, offsetof(struct skip_edge, to), sizeof(int), 0, INT32_MAX, NULL, 0, "index of the item that takes it"},
+    {"bytes", FIELD_BYTES, offsetof(struct skip_edge, bytes), sizeof(int64_t), 0, 0, NULL, 0, ""},
 };
+/* clang-format on */
 enum {
     NUM_ITEM_FIELDS = sizeof item_fields / sizeof *item_fields,
     NUM_SKIP_FIELDS = sizeof skip_fields / sizeof *skip_fields
@@ -47,16 +47,16 @@ struct chain_head {
     bool per_microbatch;
     int layers;
 };
+/* clang-format off */
 static const struct field chain_fields[] = {
-    {"layers", FIELD_INT, offsetof(struct chain_head,                        layers), sizeof(int),                         1,                    65535,                                              NULL,                                         0,
-     "that can freeze; items of later ones are the tail [the last item's layer + 1]"},
-    {"name",        FIELD_TEXT,            offsetof(struct chain_head,                                            name),              64, 0,      0,                                                       NULL,                                                                                             0,                                                                                                                                                                                            ""},
-    {"family",      FIELD_TEXT,               offsetof(struct chain_head,                                                         family),                                                 16,                                            0, 0, NULL, 0,"explicit"},
-    {"per_microbatch",       FIELD_BOOL,      offsetof(struct chain_head,                                                       per_microbatch),                                               sizeof(bool),                                                                  0,                                                       0,
-     NULL,                      0,                                                                                                                                                "sizes and times are per micro-batch, not per sample [false]"},
-    {"items",     FIELD_OTHER,             0, 0,        0,                                     0,                                          NULL,                                                                               0,                                                                                                     "the chain"                                                                                                      },
-    {"skips",    FIELD_OTHER,            0,                                                  0,                                                         0,                                                                                      0,                                                   NULL,           0,"from, to, bytes"},
+    {"layers", FIELD_INT, offsetof(struct chain_head, layers), sizeof(int), 1, 65535, NULL, 0, "that can freeze; items of later ones are the tail [the last item's layer + 1]"},
+    {"name", FIELD_TEXT, offsetof(struct chain_head, name), 64, 0, 0, NULL, 0, ""},
+    {"family", FIELD_TEXT, offsetof(struct chain_head, family), 16, 0, 0, NULL, 0, "explicit"},
+    {"per_microbatch", FIELD_BOOL, offsetof(struct chain_head, per_microbatch), sizeof(bool), 0, 0, NULL, 0, "sizes and times are per micro-batch, not per sample [false]"},
+    {"items", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the chain"},
+    {"skips", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "from, to, bytes"},
 };
+/* clang-format on */
 enum { NUM_CHAIN_FIELDS = sizeof chain_fields / sizeof *chain_fields };
 
 static enum status array_rows(const struct json *object, const char *key, const char *file,
