@@ -189,7 +189,7 @@ static enum status hf_classes(const struct json *object, const char *file, int *
     return hf_int(object, "num_labels", 2, file, classes, err);
 }
 
-static enum status hf_task(const struct json *object, struct model_spec *spec)
+static void hf_task(const struct json *object, struct model_spec *spec)
 {
     const char *name = json_string(json_path(object, "architectures.0"));
     spec->task = TASK_CLASSIFY;
@@ -197,7 +197,6 @@ static enum status hf_task(const struct json *object, struct model_spec *spec)
         spec->task = TASK_QA;
     else if (name && strstr(name, "MaskedLM"))
         spec->task = TASK_MLM;
-    return OK;
 }
 
 static enum status read_hf(const struct json *object, const char *file, struct model *model,
@@ -227,7 +226,7 @@ static enum status read_hf(const struct json *object, const char *file, struct m
         rc = hf_int(object, "n_inner", spec.hidden <= INT32_MAX / 4 ? 4 * spec.hidden : 0, file,
                     &spec.mlp, err);
     if (rc == OK && t == 1)
-        rc = hf_task(object, &spec);
+        hf_task(object, &spec);
     if (rc == OK && t != 2)
         rc = hf_classes(object, file, &spec.classes, err);
     if (rc != OK)
