@@ -91,13 +91,7 @@ static void wordpiece_encode__says_which_bytes_a_token_stands_for(void **state)
     const char *text = " un\xc3\xa4"
                        "ff\xcc\x81"
                        "able, caf\xc3\xa9!";
-    static const char *const want[] = {"un",
-                                       "\xc3\xa4"
-                                       "ff",
-                                       "able",
-                                       ",",
-                                       "caf\xc3\xa9",
-                                       "!"};
+    static const char *const want[] = {"un", "\303\244ff", "able", ",", "caf\xc3\xa9", "!"};
     (void)state;
     open_small(&wp);
     assert_int_equal(wordpiece_encode(&wp, text, strlen(text), &tokens, NULL), OK);

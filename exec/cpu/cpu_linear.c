@@ -28,7 +28,11 @@ static inline bool drops(const struct dropout *drop)
 static void add_row(int n, const float *restrict x, const float *add, float *y)
 {
     if (add) {
+#ifdef __clang__
+#pragma clang loop vectorize(assume_safety)
+#else
 #pragma GCC ivdep
+#endif
         for (int c = 0; c < n; c++)
             y[c] = x[c] + add[c];
     } else
