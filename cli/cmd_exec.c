@@ -45,11 +45,12 @@ static enum status take_one(int argc, char **argv, int *i, const char *name, int
     return parse_int(text, name, min, max, value, err);
 }
 
-/* Take those out of argv; the rest goes on in order. */
+/* Take those out of argv, -n where there are ranks; the rest goes on in order. */
 static enum status take_options(int *argc, char **argv, bool train, struct front *front,
                                 struct err *err)
 {
     int kept = 0;
+    const bool ranks = front->num_ranks > 0;
     bool n_seen = false, restarts_seen = false, taken;
     for (int i = 0; i < *argc; i++) {
         if (strcmp(argv[i], "--") == 0) {
@@ -57,8 +58,11 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
                 argv[kept++] = argv[i++];
             break;
         }
-        enum status rc =
-            take_one(*argc, argv, &i, "-n", 1, MAX_RANKS, &n_seen, &front->num_ranks, &taken, err);
+        enum status rc = OK;
+        taken = false;
+        if (ranks)
+            rc = take_one(*argc, argv, &i, "-n", 1, MAX_RANKS, &n_seen, &front->num_ranks, &taken,
+                          err);
         if (rc == OK && !taken && train)
             rc = take_one(*argc, argv, &i, "--max-restarts", 0, MAX_RESTARTS, &restarts_seen,
                           &front->max_restarts, &taken, err);
@@ -153,13 +157,12 @@ static enum status run_front(const struct command *command, int argc, char **arg
     }
     if (front.help) { /* elapse-exec's options, then the front door's own */
         rc = launch_exec(0, argc, argv, -1, err);
-        if (rc == OK)
+        if (rc == OK && front.num_ranks > 0)
             printf("\n  -n RANKS            processes (default %lld)\n%s",
-                   (long long)(front.num_ranks > 0 ? front.num_ranks : 1),
-                   train
-                       ? "  --max-restarts N    go on from the last checkpoint when a rank is lost "
-                         "(default 0)\n"
-                       : "");
+                   (long long)front.num_ranks,
+                   train ? "  --max-restarts N    go on from the last checkpoint when a rank is "
+                           "lost; with --out (default 0)\n"
+                         : "");
         return rc;
     }
     return run_restarting(&front, argc, argv, err);

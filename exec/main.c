@@ -332,7 +332,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
         {"threads",      OPTION_INT,    &threads,    "N",
          "threads a rank (default: its share of the cores at hand)",                                   1, MAX_THREADS, NULL},
         {"quick",        OPTION_FLAG,   &quick,      NULL,      "fewer repeats",                       0, 0,           NULL},
-        {"name",         OPTION_STRING, &name,       "NAME",    "of the profile (default: cpu-HOST)",  0, 0,           NULL},
+        {"name",         OPTION_STRING, &name,       "NAME",    "of the profile (default: KIND-HOST)", 0, 0,           NULL},
         {"db",           OPTION_STRING, &db,         "FILE",    "profile store (default: the user's)", 0, 0,           NULL},
         {"json",         OPTION_FLAG,   &json,       NULL,      "print one JSON object",               0, 0,           NULL},
     };

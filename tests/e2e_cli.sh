@@ -47,7 +47,7 @@ for command in $commands; do
     expect "$command --help" 0 "^usage: elapse $command" "$elapse" "$command" --help
     one_line "$command refuses an unknown option" 2 '--no-such-option' "$elapse" "$command" --no-such-option
 done
-for command in model balance freeze schedule plan sim profile profiles train eval export compare plot runs; do
+for command in model balance freeze schedule plan sim profile profiles train eval export compare plot report runs; do
     grep -qx "$command" <<<"$commands"
     report $? "command $command exists" <<<"$commands"
 done
@@ -111,6 +111,7 @@ no_file "a failed plot leaves no file" "$tmp/x."
 
 # --- real training: only where elapse-exec is built -------------------------------------------------
 if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
+    one_line "export takes no ranks" 2 "unknown option '-n'" "$elapse" export nowhere -o "$tmp/none.safetensors" -n 2
     one_line "ranks that do not divide" 2 '3' "$elapse" train "$tmp/good.json" -n 3 --out "$tmp/run3"
     one_line "ranks out of range" 2 '-n must be 1\.\.' "$elapse" train "$tmp/good.json" -n 0
     job deep 's/"num_stages": 2/"num_stages": 9/'
