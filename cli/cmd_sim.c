@@ -219,7 +219,7 @@ enum status sim_answer_step(const struct command *command, const struct sim_args
     return command_answer(json, err);
 }
 
-/* One string per setting of step_request_set(); the help is the contract of CLI.md. */
+/* One string per setting of step_request_set(). */
 struct setting_option {
     const char *name, *arg, *help;
     const char *text;
@@ -298,8 +298,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         {"stages",           "K",       "devices per pipeline (default 1)",                                  NULL},
         {"replicas",         "R",       "pipelines side by side (default 1)",                                NULL},
         {"microbatches",     "M",       "micro-batches of a mini-batch (default 1)",                         NULL},
-        {"schedule",         "KIND",    "gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v (default 1f1b)",
-         NULL                                                                                                    },
+        {"schedule",         "KIND",
+         "gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v auto (default 1f1b)",                           NULL},
         {"chunks",           "V",       "stages per device (default 1; interleaved, zb-v, dualpipe-v: 2)",   NULL},
         {"batch",            "B",       "samples per pipeline (default M)",                                  NULL},
         {"frozen",           "F",       "frozen layers (default 0)",                                         NULL},
@@ -386,13 +386,22 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         if (rc != OK)
             return rc;
     }
-    for (int i = 0; i < NUM_SETTINGS && num_positional > 0 && rc == OK; i++) {
-        if (settings[i].text && !applies_to_job(settings[i].name)) {
-            rc = err_set(err, ERR_INPUT, "--%s describes a step without a job; '%.128s' is given",
-                         settings[i].name, args.job_path);
-            err_hint(err, "use --set, as in --set pipeline.num_stages=4");
-            return rc;
-        }
+    const char *without_job = request->host_blocking ? "host-blocking"
+                              : request->half_duplex ? "half-duplex"
+                              : request->clip        ? "clip"
+                                                     : NULL;
+    const char *with_step = request->cache_write ? "cache-write" : NULL;
+    for (int i = 0; i < NUM_SETTINGS; i++) {
+        if (settings[i].text && !applies_to_job(settings[i].name))
+            without_job = settings[i].name;
+        if (settings[i].text && strncmp(settings[i].name, "frozen", 6) == 0)
+            with_step = settings[i].name;
+    }
+    if (without_job && num_positional > 0) {
+        rc = err_set(err, ERR_INPUT, "--%s describes a step without a job; '%.128s' is given",
+                     without_job, args.job_path);
+        err_hint(err, "use --set, as in --set pipeline.num_stages=4");
+        return rc;
     }
     const char *of_a_step = schedule_csv       ? "schedule-csv"
                             : args.trace_path  ? "trace"
@@ -400,10 +409,12 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
                             : args.explain     ? "explain"
                             : args.monte_carlo ? "monte-carlo"
                                                : NULL;
+    if (of_a_step)
+        with_step = of_a_step;
     if (of_a_step && args.sweeps.count > 0)
         return err_set(err, ERR_INPUT, "--%s and --sweep do not go together", of_a_step);
-    if (of_a_step && !args.step && num_positional > 0)
-        return err_set(err, ERR_INPUT, "--%s is about one step: add --step", of_a_step);
+    if (with_step && !args.step && num_positional > 0)
+        return err_set(err, ERR_INPUT, "--%s is about one step: add --step", with_step);
     if (args.record_path && (args.step || args.sweeps.count > 0))
         return err_set(err, ERR_INPUT, "--record is about a whole run");
     if (args.csv && args.sweeps.count == 0)

@@ -29,8 +29,13 @@ enum status sim_job_load(const struct sim_args *args, char *const *more, int num
 
 enum status sim_job_step(const struct sim_args *args, struct step_answer *a, struct err *err)
 {
+    const enum frozen_placement where = args->request.frozen;
+    char placement[48];
+    char *more[] = {placement};
     struct job job = {0};
-    enum status rc = sim_job_load(args, NULL, 0, &job, err);
+    snprintf(placement, sizeof placement, "pipeline.frozen=%s", frozen_placement_name(where));
+    enum status rc =
+        sim_job_load(args, more, where == FROZEN_FIRST || where == FROZEN_SPREAD, &job, err);
     if (rc == OK)
         rc = model_copy(&job.model, &a->model, err);
     if (rc == OK)
@@ -40,8 +45,7 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
     if (rc == OK) {
         a->cost.cost = turn_cost(&job, &a->cost.cost);
         rc = elastic_plan(&job, &a->cost.cost, (int)args->request.num_frozen,
-                          args->request.frozen == FROZEN_CACHED, args->request.cache_write,
-                          &a->plan, err);
+                          where == FROZEN_CACHED, args->request.cache_write, &a->plan, err);
         a->dtype = job.train.dtype;
     }
     if (rc == OK)

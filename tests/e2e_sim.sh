@@ -152,6 +152,18 @@ expect "an evaluation after each epoch" 0 '"eval_ns":[0-9]{11}' \
 expect "no job" 2 'needs a job' "$elapse" sim
 expect "options of a step beside a job" 2 '^hint: use --set' \
     "$elapse" sim examples/paper/vit.json --stages 4
+for option in --clip --half-duplex --host-blocking; do
+    expect "$option beside a job" 2 '^hint: use --set' "$elapse" sim examples/paper/vit.json --step $option
+done
+for option in "--frozen 4" "--frozen-placement first" --cache-write "--schedule-csv $tmp/wrong.csv"; do
+    expect "${option%% *} of a whole run" 2 'is about one step: add --step' "$elapse" sim examples/paper/vit.json $option
+done
+for where in first spread; do
+    "$elapse" sim examples/paper/vit.json --step --frozen 4 --no-wall --frozen-placement $where >"$tmp/$where.option"
+    expect "$where, a job's frozen forward, as the option says" 0 '^same' bash -c \
+        '"$1" sim examples/paper/vit.json --step --frozen 4 --no-wall --set pipeline.frozen="$2" | cmp - "$3" && echo same' \
+        - "$elapse" $where "$tmp/$where.option"
+done
 check "a run record" "$elapse" sim examples/paper/vit.json --record "$tmp/runs.db"
 expect "and it is listed" 0 "paper's cluster" "$elapse" runs list --db "$tmp/runs.db"
 expect "a run within what was measured" 0 '"extrapolated":false' "$elapse" sim examples/demo.json --json
