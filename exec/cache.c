@@ -111,7 +111,7 @@ enum status cache_open(const struct comm *comm, const struct job *job, const str
     got->num_samples = num_samples;
     got->views = job_views(job);
     got->bf16_values = spec.bf16_values;
-    got->whole = spec.bf16 == spec.bf16_values && !be->rows_alone;
+    got->whole = cache_whole_wanted(job, be->rows_alone);
     describe(got, &spec, &why, note, note_bytes);
     *cache = got;
     return OK;

@@ -2,9 +2,9 @@
  * answered, and whether a job may and should use one.
  *
  * A cache never fails a run: what is missing, damaged or has no room is computed again. A sample's
- * content depends on the sample and the frozen weights only (frozen layers run without dropout, the
- * samples are not augmented), so a run gives the same bits with and without it, unless it rounds
- * fp32 values to bf16. */
+ * content depends on the sample, its view and the frozen weights only (frozen layers run without
+ * dropout; each view of a sample has a slot), so a run gives the same bits with and without it,
+ * unless it rounds fp32 values to bf16. */
 #ifndef ELAPSE_EXEC_CACHE_H
 #define ELAPSE_EXEC_CACHE_H
 
@@ -48,9 +48,8 @@ void cache_put(struct cache *cache, int64_t epoch, int64_t sample, int level, in
                const void *data);
 int cache_elem_bytes(const struct cache *cache); /* of a value of data: 2 or 4 */
 /* Whether only full micro-batches may meet the cache, and are computed as a whole where they lack a
- * sample. It is so where equal bits are promised (all but a bf16 cache of fp32 values) and the bits
- * of a sample depend on how many it is computed with: products by BLAS, which has other kernels for
- * small matrices, do; those of our own kernels do not (exec/cpu/gemm.h). */
+ * sample: cache_whole_wanted(). Products by BLAS, which has other kernels for small matrices, and
+ * by a GPU's libraries want it; those of our own kernels do not (exec/cpu/gemm.h). */
 bool cache_whole(const struct cache *cache);
 
 bool cache_complete(const struct cache *cache); /* every sample (and view) has a slot */

@@ -19,6 +19,12 @@ const char *cache_refusal(const struct job *job)
     return NULL;
 }
 
+bool cache_whole_wanted(const struct job *job, bool rows_alone)
+{
+    const bool rounds = job->cache.bf16 && job->train.dtype != DTYPE_BF16;
+    return !rounds && !rows_alone;
+}
+
 double cache_share(double have, int64_t microbatch_size, bool whole)
 {
     return whole ? pow(have, (double)microbatch_size) : have;

@@ -27,9 +27,13 @@ enum { CACHE_LEVEL_MAX = 4095 }; /* frozen items */
 /* Why a job cannot use a cache: NULL if it can, else a text to print behind "cache off: ". */
 const char *cache_refusal(const struct job *job);
 
+/* Whether a micro-batch of which the cache lacks a sample is computed as a whole, else only what
+ * lacks: where equal bits are promised (all but a bf16 cache of fp32 values) and the bits of a
+ * sample depend on how many it is computed with (rows_alone false). */
+bool cache_whole_wanted(const struct job *job, bool rows_alone);
+
 /* Of micro-batches of that many samples, drawn at random, the share that the cache can serve where
- * it has a share `have` of all samples: whole: one that lacks a sample is computed as a whole
- * (where bits depend on how many are computed together), else only what lacks. */
+ * it has a share `have` of all samples; whole as above. */
 double cache_share(double have, int64_t microbatch_size, bool whole);
 
 struct cache_case {

@@ -47,6 +47,9 @@ struct cost {
     /* 0: not known, or beside the device. A sample's preparation where the compute device's own
      * cores do it (decode, augment, lay out); the norm's sum of squares. */
     double input_ns_per_sample, norm_ns_per_byte;
+    /* The bits of a sample do not depend on how many are computed with it (cache_whole_wanted()).
+     */
+    bool rows_alone;
 };
 
 /* The constants inside an ITEM_OPAQUE model (uniform, explicit); ERR_INFEASIBLE for other kinds. */

@@ -221,6 +221,12 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
     strcpy(key->variant, variant);
 }
 
+bool profile_rows_alone(const struct profile_info *info, enum dtype dtype)
+{
+    const char *kernel = dtype == DTYPE_BF16 ? info->bf16_kernel : info->fp32_kernel;
+    return *kernel && strcmp(kernel, "blas") != 0 && strcmp(kernel, "widened") != 0;
+}
+
 void stash_row_name(const struct layer_key *key, enum dtype dtype, char name[48])
 {
     char text[256];

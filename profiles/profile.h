@@ -8,6 +8,7 @@
 #ifndef ELAPSE_PROFILES_PROFILE_H
 #define ELAPSE_PROFILES_PROFILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,10 @@ struct profile_info {
     char bf16_kernel[32], fp32_kernel[32];       /* what multiplies these on a CPU: "amx", "avx512";
                                                     "": not written down */
 };
+
+/* Whether what multiplied was a kernel of ours, which gives a row of a product the same bits in a
+ * matrix of any number of rows (exec/cpu/gemm_*.c); false where nobody wrote it down. */
+bool profile_rows_alone(const struct profile_info *info, enum dtype dtype);
 
 /* median, p10, p90 of a time, in ns; all three are doubles so that 0.3 ns per sample survives. */
 struct spread {

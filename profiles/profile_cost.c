@@ -32,6 +32,7 @@ struct kind_cost {
     int64_t op_overhead_ns, cache_read_ns, cache_write_ns;
     double input_ns_per_sample, norm_ns_per_byte;
     double spread;
+    bool rows_alone;
 };
 
 struct profile_cost {
@@ -541,6 +542,7 @@ static enum status build_kind(const struct profile *profile, const struct model 
     if (query->input && combos[c].threads * ranks >= profile->info.cores)
         kind->input_ns_per_sample = input_rate(profile, model, &combos[c], query->spread);
     kind->spread = mean_spread(profile, &combos[c], dtype);
+    kind->rows_alone = profile_rows_alone(&profile->info, query->dtype);
     snprintf(kind->kind, sizeof kind->kind, "%s", profile->info.device_kind);
     snprintf(kind->profile, sizeof kind->profile, "%s", profile->info.name);
     if (query->threads && combos[c].threads && combos[c].threads != query->threads)
@@ -580,6 +582,7 @@ static void finish_handle(struct cost_handle *handle, struct profile_cost *ctx, 
     size_t used;
     handle->ctx = ctx;
     *cost = (struct cost){.source = COST_MEASURED, .ctx = ctx, .item_ns = item_ns};
+    cost->rows_alone = ctx->num_kinds > 0;
     used = (size_t)snprintf(cost->label, sizeof cost->label, "profile ");
     for (int k = 0; k < ctx->num_kinds; k++) {
         const struct kind_cost *kind = &ctx->kinds[k];
@@ -593,6 +596,7 @@ static void finish_handle(struct cost_handle *handle, struct profile_cost *ctx, 
         for (int g = 0; g < kind->num_groups; g++)
             if (!kind->groups[g].net)
                 narrow(&kind->groups[g].bytes, cost->allreduce_bytes);
+        cost->rows_alone = cost->rows_alone && kind->rows_alone;
         if (kind->op_overhead_ns > cost->op_overhead_ns)
             cost->op_overhead_ns = kind->op_overhead_ns;
         if (kind->input_ns_per_sample > cost->input_ns_per_sample)

@@ -562,7 +562,7 @@ static enum status open_runner(struct runner *run, struct err *err)
     if (rc == OK)
         rc = cache_levels_init(&run->cache, job->model.num_layers, views > 0 ? views : 1,
                                cache_room_of(job, run->num_samples),
-                               !job->cache.bf16 && job->train.dtype != DTYPE_BF16, err);
+                               cache_whole_wanted(job, run->cost.rows_alone), err);
     run->from = calloc((size_t)job->model.num_layers + 1, sizeof *run->from);
     return rc == OK && !run->from ? err_nomem(err) : rc;
 }

@@ -148,6 +148,17 @@ expect "an evaluation is reported apart" 0 '"eval_ns":4236800000,"epochs"' "$ela
 expect "an evaluation after each epoch" 0 '"eval_ns":[0-9]{11}' \
     "$elapse" sim examples/paper/vit.json --set train.eval_every_epochs=1 --json
 
+# A cache with room for half of the samples: where a micro-batch that lacks one is computed as a whole, next to
+# nothing is read; kernels of our own compute what lacks. Profiles say which multiplied.
+for kernel in avx512 blas; do
+    "$elapse" profiles export cpu-2core-zen4 | sed -E "s/(\"fp32_kernel\":\s*)\"\"/\\1\"$kernel\"/" >"$tmp/$kernel.json"
+    "$elapse" profiles import "$tmp/$kernel.json" --replace --db "$tmp/$kernel.db" >"$tmp/import.out" 2>&1
+    "$elapse" sim examples/demo.json --db "$tmp/$kernel.db" --json --set freeze.policy=table --set 'freeze.table=[0,3]' \
+        --set elastic.auto_dp=false --set elastic.auto_pipe=false --set cache.policy=on --set cache.limit_bytes=25MB >"$tmp/$kernel.run"
+done
+total() { grep -oE '"total_ns":[0-9]+' "$tmp/$1.run" | cut -d: -f2; }
+verify "half of a cache saves where what lacks is computed alone" test "$(total avx512)" -lt "$(total blas)"
+
 # --- bad input --------------------------------------------------------------------------------------
 expect "no job" 2 'needs a job' "$elapse" sim
 expect "options of a step beside a job" 2 '^hint: use --set' \

@@ -32,6 +32,16 @@ static void cache_case_ns__is_the_mean_over_the_epochs_left(void **state)
             }
 }
 
+static void cache_whole_wanted__where_equal_bits_are_promised_and_depend_on_the_rows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        const bool bf16 = i & 1, bf16_cache = i & 2, rows_alone = i & 4;
+        struct job job = {.train.dtype = bf16 ? DTYPE_BF16 : DTYPE_FP32, .cache.bf16 = bf16_cache};
+        assert_int_equal(cache_whole_wanted(&job, rows_alone), i == 0 || i == 1 || i == 3);
+    }
+}
+
 static void cache_case_pays__not_where_nothing_is_gained(void **state)
 {
     (void)state;
@@ -99,6 +109,7 @@ static void cache_fill_extra__counts_what_lies_above_the_level(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cache_whole_wanted__where_equal_bits_are_promised_and_depend_on_the_rows),
         cmocka_unit_test(cache_case_ns__is_the_mean_over_the_epochs_left),
         cmocka_unit_test(cache_case_pays__not_where_nothing_is_gained),
         cmocka_unit_test(cache_fill_extra__counts_what_lies_above_the_level),

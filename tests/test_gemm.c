@@ -14,6 +14,7 @@
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/gemm_kernel.h"
 #include "exec/rng.h"
+#include "profiles/profile.h"
 
 struct product {
     float *c;
@@ -215,6 +216,21 @@ static void gemm_kernels__keep_the_bits_of_a_row(void **state)
     gemm_kernel_set(NULL);
 }
 
+/* What a profile is asked, by the name of the kernel in it. */
+static void profile_rows_alone__says_what_the_kernels_say(void **state)
+{
+    struct profile_info info = {0};
+    (void)state;
+    assert_false(profile_rows_alone(&info, DTYPE_FP32));
+    for (int i = 0; gemm_kernels[i]; i++) {
+        const bool bf16 = gemm_kernels[i]->elem_bytes == 2;
+        char *name = bf16 ? info.bf16_kernel : info.fp32_kernel;
+        strcpy(name, gemm_kernels[i]->name);
+        assert_int_equal(profile_rows_alone(&info, bf16 ? DTYPE_BF16 : DTYPE_FP32),
+                         gemm_kernels[i]->rows_alone);
+    }
+}
+
 static void bf16__rounds_to_nearest_even(void **state)
 {
     static const struct {
@@ -252,6 +268,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemm_kernels__match_plain_loops),
         cmocka_unit_test(gemm_kernels__keep_the_bits_of_a_row),
+        cmocka_unit_test(profile_rows_alone__says_what_the_kernels_say),
         cmocka_unit_test(bf16__rounds_to_nearest_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
