@@ -207,6 +207,12 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
     return rc;
 }
 
+/* Neither a plan nor a "no" of its K and R: the search as a whole fails. */
+static bool no_answer(enum status status)
+{
+    return status != OK && status != ERR_INFEASIBLE && status != ERR_INPUT;
+}
+
 /* Of K and R given: whether the cache pays (partition/cache_rule.h), and the plan for that;
  * *ns_per_sample is the mean over the epochs that are left, if F stays. */
 static enum status solve_cached(const struct job *job, const struct cluster *cluster,
@@ -215,12 +221,18 @@ static enum status solve_cached(const struct job *job, const struct cluster *clu
                                 struct err *err)
 {
     struct planner_result reads = {0};
+    struct err why = {0};
     const int level = ask->old && ask->old->frozen == FROZEN_CACHED ? ask->old->first_item[0] : 0;
     enum status rc = solve_one(job, cluster, cost, ask, k, r, many, false, result, err);
     *ns_per_sample = rc == OK ? 1e9 / result->samples_per_s : INFINITY;
     if ((rc != OK && rc != ERR_INFEASIBLE) || !may_cache(job, ask))
         return rc;
-    if (solve_one(job, cluster, cost, ask, k, r, many, true, &reads, NULL) == OK) {
+    const enum status other = solve_one(job, cluster, cost, ask, k, r, many, true, &reads, &why);
+    if (no_answer(other)) {
+        rc = other;
+        if (err)
+            *err = why;
+    } else if (other == OK) {
         const double samples = (double)reads.plan.batch * reads.plan.num_replicas;
         int64_t extra = 0;
         cache_fill_extra(&job->model, cluster, cost, &reads.plan, level, &extra, NULL);
@@ -282,8 +294,9 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
                 job->train.batch > ask->num_samples / r)
                 continue; /* more replicas than an epoch has samples for */
             rc = solve_cached(job, cluster, &own, ask, k, r, many, &result, &ns, &one);
-            if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT) {
+            if (no_answer(rc)) {
                 planner_result_clear(&result);
+                plan_clear(plan);
                 if (err)
                     *err = one;
                 return rc;
@@ -304,7 +317,10 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
     }
     if (best < INFINITY) {
         rc = ask->old ? autodp_keep_devices(&job->model, cluster, ask->old, plan, err) : OK;
-        keep_device_0(plan);
+        if (rc == OK)
+            keep_device_0(plan);
+        else
+            plan_clear(plan);
         return rc;
     }
     if (first.status == OK)

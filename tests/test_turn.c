@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "partition/planner.h"
+#include "tests/fail_malloc.h"
 
 enum { LAYERS = 6, SAMPLES = 480 };
 
@@ -261,6 +262,47 @@ static void turn_plan__divides_the_batch_for_the_canonical_sum(void **state)
     assert_true(ragged > 0);
 }
 
+/* No plan is left out because there was no memory to look at it. */
+static void turn_plan__is_the_same_or_none_when_memory_ends_anywhere(void **state)
+{
+    (void)state;
+    struct job job;
+    struct cost cost;
+    struct plan old = {0}, want = {0};
+    make_job(&job);
+    cost_constant(&cost);
+    job.cache.policy = CACHE_ON;
+    struct turn_ask ask = {.num_samples = SAMPLES};
+    assert_int_equal(turn_plan(&job, &job.cluster, &cost, &ask, &old, NULL), OK);
+    ask = (struct turn_ask){.turn = 1,
+                            .epoch = 1,
+                            .num_frozen_layers = 3,
+                            .num_samples = SAMPLES,
+                            .cache_room = 1,
+                            .cache_whole = true,
+                            .old = &old};
+    job.freeze.policy = FREEZE_CLOSED_FORM;
+    assert_int_equal(turn_plan(&job, &job.cluster, &cost, &ask, &want, NULL), OK);
+    assert_int_equal(want.frozen, FROZEN_CACHED);
+    for (int n = 0, step = 1; FAIL_MALLOC; n += step) {
+        struct plan got = {0};
+        struct err err = {0};
+        fail_malloc_after(n);
+        const enum status rc = turn_plan(&job, &job.cluster, &cost, &ask, &got, &err);
+        if (fail_malloc_done()) {
+            assert_int_equal(rc, OK);
+            plan_clear(&got);
+            break;
+        }
+        if (rc != ERR_NOMEM || got.first_item)
+            fail_msg("allocation %d: status %d, K %d, %s", n, (int)rc, got.num_ranks, err.msg);
+        step = n < 400 ? 1 : 13;
+    }
+    plan_clear(&old);
+    plan_clear(&want);
+    job_clear(&job);
+}
+
 static void turn_changes__where_f_or_the_jobs_k_does(void **state)
 {
     (void)state;
@@ -286,6 +328,7 @@ int main(void)
         cmocka_unit_test(turn_plan__is_the_best_of_every_k_with_and_without_the_cache),
         cmocka_unit_test(turn_plan__keeps_what_the_job_holds_fast),
         cmocka_unit_test(turn_plan__divides_the_batch_for_the_canonical_sum),
+        cmocka_unit_test(turn_plan__is_the_same_or_none_when_memory_ends_anywhere),
         cmocka_unit_test(turn_changes__where_f_or_the_jobs_k_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
