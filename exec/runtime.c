@@ -194,12 +194,14 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
                      w->num_edges, rt->num_microbatches);
         goto out;
     }
-    rc = ERR_INFEASIBLE;
-    for (rt->window = MIN_WINDOW; rc == ERR_INFEASIBLE; rt->window *= 2) {
-        bool last = rt->window >= rt->num_microbatches;
-        rc = schedule_check(spec->full, rt->window, last ? err : NULL);
-        if (rc != ERR_INFEASIBLE || last)
-            break;
+    for (rt->window = MIN_WINDOW;; rt->window *= 2) {
+        struct err why = {0};
+        rc = schedule_check(spec->full, rt->window, &why);
+        if (rc == ERR_INFEASIBLE && rt->window < rt->num_microbatches)
+            continue;
+        if (rc != OK && err)
+            *err = why;
+        break;
     }
     if (rc != OK)
         goto out;

@@ -13,6 +13,7 @@
 
 #include "exec/data/loader.h"
 #include "exec/runtime.h"
+#include "tests/fail_malloc.h"
 
 enum { STEPS = 3, BATCH = 12, TRAIN = 30 }; /* 30 = 12 + 12 + 6: the last step is short */
 
@@ -36,6 +37,7 @@ struct rig {
     struct dataset dataset;
     struct sampler sampler;
     struct loader *loader;
+    struct runtime_spec spec;
     struct runtime *runtime;
     struct runtime_groups groups;
     double losses[STEPS], norms[STEPS];
@@ -128,20 +130,20 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
                                  .want_labels = true,
                                  .prefetch = true};
     ok(loader_new(&loader, &rig->loader, &err), &err);
-    struct runtime_spec spec = {.model = &rig->job.model,
-                                .job = &rig->job,
-                                .plan = &rig->plan,
-                                .workload = &rig->workload,
-                                .full = &rig->full,
-                                .comm = comm,
-                                .active = rig->groups.active,
-                                .pipeline = rig->groups.pipeline,
-                                .replicas = rig->groups.replicas,
-                                .backend = rig->backend,
-                                .stages = rig->stages,
-                                .replica = rig->groups.replica,
-                                .rank = rig->groups.rank};
-    ok(runtime_new(&spec, &rig->runtime, &err), &err);
+    rig->spec = (struct runtime_spec){.model = &rig->job.model,
+                                      .job = &rig->job,
+                                      .plan = &rig->plan,
+                                      .workload = &rig->workload,
+                                      .full = &rig->full,
+                                      .comm = comm,
+                                      .active = rig->groups.active,
+                                      .pipeline = rig->groups.pipeline,
+                                      .replicas = rig->groups.replicas,
+                                      .backend = rig->backend,
+                                      .stages = rig->stages,
+                                      .replica = rig->groups.replica,
+                                      .rank = rig->groups.rank};
+    ok(runtime_new(&rig->spec, &rig->runtime, &err), &err);
 }
 
 static void rig_train(struct rig *rig)
@@ -248,6 +250,29 @@ static void compare(const char *model, int k, int r, int m, enum schedule_kind k
     assert_true(judge.losses[0] > 0 && judge.losses[1] != judge.losses[0]);
     rig_clear(&rig);
     rig_clear(&judge);
+    comm_group_free(solo.all);
+}
+
+static void runtime_new__says_so_when_memory_ends_anywhere(void **state)
+{
+    struct comm solo = alone();
+    struct rig rig;
+    (void)state;
+    /* More micro-batches than the least window, so that the check may widen it. */
+    rig_init(&rig, &solo, small_models[0], 1, 1, 8, SCHEDULE_GPIPE, 1, RECOMPUTE_NEVER, 0);
+    for (int n = 0; FAIL_MALLOC; n++) {
+        struct runtime *other = NULL;
+        struct err err = {0};
+        fail_malloc_after(n);
+        const enum status rc = runtime_new(&rig.spec, &other, &err);
+        const bool done = fail_malloc_done();
+        runtime_free(other);
+        if (done)
+            break;
+        if (rc == OK || err.status != rc || !err.msg[0])
+            fail_msg("allocation %d: status %d, '%s'", n, (int)rc, err.msg);
+    }
+    rig_clear(&rig);
     comm_group_free(solo.all);
 }
 
@@ -445,6 +470,7 @@ static void runtime_times__are_ordered_and_cover_the_list(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runtime_new__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(runtime_step__knows_the_norm_with_and_without_clipping),
         cmocka_unit_test(runtime_step__has_the_same_bits_at_k_1_and_k_2_under_every_schedule),
         cmocka_unit_test(runtime_step__has_the_same_bits_for_every_family),
