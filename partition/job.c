@@ -137,18 +137,20 @@ static enum status check_pipeline(const struct job *job, struct err *err)
                            job->pipeline.num_stages,
                            job->pipeline.chunks > 1 ? " with several chunks each" : "");
     }
-    if (job->train.batch_mode == BATCH_PER_PIPELINE &&
-        job->pipeline.num_microbatches > job->train.batch)
+    int64_t batch = job->train.batch; /* of a pipeline, at the most */
+    if (job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0) {
+        if (batch % job->pipeline.num_replicas != 0)
+            return err_set(
+                err, ERR_INPUT,
+                "%s: train.batch.global %lld must be a multiple of pipeline.num_replicas %d",
+                job->path ? job->path : "job", (long long)batch, job->pipeline.num_replicas);
+        batch /= job->pipeline.num_replicas;
+    }
+    if (job->pipeline.num_microbatches > batch)
         return err_set(err, ERR_INPUT,
                        "%s: pipeline.num_microbatches must be at most the batch of %lld, got %d",
-                       job->path ? job->path : "job", (long long)job->train.batch,
+                       job->path ? job->path : "job", (long long)batch,
                        job->pipeline.num_microbatches);
-    if (job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0 &&
-        job->train.batch % job->pipeline.num_replicas != 0)
-        return err_set(err, ERR_INPUT,
-                       "%s: train.batch.global %lld must be a multiple of pipeline.num_replicas %d",
-                       job->path ? job->path : "job", (long long)job->train.batch,
-                       job->pipeline.num_replicas);
     return OK;
 }
 
