@@ -35,6 +35,14 @@ static void add_kinds(struct json *config, const struct comparison *c)
     }
 }
 
+static void add_peak(struct json *config, const char *key, int64_t bytes)
+{
+    if (bytes > 0)
+        json_add_int(config, key, bytes);
+    else
+        json_add_null(config, key); /* not known */
+}
+
 static struct json *answer_json(const struct command *command, const struct comparison *configs,
                                 int n, const struct comparison_summary *s)
 {
@@ -63,8 +71,8 @@ static struct json *answer_json(const struct command *command, const struct comp
         json_add_double(config, "error", c->error);
         json_add_double(config, "real_bubble_fraction", c->real_bubble);
         json_add_double(config, "sim_bubble_fraction", c->sim_bubble);
-        json_add_int(config, "real_peak_bytes", c->real_peak_bytes);
-        json_add_int(config, "sim_peak_bytes", c->sim_peak_bytes);
+        add_peak(config, "real_peak_bytes", c->real_peak_bytes);
+        add_peak(config, "sim_peak_bytes", c->sim_peak_bytes);
         json_add_double(config, "peak_error", comparison_peak_error(c));
         json_add_string(config, "cost_source", c->cost_label);
         json_add_bool(config, "extrapolated", c->extrapolated);

@@ -119,8 +119,9 @@ static void print_train(const struct json *summary)
     printf("\nsteps      %.0f of %.0f%s\n", number(summary, "steps"),
            number(summary, "total_steps"),
            json_true(json_get(summary, "interrupted")) ? " (interrupted)" : "");
-    printf("loss       %.4f -> %.4f\n", number(summary, "initial_loss"),
-           number(summary, "final_loss"));
+    if (json_type(json_get(summary, "initial_loss")) == JSON_NUMBER) /* none without a step */
+        printf("loss       %.4f -> %.4f\n", number(summary, "initial_loss"),
+               number(summary, "final_loss"));
     if (json_type(json_get(summary, "eval_accuracy")) == JSON_NUMBER)
         printf("accuracy   %.2f %% -> %.2f %% (%.0f test samples)\n",
                100 * number(summary, "initial_accuracy"), 100 * number(summary, "eval_accuracy"),

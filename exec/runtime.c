@@ -302,9 +302,10 @@ static enum status share_losses(struct runtime *rt, const struct comm_group *gro
         sums->loss += one[0];
         sums->count += (int64_t)one[1];
         sums->correct += (int64_t)one[2];
-        if (!isfinite(one[0]))
+        if (!isfinite(one[0])) /* a NaN's sign says nothing */
             rc = err_set(err, ERR_INFEASIBLE, "the loss of micro-batch %d of replica %d is %g",
-                         i % rt->num_microbatches, i / rt->num_microbatches, one[0]);
+                         i % rt->num_microbatches, i / rt->num_microbatches,
+                         isnan(one[0]) ? fabs(one[0]) : one[0]);
         rt->not_finite = rc != OK;
     }
     return rc;

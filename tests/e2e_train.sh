@@ -89,6 +89,13 @@ exported() {
         [ "$(digest init)" = "$(digest k1)" ]
 }
 verify "exported weights come back bit by bit through --init" exported
+stepless() {
+    "$elapse" train "$tmp/job.json" --out "$tmp/stepless" --set train.epochs=0 >"$tmp/stepless.out" 2>/dev/null &&
+        grep -q '^steps  *0 of 0$' "$tmp/stepless.out" && ! grep -q 'loss\|nan' "$tmp/stepless.out"
+}
+verify "a run without a step tells no loss" stepless
+unknown_peak() { "$elapse" compare "$tmp/k1" --json | grep -q '"sim_peak_bytes":null,"peak_error":null'; }
+verify "a peak that the profile does not know is no 0" unknown_peak
 
 # A run that is over: resumed, it answers with its summary and leaves its files alone.
 over() {
@@ -148,7 +155,7 @@ expect "a missing checkpoint, before the ranks are counted" 3 "cannot open '.*/n
 head -c 100 "$tmp/weights.safetensors" >"$tmp/short.safetensors"
 expect "a truncated safetensors file" 2 "short.safetensors': header length" "$elapse" eval "$tmp/short.safetensors" "$tmp/job.json"
 train job good -n 2 --steps 6
-expect "a loss that is not finite" 1 "step [0-9]+: the loss .* first in '[a-z0-9]+' \(rank [01]\)" \
+expect "a loss that is not finite" 1 "step [0-9]+: the loss .* is (nan|-?inf), first in '[a-z0-9]+' \(rank [01]\)" \
     "$elapse" train "$tmp/job.json" -n 2 --resume "$tmp/good" --set train.optimizer.lr=1e30 --set train.clip_norm=0
 kept() { [ "$(ls -d "$tmp"/good/checkpoint-* | tail -1)" = "$tmp/good/checkpoint-6" ] && train job good -n 2 --resume "$tmp/good" && same_run k1 good; }
 verify "the last good checkpoint is still there, and the run goes on from it" kept
