@@ -50,11 +50,13 @@ static void describe(const struct cache *cache, const struct cache_spec *spec,
                      const struct err *why, char *note, int64_t note_bytes)
 {
     const struct cache_size *size = cache_arena_sizes(cache->arena);
-    int64_t at = snprintf(note, (size_t)note_bytes, "cache: %.1f MiB in %s",
-                          (double)size->bytes[0] / 1048576, spec->dir ? spec->dir : "/dev/shm");
+    char bytes[32];
+    int64_t at = snprintf(note, (size_t)note_bytes, "cache: %s in %s",
+                          format_bytes(size->bytes[0], bytes, sizeof bytes),
+                          spec->dir ? spec->dir : "/dev/shm");
     if (size->bytes[1] > 0 && at < note_bytes)
-        at += snprintf(note + at, (size_t)(note_bytes - at), ", %.1f MiB in %s",
-                       (double)size->bytes[1] / 1048576, spec->spill_dir);
+        at += snprintf(note + at, (size_t)(note_bytes - at), ", %s in %s",
+                       format_bytes(size->bytes[1], bytes, sizeof bytes), spec->spill_dir);
     if (at < note_bytes)
         at += snprintf(
             note + at, (size_t)(note_bytes - at), " for %lld of %lld %s, %lld bytes each",
