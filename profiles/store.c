@@ -31,6 +31,8 @@ enum status store_fail(struct store *store, const char *what, struct err *err)
     int code = store->db ? sqlite3_extended_errcode(store->db) : SQLITE_NOMEM;
     const char *text = store->db ? sqlite3_errmsg(store->db) : "out of memory";
     enum status rc;
+    if (code == SQLITE_IOERR_SHMSIZE) /* SQLite's own file beside the store cannot grow */
+        code = SQLITE_FULL;
     switch (code & 0xff) {
     case SQLITE_NOMEM:
         return err_nomem(err);

@@ -73,6 +73,16 @@ expect "profiles: a newer store is refused" 2 'has schema version 99, this progr
     "$elapse" profiles import "$tmp/mine.json" --db "$tmp/newer.db"
 expect "profiles: another program's file is refused" 2 'is an SQLite file of another program' \
     "$elapse" profiles import "$tmp/mine.json" --db "$tmp/foreign.db"
+mkdir "$tmp/disk"
+if unshare -rm mount -t tmpfs -o size=8k none "$tmp/disk" 2>/dev/null; then
+    for kib in 4 8 16 64; do # where the first page, SQLite's index of its log, or the rows find no room
+        expect "profiles: a full disk of $kib KiB is told" 3 'no room left on the disk of store' \
+            unshare -rm bash -c 'mount -t tmpfs -o size=$0k none "$1" && exec "$2" profiles import "$3" --db "$1/full.db"' \
+            $kib "$tmp/disk" "$elapse" "$tmp/mine.json"
+    done
+else
+    skip "profiles: a full disk" "this machine lets nobody mount one"
+fi
 expect "profiles: a bad action is named" 2 'must be list\|show' "$elapse" profiles lost
 
 expect "runs: none yet" 1 'no runs in store' "$elapse" runs show
