@@ -35,7 +35,7 @@ struct cache_spec {
     const char *spill_dir; /* borrowed for the call; NULL: no spill */
     uint64_t job_key;      /* the same for all ranks of a run, different for other runs */
     int64_t num_samples;
-    int64_t sample_elems;             /* fp32 values of a sample, the same at every level */
+    int64_t sample_elems;             /* values of a sample, the same at every level */
     int64_t limit_bytes, spill_bytes; /* 0: all samples, as far as half of the room goes */
     bool bf16;                        /* values are bf16 in the arena, rounded where they are not */
     bool bf16_values;                 /* values are bf16 outside too; then bf16 must be set */

@@ -64,15 +64,17 @@ struct cut_link {
 };
 
 /* What a stage k that holds items [a, b) costs in a step of M micro-batches:
- *   compute = M * (forward + backward-input + backward-weight) + update over its items; items below
- *     num_frozen run forward only and are not updated; when num_frozen > 0 the first active item
- *     has bwd_rest_ns for its backward-input. With recompute, forward counts twice for active
- * items. sends = M * (activations to stage k+1 over links[k] + gradients to stage k-1 over
- * links[k-1]), each latency + bytes / bandwidth, rounded up. Skip tensors that leave the stage ride
- * on links[k], gradients of those that enter it on links[k-1]. No gradient goes to where everything
- * before is frozen. cost = compute + sends, or with overlap the larger of the two. memory = weights
- * + (active) train + live[k] * stash + tied copies when a > 0; with recompute live[k] * (its input)
- * + stash once. */
+ *   compute  M * (forward + backward-input + backward-weight) + update over its items; items below
+ *            num_frozen run forward only and are not updated; when num_frozen > 0 the first active
+ *            item has bwd_rest_ns for its backward-input. With recompute, forward counts twice for
+ *            active items.
+ *   sends    M * (activations to stage k+1 over links[k] + gradients to stage k-1 over links[k-1]),
+ *            each latency + bytes / bandwidth, rounded up. Skip tensors that leave the stage ride
+ *            on links[k], gradients of those that enter it on links[k-1]. No gradient goes to where
+ *            everything before is frozen.
+ *   cost     compute + sends, or with overlap the larger of the two.
+ *   memory   weights + (active) train + live[k] * stash + tied copies when a > 0; with recompute
+ *            live[k] * (its input) + stash once. */
 struct cut_problem {
     int num_items, num_stages;
     int num_frozen; /* leading items */

@@ -197,8 +197,8 @@ enum status job_check(const struct job *job, struct err *err)
     if (rc != OK)
         return rc;
     if (job->cache.limit_bytes < 0)
-        return bad_int(job, "cache.limit_bytes", "at least 0 (0: no limit)", job->cache.limit_bytes,
-                       err);
+        return bad_int(job, "cache.limit_bytes", "at least 0 (0: half of what is free)",
+                       job->cache.limit_bytes, err);
     if (job->cache.read_ns < 0 || job->cache.write_ns < 0)
         return bad_int(job, "cache.read and cache.write", "at least 0",
                        job->cache.read_ns < 0 ? job->cache.read_ns : job->cache.write_ns, err);

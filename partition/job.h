@@ -69,7 +69,7 @@ struct job {
         double dropout, label_smoothing;
         enum dtype dtype;
         enum device_kind device;  /* of `elapse train`; plan and sim study the cluster's */
-        enum transport transport; /* of sums over replicas, between GPUs */
+        enum transport transport; /* of activations and gradients, between GPUs */
         enum reduction reduction;
         uint64_t seed;
         int64_t eval_every_epochs, checkpoint_every_steps; /* 0: at the end only */
@@ -101,7 +101,7 @@ struct job {
     } elastic;
     struct {
         enum cache_policy policy;
-        int64_t limit_bytes; /* 0: no limit */
+        int64_t limit_bytes; /* of a node; 0: half of what is free */
         bool bf16;
         char *dir;                 /* owned; NULL: shared memory */
         char *spill_dir;           /* owned; NULL: what does not fit is computed again */

@@ -41,7 +41,7 @@ void err_hint(struct err *err, const char *fmt, ...) ELAPSE_PRINTF(2, 3);
 /* ERR_NOMEM with a fixed text; for every failed allocation. */
 enum status err_nomem(struct err *err);
 
-/* Process exit code of a status: OK 0, ERR_INFEASIBLE 1, ERR_INPUT 2, the rest 3 (CLI.md). */
+/* Process exit code of a status: OK 0, ERR_INFEASIBLE 1, ERR_INPUT 2, the rest 3. */
 int status_exit_code(enum status status);
 
 #ifdef __cplusplus

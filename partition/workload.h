@@ -76,7 +76,7 @@ struct workload {
     int *rank_of_stage; /* owned, num_stages */
     int64_t *edge_ns;   /* owned: unshared transfer times, see workload_edge_ns() */
     int64_t norm_ns;    /* OP_NORM, once everybody is there: the squares of the rank with most
-                           gradients, and    a tree of 2 ceil(log2(K R)) latencies */
+                           gradients, and a tree of 2 ceil(log2(K R)) latencies */
     bool host_blocking; /* H2 */
     int64_t context_bytes;
     enum cost_source source;

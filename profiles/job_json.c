@@ -122,7 +122,7 @@ static const struct field job_fields[] = {
     INT("freeze.min_active", freeze.min_active, 0, INT_MAX, "layers that stay active [0]"),
     INT("freeze.warmup", freeze.warmup, 0, INT_MAX, "epochs (turns of every_steps) that train whole at first [0]"),
     INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide anew every so many steps [0: at epoch ends]"),
-    OTHER("freeze.table", "F per epoch: array, file, or mild|by_epoch|linear"),
+    OTHER("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),
     OTHER("freeze.norms", "recorded gradient norms: array of epochs of layers, or file"),
     BOOL("elastic.auto_pipe", elastic.auto_pipe, "re-cut when layers freeze [true]"),
     BOOL("elastic.auto_dp", elastic.auto_dp, "use freed devices as replicas [true]"),

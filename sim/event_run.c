@@ -1,9 +1,9 @@
 /* The event engine: every message is a transfer on the shared network.
  *
  * E1  Queue entries: a device; a channel's first finished transfer; a channel's first transfer
- * whose latency is over (constant a channel, so first in, first out); a bucket that is ready. E2  A
- * device is in the queue only while an op runs; else it waits for a message, a bucket, NORM. E3
- * Channels: link l of replica r is r * num_links + l; behind them the rings of the stages. */
+ *     whose latency is over (constant a channel, so first in, first out); a bucket that is ready.
+ * E2  A device is in the queue only while an op runs; else it waits for a message, a bucket, NORM.
+ * E3  Channels: link l of replica r is r * num_links + l; behind them the rings of the stages. */
 #include <stdlib.h>
 
 #include "sim/network.h"

@@ -1,4 +1,5 @@
-/* exec/comm/comm.h - messages between ranks: one interface, backends below it (mpi; nccl later).
+/* exec/comm/comm.h - messages between ranks through host memory, by MPI; between devices they go by
+ * exec/comm/comm_nccl.h.
  *
  * The message group is all ranks, static: decisions, agreement, errors. Active groups are split
  * from it and rebuilt at a change of plan: the pipeline of a replica, the replicas of a stage.
