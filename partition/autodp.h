@@ -1,8 +1,9 @@
 /* partition/autodp.h - which device does what: rank maps, and what a change of plan moves.
  *
- * The paper's map (spec section 3): inside a node, pipeline r owns devices [r*K, (r+1)*K) and is
- * driven by local rank r. Pipelines stay inside nodes while K devices fit one; longer ones, and
- * those made of what nodes have left, take consecutive devices across nodes. Pure. */
+ * PipeTransformer's map (AutoDP; He et al., ICML 2021): inside a node, pipeline r owns devices
+ * [r*K, (r+1)*K) and is driven by local rank r. Pipelines stay inside nodes while K devices fit
+ * one; longer ones, and those made of what nodes have left, take consecutive devices across nodes.
+ * Pure. */
 #ifndef ELAPSE_PARTITION_AUTODP_H
 #define ELAPSE_PARTITION_AUTODP_H
 

@@ -1,4 +1,4 @@
-/* The greedy balancers, as the spec gives them: Algorithm 1 of He et al. 2021 with the release's
+/* The greedy balancers, as published and released: Algorithm 1 of He et al. 2021 with the release's
  * population variance. The order of every floating-point operation is part of the definition. */
 #include "partition/balance.h"
 
@@ -51,7 +51,7 @@ enum status balance_greedy(enum balance_variant variant, const double *sizes, in
 {
     bool pinned = variant == BALANCE_PAPER;
     double frozen, discount, rest;
-    int first = num_frozen; /* a of the spec: the first item not yet taken */
+    int first = num_frozen; /* a of Algorithm 1: the first item not yet taken */
     enum status rc = check(sizes, num_items, num_frozen, num_stages, err);
     if (rc != OK)
         return rc;

@@ -1,7 +1,8 @@
 /* partition/balance.h - PipeTransformer's greedy balancers and its compression rule.
  *
- * Kept exactly as published and as released, oddities included, for comparison (spec section 2);
- * partition/cut.h has the exact answer. Sizes are millions of parameters. Pure. */
+ * Kept exactly as published and as released, oddities included, for comparison (AutoPipe; He et
+ * al., ICML 2021, and the released code); partition/cut.h has the exact answer. Sizes are millions
+ * of parameters. Pure. */
 #ifndef ELAPSE_PARTITION_BALANCE_H
 #define ELAPSE_PARTITION_BALANCE_H
 

@@ -11,7 +11,7 @@
 #define GB 1e9
 #define MAX_DEVICES (1 << 20) /* of one cluster; 16,384 is the largest that anyone asked for */
 
-/* Defaults of CLI.md. */
+/* Defaults of the command line. */
 #define DEFAULT_LINK_BYTES_PER_S (16 * GB)
 #define DEFAULT_LATENCY_NS 5000
 
@@ -25,11 +25,12 @@ struct node_preset {
     int64_t context_bytes;
 };
 
-/* uplink: RTX 5000 from the paper (spec section 5); the others are the InfiniBand ports of NVIDIA's
- * DGX-1, DGX A100, DGX H100, DGX H200 and DGX B200 data sheets (4 x 100, 8 x 200, 8 x 400 Gb/s).
- * copy: PCIe x16 of generation 3, 4 or 5 (15.754, 31.508, 63.015 GB/s, PCI-SIG). context: spec
- * section 6 for the RTX 5000, the same where nothing better is known. Latencies: a typical small
- * message over NVLink or PCIe (5 us) and over InfiniBand with its software (10 us). */
+/* uplink: RTX 5000 from PipeTransformer's evaluation; the others are the InfiniBand ports of
+ * NVIDIA's DGX-1, DGX A100, DGX H100, DGX H200 and DGX B200 data sheets (4 x 100, 8 x 200, 8 x 400
+ * Gb/s). copy: PCIe x16 of generation 3, 4 or 5 (15.754, 31.508, 63.015 GB/s, PCI-SIG). context:
+ * measured on the RTX 5000 of that system, the same where nothing better is known. Latencies: a
+ * typical small message over NVLink or PCIe (5 us) and over InfiniBand with its software (10 us).
+ */
 static const struct node_preset node_presets[] = {
     {"rtx5000", 5 * GB,   15.754 * GB, 5000, 10000, 867LL << 20},
     {"v100",    50 * GB,  15.754 * GB, 5000, 10000, 867LL << 20},

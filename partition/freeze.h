@@ -1,7 +1,8 @@
 /* partition/freeze.h - which prefix of the layers is frozen, epoch by epoch.
  *
- * One interface over all policies (spec section 1). The decision is taken before an epoch from the
- * previous epoch's gradient norms, once, on rank 0; F never shrinks. Pure; O(L) a decision. */
+ * One interface over all policies, after PipeTransformer's freeze algorithm (He et al., ICML 2021).
+ * The decision is taken before an epoch from the previous epoch's gradient norms, once, on rank 0;
+ * F never shrinks. Pure; O(L) a decision. */
 #ifndef ELAPSE_PARTITION_FREEZE_H
 #define ELAPSE_PARTITION_FREEZE_H
 
@@ -67,7 +68,7 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
  * where they do not matter. *freeze stays as it is. */
 void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most);
 
-/* The closed form of the release, evaluated as it is there (spec section 1). */
+/* The closed form of the release, evaluated as it is there. */
 int freeze_closed_form(int num_layers, double alpha, int epoch);
 
 /* Named tables of the release's history: mild, mild-early (6 from epoch 1 on), by_epoch, linear;

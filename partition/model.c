@@ -18,7 +18,7 @@
  *     MLP        LayerNorm input, first linear's input: 2 [s, h]; GELU input, second linear's
  *                input: 2 [s, m]; dropout masks: [s, h], and [s, m] in ViT, which drops behind GELU
  *   BERT norms behind the residual add (post-LN): other tensors, the same count. ViT-B/16 fp32:
- *   14.8 MB a layer-image; measured on the paper's system about 15.1 MB (spec section 6).
+ *   14.8 MB a layer-image; about 15.1 MB measured on PipeTransformer's system.
  * U-ViT (Bao et al. 2023): the attention item that a long skip enters starts with a linear from
  *   the concatenation [s, 2h] to [s, h], whose input is kept. */
 #include "partition/model.h"

@@ -112,7 +112,7 @@ struct planner_result {
 
 /* Find the best plan. *result must be zeroed or cleared; on OK the caller owns it, on failure it is
  * untouched. ERR_INFEASIBLE: no plan exists or none fits the memory; the message says the least
- * need. balancer RELEASED and PAPER reproduce the greedy rules (spec section 2): the released M of
+ * need. balancer RELEASED and PAPER reproduce the greedy rules (balance.h): the released M of
  * 16, 16, 16, 4 where M is AUTO, K by the halving rule from the devices of a node where K is AUTO,
  * R the devices / K, GPipe unless one schedule is fixed, frozen forward first. An empty stage is
  * ERR_INFEASIBLE then. */

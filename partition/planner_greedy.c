@@ -1,4 +1,4 @@
-/* The released and the published greedy rules as one candidate (spec section 2). */
+/* The released and the published greedy rules as one candidate (balance.h). */
 #include "partition/planner_search.h"
 
 #include <stdlib.h>

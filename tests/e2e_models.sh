@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/e2e_models.sh - `elapse model`, `balance` and `freeze` from outside: the goldens of the spec
-# in the keys of CLI.md, and what bad input gets.
+# tests/e2e_models.sh - `elapse model`, `balance` and `freeze` from outside: the published goldens
+# in the keys that scripts rely on, and what bad input gets.
 . "$(dirname "$0")/lib.sh"
 begin
 export ELAPSE_DB="$tmp/none.db"

@@ -116,7 +116,7 @@ expect "a straggler slows a run" 0 '"speedup":2.5' \
     "$elapse" sim examples/paper/vit.json --stragglers 3:0.5 --json
 
 # --- whole runs -------------------------------------------------------------------------------------
-check "the ten epochs of section 6" examples/paper/section6.sh "$elapse"
+check "ten epochs of the real system" examples/paper/ten-epochs.sh "$elapse"
 export elapse
 between() { # LOW HIGH options: speedup of the paper's job
     local low=$1 high=$2

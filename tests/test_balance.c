@@ -1,4 +1,4 @@
-/* The greedy balancers and the halving rule against every golden of the spec. */
+/* The greedy balancers and the halving rule against every golden of the release. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* The freeze policies against the spec's goldens, and against numbers worked out by hand. */
+/* The freeze policies against the release's goldens, and against numbers worked out by hand. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -537,8 +537,8 @@ static void cost_choose_for__tells_another_kernel(void **state)
     cluster_clear(&cpu);
 }
 
-/* The shipped constants are those of the spec: 0.535 ms forward and 1.026 ms training a layer and
- * image, 36 % of it attention. */
+/* The shipped constants are those of examples/paper: 0.535 ms forward and 1.026 ms training a layer
+ * and image, 36 % of it attention. */
 static void cost_choose_for__has_shipped_paper_profile(void **state)
 {
     (void)state;

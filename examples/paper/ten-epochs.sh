@@ -1,7 +1,7 @@
 #!/bin/sh
-# Ten epochs of the real system (spec, section 6), each row as it was run, beside the simulation.
+# Ten epochs of the real system (README.md), each row as it was run, beside the simulation.
 # Exits 1 when a row is off by more than 10 %.
-#   usage: examples/paper/section6.sh [path of elapse]
+#   usage: examples/paper/ten-epochs.sh [path of elapse]
 cd "$(dirname "$0")/../.." || exit 3
 elapse=${1:-build/bin/elapse}
 echo "epoch  F  K  R  measured  simulated  error"
@@ -14,7 +14,7 @@ while read -r epoch frozen measured how; do
     *) options="" ;;
     esac
     # shellcheck disable=SC2086
-    answer=$("$elapse" sim examples/paper/section6.json --step --frozen "$frozen" $options --json) || exit $?
+    answer=$("$elapse" sim examples/paper/ten-epochs.json --step --frozen "$frozen" $options --json) || exit $?
     echo "$answer" | tr ',{' '\n\n' | awk -F: -v epoch="$epoch" -v frozen="$frozen" -v real="$measured" '
         $1 == "\"pipeline_length\"" { k = $2 }
         $1 == "\"replicas\"" { r = $2 }
