@@ -23,7 +23,6 @@ enum status cuda_matmul_new(struct backend *be, struct cuda_matmul **out, struct
     if (mm->gelu == CUDNN_WHEREVER && be->dtype == DTYPE_BF16)
         cuda_cudnn_need(be, "GELU stays apart from its products");
     mm->arena = cuda->arena;
-    mm->choices = cuda->choices;
     mm->size = FIRST_TABLE;
     mm->table = calloc((size_t)mm->size, sizeof *mm->table);
     if (!mm->table) {
@@ -171,7 +170,7 @@ static bool find_way(struct backend *be, struct matmul_plan *e, const struct mat
 {
     const struct cuda_matmul *mm = cuda_of(be)->matmul;
     cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
-    const bool tunes = cuda_choices_tune(mm->choices);
+    const bool tunes = cuda_choices_tune(cuda_of(be)->choices);
     const int most = tunes ? MAX_PROPOSALS : 1;
     const int count = is_for_lt(&e->key) ? matmul_propose(be, e, proposals, most) : 0;
     if (count > 0) {
@@ -193,7 +192,7 @@ static bool choose(struct backend *be, struct matmul_plan *e, const struct matmu
     if (mm->gelu == CUDNN_WHEREVER && matmul_plan_by_cudnn(be, e, CUDNN_FIRST))
         return true;
     matmul_name(be, &e->key, problem);
-    const char *given = cuda_choices_given(mm->choices, problem);
+    const char *given = cuda_choices_given(cuda_of(be)->choices, problem);
     if (given && in_pieces(p) && matmul_is_apart(given))
         return false;
     if (given && matmul_follow(be, e, given))

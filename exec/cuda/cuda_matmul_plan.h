@@ -34,9 +34,8 @@ struct matmul_plan {
 struct cuda_matmul {
     cublasLtHandle_t handle;
     enum cudnn_use gelu;
-    struct cuda_arena *arena;     /* borrowed */
-    struct cuda_choices *choices; /* borrowed */
-    struct err refused;           /* by cuDNN, the last time */
+    struct cuda_arena *arena; /* borrowed */
+    struct err refused;       /* by cuDNN, the last time */
     void *workspace;
     struct matmul_plan *table; /* open addressing, a power of two */
     int size, count;
@@ -55,7 +54,7 @@ struct matmul_plan *matmul_plan_of(struct backend *be, const struct matmul *p);
 
 /* --- cuda_matmul_plan.c ----------------------------------------------------------------------- */
 
-/* cuBLASLt's descriptors of the product. false: noted, or cuBLASLt cannot have it at all. */
+/* cuBLASLt's descriptors of the product. false: noted. */
 bool matmul_describe(const struct backend *be, struct matmul_plan *e, const struct matmul *p);
 /* cuBLASLt's proposals, best first by its own guess; 0: it cannot. */
 int matmul_propose(struct backend *be, const struct matmul_plan *e,

@@ -168,7 +168,7 @@ static bool agrees(struct backend *be, const struct matmul_plan *e, const struct
     if (why[0])
         fprintf(stderr, "elapse: GELU stays apart from its product of %lld x %lld x %lld: %s\n",
                 (long long)p->n, (long long)p->k, (long long)p->m, why);
-    cuda_arena_release(mm->arena, fused.d);
+    cuda_arena_release(cuda_of(be)->arena, fused.d);
     free(host);
     return !why[0];
 }
@@ -176,7 +176,6 @@ static bool agrees(struct backend *be, const struct matmul_plan *e, const struct
 bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
                       const void *call)
 {
-    const struct cuda_matmul *mm = cuda_of(be)->matmul;
     struct matmul_plan *e = matmul_plan_of(be, p);
     if (!e || !e->works || e->compared || (!e->tuned && !e->cudnn))
         return e && e->works;
@@ -187,8 +186,9 @@ bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *
         float apart_ms = 0.0f;
         pieces.d = take_aside(be, p, &pieces.bias_grad);
         if (pieces.d)
-            apart_ms = cuda_choices_time(mm->choices, cuda_of(be)->stream, run_apart, &pieces);
-        cuda_arena_release(mm->arena, pieces.d);
+            apart_ms =
+                cuda_choices_time(cuda_of(be)->choices, cuda_of(be)->stream, run_apart, &pieces);
+        cuda_arena_release(cuda_of(be)->arena, pieces.d);
         pays = apart_ms == 0.0f || was.ms <= apart_ms;
     }
     e = matmul_plan_of(be, p);
