@@ -408,7 +408,8 @@ static enum status change(struct trainer *t, const struct decision *decision, st
         rc = note_change(t, &note, err);
     }
 out:
-    layout_clear(&next);
+    if (t->all_know) /* else messages may be under way in it */
+        layout_clear(&next);
     train_plan_clear(&plan);
     return rc;
 }

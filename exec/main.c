@@ -20,12 +20,13 @@
 #define MAX_THREADS 1024 /* of a rank */
 #define OTHERS_US 300000 /* that a rank gives rank 0 to report what both have found */
 
-/* What a command gets: its ranks, its arguments; *alone as in trainer.h. */
+static int64_t asked; /* ranks, where `elapse` has started this one; else 0 */
+
+/* What a command gets: its ranks, its arguments. */
 struct call {
     struct comm *comm; /* NULL for commands that take no ranks */
     int argc;
     char **argv;
-    bool alone;
 };
 
 struct exec_command {
@@ -206,7 +207,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
             err);
     if (rc == OK) {
         catch_stop_signals();
-        rc = trainer_run(call->comm, &cores, &job, &options, &summary, &call->alone, err);
+        rc = trainer_run(call->comm, &cores, &job, &options, &summary, err);
     }
     if (rc == OK && call->comm->rank == 0) {
         if (text_of(summary, "cost_note")[0] && !no_eval)
@@ -262,7 +263,7 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
             cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
             err);
     if (rc == OK)
-        rc = trainer_eval(call->comm, &cores, &job, paths[0], db, &summary, &call->alone, err);
+        rc = trainer_eval(call->comm, &cores, &job, paths[0], db, &summary, err);
     if (rc == OK && call->comm->rank == 0) {
         if (json)
             rc = print_json(summary, err);
@@ -376,7 +377,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
             cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
             err);
     if (rc == OK)
-        rc = measure_machine(call->comm, &cores, &model, &options, &profile, &call->alone, err);
+        rc = measure_machine(call->comm, &cores, &model, &options, &profile, err);
     if (rc == OK && call->comm->rank == 0) {
         const struct profile_noise noise = profile_noise(&profile);
         const bool noisy = noise.mean > PROFILE_NOISY;
@@ -454,7 +455,7 @@ static void report(const struct err *err)
 
 /* A launcher of another MPI starts processes that do not know each other: each would train alone.
  */
-static enum status check_launcher(const struct comm *comm, int64_t asked, struct err *err)
+static enum status check_launcher(const struct comm *comm, struct err *err)
 {
     enum status rc = OK;
     if (asked > 0 && asked != comm->size) {
@@ -465,12 +466,12 @@ static enum status check_launcher(const struct comm *comm, int64_t asked, struct
     return rc;
 }
 
-/* As `elapse` starts it: "-n RANKS" before the command. *asked: 0 without. */
-static enum status take_asked(int *argc, char ***argv, int64_t *asked, struct err *err)
+/* As `elapse` starts it: "-n RANKS" before the command. */
+static enum status take_asked(int *argc, char ***argv, struct err *err)
 {
     enum status rc = OK;
     if (*argc > 2 && strcmp((*argv)[1], "-n") == 0) {
-        rc = parse_int((*argv)[2], "-n", 1, INT32_MAX, asked, err);
+        rc = parse_int((*argv)[2], "-n", 1, INT32_MAX, &asked, err);
         (*argv)[2] = (*argv)[0];
         *argv += 2;
         *argc -= 2;
@@ -478,9 +479,20 @@ static enum status take_asked(int *argc, char ***argv, int64_t *asked, struct er
     return rc;
 }
 
-static int exit_code(enum status status, int64_t asked)
+static int exit_code(enum status status)
 {
     return status == ERR_INFEASIBLE && asked > 0 ? EXIT_RANK_INFEASIBLE : status_exit_code(status);
+}
+
+/* Where rank 0 failed too, it says so and ends the job, the others by SIGTERM. */
+static void fail_alone(const struct comm *comm, const struct err *err)
+{
+    if (comm->rank != 0) {
+        signal(SIGTERM, SIG_DFL);
+        usleep(OTHERS_US);
+    }
+    report(err);
+    comm_abort(comm, exit_code(err->status));
 }
 
 int main(int argc, char **argv)
@@ -489,8 +501,7 @@ int main(int argc, char **argv)
     struct err err = {0};
     struct comm comm = {0};
     struct call call = {0};
-    int64_t asked = 0;
-    enum status rc = take_asked(&argc, &argv, &asked, &err);
+    enum status rc = take_asked(&argc, &argv, &err);
     bool help = false;
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
@@ -509,27 +520,21 @@ int main(int argc, char **argv)
     if (rc == OK && command->ranks && !help) {
         rc = comm_init(&argc, &argv, &comm, &err);
         if (rc == OK) {
+            comm.fail = fail_alone;
             call.comm = &comm;
-            rc = check_launcher(&comm, asked, &err);
+            rc = check_launcher(&comm, &err);
         }
     }
     if (rc != OK) {
         report(&err);
         if (call.comm)
             comm_finalize(&comm);
-        return exit_code(rc, asked);
+        return exit_code(rc);
     }
     rc = command->run(command, &call, &err);
-    if (rc != OK && call.alone && !speaks(&call)) {
-        /* Where rank 0 failed too, it says so and ends the job, this rank by SIGTERM. */
-        signal(SIGTERM, SIG_DFL);
-        usleep(OTHERS_US);
-    }
-    if (rc != OK && (speaks(&call) || call.alone))
+    if (rc != OK && speaks(&call))
         report(&err);
-    if (rc != OK && call.alone && call.comm)
-        comm_abort(&comm, exit_code(rc, asked)); /* the peers do not know, and would wait */
     if (call.comm)
         comm_finalize(&comm);
-    return exit_code(rc, asked);
+    return exit_code(rc);
 }

@@ -191,7 +191,7 @@ static void say(const struct measure *m, const char *what)
 
 enum status measure_machine(const struct comm *comm, const struct cores *cores,
                             const struct model *model, const struct measure_options *options,
-                            struct profile *profile, bool *alone, struct err *err)
+                            struct profile *profile, struct err *err)
 {
     struct measure m = {.comm = comm, .cores = cores, .options = options};
     struct profile got = {0};
@@ -207,7 +207,7 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     if (rc == OK)
         rc = device_describe(options->device, cores, &got.info, err);
     rc = comm_agree(comm, rc, err);
-    *alone = rc == OK; /* from here on an error may be one rank's own */
+    const bool alone = rc == OK; /* from here on an error may be one rank's own */
     if (rc == OK && comm->rank == 0) {
         say(&m, "layers, one rank alone");
         rc = phase(&m, cores->threads, false, err);
@@ -233,6 +233,8 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
             rc = wait_asleep(comm, err);
     }
     say(&m, "");
+    if (rc != OK && alone)
+        comm_fail(comm, err);
     if (rc == OK && comm->rank == 0) {
         *profile = got;
         got = (struct profile){0};

@@ -180,6 +180,7 @@ enum status measure_links(struct measure *m, struct err *err)
     }
     for (int s = 0; s < SUMS_KINDS; s++)
         comm_group_free(sums[s].group);
-    free(room.buffer);
+    if (rc == OK) /* else messages may be under way in it: the rank ends the job */
+        free(room.buffer);
     return rc;
 }

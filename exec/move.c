@@ -210,7 +210,7 @@ enum status move_weights(const struct layout_base *base, struct layout *old, str
             stage_round_weights(next->stages[s]);
     if (rc == OK)
         rc = base->backend->sync(base->backend, err);
-    /* A failed rank ends the job before anybody could write into these. */
+    /* Behind a failure messages may be under way in tensors and windows, not in these. */
     parcels_clear(&move.sent);
     parcels_clear(&move.received);
     free(move.transfers);

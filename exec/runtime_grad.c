@@ -170,8 +170,10 @@ enum status runtime_finish_gradients(struct runtime *rt, struct err *err)
         rc = be->sync(be, err);
     }
 out:
-    free(out);
-    free(in);
+    if (!send.active && !recv.active) { /* else the rank has failed, and they may be under way */
+        free(out);
+        free(in);
+    }
     return rc;
 }
 

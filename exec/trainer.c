@@ -257,6 +257,13 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
     return rc;
 }
 
+/* Messages may be under way in what this rank holds: it stays in place. */
+static _Noreturn void fail_alone(struct trainer *t, const struct err *err)
+{
+    nccl_end(t->nccl);
+    comm_fail(t->comm, err);
+}
+
 static void trainer_clear(struct trainer *t)
 {
     ahead_stop(t);
@@ -647,7 +654,7 @@ static enum status recall(const struct trainer *t, struct json **summary, bool *
 }
 
 enum status trainer_run(const struct comm *comm, const struct cores *cores, const struct job *job,
-                        const struct trainer_options *options, struct json **summary, bool *alone,
+                        const struct trainer_options *options, struct json **summary,
                         struct err *err)
 {
     struct trainer t = {.comm = comm,
@@ -666,9 +673,8 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     clear_epoch(&t);
     const char *weights = options->resume ? options->resume : options->init;
     char digest[65] = "";
-    bool over;
+    bool over, alone = false; /* an error may be this rank's own */
     enum status rc;
-    *alone = false;
     rc = set_up(&t, weights, options->resume != NULL, err);
     if (rc != OK)
         goto out;
@@ -691,8 +697,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     rc = comm_agree(comm, rc, err);
     if (rc != OK)
         goto out;
-    /* From here on an error may be one rank's own. */
-    *alone = true;
+    alone = true;
     if (options->evaluate && !layout_idle(&t.layout))
         rc = evaluate(&t, &before, err);
     if (rc == OK)
@@ -701,7 +706,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         (void)elastic_order(&t, ORDER_END, rc, err); /* all that are at work have seen it */
         t.all_know = true;
     }
-    *alone = !t.all_know;
+    alone = !t.all_know;
     if (rc == OK)
         rc = record_bytes(&t, err);
     if (rc == OK && (options->evaluate || t.interrupted))
@@ -727,20 +732,22 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     }
 out:
     run_files_free(t.files);
+    if (rc != OK && alone)
+        fail_alone(&t, err);
     trainer_clear(&t);
     return rc;
 }
 
 enum status trainer_eval(const struct comm *comm, const struct cores *cores, const struct job *job,
-                         const char *checkpoint, const char *db, struct json **summary, bool *alone,
+                         const char *checkpoint, const char *db, struct json **summary,
                          struct err *err)
 {
     static const struct trainer_options none = {0};
     struct job any = *job; /* its members are borrowed */
     struct trainer t = {.comm = comm, .cores = cores, .job = job, .options = &none, .db = db};
     struct evaluation got = {0};
+    bool alone = false;
     enum status rc;
-    *alone = false;
     if (train_plan_check(job, comm->size, NULL) != OK) {
         any.pipeline.num_stages = any.pipeline.num_replicas = AUTO;
         any.elastic.num_stages = 0;
@@ -748,7 +755,7 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
     }
     rc = set_up(&t, checkpoint, false, err);
     if (rc == OK && !layout_idle(&t.layout)) {
-        *alone = true;
+        alone = true;
         rc = evaluate(&t, &got, err);
     }
     if (rc == OK && comm->rank == 0) {
@@ -766,6 +773,8 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
         json_add_int(root, "eval_ns", got.ns);
         *summary = root;
     }
+    if (rc != OK && alone)
+        fail_alone(&t, err);
     trainer_clear(&t);
     return rc;
 }

@@ -26,16 +26,16 @@ struct trainer_options {
     bool progress;       /* write a progress line to stderr */
 };
 
-/* Run a job over all ranks. summary becomes a fresh object on rank 0 (NULL elsewhere). *alone is
- * set when the error is known to this rank only, and the caller must report it and comm_abort(). */
+/* Run a job over all ranks. summary becomes a fresh object on rank 0 (NULL elsewhere). A failure
+ * that is known to all is returned; one that may be known to this rank only goes to comm_fail(). */
 enum status trainer_run(const struct comm *comm, const struct cores *cores, const struct job *job,
-                        const struct trainer_options *options, struct json **summary, bool *alone,
+                        const struct trainer_options *options, struct json **summary,
                         struct err *err);
 
 /* Evaluate a checkpoint (folder or safetensors file) on the test split; likewise. K and R of the
  * job hold where they fit the ranks; elsewhere the plan is made for the ranks there are. */
 enum status trainer_eval(const struct comm *comm, const struct cores *cores, const struct job *job,
-                         const char *checkpoint, const char *db, struct json **summary, bool *alone,
+                         const char *checkpoint, const char *db, struct json **summary,
                          struct err *err);
 
 /* Ask the run to write a checkpoint and stop after the step under way; safe in a signal handler. */

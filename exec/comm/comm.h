@@ -4,8 +4,8 @@
  * The message group is all ranks, static: decisions, agreement, errors. Active groups are split
  * from it and rebuilt at a change of plan: the pipeline of a replica, the replicas of a stage.
  * Buffers are host memory. Sums are formed by index, so that they have the same bits on every run.
- * One thread per process calls these functions. A rank that fails ends the job with comm_abort(),
- * so that no peer waits for ever. */
+ * One thread per process calls these functions. A rank that fails where its peers do not know ends
+ * the job by comm_fail(), so that none waits for ever. */
 #ifndef ELAPSE_EXEC_COMM_COMM_H
 #define ELAPSE_EXEC_COMM_COMM_H
 
@@ -25,6 +25,8 @@ struct comm {
     int max_tag;                /* of a message */
     int64_t clock_offset_ns;    /* add to this machine's monotonic clock to get rank 0's */
     struct comm_group *all;     /* the message group as a group */
+    /* The program's part of comm_fail(), NULL: none; does not return */
+    void (*fail)(const struct comm *comm, const struct err *err);
 };
 
 /* A message under way. Storage belongs to the caller and must stay in place until it is done. */
@@ -44,6 +46,11 @@ void comm_finalize(struct comm *comm);
 
 /* Print nothing; end all ranks of the job with the exit code. Does not return. */
 _Noreturn void comm_abort(const struct comm *comm, int exit_code);
+
+/* For a rank that has failed where its peers do not know: the program says why and ends the job.
+ * To be called while all that the rank holds is in place, for until all have ended messages may
+ * arrive in it, and peers read from it. */
+_Noreturn void comm_fail(const struct comm *comm, const struct err *err);
 
 /* Rank 0's monotonic clock, ns. */
 int64_t comm_now_ns(const struct comm *comm);

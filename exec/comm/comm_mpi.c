@@ -177,6 +177,13 @@ _Noreturn void comm_abort(const struct comm *comm, int exit_code)
     _Exit(exit_code);
 }
 
+_Noreturn void comm_fail(const struct comm *comm, const struct err *err)
+{
+    if (comm->fail)
+        comm->fail(comm, err);
+    comm_abort(comm, status_exit_code(err->status));
+}
+
 int64_t comm_now_ns(const struct comm *comm)
 {
     return monotonic_ns() + comm->clock_offset_ns;
