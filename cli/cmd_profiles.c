@@ -162,14 +162,17 @@ static enum status run_show(const struct request *q, struct err *err)
 static enum status write_profile(const struct request *q, const struct profile *profile, FILE *out,
                                  struct err *err)
 {
-    if (q->csv)
-        return profile_to_csv(profile, out, err);
-    if (q->sql)
-        return profile_to_sql(profile, out, err);
-    struct json *root = json_object_new();
-    profile_to_json(profile, root);
-    enum status rc = json_write(root, true, out, err);
-    json_free(root);
+    enum status rc = OK;
+    if (q->csv) {
+        profile_to_csv(profile, out);
+    } else if (q->sql) {
+        profile_to_sql(profile, out);
+    } else {
+        struct json *root = json_object_new();
+        profile_to_json(profile, root);
+        rc = json_write(root, true, out, err);
+        json_free(root);
+    }
     return rc;
 }
 

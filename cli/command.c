@@ -42,7 +42,5 @@ enum status command_answer(struct json *json, struct err *err)
 {
     enum status rc = json_write(json, false, stdout, err);
     json_free(json);
-    if (rc == OK && fflush(stdout) != 0)
-        rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
     return rc;
 }

@@ -32,7 +32,7 @@ enum status command_parse(const struct command *command, const struct option *op
 /* A fresh answer object {"schema":1,"version":...,"command":name}; NULL never (allocation failure
  * is reported by command_answer()). */
 struct json *command_json(const struct command *command);
-/* Print the object as one line on stdout, free it, and report a failed write as ERR_SYSTEM. */
+/* Print the object as one line on stdout, and free it. A write that fails is main's to report. */
 enum status command_answer(struct json *json, struct err *err);
 
 #endif

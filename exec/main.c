@@ -532,6 +532,8 @@ int main(int argc, char **argv)
         return exit_code(rc);
     }
     rc = command->run(command, &call, &err);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == OK)
+        rc = err_set(&err, ERR_SYSTEM, "cannot write to standard output");
     if (rc != OK && speaks(&call))
         report(&err);
     if (call.comm)

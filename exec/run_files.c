@@ -104,14 +104,39 @@ out:
     return rc;
 }
 
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static enum status begin_trace(struct run_files *files, const char *path, struct err *err)
+{
+    enum status rc = atomic_open(&files->trace_file, path, err);
+    return rc == OK ? trace_begin(files->trace_file.out, "real", &files->trace, err) : rc;
+}
+
+/* A closed store that could not write back its log has left it, and the index of that. */
+static void remove_store(const char *db)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm"};
+    for (int i = 0; i < 3; i++) {
+        char *path = NULL;
+        if (asprintf(&path, "%s%s", db, suffixes[i]) < 0)
+            return;
+        unlink(path);
+        free(path);
+    }
+}
+
 enum status run_files_open(const char *dir, bool resume, const struct progress *progress,
                            const struct job *job, int num_ranks, const char *cost_label,
-                           struct run_files **files, struct err *err)
+                           const char *trace, struct run_files **files, struct err *err)
 {
     struct run_files *got = calloc(1, sizeof *got);
     struct run_info info = {.num_devices = num_ranks, .job_json = job->json};
     char *metrics = NULL, *db = NULL, *summary = NULL;
-    bool made = false; /* the metrics are ours: they go again where the rest fails */
+    const bool new_dir = !is_there(dir);
+    bool ours = false, new_metrics = false, new_db = false; /* they go again where the rest fails */
     enum status rc = OK;
     if (!got)
         return err_nomem(err);
@@ -126,20 +151,24 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
     rc = run_files_folder(dir, err);
     if (rc == OK)
         rc = lock_folder(dir, &got->lock, err);
-    if (rc == OK && !resume && access(metrics, F_OK) == 0) {
+    ours = rc == OK;
+    if (rc == OK && !resume && is_there(metrics)) {
         rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
         err_hint(err, "choose another --out, or go on with --resume %s", dir);
     }
     if (rc == OK && resume)
         rc = cut_metrics(got, metrics, progress->step, err);
+    if (rc == OK && trace)
+        rc = begin_trace(got, trace, err);
     if (rc != OK)
         goto out;
+    new_metrics = !is_there(metrics);
+    new_db = !is_there(db);
     got->metrics = fopen(metrics, "a");
     if (!got->metrics) {
         rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", metrics, strerror(errno));
         goto out;
     }
-    made = !resume;
     setvbuf(got->metrics, NULL, _IOLBF, 0);
     rc = store_open(db, STORE_RECORD, &got->store, err);
     if (rc != OK)
@@ -153,9 +182,13 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
         got = NULL;
     }
 out:
-    if (rc != OK && made)
-        unlink(metrics);
     run_files_free(got);
+    if (new_metrics && rc != OK)
+        unlink(metrics);
+    if (new_db && rc != OK)
+        remove_store(db);
+    if (new_dir && ours && rc != OK)
+        rmdir(dir);
     free(metrics);
     free(db);
     free(summary);
@@ -183,12 +216,6 @@ struct json *run_files_summary(const char *dir, int64_t step)
     }
     free(path);
     return got;
-}
-
-enum status run_files_trace(struct run_files *files, const char *path, struct err *err)
-{
-    enum status rc = atomic_open(&files->trace_file, path, err);
-    return rc == OK ? trace_begin(files->trace_file.out, "real", &files->trace, err) : rc;
 }
 
 /* The trace appears, or, with a status that is not OK, does not. */
@@ -239,6 +266,9 @@ enum status run_files_step(struct run_files *files, const struct step_row *row, 
     json_add_int(line, "replicas", row->replicas);
     rc = json_write(line, false, files->metrics, err);
     json_free(line);
+    if (rc == OK && (fflush(files->metrics) != 0 || ferror(files->metrics)))
+        rc = err_set(err, ERR_SYSTEM, "cannot write '%s/metrics.jsonl': %s", files->dir,
+                     strerror(errno));
     if (rc != OK)
         return rc;
     if (files->start_ns == 0)

@@ -17,18 +17,16 @@ struct run_files; /* opaque */
 enum status run_files_folder(const char *dir, struct err *err);
 /* Make the folder and open its files. A folder that already holds a run is ERR_INPUT, unless resume
  * is set: then metrics behind progress->step are dropped and new ones appended. A folder in which a
- * run goes on is ERR_SYSTEM. */
+ * run goes on is ERR_SYSTEM. trace: a file for a Chrome trace of what run_files_ops() gets, which
+ * appears in finish(); NULL: none. A failure leaves no file that was not there. */
 enum status run_files_open(const char *dir, bool resume, const struct progress *progress,
                            const struct job *job, int num_ranks, const char *cost_label,
-                           struct run_files **files, struct err *err);
+                           const char *trace, struct run_files **files, struct err *err);
 /* Losses of the first and the last step that a resumed run had already; NaN: none. */
 void run_files_losses(const struct run_files *files, double *first, double *last);
 /* The summary of the run in dir where it ended after `step` steps, not interrupted; else NULL. The
  * caller frees it. */
 struct json *run_files_summary(const char *dir, int64_t step);
-/* From here on run_files_ops() also go to a Chrome trace, which appears in finish(). ERR_SYSTEM
- * where it cannot be written. */
-enum status run_files_trace(struct run_files *files, const char *path, struct err *err);
 void run_files_free(struct run_files *files); /* NULL is fine */
 
 /* A line of metrics.jsonl at once, a row of run.db before long. row->start_ns is on the clock of

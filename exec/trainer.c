@@ -689,11 +689,9 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         goto out;
     if (comm->rank == 0)
         rc = run_files_open(t.out, options->resume != NULL, &t.progress, job, comm->size,
-                            t.layout.plan.cost_label, &t.files, err);
+                            t.layout.plan.cost_label, options->trace, &t.files, err);
     if (rc == OK && comm->rank == 0)
         run_files_losses(t.files, &t.first_loss, &t.last_loss);
-    if (rc == OK && comm->rank == 0 && options->trace)
-        rc = run_files_trace(t.files, options->trace, err);
     rc = comm_agree(comm, rc, err);
     if (rc != OK)
         goto out;

@@ -63,7 +63,8 @@ enum status json_check(const struct json *root, struct err *err);
 
 /* Fresh text (free() it), compact or indented. */
 enum status json_text(const struct json *root, bool pretty, char **text, struct err *err);
-/* With a newline behind it. */
+/* With a newline behind it. A write that fails shows in the stream alone, as of any writer to a
+ * FILE: who has opened it knows its name. */
 enum status json_write(const struct json *root, bool pretty, FILE *out, struct err *err);
 /* To a temporary name beside path, synced, renamed: the file is whole or absent. */
 enum status json_write_file(const struct json *root, const char *path, struct err *err);

@@ -95,14 +95,7 @@ static void write_names(FILE *out, const struct profile_table *table, const char
         fprintf(out, "%s%s", c ? separator : "", table->columns[c].name);
 }
 
-static enum status written(FILE *out, struct err *err)
-{
-    if (fflush(out) != 0 || ferror(out))
-        return err_set(err, ERR_SYSTEM, "cannot write profile: %s", strerror(errno));
-    return OK;
-}
-
-enum status profile_to_csv(const struct profile *profile, FILE *out, struct err *err)
+void profile_to_csv(const struct profile *profile, FILE *out)
 {
     struct profile_table info = info_table();
     for (int t = -1; t < PROFILE_TABLES; t++) {
@@ -119,10 +112,9 @@ enum status profile_to_csv(const struct profile *profile, FILE *out, struct err 
             fputc('\n', out);
         }
     }
-    return written(out, err);
 }
 
-enum status profile_to_sql(const struct profile *profile, FILE *out, struct err *err)
+void profile_to_sql(const struct profile *profile, FILE *out)
 {
     struct profile_table info = info_table();
     fputs("INSERT INTO profile (", out);
@@ -149,7 +141,6 @@ enum status profile_to_sql(const struct profile *profile, FILE *out, struct err 
             }
         }
     }
-    return written(out, err);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */

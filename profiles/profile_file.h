@@ -13,8 +13,8 @@
 #include "profiles/profile.h"
 
 void profile_to_json(const struct profile *profile, struct json *object);
-enum status profile_to_csv(const struct profile *profile, FILE *out, struct err *err);
-enum status profile_to_sql(const struct profile *profile, FILE *out, struct err *err);
+void profile_to_csv(const struct profile *profile, FILE *out); /* a failed write shows in out */
+void profile_to_sql(const struct profile *profile, FILE *out);
 
 /* Read a file, JSON when its first character is '{', else CSV, and check it (profile_check()).
  * Unknown and missing columns, wrong types, NaN, negative times and duplicate keys are ERR_INPUT

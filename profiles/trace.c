@@ -3,7 +3,6 @@
  * read it. Times are written as decimal microseconds with three digits: nanoseconds exactly. */
 #include "profiles/trace.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -177,12 +176,8 @@ void trace_span(struct trace *trace, const char *lane, const char *name, int64_t
 
 enum status trace_end(struct trace *trace, struct err *err)
 {
-    enum status rc = OK;
+    enum status rc = trace->no_memory ? err_nomem(err) : OK;
     fputs("\n]}\n", trace->out);
-    if (trace->no_memory)
-        rc = err_nomem(err);
-    else if (fflush(trace->out) != 0 || ferror(trace->out))
-        rc = err_set(err, ERR_SYSTEM, "cannot write trace: %s", strerror(errno));
     for (int s = 0; s < trace->num_spans; s++)
         free(trace->spans[s]);
     free(trace->spans);
@@ -191,7 +186,7 @@ enum status trace_end(struct trace *trace, struct err *err)
     return rc;
 }
 
-enum status ops_csv_write(FILE *out, const struct op_row *rows, int64_t n, struct err *err)
+static void write_csv(FILE *out, const struct op_row *rows, int64_t n)
 {
     fputs("step,replica,rank,op,stage,microbatch,arg,start_ns,end_ns\n", out);
     for (int64_t i = 0; i < n; i++)
@@ -199,9 +194,6 @@ enum status ops_csv_write(FILE *out, const struct op_row *rows, int64_t n, struc
                 rows[i].step, rows[i].replica, rows[i].rank, op_kind_name(rows[i].op.kind),
                 rows[i].op.stage, rows[i].op.microbatch, rows[i].op.arg, rows[i].start_ns,
                 rows[i].end_ns);
-    if (fflush(out) != 0 || ferror(out))
-        return err_set(err, ERR_SYSTEM, "cannot write ops: %s", strerror(errno));
-    return OK;
 }
 
 /* --- whole files ------------------------------------------------------------------------------ */
@@ -229,5 +221,6 @@ enum status ops_csv_write_file(const char *path, const struct op_row *rows, int6
     enum status rc = atomic_open(&file, path, err);
     if (rc != OK)
         return rc;
-    return atomic_close(&file, ops_csv_write(file.out, rows, n, err), err);
+    write_csv(file.out, rows, n);
+    return atomic_close(&file, OK, err);
 }

@@ -15,19 +15,18 @@ struct trace; /* opaque */
 
 /* Streams: nothing is kept but the set of names already announced. title names the processes
  * ("simulated", "real"); base_ns is added to every time of trace_ops() (a step's place in the run).
- * The FILE stays the caller's. A failed write shows in trace_end(). */
+ * The FILE stays the caller's, and a failed write shows in it alone. */
 enum status trace_begin(FILE *out, const char *title, struct trace **trace, struct err *err);
 void trace_ops(struct trace *trace, const struct op_row *rows, int64_t n, int64_t base_ns);
 /* A span of its own ("transition 8 -> 4") on a process of its own called `lane`. */
 void trace_span(struct trace *trace, const char *lane, const char *name, int64_t start_ns,
                 int64_t end_ns);
-enum status trace_end(struct trace *trace, struct err *err); /* frees it in any case */
+enum status trace_end(struct trace *trace, struct err *err); /* ERR_NOMEM; frees it in any case */
 
 /* Both in whole files, appearing at once or not at all. CSV columns: step,replica,rank,op,stage,
  * microbatch,arg,start_ns,end_ns. */
 enum status trace_write_file(const char *path, const char *title, const struct op_row *rows,
                              int64_t n, struct err *err);
-enum status ops_csv_write(FILE *out, const struct op_row *rows, int64_t n, struct err *err);
 enum status ops_csv_write_file(const char *path, const struct op_row *rows, int64_t n,
                                struct err *err);
 

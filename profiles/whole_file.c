@@ -157,9 +157,10 @@ void file_sync_name(const char *path)
 
 enum status atomic_close(struct atomic_file *file, enum status status, struct err *err)
 {
+    errno = 0;
     bool ok = fflush(file->out) == 0 && !ferror(file->out) &&
               (!file->temp || fsync(fileno(file->out)) == 0);
-    int why = errno;
+    int why = errno ? errno : EIO; /* an earlier write's, which this one did not meet again */
     if (fclose(file->out) != 0 && ok) {
         ok = false;
         why = errno;

@@ -14,7 +14,7 @@ enum status file_read_text(const char *path, char **text, struct err *err);
 
 /* Any file that appears whole or not at all: write to file.out, then close with the status of the
  * writing; only OK makes it appear (synced, renamed), anything else leaves nothing behind. Returns
- * that status, or ERR_SYSTEM. */
+ * that status, or ERR_SYSTEM where a write has failed. */
 struct atomic_file {
     FILE *out;
     char *path, *temp; /* owned; temp NULL: a device or pipe, written to directly */

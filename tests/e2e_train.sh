@@ -142,6 +142,18 @@ head -c 5000 /dev/zero >"$tmp/cifar/data_batch_1.bin"
 refuse "a truncated data file" 2 "data_batch_1.bin' has 5000 bytes, must be a positive multiple of 3073" \
     -n 2 --set data.kind=cifar10 --set "data.path=$tmp/cifar" --set model.image=32
 refuse "a batch beyond the data" 2 'train.batch of 2000000000 exceeds the [0-9]* training samples' -n 1 --set train.batch.per_pipeline=2000000000
+refuse "a trace that cannot be written" 3 "cannot write '.*/none/t.json': No such file" -n 2 --trace "$tmp/none/t.json"
+mkdir "$tmp/disk"
+if unshare -rm mount -t tmpfs -o size=12k none "$tmp/disk" 2>/dev/null; then
+    on_disk=(unshare -rm bash -c 'mount -t tmpfs -o size=12k none "$0" && "$@"; rc=$?; ls "$0" >&2; exit $rc' "$tmp/disk")
+    expect "a disk that has no room for a trace" 3 "cannot write '.*/disk/t.json': No space left on device" \
+        "${on_disk[@]}" "$elapse" train "$tmp/job.json" --out "$tmp/untraced" --no-eval --trace "$tmp/disk/t.json"
+    verify "a disk that has no room for a record: nothing is left behind" \
+        test "$("${on_disk[@]}" "$elapse" train "$tmp/job.json" --out "$tmp/disk/run" 2>&1)" = \
+        "elapse: cannot write: no room left on the disk of store '$tmp/disk/run/run.db'"
+else
+    skip "a full disk" "this machine lets nobody mount one"
+fi
 expect "a folder that cannot be made" 3 "cannot create folder '/proc/none'" "$elapse" train "$tmp/job.json" --out /proc/none/run
 echo "no database" >"$tmp/text.db"
 expect "a store that is not SQLite" 2 'text.db' "$elapse" train "$tmp/job.json" --out "$bad" --db "$tmp/text.db" -n 2

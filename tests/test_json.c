@@ -246,8 +246,10 @@ static void json_write_file__leaves_whole_file_or_none(void **state)
     /* A full disk. */
     FILE *full = fopen("/dev/full", "w");
     if (full) {
-        assert_int_equal(json_write(root, false, full, NULL), ERR_SYSTEM);
         fclose(full);
+        err = (struct err){0};
+        assert_int_equal(json_write_file(root, "/dev/full", &err), ERR_SYSTEM);
+        assert_string_equal(err.msg, "cannot write '/dev/full': No space left on device");
     }
     json_free(root);
     snprintf(command, sizeof command, "rm -r %s", dir);

@@ -62,7 +62,7 @@ static void write_steps(struct run_files *files, int64_t first, int64_t last)
     }
 }
 
-static void run_files_open__leaves_no_metrics_where_it_fails(void **state)
+static void run_files_open__leaves_nothing_where_it_fails(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", path[64];
     const struct progress progress = {0};
@@ -74,10 +74,19 @@ static void run_files_open__leaves_no_metrics_where_it_fails(void **state)
     snprintf(path, sizeof path, "%s/run.db", dir);
     assert_int_equal(mkdir(path, 0700), 0);
     job_defaults(&job);
-    assert_int_not_equal(run_files_open(dir, false, &progress, &job, 2, "test", &files, &err), OK);
+    assert_int_not_equal(run_files_open(dir, false, &progress, &job, 2, "test", NULL, &files, &err),
+                         OK);
     assert_null(files);
     rmdir(path);
+    assert_int_equal(
+        run_files_open(dir, false, &progress, &job, 2, "test", "/proc/none", &files, NULL),
+        ERR_SYSTEM);
     assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(
+        run_files_open(dir, false, &progress, &job, 2, "test", "/proc/none", &files, NULL),
+        ERR_SYSTEM);
+    assert_int_not_equal(access(dir, F_OK), 0);
+    assert_null(files);
 }
 
 /* Metrics and summary of a run are the user's until the resumed run has begun. */
@@ -92,7 +101,8 @@ static void run_files_open__keeps_metrics_when_memory_ends_on_resume(void **stat
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", dir);
     snprintf(summary, sizeof summary, "%s/summary.json", dir);
     job_defaults(&job);
-    assert_int_equal(run_files_open(dir, false, &progress, &job, 2, "test", &files, NULL), OK);
+    assert_int_equal(run_files_open(dir, false, &progress, &job, 2, "test", NULL, &files, NULL),
+                     OK);
     write_steps(files, 1, 3);
     run_files_free(files);
     assert_int_equal(close(creat(summary, 0666)), 0);
@@ -101,7 +111,7 @@ static void run_files_open__keeps_metrics_when_memory_ends_on_resume(void **stat
         struct err err = {0};
         files = NULL;
         fail_malloc_after(n);
-        enum status rc = run_files_open(dir, true, &progress, &job, 2, "test", &files, &err);
+        enum status rc = run_files_open(dir, true, &progress, &job, 2, "test", NULL, &files, &err);
         assert_false(fail_malloc_done());
         assert_int_equal(lines_of(metrics), 3);
         assert_int_equal(access(summary, F_OK) == 0, rc != OK);
@@ -129,16 +139,17 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     snprintf(run, sizeof run, "%s/a/b", dir);
     snprintf(path, sizeof path, "%s/metrics.jsonl", run);
     job_defaults(&job);
-    assert_int_equal(run_files_open(run, false, &progress, &job, 2, "test", &files, &err), OK);
+    assert_int_equal(run_files_open(run, false, &progress, &job, 2, "test", NULL, &files, &err),
+                     OK);
     write_steps(files, 1, 7);
     struct run_files *second = NULL;
-    assert_int_equal(run_files_open(run, true, &progress, &job, 2, "test", &second, &err),
+    assert_int_equal(run_files_open(run, true, &progress, &job, 2, "test", NULL, &second, &err),
                      ERR_SYSTEM);
     assert_non_null(strstr(err.msg, "in use by a run that goes on"));
     assert_int_equal(lines_of(path), 7);
     err = (struct err){0};
     run_files_free(files);
-    assert_int_equal(run_files_open(run, false, &progress, &job, 2, "test", &files, &err),
+    assert_int_equal(run_files_open(run, false, &progress, &job, 2, "test", NULL, &files, &err),
                      ERR_INPUT);
     assert_non_null(strstr(err.msg, "already holds a run"));
     FILE *torn = fopen(path, "a");
@@ -147,7 +158,7 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     fclose(torn);
     progress.step = 5;
     err = (struct err){0};
-    assert_int_equal(run_files_open(run, true, &progress, &job, 2, "test", &files, &err), OK);
+    assert_int_equal(run_files_open(run, true, &progress, &job, 2, "test", NULL, &files, &err), OK);
     assert_int_equal(lines_of(path), 5);
     run_files_losses(files, &first, &last);
     assert_true(first == 1.0 && last == 1.0 / 5);
@@ -184,7 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trainer_lr__warms_up_then_follows_the_curve),
-        cmocka_unit_test(run_files_open__leaves_no_metrics_where_it_fails),
+        cmocka_unit_test(run_files_open__leaves_nothing_where_it_fails),
         cmocka_unit_test(run_files_open__keeps_metrics_when_memory_ends_on_resume),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
     };
