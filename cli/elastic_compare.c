@@ -338,7 +338,9 @@ static void print_answer(const struct replay *replay, const struct elastic_pair 
 enum status elastic_compare(const struct command *command, const char *run_dir,
                             struct replay *replay, double tolerance, bool json, struct err *err)
 {
-    const struct sim_options options = {.seed = 1};
+    const struct json *room = json_get(replay->summary, "cache_room");
+    const double share = room ? json_number(room) : 0;
+    const struct sim_options options = {.seed = 1, .cache_room = room ? &share : NULL};
     struct elastic_pair pair = {0};
     enum status rc = take_norms(run_dir, replay, err);
     if (rc == OK)

@@ -18,7 +18,7 @@
 #include "exec/rng.h"
 #include "partition/units.h"
 
-enum { VERSION = 2, TIERS = 2, SLOT_ALIGN = 64, NAME_BYTES = 512, HEADER_BYTES = 128 };
+enum { VERSION = 2, NAME_BYTES = 512 };
 static const uint64_t magic = 0x3165686361636c45ULL; /* "Elcache1" */
 static const char prefix[] = "elapse-cache-";
 
@@ -31,13 +31,15 @@ struct header {
     uint32_t bf16, ready; /* ready is written last */
 };
 
-_Static_assert(sizeof(struct header) <= HEADER_BYTES, "slots begin behind the header");
+_Static_assert(sizeof(struct header) <= CACHE_HEADER_BYTES, "slots begin behind the header");
 
 /* A slot: word and checksum, then the content, all aligned to a cache line. */
 struct slot_head {
     _Atomic uint64_t word;
     _Atomic uint64_t checksum;
 };
+
+_Static_assert(sizeof(struct slot_head) == CACHE_STATE_BYTES, "as cache_fit() counts");
 
 /* A1: state 2 bits, level 12, pid of the writer 24 (Linux gives 22), number 26. */
 enum slot_state { SLOT_FREE, SLOT_WRITING, SLOT_FULL };
@@ -74,7 +76,7 @@ struct cache_arena {
     struct cache_size size;
     int64_t num_samples, sample_elems;
     bool bf16, widen; /* widen: fp32 outside */
-    struct tier tiers[TIERS];
+    struct tier tiers[CACHE_TIERS];
 };
 
 /* --- checksum --------------------------------------------------------------------------------- */
@@ -142,49 +144,18 @@ static const char *shm_dir(const struct cache_spec *spec)
 enum status cache_arena_size(const struct cache_spec *spec, struct cache_size *size,
                              struct err *err)
 {
-    struct cache_size got = {0};
-    const int64_t all = spec->num_samples;
-    int64_t bytes, heads, room[TIERS] = {0}, limits[TIERS] = {0};
-    if (spec->num_samples < 1 || spec->sample_elems < 1)
-        return err_set(err, ERR_INPUT,
-                       "cache: samples and values must be at least 1, got %lld, %lld",
-                       (long long)spec->num_samples, (long long)spec->sample_elems);
+    int64_t limits[CACHE_TIERS] = {spec->limit_bytes, spec->spill_bytes};
     if (spec->limit_bytes < 0 || spec->spill_bytes < 0)
         return err_set(err, ERR_INPUT, "cache: limits must be at least 0 bytes, got %lld, %lld",
                        (long long)spec->limit_bytes, (long long)spec->spill_bytes);
-    if (!mul_ok(spec->sample_elems, spec->bf16 ? 2 : 4, &bytes) ||
-        bytes > INT64_MAX - 2 * SLOT_ALIGN)
-        return err_set(err, ERR_INPUT, "cache: %lld values a sample overflow",
-                       (long long)spec->sample_elems);
-    got.slot_bytes =
-        ((int64_t)sizeof(struct slot_head) + bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
-    for (int t = 0; t < TIERS; t++) {
-        int64_t limit = t ? spec->spill_bytes : spec->limit_bytes;
+    for (int t = 0; t < CACHE_TIERS; t++) {
         const char *dir = t ? spec->spill_dir : shm_dir(spec);
         if (!dir)
-            continue;
-        if (limit == 0)
-            limit = default_limit(dir, t == 0);
-        room[t] = limit < HEADER_BYTES ? 0 : (limit - HEADER_BYTES) / got.slot_bytes;
-        limits[t] = limit;
+            limits[t] = 0;
+        else if (limits[t] == 0)
+            limits[t] = default_limit(dir, t == 0);
     }
-    if (room[0] < all && room[1] > 0) { /* A6: the spill's states take room too */
-        heads = (room[1] < all ? room[1] : all) * (int64_t)sizeof(struct slot_head);
-        room[0] = limits[0] < HEADER_BYTES + heads
-                      ? 0
-                      : (limits[0] - HEADER_BYTES - heads) / got.slot_bytes;
-    }
-    got.num_slots[0] = room[0] < all ? room[0] : all;
-    got.num_slots[1] = room[1] < all - got.num_slots[0] ? room[1] : all - got.num_slots[0];
-    heads = got.num_slots[1] * (int64_t)sizeof(struct slot_head);
-    for (int t = 0; t < TIERS; t++)
-        if (got.num_slots[t] + (t == 0 ? got.num_slots[1] : 0) > 0 &&
-            (!mul_ok(got.num_slots[t], got.slot_bytes, &got.bytes[t]) ||
-             !add_ok(got.bytes[t], HEADER_BYTES + (t == 0 ? heads : 0), &got.bytes[t])))
-            return err_set(err, ERR_INPUT, "cache: %lld samples of %lld bytes overflow",
-                           (long long)got.num_slots[t], (long long)got.slot_bytes);
-    *size = got;
-    return OK;
+    return cache_fit(spec->num_samples, spec->sample_elems, spec->bf16, limits, size, err);
 }
 
 static enum status arena_new(const struct cache_spec *spec, struct cache_arena **arena,
@@ -199,7 +170,7 @@ static enum status arena_new(const struct cache_spec *spec, struct cache_arena *
     got->sample_elems = spec->sample_elems;
     got->bf16 = spec->bf16;
     got->widen = spec->bf16 && !spec->bf16_values;
-    for (int t = 0; rc == OK && t < TIERS; t++) {
+    for (int t = 0; rc == OK && t < CACHE_TIERS; t++) {
         const char *dir = t ? spec->spill_dir : shm_dir(spec);
         got->tiers[t].fd = -1;
         if (dir && snprintf(got->tiers[t].path, NAME_BYTES, "%s/%s%016llx-%d", dir, prefix,
@@ -378,7 +349,7 @@ static enum status attach_tier(struct cache_arena *arena, const struct cache_spe
     }
     if (h.num_slots < 0 || h.num_slots > arena->num_samples ||
         h.first_sample != (t ? arena->size.num_slots[0] : 0) ||
-        h.num_slots > (st.st_size - HEADER_BYTES) / h.slot_bytes) {
+        h.num_slots > (st.st_size - CACHE_HEADER_BYTES) / h.slot_bytes) {
         rc = err_set(err, ERR_SYSTEM, "cache: '%s' has %lld bytes, too few for %lld slots",
                      tier->path, (long long)st.st_size, (long long)h.num_slots);
         goto out;
@@ -399,7 +370,7 @@ enum status cache_arena_create(const struct cache_spec *spec, struct cache_arena
     if (rc == OK && got->size.num_slots[0] + got->size.num_slots[1] == 0)
         rc = err_set(err, ERR_SYSTEM, "cache: no room for one sample of %lld bytes",
                      (long long)got->size.slot_bytes);
-    for (int t = 0; rc == OK && t < TIERS; t++)
+    for (int t = 0; rc == OK && t < CACHE_TIERS; t++)
         if (got->size.bytes[t] > 0)
             rc = create_tier(got, spec, t, err);
     if (rc == OK) {
@@ -415,7 +386,7 @@ enum status cache_arena_create(const struct cache_spec *spec, struct cache_arena
 /* A6. */
 static bool heads_fit(const struct cache_arena *arena)
 {
-    const int64_t behind = HEADER_BYTES + arena->size.num_slots[0] * arena->size.slot_bytes;
+    const int64_t behind = CACHE_HEADER_BYTES + arena->size.num_slots[0] * arena->size.slot_bytes;
     return arena->size.num_slots[1] <=
            (arena->size.bytes[0] - behind) / (int64_t)sizeof(struct slot_head);
 }
@@ -425,7 +396,7 @@ enum status cache_arena_attach(const struct cache_spec *spec, struct cache_arena
 {
     struct cache_arena *got = NULL;
     enum status rc = arena_new(spec, &got, err);
-    for (int t = 0; rc == OK && t < TIERS; t++) {
+    for (int t = 0; rc == OK && t < CACHE_TIERS; t++) {
         /* Which files there are, the maker decided: room may have changed since. */
         if (got->tiers[t].path[0] && access(got->tiers[t].path, F_OK) == 0)
             rc = attach_tier(got, spec, t, err);
@@ -449,7 +420,7 @@ enum status cache_arena_attach(const struct cache_spec *spec, struct cache_arena
 
 void cache_arena_unlink(struct cache_arena *arena)
 {
-    for (int t = 0; t < TIERS; t++)
+    for (int t = 0; t < CACHE_TIERS; t++)
         if (arena->tiers[t].open)
             unlink(arena->tiers[t].path);
 }
@@ -458,7 +429,7 @@ void cache_arena_free(struct cache_arena *arena)
 {
     if (!arena)
         return;
-    for (int t = 0; t < TIERS; t++) {
+    for (int t = 0; t < CACHE_TIERS; t++) {
         if (arena->tiers[t].map)
             munmap(arena->tiers[t].map, (size_t)arena->tiers[t].bytes);
         if (arena->tiers[t].open && arena->tiers[t].fd >= 0)
@@ -487,12 +458,12 @@ static struct slot slot_of(const struct cache_arena *arena, int64_t sample)
     struct slot slot = {0};
     if (sample >= 0 && sample < in_memory) {
         slot.head =
-            (struct slot_head *)(void *)(arena->tiers[0].map + HEADER_BYTES + sample * bytes);
+            (struct slot_head *)(void *)(arena->tiers[0].map + CACHE_HEADER_BYTES + sample * bytes);
         slot.content = (char *)(slot.head + 1);
     } else if (sample >= in_memory && sample - in_memory < arena->size.num_slots[1]) {
-        char *heads = arena->tiers[0].map + HEADER_BYTES + in_memory * bytes;
+        char *heads = arena->tiers[0].map + CACHE_HEADER_BYTES + in_memory * bytes;
         slot.head = (struct slot_head *)(void *)heads + (sample - in_memory);
-        slot.offset = HEADER_BYTES + (sample - in_memory) * bytes;
+        slot.offset = CACHE_HEADER_BYTES + (sample - in_memory) * bytes;
     }
     return slot;
 }

@@ -43,12 +43,7 @@ struct cache_spec {
 
 struct cache_arena; /* opaque */
 
-/* What an arena would take; says so before anything is allocated. num_slots[0] lie in shared
- * memory, num_slots[1] in the spill; bytes[0] counts the states of both. ERR_INPUT for counts < 1
- * and overflow. */
-struct cache_size {
-    int64_t slot_bytes, num_slots[2], bytes[2];
-};
+/* What an arena would take (cache_fit()); says so before anything is allocated. */
 enum status cache_arena_size(const struct cache_spec *spec, struct cache_size *size,
                              struct err *err);
 

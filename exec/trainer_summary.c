@@ -34,6 +34,7 @@ static void add_cache(struct json *root, const struct trainer *t, const struct c
     json_add_double(root, "cache_hit_rate", all ? (double)counts->hits / (double)all : NAN);
     json_add_string(root, "cache_note", t->cache_note);
     json_add_bool(root, "cache_lacks", cache_lacks(t));
+    json_add_double(root, "cache_room", t->cache ? cache_room(t->cache) : 0);
 }
 
 /* The machine and the device that computed, as profiles describe them: who compares the run with a

@@ -7,6 +7,9 @@
  *   without: every step computes the frozen forward, wherever the best such plan puts it;
  *   with:    the first `views` epochs compute what the cache lacks and write it, the others read.
  *
+ * And for how many samples a cache has slots: the trainer makes as many, the simulator counts with
+ * them.
+ *
  * Pure; times may be of a step or of a sample, alike in all fields. */
 #ifndef ELAPSE_PARTITION_CACHE_RULE_H
 #define ELAPSE_PARTITION_CACHE_RULE_H
@@ -35,6 +38,22 @@ bool cache_whole_wanted(const struct job *job, bool rows_alone);
 /* Of micro-batches of that many samples, drawn at random, the share that the cache can serve where
  * it has a share `have` of all samples; whole as above. */
 double cache_share(double have, int64_t microbatch_size, bool whole);
+
+/* A cache of a node: a file in memory and one in a folder for what that has no room for (the
+ * spill), each a header and slots, a slot a sample; the slots' states lie in memory for both. */
+enum { CACHE_TIERS = 2, CACHE_HEADER_BYTES = 128, CACHE_STATE_BYTES = 16, CACHE_ALIGN_BYTES = 64 };
+struct cache_size {
+    int64_t slot_bytes, num_slots[CACHE_TIERS], bytes[CACHE_TIERS];
+};
+/* limits: bytes at most in memory and in the spill; 0: none of it. ERR_INPUT for counts < 1 and
+ * overflow. */
+enum status cache_fit(int64_t num_samples, int64_t sample_elems, bool bf16,
+                      const int64_t limits[CACHE_TIERS], struct cache_size *size, struct err *err);
+
+/* The share of so many samples, all their views, for which the job's cache has slots; 0: the job
+ * has no cache. A limit that the job leaves to the machine (0: half of what is free there) counts
+ * as enough: nobody knows what is free on a machine that is not here. */
+double cache_job_room(const struct job *job, int64_t num_samples);
 
 struct cache_case {
     double plain_ns; /* of the best plan without a cache */

@@ -130,7 +130,7 @@ static const struct field job_fields[] = {
     OTHER("elastic.stages", "train: K per epoch, an array; its last entry holds on [planned]"),
     PLAIN("elastic.setup", FIELD_NS, elastic.setup_ns, "of a change of K or R, besides what moves over links [0]"),
     CHOICE("cache.policy", cache.policy, cache_names, "of frozen activations [auto]"),
-    PLAIN("cache.limit_bytes", FIELD_BYTES, cache.limit_bytes, "in memory, a node [0: half of what is free]"),
+    PLAIN("cache.limit_bytes", FIELD_BYTES, cache.limit_bytes, "in memory, a node [0: half of what is free; simulated as enough]"),
     CHOICE("cache.dtype", cache.bf16, cache_dtype_names, "[fp32]"),
     PLAIN("cache.read", FIELD_NS, cache.read_ns, "host time per sample [0: as the cost source says]"),
     PLAIN("cache.write", FIELD_NS, cache.write_ns, "host time per sample [0: as the cost source says]"),

@@ -528,30 +528,11 @@ static enum status one_epoch(struct runner *run, int e, struct elastic_epoch *ep
     return rc;
 }
 
-/* Share of the samples for which the job's cache has a slot; 0: it has none. Where nothing is said
- * about the room there is enough. */
-static double cache_room_of(const struct job *job, int64_t num_samples)
-{
-    const double slots = (double)num_samples * (double)job_views(job);
-    double bytes = 0, room;
-    if (job->freeze.policy == FREEZE_NONE || cache_refusal(job))
-        return 0;
-    if (job->cache.limit_bytes == 0 || (job->cache.spill_dir && job->cache.spill_bytes == 0))
-        return 1;
-    for (int i = 0; i < job->model.num_items - 1; i++)
-        if ((double)job->model.items[i].act_bytes > bytes)
-            bytes = (double)job->model.items[i].act_bytes;
-    if (job->cache.bf16 && job->train.dtype != DTYPE_BF16)
-        bytes /= 2;
-    room = (double)job->cluster.num_nodes *
-           (double)(job->cache.limit_bytes + job->cache.spill_bytes) / (bytes > 0 ? bytes : 1);
-    return room < slots ? room / slots : 1;
-}
-
 static enum status open_runner(struct runner *run, struct err *err)
 {
     const struct job *job = run->job;
     const int64_t views = job_views(job);
+    const double *room = run->options ? run->options->cache_room : NULL;
     enum status rc;
     if (run->num_samples < 1)
         return err_set(err, ERR_INPUT,
@@ -561,7 +542,7 @@ static enum status open_runner(struct runner *run, struct err *err)
     rc = freeze_init(&run->freeze, &job->freeze, job->model.num_layers, err);
     if (rc == OK)
         rc = cache_levels_init(&run->cache, job->model.num_layers, views > 0 ? views : 1,
-                               cache_room_of(job, run->num_samples),
+                               room ? *room : cache_job_room(job, run->num_samples),
                                cache_whole_wanted(job, run->cost.rows_alone), err);
     run->from = calloc((size_t)job->model.num_layers + 1, sizeof *run->from);
     return rc == OK && !run->from ? err_nomem(err) : rc;

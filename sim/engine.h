@@ -23,6 +23,8 @@ struct sim_options {
     const struct workload *low, *high;
     const struct cluster *slowed; /* elastic_run(): steps run here, plans are made for the job's
                                      cluster; NULL: the same */
+    const double *cache_room; /* elastic_run(): cache_job_room() of a run that is known; NULL: of
+                                 the job */
     bool record_ops;
     enum allreduce_kind allreduce; /* default: ring */
     /* May be NULL: called now and then in a long run with the events handled so far. */

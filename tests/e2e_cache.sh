@@ -32,10 +32,10 @@ verify "a pipeline that reads the cache has the same bits" same_run spread plain
 short=(--set data.train_samples=131 --set pipeline.num_microbatches=2)
 for gemm in blas ""; do
     export ELAPSE_GEMM=$gemm
-    train vit short-1 -n 1 --set cache.policy=off "${short[@]}"
-    train vit short-2 -n 2 --set 'elastic.stages=[2]' "${short[@]}"
-    verify "short micro-batches leave the bits alone (${gemm:-own products})" same_run short-2 short-1
-    [ -z "$gemm" ] || verify "and are not looked up" has short-2 cache_hits -lt 262
+    train vit "short$gemm-1" -n 1 --set cache.policy=off "${short[@]}"
+    train vit "short$gemm-2" -n 2 --set 'elastic.stages=[2]' "${short[@]}"
+    verify "short micro-batches leave the bits alone (${gemm:-own products})" same_run "short$gemm-2" "short$gemm-1"
+    [ -z "$gemm" ] || verify "and are not looked up" has "short$gemm-2" cache_hits -lt 262
 done
 unset ELAPSE_GEMM
 expect "a kernel for products that is none" 2 "ELAPSE_GEMM must be one of .*blas, got 'abacus'" env ELAPSE_GEMM=abacus \
@@ -69,6 +69,8 @@ verify "and changes no bits" same_run nodisk plain
 train vit nodir -n 2 --set 'elastic.stages=[2,1]' --set cache.dir="$tmp/nowhere"
 verify "a folder that is not there turns the cache off, with a note" says nodir 'cache off: .*nowhere'
 verify "and changes no bits" same_run nodir plain
+no_cache() { "$elapse" compare "$tmp/nodir" --json >"$tmp/compare.json" && ! grep -q '"cached":true' "$tmp/compare.json" || { cat "$tmp/compare.json"; false; }; }
+verify "compare simulates it without a cache" no_cache
 if unshare -rm mount -t tmpfs -o size=1m none "$tmp/disk" 2>/dev/null; then
     unshare -rm bash -c 'mount -t tmpfs -o size=100k none "$1/disk"; shift; exec timeout 100 "$@"' - "$tmp" \
         "$elapse" train "$tmp/vit.json" --out "$tmp/full" --json -n 1 --set cache.dir="$tmp/disk" \

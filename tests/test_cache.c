@@ -129,6 +129,7 @@ static void cache_open__makes_do_with_the_room_there_is(void **state)
     struct cache *cache;
     char note[256], nowhere[] = "/nowhere/at/all", tmp[] = "/tmp";
     case_job(&job, FAMILY_VIT, DTYPE_FP32);
+    job.freeze.policy = FREEZE_TABLE;
     job.cache.limit_bytes = 100000;
     job.cache.spill_dir = nowhere;
     cache = case_cache(&comm, &job, 400, note);
@@ -137,6 +138,8 @@ static void cache_open__makes_do_with_the_room_there_is(void **state)
     assert_false(cache_complete(cache));
     const double share = cache_room(cache);
     assert_true(share > 0.05 && share < 0.5);
+    job.cache.spill_dir = NULL; /* it was not there */
+    assert_true(cache_job_room(&job, 400) == share);
     assert_true(fabs(cache_share(share, 3, true) - share * share * share) < 1e-12);
     assert_true(cache_share(share, 3, false) == share);
     cache_close(cache);
@@ -146,7 +149,13 @@ static void cache_open__makes_do_with_the_room_there_is(void **state)
     assert_non_null(strstr(note, "400 of 400 samples"));
     assert_non_null(strstr(note, "in /tmp"));
     assert_true(cache_complete(cache));
-    assert_true(cache_room(cache) == 1.0);
+    assert_true(cache_room(cache) == 1.0 && cache_job_room(&job, 400) == 1.0);
+    cache_close(cache);
+    job.cache.spill_bytes = 50000;
+    cache = case_cache(&comm, &job, 400, note);
+    assert_non_null(cache);
+    assert_true(cache_room(cache) > share && cache_room(cache) < 1);
+    assert_true(cache_job_room(&job, 400) == cache_room(cache));
     cache_close(cache);
     job.cache.spill_dir = NULL;
     job_clear(&job);
