@@ -190,13 +190,6 @@ const char *safetensors_name(const struct safetensors *file, int index)
     return json_key(json_at(file->header, index));
 }
 
-const char *safetensors_metadata(const struct safetensors *file, const char *key)
-{
-    struct json *metadata = json_get(file->header, "__metadata__");
-    struct json *value = metadata ? json_get(metadata, key) : NULL;
-    return value ? json_string(value) : NULL;
-}
-
 static float half_to_float(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half >> 15) << 31, exponent = half >> 10 & 31, bits;

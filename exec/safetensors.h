@@ -31,8 +31,6 @@ void safetensors_close(struct safetensors *file); /* NULL is fine */
 bool safetensors_find(const struct safetensors *file, const char *name, struct tensor_info *info);
 int safetensors_count(const struct safetensors *file); /* __metadata__ included */
 const char *safetensors_name(const struct safetensors *file, int index);
-/* A text of __metadata__; NULL when absent. */
-const char *safetensors_metadata(const struct safetensors *file, const char *key);
 
 /* Elements as fp32; converts F16, BF16 and F64. ERR_INPUT for other dtypes. */
 enum status safetensors_read(const struct safetensors *file, const char *name,

@@ -43,25 +43,6 @@ enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num
     return OK;
 }
 
-enum status autodp_active_ranks(const struct cluster *cluster, int num_ranks, int num_replicas,
-                                int *active, struct err *err)
-{
-    int found = 0;
-    for (int first = 0, end; num_ranks > 0 && first < cluster->num_devices; first = end) {
-        end = first;
-        while (end < cluster->num_devices &&
-               cluster->devices[end].node == cluster->devices[first].node)
-            end++;
-        for (int r = 0; r < (end - first) / num_ranks && found < num_replicas; r++)
-            active[found++] = first + r;
-    }
-    if (num_replicas < 1 || found < num_replicas)
-        return err_set(err, ERR_INFEASIBLE,
-                       "%d pipelines of %d devices inside nodes: this cluster holds %d",
-                       num_replicas, num_ranks, found);
-    return OK;
-}
-
 /* --- who holds what ------------------------------------------------------------------------ */
 
 /* Rank of a replica that holds an item's weights under a plan. */

@@ -29,12 +29,6 @@ enum rank_map {
 enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num_ranks,
                        int num_replicas, int *device, struct err *err);
 
-/* Global ranks (one process a device, rank = device) that drive a pipeline in the paper's scheme:
- * local ranks 0..I/K-1 of each node. active is the caller's, num_replicas entries, ascending. Needs
- * K devices to fit a node; ERR_INFEASIBLE else. */
-enum status autodp_active_ranks(const struct cluster *cluster, int num_ranks, int num_replicas,
-                                int *active, struct err *err);
-
 enum transfer_kind { TRANSFER_WEIGHTS, TRANSFER_OPTIMIZER, TRANSFER_FROZEN, TRANSFER_KIND_COUNT };
 
 /* One item's tensors of one kind, from a device that held them to one that needs them. */

@@ -614,18 +614,6 @@ out:
     return rc;
 }
 
-enum status job_parse(const char *text, const char *what, const char *dir,
-                      const char *const *overrides, int num_overrides, struct job *job,
-                      struct err *err)
-{
-    struct json *root = NULL;
-    enum status rc = json_parse(text, what, &root, err);
-    if (rc == OK)
-        rc = job_from_json(root, what, dir, overrides, num_overrides, job, err);
-    json_free(root);
-    return rc;
-}
-
 enum status job_load(const char *path, const char *const *overrides, int num_overrides,
                      struct job *job, struct err *err)
 {

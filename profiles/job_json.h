@@ -19,11 +19,6 @@ enum status job_from_json(const struct json *root, const char *what, const char 
                           const char *const *overrides, int num_overrides, struct job *job,
                           struct err *err);
 
-/* The same from text (a record's job_json, say). */
-enum status job_parse(const char *text, const char *what, const char *dir,
-                      const char *const *overrides, int num_overrides, struct job *job,
-                      struct err *err);
-
 /* The keys of a job file, one line each: key, what it takes, what it means. Fresh text. */
 enum status job_keys_help(char **text, struct err *err);
 

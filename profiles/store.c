@@ -389,11 +389,6 @@ const char *store_path(const struct store *store)
     return store->path;
 }
 
-void store_set_timeout(struct store *store, int timeout_ms)
-{
-    sqlite3_busy_timeout(store->db, timeout_ms);
-}
-
 /* --- transactions ----------------------------------------------------------------------------- */
 
 enum status store_begin(struct store *store, struct err *err)

@@ -33,7 +33,6 @@ enum status store_open(const char *path, enum store_mode mode, struct store **st
                        struct err *err);
 void store_close(struct store *store); /* NULL is fine; an open transaction is rolled back */
 const char *store_path(const struct store *store);
-void store_set_timeout(struct store *store, int timeout_ms); /* in place of 30 s */
 
 /* Write a whole profile in one transaction. MERGE adds to a profile of that name and replaces rows
  * of equal key; REPLACE drops what it held before; CREATE is ERR_INPUT when the name is taken. */

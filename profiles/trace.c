@@ -20,13 +20,8 @@ struct trace {
     char title[64];
     struct lane *lanes; /* owned: a few per rank, searched from the end */
     int num_lanes, room;
-    char **spans; /* owned: names of the lanes of trace_span() */
-    int num_spans;
     bool any, no_memory;
 };
-
-/* Processes: 1 + replica; lanes of spans from here on, which no replica reaches. */
-#define SPAN_PROCESS INT64_C(1000000000)
 
 static void write_text(FILE *out, const char *text)
 {
@@ -148,39 +143,10 @@ void trace_ops(struct trace *trace, const struct op_row *rows, int64_t n, int64_
     }
 }
 
-void trace_span(struct trace *trace, const char *lane, const char *name, int64_t start_ns,
-                int64_t end_ns)
-{
-    int s = 0;
-    while (s < trace->num_spans && strcmp(trace->spans[s], lane) != 0)
-        s++;
-    if (s == trace->num_spans) {
-        char **more = realloc(trace->spans, (size_t)(s + 1) * sizeof *more);
-        char *copy = strdup(lane);
-        if (more)
-            trace->spans = more;
-        if (!more || !copy) {
-            free(copy);
-            trace->no_memory = true;
-            return;
-        }
-        trace->spans[trace->num_spans++] = copy;
-    }
-    announce(trace, SPAN_PROCESS + s, -1, lane);
-    comma(trace);
-    write_times(trace->out, SPAN_PROCESS + s, 0, start_ns, end_ns);
-    fputs(",\"cat\":\"run\",\"name\":", trace->out);
-    write_text(trace->out, name);
-    fputs("}", trace->out);
-}
-
 enum status trace_end(struct trace *trace, struct err *err)
 {
     enum status rc = trace->no_memory ? err_nomem(err) : OK;
     fputs("\n]}\n", trace->out);
-    for (int s = 0; s < trace->num_spans; s++)
-        free(trace->spans[s]);
-    free(trace->spans);
     free(trace->lanes);
     free(trace);
     return rc;

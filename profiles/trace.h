@@ -18,9 +18,6 @@ struct trace; /* opaque */
  * The FILE stays the caller's, and a failed write shows in it alone. */
 enum status trace_begin(FILE *out, const char *title, struct trace **trace, struct err *err);
 void trace_ops(struct trace *trace, const struct op_row *rows, int64_t n, int64_t base_ns);
-/* A span of its own ("transition 8 -> 4") on a process of its own called `lane`. */
-void trace_span(struct trace *trace, const char *lane, const char *name, int64_t start_ns,
-                int64_t end_ns);
 enum status trace_end(struct trace *trace, struct err *err); /* ERR_NOMEM; frees it in any case */
 
 /* Both in whole files, appearing at once or not at all. CSV columns: step,replica,rank,op,stage,

@@ -70,7 +70,7 @@ static void autodp_map__is_the_papers_on_two_nodes_of_eight(void **state)
 {
     (void)state;
     struct cluster c;
-    int device[16], active[16];
+    int device[16];
     grid(2, 8, &c);
     for (int K = 1; K <= 8; K *= 2) {
         int R = 16 / K;
@@ -79,18 +79,6 @@ static void autodp_map__is_the_papers_on_two_nodes_of_eight(void **state)
             for (int k = 0; k < K; k++)
                 assert_int_equal(device[r * K + k], r * K + k);
     }
-    static const int want8[] = {0, 8}, want4[] = {0, 1, 8, 9}, want2[] = {0, 1, 2, 3, 8, 9, 10, 11};
-    assert_int_equal(autodp_active_ranks(&c, 8, 2, active, NULL), OK);
-    assert_memory_equal(active, want8, sizeof want8);
-    assert_int_equal(autodp_active_ranks(&c, 4, 4, active, NULL), OK);
-    assert_memory_equal(active, want4, sizeof want4);
-    assert_int_equal(autodp_active_ranks(&c, 2, 8, active, NULL), OK);
-    assert_memory_equal(active, want2, sizeof want2);
-    assert_int_equal(autodp_active_ranks(&c, 1, 16, active, NULL), OK);
-    for (int i = 0; i < 16; i++)
-        assert_int_equal(active[i], i);
-    assert_int_equal(autodp_active_ranks(&c, 16, 1, active, NULL), ERR_INFEASIBLE);
-    assert_int_equal(autodp_active_ranks(&c, 0, 1, active, NULL), ERR_INFEASIBLE);
     cluster_clear(&c);
 }
 

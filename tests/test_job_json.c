@@ -57,6 +57,18 @@ static const char design_job[] =
     "  \"elastic\": {\"auto_pipe\": true, \"auto_dp\": true},\n"
     "  \"cache\": {\"policy\": \"auto\"} }\n";
 
+/* A job from text. */
+static enum status parse(const char *text, const char *what, const char *folder,
+                         const char *const *overrides, int n, struct job *job, struct err *err)
+{
+    struct json *root = NULL;
+    enum status rc = json_parse(text, what, &root, err);
+    if (rc == OK)
+        rc = job_from_json(root, what, folder, overrides, n, job, err);
+    json_free(root);
+    return rc;
+}
+
 static void load(const char *path, const char *const *overrides, int n, struct job *job)
 {
     struct err err = {0};
@@ -141,7 +153,7 @@ static void job_json__gives_the_same_job_when_loaded_again(void **state)
     assert_int_equal(job.num_baseline, 2);
     assert_string_equal(job.baseline[0], "pipeline.num_stages=8");
     assert_string_equal(job.baseline[1], "freeze.policy=none");
-    if (job_parse(job.json, "again", "/elsewhere", NULL, 0, &again, &err) != OK)
+    if (parse(job.json, "again", "/elsewhere", NULL, 0, &again, &err) != OK)
         fail_msg("%s", err.msg);
     assert_string_equal(again.json, job.json);
     assert_string_equal(again.cache.dir, job.cache.dir);
@@ -293,7 +305,7 @@ static void model_load__reads_explicit_chain_with_skips(void **state)
     assert_int_equal(job.model.num_skips, 1);
     /* The resolved text names it whole: it loads from anywhere. */
     struct job again = {0};
-    assert_int_equal(job_parse(job.json, "again", "/elsewhere", NULL, 0, &again, &err), OK);
+    assert_int_equal(parse(job.json, "again", "/elsewhere", NULL, 0, &again, &err), OK);
     assert_string_equal(again.json, job.json);
     job_clear(&again);
     job_clear(&job);
@@ -409,7 +421,7 @@ static void cluster_load__reads_objects_lists_and_this_machine(void **state)
 }
 
 /* Nothing that was asked for is left out in silence. */
-static void job_parse__says_so_when_memory_ends_anywhere(void **state)
+static void job_from_json__says_so_when_memory_ends_anywhere(void **state)
 {
     (void)state;
     static const char text[] = "{\"model\": \"vit-b16:classes=5,image=32\", \"cluster\": \"1x2\","
@@ -423,11 +435,11 @@ static void job_parse__says_so_when_memory_ends_anywhere(void **state)
                                             "elastic.stages=[2,1]"};
     const int num = sizeof overrides / sizeof *overrides;
     struct job want = {0}, got = {0};
-    assert_int_equal(job_parse(text, "job", "/d", overrides, num, &want, NULL), OK);
+    assert_int_equal(parse(text, "job", "/d", overrides, num, &want, NULL), OK);
     for (int n = 0; FAIL_MALLOC; n++) {
         struct err err = {0};
         fail_malloc_after(n);
-        enum status rc = job_parse(text, "job", "/d", overrides, num, &got, &err);
+        enum status rc = parse(text, "job", "/d", overrides, num, &got, &err);
         if (fail_malloc_done())
             break;
         if (rc != ERR_NOMEM)
@@ -463,7 +475,7 @@ int main(void)
         cmocka_unit_test(model_load__reads_explicit_chain_with_skips),
         cmocka_unit_test(model_load__reads_hugging_face_configs),
         cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
-        cmocka_unit_test(job_parse__says_so_when_memory_ends_anywhere),
+        cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(job_keys_help__names_every_key_once),
     };
     return cmocka_run_group_tests_name("job_json", tests, make_dir, remove_dir);

@@ -31,6 +31,12 @@ static float expected(int first, int width, bool pairwise, int64_t i)
     return sum;
 }
 
+static void add_up(int64_t first, int64_t count, bool pairwise)
+{
+    shm_reduce_start(reduce, first, count, pairwise);
+    shm_reduce_wait(reduce);
+}
+
 static void check_sums(bool pairwise)
 {
     /* Less than a lane, a segment to the element and one more, twice in a row; behind an offset. */
@@ -41,29 +47,29 @@ static void check_sums(bool pairwise)
         for (int64_t i = 0; i < n; i++)
             values[first + i] = value_of(rank, i);
         values[first - 1] = values[first + n] = 42.0f;
-        shm_reduce_sum(reduce, first, n, pairwise);
+        add_up(first, n, pairwise);
         for (int64_t i = 0; i < n; i++) {
-            const float sum = expected(0, size, pairwise, i);
-            assert_memory_equal(&values[first + i], &sum, sizeof sum);
+            const float want = expected(0, size, pairwise, i);
+            assert_memory_equal(&values[first + i], &want, sizeof want);
         }
         assert_true(values[first - 1] == 42.0f && values[first + n] == 42.0f);
     }
 }
 
-static void shm_reduce_sum__adds_in_rank_order_bit_by_bit(void **state)
+static void shm_reduce__adds_in_rank_order_bit_by_bit(void **state)
 {
     (void)state;
     check_sums(false);
 }
 
-static void shm_reduce_sum__adds_pairwise_bit_by_bit(void **state)
+static void shm_reduce__adds_pairwise_bit_by_bit(void **state)
 {
     (void)state;
     if ((size & (size - 1)) == 0)
         check_sums(true);
 }
 
-static void shm_reduce_sum__is_right_when_ranks_come_at_different_times(void **state)
+static void shm_reduce__is_right_when_ranks_come_at_different_times(void **state)
 {
     enum { COUNT = 40000, ROUNDS = 200 };
     float *values = shm_reduce_buffer(reduce);
@@ -74,7 +80,7 @@ static void shm_reduce_sum__is_right_when_ranks_come_at_different_times(void **s
         volatile double wasted = 0;
         for (uint32_t w = rng_bits((uint64_t)rank, (uint32_t)k) % 100000; w > 0; w--)
             wasted = wasted + 1;
-        shm_reduce_sum(reduce, 0, COUNT - k, false);
+        add_up(0, COUNT - k, false);
         for (int i = 0; i < COUNT; i++) {
             float sum = (float)(k + i);
             for (int r = 1; r < size; r++)
@@ -84,7 +90,7 @@ static void shm_reduce_sum__is_right_when_ranks_come_at_different_times(void **s
     }
 }
 
-static void shm_reduce_sum__lets_messages_move_while_it_waits(void **state)
+static void shm_reduce__lets_messages_move_while_it_waits(void **state)
 {
     /* Too large to be sent at once: the peer that waits for it must be served by a sender that
      * already waits in the sum. */
@@ -99,12 +105,12 @@ static void shm_reduce_sum__lets_messages_move_while_it_waits(void **state)
         MPI_Request request;
         memset(data, 7, BYTES);
         MPI_Isend(data, BYTES, MPI_BYTE, 1, 5, MPI_COMM_WORLD, &request);
-        shm_reduce_sum(reduce, 0, 1, false);
+        add_up(0, 1, false);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     } else {
         if (rank == 1)
             MPI_Recv(data, BYTES, MPI_BYTE, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        shm_reduce_sum(reduce, 0, 1, false);
+        add_up(0, 1, false);
         if (rank == 1)
             assert_int_equal(data[BYTES - 1], 7);
     }
@@ -125,10 +131,10 @@ static void shm_reduce_new__refuses_what_shared_memory_cannot_hold(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shm_reduce_sum__adds_in_rank_order_bit_by_bit),
-        cmocka_unit_test(shm_reduce_sum__adds_pairwise_bit_by_bit),
-        cmocka_unit_test(shm_reduce_sum__is_right_when_ranks_come_at_different_times),
-        cmocka_unit_test(shm_reduce_sum__lets_messages_move_while_it_waits),
+        cmocka_unit_test(shm_reduce__adds_in_rank_order_bit_by_bit),
+        cmocka_unit_test(shm_reduce__adds_pairwise_bit_by_bit),
+        cmocka_unit_test(shm_reduce__is_right_when_ranks_come_at_different_times),
+        cmocka_unit_test(shm_reduce__lets_messages_move_while_it_waits),
         cmocka_unit_test(shm_reduce_new__refuses_what_shared_memory_cannot_hold),
     };
     struct err err = {0};

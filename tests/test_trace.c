@@ -19,7 +19,7 @@ static const struct op_row rows[] = {
 };
 enum { NUM_ROWS = sizeof rows / sizeof *rows };
 
-static char *traced(const char *title, const char *lane, const char *span)
+static char *traced(const char *title)
 {
     char *text = NULL;
     size_t size = 0;
@@ -28,8 +28,6 @@ static char *traced(const char *title, const char *lane, const char *span)
     assert_int_equal(trace_begin(out, title, &trace, NULL), OK);
     trace_ops(trace, rows, NUM_ROWS, 0);
     trace_ops(trace, rows, 1, 1000000);
-    trace_span(trace, lane, span, 10, 1000010);
-    trace_span(trace, lane, span, 2000010, 2000011);
     assert_int_equal(trace_end(trace, NULL), OK);
     fclose(out);
     return text;
@@ -49,7 +47,7 @@ static void trace_ops__writes_strict_json_with_exact_times(void **state)
     (void)state;
     struct json *root = NULL;
     struct err err = {0};
-    char *text = traced("simulated", "epochs", "8 -> 4");
+    char *text = traced("simulated");
     if (json_parse(text, "trace", &root, &err) != OK)
         fail_msg("%s", err.msg);
     struct json *events = json_get(root, "traceEvents"), *e = event(events, "X", "B0 s1", 0);
@@ -66,9 +64,9 @@ static void trace_ops__writes_strict_json_with_exact_times(void **state)
     e = event(events, "X", "F0 s0", 1);
     assert_true(json_number(json_get(e, "ts")) == 1000.0);
     assert_non_null(event(events, "X", "UPDATE s1", 0));
-    /* Two replicas and the lane of spans are processes; each is named once. */
-    assert_non_null(event(events, "M", "process_name", 2));
-    assert_null(event(events, "M", "process_name", 3));
+    /* Two replicas are processes; each is named once. */
+    assert_non_null(event(events, "M", "process_name", 1));
+    assert_null(event(events, "M", "process_name", 2));
     /* rank 0, its messages, rank 1 of replica 0; rank 1 of replica 1. */
     assert_non_null(event(events, "M", "thread_name", 3));
     assert_null(event(events, "M", "thread_name", 4));
@@ -76,14 +74,16 @@ static void trace_ops__writes_strict_json_with_exact_times(void **state)
     free(text);
 }
 
-static void trace_span__escapes_names(void **state)
+static void trace_begin__escapes_its_title(void **state)
 {
     (void)state;
     struct json *root = NULL;
     const char *odd = "a \"quoted\" \\ name\nwith \x01 and \xc3\xa9";
-    char *text = traced(odd, odd, odd);
+    char *text = traced(odd), want[80];
+    snprintf(want, sizeof want, "%s replica 0", odd);
     assert_int_equal(json_parse(text, "trace", &root, NULL), OK);
-    assert_non_null(event(json_get(root, "traceEvents"), "X", odd, 1));
+    const struct json *named = event(json_get(root, "traceEvents"), "M", "process_name", 0);
+    assert_string_equal(json_string(json_path(named, "args.name")), want);
     json_free(root);
     free(text);
 }
@@ -145,7 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trace_ops__writes_strict_json_with_exact_times),
-        cmocka_unit_test(trace_span__escapes_names),
+        cmocka_unit_test(trace_begin__escapes_its_title),
         cmocka_unit_test(whole_files__name_the_file_that_cannot_be_written),
         cmocka_unit_test(ops_csv_write_file__gives_a_row_an_op),
         cmocka_unit_test(trace_write_file__leaves_one_whole_file),

@@ -230,9 +230,3 @@ void shm_reduce_wait(struct shm_reduce *reduce)
         sched_yield();
     }
 }
-
-void shm_reduce_sum(struct shm_reduce *reduce, int64_t first, int64_t count, bool pairwise)
-{
-    shm_reduce_start(reduce, first, count, pairwise);
-    shm_reduce_wait(reduce);
-}

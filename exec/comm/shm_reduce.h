@@ -35,11 +35,10 @@ float *shm_reduce_buffer(const struct shm_reduce *reduce);
  *
  * shm_reduce_start() says that this rank's values are there; from then until shm_reduce_advance()
  * returns true they belong to the sum. advance does what can be done now - this rank's segment,
- * once all have started - and never waits. shm_reduce_sum() does both; waiting ranks keep MPI's
- * messages moving. */
+ * once all have started - and never waits. Ranks in shm_reduce_wait() keep MPI's messages moving.
+ */
 void shm_reduce_start(struct shm_reduce *reduce, int64_t first, int64_t count, bool pairwise);
 bool shm_reduce_advance(struct shm_reduce *reduce);
 void shm_reduce_wait(struct shm_reduce *reduce); /* until advance is true */
-void shm_reduce_sum(struct shm_reduce *reduce, int64_t first, int64_t count, bool pairwise);
 
 #endif

@@ -38,10 +38,12 @@ int main(int argc, char **argv)
                 mine[i] = (float)(i % 7);
             MPI_Barrier(MPI_COMM_WORLD);
             double start = MPI_Wtime(), took, slowest;
-            if (ours)
-                shm_reduce_sum(reduce, 0, count, false);
-            else
+            if (ours) {
+                shm_reduce_start(reduce, 0, count, false);
+                shm_reduce_wait(reduce);
+            } else {
                 MPI_Allreduce(MPI_IN_PLACE, values, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+            }
             took = MPI_Wtime() - start;
             MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
             if (r >= 0)
