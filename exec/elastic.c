@@ -326,18 +326,26 @@ static void lap(const struct comm *comm, int64_t *since, int64_t *sum)
     *since = now;
 }
 
-/* Says so where the samples of an epoch are too few for all pipelines that the ranks could form. */
+/* Says so where the ranks could form more pipelines than the samples of an epoch are for, or than
+ * share the micro-batches of a canonical sum, which were counted by the first plan. */
 static void add_limit(struct trainer *t, char *reason, size_t room)
 {
     const struct plan *now = &t->layout.plan.plan;
+    const struct job *job = t->job;
     const int64_t samples = t->dataset.num_samples[SPLIT_TRAIN];
-    const int could = t->job->elastic.auto_dp ? t->comm->size / now->num_ranks : now->num_replicas;
+    const int64_t count = (int64_t)now->microbatches.count * now->num_replicas;
+    const int could = job->elastic.auto_dp ? t->comm->size / now->num_ranks : now->num_replicas;
     const size_t at = strlen(reason);
-    if (t->job->train.batch_mode == BATCH_PER_PIPELINE && could > now->num_replicas &&
-        now->batch > samples / (now->num_replicas + 1)) {
-        char why[120];
+    char why[120] = "";
+    if (job->train.batch_mode == BATCH_PER_PIPELINE && could > now->num_replicas &&
+        now->batch > samples / (now->num_replicas + 1))
         snprintf(why, sizeof why, "%d replicas of %lld samples exceed the %lld of an epoch",
                  now->num_replicas + 1, (long long)now->batch, (long long)samples);
+    if (job->train.batch_mode == BATCH_GLOBAL && job->train.reduction == REDUCTION_CANONICAL &&
+        could >= 2 * now->num_replicas && count % (2 * now->num_replicas) != 0)
+        snprintf(why, sizeof why, "%d replicas cannot share %lld micro-batches evenly",
+                 2 * now->num_replicas, (long long)count);
+    if (*why) {
         snprintf(reason + at, room - at, "%s%s", at ? "; " : "", why);
         snprintf(t->elastic.limited, sizeof t->elastic.limited, "before epoch %lld: %s",
                  (long long)t->progress.epoch, why);

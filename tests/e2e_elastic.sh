@@ -72,6 +72,13 @@ verify "replicas that would find no samples are not made" has_shapes few "0=0:2:
 verify "a run with fewer replicas says why" \
     grep -q '"reason":"table: 2; 3 replicas of 16 samples exceed the 40 of an epoch"' "$tmp/few.json"
 
+# A canonical sum counts its micro-batches once: where the first plan's are odd, no rank becomes a replica, and the run
+# says why.
+train vit odd -n 4 --set train.batch.global=45 --set 'pipeline.num_microbatches="auto"' --set 'elastic.stages=[4,2]'
+verify "micro-batches that replicas cannot share keep R at 1" has_shapes odd "0=0:4:1 1=1:2:1 2=2:2:1 3=4:2:1 "
+verify "and a line says so" says odd '^note: replicas: before epoch 3: 2 replicas cannot share [0-9]*[13579] micro-batches evenly$'
+verify "which runs that can share them do not have" test -z "$(grep replicas: "$tmp/vit-sgd-4.err")"
+
 # A decision below the minimum of active layers is held there; all layers frozen is legal.
 train vit held -n 4 --set 'elastic.stages=[4,4,2,1]' --set freeze.min_active=2
 train vit table -n 1 --set 'freeze.table=[0,1,2,2]' --set cache.policy=off
