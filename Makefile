@@ -94,9 +94,9 @@ BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 # ELAPSE_CUDA_LIB can name, and the test of the emulation itself.
 SIM := $(if $(filter 1,$(HAVE_CUDA)),$(if $(shell command -v $(CXX)),$(if $(SAN),,1)))
 SIM_OUT := $(OUT)/cudasim
-SIM_LIBS := $(if $(SIM),$(SIM_OUT)/elapse-cuda-plain.so $(SIM_OUT)/elapse-cuda-check.so)
+SIM_LIBS := $(if $(SIM),$(patsubst %,$(SIM_OUT)/elapse-cuda-%.so,plain check ptx))
 SIM_DRIVER := $(if $(SIM),$(SIM_OUT)/libcuda.so.1)
-SIM_TESTS := $(if $(SIM),$(OUT)/tests/test_cudasim $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/tests/test_cudasim_nccl))
+SIM_TESTS := $(if $(SIM),$(OUT)/tests/test_cudasim $(OUT)/tests/test_cudasim_ptx $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/tests/test_cudasim_nccl))
 SIM_FLAGS := -std=c++17 -g -fPIC -U_FORTIFY_SOURCE -fstack-clash-protection -pthread -Wall -Wextra -Wno-unknown-pragmas \
   -Wno-maybe-uninitialized -I. -isystem $(CUDA_HOME)/include $(DEFS) -DELAPSE_CUDASIM
 SIM_CHECKS := -fsanitize=thread,alignment,bounds,shift
@@ -151,6 +151,12 @@ $(SIM_OUT)/check/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CXX $< (emulated, checked)")
 	$(Q)$(CXX) -x c++ $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
+# As nvcc compiles them, with PTX for device code, where the interpreter finds it as text.
+$(SIM_OUT)/ptx/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  NVCC $< (PTX)")
+	$(Q)$(NVCC) -std=c++17 -O3 -lineinfo -I. $(DEFS) $(CUDA_DEFS) --expt-relaxed-constexpr -Xcompiler -Wall,-fPIC --no-compress \
+	  -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) -MMD -MP -c $< -o $@
 $(SIM_OUT)/tests/cudasim/%.c.o: tests/cudasim/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) $(DEFS) $(CUDA_CFLAGS) -MMD -MP -c $< -o $@
@@ -159,8 +165,10 @@ SIM_HOST := $(patsubst %,$(CUDA_OUT)/%.o,$(filter %.c,$(SRC_cuda)))
 # NCCL's stand-in lies in the same object as the runtime's: they share its streams.
 SIM_NCCL := $(if $(filter 1,$(HAVE_NCCL)),$(CUDA_OUT)/exec/comm/nccl_device.c.o $(SIM_OUT)/tests/cudasim/cudasim_nccl.cpp.o)
 $(SIM_OUT)/elapse-cuda-plain.so: $(patsubst %,$(SIM_OUT)/plain/%.o,$(filter %.cu,$(SRC_cuda))) $(SIM_HOST) $(SIM_DEVICE) $(SIM_NCCL)
-$(SIM_OUT)/elapse-cuda-check.so: $(patsubst %,$(SIM_OUT)/check/%.o,$(filter %.cu,$(SRC_cuda))) \
+$(SIM_OUT)/elapse-cuda-check.so $(SIM_OUT)/elapse-cuda-ptx.so: \
   $(filter-out %/cuda_arena.c.o,$(SIM_HOST)) $(SIM_OUT)/tests/cudasim/cudasim_arena.c.o $(SIM_DEVICE) $(SIM_NCCL)
+$(SIM_OUT)/elapse-cuda-check.so: $(patsubst %,$(SIM_OUT)/check/%.o,$(filter %.cu,$(SRC_cuda)))
+$(SIM_OUT)/elapse-cuda-ptx.so: $(patsubst %,$(SIM_OUT)/ptx/%.o,$(filter %.cu,$(SRC_cuda)))
 $(SIM_LIBS):
 	$(Q)$(CXX) -shared -pthread $^ -Wl,-Bsymbolic,--no-undefined,-rpath,$(CUDA_HOME)/lib64 -ldl -lm -o $@.new && mv $@.new $@
 $(SIM_DRIVER): $(SIM_OUT)/tests/cudasim/cudasim_driver.c.o
@@ -168,7 +176,7 @@ $(SIM_DRIVER): $(SIM_OUT)/tests/cudasim/cudasim_driver.c.o
 $(SIM_OUT)/tests/test_cudasim.cpp.o: tests/test_cudasim.cpp
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
-$(OUT)/tests/test_cudasim: $(SIM_OUT)/tests/test_cudasim.cpp.o $(SIM_DEVICE)
+$(OUT)/tests/test_cudasim $(OUT)/tests/test_cudasim_ptx: $(OUT)/tests/%: $(SIM_OUT)/tests/%.cpp.o $(SIM_DEVICE)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@
 $(OUT)/tests/test_cudasim_nccl: $(SIM_OUT)/tests/test_cudasim_nccl.cpp.o $(SIM_DEVICE) $(SIM_NCCL) $(CUDA_OUT)/partition/status.c.o

@@ -43,21 +43,35 @@ template <int V> static __device__ __forceinline__ int64_t column_of_lane(void)
     return ((int64_t)blockIdx.x * 32 + threadIdx.x % 32) * V;
 }
 
+/* 32 V columns in shared memory: neither lanes that hold V neighbours each nor lanes that hold one
+ * each meet in a bank. */
+template <int V> struct column_strip {
+    enum { STEP = 32 + 32 / V, FLOATS = V * STEP };
+    static __device__ __forceinline__ int place(int lane, int k)
+    {
+        return k * STEP + lane;
+    }
+    static __device__ __forceinline__ int place(int column)
+    {
+        return place(column / V, column % V);
+    }
+};
+
 /* All threads of the block: their sums to parts[blockIdx.y][cols]. */
 template <int V>
 static __device__ __forceinline__ void column_store(const float *sum, int64_t cols, float *parts)
 {
-    __shared__ float shared[COLUMN_WARPS][32 * V + 1];
+    __shared__ float shared[COLUMN_WARPS][column_strip<V>::FLOATS];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int i = 0; i < V; i++)
-        shared[warp][lane * V + i] = sum[i];
+        shared[warp][column_strip<V>::place(lane, i)] = sum[i];
     __syncthreads();
     for (int c = threadIdx.x; c < 32 * V; c += COLUMN_THREADS) {
         const int64_t at = (int64_t)blockIdx.x * 32 * V + c;
         float total = 0.0f;
         for (int w = 0; w < COLUMN_WARPS; w++)
-            total += shared[w][c];
+            total += shared[w][column_strip<V>::place(c)];
         if (at < cols)
             parts[blockIdx.y * cols + at] = total;
     }

@@ -320,8 +320,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < num;
          i += (int64_t)gridDim.x * THREADS) {
         const int64_t r = i / chunks, c = i % chunks * N;
-        *reinterpret_cast<elem_pack<N, T> *>(dqkv + r * 3 * width + c) =
-            *reinterpret_cast<const elem_pack<N, T> *>(dq + r * width + c);
+        elem_pack_store<N>(dqkv + r * 3 * width + c, elem_pack_load<N>(dq + r * width + c));
     }
 }
 

@@ -111,18 +111,15 @@ static __global__ void __launch_bounds__(THREADS)
         for (int k = 0; k < V; k++)
             sum[k] += value[k];
     }
-#pragma unroll
-    for (int k = 0; k < V; k++) {
-        dst[i + k] += sum[k];
-        if (kept)
-            kept[i + k] = sum[k];
-    }
+    elem_add_n<V>(dst + i, sum);
+    if (kept)
+        elem_store_n<V>(kept + i, sum);
 }
 
 static void launch_sum_samples(struct backend *be, int64_t num_samples, int64_t size, const void *x,
                                float *dst, float *kept)
 {
-    const bool wide = embed_wide(be, size, (uintptr_t)x);
+    const bool wide = embed_wide(be, size, (uintptr_t)x | (uintptr_t)dst | (uintptr_t)kept);
 #define SUM_SAMPLES(T, V)                                                                          \
     CUDA_LAUNCH((sum_samples<T, V>), cuda_blocks(size, V *THREADS, INT32_MAX), THREADS, 0,         \
                 cuda_of(be)->stream, num_samples, size, (const T *)x, dst, kept)
@@ -307,8 +304,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < RUN_AHEAD; i++)
             if (i0 + i < num)
-                ahead[i] = *reinterpret_cast<const elem_pack<V, T> *>(
-                    dy + (int64_t)row_of[i0 + i] * hidden + c);
+                ahead[i] = elem_pack_load<V>(dy + (int64_t)row_of[i0 + i] * hidden + c);
 #pragma unroll
         for (int i = 0; i < RUN_AHEAD; i++) {
             const int at = i0 + i;
@@ -320,17 +316,11 @@ static __global__ void __launch_bounds__(THREADS)
             const bool goes_on = id_of[at + 2] == id_of[at + 1];
             if (goes_on && at + 1 < num)
                 continue;
-            if (came || goes_on) {
-                float *part = parts + ((int64_t)blockIdx.x * 2 + (came ? 0 : 1)) * hidden + c;
-#pragma unroll
-                for (int k = 0; k < V; k++)
-                    part[k] = sum[k];
-            } else {
-                float *row = dwte + (int64_t)id_of[at + 1] * hidden + c;
-#pragma unroll
-                for (int k = 0; k < V; k++)
-                    row[k] += sum[k];
-            }
+            if (came || goes_on)
+                elem_store_n<V>(parts + ((int64_t)blockIdx.x * 2 + (came ? 0 : 1)) * hidden + c,
+                                sum);
+            else
+                elem_add_n<V>(dwte + (int64_t)id_of[at + 1] * hidden + c, sum);
             came = false;
 #pragma unroll
             for (int k = 0; k < V; k++)
@@ -371,9 +361,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (int k = 0; k < V; k++)
             sum[k] += value[k];
     }
-#pragma unroll
-    for (int k = 0; k < V; k++)
-        dwte[(int64_t)id * hidden + c + k] += sum[k];
+    elem_add_n<V>(dwte + (int64_t)id * hidden + c, sum);
 }
 
 /* Rows of TYPE_TILE tokens by type, in order: parts[tile][TYPES][hidden]. */
@@ -404,9 +392,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int i = 0; i < TYPES; i++)
-#pragma unroll
-        for (int k = 0; k < V; k++)
-            parts[((int64_t)blockIdx.x * TYPES + i) * hidden + c + k] = sum[i][k];
+        elem_store_n<V>(parts + ((int64_t)blockIdx.x * TYPES + i) * hidden + c, sum[i]);
 }
 
 static int64_t aligned(int64_t bytes)
@@ -431,7 +417,7 @@ static void tokens_backward(struct backend *be, const struct tokens *t, const vo
     int32_t *other = (int32_t *)(void *)(scratch + order_bytes);
     float *parts = (float *)(void *)(scratch + 2 * order_bytes);
     float *of_types = (float *)(void *)(scratch + 2 * order_bytes + part_bytes);
-    const bool wide = embed_wide(be, h, (uintptr_t)dy);
+    const bool wide = embed_wide(be, h, (uintptr_t)dy | (uintptr_t)dwte);
     int bits = 1;
     while (bits < 31 && (int64_t)1 << bits < t->vocab)
         bits++;

@@ -144,9 +144,9 @@ template <int V, int ACT, typename T>
 static __device__ __forceinline__ void backward_load(const struct backward_pass &p, int64_t row,
                                                      int64_t col, backward_packs<V, ACT, T> *in)
 {
-    in->t = *reinterpret_cast<const elem_pack<V, T> *>((const T *)p.t + row * p.ld_t + col);
+    in->t = elem_pack_load<V>((const T *)p.t + row * p.ld_t + col);
     if (ACT != ACT_NONE)
-        in->pre = *reinterpret_cast<const elem_pack<V, T> *>((const T *)p.pre + row * p.ld + col);
+        in->pre = elem_pack_load<V>((const T *)p.pre + row * p.ld + col);
 }
 /* value: what was stored, before it was rounded. */
 template <int V, int ACT, typename T>

@@ -24,12 +24,15 @@ struct row_result {
 
 struct running {
     float max, sum; /* of exp(x - max) */
-    int best;       /* first class of the maximum */
+    int best;       /* first class of the maximum; while a row is read, of its pack */
 };
 
-template <typename T> static __device__ __forceinline__ float loss_exp(float x)
+#define LOG2_E 1.4426950408889634f
+
+/* Exactly 1 of max itself: the loss of a certain class is 0. */
+template <typename T> static __device__ __forceinline__ float loss_exp(float x, float max)
 {
-    return sizeof(T) == 2 ? exp2_approx(x * 1.4426950408889634f) : expf(x);
+    return sizeof(T) == 2 ? exp2_approx((x - max) * LOG2_E) : expf(x - max);
 }
 
 template <typename T>
@@ -40,31 +43,61 @@ static __device__ __forceinline__ struct running running_merge(struct running a,
     out.best = b.max > a.max || (b.max == a.max && b.best < a.best) ? b.best : a.best;
     out.sum = a.sum;
     if (out.max > -INFINITY)
-        out.sum = a.sum * loss_exp<T>(a.max - out.max) + b.sum * loss_exp<T>(b.max - out.max);
+        out.sum = a.sum * loss_exp<T>(a.max, out.max) + b.sum * loss_exp<T>(b.max, out.max);
     return out;
 }
 
-/* N neighbouring classes from `first` on; a thread meets its classes in rising order. */
+/* Lane 0: of the warp, in a fixed order. */
+template <typename T>
+static __device__ __forceinline__ struct running running_fold(struct running run)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        struct running other;
+        other.max = __shfl_down_sync(~0u, run.max, step);
+        other.sum = __shfl_down_sync(~0u, run.sum, step);
+        other.best = __shfl_down_sync(~0u, run.best, step);
+        run = running_merge<T>(run, other);
+    }
+    return run;
+}
+
+/* N neighbouring classes from `first` on; a thread meets its classes in rising order. best becomes
+ * `first` where the maximum is among them. */
 template <typename T, int N>
 static __device__ __forceinline__ void running_add(struct running *run, const float *x, int first)
 {
     float max = x[0];
-    int best = 0;
 #pragma unroll
     for (int i = 1; i < N; i++)
-        if (x[i] > max) {
-            max = x[i];
-            best = i;
-        }
+        max = fmaxf(max, x[i]);
     if (max > run->max) {
-        run->sum *= loss_exp<T>(run->max - max);
+        run->sum *= loss_exp<T>(run->max, max);
         run->max = max;
-        run->best = first + best;
+        run->best = first;
     }
     if (run->max > -INFINITY)
 #pragma unroll
         for (int i = 0; i < N; i++)
-            run->sum += loss_exp<T>(x[i] - run->max);
+            run->sum += loss_exp<T>(x[i], run->max);
+}
+
+/* exp(x - max) / sum. For bf16 max and sum are one exponent: two instructions, whose relative error
+ * is some 2^-18 where bf16 keeps 2^-9. */
+struct row_softmax {
+    float shift, inv;
+};
+template <typename T>
+static __device__ __forceinline__ struct row_softmax row_softmax_of(const struct running &run)
+{
+    if (sizeof(T) == 2)
+        return {run.max * LOG2_E + log2f(run.sum), 1.0f};
+    return {run.max, 1.0f / run.sum};
+}
+template <typename T>
+static __device__ __forceinline__ float row_share(const struct row_softmax &s, float x)
+{
+    return sizeof(T) == 2 ? exp2_approx(fmaf(x, LOG2_E, -s.shift)) : expf(x - s.shift) * s.inv;
 }
 
 static __device__ __forceinline__ double warp_sum(double x)
@@ -113,8 +146,8 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
 #pragma unroll
         for (int a = 0; a < AHEAD; a++)
             if (i0 + a * threads < packs)
-                ahead[a] = *reinterpret_cast<const elem_pack<N, T> *>(
-                    row + head + (i0 + a * threads) * (N > 1 ? N : stride));
+                ahead[a] =
+                    elem_pack_load<N>(row + head + (i0 + a * threads) * (N > 1 ? N : stride));
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
             const int i = i0 + a * threads;
@@ -122,7 +155,7 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
             if (i >= packs)
                 break;
             if (HELD)
-                *reinterpret_cast<elem_pack<N, T> *>(held + i * N) = ahead[a];
+                elem_pack_store<N>(held + i * N, ahead[a]);
 #pragma unroll
             for (int k = 0; k < N; k++)
                 value[k] = elem_load(&ahead[a].at[k]);
@@ -133,28 +166,30 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
                     sum_logits += value[k];
         }
     }
+    if (N > 1 && run.max > -INFINITY && run.best >= head) { /* which of its pack */
+        float value[N];
+        elem_load_n<N>(HELD ? held + (run.best - head) : row + run.best, value);
+        int k = 0;
+        while (k < N - 1 && value[k] != run.max)
+            k++;
+        run.best += k;
+    }
     if (tail + tid < n) {
         const float value = elem_load(row + tail + tid);
         running_add<T, 1>(&run, &value, tail + tid);
         sum_logits += value;
     }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-        struct running other;
-        other.max = __shfl_down_sync(~0u, run.max, step);
-        other.sum = __shfl_down_sync(~0u, run.sum, step);
-        other.best = __shfl_down_sync(~0u, run.best, step);
-        run = running_merge<T>(run, other);
-    }
+    run = running_fold<T>(run);
     sum_logits = warp_sum(sum_logits);
     if (lane == 0) {
         warp_run[warp] = run;
         warp_logits[warp] = sum_logits;
     }
     __syncthreads();
-    run = warp_run[0];
-    for (int w = 1; w < threads / 32; w++)
-        run = running_merge<T>(run, warp_run[w]);
+    run = running_fold<T>(lane < threads / 32 ? warp_run[lane] : running{-INFINITY, 0.0f, 0});
+    run.max = __shfl_sync(~0u, run.max, 0);
+    run.sum = __shfl_sync(~0u, run.sum, 0);
+    run.best = __shfl_sync(~0u, run.best, 0);
     if (tid == 0) {
         const double lse = (double)run.max + log((double)run.sum);
         double loss = lse - (double)target;
@@ -167,10 +202,10 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
         }
         results[r] = {loss, 1, run.best == label};
     }
-    const float inv = 1.0f / run.sum, even = x.smoothing / (float)n;
-    const float hit = 1.0f - x.smoothing;
+    const float even = x.smoothing / (float)n, hit = 1.0f - x.smoothing;
+    const struct row_softmax softmax = row_softmax_of<T>(run);
     if (tid < head) {
-        const float p = loss_exp<T>(elem_load(row + tid) - run.max) * inv - even;
+        const float p = row_share<T>(softmax, elem_load(row + tid)) - even;
         elem_store(row + tid, tid == label ? p - hit : p);
     }
 #pragma unroll 4
@@ -181,18 +216,18 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
         else
             value[0] = elem_load(row + i * stride);
 #pragma unroll
-        for (int k = 0; k < N; k++) {
-            value[k] = loss_exp<T>(value[k] - run.max) * inv - even;
-            if (head + i * N + k == label)
-                value[k] -= hit;
-        }
+        for (int k = 0; k < N; k++)
+            value[k] = row_share<T>(softmax, value[k]) - even;
         if (N > 1)
             elem_store_n<N>(row + head + i * N, value);
         else
             elem_store(row + i * stride, value[0]);
     }
+    /* The label's, once more, by the thread that stored its pack. */
+    if (label >= head && label < tail && (label - head) / N % threads == tid)
+        elem_store(row + label * stride, row_share<T>(softmax, target) - even - hit);
     if (tail + tid < n) {
-        const float p = loss_exp<T>(elem_load(row + tail + tid) - run.max) * inv - even;
+        const float p = row_share<T>(softmax, elem_load(row + tail + tid)) - even;
         elem_store(row + tail + tid, tail + tid == label ? p - hit : p);
     }
 }

@@ -1,3 +1,4 @@
+#include "exec/cuda/columns.cuh"
 #include "exec/cuda/elem.cuh"
 
 /* LayerNorm. One warp a row; a row whose width and stride are multiples of 16 bytes lives in
@@ -106,18 +107,32 @@ constexpr int norm_blocks(int elems)
  * every device. */
 enum { WAVE_SMS = 128 };
 
-/* V neighbours of a row added to their sums in shared memory. */
-template <int V> static __device__ __forceinline__ void norm_add(const float *row, float *sums)
+/* A row's sums in shared memory, by chunks of 32 V columns: fours of a lane lie 32 fours apart, so
+ * that lanes do not meet in a bank. */
+template <int V> static __device__ __forceinline__ int norm_place(int column)
+{
+    const int in = column % (32 * V), lane = in / V, k = in % V;
+    return column - in + (k / 4 * 32 + lane) * 4 + k % 4;
+}
+/* A lane's V neighbours of chunk i added to theirs. */
+template <int V>
+static __device__ __forceinline__ void norm_add(const float *row, int i, int lane, float *sums)
 {
 #pragma unroll
     for (int k = 0; k < V; k += 4) {
-        float sum[4];
-        elem_load_n<4>(sums + k, sum);
+        float *at = sums + norm_place<V>((i * 32 + lane) * V + k);
+        elem_pack<4, float> sum = elem_pack_load<4>(at);
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            sum[j] += row[k + j];
-        elem_store_n<4>(sums + k, sum);
+            sum.at[j] += row[k + j];
+        elem_pack_store<4>(at, sum);
     }
+}
+/* Floats of shared memory: two strips of columns for each chunk, behind them a row for each warp.
+ */
+constexpr int norm_shared(int chunks, int V, bool sums)
+{
+    return chunks * (2 * V * (32 + 32 / V) + (sums ? WARPS * 32 * V : 0));
 }
 
 /* With g = dy gamma and h = (x - mean) rstd: dx = add + rstd (g - mean(g) - h mean(g h)). A block
@@ -132,8 +147,10 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
     typedef typename norm_pack<T>::type pack;
     const int V = norm_pack<T>::V, chunks = cols / V;
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
-    CUDA_DYNAMIC_SHARED(float, total); /* [2][cols]; SUMS: [WARPS][cols] behind it */
-    float *last = total + (2 + warp) * cols;
+    typedef column_strip<V> strip;
+    CUDA_DYNAMIC_SHARED(float, total); /* norm_shared() */
+    float *rows_of_warps = total + 2 * CHUNKS * strip::FLOATS;
+    float *last = rows_of_warps + warp * (CHUNKS * 32 * V);
     float dgamma[CHUNKS][V], dbeta[CHUNKS][V];
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++)
@@ -141,7 +158,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
         for (int k = 0; k < V; k++)
             dgamma[i][k] = dbeta[i][k] = 0.0f;
     if (SUMS) {
-        for (int c = lane; c < cols; c += 32)
+        for (int c = lane; c < CHUNKS * 32 * V; c += 32)
             last[c] = 0.0f;
         __syncwarp();
     }
@@ -153,8 +170,8 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
         for (int i = 0; i < CHUNKS; i++)
             if (lane + 32 * i < chunks) {
                 const int c = (lane + 32 * i) * V;
-                grad[i] = *reinterpret_cast<const pack *>(dy + r * cols + c);
-                in[i] = *reinterpret_cast<const pack *>(x + r * ldx + c);
+                grad[i] = elem_pack_load<norm_pack<T>::V>(dy + r * cols + c);
+                in[i] = elem_pack_load<norm_pack<T>::V>(x + r * ldx + c);
             }
         const float mean = stats[2 * r], rstd = stats[2 * r + 1];
         float sum_g = 0.0f, sum_gh = 0.0f;
@@ -190,7 +207,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
                 if (add)
                     elem_load_n<V>(add + r * ldx + c, out);
                 if (SUMS && add)
-                    norm_add<V>(out, last + c);
+                    norm_add<V>(out, i, lane, last);
 #pragma unroll
                 for (int k = 0; k < V; k += 4)
                     elem_load_n<4>(gamma + c + k, scale + k);
@@ -200,7 +217,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
                     out[k] += rstd * (elem_load(&grad[i].at[k]) * scale[k] - mean_g - h * mean_gh);
                 }
                 if (SUMS && !add)
-                    norm_add<V>(out, last + c);
+                    norm_add<V>(out, i, lane, last);
                 if (!SUMS || dx)
                     elem_store_n<V>(dx + r * ldx + c, out);
             }
@@ -215,20 +232,24 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
                 if (lane + 32 * i < chunks)
 #pragma unroll
                     for (int k = 0; k < V; k++) {
-                        const int c = (lane + 32 * i) * V + k;
-                        total[c] = w ? total[c] + dgamma[i][k] : dgamma[i][k];
-                        total[cols + c] = w ? total[cols + c] + dbeta[i][k] : dbeta[i][k];
+                        float *gamma_sum = total + i * strip::FLOATS + strip::place(lane, k);
+                        float *beta_sum = gamma_sum + CHUNKS * strip::FLOATS;
+                        *gamma_sum = w ? *gamma_sum + dgamma[i][k] : dgamma[i][k];
+                        *beta_sum = w ? *beta_sum + dbeta[i][k] : dbeta[i][k];
                     }
         __syncthreads();
     }
     float *part = parts + (int64_t)blockIdx.x * width;
-    for (int c = (int)threadIdx.x; c < 2 * cols; c += THREADS)
-        part[c] = total[c];
-    for (int c = (int)threadIdx.x; SUMS && c < cols; c += THREADS) {
-        float sum = 0.0f;
-        for (int w = 0; w < WARPS; w++)
-            sum += total[(2 + w) * cols + c];
-        part[2 * cols + c] = sum;
+    for (int c = (int)threadIdx.x; c < cols; c += THREADS) {
+        const float *at = total + c / (32 * V) * strip::FLOATS + strip::place(c % (32 * V));
+        part[c] = at[0];
+        part[cols + c] = at[CHUNKS * strip::FLOATS];
+        if (SUMS) {
+            float sum = 0.0f;
+            for (int w = 0; w < WARPS; w++)
+                sum += rows_of_warps[w * (CHUNKS * 32 * V) + norm_place<V>(c)];
+            part[2 * cols + c] = sum;
+        }
     }
 }
 
@@ -372,11 +393,16 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
             return;
     }
     if (chunks) {
-        const int shared = part ? (sums ? 2 + WARPS : 2) * cols * (int)sizeof(float) : 0;
 #define NORM_BACKWARD(T, CHUNKS, SUMS)                                                             \
-    CUDA_LAUNCH((norm_backward<T, CHUNKS, SUMS>), num_parts, THREADS, shared, stream, rows,        \
-                per_block, cols, ldx, (const T *)dy, (const T *)x, stats, gamma, (const T *)add,   \
-                (T *)dx, parts)
+    do {                                                                                           \
+        const int shared =                                                                         \
+            part ? norm_shared(CHUNKS, norm_pack<T>::V, SUMS) * (int)sizeof(float) : 0;            \
+        if (shared > 48 * 1024)                                                                    \
+            CUDA_ALLOW_SHARED((norm_backward<T, CHUNKS, SUMS>), shared);                           \
+        CUDA_LAUNCH((norm_backward<T, CHUNKS, SUMS>), num_parts, THREADS, shared, stream, rows,    \
+                    per_block, cols, ldx, (const T *)dy, (const T *)x, stats, gamma,               \
+                    (const T *)add, (T *)dx, parts);                                               \
+    } while (0)
 #define NORM_BACKWARD_PLAIN(T, CHUNKS) NORM_BACKWARD(T, CHUNKS, false)
 #define NORM_BACKWARD_SUMS(T, CHUNKS) NORM_BACKWARD(T, CHUNKS, true)
         if (sums)

@@ -9,8 +9,10 @@
 #define ELAPSE_EXEC_CUDA_ELEM_CUH
 
 #include <cuda_bf16.h>
+#include <string.h>
 
 #include "exec/cuda/launch.cuh"
+#include "exec/cuda/ptx.cuh"
 #include "exec/rng.h"
 
 #define CUDA_DTYPE(be, T, ...)                                                                     \
@@ -48,27 +50,100 @@ static __device__ __forceinline__ void elem_store(__nv_bfloat16 *y, float value)
     *y = __float2bfloat16_rn(value);
 }
 
-/* N neighbours in one access of N * sizeof(T) bytes (4, 8 or 16), to which the pointer must be
- * aligned. */
+/* N neighbours in one access of N * sizeof(T) bytes (2, 4, 8 or 16), to which the pointer must be
+ * aligned: as a built-in vector, since nvcc may take a structure of elements apart. */
+template <int BYTES> struct elem_word;
+template <> struct elem_word<2> {
+    typedef uint16_t type;
+};
+template <> struct elem_word<4> {
+    typedef uint32_t type;
+};
+template <> struct elem_word<8> {
+    typedef uint2 type;
+};
+template <> struct elem_word<16> {
+    typedef uint4 type;
+};
 template <int N, typename T> struct alignas(N * sizeof(T)) elem_pack {
     T at[N];
 };
 template <int N, typename T>
+static __device__ __forceinline__ elem_pack<N, T> elem_pack_load(const T *x)
+{
+    elem_pack<N, T> pack;
+    const auto bits = *reinterpret_cast<const typename elem_word<sizeof pack>::type *>(x);
+    memcpy(&pack, &bits, sizeof bits);
+    return pack;
+}
+template <int N, typename T>
+static __device__ __forceinline__ void elem_pack_store(T *y, const elem_pack<N, T> &pack)
+{
+    typename elem_word<sizeof pack>::type bits;
+    memcpy(&bits, &pack, sizeof bits);
+    *reinterpret_cast<decltype(bits) *>(y) = bits;
+}
+template <int N, typename T>
 static __device__ __forceinline__ void elem_load_n(const T *x, float *to)
 {
-    const elem_pack<N, T> pack = *reinterpret_cast<const elem_pack<N, T> *>(x);
+    const elem_pack<N, T> pack = elem_pack_load<N>(x);
 #pragma unroll
     for (int i = 0; i < N; i++)
         to[i] = elem_load(&pack.at[i]);
 }
-template <int N, typename T>
-static __device__ __forceinline__ void elem_store_n(T *y, const float *from)
+/* fp32 by fours: a pointer to 8 is aligned to 16 bytes. */
+template <int N> static __device__ __forceinline__ void elem_load_n(const float *x, float *to)
 {
-    elem_pack<N, T> pack;
+    const int EACH = N < 4 ? N : 4;
+#pragma unroll
+    for (int i = 0; i < N; i += EACH) {
+        const elem_pack<EACH, float> pack = elem_pack_load<EACH>(x + i);
+#pragma unroll
+        for (int k = 0; k < EACH; k++)
+            to[i + k] = pack.at[k];
+    }
+}
+/* y: in device memory, written by instructions that do not come apart. */
+template <int N> static __device__ __forceinline__ void elem_store_n(float *y, const float *from)
+{
+    if constexpr (N % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < N; i += 4)
+            store_global_16(y + i,
+                            make_uint4(__float_as_uint(from[i]), __float_as_uint(from[i + 1]),
+                                       __float_as_uint(from[i + 2]), __float_as_uint(from[i + 3])));
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            y[i] = from[i];
+    }
+}
+template <int N>
+static __device__ __forceinline__ void elem_store_n(__nv_bfloat16 *y, const float *from)
+{
+    if constexpr (N == 1) {
+        elem_store(y, from[0]);
+    } else { /* by pairs: one instruction rounds two */
+        typename elem_word<2 * N>::type bits;
+        __nv_bfloat162 pair[N / 2];
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            pair[i] = __floats2bfloat162_rn(from[2 * i], from[2 * i + 1]);
+        memcpy(&bits, pair, sizeof bits);
+        if constexpr (N == 8)
+            store_global_16(y, bits);
+        else
+            *reinterpret_cast<decltype(bits) *>(y) = bits;
+    }
+}
+template <int N> static __device__ __forceinline__ void elem_add_n(float *y, const float *x)
+{
+    float sum[N];
+    elem_load_n<N>(y, sum);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        elem_store(&pack.at[i], from[i]);
-    *reinterpret_cast<elem_pack<N, T> *>(y) = pack;
+        sum[i] += x[i];
+    elem_store_n<N>(y, sum);
 }
 
 /* Dropout of exec/backend.h's counter: on a row of sample ids[row / rows_per_sample], element c is

@@ -67,6 +67,14 @@ template <int PENDING> static __device__ __forceinline__ void cp_async_wait(void
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
+/* 16 bytes to device memory, in one access. */
+static __device__ __forceinline__ void store_global_16(void *global, uint4 x)
+{
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(global)),
+                 "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
 /* 2^x, relative error below 2^-22; denormal results are zero; -infinity gives 0. */
 static __device__ __forceinline__ float exp2_approx(float x)
 {

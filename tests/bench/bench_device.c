@@ -388,17 +388,23 @@ static void run(void)
 
     o = (struct operands){.num = batch(1 << 18), .cols = h};
     const double elems = (double)backend_bytes(be, o.num * h);
-    for (int backward = 0; backward < 2; backward++) {
-        for (int i = 0; i < (backward ? 4 : 2); i++)
+    const struct {
+        const char *name;
+        int passes; /* over the elements */
+        void (*call)(const void *ctx);
+    } norms[] = {
+        {"layer norm fwd",          2, do_norm              },
+        {"layer norm bwd",          4, do_norm_backward     },
+        {"layer norm bwd and sums", 4, do_norm_backward_sums},
+    };
+    for (int kind = 0; kind < 2 + be->sums_norm; kind++) {
+        for (int i = 0; i < norms[kind].passes; i++)
             o.t[i] = elems_of(o.num * h);
         o.f[0] = fp32_of(h);
         o.f[1] = fp32_of(h);
         o.f[2] = fp32_of(o.num * 2);
         o.f[3] = fp32_of(3 * h);
-        row(backward ? "layer norm bwd" : "layer norm fwd", elems * (backward ? 4 : 2), 0.0,
-            backward ? do_norm_backward : do_norm, &o);
-        if (backward && be->sums_norm)
-            row("layer norm bwd and sums", elems * 4, 0.0, do_norm_backward_sums, &o);
+        row(norms[kind].name, elems * norms[kind].passes, 0.0, norms[kind].call, &o);
     }
     o.drop = (struct dropout){.p = 0.1f, .key = 5, .rows_per_sample = o.num, .ids = sample_ids(1)};
     o.t[0] = elems_of(o.num * h);

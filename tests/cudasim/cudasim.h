@@ -456,6 +456,10 @@ template <int PENDING> static inline void cp_async_wait(void)
 {
     cudasim_cp_wait(PENDING);
 }
+static inline void store_global_16(void *global, uint4 x)
+{
+    *(uint4 *)global = x;
+}
 static inline float exp2_approx(float x)
 {
     const float y = exp2f(x);

@@ -14,6 +14,7 @@
  *                              call of its kind fails
  *   ELAPSE_CUDASIM_CUDNN=WHAT  refuse, wrong, old, odd: see cudasim_dnn.cpp
  *   ELAPSE_CUDASIM_LOG=FILE    a line at the end of the process: "mallocs N launches N"
+ *   ELAPSE_CUDASIM_COUNTS=FILE  of kernels that are interpreted (cudasim_ptx.h), what they cost
  *   ELAPSE_CUDASIM_FAULT_RANK=R  only in the process of rank R (OMPI_COMM_WORLD_RANK) */
 #ifndef ELAPSE_TESTS_CUDASIM_CUDASIM_CONTROL_H
 #define ELAPSE_TESTS_CUDASIM_CUDASIM_CONTROL_H

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tests/cudasim/cudasim_internal.h"
+#include "tests/cudasim/cudasim_ptx.h"
 
 enum { STACK_BYTES = 64 * 1024, PAGE = 4096, GUARD_BYTES = 1024, LANES = 32 };
 
@@ -486,23 +487,6 @@ static float bf16_of(uint32_t word, int half)
     return cudasim_bits<float>(half ? word & 0xffff0000u : word << 16);
 }
 
-/* D[16, 8] += A[16, 16] B[16, 8]; d by PTX ISA's m16n8 fragment of fp32: d[i] is row g + 8 (i / 2),
- * column 2 t + i % 2. */
-static void mma_finish(void **slots, const float (*a)[16], const float (*b)[8])
-{
-    for (int lane = 0; lane < LANES; lane++) {
-        float *d = ((struct mma_slot *)slots[lane])->d;
-        const int g = lane / 4, t = lane % 4;
-        for (int i = 0; i < 4; i++) {
-            const int row = g + 8 * (i / 2), col = 2 * t + i % 2;
-            double sum = 0; /* products are exact in double; hardware's order is its own */
-            for (int k = 0; k < 16; k++)
-                sum += (double)a[row][k] * (double)b[k][col];
-            d[i] = (float)((double)d[i] + sum);
-        }
-    }
-}
-
 static void check_all(void **slots, const char *name)
 {
     for (int lane = 0; lane < LANES; lane++)
@@ -510,22 +494,46 @@ static void check_all(void **slots, const char *name)
             cudasim_fault(cudaErrorLaunchFailure, "%s: lane %d is not there", name, lane);
 }
 
-/* mma.m16n8k16 of bf16: A's element i of 8 is row g + 8 where i / 2 is odd, column 2 t + i % 2, 8
- * further where i >= 4; B's element i of 4 is row 2 t + i % 2 (+ 8 where i >= 2), column g. */
+/* D[16, 8] += A[16, 16] B[16, 8] by mma.m16n8k16's fragments of bf16 and fp32: A's element i of 8 is
+ * row g + 8 where i / 2 is odd, column 2 t + i % 2, 8 further where i >= 4; B's element i of 4 is row
+ * 2 t + i % 2 (+ 8 where i >= 2), column g; d[i] is row g + 8 (i / 2), column 2 t + i % 2. */
+void cudasim_mma_bf16_warp(float (*d)[4], const uint32_t (*a)[4], const uint32_t (*b)[2])
+{
+    float whole_a[16][16], whole_b[16][8];
+    for (int lane = 0; lane < LANES; lane++) {
+        const int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 8; i++)
+            whole_a[g + 8 * (i / 2 % 2)][2 * t + i % 2 + 8 * (i / 4)] = bf16_of(a[lane][i / 2], i % 2);
+        for (int i = 0; i < 4; i++)
+            whole_b[2 * t + i % 2 + 8 * (i / 2)][g] = bf16_of(b[lane][i / 2], i % 2);
+    }
+    for (int lane = 0; lane < LANES; lane++) {
+        const int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 4; i++) {
+            const int row = g + 8 * (i / 2), col = 2 * t + i % 2;
+            double sum = 0; /* products are exact in double; hardware's order is its own */
+            for (int k = 0; k < 16; k++)
+                sum += (double)whole_a[row][k] * (double)whole_b[k][col];
+            d[lane][i] = (float)((double)d[lane][i] + sum);
+        }
+    }
+}
+
 static void mma_bf16_work(void **slots, unsigned mask)
 {
     (void)mask;
-    float a[16][16], b[16][8];
+    float d[LANES][4];
+    uint32_t a[LANES][4], b[LANES][2];
     check_all(slots, "mma_bf16_16816");
     for (int lane = 0; lane < LANES; lane++) {
         const struct mma_slot *s = (const struct mma_slot *)slots[lane];
-        const int g = lane / 4, t = lane % 4;
-        for (int i = 0; i < 8; i++)
-            a[g + 8 * (i / 2 % 2)][2 * t + i % 2 + 8 * (i / 4)] = bf16_of(s->a[i / 2], i % 2);
-        for (int i = 0; i < 4; i++)
-            b[2 * t + i % 2 + 8 * (i / 2)][g] = bf16_of(s->b[i / 2], i % 2);
+        memcpy(d[lane], s->d, sizeof d[lane]);
+        memcpy(a[lane], s->a, sizeof a[lane]);
+        memcpy(b[lane], s->b, sizeof b[lane]);
     }
-    mma_finish(slots, a, b);
+    cudasim_mma_bf16_warp(d, a, b);
+    for (int lane = 0; lane < LANES; lane++)
+        memcpy(((struct mma_slot *)slots[lane])->d, d[lane], sizeof d[lane]);
 }
 
 void cudasim_mma_bf16(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
@@ -545,21 +553,31 @@ struct ldmatrix_slot {
 
 /* Lane 8 m + r gives row r of matrix m; lane 4 g + t receives elements (g, 2 t), (g, 2 t + 1) of
  * each, or (2 t, g), (2 t + 1, g). */
+void cudasim_ldmatrix_warp(uint32_t (*to)[4], const unsigned char *const *rows, int num, bool trans)
+{
+    uint16_t m[4][8][8];
+    for (int i = 0; i < num * 8; i++)
+        memcpy(m[i / 8][i % 8], rows[i], 16);
+    for (int lane = 0; lane < LANES; lane++) {
+        const int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < num; i++)
+            to[lane][i] = trans ? m[i][2 * t][g] | (uint32_t)m[i][2 * t + 1][g] << 16
+                                : m[i][g][2 * t] | (uint32_t)m[i][g][2 * t + 1] << 16;
+    }
+}
+
 static void ldmatrix_work(void **slots, unsigned mask)
 {
     (void)mask;
     check_all(slots, "ldmatrix");
-    uint16_t m[4][8][8];
     const struct ldmatrix_slot *s = (const struct ldmatrix_slot *)slots[0];
-    for (int i = 0; i < s->num * 8; i++)
-        memcpy(m[i / 8][i % 8], ((const struct ldmatrix_slot *)slots[i])->row, 16);
-    for (int lane = 0; lane < LANES; lane++) {
-        uint32_t *to = ((struct ldmatrix_slot *)slots[lane])->to;
-        const int g = lane / 4, t = lane % 4;
-        for (int i = 0; i < s->num; i++)
-            to[i] = s->trans ? m[i][2 * t][g] | (uint32_t)m[i][2 * t + 1][g] << 16
-                             : m[i][g][2 * t] | (uint32_t)m[i][g][2 * t + 1] << 16;
-    }
+    const unsigned char *rows[LANES];
+    uint32_t to[LANES][4];
+    for (int i = 0; i < LANES; i++)
+        rows[i] = (const unsigned char *)((const struct ldmatrix_slot *)slots[i])->row;
+    cudasim_ldmatrix_warp(to, rows, s->num, s->trans);
+    for (int lane = 0; lane < LANES; lane++)
+        memcpy(((struct ldmatrix_slot *)slots[lane])->to, to[lane], sizeof to[0][0] * (size_t)s->num);
 }
 
 static void check_shared(const char *what, const void *address, size_t bytes)
@@ -734,7 +752,7 @@ static void run_block(const struct cudasim_grid *g)
     const int warps = (num_threads + LANES - 1) / LANES;
     int order[LANES];
     num_left = 0;
-    for (int i = 0; i < num_threads; i++) {
+    for (int i = 0; i < num_threads && !g->ptx; i++) {
         fibers[i].state = READY;
         fibers[i].predicate = 0;
         fibers[i].group = 0;
@@ -746,6 +764,10 @@ static void run_block(const struct cudasim_grid *g)
     memset(cudasim_dynamic + g->shared, GUARD_BYTE, GUARD_BYTES);
     cudasim_block_count++;
     cudasim_block_epoch++;
+    if (g->ptx) {
+        cudasim_ptx_block(g->ptx, (const unsigned char *)g->args);
+        num_left = num_threads;
+    }
     while (num_left < num_threads) {
         permute(order, warps);
         for (int i = 0; i < warps; i++)
