@@ -133,11 +133,14 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
             const enum pass passes[BOUND_SUMS] = {
                 PASS_FWD, i == nf && nf > 0 ? PASS_BWD_REST : PASS_BWD_INPUT, PASS_BWD_WEIGHT,
                 PASS_UPDATE};
+            /* An update is asked for by states of the optimizer (cost.h). */
+            const int64_t samples =
+                passes[half] == PASS_UPDATE ? problem->optim_bytes_per_param / 4 : times->samples;
             int64_t ns = 0;
             if (half == 0 || i >= nf) {
                 enum status rc =
                     problem->cost->item_ns(problem->cost->ctx, problem->model, i, passes[half],
-                                           times->samples, device, &ns, &table->extrapolated, err);
+                                           samples, device, &ns, &table->extrapolated, err);
                 if (rc != OK)
                     return rc;
                 if (device->speed != 1)

@@ -32,6 +32,20 @@ struct instance {
     struct planner_options options;
 };
 
+/* Updates as a profile has them: longer for optimizers of more states. */
+static enum status update_by_states(const void *ctx, const struct model *model, int item,
+                                    enum pass pass, int64_t samples, const struct device *device,
+                                    int64_t *ns, bool *extrapolated, struct err *err)
+{
+    struct cost constant;
+    cost_constant(&constant);
+    enum status rc =
+        constant.item_ns(ctx, model, item, pass, samples, device, ns, extrapolated, err);
+    if (pass == PASS_UPDATE)
+        *ns *= samples;
+    return rc;
+}
+
 static void instance_random(struct instance *in)
 {
     memset(in, 0, sizeof *in);
@@ -85,6 +99,8 @@ static void instance_random(struct instance *in)
                                            .recompute_auto = true,
                                            .frozen_auto = true,
                                            .cache_filled = roll(0, 1)};
+    if (roll(0, 2) == 0)
+        in->cost.item_ns = update_by_states;
 }
 
 static void instance_clear(struct instance *in)
