@@ -42,28 +42,6 @@ static const struct unit byte_units[] = {
     {NULL,  0               }
 };
 
-bool add_ok(int64_t a, int64_t b, int64_t *out)
-{
-    return !__builtin_add_overflow(a, b, out);
-}
-
-bool mul_ok(int64_t a, int64_t b, int64_t *out)
-{
-    return !__builtin_mul_overflow(a, b, out);
-}
-
-int64_t add_saturated(int64_t a, int64_t b)
-{
-    int64_t sum;
-    return add_ok(a, b, &sum) ? sum : INT64_MAX;
-}
-
-int64_t mul_saturated(int64_t a, int64_t b)
-{
-    int64_t product;
-    return mul_ok(a, b, &product) ? product : INT64_MAX;
-}
-
 /* The digits at *text; *text moves behind them. False: no digits, too many, or a wild exponent. */
 static bool scan_decimal(const char **text, struct decimal *number)
 {

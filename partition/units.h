@@ -39,11 +39,28 @@ enum status parse_int_list(const char *text, const char *what, int64_t min, int6
 
 /* Overflow-checked arithmetic on sizes and times; true when the exact result is in *out. Operands
  * must be >= 0. */
-bool add_ok(int64_t a, int64_t b, int64_t *out);
-bool mul_ok(int64_t a, int64_t b, int64_t *out);
+static inline bool add_ok(int64_t a, int64_t b, int64_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+static inline bool mul_ok(int64_t a, int64_t b, int64_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+
 /* The same, INT64_MAX where the result does not fit. */
-int64_t add_saturated(int64_t a, int64_t b);
-int64_t mul_saturated(int64_t a, int64_t b);
+static inline int64_t add_saturated(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return add_ok(a, b, &sum) ? sum : INT64_MAX;
+}
+
+static inline int64_t mul_saturated(int64_t a, int64_t b)
+{
+    int64_t product;
+    return mul_ok(a, b, &product) ? product : INT64_MAX;
+}
 
 /* Nearest of the n names to word by edit distance, for "did you mean"; NULL when none is near. */
 const char *nearest_name(const char *word, const char *const *names, int n);
