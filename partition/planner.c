@@ -111,24 +111,11 @@ out:
     return rc;
 }
 
-static int compare_judged(const void *left, const void *right)
-{
-    const struct judged *a = left, *b = right;
-    if ((a->step_ns > 0) != (b->step_ns > 0))
-        return a->step_ns > 0 ? -1 : 1;
-    double x = a->step_ns > 0 ? node_rate(&a->node, a->step_ns) : 0;
-    double y = b->step_ns > 0 ? node_rate(&b->node, b->step_ns) : 0;
-    if (x != y)
-        return x > y ? -1 : 1;
-    return (a->node.order > b->node.order) - (a->node.order < b->node.order);
-}
-
 /* The best judged candidates as plans, the judge's word on each, best first. */
 static enum status collect(struct search *search, struct planner_result *result)
 {
     const struct planner_options *options = search->options;
-    if (search->num_judged > 0)
-        qsort(search->judged, (size_t)search->num_judged, sizeof *search->judged, compare_judged);
+    search_sort(search);
     int num = 0;
     while (num < search->num_judged && num < PLANNER_KEEP && search->judged[num].step_ns > 0)
         num++;
@@ -195,33 +182,27 @@ static void set_lengths(struct search *search, struct planner_result *result)
 
 static enum status none_found(const struct search *search)
 {
-    int64_t least = 0;
-    bool memory = search->num_judged > 0;
+    const struct planner_problem *problem = search->problem;
+    bool memory = false;
     for (int i = 0; i < search->num_lengths; i++)
         memory |= search->lengths[i].verdict == PLANNER_MEMORY;
-    for (int i = 0; i < search->num_lengths; i++)
-        if (search->lengths[i].need_bytes > 0 &&
-            (least == 0 || search->lengths[i].need_bytes < least))
-            least = search->lengths[i].need_bytes;
-    const struct planner_problem *problem = search->problem;
     char need[32], have[32];
-    if (least == 0 && search->refused.status != OK)
+    if (search->need_bytes == 0 && search->refused.status != OK)
         return err_set(search->err, ERR_INFEASIBLE, "no plan for model '%s': %s",
                        problem->model->name, search->refused.msg);
-    if (!memory)
+    if (!memory && search->need_bytes == 0)
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' (%d items) on %d devices: no pipeline length, "
                        "replica count and micro-batch count fit together",
                        problem->model->name, problem->model->num_items,
                        problem->cluster->num_devices);
     enum status rc;
-    if (least > 0)
-        rc =
-            err_set(search->err, ERR_INFEASIBLE,
-                    "model '%s' does not fit: the least peak of any plan tried is %s, a device has "
-                    "%s",
-                    problem->model->name, format_bytes(least, need, sizeof need),
-                    format_bytes(problem->cluster->devices[0].mem_bytes, have, sizeof have));
+    if (search->need_bytes > 0)
+        rc = err_set(search->err, ERR_INFEASIBLE,
+                     "model '%s' does not fit: the nearest of the plans tried needs %s at least on "
+                     "a device of %s",
+                     problem->model->name, format_bytes(search->need_bytes, need, sizeof need),
+                     format_bytes(search->have_bytes, have, sizeof have));
     else
         rc = err_set(search->err, ERR_INFEASIBLE,
                      "model '%s' does not fit %d devices of %s with any cut", problem->model->name,

@@ -6,12 +6,12 @@
  * pipeline length K, replicas R, micro-batches M, schedule, recompute, placement of the frozen
  * forward and of the replicas (two rank maps), with one starting cut each (the one whose lower
  * bound is least) and, for every candidate that could still win, all cuts where they are few, else
- * local moves of the best candidates' cuts. Not in
- * the search space: several chunks a rank on pipelines of more than 16 ranks (unless K or the
- * schedule is given), more than 2^21 ops, pipelines of unequal length side by side, and on one
- * device more than one schedule (they run the same ops). What it skips beyond that, it skips by a
- * proven lower bound (planner_bound.h). Pure; deterministic; threads may call it on distinct
- * objects. */
+ * the plain ones (equally many items a stage, least longest stage) and local moves of the best
+ * candidates' cuts. Not in the search space: several chunks a rank on pipelines of more than 16
+ * ranks (unless K or the schedule is given), more than 2^21 ops, pipelines of unequal length side
+ * by side, and on one device more than one schedule (they run the same ops). What it skips beyond
+ * that, it skips by a proven lower bound (planner_bound.h). Pure; deterministic; threads may call
+ * it on distinct objects. */
 #ifndef ELAPSE_PARTITION_PLANNER_H
 #define ELAPSE_PARTITION_PLANNER_H
 
@@ -91,7 +91,8 @@ struct planner_length {
     enum planner_verdict verdict;
     double samples_per_s; /* of its best judged candidate; 0: none */
     double bound_per_s;   /* no plan of this length is faster; 0 where none fits */
-    int64_t need_bytes;   /* MEMORY: least peak seen; 0 where the bound excludes every cut */
+    int64_t need_bytes;   /* MEMORY: least peak of a cut tried, or bound of it; 0: bounds exclude
+                             every cut */
 };
 
 struct planner_result {

@@ -8,27 +8,8 @@
 
 /* Sums stay far below int64: bound_times_of() refuses a chain whose times add up to more. */
 #define MAX_CHAIN_NS (INT64_MAX / 16)
-/* All that a bound adds up besides: six such and two chains fit. A bound may be too low. */
-#define MAX_TERM (INT64_MAX / 8)
-
 /* Prefix sums of struct bound_times. */
 enum { BOUND_SUMS = 4 };
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* a * b + c for terms >= 0, saturated. */
-static int64_t mul_add(int64_t a, int64_t b, int64_t c)
-{
-    return min64(add_saturated(mul_saturated(a, b), c), MAX_TERM);
-}
 
 static bool same_type(const struct device *a, const struct device *b)
 {
@@ -200,7 +181,7 @@ static int64_t least_act_bytes(const struct bound_shape *shape, int64_t samples)
     const struct model *model = shape->table->problem->model;
     int64_t least = INT64_MAX, bytes;
     for (int i = shape->first_item; i < shape->num_items - 1; i++)
-        least = min64(least, model->items[i].act_bytes);
+        least = bound_min(least, model->items[i].act_bytes);
     if (least == INT64_MAX)
         return 0;
     return mul_ok(least, model->per_microbatch ? 1 : samples, &bytes) ? bytes : INT64_MAX;
@@ -249,7 +230,7 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
                 t++;
             if (t == rank->num_types && t < BOUND_TYPES)
                 rank->types[rank->num_types++] = type;
-            rank->mem_bytes = min64(rank->mem_bytes, problem->cluster->devices[d].mem_bytes);
+            rank->mem_bytes = bound_min(rank->mem_bytes, problem->cluster->devices[d].mem_bytes);
             add_link(problem->cluster, rank, row[k > 0 ? k - 1 : num_ranks - 1], d);
             group[r] = d;
         }
@@ -258,9 +239,9 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
             const int64_t probe = (int64_t)1 << 40;
             int64_t none = cluster_allreduce_ns(problem->cluster, group, num_replicas, 0);
             int64_t some = cluster_allreduce_ns(problem->cluster, group, num_replicas, probe);
-            rank->allreduce_ns = min64(none, MAX_TERM);
+            rank->allreduce_ns = bound_min(none, BOUND_MAX_TERM);
             rank->allreduce_ns_per_byte =
-                (double)(max64(some - 1, none) - none) / (double)probe * (1 - 1e-9);
+                (double)(bound_max(some - 1, none) - none) / (double)probe * (1 - 1e-9);
         }
     }
     free(group);
@@ -305,9 +286,9 @@ static int64_t hop_ns(const struct planner_problem *problem, const struct bound_
     const struct bound_rank *rank = &family->ranks[up ? to : from];
     int64_t least = INT64_MAX;
     for (int i = 0; i < rank->num_links; i++)
-        least = min64(least, cost_transfer_ns(problem->cost, problem->cluster,
-                                              up ? rank->from[i] : rank->to[i],
-                                              up ? rank->to[i] : rank->from[i], bytes));
+        least = bound_min(least, cost_transfer_ns(problem->cost, problem->cluster,
+                                                  up ? rank->from[i] : rank->to[i],
+                                                  up ? rank->to[i] : rank->from[i], bytes));
     return rank->num_links > 0 && rank->num_links < BOUND_TYPES ? least : 0;
 }
 
@@ -323,6 +304,35 @@ static bool same_links(const struct cluster *cluster, const struct bound_rank *a
     if (!a || a->num_links != 1 || b->num_links != 1)
         return false;
     return same_link(cluster, a->from[0], a->to[0], b->from[0], b->to[0]);
+}
+
+int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int chunks, int s)
+{
+    const int64_t K = num_ranks, M = num_microbatches;
+    const int64_t r = plan_rank_of_stage(kind, num_ranks, s), chunk = s / K;
+    switch (kind) {
+    case SCHEDULE_GPIPE:
+        return M;
+    case SCHEDULE_ZB_H1: /* K - 1 - r forwards ahead, W's r behind */
+        return bound_min(M, K);
+    case SCHEDULE_ZB_H2:
+        return bound_min(M, 2 * K - 1);
+    case SCHEDULE_ZB_V:
+        return bound_min(M, chunk == 0 ? 2 * K - 1 - r : r + 1);
+    case SCHEDULE_DUALPIPE_V: /* on the last rank a forward comes before the first backward */
+        return chunk == 0 ? 2 * K - 1 - r + (r == K - 1) : r + 1;
+    default:
+        break;
+    }
+    if (chunks == 1)
+        return bound_min(M, K - r);
+    /* (v - 1) groups and 2 (K - 1 - r) forwards ahead, and one; the last go to chunk v - 1, and
+     * where its group is full to chunk 0 of the next. */
+    const int64_t groups = bound_max(M / K, 1), group = (M + groups - 1) / groups;
+    const int64_t more = bound_min(2 * (K - 1 - r) + 1, M * chunks - (chunks - 1) * group);
+    if (chunk == chunks - 1)
+        return bound_min(group, more);
+    return group + (chunk == 0 ? bound_max(more - group, 0) : 0);
 }
 
 static enum status shape_stage(struct bound_shape *shape, struct bound_table *table,
@@ -360,16 +370,13 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
             if (rank == previous + 1)
                 *hop = (struct last_hop){.rank = of, .act_ns = act, .grad_ns = grad};
         }
-        stage->hop_act_ns = mul_add(act, 1, shape->stages[s - 1].hop_act_ns);
-        stage->hop_grad_ns = mul_add(grad, 1, shape->stages[s - 1].hop_grad_ns);
+        stage->hop_act_ns = bound_mul_add(act, 1, shape->stages[s - 1].hop_act_ns);
+        stage->hop_grad_ns = bound_mul_add(grad, 1, shape->stages[s - 1].hop_grad_ns);
     }
     stage->allreduce_ns = of->allreduce_ns;
     stage->allreduce_ns_per_byte = of->allreduce_ns_per_byte;
-    stage->live = plan->schedule == SCHEDULE_GPIPE
-                      ? shape->num_microbatches
-                      : min64(shape->num_microbatches, shape->num_ranks - s);
-    if (shape->chunks > 1 || shape->recompute)
-        stage->live = 1;
+    stage->live = bound_live(plan->schedule, shape->num_ranks, (int)shape->num_microbatches,
+                             shape->chunks, s);
     stage->mem_bytes = of->mem_bytes;
     if (of->mem_bytes != INT64_MAX) {
         stage->mem_bytes -= problem->cluster->context_bytes;
@@ -416,15 +423,25 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         .op_ns = problem->cost->op_overhead_ns,
     };
     if (problem->cluster->host_blocking)
-        got.op_ns = mul_add(problem->cluster->host_op_ns, plan->num_ranks, got.op_ns);
+        got.op_ns = bound_mul_add(problem->cluster->host_op_ns, plan->num_ranks, got.op_ns);
     else /* a rank launches an F and a backward a micro-batch (H1), of frozen stages an F only */
-        got.floor_ns = mul_add((table->num_frozen_items > 0 ? 1 : 2) * got.num_microbatches - 1,
-                               problem->cluster->host_op_ns, 0);
+        got.floor_ns =
+            bound_mul_add((table->num_frozen_items > 0 ? 1 : 2) * got.num_microbatches - 1,
+                          problem->cluster->host_op_ns, 0);
     got.stages = calloc((size_t)plan->num_stages, sizeof *got.stages);
-    if (!got.stages)
-        return err_nomem(err);
+    got.parts = malloc((size_t)plan->chunks * sizeof *got.parts);
+    got.loads = malloc((size_t)plan->num_ranks * sizeof *got.loads);
+    if (schedule_v_shaped(plan->schedule))
+        got.peel =
+            malloc(2 * (size_t)plan->num_ranks * ((size_t)got.num_items + 1) * sizeof *got.peel);
+    if (!got.stages || !got.parts || !got.loads ||
+        (schedule_v_shaped(plan->schedule) && !got.peel)) {
+        rc = err_nomem(err);
+        goto out;
+    }
     const int64_t hop_bytes[2] = {least_act_bytes(&got, got.size),
                                   least_act_bytes(&got, got.last_size)};
+    got.input_bytes = hop_bytes[0];
     struct last_hop hop = {0};
     for (int s = 0; s < plan->num_stages; s++) {
         rc = shape_stage(&got, table, family, plan, s, hop_bytes, &hop, err);
@@ -440,312 +457,22 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
             rc = bound_times_of(table, got.stages[0].full[t]->type, plan->batch, &whole, err);
             if (rc != OK)
                 goto out;
-            got.before_ns = min64(got.before_ns, whole->fwd[table->num_frozen_items]);
+            got.before_ns = bound_min(got.before_ns, whole->fwd[table->num_frozen_items]);
         }
     }
     *shape = got;
-    got.stages = NULL;
+    got = (struct bound_shape){0};
     rc = OK;
 out:
-    free(got.stages);
+    bound_shape_clear(&got);
     return rc;
 }
 
 void bound_shape_clear(struct bound_shape *shape)
 {
     free(shape->stages);
+    free(shape->parts);
+    free(shape->loads);
+    free(shape->peel);
     *shape = (struct bound_shape){0};
-}
-
-/* Sum over items [a, b) of what one micro-batch costs. */
-static int64_t once_ns(const struct bound_shape *shape, const struct bound_times *t, int a, int b,
-                       bool recompute)
-{
-    int64_t ns = t->fwd[b] - t->fwd[a] + t->bwd_input[b] - t->bwd_input[a] + t->bwd_weight[b] -
-                 t->bwd_weight[a];
-    if (recompute) {
-        int active = a > shape->table->num_frozen_items ? a : shape->table->num_frozen_items;
-        if (active < b)
-            ns += t->fwd[b] - t->fwd[active];
-    }
-    return ns;
-}
-
-/* Ops that every stage runs for each micro-batch at least: of frozen stages one, else a forward and
- * a backward (schedules that split it may leave some whole). */
-static int64_t ops_of_stage(bool active)
-{
-    return active ? 2 : 1;
-}
-
-static int64_t work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
-                       int a, int b)
-{
-    int64_t full = once_ns(shape, stage->full[t], a, b, shape->recompute);
-    int64_t last = once_ns(shape, stage->last[t], a, b, shape->recompute_last);
-    int64_t ops = ops_of_stage(b > shape->table->num_frozen_items);
-    return mul_add(full, shape->num_microbatches - 1,
-                   mul_add(mul_add(ops, shape->num_microbatches, 0), shape->op_ns, last));
-}
-
-/* The largest of B1..B3 for stage s with items [a, b). */
-static int64_t stage_bound_ns(const struct bound_shape *shape, int s, int a, int b)
-{
-    const struct bound_stage *stage = &shape->stages[s];
-    const struct bound_table *table = shape->table;
-    const int nf = table->num_frozen_items;
-    const int64_t ops_ns = mul_add(s, shape->op_ns, 0);
-    int64_t base = shape->before_ns + stage->hop_act_ns + ops_ns, drain = 0, drain_in = 0;
-    const struct bound_times *ff = shape->fill_full, *fl = shape->fill_last;
-    if (ff) {
-        base += ff->fwd[a] - ff->fwd[shape->first_item];
-        drain_in = fl->bwd_input[a] - fl->bwd_input[shape->first_item];
-        drain = drain_in + fl->bwd_weight[a] - fl->bwd_weight[shape->first_item];
-    }
-    /* Gradients cross every link below an active stage, unless the prefix in the cut is frozen. */
-    if (nf == 0 || shape->first_item == nf) {
-        drain += stage->hop_grad_ns + ops_ns;
-        drain_in += stage->hop_grad_ns + (nf == 0 ? ops_ns : 0);
-    }
-    double reduce =
-        fmin(stage->allreduce_ns_per_byte * (double)(table->grad_bytes[b] - table->grad_bytes[a]),
-             (double)MAX_TERM);
-    int64_t reduce_ns =
-        table->grad_bytes[b] > table->grad_bytes[a] ? stage->allreduce_ns + (int64_t)reduce : 0;
-    int64_t bound = 0;
-    for (int t = 0; t < stage->num_types; t++) {
-        const struct bound_times *full = stage->full[t], *last = stage->last[t];
-        int64_t work = work_ns(shape, stage, t, a, b);
-        int64_t last_op = last->bwd_weight[b] - last->bwd_weight[a] + shape->op_ns;
-        if (!shape->split) {
-            last_op += last->bwd_input[b] - last->bwd_input[a];
-            bound = max64(bound, base + work + drain);
-        } else {
-            int64_t halves = full->fwd[b] - full->fwd[a] + full->bwd_input[b] - full->bwd_input[a];
-            int64_t tail = last->fwd[b] - last->fwd[a] + last->bwd_input[b] - last->bwd_input[a];
-            bound =
-                max64(bound, base + drain_in + mul_add(halves, shape->num_microbatches - 1, tail));
-        }
-        int64_t exposed = max64(0, reduce_ns - last_op);
-        bound = max64(bound, base + work + exposed + full->update[b] - full->update[a]);
-    }
-    return bound;
-}
-
-static bool stage_fits(const struct bound_shape *shape, int s, int a, int b)
-{
-    const struct bound_stage *stage = &shape->stages[s];
-    const struct bound_table *table = shape->table;
-    if (stage->mem_bytes == INT64_MAX)
-        return true;
-    int64_t samples = table->problem->model->per_microbatch ? 1 : shape->size;
-    int64_t last = table->problem->model->per_microbatch ? 1 : shape->last_size;
-    int64_t kept = mul_add(stage->live - 1, samples, last);
-    int64_t fixed = table->weight_bytes[b] - table->weight_bytes[a] + table->train_bytes[b] -
-                    table->train_bytes[a];
-    return mul_add(table->stash_bytes[b] - table->stash_bytes[a], kept, fixed) <= stage->mem_bytes;
-}
-
-static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64_t limit_ns)
-{
-    if (!stage_fits(shape, s, a, b))
-        return false;
-    if (shape->chunks == 1)
-        return stage_bound_ns(shape, s, a, b) <= limit_ns;
-    for (int t = 0; t < shape->stages[s].num_types; t++)
-        if (work_ns(shape, &shape->stages[s], t, a, b) > limit_ns)
-            return false;
-    return true;
-}
-
-/* The last end b in [a, most] of a stage that starts at a; near a + guess, mostly. */
-static int stage_end(const struct bound_shape *shape, int s, int a, int most, int guess,
-                     int64_t limit_ns)
-{
-    int good = a, bad = most + 1, at = a + guess < most ? a + guess : most;
-    if (at > good) {
-        if (stage_ok(shape, s, a, at, limit_ns)) {
-            good = at;
-            for (int step = 1; good + step < bad; step *= 2) {
-                if (!stage_ok(shape, s, a, good + step, limit_ns)) {
-                    bad = good + step;
-                    break;
-                }
-                good += step;
-            }
-        } else {
-            bad = at;
-            for (int step = 1; bad - step > good; step *= 2) {
-                if (stage_ok(shape, s, a, bad - step, limit_ns)) {
-                    good = bad - step;
-                    break;
-                }
-                bad -= step;
-            }
-        }
-    }
-    while (bad - good > 1) {
-        int middle = good + (bad - good) / 2;
-        if (stage_ok(shape, s, a, middle, limit_ns))
-            good = middle;
-        else
-            bad = middle;
-    }
-    return good;
-}
-
-/* Give each stage in turn as much as limit_ns allows, and leave one item for each stage to come. A
- * stage that cannot take even the next item stays empty here, since where devices or memory differ
- * a later stage may be able to: a bound may relax the rule that none is empty. The cut is made
- * whole afterwards by taking items from the stages before. */
-static bool reaches(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
-{
-    int a = shape->first_item, guess = (shape->num_items - a) / shape->num_stages;
-    first_item[0] = a;
-    for (int s = 0; s < shape->num_stages; s++) {
-        int most = shape->num_items - (shape->num_stages - 1 - s);
-        int end = stage_end(shape, s, a, most, guess, limit_ns);
-        guess = end - a;
-        a = end;
-        first_item[s + 1] = a;
-    }
-    if (a < shape->num_items)
-        return false;
-    for (int s = shape->num_stages - 1; s > 0; s--)
-        if (first_item[s] >= first_item[s + 1])
-            first_item[s] = first_item[s + 1] - 1;
-    return true;
-}
-
-int64_t bound_average_ns(const struct bound_shape *shape)
-{
-    const struct bound_stage *stage = &shape->stages[0];
-    const int a = shape->first_item, b = shape->num_items;
-    if (!shape->fill_full) { /* unequal devices: each item where it runs fastest */
-        struct bound_shape bare = *shape;
-        bare.op_ns = 0;
-        int64_t total = 0;
-        for (int i = a; i < b; i++) {
-            int64_t least = INT64_MAX;
-            for (int s = 0; s < shape->num_stages; s++)
-                for (int t = 0; t < shape->stages[s].num_types; t++)
-                    least = min64(least, work_ns(&bare, &shape->stages[s], t, i, i + 1));
-            total = mul_add(least, 1, total);
-        }
-        return max64(shape->before_ns + total / shape->num_ranks, shape->floor_ns);
-    }
-    int64_t work = work_ns(shape, stage, 0, a, b);
-    /* The chain counts as one stage there; the others have their ops too. */
-    int64_t ops =
-        mul_add(ops_of_stage(shape->table->num_frozen_items == 0), shape->num_microbatches, 0);
-    work = mul_add(mul_add(ops, shape->num_stages - 1, 0), shape->op_ns, work);
-    /* sums over ranks r of fill and drain before it: item j is before ranks j+1..K-1 */
-    int64_t fill = 0, drain = 0;
-    for (int r = 1; r < shape->num_ranks; r++) {
-        fill = mul_add(shape->fill_full->fwd[a + r] - shape->fill_full->fwd[a], 1, fill);
-        if (!shape->split)
-            drain =
-                mul_add(shape->fill_last->bwd_input[a + r] - shape->fill_last->bwd_input[a] +
-                            shape->fill_last->bwd_weight[a + r] - shape->fill_last->bwd_weight[a],
-                        1, drain);
-    }
-    /* a rank drains or updates behind its work */
-    int64_t update = shape->fill_full->update[b] - shape->fill_full->update[a];
-    int64_t bound = mul_add(max64(drain, update), 1, mul_add(work, 1, fill)) / shape->num_ranks;
-    int64_t through = shape->fill_full->fwd[b] - shape->fill_full->fwd[a] +
-                      shape->fill_last->bwd_input[b] - shape->fill_last->bwd_input[a] +
-                      shape->stages[shape->num_stages - 1].hop_act_ns;
-    bound = max64(bound, through);
-    return max64(shape->before_ns + bound, shape->floor_ns);
-}
-
-/* B7. Several chunks: stage by stage says too little, but over all ranks the weights, gradients and
- * optimizer state of the whole chain must fit, and stashes: when a rank begins the backward of
- * micro-batch 0 on its last stage, micro-batch 0 is alive on all its stages, since their backwards
- * come later. Under recompute only one of them has its stash rebuilt then, at best the v-th part.
- */
-static bool ranks_fit(const struct bound_shape *shape)
-{
-    const struct bound_table *table = shape->table;
-    const int a = shape->first_item, b = shape->num_items;
-    int64_t room = 0;
-    for (int s = 0; s < shape->num_stages; s++) {
-        if (shape->stages[s].mem_bytes == INT64_MAX)
-            return true;
-        if (s < shape->num_ranks) /* stages 0..K-1 are on different ranks */
-            room = mul_add(max64(shape->stages[s].mem_bytes, 0), 1, room);
-    }
-    int64_t samples = shape->recompute ? shape->last_size : shape->size;
-    if (table->problem->model->per_microbatch)
-        samples = 1;
-    int64_t fixed = table->weight_bytes[b] - table->weight_bytes[a] + table->train_bytes[b] -
-                    table->train_bytes[a];
-    int64_t stash = table->stash_bytes[b] - table->stash_bytes[a];
-    return mul_add(shape->recompute ? stash / shape->chunks : stash, samples, fixed) <= room;
-}
-
-bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bound_ns,
-                 int *first_item, bool *memory_only)
-{
-    int64_t low = bound_average_ns(shape) - 1, high = limit_ns;
-    if (memory_only)
-        *memory_only = false;
-    if (shape->chunks > 1 && !ranks_fit(shape)) {
-        if (memory_only)
-            *memory_only = true;
-        return false;
-    }
-    if (low >= high || !reaches(shape, high, first_item)) {
-        if (memory_only)
-            *memory_only = !reaches(shape, INT64_MAX, first_item);
-        return false;
-    }
-    if (shape->chunks > 1) {
-        /* The average is the bound; the cut is the one whose largest stage is least. */
-        *bound_ns = low + 1;
-        low = 0;
-    }
-    /* Where nothing limits it yet, the answer is near the average all the same. */
-    for (int64_t step = low / 8 + 1; low + step < high; step *= 2) {
-        if (reaches(shape, low + step, first_item)) {
-            high = low + step;
-            break;
-        }
-        low += step;
-    }
-    /* Exact to the ns for short pipelines; long ones stop at one part in 16,384, which costs
-     * nothing but a few candidates more to judge. */
-    const int shift = shape->num_stages <= 16 ? 40 : 14;
-    while (high - low > 1 + (max64(low, 0) >> shift)) { /* low is -1 where the work is nothing */
-        int64_t middle = low + (high - low) / 2;
-        if (reaches(shape, middle, first_item))
-            high = middle;
-        else
-            low = middle;
-    }
-    reaches(shape, high, first_item);
-    if (shape->chunks == 1)
-        *bound_ns = low + 1;
-    return true;
-}
-
-int64_t bound_of_cut(const struct bound_shape *shape, const int *first_item)
-{
-    int64_t bound = shape->floor_ns;
-    if (shape->chunks == 1) {
-        for (int s = 0; s < shape->num_stages; s++)
-            bound = max64(bound, stage_bound_ns(shape, s, first_item[s], first_item[s + 1]));
-        return bound;
-    }
-    /* Several chunks: the busiest rank. Stages of a rank: s, and its mirror or multiples of K. */
-    for (int r = 0; r < shape->num_ranks; r++) {
-        int64_t work = 0;
-        for (int s = 0; s < shape->num_stages; s++)
-            if (shape->stages[s].rank == r)
-                work =
-                    mul_add(work_ns(shape, &shape->stages[s], 0, first_item[s], first_item[s + 1]),
-                            1, work);
-        bound = max64(bound, shape->before_ns + work);
-    }
-    return bound;
 }

@@ -18,7 +18,11 @@
  * that gives each stage in turn as many items as T allows reaches furthest: if it does not reach
  * the end, no cut has a step below T. Bisection over T then gives the least T that these bounds
  * allow, and a cut for it. For equal stages and no communication B1 is (M + K - 1)(f + b), the
- * exact step of GPipe and 1F1B. With several chunks a rank only averages are known:
+ * exact step of GPipe and 1F1B.
+ *
+ * With several chunks a rank, B1..B4 hold for a rank's stages together, a being where its lowest
+ * stage begins (every op of the rank waits for that stage's first forward, and its last backward is
+ * that stage's). Over all cuts:
  *
  *   B5  step >= (M * work of the whole chain + sum over ranks r of what the first r items take
  *       once) / K, because rank r waits for stages 0..r-1 first, and each of them holds an item;
@@ -26,7 +30,10 @@
  *
  *   B6  step >= one micro-batch through the whole chain and back
  *
- *   B7  memory summed over the ranks, see ranks_fit() */
+ *   B7  memory summed over the ranks, see ranks_fit()
+ *
+ *   B8  the least T that B1..B4 allow where ranks hold a stage on each arm of a V, see peel();
+ *       of interleaved chunks only B5..B7 are known */
 #ifndef ELAPSE_PARTITION_PLANNER_BOUND_H
 #define ELAPSE_PARTITION_PLANNER_BOUND_H
 
@@ -35,10 +42,30 @@
 
 #include "partition/plan.h"
 #include "partition/planner.h"
+#include "partition/units.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* All that a bound adds up besides two chains: six such fit an int64_t. A bound may be too low. */
+#define BOUND_MAX_TERM (INT64_MAX / 8)
+
+static inline int64_t bound_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t bound_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* a * b + c for terms >= 0, saturated. */
+static inline int64_t bound_mul_add(int64_t a, int64_t b, int64_t c)
+{
+    return bound_min(add_saturated(mul_saturated(a, b), c), BOUND_MAX_TERM);
+}
 
 /* Prefix sums over items on one type of device (kind and speed), at one micro-batch size, in ns
  * rounded down; freezing is in them: no backward below the boundary, at it what is left of the
@@ -110,7 +137,12 @@ struct bound_stage {
     int64_t allreduce_ns; /* of 0 bytes */
     double allreduce_ns_per_byte;
     int64_t mem_bytes; /* what is left for B4; INT64_MAX: no limit */
-    int64_t live;      /* micro-batches kept at least */
+    int64_t live;      /* bound_live() */
+};
+
+/* Items [a, b) of a stage. A rank's parts begin with its lowest stage. */
+struct bound_part {
+    int stage, a, b;
 };
 
 struct bound_shape {
@@ -125,7 +157,12 @@ struct bound_shape {
     int64_t op_ns;                                   /* runtime's and host's time in every op */
     int64_t floor_ns;                                /* host launches: no step is shorter */
     const struct bound_times *fill_full, *fill_last; /* the fastest type in use */
-    struct bound_stage *stages;                      /* owned, num_stages */
+    int64_t input_bytes;        /* least that enters a stage but the first, of one micro-batch */
+    struct bound_stage *stages; /* owned, num_stages */
+    struct bound_part *parts;   /* owned, scratch: chunks */
+    double *loads;              /* owned, scratch: num_ranks */
+    int *peel; /* owned, scratch of a V-shaped schedule: 2 * num_ranks * (num_items + 1); else NULL
+                */
 };
 
 /* Fill *shape (zeroed or cleared) for a plan that lacks its cut and devices (both may be NULL; the
@@ -144,8 +181,20 @@ int64_t bound_average_ns(const struct bound_shape *shape);
 bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bound_ns,
                  int *first_item, bool *memory_only);
 
-/* Bound of one cut: B1..B3 for one chunk a rank, work of the busiest rank for several. */
+/* Bound of one cut: B1..B3, of the busiest rank. */
 int64_t bound_of_cut(const struct bound_shape *shape, const int *first_item);
+
+/* B4 of one cut: over[k], num_ranks entries, is by how many bytes rank k is too large at least.
+ * False: it cannot fit. */
+bool bound_cut_fits(const struct bound_shape *shape, const int *first_item, int64_t *over);
+
+/* Move boundaries of a cut while the ranks' bounds get more alike, and those that cannot fit fewer;
+ * no bound comes of it. */
+void bound_balance(const struct bound_shape *shape, int *first_item);
+
+/* Micro-batches whose stash stage s of a named schedule holds at once, at least: all stages of a
+ * rank at one moment, before the rank's first backward (zb-h1 and zb-h2: its first W). */
+int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int chunks, int s);
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,19 @@
-/* Better cuts for judged candidates: all of them where they are few, else one boundary by one item
- * while that helps. A cut whose own bound is no shorter than what is known is not judged. */
+/* Better cuts for judged candidates: all of them where they are few, else the plain ones, and for
+ * the best candidates items moved from stage to stage while that helps. A cut whose own bound is no
+ * shorter than what is known is not judged. */
 #include "partition/planner_search.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "partition/cut.h"
 
 /* Cuts of a candidate are all tried where there are no more than this many. */
 #define FEW_CUTS 3000     /* K is given; a ViT-B on 4 devices has 2,600 */
 #define FEW_CUTS_EACH 128 /* every K is tried */
+
+/* Climbing times as many ops as all before it, or these: some 40 ms. */
+#define CLIMB_OPS ((int64_t)1 << 21)
 
 /* n choose k, or FEW_CUTS + 1 when it is more. */
 static int64_t choose(int n, int k)
@@ -32,7 +39,7 @@ static enum status try_cut(struct search *search, int index, const struct bound_
         memcmp(search->cut, judged->node.first_item,
                ((size_t)shape->num_stages + 1) * sizeof *search->cut) == 0)
         return OK;
-    enum status rc = search_judge_cut(search, &judged->node, search->cut, &step_ns, NULL);
+    enum status rc = search_judge_cut(search, &judged->node, shape, search->cut, &step_ns);
     if (rc == OK && step_ns > 0 && (judged->step_ns == 0 || step_ns < judged->step_ns)) {
         judged->step_ns = step_ns;
         memcpy(judged->node.first_item, search->cut,
@@ -66,58 +73,112 @@ static enum status all_cuts(struct search *search, int index, const struct bound
     }
 }
 
-/* Move one boundary by one item while that helps. */
-static enum status climb(struct search *search, int index, const struct bound_shape *shape)
+/* Move an item from a stage to one of the three next to it, those between shifting along, while
+ * that helps and no more than `until` ops have been timed in all. */
+static enum status climb(struct search *search, int index, const struct bound_shape *shape,
+                         int64_t until)
 {
     const int S = shape->num_stages;
     const size_t size = ((size_t)S + 1) * sizeof *search->cut;
     bool better = true;
     for (int round = 0; better && round < 2 * S; round++) {
         better = false;
-        for (int s = 1; s < S; s++)
-            for (int step = -1; step <= 1; step += 2) {
-                const struct judged *judged = &search->judged[index];
-                if (judged->step_ns > 0 && judged->step_ns <= judged->node.bound_ns)
-                    return OK;
-                memcpy(search->cut, judged->node.first_item, size);
-                search->cut[s] += step;
-                if (search->cut[s] <= search->cut[s - 1] || search->cut[s] >= search->cut[s + 1])
-                    continue;
-                bool moved;
-                enum status rc = try_cut(search, index, shape, &moved);
-                if (rc != OK)
-                    return rc;
-                better |= moved;
-            }
+        for (int width = 1; width <= 3; width++)
+            for (int s = 1; s + width <= S; s++)
+                for (int step = -1; step <= 1; step += 2) {
+                    const struct judged *judged = &search->judged[index];
+                    if (judged->step_ns <= judged->node.bound_ns || search->ops > until)
+                        return OK;
+                    memcpy(search->cut, judged->node.first_item, size);
+                    for (int i = s; i < s + width; i++)
+                        search->cut[i] += step;
+                    if (search->cut[s] <= search->cut[s - 1] ||
+                        search->cut[s + width - 1] >= search->cut[s + width])
+                        continue;
+                    bool moved;
+                    enum status rc = try_cut(search, index, shape, &moved);
+                    if (rc != OK)
+                        return rc;
+                    better |= moved;
+                }
     }
     return OK;
 }
 
+/* What anyone would try: equally many items a stage, and the cut whose longest stage is shortest by
+ * the times of one micro-batch. */
+static enum status plain_cuts(struct search *search, int index, const struct bound_shape *shape)
+{
+    const int S = shape->num_stages, first = shape->first_item, n = shape->num_items - first;
+    const struct bound_times *times = shape->stages[0].full[0];
+    struct cut cut = {0};
+    bool better;
+    for (int s = 0; s <= S; s++)
+        search->cut[s] = first + (int)((int64_t)n * s / S);
+    enum status rc = try_cut(search, index, shape, &better);
+    if (rc != OK)
+        return rc;
+    int64_t *sizes = malloc((size_t)n * sizeof *sizes);
+    if (!sizes)
+        return err_nomem(search->err);
+    for (int i = 0; i < n; i++) {
+        const int a = first + i, b = a + 1;
+        const int64_t fwd = times->fwd[b] - times->fwd[a];
+        const bool again = shape->recompute && a >= search->table.num_frozen_items;
+        sizes[i] = fwd + (again ? fwd : 0) + times->bwd_input[b] - times->bwd_input[a] +
+                   times->bwd_weight[b] - times->bwd_weight[a];
+    }
+    rc = cut_sizes(sizes, n, S, &cut, search->err);
+    free(sizes);
+    if (rc != OK)
+        return rc;
+    for (int s = 0; s <= S; s++)
+        search->cut[s] = first + cut.first_item[s];
+    cut_clear(&cut);
+    rc = try_cut(search, index, shape, &better);
+    if (rc != OK)
+        return rc;
+    bound_balance(shape, search->cut);
+    return try_cut(search, index, shape, &better);
+}
+
+/* Whether another cut of a judged candidate could still be the best plan. */
+static bool may_win(const struct search *search, int index)
+{
+    const struct judged *judged = &search->judged[index];
+    if (judged->step_ns > 0 && judged->step_ns <= judged->node.bound_ns)
+        return false; /* its cut is proven best */
+    return index == search->best || judged->node.bound_ns <= search_limit(search, &judged->node);
+}
+
 enum status search_improve(struct search *search)
 {
+    const bool many = search->options->num_ranks == AUTO || search->options->one_of_many;
+    const int most = many ? FEW_CUTS_EACH : FEW_CUTS;
     if (search->options->by_params)
         return OK;
-    int climbed = 0;
-    for (int i = 0; i < search->num_judged; i++) {
-        struct judged *judged = &search->judged[i];
-        const struct node *node = &judged->node;
-        if (node->bound_ns > search_limit(search, node) && i != search->best)
-            continue;
-        if (judged->step_ns > 0 && judged->step_ns <= node->bound_ns)
-            continue; /* its cut is proven best */
-        int items = search_items_in_cut(search, node->frozen);
-        const bool many = search->options->num_ranks == AUTO || search->options->one_of_many;
-        const int most = many ? FEW_CUTS_EACH : FEW_CUTS;
-        bool few = choose(items - 1, node->num_ranks * node->chunks - 1) <= most;
-        if (!few && (judged->step_ns == 0 || climbed++ >= PLANNER_KEEP))
-            continue;
-        struct bound_shape shape = {0};
-        enum status rc = search_shape(search, node, &shape);
-        if (rc == OK)
-            rc = few ? all_cuts(search, i, &shape) : climb(search, i, &shape);
-        bound_shape_clear(&shape);
-        if (rc != OK)
-            return rc;
+    for (int round = 0; round < 2; round++) {
+        const int64_t until = search->ops + (search->ops > CLIMB_OPS ? search->ops : CLIMB_OPS);
+        int climbed = 0;
+        search_sort(search);
+        for (int i = 0; i < search->num_judged; i++) {
+            const struct node *node = &search->judged[i].node;
+            const int items = search_items_in_cut(search, node->frozen);
+            const bool few = choose(items - 1, node->num_ranks * node->chunks - 1) <= most;
+            if (!may_win(search, i) || (round == 1 && (few || search->judged[i].step_ns == 0)))
+                continue;
+            if (round == 1 && climbed++ == PLANNER_KEEP)
+                break;
+            struct bound_shape shape = {0};
+            enum status rc = search_shape(search, node, &shape);
+            if (rc == OK)
+                rc = round == 1 ? climb(search, i, &shape, until)
+                     : few      ? all_cuts(search, i, &shape)
+                                : plain_cuts(search, i, &shape);
+            bound_shape_clear(&shape);
+            if (rc != OK)
+                return rc;
+        }
     }
     return OK;
 }

@@ -123,7 +123,7 @@ enum status search_greedy(struct search *search)
         search->candidates = 1;
         node.bound_ns = bound_of_cut(&shape, node.first_item);
         int64_t step_ns = 0;
-        rc = search_judge_cut(search, &node, node.first_item, &step_ns, NULL);
+        rc = search_judge_cut(search, &node, &shape, node.first_item, &step_ns);
         search->judged = calloc(1, sizeof *search->judged);
         if (rc == OK && !search->judged)
             rc = err_nomem(search->err);

@@ -32,7 +32,8 @@ enum status search_init(struct search *search, const struct planner_problem *pro
     search->lengths = calloc((size_t)search->num_lengths, sizeof *search->lengths);
     search->families = calloc(FAMILY_SLOTS, sizeof *search->families);
     search->cut = malloc(((size_t)problem->model->num_items + 1) * sizeof *search->cut);
-    if (!search->lengths || !search->families || !search->cut)
+    search->over = calloc((size_t)search->num_lengths, sizeof *search->over);
+    if (!search->lengths || !search->families || !search->cut || !search->over)
         return err_nomem(err);
     for (int i = 0; i < search->num_lengths; i++)
         search->lengths[i] = (struct planner_length){.num_ranks = i + 1, .verdict = PLANNER_NONE};
@@ -49,6 +50,7 @@ void search_clear(struct search *search)
     free(search->judged);
     free(search->lengths);
     free(search->cut);
+    free(search->over);
     free(search->counts);
     for (int i = 0; search->families && i < FAMILY_SLOTS; i++)
         bound_family_clear(&search->families[i].family);
@@ -155,35 +157,108 @@ static struct planner_length *length_of(struct search *search, const struct node
     return &search->lengths[node->num_ranks - 1];
 }
 
-/* Lower one plan, time it, weigh it. *step_ns is 0 when it does not fit; over[k] (may be NULL) is
- * by how many bytes rank k is too large. */
-enum status search_judge_cut(struct search *search, const struct node *node, const int *first_item,
-                             int64_t *step_ns, int64_t *over)
+static int compare_judged(const void *left, const void *right)
+{
+    const struct judged *a = left, *b = right;
+    if ((a->step_ns > 0) != (b->step_ns > 0))
+        return a->step_ns > 0 ? -1 : 1;
+    double x = a->step_ns > 0 ? node_rate(&a->node, a->step_ns) : 0;
+    double y = b->step_ns > 0 ? node_rate(&b->node, b->step_ns) : 0;
+    if (x != y)
+        return x > y ? -1 : 1;
+    return (a->node.order > b->node.order) - (a->node.order < b->node.order);
+}
+
+void search_sort(struct search *search)
+{
+    if (search->num_judged == 0)
+        return;
+    const int64_t best = search->best < 0 ? -1 : search->judged[search->best].node.order;
+    qsort(search->judged, (size_t)search->num_judged, sizeof *search->judged, compare_judged);
+    for (int i = 0; search->best >= 0 && i < search->num_judged; i++)
+        if (search->judged[i].node.order == best)
+            search->best = i;
+}
+
+static enum status family_of(struct search *search, const struct node *node,
+                             const struct bound_family **family)
+{
+    const int K = node->num_ranks, R = node->num_replicas;
+    struct family_slot *slot =
+        &search->families[((unsigned)K * 61u + (unsigned)R * 2u + (unsigned)node->map) %
+                          FAMILY_SLOTS];
+    *family = &slot->family;
+    if (slot->family.ranks && slot->num_ranks == K && slot->num_replicas == R &&
+        slot->map == node->map)
+        return OK;
+    bound_family_clear(&slot->family);
+    int *device = malloc((size_t)K * (size_t)R * sizeof *device);
+    if (!device)
+        return err_nomem(search->err);
+    enum status rc = autodp_map(search->problem->cluster, node->map, K, R, device, search->err);
+    if (rc == OK)
+        rc = bound_family_init(&slot->family, &search->table, K, R, device, search->err);
+    slot->num_ranks = K;
+    slot->num_replicas = R;
+    slot->map = node->map;
+    free(device);
+    return rc;
+}
+
+/* A cut does not fit: by how little has any been too large? */
+static void note_need(struct search *search, const struct node *node,
+                      const struct bound_family *family)
+{
+    int worst = 0;
+    for (int k = 1; k < node->num_ranks; k++)
+        worst = search->over[k] > search->over[worst] ? k : worst;
+    const int64_t have = family->ranks[worst].mem_bytes, need = have + search->over[worst];
+    struct planner_length *length = length_of(search, node);
+    if (length->need_bytes == 0 || need < length->need_bytes)
+        length->need_bytes = need;
+    if (search->need_bytes == 0 || need - have < search->need_bytes - search->have_bytes) {
+        search->need_bytes = need;
+        search->have_bytes = have;
+    }
+}
+
+enum status search_judge_cut(struct search *search, const struct node *node,
+                             const struct bound_shape *shape, const int *first_item,
+                             int64_t *step_ns)
 {
     const struct planner_problem *problem = search->problem;
-    enum status rc;
+    const struct bound_family *family;
     struct plan plan = {0};
     struct workload workload = {0};
     struct schedule full = {0};
     struct step_time time = {0};
     struct err why = {0};
-    int num_stages = node->num_ranks * node->chunks;
+    const int num_stages = node->num_ranks * node->chunks;
+    int *cut = NULL, *device = NULL;
+    int64_t *memory = NULL;
     *step_ns = 0;
-    int *device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
-    int *cut = malloc(((size_t)num_stages + 1) * sizeof *cut);
-    int64_t *memory = malloc((size_t)node->num_ranks * sizeof *memory);
+    enum status rc = family_of(search, node, &family);
+    if (rc != OK)
+        return rc;
+    if (!bound_cut_fits(shape, first_item, search->over)) {
+        note_need(search, node, family);
+        return OK;
+    }
+    device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
+    cut = malloc(((size_t)num_stages + 1) * sizeof *cut);
+    memory = malloc((size_t)node->num_ranks * sizeof *memory);
     if (!device || !cut || !memory) {
-        rc = err_nomem(search->err);
+        rc = err_nomem(&why);
         goto out;
     }
     memcpy(cut, first_item, ((size_t)num_stages + 1) * sizeof *cut);
-    rc = autodp_map(problem->cluster, node->map, node->num_ranks, node->num_replicas, device,
-                    search->err);
+    rc = autodp_map(problem->cluster, node->map, node->num_ranks, node->num_replicas, device, &why);
     if (rc != OK)
         goto out;
     plan = search_bare_plan(search, node, device);
     plan.first_item = cut;
     search->evaluated++;
+    search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
     rc = plan_lower_unchecked(problem->model, problem->cluster, problem->cost, &plan, &workload,
                               &full, &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule does not exist for these counts */
@@ -197,22 +272,12 @@ enum status search_judge_cut(struct search *search, const struct node *node, con
     if (rc != OK)
         goto out;
     bool fits = true;
-    int64_t worst = 0;
     for (int k = 0; k < node->num_ranks; k++) {
-        int64_t limit = INT64_MAX;
-        for (int r = 0; r < node->num_replicas; r++) {
-            int64_t mem = problem->cluster->devices[device[r * node->num_ranks + k]].mem_bytes;
-            limit = mem < limit ? mem : limit;
-        }
-        if (over)
-            over[k] = memory[k] > limit ? memory[k] - limit : 0;
-        fits &= memory[k] <= limit;
-        worst = memory[k] > worst ? memory[k] : worst;
+        search->over[k] = bound_max(memory[k] - family->ranks[k].mem_bytes, 0);
+        fits &= search->over[k] == 0;
     }
     if (!fits) {
-        struct planner_length *length = length_of(search, node);
-        if (length->need_bytes == 0 || worst < length->need_bytes)
-            length->need_bytes = worst;
+        note_need(search, node, family);
         goto out;
     }
     rc = schedule_time(&full, &workload, problem->cluster, problem->cost, &plan, &time, &why);
@@ -239,31 +304,6 @@ void search_note_best(struct search *search, int index)
         length->samples_per_s = rate;
     if (search->best < 0 || judged->step_ns <= search_limit(search, &judged->node))
         search->best = index;
-}
-
-static enum status family_of(struct search *search, const struct node *node,
-                             const struct bound_family **family)
-{
-    const int K = node->num_ranks, R = node->num_replicas;
-    struct family_slot *slot =
-        &search->families[((unsigned)K * 61u + (unsigned)R * 2u + (unsigned)node->map) %
-                          FAMILY_SLOTS];
-    *family = &slot->family;
-    if (slot->family.ranks && slot->num_ranks == K && slot->num_replicas == R &&
-        slot->map == node->map)
-        return OK;
-    bound_family_clear(&slot->family);
-    int *device = malloc((size_t)K * (size_t)R * sizeof *device);
-    if (!device)
-        return err_nomem(search->err);
-    enum status rc = autodp_map(search->problem->cluster, node->map, K, R, device, search->err);
-    if (rc == OK)
-        rc = bound_family_init(&slot->family, &search->table, K, R, device, search->err);
-    slot->num_ranks = K;
-    slot->num_replicas = R;
-    slot->map = node->map;
-    free(device);
-    return rc;
 }
 
 enum status search_shape(struct search *search, const struct node *node, struct bound_shape *shape)
@@ -306,37 +346,36 @@ static enum status counts_of(struct search *search, int64_t batch, int num_ranks
     return OK;
 }
 
-/* Judge a candidate at its starting cut; where its memory overflows, at cuts that take items off
- * the ranks that overflowed. */
+/* Judge a candidate at its starting cut, unless its own bounds say that it cannot win or cannot fit
+ * (each length has one that is timed all the same); where its memory overflows, at cuts that take
+ * items off the ranks that overflowed. */
 static enum status judge(struct search *search, struct node *node)
 {
-    struct bound_shape shape = {0};
-    enum status rc = OK;
-    int64_t step_ns = 0;
-    int64_t *over = calloc((size_t)node->num_ranks, sizeof *over);
-    if (!over)
-        return err_nomem(search->err);
-    rc = search_judge_cut(search, node, node->first_item, &step_ns, over);
-    for (int round = 0; rc == OK && step_ns == 0 && round < 4; round++) {
+    const int64_t limit = search_limit(search, node);
+    struct bound_shape shape = {0}, tight = {0}; /* with the memory that is left to cuts */
+    int64_t step_ns = 0, bound;
+    enum status rc = search_shape(search, node, &shape);
+    for (int round = 0; rc == OK && round <= 4; round++) {
+        if (length_of(search, node)->samples_per_s > 0 &&
+            bound_of_cut(&shape, node->first_item) > limit)
+            break;
+        memset(search->over, 0, (size_t)node->num_ranks * sizeof *search->over);
+        rc = search_judge_cut(search, node, &shape, node->first_item, &step_ns);
         bool any = false;
         for (int k = 0; k < node->num_ranks; k++)
-            any |= over[k] > 0;
-        if (!any || search->options->by_params)
+            any |= search->over[k] > 0;
+        if (rc != OK || step_ns > 0 || !any || search->options->by_params || round == 4)
             break;
-        if (!shape.stages)
-            rc = search_shape(search, node, &shape);
-        if (rc != OK)
+        if (!tight.stages)
+            rc = search_shape(search, node, &tight);
+        for (int s = 0; rc == OK && s < tight.num_stages; s++)
+            tight.stages[s].mem_bytes -= search->over[tight.stages[s].rank] / tight.chunks;
+        if (rc == OK && !bound_solve(&tight, limit, &bound, search->cut, NULL))
             break;
-        for (int s = 0; s < shape.num_stages; s++)
-            if (shape.stages[s].mem_bytes != INT64_MAX)
-                shape.stages[s].mem_bytes -= over[shape.stages[s].rank] / shape.chunks;
-        int64_t bound;
-        if (!bound_solve(&shape, search_limit(search, node), &bound, node->first_item, NULL))
-            break;
-        rc = search_judge_cut(search, node, node->first_item, &step_ns, over);
+        memcpy(node->first_item, search->cut, ((size_t)shape.num_stages + 1) * sizeof *search->cut);
     }
+    bound_shape_clear(&tight);
     bound_shape_clear(&shape);
-    free(over);
     if (rc != OK)
         return rc;
     if (search->num_judged == search->judged_room) {

@@ -53,9 +53,13 @@ struct search {
     int num_lengths;
     int best; /* index into judged; -1: none */
     int64_t candidates, evaluated;
-    int *cut;                     /* owned: scratch, num_items + 1 */
-    struct family_slot *families; /* owned, FAMILY_SLOTS: a direct-mapped cache */
-    struct microbatches *counts;  /* owned: planner_microbatches() of the last (batch, K) */
+    int64_t ops;                    /* in the lists of those evaluated */
+    int *cut;                       /* owned: scratch, num_items + 1 */
+    int64_t *over;                  /* owned: by rank, of the last cut judged */
+    int64_t need_bytes, have_bytes; /* of the cut that is least too large: a rank's peak, or bound
+                                       of it, and the rank's memory; 0: none was */
+    struct family_slot *families;   /* owned, FAMILY_SLOTS: a direct-mapped cache */
+    struct microbatches *counts;    /* owned: planner_microbatches() of the last (batch, K) */
     int num_counts, counts_ranks;
     int64_t counts_batch;
     struct err refused; /* of the first candidate whose schedule does not exist, why */
@@ -86,10 +90,14 @@ int64_t search_limit(const struct search *search, const struct node *node);
 /* A plan without its cut; device is the caller's storage and may be NULL. */
 struct plan search_bare_plan(const struct search *search, const struct node *node, int *device);
 
-/* Lower one plan, weigh it, time it. *step_ns is 0 when it does not fit; over[k] (may be NULL) is
- * by how many bytes rank k is too large. */
-enum status search_judge_cut(struct search *search, const struct node *node, const int *first_item,
-                             int64_t *step_ns, int64_t *over);
+/* Lower one plan, weigh it, time it; what bound_cut_fits() rules out is not lowered. *step_ns is 0
+ * when it does not fit; search->over[k] is by how many bytes rank k is too large. */
+enum status search_judge_cut(struct search *search, const struct node *node,
+                             const struct bound_shape *shape, const int *first_item,
+                             int64_t *step_ns);
+
+/* Put the judged candidates in order, the fastest first, those that do not fit last. */
+void search_sort(struct search *search);
 
 /* A judged candidate that fits: the best so far? */
 void search_note_best(struct search *search, int index);

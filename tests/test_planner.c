@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "partition/autodp.h"
+#include "partition/cut.h"
 #include "partition/planner.h"
 #include "partition/planner_bound.h"
 #include "partition/workload.h"
@@ -46,11 +47,11 @@ static enum status update_by_states(const void *ctx, const struct model *model, 
     return rc;
 }
 
-static void instance_random(struct instance *in)
+static void instance_random(struct instance *in, int most_items)
 {
     memset(in, 0, sizeof *in);
-    struct item items[6] = {0};
-    const int n = (int)roll(2, 5);
+    struct item items[16] = {0};
+    const int n = (int)roll(2, most_items);
     for (int i = 0; i < n; i++) {
         snprintf(items[i].name, sizeof items[i].name, "i%d", i);
         items[i].kind = ITEM_OPAQUE;
@@ -142,14 +143,15 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
         }
         struct bound_family family = {0};
         struct bound_shape shape = {0};
-        int cut[16];
-        int64_t bound;
+        int cut[32];
+        int64_t bound, over[16];
         assert_int_equal(bound_family_init(&family, table, plan->num_ranks, plan->num_replicas,
                                            plan->device, NULL),
                          OK);
         assert_int_equal(bound_shape_init(&shape, table, &family, plan, NULL), OK);
         assert_true(bound_average_ns(&shape) <= step_ns);
         assert_true(bound_of_cut(&shape, plan->first_item) <= step_ns);
+        assert_true(bound_cut_fits(&shape, plan->first_item, over));
         assert_true(bound_solve(&shape, step_ns, &bound, cut, NULL));
         assert_true(bound <= step_ns);
         bound_shape_clear(&shape);
@@ -254,7 +256,7 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
         struct brute brute = {0};
         struct planner_result result = {0};
         struct err err = {0};
-        instance_random(&in);
+        instance_random(&in, 5);
         brute_force(&in, &brute);
         plans += brute.plans;
         enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
@@ -283,6 +285,150 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
     }
     assert_true(solved > 300 && infeasible > 10);
     assert_true(plans > 10000);
+}
+
+/* --- plain cuts ---------------------------------------------------------------------------- */
+
+/* Equally many items a stage, or the shortest longest stage by time. */
+static void plain_cut(const struct instance *in, struct plan *plan, bool by_time)
+{
+    const int first = plan->first_item[0], n = in->model.num_items - first;
+    const int nf = model_frozen_items(&in->model, in->problem.num_frozen_layers);
+    int64_t sizes[16];
+    struct cut cut = {0};
+    for (int i = 0; i < n; i++) {
+        const struct item *item = &in->model.items[first + i];
+        sizes[i] = !by_time ? 1 : item->fwd_ns;
+        if (by_time && first + i >= nf)
+            sizes[i] += item->bwd_weight_ns +
+                        (first + i == nf && nf > 0 ? item->bwd_rest_ns : item->bwd_input_ns);
+    }
+    assert_int_equal(cut_sizes(sizes, n, plan->num_stages, &cut, NULL), OK);
+    for (int s = 0; s <= plan->num_stages; s++)
+        plan->first_item[s] =
+            first + (by_time ? cut.first_item[s] : (int)((int64_t)n * s / plan->num_stages));
+    cut_clear(&cut);
+}
+
+/* Every schedule of a few micro-batch counts with both plain cuts; brute keeps the best. */
+static void plain_plans(const struct instance *in, struct brute *brute)
+{
+    struct bound_table table;
+    assert_int_equal(bound_table_init(&table, &in->problem, NULL), OK);
+    const int K = in->options.num_ranks, R = in->options.num_replicas;
+    const int F = in->problem.num_frozen_layers;
+    const int64_t B = in->problem.batch / (in->problem.batch_mode == BATCH_GLOBAL ? R : 1);
+    const int wanted[] = {1, K, 2 * K, (int)B};
+    for (int map = 0; map < (K > 1 && R > 1 && in->cluster.num_nodes > 1 ? MAP_COUNT : 1); map++)
+        for (size_t m = 0; m < sizeof wanted / sizeof *wanted; m++)
+            for (int kind = 0; kind < SCHEDULE_AUTO; kind++)
+                for (int v = in->options.schedules >> kind & 1
+                                 ? schedule_default_chunks((enum schedule_kind)kind)
+                                 : 5;
+                     v <= (kind == SCHEDULE_INTERLEAVED ? 4 : 2); v++)
+                    for (int f = F ? FROZEN_FIRST : FROZEN_NONE;
+                         f <= (F ? FROZEN_CACHED : FROZEN_NONE); f++)
+                        for (int by_time = 0; by_time < 2; by_time++) {
+                            int cut[32] = {0}, device[16];
+                            struct plan plan = {.num_ranks = K,
+                                                .num_replicas = R,
+                                                .chunks = v,
+                                                .num_stages = K * v,
+                                                .batch = B,
+                                                .schedule = (enum schedule_kind)kind,
+                                                .num_frozen_layers = F,
+                                                .frozen = (enum frozen_placement)f,
+                                                .first_item = cut,
+                                                .device = device,
+                                                .bucket_bytes = in->problem.bucket_bytes,
+                                                .clip = in->problem.clip,
+                                                .optim_bytes_per_param = 4};
+                            if (f == FROZEN_FIRST || f == FROZEN_CACHED)
+                                cut[0] = model_frozen_items(&in->model, F);
+                            if (wanted[m] > B ||
+                                (f == FROZEN_CACHED && !in->options.cache_filled) ||
+                                plan.num_stages > in->model.num_items - cut[0] ||
+                                (kind != SCHEDULE_INTERLEAVED &&
+                                 v != schedule_default_chunks((enum schedule_kind)kind)))
+                                continue;
+                            plan.microbatches = microbatches_of(B, wanted[m]);
+                            assert_int_equal(
+                                autodp_map(&in->cluster, (enum rank_map)map, K, R, device, NULL),
+                                OK);
+                            plain_cut(in, &plan, by_time);
+                            brute_plan(in, &plan, &table, brute);
+                        }
+    bound_table_clear(&table);
+}
+
+static void planner_solve__is_never_slower_than_a_plain_cut(void **state)
+{
+    (void)state;
+    int solved = 0;
+    for (int trial = 0; trial < 1000; trial++) {
+        random_state = (uint64_t)trial * 77777 + 11;
+        struct instance in;
+        struct brute brute = {0};
+        struct planner_result result = {0};
+        struct err err = {0};
+        instance_random(&in, 16);
+        const int D = in.cluster.num_devices, R = (int)roll(1, D > 3 ? 2 : 1);
+        const int most = in.model.num_items < D / R ? in.model.num_items : D / R;
+        in.options.num_replicas = R;
+        in.options.num_ranks = (int)roll(most > 1 ? 2 : 1, most);
+        in.options.recompute_auto = false;
+        in.options.schedules = 1u << roll(0, SCHEDULE_AUTO - 1);
+        in.problem.batch = R * roll(1, 24);
+        for (int d = 0; d < D; d++)
+            if (in.cluster.devices[d].mem_bytes != INT64_MAX)
+                in.cluster.devices[d].mem_bytes *= roll(1, 8);
+        plain_plans(&in, &brute);
+        enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
+        if (brute.fitting > 0 && in.options.num_ranks > 1) {
+            if (rc != OK)
+                fail_msg("trial %d: %s", trial, err.msg);
+            const struct plan *plan = &result.plan;
+            int64_t samples = plan->num_replicas * plan->batch;
+            if (samples * brute.step_ns < brute.samples * plan->step_ns)
+                fail_msg("trial %d: planner %lld in %lld ns, a plain cut %lld in %lld ns", trial,
+                         (long long)samples, (long long)plan->step_ns, (long long)brute.samples,
+                         (long long)brute.step_ns);
+            solved++;
+        }
+        planner_result_clear(&result);
+        instance_clear(&in);
+    }
+    assert_true(solved > 200);
+}
+
+static void bound_live__is_what_the_lists_hold_at_one_moment(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < SCHEDULE_AUTO; kind++)
+        for (int K = 1; K <= 5; K++)
+            for (int M = 1; M <= 24; M++)
+                for (int v = 1; v <= 4; v++) {
+                    struct schedule list = {0};
+                    if (schedule_generate((enum schedule_kind)kind, K, M, v, &list, NULL) != OK)
+                        continue;
+                    /* The moment: before the rank's first backward, or its first W. */
+                    const bool late = kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2;
+                    for (int r = 0; r < K; r++) {
+                        int live[20] = {0};
+                        for (int64_t i = 0; i < list.ranks[r].num_ops; i++) {
+                            const struct op op = list.ranks[r].ops[i];
+                            if (op.kind == OP_F)
+                                live[op.stage]++;
+                            else if (!late || op.kind == OP_W)
+                                break;
+                        }
+                        for (int s = 0; s < K * v; s++)
+                            if (list.rank_of_stage[s] == r)
+                                assert_int_equal(bound_live((enum schedule_kind)kind, K, M, v, s),
+                                                 live[s]);
+                    }
+                    schedule_clear(&list);
+                }
 }
 
 static void bound_solve__is_the_closed_form_when_stages_are_equal(void **state)
@@ -632,6 +778,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planner_solve__equals_brute_force_over_everything_when_small),
+        cmocka_unit_test(planner_solve__is_never_slower_than_a_plain_cut),
+        cmocka_unit_test(bound_live__is_what_the_lists_hold_at_one_moment),
         cmocka_unit_test(bound_solve__is_the_closed_form_when_stages_are_equal),
         cmocka_unit_test(planner_solve__follows_the_release_when_asked),
         cmocka_unit_test(planner_solve__refuses_when_the_greedy_cut_has_an_empty_stage),

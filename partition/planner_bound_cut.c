@@ -1,0 +1,501 @@
+/* The bounds of planner_bound.h over cuts: of one cut, and the least over all. */
+#include <limits.h>
+#include <math.h>
+
+#include "partition/planner_bound.h"
+#include "partition/units.h"
+
+/* Sum over items [a, b) of what one micro-batch costs. */
+static int64_t once_ns(const struct bound_shape *shape, const struct bound_times *t, int a, int b,
+                       bool recompute)
+{
+    int64_t ns = t->fwd[b] - t->fwd[a] + t->bwd_input[b] - t->bwd_input[a] + t->bwd_weight[b] -
+                 t->bwd_weight[a];
+    if (recompute) {
+        int active = a > shape->table->num_frozen_items ? a : shape->table->num_frozen_items;
+        if (active < b)
+            ns += t->fwd[b] - t->fwd[active];
+    }
+    return ns;
+}
+
+/* Ops that every stage runs for each micro-batch at least: of frozen stages one, else a forward and
+ * a backward (schedules that split it may leave some whole). */
+static int64_t ops_of_stage(bool active)
+{
+    return active ? 2 : 1;
+}
+
+static int64_t work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
+                       int a, int b)
+{
+    int64_t full = once_ns(shape, stage->full[t], a, b, shape->recompute);
+    int64_t last = once_ns(shape, stage->last[t], a, b, shape->recompute_last);
+    int64_t ops = ops_of_stage(b > shape->table->num_frozen_items);
+    return bound_mul_add(
+        full, shape->num_microbatches - 1,
+        bound_mul_add(bound_mul_add(ops, shape->num_microbatches, 0), shape->op_ns, last));
+}
+
+/* The largest of B1..B3 for a rank with these parts (of one chunk: one). */
+static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound_part *parts,
+                             int num_parts)
+{
+    const int s = parts[0].stage, a = parts[0].a;
+    const struct bound_stage *stage = &shape->stages[s];
+    const struct bound_table *table = shape->table;
+    const int nf = table->num_frozen_items;
+    const int64_t ops_ns = bound_mul_add(s, shape->op_ns, 0);
+    int64_t base = shape->before_ns + stage->hop_act_ns + ops_ns, drain = 0, drain_in = 0;
+    const struct bound_times *ff = shape->fill_full, *fl = shape->fill_last;
+    if (ff) {
+        base += ff->fwd[a] - ff->fwd[shape->first_item];
+        drain_in = fl->bwd_input[a] - fl->bwd_input[shape->first_item];
+        drain = drain_in + fl->bwd_weight[a] - fl->bwd_weight[shape->first_item];
+    }
+    /* Gradients cross every link below an active stage, unless the prefix in the cut is frozen. */
+    if (nf == 0 || shape->first_item == nf) {
+        drain += stage->hop_grad_ns + ops_ns;
+        drain_in += stage->hop_grad_ns + (nf == 0 ? ops_ns : 0);
+    }
+    int64_t bound = 0;
+    for (int t = 0; t < stage->num_types; t++) {
+        const struct bound_times *full = stage->full[t], *last = stage->last[t];
+        int64_t work = 0, halves = 0, update = 0, tail = INT64_MAX;
+        for (int i = 0; i < num_parts; i++) {
+            const int b = parts[i].b, from = parts[i].a;
+            work = bound_mul_add(work_ns(shape, stage, t, from, b), 1, work);
+            if (shape->split) {
+                int64_t once =
+                    full->fwd[b] - full->fwd[from] + full->bwd_input[b] - full->bwd_input[from];
+                int64_t end =
+                    last->fwd[b] - last->fwd[from] + last->bwd_input[b] - last->bwd_input[from];
+                halves =
+                    bound_mul_add(once, shape->num_microbatches - 1, bound_mul_add(end, 1, halves));
+            }
+            /* The rank's last backward may be this stage's. */
+            int64_t last_op = last->bwd_weight[b] - last->bwd_weight[from] + shape->op_ns;
+            if (!shape->split)
+                last_op += last->bwd_input[b] - last->bwd_input[from];
+            int64_t bytes = table->grad_bytes[b] - table->grad_bytes[from], reduce = 0;
+            if (bytes > 0)
+                reduce = stage->allreduce_ns +
+                         (int64_t)fmin(stage->allreduce_ns_per_byte * (double)bytes,
+                                       (double)BOUND_MAX_TERM);
+            int64_t own = full->update[b] - full->update[from];
+            tail = bound_min(tail, bound_max(0, reduce - last_op) + own);
+            update = bound_mul_add(own, 1, update);
+        }
+        if (shape->split)
+            bound = bound_max(bound, bound_mul_add(halves, 1, base + drain_in));
+        else
+            bound = bound_max(bound, bound_mul_add(work, 1, base + drain));
+        bound = bound_max(bound, bound_mul_add(work, 1, base + bound_max(tail, update)));
+    }
+    return bound;
+}
+
+/* B4: least peak of a rank, beside what mem_bytes already leaves out. */
+static int64_t rank_need_bytes(const struct bound_shape *shape, const struct bound_part *parts,
+                               int num_parts)
+{
+    const struct bound_table *table = shape->table;
+    const bool each = !table->problem->model->per_microbatch;
+    const int64_t size = each ? shape->size : 1, last = each ? shape->last_size : 1;
+    int64_t fixed = 0, moment = 0, most = 0;
+    for (int i = 0; i < num_parts; i++) {
+        const struct bound_stage *stage = &shape->stages[parts[i].stage];
+        const int a = parts[i].a, b = parts[i].b;
+        const int64_t stash = table->stash_bytes[b] - table->stash_bytes[a];
+        const int64_t live = stage->live;
+        fixed = bound_mul_add(table->weight_bytes[b] - table->weight_bytes[a] +
+                                  table->train_bytes[b] - table->train_bytes[a],
+                              1, fixed);
+        if (!shape->recompute) {
+            int64_t samples = live < shape->num_microbatches ? bound_mul_add(live, size, 0)
+                                                             : bound_mul_add(live - 1, size, last);
+            moment = bound_mul_add(stash, samples, moment);
+        } else {
+            /* The first backward, of the highest stage, finds its stash rebuilt. */
+            if (b > table->num_frozen_items && parts[i].stage > 0)
+                moment = bound_mul_add(live < shape->num_microbatches ? live : live - 1,
+                                       shape->input_bytes, moment);
+            const int64_t whole =
+                bound_mul_add(stash, shape->num_microbatches > 1 ? size : last, 0);
+            if (parts[i].stage >= shape->num_stages - shape->num_ranks)
+                moment = bound_mul_add(whole, 1, moment);
+            most = bound_max(most, whole);
+        }
+    }
+    return bound_mul_add(bound_max(moment, most), 1, fixed);
+}
+
+static bool rank_fits(const struct bound_shape *shape, const struct bound_part *parts,
+                      int num_parts)
+{
+    const int64_t mem_bytes = shape->stages[parts[0].stage].mem_bytes;
+    return mem_bytes == INT64_MAX || rank_need_bytes(shape, parts, num_parts) <= mem_bytes;
+}
+
+static bool rank_ok(const struct bound_shape *shape, const struct bound_part *parts, int num_parts,
+                    int64_t limit_ns)
+{
+    return rank_fits(shape, parts, num_parts) && rank_bound_ns(shape, parts, num_parts) <= limit_ns;
+}
+
+/* What a stage must meet by itself, also where its rank has others. */
+static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64_t limit_ns)
+{
+    const struct bound_part part = {s, a, b};
+    if (shape->chunks == 1)
+        return rank_ok(shape, &part, 1, limit_ns);
+    if (!rank_fits(shape, &part, 1))
+        return false;
+    for (int t = 0; t < shape->stages[s].num_types; t++)
+        if (work_ns(shape, &shape->stages[s], t, a, b) > limit_ns)
+            return false;
+    return true;
+}
+
+/* The last end b in [a, most] of a stage that starts at a; near a + guess, mostly. */
+static int stage_end(const struct bound_shape *shape, int s, int a, int most, int guess,
+                     int64_t limit_ns)
+{
+    int good = a, bad = most + 1, at = a + guess < most ? a + guess : most;
+    if (at > good) {
+        if (stage_ok(shape, s, a, at, limit_ns)) {
+            good = at;
+            for (int step = 1; good + step < bad; step *= 2) {
+                if (!stage_ok(shape, s, a, good + step, limit_ns)) {
+                    bad = good + step;
+                    break;
+                }
+                good += step;
+            }
+        } else {
+            bad = at;
+            for (int step = 1; bad - step > good; step *= 2) {
+                if (stage_ok(shape, s, a, bad - step, limit_ns)) {
+                    good = bad - step;
+                    break;
+                }
+                bad -= step;
+            }
+        }
+    }
+    while (bad - good > 1) {
+        int middle = good + (bad - good) / 2;
+        if (stage_ok(shape, s, a, middle, limit_ns))
+            good = middle;
+        else
+            bad = middle;
+    }
+    return good;
+}
+
+/* Give empty stages items of the stages before, then of those behind. */
+static void make_whole(const struct bound_shape *shape, int *first_item)
+{
+    for (int s = shape->num_stages - 1; s > 0; s--)
+        first_item[s] = (int)bound_min(first_item[s], first_item[s + 1] - 1);
+    for (int s = 1; s < shape->num_stages; s++)
+        first_item[s] = (int)bound_max(first_item[s], first_item[s - 1] + 1);
+}
+
+/* Give each stage in turn as much as limit_ns allows, and leave one item for each stage to come. A
+ * stage that cannot take even the next item stays empty here, since where devices or memory differ
+ * a later stage may be able to: a bound may relax the rule that none is empty, but of the first
+ * stage, whose items nobody before it could have taken. The cut is made whole afterwards. */
+static bool reaches(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
+{
+    int a = shape->first_item, guess = (shape->num_items - a) / shape->num_stages;
+    first_item[0] = a;
+    for (int s = 0; s < shape->num_stages; s++) {
+        int most = shape->num_items - (shape->num_stages - 1 - s);
+        int end = stage_end(shape, s, a, most, guess, limit_ns);
+        if (s == 0 && end == a)
+            return false;
+        guess = end - a;
+        a = end;
+        first_item[s + 1] = a;
+    }
+    if (a < shape->num_items)
+        return false;
+    make_whole(shape, first_item);
+    return true;
+}
+
+int64_t bound_average_ns(const struct bound_shape *shape)
+{
+    const struct bound_stage *stage = &shape->stages[0];
+    const int a = shape->first_item, b = shape->num_items;
+    if (!shape->fill_full) { /* unequal devices: each item where it runs fastest */
+        struct bound_shape bare = *shape;
+        bare.op_ns = 0;
+        int64_t total = 0;
+        for (int i = a; i < b; i++) {
+            int64_t least = INT64_MAX;
+            for (int s = 0; s < shape->num_stages; s++)
+                for (int t = 0; t < shape->stages[s].num_types; t++)
+                    least = bound_min(least, work_ns(&bare, &shape->stages[s], t, i, i + 1));
+            total = bound_mul_add(least, 1, total);
+        }
+        return bound_max(shape->before_ns + total / shape->num_ranks, shape->floor_ns);
+    }
+    int64_t work = work_ns(shape, stage, 0, a, b);
+    /* The chain counts as one stage there; the others have their ops too. */
+    int64_t ops = bound_mul_add(ops_of_stage(shape->table->num_frozen_items == 0),
+                                shape->num_microbatches, 0);
+    work = bound_mul_add(bound_mul_add(ops, shape->num_stages - 1, 0), shape->op_ns, work);
+    /* sums over ranks r of fill and drain before it: item j is before ranks j+1..K-1 */
+    int64_t fill = 0, drain = 0;
+    for (int r = 1; r < shape->num_ranks; r++) {
+        fill = bound_mul_add(shape->fill_full->fwd[a + r] - shape->fill_full->fwd[a], 1, fill);
+        if (!shape->split)
+            drain = bound_mul_add(
+                shape->fill_last->bwd_input[a + r] - shape->fill_last->bwd_input[a] +
+                    shape->fill_last->bwd_weight[a + r] - shape->fill_last->bwd_weight[a],
+                1, drain);
+    }
+    /* a rank drains or updates behind its work */
+    int64_t update = shape->fill_full->update[b] - shape->fill_full->update[a];
+    int64_t bound =
+        bound_mul_add(bound_max(drain, update), 1, bound_mul_add(work, 1, fill)) / shape->num_ranks;
+    int64_t through = shape->fill_full->fwd[b] - shape->fill_full->fwd[a] +
+                      shape->fill_last->bwd_input[b] - shape->fill_last->bwd_input[a] +
+                      shape->stages[shape->num_stages - 1].hop_act_ns;
+    bound = bound_max(bound, through);
+    return bound_max(shape->before_ns + bound, shape->floor_ns);
+}
+
+/* B7. Several chunks: stage by stage says too little, but over all ranks the weights, gradients and
+ * optimizer state of the whole chain must fit, and stashes: when a rank begins the backward of
+ * micro-batch 0 on its last stage, micro-batch 0 is alive on all its stages, since their backwards
+ * come later. Under recompute only one of them has its stash rebuilt then, at best the v-th part.
+ */
+static bool ranks_fit(const struct bound_shape *shape)
+{
+    const struct bound_table *table = shape->table;
+    const int a = shape->first_item, b = shape->num_items;
+    int64_t room = 0;
+    for (int s = 0; s < shape->num_stages; s++) {
+        if (shape->stages[s].mem_bytes == INT64_MAX)
+            return true;
+        if (s < shape->num_ranks) /* stages 0..K-1 are on different ranks */
+            room = bound_mul_add(bound_max(shape->stages[s].mem_bytes, 0), 1, room);
+    }
+    int64_t samples = shape->recompute ? shape->last_size : shape->size;
+    if (table->problem->model->per_microbatch)
+        samples = 1;
+    int64_t fixed = table->weight_bytes[b] - table->weight_bytes[a] + table->train_bytes[b] -
+                    table->train_bytes[a];
+    int64_t stash = table->stash_bytes[b] - table->stash_bytes[a];
+    return bound_mul_add(shape->recompute ? stash / shape->chunks : stash, samples, fixed) <= room;
+}
+
+/* B8. Where ranks hold a stage on each arm of a V, rank r has what is left of the chain [a, b) at
+ * both ends: [a, a2) and [b2, b), either empty, since a bound may relax that. For each a that is
+ * left behind ranks 0..r-1 the smallest b is the best, whatever follows: the ranks to come can take
+ * the same items or fewer. So min_b[r][a], rank by rank, says exactly whether ranks can share the
+ * chain with all within limit_ns and their memory. A rank takes few items: O(num_items^2). */
+static bool peel(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
+{
+    const int K = shape->num_ranks, n = shape->num_items, first = shape->first_item;
+    const int64_t width = n + 1;
+    int *min_b = shape->peel, *from = min_b + K * width;
+    for (int64_t i = 0; i < K * width; i++)
+        min_b[i] = INT_MAX;
+    min_b[first] = n;
+    for (int r = 0; r + 1 < K; r++) {
+        int *next = min_b + (r + 1) * width;
+        for (int a = first; a <= n; a++) {
+            const int b = min_b[r * width + a];
+            if (b == INT_MAX)
+                continue;
+            struct bound_part parts[2] = {
+                {r,             a, a},
+                {2 * K - 1 - r, b, b}
+            };
+            while (parts[1].a > a && rank_ok(shape, parts, 2, limit_ns))
+                parts[1].a--;
+            for (; parts[0].b <= b; parts[0].b++) {
+                parts[1].a = (int)bound_max(parts[1].a, parts[0].b);
+                while (parts[1].a < b && !rank_ok(shape, parts, 2, limit_ns))
+                    parts[1].a++;
+                if (parts[1].a == b && !rank_ok(shape, parts, 2, limit_ns))
+                    break;
+                if (parts[1].a < next[parts[0].b]) {
+                    next[parts[0].b] = parts[1].a;
+                    from[(r + 1) * width + parts[0].b] = a;
+                }
+            }
+        }
+    }
+    for (int a = first; a <= n; a++) {
+        const int b = min_b[(K - 1) * width + a];
+        for (int middle = a; b != INT_MAX && middle <= b; middle++) {
+            const struct bound_part parts[2] = {
+                {K - 1, a,      middle},
+                {K,     middle, b     }
+            };
+            if (!rank_ok(shape, parts, 2, limit_ns))
+                continue;
+            first_item[K] = middle;
+            for (int r = K - 1, at = a; r >= 0; r--) {
+                first_item[r] = at;
+                first_item[2 * K - r] = min_b[r * width + at];
+                at = from[r * width + at];
+            }
+            make_whole(shape, first_item);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool cut_exists(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
+{
+    return shape->peel ? peel(shape, limit_ns, first_item) : reaches(shape, limit_ns, first_item);
+}
+
+bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bound_ns,
+                 int *first_item, bool *memory_only)
+{
+    int64_t low = bound_average_ns(shape) - 1, high = limit_ns;
+    if (memory_only)
+        *memory_only = false;
+    if (shape->chunks > 1 && !ranks_fit(shape)) {
+        if (memory_only)
+            *memory_only = true;
+        return false;
+    }
+    if (low >= high || !cut_exists(shape, high, first_item)) {
+        if (memory_only)
+            *memory_only = !cut_exists(shape, INT64_MAX, first_item);
+        return false;
+    }
+    const bool exact = shape->chunks == 1 || shape->peel;
+    if (!exact) {
+        /* The average is the bound; the cut is the one whose largest stage is least. */
+        *bound_ns = low + 1;
+        low = 0;
+    }
+    if (shape->peel)
+        high = bound_min(high, bound_of_cut(shape, first_item));
+    /* Where nothing limits it yet, the answer is near the average all the same. */
+    for (int64_t step = low / 8 + 1; low + step < high; step *= 2) {
+        if (cut_exists(shape, low + step, first_item)) {
+            high = low + step;
+            break;
+        }
+        low += step;
+    }
+    /* Exact to the ns for short pipelines; long ones stop at one part in 16,384, those of a V at
+     * one in 1,024, which costs nothing but a few candidates more to judge. */
+    const int shift = shape->peel ? 10 : shape->num_stages <= 16 ? 40 : 14;
+    while (high - low > 1 + (bound_max(low, 0) >> shift)) { /* low is -1 where work is nothing */
+        int64_t middle = low + (high - low) / 2;
+        if (cut_exists(shape, middle, first_item))
+            high = shape->peel
+                       ? bound_max(bound_min(bound_of_cut(shape, first_item), middle), low + 1)
+                       : middle;
+        else
+            low = middle;
+    }
+    cut_exists(shape, high, first_item);
+    if (exact)
+        *bound_ns = low + 1;
+    return true;
+}
+
+/* The parts of rank r under a cut. */
+static int parts_of_rank(const struct bound_shape *shape, const int *first_item, int r,
+                         struct bound_part *parts)
+{
+    const int K = shape->num_ranks;
+    for (int c = 0; c < shape->chunks; c++) {
+        const int s = shape->peel && c == 1 ? 2 * K - 1 - r : c * K + r;
+        parts[c] = (struct bound_part){s, first_item[s], first_item[s + 1]};
+    }
+    return shape->chunks;
+}
+
+int64_t bound_of_cut(const struct bound_shape *shape, const int *first_item)
+{
+    int64_t bound = shape->floor_ns;
+    for (int r = 0; r < shape->num_ranks; r++) {
+        const int n = parts_of_rank(shape, first_item, r, shape->parts);
+        bound = bound_max(bound, rank_bound_ns(shape, shape->parts, n));
+    }
+    return bound;
+}
+
+bool bound_cut_fits(const struct bound_shape *shape, const int *first_item, int64_t *over)
+{
+    bool fits = true;
+    for (int r = 0; r < shape->num_ranks; r++) {
+        const int64_t mem_bytes = shape->stages[r].mem_bytes;
+        const int n = parts_of_rank(shape, first_item, r, shape->parts);
+        const int64_t need =
+            mem_bytes == INT64_MAX ? 0 : rank_need_bytes(shape, shape->parts, n) - mem_bytes;
+        over[r] = bound_max(need, 0);
+        fits = fits && over[r] == 0;
+    }
+    return fits;
+}
+
+/* How bad a rank is: far beyond 1 where it does not fit, else near the eighth power of its bound
+ * over unit_ns, so that a sum over ranks is led by the longest and still tells the others apart. */
+static double rank_load(const struct bound_shape *shape, const int *first_item, int r,
+                        double unit_ns)
+{
+    const int64_t mem_bytes = shape->stages[r].mem_bytes;
+    const int n = parts_of_rank(shape, first_item, r, shape->parts);
+    const double x = (double)rank_bound_ns(shape, shape->parts, n) / unit_ns;
+    double over = 0;
+    if (mem_bytes != INT64_MAX)
+        over = (double)bound_max(rank_need_bytes(shape, shape->parts, n) - mem_bytes, 0);
+    return x * x * x * x * x * x * x * x + over * 1e6;
+}
+
+/* Move the boundaries from .. to by step if that helps. */
+static bool balance_move(const struct bound_shape *shape, int *first_item, int from, int to,
+                         int step, double unit_ns)
+{
+    double before = 0, after = 0;
+    if (first_item[from] + step <= first_item[from - 1] ||
+        first_item[to] + step >= first_item[to + 1])
+        return false;
+    for (int s = from - 1; s <= to; s++)
+        before += shape->loads[shape->stages[s].rank];
+    for (int s = from; s <= to; s++)
+        first_item[s] += step;
+    for (int s = from - 1; s <= to; s++)
+        after += rank_load(shape, first_item, shape->stages[s].rank, unit_ns);
+    if (after < before * (1 - 1e-9)) {
+        for (int s = from - 1; s <= to; s++) {
+            const int r = shape->stages[s].rank;
+            shape->loads[r] = rank_load(shape, first_item, r, unit_ns);
+        }
+        return true;
+    }
+    for (int s = from; s <= to; s++)
+        first_item[s] -= step;
+    return false;
+}
+
+void bound_balance(const struct bound_shape *shape, int *first_item)
+{
+    const int S = shape->num_stages;
+    const double unit_ns = fmax((double)bound_of_cut(shape, first_item), 1);
+    for (int r = 0; r < shape->num_ranks; r++)
+        shape->loads[r] = rank_load(shape, first_item, r, unit_ns);
+    bool better = true;
+    for (int round = 0; better && round < 4 * S; round++) {
+        better = false;
+        for (int width = 1; width <= 3; width++)
+            for (int s = 1; s + width <= S; s++)
+                better |= balance_move(shape, first_item, s, s + width - 1, -1, unit_ns) ||
+                          balance_move(shape, first_item, s, s + width - 1, 1, unit_ns);
+    }
+}
