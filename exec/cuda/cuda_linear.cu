@@ -24,12 +24,12 @@
 static __device__ __forceinline__ float normal_tail(float x, float *bell)
 {
     const float t = rcp_approx(1.0f + 0.3275911f * SQRT_HALF * fabsf(x));
-    float sum = fmaf(t, 1.061405429f, -1.453152027f);
-    sum = fmaf(t, sum, 1.421413741f);
-    sum = fmaf(t, sum, -0.284496736f);
-    sum = fmaf(t, sum, 0.254829592f);
+    float sum = fmaf(t, 0.5f * 1.061405429f, 0.5f * -1.453152027f);
+    sum = fmaf(t, sum, 0.5f * 1.421413741f);
+    sum = fmaf(t, sum, 0.5f * -0.284496736f);
+    sum = fmaf(t, sum, 0.5f * 0.254829592f);
     *bell = exp2_approx(x * x * (-0.5f * LOG2E));
-    return 0.5f * t * sum * *bell;
+    return t * sum * *bell;
 }
 /* What GELU multiplies x with: the normal distribution at x, or (1 + tanh(u)) / 2 of its
  * approximation, which is 1 / (1 + exp(-2 u)). slope: its derivative. */
@@ -57,6 +57,8 @@ static __device__ __forceinline__ float gelu_gate(float x, float *slope)
 template <int ACT, typename T> static __device__ __forceinline__ float act_of(float x)
 {
     float slope;
+    if (ACT == ACT_GELU_ERF && sizeof(T) == 2) /* x (1 - tail), or x tail where x < 0 */
+        return fmaxf(x, 0.0f) - fabsf(x) * normal_tail(x, &slope);
     if (ACT == ACT_GELU_ERF || ACT == ACT_GELU_TANH)
         return x * gelu_gate<ACT, T>(x, &slope);
     return ACT == ACT_TANH ? tanhf(x) : x;
