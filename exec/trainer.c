@@ -682,7 +682,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     t.total_steps = t.first_steps_per_epoch * job->train.epochs;
     if (job->train.max_steps > 0 && job->train.max_steps < t.total_steps)
         t.total_steps = job->train.max_steps;
-    if (options->resume)
+    if (options->resume && !options->out) /* it lies in the run's own folder */
         t.last_saved = t.progress.step;
     rc = recall(&t, summary, &over, err);
     if (rc != OK || over)

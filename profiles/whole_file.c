@@ -77,10 +77,10 @@ enum status file_read_text(const char *path, char **text, struct err *err)
 
 /* Where a file cannot be replaced it is written to as it is: standard output and error by their own
  * descriptors (which share the offset with what is printed besides), terminals and pipes by name.
- * NULL and errno 0: an ordinary file, to be replaced. */
+ * NULL and errno 0: an ordinary file, to be replaced; a folder cannot be. */
 static FILE *open_direct(const char *path)
 {
-    struct stat st;
+    struct stat st = {0};
     int fd = strcmp(path, "/dev/stdout") == 0   ? STDOUT_FILENO
              : strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO
                                                 : -1;
@@ -92,7 +92,7 @@ static FILE *open_direct(const char *path)
     }
     if (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)))
         return fopen(path, "w");
-    errno = 0;
+    errno = S_ISDIR(st.st_mode) ? EISDIR : 0;
     return NULL;
 }
 

@@ -105,6 +105,11 @@ over() {
         grep -qF "\"weights_sha256\":$(digest k1)" "$tmp/over.json" && "$elapse" compare "$tmp/k1" --json >/dev/null
 }
 verify "a run that is over stays as it is when resumed" over
+elsewhere() {
+    "$elapse" train "$tmp/job.json" -n 2 --resume "$tmp/k1" --out "$tmp/copy" --json >/dev/null && [ "$(digest copy)" = "$(digest k1)" ] &&
+        "$elapse" eval "$tmp/copy" "$tmp/job.json" >/dev/null
+}
+verify "resumed into another folder, its checkpoint is there too" elsewhere
 unsummed() { # killed between its last checkpoint and its summary
     cp -r "$tmp/k1" "$tmp/unsummed" && rm "$tmp/unsummed/summary.json"
     train job unsummed -n 1 --resume "$tmp/unsummed" && [ "$(value unsummed final_loss)" = "$(value k1 final_loss)" ] &&
@@ -142,6 +147,7 @@ head -c 5000 /dev/zero >"$tmp/cifar/data_batch_1.bin"
 refuse "a truncated data file" 2 "data_batch_1.bin' has 5000 bytes, must be a positive multiple of 3073" \
     -n 2 --set data.kind=cifar10 --set "data.path=$tmp/cifar" --set model.image=32
 refuse "a batch beyond the data" 2 'train.batch of 2000000000 exceeds the [0-9]* training samples' -n 1 --set train.batch.per_pipeline=2000000000
+refuse "a trace in place of a folder" 3 "cannot write '$tmp': Is a directory" -n 2 --trace "$tmp"
 refuse "a trace that cannot be written" 3 "cannot write '.*/none/t.json': No such file" -n 2 --trace "$tmp/none/t.json"
 mkdir "$tmp/disk"
 if unshare -rm mount -t tmpfs -o size=12k none "$tmp/disk" 2>/dev/null; then
