@@ -24,24 +24,26 @@ static volatile sig_atomic_t stop_count;
 static volatile pid_t child_pid;
 static volatile time_t last_stop_s; /* monotonic clock */
 
-/* First Ctrl-C or SIGTERM: SIGUSR1, which mpirun hands to every rank ("checkpoint and stop"). The
- * second, or the alarm STOP_GRACE_S later: SIGTERM, which ends them. The third: SIGKILL, as mpirun
- * may wait for a node that is lost; its daemons and ranks end when they find it gone. What comes
- * within about a second is the same wish said twice (timeout(1) signals its child and then the
- * child's group). */
+/* First Ctrl-C or SIGTERM: SIGUSR1, which mpirun hands to every rank ("checkpoint and stop"), and
+ * again each second, as mpirun hands it to nobody while it starts them. The second, or the alarm
+ * STOP_GRACE_S later: SIGTERM, which ends them. The third: SIGKILL, as mpirun may wait for a node
+ * that is lost; its daemons and ranks end when they find it gone. What comes within about a second
+ * is the same wish said twice (timeout(1) signals its child and then the child's group). */
 static void on_stop(int signal_number)
 {
     static const int signals[] = {SIGUSR1, SIGTERM, SIGKILL};
     int saved = errno;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    bool again = stop_count > 0 && signal_number != SIGALRM && now.tv_sec - last_stop_s < 2;
-    if (child_pid > 0 && !again) {
+    const bool soon = now.tv_sec - last_stop_s < (signal_number == SIGALRM ? STOP_GRACE_S : 2);
+    if (child_pid > 0 && (stop_count == 0 || !soon)) {
         kill(child_pid, signals[stop_count < 2 ? stop_count : 2]);
         stop_count++;
         last_stop_s = now.tv_sec;
-        alarm(STOP_GRACE_S);
+    } else if (child_pid > 0 && signal_number == SIGALRM && stop_count == 1) {
+        kill(child_pid, SIGUSR1);
     }
+    alarm(1);
     errno = saved;
 }
 

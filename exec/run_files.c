@@ -153,8 +153,13 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
         rc = lock_folder(dir, &got->lock, err);
     ours = rc == OK;
     if (rc == OK && !resume && is_there(metrics)) {
+        char *checkpoint = NULL;
         rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
-        err_hint(err, "choose another --out, or go on with --resume %s", dir);
+        if (checkpoint_find(dir, &checkpoint, NULL) == OK)
+            err_hint(err, "choose another --out, or go on with --resume %s", dir);
+        else
+            err_hint(err, "choose another --out, or remove it: it has no checkpoint to go on from");
+        free(checkpoint);
     }
     if (rc == OK && resume)
         rc = cut_metrics(got, metrics, progress->step, err);

@@ -53,6 +53,30 @@ rc=$?
 stopped() { [ $rc -eq 0 ] && [ "$(value slow interrupted)" = true ] && [ -s "$tmp/slow/checkpoint-$(value slow steps)/manifest.json" ]; }
 verify "SIGTERM writes a checkpoint and ends with exit 0" stopped
 
+# A stop that comes while the launcher has no ranks yet to hand it to is said again.
+cat >"$tmp/launcher" <<'LAUNCHER'
+trap '' USR1
+sleep 1
+trap 'kill -USR1 $rank' USR1
+shift 2
+"$@" &
+rank=$!
+while wait $rank; rc=$?; kill -0 $rank 2>/dev/null; do :; done
+exit $rc
+LAUNCHER
+ELAPSE_MPIRUN="bash $tmp/launcher" train job early -n 1 --set train.epochs=20000 --set train.lr_schedule.kind=constant &
+sleep 0.5
+begun=$SECONDS
+pkill -TERM -P $! 2>/dev/null
+wait $!
+rc=$?
+# Where the rank does not listen yet it just ends.
+early() {
+    [ $((SECONDS - begun)) -lt 30 ] && { [ $rc -eq 0 ] && [ "$(value early interrupted)" = true ] || { [ $rc -eq 3 ] && says early 'train was stopped'; }; } ||
+        { echo "exit $rc after $((SECONDS - begun)) s"; cat "$tmp/early.err"; false; }
+}
+verify "a stop before there are ranks stops the run" early
+
 # A rank that is killed: the front door starts the job again from the last checkpoint.
 long=(-n 2 --set train.epochs=25 --set train.checkpoint_every_steps=20)
 train job whole "${long[@]}"
@@ -164,7 +188,10 @@ expect "a folder that cannot be made" 3 "cannot create folder '/proc/none'" "$el
 echo "no database" >"$tmp/text.db"
 expect "a store that is not SQLite" 2 'text.db' "$elapse" train "$tmp/job.json" --out "$bad" --db "$tmp/text.db" -n 2
 check "a store that is not SQLite: nothing is left behind" test ! -e "$bad"
-expect "a folder that holds a run" 2 "already holds a run" "$elapse" train "$tmp/job.json" --out "$tmp/k1"
+expect "a folder that holds a run" 2 "^hint: .*go on with --resume $tmp/k1$" "$elapse" train "$tmp/job.json" --out "$tmp/k1"
+mkdir "$tmp/dead"
+cp "$tmp/k1/metrics.jsonl" "$tmp/dead"
+expect "a folder that holds a run without a checkpoint" 2 '^hint: .*no checkpoint to go on from$' "$elapse" train "$tmp/job.json" --out "$tmp/dead"
 expect "a checkpoint of another model" 2 "holds another model" "$elapse" eval "$tmp/k1" "$tmp/job.json" --set model.hidden=64
 refuse "a checkpoint of another optimizer" 2 'the job has lamb' -n 2 --resume "$tmp/k1" --set train.optimizer.kind=lamb
 expect "a missing checkpoint" 3 "none" "$elapse" eval "$tmp/none" "$tmp/job.json"
