@@ -477,17 +477,21 @@ static enum status fetch_export(void *ctx, const void *source, int64_t num_elems
 
 /* The manifest's config as config.json in the folder of the weights, where other tools look for it.
  * One that is there already and says something else is not replaced; weights that go into a device
- * or pipe have none. */
-static enum status export_config(const char *dir, const char *weights, struct err *err)
+ * or pipe have none. *made: its name where it was not there before; free() it. */
+static enum status export_config(const char *dir, const char *weights, char **made, struct err *err)
 {
     const char *slash = strrchr(weights, '/');
     struct json *manifest = NULL, *there = NULL;
     char *path = NULL, *want = NULL, *got = NULL;
     enum status rc = read_manifest(dir, &manifest, err);
     const struct json *config = rc == OK ? json_get(manifest, "config") : NULL;
-    struct stat st;
-    if (!config || (stat(weights, &st) == 0 && !S_ISREG(st.st_mode)))
+    if (!config || file_is_stream(weights))
         goto out;
+    if (strcmp(slash ? slash + 1 : weights, "config.json") == 0) {
+        rc = err_set(err, ERR_INPUT, "'%s' is where the weights are described", weights);
+        err_hint(err, "give the weights another name");
+        goto out;
+    }
     if (asprintf(&path, "%.*sconfig.json", slash ? (int)(slash + 1 - weights) : 0, weights) < 0) {
         path = NULL;
         rc = err_nomem(err);
@@ -505,6 +509,10 @@ static enum status export_config(const char *dir, const char *weights, struct er
     }
     if (rc == OK)
         rc = json_write_file(config, path, err);
+    if (rc == OK) {
+        *made = path;
+        path = NULL;
+    }
 out:
     json_free(manifest);
     json_free(there);
@@ -521,11 +529,12 @@ enum status checkpoint_export(const char *dir, const char *path, int *tensors, s
     struct export_source *sources = NULL;
     struct tensor_out *outs = NULL;
     const char *metadata[] = {"format", "pt"};
-    enum status rc = export_config(dir, path, err);
+    char *config = NULL;
+    enum status rc = export_config(dir, path, &config, err);
     if (rc == OK)
         rc = open_files(dir, &files, &num_files, err);
     if (rc != OK)
-        return rc;
+        goto out;
     for (int f = 0; f < num_files; f++)
         most += safetensors_count(files[f]);
     sources = calloc((size_t)most + 1, sizeof *sources);
@@ -553,6 +562,9 @@ enum status checkpoint_export(const char *dir, const char *path, int *tensors, s
     if (rc == OK)
         *tensors = count;
 out:
+    if (rc != OK && config)
+        unlink(config);
+    free(config);
     free(sources);
     free(outs);
     close_files(files, num_files);

@@ -309,7 +309,7 @@ static enum status run_export(const struct exec_command *command, struct call *c
         json_add_int(root, "tensors", tensors);
         rc = print_json(root, err);
         json_free(root);
-    } else if (rc == OK) {
+    } else if (rc == OK && strcmp(out, "/dev/stdout") != 0) {
         printf("wrote %d tensors to %s\n", tensors, out);
     }
     free(dir);

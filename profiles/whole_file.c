@@ -75,24 +75,37 @@ enum status file_read_text(const char *path, char **text, struct err *err)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* Where a file cannot be replaced it is written to as it is: standard output and error by their own
- * descriptors (which share the offset with what is printed besides), terminals and pipes by name.
- * NULL and errno 0: an ordinary file, to be replaced; a folder cannot be. */
+/* -1: neither standard output nor error. */
+static int standard_fd(const char *path)
+{
+    return strcmp(path, "/dev/stdout") == 0   ? STDOUT_FILENO
+           : strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO
+                                              : -1;
+}
+
+bool file_is_stream(const char *path)
+{
+    struct stat st;
+    return standard_fd(path) >= 0 ||
+           (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)));
+}
+
+/* A stream: standard output and error by their own descriptors (which share the offset with what is
+ * printed besides), terminals and pipes by name. NULL and errno 0: an ordinary file, to be
+ * replaced; a folder cannot be. */
 static FILE *open_direct(const char *path)
 {
-    struct stat st = {0};
-    int fd = strcmp(path, "/dev/stdout") == 0   ? STDOUT_FILENO
-             : strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO
-                                                : -1;
+    struct stat st;
+    int fd = standard_fd(path);
     errno = 0;
     if (fd >= 0) {
         fflush(fd == STDOUT_FILENO ? stdout : stderr);
         fd = dup(fd);
         return fd >= 0 ? fdopen(fd, "w") : NULL;
     }
-    if (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)))
+    if (file_is_stream(path))
         return fopen(path, "w");
-    errno = S_ISDIR(st.st_mode) ? EISDIR : 0;
+    errno = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? EISDIR : 0;
     return NULL;
 }
 

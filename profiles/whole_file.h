@@ -2,6 +2,7 @@
 #ifndef ELAPSE_PROFILES_WHOLE_FILE_H
 #define ELAPSE_PROFILES_WHOLE_FILE_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "partition/status.h"
@@ -20,6 +21,9 @@ struct atomic_file {
     char *path, *temp; /* owned; temp NULL: a device or pipe, written to directly */
 };
 enum status atomic_open(struct atomic_file *file, const char *path, struct err *err);
+/* Whether what is there under that name is written to as it is: standard output and error, a device
+ * or pipe. */
+bool file_is_stream(const char *path);
 enum status atomic_close(struct atomic_file *file, enum status status, struct err *err);
 
 /* A new name is durable once the folder that it lies in is; where a file system cannot say so, it

@@ -113,6 +113,16 @@ exported() {
         [ "$(digest init)" = "$(digest k1)" ]
 }
 verify "exported weights come back bit by bit through --init" exported
+alone() { # a failed export leaves no description of nothing; one into the output only that
+    cp -r "$tmp/k1" "$tmp/cut"
+    for stage in "$tmp"/cut/checkpoint-*/stage-*; do truncate -s -10 "$stage"; done
+    mkdir "$tmp/alone"
+    ! "$elapse" export "$tmp/cut" -o "$tmp/alone/w.safetensors" 2>/dev/null && [ -z "$(ls "$tmp/alone")" ] &&
+        "$elapse" export "$tmp/k1" -o /dev/stdout >"$tmp/streamed" && cmp "$tmp/streamed" "$tmp/weights.safetensors"
+}
+verify "an export leaves nothing but what was asked for" alone
+expect "weights are not put where they are described" 2 "/config.json' is where the weights are described" \
+    "$elapse" export "$tmp/k1" -o "$tmp/alone/config.json"
 stepless() {
     "$elapse" train "$tmp/job.json" --out "$tmp/stepless" --set train.epochs=0 >"$tmp/stepless.out" 2>/dev/null &&
         grep -q '^steps  *0 of 0$' "$tmp/stepless.out" && ! grep -q 'loss\|nan' "$tmp/stepless.out"
