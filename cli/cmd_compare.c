@@ -269,6 +269,8 @@ static enum status run_config(const struct matrix *m, const struct entry *entry,
         return err_set(err, ERR_SYSTEM, "cannot open /dev/null: %s", strerror(errno));
     enum status rc = launch_exec(entry->stages * entry->replicas, argc, argv, null_fd, err);
     close(null_fd);
+    if (rc == OK && launch_stopped())
+        rc = err_set(err, ERR_SYSTEM, "the matrix was stopped");
     if (rc == OK)
         rc = replay_load(run_dir, m->db_path, &replay, err);
     if (rc == OK && entry->cached && replay.plan.frozen != FROZEN_CACHED)
@@ -326,6 +328,23 @@ static bool nth_entry(const struct matrix *m, int64_t at, struct entry *e)
     return e->stages * e->replicas <= m->ranks && (!e->cached || e->frozen > 0);
 }
 
+/* What an entry's job would refuse, before the minutes that the others take. */
+static enum status check_entry(const struct matrix *m, const struct entry *e, struct err *err)
+{
+    char sets[MAX_ENTRY_SETS][SET_BYTES];
+    const char *all[OPTION_LIST_MAX + MAX_ENTRY_SETS];
+    struct job job = {0};
+    int n = 0;
+    for (int i = 0; i < m->sets.count; i++)
+        all[n++] = m->sets.items[i];
+    const int num_sets = entry_sets(m, e, sets);
+    for (int i = 0; i < num_sets; i++)
+        all[n++] = sets[i];
+    enum status rc = job_load(m->job, all, n, &job, err);
+    job_clear(&job);
+    return rc;
+}
+
 /* All entries, repeats outermost so that a slow minute of the machine touches every one alike. */
 static enum status run_matrix(const struct matrix *m, const char *work, struct comparison *configs,
                               int *num_configs, struct err *err)
@@ -336,6 +355,11 @@ static enum status run_matrix(const struct matrix *m, const char *work, struct c
                         (m->num_frozen > 0 ? m->num_frozen : 1) * count_names(m->caches) *
                         count_names(m->schedules) * count_names(m->recomputes);
     enum status rc = OK;
+    for (int64_t i = 0; i < all && rc == OK; i++)
+        if (nth_entry(m, i, &e))
+            rc = check_entry(m, &e, err);
+    if (rc != OK)
+        return rc;
     for (int64_t repeat = 0; repeat < m->repeats; repeat++) {
         int n = 0;
         for (int64_t i = 0; i < all; i++) {

@@ -98,6 +98,8 @@ one_line "run folder that is none" 3 'nowhere' "$elapse" compare "$tmp/nowhere"
 one_line "compare without a run" 2 'RUN_DIR' "$elapse" compare
 one_line "tolerance that is none" 2 'tolerance' "$elapse" compare "$tmp" --tolerance abc
 one_line "a matrix with more frozen layers than there are" 2 'frozen' "$elapse" compare --matrix "$tmp/good.json" --frozen 0,999
+one_line "a matrix whose last schedule is none, before its first run" 2 "got .foo.$" \
+    "$elapse" compare --matrix "$tmp/good.json" --schedules 1f1b,foo
 one_line "a cache with nothing frozen" 2 'needs --frozen' "$elapse" compare --matrix "$tmp/good.json" --frozen 0 --cache on
 one_line "a cache policy that is none" 2 "got 'maybe'" "$elapse" compare --matrix "$tmp/good.json" --frozen 1 --cache off,maybe
 
@@ -153,8 +155,8 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     # A launcher that hears and does not obey: Ctrl-C asks it to stop, then to end, and the third time ends it.
     launcher "cd '$tmp'; trap 'echo USR1 >>heard' USR1; trap 'echo TERM >>heard' TERM; echo up >heard
 for i in \$(seq 300); do sleep 0.1; done"
-    heard() { # WORDS, of which the last may take a while
-        for _ in $(seq 100); do [ "$(echo $(cat "$tmp/heard" 2>/dev/null))" = "$1" ] && return; sleep 0.1; done
+    heard() { # WORDS, of which the last may take a while; one is said again until it is obeyed
+        for _ in $(seq 100); do [ "$(echo $(uniq "$tmp/heard" 2>/dev/null))" = "$1" ] && return; sleep 0.1; done
         cat "$tmp/heard"
         false
     }
@@ -184,6 +186,19 @@ for i in \$(seq 300); do sleep 0.1; done"
         --schedules 1f1b --steps 4 --repeats 1 --json >"$tmp/matrix.json" 2>/dev/null
     check "a matrix of frozen and cached runs" test "$(grep -o '"frozen_layers":[0-9]*\|"cached":[a-z]*' "$tmp/matrix.json" |
         cut -d: -f2 | tr '\n' ' ')" = "0 false 1 false 1 true "
+    stopped_matrix() {
+        "$elapse" compare --matrix "$tmp/good.json" -n 1 --threads 1 --schedules 1f1b --steps 10000 --repeats 9 --set train.epochs=100000 \
+            >/dev/null 2>"$tmp/stopped.err" </dev/null &
+        local matrix=$! rc
+        for _ in $(seq 100); do [ -s "$tmp/stopped.err" ] && break; sleep 0.05; done
+        sleep 2
+        kill -TERM $matrix
+        wait $matrix
+        rc=$?
+        [ $rc -eq 3 ] && tail -1 "$tmp/stopped.err" | grep -q '^elapse: .* was stopped$' && [ "$(grep -c '^run' "$tmp/stopped.err")" = 1 ] ||
+            { echo "exit $rc"; cat "$tmp/stopped.err"; false; }
+    }
+    verify "a matrix that is stopped starts no further run" stopped_matrix
     check "what a run did not record is a dash" bash -c "! $elapse runs show --db $tmp/run/run.db | grep nan"
     check "plot of its losses" "$elapse" plot loss "$tmp/run" -o "$tmp/loss.svg"
     expect "the figure is SVG" 0 '<svg' head -c 400 "$tmp/loss.svg"
