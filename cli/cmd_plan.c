@@ -83,6 +83,7 @@ static void solve(const struct request *q, const struct job *job, const struct c
     if (!q->no_simulate) {
         options.judge = judge_plan;
         options.judge_ctx = &judge;
+        options.judge_all = q->explain;
     }
     if (released) {
         options.balancer = BALANCER_RELEASED;

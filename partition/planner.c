@@ -8,6 +8,12 @@
 #include "partition/units.h"
 #include "partition/workload.h"
 
+/* After the judge has spoken: times it is asked anew, ops on all devices that it may have judged
+ * then (some seconds), and ops that may be timed besides as many as before it. */
+#define ASK_ROUNDS 4
+#define ASKED_OPS ((int64_t)1 << 22)
+#define MORE_OPS ((int64_t)1 << 20)
+
 static int compare_counts(const void *left, const void *right)
 {
     const struct microbatches *a = left, *b = right;
@@ -60,49 +66,65 @@ void planner_result_clear(struct planner_result *result)
     *result = (struct planner_result){0};
 }
 
-/* The full plan of a judged candidate, with its predictions. */
-static enum status finish_plan(struct search *search, const struct judged *judged, struct plan *out,
-                               int64_t **stage_ns)
+/* The plan of a judged candidate, without what its memory will be. */
+static enum status make_plan(const struct search *search, const struct judged *judged,
+                             struct plan *out)
 {
-    const struct planner_problem *problem = search->problem;
     const struct node *node = &judged->node;
-    struct plan plan = {0};
-    struct workload workload = {0};
-    struct schedule full = {0};
-    int num_stages = node->num_ranks * node->chunks;
-    int64_t *stages = NULL;
+    const size_t cut = ((size_t)node->num_ranks * (size_t)node->chunks + 1) * sizeof(int);
     int *device = malloc((size_t)node->num_ranks * (size_t)node->num_replicas * sizeof *device);
     if (!device)
         return err_nomem(search->err);
-    enum status rc = autodp_map(problem->cluster, node->map, node->num_ranks, node->num_replicas,
-                                device, search->err);
-    plan = search_bare_plan(search, node, device);
-    plan.first_item = malloc(((size_t)num_stages + 1) * sizeof *plan.first_item);
-    plan.memory_bytes = malloc((size_t)node->num_ranks * sizeof *plan.memory_bytes);
-    stages = malloc((size_t)num_stages * sizeof *stages);
-    if (rc == OK && (!plan.first_item || !plan.memory_bytes || !stages))
+    struct plan plan = search_bare_plan(search, node, device);
+    enum status rc = autodp_map(search->problem->cluster, node->map, node->num_ranks,
+                                node->num_replicas, device, search->err);
+    plan.first_item = malloc(cut);
+    if (rc == OK && !plan.first_item)
         rc = err_nomem(search->err);
-    if (rc != OK)
-        goto out;
-    memcpy(plan.first_item, node->first_item, ((size_t)num_stages + 1) * sizeof *plan.first_item);
+    if (rc != OK) {
+        plan_clear(&plan);
+        return rc;
+    }
+    memcpy(plan.first_item, node->first_item, cut);
     plan.step_ns = judged->step_ns;
+    *out = plan;
+    return OK;
+}
+
+/* The same with its memory, its lists checked, and the times of its stages. */
+static enum status finish_plan(const struct search *search, const struct judged *judged,
+                               struct plan *out, int64_t **stage_ns)
+{
+    const struct planner_problem *problem = search->problem;
+    struct plan plan = {0};
+    struct workload workload = {0};
+    struct schedule full = {0};
+    int64_t *stages = NULL;
+    enum status rc = make_plan(search, judged, &plan);
+    if (rc != OK)
+        return rc;
+    plan.memory_bytes = malloc((size_t)plan.num_ranks * sizeof *plan.memory_bytes);
+    stages = malloc((size_t)plan.num_stages * sizeof *stages);
+    if (!plan.memory_bytes || !stages) {
+        rc = err_nomem(search->err);
+        goto out;
+    }
     rc = plan_lower(problem->model, problem->cluster, problem->cost, &plan, NULL, &workload, &full,
                     search->err);
     if (rc == OK)
         rc = schedule_memory(&full, &workload, &plan, plan.memory_bytes, search->err);
     if (rc != OK)
         goto out;
-    for (int s = 0; s < num_stages; s++) {
+    for (int s = 0; s < plan.num_stages; s++) {
         const struct stage_cost *cost = &workload.stages[s];
         bool frozen = s < workload.num_frozen_stages;
         stages[s] = cost->op_ns[OP_F][MB_FULL] + (frozen ? 0 : cost->op_ns[OP_B][MB_FULL]);
     }
+    plan.step_ns = judged_ns(judged);
     *out = plan;
     plan = (struct plan){0};
-    if (stage_ns) {
-        *stage_ns = stages;
-        stages = NULL;
-    }
+    *stage_ns = stages;
+    stages = NULL;
 out:
     free(stages);
     schedule_clear(&full);
@@ -111,55 +133,97 @@ out:
     return rc;
 }
 
-/* The best judged candidates as plans, the judge's word on each, best first. */
-static enum status collect(struct search *search, struct planner_result *result)
+/* The judge's word on a candidate. */
+static enum status ask(struct search *search, int index)
 {
     const struct planner_options *options = search->options;
-    search_sort(search);
-    int num = 0;
-    while (num < search->num_judged && num < PLANNER_KEEP && search->judged[num].step_ns > 0)
-        num++;
-    result->best = calloc((size_t)(num ? num : 1), sizeof *result->best);
+    struct judged *judged = &search->judged[index];
+    struct plan plan = {0};
+    struct err why = {0};
+    int64_t step_ns = 0;
+    enum status rc = make_plan(search, judged, &plan);
+    if (rc != OK)
+        return rc;
+    rc = options->judge(options->judge_ctx, &plan, &step_ns, &why);
+    search->asked_ops += 3 * (int64_t)plan.num_stages * plan.microbatches.count * plan.num_replicas;
+    plan_clear(&plan);
+    judged->asked_ns = rc == OK ? bound_max(step_ns, 1) : -1;
+    if (rc == OK && (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node)))
+        search->best = index;
+    return rc == OK || rc == ERR_INFEASIBLE ? OK : err_set(search->err, rc, "%s", why.msg);
+}
+
+/* Ask the judge about the fastest candidates, as long as one could still be the best: it never says
+ * less than schedule_time(). Where it says more, candidates that the search has left out for a plan
+ * that is not as good as it seemed are looked for once more. */
+static enum status ask_judge(struct search *search)
+{
+    search->asking = true;
+    search->best = -1;
+    search->until = 2 * search->ops + MORE_OPS;
+    for (int round = 0; round < ASK_ROUNDS; round++) {
+        int asked = 0;
+        search_sort(search);
+        for (int i = 0; i < search->num_judged && asked < PLANNER_KEEP; i++) {
+            struct judged *judged = &search->judged[i];
+            if (judged->step_ns == 0)
+                break;
+            if (judged->asked_ns != 0)
+                continue;
+            if (search->best >= 0 && judged->step_ns > search_limit(search, &judged->node) &&
+                !(round == 0 && search->options->judge_all))
+                break;
+            asked++;
+            enum status rc = ask(search, i);
+            if (rc != OK)
+                return rc;
+        }
+        if (asked == 0 || search->best < 0 || search->asked_ops > ASKED_OPS)
+            break;
+        enum status rc = search_run(search);
+        if (rc == OK)
+            rc = search_improve(search);
+        if (rc != OK)
+            return rc;
+    }
+    return OK;
+}
+
+/* The best judged candidates as plans, best first: of those asked, where there is a judge. */
+static enum status collect(struct search *search, struct planner_result *result)
+{
+    result->best = calloc(PLANNER_KEEP + 1, sizeof *result->best);
     if (!result->best)
         return err_nomem(search->err);
+    search_sort(search);
     int chosen = -1;
-    for (int i = 0; i < num; i++) {
-        struct planner_candidate candidate = {.lower_bound_ns = search->judged[i].node.bound_ns};
-        enum status rc = finish_plan(search, &search->judged[i], &candidate.plan, NULL);
-        int64_t step_ns = candidate.plan.step_ns;
-        if (rc == OK && options->judge) {
-            struct err why = {0};
-            rc = options->judge(options->judge_ctx, &candidate.plan, &candidate.judged_ns, &why);
-            if (rc == ERR_INFEASIBLE) {
-                plan_clear(&candidate.plan);
-                continue;
-            }
-            if (rc != OK)
-                err_set(search->err, rc, "%s", why.msg);
-            step_ns = candidate.judged_ns;
-        }
-        if (rc != OK) {
-            plan_clear(&candidate.plan);
+    for (int i = 0; i < search->num_judged; i++) {
+        const struct judged *judged = &search->judged[i];
+        if (judged->step_ns == 0 || (search->asking && judged->asked_ns <= 0))
+            continue;
+        const double rate = node_rate(&judged->node, judged_ns(judged));
+        int at = result->num_best;
+        if (at == PLANNER_KEEP && result->best[at - 1].samples_per_s >= rate)
+            continue;
+        struct planner_candidate candidate = {.lower_bound_ns = judged->node.bound_ns,
+                                              .judged_ns = judged->asked_ns,
+                                              .samples_per_s = rate};
+        enum status rc = make_plan(search, judged, &candidate.plan);
+        if (rc != OK)
             return rc;
-        }
-        candidate.samples_per_s = node_rate(&search->judged[i].node, step_ns > 0 ? step_ns : 1);
-        int at = result->num_best++;
-        while (at > 0 && result->best[at - 1].samples_per_s < candidate.samples_per_s) {
+        for (; at > 0 && result->best[at - 1].samples_per_s < rate; at--)
             result->best[at] = result->best[at - 1];
-            at--;
-        }
         result->best[at] = candidate;
-        chosen = chosen < 0 || at == 0 ? i : chosen;
+        chosen = at == 0 ? i : chosen;
+        if (result->num_best < PLANNER_KEEP)
+            result->num_best++;
+        else
+            plan_clear(&result->best[PLANNER_KEEP].plan);
     }
     if (chosen < 0)
         return OK;
-    enum status rc = finish_plan(search, &search->judged[chosen], &result->plan, &result->stage_ns);
-    if (rc == OK) {
-        result->samples_per_s = result->best[0].samples_per_s;
-        if (result->best[0].judged_ns > 0)
-            result->plan.step_ns = result->best[0].judged_ns;
-    }
-    return rc;
+    result->samples_per_s = result->best[0].samples_per_s;
+    return finish_plan(search, &search->judged[chosen], &result->plan, &result->stage_ns);
 }
 
 static void set_lengths(struct search *search, struct planner_result *result)
@@ -298,6 +362,8 @@ enum status planner_solve(const struct planner_problem *problem,
         if (rc == OK)
             rc = search_improve(&search);
     }
+    if (rc == OK && options->judge)
+        rc = ask_judge(&search);
     if (rc == OK)
         rc = finish(&search, &got);
     if (rc == OK) {

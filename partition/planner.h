@@ -39,8 +39,8 @@ struct planner_problem {
     bool canonical; /* plan.canonical */
 };
 
-/* Judge one plan anew (the CLI hands in the event engine): *step_ns, or ERR_INFEASIBLE (out of
- * memory) to drop the candidate; any other error ends the search. */
+/* Judge one plan anew (the CLI hands in the event engine): *step_ns, no less than plan->step_ns, or
+ * ERR_INFEASIBLE (out of memory) to drop the candidate; any other error ends the search. */
 typedef enum status (*planner_judge)(void *ctx, const struct plan *plan, int64_t *step_ns,
                                      struct err *err);
 
@@ -60,6 +60,7 @@ struct planner_options {
     bool cache_write;    /* the frozen prefix's output is to be written this epoch */
     planner_judge judge; /* NULL: none */
     void *judge_ctx;
+    bool judge_all; /* asked about PLANNER_KEEP candidates, also those that cannot be the best */
 };
 
 /* Every schedule that the planner may choose by itself. */
@@ -106,7 +107,7 @@ struct planner_result {
     int64_t evaluated;      /* of them judged by schedule_time(), cuts counted each */
     bool extrapolated;      /* the cost source left what it had measured */
     int num_best;
-    struct planner_candidate *best; /* owned; the chosen one first */
+    struct planner_candidate *best; /* owned; the chosen one first; with a judge those asked */
     int num_lengths;
     struct planner_length *lengths; /* owned; ascending K */
 };

@@ -148,6 +148,8 @@ static bool may_win(const struct search *search, int index)
     const struct judged *judged = &search->judged[index];
     if (judged->step_ns > 0 && judged->step_ns <= judged->node.bound_ns)
         return false; /* its cut is proven best */
+    if (search->asking && (judged->asked_ns != 0 || search->ops > search->until))
+        return false;
     return index == search->best || judged->node.bound_ns <= search_limit(search, &judged->node);
 }
 

@@ -120,7 +120,7 @@ int64_t search_limit(const struct search *search, const struct node *node)
     if (search->best < 0)
         return INT64_MAX / 4;
     const struct judged *best = &search->judged[search->best];
-    unsigned __int128 top = (unsigned __int128)best->step_ns *
+    unsigned __int128 top = (unsigned __int128)judged_ns(best) *
                             ((unsigned __int128)node->num_replicas * (uint64_t)node->batch);
     unsigned __int128 bottom =
         (unsigned __int128)best->node.num_replicas * (uint64_t)best->node.batch;
@@ -302,7 +302,8 @@ void search_note_best(struct search *search, int index)
     double rate = node_rate(&judged->node, judged->step_ns);
     if (rate > length->samples_per_s)
         length->samples_per_s = rate;
-    if (search->best < 0 || judged->step_ns <= search_limit(search, &judged->node))
+    if (!search->asking &&
+        (search->best < 0 || judged->step_ns <= search_limit(search, &judged->node)))
         search->best = index;
 }
 
@@ -734,7 +735,8 @@ enum status search_run(struct search *search)
         const struct node *top = &search->heap[0];
         if (search->best >= 0) {
             const struct judged *best = &search->judged[search->best];
-            if (top->key <= node_rate(&best->node, best->step_ns))
+            if (top->key <= node_rate(&best->node, judged_ns(best)) ||
+                (search->asking && search->ops > search->until))
                 break;
         }
         struct node node = pop(search);

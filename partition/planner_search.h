@@ -30,7 +30,8 @@ struct node {
 
 struct judged {
     struct node node; /* owns first_item: the best cut so far */
-    int64_t step_ns;  /* 0: does not fit the memory */
+    int64_t step_ns;  /* schedule_time()'s; 0: does not fit the memory, or was not timed */
+    int64_t asked_ns; /* the judge's word on that cut; 0: not asked, -1: it does not fit */
 };
 
 /* What bound_family_init() found, kept while the search goes from family to family and back. */
@@ -51,7 +52,10 @@ struct search {
     int num_judged, judged_room;
     struct planner_length *lengths; /* owned, by K - 1 */
     int num_lengths;
-    int best; /* index into judged; -1: none */
+    int best;    /* index into judged; -1: none */
+    bool asking; /* the judge's word counts: best is the best of those asked */
+    int64_t asked_ops;
+    int64_t until; /* while asking, no more than these ops are timed in all */
     int64_t candidates, evaluated;
     int64_t ops;                    /* in the lists of those evaluated */
     int *cut;                       /* owned: scratch, num_items + 1 */
@@ -95,6 +99,12 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
 enum status search_judge_cut(struct search *search, const struct node *node,
                              const struct bound_shape *shape, const int *first_item,
                              int64_t *step_ns);
+
+/* Time of a judged candidate's step, as far as it is known. */
+static inline int64_t judged_ns(const struct judged *judged)
+{
+    return judged->asked_ns > 0 ? judged->asked_ns : judged->step_ns;
+}
 
 /* Put the judged candidates in order, the fastest first, those that do not fit last. */
 void search_sort(struct search *search);

@@ -629,11 +629,18 @@ static void planner_solve__divides_the_batch_when_equal_microbatches_are_wanted(
     instance_clear(&in);
 }
 
-static enum status prefer_two(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
+struct favourite {
+    int num_ranks, asked;
+};
+
+/* Steps of other lengths take twice as long as they seem. */
+static enum status prefer(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
 {
+    struct favourite *favourite = ctx;
     (void)err;
-    ++*(int *)ctx;
-    *step_ns = plan->num_ranks == 2 ? 1000 : 1000000000000;
+    favourite->asked++;
+    assert_true(plan->step_ns > 0);
+    *step_ns = plan->num_ranks == favourite->num_ranks ? plan->step_ns : 2 * plan->step_ns;
     return OK;
 }
 
@@ -641,17 +648,27 @@ static void planner_solve__obeys_the_judge_when_there_is_one(void **state)
 {
     (void)state;
     struct instance in;
-    struct planner_result result = {0};
-    int asked = 0;
     vit_problem(&in, "vit-b16", "rtx5000-2x8", 320);
-    in.options.judge = prefer_two;
-    in.options.judge_ctx = &asked;
-    assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
-    assert_true(asked > 1 && asked <= PLANNER_KEEP);
-    assert_int_equal(result.plan.num_ranks, 2);
-    assert_int_equal(result.plan.step_ns, 1000);
-    assert_int_equal(result.best[0].judged_ns, 1000);
-    planner_result_clear(&result);
+    in.options.judge = prefer;
+    for (int K = 1; K <= 4; K *= 2) {
+        struct planner_result result = {0}, alone = {0};
+        struct favourite favourite = {.num_ranks = K};
+        in.options.judge_ctx = &favourite;
+        in.options.num_ranks = AUTO;
+        assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
+        /* The first is slower than its like seem until one of K is asked; no other is then. */
+        assert_true(K == 1 ? favourite.asked == 1 : favourite.asked > 1);
+        in.options.num_ranks = K;
+        in.options.judge_all = true;
+        favourite.asked = 0;
+        assert_int_equal(planner_solve(&in.problem, &in.options, &alone, NULL), OK);
+        assert_true(favourite.asked > 1 && favourite.asked == alone.num_best);
+        in.options.judge_all = false;
+        assert_int_equal(result.plan.num_ranks, K);
+        assert_int_equal(result.best[0].judged_ns, result.plan.step_ns);
+        planner_result_clear(&result);
+        planner_result_clear(&alone);
+    }
     instance_clear(&in);
 }
 

@@ -113,7 +113,7 @@ def check_step(tool, rng):
            "pipeline": {"num_stages": k, "num_replicas": r, "num_microbatches": m, "schedule": kind,
                         "bucket_bytes": 0, "chunks": v}}
     path = tool.job("step", job)
-    plan, again = tool.ask("plan", path)[1], tool.ask("sim", path, "--step", "--no-wall")[1]
+    plan, again = tool.ask("plan", path, "--explain")[1], tool.ask("sim", path, "--step", "--no-wall")[1]
     run = tool.ask("sim", path)[1]
     if not (plan and again and run):
         tool.breaks("a step, but no plan of it: " + json.dumps(job), ["plan", path])
@@ -122,6 +122,8 @@ def check_step(tool, rng):
     tool.holds(plan["step_ns"] == again["step_ns"] and plan["cut"] == again["cut"] and
                plan["memory_bytes"] == first and plan["lower_bound_ns"] <= plan["step_ns"],
                "plan and sim --step differ: " + json.dumps(job), ["plan", path])
+    tool.holds(all(b["step_ns"] >= b["unshared_step_ns"] for b in plan["best"]),
+               "sharing links makes a step shorter: " + json.dumps(job), ["plan", path])
     tool.holds(run["total_ns"] == 3 * plan["step_ns"], "3 steps of a run: " + json.dumps(job), ["sim", path])
 
 
