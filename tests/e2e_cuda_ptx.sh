@@ -40,6 +40,7 @@ costs() {
 verify "activations, 16 bytes a lane: no access comes apart, no lanes meet in a bank" costs 'finish_[a-z_]*<[48],' 1.25 1
 verify "fp32 of 8 columns a lane: two accesses of 16 bytes, not eight of 4" costs '(add_runs|sum_samples|norm_[a-z]*ward)<__nv_bfloat16, [2-8]' 2 1.15
 verify "sums of columns: no lanes meet in a bank" costs 'column_parts<[48],' 1.25 1
+verify "ids sorted: digits lie in different banks" costs '^sort_ids' 4.5 1.6
 verify "attention on tensor cores: tiles lie so that lanes do not meet in a bank" costs 'flash_' 1.6 1.2
 verify "cross-entropy: whole packs" costs 'xent_rows<(__nv_bfloat16, 8|float, 4)' 1.25 1.1
 

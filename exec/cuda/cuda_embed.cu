@@ -207,18 +207,19 @@ static __device__ __forceinline__ unsigned same_digit(int digit, bool valid)
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_ids(int rows, int bits, const int32_t *ids, int32_t *order, int32_t *other)
 {
-    __shared__ int32_t counts[SORT_DIGITS * SORT_WARPS]; /* [digit][warp] */
+    __shared__ int32_t counts[SORT_DIGITS][SORT_WARPS + 1]; /* one more: digits in other banks */
     __shared__ int32_t totals[SORT_THREADS];
     const int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32;
     const int per = ((rows + SORT_WARPS - 1) / SORT_WARPS + 31) / 32 * 32;
     const int first = warp * per, end = first + per < rows ? first + per : rows;
+    int32_t *mine = &counts[tid * SORT_EACH / SORT_WARPS][tid * SORT_EACH % SORT_WARPS];
     int32_t *from = NULL, *to = order;
     /* The last pass must write to `order`. */
     if ((bits + SORT_BITS - 1) / SORT_BITS % 2 == 0)
         to = other;
     for (int shift = 0; shift < bits; shift += SORT_BITS) {
         for (int i = 0; i < SORT_EACH; i++)
-            counts[i * SORT_THREADS + tid] = 0;
+            mine[i] = 0;
         __syncthreads();
         for (int i = first; i < end; i += 32) {
             const bool valid = i + lane < end;
@@ -226,15 +227,15 @@ static __global__ void __launch_bounds__(SORT_THREADS)
             const int digit = valid ? ids[row] >> shift & (SORT_DIGITS - 1) : 0;
             const unsigned peers = same_digit(digit, valid);
             if (valid && lane == __ffs((int)peers) - 1)
-                counts[digit * SORT_WARPS + warp] += __popc(peers);
+                counts[digit][warp] += __popc(peers);
             __syncwarp();
         }
         __syncthreads();
         /* Exclusive sums in place: SORT_EACH counters a thread, then the threads. */
         int32_t sum = 0;
         for (int i = 0; i < SORT_EACH; i++) {
-            const int32_t count = counts[tid * SORT_EACH + i];
-            counts[tid * SORT_EACH + i] = sum;
+            const int32_t count = mine[i];
+            mine[i] = sum;
             sum += count;
         }
         totals[tid] = sum;
@@ -247,7 +248,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
         }
         const int32_t before = tid ? totals[tid - 1] : 0;
         for (int i = 0; i < SORT_EACH; i++)
-            counts[tid * SORT_EACH + i] += before;
+            mine[i] += before;
         __syncthreads();
         for (int i = first; i < end; i += 32) {
             const bool valid = i + lane < end;
@@ -256,10 +257,10 @@ static __global__ void __launch_bounds__(SORT_THREADS)
             const unsigned peers = same_digit(digit, valid);
             int32_t place = 0;
             if (valid)
-                place = counts[digit * SORT_WARPS + warp] + __popc(peers & ((1u << lane) - 1));
+                place = counts[digit][warp] + __popc(peers & ((1u << lane) - 1));
             __syncwarp();
             if (valid && lane == __ffs((int)peers) - 1)
-                counts[digit * SORT_WARPS + warp] += __popc(peers);
+                counts[digit][warp] += __popc(peers);
             if (valid)
                 to[place] = row;
             __syncwarp();
