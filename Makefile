@@ -152,7 +152,7 @@ $(SIM_OUT)/check/%.cu.o: %.cu
 	$(if $(Q),@echo "  CXX $< (emulated, checked)")
 	$(Q)$(CXX) -x c++ $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
 # As nvcc compiles them, with PTX for device code, where the interpreter finds it as text.
-$(SIM_OUT)/ptx/%.cu.o: %.cu
+$(CUDA_OUT)/ptx/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  NVCC $< (PTX)")
 	$(Q)$(NVCC) -std=c++17 -O3 -lineinfo -I. $(DEFS) $(CUDA_DEFS) --expt-relaxed-constexpr -Xcompiler -Wall,-fPIC --no-compress \
@@ -168,7 +168,7 @@ $(SIM_OUT)/elapse-cuda-plain.so: $(patsubst %,$(SIM_OUT)/plain/%.o,$(filter %.cu
 $(SIM_OUT)/elapse-cuda-check.so $(SIM_OUT)/elapse-cuda-ptx.so: \
   $(filter-out %/cuda_arena.c.o,$(SIM_HOST)) $(SIM_OUT)/tests/cudasim/cudasim_arena.c.o $(SIM_DEVICE) $(SIM_NCCL)
 $(SIM_OUT)/elapse-cuda-check.so: $(patsubst %,$(SIM_OUT)/check/%.o,$(filter %.cu,$(SRC_cuda)))
-$(SIM_OUT)/elapse-cuda-ptx.so: $(patsubst %,$(SIM_OUT)/ptx/%.o,$(filter %.cu,$(SRC_cuda)))
+$(SIM_OUT)/elapse-cuda-ptx.so: $(patsubst %,$(CUDA_OUT)/ptx/%.o,$(filter %.cu,$(SRC_cuda)))
 $(SIM_LIBS):
 	$(Q)$(CXX) -shared -pthread $^ -Wl,-Bsymbolic,--no-undefined,-rpath,$(CUDA_HOME)/lib64 -ldl -lm -o $@.new && mv $@.new $@
 $(SIM_DRIVER): $(SIM_OUT)/tests/cudasim/cudasim_driver.c.o
