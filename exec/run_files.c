@@ -1,7 +1,9 @@
 #include "exec/run_files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "partition/units.h"
 #include "profiles/trace.h"
 #include "profiles/whole_file.h"
 
@@ -104,6 +107,35 @@ out:
     return rc;
 }
 
+/* Checkpoints of steps behind the one that the run goes on from are of another history, like the
+ * metrics that cut_metrics() drops: they get names under which checkpoint_find() does not take them
+ * for the newest. */
+static enum status set_aside(const char *dir, int64_t last_step, struct err *err)
+{
+    enum status rc = OK;
+    struct dirent *entry;
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return err_set(err, ERR_SYSTEM, "cannot open folder '%s': %s", dir, strerror(errno));
+    while (rc == OK && (entry = readdir(folder))) {
+        int64_t step;
+        char from[PATH_MAX], to[PATH_MAX + 16];
+        if (strncmp(entry->d_name, "checkpoint-", 11) != 0 ||
+            parse_int(entry->d_name + 11, "step", 0, INT64_MAX, &step, NULL) != OK ||
+            step <= last_step)
+            continue;
+        snprintf(from, sizeof from, "%s/%s", dir, entry->d_name);
+        for (int n = 1; n == 1 || (rc != OK && (errno == EEXIST || errno == ENOTEMPTY)); n++) {
+            snprintf(to, sizeof to, "%s.old-%d", from, n);
+            rc = rename(from, to) == 0 ? OK : ERR_SYSTEM;
+        }
+        if (rc != OK)
+            err_set(err, rc, "cannot rename '%s': %s", from, strerror(errno));
+    }
+    closedir(folder);
+    return rc;
+}
+
 static bool is_there(const char *path)
 {
     return access(path, F_OK) == 0;
@@ -163,6 +195,8 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
     }
     if (rc == OK && resume)
         rc = cut_metrics(got, metrics, progress->step, err);
+    if (rc == OK && resume)
+        rc = set_aside(dir, progress->step, err);
     if (rc == OK && trace)
         rc = begin_trace(got, trace, err);
     if (rc != OK)

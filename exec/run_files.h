@@ -16,7 +16,8 @@ struct run_files; /* opaque */
 /* Make the folder, parents too; any rank. ERR_SYSTEM. */
 enum status run_files_folder(const char *dir, struct err *err);
 /* Make the folder and open its files. A folder that already holds a run is ERR_INPUT, unless resume
- * is set: then metrics behind progress->step are dropped and new ones appended. A folder in which a
+ * is set: then metrics behind progress->step are dropped and new ones appended, and checkpoints
+ * behind it get the suffix ".old-1" (or the next that is free). A folder in which a
  * run goes on is ERR_SYSTEM. trace: a file for a Chrome trace of what run_files_ops() gets, which
  * appears in finish(); NULL: none. A failure leaves no file that was not there. */
 enum status run_files_open(const char *dir, bool resume, const struct progress *progress,

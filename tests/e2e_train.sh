@@ -144,6 +144,13 @@ elsewhere() {
         "$elapse" eval "$tmp/copy" "$tmp/job.json" >/dev/null
 }
 verify "resumed into another folder, its checkpoint is there too" elsewhere
+earlier() { # what came behind it is another history
+    cp -r "$tmp/k1" "$tmp/earlier"
+    "$elapse" train "$tmp/job.json" --resume "$tmp/earlier/checkpoint-5" --steps 2 --json >/dev/null 2>"$tmp/earlier.err" &&
+        [ "$(wc -l <"$tmp/earlier/metrics.jsonl")" = 7 ] && [ -d "$tmp/earlier/checkpoint-14.old-1" ] &&
+        train job earlier -n 2 --resume "$tmp/earlier" && same_run k1 earlier
+}
+verify "resumed from an earlier checkpoint, the run goes on there when resumed again" earlier
 unsummed() { # killed between its last checkpoint and its summary
     cp -r "$tmp/k1" "$tmp/unsummed" && rm "$tmp/unsummed/summary.json"
     train job unsummed -n 1 --resume "$tmp/unsummed" && [ "$(value unsummed final_loss)" = "$(value k1 final_loss)" ] &&
