@@ -136,7 +136,8 @@ struct backend {
     bool host_memory; /* backend memory is host memory: pointers of the data room serve as they are
                        */
     bool rows_alone;  /* a row of a result has the same bits in a matrix of any number of rows */
-    bool sums_norm;   /* layernorm_backward() sums on its way where asked, as sums_dx() */
+    bool rows_anywhere; /* and at any place among as many */
+    bool sums_norm;     /* layernorm_backward() sums on its way where asked, as sums_dx() */
 
     void (*free_backend)(struct backend *be);
     /* Memory: 64-byte aligned (256 on a GPU), not zeroed. */

@@ -46,7 +46,7 @@ static enum status create_what_fits(struct cache_spec *spec, struct cache_arena 
 }
 
 /* What rank 0 prints of the arena. */
-static void describe(const struct cache *cache, const struct cache_spec *spec,
+static void describe(const struct cache *cache, const struct cache_spec *spec, bool same_bits,
                      const struct err *why, char *note, int64_t note_bytes)
 {
     const struct cache_size *size = cache_arena_sizes(cache->arena);
@@ -63,7 +63,10 @@ static void describe(const struct cache *cache, const struct cache_spec *spec,
             (long long)(size->num_slots[0] + size->num_slots[1]), (long long)spec->num_samples,
             cache->views > 1 ? "views" : "samples", (long long)size->slot_bytes);
     if (why->status != OK && at < note_bytes)
-        snprintf(note + at, (size_t)(note_bytes - at), " (%.90s)", why->msg);
+        at += snprintf(note + at, (size_t)(note_bytes - at), " (%.90s)", why->msg);
+    if (!same_bits && at < note_bytes)
+        snprintf(note + at, (size_t)(note_bytes - at),
+                 "; this BLAS rounds a row by its place, so a run without it has other bits");
 }
 
 enum status cache_open(const struct comm *comm, const struct job *job, const struct backend *be,
@@ -114,7 +117,7 @@ enum status cache_open(const struct comm *comm, const struct job *job, const str
     got->views = job_views(job);
     got->bf16_values = spec.bf16_values;
     got->whole = cache_whole_wanted(job, be->rows_alone);
-    describe(got, &spec, &why, note, note_bytes);
+    describe(got, &spec, be->rows_anywhere, &why, note, note_bytes);
     *cache = got;
     return OK;
 }

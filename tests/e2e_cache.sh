@@ -34,7 +34,11 @@ for gemm in blas ""; do
     export ELAPSE_GEMM=$gemm
     train vit "short$gemm-1" -n 1 --set cache.policy=off "${short[@]}"
     train vit "short$gemm-2" -n 2 --set 'elastic.stages=[2]' "${short[@]}"
-    verify "short micro-batches leave the bits alone (${gemm:-own products})" same_run "short$gemm-2" "short$gemm-1"
+    if grep -q 'rounds a row by its place' "$tmp/short$gemm-2/summary.json"; then
+        verify "short micro-batches leave the losses nearly alone ($gemm)" near_run "short$gemm-2" "short$gemm-1" 1e-4
+    else
+        verify "short micro-batches leave the bits alone (${gemm:-own products})" same_run "short$gemm-2" "short$gemm-1"
+    fi
     [ -z "$gemm" ] || verify "and are not looked up" has "short$gemm-2" cache_hits -lt 262
 done
 unset ELAPSE_GEMM

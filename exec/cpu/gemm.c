@@ -68,6 +68,12 @@ bool gemm_rows_alone(int elem_bytes)
     return gemm_kernel(elem_bytes)->rows_alone;
 }
 
+bool gemm_rows_anywhere(int elem_bytes)
+{
+    const struct gemm_kernel *kernel = gemm_kernel(elem_bytes);
+    return !kernel->rows_anywhere || kernel->rows_anywhere();
+}
+
 const char *gemm_name(int elem_bytes)
 {
     return gemm_kernel(elem_bytes)->name;

@@ -31,6 +31,9 @@ struct gemm {
 
 /* Whether the bits of a row of a b are those that it has in a matrix of any number of rows. */
 bool gemm_rows_alone(int elem_bytes);
+/* Whether they are those that it has at any other place among as many rows. OpenBLAS 0.3.21 for
+ * Haswell computes the rows of a block in two ways. */
+bool gemm_rows_anywhere(int elem_bytes);
 
 /* Name of the kernel in use. */
 const char *gemm_name(int elem_bytes);

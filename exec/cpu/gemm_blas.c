@@ -1,9 +1,11 @@
 /* Blocks multiplied by BLAS: of fp32 as they lie, of bf16 widened in the order in which they lie.
  */
 #include <cblas.h>
+#include <string.h>
 
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_kernel.h"
+#include "exec/rng.h"
 
 static bool usable(void)
 {
@@ -17,6 +19,22 @@ static void blas(const struct gemm_block *a, const float *ax, int64_t lda,
     cblas_sgemm(CblasRowMajor, a->inner == 1 ? CblasNoTrans : CblasTrans,
                 b->inner == 1 ? CblasTrans : CblasNoTrans, (int)a->num, (int)b->num, (int)a->k,
                 alpha, ax, (int)lda, bx, (int)ldb, add ? 1.0f : 0.0f, c, (int)ldc);
+}
+
+/* Asks the library: a product of equal rows. */
+static bool rows_anywhere(void)
+{
+    enum { M = 61, N = 64, K = 64 };
+    static float a[M * K], b[N * K], c[M * N];
+    for (int i = 0; i < N * K; i++)
+        b[i] = (float)rng_normal(1, (uint64_t)i);
+    for (int i = 0; i < M * K; i++)
+        a[i] = (float)rng_normal(2, (uint64_t)(i % K));
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, M, N, K, 1.0f, a, K, b, K, 0.0f, c, N);
+    for (int i = 1; i < M; i++)
+        if (memcmp(c, c + i * N, N * sizeof *c) != 0)
+            return false;
+    return true;
 }
 
 /* --- fp32 ------------------------------------------------------------------------------------ */
@@ -48,6 +66,7 @@ static void multiply_in_place(const struct gemm_block *a, const struct gemm_bloc
 const struct gemm_kernel gemm_blas = {.name = "blas",
                                       .elem_bytes = 4,
                                       .rows_alone = false, /* other kernels for few rows */
+                                      .rows_anywhere = rows_anywhere,
                                       .tile_rows = 512,
                                       .usable = usable,
                                       .packed_bytes = nothing_bytes,
@@ -88,6 +107,7 @@ static void multiply(const struct gemm_block *a, const struct gemm_block *b, con
 const struct gemm_kernel gemm_widen = {.name = "widened",
                                        .elem_bytes = 2,
                                        .rows_alone = false,
+                                       .rows_anywhere = rows_anywhere,
                                        .tile_rows = 128,
                                        .usable = usable,
                                        .packed_bytes = packed_bytes,

@@ -19,9 +19,10 @@ struct gemm_block {
 
 struct gemm_kernel {
     const char *name;
-    int elem_bytes;  /* of a and b: 2 are bf16, 4 are fp32 */
-    bool rows_alone; /* gemm_rows_alone() */
-    int tile_rows;   /* of one multiply() at most; a multiple of 8 */
+    int elem_bytes;              /* of a and b: 2 are bf16, 4 are fp32 */
+    bool rows_alone;             /* gemm_rows_alone() */
+    bool (*rows_anywhere)(void); /* gemm_rows_anywhere(); NULL: they are */
+    int tile_rows;               /* of one multiply() at most; a multiple of 8 */
     bool (*usable)(void);
     int64_t (*packed_bytes)(int64_t cols, int64_t k); /* of a packed block of b */
     int64_t (*work_bytes)(int64_t rows, int64_t k);   /* of one thread, 64-byte aligned */
