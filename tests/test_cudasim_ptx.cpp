@@ -28,18 +28,19 @@ enum { LANES = 32, WORDS = 64 }; /* of in and out, for each thread one */
 static struct ptx_kernel *kernel_of(const char *body, const char *declared = "")
 {
     std::vector<struct ptx_kernel *> kernels;
-    const std::string text = std::string(".version 9.0\n.target sm_90\n.address_size 64\n"
-                                         ".extern .shared .align 16 .b8 dynamic[];\n"
-                                         ".visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1)\n"
-                                         ".maxntid 1024, 1, 1\n{\n"
-                                         ".reg .pred %p<20>; .reg .b16 %rs<20>; .reg .b32 %r<60>;\n"
-                                         ".reg .f32 %f<20>; .reg .b64 %rd<20>; .reg .f64 %fd<20>;\n") +
-                             declared +
-                             "ld.param.u64 %rd1, [k_param_0]; ld.param.u64 %rd2, [k_param_1];\n"
-                             "mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 4;\n"
-                             "cvta.to.global.u64 %rd1, %rd1; add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;\n"
-                             "ld.global.u32 %r2, [%rd4]; mov.b32 %f2, %r2;\n" +
-                             body + "\n$L__end:\nst.global.u32 [%rd5], %r3;\nret;\n}\n";
+    const std::string text =
+        std::string(".version 9.0\n.target sm_90\n.address_size 64\n"
+                    ".extern .shared .align 16 .b8 dynamic[];\n"
+                    ".visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1)\n"
+                    ".maxntid 1024, 1, 1\n{\n"
+                    ".reg .pred %p<20>; .reg .b16 %rs<20>; .reg .b32 %r<60>;\n"
+                    ".reg .f32 %f<20>; .reg .b64 %rd<20>; .reg .f64 %fd<20>;\n") +
+        declared +
+        "ld.param.u64 %rd1, [k_param_0]; ld.param.u64 %rd2, [k_param_1];\n"
+        "mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 4;\n"
+        "cvta.to.global.u64 %rd1, %rd1; add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;\n"
+        "ld.global.u32 %r2, [%rd4]; mov.b32 %f2, %r2;\n" +
+        body + "\n$L__end:\nst.global.u32 [%rd5], %r3;\nret;\n}\n";
     cudasim_ptx_load(text.c_str(), &kernels);
     assert_int_equal(kernels.size(), 1);
     return kernels[0];
@@ -67,7 +68,8 @@ static cudaError_t run(struct ptx_kernel *k, unsigned threads, size_t shared = 0
 }
 
 /* The kernel ends with a fault whose text holds this. */
-static void faults(const char *body, const char *what, unsigned threads = LANES, const char *declared = "")
+static void faults(const char *body, const char *what, unsigned threads = LANES,
+                   const char *declared = "")
 {
     cudasim_set_quiet(true);
     const cudaError_t code = run(kernel_of(body, declared), threads);
@@ -104,7 +106,8 @@ static const uint32_t *of(const char *body, std::vector<uint32_t> words, const c
 static void integers__wrap_shift_and_divide_as_ptx_says(void **state)
 {
     (void)state;
-    const std::vector<uint32_t> some = {0, 1, 7, 31, 32, 33, 0x7fffffff, 0x80000000, 0xffffffff, 1000000007};
+    const std::vector<uint32_t> some = {0,  1,          7,          31,         32,
+                                        33, 0x7fffffff, 0x80000000, 0xffffffff, 1000000007};
     const uint32_t *r = of("mad.lo.s32 %r3, %r2, 1000003, -5;", some);
     for (size_t i = 0; i < some.size(); i++)
         assert_int_equal(r[i], some[i] * 1000003u - 5u);
@@ -140,8 +143,8 @@ static void integers__wrap_shift_and_divide_as_ptx_says(void **state)
 static void floats__round_compare_and_convert_as_ptx_says(void **state)
 {
     (void)state;
-    const float numbers[] = {0.0f,   -0.0f, 1.0f,      1.5f,       -2.25f,    3e-39f,
-                             1e30f, 0.1f,  -INFINITY, INFINITY, NAN, 1.00390625f};
+    const float numbers[] = {0.0f,  -0.0f, 1.0f,      1.5f,     -2.25f, 3e-39f,
+                             1e30f, 0.1f,  -INFINITY, INFINITY, NAN,    1.00390625f};
     std::vector<uint32_t> some;
     for (const float x : numbers)
         some.push_back(bits(x));
@@ -156,11 +159,12 @@ static void floats__round_compare_and_convert_as_ptx_says(void **state)
         assert_int_equal(r[i], !(numbers[i] > 1));
     r = of("setp.ne.f32 %p1, %f2, %f2; selp.u32 %r3, 1, 0, %p1;", some);
     for (size_t i = 0; i < some.size(); i++)
-        assert_int_equal(r[i], 0); /* false of NaN; .neu is not */
+        assert_int_equal(r[i], 0);                           /* false of NaN; .neu is not */
     r = of("cvt.rn.bf16x2.f32 %r3, %f2, 0f3F808000;", some); /* 1 + 2^-8: a tie, to even */
     for (size_t i = 0; i < some.size(); i++) {
         assert_int_equal(r[i] & 0xffff, 0x3f80);
-        if (numbers[i] == numbers[i] && fabsf(numbers[i]) != 0.1f && numbers[i] != 1e30f && numbers[i] != 3e-39f)
+        if (numbers[i] == numbers[i] && fabsf(numbers[i]) != 0.1f && numbers[i] != 1e30f &&
+            numbers[i] != 3e-39f)
             assert_int_equal(r[i] >> 16, numbers[i] == 1.00390625f ? 0x3f80 : some[i] >> 16);
     }
     r = of("copysign.f32 %f3, %f2, 0f40000000; mov.b32 %r3, %f3;", some);
@@ -173,10 +177,13 @@ static void floats__round_compare_and_convert_as_ptx_says(void **state)
     r = of("fma.rn.f32 %f3, %f2, 0f3F800000, 0f3F800000; mov.b32 %r3, %f3;", tiny);
     assert_true(value(r[0]) == 1.0f && value(r[1]) == 1.0f + 0x1p-23f && value(r[2]) == 1.0f);
     /* One rounding, not two: (1 + 2^-12)^2 - 1 - 2^-11 = 2^-24. */
-    r = of("mul.f32 %f4, %f2, %f2; fma.rn.f32 %f3, %f2, %f2, 0fBF801000; mov.b32 %r3, %f3;", {bits(1 + 0x1p-12f)});
+    r = of("mul.f32 %f4, %f2, %f2; fma.rn.f32 %f3, %f2, %f2, 0fBF801000; mov.b32 %r3, %f3;",
+           {bits(1 + 0x1p-12f)});
     assert_true(value(r[0]) == 0x1p-24f);
-    r = of("ex2.approx.ftz.f32 %f3, %f2; mov.b32 %r3, %f3;", {bits(3), bits(-130), bits(-INFINITY), bits(0.5f)});
-    assert_true(value(r[0]) == 8 && value(r[1]) == 0 && value(r[2]) == 0 && fabsf(value(r[3]) - 1.41421356f) < 1e-6f);
+    r = of("ex2.approx.ftz.f32 %f3, %f2; mov.b32 %r3, %f3;",
+           {bits(3), bits(-130), bits(-INFINITY), bits(0.5f)});
+    assert_true(value(r[0]) == 8 && value(r[1]) == 0 && value(r[2]) == 0 &&
+                fabsf(value(r[3]) - 1.41421356f) < 1e-6f);
 }
 
 /* --- lanes ----------------------------------------------------------------------------------- */
@@ -232,12 +239,14 @@ static void lanes__part_join_and_leave(void **state)
 static void blocks__wait_and_share(void **state)
 {
     (void)state;
-    static const char *const reversed = "shl.b32 %r4, %r1, 2; mov.u32 %r5, dynamic; add.s32 %r4, %r4, %r5;\n"
-                                        "st.shared.u32 [%r4], %r2;\n bar.sync 0;\n"
-                                        "sub.s32 %r6, 63, %r1; shl.b32 %r6, %r6, 2; add.s32 %r6, %r6, %r5;\n"
-                                        "ld.shared.u32 %r3, [%r6]; ld.shared.u32 %r7, [own+8]; add.s32 %r3, %r3, %r7;";
+    static const char *const reversed =
+        "shl.b32 %r4, %r1, 2; mov.u32 %r5, dynamic; add.s32 %r4, %r4, %r5;\n"
+        "st.shared.u32 [%r4], %r2;\n bar.sync 0;\n"
+        "sub.s32 %r6, 63, %r1; shl.b32 %r6, %r6, 2; add.s32 %r6, %r6, %r5;\n"
+        "ld.shared.u32 %r3, [%r6]; ld.shared.u32 %r7, [own+8]; add.s32 %r3, %r3, %r7;";
     static const char *const own = ".shared .align 8 .b8 own[24];\n";
-    struct ptx_kernel *k = kernel_of((std::string("st.shared.u32 [own+8], 1000;\n") + reversed).c_str(), own);
+    struct ptx_kernel *k =
+        kernel_of((std::string("st.shared.u32 [own+8], 1000;\n") + reversed).c_str(), own);
     assert_int_equal(k->static_shared, 32);
     for (unsigned order = 0; order < 2; order++) {
         for (uint32_t i = 0; i < WORDS; i++)
@@ -268,10 +277,19 @@ static void costs__count_banks_and_sectors(void **state)
     const struct {
         unsigned stride;
         uint64_t passes;
-    } columns[] = {{4, 1}, {8, 2}, {32, 8}, {36, 1}, {128, 32}, {0, 1}};
+    } columns[] = {
+        {4,   1 },
+        {8,   2 },
+        {32,  8 },
+        {36,  1 },
+        {128, 32},
+        {0,   1 }
+    };
     for (const auto &c : columns) {
         char body[256];
-        snprintf(body, sizeof body, "mul.lo.u32 %%r4, %%r1, %u; st.shared.u32 [%%r4], %%r2; mov.u32 %%r3, 0;", c.stride);
+        snprintf(body, sizeof body,
+                 "mul.lo.u32 %%r4, %%r1, %u; st.shared.u32 [%%r4], %%r2; mov.u32 %%r3, 0;",
+                 c.stride);
         struct ptx_kernel *k = kernel_of(body);
         assert_int_equal(run(k, LANES, 4096), cudaSuccess);
         assert_int_equal(cost_of(k, PTX_SHARED, "st."), c.passes);
@@ -279,10 +297,16 @@ static void costs__count_banks_and_sectors(void **state)
     const struct {
         unsigned stride;
         uint64_t passes;
-    } fours[] = {{16, 4}, {32, 8}, {0, 4}}; /* of 16 bytes, a quarter of the warp a pass */
+    } fours[] = {
+        {16, 4},
+        {32, 8},
+        {0,  4}
+    }; /* of 16 bytes, a quarter of the warp a pass */
     for (const auto &c : fours) {
         char body[256];
-        snprintf(body, sizeof body, "mul.lo.u32 %%r4, %%r1, %u; ld.shared.v4.u32 {%%r3, %%r5, %%r6, %%r7}, [%%r4];", c.stride);
+        snprintf(body, sizeof body,
+                 "mul.lo.u32 %%r4, %%r1, %u; ld.shared.v4.u32 {%%r3, %%r5, %%r6, %%r7}, [%%r4];",
+                 c.stride);
         struct ptx_kernel *k = kernel_of(body);
         assert_int_equal(run(k, LANES, 4096), cudaSuccess);
         assert_int_equal(cost_of(k, PTX_SHARED, "ld."), c.passes);
@@ -290,7 +314,8 @@ static void costs__count_banks_and_sectors(void **state)
     struct ptx_kernel *k = kernel_of("mov.u32 %r3, 0;");
     assert_int_equal(run(k, LANES), cudaSuccess);
     assert_int_equal(cost_of(k, PTX_GLOBAL, "ld."), 4); /* 32 x 4 bytes in a row */
-    k = kernel_of("and.b32 %r4, %r1, 7; mul.wide.u32 %rd6, %r4, 32; add.s64 %rd6, %rd1, %rd6; ld.global.u32 %r3, [%rd6];");
+    k = kernel_of("and.b32 %r4, %r1, 7; mul.wide.u32 %rd6, %r4, 32; add.s64 %rd6, %rd1, %rd6; "
+                  "ld.global.u32 %r3, [%rd6];");
     assert_int_equal(run(k, LANES), cudaSuccess);
     assert_int_equal(cost_of(k, PTX_GLOBAL, "ld."), 8);
 }
@@ -306,12 +331,17 @@ static void faults__are_named_where_they_happen(void **state)
     faults("ld.param.u32 %r3, [k_param_1+12];", "of parameters");
     faults("popc.b64 %r3, %rd1;", "does not know instruction popc.b64");
     faults("mov.u32 %r3, %clock;", "does not know an operand, %clock");
-    faults("setp.lt.u32 %p1, %r1, 16;\n @%p1 bra $L__other;\n bar.warp.sync -1; mov.u32 %r3, 1;\n bra.uni $L__end;\n"
+    faults("setp.lt.u32 %p1, %r1, 16;\n @%p1 bra $L__other;\n bar.warp.sync -1; mov.u32 %r3, 1;\n "
+           "bra.uni $L__end;\n"
            "$L__other:\n vote.sync.ballot.b32 %r3, %p1, -1;\n bra.uni $L__end;",
            "for each other");
-    faults("setp.lt.u32 %p1, %r1, 16;\n @%p1 bra $L__end;\n bar.warp.sync 65535;", "not in its mask");
-    faults("setp.lt.u32 %p1, %r1, 8;\n @%p1 bra $L__end;\n shfl.sync.idx.b32 %r3|%p2, %r2, 0, 31, -256;", "which is not there");
-    faults("setp.lt.u32 %p1, %r1, 32;\n @%p1 bra $L__end;\n bar.sync 0;", "divergent barrier", WORDS);
+    faults("setp.lt.u32 %p1, %r1, 16;\n @%p1 bra $L__end;\n bar.warp.sync 65535;",
+           "not in its mask");
+    faults("setp.lt.u32 %p1, %r1, 8;\n @%p1 bra $L__end;\n shfl.sync.idx.b32 %r3|%p2, %r2, 0, 31, "
+           "-256;",
+           "which is not there");
+    faults("setp.lt.u32 %p1, %r1, 32;\n @%p1 bra $L__end;\n bar.sync 0;", "divergent barrier",
+           WORDS);
 }
 
 int main(void)

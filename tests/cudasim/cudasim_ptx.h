@@ -6,10 +6,10 @@
  * multiply-adds, parameters by their layout. Above it the C++ of the kernels (cudasim.h) is the
  * other reading, with the checks that PTX has no names for.
  *
- * A warp runs all its lanes through an instruction before the next. Lanes that part go on by groups,
- * the one that is furthest behind first, and join where they meet; a collective waits for the lanes
- * of its mask. Every access is checked for its bounds and alignment; an instruction that the
- * interpreter does not know is a fault that names it.
+ * A warp runs all its lanes through an instruction before the next. Lanes that part go on by
+ * groups, the one that is furthest behind first, and join where they meet; a collective waits for
+ * the lanes of its mask. Every access is checked for its bounds and alignment; an instruction that
+ * the interpreter does not know is a fault that names it.
  *
  * What an instruction costs is counted as the hardware counts it: warps that issued it, lanes that
  * took part, sectors of 32 bytes of device memory, passes of shared memory (1 and more where lanes
@@ -79,11 +79,11 @@ struct ptx_op {
     /* of loads and stores: */
     enum ptx_space space;
     int64_t offset;
-    uint8_t bytes, vector;      /* of an element; elements */
-    bool is_signed, wide;       /* elements are extended; the register has 64 bits */
+    uint8_t bytes, vector; /* of an element; elements */
+    bool is_signed, wide;  /* elements are extended; the register has 64 bits */
     bool wide_address;
-    uint32_t line;              /* of the source, 0: not known */
-    const char *text;           /* its name, for messages */
+    uint32_t line;               /* of the source, 0: not known */
+    const char *text;            /* its name, for messages */
     uint64_t warps, lanes, cost; /* counted: cost by sectors or passes */
 };
 
@@ -95,12 +95,25 @@ struct ptx_param {
  * one behind the other: 32 x 4 bytes, 32 x 8, or of a predicate one word, a bit for each lane. */
 struct ptx_constant {
     uint32_t place;
-    bool wide;
+    char kind; /* i, l, p of struct ptx_meaning */
     uint64_t value;
 };
-enum ptx_special { PTX_TID_X, PTX_TID_Y, PTX_TID_Z, PTX_CTAID_X, PTX_CTAID_Y, PTX_CTAID_Z, PTX_NTID_X,
-                   PTX_NTID_Y, PTX_NTID_Z, PTX_NCTAID_X, PTX_NCTAID_Y, PTX_NCTAID_Z, PTX_LANEID,
-                   PTX_SPECIALS };
+enum ptx_special {
+    PTX_TID_X,
+    PTX_TID_Y,
+    PTX_TID_Z,
+    PTX_CTAID_X,
+    PTX_CTAID_Y,
+    PTX_CTAID_Z,
+    PTX_NTID_X,
+    PTX_NTID_Y,
+    PTX_NTID_Z,
+    PTX_NCTAID_X,
+    PTX_NCTAID_Y,
+    PTX_NCTAID_Z,
+    PTX_LANEID,
+    PTX_SPECIALS
+};
 
 struct ptx_kernel {
     std::string name, unknown; /* unknown: why it cannot run, "" where it can */
@@ -166,9 +179,10 @@ void cudasim_ptx_block(struct ptx_kernel *kernel, const unsigned char *args);
 /* Its counts, as text (ELAPSE_CUDASIM_COUNTS). */
 void cudasim_ptx_write_counts(const struct ptx_kernel *kernel, FILE *f);
 /* Addresses of shared memory count from the static part on. */
-unsigned char *cudasim_ptx_shared(uint32_t address, size_t bytes, struct ptx_warp *w, const struct ptx_op *op, int lane);
+unsigned char *cudasim_ptx_shared(uint32_t address, size_t bytes, struct ptx_warp *w,
+                                  const struct ptx_op *op, int lane);
 /* Ends the kernel; says where. */
-[[noreturn]] void cudasim_ptx_fault(struct ptx_warp *w, const struct ptx_op *op, int lane, int code, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+[[noreturn]] void cudasim_ptx_fault(struct ptx_warp *w, const struct ptx_op *op, int lane, int code,
+                                    const char *format, ...) __attribute__((format(printf, 5, 6)));
 void cudasim_ptx_copies(struct ptx_warp *w, uint32_t lanes, int pending);
 #endif

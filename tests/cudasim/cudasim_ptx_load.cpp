@@ -10,7 +10,8 @@
 
 #include "tests/cudasim/cudasim_internal.h"
 
-namespace {
+namespace
+{
 
 std::vector<std::string> files = {"?"}; /* of all modules; line 0 of the first: not known */
 
@@ -132,8 +133,8 @@ uint32_t new_place(reader *r, char kind)
 }
 
 const char *const special_names[PTX_SPECIALS] = {
-    "%tid.x",   "%tid.y",   "%tid.z",    "%ctaid.x",  "%ctaid.y",  "%ctaid.z", "%ntid.x",
-    "%ntid.y",  "%ntid.z",  "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid",
+    "%tid.x",  "%tid.y",  "%tid.z",    "%ctaid.x",  "%ctaid.y",  "%ctaid.z", "%ntid.x",
+    "%ntid.y", "%ntid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid",
 };
 
 /* kind becomes its own. -1: not declared. */
@@ -169,7 +170,7 @@ uint32_t place_of_constant(reader *r, char kind, uint64_t value)
     const auto key = std::make_pair(kind, value);
     if (!r->constants.count(key)) {
         r->constants[key] = new_place(r, kind);
-        r->k->constants.push_back({r->constants[key], kind == 'l', kind == 'p' && value ? ~0ull : value});
+        r->k->constants.push_back({r->constants[key], kind, value});
     }
     return r->constants[key];
 }
@@ -182,7 +183,8 @@ bool value_of(reader *r, const std::string &text, uint64_t *value)
         return true;
     }
     if (text[0] == '-' || (text[0] >= '0' && text[0] <= '9')) {
-        *value = text[0] == '-' ? (uint64_t)strtoll(text.c_str(), NULL, 0) : strtoull(text.c_str(), NULL, 0);
+        *value = text[0] == '-' ? (uint64_t)strtoll(text.c_str(), NULL, 0)
+                                : strtoull(text.c_str(), NULL, 0);
         return true;
     }
     const size_t plus = text.find('+');
@@ -279,7 +281,8 @@ void add_address(reader *r, struct ptx_op *op, const std::string &text)
 }
 
 /* ld.SPACE.v4.TYPE and st. */
-bool load_store(reader *r, struct ptx_op *op, const std::string &name, const std::vector<std::string> &parts)
+bool load_store(reader *r, struct ptx_op *op, const std::string &name,
+                const std::vector<std::string> &parts)
 {
     const bool store = starts(name, "st.");
     std::string rest = name.substr(3);
@@ -329,7 +332,7 @@ bool load_store(reader *r, struct ptx_op *op, const std::string &name, const std
     return true;
 }
 
-/* mov packs and unpacks: mov.b32 {a, b}, c has a name of its own, mov.b32.{ii}. */
+/* mov packs and unpacks; that has names of its own: mov.b32.split2 of mov.b32 {a, b}, c. */
 std::string with_braces(const std::string &name, const std::vector<std::string> &parts)
 {
     if (!starts(name, "mov.b") || parts.size() != 2)
@@ -350,7 +353,8 @@ void instruction(reader *r, const std::string &statement)
         const size_t end = s.find_first_of(" \t\n");
         op.guard_not = s[1] == '!';
         char want = 'p';
-        op.guard = (int)place_of(r, s.substr(op.guard_not ? 2 : 1, end - (op.guard_not ? 2 : 1)), &want);
+        op.guard =
+            (int)place_of(r, s.substr(op.guard_not ? 2 : 1, end - (op.guard_not ? 2 : 1)), &want);
         s = trimmed(s.substr(end));
     }
     const size_t end = s.find_first_of(" \t\n");
@@ -389,7 +393,8 @@ void instruction(reader *r, const std::string &statement)
             for (const std::string &one : in_braces(part))
                 flat.push_back(one);
         else if (bar != std::string::npos)
-            flat.push_back(trimmed(part.substr(0, bar))), flat.push_back(trimmed(part.substr(bar + 1)));
+            flat.push_back(trimmed(part.substr(0, bar))),
+                flat.push_back(trimmed(part.substr(bar + 1)));
         else
             flat.push_back(part);
     }
@@ -406,7 +411,8 @@ void instruction(reader *r, const std::string &statement)
             break;
         case 's': /* an address of shared or device memory, without an offset */
         case 'g':
-            add_operand(r, &op, trimmed(flat[i].substr(1, flat[i].size() - 2)), m->operands[i] == 's' ? 'i' : 'l');
+            add_operand(r, &op, trimmed(flat[i].substr(1, flat[i].size() - 2)),
+                        m->operands[i] == 's' ? 'i' : 'l');
             break;
         default:
             add_operand(r, &op, flat[i], m->operands[i]);
@@ -419,7 +425,8 @@ void instruction(reader *r, const std::string &statement)
 /* .reg .b32 %r<19>;  .reg .b64 %tmp, %other; */
 void registers(reader *r, const std::string &statement)
 {
-    const size_t type_at = statement.find('.', 1), type_end = statement.find_first_of(" \t", type_at);
+    const size_t type_at = statement.find('.', 1),
+                 type_end = statement.find_first_of(" \t", type_at);
     const char kind = kind_of_type(statement.substr(type_at, type_end - type_at));
     for (const std::string &name : split(statement.substr(type_end))) {
         const size_t count = name.find('<');
@@ -434,10 +441,13 @@ void registers(reader *r, const std::string &statement)
 void shared_variable(reader *r, const std::string &statement, std::map<std::string, int64_t> *to)
 {
     const size_t align_at = statement.find(".align"), bracket = statement.find('[');
-    const uint32_t align = align_at == std::string::npos ? 16 : (uint32_t)atoi(statement.c_str() + align_at + 6);
+    const uint32_t align =
+        align_at == std::string::npos ? 16 : (uint32_t)atoi(statement.c_str() + align_at + 6);
     const size_t name_at = statement.find_last_of(" \t", bracket) + 1;
-    const std::string name = statement.substr(name_at, bracket == std::string::npos ? bracket : bracket - name_at);
-    uint32_t bytes = bracket == std::string::npos ? 8 : (uint32_t)atoi(statement.c_str() + bracket + 1);
+    const std::string name =
+        statement.substr(name_at, bracket == std::string::npos ? bracket : bracket - name_at);
+    uint32_t bytes =
+        bracket == std::string::npos ? 8 : (uint32_t)atoi(statement.c_str() + bracket + 1);
     if (starts(statement, ".extern")) {
         (*to)[name] = -1; /* behind the static part, once that is known */
         return;
@@ -452,13 +462,18 @@ void shared_variable(reader *r, const std::string &statement, std::map<std::stri
 /* ".param .align 8 .b8 name[96]", ".param .u64 .ptr .align 1 name" */
 void parameter(reader *r, const std::string &text)
 {
-    const size_t align_at = text.find(".align"), bracket = text.find('['), name_at = text.find_last_of(" \t", bracket) + 1;
+    const size_t align_at = text.find(".align"), bracket = text.find('['),
+                 name_at = text.find_last_of(" \t", bracket) + 1;
     struct ptx_param one = {0, 0};
     const bool array = bracket != std::string::npos;
-    const size_t type_at = text.find_first_of('.', 6), type_end = text.find_first_of(" \t", type_at);
+    const size_t type_at = text.find_first_of('.', 6),
+                 type_end = text.find_first_of(" \t", type_at);
     one.bytes = array ? (uint32_t)atoi(text.c_str() + bracket + 1)
                       : (uint32_t)type_bytes(text.substr(type_at, type_end - type_at));
-    const uint32_t align = array && align_at != std::string::npos ? (uint32_t)atoi(text.c_str() + align_at + 6) : array ? 1 : one.bytes;
+    const uint32_t align = array && align_at != std::string::npos
+                               ? (uint32_t)atoi(text.c_str() + align_at + 6)
+                           : array ? 1
+                                   : one.bytes;
     one.offset = (r->k->param_bytes + align - 1) / align * align;
     r->k->param_bytes = one.offset + one.bytes;
     r->k->params.push_back(one);
@@ -480,7 +495,8 @@ void file(reader *r, const std::string &text)
     if (quote != std::string::npos && last > quote) {
         const std::string path = text.substr(quote + 1, last - quote - 1);
         const size_t tree = path.rfind("exec/cuda/");
-        files[file_of(r, atoi(text.c_str() + 5))] = tree == std::string::npos ? path : path.substr(tree);
+        files[file_of(r, atoi(text.c_str() + 5))] =
+            tree == std::string::npos ? path : path.substr(tree);
     }
 }
 
@@ -588,7 +604,8 @@ void entry(reader *r, std::vector<struct ptx_kernel *> *kernels)
 std::string cudasim_ptx_line(uint32_t line)
 {
     const uint32_t file = line >> 20;
-    return line == 0 || file >= files.size() ? "?" : files[file] + ":" + std::to_string(line & 0xfffff);
+    return line == 0 || file >= files.size() ? "?"
+                                             : files[file] + ":" + std::to_string(line & 0xfffff);
 }
 
 void cudasim_ptx_load(const char *text, std::vector<struct ptx_kernel *> *kernels)
@@ -663,8 +680,8 @@ extern "C" void __cudaRegisterFatBinaryEnd(void **)
 extern "C" void __cudaUnregisterFatBinary(void **)
 {
 }
-extern "C" void __cudaRegisterFunction(void **m, const char *host, char *, const char *name, int, uint3 *, uint3 *,
-                                       dim3 *, dim3 *, int *)
+extern "C" void __cudaRegisterFunction(void **m, const char *host, char *, const char *name, int,
+                                       uint3 *, uint3 *, dim3 *, dim3 *, int *)
 {
     (*entries)[host] = {(struct module *)(void *)m, name, NULL};
 }
@@ -688,12 +705,14 @@ static thread_local struct {
     cudaStream_t stream;
 } configured;
 
-extern "C" unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream)
+extern "C" unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared,
+                                                cudaStream_t stream)
 {
     configured = {grid, block, shared, stream};
     return 0;
 }
-extern "C" cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream)
+extern "C" cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared,
+                                                  void *stream)
 {
     *grid = configured.grid;
     *block = configured.block;
@@ -702,8 +721,8 @@ extern "C" cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_
     return cudaSuccess;
 }
 
-extern "C" cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **args, size_t shared,
-                                        cudaStream_t stream)
+extern "C" cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **args,
+                                        size_t shared, cudaStream_t stream)
 {
     struct ptx_kernel *k = kernel_of(host);
     if (!k) {
@@ -720,8 +739,8 @@ extern "C" cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host)
     *kernel = (cudaKernel_t)host;
     return cudaSuccess;
 }
-extern "C" cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared,
-                                          cudaStream_t stream)
+extern "C" cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args,
+                                          size_t shared, cudaStream_t stream)
 {
     return cudaLaunchKernel((const void *)kernel, grid, block, args, shared, stream);
 }

@@ -11,12 +11,14 @@
 #include "tests/cudasim/cudasim_internal.h"
 #include "tests/cudasim/cudasim_ptx.h"
 
-namespace {
+namespace
+{
 
 const uint32_t ALL = 0xffffffffu;
 
 /* Registers of up to 32 bits lie in 4 bytes a lane, others in 8. */
-template <typename T> using slot = typename std::conditional<sizeof(T) == 8, uint64_t, uint32_t>::type;
+template <typename T>
+using slot = typename std::conditional<sizeof(T) == 8, uint64_t, uint32_t>::type;
 
 template <typename To, typename From> inline To bits(From from)
 {
@@ -53,7 +55,8 @@ template <typename T> inline slot<T> put(T v)
     } while (0)
 
 /* D of type R from one, two, three operands of their types. F is a type with `static R of(...)`. */
-template <typename F, typename R, typename A> void unary(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
+template <typename F, typename R, typename A>
+void unary(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 {
     slot<R> *d = ptx_lanes<slot<R>>(w, op->operand[0]);
     const slot<A> *a = ptx_lanes<slot<A>>(w, op->operand[1]);
@@ -71,14 +74,17 @@ template <typename F, typename R, typename A, typename C>
 void ternary(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 {
     slot<R> *d = ptx_lanes<slot<R>>(w, op->operand[0]);
-    const slot<A> *a = ptx_lanes<slot<A>>(w, op->operand[1]), *b = ptx_lanes<slot<A>>(w, op->operand[2]);
+    const slot<A> *a = ptx_lanes<slot<A>>(w, op->operand[1]),
+                  *b = ptx_lanes<slot<A>>(w, op->operand[2]);
     const slot<C> *c = ptx_lanes<slot<C>>(w, op->operand[3]);
     EACH_LANE(lanes, d[l] = put<R>(F::of(get<A>(a[l]), get<A>(b[l]), get<C>(c[l]))));
 }
-template <typename F, typename A> void compare(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
+template <typename F, typename A>
+void compare(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 {
     uint32_t *d = ptx_lanes<uint32_t>(w, op->operand[0]), result = 0;
-    const slot<A> *a = ptx_lanes<slot<A>>(w, op->operand[1]), *b = ptx_lanes<slot<A>>(w, op->operand[2]);
+    const slot<A> *a = ptx_lanes<slot<A>>(w, op->operand[1]),
+                  *b = ptx_lanes<slot<A>>(w, op->operand[2]);
     for (int l = 0; l < PTX_LANES; l++)
         result |= (uint32_t)(F::of(get<A>(a[l]), get<A>(b[l])) ? 1 : 0) << l;
     *d = (*d & ~lanes) | (result & lanes);
@@ -99,7 +105,10 @@ FUNCTION(most, (T a, T b), a < b ? b : a);
 FUNCTION(fleast, (T a, T b), (T)fmin(a, b)); /* the other of a NaN */
 FUNCTION(fmost, (T a, T b), (T)fmax(a, b));
 /* What a division by zero gives is not defined, nor what lanes hold that take no part. */
-FUNCTION(divide, (T a, T b), b == 0 ? (T)-1 : !((T)-1 > 0) && b == (T)-1 ? (T)(0 - (uint64_t)a) : (T)(a / b));
+FUNCTION(divide, (T a, T b),
+         b == 0                       ? (T)-1
+         : !((T)-1 > 0) && b == (T)-1 ? (T)(0 - (uint64_t)a)
+                                      : (T)(a / b));
 FUNCTION(remain, (T a, T b), b == 0 ? a : !((T)-1 > 0) && b == (T)-1 ? (T)0 : (T)(a % b));
 FUNCTION(quotient, (T a, T b), a / b);
 FUNCTION(negate, (T a), (T)(0 - a));
@@ -112,7 +121,9 @@ FUNCTION(differ, (T a, T b), (T)(a ^ b));
 FUNCTION(invert, (T a), (T)~a);
 FUNCTION(left, (T a, uint32_t b), b >= 8 * sizeof(T) ? (T)0 : (T)(a << b));
 FUNCTION(right, (T a, uint32_t b), b >= 8 * sizeof(T) ? (a < 0 ? (T)-1 : (T)0) : (T)(a >> b));
-FUNCTION(fused, (T a, T b, T c), std::is_same<T, float>::value ? (T)__builtin_fmaf((float)a, (float)b, (float)c) : (T)__builtin_fma(a, b, c));
+FUNCTION(fused, (T a, T b, T c),
+         std::is_same<T, float>::value ? (T)__builtin_fmaf((float)a, (float)b, (float)c)
+                                       : (T)__builtin_fma(a, b, c));
 FUNCTION(root, (T a), std::is_same<T, float>::value ? (T)sqrtf((float)a) : (T)sqrt(a));
 FUNCTION(reciprocal, (T a), 1 / a);
 FUNCTION(same, (T a), a);
@@ -132,16 +143,28 @@ FUNCTION(is_geu, (T a, T b), !(a < b));
 #undef FUNCTION
 
 template <typename R, typename A> struct widened {
-    static inline R of(A a, A b) { return (R)a * (R)b; }
+    static inline R of(A a, A b)
+    {
+        return (R)a * (R)b;
+    }
 };
 template <typename T> struct upper_half {
-    static inline T of(T a, T b) { return (T)((std::is_signed<T>::value ? (int64_t)a * b : (int64_t)((uint64_t)a * b)) >> 32); }
+    static inline T of(T a, T b)
+    {
+        return (T)((std::is_signed<T>::value ? (int64_t)a * b : (int64_t)((uint64_t)a * b)) >> 32);
+    }
 };
 template <typename R, typename A> struct converted {
-    static inline R of(A a) { return (R)a; }
+    static inline R of(A a)
+    {
+        return (R)a;
+    }
 };
 struct saturated {
-    static inline float of(float a) { return a > 0 ? a < 1 ? a : 1.0f : 0.0f; } /* of NaN 0 */
+    static inline float of(float a)
+    {
+        return a > 0 ? a < 1 ? a : 1.0f : 0.0f;
+    } /* of NaN 0 */
 };
 /* Results (ftz: and operands) that are denormal are zeros. */
 inline float flushed(float x)
@@ -149,16 +172,28 @@ inline float flushed(float x)
     return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
 }
 struct power_of_two {
-    static inline float of(float a) { return flushed(exp2f(flushed(a))); }
+    static inline float of(float a)
+    {
+        return flushed(exp2f(flushed(a)));
+    }
 };
 struct reciprocal_near {
-    static inline float of(float a) { return flushed(1 / flushed(a)); }
+    static inline float of(float a)
+    {
+        return flushed(1 / flushed(a));
+    }
 };
 struct reciprocal_upper { /* of doubles: the lower half of the mantissa is zero */
-    static inline double of(double a) { return bits<double>(bits<uint64_t>(1 / a) & 0xffffffff00000000ull); }
+    static inline double of(double a)
+    {
+        return bits<double>(bits<uint64_t>(1 / a) & 0xffffffff00000000ull);
+    }
 };
 struct with_sign { /* copysign d, a, b: b with a's sign */
-    static inline float of(float a, float b) { return copysignf(b, a); }
+    static inline float of(float a, float b)
+    {
+        return copysignf(b, a);
+    }
 };
 inline uint32_t bf16_of(float x)
 {
@@ -166,16 +201,28 @@ inline uint32_t bf16_of(float x)
     return x != x ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
 }
 struct to_bf16 {
-    static inline uint32_t of(float a) { return bf16_of(a); }
+    static inline uint32_t of(float a)
+    {
+        return bf16_of(a);
+    }
 };
 struct to_bf16x2 { /* the first operand becomes the upper half */
-    static inline uint32_t of(float a, float b) { return bf16_of(a) << 16 | bf16_of(b); }
+    static inline uint32_t of(float a, float b)
+    {
+        return bf16_of(a) << 16 | bf16_of(b);
+    }
 };
 struct from_bf16 {
-    static inline float of(uint32_t a) { return bits<float>(a << 16); }
+    static inline float of(uint32_t a)
+    {
+        return bits<float>(a << 16);
+    }
 };
 struct ones {
-    static inline uint32_t of(uint32_t a) { return (uint32_t)__builtin_popcount(a); }
+    static inline uint32_t of(uint32_t a)
+    {
+        return (uint32_t)__builtin_popcount(a);
+    }
 };
 struct reversed {
     static inline uint32_t of(uint32_t a)
@@ -187,10 +234,16 @@ struct reversed {
     }
 };
 struct zeros_above { /* bfind.shiftamt: how far the highest one is from the top; none: all ones */
-    static inline uint32_t of(uint32_t a) { return a ? (uint32_t)__builtin_clz(a) : ALL; }
+    static inline uint32_t of(uint32_t a)
+    {
+        return a ? (uint32_t)__builtin_clz(a) : ALL;
+    }
 };
 struct leading_zeros {
-    static inline uint32_t of(uint32_t a) { return a ? (uint32_t)__builtin_clz(a) : 32; }
+    static inline uint32_t of(uint32_t a)
+    {
+        return a ? (uint32_t)__builtin_clz(a) : 32;
+    }
 };
 
 /* fma.rm: towards minus infinity. The mode is in force for what the loop loads and stores. */
@@ -204,13 +257,15 @@ void fused_down(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 template <typename T> void insert_bits(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 {
     slot<T> *d = ptx_lanes<slot<T>>(w, op->operand[0]);
-    const slot<T> *a = ptx_lanes<slot<T>>(w, op->operand[1]), *b = ptx_lanes<slot<T>>(w, op->operand[2]);
-    const uint32_t *at = ptx_lanes<uint32_t>(w, op->operand[3]), *len = ptx_lanes<uint32_t>(w, op->operand[4]);
+    const slot<T> *a = ptx_lanes<slot<T>>(w, op->operand[1]),
+                  *b = ptx_lanes<slot<T>>(w, op->operand[2]);
+    const uint32_t *at = ptx_lanes<uint32_t>(w, op->operand[3]),
+                   *len = ptx_lanes<uint32_t>(w, op->operand[4]);
     for (int l = 0; l < PTX_LANES; l++) {
         if (!(lanes >> l & 1))
             continue;
         const uint32_t pos = at[l] & 0xff, n = len[l] & 0xff, size = 8 * sizeof(T);
-        const T ones_n = n >= size ? (T)~(T)0 : (T)(((T)1 << n) - 1);
+        const T ones_n = n >= size ? (T) ~(T)0 : (T)(((T)1 << n) - 1);
         const T mask = pos >= size ? (T)0 : (T)(ones_n << pos);
         d[l] = (slot<T>)((b[l] & ~mask) | ((pos >= size ? 0 : a[l] << pos) & mask));
     }
@@ -219,14 +274,16 @@ template <typename T> void insert_bits(struct ptx_warp *w, const struct ptx_op *
 template <typename T> void select_by(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 {
     slot<T> *d = ptx_lanes<slot<T>>(w, op->operand[0]);
-    const slot<T> *a = ptx_lanes<slot<T>>(w, op->operand[1]), *b = ptx_lanes<slot<T>>(w, op->operand[2]);
+    const slot<T> *a = ptx_lanes<slot<T>>(w, op->operand[1]),
+                  *b = ptx_lanes<slot<T>>(w, op->operand[2]);
     const uint32_t p = *ptx_lanes<uint32_t>(w, op->operand[3]);
     EACH_LANE(lanes, d[l] = p >> l & 1 ? a[l] : b[l]);
 }
 
 /* --- predicates: a word, a bit for each lane ------------------------------------------------- */
 
-template <typename F> void of_predicates(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
+template <typename F>
+void of_predicates(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 {
     uint32_t *d = ptx_lanes<uint32_t>(w, op->operand[0]);
     const uint32_t a = *ptx_lanes<uint32_t>(w, op->operand[1]);
@@ -234,15 +291,22 @@ template <typename F> void of_predicates(struct ptx_warp *w, const struct ptx_op
     *d = (*d & ~lanes) | (F::of(a, b) & lanes);
 }
 struct first_of {
-    static inline uint32_t of(uint32_t a, uint32_t) { return a; }
+    static inline uint32_t of(uint32_t a, uint32_t)
+    {
+        return a;
+    }
 };
 struct not_first {
-    static inline uint32_t of(uint32_t a, uint32_t) { return ~a; }
+    static inline uint32_t of(uint32_t a, uint32_t)
+    {
+        return ~a;
+    }
 };
 
 /* --- parts of registers ---------------------------------------------------------------------- */
 
-template <typename Whole, typename Part> void split_into(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
+template <typename Whole, typename Part>
+void split_into(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 {
     const int n = sizeof(Whole) / sizeof(Part);
     const slot<Whole> *from = ptx_lanes<slot<Whole>>(w, op->operand[n]);
@@ -253,7 +317,8 @@ template <typename Whole, typename Part> void split_into(struct ptx_warp *w, con
         EACH_LANE(lanes, d[l] = (Part)(whole[l] >> (8 * sizeof(Part) * (size_t)i)));
     }
 }
-template <typename Whole, typename Part> void join_from(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
+template <typename Whole, typename Part>
+void join_from(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 {
     const int n = sizeof(Whole) / sizeof(Part);
     slot<Whole> whole[PTX_LANES] = {0}, *d = ptx_lanes<slot<Whole>>(w, op->operand[0]);
@@ -270,10 +335,13 @@ template <typename Whole, typename Part> void join_from(struct ptx_warp *w, cons
 enum shuffle { UP, DOWN, BUTTERFLY, INDEX };
 
 /* PTX ISA, "shfl.sync": c holds the clamp in bits 0-4 and the segment's mask in bits 8-12. */
-template <enum shuffle HOW> void shuffled(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
+template <enum shuffle HOW>
+void shuffled(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 {
-    uint32_t *d = ptx_lanes<uint32_t>(w, op->operand[0]), *p = ptx_lanes<uint32_t>(w, op->operand[1]), out[PTX_LANES], valid = 0;
-    const uint32_t *a = ptx_lanes<uint32_t>(w, op->operand[2]), *b = ptx_lanes<uint32_t>(w, op->operand[3]);
+    uint32_t *d = ptx_lanes<uint32_t>(w, op->operand[0]),
+             *p = ptx_lanes<uint32_t>(w, op->operand[1]), out[PTX_LANES], valid = 0;
+    const uint32_t *a = ptx_lanes<uint32_t>(w, op->operand[2]),
+                   *b = ptx_lanes<uint32_t>(w, op->operand[3]);
     const uint32_t *c = ptx_lanes<uint32_t>(w, op->operand[4]);
     for (int l = 0; l < PTX_LANES; l++) {
         if (!(lanes >> l & 1))
@@ -303,7 +371,8 @@ template <enum shuffle HOW> void shuffled(struct ptx_warp *w, const struct ptx_o
         if (!ok)
             from = l;
         if (!(lanes >> from & 1))
-            cudasim_ptx_fault(w, op, l, cudaErrorLaunchFailure, "reads from lane %d, which is not there (%08x)", from, lanes);
+            cudasim_ptx_fault(w, op, l, cudaErrorLaunchFailure,
+                              "reads from lane %d, which is not there (%08x)", from, lanes);
         out[l] = a[from];
         valid |= (uint32_t)ok << l;
     }
@@ -332,7 +401,8 @@ void multiply_matrices(struct ptx_warp *w, const struct ptx_op *op, uint32_t)
     float d[PTX_LANES][4];
     uint32_t a[PTX_LANES][4], b[PTX_LANES][2];
     for (int i = 0; i < 4; i++) {
-        const uint32_t *from_a = ptx_lanes<uint32_t>(w, op->operand[4 + i]), *c = ptx_lanes<uint32_t>(w, op->operand[10 + i]);
+        const uint32_t *from_a = ptx_lanes<uint32_t>(w, op->operand[4 + i]),
+                       *c = ptx_lanes<uint32_t>(w, op->operand[10 + i]);
         const uint32_t *from_b = ptx_lanes<uint32_t>(w, op->operand[8 + i % 2]);
         for (int l = 0; l < PTX_LANES; l++) {
             a[l][i] = from_a[l];
@@ -360,7 +430,8 @@ uint64_t passes(const uint32_t *address, uint32_t lanes, int bytes)
         uint32_t words[32][PTX_LANES];
         int num[32] = {0}, worst = 0;
         for (int l = first; l < first + each; l++)
-            for (uint32_t word = address[l] / 4; lanes >> l & 1 && word <= (address[l] + (uint32_t)bytes - 1) / 4; word++) {
+            for (uint32_t word = address[l] / 4;
+                 lanes >> l & 1 && word <= (address[l] + (uint32_t)bytes - 1) / 4; word++) {
                 const uint32_t bank = word % 32;
                 int i = 0;
                 while (i < num[bank] && words[bank][i] != word)
@@ -379,7 +450,8 @@ uint64_t sectors(const uint64_t *address, uint32_t lanes, int bytes)
 {
     uint64_t seen[2 * PTX_LANES], num = 0;
     for (int l = 0; l < PTX_LANES; l++)
-        for (uint64_t s = address[l] / 32; lanes >> l & 1 && s <= (address[l] + (uint64_t)bytes - 1) / 32; s++) {
+        for (uint64_t s = address[l] / 32;
+             lanes >> l & 1 && s <= (address[l] + (uint64_t)bytes - 1) / 32; s++) {
             uint64_t i = num;
             while (i > 0 && seen[i - 1] != s)
                 i--;
@@ -389,13 +461,16 @@ uint64_t sectors(const uint64_t *address, uint32_t lanes, int bytes)
     return num;
 }
 
-void check_global(struct ptx_warp *w, const struct ptx_op *op, int lane, uint64_t address, size_t bytes)
+void check_global(struct ptx_warp *w, const struct ptx_op *op, int lane, uint64_t address,
+                  size_t bytes)
 {
     const void *at = (const void *)address;
     if (address % bytes)
-        cudasim_ptx_fault(w, op, lane, cudaErrorMisalignedAddress, "device address %p is no multiple of %zu", at, bytes);
+        cudasim_ptx_fault(w, op, lane, cudaErrorMisalignedAddress,
+                          "device address %p is no multiple of %zu", at, bytes);
     if (!cudasim_in_device(at, bytes) && !cudasim_is_pinned(at, bytes))
-        cudasim_ptx_fault(w, op, lane, cudaErrorIllegalAddress, "%zu bytes at %p: %s", bytes, at, cudasim_describe(at));
+        cudasim_ptx_fault(w, op, lane, cudaErrorIllegalAddress, "%zu bytes at %p: %s", bytes, at,
+                          cudasim_describe(at));
 }
 
 /* The host's address of each lane's element; counts what the access costs. */
@@ -427,7 +502,8 @@ void reach(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes, unsigned
         at[l] = (unsigned char *)address[l];
         if (op->space == PTX_SPACE_PARAM) {
             if (address[l] + bytes > w->kernel->param_bytes)
-                cudasim_ptx_fault(w, op, l, cudaErrorIllegalAddress, "byte %llu of %u bytes of parameters",
+                cudasim_ptx_fault(w, op, l, cudaErrorIllegalAddress,
+                                  "byte %llu of %u bytes of parameters",
                                   (unsigned long long)address[l], w->kernel->param_bytes);
             at[l] = (unsigned char *)w->params + address[l];
         } else if (address[l] % bytes) {
@@ -478,7 +554,8 @@ void ldmatrix_trans(struct ptx_warp *w, const struct ptx_op *op, uint32_t)
 /* cp.async.cg [to], [from], 16, read: what is not read becomes zeros. Here at the wait. */
 void copy_async(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 {
-    const uint32_t *to = ptx_lanes<uint32_t>(w, op->operand[0]), *read = ptx_lanes<uint32_t>(w, op->operand[2]);
+    const uint32_t *to = ptx_lanes<uint32_t>(w, op->operand[0]),
+                   *read = ptx_lanes<uint32_t>(w, op->operand[2]);
     const uint64_t *from = ptx_lanes<uint64_t>(w, op->operand[1]);
     uint32_t reading = 0;
     for (int l = 0; l < PTX_LANES; l++) {
@@ -491,7 +568,8 @@ void copy_async(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
             check_global(w, op, l, from[l], 16);
             reading |= 1u << l;
         }
-        w->copies.push_back({l, w->copy_group[l], to[l], (const unsigned char *)from[l], (int)read[l]});
+        w->copies.push_back(
+            {l, w->copy_group[l], to[l], (const unsigned char *)from[l], (int)read[l]});
     }
     ((struct ptx_op *)op)->cost += sectors(from, reading, 16);
 }
@@ -508,14 +586,16 @@ void copy_wait(struct ptx_warp *w, const struct ptx_op *op, uint32_t lanes)
 
 template <typename T> const char *letters(int operands)
 {
-    static const char *const narrow[] = {"", "i", "ii", "iii", "iiii"}, *const wide[] = {"", "l", "ll", "lll", "llll"};
+    static const char *const narrow[] = {"", "i", "ii", "iii", "iiii"}, *const wide[] = {
+                                                                            "", "l", "ll", "lll",
+                                                                            "llll"};
     return sizeof(T) == 8 ? wide[operands] : narrow[operands];
 }
 
 typedef std::map<std::string, struct ptx_meaning> meanings;
 
-void add_to(meanings *m, const std::string &name, ptx_work work, enum ptx_class counted, const char *operands,
-            enum ptx_control control = PTX_NEXT, int mask_at = -1)
+void add_to(meanings *m, const std::string &name, ptx_work work, enum ptx_class counted,
+            const char *operands, enum ptx_control control = PTX_NEXT, int mask_at = -1)
 {
     (*m)[name] = {work, counted, operands, control, mask_at};
 }
@@ -539,7 +619,9 @@ template <typename T> void integers(meanings *m, const std::string &type)
 
 template <typename T> void comparisons(meanings *m, const std::string &type)
 {
-    const enum ptx_class c = std::is_same<T, float>::value ? PTX_FLOAT : std::is_same<T, double>::value ? PTX_DOUBLE : PTX_INTEGER;
+    const enum ptx_class c = std::is_same<T, float>::value    ? PTX_FLOAT
+                             : std::is_same<T, double>::value ? PTX_DOUBLE
+                                                              : PTX_INTEGER;
     const char *operands = sizeof(T) == 8 ? "pll" : "pii";
     add_to(m, "setp.eq." + type, compare<is_eq<T>, T>, c, operands);
     add_to(m, "setp.ne." + type, compare<is_ne<T>, T>, c, operands);
@@ -562,8 +644,10 @@ template <typename T> void floats(meanings *m, const std::string &type)
     const enum ptx_class c = sizeof(T) == 8 ? PTX_DOUBLE : PTX_FLOAT;
     for (const char *rounding : {"", "rn."}) {
         add_to(m, std::string("add.") + rounding + type, binary<add<T>, T, T, T>, c, letters<T>(3));
-        add_to(m, std::string("sub.") + rounding + type, binary<subtract<T>, T, T, T>, c, letters<T>(3));
-        add_to(m, std::string("mul.") + rounding + type, binary<multiply<T>, T, T, T>, c, letters<T>(3));
+        add_to(m, std::string("sub.") + rounding + type, binary<subtract<T>, T, T, T>, c,
+               letters<T>(3));
+        add_to(m, std::string("mul.") + rounding + type, binary<multiply<T>, T, T, T>, c,
+               letters<T>(3));
     }
     add_to(m, "fma.rn." + type, ternary<fused<T>, T, T, T>, c, letters<T>(4));
     add_to(m, "min." + type, binary<fleast<T>, T, T, T>, c, letters<T>(3));
@@ -578,7 +662,9 @@ template <typename T> void floats(meanings *m, const std::string &type)
 template <typename R, typename A> void conversion(meanings *m, const std::string &name)
 {
     add_to(m, "cvt." + name, unary<converted<R, A>, R, A>, PTX_CONVERT,
-           sizeof(R) == 8 ? sizeof(A) == 8 ? "ll" : "li" : sizeof(A) == 8 ? "il" : "ii");
+           sizeof(R) == 8   ? sizeof(A) == 8 ? "ll" : "li"
+           : sizeof(A) == 8 ? "il"
+                            : "ii");
 }
 
 template <typename T> void of_bits(meanings *m, const std::string &type)
@@ -587,8 +673,10 @@ template <typename T> void of_bits(meanings *m, const std::string &type)
     add_to(m, "or." + type, binary<disjoin<T>, T, T, T>, PTX_INTEGER, letters<T>(3));
     add_to(m, "xor." + type, binary<differ<T>, T, T, T>, PTX_INTEGER, letters<T>(3));
     add_to(m, "not." + type, unary<invert<T>, T, T>, PTX_INTEGER, letters<T>(2));
-    add_to(m, "shl." + type, binary<left<T>, T, T, uint32_t>, PTX_INTEGER, sizeof(T) == 8 ? "lli" : "iii");
-    add_to(m, "shr." + type, binary<right<T>, T, T, uint32_t>, PTX_INTEGER, sizeof(T) == 8 ? "lli" : "iii");
+    add_to(m, "shl." + type, binary<left<T>, T, T, uint32_t>, PTX_INTEGER,
+           sizeof(T) == 8 ? "lli" : "iii");
+    add_to(m, "shr." + type, binary<right<T>, T, T, uint32_t>, PTX_INTEGER,
+           sizeof(T) == 8 ? "lli" : "iii");
 }
 
 meanings all_meanings(void)
@@ -617,11 +705,13 @@ meanings all_meanings(void)
     comparisons<float>(m, "f32");
     comparisons<double>(m, "f64");
     for (const char *type : {"b16", "u16", "s16", "b32", "u32", "s32", "f32"}) {
-        add_to(m, std::string("mov.") + type, unary<same<uint32_t>, uint32_t, uint32_t>, PTX_MOVE, "ii");
+        add_to(m, std::string("mov.") + type, unary<same<uint32_t>, uint32_t, uint32_t>, PTX_MOVE,
+               "ii");
         add_to(m, std::string("selp.") + type, select_by<uint32_t>, PTX_INTEGER, "iiip");
     }
     for (const char *type : {"b64", "u64", "s64", "f64"}) {
-        add_to(m, std::string("mov.") + type, unary<same<uint64_t>, uint64_t, uint64_t>, PTX_MOVE, "ll");
+        add_to(m, std::string("mov.") + type, unary<same<uint64_t>, uint64_t, uint64_t>, PTX_MOVE,
+               "ll");
         add_to(m, std::string("selp.") + type, select_by<uint64_t>, PTX_INTEGER, "lllp");
     }
     add_to(m, "mov.b32.split2", split_into<uint32_t, uint16_t>, PTX_MOVE, "iii");
@@ -636,12 +726,18 @@ meanings all_meanings(void)
     add_to(m, "or.pred", of_predicates<disjoin<uint32_t>>, PTX_INTEGER, "ppp");
     add_to(m, "xor.pred", of_predicates<differ<uint32_t>>, PTX_INTEGER, "ppp");
 
-    add_to(m, "mul.wide.s32", binary<widened<int64_t, int32_t>, int64_t, int32_t, int32_t>, PTX_INTEGER, "lii");
-    add_to(m, "mul.wide.u32", binary<widened<uint64_t, uint32_t>, uint64_t, uint32_t, uint32_t>, PTX_INTEGER, "lii");
-    add_to(m, "mul.wide.s16", binary<widened<int32_t, int16_t>, int32_t, int16_t, int16_t>, PTX_INTEGER, "iii");
-    add_to(m, "mul.wide.u16", binary<widened<uint32_t, uint16_t>, uint32_t, uint16_t, uint16_t>, PTX_INTEGER, "iii");
-    add_to(m, "mul.hi.s32", binary<upper_half<int32_t>, int32_t, int32_t, int32_t>, PTX_INTEGER, "iii");
-    add_to(m, "mul.hi.u32", binary<upper_half<uint32_t>, uint32_t, uint32_t, uint32_t>, PTX_INTEGER, "iii");
+    add_to(m, "mul.wide.s32", binary<widened<int64_t, int32_t>, int64_t, int32_t, int32_t>,
+           PTX_INTEGER, "lii");
+    add_to(m, "mul.wide.u32", binary<widened<uint64_t, uint32_t>, uint64_t, uint32_t, uint32_t>,
+           PTX_INTEGER, "lii");
+    add_to(m, "mul.wide.s16", binary<widened<int32_t, int16_t>, int32_t, int16_t, int16_t>,
+           PTX_INTEGER, "iii");
+    add_to(m, "mul.wide.u16", binary<widened<uint32_t, uint16_t>, uint32_t, uint16_t, uint16_t>,
+           PTX_INTEGER, "iii");
+    add_to(m, "mul.hi.s32", binary<upper_half<int32_t>, int32_t, int32_t, int32_t>, PTX_INTEGER,
+           "iii");
+    add_to(m, "mul.hi.u32", binary<upper_half<uint32_t>, uint32_t, uint32_t, uint32_t>, PTX_INTEGER,
+           "iii");
     add_to(m, "bfi.b32", insert_bits<uint32_t>, PTX_INTEGER, "iiiii");
     add_to(m, "bfi.b64", insert_bits<uint64_t>, PTX_INTEGER, "lllii");
     add_to(m, "popc.b32", unary<ones, uint32_t, uint32_t>, PTX_INTEGER, "ii");
@@ -688,9 +784,11 @@ meanings all_meanings(void)
     add_to(m, "ret", nothing, PTX_BRANCH, "", PTX_RETURN);
     add_to(m, "exit", nothing, PTX_BRANCH, "", PTX_RETURN);
 
-    add_to(m, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", multiply_matrices, PTX_MATRIX, "iiiiiiiiiiiiii", PTX_WHOLE);
+    add_to(m, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", multiply_matrices, PTX_MATRIX,
+           "iiiiiiiiiiiiii", PTX_WHOLE);
     add_to(m, "ldmatrix.sync.aligned.m8n8.x4.shared.b16", ldmatrix, PTX_SHARED, "iiiis", PTX_WHOLE);
-    add_to(m, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", ldmatrix_trans, PTX_SHARED, "iiiis", PTX_WHOLE);
+    add_to(m, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", ldmatrix_trans, PTX_SHARED, "iiiis",
+           PTX_WHOLE);
     add_to(m, "cp.async.cg.shared.global", copy_async, PTX_GLOBAL, "sgni");
     add_to(m, "cp.async.commit_group", copy_commit, PTX_WAIT, "");
     add_to(m, "cp.async.wait_group", copy_wait, PTX_WAIT, "n");

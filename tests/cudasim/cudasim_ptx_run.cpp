@@ -19,7 +19,8 @@ extern unsigned char *cudasim_dynamic;
 static struct ptx_warp warps[CUDASIM_THREADS_MOST / PTX_LANES];
 static std::vector<unsigned char> shared; /* the static part; the dynamic one is the runner's */
 
-void cudasim_ptx_fault(struct ptx_warp *w, const struct ptx_op *op, int lane, int code, const char *format, ...)
+void cudasim_ptx_fault(struct ptx_warp *w, const struct ptx_op *op, int lane, int code,
+                       const char *format, ...)
 {
     char text[512];
     va_list args;
@@ -30,16 +31,19 @@ void cudasim_ptx_fault(struct ptx_warp *w, const struct ptx_op *op, int lane, in
                   cudasim_ptx_line(op->line).c_str(), text);
 }
 
-unsigned char *cudasim_ptx_shared(uint32_t address, size_t bytes, struct ptx_warp *w, const struct ptx_op *op, int lane)
+unsigned char *cudasim_ptx_shared(uint32_t address, size_t bytes, struct ptx_warp *w,
+                                  const struct ptx_op *op, int lane)
 {
     const uint32_t fixed = w->kernel->static_shared;
     if (address % bytes)
-        cudasim_ptx_fault(w, op, lane, cudaErrorMisalignedAddress, "shared address %u is no multiple of %zu", address, bytes);
+        cudasim_ptx_fault(w, op, lane, cudaErrorMisalignedAddress,
+                          "shared address %u is no multiple of %zu", address, bytes);
     if (address + bytes <= fixed)
         return shared.data() + address;
     if (address < fixed || address - fixed + bytes > cudasim_dynamic_bytes)
-        cudasim_ptx_fault(w, op, lane, cudaErrorIllegalAddress, "byte %u of %u + %zu bytes of shared memory", address,
-                          fixed, cudasim_dynamic_bytes);
+        cudasim_ptx_fault(w, op, lane, cudaErrorIllegalAddress,
+                          "byte %u of %u + %zu bytes of shared memory", address, fixed,
+                          cudasim_dynamic_bytes);
     return cudasim_dynamic + (address - fixed);
 }
 
@@ -73,7 +77,8 @@ static void begin_warp(struct ptx_warp *w, int index, int threads)
 {
     const struct ptx_kernel *k = w->kernel;
     const dim3 block = cudasim_block_dim, grid = cudasim_grid_dim;
-    const int first = index * PTX_LANES, lanes = threads - first < PTX_LANES ? threads - first : PTX_LANES;
+    const int first = index * PTX_LANES,
+              lanes = threads - first < PTX_LANES ? threads - first : PTX_LANES;
     w->index = index;
     w->live = lanes == PTX_LANES ? 0xffffffffu : (1u << lanes) - 1;
     w->groups.assign(1, {0, w->live, false});
@@ -81,15 +86,19 @@ static void begin_warp(struct ptx_warp *w, int index, int threads)
     memset(w->copy_group, 0, sizeof w->copy_group);
     memset(w->registers, 0xff, k->register_bytes);
     for (const struct ptx_constant &c : k->constants)
-        for (int l = 0; l < PTX_LANES; l++)
-            if (c.wide)
-                ptx_lanes<uint64_t>(w, c.place)[l] = c.value;
-            else if (l == 0 || c.value != ~0ull) /* of a predicate one word */
-                ptx_lanes<uint32_t>(w, c.place)[l] = (uint32_t)c.value;
+        if (c.kind == 'p')
+            *ptx_lanes<uint32_t>(w, c.place) = c.value ? 0xffffffffu : 0;
+        else
+            for (int l = 0; l < PTX_LANES; l++)
+                if (c.kind == 'l')
+                    ptx_lanes<uint64_t>(w, c.place)[l] = c.value;
+                else
+                    ptx_lanes<uint32_t>(w, c.place)[l] = (uint32_t)c.value;
     for (int s = 0; s < 3; s++)
         for (int l = 0; l < PTX_LANES && k->special[PTX_TID_X + s] >= 0; l++) {
             const unsigned linear = (unsigned)(first + l);
-            const unsigned at[] = {linear % block.x, linear / block.x % block.y, linear / (block.x * block.y)};
+            const unsigned at[] = {linear % block.x, linear / block.x % block.y,
+                                   linear / (block.x * block.y)};
             ptx_lanes<uint32_t>(w, (uint32_t)k->special[PTX_TID_X + s])[l] = at[s];
         }
     fill(w, k->special[PTX_CTAID_X], cudasim_block.x);
@@ -178,13 +187,18 @@ static void run_group(struct ptx_warp *w, size_t i)
         case PTX_WHOLE:
         case PTX_WARP: {
             const int first = __builtin_ctz(lanes);
-            const uint32_t mask = op->control == PTX_WHOLE ? 0xffffffffu : ptx_lanes<uint32_t>(w, op->operand[op->mask_at])[first];
+            const uint32_t mask = op->control == PTX_WHOLE
+                                      ? 0xffffffffu
+                                      : ptx_lanes<uint32_t>(w, op->operand[op->mask_at])[first];
             if (active != lanes)
-                cudasim_ptx_fault(w, op, first, cudaErrorLaunchFailure, "lanes %08x of %08x do not take part", lanes & ~active, lanes);
+                cudasim_ptx_fault(w, op, first, cudaErrorLaunchFailure,
+                                  "lanes %08x of %08x do not take part", lanes & ~active, lanes);
             if (lanes & ~mask)
-                cudasim_ptx_fault(w, op, __builtin_ctz(lanes & ~mask), cudaErrorLaunchFailure, "is not in its mask %08x", mask);
+                cudasim_ptx_fault(w, op, __builtin_ctz(lanes & ~mask), cudaErrorLaunchFailure,
+                                  "is not in its mask %08x", mask);
             if (op->control == PTX_WHOLE && w->live != mask)
-                cudasim_ptx_fault(w, op, first, cudaErrorLaunchFailure, "lanes %08x have left", ~w->live);
+                cudasim_ptx_fault(w, op, first, cudaErrorLaunchFailure, "lanes %08x have left",
+                                  ~w->live);
             if ((mask & w->live) != lanes) {
                 op->warps--; /* counted when it happens */
                 op->lanes -= (uint64_t)__builtin_popcount(active);
@@ -217,7 +231,8 @@ static bool run_warp(struct ptx_warp *w)
             return false;
         size_t behind = w->groups.size();
         for (size_t i = 0; i < w->groups.size(); i++)
-            if (!w->groups[i].waits && (behind == w->groups.size() || w->groups[i].pc < w->groups[behind].pc))
+            if (!w->groups[i].waits &&
+                (behind == w->groups.size() || w->groups[i].pc < w->groups[behind].pc))
                 behind = i;
         if (behind < w->groups.size()) {
             run_group(w, behind);
@@ -229,8 +244,9 @@ static bool run_warp(struct ptx_warp *w)
             return true;
         const struct ptx_op *other = &w->kernel->ops[(size_t)w->groups.back().pc];
         cudasim_ptx_fault(w, op, __builtin_ctz(first->lanes), cudaErrorLaunchFailure,
-                          "lanes %08x wait there, %08x at %s of %s, for each other", first->lanes, w->groups.back().lanes,
-                          other->text, cudasim_ptx_line(other->line).c_str());
+                          "lanes %08x wait there, %08x at %s of %s, for each other", first->lanes,
+                          w->groups.back().lanes, other->text,
+                          cudasim_ptx_line(other->line).c_str());
     }
 }
 
@@ -242,7 +258,8 @@ void cudasim_ptx_block(struct ptx_kernel *k, const unsigned char *args)
     const int num = (threads + PTX_LANES - 1) / PTX_LANES;
     static std::vector<unsigned char> registers;
     if (!k->unknown.empty())
-        cudasim_fault(cudaErrorNotSupported, "the interpreter does not know %s", k->unknown.c_str());
+        cudasim_fault(cudaErrorNotSupported, "the interpreter does not know %s",
+                      k->unknown.c_str());
     const size_t each = ((size_t)k->register_bytes + 63) / 64 * 64;
     if (registers.size() < each * (size_t)num + 64)
         registers.resize(each * (size_t)num + 64);
@@ -262,13 +279,17 @@ void cudasim_ptx_block(struct ptx_kernel *k, const unsigned char *args)
             waiting += run_warp(&warps[cudasim_order % 2 ? num - 1 - i : i]);
         if (!waiting)
             return;
-        const struct ptx_group at = warps[0].groups.empty() ? ptx_group{-1, 0, false} : warps[0].groups[0];
+        const struct ptx_group at =
+            warps[0].groups.empty() ? ptx_group{-1, 0, false} : warps[0].groups[0];
         for (int i = 0; i < num; i++) {
             struct ptx_warp *w = &warps[i];
             const int most = threads - i * PTX_LANES;
             const uint32_t all = most >= PTX_LANES ? 0xffffffffu : (1u << most) - 1;
             if (w->groups.empty() || w->groups[0].pc != at.pc || w->live != all)
-                cudasim_fault(cudaErrorLaunchFailure, "divergent barrier: warp %d is not where warp 0 is, or lanes have left before it", i);
+                cudasim_fault(cudaErrorLaunchFailure,
+                              "divergent barrier: warp %d is not where warp 0 is, or lanes have "
+                              "left before it",
+                              i);
             w->groups[0].pc++;
             w->groups[0].waits = false;
         }
@@ -277,8 +298,9 @@ void cudasim_ptx_block(struct ptx_kernel *k, const unsigned char *args)
 
 /* --- counts ---------------------------------------------------------------------------------- */
 
-static const char *const class_names[PTX_CLASSES] = {"integer", "divide", "float", "double", "special", "convert", "move",
-                                                     "branch", "global", "shared", "param", "matrix", "exchange", "wait"};
+static const char *const class_names[PTX_CLASSES] = {
+    "integer", "divide", "float",  "double", "special", "convert",  "move",
+    "branch",  "global", "shared", "param",  "matrix",  "exchange", "wait"};
 
 struct sums {
     uint64_t warps[PTX_CLASSES], all, lanes;
@@ -290,7 +312,8 @@ static void add_op(struct sums *s, const struct ptx_op *op)
     s->warps[op->counted] += op->warps;
     s->all += op->warps;
     s->lanes += op->lanes;
-    const uint64_t bytes = op->vector ? (uint64_t)op->bytes * op->vector : 16; /* cp.async, ldmatrix */
+    const uint64_t bytes =
+        op->vector ? (uint64_t)op->bytes * op->vector : 16; /* cp.async, ldmatrix */
     if (op->counted == PTX_GLOBAL) {
         s->sectors += op->cost;
         s->bytes += op->lanes * bytes;
@@ -307,9 +330,11 @@ static void write_sums(const struct sums *s, FILE *f)
             fprintf(f, " %s %llu", class_names[c], (unsigned long long)s->warps[c]);
     fprintf(f, ", lanes %.1f", (double)s->lanes / (double)(s->all ? s->all : 1));
     if (s->sectors)
-        fprintf(f, ", device %llu bytes in %llu sectors", (unsigned long long)s->bytes, (unsigned long long)s->sectors);
+        fprintf(f, ", device %llu bytes in %llu sectors", (unsigned long long)s->bytes,
+                (unsigned long long)s->sectors);
     if (s->passes)
-        fprintf(f, ", shared passes %llu of %llu", (unsigned long long)s->passes, (unsigned long long)s->least_passes);
+        fprintf(f, ", shared passes %llu of %llu", (unsigned long long)s->passes,
+                (unsigned long long)s->least_passes);
     fprintf(f, "\n");
 }
 
@@ -322,16 +347,19 @@ void cudasim_ptx_write_counts(const struct ptx_kernel *k, FILE *f)
         add_op(&lines[op.line], &op);
     }
     char *name = abi::__cxa_demangle(k->name.c_str(), NULL, NULL, NULL);
-    fprintf(f, "%s: launches %llu, blocks %llu, instructions of warps %llu:", name ? name : k->name.c_str(),
-            (unsigned long long)k->launches, (unsigned long long)k->blocks, (unsigned long long)whole.all);
+    fprintf(f, "%s: launches %llu, blocks %llu, instructions of warps %llu:",
+            name ? name : k->name.c_str(), (unsigned long long)k->launches,
+            (unsigned long long)k->blocks, (unsigned long long)whole.all);
     free(name);
     write_sums(&whole, f);
     std::vector<std::pair<uint64_t, uint32_t>> order;
     for (const auto &one : lines)
         order.push_back({one.second.all, one.first});
     std::sort(order.rbegin(), order.rend());
-    for (size_t i = 0; i < order.size() && order[i].first * 50 >= whole.all && order[i].first > 0; i++) {
-        fprintf(f, "  %s: %.1f %%:", cudasim_ptx_line(order[i].second).c_str(), 100.0 * (double)order[i].first / (double)whole.all);
+    for (size_t i = 0; i < order.size() && order[i].first * 50 >= whole.all && order[i].first > 0;
+         i++) {
+        fprintf(f, "  %s: %.1f %%:", cudasim_ptx_line(order[i].second).c_str(),
+                100.0 * (double)order[i].first / (double)whole.all);
         write_sums(&lines[order[i].second], f);
     }
 }
