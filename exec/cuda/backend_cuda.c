@@ -479,7 +479,7 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     be->name = "cuda";
     be->dtype = spec->dtype;
     be->elem_bytes = spec->dtype == DTYPE_BF16 ? 2 : 4;
-    be->rows_anywhere = true; /* algorithms are chosen by shape, and tiles are computed alike */
+    be->rows_anywhere = true; /* of libraries that choose by shape: not yet measured */
     be->threads = spec->threads;
     be->free_backend = cuda_backend_free;
     be->alloc = cuda_alloc;

@@ -67,9 +67,7 @@ static __global__ void __launch_bounds__(THREADS)
     {
         if (i + V <= num) {
             float value[V];
-#pragma unroll
-            for (int k = 0; k < V; k += V < 4 ? 1 : 4)
-                elem_load_n<(V < 4 ? 1 : 4)>(master + i + k, value + k);
+            elem_load_n<V>(master + i, value);
             elem_store_n<V>(low + i, value);
         } else {
             for (int64_t k = i; k < num; k++)

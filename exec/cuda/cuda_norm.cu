@@ -53,11 +53,8 @@ static __global__ void __launch_bounds__(THREADS)
         if (lane + 32 * i < chunks) {
             const int c = (lane + 32 * i) * V;
             float scale[V], shift[V];
-#pragma unroll
-            for (int k = 0; k < V; k += 4) {
-                elem_load_n<4>(gamma + c + k, scale + k);
-                elem_load_n<4>(beta + c + k, shift + k);
-            }
+            elem_load_n<V>(gamma + c, scale);
+            elem_load_n<V>(beta + c, shift);
 #pragma unroll
             for (int k = 0; k < V; k++)
                 row[i][k] = (row[i][k] - mean) * rstd * scale[k] + shift[k];
@@ -128,11 +125,11 @@ static __device__ __forceinline__ void norm_add(const float *row, int i, int lan
         elem_pack_store<4>(at, sum);
     }
 }
-/* Floats of shared memory: two strips of columns for each chunk, behind them a row for each warp.
- */
-constexpr int norm_shared(int chunks, int V, bool sums)
+/* Shared memory: two strips of columns for each chunk, behind them a row for each warp. */
+template <int CHUNKS, int V, bool SUMS> constexpr int norm_shared_bytes(void)
 {
-    return chunks * (2 * V * (32 + 32 / V) + (sums ? WARPS * 32 * V : 0));
+    return CHUNKS * (2 * column_strip<V>::FLOATS + (SUMS ? WARPS * 32 * V : 0)) *
+           (int)sizeof(float);
 }
 
 /* With g = dy gamma and h = (x - mean) rstd: dx = add + rstd (g - mean(g) - h mean(g h)). A block
@@ -148,7 +145,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
     const int V = norm_pack<T>::V, chunks = cols / V;
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
     typedef column_strip<V> strip;
-    CUDA_DYNAMIC_SHARED(float, total); /* norm_shared() */
+    CUDA_DYNAMIC_SHARED(float, total); /* norm_shared_bytes() */
     float *rows_of_warps = total + 2 * CHUNKS * strip::FLOATS;
     float *last = rows_of_warps + warp * (CHUNKS * 32 * V);
     float dgamma[CHUNKS][V], dbeta[CHUNKS][V];
@@ -179,9 +176,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
         for (int i = 0; i < CHUNKS; i++)
             if (lane + 32 * i < chunks) {
                 float scale[V];
-#pragma unroll
-                for (int k = 0; k < V; k += 4)
-                    elem_load_n<4>(gamma + (lane + 32 * i) * V + k, scale + k);
+                elem_load_n<V>(gamma + (lane + 32 * i) * V, scale);
 #pragma unroll
                 for (int k = 0; k < V; k++) {
                     const float d = elem_load(&grad[i].at[k]);
@@ -208,9 +203,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
                     elem_load_n<V>(add + r * ldx + c, out);
                 if (SUMS && add)
                     norm_add<V>(out, i, lane, last);
-#pragma unroll
-                for (int k = 0; k < V; k += 4)
-                    elem_load_n<4>(gamma + c + k, scale + k);
+                elem_load_n<V>(gamma + c, scale);
 #pragma unroll
                 for (int k = 0; k < V; k++) {
                     const float h = (elem_load(&in[i].at[k]) - mean) * rstd;
@@ -395,8 +388,7 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
     if (chunks) {
 #define NORM_BACKWARD(T, CHUNKS, SUMS)                                                             \
     do {                                                                                           \
-        const int shared =                                                                         \
-            part ? norm_shared(CHUNKS, norm_pack<T>::V, SUMS) * (int)sizeof(float) : 0;            \
+        const int shared = part ? norm_shared_bytes<CHUNKS, norm_pack<T>::V, SUMS>() : 0;          \
         if (shared > 48 * 1024)                                                                    \
             CUDA_ALLOW_SHARED((norm_backward<T, CHUNKS, SUMS>), shared);                           \
         CUDA_LAUNCH((norm_backward<T, CHUNKS, SUMS>), num_parts, THREADS, shared, stream, rows,    \
