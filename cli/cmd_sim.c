@@ -16,8 +16,8 @@ static const char *const idle_names[IDLE_CAUSE_COUNT] = {
 };
 
 /* What --trace and --ops write. */
-enum status sim_write_ops(const struct sim_args *args, const struct sim_result *result,
-                          struct err *err)
+static enum status write_ops(const struct sim_args *args, const struct sim_result *result,
+                             struct err *err)
 {
     if (!args->trace_path && !args->ops_path)
         return OK;
@@ -185,8 +185,8 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
     printf(" (%s)\n", result->relaxed ? "direct: no links shared" : "event engine");
 }
 
-enum status sim_answer_step(const struct command *command, const struct sim_args *args,
-                            struct step_answer *answer, struct err *err)
+static enum status answer_step(const struct command *command, const struct sim_args *args,
+                               struct step_answer *answer, struct err *err)
 {
     int64_t *pools = calloc((size_t)answer->plan.num_ranks, sizeof *pools);
     struct json *json = NULL;
@@ -196,7 +196,7 @@ enum status sim_answer_step(const struct command *command, const struct sim_args
     if (rc == OK && args->monte_carlo > 0) /* what may be refused comes before the answer */
         rc = sim_monte_carlo(args, answer, &spread, err);
     if (rc == OK)
-        rc = sim_write_ops(args, &answer->result, err);
+        rc = write_ops(args, &answer->result, err);
     if (rc == OK)
         rc = executor_memory(
             &answer->cost, &answer->model, &answer->full, &answer->workload, &answer->plan,
@@ -446,7 +446,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         rc = num_positional ? sim_job_step(&args, &answer, err)
                             : step_request_run(request, &answer, err);
         if (rc == OK)
-            rc = sim_answer_step(command, &args, &answer, err);
+            rc = answer_step(command, &args, &answer, err);
     }
     if (ticker.shown)
         fprintf(stderr, "\r\033[K");

@@ -51,9 +51,5 @@ enum status sim_monte_carlo(const struct sim_args *args, const struct step_answe
  * as text when NULL. */
 enum status sim_explain(const struct sim_args *args, struct step_answer *answer,
                         const struct step_spread *spread, struct json *json, struct err *err);
-enum status sim_answer_step(const struct command *command, const struct sim_args *args,
-                            struct step_answer *answer, struct err *err);
-enum status sim_write_ops(const struct sim_args *args, const struct sim_result *result,
-                          struct err *err);
 
 #endif

@@ -361,8 +361,10 @@ static int classify(const struct cluster *cluster, const struct plan *plan, int 
     return num;
 }
 
-enum status plan_cut_by_time(const struct model *model, const struct cluster *cluster,
-                             const struct cost *cost, struct plan *plan, struct err *err)
+/* Cut the model's items into stages: by time on the devices of replica 0, exactly. plan needs
+ * everything but the cut. */
+static enum status plan_cut_by_time(const struct model *model, const struct cluster *cluster,
+                                    const struct cost *cost, struct plan *plan, struct err *err)
 {
     enum status rc = OK;
     struct cut cut = {0};

@@ -12,7 +12,7 @@
 
 struct step_request {
     const char *model_text, *cluster_text; /* borrowed */
-    const char *schedule_text, *csv_path, *cut_text, *db_path;
+    const char *schedule_text, *cut_text, *db_path;
     const char *stragglers_text, *slow_links_text; /* NULL: none; see cluster_slow() */
     int64_t num_ranks, num_replicas, num_microbatches, chunks, num_frozen;
     int64_t batch; /* 0: as many samples as micro-batches */
@@ -55,11 +55,6 @@ enum status step_request_run(const struct step_request *request, struct step_ans
 /* Plan, lists and workload are there: simulate (again), with wall_ns. */
 enum status step_answer_simulate(struct step_answer *answer, const struct sim_options *options,
                                  struct err *err);
-
-/* Cut the model's items into stages: by time on the devices of replica 0, exactly. plan needs
- * everything but the cut. */
-enum status plan_cut_by_time(const struct model *model, const struct cluster *cluster,
-                             const struct cost *cost, struct plan *plan, struct err *err);
 
 /* Slow the cluster's devices and links as the request says: tables "3:0.5,7:0.8" of speed or port
  * bandwidth, or "random:0.1:0.5", each device with probability 0.1 by the seed. ERR_INPUT. */

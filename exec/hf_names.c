@@ -29,8 +29,10 @@ static bool old_norm_name(const char *name, char *old)
     return true;
 }
 
-bool hf_find(const struct safetensors *file, const char *name, char *found,
-             struct tensor_info *info)
+/* The name under which a file holds tensor `name` of ours; false: not at all. *info as in
+ * safetensors_find(). */
+static bool hf_find(const struct safetensors *file, const char *name, char found[NAME_BYTES],
+                    struct tensor_info *info)
 {
     char old[NAME_BYTES];
     const char *names[4] = {name, NULL, NULL, NULL};

@@ -29,11 +29,6 @@ enum status hf_check(const struct safetensors *file, const char *path, const str
 enum status hf_load_file(const char *path, const struct model *model, const struct stage_list *list,
                          bool fresh_head, struct hf_import *import, struct err *err);
 
-/* The name under which a file holds tensor `name` of ours; false: not at all. *info as in
- * safetensors_find(). found needs 128 bytes. */
-bool hf_find(const struct safetensors *file, const char *name, char *found,
-             struct tensor_info *info);
-
 /* config.json of a model as transformers writes it; NULL for models that it does not know (uniform,
  * explicit, U-ViT). Fresh. */
 struct json *hf_config(const struct model *model);

@@ -189,17 +189,11 @@ static enum status make_params(struct stage *stage, struct err *err)
     return rc;
 }
 
-void stage_round_item(struct stage *stage, int i)
-{
-    struct backend *be = stage->spec.backend;
-    if (rounds(stage))
-        be->round(be, stage->weight_elems[i], stage->weights[i], stage->low[i]);
-}
-
 void stage_round_weights(struct stage *stage)
 {
-    for (int i = 0; i < stage->num_items; i++)
-        stage_round_item(stage, i);
+    struct backend *be = stage->spec.backend;
+    for (int i = 0; rounds(stage) && i < stage->num_items; i++)
+        be->round(be, stage->weight_elems[i], stage->weights[i], stage->low[i]);
 }
 
 int stage_num_items(const struct stage *stage)

@@ -96,8 +96,6 @@ int stage_first_active(const struct stage *stage);
 /* Backend memory that stage_bytes() counts; ptr points at a pointer of any type. */
 enum status stage_grab(struct stage *stage, int64_t bytes, void *ptr, struct err *err);
 void stage_drop(struct stage *stage, void *ptr, int64_t bytes);
-/* The compute copy of item i's weights, where there is one. */
-void stage_round_item(struct stage *stage, int i);
 /* A free stash, made at its first use: under recompute more than one is seldom live. */
 enum status stage_take_set(struct stage *stage, struct stash_set **set, struct err *err);
 

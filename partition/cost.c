@@ -191,8 +191,12 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
                                  "no published data for device kind '%s', so no roofline of model "
                                  "'%s'",
                                  device->kind, model->name);
-        err_hint(err, "known kinds: v100 rtx5000 a100 h100 h200 b200 epyc-7763 epyc-9654 xeon-8480 "
-                      "cpu; or measure it with 'elapse profile'");
+        char kinds[160] = "";
+        for (int i = 0; i < NUM_ROOFLINES; i++) {
+            size_t used = strlen(kinds);
+            snprintf(kinds + used, sizeof kinds - used, " %s", rooflines[i].kind);
+        }
+        err_hint(err, "known kinds:%s; or measure it with 'elapse profile'", kinds);
         return rc;
     }
     if (it->kind == ITEM_OPAQUE && it->fwd_flops == 0 && it->fwd_ns > 0)

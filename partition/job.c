@@ -233,14 +233,9 @@ enum status job_check(const struct job *job, struct err *err)
     return OK;
 }
 
-bool job_views_vary(const struct job *job)
-{
-    return job->data.augment || job->model.task == TASK_MLM;
-}
-
 int64_t job_views(const struct job *job)
 {
-    return job_views_vary(job) ? job->cache.views : 1;
+    return job->data.augment || job->model.task == TASK_MLM ? job->cache.views : 1;
 }
 
 bool job_wants_norm(const struct job *job)

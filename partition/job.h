@@ -122,12 +122,9 @@ void job_defaults(struct job *job);
 enum status job_check(const struct job *job, struct err *err);
 void job_clear(struct job *job);
 
-/* Whether a training sample looks different each epoch (crops and flips, masks), so that what is
- * computed from one view does not serve the next. */
-bool job_views_vary(const struct job *job);
-
-/* How many views a training sample has: 1 where all epochs see the same; else cache.views, and
- * epoch e sees view e mod that many; 0: another one in each epoch. */
+/* How many views a training sample has: 1 where all epochs see the same; else (crops and flips,
+ * masks) cache.views, and epoch e sees view e mod that many; 0: another one in each epoch, so that
+ * what is computed from one does not serve the next. */
 int64_t job_views(const struct job *job);
 
 /* Whether each step forms the global gradient norm before its update: to clip by it, or because the

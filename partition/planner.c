@@ -112,7 +112,7 @@ static enum status finish_plan(const struct search *search, const struct judged 
     rc = plan_lower(problem->model, problem->cluster, problem->cost, &plan, NULL, &workload, &full,
                     search->err);
     if (rc == OK)
-        rc = schedule_memory(&full, &workload, &plan, plan.memory_bytes, search->err);
+        rc = schedule_memory(&full, &workload, plan.memory_bytes, search->err);
     if (rc != OK)
         goto out;
     for (int s = 0; s < plan.num_stages; s++) {

@@ -28,7 +28,9 @@ enum status search_init(struct search *search, const struct planner_problem *pro
     enum status rc = bound_table_init(&search->table, problem, err);
     if (rc != OK)
         return rc;
-    search->num_lengths = search_max_length(search);
+    search->num_lengths = problem->cluster->num_devices < problem->model->num_items
+                              ? problem->cluster->num_devices
+                              : problem->model->num_items;
     search->lengths = calloc((size_t)search->num_lengths, sizeof *search->lengths);
     search->families = calloc(FAMILY_SLOTS, sizeof *search->families);
     search->cut = malloc(((size_t)problem->model->num_items + 1) * sizeof *search->cut);
@@ -268,7 +270,7 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         goto out;
     }
     if (rc == OK)
-        rc = schedule_memory(&full, &workload, &plan, memory, &why);
+        rc = schedule_memory(&full, &workload, memory, &why);
     if (rc != OK)
         goto out;
     bool fits = true;
@@ -653,12 +655,6 @@ static enum status least_work(struct search *search, int num_ranks, int64_t batc
     return rc;
 }
 
-int search_max_length(const struct search *search)
-{
-    int devices = search->problem->cluster->num_devices, items = search->problem->model->num_items;
-    return devices < items ? devices : items;
-}
-
 /* Whether the weights alone fit K of the largest devices. */
 static bool weights_fit(const struct search *search, int num_ranks)
 {
@@ -677,7 +673,7 @@ enum status search_seed(struct search *search)
     const struct planner_problem *problem = search->problem;
     const struct planner_options *options = search->options;
     const int devices = problem->cluster->num_devices;
-    for (int K = 1; K <= search_max_length(search); K++) {
+    for (int K = 1; K <= search->num_lengths; K++) {
         if (options->num_ranks != AUTO && options->num_ranks != K)
             continue;
         double work = -1;

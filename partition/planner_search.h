@@ -117,7 +117,6 @@ enum status search_shape(struct search *search, const struct node *node, struct 
 
 bool search_allows(const struct planner_options *options, enum schedule_kind kind);
 int search_items_in_cut(const struct search *search, enum frozen_placement placement);
-int search_max_length(const struct search *search);
 
 #ifdef __cplusplus
 }

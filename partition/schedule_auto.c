@@ -40,7 +40,7 @@ static enum status judge(struct search *s, const struct schedule *compute, int64
     *fits = true;
     enum status rc = schedule_lower(compute, s->workload, s->plan, &full, err);
     if (rc == OK) {
-        rc = schedule_memory(&full, s->workload, s->plan, s->memory, err);
+        rc = schedule_memory(&full, s->workload, s->memory, err);
     }
     int64_t excess = 0;
     for (int k = 0; rc == OK && k < full.num_ranks; k++) {

@@ -16,7 +16,7 @@ struct stage_state {
     int32_t input_done, weight_done;         /* pass 2: below these they have run */
     int32_t next_bucket, buckets_done;       /* all-reduces */
     int32_t unreceived_act, unreceived_grad; /* compute lists: messages to s+1 and to s-1 */
-    uint8_t whole_seen, whole_done, whole_written, update_seen;
+    uint8_t whole_seen, whole_done, update_seen;
 };
 
 struct rank_state {

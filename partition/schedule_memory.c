@@ -55,9 +55,8 @@ static int64_t peak_of_rank(const struct schedule *full, const struct workload *
 }
 
 enum status schedule_memory(const struct schedule *full, const struct workload *workload,
-                            const struct plan *plan, int64_t *memory_bytes, struct err *err)
+                            int64_t *memory_bytes, struct err *err)
 {
-    (void)plan;
     for (int k = 0; k < full->num_ranks; k++) {
         memory_bytes[k] = workload->context_bytes;
     }

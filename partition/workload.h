@@ -147,8 +147,8 @@ int64_t workload_op_ns(const struct workload *workload, int class_index, struct 
 
 /* The costs of a plan. The plan must pass plan_check(). ERR_INPUT on overflow, and where a
  * step's ops, launches and messages (of all replicas: those that share a link take turns), one
- * after the other, pass STEP_NS_MAX; errors of the cost source pass through. Time O(items + stages
- * * classes). */
+ * after the other, pass STEP_NS_MAX; errors of the cost source pass through. Time O(classes *
+ * (items + stages * skip edges) + replicas * edges). */
 enum status workload_build(const struct model *model, const struct cluster *cluster,
                            const struct cost *cost, const struct plan *plan,
                            struct workload *workload, struct err *err);
@@ -204,7 +204,7 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
 /* Peak memory per rank by the same lists: weights, gradients, optimizer, stash (F to B/W end),
  * inputs under recompute, receive buffers, context. memory_bytes is the caller's, num_ranks. */
 enum status schedule_memory(const struct schedule *full, const struct workload *workload,
-                            const struct plan *plan, int64_t *memory_bytes, struct err *err);
+                            int64_t *memory_bytes, struct err *err);
 
 #ifdef __cplusplus
 }

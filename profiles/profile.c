@@ -79,18 +79,17 @@ static const struct column memory_columns[] = {
     COLUMN(memory_row, "measured_bytes", COLUMN_INT, 0, measured_bytes),
 };
 
-#define TABLE(name, columns, row, rows, count, spread)                                             \
+#define TABLE(name, columns, row, rows, count)                                                     \
     {                                                                                              \
         name, columns, sizeof columns / sizeof *columns, sizeof(struct row),                       \
-            offsetof(struct profile, rows), offsetof(struct profile, count), spread                \
+            offsetof(struct profile, rows), offsetof(struct profile, count)                        \
     }
 const struct profile_table profile_tables[PROFILE_TABLES] = {
-    TABLE("layer_cost", layer_columns, layer_row, layers, num_layers, true),
-    TABLE("link_cost", link_columns, link_row, links, num_links, true),
-    TABLE("collective_cost", collective_columns, collective_row, collectives, num_collectives,
-          true),
-    TABLE("host_cost", host_columns, host_row, hosts, num_hosts, true),
-    TABLE("memory_use", memory_columns, memory_row, memories, num_memories, false),
+    TABLE("layer_cost", layer_columns, layer_row, layers, num_layers),
+    TABLE("link_cost", link_columns, link_row, links, num_links),
+    TABLE("collective_cost", collective_columns, collective_row, collectives, num_collectives),
+    TABLE("host_cost", host_columns, host_row, hosts, num_hosts),
+    TABLE("memory_use", memory_columns, memory_row, memories, num_memories),
 };
 
 /* --- rows ------------------------------------------------------------------------------------- */

@@ -166,7 +166,6 @@ struct profile_table {
     int num_columns;
     size_t row_size;
     size_t rows_offset, count_offset; /* of the array and its length in struct profile */
-    bool has_spread;
 };
 
 enum { PROFILE_TABLES = 5 };

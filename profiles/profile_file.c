@@ -245,8 +245,8 @@ static const struct profile_table *find_table(const char *name)
     return NULL;
 }
 
-enum status profile_from_json(const struct json *root, const char *where, struct profile *profile,
-                              struct err *err)
+static enum status profile_from_json(const struct json *root, const char *where,
+                                     struct profile *profile, struct err *err)
 {
     struct profile got = {0};
     struct profile_table info = info_table();

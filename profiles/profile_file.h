@@ -20,8 +20,7 @@ void profile_to_sql(const struct profile *profile, FILE *out);
  * Unknown and missing columns, wrong types, NaN, negative times and duplicate keys are ERR_INPUT
  * with file, table and row; *profile (zeroed or cleared) is then untouched. */
 enum status profile_read_file(const char *path, struct profile *profile, struct err *err);
-enum status profile_from_json(const struct json *root, const char *where, struct profile *profile,
-                              struct err *err);
+/* The same of a CSV text; where: what errors call it. */
 enum status profile_from_csv(const char *text, const char *where, struct profile *profile,
                              struct err *err);
 

@@ -61,7 +61,7 @@ enum status store_fail(struct store *store, const char *what, struct err *err)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-enum status store_default_path(char *path, size_t size, struct err *err)
+static enum status default_path(char *path, size_t size, struct err *err)
 {
     const char *own = getenv("ELAPSE_DB"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     int length;
@@ -347,7 +347,7 @@ enum status store_open(const char *path, enum store_mode mode, struct store **st
     if (!got)
         return err_nomem(err);
     if (!path) {
-        rc = store_default_path(found, sizeof found, err);
+        rc = default_path(found, sizeof found, err);
         if (rc != OK)
             goto out;
         shipped_only = mode == STORE_READ && access(found, F_OK) != 0;

@@ -64,22 +64,12 @@ enum status event_queue_init(struct event_queue *queue, int32_t capacity, struct
     }
     for (int kind = 0; kind < EVENT_KIND_COUNT; kind++)
         queue->now[kind] = (struct event_list){-1, -1};
-    return event_queue_grow(queue, capacity, err);
-}
-
-enum status event_queue_grow(struct event_queue *queue, int32_t capacity, struct err *err)
-{
-    if (capacity <= queue->capacity)
-        return OK;
-    struct event_node *nodes = realloc(queue->nodes, (size_t)capacity * sizeof *nodes);
-    if (!nodes)
+    queue->nodes = malloc((size_t)capacity * sizeof *queue->nodes);
+    queue->kinds = malloc((size_t)capacity);
+    if (!queue->nodes || !queue->kinds) {
+        event_queue_clear(queue);
         return err_nomem(err);
-    queue->nodes = nodes;
-    uint8_t *kinds = realloc(queue->kinds, (size_t)capacity);
-    if (!kinds)
-        return err_nomem(err);
-    queue->kinds = kinds;
-    queue->capacity = capacity;
+    }
     return OK;
 }
 

@@ -34,8 +34,7 @@ struct event_node {
 };
 
 struct event_queue {
-    int64_t base_ns; /* nothing earlier is in the queue */
-    int32_t capacity;
+    int64_t base_ns;          /* nothing earlier is in the queue */
     struct event_node *nodes; /* owned; by entry */
     uint8_t *kinds;           /* owned; by entry */
     uint64_t used[QUEUE_LEVELS];
@@ -46,8 +45,6 @@ struct event_queue {
 
 /* Entries 0 .. capacity - 1. *queue must be zeroed or cleared. */
 enum status event_queue_init(struct event_queue *queue, int32_t capacity, struct err *err);
-/* Room for more entries; those present stay. */
-enum status event_queue_grow(struct event_queue *queue, int32_t capacity, struct err *err);
 void event_queue_clear(struct event_queue *queue);
 
 /* The entry must be out of the queue, time_ns not before the last popped time. O(1). */

@@ -161,7 +161,6 @@ static void start_ring(struct events *e, int stage, int64_t now_ns)
     } else { /* one replica: nothing to add up */
         e->running[stage] = -1;
         run->end_ns = now_ns;
-        run->done = true;
         step->stage_done[stage]++;
     }
 }
@@ -268,7 +267,6 @@ static void deliver(struct events *e, int channel, int32_t index, int64_t now_ns
     int stage = channel - e->first_ring;
     struct bucket_run *run = &step->buckets[t.message];
     run->end_ns = now_ns;
-    run->done = true;
     if (step->ops)
         step_record(step, step->full->rank_of_stage[stage],
                     (struct op){.microbatch = OP_WHOLE_BATCH,

@@ -31,7 +31,6 @@ enum status network_init(struct network *network, const struct cluster *cluster,
     got.cluster = cluster;
     got.num_channels = num_channels;
     got.num_resources = 2 * (cluster->num_devices + cluster->num_nodes);
-    got.max_hops = (int)max_hops;
     got.queue = queue;
     got.first_entry = first_entry;
     got.free_transfer = -1;

@@ -61,7 +61,7 @@ struct resource {
 };
 
 struct network {
-    int num_channels, num_resources, num_hops, max_hops;
+    int num_channels, num_resources, num_hops;
     struct channel *channels;      /* owned */
     struct resource *resources;    /* owned */
     struct hop *hops;              /* owned */

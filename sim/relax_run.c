@@ -179,7 +179,6 @@ static enum status reduce(struct relax *x, struct err *err)
             if (rc != OK)
                 break;
             run->end_ns = run->start_ns + ns;
-            run->done = true;
             if (step->ops && step->num_replicas > 1)
                 step_record(step, step->full->rank_of_stage[s],
                             (struct op){.microbatch = OP_WHOLE_BATCH,
@@ -274,6 +273,8 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
+enum { MERGED_MAX = 8 }; /* streams of a resource that are merged; more are sorted */
+
 /* A stream of transfers over one resource: a link of a class, ascending unless the list is odd. */
 struct stream {
     const int64_t *arrival;
@@ -293,11 +294,11 @@ static bool stream_next(struct stream *s, struct span *span)
     return true;
 }
 
-/* Merge up to a handful of ascending streams; true when two spans overlap or a stream descends. */
+/* Merge ascending streams; true when two spans overlap or a stream descends. */
 static bool streams_meet(struct stream *streams, int n)
 {
-    struct span head[8];
-    bool have[8];
+    struct span head[MERGED_MAX];
+    bool have[MERGED_MAX];
     for (int i = 0; i < n; i++)
         have[i] = stream_next(&streams[i], &head[i]);
     int64_t busy_until = INT64_MIN;
@@ -329,6 +330,27 @@ static bool spans_meet(struct span *spans, int64_t n)
             return true;
     }
     return false;
+}
+
+/* Whether two transfers of a resource's streams use it at once. */
+static enum status resource_meets(struct stream *streams, int n, int num_microbatches, bool *meets,
+                                  struct err *err)
+{
+    if (n <= MERGED_MAX) {
+        *meets = streams_meet(streams, n);
+        return OK;
+    }
+    struct span *spans = malloc((size_t)n * (size_t)num_microbatches * sizeof *spans);
+    if (!spans)
+        return err_nomem(err);
+    int64_t num = 0;
+    for (int i = 0; i < n; i++) {
+        while (stream_next(&streams[i], &spans[num]))
+            num += spans[num].end > spans[num].start;
+    }
+    *meets = spans_meet(spans, num);
+    free(spans);
+    return OK;
 }
 
 static struct stream stream_of(const struct relax *x, int replica, int link)
@@ -363,7 +385,6 @@ static enum status ports_meet(const struct relax *x, bool *shared, struct err *e
     int *first = calloc(2 * (size_t)K + 2, sizeof *first);
     int *of = malloc((2 * (size_t)n + 1) * sizeof *of);
     struct stream *streams = malloc((2 * (size_t)n + 1) * sizeof *streams);
-    struct span *spans = NULL;
     enum status rc = OK;
     if (!first || !of || !streams) {
         rc = err_nomem(err);
@@ -377,6 +398,7 @@ static enum status ports_meet(const struct relax *x, bool *shared, struct err *e
     }
     for (int i = 0; i < 2 * K; i++)
         first[i + 1] += first[i];
+    first[2 * K + 1] = first[2 * K];
     for (int l = n - 1; l >= 0; l--) { /* fill from the back: first[i + 1] falls to its start */
         if (!link_used(step, l))
             continue;
@@ -384,38 +406,18 @@ static enum status ports_meet(const struct relax *x, bool *shared, struct err *e
         of[--first[2 * step->links[l].to_rank + !half + 1]] = l;
     }
     /* now first[i + 1] is the start of port i, first[i + 2] its end */
-    first[2 * K + 1] = 0;
-    int total = 0;
-    for (int l = 0; l < n; l++)
-        total += 2 * link_used(step, l);
-    for (int c = 0; c < step->workload->num_classes && !*shared; c++) {
-        for (int i = 0; i < 2 * K && !*shared; i++) {
-            int from = first[i + 1], to = i + 1 < 2 * K ? first[i + 2] : total;
+    for (int c = 0; c < step->workload->num_classes; c++) {
+        for (int i = 0; i < 2 * K && rc == OK && !*shared; i++) {
+            int from = first[i + 1], to = first[i + 2];
             for (int j = from; j < to; j++)
                 streams[j - from] = stream_of(x, x->class_replica[c], of[j]);
-            if (to - from <= 8) {
-                *shared = streams_meet(streams, to - from);
-                continue;
-            }
-            int64_t num = 0;
-            free(spans);
-            spans = malloc((size_t)(to - from) * (size_t)step->num_microbatches * sizeof *spans);
-            if (!spans) {
-                rc = err_nomem(err);
-                goto out;
-            }
-            for (int j = from; j < to; j++) {
-                while (stream_next(&streams[j - from], &spans[num]))
-                    num += spans[num].end > spans[num].start;
-            }
-            *shared = spans_meet(spans, num);
+            rc = resource_meets(streams, to - from, step->num_microbatches, shared, err);
         }
     }
 out:
     free(first);
     free(of);
     free(streams);
-    free(spans);
     return rc;
 }
 
@@ -427,7 +429,6 @@ static enum status uplinks_meet(const struct relax *x, bool *shared, struct err 
     enum status rc = OK;
     int resources = 2 * cluster->num_nodes;
     struct stream *streams = NULL;
-    struct span *spans = NULL;
     int *count = calloc((size_t)resources + 1, sizeof *count);
     int *next = calloc((size_t)resources + 1, sizeof *next);
     if (!count || !next) {
@@ -466,30 +467,13 @@ static enum status uplinks_meet(const struct relax *x, bool *shared, struct err 
             }
         }
     }
-    for (int i = 0; i < resources && !*shared; i++) {
-        struct stream *mine = &streams[next[i] - count[i]];
-        if (count[i] <= 8) {
-            *shared = streams_meet(mine, count[i]);
-            continue;
-        }
-        int64_t num = 0;
-        free(spans);
-        spans = malloc((size_t)count[i] * (size_t)step->num_microbatches * sizeof *spans);
-        if (!spans) {
-            rc = err_nomem(err);
-            goto out;
-        }
-        for (int j = 0; j < count[i]; j++) {
-            while (stream_next(&mine[j], &spans[num]))
-                num += spans[num].end > spans[num].start;
-        }
-        *shared = spans_meet(spans, num);
-    }
+    for (int i = 0; i < resources && rc == OK && !*shared; i++)
+        rc = resource_meets(&streams[next[i] - count[i]], count[i], step->num_microbatches, shared,
+                            err);
 out:
     free(count);
     free(next);
     free(streams);
-    free(spans);
     return rc;
 }
 

@@ -49,7 +49,6 @@ struct proc {
 struct bucket_run {
     int num_ready; /* replicas whose last backward has started */
     int64_t ready_ns, start_ns, end_ns;
-    bool done;
 };
 
 /* Memory of one rank of one class by M1-M3. */

@@ -450,7 +450,7 @@ static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(voi
         assert_int_equal(c.result.allreduce_ns, time.allreduce_ns);
         assert_int_equal(c.result.allreduce_exposed_ns, time.allreduce_exposed_ns);
         int64_t memory[64];
-        assert_int_equal(schedule_memory(&c.full, &c.workload, &c.plan, memory, &err), OK);
+        assert_int_equal(schedule_memory(&c.full, &c.workload, memory, &err), OK);
         for (int k = 0; k < c.K; k++)
             assert_int_equal(c.result.devices[k].peak_bytes, memory[k]);
         struct sim_result relax = c.result;

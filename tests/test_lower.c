@@ -464,7 +464,7 @@ static enum status whole_way(struct plan_case *c, struct err *err)
         rc = schedule_time(&c->full, &c->workload, &c->cluster, &c->cost, &c->plan, &time, err);
     }
     if (rc == OK) {
-        rc = schedule_memory(&c->full, &c->workload, &c->plan, memory, err);
+        rc = schedule_memory(&c->full, &c->workload, memory, err);
     }
     if (rc == OK) {
         rc = schedule_copy(&c->full, &copy, err);

@@ -127,7 +127,7 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
     brute->plans++;
     if (plan_lower(&in->model, &in->cluster, &in->cost, plan, NULL, &workload, &full, NULL) != OK)
         return;
-    assert_int_equal(schedule_memory(&full, &workload, plan, memory, NULL), OK);
+    assert_int_equal(schedule_memory(&full, &workload, memory, NULL), OK);
     assert_int_equal(schedule_time(&full, &workload, &in->cluster, &in->cost, plan, &time, NULL),
                      OK);
     bool fits = true;

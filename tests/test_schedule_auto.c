@@ -80,7 +80,7 @@ static void schedule_auto__keeps_within_the_memory_of_the_devices(void **state)
         c.plan.first_item[c.plan.num_ranks] = c.model.num_items;
         /* Between what the least and the greediest schedule take. */
         step_of(&c, SCHEDULE_GPIPE, &err);
-        case_must(schedule_memory(&c.full, &c.workload, &c.plan, need, &err), &err);
+        case_must(schedule_memory(&c.full, &c.workload, need, &err), &err);
         for (int k = 0; k < c.plan.num_ranks; k++) {
             most = need[k] > most ? need[k] : most;
         }
@@ -93,7 +93,7 @@ static void schedule_auto__keeps_within_the_memory_of_the_devices(void **state)
             assert_non_null(strstr(err.msg, "no schedule fits: rank "));
             refused++;
         } else {
-            case_must(schedule_memory(&c.full, &c.workload, &c.plan, need, &err), &err);
+            case_must(schedule_memory(&c.full, &c.workload, need, &err), &err);
             for (int k = 0; k < c.plan.num_ranks; k++) {
                 assert_true(need[k] <= limit);
             }

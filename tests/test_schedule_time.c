@@ -550,7 +550,7 @@ static void schedule_memory__is_the_closed_form_when_stages_are_equal(void **sta
         int64_t memory[4];
         int live[4];
         c.workload.context_bytes = 1000;
-        assert_int_equal(schedule_memory(&c.full, &c.workload, &c.plan, memory, &err), OK);
+        assert_int_equal(schedule_memory(&c.full, &c.workload, memory, &err), OK);
         schedule_peak_live(&c.full, live);
         for (int k = 0; k < 4; k++) {
             /* 1000 parameters a stage, weight and gradient of 4 B; 7 B of stash a pair */
@@ -619,7 +619,7 @@ static void schedule_memory__equals_the_oracle_on_random_plans(void **state)
         int64_t memory[8];
         plan_case_random(&c, &seed, 3, 4);
         case_must(plan_case_lower(&c, &err), &err);
-        assert_int_equal(schedule_memory(&c.full, &c.workload, &c.plan, memory, &err), OK);
+        assert_int_equal(schedule_memory(&c.full, &c.workload, memory, &err), OK);
         for (int k = 0; k < c.plan.num_ranks; k++) {
             assert_int_equal(memory[k], oracle_memory(&c, k));
         }

@@ -58,10 +58,6 @@ static inline int64_t cpu_pad(int64_t n)
 /* dst[cols] += the rows of part[tiles][cols], in tile order (dst = when fresh). */
 void cpu_add_partials(struct backend *be, const float *part, int64_t tiles, int64_t cols,
                       float scale, bool fresh, float *dst);
-/* Elements [first, first + num) of a row of `cols`, masked: y = keep ? x / (1 - p) : 0; y may be x.
- */
-void cpu_dropout(const struct dropout *drop, int64_t row, int64_t cols, int64_t first, int num,
-                 const float *x, float *y);
 
 #define CPU_FUNCTIONS(name)                                                                        \
     void name##_install(struct backend *be) /* each file puts its kernels into the table */

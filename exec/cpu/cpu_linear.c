@@ -7,7 +7,9 @@
 
 enum { STRIP = 1024, SUM_COLS = 256 };
 
-void cpu_dropout(const struct dropout *drop, int64_t row, int64_t cols, int64_t first, int num,
+/* Elements [first, first + num) of a row of `cols`, masked: y = keep ? x / (1 - p) : 0; y may be x.
+ */
+static void mask(const struct dropout *drop, int64_t row, int64_t cols, int64_t first, int num,
                  const float *x, float *y)
 {
     const int64_t sample = row / drop->rows_per_sample;
@@ -134,7 +136,7 @@ static void end_forward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, f
         float *y = cpu_out(f->be, f->y, at, buffer[3]);
         finish_row(cols, bias, f->act, pre, row);
         if (drops(f->drop)) /* the mask is indexed in the whole row */
-            cpu_dropout(f->drop, r0 + r, f->out, c0, cols, row, row);
+            mask(f->drop, r0 + r, f->out, c0, cols, row, row);
         add_row(cols, row, residual, y);
         if (f->pre)
             cpu_put(f->be, f->pre, at, cols, pre);
@@ -269,7 +271,7 @@ static void dropout(struct backend *be, int64_t rows, int cols, const struct dro
             const int n = (int)cpu_min(STRIP, cols - c);
             const float *in = cpu_in(be, x, r * cols + c, n, buffer[0]);
             float *out = cpu_out(be, y, r * cols + c, buffer[1]);
-            cpu_dropout(drop, r, cols, c, n, in, out);
+            mask(drop, r, cols, c, n, in, out);
             cpu_put(be, y, r * cols + c, n, out);
         }
 }

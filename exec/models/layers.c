@@ -24,7 +24,8 @@ const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum
     return p->scratch[1];
 }
 
-void layer_add_sums(const struct layer_pass *p, int64_t num, const float *sums, float *grad)
+/* Add this micro-batch's sums to their accumulator. */
+static void add_sums(const struct layer_pass *p, int64_t num, const float *sums, float *grad)
 {
     if (p->fresh)
         p->be->copy(p->be, grad, sums, num * (int64_t)sizeof *grad);
@@ -37,9 +38,9 @@ void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block
     const int h = p->arch->hidden;
     const float *part = p->stash[PART];
     const bool together = l->g[block + 1] == l->g[block] + h; /* in memory, too */
-    layer_add_sums(p, together ? 2 * h : h, part, l->g[block]);
+    add_sums(p, together ? 2 * h : h, part, l->g[block]);
     if (!together)
-        layer_add_sums(p, h, part + h, l->g[block + 1]);
+        add_sums(p, h, part + h, l->g[block + 1]);
 }
 
 static struct linear dense(const struct layer_pass *p, int in, int out)
@@ -93,7 +94,7 @@ static void last_backward_weight(const struct layer_pass *p, const struct linear
     const float *sums = last_sums(p);
     p->be->linear_backward_weight(p->be, last, dy, x, 1.0f, dw, sums ? NULL : db);
     if (sums)
-        layer_add_sums(p, last->out, sums, db);
+        add_sums(p, last->out, sums, db);
 }
 
 /* --- attention ------------------------------------------------------------------------------ */
@@ -206,7 +207,7 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
     be->linear_backward_weight(be, &qkv, dqkv_of(p), p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
                                l->g[QKV_W], sums ? NULL : l->g[QKV_B]);
     if (sums)
-        layer_add_sums(p, 3 * h, sums, l->g[QKV_B]);
+        add_sums(p, 3 * h, sums, l->g[QKV_B]);
     if (l->joins) {
         const struct linear join = join_linear(p);
         be->linear_backward_weight(be, &join, st[AT_JOIN], st[AT_CAT], 1.0f, l->g[JOIN_W],
@@ -283,7 +284,7 @@ static void mlp_backward_weight(const struct layer *l, const struct layer_pass *
     be->linear_backward_weight(be, &fc1, st[ML_PRE], p->arch->post_norm ? p->x : st[ML_LN], 1.0f,
                                l->g[FC1_W], sums ? NULL : l->g[FC1_B]);
     if (sums)
-        layer_add_sums(p, wide, sums, l->g[FC1_B]);
+        add_sums(p, wide, sums, l->g[FC1_B]);
     layer_add_norm(l, p, NORM_G);
 }
 

@@ -89,8 +89,6 @@ struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
 /* dy, or its masked copy in scratch[1] where dropout is on. */
 const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
                          const void *dy);
-/* Add this micro-batch's sums to their accumulator. */
-void layer_add_sums(const struct layer_pass *p, int64_t num, const float *sums, float *grad);
 /* The stash's PART to the accumulators of gamma and beta in blocks `block` and block + 1. */
 void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block);
 
