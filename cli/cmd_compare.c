@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
 #include <math.h>
@@ -264,11 +263,7 @@ static enum status run_config(const struct matrix *m, const struct entry *entry,
         argv[argc++] = "--set";
         argv[argc++] = sets[i];
     }
-    int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (null_fd < 0)
-        return err_set(err, ERR_SYSTEM, "cannot open /dev/null: %s", strerror(errno));
-    enum status rc = launch_exec(entry->stages * entry->replicas, argc, argv, null_fd, err);
-    close(null_fd);
+    enum status rc = launch_exec(entry->stages * entry->replicas, argc, argv, true, err);
     if (rc == OK && launch_stopped())
         rc = err_set(err, ERR_SYSTEM, "the matrix was stopped");
     if (rc == OK)
@@ -489,46 +484,56 @@ static enum status run_compare(const struct command *command, int argc, char **a
                        .schedules = "gpipe,1f1b",
                        .recomputes = "never",
                        .caches = "off"};
-    const struct option options[] = {
-        {"matrix",       OPTION_STRING, &m.job,          "JOB",      "run a matrix of configurations of a job",   0, 0,
-         NULL                                                                                                                   },
-        {"n",            OPTION_INT,    &m.ranks,        "RANKS",    "ranks of the matrix (2)",                   1, 4096,  NULL},
-        {"stages",       OPTION_STRING, &stages,         "K,...",    "pipeline lengths (1 and RANKS)",            0, 0,     NULL},
-        {"replicas",     OPTION_STRING, &replicas,       "R,...",    "replicas (1 and RANKS)",                    0, 0,     NULL},
-        {"microbatches", OPTION_STRING, &microbatches,   "M,...",    "micro-batches (2,4,8)",                     0, 0,
-         NULL                                                                                                                   },
-        {"schedules",    OPTION_STRING, &m.schedules,    "KIND,...", "schedules (gpipe,1f1b)",                    0, 0,
-         NULL                                                                                                                   },
-        {"recompute",    OPTION_STRING, &m.recomputes,   "MODE,...", "recompute modes (never)",                   0, 0,
-         NULL                                                                                                                   },
-        {"frozen",       OPTION_STRING, &frozen,         "F,...",    "layers frozen from the first epoch on",     0, 0,
-         NULL                                                                                                                   },
-        {"cache",        OPTION_STRING, &m.caches,       "off,on",   "of frozen activations, where F > 0 (off)",  0,
-         0,                                                                                                                 NULL},
-        {"threads",      OPTION_INT,    &m.threads,      "N",        "threads a rank (its share of the cores)",   1, 1024,
-         NULL                                                                                                                   },
-        {"steps",        OPTION_INT,    &m.steps,        "N",        "steps a run; the first 3 are warm-up (12)", 4, 10000,
-         NULL                                                                                                                   },
-        {"repeats",      OPTION_INT,    &m.repeats,      "N",        "runs of each, interleaved (2)",             1,
-         COMPARISON_RUNS_MAX,                                                                                               NULL},
-        {"set",          OPTION_LIST,   &m.sets,         "a.b=v",    "override a value of the job",               0, 0,     NULL},
-        {"db",           OPTION_STRING, &m.db_path,      "FILE",     "profile store (the run's own)",             0, 0,     NULL},
+    bool seen[16] = {false};
+    struct option options[] = {
+        {"matrix",       OPTION_STRING, &m.job,          "JOB",      "run a matrix of configurations of a job",             0, 0,
+         NULL                                                                                                                             },
+        {"n",            OPTION_INT,    &m.ranks,        "RANKS",    "--matrix: its ranks (2)",                             1, 4096,  NULL},
+        {"stages",       OPTION_STRING, &stages,         "K,...",    "--matrix: pipeline lengths (1 and RANKS)",            0,
+         0,                                                                                                                           NULL},
+        {"replicas",     OPTION_STRING, &replicas,       "R,...",    "--matrix: replicas (1 and RANKS)",                    0, 0,
+         NULL                                                                                                                             },
+        {"microbatches", OPTION_STRING, &microbatches,   "M,...",    "--matrix: micro-batches (2,4,8)",
+         0,                                                                                                                    0,     NULL},
+        {"schedules",    OPTION_STRING, &m.schedules,    "KIND,...", "--matrix: schedules (gpipe,1f1b)",
+         0,                                                                                                                    0,     NULL},
+        {"recompute",    OPTION_STRING, &m.recomputes,   "MODE,...", "--matrix: recompute modes (never)",
+         0,                                                                                                                    0,     NULL},
+        {"frozen",       OPTION_STRING, &frozen,         "F,...",
+         "--matrix: layers frozen from the first epoch on",                                                                 0, 0,     NULL},
+        {"cache",        OPTION_STRING, &m.caches,       "off,on",
+         "--matrix: of frozen activations, where F > 0 (off)",                                                              0, 0,     NULL},
+        {"threads",      OPTION_INT,    &m.threads,      "N",
+         "--matrix: threads a rank (its share of the cores)",                                                               1, 1024,  NULL},
+        {"steps",        OPTION_INT,    &m.steps,        "N",        "--matrix: steps a run; the first 3 are warm-up (12)",
+         4,                                                                                                                    10000, NULL},
+        {"repeats",      OPTION_INT,    &m.repeats,      "N",        "--matrix: runs of each, interleaved (2)",             1,
+         COMPARISON_RUNS_MAX,                                                                                                         NULL},
+        {"set",          OPTION_LIST,   &m.sets,         "a.b=v",    "--matrix: override a value of the job",               0, 0,     NULL},
+        {"db",           OPTION_STRING, &m.db_path,      "FILE",     "profile store (the run's own)",                       0, 0,     NULL},
         {"tolerance",    OPTION_STRING, &tolerance_text, "5%",
-         "exit 1 when the median error is larger (no limit)",                                                     0, 0,     NULL},
-        {"json",         OPTION_FLAG,   &json,           NULL,       "one JSON object",                           0, 0,     NULL},
+         "exit 1 when the median error is larger (no limit)",                                                               0, 0,     NULL},
+        {"json",         OPTION_FLAG,   &json,           NULL,       "one JSON object",                                     0, 0,     NULL},
     };
+    enum { NUM_OPTIONS = sizeof options / sizeof *options };
+    _Static_assert(NUM_OPTIONS == sizeof seen / sizeof *seen, "one for each");
+    for (int i = 0; i < NUM_OPTIONS; i++)
+        options[i].seen = &seen[i];
     const char *run_dir = NULL;
     char ends[48];
     int num_words = 0;
     double tolerance = NAN;
-    enum status rc = command_parse(command, options, (int)(sizeof options / sizeof options[0]),
-                                   argc, argv, &run_dir, 1, &num_words, &help, err);
+    enum status rc = command_parse(command, options, NUM_OPTIONS, argc, argv, &run_dir, 1,
+                                   &num_words, &help, err);
     if (rc != OK || help)
         return rc;
     if (tolerance_text && (rc = parse_tolerance(tolerance_text, &tolerance, err)) != OK)
         return rc;
     if ((num_words == 1) == (m.job != NULL))
         return err_set(err, ERR_INPUT, "compare needs either a RUN_DIR or --matrix JOB");
+    rc = command_check_way(command, options, NUM_OPTIONS, m.job ? "--matrix" : "RUN_DIR", err);
+    if (rc != OK)
+        return rc;
     if (num_words == 1)
         return compare_run(command, run_dir, m.db_path, tolerance, json, err);
     snprintf(ends, sizeof ends, "1,%lld", (long long)m.ranks);

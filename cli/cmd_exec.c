@@ -123,7 +123,7 @@ static int resume_args(int argc, char **argv, const char *out, char **resumed)
 /* Run, and where a rank or the machine under it was lost, go on from the last checkpoint. */
 static enum status run_restarting(const struct front *front, int argc, char **argv, struct err *err)
 {
-    enum status rc = launch_exec(front->num_ranks, argc, argv, -1, err);
+    enum status rc = launch_exec(front->num_ranks, argc, argv, false, err);
     char **resumed = calloc((size_t)argc + 3, sizeof *resumed);
     if (!resumed)
         return rc != OK ? rc : err_nomem(err);
@@ -135,7 +135,7 @@ static enum status run_restarting(const struct front *front, int argc, char **ar
                 (long long)front->max_restarts);
         *err = (struct err){0};
         rc = launch_exec(front->num_ranks, resume_args(argc, argv, front->out, resumed), resumed,
-                         -1, err);
+                         false, err);
     }
     free(resumed);
     return rc;
@@ -156,7 +156,7 @@ static enum status run_front(const struct command *command, int argc, char **arg
         return rc;
     }
     if (front.help) { /* elapse-exec's options, then the front door's own */
-        rc = launch_exec(0, argc, argv, -1, err);
+        rc = launch_exec(0, argc, argv, false, err);
         if (rc == OK && front.num_ranks > 0)
             printf("\n  -n RANKS            processes (default %lld)\n%s",
                    (long long)front.num_ranks,

@@ -420,15 +420,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (num - 1 != action->num_args)
         return err_set(err, ERR_INPUT, "profiles %s takes %s, got %d arguments", action->name,
                        action->num_args ? action->args : "no arguments", num - 1);
-    for (int i = 0; i < NUM_OPTIONS; i++) { /* "export: ..." is an option of export */
-        const int length = (int)strcspn(options[i].help, ": ");
-        const bool other = (int)strlen(action->name) != length ||
-                           strncmp(options[i].help, action->name, (size_t)length) != 0;
-        if (seen[i] && options[i].help[length] == ':' && other)
-            return err_set(err, ERR_INPUT, "profiles %s takes no %s%s: it is of %.*s", action->name,
-                           options[i].name[1] ? "--" : "-", options[i].name, length,
-                           options[i].help);
-    }
+    rc = command_check_way(command, options, NUM_OPTIONS, action->name, err);
+    if (rc != OK)
+        return rc;
     q.num_args = num - 1;
     for (int i = 0; i < q.num_args; i++)
         q.args[i] = positional[i + 1];

@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define HELP_MAX 16384 /* bytes; the longest command's help is a few KB */
 
@@ -25,6 +26,20 @@ enum status command_parse(const struct command *command, const struct option *op
         printf("usage: elapse %s %s\n%s\n\n%s", command->name, command->args, command->summary,
                text);
         free(text);
+    }
+    return OK;
+}
+
+enum status command_check_way(const struct command *command, const struct option *options,
+                              int num_options, const char *way, struct err *err)
+{
+    for (int i = 0; i < num_options; i++) {
+        const char *help = options[i].help, *name = options[i].name;
+        const int length = (int)strcspn(help, ": ");
+        const bool other = (int)strlen(way) != length || strncmp(help, way, (size_t)length) != 0;
+        if (help[length] == ':' && other && *options[i].seen)
+            return err_set(err, ERR_INPUT, "%s %s takes no %s%s: it is of %.*s", command->name, way,
+                           name[1] ? "--" : "-", name, length, help);
     }
     return OK;
 }

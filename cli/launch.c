@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -183,14 +184,22 @@ bool launch_stopped(void)
     return stop_count > 0;
 }
 
-enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdout_fd,
-                        struct err *err)
+/* Onto stdout, where main sees whether it could be written. */
+static void print_answer(int answer)
+{
+    char part[4096];
+    ssize_t got;
+    for (off_t at = 0; (got = pread(answer, part, sizeof part, at)) > 0; at += got)
+        fwrite(part, 1, (size_t)got, stdout);
+}
+
+enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, bool quiet, struct err *err)
 {
     enum status rc;
     char path[PATH_MAX], ranks[24];
     char *launcher = NULL, *save = NULL;
     char **words = NULL;
-    int n = 0;
+    int n = 0, answer = -1;
     rc = find_exec(path, err);
     if (rc != OK)
         goto out;
@@ -202,7 +211,12 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdo
         goto out;
     }
     set_environment(launcher);
-    if (num_ranks > 0) {
+    if (num_ranks > 0) { /* mpirun does not say when it cannot write what ranks print: keep it */
+        answer = memfd_create("elapse-stdout", MFD_CLOEXEC);
+        if (answer < 0) {
+            rc = err_set(err, ERR_SYSTEM, "cannot keep what ranks print: %s", strerror(errno));
+            goto out;
+        }
         for (char *word = strtok_r(launcher, " ", &save); word; word = strtok_r(NULL, " ", &save))
             words[n++] = word;
         snprintf(ranks, sizeof ranks, "%lld", (long long)num_ranks);
@@ -216,8 +230,12 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, int stdo
     }
     for (int i = 0; i < argc; i++)
         words[n++] = argv[i];
-    rc = spawn_and_wait(words, argv[0], stdout_fd, err);
+    rc = spawn_and_wait(words, argv[0], answer, err);
+    if (answer >= 0 && !quiet)
+        print_answer(answer);
 out:
+    if (answer >= 0)
+        close(answer);
     free(words);
     free(launcher);
     return rc;

@@ -96,6 +96,9 @@ one_line "store that is not SQLite" 2 'text\.db' "$elapse" plan "$tmp/good.json"
 one_line "missing store" 3 'absent\.db' "$elapse" profiles list --db "$tmp/absent.db"
 one_line "run folder that is none" 3 'nowhere' "$elapse" compare "$tmp/nowhere"
 one_line "compare without a run" 2 'RUN_DIR' "$elapse" compare
+for option in "-n 2" "--stages 1" "--set train.seed=2"; do
+    one_line "compare of a run takes no $option" 2 "takes no ${option% *}: it is of --matrix$" "$elapse" compare "$tmp" $option
+done
 one_line "tolerance that is none" 2 'tolerance' "$elapse" compare "$tmp" --tolerance abc
 one_line "a matrix with more frozen layers than there are" 2 'frozen' "$elapse" compare --matrix "$tmp/good.json" --frozen 0,999
 one_line "a matrix whose last schedule is none, before its first run" 2 "got .foo.$" \
@@ -177,6 +180,10 @@ for i in \$(seq 300); do sleep 0.1; done"
     mkdir -p "$tmp/full/checkpoint-2.tmp/other"
     one_line "an error that all ranks find" 3 "checkpoint-2.tmp" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/full"
     check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"
+    if [ -w /dev/full ]; then
+        one_line "a full disk is told by ranks" 3 'cannot write to standard output' \
+            bash -c '"$0" eval "$1/run" "$1/good.json" -n 2 --json >/dev/full' "$elapse" "$tmp"
+    fi
     check "its files" test -s "$tmp/run/metrics.jsonl" -a -s "$tmp/run/summary.json" -a -s "$tmp/run/run.db"
     check "compare with it" "$elapse" compare "$tmp/run" --json
     cp -r "$tmp/run" "$tmp/moved"
