@@ -453,7 +453,7 @@ static enum status run_all_frozen(const struct command *command, const struct re
         extrapolated = extrapolated || ours.result.extrapolated || theirs.result.extrapolated;
         if ((ours.err.status != OK && ours.err.status != ERR_INFEASIBLE) ||
             (f == job->model.num_layers && !any)) {
-            rc = err_set(err, ours.err.status, "%s", ours.err.msg);
+            rc = err_copy(err, &ours.err);
         } else if (q->as_json) {
             struct json *row = json_add_object(rows, NULL);
             json_add_int(row, "frozen_layers", f);
@@ -496,9 +496,7 @@ static enum status run_one(const struct command *command, const struct request *
     enum status rc = OK;
     solve(q, job, &cost->cost, (int)q->frozen_layers, false, &answer);
     if (answer.err.status != OK) {
-        rc = err_set(err, answer.err.status, "%s", answer.err.msg);
-        if (answer.err.hint[0])
-            err_hint(err, "%s", answer.err.hint);
+        rc = err_copy(err, &answer.err);
         goto out;
     }
     if (q->from_frozen >= 0)

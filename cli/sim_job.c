@@ -163,7 +163,7 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
             if (one == ERR_INFEASIBLE || one == ERR_INPUT)
                 continue;
             if (one != OK) {
-                rc = err_set(err, one, "%s", ignored.msg);
+                rc = err_copy(err, &ignored);
                 break;
             }
             if (a->same.total_ns == 0 || elastic_speedup(&got, &a->same) > 1) {

@@ -338,9 +338,7 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
             free(line.text);
             sweep->lines[point].text = NULL;
         } else if (line.err) {
-            rc = err_set(err, line.rc, "%s", line.err->msg);
-            if (line.err->hint[0])
-                err_hint(err, "%s", line.err->hint);
+            rc = err_copy(err, line.err);
         } else {
             rc = err_nomem(err);
         }

@@ -150,7 +150,7 @@ static enum status ask(struct search *search, int index)
     judged->asked_ns = rc == OK ? bound_max(step_ns, 1) : -1;
     if (rc == OK && (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node)))
         search->best = index;
-    return rc == OK || rc == ERR_INFEASIBLE ? OK : err_set(search->err, rc, "%s", why.msg);
+    return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(search->err, &why);
 }
 
 /* Ask the judge about the fastest candidates, as long as one could still be the best: it never says

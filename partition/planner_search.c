@@ -287,7 +287,7 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         *step_ns = time.step_ns > 0 ? time.step_ns : 1;
 out:
     if (rc != OK)
-        err_set(search->err, rc, "%s", why.msg);
+        err_copy(search->err, &why);
     step_time_clear(&time);
     schedule_clear(&full);
     workload_clear(&workload);

@@ -102,7 +102,7 @@ static enum status offer_named(struct search *s, struct err *err)
                               plan->chunks, &compute, &none) == ERR_INFEASIBLE) {
             continue;
         }
-        enum status rc = none.status == OK ? OK : err_set(err, none.status, "%s", none.msg);
+        enum status rc = err_copy(err, &none);
         if (rc == OK && plan->num_frozen_layers > 0) {
             rc = schedule_freeze(&compute, s->workload->num_frozen_stages,
                                  s->workload->no_input_half, err);
@@ -281,7 +281,7 @@ static enum status improve(struct search *s, struct err *err)
         struct err why = {0};
         const enum status judged = judge(s, &now, &ns, &fits, &why);
         if (judged != OK && judged != ERR_INFEASIBLE) {
-            rc = err_set(err, judged, "%s", why.msg);
+            rc = err_copy(err, &why);
         } else if (judged != OK || !fits || ns > now_ns) {
             move_back(rank, at, from);
         } else if (ns < s->best_ns && schedule_check(&now, 0, NULL) == OK) {

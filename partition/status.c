@@ -37,6 +37,13 @@ void err_hint(struct err *err, const char *fmt, ...)
     }
 }
 
+enum status err_copy(struct err *err, const struct err *from)
+{
+    if (err && err->status == OK)
+        *err = *from;
+    return from->status;
+}
+
 enum status err_nomem(struct err *err)
 {
     return err_set(err, ERR_NOMEM, "out of host memory");

@@ -38,6 +38,9 @@ enum status err_set(struct err *err, enum status code, const char *fmt, ...) ELA
 /* Add the remedy to an error that err_set() recorded; does nothing on NULL or when one is there. */
 void err_hint(struct err *err, const char *fmt, ...) ELAPSE_PRINTF(2, 3);
 
+/* As err_set() and err_hint() with what another err holds; returns its status. */
+enum status err_copy(struct err *err, const struct err *from);
+
 /* ERR_NOMEM with a fixed text; for every failed allocation. */
 enum status err_nomem(struct err *err);
 

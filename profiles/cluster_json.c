@@ -191,12 +191,11 @@ enum status cluster_from_json(const struct json *value, const char *file, const 
         path = path_is_json(text) ? path_join(dir, text) : strdup(text);
         rc = path ? cluster_load(path, cluster, &inner) : err_nomem(&inner);
         if (rc != OK && path && path_is_json(text)) {
-            err_set(err, rc, "%s", inner.msg);
+            err_copy(err, &inner);
         } else if (rc != OK) {
             err_set(err, rc, "%s: %s: %s", file, key, inner.msg);
-        }
-        if (rc != OK && *inner.hint)
             err_hint(err, "%s", inner.hint);
+        }
         free(path);
         return rc;
     }

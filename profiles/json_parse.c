@@ -338,7 +338,7 @@ out:
     free(p.scratch);
     if (local.status != OK) {
         cJSON_Delete(root);
-        return err_set(err, local.status, "%s", local.msg);
+        return err_copy(err, &local);
     }
     *json = (struct json *)(void *)root;
     return OK;

@@ -511,10 +511,10 @@ static enum status build_kind(const struct profile *profile, const struct model 
         if (c == 0)
             first = inner;
         if (rc != ERR_INFEASIBLE)
-            return err_set(err, rc, "%s", inner.msg);
+            return err_copy(err, &inner);
     }
     if (rc != OK && n > 0)
-        return err_set(err, ERR_INFEASIBLE, "%s", first.msg);
+        return err_copy(err, &first);
     if (rc != OK)
         return err_set(err, ERR_INFEASIBLE,
                        "no layers for model '%s' in profile '%s': nothing in %s%s%s", model->name,
@@ -744,7 +744,7 @@ static enum status choose_kind(struct store *store, const char *device_kind,
             break;
         }
         if (rc != ERR_INFEASIBLE) {
-            err_set(err, rc, "%s", inner.msg);
+            err_copy(err, &inner);
             break;
         }
         if (i == 0)
@@ -844,7 +844,7 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
         snprintf(got.note, sizeof got.note, "%.255s", inner.msg);
         rc = choose_roofline(model, cluster, kinds, n, &got, err);
     } else {
-        err_set(err, rc, "%s", inner.msg);
+        err_copy(err, &inner);
     }
     if (rc == OK)
         *handle = got;

@@ -323,12 +323,8 @@ static enum status open_patiently(struct store *store, enum store_mode mode, str
         clock_gettime(CLOCK_MONOTONIC, &now);
         if (rc == OK)
             return OK;
-        if (!store->busy || (now.tv_sec - start.tv_sec) * 1000 > BUSY_TIMEOUT_MS) {
-            err_set(err, rc, "%s", inner.msg);
-            if (*inner.hint)
-                err_hint(err, "%s", inner.hint);
-            return rc;
-        }
+        if (!store->busy || (now.tv_sec - start.tv_sec) * 1000 > BUSY_TIMEOUT_MS)
+            return err_copy(err, &inner);
         store_rollback(store);
         sqlite3_close(store->db);
         store->db = NULL;

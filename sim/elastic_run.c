@@ -588,11 +588,8 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
     *result = got;
     got = (struct elastic_run){0};
 out:
-    if (rc != OK) {
-        err_set(err, rc, "%s", local.msg);
-        if (local.hint[0])
-            err_hint(err, "%s", local.hint);
-    }
+    if (rc != OK)
+        err_copy(err, &local);
     freeze_clear(&run.freeze);
     cache_levels_clear(&run.cache);
     plan_clear(&run.plan);

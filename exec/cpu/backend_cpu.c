@@ -92,9 +92,7 @@ static void cpu_copy(struct backend *be, void *dst, const void *src, int64_t byt
 static enum status cpu_sync(struct backend *be, struct err *err)
 {
     struct cpu_backend *cpu = (struct cpu_backend *)be;
-    enum status rc = cpu->failed.status;
-    if (rc != OK)
-        err_set(err, rc, "%s", cpu->failed.msg);
+    enum status rc = err_copy(err, &cpu->failed);
     cpu->failed = (struct err){0};
     return rc;
 }

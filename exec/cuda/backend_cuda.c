@@ -127,12 +127,7 @@ static enum status cuda_failure(struct backend *be, struct err *err)
     const struct cuda_backend *cuda = cuda_of(be);
     note_work(cudaStreamQuery(cuda->stream));
     const struct err *failed = cuda->failed.status != OK ? &cuda->failed : &latch.first;
-    if (failed->status != OK) {
-        err_set(err, failed->status, "%s", failed->msg);
-        if (failed->hint[0])
-            err_hint(err, "%s", failed->hint);
-    }
-    return failed->status;
+    return err_copy(err, failed);
 }
 
 static enum status cuda_sync(struct backend *be, struct err *err)
