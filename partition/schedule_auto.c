@@ -2,8 +2,9 @@
  *
  * 1. The named schedules for the plan's chunks.
  * 2. List schedules (schedule_list.c) over a grid of rules: backward whole or split, who goes
- * first, how long to wait for a backward, how far a W may overrun a gap, how many pairs may live.
- * 3. Moves of one op within its list, seeded and counted, so that every machine sees the same ones.
+ *    first, how long to wait for a backward, how far a W may overrun a gap, how many pairs live.
+ * 3. Moves of one op within its list, seeded and counted, so that every machine sees the same.
+ *
  * A step is left out once a proven lower bound is reached. Steps 2 and 3 are bounded in ops looked
  * at (LIST_WORK, MOVE_WORK); a schedule too large for them is the best named one. */
 #include "partition/schedule_auto.h"
@@ -37,27 +38,23 @@ static enum status judge(struct search *s, const struct schedule *compute, int64
 {
     struct schedule full = {0};
     struct step_time time = {0};
-    *fits = true;
+    int worst = 0;
     enum status rc = schedule_lower(compute, s->workload, s->plan, &full, err);
     if (rc == OK) {
         rc = schedule_memory(&full, s->workload, s->memory, err);
     }
-    int64_t excess = 0;
-    for (int k = 0; rc == OK && k < full.num_ranks; k++) {
-        if (s->memory[k] > s->limits[k]) {
-            *fits = false;
-            if (s->memory[k] - s->limits[k] > excess) {
-                excess = s->memory[k] - s->limits[k];
-                if (excess < s->least_excess) {
-                    s->excess_rank = k;
-                    s->excess_need = s->memory[k];
-                    s->excess_have = s->limits[k];
-                }
-            }
+    for (int k = 1; rc == OK && k < full.num_ranks; k++) {
+        if (s->memory[k] - s->limits[k] > s->memory[worst] - s->limits[worst]) {
+            worst = k;
         }
     }
+    const int64_t excess = rc == OK ? s->memory[worst] - s->limits[worst] : 0;
+    *fits = excess <= 0;
     if (excess > 0 && excess < s->least_excess) {
         s->least_excess = excess;
+        s->excess_rank = worst;
+        s->excess_need = s->memory[worst];
+        s->excess_have = s->limits[worst];
     }
     if (rc == OK && *fits) {
         rc = schedule_time(&full, s->workload, s->cluster, s->cost, s->plan, &time, err);
@@ -88,8 +85,7 @@ static enum status offer_named(struct search *s, struct err *err)
 {
     const struct plan *plan = s->plan;
     for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
-        const bool chunks =
-            kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V;
+        const bool chunks = schedule_default_chunks((enum schedule_kind)kind) > 1;
         bool here = chunks == (plan->chunks > 1);
         for (int t = 0; t < plan->num_stages && here; t++) {
             here = plan_rank_of_stage((enum schedule_kind)kind, plan->num_ranks, t) ==

@@ -20,7 +20,8 @@ extern "C" {
  * best. So the answer is never slower than the best named schedule that fits. With two chunks
  * stages may lie in the V of zb-v: ask compute->rank_of_stage, not plan_rank_of_stage(). Ties go to
  * the earlier candidate. The same inputs give the same answer everywhere. Both outputs must be
- * zeroed or cleared. ERR_INFEASIBLE when nothing fits ("needs 17.0 GiB on rank 0, ..."). */
+ * zeroed or cleared. ERR_INFEASIBLE when nothing fits: the need of the rank that is worst off, of
+ * the candidate that came nearest. */
 enum status schedule_auto(const struct model *model, const struct cluster *cluster,
                           const struct cost *cost, const struct plan *plan,
                           struct workload *workload, struct schedule *compute, struct err *err);

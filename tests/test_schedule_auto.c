@@ -70,7 +70,7 @@ static void schedule_auto__keeps_within_the_memory_of_the_devices(void **state)
     (void)state;
     uint64_t seed = 5;
     int refused = 0, kept = 0, named_over = 0;
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < 48; round++) {
         struct plan_case c = {0};
         struct err err = {0};
         int64_t need[8], most = 0;
@@ -90,7 +90,16 @@ static void schedule_auto__keeps_within_the_memory_of_the_devices(void **state)
         }
         if (step_of(&c, SCHEDULE_AUTO, &err) < 0) {
             assert_int_equal(err.status, ERR_INFEASIBLE);
-            assert_non_null(strstr(err.msg, "no schedule fits: rank "));
+            const char *said = strstr(err.msg, " needs ");
+            long long enough = 0, has = 0;
+            assert_int_equal(strncmp(err.msg, "no schedule fits: rank ", 23), 0);
+            assert_int_equal(sscanf(said, " needs %lld bytes, its device has %lld", &enough, &has),
+                             2);
+            assert_int_equal(has, limit);
+            for (int d = 0; d < c.cluster.num_devices; d++) {
+                c.cluster.devices[d].mem_bytes = enough;
+            }
+            assert_true(step_of(&c, SCHEDULE_AUTO, &err) >= 0);
             refused++;
         } else {
             case_must(schedule_memory(&c.full, &c.workload, need, &err), &err);
