@@ -227,15 +227,16 @@ static enum status solve_cached(const struct job *job, const struct cluster *clu
     *ns_per_sample = rc == OK ? 1e9 / result->samples_per_s : INFINITY;
     if ((rc != OK && rc != ERR_INFEASIBLE) || !may_cache(job, ask))
         return rc;
-    const enum status other = solve_one(job, cluster, cost, ask, k, r, many, true, &reads, &why);
+    int64_t extra = 0;
+    enum status other = solve_one(job, cluster, cost, ask, k, r, many, true, &reads, &why);
+    if (other == OK)
+        other = cache_fill_extra(&job->model, cluster, cost, &reads.plan, level, &extra, &why);
     if (no_answer(other)) {
         rc = other;
         if (err)
             *err = why;
     } else if (other == OK) {
         const double samples = (double)reads.plan.batch * reads.plan.num_replicas;
-        int64_t extra = 0;
-        cache_fill_extra(&job->model, cluster, cost, &reads.plan, level, &extra, NULL);
         const struct cache_case c = {
             .plain_ns = *ns_per_sample,
             .read_ns = 1e9 / reads.samples_per_s,
@@ -297,9 +298,7 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
             if (no_answer(rc)) {
                 planner_result_clear(&result);
                 plan_clear(plan);
-                if (err)
-                    *err = one;
-                return rc;
+                return err_copy(err, &one);
             }
             if (rc != OK)
                 last = one;
@@ -326,7 +325,5 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
     if (first.status == OK)
         err_set(&first, ERR_INFEASIBLE, "no plan has %d stages and %d replicas on %d devices",
                 k_wanted, r_wanted, n);
-    if (err)
-        *err = first;
-    return first.status;
+    return err_copy(err, &first);
 }

@@ -69,8 +69,8 @@ struct turn_ask {
  * train.reduction canonical with a global batch, pipeline.num_microbatches (or the first plan's)
  * counts the micro-batches of the global batch, so that they hold the same samples at every R.
  * Device 0 has a place always. *plan must be zeroed; the caller owns it; on failure it stays so.
- * ERR_INFEASIBLE; ERR_INPUT with the key when devices do not divide as asked; ERR_NOMEM. As many
- * planner calls as there are K. */
+ * ERR_INFEASIBLE; ERR_INPUT with the key when devices do not divide as asked; ERR_NOMEM. Two
+ * planner calls for each K, and as many for each R that has no plan of that K. */
 enum status turn_plan(const struct job *job, const struct cluster *cluster, const struct cost *cost,
                       const struct turn_ask *ask, struct plan *plan, struct err *err);
 

@@ -190,6 +190,29 @@ static void turn_plan__is_the_best_of_every_k_with_and_without_the_cache(void **
     assert_true(lengths[1] > 0);
 }
 
+/* Its writes take longer than any time that can be counted with. */
+static void turn_plan__leaves_a_cache_that_cannot_be_filled(void **state)
+{
+    (void)state;
+    for (int policy = CACHE_ON; policy <= CACHE_AUTO; policy++) {
+        struct job job;
+        struct cost cost;
+        struct err err = {0};
+        struct plan got = {0};
+        make_job(&job);
+        cost_constant(&cost);
+        job.freeze.policy = FREEZE_CLOSED_FORM;
+        job.cache.policy = (enum cache_policy)policy;
+        job.cache.write_ns = INT64_MAX / 2;
+        const struct turn_ask ask = {
+            .num_frozen_layers = 4, .num_samples = SAMPLES, .cache_room = 1, .cache_whole = true};
+        assert_int_equal(turn_plan(&job, &job.cluster, &cost, &ask, &got, &err), OK);
+        assert_int_not_equal(got.frozen, FROZEN_CACHED);
+        plan_clear(&got);
+        job_clear(&job);
+    }
+}
+
 static void turn_plan__keeps_what_the_job_holds_fast(void **state)
 {
     (void)state;
@@ -326,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turn_begins__at_epochs_or_every_n_steps),
         cmocka_unit_test(turn_plan__is_the_best_of_every_k_with_and_without_the_cache),
+        cmocka_unit_test(turn_plan__leaves_a_cache_that_cannot_be_filled),
         cmocka_unit_test(turn_plan__keeps_what_the_job_holds_fast),
         cmocka_unit_test(turn_plan__divides_the_batch_for_the_canonical_sum),
         cmocka_unit_test(turn_plan__is_the_same_or_none_when_memory_ends_anywhere),
