@@ -289,13 +289,13 @@ static enum status time_items(const struct request *q, struct chain *chain, stru
     enum status rc;
     snprintf(text, sizeof text, "%.40s-1x1", q->device_kind);
     if (cluster_parse(text, &cluster, NULL) != OK) {
-        char kinds[200] = "";
-        for (const char *const *kind = roofline_names(); *kind; kind++) {
-            size_t used = strlen(kinds);
-            snprintf(kinds + used, sizeof kinds - used, " %s", *kind);
-        }
+        char kinds[160];
+        const char *const *names = roofline_names();
+        int n = 0;
+        while (names[n])
+            n++;
         rc = err_set(err, ERR_INPUT, "--device-kind: unknown kind '%.40s'", q->device_kind);
-        err_hint(err, "kinds:%s", kinds);
+        err_hint(err, "kinds: %s", join_names(names, n, kinds, sizeof kinds));
         return rc;
     }
     rc = cost_choose_for(q->db_path, &chain->model, &cluster, NULL, &handle, err);

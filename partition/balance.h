@@ -25,7 +25,8 @@ enum balance_variant {
  * BALANCE_RELEASED (frozen ones are not in the list), of all for BALANCE_PAPER (frozen ones are in
  * stage 0, load[0] includes them undiscounted). A stage may come out empty. count and load are the
  * caller's, num_stages each. ERR_INPUT: num_stages < 1, a size that is negative or not finite,
- * num_frozen outside 0..num_items. ERR_INFEASIBLE: more stages than items to cut. O(n). */
+ * num_frozen outside 0..num_items. ERR_INFEASIBLE: more stages than items to cut.
+ * O(num_items * num_stages). */
 enum status balance_greedy(enum balance_variant variant, const double *sizes, int num_items,
                            int num_frozen, int num_stages, int *count, double *load,
                            struct err *err);
@@ -35,9 +36,9 @@ enum status balance_greedy(enum balance_variant variant, const double *sizes, in
 double balance_max(enum balance_variant variant, const double *sizes, int num_frozen,
                    int num_stages, const double *load);
 
-/* One step of the paper's compression: while K >= 2 and the greedy cut into K/2 stages stays within
- * budget (largest stage of the unfrozen model at the initial K), halve. *num_stages is K before and
- * after. */
+/* The paper's compression: while K >= 2 and the greedy cut into K/2 stages stays within budget
+ * (largest stage of the unfrozen model at the initial K), halve. *num_stages is K before and after.
+ * ERR_INFEASIBLE: no item is left to cut; else as balance_greedy(). */
 enum status balance_compress(enum balance_variant variant, const double *sizes, int num_items,
                              int num_frozen, double budget, int *num_stages, struct err *err);
 

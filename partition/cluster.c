@@ -129,10 +129,11 @@ static enum status unknown_cluster(const char *text, struct err *err)
 {
     int num_names = (int)(sizeof preset_names / sizeof *preset_names) - 1;
     const char *near = nearest_name(text, preset_names, num_names);
+    char list[128];
     enum status rc = err_set(err, ERR_INPUT, "unknown cluster '%.80s'%s%s%s", text,
                              near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
-    err_hint(err, "a preset (rtx5000-2x8 v100-1x8 a100-1x8 h100-1x8 h200-1x8 b200-1x8 "
-                  "this-machine), KIND-NODESxDEVICES, NODESxDEVICES, or a JSON file");
+    err_hint(err, "a preset (%s), KIND-NODESxDEVICES, NODESxDEVICES, or a JSON file",
+             join_names(preset_names, num_names, list, sizeof list));
     return rc;
 }
 

@@ -191,12 +191,9 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
                                  "no published data for device kind '%s', so no roofline of model "
                                  "'%s'",
                                  device->kind, model->name);
-        char kinds[160] = "";
-        for (int i = 0; i < NUM_ROOFLINES; i++) {
-            size_t used = strlen(kinds);
-            snprintf(kinds + used, sizeof kinds - used, " %s", rooflines[i].kind);
-        }
-        err_hint(err, "known kinds:%s; or measure it with 'elapse profile'", kinds);
+        char list[160];
+        err_hint(err, "known kinds: %s; or measure it with 'elapse profile'",
+                 join_names(roofline_kinds, NUM_ROOFLINES, list, sizeof list));
         return rc;
     }
     if (it->kind == ITEM_OPAQUE && it->fwd_flops == 0 && it->fwd_ns > 0)

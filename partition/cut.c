@@ -258,20 +258,14 @@ static enum status prepare_skips(struct solver *s, struct err *err)
 static void fill_least_sends(struct solver *s)
 {
     const struct cut_problem *p = s->p;
-    int64_t lightest_act = FAR, lightest_grad = FAR;
-    for (int b = 1; b < s->n && p->items; b++) {
-        int64_t act = p->items[b - 1].out_bytes;
-        if (act < lightest_act)
-            lightest_act = act;
-        if (act < lightest_grad)
-            lightest_grad = act;
-    }
-    if (lightest_act == FAR)
-        lightest_act = lightest_grad = 0;
+    int64_t lightest = s->n > 1 && p->items ? FAR : 0;
+    for (int b = 1; b < s->n && p->items; b++)
+        if (p->items[b - 1].out_bytes < lightest)
+            lightest = p->items[b - 1].out_bytes;
     for (int k = 0; k < s->num_stages && p->links; k++) {
-        int64_t ns = k < s->num_stages - 1 ? send_ns(&p->links[k], lightest_act) : 0;
+        int64_t ns = k < s->num_stages - 1 ? send_ns(&p->links[k], lightest) : 0;
         if (k > 0 && p->num_frozen == 0)
-            ns += send_ns(&p->links[k - 1], lightest_grad);
+            ns += send_ns(&p->links[k - 1], lightest);
         s->least_send[k] = ns * p->num_microbatches;
     }
 }

@@ -13,11 +13,10 @@
  * rate besides: halve the rate and every change halves, and a cosine schedule or a warm-up looks
  * like convergence. Plateau uses two ratios that a rate or a loss scale cancels out of:
  *   - a layer's log norm against the mean log norm of the active layers. Scaling the loss, the
- * batch or all gradients leaves it alone, and so does the fall of the whole gradient while
- * training.
+ *     batch or all gradients leaves it alone, and so does the fall of all gradients in training.
  *   - of that figure's changes d, |moving mean of d| / moving mean of |d|: 1 while it drifts one
- * way however slowly, near 0 when it only wanders about a level. A smaller rate shrinks numerator
- *     and denominator alike.
+ *     way, however slowly, near 0 when it only wanders about a level. A smaller rate shrinks
+ *     numerator and denominator alike.
  * A layer has settled when that ratio was below one half at two decisions in a row; the prefix of
  * settled layers freezes, at most ceil(alpha * active) at a time.
  *
@@ -58,6 +57,7 @@ const char *freeze_policy_name(enum freeze_policy policy)
 enum status freeze_policy_parse(const char *name, enum freeze_policy *policy, struct err *err)
 {
     const char *near;
+    char list[128];
     enum status rc;
     for (int i = 0; i < FREEZE_POLICY_COUNT; i++) {
         if (strcmp(policy_names[i], name) == 0) {
@@ -68,7 +68,7 @@ enum status freeze_policy_parse(const char *name, enum freeze_policy *policy, st
     near = nearest_name(name, policy_names, FREEZE_POLICY_COUNT);
     rc = err_set(err, ERR_INPUT, "unknown freeze policy '%s'%s%s%s", name,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-    err_hint(err, "policies: none closed-form gradient-norm relative-change table plateau");
+    err_hint(err, "policies: %s", join_names(policy_names, FREEZE_POLICY_COUNT, list, sizeof list));
     return rc;
 }
 
@@ -410,10 +410,12 @@ enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
         which++;
     if (which == NUM_NAMES) {
         const char *near = nearest_name(name, names, NUM_NAMES);
+        char list[64];
         enum status rc =
             err_set(err, ERR_INPUT, "unknown freeze table '%s'%s%s%s", name,
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-        err_hint(err, "tables: mild mild-early by_epoch linear, or a JSON file");
+        err_hint(err, "tables: %s, or a JSON file",
+                 join_names(names, NUM_NAMES, list, sizeof list));
         return rc;
     }
     if (num_layers < 1 || num_epochs < 1 || num_epochs > JOB_EPOCHS_MAX)

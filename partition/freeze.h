@@ -6,9 +6,8 @@
 #ifndef ELAPSE_PARTITION_FREEZE_H
 #define ELAPSE_PARTITION_FREEZE_H
 
-#include <stdint.h>
-
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "partition/status.h"
 
@@ -37,8 +36,7 @@ struct freeze_spec {
                        own epoch 0 */
     int *table;     /* owned; F of policy epoch e at table[min(e, num_table - 1)] */
     int num_table;
-    int64_t
-        every_steps; /* a decision before each so-manieth step, in place of each epoch; 0: off */
+    int64_t every_steps; /* decide every so many steps, not every epoch; 0: off */
 };
 
 struct freeze {

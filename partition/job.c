@@ -42,26 +42,31 @@ void job_defaults(struct job *job)
     job->cache.policy = CACHE_AUTO;
 }
 
+/* What errors call it. */
+static const char *source_of(const struct job *job)
+{
+    return job->path ? job->path : "job";
+}
+
 /* "job.json: key must be LIMIT, got VALUE". */
 static enum status bad_int(const struct job *job, const char *key, const char *limit, int64_t value,
                            struct err *err)
 {
-    return err_set(err, ERR_INPUT, "%s: %s must be %s, got %lld", job->path ? job->path : "job",
-                   key, limit, (long long)value);
+    return err_set(err, ERR_INPUT, "%s: %s must be %s, got %lld", source_of(job), key, limit,
+                   (long long)value);
 }
 
 static enum status bad_real(const struct job *job, const char *key, const char *limit, double value,
                             struct err *err)
 {
-    return err_set(err, ERR_INPUT, "%s: %s must be %s, got %g", job->path ? job->path : "job", key,
-                   limit, value);
+    return err_set(err, ERR_INPUT, "%s: %s must be %s, got %g", source_of(job), key, limit, value);
 }
 
 static enum status check_train(const struct job *job, struct err *err)
 {
     if (job->train.epochs < 0 || job->train.epochs > JOB_EPOCHS_MAX)
-        return err_set(err, ERR_INPUT, "%s: train.epochs must be 0..%d, got %d",
-                       job->path ? job->path : "job", JOB_EPOCHS_MAX, job->train.epochs);
+        return err_set(err, ERR_INPUT, "%s: train.epochs must be 0..%d, got %d", source_of(job),
+                       JOB_EPOCHS_MAX, job->train.epochs);
     if (job->train.max_steps < 0)
         return bad_int(job, "train.max_steps", "at least 0", job->train.max_steps, err);
     if (job->train.batch < 1 || job->train.batch > INT32_MAX)
@@ -123,8 +128,8 @@ static enum status check_pipeline(const struct job *job, struct err *err)
         if (!any && job->pipeline.chunks != 1 &&
             job->pipeline.chunks != schedule_default_chunks(kind))
             return err_set(err, ERR_INPUT, "%s: pipeline.chunks must be %d for schedule %s, got %d",
-                           job->path ? job->path : "job", schedule_default_chunks(kind),
-                           schedule_kind_name(kind), job->pipeline.chunks);
+                           source_of(job), schedule_default_chunks(kind), schedule_kind_name(kind),
+                           job->pipeline.chunks);
     }
     int64_t stages;
     if (!mul_ok(job->pipeline.num_stages, job->pipeline.chunks, &stages) ||
@@ -132,9 +137,8 @@ static enum status check_pipeline(const struct job *job, struct err *err)
         if (job->pipeline.num_stages > 0)
             return err_set(err, ERR_INFEASIBLE,
                            "%s: pipeline.num_stages must be 1..%d (items of model '%s'), got %d%s",
-                           job->path ? job->path : "job",
-                           job->model.num_items / job->pipeline.chunks, job->model.name,
-                           job->pipeline.num_stages,
+                           source_of(job), job->model.num_items / job->pipeline.chunks,
+                           job->model.name, job->pipeline.num_stages,
                            job->pipeline.chunks > 1 ? " with several chunks each" : "");
     }
     int64_t batch = job->train.batch; /* of a pipeline, at the most */
@@ -143,14 +147,13 @@ static enum status check_pipeline(const struct job *job, struct err *err)
             return err_set(
                 err, ERR_INPUT,
                 "%s: train.batch.global %lld must be a multiple of pipeline.num_replicas %d",
-                job->path ? job->path : "job", (long long)batch, job->pipeline.num_replicas);
+                source_of(job), (long long)batch, job->pipeline.num_replicas);
         batch /= job->pipeline.num_replicas;
     }
     if (job->pipeline.num_microbatches > batch)
         return err_set(err, ERR_INPUT,
                        "%s: pipeline.num_microbatches must be at most the batch of %lld, got %d",
-                       job->path ? job->path : "job", (long long)batch,
-                       job->pipeline.num_microbatches);
+                       source_of(job), (long long)batch, job->pipeline.num_microbatches);
     return OK;
 }
 
@@ -162,31 +165,31 @@ static enum status check_freeze(const struct job *job, struct err *err)
         return bad_real(job, "freeze.alpha", "in (0, 1)", spec->alpha, err);
     if (spec->min_active < 0 || spec->min_active > num_layers)
         return err_set(err, ERR_INPUT, "%s: freeze.min_active must be 0..%d, got %d",
-                       job->path ? job->path : "job", num_layers, spec->min_active);
+                       source_of(job), num_layers, spec->min_active);
     if (spec->policy == FREEZE_TABLE) {
         if (spec->num_table < 1)
             return err_set(err, ERR_INPUT, "%s: freeze.table must name at least one epoch",
-                           job->path ? job->path : "job");
+                           source_of(job));
         for (int e = 0; e < spec->num_table; e++)
             if (spec->table[e] < (e ? spec->table[e - 1] : 0) || spec->table[e] > num_layers)
                 return err_set(err, ERR_INPUT,
                                "%s: freeze.table[%d] must be %d..%d (it never shrinks), got %d",
-                               job->path ? job->path : "job", e, e ? spec->table[e - 1] : 0,
-                               num_layers, spec->table[e]);
+                               source_of(job), e, e ? spec->table[e - 1] : 0, num_layers,
+                               spec->table[e]);
     }
     for (int64_t i = 0; i < (int64_t)job->norm_epochs * num_layers; i++)
         if (!(job->norms[i] >= 0 && isfinite(job->norms[i])))
             return err_set(err, ERR_INPUT,
                            "%s: freeze.norms[%lld][%lld] must be at least 0, got %g",
-                           job->path ? job->path : "job", (long long)(i / num_layers),
-                           (long long)(i % num_layers), job->norms[i]);
+                           source_of(job), (long long)(i / num_layers), (long long)(i % num_layers),
+                           job->norms[i]);
     return OK;
 }
 
 enum status job_check(const struct job *job, struct err *err)
 {
     if (job->model.num_items < 1)
-        return err_set(err, ERR_INPUT, "%s: model is missing", job->path ? job->path : "job");
+        return err_set(err, ERR_INPUT, "%s: model is missing", source_of(job));
     enum status rc = cluster_check(&job->cluster, err);
     if (rc == OK)
         rc = check_train(job, err);
@@ -217,14 +220,14 @@ enum status job_check(const struct job *job, struct err *err)
                        job->cache.spill_bytes, err);
     if (job->cache.spill_bytes > 0 && !job->cache.spill_dir)
         return err_set(err, ERR_INPUT, "%s: cache.spill_bytes needs cache.spill_dir",
-                       job->path ? job->path : "job");
+                       source_of(job));
     if (job->cache.views < 0 || job->cache.views > 1000)
         return bad_int(job, "cache.views", "0..1000 (0: a new one each epoch)", job->cache.views,
                        err);
     if (job->cache.policy == CACHE_ON && job_views(job) == 0) {
         rc =
             err_set(err, ERR_INPUT, "%s: cache.policy 'on' would freeze each %s sample to one view",
-                    job->path ? job->path : "job", job->data.augment ? "augmented" : "masked");
+                    source_of(job), job->data.augment ? "augmented" : "masked");
         err_hint(err, "cache.views N gives each sample N views and caches them all; or set %s",
                  job->data.augment ? "data.augment to 'none', or cache.policy to 'off'"
                                    : "cache.policy to 'off'");

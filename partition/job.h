@@ -114,8 +114,8 @@ struct job {
     char *json; /* owned: the resolved job as JSON text, for records and --json */
 };
 
-/* Every field at its default: ViT-free, synthetic data, sgd 0.03/0.9, seed 1, one epoch, batch 32.
- */
+/* Every field at its default: no model yet, synthetic data, SGD at 0.03 with momentum 0.9, seed 1,
+ * one epoch, batch 32. */
 void job_defaults(struct job *job);
 
 /* Ranges and combinations that one field cannot show; names key, value and limit. */

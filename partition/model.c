@@ -29,10 +29,7 @@
 
 #include "partition/units.h"
 
-#define LAYERS_MAX 65535 /* stages are 16 bits in an op */
 #define ITEMS_MAX (1 << 20)
-#define DIM_MAX (1 << 20) /* keeps every formula below 2^127 */
-#define VOCAB_MAX (1 << 26)
 
 /* Formulas are evaluated in 128 bits, where dims inside their limits cannot overflow, and checked
  * when they are stored. */
@@ -177,16 +174,16 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
     model->num_layers = OR_BASE(num_layers);
     model->hidden = OR_BASE(hidden);
     model->heads = OR_BASE(heads);
-    model->mlp = spec->mlp                                         ? spec->mlp
-                 : spec->hidden > 0 && spec->hidden <= DIM_MAX / 4 ? 4 * spec->hidden
-                                                                   : base.mlp;
+    model->mlp = spec->mlp                                               ? spec->mlp
+                 : spec->hidden > 0 && spec->hidden <= MODEL_DIM_MAX / 4 ? 4 * spec->hidden
+                                                                         : base.mlp;
     model->elem_bytes = OR_BASE(elem_bytes);
     model->param_bytes = 4;
     struct dim dims[] = {
-        {"layers", model->num_layers, LAYERS_MAX},
-        {"hidden", model->hidden,     DIM_MAX   },
-        {"heads",  model->heads,      DIM_MAX   },
-        {"mlp",    model->mlp,        DIM_MAX   }
+        {"layers", model->num_layers, MODEL_LAYERS_MAX},
+        {"hidden", model->hidden,     MODEL_DIM_MAX   },
+        {"heads",  model->heads,      MODEL_DIM_MAX   },
+        {"mlp",    model->mlp,        MODEL_DIM_MAX   }
     };
     if ((rc = check_dims(spec->name, dims, 4, err)) != OK)
         return rc;
@@ -202,10 +199,10 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
         model->channels = OR_BASE(channels);
         model->classes = OR_BASE(classes);
         struct dim vit[] = {
-            {"image",    model->image,    65536    },
-            {"patch",    model->patch,    65536    },
-            {"channels", model->channels, 1024     },
-            {"classes",  model->classes,  VOCAB_MAX}
+            {"image",    model->image,    MODEL_IMAGE_MAX   },
+            {"patch",    model->patch,    MODEL_IMAGE_MAX   },
+            {"channels", model->channels, MODEL_CHANNELS_MAX},
+            {"classes",  model->classes,  MODEL_VOCAB_MAX   }
         };
         if ((rc = check_dims(spec->name, vit, 4, err)) != OK)
             return rc;
@@ -227,10 +224,10 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
                                                   : 0;
 #undef OR_BASE
     struct dim text[] = {
-        {"vocab",   model->vocab,                        VOCAB_MAX     },
-        {"max_seq", model->max_seq,                      DIM_MAX       },
-        {"seq",     model->seq,                          model->max_seq},
-        {"classes", model->classes ? model->classes : 1, VOCAB_MAX     }
+        {"vocab",   model->vocab,                        MODEL_VOCAB_MAX},
+        {"max_seq", model->max_seq,                      MODEL_DIM_MAX  },
+        {"seq",     model->seq,                          model->max_seq },
+        {"classes", model->classes ? model->classes : 1, MODEL_VOCAB_MAX}
     };
     rc = check_dims(spec->name, text, 4, err);
     if (rc != OK && model->seq > model->max_seq)
@@ -367,10 +364,10 @@ enum status model_explicit(const char *name, const struct item *items, int num_i
     for (int i = 0; i < num_items; i++) {
         if ((rc = check_item(name, &items[i], i, err)) != OK)
             return rc;
-        if (items[i].layer < last_layer || items[i].layer > LAYERS_MAX)
+        if (items[i].layer < last_layer || items[i].layer > MODEL_LAYERS_MAX)
             return err_set(err, ERR_INPUT,
                            "model '%s': item %d: layer must be %d..%d (ascending), got %d", name, i,
-                           last_layer, LAYERS_MAX, items[i].layer);
+                           last_layer, MODEL_LAYERS_MAX, items[i].layer);
         last_layer = items[i].layer;
         if (items[i].kind != ITEM_NORM && items[i].kind != ITEM_POOLER &&
             items[i].kind != ITEM_HEAD)

@@ -15,6 +15,14 @@
 extern "C" {
 #endif
 
+/* Limits of a model's dims: stages are 16 bits in an op; with the others no formula of model.c
+ * passes 2^127. */
+#define MODEL_LAYERS_MAX 65535
+#define MODEL_DIM_MAX (1 << 20)
+#define MODEL_VOCAB_MAX (1 << 26)
+#define MODEL_IMAGE_MAX 65536
+#define MODEL_CHANNELS_MAX 1024
+
 enum item_kind {
     ITEM_EMBEDDING, /* patch or token embedding with positions */
     ITEM_ATTENTION, /* LayerNorm, self-attention, residual add */

@@ -8,10 +8,6 @@
 
 #include "partition/units.h"
 
-#define LAYERS_MAX 65535 /* stages are 16 bits in an op */
-#define DIM_MAX (1 << 20)
-#define VOCAB_MAX (1 << 26)
-
 #define VIT(preset, layers_, hidden_, heads_, mlp_, patch_)                                        \
     {                                                                                              \
         .family = FAMILY_VIT, .task = TASK_CLASSIFY, .name = preset, .num_layers = layers_,        \
@@ -86,6 +82,7 @@ static const char *const preset_names[] = {
     "gpt3-2.7b",   "gpt3-6.7b",  "gpt3-13b", "gpt3-175b", "uniform",    NULL};
 
 enum { NUM_NAMES = sizeof preset_names / sizeof preset_names[0] - 1 };
+_Static_assert(NUM_NAMES == NUM_PRESETS + 1, "one name a preset, and uniform");
 
 const char *const *model_preset_names(void)
 {
@@ -122,18 +119,18 @@ struct modifier {
 
 /* clang-format off */
 static const struct modifier modifiers[] = {
-    {"layers",     ALL,                  offsetof(struct model_spec, num_layers), 1, LAYERS_MAX},
-    {"hidden",     ALL,                  offsetof(struct model_spec, hidden),     1, DIM_MAX},
-    {"heads",      ALL,                  offsetof(struct model_spec, heads),      1, DIM_MAX},
-    {"mlp",        ALL,                  offsetof(struct model_spec, mlp),        1, DIM_MAX},
-    {"classes",    VIT_ONLY | BERT_ONLY, offsetof(struct model_spec, classes),    1, VOCAB_MAX},
-    {"image",      VIT_ONLY,             offsetof(struct model_spec, image),      1, 65536},
-    {"patch",      VIT_ONLY,             offsetof(struct model_spec, patch),      1, 65536},
-    {"channels",   VIT_ONLY,             offsetof(struct model_spec, channels),   1, 1024},
+    {"layers",     ALL,                  offsetof(struct model_spec, num_layers), 1, MODEL_LAYERS_MAX},
+    {"hidden",     ALL,                  offsetof(struct model_spec, hidden),     1, MODEL_DIM_MAX},
+    {"heads",      ALL,                  offsetof(struct model_spec, heads),      1, MODEL_DIM_MAX},
+    {"mlp",        ALL,                  offsetof(struct model_spec, mlp),        1, MODEL_DIM_MAX},
+    {"classes",    VIT_ONLY | BERT_ONLY, offsetof(struct model_spec, classes),    1, MODEL_VOCAB_MAX},
+    {"image",      VIT_ONLY,             offsetof(struct model_spec, image),      1, MODEL_IMAGE_MAX},
+    {"patch",      VIT_ONLY,             offsetof(struct model_spec, patch),      1, MODEL_IMAGE_MAX},
+    {"channels",   VIT_ONLY,             offsetof(struct model_spec, channels),   1, MODEL_CHANNELS_MAX},
     {"unet_skips", VIT_ONLY,             offsetof(struct model_spec, unet_skips), 0, 1},
-    {"seq",        TEXT,                 offsetof(struct model_spec, seq),        1, DIM_MAX},
-    {"max_seq",    TEXT,                 offsetof(struct model_spec, max_seq),    1, DIM_MAX},
-    {"vocab",      TEXT,                 offsetof(struct model_spec, vocab),      1, VOCAB_MAX},
+    {"seq",        TEXT,                 offsetof(struct model_spec, seq),        1, MODEL_DIM_MAX},
+    {"max_seq",    TEXT,                 offsetof(struct model_spec, max_seq),    1, MODEL_DIM_MAX},
+    {"vocab",      TEXT,                 offsetof(struct model_spec, vocab),      1, MODEL_VOCAB_MAX},
     {"task",       BERT_ONLY,            0,                                       0, 0},
     {"dtype",      ALL,                  0,                                       0, 0},
 };
@@ -145,21 +142,17 @@ static enum status refuse_key(const struct model_spec *spec, int family, const c
                               struct err *err)
 {
     const char *names[NUM_MODIFIERS], *near;
-    char list[200] = "";
+    char list[200];
     int n = 0;
     enum status rc;
-    for (int i = 0; i < NUM_MODIFIERS; i++) {
-        if (modifiers[i].families & family) {
+    for (int i = 0; i < NUM_MODIFIERS; i++)
+        if (modifiers[i].families & family)
             names[n++] = modifiers[i].key;
-            if (n > 1)
-                strncat(list, " ", sizeof list - strlen(list) - 1);
-            strncat(list, modifiers[i].key, sizeof list - strlen(list) - 1);
-        }
-    }
     near = nearest_name(key, names, n);
     rc = err_set(err, ERR_INPUT, "model '%s' has no key '%s'%s%s%s", spec->name, key,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-    err_hint(err, "keys of a %s: %s", model_family_name(spec->family), list);
+    err_hint(err, "keys of a %s: %s", model_family_name(spec->family),
+             join_names(names, n, list, sizeof list));
     return rc;
 }
 
@@ -262,7 +255,7 @@ static enum status parse_uniform(const char *list, struct model *model, struct e
             return rc;
         snprintf(what, sizeof what, "model 'uniform': %s", key);
         if (strcmp(key, "layers") == 0)
-            rc = parse_int(value, what, 1, LAYERS_MAX, &layers, err);
+            rc = parse_int(value, what, 1, MODEL_LAYERS_MAX, &layers, err);
         else if (strcmp(key, "fwd") == 0)
             rc = parse_ns(value, what, &item.fwd_ns, err);
         else if (strcmp(key, "bwd_input") == 0)
@@ -281,9 +274,10 @@ static enum status parse_uniform(const char *list, struct model *model, struct e
             rc = parse_int(value, what, 0, INT64_MAX, &item.params, err);
         else {
             const char *near = nearest_name(key, keys, NUM_KEYS);
+            char all[128];
             rc = err_set(err, ERR_INPUT, "model 'uniform' has no key '%s'%s%s%s", key,
                          near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-            err_hint(err, "keys: layers fwd bwd_input bwd_weight bwd_rest update act stash params");
+            err_hint(err, "keys: %s", join_names(keys, NUM_KEYS, all, sizeof all));
         }
         if (rc != OK)
             return rc;

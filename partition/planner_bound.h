@@ -10,8 +10,8 @@
  *   B1  step >= fill(a) + work(a, b) + drain(a)                         (backward in one op)
  *   B2  step >= fill(a) + forward and input halves of (a, b) + input halves before a   (split)
  *   B3  step >= fill(a) + work(a, b) + max(0, allreduce(a, b) - last backward op) + update(a, b)
- *   B4  memory: context, weights, gradients, optimizer state, and the stash of as many
- * micro-batches as the schedule keeps at least, must fit the device.
+ *   B4  memory: context, weights, gradients, optimizer state, and the stash of the micro-batches
+ *       that the schedule keeps at least, must fit the device.
  *
  * Each right side grows with b and does not grow with a (moving item i from behind a to before it
  * adds its forward, and its backward at most once, and takes them away M >= 1 times). So the cut

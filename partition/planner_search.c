@@ -537,7 +537,7 @@ int search_items_in_cut(const struct search *search, enum frozen_placement place
     return search->problem->model->num_items - (outside ? search->table.num_frozen_items : 0);
 }
 
-/* Work of all micro-batches over K devices, each item where it is fastest: O(1) on equal devices.
+/* Work of all micro-batches over K equal devices, O(1); 0, which bounds nothing, where they differ.
  */
 static enum status work_bound(struct search *search, const struct node *node, int64_t *bound_ns)
 {

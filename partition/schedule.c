@@ -37,9 +37,10 @@ enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, stru
         }
     }
     const char *near = nearest_name(name, kind_names, SCHEDULE_KIND_COUNT);
+    char list[96];
     enum status rc = err_set(err, ERR_INPUT, "unknown schedule '%s'%s%s%s", name,
                              near ? ", did you mean '" : "", near ? near : "", near ? "'" : "");
-    err_hint(err, "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v or auto");
+    err_hint(err, "schedules: %s", join_names(kind_names, SCHEDULE_CUSTOM, list, sizeof list));
     return rc;
 }
 

@@ -341,6 +341,15 @@ const char *nearest_name(const char *word, const char *const *names, int n)
     return best;
 }
 
+const char *join_names(const char *const *names, int n, char *buf, size_t size)
+{
+    size_t used = 0;
+    buf[0] = '\0';
+    for (int i = 0; i < n && used < size; i++)
+        used += (size_t)snprintf(buf + used, size - used, "%s%s", i ? " " : "", names[i]);
+    return buf;
+}
+
 /* value in the largest unit that leaves at least 1, three significant digits. */
 static const char *format_scaled(int64_t value, const struct unit *units, int n, char *buf,
                                  size_t size)

@@ -65,6 +65,9 @@ static inline int64_t mul_saturated(int64_t a, int64_t b)
 /* Nearest of the n names to word by edit distance, for "did you mean"; NULL when none is near. */
 const char *nearest_name(const char *word, const char *const *names, int n);
 
+/* "a b c": the n names in one line, for hints, as far as they fit; returns buf. */
+const char *join_names(const char *const *names, int n, char *buf, size_t size);
+
 /* Human forms for tables ("1.25 ms", "16.0 GiB"), into buf; returns buf. */
 const char *format_ns(int64_t ns, char *buf, size_t size);
 const char *format_bytes(int64_t bytes, char *buf, size_t size);

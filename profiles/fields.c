@@ -74,8 +74,8 @@ enum status fields_unknown(const struct field *fields, int n, const struct field
                            const char *key, struct err *err)
 {
     const char *names[MAX_NAMES], *dot = strrchr(key, '.');
-    char list[220] = "", full[2 * MAX_KEY], level[MAX_NAMES][MAX_KEY];
-    size_t used = 0, parent = dot ? (size_t)(dot - key) + 1 : 0;
+    char list[220], full[2 * MAX_KEY], level[MAX_NAMES][MAX_KEY];
+    size_t parent = dot ? (size_t)(dot - key) + 1 : 0;
     int num_names = 0, num_level = 0;
     const char *scope = scope_word(key + parent);
     full_key(source, key, full, sizeof full);
@@ -91,11 +91,7 @@ enum status fields_unknown(const struct field *fields, int n, const struct field
         bool known = false;
         for (int j = 0; j < num_level; j++)
             known = known || strcmp(level[j], level[num_level]) == 0;
-        if (known)
-            continue;
-        int wrote = snprintf(list + used, sizeof list - used, " %s", level[num_level]);
-        used += (size_t)wrote < sizeof list - used ? (size_t)wrote : 0;
-        num_level++;
+        num_level += !known;
     }
     const char *beside[MAX_NAMES];
     for (int j = 0; j < num_level; j++)
@@ -108,9 +104,9 @@ enum status fields_unknown(const struct field *fields, int n, const struct field
         snprintf(near_full, sizeof near_full, "%s", near);
     enum status rc = err_set(err, ERR_INPUT, "%s: unknown key '%.100s'%s%s%s", source->file, full,
                              near ? ", nearest is '" : "", near_full, near ? "'" : "");
-    if (*list)
-        err_hint(err, "valid keys%s%.*s:%s", parent ? " of " : "", parent ? (int)parent - 1 : 0,
-                 key, list);
+    if (num_level > 0)
+        err_hint(err, "valid keys%s%.*s: %s", parent ? " of " : "", parent ? (int)parent - 1 : 0,
+                 key, join_names(beside, num_level, list, sizeof list));
     return rc;
 }
 
@@ -194,37 +190,53 @@ static enum status read_real(const struct field *field, const struct json *value
     return OK;
 }
 
+/* What a field takes: "0..1024", "gpipe|1f1b|auto". */
+static void describe(const struct field *field, char *buf, size_t size)
+{
+    static const char *const words[] = {"",     "",     "number", "true|false", "",          "text",
+                                        "text", "path", "time",   "size",       "bandwidth", ""};
+    snprintf(buf, size, "%s", words[field->type]);
+    if (field->type == FIELD_INT || field->type == FIELD_COUNT) {
+        const char *automatic = field->type == FIELD_COUNT ? "auto|" : "";
+        if (field->max == INT64_MAX)
+            snprintf(buf, size, "%s%lld..", automatic, (long long)field->min);
+        else
+            snprintf(buf, size, "%s%lld..%lld", automatic, (long long)field->min,
+                     (long long)field->max);
+    } else if (field->type == FIELD_CHOICE) {
+        size_t used = 0;
+        for (int i = 0; field->names[i] && used < size; i++)
+            if (*field->names[i])
+                used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? "|" : "",
+                                         field->names[i]);
+        if (field->auto_offset && used < size)
+            snprintf(buf + used, size - used, "|auto");
+    }
+}
+
 static enum status read_choice(const struct field *field, const struct json *value,
                                const struct fields_source *source, void *base, struct err *err)
 {
     const char *text = json_string(value);
-    char limit[200] = "";
-    size_t used = 0;
+    char limit[200];
     if (text && field->auto_offset && strcmp(text, "auto") == 0) {
         *(bool *)((char *)base + field->auto_offset) = true;
         return OK;
     }
-    for (int i = 0; field->names[i]; i++) {
-        if (!*field->names[i])
-            continue;
-        if (text && strcmp(field->names[i], text) == 0) {
+    for (int i = 0; text && *text && field->names[i]; i++)
+        if (strcmp(field->names[i], text) == 0) {
             store_int(field, base, i);
             if (field->auto_offset)
                 *(bool *)((char *)base + field->auto_offset) = false;
             return OK;
         }
-        int wrote =
-            snprintf(limit + used, sizeof limit - used, "%s%s", used ? "|" : "", field->names[i]);
-        used += (size_t)wrote < sizeof limit - used ? (size_t)wrote : 0;
-    }
-    if (field->auto_offset)
-        snprintf(limit + used, sizeof limit - used, "|auto");
     if (text && scope_word(text)) {
         char full[2 * MAX_KEY];
         full_key(source, field->key, full, sizeof full);
         return err_set(err, ERR_INPUT, "%s: %s '%.40s': %s is out of scope", source->file, full,
                        text, scope_word(text));
     }
+    describe(field, limit, sizeof limit);
     return fields_refuse(source, field->key, limit, value, err);
 }
 
@@ -418,29 +430,6 @@ void fields_write(const struct field *fields, int n, const void *base, struct js
 }
 
 /* --- help ------------------------------------------------------------------------------------- */
-
-static void describe(const struct field *field, char *buf, size_t size)
-{
-    static const char *const words[] = {"",     "",     "number", "true|false", "",          "text",
-                                        "text", "path", "time",   "size",       "bandwidth", ""};
-    snprintf(buf, size, "%s", words[field->type]);
-    if (field->type == FIELD_INT || field->type == FIELD_COUNT) {
-        const char *automatic = field->type == FIELD_COUNT ? "auto|" : "";
-        if (field->max == INT64_MAX)
-            snprintf(buf, size, "%s%lld..", automatic, (long long)field->min);
-        else
-            snprintf(buf, size, "%s%lld..%lld", automatic, (long long)field->min,
-                     (long long)field->max);
-    } else if (field->type == FIELD_CHOICE) {
-        size_t used = 0;
-        for (int i = 0; field->names[i] && used < size; i++)
-            if (*field->names[i])
-                used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? "|" : "",
-                                         field->names[i]);
-        if (field->auto_offset && used < size)
-            snprintf(buf + used, size - used, "|auto");
-    }
-}
 
 enum status fields_help(const struct field *fields, int n, char **text, struct err *err)
 {

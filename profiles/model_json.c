@@ -16,7 +16,7 @@
     }
 static const struct field item_fields[] = {
     ITEM("name", FIELD_TEXT, name, "of the item"),
-    {"layer", FIELD_INT, offsetof(struct item, layer), sizeof(int), -1, 65535, NULL, 0,
+    {"layer", FIELD_INT, offsetof(struct item, layer), sizeof(int), -1, MODEL_LAYERS_MAX, NULL, 0,
                                                "owning layer, ascending; -1: before the first [its index]"},
     ITEM("params", FIELD_INT, params, "trainable parameters [0]"),
     ITEM("fwd_flops", FIELD_INT, fwd_flops, "[0]"),
@@ -49,7 +49,7 @@ struct chain_head {
 };
 /* clang-format off */
 static const struct field chain_fields[] = {
-    {"layers", FIELD_INT, offsetof(struct chain_head, layers), sizeof(int), 1, 65535, NULL, 0, "that can freeze; items of later ones are the tail [the last item's layer + 1]"},
+    {"layers", FIELD_INT, offsetof(struct chain_head, layers), sizeof(int), 1, MODEL_LAYERS_MAX, NULL, 0, "that can freeze; items of later ones are the tail [the last item's layer + 1]"},
     {"name", FIELD_TEXT, offsetof(struct chain_head, name), 64, 0, 0, NULL, 0, ""},
     {"family", FIELD_TEXT, offsetof(struct chain_head, family), 16, 0, 0, NULL, 0, "explicit"},
     {"per_microbatch", FIELD_BOOL, offsetof(struct chain_head, per_microbatch), sizeof(bool), 0, 0, NULL, 0, "sizes and times are per micro-batch, not per sample [false]"},
@@ -290,7 +290,6 @@ static enum status read_uniform(const struct json *object, struct model *model, 
 static enum status read_family(const struct json *object, const char *file, const char *key,
                                int elem_bytes, struct model *model, struct err *err)
 {
-    static const char *const families[] = {"vit", "bert", "gpt", "uniform", "explicit"};
     static const char *const bases[] = {"vit-b16", "bert-base", "gpt2"};
     const struct fields_source source = {.file = file, .prefix = key};
     const struct json *family_json = json_get(object, "family");
@@ -300,8 +299,8 @@ static enum status read_family(const struct json *object, const char *file, cons
     struct model_spec spec;
     enum status rc;
     int f = -1;
-    for (int i = 0; family && i < 5; i++)
-        if (strcmp(families[i], family) == 0)
+    for (int i = 0; family && i <= FAMILY_EXPLICIT; i++)
+        if (strcmp(model_family_name((enum model_family)i), family) == 0)
             f = i;
     if (family_json && f < 0)
         return fields_refuse(&source, "family", "vit|bert|gpt|uniform|explicit", family_json, err);

@@ -91,6 +91,12 @@ static enum status item_ns(const void *opaque, const struct model *model, int it
                    model->name, kind->profile, model->items[item].name);
 }
 
+/* Of a message; where no int64_t holds it, whoever asked refuses it. */
+static int64_t message_ns(double ns)
+{
+    return ns < 9e18 ? (int64_t)(ns + 0.5) : INT64_MAX;
+}
+
 static int64_t transfer_ns(const void *opaque, const struct cluster *cluster, int from, int to,
                            int64_t bytes)
 {
@@ -104,7 +110,7 @@ static int64_t transfer_ns(const void *opaque, const struct cluster *cluster, in
         curve = src->node == dst->node ? &kind->node_link : &kind->net_link;
     if (!curve || curve->n == 0)
         return cluster_transfer_ns(cluster, from, to, bytes);
-    return (int64_t)(curve_at(curve, (double)bytes, &beyond) + 0.5);
+    return message_ns(curve_at(curve, (double)bytes, &beyond));
 }
 
 /* As measured with so many ranks at the place. Between nodes, where nobody has measured just that:
@@ -122,9 +128,9 @@ static int64_t allreduce_ns(const void *opaque, const struct cluster *cluster, c
     }
     for (int g = 0; alike && g < kind->num_groups; g++)
         if (kind->groups[g].ranks == n && kind->groups[g].net == net)
-            return (int64_t)(curve_at(&kind->groups[g].bytes, (double)bytes, &beyond) + 0.5);
+            return message_ns(curve_at(&kind->groups[g].bytes, (double)bytes, &beyond));
     if (alike && net && kind->net_link.n > 0)
-        return (int64_t)(2 * (n - 1) * curve_at(&kind->net_link, (double)bytes / n, &beyond) + 0.5);
+        return message_ns(2 * (n - 1) * curve_at(&kind->net_link, (double)bytes / n, &beyond));
     return cluster_allreduce_ns(cluster, devices, n, bytes);
 }
 

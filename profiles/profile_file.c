@@ -157,18 +157,15 @@ static enum status unknown_column(const struct profile_table *table, const char 
                                   const char *name, struct err *err)
 {
     const char *names[32], *near;
-    char list[240] = "";
-    size_t used = 0;
-    for (int c = 0; c < table->num_columns; c++) {
+    char list[240];
+    for (int c = 0; c < table->num_columns; c++)
         names[c] = table->columns[c].name;
-        if (used < sizeof list)
-            used += (size_t)snprintf(list + used, sizeof list - used, " %s", names[c]);
-    }
     near = nearest_name(name, names, table->num_columns);
     enum status rc =
         err_set(err, ERR_INPUT, "%s: %s has no column '%.60s'%s%s%s", where, table->name, name,
                 near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
-    err_hint(err, "columns of %s:%s", table->name, list);
+    err_hint(err, "columns of %s: %s", table->name,
+             join_names(names, table->num_columns, list, sizeof list));
     return rc;
 }
 

@@ -2,8 +2,8 @@
  *   1  a file is ours when its application_id says so; no other file is ever written to;
  *   2  user_version counts the applied sections of schema.sql; a section is applied whole or not;
  *   3  every write happens inside BEGIN IMMEDIATE ... COMMIT, so that writers queue (busy timeout)
- *      instead of failing halfway, and a killed one leaves only frames in the WAL that nobody
- * reads; 4  readers never create, migrate or write. */
+ *      instead of failing halfway, and a killed one leaves nothing but frames that nobody reads;
+ *   4  readers never create, migrate or write. */
 #include "profiles/store.h"
 
 #include <errno.h>

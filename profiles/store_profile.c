@@ -43,20 +43,16 @@ static enum status no_profile(struct store *store, const char *name, struct err 
     struct profile_info *infos = NULL;
     const char *names[64];
     int count = 0, n = 0;
-    char list[200] = "";
-    size_t used = 0;
+    char list[200];
     if (store_list_profiles(store, NULL, &infos, NULL, &count, NULL) != OK)
         count = 0;
-    for (int i = 0; i < count && n < 64; i++) {
+    for (int i = 0; i < count && n < 64; i++)
         names[n++] = infos[i].name;
-        if (used < sizeof list)
-            used += (size_t)snprintf(list + used, sizeof list - used, " %s", infos[i].name);
-    }
     const char *near = nearest_name(name, names, n);
     enum status rc =
         err_set(err, ERR_INFEASIBLE, "no profile '%s' in store '%s'%s%s%s", name, store->path,
                 near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
-    err_hint(err, "profiles:%s", n ? list : " none");
+    err_hint(err, "profiles: %s", n ? join_names(names, n, list, sizeof list) : "none");
     free(infos);
     return rc;
 }

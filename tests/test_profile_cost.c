@@ -357,6 +357,7 @@ static void profile_cost__answers_links_collectives_and_overheads(void **state)
     assert_int_equal(cost_transfer_ns(cost, &cluster, 1, 2, 2500),
                      cluster_transfer_ns(&cluster, 1, 2, 2500));
     assert_int_equal(cost_allreduce_ns(cost, &cluster, devices, 2, 2000), 6700);
+    assert_int_equal(cost_allreduce_ns(cost, &cluster, devices, 2, INT64_MAX), INT64_MAX);
     struct cost_query low = {.spread = -1};
     struct cost_handle lower = {0};
     assert_int_equal(profile_cost(&profile, &model, &cluster, &low, &lower, NULL), OK);

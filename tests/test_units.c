@@ -243,6 +243,21 @@ static void format__keeps_three_digits(void **state)
     assert_string_equal(format_bytes(1536, buf, sizeof buf), "1.50 KiB");
 }
 
+static void join_names__stops_where_the_room_ends(void **state)
+{
+    static const char *const names[] = {"vit", "bert", "gpt"};
+    char buf[16];
+    (void)state;
+    assert_string_equal(join_names(names, 3, buf, sizeof buf), "vit bert gpt");
+    assert_string_equal(join_names(names, 0, buf, sizeof buf), "");
+    for (size_t size = 1; size < 13; size++) {
+        memset(buf, '#', sizeof buf);
+        assert_int_equal(strlen(join_names(names, 3, buf, size)), size - 1);
+        assert_int_equal(strncmp(buf, "vit bert gpt", size - 1), 0);
+        assert_int_equal(buf[size], '#');
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +270,7 @@ int main(void)
         cmocka_unit_test(parse_int_list__reads_all_or_nothing),
         cmocka_unit_test(add_ok_mul_ok__refuse_what_does_not_fit),
         cmocka_unit_test(nearest_name__guesses_only_what_is_near),
+        cmocka_unit_test(join_names__stops_where_the_room_ends),
         cmocka_unit_test(format__keeps_three_digits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
