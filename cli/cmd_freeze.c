@@ -1,13 +1,12 @@
 /* cli/cmd_freeze.c - `elapse freeze`: the frozen prefix per epoch. */
 #include "cli/command.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "partition/freeze.h"
+#include "partition/model.h"
+#include "profiles/job_json.h"
 
-#define LAYERS_MAX 65535
 #define EPOCHS_MAX 10000 /* the closed form sums T terms for epoch T */
 
 struct request {
@@ -31,39 +30,16 @@ static bool is_named_table(const char *name)
 static enum status read_table(struct request *q, struct err *err)
 {
     struct json *json = NULL;
-    enum status rc;
-    int count;
     if (is_named_table(q->table_path))
         return freeze_named_table(q->table_path, (int)q->num_layers, (int)q->num_epochs, &q->spec,
                                   err);
-    rc = json_read_file(q->table_path, &json, err);
-    if (rc != OK) {
+    enum status rc = json_read_file(q->table_path, &json, err);
+    if (rc != OK)
         err_hint(err, "a table is a JSON array of frozen layers per epoch, or one of: mild "
                       "mild-early by_epoch linear");
-        return rc;
-    }
-    count = json_type(json) == JSON_ARRAY ? json_count(json) : 0;
-    if (count == 0) {
-        rc = err_set(err, ERR_INPUT, "%s: must be a JSON array of frozen layers per epoch",
-                     q->table_path);
-        goto out;
-    }
-    q->spec.table = malloc((size_t)count * sizeof *q->spec.table);
-    if (!q->spec.table) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    q->spec.num_table = count;
-    for (int e = 0; e < count; e++) {
-        int64_t frozen;
-        if (!json_int64(json_at(json, e), &frozen) || frozen < 0 || frozen > q->num_layers) {
-            rc = err_set(err, ERR_INPUT, "%s: entry %d must be an integer 0..%lld", q->table_path,
-                         e, (long long)q->num_layers);
-            goto out;
-        }
-        q->spec.table[e] = (int)frozen;
-    }
-out:
+    else
+        rc = counts_from_json(json, q->table_path, "table", 0, (int)q->num_layers, "layers",
+                              &q->spec.table, &q->spec.num_table, err);
     json_free(json);
     return rc;
 }
@@ -72,47 +48,9 @@ static enum status read_norms(struct request *q, struct err *err)
 {
     struct json *json = NULL;
     enum status rc = json_read_file(q->norms_path, &json, err);
-    if (rc != OK)
-        return rc;
-    if (json_type(json) != JSON_ARRAY) {
-        rc = err_set(err, ERR_INPUT,
-                     "%s: must be a JSON array of epochs, each an array of %lld "
-                     "gradient norms",
-                     q->norms_path, (long long)q->num_layers);
-        goto out;
-    }
-    q->norm_epochs = json_count(json);
-    for (int e = 0; e < q->norm_epochs; e++) {
-        struct json *row = json_at(json, e);
-        if (json_type(row) != JSON_ARRAY || json_count(row) != q->num_layers) {
-            rc = err_set(err, ERR_INPUT,
-                         "%s: epoch %d must be an array of %lld gradient norms, "
-                         "got %d values",
-                         q->norms_path, e, (long long)q->num_layers,
-                         json_type(row) == JSON_ARRAY ? json_count(row) : 0);
-            goto out;
-        }
-    }
-    q->norms = malloc(((size_t)q->norm_epochs * (size_t)q->num_layers + 1) * sizeof *q->norms);
-    if (!q->norms) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    for (int e = 0; e < q->norm_epochs; e++) {
-        struct json *row = json_at(json, e);
-        for (int l = 0; l < q->num_layers; l++) {
-            double norm = json_number(json_at(row, l));
-            if (!(norm >= 0 && isfinite(norm))) {
-                rc = err_set(err, ERR_INPUT,
-                             "%s: epoch %d, layer %d: a gradient norm must be a finite number, not "
-                             "negative",
-                             q->norms_path, e, l);
-                goto out;
-            }
-            q->norms[(size_t)e * (size_t)q->num_layers + (size_t)l] = norm;
-        }
-    }
-out:
+    if (rc == OK)
+        rc = norms_from_json(json, q->norms_path, "norms", (int)q->num_layers, &q->norms,
+                             &q->norm_epochs, err);
     json_free(json);
     return rc;
 }
@@ -206,7 +144,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .arg = "L",
          .help = "transformer layers",
          .min = 1,
-         .max = LAYERS_MAX,
+         .max = MODEL_LAYERS_MAX,
          .seen = &layers_seen},
         {.name = "alpha",
          .type = OPTION_RATIO,
@@ -242,7 +180,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .arg = "N",
          .help = "layers that stay active (default 0)",
          .min = 0,
-         .max = LAYERS_MAX},
+         .max = MODEL_LAYERS_MAX},
         {.name = "warmup",
          .type = OPTION_INT,
          .value = &q.warmup,

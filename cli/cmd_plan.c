@@ -4,14 +4,15 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "cli/sim_request.h"
 #include "partition/autodp.h"
 #include "partition/planner.h"
+#include "partition/turn.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"
 #include "profiles/profile_cost.h"
-#include "sim/engine.h"
+#include "sim/elastic_run.h"
 
 struct request {
     const char *job_path, *db_path;
@@ -34,40 +35,7 @@ static void answer_clear(struct answer *answer)
     *answer = (struct answer){0};
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* --- solving ------------------------------------------------------------------------------- */
-
-struct judge {
-    const struct job *job;
-    const struct cost *cost;
-};
-
-/* The event engine's word on a plan: links are shared there. */
-static enum status judge_plan(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
-{
-    const struct judge *judge = ctx;
-    const struct job *job = judge->job;
-    struct workload workload = {0};
-    struct schedule full = {0};
-    struct sim_result result = {0};
-    const struct sim_options options = {.engine = ENGINE_AUTO, .seed = 1};
-    enum status rc =
-        plan_lower(&job->model, &job->cluster, judge->cost, plan, NULL, &workload, &full, err);
-    if (rc == OK)
-        rc = sim_step(&full, &workload, &job->cluster, judge->cost, plan, &options, &result, err);
-    if (rc == OK)
-        *step_ns = result.step_ns;
-    sim_result_clear(&result);
-    schedule_clear(&full);
-    workload_clear(&workload);
-    return rc;
-}
 
 /* Plan a job with F layers frozen; released: as PipeTransformer's release would. */
 static void solve(const struct request *q, const struct job *job, const struct cost *cost,
@@ -75,13 +43,13 @@ static void solve(const struct request *q, const struct job *job, const struct c
 {
     struct planner_problem problem;
     struct planner_options options;
-    struct judge judge = {job, cost};
+    struct plan_judge judge = {&job->model, &job->cluster, cost, NULL};
     planner_from_job(job, cost, num_frozen, &problem, &options);
     options.cache_filled = q->cached && num_frozen > 0;
     if (options.cache_filled)
         options.cache_write = false;
     if (!q->no_simulate) {
-        options.judge = judge_plan;
+        options.judge = plan_judge_step;
         options.judge_ctx = &judge;
         options.judge_all = q->explain;
     }
@@ -92,11 +60,11 @@ static void solve(const struct request *q, const struct job *job, const struct c
         options.recompute = RECOMPUTE_NEVER;
         options.frozen_auto = true;
     }
-    int64_t start = now_ns();
+    int64_t start = monotonic_ns();
     if (planner_solve(&problem, &options, &answer->result, &answer->err) != OK &&
         answer->err.status == OK)
         err_set(&answer->err, ERR_INFEASIBLE, "no plan");
-    answer->solve_ns = now_ns() - start;
+    answer->solve_ns = monotonic_ns() - start;
 }
 
 static const char *cache_text(const struct plan *plan)
@@ -608,10 +576,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (rc == OK)
         rc = cost_choose(q.db_path, &job, &cost, err);
     if (rc == OK) {
-        if (job.cache.read_ns > 0)
-            cost.cost.cache_read_ns = job.cache.read_ns;
-        if (job.cache.write_ns > 0)
-            cost.cost.cache_write_ns = job.cache.write_ns;
+        cost.cost = turn_cost(&job, &cost.cost);
         rc = q.all_frozen ? run_all_frozen(command, &q, &job, &cost, err)
                           : run_one(command, &q, &job, &cost, err);
     }

@@ -94,6 +94,13 @@ bool comparison_is_noisy(const struct comparison *c, double limit)
     return !(c->noise <= limit);
 }
 
+void comparison_errors(double *errors, int64_t n, double *median, double *worst)
+{
+    qsort(errors, (size_t)n, sizeof *errors, compare_doubles);
+    *median = (errors[(n - 1) / 2] + errors[n / 2]) / 2;
+    *worst = errors[n - 1];
+}
+
 struct comparison_summary comparison_summarize(const struct comparison *configs, int n,
                                                double tolerance)
 {
@@ -113,9 +120,6 @@ struct comparison_summary comparison_summarize(const struct comparison *configs,
     s.num_noisy = n - quiet;
     if (quiet == 0)
         return s;
-    qsort(errors, (size_t)quiet, sizeof errors[0], compare_doubles);
-    s.worst_abs_error = errors[quiet - 1];
-    s.median_abs_error =
-        quiet % 2 ? errors[quiet / 2] : (errors[quiet / 2 - 1] + errors[quiet / 2]) / 2;
+    comparison_errors(errors, quiet, &s.median_abs_error, &s.worst_abs_error);
     return s;
 }

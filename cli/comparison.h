@@ -49,6 +49,9 @@ double comparison_peak_error(const struct comparison *c);
 bool comparison_is_noisy(const struct comparison *c, double limit);
 double comparison_ratio(double a, double b); /* NaN for b <= 0 */
 
+/* Median and largest of n > 0 absolute errors, which get sorted. */
+void comparison_errors(double *errors, int64_t n, double *median, double *worst);
+
 struct comparison_summary {
     double noise_limit; /* 10 %, or the tolerance (NaN: none) where that is larger */
     int num_noisy;

@@ -149,12 +149,6 @@ static enum status check_whole(const char *run_dir, const struct elastic_pair *p
     return OK;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of an epoch's steps, last ones and those that fill the cache included. */
 static double epoch_error(const struct epoch_pair *e)
 {
@@ -174,9 +168,7 @@ static enum status judge_epochs(struct elastic_pair *pair, struct err *err)
         return err_nomem(err);
     for (size_t i = 0; i < n; i++)
         errors[i] = fabs(epoch_error(&pair->epochs[i]));
-    qsort(errors, n, sizeof *errors, compare_doubles);
-    pair->median_abs_error = (errors[(n - 1) / 2] + errors[n / 2]) / 2;
-    pair->worst_abs_error = errors[n - 1];
+    comparison_errors(errors, pair->num_epochs, &pair->median_abs_error, &pair->worst_abs_error);
     free(errors);
     return OK;
 }

@@ -214,8 +214,10 @@ static enum status plot_error(const char *const *files, int num_files, struct gn
     if (top <= 0)
         return err_set(err, ERR_INPUT, "%s: no configs[] with real_step_ns and sim_step_ns",
                        files[0]);
-    fprintf(out, "EOD\ntop_ms = %.6f\nmedian = 'configurations (median error %.1f %%)'\n",
-            top * 1.15, 100 * median);
+    fprintf(out, "EOD\ntop_ms = %.6f\nmedian = 'configurations", top * 1.15);
+    if (isfinite(median)) /* null: all of them are noisy */
+        fprintf(out, " (median error %.1f %%)", 100 * median);
+    fputs("'\n", out);
     return gnuplot_run(plot, "error", err);
 }
 

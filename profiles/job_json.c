@@ -297,39 +297,76 @@ static enum status array_of(const struct json *value, const char *key,
     return OK;
 }
 
-/* An array of whole numbers low..high (of `unit`) in place of *counts, which is freed. */
-static enum status read_counts(const struct json *value, const char *what, int low, int high,
-                               const char *unit, const struct fields_source *source, int **counts,
-                               int *num, struct err *err)
+enum status counts_from_json(const struct json *array, const char *file, const char *key, int low,
+                             int high, const char *unit, int **counts, int *num, struct err *err)
 {
-    struct json *owned = NULL;
-    const struct json *array;
-    int *got = NULL, n = 0;
-    enum status rc = array_of(value, what, source, &array, &owned, err);
-    if (rc != OK)
-        goto out;
-    got = calloc((size_t)json_count(array), sizeof *got);
-    if (!got) {
-        rc = err_nomem(err);
-        goto out;
-    }
+    const struct fields_source source = {.file = file, .prefix = ""};
+    if (json_type(array) != JSON_ARRAY)
+        return fields_refuse(&source, key, "an array", array, err);
+    int n = 0, *got = calloc((size_t)json_count(array) + 1, sizeof *got);
+    if (!got)
+        return err_nomem(err);
     for (struct json *m = json_first(array); m; m = json_next(m), n++) {
         int64_t count;
         if (!json_int64(m, &count) || count < low || count > high) {
-            char key[48], limit[48];
-            snprintf(key, sizeof key, "%s[%d]", what, n);
+            char place[48], limit[48];
+            snprintf(place, sizeof place, "%s[%d]", key, n);
             snprintf(limit, sizeof limit, "%d..%d (%s)", low, high, unit);
-            rc = fields_refuse(source, key, limit, m, err);
-            goto out;
+            free(got);
+            return fields_refuse(&source, place, limit, m, err);
         }
         got[n] = (int)count;
     }
     free(*counts);
     *counts = got;
     *num = n;
-    got = NULL;
-out:
-    free(got);
+    return OK;
+}
+
+enum status norms_from_json(const struct json *array, const char *file, const char *key,
+                            int num_layers, double **norms, int *num_epochs, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    char place[64];
+    int epoch = 0;
+    if (json_type(array) != JSON_ARRAY)
+        return fields_refuse(&source, key, "an array of epochs", array, err);
+    /* Every epoch is checked to have num_layers entries in the text, so the size is bounded by it
+     * (calloc checks the product). */
+    for (struct json *m = json_first(array); m; m = json_next(m), epoch++)
+        if (json_type(m) != JSON_ARRAY || json_count(m) != num_layers)
+            return err_set(err, ERR_INPUT,
+                           "%s: %s[%d] must be an array of %d norms (layers), got %s of %d", file,
+                           key, epoch, num_layers, json_type_name(json_type(m)), json_count(m));
+    double *got = calloc((size_t)epoch * (size_t)num_layers + 1, sizeof *got), *at = got;
+    if (!got)
+        return err_nomem(err);
+    for (struct json *m = json_first(array); m; m = json_next(m))
+        for (struct json *norm = json_first(m); norm; norm = json_next(norm), at++) {
+            *at = json_number(norm);
+            if (!(*at >= 0)) {
+                snprintf(place, sizeof place, "%s[%d][%d]", key, (int)((at - got) / num_layers),
+                         (int)((at - got) % num_layers));
+                free(got);
+                return fields_refuse(&source, place, "a number at least 0", norm, err);
+            }
+        }
+    free(*norms);
+    *norms = got;
+    *num_epochs = epoch;
+    return OK;
+}
+
+/* An array of whole numbers of the job, in place of *counts. */
+static enum status read_counts(const struct json *value, const char *key, int low, int high,
+                               const char *unit, const struct fields_source *source, int **counts,
+                               int *num, struct err *err)
+{
+    struct json *owned = NULL;
+    const struct json *array;
+    enum status rc = array_of(value, key, source, &array, &owned, err);
+    if (rc == OK)
+        rc = counts_from_json(array, source->file, key, low, high, unit, counts, num, err);
     json_free(owned);
     return rc;
 }
@@ -365,45 +402,10 @@ static enum status read_norms(const struct json *value, const struct fields_sour
 {
     struct json *owned = NULL;
     const struct json *array;
-    double *norms = NULL;
-    int num_layers = job->model.num_layers, epoch = 0;
     enum status rc = array_of(value, "freeze.norms", source, &array, &owned, err);
-    if (rc != OK)
-        goto out;
-    /* Every epoch is checked to have num_layers entries in the text, so the size is bounded by it
-     * (calloc checks the product). */
-    for (struct json *m = json_first(array); m; m = json_next(m), epoch++)
-        if (json_type(m) != JSON_ARRAY || json_count(m) != num_layers) {
-            rc = err_set(err, ERR_INPUT,
-                         "%s: freeze.norms[%d] must be an array of %d norms (layers), got %s of %d",
-                         source->file, epoch, num_layers, json_type_name(json_type(m)),
-                         json_count(m));
-            goto out;
-        }
-    norms = calloc((size_t)epoch * (size_t)num_layers + 1, sizeof *norms);
-    if (!norms) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    int64_t at = 0;
-    for (struct json *m = json_first(array); m; m = json_next(m))
-        for (struct json *norm = json_first(m); norm; norm = json_next(norm)) {
-            norms[at] = json_number(norm);
-            if (!(norms[at] >= 0)) {
-                char key[64];
-                snprintf(key, sizeof key, "freeze.norms[%d][%d]", (int)(at / num_layers),
-                         (int)(at % num_layers));
-                rc = fields_refuse(source, key, "a number at least 0", norm, err);
-                goto out;
-            }
-            at++;
-        }
-    free(job->norms);
-    job->norms = norms;
-    job->norm_epochs = epoch;
-    norms = NULL;
-out:
-    free(norms);
+    if (rc == OK)
+        rc = norms_from_json(array, source->file, "freeze.norms", job->model.num_layers,
+                             &job->norms, &job->norm_epochs, err);
     json_free(owned);
     return rc;
 }

@@ -22,6 +22,14 @@ enum status job_from_json(const struct json *root, const char *what, const char 
 /* The keys of a job file, one line each: key, what it takes, what it means. Fresh text. */
 enum status job_keys_help(char **text, struct err *err);
 
+/* Two arrays that jobs and the command line read, in place of *counts and *norms, which are freed:
+ * whole numbers low..high (of `unit`); gradient norms, num_layers of each of *num_epochs. file and
+ * key name the array in errors. ERR_INPUT (file, place, limit, value), ERR_NOMEM. */
+enum status counts_from_json(const struct json *array, const char *file, const char *key, int low,
+                             int high, const char *unit, int **counts, int *num, struct err *err);
+enum status norms_from_json(const struct json *array, const char *file, const char *key,
+                            int num_layers, double **norms, int *num_epochs, struct err *err);
+
 /* Samples of an epoch (train) or an evaluation, for plan and sim, which read no data: what the job
  * says, else the published size of the set (0: unknown, the kind has none). */
 int64_t job_num_samples(const struct job *job, bool train);

@@ -117,14 +117,7 @@ static enum status view_init(struct cached_view *view, const struct model *model
 
 /* ---- plans ---- */
 
-struct judge {
-    const struct model *model;
-    const struct cluster *cluster;
-    const struct cost *cost;
-    bool *extrapolated; /* set when a step's costs are; NULL: nobody asks */
-};
-
-static enum status simulate(const struct judge *on, const struct plan *plan,
+static enum status simulate(const struct plan_judge *on, const struct plan *plan,
                             const struct sim_options *options, int64_t *step_ns, double *bubble,
                             struct err *err)
 {
@@ -150,7 +143,7 @@ static enum status simulate(const struct judge *on, const struct plan *plan,
     return rc;
 }
 
-static enum status judge_plan(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
+enum status plan_judge_step(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
 {
     static const struct sim_options plain = {.seed = 1};
     double bubble;
@@ -163,7 +156,7 @@ enum status elastic_plan(const struct job *job, const struct cost *cost, int num
     struct planner_problem problem;
     struct planner_options options;
     struct planner_result result = {0};
-    struct judge judge = {&job->model, &job->cluster, cost, NULL};
+    struct plan_judge judge = {&job->model, &job->cluster, cost, NULL};
     const int stages = job->elastic.num_stages > 0 ? job->elastic.stages[0] : AUTO;
     if (num_frozen_layers < 0 || num_frozen_layers > job->model.num_layers)
         return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %d",
@@ -184,7 +177,7 @@ enum status elastic_plan(const struct job *job, const struct cost *cost, int num
             options.num_replicas = job->elastic.auto_dp ? job->cluster.num_devices / stages : 1;
     }
     if (job->pipeline.balancer == BALANCER_OPTIMAL) {
-        options.judge = judge_plan;
+        options.judge = plan_judge_step;
         options.judge_ctx = &judge;
     }
     enum status rc = planner_solve(&problem, &options, &result, err);
@@ -288,7 +281,7 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
  * `from`: what it lacks is computed before the pipeline, from that level on, and written (R3). */
 static enum status simulate_step(struct runner *run, struct step_cost *step)
 {
-    struct judge on = {&run->job->model, step_cluster(run), &run->cost, &run->extrapolated};
+    struct plan_judge on = {&run->job->model, step_cluster(run), &run->cost, &run->extrapolated};
     struct cached_view view = {0};
     struct plan plan = {0};
     const int frozen = run->plan.num_frozen_layers;

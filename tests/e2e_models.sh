@@ -112,7 +112,7 @@ done
 echo '[[1, 2, NaN, 4]]' >"$tmp/nan.json"
 expect "NaN norms" 2 "nan.json" "$elapse" freeze --layers 4 --epochs 2 --norms "$tmp/nan.json"
 echo '[[1, 2, -3, 4]]' >"$tmp/negative.json"
-expect "negative norms" 2 "epoch 0, layer 2" \
+expect "negative norms" 2 "norms.0..2. must be a number at least 0, got -3" \
     "$elapse" freeze --layers 4 --epochs 2 --norms "$tmp/negative.json"
 expect "too few epochs of norms" 2 "5 epochs need 4" \
     "$elapse" freeze --layers 4 --epochs 5 --norms "$tmp/norms.json"
