@@ -287,6 +287,56 @@ static bool applies_to_job(const char *name)
     return false;
 }
 
+/* Options that do not go with one another, or not with a job, a step, a whole run. */
+static enum status check_options(const struct sim_args *args, const struct setting_option *settings,
+                                 int num_settings, const char *schedule_csv, struct err *err)
+{
+    const struct step_request *request = &args->request;
+    enum status rc = OK;
+    const char *without_job = request->host_blocking ? "host-blocking"
+                              : request->half_duplex ? "half-duplex"
+                              : request->clip        ? "clip"
+                                                     : NULL;
+    const char *with_step = request->cache_write ? "cache-write" : NULL;
+    for (int i = 0; i < num_settings; i++) {
+        if (settings[i].text && !applies_to_job(settings[i].name))
+            without_job = settings[i].name;
+        if (settings[i].text && strncmp(settings[i].name, "frozen", 6) == 0)
+            with_step = settings[i].name;
+    }
+    if (without_job && args->job_path) {
+        rc = err_set(err, ERR_INPUT, "--%s describes a step without a job; '%.128s' is given",
+                     without_job, args->job_path);
+        err_hint(err, "use --set, as in --set pipeline.num_stages=4");
+        return rc;
+    }
+    const char *of_a_step = schedule_csv        ? "schedule-csv"
+                            : args->trace_path  ? "trace"
+                            : args->ops_path    ? "ops"
+                            : args->explain     ? "explain"
+                            : args->monte_carlo ? "monte-carlo"
+                                                : NULL;
+    if (of_a_step)
+        with_step = of_a_step;
+    if (of_a_step && args->sweeps.count > 0)
+        return err_set(err, ERR_INPUT, "--%s and --sweep do not go together", of_a_step);
+    if (with_step && !args->step && args->job_path)
+        return err_set(err, ERR_INPUT, "--%s is about one step: add --step", with_step);
+    if (args->record_path && (args->step || args->sweeps.count > 0))
+        return err_set(err, ERR_INPUT, "--record is about a whole run");
+    if (args->csv && args->sweeps.count == 0)
+        return err_set(err, ERR_INPUT, "--csv is the form of a --sweep");
+    if (args->threads > 0 && args->sweeps.count == 0)
+        return err_set(err, ERR_INPUT, "--threads is of a --sweep");
+    if (!args->job_path && !args->step)
+        rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
+    else if (args->overrides.count > 0 && !args->job_path)
+        rc = err_set(err, ERR_INPUT, "--set needs a job");
+    if (rc != OK)
+        err_hint(err, "'elapse sim --help' lists the options");
+    return rc;
+}
+
 static enum status run_sim(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct sim_args args = {0};
@@ -386,47 +436,9 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         if (rc != OK)
             return rc;
     }
-    const char *without_job = request->host_blocking ? "host-blocking"
-                              : request->half_duplex ? "half-duplex"
-                              : request->clip        ? "clip"
-                                                     : NULL;
-    const char *with_step = request->cache_write ? "cache-write" : NULL;
-    for (int i = 0; i < NUM_SETTINGS; i++) {
-        if (settings[i].text && !applies_to_job(settings[i].name))
-            without_job = settings[i].name;
-        if (settings[i].text && strncmp(settings[i].name, "frozen", 6) == 0)
-            with_step = settings[i].name;
-    }
-    if (without_job && num_positional > 0) {
-        rc = err_set(err, ERR_INPUT, "--%s describes a step without a job; '%.128s' is given",
-                     without_job, args.job_path);
-        err_hint(err, "use --set, as in --set pipeline.num_stages=4");
+    rc = check_options(&args, settings, NUM_SETTINGS, schedule_csv, err);
+    if (rc != OK)
         return rc;
-    }
-    const char *of_a_step = schedule_csv       ? "schedule-csv"
-                            : args.trace_path  ? "trace"
-                            : args.ops_path    ? "ops"
-                            : args.explain     ? "explain"
-                            : args.monte_carlo ? "monte-carlo"
-                                               : NULL;
-    if (of_a_step)
-        with_step = of_a_step;
-    if (of_a_step && args.sweeps.count > 0)
-        return err_set(err, ERR_INPUT, "--%s and --sweep do not go together", of_a_step);
-    if (with_step && !args.step && num_positional > 0)
-        return err_set(err, ERR_INPUT, "--%s is about one step: add --step", with_step);
-    if (args.record_path && (args.step || args.sweeps.count > 0))
-        return err_set(err, ERR_INPUT, "--record is about a whole run");
-    if (args.csv && args.sweeps.count == 0)
-        return err_set(err, ERR_INPUT, "--csv is the form of a --sweep");
-    if (num_positional == 0 && !args.step)
-        rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
-    else if (args.overrides.count > 0 && num_positional == 0)
-        rc = err_set(err, ERR_INPUT, "--set needs a job");
-    if (rc != OK) {
-        err_hint(err, "'elapse sim --help' lists the options");
-        return rc;
-    }
     request->options.record_ops =
         (args.trace_path || args.ops_path || args.explain) && args.sweeps.count == 0;
 

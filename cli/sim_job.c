@@ -124,6 +124,36 @@ static bool differ(const struct elastic_run *one, const struct elastic_run *othe
     return (one->stopped || other->stopped) && one->samples != other->samples;
 }
 
+/* The baseline's own system at each M of K..6K that the paper tries: the best; none where no such M
+ * can be. */
+static enum status tune_baseline(const struct sim_args *args, const struct job *job, int num_ranks,
+                                 struct elastic_run *best, struct err *err)
+{
+    char **sets = calloc((size_t)job->num_baseline + 1, sizeof *sets);
+    enum status rc = sets ? OK : err_nomem(err);
+    for (int m = 1; m <= 6 && rc == OK; m++) {
+        char text[64];
+        struct elastic_run got = {0};
+        struct err why = {0};
+        memcpy(sets, job->baseline, (size_t)job->num_baseline * sizeof *sets);
+        snprintf(text, sizeof text, "pipeline.num_microbatches=%d", m * num_ranks);
+        sets[job->num_baseline] = text;
+        rc = sim_job_run(args, sets, job->num_baseline + 1, &got, NULL, &why);
+        if (rc == ERR_INFEASIBLE || rc == ERR_INPUT)
+            rc = OK;
+        else if (rc != OK)
+            err_copy(err, &why);
+        else if (best->num_epochs == 0 || elastic_speedup(&got, best) > 1) {
+            struct elastic_run swap = *best;
+            *best = got;
+            got = swap;
+        }
+        elastic_run_clear(&got);
+    }
+    free(sets);
+    return rc;
+}
+
 /* The run, the job's baseline, our best static plan without freezing. */
 static enum status answer_run(const struct sim_args *args, struct run_answer *a, struct err *err)
 {
@@ -134,7 +164,6 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
     };
     int64_t start = monotonic_ns();
     struct job job = {0};
-    char **same = NULL;
     enum status rc = sim_job_load(args, NULL, 0, &job, err);
     if (rc == OK)
         rc = sim_job_run(args, NULL, 0, &a->run, &a->source, err);
@@ -145,35 +174,8 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
     }
     if (rc == OK)
         rc = sim_job_run(args, tuned, (int)(sizeof tuned / sizeof tuned[0]), &a->tuned, NULL, err);
-    /* The baseline's own system at each M of K..6K that the paper tries: the best. */
-    if (rc == OK && a->has_baseline) {
-        int K = a->baseline.epochs[0].pipeline_length;
-        same = calloc((size_t)job.num_baseline + 1, sizeof *same);
-        if (!same)
-            rc = err_nomem(err);
-        for (int m = 1; m <= 6 && rc == OK; m++) { /* an M that cannot be is left out */
-            char text[64];
-            struct elastic_run got = {0};
-            memcpy(same, job.baseline, (size_t)job.num_baseline * sizeof *same);
-            snprintf(text, sizeof text, "pipeline.num_microbatches=%d", m * K);
-            same[job.num_baseline] = text;
-            struct err ignored = {0};
-            const enum status one =
-                sim_job_run(args, same, job.num_baseline + 1, &got, NULL, &ignored);
-            if (one == ERR_INFEASIBLE || one == ERR_INPUT)
-                continue;
-            if (one != OK) {
-                rc = err_copy(err, &ignored);
-                break;
-            }
-            if (a->same.total_ns == 0 || elastic_speedup(&got, &a->same) > 1) {
-                struct elastic_run swap = a->same;
-                a->same = got;
-                got = swap;
-            }
-            elastic_run_clear(&got);
-        }
-    }
+    if (rc == OK && a->has_baseline)
+        rc = tune_baseline(args, &job, a->baseline.epochs[0].pipeline_length, &a->same, err);
     if (rc == OK &&
         (differ(&a->run, &a->tuned) || (a->has_baseline && differ(&a->run, &a->baseline)))) {
         const size_t said = strlen(a->source.note);
@@ -182,7 +184,6 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
                  "the sample",
                  said ? "; " : "");
     }
-    free(same);
     job_clear(&job);
     a->wall_ns = monotonic_ns() - start;
     return rc;
