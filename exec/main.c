@@ -105,6 +105,16 @@ static void catch_stop_signals(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
+/* What a task is judged by besides accuracy. */
+static void print_scores(const struct json *summary)
+{
+    if (json_type(json_get(summary, "perplexity")) == JSON_NUMBER)
+        printf("perplexity %.2f\n", number(summary, "perplexity"));
+    if (json_type(json_get(summary, "exact_match")) == JSON_NUMBER)
+        printf("answers    %.2f %% exact match, F1 %.2f %%\n", 100 * number(summary, "exact_match"),
+               100 * number(summary, "f1"));
+}
+
 static void print_train(const struct json *summary)
 {
     char train[32], wall[32];
@@ -127,6 +137,7 @@ static void print_train(const struct json *summary)
         printf("accuracy   %.2f %% -> %.2f %% (%.0f test samples)\n",
                100 * number(summary, "initial_accuracy"), 100 * number(summary, "eval_accuracy"),
                number(summary, "test_samples"));
+    print_scores(summary);
     printf("time       %s training, %s in all\n",
            format_ns((int64_t)number(summary, "train_ns"), train, sizeof train),
            format_ns((int64_t)number(summary, "wall_ns"), wall, sizeof wall));
@@ -265,12 +276,14 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     if (rc == OK)
         rc = trainer_eval(call->comm, &cores, &job, paths[0], db, &summary, err);
     if (rc == OK && call->comm->rank == 0) {
-        if (json)
+        if (json) {
             rc = print_json(summary, err);
-        else
+        } else {
             printf("accuracy %.2f %%, loss %.4f over %.0f test samples\n",
                    100 * number(summary, "eval_accuracy"), number(summary, "eval_loss"),
                    number(summary, "eval_samples"));
+            print_scores(summary);
+        }
     }
     json_free(summary);
     job_clear(&job);

@@ -43,6 +43,7 @@ verify "questions count once, whatever their windows" calculate "$(value squad-1
 verify "K=2 gives the same scores and loss" test "$(value squad-1 exact_match) $(value squad-1 eval_loss)" = \
     "$(value squad-2 exact_match) $(value squad-2 eval_loss)"
 expect "eval prints exact match and F1" 0 '"exact_match": ?1[,.}]?' "$elapse" eval "$tmp/squad-1" "$tmp/squad.json" --json
+expect "and without --json" 0 '^answers    100.00 % exact match, F1 100.00 %$' "$elapse" eval "$tmp/squad-1" "$tmp/squad.json"
 
 # Language models: bytes, and masked tokens.
 shakespeare=../shared/data/tinyshakespeare/input.txt
@@ -52,6 +53,7 @@ job bytes "\"preset\": \"gpt2\", $small, \"seq\": 32, \"vocab\": 256" '"kind": "
     '"epochs": 2, "batch": {"global": 32}'
 train bytes bytes-1 -n 1
 verify "a byte model beats guessing bytes: perplexity" calculate "$(value bytes-1 perplexity) + 0 > 1 && $(value bytes-1 perplexity) + 0 < 40"
+expect "eval prints perplexity" 0 '^perplexity [0-9]+\.[0-9][0-9]$' "$elapse" eval "$tmp/bytes-1" "$tmp/bytes.json"
 tr -c 'abcde' ' ' <"$tmp/input.txt" | tr -s ' ' | sed 's/./& /g' >"$tmp/letters.txt"
 job masked "\"preset\": \"minilm-l6:task=mlm\", $small, \"seq\": 32, \"vocab\": 12" \
     '"kind": "text", "path": "letters.txt", "vocab": "vocab.txt"' '"epochs": 2, "batch": {"global": 32}'
