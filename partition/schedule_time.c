@@ -33,7 +33,7 @@ struct timing {
     int64_t *bucket_ready;                  /* [bucket], latest over the classes */
     int64_t *reduced;                       /* [stage], end of its all-reduces */
     int *stack, num_stacked;
-    int64_t start, end, pipeline_end; /* over all devices */
+    int64_t start, end; /* over all devices */
 };
 
 static int64_t max_ns(int64_t a, int64_t b)
@@ -185,7 +185,6 @@ static enum status run_class(struct timing *t, struct err *err)
                            op.stage, op_kind_name(op.kind), op.microbatch);
         }
         t->start = clock->first < t->start ? clock->first : t->start;
-        t->pipeline_end = max_ns(t->pipeline_end, max_ns(clock->now, clock->copy_out));
     }
     return OK;
 }
@@ -341,7 +340,6 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
     }
     t.start = t.start == INT64_MAX ? 0 : t.start;
     got.step_ns = t.end - t.start;
-    got.pipeline_ns = t.pipeline_end - t.start;
     t.class_index = workload->class_of_replica[0];
     for (size_t k = 0; k < K; k++) {
         const struct rank_clock *clock = clock_of(&t, (int)k);

@@ -185,7 +185,6 @@ enum status plan_lower_unchecked(const struct model *model, const struct cluster
 /* What schedule_time() tells. */
 struct step_time {
     int64_t step_ns;                       /* first op start to last op end */
-    int64_t pipeline_ns;                   /* without all-reduce tail, norm and update */
     int64_t *rank_busy_ns;                 /* owned, num_ranks, of replica 0 */
     int64_t *rank_first_ns, *rank_last_ns; /* owned */
     int64_t allreduce_ns;                  /* longest total of one stage's all-reduces */
