@@ -340,15 +340,6 @@ static bool same_shape(const struct param *param, const struct tensor_info *info
     return same;
 }
 
-static void shape_text(int ndim, const int64_t *shape, char *text, size_t size)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int d = 0; d < ndim && used < size; d++)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%lld", d ? "," : "", (long long)shape[d]);
-}
-
 /* One tensor from whichever file has it. */
 static enum status load_tensor(struct safetensors **files, int num_files, const char *where,
                                const char *name, const struct param *param, float *to,
@@ -362,8 +353,8 @@ static enum status load_tensor(struct safetensors **files, int num_files, const 
         if (!safetensors_find(files[f], name, &info))
             continue;
         if (!same_shape(param, &info)) {
-            shape_text(param->ndim, param->shape, want, sizeof want);
-            shape_text(info.ndim, info.shape, got, sizeof got);
+            tensor_shape_text(param->ndim, param->shape, want, sizeof want);
+            tensor_shape_text(info.ndim, info.shape, got, sizeof got);
             return err_set(err, ERR_INPUT, "'%s': tensor '%s' has shape [%s], the model wants [%s]",
                            where, name, got, want);
         }

@@ -11,6 +11,7 @@
 #include "exec/elastic_ahead.h"
 #include "exec/move.h"
 #include "exec/trainer_state.h"
+#include "profiles/job_json.h"
 
 enum { ORDER_TAG = 7 };
 enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 5000000 };
@@ -95,24 +96,16 @@ static enum status read_norms(struct elastic *elastic, const char *dir, int num_
 {
     char *path = NULL;
     struct json *root = NULL;
-    double *row = calloc((size_t)num_layers, sizeof *row);
-    enum status rc = row ? norms_path(dir, &path, err) : err_nomem(err);
+    int rows = 0;
+    enum status rc = norms_path(dir, &path, err);
     if (rc == OK && access(path, F_OK) == 0)
         rc = json_read_file(path, &root, err);
-    for (int64_t e = 0; rc == OK && root && e < turn && e < json_count(root); e++) {
-        const struct json *values = json_at(root, (int)e);
-        if (json_type(values) != JSON_ARRAY || json_count(values) != num_layers) {
-            rc = err_set(err, ERR_INPUT, "'%s': row %lld must hold %d norms", path, (long long)e,
-                         num_layers);
-            break;
-        }
-        for (int l = 0; l < num_layers; l++)
-            row[l] = json_number(json_at(values, l));
-        rc = add_turn(elastic, num_layers, row, err);
-    }
+    if (rc == OK && root)
+        rc = norms_from_json(root, path, "norms", num_layers, &elastic->norms, &rows, err);
+    if (rc == OK)
+        elastic->num_turns = rows < turn ? rows : turn;
     json_free(root);
     free(path);
-    free(row);
     return rc;
 }
 
@@ -475,8 +468,8 @@ enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
             *ended = true;
             rc = order.status;
             t->all_know = rc != OK;
-            if (rc != OK && err)
-                *err = order.err;
+            if (rc != OK)
+                err_copy(err, &order.err);
         }
     }
     return rc;

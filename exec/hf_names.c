@@ -75,15 +75,6 @@ static bool other_classes(const struct tensor_spec *want, const struct tensor_in
     return same;
 }
 
-static void shape_text(int ndim, const int64_t *shape, char *text, size_t size)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int d = 0; d < ndim && used < size; d++)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%lld", d ? "," : "", (long long)shape[d]);
-}
-
 /* GPT-2's linears are transformers' Conv1D, [in, out]. Other tools write [out, in]; the first of
  * them, which is never square, tells for all. */
 static bool linears_turned(const struct safetensors *file, const struct model *model)
@@ -178,8 +169,8 @@ static enum status check_tensor(const struct safetensors *file, const char *path
     *fresh = fresh_head && other_classes(want, &info);
     if (*fresh)
         return OK;
-    shape_text(want->ndim, shape, wanted, sizeof wanted);
-    shape_text(info.ndim, info.shape, got, sizeof got);
+    tensor_shape_text(want->ndim, shape, wanted, sizeof wanted);
+    tensor_shape_text(info.ndim, info.shape, got, sizeof got);
     return err_set(err, ERR_INPUT, "'%s': tensor '%s' has shape [%s], the model wants [%s]", path,
                    found, got, wanted);
 }

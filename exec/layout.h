@@ -31,8 +31,7 @@ struct layout {
     struct runtime_links links; /* between GPUs, where base.nccl is set */
     struct sampler samplers[SPLIT_COUNT];
     struct loader *loaders[SPLIT_COUNT];
-    struct stage *
-        *stages; /* num_stages + 1; the last is the frozen prefix in front of the pipeline */
+    struct stage **stages; /* num_stages + 1; the last is a frozen prefix before the pipeline */
     struct runtime *runtime;
     int64_t device_bytes; /* announced to a device, without what its kernels take; 0: the host */
 };

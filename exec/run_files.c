@@ -32,27 +32,6 @@ struct run_files {
     struct atomic_file trace_file;
 };
 
-enum status run_files_folder(const char *dir, struct err *err)
-{
-    char *path = strdup(dir);
-    enum status rc = OK;
-    if (!path)
-        return err_nomem(err);
-    for (char *at = path + 1; rc == OK; at++) {
-        char end = *at;
-        if (end != '/' && end != '\0')
-            continue;
-        *at = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
-            rc = err_set(err, ERR_SYSTEM, "cannot create folder '%s': %s", path, strerror(errno));
-        *at = end;
-        if (end == '\0')
-            break;
-    }
-    free(path);
-    return rc;
-}
-
 /* One run at a time in a folder; the lock ends with the process. File systems without such locks go
  * without. */
 static enum status lock_folder(const char *dir, int *lock, struct err *err)
@@ -180,7 +159,7 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
         rc = err_nomem(err);
         goto out;
     }
-    rc = run_files_folder(dir, err);
+    rc = folders_make(dir, true, err);
     if (rc == OK)
         rc = lock_folder(dir, &got->lock, err);
     ours = rc == OK;

@@ -1,5 +1,5 @@
 /* exec/run_files.h - what a training run leaves in its folder: metrics.jsonl, run.db, summary.json.
- * Rank 0 only, but for run_files_folder(). */
+ * Rank 0 only. */
 #ifndef ELAPSE_EXEC_RUN_FILES_H
 #define ELAPSE_EXEC_RUN_FILES_H
 
@@ -13,8 +13,6 @@
 
 struct run_files; /* opaque */
 
-/* Make the folder, parents too; any rank. ERR_SYSTEM. */
-enum status run_files_folder(const char *dir, struct err *err);
 /* Make the folder and open its files. A folder that already holds a run is ERR_INPUT, unless resume
  * is set: then metrics behind progress->step are dropped and new ones appended, and checkpoints
  * behind it get the suffix ".old-1" (or the next that is free). A folder in which a

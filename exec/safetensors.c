@@ -207,6 +207,15 @@ static float half_to_float(uint16_t half)
     return value;
 }
 
+void tensor_shape_text(int ndim, const int64_t *shape, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int d = 0; d < ndim && used < size; d++)
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%lld", d ? "," : "", (long long)shape[d]);
+}
+
 enum status safetensors_read(const struct safetensors *file, const char *name,
                              const struct tensor_info *info, float *values, struct err *err)
 {

@@ -8,6 +8,7 @@
 #define ELAPSE_EXEC_SAFETENSORS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "partition/status.h"
@@ -31,6 +32,9 @@ void safetensors_close(struct safetensors *file); /* NULL is fine */
 bool safetensors_find(const struct safetensors *file, const char *name, struct tensor_info *info);
 int safetensors_count(const struct safetensors *file); /* __metadata__ included */
 const char *safetensors_name(const struct safetensors *file, int index);
+
+/* "12,64", for errors. */
+void tensor_shape_text(int ndim, const int64_t *shape, char *text, size_t size);
 
 /* Elements as fp32; converts F16, BF16 and F64. ERR_INPUT for other dtypes. */
 enum status safetensors_read(const struct safetensors *file, const char *name,

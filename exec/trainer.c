@@ -224,7 +224,7 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
     if (rc == OK && t->trains)
         rc = comm_agree(comm, out_folder(t, err), err);
     if (rc == OK && t->trains && t->job->train.transport == TRANSPORT_NCCL)
-        rc = nccl_open(comm, t->backend, run_files_folder(t->out, NULL) == OK ? t->out : NULL,
+        rc = nccl_open(comm, t->backend, folders_make(t->out, true, NULL) == OK ? t->out : NULL,
                        &t->nccl, err);
     t->base.nccl = t->nccl;
     if (rc == OK && t->trains && turn_elastic(t->job))

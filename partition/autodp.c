@@ -313,11 +313,10 @@ static int64_t assign(int n, const int64_t *cost, int *column_of, int64_t *work)
 struct keeper {
     const struct cluster *cluster;
     const struct plan *old, *plan;
-    int *first;   /* owned: first device of each node; num_nodes + 1 */
-    int *slot_of; /* owned, by device: slot r * K + k that plan puts there, or -1 */
-    int *old_pos; /* owned, by device: its old rank, or -1 */
-    int64_t
-        *lacks; /* owned, [K][K_old + 1]: what a device of old rank j (last: none) lacks for k */
+    int *first;      /* owned: first device of each node; num_nodes + 1 */
+    int *slot_of;    /* owned, by device: slot r * K + k that plan puts there, or -1 */
+    int *old_pos;    /* owned, by device: its old rank, or -1 */
+    int64_t *lacks;  /* owned, [K][K_old + 1]: what old rank j's device (last: none) lacks for k */
     int64_t *matrix; /* owned: scratch, widest node squared */
     int64_t *work;   /* owned: scratch */
     int *column;     /* owned: scratch */

@@ -88,9 +88,8 @@ struct cut_problem {
     const struct cut_link *links; /* borrowed, num_stages - 1; NULL: communication is free */
     bool overlap;                 /* sends run beside compute */
     bool recompute;
-    const int64_t *live; /* borrowed, num_stages: micro-batches in flight; NULL: 1 */
-    const int64_t
-        *mem_limit_bytes; /* borrowed, num_stages: what a stage may fill; NULL: no limit */
+    const int64_t *live;            /* borrowed, num_stages: micro-batches in flight; NULL: 1 */
+    const int64_t *mem_limit_bytes; /* borrowed, num_stages: of a stage; NULL: no limit */
 };
 
 /* The cut whose slowest stage is fastest among those that fit the memory; cut->max is its ns a

@@ -27,9 +27,8 @@ struct stage_cost {
     int64_t grad_bytes, optim_bytes;
     int64_t tree_bytes;            /* of a canonical reduction: ceil(log2 M) sums of gradients */
     int64_t stash_bytes[MB_SIZES]; /* kept from F to B (W), full */
-    int64_t
-        input_bytes[MB_SIZES];    /* the stage's input, kept instead of the stash under recompute */
-    int64_t copy_bytes[MB_SIZES]; /* host-device bytes of C and P */
+    int64_t input_bytes[MB_SIZES]; /* the stage's input, kept in its place under recompute */
+    int64_t copy_bytes[MB_SIZES];  /* host-device bytes of C and P */
     int64_t host_copy_bytes_whole; /* host-device bytes of a whole-batch P */
 };
 

@@ -19,6 +19,7 @@
 #include "partition/units.h"
 #include "profiles/sql_text.h"
 #include "profiles/store_internal.h"
+#include "profiles/whole_file.h"
 
 #define APPLICATION_ID 0x456c6170 /* "Elap" */
 #define BUSY_TIMEOUT_MS 30000
@@ -76,22 +77,6 @@ static enum status default_path(char *path, size_t size, struct err *err)
     if (length < 0 || (size_t)length >= size)
         return err_set(err, ERR_INPUT, "the store's path is longer than %zu", size - 1);
     return OK;
-}
-
-static enum status make_folders(const char *path, struct err *err)
-{
-    char *folder = strdup(path);
-    enum status rc = OK;
-    if (!folder)
-        return err_nomem(err);
-    for (char *slash = strchr(folder + 1, '/'); slash && rc == OK; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-            rc = err_set(err, ERR_SYSTEM, "cannot make folder '%s': %s", folder, strerror(errno));
-        *slash = '/';
-    }
-    free(folder);
-    return rc;
 }
 
 static enum status exec_sql(struct store *store, const char *sql, const char *what, struct err *err)
@@ -281,7 +266,7 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
 {
     int64_t version = 0;
     bool fresh;
-    enum status rc = make_folders(store->path, err);
+    enum status rc = folders_make(store->path, false, err);
     if (rc == OK)
         rc = check_header(store->path, err);
     if (rc != OK)

@@ -156,6 +156,22 @@ failed:
     return rc;
 }
 
+enum status folders_make(const char *path, bool whole, struct err *err)
+{
+    char *folder = strdup(path);
+    enum status rc = folder ? OK : err_nomem(err);
+    for (char *at = folder; rc == OK && *at; *at = path[at - folder]) {
+        at += 1 + strcspn(at + 1, "/");
+        if (!*at && !whole)
+            break;
+        *at = '\0';
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+            rc = err_set(err, ERR_SYSTEM, "cannot make folder '%s': %s", folder, strerror(errno));
+    }
+    free(folder);
+    return rc;
+}
+
 void file_sync_name(const char *path)
 {
     const char *slash = strrchr(path, '/');

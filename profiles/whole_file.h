@@ -26,6 +26,10 @@ enum status atomic_open(struct atomic_file *file, const char *path, struct err *
 bool file_is_stream(const char *path);
 enum status atomic_close(struct atomic_file *file, enum status status, struct err *err);
 
+/* Make the folders before every '/' of a path, and, whole, the path itself; those that are there
+ * are fine. ERR_SYSTEM. */
+enum status folders_make(const char *path, bool whole, struct err *err);
+
 /* A new name is durable once the folder that it lies in is; where a file system cannot say so, it
  * is not asked twice. atomic_close() does this; for folders that are renamed. */
 void file_sync_name(const char *path);

@@ -13,9 +13,8 @@
 enum sim_engine { ENGINE_AUTO, ENGINE_EVENT, ENGINE_RELAX };
 
 struct sim_options {
-    enum sim_engine
-        engine;    /* AUTO: relax (schedule_time's recurrence) where nothing can be shared */
-    double jitter; /* standard deviation of an op's time over its mean; 0: none */
+    enum sim_engine engine; /* AUTO: schedule_time()'s recurrence where nothing can be shared */
+    double jitter;          /* standard deviation of an op's time over its mean; 0: none */
     uint64_t seed;
     /* Both or neither: the plan lowered with the 10th and the 90th percentile of the costs. Each op
      * draws its time from a normal law with those percentiles, one half on each side of the median;

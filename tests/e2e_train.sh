@@ -201,7 +201,7 @@ if unshare -rm mount -t tmpfs -o size=12k none "$tmp/disk" 2>/dev/null; then
 else
     skip "a full disk" "this machine lets nobody mount one"
 fi
-expect "a folder that cannot be made" 3 "cannot create folder '/proc/none'" "$elapse" train "$tmp/job.json" --out /proc/none/run
+expect "a folder that cannot be made" 3 "cannot make folder '/proc/none'" "$elapse" train "$tmp/job.json" --out /proc/none/run
 echo "no database" >"$tmp/text.db"
 expect "a store that is not SQLite" 2 'text.db' "$elapse" train "$tmp/job.json" --out "$bad" --db "$tmp/text.db" -n 2
 check "a store that is not SQLite: nothing is left behind" test ! -e "$bad"
