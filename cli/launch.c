@@ -72,7 +72,9 @@ static enum status find_exec(char path[PATH_MAX], struct err *err)
  * cores, binds nothing (elapse-exec does), keeps its banners to itself (not where the launcher has
  * words of its own, as for several nodes: they name the node that is lost). Its daemons look every
  * second whether the others' machines answer, and end the job when five looks in a row found none;
- * it is the kernel that answers, so ranks and daemons may stop for as long as they like. Names that
+ * it is the kernel that answers, so ranks and daemons may stop for as long as they like. Threads of
+ * a rank wait for one another awake for some 0.1 ms only: libgomp's 300,000 turns take twenty times
+ * as long as the work where others want the cores, and gain nothing where nobody does. Names that
  * the present MPI does not know do nothing; what the user has set stays. */
 static void set_environment(const char *launcher)
 {
@@ -94,6 +96,8 @@ static void set_environment(const char *launcher)
     };
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         setenv(settings[i][0], settings[i][1], 0);
+    if (!getenv("OMP_WAIT_POLICY"))
+        setenv("GOMP_SPINCOUNT", "3000", 0);
     if (!strchr(launcher, ' '))
         setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
     if (isatty(STDERR_FILENO)) /* mpirun puts a pipe in between */

@@ -155,6 +155,15 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     launcher 'exit 1'
     one_line "a launcher that fails without a word" 3 "launcher' ended train with exit code 1" \
         env ELAPSE_MPIRUN="$tmp/launcher" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/alone"
+    launcher "echo \"\$OMP_WAIT_POLICY:\$GOMP_SPINCOUNT\" >'$tmp/awake'"
+    awake() { # WANTED [SETTING]
+        env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT ELAPSE_MPIRUN="$tmp/launcher" ${2-} \
+            "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/alone"
+        [ "$(cat "$tmp/awake")" = "$1" ]
+    }
+    verify "threads stay awake for a short wait only" awake :3000
+    verify "or for as long as the user says" awake :7 GOMP_SPINCOUNT=7
+    verify "likewise by OpenMP's own variable" awake active: OMP_WAIT_POLICY=active
     # A launcher that hears and does not obey: Ctrl-C asks it to stop, then to end, and the third time ends it.
     launcher "cd '$tmp'; trap 'echo USR1 >>heard' USR1; trap 'echo TERM >>heard' TERM; echo up >heard
 for i in \$(seq 300); do sleep 0.1; done"
