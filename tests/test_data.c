@@ -64,7 +64,7 @@ static void cifar_open__reads_any_number_of_records_in_file_order(void **state)
     write_cifar("data_batch_1.bin", 3, 0, 0, -1);
     write_cifar("data_batch_3.bin", 300, 5, 0, -1);
     write_cifar("test_batch.bin", 2, 9, 0, -1);
-    assert_int_equal(cifar_open(folder, 10, 0, 0, &data, &err), OK);
+    assert_int_equal(cifar_open(folder, 10, &data, &err), OK);
     assert_int_equal(data.num_samples[SPLIT_TRAIN], 303);
     assert_int_equal(data.num_samples[SPLIT_TEST], 2);
     assert_int_equal(data.sample(&data, SPLIT_TRAIN, 3 + 290, &out, &err), OK);
@@ -73,17 +73,38 @@ static void cifar_open__reads_any_number_of_records_in_file_order(void **state)
     float want = ((float)((7 * 290 + 1030) % 256) / 255.0f - 0.4822f) / 0.2435f;
     assert_true(fabsf(image[1030] - want) < 1e-5f);
     dataset_clear(&data);
-    assert_int_equal(cifar_open(folder, 10, 100, 1, &data, &err), OK);
-    assert_int_equal(data.num_samples[SPLIT_TRAIN], 100);
+}
+
+static void dataset_open__takes_as_many_samples_as_are_asked_for(void **state)
+{
+    struct dataset data = {0};
+    struct err err = {0};
+    struct job job;
+    (void)state;
+    write_cifar("data_batch_1.bin", 4, 0, 0, -1);
+    write_cifar("test_batch.bin", 2, 0, 0, -1);
+    job_defaults(&job);
+    job.data.kind = DATA_CIFAR10;
+    job.data.path = strdup(folder);
+    job.data.train_samples = 3;
+    job.data.test_samples = 1;
+    assert_int_equal(model_parse("vit-tiny:classes=10,image=32,patch=8", &job.model, &err), OK);
+    assert_int_equal(dataset_open(&job, &data, &err), OK);
+    assert_int_equal(data.num_samples[SPLIT_TRAIN], 3);
     assert_int_equal(data.num_samples[SPLIT_TEST], 1);
     dataset_clear(&data);
+    job.data.train_samples = 5;
+    assert_int_equal(dataset_open(&job, &data, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "holds 4 training samples, data.train_samples asks for 5"));
+    assert_null(data.ctx);
+    job_clear(&job);
 }
 
 static void expect_cifar(enum status status, const char *text)
 {
     struct dataset data = {0};
     struct err err = {0};
-    assert_int_equal(cifar_open(folder, 10, 0, 0, &data, &err), status);
+    assert_int_equal(cifar_open(folder, 10, &data, &err), status);
     if (!strstr(err.msg, text))
         fail_msg("'%s' has no '%s'", err.msg, text);
     assert_null(data.ctx);
@@ -102,11 +123,6 @@ static void cifar_open__names_file_size_and_multiple_when_a_file_is_wrong(void *
     expect_cifar(ERR_INPUT, "data_batch_3.bin' has 0 bytes");
     write_cifar("data_batch_3.bin", 5, 0, 0, 4);
     expect_cifar(ERR_INPUT, "data_batch_3.bin': label of record 4 must be 0..9, got 10");
-    write_cifar("data_batch_3.bin", 1, 0, 0, -1);
-    struct dataset data = {0};
-    struct err err = {0};
-    assert_int_equal(cifar_open(folder, 10, 5, 0, &data, &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "holds 4 training samples, train_samples asks for 5"));
 }
 
 static void cifar_open__names_the_first_training_file_when_there_is_none(void **state)
@@ -387,6 +403,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(cifar_open__reads_any_number_of_records_in_file_order,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(dataset_open__takes_as_many_samples_as_are_asked_for,
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(
             cifar_open__names_file_size_and_multiple_when_a_file_is_wrong, make_folder,

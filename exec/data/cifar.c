@@ -148,8 +148,7 @@ static enum status cifar_sample(const struct dataset *dataset, enum split split,
     return OK;
 }
 
-enum status cifar_open(const char *dir, int classes, int64_t max_train, int64_t max_test,
-                       struct dataset *dataset, struct err *err)
+enum status cifar_open(const char *dir, int classes, struct dataset *dataset, struct err *err)
 {
     struct dataset got = {.channels = 3,
                           .image = SIDE,
@@ -179,21 +178,9 @@ enum status cifar_open(const char *dir, int classes, int64_t max_train, int64_t 
     if (rc == OK)
         rc = add_file(cifar, SPLIT_TEST, dir, classes == 10 ? "test_batch.bin" : "test.bin",
                       classes, true, &got.num_samples[SPLIT_TEST], err);
-    if (rc == OK && max_train > got.num_samples[SPLIT_TRAIN])
-        rc =
-            err_set(err, ERR_INPUT, "'%s' holds %lld training samples, train_samples asks for %lld",
-                    dir, (long long)got.num_samples[SPLIT_TRAIN], (long long)max_train);
-    if (rc == OK && max_test > got.num_samples[SPLIT_TEST])
-        rc = err_set(err, ERR_INPUT, "'%s' holds %lld test samples, test_samples asks for %lld",
-                     dir, (long long)got.num_samples[SPLIT_TEST], (long long)max_test);
-    if (rc == OK) {
-        if (max_train)
-            got.num_samples[SPLIT_TRAIN] = max_train;
-        if (max_test)
-            got.num_samples[SPLIT_TEST] = max_test;
+    if (rc == OK)
         *dataset = got;
-    } else {
+    else
         cifar_clear(&got);
-    }
     return rc;
 }

@@ -71,10 +71,15 @@ static enum status resize_to(struct dataset *dataset, int image, struct err *err
     return OK;
 }
 
+const char *dataset_job_name(const struct job *job)
+{
+    return job->path ? job->path : job->name;
+}
+
 static enum status check_fits(const struct job *job, struct dataset *dataset, struct err *err)
 {
     const struct model *model = &job->model;
-    const char *name = job->path ? job->path : job->name;
+    const char *name = dataset_job_name(job);
     if (model->family == FAMILY_VIT && dataset->seq)
         return err_set(err, ERR_INPUT, "%s: model '%s' takes images, the data are text", name,
                        model->name);
@@ -104,11 +109,6 @@ static enum status check_fits(const struct job *job, struct dataset *dataset, st
     return OK;
 }
 
-const char *dataset_job_name(const struct job *job)
-{
-    return job->path ? job->path : job->name;
-}
-
 enum status dataset_text_model(const struct job *job, enum model_family family,
                                enum model_task task, struct err *err)
 {
@@ -134,7 +134,9 @@ enum status dataset_vocab_fits(const struct job *job, int size, struct err *err)
                    job->model.name, job->model.vocab);
 }
 
-enum status dataset_enough(const struct job *job, int64_t num_samples[SPLIT_COUNT], struct err *err)
+/* Whether the splits hold as many samples as the job asks for; then cut to that. */
+static enum status take_asked(const struct job *job, int64_t num_samples[SPLIT_COUNT],
+                              struct err *err)
 {
     const int64_t want[SPLIT_COUNT] = {job->data.train_samples, job->data.test_samples};
     static const char *const keys[SPLIT_COUNT] = {"train_samples", "test_samples"};
@@ -165,8 +167,7 @@ static enum status open_kind(const struct job *job, struct dataset *dataset, str
         return phrases_open(&job->model, train, test, job->train.seed, dataset, err);
     case DATA_CIFAR10:
     case DATA_CIFAR100:
-        return cifar_open(job->data.path, job->data.kind == DATA_CIFAR10 ? 10 : 100, train, test,
-                          dataset, err);
+        return cifar_open(job->data.path, job->data.kind == DATA_CIFAR10 ? 10 : 100, dataset, err);
     case DATA_IDX:
         return idx_open(job, dataset, err);
     case DATA_IMAGES:
@@ -185,6 +186,8 @@ enum status dataset_open(const struct job *job, struct dataset *dataset, struct 
 {
     struct dataset got = {0};
     enum status rc = open_kind(job, &got, err);
+    if (rc == OK)
+        rc = take_asked(job, got.num_samples, err);
     if (rc == OK) {
         got.kind = job->data.kind;
         got.seed = job->train.seed;

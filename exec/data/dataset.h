@@ -56,8 +56,7 @@ enum status dataset_view(const struct dataset *dataset, enum split split, int64_
                          const struct sample_out *out, float *scratch, struct err *err);
 
 /* The kinds. Each fills *dataset as dataset_open() does, without the common checks. */
-enum status cifar_open(const char *dir, int classes, int64_t max_train, int64_t max_test,
-                       struct dataset *dataset, struct err *err);
+enum status cifar_open(const char *dir, int classes, struct dataset *dataset, struct err *err);
 enum status shapes_open(int image, int64_t num_train, int64_t num_test, uint64_t seed,
                         struct dataset *dataset, struct err *err);
 enum status idx_open(const struct job *job, struct dataset *dataset, struct err *err);
@@ -71,12 +70,10 @@ enum status phrases_open(const struct model *model, int64_t num_train, int64_t n
 
 /* Shared by the kinds. The job's name in messages; whether the model is of a family and task, and
  * has a vocabulary file where its data need one; whether a tokenizer of size pieces fits the
- * model's table; whether the splits hold as many samples as the job asks for, then cut to that. */
+ * model's table. */
 const char *dataset_job_name(const struct job *job);
 enum status dataset_text_model(const struct job *job, enum model_family family,
                                enum model_task task, struct err *err);
 enum status dataset_vocab_fits(const struct job *job, int size, struct err *err);
-enum status dataset_enough(const struct job *job, int64_t num_samples[SPLIT_COUNT],
-                           struct err *err);
 
 #endif

@@ -171,7 +171,6 @@ enum status idx_open(const struct job *job, struct dataset *dataset, struct err 
         double variance = (double)squares / (double)n - mean * mean;
         idx->mean = (float)(mean / 255);
         idx->deviation = variance > 1 ? (float)(sqrt(variance) / 255) : 1.0f;
-        rc = dataset_enough(job, got.num_samples, err);
     }
     if (rc == OK)
         *dataset = got;

@@ -245,8 +245,6 @@ enum status images_open(const struct job *job, struct dataset *dataset, struct e
     for (int split = 0; split < SPLIT_COUNT; split++)
         got.num_samples[split] = images->splits[split].count;
     if (rc == OK)
-        rc = dataset_enough(job, got.num_samples, err);
-    if (rc == OK)
         *dataset = got;
     else
         images_clear(&got);

@@ -39,25 +39,19 @@ struct loader {
  * whoever came upon it. */
 struct first_failure {
     int64_t at; /* INT64_MAX: none */
-    enum status status;
     struct err err;
 };
 
-static void note_failure(struct first_failure *first, int64_t at, enum status status,
-                         const struct err *err)
+static void note_failure(struct first_failure *first, int64_t at, const struct err *err)
 {
 #pragma omp critical(loader_failure)
     if (at < first->at)
-        *first = (struct first_failure){at, status, *err};
+        *first = (struct first_failure){at, *err};
 }
 
 static enum status failure_of(const struct first_failure *first, struct err *err)
 {
-    if (first->at == INT64_MAX)
-        return OK;
-    if (err && err->status == OK)
-        *err = first->err;
-    return first->status;
+    return first->at == INT64_MAX ? OK : err_copy(err, &first->err);
 }
 
 /* Targets of a step over all replicas. Where each sample has a fixed number it needs no look at the
@@ -89,7 +83,7 @@ static enum status count_targets(struct loader *loader, int64_t epoch, int64_t s
         for (int j = 0; rc == OK && j < per_sample; j++)
             counted += mine[j] >= 0;
         if (rc != OK)
-            note_failure(&failure, i, rc, &why);
+            note_failure(&failure, i, &why);
     }
     free(labels);
     *count = counted;
@@ -147,7 +141,7 @@ static enum status fill_slot(struct loader *loader, struct slot *slot, struct er
             fill_sample(loader, slot, at, sampler_id(&loader->sampler, slot->epoch, first + i),
                         loader->scratch[omp_get_thread_num()], &why);
         if (one != OK)
-            note_failure(&failure, at, one, &why);
+            note_failure(&failure, at, &why);
     }
     return failure_of(&failure, err);
 }
@@ -193,8 +187,7 @@ enum status loader_get(struct loader *loader, int64_t epoch, int64_t step_in_epo
     next->state = SLOT_EMPTY;
     rc = next->status;
     if (rc != OK) {
-        if (err && err->status == OK)
-            *err = next->err;
+        err_copy(err, &next->err);
     } else {
         *batch = &next->batch;
         loader->current = !loader->current;

@@ -325,8 +325,6 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
         got.num_samples[split] = squad->splits[split].windows.count;
     }
     if (rc == OK)
-        rc = dataset_enough(job, got.num_samples, err);
-    if (rc == OK)
         *dataset = got;
     else
         squad_clear(&got);

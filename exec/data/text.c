@@ -247,8 +247,6 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
                          model->seq);
     }
     if (rc == OK)
-        rc = dataset_enough(job, got.num_samples, err);
-    if (rc == OK)
         *dataset = got;
     else
         text_clear(&got);
