@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "exec/backend_count.h"
+#include "partition/pool_memory.h"
 
 #define BLOCK_SUMS_BYTES ((int64_t)8 << 20)
 
@@ -69,7 +70,7 @@ static enum status make_stages(const struct layout_base *base, struct layout *la
             .first_items = plan->first_item,
             .num_stages = plan->num_stages,
             .max_samples = plan->microbatches.size,
-            .max_live = prefix ? 1 : runtime_num_slots(layout->plan.full, s),
+            .max_live = prefix ? 1 : pool_slots(layout->plan.full, s),
             .recompute = plan->recompute != RECOMPUTE_NEVER,
             /* Who reads the images: a cached prefix seldom does. */
             .uploads = prefix ? plan->frozen != FROZEN_CACHED : s == 0 && !has_prefix(plan)};

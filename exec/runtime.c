@@ -5,28 +5,10 @@
 #include <string.h>
 
 #include "exec/runtime_state.h"
+#include "partition/pool_memory.h"
 #include "partition/units.h"
 
-enum { MIN_WINDOW = 2 };
-
 /* --- construction ----------------------------------------------------------------------------- */
-
-int runtime_num_slots(const struct schedule *full, int stage)
-{
-    const struct rank_ops *ops = &full->ranks[full->rank_of_stage[stage]];
-    int live = 0, peak = 1;
-    for (int64_t i = 0; i < ops->num_ops; i++) {
-        const struct op *op = &ops->ops[i];
-        if (op->stage != stage)
-            continue;
-        if (op->kind == OP_F)
-            live++;
-        if (op->kind == OP_B || op->kind == OP_W)
-            live--;
-        peak = live > peak ? live : peak;
-    }
-    return peak < full->num_microbatches ? peak + 1 : peak;
-}
 
 enum status runtime_groups_open(const struct comm *comm, const struct plan *plan,
                                 struct runtime_groups *groups, struct err *err)
@@ -76,7 +58,7 @@ static enum status stage_init(struct runtime *rt, int index, struct err *err)
     s->stage = rt->spec.stages[index];
     if (!s->stage)
         return OK;
-    s->num_slots = runtime_num_slots(rt->spec.full, index);
+    s->num_slots = pool_slots(rt->spec.full, index);
     s->in = w->in_edge + w->in_first[index];
     s->num_in = w->in_first[index + 1] - w->in_first[index];
     s->out = w->out_edge + w->out_first[index];
@@ -194,13 +176,13 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
                      w->num_edges, rt->num_microbatches);
         goto out;
     }
-    for (rt->window = MIN_WINDOW;; rt->window *= 2) {
+    for (rt->window = MESSAGE_WINDOW;; rt->window *= 2) {
         struct err why = {0};
         rc = schedule_check(spec->full, rt->window, &why);
         if (rc == ERR_INFEASIBLE && rt->window < rt->num_microbatches)
             continue;
-        if (rc != OK && err)
-            *err = why;
+        if (rc != OK)
+            err_copy(err, &why);
         break;
     }
     if (rc != OK)

@@ -61,10 +61,6 @@ struct step_result {
     int64_t vote;     /* the largest vote of any rank */
 };
 
-/* Slots that a rank's stage needs: the peak of live micro-batches, and one more so that a send of
- * the last one does not hold up the next. For stage_spec.max_live. */
-int runtime_num_slots(const struct schedule *full, int stage);
-
 /* Groups of a plan, collective over the message group: replica r's rank k is rank
  * plan->device[r * K + k]. Ranks without a place get *rank = -1 and NULL groups. */
 struct runtime_groups {

@@ -88,8 +88,8 @@ void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch,
 }
 
 /* From device to device, behind what was issued and in front of what follows. */
-static enum status exchange_tied(struct runtime *rt, const struct tied_table *mine,
-                                 struct stage *stage, struct err *err)
+static enum status exchange_by_link(struct runtime *rt, const struct tied_table *mine,
+                                    struct stage *stage, struct err *err)
 {
     struct backend *be = rt->spec.backend;
     struct nccl_group *link = rt->spec.links->tied;
@@ -105,16 +105,47 @@ static enum status exchange_tied(struct runtime *rt, const struct tied_table *mi
     return rc;
 }
 
+/* The same through host memory; peer: of the pipeline. */
+static enum status exchange_by_host(struct runtime *rt, const struct tied_table *mine,
+                                    struct stage *stage, int peer, struct err *err)
+{
+    struct backend *be = rt->spec.backend;
+    const int tag = rt->spec.workload->num_edges * DIRECTIONS * rt->num_microbatches;
+    const int64_t bytes = mine->num_elems * (int64_t)sizeof(float);
+    struct comm_request send = {0}, recv = {0};
+    float *out = malloc((size_t)bytes), *in = malloc((size_t)bytes);
+    enum status rc = out && in ? OK : err_nomem(err);
+    if (rc == OK) {
+        be->copy_out(be, out, mine->is_table ? mine->table_grad : mine->head_grad, bytes);
+        rc = be->sync(be, err);
+    }
+    if (rc == OK)
+        rc = comm_irecv(rt->spec.pipeline, in, bytes, peer, tag, &recv, err);
+    if (rc == OK)
+        rc = comm_isend(rt->spec.pipeline, out, bytes, peer, tag, &send, err);
+    if (rc == OK)
+        rc = comm_wait(&recv, err);
+    if (rc == OK)
+        rc = comm_wait(&send, err);
+    if (rc == OK) {
+        be->copy_in(be, mine->is_table ? mine->head_grad : mine->table_grad, in, bytes);
+        stage_tied_add(stage);
+        rc = be->sync(be, err);
+    }
+    if (!send.active && !recv.active) { /* else the rank has failed, and they may be under way */
+        free(out);
+        free(in);
+    }
+    return rc;
+}
+
 /* Both ends of a tied token table learn each other's accumulator (stage.h), once a step, when the
  * replicas have been summed. */
 enum status runtime_finish_gradients(struct runtime *rt, struct err *err)
 {
     struct tied_table table = {0}, head = {0}, tied;
     int table_stage = -1, head_stage = -1, last = rt->spec.workload->num_stages - 1;
-    int tag = rt->spec.workload->num_edges * DIRECTIONS * rt->num_microbatches;
     struct backend *be = rt->spec.backend;
-    float *out = NULL, *in = NULL;
-    enum status rc = OK;
     if (rt->gradients_final)
         return OK;
     rt->gradients_final = true;
@@ -144,37 +175,19 @@ enum status runtime_finish_gradients(struct runtime *rt, struct err *err)
     struct tied_table *mine = table_stage >= 0 ? &table : &head;
     struct stage *stage = rt->stages[table_stage >= 0 ? table_stage : head_stage].stage;
     if (rt->spec.links)
-        return exchange_tied(rt, mine, stage, err);
-    int peer = rt->spec.full->rank_of_stage[table_stage >= 0 ? last : 0];
-    int64_t bytes = mine->num_elems * (int64_t)sizeof(float);
-    struct comm_request send = {0}, recv = {0};
-    out = malloc((size_t)bytes);
-    in = malloc((size_t)bytes);
-    if (!out || !in) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    be->copy_out(be, out, mine == &table ? mine->table_grad : mine->head_grad, bytes);
-    rc = be->sync(be, err);
-    if (rc == OK)
-        rc = comm_irecv(rt->spec.pipeline, in, bytes, peer, tag, &recv, err);
-    if (rc == OK)
-        rc = comm_isend(rt->spec.pipeline, out, bytes, peer, tag, &send, err);
-    if (rc == OK)
-        rc = comm_wait(&recv, err);
-    if (rc == OK)
-        rc = comm_wait(&send, err);
-    if (rc == OK) {
-        be->copy_in(be, mine == &table ? mine->head_grad : mine->table_grad, in, bytes);
-        stage_tied_add(stage);
-        rc = be->sync(be, err);
-    }
-out:
-    if (!send.active && !recv.active) { /* else the rank has failed, and they may be under way */
-        free(out);
-        free(in);
-    }
-    return rc;
+        return exchange_by_link(rt, mine, stage, err);
+    const int peer = rt->spec.full->rank_of_stage[table_stage >= 0 ? last : 0];
+    return exchange_by_host(rt, mine, stage, peer, err);
+}
+
+/* The rank of the job that holds an item of this pipeline. */
+static int rank_of_item(const struct runtime *rt, int item)
+{
+    const struct plan *plan = rt->spec.plan;
+    int stage = 0;
+    while (plan->first_item[stage + 1] <= item)
+        stage++;
+    return plan->device[rt->spec.replica * plan->num_ranks + rt->spec.full->rank_of_stage[stage]];
 }
 
 /* Every item's sum of squares comes from one rank of the pipeline; the total is formed in item
@@ -200,7 +213,7 @@ enum status runtime_norm(struct runtime *rt, struct err *err)
         rt->not_finite = !isfinite(rt->item_sumsq[i]);
         if (rt->not_finite)
             return err_set(err, ERR_INFEASIBLE, "the gradient of '%s' is not finite (rank %d)",
-                           rt->spec.model->items[i].name, rt->spec.comm->rank);
+                           rt->spec.model->items[i].name, rank_of_item(rt, i));
         total += rt->item_sumsq[i];
     }
     norm = sqrt(total);

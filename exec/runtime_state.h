@@ -14,10 +14,10 @@
  * R6  Canonical reduction: the gradient of each micro-batch is complete before it is added; sums
  *     form by the tree that halves [0, R * M) at midpoints. A rank's part [r * M, (r + 1) * M) is a
  *     node of it, since R is a power of two. An empty micro-batch counts as zeros.
- * R8  The gradient of an item is final when the stage's last backward (B or W of the last
- *     micro-batch) has passed it; the sum of its bucket starts then.
  * R7  What stage 0 reads of the frozen prefix is made once a step and micro-batch: by Z of the
  *     whole batch, by C, or, in evaluation, when F asks for it.
+ * R8  The gradient of an item is final when the stage's last backward (B or W of the last
+ *     micro-batch) has passed it; the sum of its bucket starts then.
  *
  * On a device (backend memory is not host memory) the host runs ahead of it:
  *
@@ -27,9 +27,8 @@
  *     arrival. The end of a step is behind all of them.
  * R10 The host waits for what it needs itself: the losses, the norm, a sum or a tied table that
  *     goes through it, host memory of a message or of the cache that is still under way, the end of
- *     the step. None
- *     of these waits for work that is not issued yet, and in each of them messages go on: a staged
- *     send starts when its copy has left the device.
+ *     the step. None of these waits for work that is not issued yet, and in each of them messages
+ *     go on: a staged send starts when its copy has left the device.
  * R11 With links (NCCL) each edge has a communicator and a lane a direction, and the receiver posts
  *     in the order of the sender's list. A message that a rank waits for is preceded on its link by
  *     at most `window` - 1 that wait in buffers and num_slots that are in use, so a buffer is there

@@ -2,10 +2,9 @@
 
 #include "partition/units.h"
 
-enum { WIDE_TENSORS = 5, MESSAGE_WINDOW = 2, READ_AHEAD = 2 };
+enum { WIDE_TENSORS = 5, READ_AHEAD = 2 };
 
-/* P2. */
-static int num_slots(const struct schedule *full, int stage)
+int pool_slots(const struct schedule *full, int stage)
 {
     const struct rank_ops *list = &full->ranks[full->rank_of_stage[stage]];
     int live = 0, peak = 1;
@@ -107,7 +106,7 @@ enum status pool_memory(const struct model *model, const struct schedule *full,
     fits = prefix_pool(model, plan, stash_bytes, on_device, &memory_bytes[full->rank_of_stage[0]]);
     for (int s = 0; s < full->num_stages && fits; s++) {
         int64_t *sum = &memory_bytes[full->rank_of_stage[s]];
-        const int slots = num_slots(full, s);
+        const int slots = pool_slots(full, s);
         fits = stage_pool(model, workload, plan, stash_bytes, s, slots, sum) &&
                (!on_device ||
                 add_blocks(model, plan, plan->first_item[s], plan->first_item[s + 1], slots, sum));
@@ -116,7 +115,7 @@ enum status pool_memory(const struct model *model, const struct schedule *full,
         const struct stage_edge *edge = &workload->edges[e];
         const int ends[] = {edge->to, edge->from};
         for (int back = 0; back < (edge->grad ? 2 : 1) && fits; back++) { /* P4 */
-            int64_t buffers = num_slots(full, ends[back]) + MESSAGE_WINDOW;
+            int64_t buffers = pool_slots(full, ends[back]) + MESSAGE_WINDOW;
             if (buffers > full->num_microbatches)
                 buffers = full->num_microbatches;
             fits = add_product(&memory_bytes[full->rank_of_stage[ends[back]]], buffers,

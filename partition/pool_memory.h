@@ -27,6 +27,11 @@
 extern "C" {
 #endif
 
+enum { MESSAGE_WINDOW = 2 }; /* of P4; exec/ takes more where two would hold a list up for ever */
+
+/* P2: how many slots a stage of the list has, for stage_spec.max_live. O(ops of its rank). */
+int pool_slots(const struct schedule *full, int stage);
+
 /* Bytes a rank, num_ranks entries of the caller's. stash_bytes: per item, what the executor's
  * kernels keep of one sample beside the output, num_items entries, borrowed. on_device: P6, else
  * the host computes. ERR_INPUT on overflow. O(ops of the list x stages). */

@@ -13,6 +13,7 @@
 
 #include "exec/data/loader.h"
 #include "exec/runtime.h"
+#include "partition/pool_memory.h"
 #include "tests/fail_malloc.h"
 
 enum { STEPS = 3, BATCH = 12, TRAIN = 30 }; /* 30 = 12 + 12 + 6: the last step is short */
@@ -112,7 +113,7 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
                                   .first_items = rig->plan.first_item,
                                   .num_stages = rig->plan.num_stages,
                                   .max_samples = rig->plan.microbatches.size,
-                                  .max_live = runtime_num_slots(&rig->full, s),
+                                  .max_live = pool_slots(&rig->full, s),
                                   .recompute = recompute != RECOMPUTE_NEVER};
         if (rig->full.rank_of_stage[s] != rig->groups.rank)
             continue;
@@ -414,6 +415,34 @@ static void runtime_step__stops_before_the_weights_change_when_the_loss_is_not_f
     rig_clear(&rig);
 }
 
+static enum status infinite_sums(struct backend *be, int count, const int64_t *num,
+                                 const float *const *values, double *sums, struct err *err)
+{
+    (void)be, (void)num, (void)values, (void)err;
+    for (int i = 0; i < count; i++)
+        sums[i] = INFINITY;
+    return OK;
+}
+
+static void runtime_step__names_the_rank_whose_gradient_is_not_finite(void **state)
+{
+    struct rig rig;
+    struct err err = {0};
+    const struct batch *batch;
+    struct step_result result;
+    char want[128];
+    (void)state;
+    rig_init(&rig, &world, small_models[0], 2, 1, 4, SCHEDULE_1F1B, 1, RECOMPUTE_NEVER, 1.0);
+    if (rig.groups.rank == 1)
+        rig.backend->sumsq_many = infinite_sums;
+    ok(loader_get(rig.loader, 0, 0, &batch, &err), &err);
+    assert_int_equal(runtime_step(rig.runtime, batch, 0, .05, 0, &result, &err), ERR_INFEASIBLE);
+    snprintf(want, sizeof want, "the gradient of '%s' is not finite (rank 1)",
+             rig.job.model.items[rig.plan.first_item[1]].name);
+    assert_string_equal(err.msg, want);
+    rig_clear(&rig);
+}
+
 static void runtime_step__names_the_first_item_that_is_not_finite(void **state)
 {
     static const struct {
@@ -480,6 +509,7 @@ int main(int argc, char **argv)
             runtime_step__has_the_same_bits_when_buckets_are_summed_beside_the_backward),
         cmocka_unit_test(runtime_times__of_a_bucket_begin_inside_the_last_backward),
         cmocka_unit_test(runtime_step__stops_before_the_weights_change_when_the_loss_is_not_finite),
+        cmocka_unit_test(runtime_step__names_the_rank_whose_gradient_is_not_finite),
         cmocka_unit_test(runtime_step__names_the_first_item_that_is_not_finite),
         cmocka_unit_test(runtime_times__are_ordered_and_cover_the_list),
     };
