@@ -10,6 +10,7 @@
 #include "exec/backend.h"
 #include "exec/bf16.h"
 #include "exec/rng.h"
+#include "tests/fail_malloc.h"
 
 enum { TENSORS = 9, EACH = 40000, GROWS = 4999 }; /* more than a tile */
 
@@ -94,6 +95,28 @@ static void update__equals_one_call_a_tensor(void **state)
     backend_free(be);
 }
 
+static void update__of_lamb_does_not_lose_a_failure(void **state)
+{
+    static float x[4][4];
+    double sum = 0;
+    struct err err = {0};
+    const struct update_rule rule = {
+        .kind = OPTIMIZER_LAMB, .adam = {.lr = .1, .grad_mul = 1, .step = 1}
+    };
+    const struct update tensor = {
+        .num = 4, .grad = x[0], .weight = x[1], .state = {x[2], x[3]},
+                   .sumsq = &sum
+    };
+    struct backend *be = backend_cpu_new(DTYPE_FP32, 1, NULL);
+    (void)state;
+    assert_non_null(be);
+    fail_malloc_after(0);
+    be->update(be, &rule, 1, &tensor);
+    if (!fail_malloc_done())
+        assert_int_equal(be->sync(be, &err), ERR_NOMEM);
+    backend_free(be);
+}
+
 static void update__writes_the_compute_copy(void **state)
 {
     (void)state;
@@ -112,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(update__equals_one_call_a_tensor),
+        cmocka_unit_test(update__of_lamb_does_not_lose_a_failure),
         cmocka_unit_test(update__writes_the_compute_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

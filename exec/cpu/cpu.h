@@ -7,6 +7,7 @@
 
 #include "exec/backend.h"
 #include "exec/bf16.h"
+#include "exec/rng.h"
 
 struct cpu_backend {
     struct backend base; /* first: the table is the object */
@@ -56,8 +57,27 @@ static inline int64_t cpu_pad(int64_t n)
 }
 
 /* dst[cols] += the rows of part[tiles][cols], in tile order (dst = when fresh). */
-void cpu_add_partials(struct backend *be, const float *part, int64_t tiles, int64_t cols,
-                      float scale, bool fresh, float *dst);
+void cpu_add_partials(const float *part, int64_t tiles, int64_t cols, float scale, bool fresh,
+                      float *dst);
+
+/* Dropout as in backend.h: whether there is any; what a sample's numbers are drawn from; elements
+ * `first` and up of its mask: y = keep ? x / (1 - p) : 0, where y may be x. */
+static inline bool cpu_drops(const struct dropout *drop)
+{
+    return drop && drop->p > 0.0f;
+}
+static inline uint64_t cpu_mask_key(const struct dropout *drop, int64_t sample)
+{
+    return rng_mix(drop->key ^ (uint64_t)drop->ids[sample]);
+}
+static inline void cpu_mask(const struct dropout *drop, uint64_t key, uint32_t first, int64_t n,
+                            const float *x, float *y)
+{
+    const uint32_t limit = (uint32_t)((double)drop->p * 4294967296.0);
+    const float up = 1.0f / (1.0f - drop->p);
+    for (int64_t c = 0; c < n; c++)
+        y[c] = rng_bits(key, first + (uint32_t)c) >= limit ? x[c] * up : 0.0f;
+}
 
 #define CPU_FUNCTIONS(name)                                                                        \
     void name##_install(struct backend *be) /* each file puts its kernels into the table */

@@ -1,9 +1,9 @@
 #include <cblas.h>
 #include <math.h>
+#include <string.h>
 
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/vmath.h"
-#include "exec/rng.h"
 
 /* One task is one head of one sample. Its scores live in scratch a block of queries at a time,
  * never more; the backward rebuilds probabilities from the saved log-sum-exp. */
@@ -60,19 +60,6 @@ static inline float row_exp(float *x, int64_t n, float max)
     return lane[0];
 }
 
-static inline bool drops(const struct dropout *drop)
-{
-    return drop && drop->p > 0.0f;
-}
-
-static void mask_row(const struct dropout *drop, uint64_t key, uint32_t first, int64_t n, float *x)
-{
-    uint32_t limit = (uint32_t)((double)drop->p * 4294967296.0);
-    float up = 1.0f / (1.0f - drop->p);
-    for (int64_t c = 0; c < n; c++)
-        x[c] = rng_bits(key, first + (uint32_t)c) >= limit ? x[c] * up : 0.0f;
-}
-
 /* Queries, keys and values of one head as fp32: in fp32 where they lie, in bf16 [seq, head_dim]
  * each in a buffer. Also ctx and dctx, whose rows lie heads * head_dim apart. */
 struct head {
@@ -124,7 +111,7 @@ static void head_forward(struct backend *be, const struct attention *a, int64_t 
     float *o = one ? scratch + 3 * one : (float *)ctx + at, *score = scratch + 4 * one;
     const int ldo = one ? d : (int)wide;
     float *row_lse = lse + (s * a->heads + h) * a->seq;
-    const uint64_t key = drops(drop) ? rng_mix(drop->key ^ (uint64_t)drop->ids[s]) : 0;
+    const uint64_t key = cpu_drops(drop) ? cpu_mask_key(drop, s) : 0;
     for (int64_t q0 = 0; q0 < a->seq; q0 += QUERY_BLOCK) {
         const int nq = (int)cpu_min(QUERY_BLOCK, a->seq - q0);
         const int nk = (int)keys_of(a, s, q0 + nq);
@@ -138,8 +125,8 @@ static void head_forward(struct backend *be, const struct attention *a, int64_t 
             float sum = row_exp(row, n, max);
             for (int64_t c = n; c < nk; c++)
                 row[c] = 0.0f;
-            if (drops(drop))
-                mask_row(drop, key, mask_first(a, h, q0 + i), n, row);
+            if (cpu_drops(drop))
+                cpu_mask(drop, key, mask_first(a, h, q0 + i), n, row, row);
             inv[i] = 1.0f / sum;
             row_lse[q0 + i] = max + logf(sum);
         }
@@ -166,7 +153,7 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
     const float *go = one ? scratch + 4 * one : (const float *)dctx + at;
     const int ldc = one ? d : (int)wide;
     const float *row_lse = lse + (s * a->heads + h) * a->seq;
-    const uint64_t key = drops(drop) ? rng_mix(drop->key ^ (uint64_t)drop->ids[s]) : 0;
+    const uint64_t key = cpu_drops(drop) ? cpu_mask_key(drop, s) : 0;
     const int64_t block = (int64_t)cpu_min(QUERY_BLOCK, a->seq) * a->seq;
     float *prob = scratch + 5 * one, *dprob = prob + block;
     float *dq = dprob + block, *dk = dq + (int64_t)a->seq * d, *dv = dk + (int64_t)a->seq * d;
@@ -174,10 +161,10 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
         widen_rows(a, ctx, at, wide, scratch + 3 * one);
         widen_rows(a, dctx, at, wide, scratch + 4 * one);
     }
+    memset(dk, 0, 2 * (size_t)(dv - dk) * sizeof *dk); /* and dv behind it */
     for (int64_t q0 = 0; q0 < a->seq; q0 += QUERY_BLOCK) {
         const int nq = (int)cpu_min(QUERY_BLOCK, a->seq - q0);
         const int nk = (int)keys_of(a, s, q0 + nq);
-        /* The keys that earlier blocks have not met start from this block's product alone. */
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, scale, in.q + q0 * in.ld,
                     in.ld, in.k, in.ld, 0.0f, prob, nk);
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, 1.0f, go + q0 * ldc, ldc,
@@ -192,11 +179,11 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
                 delta += gi[c] * oi[c];
             for (int64_t c = 0; c < n; c++)
                 p[c] = vexp(p[c] - l);
-            if (drops(drop)) {
-                mask_row(drop, key, mask_first(a, h, q0 + i), n, dp);
+            if (cpu_drops(drop)) {
+                cpu_mask(drop, key, mask_first(a, h, q0 + i), n, dp, dp);
                 for (int64_t c = 0; c < n; c++)
                     dp[c] = p[c] * (dp[c] - delta) * scale;
-                mask_row(drop, key, mask_first(a, h, q0 + i), n, p);
+                cpu_mask(drop, key, mask_first(a, h, q0 + i), n, p, p);
             } else {
                 for (int64_t c = 0; c < n; c++)
                     dp[c] = p[c] * (dp[c] - delta) * scale;
@@ -204,16 +191,12 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
             for (int64_t c = n; c < nk; c++)
                 p[c] = dp[c] = 0.0f;
         }
-        const float beta = 1.0f;
-        if (q0 == 0)
-            for (int64_t c = 0; c < a->seq * d; c++)
-                dk[c] = dv[c] = 0.0f;
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nk, d, nq, 1.0f, prob, nk,
-                    go + q0 * ldc, ldc, beta, dv, d);
+                    go + q0 * ldc, ldc, 1.0f, dv, d);
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, nq, d, nk, 1.0f, dprob, nk, in.k,
                     in.ld, 0.0f, dq + q0 * d, d);
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nk, d, nq, 1.0f, dprob, nk,
-                    in.q + q0 * in.ld, in.ld, beta, dk, d);
+                    in.q + q0 * in.ld, in.ld, 1.0f, dk, d);
     }
     const float *grad[3] = {dq, dk, dv};
     for (int g = 0; g < 3; g++) {
@@ -229,6 +212,7 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
     }
 }
 
+/* One iteration of the loop over workers: a fixed run of tasks, and scratch of its own. */
 static void attention_forward(struct backend *be, const struct attention *a, const void *qkv,
                               const struct dropout *drop, void *ctx, float *lse)
 {
@@ -238,7 +222,6 @@ static void attention_forward(struct backend *be, const struct attention *a, con
     float *scratch = cpu_scratch(be, workers * block * (int64_t)sizeof *scratch);
     if (!scratch)
         return;
-        /* One iteration a worker: a fixed run of tasks, and scratch of its own. */
 #pragma omp parallel for schedule(static) num_threads(workers)
     for (int w = 0; w < workers; w++)
         for (int64_t t = tasks * w / workers; t < tasks * (w + 1) / workers; t++)

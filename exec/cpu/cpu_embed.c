@@ -75,7 +75,7 @@ static void patch_backward(struct backend *be, const struct patches *p, const vo
     }
     for (int c = 0; c < h; c++)
         dcls[c] += sum[c];
-    cpu_add_partials(be, sum + h, tokens - 1, h, 1.0f, false, db);
+    cpu_add_partials(sum + h, tokens - 1, h, 1.0f, false, db);
 }
 
 static void tokens_forward(struct backend *be, const struct tokens *t, const void *wte,

@@ -3,27 +3,15 @@
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/vmath.h"
-#include "exec/rng.h"
 
 enum { STRIP = 1024, SUM_COLS = 256 };
 
-/* Elements [first, first + num) of a row of `cols`, masked: y = keep ? x / (1 - p) : 0; y may be x.
- */
+/* Elements [first, first + num) of a row of `cols`, masked. */
 static void mask(const struct dropout *drop, int64_t row, int64_t cols, int64_t first, int num,
                  const float *x, float *y)
 {
-    const int64_t sample = row / drop->rows_per_sample;
     const uint32_t at = (uint32_t)((row % drop->rows_per_sample) * cols + first);
-    const uint64_t key = rng_mix(drop->key ^ (uint64_t)drop->ids[sample]);
-    const uint32_t limit = (uint32_t)((double)drop->p * 4294967296.0);
-    const float up = 1.0f / (1.0f - drop->p);
-    for (int c = 0; c < num; c++)
-        y[c] = rng_bits(key, at + (uint32_t)c) >= limit ? x[c] * up : 0.0f;
-}
-
-static inline bool drops(const struct dropout *drop)
-{
-    return drop && drop->p > 0.0f;
+    cpu_mask(drop, cpu_mask_key(drop, row / drop->rows_per_sample), at, num, x, y);
 }
 
 /* y = x + add; add may be NULL, or y. */
@@ -92,10 +80,9 @@ static void dact_row(int n, enum act act, const float *pre, const float *dy, flo
     }
 }
 
-void cpu_add_partials(struct backend *be, const float *part, int64_t tiles, int64_t cols,
-                      float scale, bool fresh, float *dst)
+void cpu_add_partials(const float *part, int64_t tiles, int64_t cols, float scale, bool fresh,
+                      float *dst)
 {
-    (void)be;
     for (int64_t c = 0; c < cols; c += 1024) {
         int n = (int)cpu_min(1024, cols - c);
         float sum[1024] = {0};
@@ -135,7 +122,7 @@ static void end_forward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, f
         float *row = tile + r * ld, *pre = f->pre ? cpu_out(f->be, f->pre, at, buffer[2]) : NULL;
         float *y = cpu_out(f->be, f->y, at, buffer[3]);
         finish_row(cols, bias, f->act, pre, row);
-        if (drops(f->drop)) /* the mask is indexed in the whole row */
+        if (cpu_drops(f->drop)) /* the mask is indexed in the whole row */
             mask(f->drop, r0 + r, f->out, c0, cols, row, row);
         add_row(cols, row, residual, y);
         if (f->pre)

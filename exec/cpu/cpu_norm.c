@@ -131,7 +131,7 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
         }
     }
     if (part)
-        cpu_add_partials(be, sums, tiles, 2 * (int64_t)cols, 1.0f, true, part);
+        cpu_add_partials(sums, tiles, 2 * (int64_t)cols, 1.0f, true, part);
 }
 
 void cpu_norm_install(struct backend *be)

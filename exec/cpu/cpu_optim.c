@@ -76,18 +76,24 @@ static double sum_of(const double *part, int64_t tiles)
     return all;
 }
 
-static enum status sumsq(struct backend *be, int64_t num, const float *x, double *sum,
-                         struct err *err)
+/* false: without memory, which sync() will tell. */
+static bool sum_squares(struct backend *be, int64_t num, const float *x, double *sum)
 {
     const int64_t tiles = cpu_tiles(num, TILE);
     double *part = cpu_scratch(be, (tiles + 1) * (int64_t)sizeof *part);
     if (!part)
-        return be->sync(be, err);
+        return false;
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t t = 0; t < tiles; t++)
         part[t] = tile_sumsq(x + t * TILE, cpu_min(TILE, num - t * TILE));
     *sum = sum_of(part, tiles);
-    return OK;
+    return true;
+}
+
+static enum status sumsq(struct backend *be, int64_t num, const float *x, double *sum,
+                         struct err *err)
+{
+    return sum_squares(be, num, x, sum) ? OK : be->sync(be, err);
 }
 
 /* PyTorch's SGD: g += decay w; m = momentum m + g (m starts at zero); w -= lr m. part, not NULL:
@@ -203,7 +209,7 @@ static void update(struct backend *be, const struct update_rule *rule, int count
         const int64_t tiles = cpu_tiles(u->num, TILE);
         double *part = NULL;
         if (u->sumsq && rule->kind == OPTIMIZER_LAMB) /* which needs the scratch itself */
-            sumsq(be, u->num, u->grad, u->sumsq, NULL);
+            (void)sum_squares(be, u->num, u->grad, u->sumsq);
         else if (u->sumsq)
             part = cpu_scratch(be, (tiles + 1) * (int64_t)sizeof *part);
         if (!u->decay) {
