@@ -489,6 +489,34 @@ out:
     return rc;
 }
 
+/* Options that say something only beside others, as their help has it. */
+struct seen {
+    bool device, samples, db, latency, microbatches;
+};
+
+static enum status check_options(const struct request *q, const struct seen *seen, struct err *err)
+{
+    const struct {
+        const char *name, *wanted;
+        bool given, fits;
+    } rules[] = {
+        {"--device-kind",  "--by time",       seen->device,       q->by_time             },
+        {"--microbatch",   "--by time",       seen->samples,      q->by_time             },
+        {"--db",           "--by time",       seen->db,           q->by_time             },
+        {"--latency",      "--link",          seen->latency,      q->link_bytes_per_s > 0},
+        {"--microbatches", "--link or --mem", seen->microbatches, is_general(q)          },
+    };
+    if (q->by_time && q->sizes_text)
+        return err_set(err, ERR_INPUT, "balance: --by time needs a MODEL, not --sizes");
+    if (is_general(q) && (!q->by_time || q->balancer != OPTIMAL))
+        return err_set(err, ERR_INPUT, "balance: --link and --mem go with --by time and optimal");
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].given && !rules[i].fits)
+            return err_set(err, ERR_INPUT, "balance: %s goes with %s", rules[i].name,
+                           rules[i].wanted);
+    return OK;
+}
+
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     static const char *const by_names[] = {"params", "time"};
@@ -501,6 +529,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                         .microbatches = 1,
                         .latency_ns = 5000};
     struct chain chain = {0};
+    struct seen seen = {0};
     const struct option options[] = {
         {.name = "stages",
          .type = OPTION_INT,
@@ -540,14 +569,16 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_STRING,
          .value = &q.device_kind,
          .arg = "KIND",
-         .help = "with --by time: the device (default rtx5000)"},
+         .help = "with --by time: the device (default rtx5000)",
+         .seen = &seen.device},
         {.name = "microbatch",
          .type = OPTION_INT,
          .value = &q.samples,
          .arg = "N",
          .help = "with --by time: samples of a micro-batch (default 16)",
          .min = 1,
-         .max = INT32_MAX},
+         .max = INT32_MAX,
+         .seen = &seen.samples},
         {.name = "link",
          .type = OPTION_RATE,
          .value = &q.link_bytes_per_s,
@@ -558,7 +589,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_NS,
          .value = &q.latency_ns,
          .arg = "TIME",
-         .help = "with --link: of each transfer (default 5us)"},
+         .help = "with --link: of each transfer (default 5us)",
+         .seen = &seen.latency},
         {.name = "mem",
          .type = OPTION_BYTES,
          .value = &q.mem_bytes,
@@ -571,12 +603,14 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .arg = "M",
          .help = "with --link or --mem: micro-batches of a step (default 1)",
          .min = 1,
-         .max = INT32_MAX},
+         .max = INT32_MAX,
+         .seen = &seen.microbatches},
         {.name = "db",
          .type = OPTION_STRING,
          .value = &q.db_path,
          .arg = "FILE",
-         .help = "with --by time: the profile store"},
+         .help = "with --by time: the profile store",
+         .seen = &seen.db},
         {
          .name = "json",
          .type = OPTION_FLAG,
@@ -601,10 +635,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (rc == OK)
         rc = pick("--by", q.by_text, by_names, 2, &which, err);
     q.by_time = rc == OK && which == 1;
-    if (rc == OK && q.by_time && q.sizes_text)
-        rc = err_set(err, ERR_INPUT, "balance: --by time needs a MODEL, not --sizes");
-    if (rc == OK && is_general(&q) && (!q.by_time || q.balancer != OPTIMAL))
-        rc = err_set(err, ERR_INPUT, "balance: --link and --mem go with --by time and optimal");
+    if (rc == OK)
+        rc = check_options(&q, &seen, err);
     if (rc == OK)
         rc = q.sizes_text ? load_sizes(&q, &chain, err) : load_model(&q, &chain, err);
     if (rc == OK)

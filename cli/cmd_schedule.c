@@ -285,6 +285,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
 {
     struct request request = {0};
     bool help = false, kind_seen = false, stages_seen = false, microbatches_seen = false;
+    bool buffers_seen = false;
     const struct option options[] = {
         {.name = "kind",
          .type = OPTION_STRING,
@@ -330,7 +331,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .arg = "N",
          .help = "with --check: messages that an edge holds unreceived (default 0: any number)",
          .min = 0,
-         .max = INT32_MAX},
+         .max = INT32_MAX,
+         .seen = &buffers_seen},
         {.name = "json",                   .type = OPTION_FLAG, .value = &request.json, .help = "one JSON object"},
     };
     enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
@@ -351,6 +353,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
                                     : "microbatches");
         err_hint(err, "elapse schedule --kind 1f1b --stages 4 --microbatches 8");
         return rc;
+    }
+    if (buffers_seen) {
+        return err_set(err, ERR_INPUT, "--buffers goes with --check");
     }
     if (request.csv && request.json) {
         return err_set(err, ERR_INPUT, "--csv and --json exclude each other");

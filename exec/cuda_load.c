@@ -85,11 +85,7 @@ enum status cuda_load_device_info(int device, struct cuda_device *info, struct e
     enum status (*ask)(int, struct cuda_device *, struct err *);
     struct err why = {0};
     LOAD(ask, "cuda_device_info", &why);
-    if (ask)
-        return ask(device, info, err);
-    if (err && err->status == OK)
-        *err = why;
-    return why.status;
+    return ask ? ask(device, info, err) : err_copy(err, &why);
 }
 
 int cuda_load_num_devices(void)

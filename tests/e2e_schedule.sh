@@ -33,6 +33,8 @@ printf '0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n' >"$tmp/order.csv"
 expect "another order of forwards is fine" 0 '^ok' "$elapse" schedule --check "$tmp/order.csv"
 expect "but not with one buffer" 1 'deadlock: rank 0 stands at 0F1 for 1F1 of rank 1' \
     "$elapse" schedule --check "$tmp/order.csv" --buffers 1
+expect "--buffers without --check" 2 '^elapse: --buffers goes with --check$' \
+    "$elapse" schedule --kind 1f1b --stages 2 --microbatches 2 --buffers 1
 
 # --- bad input --------------------------------------------------------------------------------------
 printf '0F0,0B\n' >"$tmp/malformed.csv"
