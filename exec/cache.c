@@ -19,11 +19,9 @@ struct cache {
 /* The key that keeps runs apart; drawn by rank 0. Machines that share a folder differ in it too. */
 static enum status share_key(const struct comm *comm, uint64_t *key, struct err *err)
 {
-    char name[256] = "";
     *key = rng_mix((uint64_t)comm_now_ns(comm)) ^ (uint64_t)getpid();
     enum status rc = comm_bcast(comm->all, key, sizeof *key, 0, err);
-    gethostname(name, sizeof name - 1);
-    *key ^= cache_checksum(name, sizeof name, 0);
+    *key ^= cache_host();
     return rc;
 }
 

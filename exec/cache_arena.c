@@ -185,8 +185,7 @@ static enum status arena_new(const struct cache_spec *spec, struct cache_arena *
     return rc;
 }
 
-/* Machines that share a folder are told apart by their names. */
-static uint64_t this_host(void)
+uint64_t cache_host(void)
 {
     char name[256] = "";
     gethostname(name, sizeof name - 1);
@@ -200,7 +199,7 @@ static struct header header_of(const struct cache_arena *arena, const struct cac
                            .version = VERSION,
                            .pid = (uint32_t)getpid(),
                            .job_key = spec->job_key,
-                           .host = this_host(),
+                           .host = cache_host(),
                            .slot_bytes = arena->size.slot_bytes,
                            .num_slots = arena->size.num_slots[tier],
                            .first_sample = tier ? arena->size.num_slots[0] : 0,
@@ -246,7 +245,7 @@ static void remove_stale(const char *dir)
         if (fd < 0)
             continue;
         if (read(fd, &h, sizeof h) == (ssize_t)sizeof h && h.magic == magic &&
-            h.host == this_host() && !alive(h.pid))
+            h.host == cache_host() && !alive(h.pid))
             unlink(path);
         close(fd);
     }

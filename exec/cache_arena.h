@@ -78,7 +78,10 @@ bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const
 
 const struct cache_size *cache_arena_sizes(const struct cache_arena *arena);
 
-/* 64 bits over n 32-bit words; n even or odd, seeded. About 10 GB/s. */
+/* 64 bits of any number of bytes, seeded. About 10 GB/s. */
 uint64_t cache_checksum(const void *data, int64_t bytes, uint64_t seed);
+
+/* Tells machines that share a folder apart: a checksum of this one's name. */
+uint64_t cache_host(void);
 
 #endif
