@@ -27,9 +27,9 @@ struct cache_counts {
 
 /* Make the machine's arena and attach to it; names are gone when it returns (A5). be, borrowed for
  * the call, computes what goes in. Collective over the message group, idle ranks included: they may
- * get work later. Returns OK with *cache NULL on
- * every rank where the job refuses one or one of the ranks cannot have it; note then says why, else
- * how much memory it takes (at least 256 bytes, for rank 0 to print). Errors are of comm only. */
+ * get work later. Returns OK with *cache NULL on every rank where the job refuses one or one of the
+ * ranks cannot have it; note then says why, else how much memory it takes (at least 256 bytes, for
+ * rank 0 to print). Errors are of comm only. */
 enum status cache_open(const struct comm *comm, const struct job *job, const struct backend *be,
                        int64_t num_samples, struct cache **cache, char *note, int64_t note_bytes,
                        struct err *err);

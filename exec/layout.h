@@ -36,11 +36,11 @@ struct layout {
     int64_t device_bytes; /* announced to a device, without what its kernels take; 0: the host */
 };
 
-/* Steps that make a layout, in this order; layout_clear() after any of them. The
- * layout must not move in memory once it has a runtime. *plan is taken over by
- * the first, also on failure. layout_stages() leaves weights zero; before, it announces to the
- * backend what stages, runtime and kernels will take: ERR_INFEASIBLE where the device has not that
- * much. Collective over the message group where it says so. */
+/* Steps that make a layout, in this order; layout_clear() after any of them. The layout must not
+ * move in memory once it has a runtime. *plan is taken over by the first, also on failure.
+ * layout_stages() leaves weights zero; before, it announces to the backend what stages, runtime and
+ * kernels will take: ERR_INFEASIBLE where the device has not that much. Collective over the message
+ * group where it says so. */
 enum status layout_place(const struct layout_base *base, struct train_plan *plan,
                          struct layout *layout, struct err *err); /* collective */
 enum status layout_stages(const struct layout_base *base, struct layout *layout, struct err *err);

@@ -15,9 +15,9 @@ struct run_files; /* opaque */
 
 /* Make the folder and open its files. A folder that already holds a run is ERR_INPUT, unless resume
  * is set: then metrics behind progress->step are dropped and new ones appended, and checkpoints
- * behind it get the suffix ".old-1" (or the next that is free). A folder in which a
- * run goes on is ERR_SYSTEM. trace: a file for a Chrome trace of what run_files_ops() gets, which
- * appears in finish(); NULL: none. A failure leaves no file that was not there. */
+ * behind it get the suffix ".old-1" (or the next that is free). A folder in which a run goes on is
+ * ERR_SYSTEM. trace: a file for a Chrome trace of what run_files_ops() gets, which appears in
+ * finish(); NULL: none. A failure leaves no file that was not there. */
 enum status run_files_open(const char *dir, bool resume, const struct progress *progress,
                            const struct job *job, int num_ranks, const char *cost_label,
                            const char *trace, struct run_files **files, struct err *err);

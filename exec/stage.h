@@ -49,7 +49,7 @@ struct stage_spec {
     int first_item, end_item;
     int num_frozen_items; /* items [0, n) of the model are frozen */
     int64_t max_samples;  /* of a micro-batch */
-    int max_live; /* micro-batches in flight, schedule_peak_live(); slots are 0..max_live-1 */
+    int max_live;         /* slots 0..max_live-1: pool_slots() */
     bool recompute;
     bool uploads; /* stage_upload() will be called */
     /* First item of every stage of the model, num_stages + 1 entries, borrowed; needed only where

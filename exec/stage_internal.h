@@ -99,8 +99,9 @@ void stage_drop(struct stage *stage, void *ptr, int64_t bytes);
 /* A free stash, made at its first use: under recompute more than one is seldom live. */
 enum status stage_take_set(struct stage *stage, struct stash_set **set, struct err *err);
 
-/* The fields of a block that this stage reads, in the order of take_block(): bytes of a sample (0:
- * not read) and where the field begins in a copy. Either may be NULL. Returns a copy's bytes. */
+/* The fields of a block that this stage reads, in the order of model_block_fields(): bytes of a
+ * sample (0: not read) and where the field begins in a copy. Either may be NULL. Returns a copy's
+ * bytes. */
 int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_FIELDS],
                           int64_t first[BLOCK_FIELDS]);
 

@@ -13,8 +13,8 @@
 enum status job_load(const char *path, const char *const *overrides, int num_overrides,
                      struct job *job, struct err *err);
 
-/* The same from a tree, which is only read. what names it in errors,
- * dir is the folder that relative paths start from (NULL: the current one). */
+/* The same from a tree, which is only read. what names it in errors, dir is the folder that
+ * relative paths start from (NULL: the current one). */
 enum status job_from_json(const struct json *root, const char *what, const char *dir,
                           const char *const *overrides, int num_overrides, struct job *job,
                           struct err *err);

@@ -126,11 +126,11 @@ struct comm_reduce {
     int *counts;
 };
 
-/* Start a sum and let it go on: test does what can be done now and
- * never waits; it must be called, by all ranks of the group, for the sum to move. From start until
- * done, values belong to the sum. One sum at a time in a group, and no other collective of that
- * group meanwhile; all ranks start the same sums in the same order. A reduce that is not active is
- * done. An error ends the sum on this rank. */
+/* Start a sum and let it go on: test does what can be done now and never waits; it must be called,
+ * by all ranks of the group, for the sum to move. From start until done, values belong to the sum.
+ * One sum at a time in a group, and no other collective of that group meanwhile; all ranks start
+ * the same sums in the same order. A reduce that is not active is done. An error ends the sum on
+ * this rank. */
 enum status comm_allreduce_start(const struct comm_group *group, float *values, int64_t count,
                                  bool pairwise, struct comm_reduce *reduce, struct err *err);
 enum status comm_allreduce_test(struct comm_reduce *reduce, bool *done, struct err *err);

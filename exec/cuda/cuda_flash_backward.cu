@@ -21,8 +21,8 @@
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
 /* Chosen so that next to nothing spills (ptxas of CUDA 13.0: at most 68 bytes, head_dim 64 with
- * dropout): blocks of 16 rows a warp, the width of the tiles that pass by, and
- * whether the fragments of the warp's own two operands live in registers. */
+ * dropout): blocks of 16 rows a warp, the width of the tiles that pass by, and whether the
+ * fragments of the warp's own two operands live in registers. */
 template <int D, bool DROP> struct dq_shape {
     static const int mt = D <= 64 ? 2 : 1;
     static const int keys = D <= 64 ? 32 : 64;
