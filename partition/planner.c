@@ -260,6 +260,14 @@ static enum status none_found(const struct search *search)
                        "replica count and micro-batch count fit together",
                        problem->model->name, problem->model->num_items,
                        problem->cluster->num_devices);
+    const struct cluster *cluster = problem->cluster;
+    int64_t most = 0;
+    bool same = true;
+    for (int d = 0; d < cluster->num_devices; d++) {
+        const int64_t bytes = cluster->devices[d].mem_bytes;
+        most = bytes > most ? bytes : most;
+        same = same && bytes == cluster->devices[0].mem_bytes;
+    }
     enum status rc;
     if (search->need_bytes > 0)
         rc = err_set(search->err, ERR_INFEASIBLE,
@@ -269,9 +277,9 @@ static enum status none_found(const struct search *search)
                      format_bytes(search->have_bytes, have, sizeof have));
     else
         rc = err_set(search->err, ERR_INFEASIBLE,
-                     "model '%s' does not fit %d devices of %s with any cut", problem->model->name,
-                     problem->cluster->num_devices,
-                     format_bytes(problem->cluster->devices[0].mem_bytes, have, sizeof have));
+                     "model '%s' does not fit %d devices of %s%s with any cut",
+                     problem->model->name, cluster->num_devices, same ? "" : "at most ",
+                     format_bytes(most, have, sizeof have));
     err_hint(search->err, "more devices a pipeline, a smaller batch, or recompute");
     return rc;
 }

@@ -15,7 +15,7 @@ struct critical_path {
 };
 
 /* result must have been recorded. *path must be zeroed or cleared; the caller owns it.
- * O(ops log ops). */
+ * O(ops log ops), and O(ops) more for each message, sum and norm on the path. */
 enum status critical_path_find(const struct sim_result *result, const struct schedule *full,
                                const struct workload *workload, struct critical_path *path,
                                struct err *err);

@@ -745,6 +745,13 @@ static void planner_solve__says_why_when_nothing_is_possible(void **state)
     assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "does not fit"));
     assert_true(err.hint[0] != '\0');
+    /* Devices that differ: the largest is named. */
+    err = (struct err){0};
+    in.options.num_ranks = AUTO;
+    for (int d = 0; d < 4; d++)
+        in.cluster.devices[d].mem_bytes = d == 2 ? 2 << 20 : 1 << 20;
+    assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "does not fit 4 devices of at most 2.00 MiB with any cut"));
     err = (struct err){0};
     in.options = (struct planner_options){.schedules = 0};
     assert_int_equal(planner_solve(&in.problem, &in.options, &result, &err), ERR_INPUT);
