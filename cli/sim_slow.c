@@ -7,15 +7,6 @@
 #include "cli/sim_request.h"
 #include "partition/units.h"
 
-/* splitmix64 (Steele, Lea, Flood 2014) as a hash of a counter. */
-static uint64_t mix64(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 static enum status parse_factor(const char *text, const char *what, double *factor, struct err *err)
 {
     enum status rc = parse_ratio(text, what, factor, err);

@@ -62,6 +62,16 @@ static inline int64_t mul_saturated(int64_t a, int64_t b)
     return mul_ok(a, b, &product) ? product : INT64_MAX;
 }
 
+/* splitmix64 (Steele, Lea, Flood 2014) as a hash of a counter; kernels have it in
+ * exec/rng.h. */
+static inline uint64_t mix64(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
 /* Nearest of the n names to word by edit distance, for "did you mean"; NULL when none is near. */
 const char *nearest_name(const char *word, const char *const *names, int n);
 

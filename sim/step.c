@@ -216,15 +216,6 @@ static void mark_idle(struct proc *p, enum idle_cause cause, int64_t until_ns)
     }
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014) as a hash of a counter. */
-static uint64_t mix64(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 /* Standard normal x 65536 from the sum of twelve 16-bit uniforms (Irwin-Hall), of the op's own
  * counter, so that neither the order of events nor the machine's libm matters. */
 static int64_t normal_draw(const struct step *step, int proc, int64_t pc)
