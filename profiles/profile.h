@@ -30,7 +30,7 @@ struct profile_info {
     /* environment */
     char host[64], measured_at[32], version[32]; /* ISO 8601 UTC; of Elapse */
     double load;                                 /* 1-minute load average before measuring */
-    char bf16_kernel[32], fp32_kernel[32];       /* what multiplies these on a CPU: "amx", "avx512";
+    char bf16_kernel[32], fp32_kernel[32];       /* what multiplies these on a CPU: "amx", "avx2";
                                                     "": not written down */
 };
 

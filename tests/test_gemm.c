@@ -67,9 +67,9 @@ static void free_matrix(struct matrix m)
     free(m.worth);
 }
 
-/* Shapes at and beside the edges of panels (8, 48; 32), pieces of k (192; 256; 512), tiles and
- * blocks (960 columns, 2048 rows, 2048 k). Few elements of the large ones are judged, all of them
- * must be bit-equal with three threads. */
+/* Shapes at and beside the edges of panels (8, 48; 4, 24; 32), pieces of k (192; 256; 512), tiles
+ * and blocks (960 columns, 2048 rows, 2048 k). Few elements of the large ones are judged, all of
+ * them must be bit-equal with three threads. */
 static void matches_plain_loops(const struct gemm_kernel *kernel)
 {
     static const int shapes[][3] = {
@@ -80,6 +80,8 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
         {33,   65,  545 },
         {8,    48,  2   },
         {9,    49,  257 },
+        {4,    24,  4   },
+        {6,    23,  263 },
         {24,   96,  193 },
         {65,   100, 511 },
         {130,  961, 33  },

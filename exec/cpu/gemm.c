@@ -14,14 +14,21 @@ enum { ROW_BLOCK = 2048, K_BLOCK = 2048, TILE_FLOATS = 128 * 1024 };
 
 const struct gemm_kernel *const gemm_kernels[] = {
 #ifdef __x86_64__
-    &gemm_amx, /* tiles, Intel since Sapphire Rapids */
-    &gemm_dot, /* AVX512-BF16, Intel since Cooper Lake, AMD Zen 4 */
+    &gemm_amx,      /* tiles, Intel since Sapphire Rapids */
+    &gemm_dot,      /* AVX512-BF16, Intel since Cooper Lake, AMD Zen 4 */
+    &gemm_fma_wide, /* AVX-512 */
+#endif
+#if defined __x86_64__ || defined __aarch64__
+    &gemm_vector_wide, /* AVX2, NEON */
 #endif
     &gemm_widen, /* BLAS on widened blocks */
 #ifdef __x86_64__
-    &gemm_fma, /* AVX-512, fp32 */
+    &gemm_fma, /* fp32 from here on: AVX-512 */
 #endif
-    &gemm_blas, /* BLAS, fp32 */
+#if defined __x86_64__ || defined __aarch64__
+    &gemm_vector, /* AVX2, NEON */
+#endif
+    &gemm_blas, /* BLAS */
     NULL};
 
 static const struct gemm_kernel *in_use[2]; /* bf16, fp32; every thread would choose the same */
@@ -103,8 +110,8 @@ void gemm(struct backend *be, const struct gemm *g)
     const int64_t most_rows = cpu_min(g->m, ROW_BLOCK), most_cols = cpu_min(g->n, GEMM_COLS);
     const int64_t most_k = cpu_min(g->k, K_BLOCK),
                   tile = tile_rows(kernel, most_rows, most_cols, !g->c);
-    const int64_t packed = up64(kernel->packed_bytes(most_cols, most_k)),
-                  work = up64(kernel->work_bytes(tile, most_k));
+    const int64_t packed = up64(kernel->packed_bytes(kernel, most_cols, most_k)),
+                  work = up64(kernel->work_bytes(kernel, tile, most_k));
     /* Tiles of the product: of a thread if one block of k makes them, else of the block of rows. */
     const bool whole = g->k <= K_BLOCK;
     const int64_t tiles = g->c ? 0 : whole ? be->threads : cpu_tiles(most_rows, tile);
@@ -121,7 +128,7 @@ void gemm(struct backend *be, const struct gemm *g)
                 const struct gemm_block b = {(const char *)g->b +
                                                  (k0 * g->b_row + c0 * g->b_col) * elem,
                                              g->b_col, g->b_row, cols, k};
-                kernel->pack(be, &b, scratch);
+                kernel->pack(kernel, be, &b, scratch);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
                 for (int64_t t = 0; t < cpu_tiles(rows, tile); t++) {
                     const int thread = omp_get_thread_num();
@@ -133,7 +140,7 @@ void gemm(struct backend *be, const struct gemm *g)
                         g->c ? g->c + row * g->ldc + c0
                              : (float *)(void *)(products + (whole ? thread : t) * tile_bytes);
                     const int64_t ld = g->c ? g->ldc : cols;
-                    kernel->multiply(&a, &b, scratch, works + thread * work, g->alpha,
+                    kernel->multiply(kernel, &a, &b, scratch, works + thread * work, g->alpha,
                                      (g->c && !g->fresh) || k0 > 0, c, ld);
                     if (!g->c && k0 + k == g->k)
                         g->finish(g->ctx, row, (int)num, c0, (int)cols, c, ld);

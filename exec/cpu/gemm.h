@@ -1,7 +1,7 @@
 /* exec/cpu/gemm.h - products of matrices with fp32 sums, for cpu_linear.c.
  *
  * bf16 with AMX on its tiles, with AVX512-BF16 on its dot-product instruction (subnormal operands
- * count as zero in both), elsewhere widened for BLAS; fp32 with AVX-512 by its multiply-adds,
+ * count as zero in both), elsewhere widened; fp32 by the multiply-adds of AVX-512, AVX2 or NEON,
  * elsewhere by BLAS. Sums run over k in ascending blocks whose bounds depend on the shape only.
  * Blocks and packing after Goto and van de Geijn, "Anatomy of High-Performance Matrix
  * Multiplication", ACM TOMS 34(3), 2008. */

@@ -82,20 +82,24 @@ static int64_t panel_bytes(int64_t k)
     return cpu_tiles(k, STEP) * 2 * TILE_BYTES;
 }
 
-static int64_t packed_bytes(int64_t cols, int64_t k)
+static int64_t packed_bytes(const struct gemm_kernel *kernel, int64_t cols, int64_t k)
 {
+    (void)kernel;
     return cpu_tiles(cols, PANEL) * panel_bytes(k);
 }
 
-static int64_t work_bytes(int64_t rows, int64_t k)
+static int64_t work_bytes(const struct gemm_kernel *kernel, int64_t rows, int64_t k)
 {
+    (void)kernel;
     return cpu_tiles(rows, PANEL) * panel_bytes(cpu_min(k, KC));
 }
 
 /* Pieces of KC of k one behind the other; within one, panel by panel. Written in the order in which
  * b lies: what comes from memory is read from its start to its end. */
-static void pack(struct backend *be, const struct gemm_block *b, void *packed)
+static void pack(const struct gemm_kernel *kernel, struct backend *be, const struct gemm_block *b,
+                 void *packed)
 {
+    (void)kernel;
     const int64_t panels = cpu_tiles(b->num, PANEL), steps = cpu_tiles(b->k, STEP);
     if (b->inner == 1) {
 #pragma omp parallel for schedule(static) num_threads(be->threads)
@@ -156,10 +160,12 @@ AMX static void add_sum(float sum[PANEL][PANEL], int rows, int cols, float alpha
     }
 }
 
-AMX static void multiply(const struct gemm_block *a, const struct gemm_block *b, const void *packed,
-                         void *work, float alpha, bool add, float *c, int64_t ldc)
+AMX static void multiply(const struct gemm_kernel *kernel, const struct gemm_block *a,
+                         const struct gemm_block *b, const void *packed, void *work, float alpha,
+                         bool add, float *c, int64_t ldc)
 {
     const int64_t panels = cpu_tiles(b->num, PANEL);
+    (void)kernel;
     configure();
     for (int64_t k = 0; k < a->k; k += KC) {
         const int64_t len = cpu_min(KC, a->k - k), bytes = panel_bytes(len);

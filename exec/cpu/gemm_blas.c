@@ -39,15 +39,16 @@ static bool rows_anywhere(void)
 
 /* --- fp32 ------------------------------------------------------------------------------------ */
 
-static int64_t nothing_bytes(int64_t num, int64_t k)
+static int64_t nothing_bytes(const struct gemm_kernel *kernel, int64_t num, int64_t k)
 {
-    (void)num, (void)k;
+    (void)kernel, (void)num, (void)k;
     return 0;
 }
 
-static void pack_nothing(struct backend *be, const struct gemm_block *b, void *packed)
+static void pack_nothing(const struct gemm_kernel *kernel, struct backend *be,
+                         const struct gemm_block *b, void *packed)
 {
-    (void)be, (void)b, (void)packed;
+    (void)kernel, (void)be, (void)b, (void)packed;
 }
 
 static int64_t stride(const struct gemm_block *block)
@@ -55,11 +56,11 @@ static int64_t stride(const struct gemm_block *block)
     return block->inner == 1 ? block->outer : block->inner;
 }
 
-static void multiply_in_place(const struct gemm_block *a, const struct gemm_block *b,
-                              const void *packed, void *work, float alpha, bool add, float *c,
-                              int64_t ldc)
+static void multiply_in_place(const struct gemm_kernel *kernel, const struct gemm_block *a,
+                              const struct gemm_block *b, const void *packed, void *work,
+                              float alpha, bool add, float *c, int64_t ldc)
 {
-    (void)packed, (void)work;
+    (void)kernel, (void)packed, (void)work;
     blas(a, a->x, stride(a), b, b->x, stride(b), alpha, add, c, ldc);
 }
 
@@ -76,8 +77,9 @@ const struct gemm_kernel gemm_blas = {.name = "blas",
 
 /* --- bf16 ------------------------------------------------------------------------------------ */
 
-static int64_t packed_bytes(int64_t cols, int64_t k)
+static int64_t packed_bytes(const struct gemm_kernel *kernel, int64_t cols, int64_t k)
 {
+    (void)kernel;
     return cols * k * (int64_t)sizeof(float);
 }
 
@@ -88,17 +90,21 @@ static void widen(const struct gemm_block *b, int64_t first, int64_t end, float 
         bf16_widen(row, (const uint16_t *)b->x + r * stride(b), to + r * row);
 }
 
-static void pack(struct backend *be, const struct gemm_block *b, void *packed)
+static void pack(const struct gemm_kernel *kernel, struct backend *be, const struct gemm_block *b,
+                 void *packed)
 {
+    (void)kernel;
     const int64_t rows = b->inner == 1 ? b->num : b->k;
 #pragma omp parallel for schedule(static) num_threads(be->threads)
     for (int64_t r = 0; r < cpu_tiles(rows, 16); r++)
         widen(b, r * 16, cpu_min((r + 1) * 16, rows), packed);
 }
 
-static void multiply(const struct gemm_block *a, const struct gemm_block *b, const void *packed,
-                     void *work, float alpha, bool add, float *c, int64_t ldc)
+static void multiply(const struct gemm_kernel *kernel, const struct gemm_block *a,
+                     const struct gemm_block *b, const void *packed, void *work, float alpha,
+                     bool add, float *c, int64_t ldc)
 {
+    (void)kernel;
     widen(a, 0, a->inner == 1 ? a->num : a->k, work);
     blas(a, work, a->inner == 1 ? a->k : a->num, b, packed, b->inner == 1 ? b->k : b->num, alpha,
          add, c, ldc);

@@ -17,22 +17,29 @@ struct gemm_block {
     int64_t outer, inner, num, k;
 };
 
+struct gemm_panels;
+
 struct gemm_kernel {
     const char *name;
-    int elem_bytes;              /* of a and b: 2 are bf16, 4 are fp32 */
-    bool rows_alone;             /* gemm_rows_alone() */
-    bool (*rows_anywhere)(void); /* gemm_rows_anywhere(); NULL: they are */
-    int tile_rows;               /* of one multiply() at most; a multiple of 8 */
+    int elem_bytes;                   /* of a and b: 2 are bf16, 4 are fp32 */
+    bool rows_alone;                  /* gemm_rows_alone() */
+    bool (*rows_anywhere)(void);      /* gemm_rows_anywhere(); NULL: they are */
+    int tile_rows;                    /* of one multiply() at most; a multiple of 8 */
+    const struct gemm_panels *panels; /* gemm_panels.h; NULL elsewhere */
     bool (*usable)(void);
-    int64_t (*packed_bytes)(int64_t cols, int64_t k); /* of a packed block of b */
-    int64_t (*work_bytes)(int64_t rows, int64_t k);   /* of one thread, 64-byte aligned */
-    void (*pack)(struct backend *be, const struct gemm_block *b, void *packed);
+    /* Of a packed block of b; of one thread, 64-byte aligned. */
+    int64_t (*packed_bytes)(const struct gemm_kernel *kernel, int64_t cols, int64_t k);
+    int64_t (*work_bytes)(const struct gemm_kernel *kernel, int64_t rows, int64_t k);
+    void (*pack)(const struct gemm_kernel *kernel, struct backend *be, const struct gemm_block *b,
+                 void *packed);
     /* c [a->num, cols] = (add ? c : 0) + alpha a b; by one thread. */
-    void (*multiply)(const struct gemm_block *a, const struct gemm_block *b, const void *packed,
-                     void *work, float alpha, bool add, float *c, int64_t ldc);
+    void (*multiply)(const struct gemm_kernel *kernel, const struct gemm_block *a,
+                     const struct gemm_block *b, const void *packed, void *work, float alpha,
+                     bool add, float *c, int64_t ldc);
 };
 
-extern const struct gemm_kernel gemm_amx, gemm_dot, gemm_widen, gemm_fma, gemm_blas;
+extern const struct gemm_kernel gemm_amx, gemm_dot, gemm_fma_wide, gemm_vector_wide, gemm_widen;
+extern const struct gemm_kernel gemm_fma, gemm_vector, gemm_blas;
 
 /* All that this program has, of bf16 and of fp32 the best first and one that any machine can last;
  * NULL behind the last. */

@@ -79,23 +79,32 @@ GEMM_UNITS void pairs_load(const struct gemm_block *b, int64_t first, int64_t k,
         units_turn(x);
 }
 
-/* The same of fp32, 16 k at most: x[p][i] is element (first + i, k + p). */
-GEMM_UNITS void floats_load(const struct gemm_block *b, int64_t first, int64_t k, int num, int len,
-                            __m512i x[16])
+/* 16 fp32, or bf16 as fp32 (wide), of which `from` holds those of the mask; zero else. */
+GEMM_UNITS __m512i floats_row(const void *from, __mmask16 mask, bool wide)
 {
-    const float *from = b->x;
+    return wide ? _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16)
+                : _mm512_maskz_loadu_epi32(mask, from);
+}
+
+/* The same of fp32, or of bf16 as fp32 (wide), 16 k at most: x[p][i] is element (first + i, k + p).
+ */
+GEMM_UNITS void floats_load(const struct gemm_block *b, int64_t first, int64_t k, int num, int len,
+                            bool wide, __m512i x[16])
+{
+    const int64_t elem = wide ? 2 : 4;
+    const char *from = (const char *)b->x + (first * b->outer + k * b->inner) * elem;
     if (b->inner == 1) {
         const __mmask16 mask = (__mmask16)(0xffffu >> (UNITS_SIDE - len));
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
-            x[i] = i < num ? _mm512_maskz_loadu_epi32(mask, from + (first + i) * b->outer + k)
+            x[i] = i < num ? floats_row(from + i * b->outer * elem, mask, wide)
                            : _mm512_setzero_si512();
         units_turn(x);
     } else {
         const __mmask16 mask = num <= 0 ? 0 : (__mmask16)(0xffffu >> (UNITS_SIDE - num));
 #pragma GCC unroll 16
         for (int p = 0; p < 16; p++)
-            x[p] = p < len ? _mm512_maskz_loadu_epi32(mask, from + first + (k + p) * b->inner)
+            x[p] = p < len ? floats_row(from + p * b->inner * elem, mask, wide)
                            : _mm512_setzero_si512();
     }
 }

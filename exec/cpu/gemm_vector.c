@@ -1,0 +1,151 @@
+/* Blocks by vectors that processors without AVX-512 have: eight floats of AVX2, four of Arm's
+ * NEON, bf16 widened where it is packed. Written in GCC's vector extensions; a product and the sum
+ * behind it are one multiply-add (-ffp-contract=fast). */
+#include <string.h>
+
+#include "exec/bf16.h"
+#include "exec/cpu/cpu.h"
+#include "exec/cpu/gemm_panels.h"
+
+#if defined __x86_64__ || defined __aarch64__
+typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+
+#ifdef __x86_64__
+#define VECTOR __attribute__((target("avx2,fma")))
+#define NAME "avx2"
+#define IN_REGISTER(x) "+x"(x)
+/* The rows of a panel of a at one k: each is read where it is spread over a vector. */
+#define ROWS_AT(a, x) const float *const x = (const float *)(const void *)(a)
+enum { LANES = 8 };
+#else
+#define VECTOR
+#define NAME "neon"
+#define IN_REGISTER(x) "+w"(x)
+#define ROWS_AT(a, x) const four x = *(const four *)(const void *)(a)
+enum { LANES = 4 };
+#endif
+
+/* Sums of 4 x 24 are 12 of AVX2's 16 registers, 24 of NEON's 32; a panel of b of 256 k is 24 KiB,
+ * of the L1 cache. */
+enum { PANEL_A = 4, PANEL_B = 24, VECTORS = PANEL_B / LANES, SIDE = 2 * PANEL_A, KC = 256 };
+
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(8), aligned(2), may_alias));
+typedef uint32_t words __attribute__((vector_size(16), may_alias));
+
+/* x[i][j] becomes x[j][i]. */
+VECTOR static inline void turn(four x[4])
+{
+    const four low01 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
+    const four high01 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+    const four low23 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+    const four high23 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+    x[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+    x[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+    x[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+    x[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+}
+
+VECTOR static inline four load(const char *from, int elem_bytes)
+{
+    if (elem_bytes == 4)
+        return *(const four *)(const void *)from;
+    const words wide = __builtin_convertvector(*(const halves *)(const void *)from, words) << 16;
+    return (four)wide;
+}
+
+/* Four rows (columns) from `from` by four k: x[p][i] is k p of row i. */
+VECTOR static inline void load_square(const char *from, int64_t outer, int64_t inner,
+                                      int elem_bytes, four x[4])
+{
+    const int64_t step = (inner == 1 ? outer : inner) * elem_bytes;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        x[i] = load(from + i * step, elem_bytes);
+    if (inner == 1)
+        turn(x);
+}
+
+/* Four rows (columns) and up to eight k, zero where there are no rows. */
+VECTOR static inline void pack_half(const struct gemm_block *b, int64_t first, int64_t k,
+                                    int stride, int elem_bytes, uint32_t *to)
+{
+    const char *from = (const char *)b->x + (first * b->outer + k * b->inner) * elem_bytes;
+    const int64_t num = b->num - first, len = cpu_min(SIDE, b->k - k), inner = b->inner;
+    int p = 0;
+    for (; num >= PANEL_A && p + 4 <= len; p += 4) {
+        four x[4];
+        load_square(from + p * inner * elem_bytes, b->outer, inner, elem_bytes, x);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            *(four *)(void *)(to + (p + i) * stride) = x[i];
+    }
+    for (; p < len; p++)
+        for (int i = 0; i < PANEL_A; i++) {
+            const char *at = from + (i * b->outer + p * inner) * elem_bytes;
+            float x = 0.0f;
+            if (i < num)
+                x = elem_bytes == 4 ? *(const float *)(const void *)at
+                                    : bf16_to(*(const uint16_t *)(const void *)at);
+            memcpy(to + p * stride + i, &x, sizeof x);
+        }
+}
+
+VECTOR static void pack_floats(const struct gemm_block *b, int64_t first, int64_t k, int stride,
+                               uint32_t *to, uint32_t *high)
+{
+    pack_half(b, first, k, stride, sizeof(float), to);
+    if (high)
+        pack_half(b, first + PANEL_A, k, stride, sizeof(float), high);
+}
+
+VECTOR static void pack_wide(const struct gemm_block *b, int64_t first, int64_t k, int stride,
+                             uint32_t *to, uint32_t *high)
+{
+    pack_half(b, first, k, stride, sizeof(uint16_t), to);
+    if (high)
+        pack_half(b, first + PANEL_A, k, stride, sizeof(uint16_t), high);
+}
+
+VECTOR static void multiply(int64_t num, const uint32_t *a, const uint32_t *b, float alpha,
+                            bool add, float *c, int64_t ldc)
+{
+    vec sum[PANEL_A][VECTORS] = {0};
+    for (int64_t p = 0; p < num; p++, a += PANEL_A, b += PANEL_B) {
+        ROWS_AT(a, x);
+        vec row[VECTORS];
+#pragma GCC unroll 6
+        for (int j = 0; j < VECTORS; j++) {
+            row[j] = *(const vec *)(const void *)(b + j * LANES);
+            __asm__("" : IN_REGISTER(row[j])); /* read once, not by each product */
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < PANEL_A; i++)
+#pragma GCC unroll 6
+            for (int j = 0; j < VECTORS; j++)
+                sum[i][j] += x[i] * row[j];
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < PANEL_A; i++)
+#pragma GCC unroll 6
+        for (int j = 0; j < VECTORS; j++) {
+            vec *to = (vec *)(void *)(c + i * ldc + j * LANES);
+            *to = alpha * sum[i][j] + (add ? *to : (vec){0});
+        }
+}
+
+static bool usable(void)
+{
+#ifdef __x86_64__
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    return true;
+#endif
+}
+
+static const struct gemm_panels floats = {1, PANEL_A, PANEL_B, KC, pack_floats, multiply};
+static const struct gemm_panels wide = {1, PANEL_A, PANEL_B, KC, pack_wide, multiply};
+
+const struct gemm_kernel gemm_vector = GEMM_PANELS_KERNEL(NAME, 4, &floats, usable);
+const struct gemm_kernel gemm_vector_wide = GEMM_PANELS_KERNEL(NAME "-widened", 2, &wide, usable);
+#endif
