@@ -12,7 +12,6 @@ if [ ! -e "$sim" ]; then
     finish
 fi
 export ELAPSE_CUDA_LIB=$sim ELAPSE_DB="$tmp/profiles.db" # no store: plans come from the shipped profiles
-export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 
 cat >"$tmp/vit.json" <<'JOB'
 { "name": "vit",

@@ -10,7 +10,6 @@ if [ ! -e "$ELAPSE_CUDA_LIB" ]; then
     skip "kernels as nvcc compiled them" "no CUDA toolkit with g++ here, or built with SAN"
     finish
 fi
-export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 
 all_kernels() {
     ELAPSE_CUDASIM_COUNTS=$tmp/counts ELAPSE_CUDASIM_LOG=/dev/null CMOCKA_MESSAGE_OUTPUT=STDOUT "$build/tests/test_backend_cuda"

@@ -12,7 +12,6 @@ begin
 device=${1:-cuda}
 quick=${2:-}
 export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
-export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 
 cat >"$tmp/vit.json" <<'JOB'
 { "name": "vit",

@@ -16,9 +16,8 @@ begin() {
     tmp=$(mktemp -d "${TMPDIR:-/tmp}/elapse-e2e.XXXXXX") || exit 3
     trap 'rm -rf "$tmp"' EXIT
     elapse=${ELAPSE_BIN:-$PWD/build/bin}/elapse
-    export LC_ALL=C OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    # Threads that spin while others want the cores take minutes for what takes seconds.
-    export OMP_WAIT_POLICY=passive OMPI_MCA_mpi_yield_when_idle=1
+    export LC_ALL=C
+    . tests/mpi_env.sh
 }
 
 report() { # STATUS NAME, then what to show on failure on stdin

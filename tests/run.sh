@@ -12,11 +12,8 @@ cd "$(dirname "$0")/.." || exit 3
 limit=${TEST_TIMEOUT:-480}
 log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
 trap 'rm -rf "$log"' EXIT
-export CMOCKA_MESSAGE_OUTPUT=TAP OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
-export OMP_WAIT_POLICY=passive OMPI_MCA_mpi_yield_when_idle=1 # as in lib.sh
-export LC_ALL=C ELAPSE_BIN="${ELAPSE_OUT:+$PWD/$ELAPSE_OUT/bin}"
+. tests/mpi_env.sh
+export CMOCKA_MESSAGE_OUTPUT=TAP LC_ALL=C ELAPSE_BIN="${ELAPSE_OUT:+$PWD/$ELAPSE_OUT/bin}"
 ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin}
 passed=0 failed=0 skipped=0
 failures=()

@@ -24,7 +24,7 @@
 
 enum { STACK_BYTES = 64 * 1024, PAGE = 4096, GUARD_BYTES = 1024, LANES = 32 };
 
-enum state { READY, AT_WARP, AT_BLOCK, LEFT };
+enum state { READY, AT_WARP, AT_BLOCK, LEFT, NUM_STATES };
 
 struct copy { /* one cp.async */
     void *to;
@@ -35,7 +35,7 @@ struct copy { /* one cp.async */
 
 struct fiber {
     struct cudasim_thread thread; /* first: cudasim_self points here */
-    enum state state;
+    enum state state; /* set by enter() */
     unsigned char *stack; /* NULL: not begun, or left */
 #ifdef __x86_64__
     void *sp;
@@ -64,6 +64,7 @@ uint32_t cudasim_launch_count, cudasim_block_count, cudasim_block_epoch, cudasim
 
 static struct fiber fibers[CUDASIM_THREADS_MOST];
 static int num_threads, num_left;
+static uint32_t lanes_in[NUM_STATES][CUDASIM_THREADS_MOST / LANES]; /* of each warp */
 static const struct cudasim_grid *running_grid;
 static unsigned char *stacks; /* all of them, guard pages between */
 static std::vector<unsigned char *> free_stacks;
@@ -73,6 +74,14 @@ static char fault_text[1024];
 static bool quiet;
 static uint64_t chance_state = 1;
 static pthread_t runner; /* the thread of the host that runs the kernel */
+
+static void enter(struct fiber *f, enum state state)
+{
+    const uint32_t lane = 1u << f->thread.lane;
+    lanes_in[f->state][f->thread.warp] &= ~lane;
+    lanes_in[state][f->thread.warp] |= lane;
+    f->state = state;
+}
 
 bool cudasim_runs_here(void)
 {
@@ -121,12 +130,12 @@ extern "C" void cudasim_fiber_begin(void)
     running_grid->run(running_grid->args);
     if (!f->copies.empty())
         cudasim_cp_wait(0);
-    f->state = LEFT;
+    enter(f, LEFT);
     num_left++;
     const unsigned first = f->thread.warp * LANES; /* those left behind may be complete now */
-    for (unsigned i = first; i < first + LANES && i < (unsigned)num_threads; i++)
-        if (fibers[i].state == AT_WARP)
-            wake_complete(&fibers[i]);
+    for (unsigned i = 0; i < LANES; i++)
+        if (lanes_in[AT_WARP][f->thread.warp] >> i & 1)
+            wake_complete(&fibers[first + i]);
     leave_to_scheduler();
     __builtin_trap();
 }
@@ -260,7 +269,7 @@ uint64_t cudasim_chance(void)
 int cudasim_syncthreads(enum cudasim_vote vote, int predicate, const char *file, int line)
 {
     struct fiber *f = self();
-    f->state = AT_BLOCK;
+    enter(f, AT_BLOCK);
     f->what = "__syncthreads";
     f->file = file;
     f->line = line;
@@ -299,7 +308,7 @@ static void open_barrier(void)
         f->answer = f->vote == CUDASIM_OR    ? count > 0
                     : f->vote == CUDASIM_AND ? count == all
                                              : count;
-        f->state = READY;
+        enter(f, READY);
     }
     cudasim_block_epoch++;
 }
@@ -307,16 +316,15 @@ static void open_barrier(void)
 /* If all lanes of f's mask that have not left wait in the same collective, it happens. */
 static void wake_complete(struct fiber *f)
 {
+    const unsigned warp = f->thread.warp, first = warp * LANES;
+    const uint32_t there = f->mask & lanes_in[AT_WARP][warp];
+    if (f->mask & (lanes_in[READY][warp] | lanes_in[AT_BLOCK][warp]))
+        return;
     void *slots[LANES] = {NULL};
-    const unsigned first = f->thread.warp * LANES;
     for (unsigned lane = 0; lane < LANES; lane++) {
-        if (!(f->mask >> lane & 1) || first + lane >= (unsigned)num_threads)
+        if (!(there >> lane & 1))
             continue;
         const struct fiber *other = &fibers[first + lane];
-        if (other->state == LEFT)
-            continue;
-        if (other->state != AT_WARP)
-            return;
         if (other->work != f->work || other->mask != f->mask ||
             (other->what != f->what && strcmp(other->what, f->what) != 0))
             cudasim_fault(
@@ -330,8 +338,8 @@ static void wake_complete(struct fiber *f)
     if (f->work)
         f->work(slots, f->mask);
     for (unsigned lane = 0; lane < LANES; lane++)
-        if (slots[lane])
-            fibers[first + lane].state = READY;
+        if (there >> lane & 1)
+            enter(&fibers[first + lane], READY);
 }
 
 void cudasim_collective(const char *name, unsigned mask, void *slot, cudasim_work work,
@@ -341,7 +349,7 @@ void cudasim_collective(const char *name, unsigned mask, void *slot, cudasim_wor
     if (!(mask >> f->thread.lane & 1))
         cudasim_fault(cudaErrorLaunchFailure, "%s at %s:%d: lane %u is not in its mask %08x", name,
                       file, line, f->thread.lane, mask);
-    f->state = AT_WARP;
+    enter(f, AT_WARP);
     f->what = name;
     f->file = file;
     f->line = line;
@@ -714,31 +722,15 @@ static void run_warp(int warp)
     const int first = warp * LANES;
     const int lanes = num_threads - first < LANES ? num_threads - first : LANES;
     int order[LANES];
-    bool ran = true;
     permute(order, lanes);
-    while (ran) {
-        ran = false;
-        for (int i = 0; i < lanes; i++) {
-            struct fiber *f = &fibers[first + order[i]];
-            if (f->state == READY) {
-                resume(f);
-                ran = true;
-            }
-        }
-    }
-    for (int i = 0; i < lanes; i++) {
-        const struct fiber *f = &fibers[first + i];
-        if (f->state != AT_WARP)
-            continue;
-        unsigned there = 0, left = 0;
-        const char *elsewhere = "";
-        for (int other = 0; other < lanes; other++) {
-            const struct fiber *o = &fibers[first + other];
-            there |= (o->state == AT_WARP ? 1u : 0u) << other;
-            left |= (o->state == LEFT ? 1u : 0u) << other;
-            if (o->state == AT_BLOCK)
-                elsewhere = ", others wait in __syncthreads";
-        }
+    while (lanes_in[READY][warp])
+        for (int i = 0; i < lanes; i++)
+            if (lanes_in[READY][warp] >> order[i] & 1)
+                resume(&fibers[first + order[i]]);
+    const uint32_t there = lanes_in[AT_WARP][warp], left = lanes_in[LEFT][warp];
+    if (there) {
+        const struct fiber *f = &fibers[first + __builtin_ctz(there)];
+        const char *elsewhere = lanes_in[AT_BLOCK][warp] ? ", others wait in __syncthreads" : "";
         cudasim_fault(cudaErrorLaunchFailure,
                       "warp %d hangs: lane %u waits in %s at %s:%d for mask %08x; in collectives "
                       "%08x, left %08x%s",
@@ -753,7 +745,7 @@ static void run_block(const struct cudasim_grid *g)
     int order[LANES];
     num_left = 0;
     for (int i = 0; i < num_threads && !g->ptx; i++) {
-        fibers[i].state = READY;
+        enter(&fibers[i], READY);
         fibers[i].predicate = 0;
         fibers[i].group = 0;
         if (!fibers[i].copies.empty())
@@ -801,6 +793,7 @@ cudaError_t cudasim_run(const struct cudasim_grid *g)
     cudasim_dynamic_bytes = g->shared;
     cudasim_launch_count++;
     num_threads = (int)(g->block.x * g->block.y * g->block.z);
+    memset(lanes_in, 0, sizeof lanes_in);
     for (int i = 0; i < num_threads; i++) {
         const unsigned linear = (unsigned)i, x = g->block.x, y = g->block.y;
         fibers[i].thread.index = {linear % x, linear / x % y, linear / (x * y)};
