@@ -13,11 +13,11 @@ checks_failed=0
 begin() {
     set -u
     cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 3
+    . tests/env.sh
     tmp=$(mktemp -d "${TMPDIR:-/tmp}/elapse-e2e.XXXXXX") || exit 3
     trap 'rm -rf "$tmp"' EXIT
     elapse=${ELAPSE_BIN:-$PWD/build/bin}/elapse
     export LC_ALL=C
-    . tests/mpi_env.sh
 }
 
 report() { # STATUS NAME, then what to show on failure on stdin

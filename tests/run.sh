@@ -10,9 +10,9 @@
 set -u
 cd "$(dirname "$0")/.." || exit 3
 limit=${TEST_TIMEOUT:-480}
+. tests/env.sh
 log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
 trap 'rm -rf "$log"' EXIT
-. tests/mpi_env.sh
 export CMOCKA_MESSAGE_OUTPUT=TAP LC_ALL=C ELAPSE_BIN="${ELAPSE_OUT:+$PWD/$ELAPSE_OUT/bin}"
 ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin}
 passed=0 failed=0 skipped=0
