@@ -115,14 +115,18 @@ int main(int argc, char **argv)
 {
     const int threads = argc > 2 ? atoi(argv[2]) : 2, repeats = argc > 3 ? atoi(argv[3]) : 3;
     const enum dtype dtype = argc > 4 && strcmp(argv[4], "bf16") == 0 ? DTYPE_BF16 : DTYPE_FP32;
+    bool known = false;
     for (size_t i = 0; i < sizeof benches / sizeof *benches; i++) {
         struct err err = {0};
         if (argc > 1 && strcmp(argv[1], benches[i].name) != 0)
             continue;
+        known = true;
         if (run(&benches[i], dtype, threads, repeats > 0 ? repeats : 1, &err) != OK) {
             fprintf(stderr, "bench_kernels: %s\n", err.msg);
             return status_exit_code(err.status);
         }
     }
-    return 0;
+    if (!known)
+        fprintf(stderr, "bench_kernels: no model '%s': minilm, vit-tiny or gpt2\n", argv[1]);
+    return known ? 0 : 2;
 }
