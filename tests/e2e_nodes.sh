@@ -5,6 +5,7 @@
 . "$(dirname "$0")/runs.sh"
 . "$(dirname "$0")/nodes.sh"
 nodes_as_root
+case ${TMPDIR:-/dev/shm} in /dev/shm*) export TMPDIR=/tmp ;; esac # each node has a /dev/shm of its own
 begin
 if ! nodes_here; then
     skip "training over several nodes" "$why_not"
