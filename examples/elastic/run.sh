@@ -12,7 +12,7 @@
 #   VARIANTS="static-k2 no-dp no-cache freeze-only"  of seed 1, besides static and all of every seed
 #   DTYPE=bf16     of every run; fp32 where the CPU has neither AMX nor AVX512-BF16
 #   ALTERNATIVES="static-k2 static-k1r2 static-k1r1"  static plans whose step alone is timed
-#   TIMED="nice -n -10"  what to put before each timed command; other sessions' work may not give way
+#   TIMED="nice -n -10"  what to put before each timed command; what other terminals run may not give way
 #                        to it (sched_autogroup_enabled), but does to -20 in /proc/self/autogroup
 #
 # What is in OUT already is not run again, so that the command can be interrupted and repeated.

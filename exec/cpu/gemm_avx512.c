@@ -112,6 +112,7 @@ static bool pairs_usable(void)
     return floats_usable() && __builtin_cpu_supports("avx512bf16");
 }
 
+_Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "of an edge's buffer");
 static const struct gemm_panels pairs = {2, PANEL_A, PANEL_B, PAIR_KC, pack_pairs, multiply_pairs};
 static const struct gemm_panels floats = {1,        PANEL_A,     PANEL_B,
                                           FLOAT_KC, pack_floats, multiply_floats};

@@ -4,8 +4,6 @@
 
 #include "exec/cpu/cpu.h"
 
-enum { MOST_PANEL = 8 * 48 }; /* elements of a panel_a by panel_b product at most */
-
 static int64_t panel_bytes(const struct gemm_panels *p, int64_t num, int64_t k, int panel)
 {
     return cpu_tiles(num, panel) * panel * cpu_tiles(k, p->unit_k) * 4;
@@ -77,7 +75,7 @@ static void multiply_edge(const struct gemm_panels *p, int64_t num, const uint32
                           const uint32_t *b, float alpha, bool add, int rows, int cols, float *c,
                           int64_t ldc)
 {
-    float edge[MOST_PANEL];
+    float edge[GEMM_PANELS_MOST];
     for (int i = 0; add && i < rows; i++)
         memcpy(edge + i * p->panel_b, c + i * ldc, (size_t)cols * sizeof *c);
     p->multiply(num, a, b, alpha, add, edge, p->panel_b);

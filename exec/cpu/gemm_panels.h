@@ -9,15 +9,17 @@
 
 #include "exec/cpu/gemm_kernel.h"
 
+enum { GEMM_PANELS_MOST = 8 * 48 }; /* panel_a * panel_b at most */
+
 /* What a kernel says of its panels. */
 struct gemm_panels {
-    int unit_k; /* k of a unit: 1, or 2 of bf16 */
-    int panel_a,
-        panel_b; /* panel_b is a multiple of 2 panel_a, and those are the side of a square */
-    int kc;      /* k of a piece, which is multiplied at a time; a multiple of a square's */
-    /* Packs a square: rows (columns) [first, first + side) and `side` units from k on, zero outside
-     * of the block. Unit p of the first half of the rows goes to to[p * stride], of the other half
-     * to high[p * stride] (NULL: there is none). */
+    int unit_k;  /* k of a unit: 1, or 2 of bf16 */
+    int panel_a; /* half the side of a square, of which panel_b is a multiple */
+    int panel_b;
+    int kc; /* k of a piece, which is multiplied at a time; a multiple of a square's */
+    /* Packs a square: rows (columns) [first, first + side), zero where the block has none, and
+     * `side` units from k on, or as many as there are. Unit p of the first half of the rows goes to
+     * to[p * stride], of the other half to high[p * stride] (NULL: there is none). */
     void (*pack)(const struct gemm_block *b, int64_t first, int64_t k, int stride, uint32_t *to,
                  uint32_t *high);
     /* c [panel_a, panel_b] = (add ? c : 0) + alpha a b over num units. */

@@ -143,6 +143,7 @@ static bool usable(void)
 #endif
 }
 
+_Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "of an edge's buffer");
 static const struct gemm_panels floats = {1, PANEL_A, PANEL_B, KC, pack_floats, multiply};
 static const struct gemm_panels wide = {1, PANEL_A, PANEL_B, KC, pack_wide, multiply};
 
