@@ -139,7 +139,7 @@ def main():
             json.dump(results, file, indent=1)
         print(lines[-1], file=sys.stderr, flush=True)
     print(f"{'model':<11} {'batch':>5} {'unit':<10} {'ms':>9} {'elapse/s':>11}   {'ms':>9} {'torch/s':>11}   "
-          f"{'ratio':>6} {'target':>9}")
+          f"{'ratio':>6} {'H200 goal':>9}")
     print("\n".join(lines))
     sys.exit(0 if results and all("ratio" in r or args.no_torch for r in results.values()) else 1)
 
