@@ -39,6 +39,7 @@ static enum status print_json(const struct command *command, const struct model 
             json_add_int(one, "bwd_input_ns", item->bwd_input_ns);
             json_add_int(one, "bwd_weight_ns", item->bwd_weight_ns);
             json_add_int(one, "bwd_rest_ns", item->bwd_rest_ns);
+            json_add_int(one, "fwd_stash_ns", item->fwd_stash_ns);
             json_add_int(one, "update_ns", item->update_ns);
         }
     }

@@ -406,7 +406,8 @@ static enum status plan_cut_by_time(const struct model *model, const struct clus
                                                      .bwd_input_ns = ns[PASS_BWD_INPUT],
                                                      .bwd_weight_ns = ns[PASS_BWD_WEIGHT],
                                                      .update_ns = ns[PASS_UPDATE],
-                                                     .bwd_rest_ns = ns[PASS_BWD_REST]};
+                                                     .bwd_rest_ns = ns[PASS_BWD_REST],
+                                                     .fwd_nograd_ns = ns[PASS_FWD_NOGRAD]};
         }
     }
     struct cut_problem problem = {.num_items = items,

@@ -21,6 +21,7 @@ struct shape {
     struct layer_key key;
     int num_items;
     bool trains_first; /* an item of it was measured behind frozen layers: PASS_BWD_REST */
+    bool freezes;      /* an item of it was measured frozen: PASS_FWD_NOGRAD */
     double *times; /* [num_samples][PASS_UPDATE][MAX_REPEATS] of passes, [MAX_STATES] of updates */
 };
 
@@ -106,14 +107,19 @@ static enum status make_stage(struct layers *l, int64_t samples, struct err *err
     return rc;
 }
 
-/* What the items of a shape took in one round, the mean, so that rows add up to a stage. */
-static double shape_mean(const struct layers *l, int shape, int pass, int rounds)
+/* What the items of a shape before item `end` took in one round, the mean, so that rows add up to a
+ * stage; -1: there are none. */
+static double shape_mean(const struct layers *l, int shape, int end, int pass, int rounds)
 {
     double sum = 0;
-    for (int i = 0; i < l->m->job.model.num_items; i++)
-        if (l->shape_of[i] == shape)
-            sum += (double)l->item_ns[i * PASS_COUNT + pass];
-    return sum / ((double)rounds * l->shapes[shape].num_items);
+    int n = 0;
+    for (int i = 0; i < end; i++) {
+        if (l->shape_of[i] != shape)
+            continue;
+        sum += (double)l->item_ns[i * PASS_COUNT + pass];
+        n++;
+    }
+    return n > 0 ? sum / ((double)rounds * n) : -1;
 }
 
 static void forget_round(struct layers *l)
@@ -159,13 +165,15 @@ static enum status time_passes(struct layers *l, int size, int repeat, struct er
         l->op_times[repeat] = rest_ns;
     for (int j = 0; rc == OK && repeat >= 0 && j < l->num_shapes; j++)
         for (int pass = 0; pass < PASS_BWD_REST; pass++)
-            pass_times(&l->shapes[j], size, pass)[repeat] = shape_mean(l, j, pass, LIVE);
+            pass_times(&l->shapes[j], size, pass)[repeat] =
+                shape_mean(l, j, l->m->job.model.num_items, pass, LIVE);
     forget_round(l);
     return rc;
 }
 
-/* The same behind a frozen prefix, for what the first item that trains has left of its input half:
- * with half of the layers frozen, and with all. The stage stays frozen. */
+/* The same behind a frozen prefix, for what the first item that trains has left of its input half,
+ * and for forwards that keep no stash: with half of the layers frozen, and with all, where the
+ * caches are nobody else's (no forward is taken from there). The stage stays frozen. */
 static enum status time_rests(struct layers *l, int size, int repeat, struct err *err)
 {
     const int layers = l->m->job.model.num_layers;
@@ -180,6 +188,11 @@ static enum status time_rests(struct layers *l, int size, int repeat, struct err
             rc = run_passes(l, size, &rest_ns, err);
             pass_times(shape, size, PASS_BWD_REST)[repeat + i] =
                 (double)l->item_ns[first * PASS_COUNT + PASS_BWD_REST] / LIVE;
+            for (int j = 0; f == 0 && j < l->num_shapes; j++) {
+                const double ns = shape_mean(l, j, first, PASS_FWD_NOGRAD, LIVE);
+                l->shapes[j].freezes = ns >= 0;
+                pass_times(&l->shapes[j], size, PASS_FWD_NOGRAD)[repeat + i] = ns;
+            }
             forget_round(l);
         }
         shape->trains_first = true;
@@ -201,7 +214,8 @@ static enum status time_update(struct layers *l, int repeat, struct err *err)
         rc = stage_update(l->stage, 0, 0, 1, NULL, err);
         stage_time_read(l->stage);
         for (int j = 0; repeat >= 0 && j < l->num_shapes; j++)
-            update_times(l, &l->shapes[j], states)[repeat] = shape_mean(l, j, PASS_UPDATE, 1);
+            update_times(l, &l->shapes[j], states)[repeat] =
+                shape_mean(l, j, l->m->job.model.num_items, PASS_UPDATE, 1);
         forget_round(l);
     }
     stage_begin_grad(l->stage);
@@ -250,7 +264,8 @@ static enum status add_layers(struct layers *l, int repeats, int ranks, struct e
     for (int i = 0; i < l->num_shapes && rc == OK; i++) {
         for (int size = 0; size < l->m->options->num_samples; size++)
             for (int pass = 0; rc == OK && pass < PASS_UPDATE; pass++)
-                if (pass != PASS_BWD_REST || l->shapes[i].trains_first)
+                if ((pass != PASS_BWD_REST || l->shapes[i].trains_first) &&
+                    (pass != PASS_FWD_NOGRAD || l->shapes[i].freezes))
                     rc = add_row(l, i, pass_name(pass), l->m->options->samples[size], ranks,
                                  pass_times(&l->shapes[i], size, pass), repeats, err);
         for (int states = 1; rc == OK && states <= MAX_STATES; states++)

@@ -306,7 +306,7 @@ static enum status forward_items(struct stage *stage, struct slot *slot, uint64_
         pass.skip = stage_skip_in(stage, in, i, n);
         layer_forward(l, &pass);
         stage_skip_leave(stage, slot, i, n, pass.y);
-        stage_clock_lap(stage, i, PASS_FWD);
+        stage_clock_lap(stage, i, i >= active ? PASS_FWD : PASS_FWD_NOGRAD);
         if (stage->first_bad)
             rc = watch_output(stage, i, n, pass.y, err);
         pass.x = pass.y;

@@ -113,7 +113,7 @@ enum status cache_fill_extra(const struct model *model, const struct cluster *cl
     int64_t sum = 0, write;
     for (int i = level; i < plan->first_item[0]; i++) {
         int64_t item;
-        enum status rc = cost->item_ns(cost->ctx, model, i, PASS_FWD, samples, device, &item,
+        enum status rc = cost->item_ns(cost->ctx, model, i, PASS_FWD_NOGRAD, samples, device, &item,
                                        &extrapolated, err);
         if (rc != OK)
             return rc;

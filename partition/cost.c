@@ -86,6 +86,9 @@ static enum status constant_item_ns(const void *ctx, const struct model *model, 
     case PASS_BWD_REST:
         one = it->bwd_rest_ns;
         break;
+    case PASS_FWD_NOGRAD:
+        one = it->fwd_ns - it->fwd_stash_ns;
+        break;
     case PASS_UPDATE:
     case PASS_COUNT:
         one = it->update_ns;
@@ -138,6 +141,7 @@ static double pass_flops(const struct model *model, const struct item *it, enum 
         weight = fwd;
     switch (pass) {
     case PASS_FWD:
+    case PASS_FWD_NOGRAD:
         return fwd;
     case PASS_BWD_INPUT:
         return it->kind == ITEM_EMBEDDING ? 0 : 2 * fwd - weight;
@@ -164,6 +168,7 @@ static double pass_bytes(const struct model *model, const struct item *it, enum 
     double moved = (double)samples * ((double)it->stash_bytes + (double)it->act_bytes);
     switch (pass) {
     case PASS_FWD:
+    case PASS_FWD_NOGRAD: /* what would be the stash goes from kernel to kernel all the same */
         return params + moved;
     case PASS_BWD_INPUT:
     case PASS_BWD_REST:

@@ -15,8 +15,18 @@ extern "C" {
 #endif
 
 /* PASS_BWD_REST: what is left of PASS_BWD_INPUT where nobody below the item wants the gradient of
- * its input, as behind a frozen prefix: all that the item's own weights need. */
-enum pass { PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT, PASS_BWD_REST, PASS_UPDATE, PASS_COUNT };
+ * its input, as behind a frozen prefix: all that the item's own weights need. PASS_FWD_NOGRAD: a
+ * forward that keeps no stash (frozen items, the first forward under recompute); never slower than
+ * PASS_FWD. */
+enum pass {
+    PASS_FWD,
+    PASS_BWD_INPUT,
+    PASS_BWD_WEIGHT,
+    PASS_BWD_REST,
+    PASS_FWD_NOGRAD,
+    PASS_UPDATE,
+    PASS_COUNT
+};
 
 enum cost_source { COST_CONSTANT, COST_MEASURED, COST_ROOFLINE };
 

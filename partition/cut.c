@@ -38,8 +38,8 @@ static wide compute_of(const struct cut_problem *p, int kind, int item)
 {
     const struct cut_time *t = &p->times[(size_t)kind * (size_t)p->num_items + (size_t)item];
     if (!active(p, item))
-        return (wide)p->num_microbatches * t->fwd_ns;
-    wide one = (wide)t->fwd_ns * (p->recompute ? 2 : 1) + t->bwd_weight_ns;
+        return (wide)p->num_microbatches * t->fwd_nograd_ns;
+    wide one = (wide)t->fwd_ns + (p->recompute ? t->fwd_nograd_ns : 0) + t->bwd_weight_ns;
     one += p->num_frozen == 0 || item > p->num_frozen ? t->bwd_input_ns : t->bwd_rest_ns;
     return one * p->num_microbatches + t->update_ns;
 }
@@ -378,7 +378,7 @@ static enum status prepare(struct solver *s, const struct cut_problem *p, struct
         for (int i = 0; i < s->n; i++) {
             const struct cut_time *t = &p->times[(size_t)kind * n + (size_t)i];
             if (t->fwd_ns < 0 || t->bwd_input_ns < 0 || t->bwd_weight_ns < 0 || t->update_ns < 0 ||
-                t->bwd_rest_ns < 0)
+                t->bwd_rest_ns < 0 || t->fwd_nograd_ns < 0)
                 return err_set(err, ERR_INPUT, "item %d: times must not be negative", i);
             wide sum = prefix[i] + compute_of(p, kind, i);
             if (sum > INT64_MAX / 2)

@@ -39,8 +39,9 @@ enum status cut_sizes(const int64_t *sizes, int num_items, int num_stages, struc
 /* Times of one item, one micro-batch, on one class of device. */
 struct cut_time {
     int64_t fwd_ns, bwd_input_ns, bwd_weight_ns;
-    int64_t update_ns;   /* once a step */
-    int64_t bwd_rest_ns; /* in place of bwd_input_ns where nobody wants the input's gradient */
+    int64_t update_ns;     /* once a step */
+    int64_t bwd_rest_ns;   /* in place of bwd_input_ns where nobody wants the input's gradient */
+    int64_t fwd_nograd_ns; /* in place of fwd_ns where no stash is kept */
 };
 
 /* Sizes of one item, one micro-batch. */
@@ -65,9 +66,9 @@ struct cut_link {
 
 /* What a stage k that holds items [a, b) costs in a step of M micro-batches:
  *   compute  M * (forward + backward-input + backward-weight) + update over its items; items below
- *            num_frozen run forward only and are not updated; when num_frozen > 0 the first active
- *            item has bwd_rest_ns for its backward-input. With recompute, forward counts twice for
- *            active items.
+ *            num_frozen run forward only, without stash, and are not updated; when num_frozen > 0
+ *            the first active item has bwd_rest_ns for its backward-input. With recompute, active
+ *            items run forward twice, first without stash.
  *   sends    M * (activations to stage k+1 over links[k] + gradients to stage k-1 over links[k-1]),
  *            each latency + bytes / bandwidth, rounded up. Skip tensors that leave the stage ride
  *            on links[k], gradients of those that enter it on links[k-1]. No gradient goes to where

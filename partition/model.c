@@ -320,17 +320,26 @@ static enum status check_item(const char *name, const struct item *item, int ind
         {"bwd_input_ns",  item->bwd_input_ns },
         {"bwd_weight_ns", item->bwd_weight_ns},
         {"bwd_rest_ns",   item->bwd_rest_ns  },
+        {"fwd_stash_ns",  item->fwd_stash_ns },
         {"update_ns",     item->update_ns    }
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (sizes[i].value < 0)
             return err_set(err, ERR_INPUT, "model '%s': item %d: %s must not be negative, got %lld",
                            name, index, sizes[i].what, (long long)sizes[i].value);
-    if (item->bwd_rest_ns > item->bwd_input_ns)
-        return err_set(
-            err, ERR_INPUT,
-            "model '%s': item %d: bwd_rest_ns must be at most bwd_input_ns, %lld, got %lld", name,
-            index, (long long)item->bwd_input_ns, (long long)item->bwd_rest_ns);
+    const struct {
+        const char *what, *whole;
+        int64_t value, most;
+    } parts[] = {
+        {"bwd_rest_ns",  "bwd_input_ns", item->bwd_rest_ns,  item->bwd_input_ns},
+        {"fwd_stash_ns", "fwd_ns",       item->fwd_stash_ns, item->fwd_ns      }
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (parts[i].value > parts[i].most)
+            return err_set(err, ERR_INPUT,
+                           "model '%s': item %d: %s must be at most %s, %lld, got %lld", name,
+                           index, parts[i].what, parts[i].whole, (long long)parts[i].most,
+                           (long long)parts[i].value);
     if ((unsigned)item->kind >= ITEM_KIND_COUNT)
         return err_set(err, ERR_INPUT, "model '%s': item %d: unknown kind %d", name, index,
                        (int)item->kind);

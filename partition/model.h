@@ -49,7 +49,8 @@ struct item {
     int64_t stash_bytes; /* kept from forward to backward */
     /* Constants of ITEM_OPAQUE, ns; 0 for the others, whose time comes from a cost source. */
     int64_t fwd_ns, bwd_input_ns, bwd_weight_ns, update_ns;
-    int64_t bwd_rest_ns; /* of bwd_input_ns, where nobody wants the gradient of the input */
+    int64_t fwd_stash_ns; /* of fwd_ns, for the stash: a forward that keeps none does without */
+    int64_t bwd_rest_ns;  /* of bwd_input_ns, where nobody wants the gradient of the input */
 };
 
 /* A tensor that item `from` hands to item `to` beside the chain (from < to). It travels straight

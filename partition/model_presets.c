@@ -234,8 +234,8 @@ enum status model_next_modifier(const char *start, const char **list, const char
 /* "layers=8,fwd=1ms,...": equal opaque items, one per layer, constants per micro-batch. */
 static enum status parse_uniform(const char *list, struct model *model, struct err *err)
 {
-    static const char *const keys[] = {"layers", "fwd", "bwd_input", "bwd_weight", "bwd_rest",
-                                       "update", "act", "stash",     "params"};
+    static const char *const keys[] = {"layers",    "fwd",    "bwd_input", "bwd_weight", "bwd_rest",
+                                       "fwd_stash", "update", "act",       "stash",      "params"};
     enum { NUM_KEYS = sizeof keys / sizeof keys[0] };
     struct item item = {.kind = ITEM_OPAQUE,
                         .fwd_ns = 1000000,
@@ -264,6 +264,8 @@ static enum status parse_uniform(const char *list, struct model *model, struct e
             rc = parse_ns(value, what, &item.bwd_weight_ns, err);
         else if (strcmp(key, "bwd_rest") == 0)
             rc = parse_ns(value, what, &item.bwd_rest_ns, err);
+        else if (strcmp(key, "fwd_stash") == 0)
+            rc = parse_ns(value, what, &item.fwd_stash_ns, err);
         else if (strcmp(key, "update") == 0)
             rc = parse_ns(value, what, &item.update_ns, err);
         else if (strcmp(key, "act") == 0)

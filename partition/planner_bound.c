@@ -9,7 +9,7 @@
 /* Sums stay far below int64: bound_times_of() refuses a chain whose times add up to more. */
 #define MAX_CHAIN_NS (INT64_MAX / 16)
 /* Prefix sums of struct bound_times. */
-enum { BOUND_SUMS = 4 };
+enum { BOUND_SUMS = 5 };
 
 static bool same_type(const struct device *a, const struct device *b)
 {
@@ -108,37 +108,47 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
     const struct planner_problem *problem = table->problem;
     const struct device *device = &problem->cluster->devices[table->device_of_type[times->type]];
     const int nf = table->num_frozen_items;
-    int64_t *const sums[] = {times->fwd, times->bwd_input, times->bwd_weight, times->update};
-    for (int i = 0; i < problem->model->num_items; i++)
-        for (int half = 0; half < BOUND_SUMS; half++) {
-            const enum pass passes[BOUND_SUMS] = {
-                PASS_FWD, i == nf && nf > 0 ? PASS_BWD_REST : PASS_BWD_INPUT, PASS_BWD_WEIGHT,
-                PASS_UPDATE};
+    for (int i = 0; i < problem->model->num_items; i++) {
+        const bool active = i >= nf;
+        const struct {
+            int64_t *sum;
+            enum pass pass;
+            bool runs;
+        } parts[BOUND_SUMS] = {
+            {times->fwd,        active && !times->recompute ? PASS_FWD : PASS_FWD_NOGRAD, true                      },
+            {times->again,      PASS_FWD,                                                 active && times->recompute},
+            {times->bwd_input,  i == nf && nf > 0 ? PASS_BWD_REST : PASS_BWD_INPUT,       active                    },
+            {times->bwd_weight, PASS_BWD_WEIGHT,                                          active                    },
+            {times->update,     PASS_UPDATE,                                              active                    }
+        };
+        for (int j = 0; j < BOUND_SUMS; j++) {
             /* An update is asked for by states of the optimizer (cost.h). */
             const int64_t samples =
-                passes[half] == PASS_UPDATE ? problem->optim_bytes_per_param / 4 : times->samples;
-            int64_t ns = 0;
-            if (half == 0 || i >= nf) {
+                parts[j].pass == PASS_UPDATE ? problem->optim_bytes_per_param / 4 : times->samples;
+            int64_t ns = 0, *const sum = parts[j].sum + i;
+            if (parts[j].runs) {
                 enum status rc =
-                    problem->cost->item_ns(problem->cost->ctx, problem->model, i, passes[half],
+                    problem->cost->item_ns(problem->cost->ctx, problem->model, i, parts[j].pass,
                                            samples, device, &ns, &table->extrapolated, err);
                 if (rc != OK)
                     return rc;
                 if (device->speed != 1)
                     ns = (int64_t)fmin(floor((double)ns / device->speed), 9e18);
             }
-            if (!add_ok(sums[half][i], ns, &sums[half][i + 1]) || sums[half][i + 1] > MAX_CHAIN_NS)
+            if (!add_ok(sum[0], ns, &sum[1]) || sum[1] > MAX_CHAIN_NS)
                 return err_set(err, ERR_INPUT, "times of model '%s' overflow at item '%s'",
                                problem->model->name, problem->model->items[i].name);
         }
+    }
     return OK;
 }
 
-enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
+enum status bound_times_of(struct bound_table *table, int type, int64_t samples, bool recompute,
                            const struct bound_times **times, struct err *err)
 {
     for (int i = 0; i < table->num_times; i++)
-        if (table->times[i]->type == type && table->times[i]->samples == samples) {
+        if (table->times[i]->type == type && table->times[i]->samples == samples &&
+            table->times[i]->recompute == recompute) {
             *times = table->times[i];
             return OK;
         }
@@ -160,10 +170,12 @@ enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
     }
     *fresh = (struct bound_times){.type = type,
                                   .samples = samples,
+                                  .recompute = recompute,
                                   .fwd = block,
-                                  .bwd_input = block + entries,
-                                  .bwd_weight = block + 2 * entries,
-                                  .update = block + 3 * entries};
+                                  .again = block + entries,
+                                  .bwd_input = block + 2 * entries,
+                                  .bwd_weight = block + 3 * entries,
+                                  .update = block + 4 * entries};
     enum status rc = fill_times(table, fresh, err);
     if (rc != OK) {
         free(block);
@@ -353,9 +365,11 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
             stage->last[t] = shape->stages[s - 1].last[t];
             continue;
         }
-        enum status rc = bound_times_of(table, of->types[t], shape->size, &stage->full[t], err);
+        enum status rc = bound_times_of(table, of->types[t], shape->size, shape->recompute,
+                                        &stage->full[t], err);
         if (rc == OK)
-            rc = bound_times_of(table, of->types[t], shape->last_size, &stage->last[t], err);
+            rc = bound_times_of(table, of->types[t], shape->last_size, shape->recompute_last,
+                                &stage->last[t], err);
         if (rc != OK)
             return rc;
     }
@@ -454,7 +468,8 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         got.before_ns = INT64_MAX;
         for (int t = 0; t < got.stages[0].num_types; t++) {
             const struct bound_times *whole;
-            rc = bound_times_of(table, got.stages[0].full[t]->type, plan->batch, &whole, err);
+            rc =
+                bound_times_of(table, got.stages[0].full[t]->type, plan->batch, false, &whole, err);
             if (rc != OK)
                 goto out;
             got.before_ns = bound_min(got.before_ns, whole->fwd[table->num_frozen_items]);

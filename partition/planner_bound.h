@@ -69,12 +69,21 @@ static inline int64_t bound_mul_add(int64_t a, int64_t b, int64_t c)
 
 /* Prefix sums over items on one type of device (kind and speed), at one micro-batch size, in ns
  * rounded down; freezing is in them: no backward below the boundary, at it what is left of the
- * input half. */
+ * input half; and recompute: the first forward, and again the one that keeps the stash. */
 struct bound_times {
     int type;
     int64_t samples;
-    int64_t *fwd, *bwd_input, *bwd_weight, *update; /* num_items + 1 each; fwd owns the block */
+    bool recompute;
+    int64_t *fwd, *again, *bwd_input, *bwd_weight, *update; /* num_items + 1 each; fwd owns the
+                                                               block */
 };
+
+/* Sum over items [a, b) of what one micro-batch costs. */
+static inline int64_t bound_once_ns(const struct bound_times *t, int a, int b)
+{
+    return t->fwd[b] - t->fwd[a] + t->again[b] - t->again[a] + t->bwd_input[b] - t->bwd_input[a] +
+           t->bwd_weight[b] - t->bwd_weight[a];
+}
 
 struct bound_table {
     const struct planner_problem *problem; /* borrowed */
@@ -96,8 +105,9 @@ enum status bound_table_init(struct bound_table *table, const struct planner_pro
                              struct err *err);
 void bound_table_clear(struct bound_table *table);
 
-/* The prefix sums of a type at a micro-batch size, computed once. Lives as long as the table. */
-enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
+/* The prefix sums of a type at a micro-batch size, with recompute or without, computed once. Lives
+ * as long as the table. */
+enum status bound_times_of(struct bound_table *table, int type, int64_t samples, bool recompute,
                            const struct bound_times **times, struct err *err);
 
 /* Device types (or kinds of link) of one rank that are looked at; where there are more, a bound

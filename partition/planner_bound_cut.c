@@ -5,20 +5,6 @@
 #include "partition/planner_bound.h"
 #include "partition/units.h"
 
-/* Sum over items [a, b) of what one micro-batch costs. */
-static int64_t once_ns(const struct bound_shape *shape, const struct bound_times *t, int a, int b,
-                       bool recompute)
-{
-    int64_t ns = t->fwd[b] - t->fwd[a] + t->bwd_input[b] - t->bwd_input[a] + t->bwd_weight[b] -
-                 t->bwd_weight[a];
-    if (recompute) {
-        int active = a > shape->table->num_frozen_items ? a : shape->table->num_frozen_items;
-        if (active < b)
-            ns += t->fwd[b] - t->fwd[active];
-    }
-    return ns;
-}
-
 /* Ops that every stage runs for each micro-batch at least: of frozen stages one, else a forward and
  * a backward (schedules that split it may leave some whole). */
 static int64_t ops_of_stage(bool active)
@@ -29,8 +15,7 @@ static int64_t ops_of_stage(bool active)
 static int64_t work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
                        int a, int b)
 {
-    int64_t full = once_ns(shape, stage->full[t], a, b, shape->recompute);
-    int64_t last = once_ns(shape, stage->last[t], a, b, shape->recompute_last);
+    int64_t full = bound_once_ns(stage->full[t], a, b), last = bound_once_ns(stage->last[t], a, b);
     int64_t ops = ops_of_stage(b > shape->table->num_frozen_items);
     return bound_mul_add(
         full, shape->num_microbatches - 1,

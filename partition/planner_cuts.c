@@ -121,13 +121,8 @@ static enum status plain_cuts(struct search *search, int index, const struct bou
     int64_t *sizes = malloc((size_t)n * sizeof *sizes);
     if (!sizes)
         return err_nomem(search->err);
-    for (int i = 0; i < n; i++) {
-        const int a = first + i, b = a + 1;
-        const int64_t fwd = times->fwd[b] - times->fwd[a];
-        const bool again = shape->recompute && a >= search->table.num_frozen_items;
-        sizes[i] = fwd + (again ? fwd : 0) + times->bwd_input[b] - times->bwd_input[a] +
-                   times->bwd_weight[b] - times->bwd_weight[a];
-    }
+    for (int i = 0; i < n; i++)
+        sizes[i] = bound_once_ns(times, first + i, first + i + 1);
     rc = cut_sizes(sizes, n, S, &cut, search->err);
     free(sizes);
     if (rc != OK)

@@ -543,24 +543,21 @@ static enum status work_bound(struct search *search, const struct node *node, in
 {
     const int n = search->problem->model->num_items;
     const int nf = search->table.num_frozen_items;
-    const bool again = node->recompute == RECOMPUTE_ALWAYS;
     *bound_ns = 0;
     if (search->table.num_types > 1)
         return OK;
     const struct bound_times *full, *last;
-    enum status rc = bound_times_of(&search->table, 0, node->microbatches.size, &full, search->err);
+    enum status rc = bound_times_of(&search->table, 0, node->microbatches.size,
+                                    node->recompute != RECOMPUTE_NEVER, &full, search->err);
     if (rc == OK)
-        rc = bound_times_of(&search->table, 0, node->microbatches.last_size, &last, search->err);
+        rc = bound_times_of(&search->table, 0, node->microbatches.last_size,
+                            node->recompute == RECOMPUTE_ALWAYS, &last, search->err);
     if (rc != OK)
         return rc;
     const int from = node->frozen == FROZEN_FIRST || node->frozen == FROZEN_CACHED ? nf : 0;
-    double once =
-        (double)(full->fwd[n] - full->fwd[from] + full->bwd_input[n] + full->bwd_weight[n]);
-    if (node->recompute != RECOMPUTE_NEVER)
-        once += (double)(full->fwd[n] - full->fwd[nf]);
-    double end = (double)(last->fwd[n] - last->fwd[from] + last->bwd_input[n] +
-                          last->bwd_weight[n] + (again ? last->fwd[n] - last->fwd[nf] : 0));
-    double total = (once * (node->microbatches.count - 1) + end) / node->num_ranks;
+    double total = ((double)bound_once_ns(full, from, n) * (node->microbatches.count - 1) +
+                    (double)bound_once_ns(last, from, n)) /
+                   node->num_ranks;
     *bound_ns = (int64_t)fmin(floor(total * (1 - 1e-12)), (double)(INT64_MAX / 8));
     return OK;
 }
@@ -629,23 +626,18 @@ static enum status least_work(struct search *search, int num_ranks, int64_t batc
     for (int i = 0; rc == OK && i < search->num_counts; i++) {
         const struct microbatches *mb = &search->counts[i];
         for (int t = 0; t < types && rc == OK; t++) {
-            rc = bound_times_of(&search->table, t, mb->size, &times[2 * t], search->err);
+            rc = bound_times_of(&search->table, t, mb->size, false, &times[2 * t], search->err);
             if (rc == OK)
-                rc = bound_times_of(&search->table, t, mb->last_size, &times[2 * t + 1],
+                rc = bound_times_of(&search->table, t, mb->last_size, false, &times[2 * t + 1],
                                     search->err);
         }
         double total = 0;
         for (int item = from; item < n && rc == OK; item++) {
             double once = INFINITY;
             for (int t = 0; t < types; t++) {
-                double ns[2];
-                for (int j = 0; j < 2; j++) {
-                    const struct bound_times *of = times[2 * t + j];
-                    ns[j] = (double)(of->fwd[item + 1] - of->fwd[item] + of->bwd_input[item + 1] -
-                                     of->bwd_input[item] + of->bwd_weight[item + 1] -
-                                     of->bwd_weight[item]);
-                }
-                once = fmin(once, ns[0] * (mb->count - 1) + ns[1]);
+                const int64_t full = bound_once_ns(times[2 * t], item, item + 1),
+                              last = bound_once_ns(times[2 * t + 1], item, item + 1);
+                once = fmin(once, (double)full * (mb->count - 1) + (double)last);
             }
             total += once;
         }

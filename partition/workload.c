@@ -406,6 +406,16 @@ static enum pass input_pass(const struct builder *b, int item)
     return item > b->num_frozen_items || b->num_frozen_items == 0 ? PASS_BWD_INPUT : PASS_BWD_REST;
 }
 
+/* What is recomputed keeps no stash either, until it is. */
+static enum pass forward_pass(const struct builder *b, int item, int mb)
+{
+    const enum recompute_mode again = b->plan->recompute;
+    return item < b->num_frozen_items || again == RECOMPUTE_ALWAYS ||
+                   (again == RECOMPUTE_EXCEPT_LAST && mb == MB_FULL)
+               ? PASS_FWD_NOGRAD
+               : PASS_FWD;
+}
+
 /* The passes over the items [first, end) of a stage for a micro-batch of `samples`. */
 static enum status stage_times(struct builder *b, int first, int end, int64_t samples,
                                const struct device *device, int mb, struct stage_cost *stage)
@@ -415,13 +425,17 @@ static enum status stage_times(struct builder *b, int first, int end, int64_t sa
     enum status rc = OK;
     bool fits = true;
     for (int i = first; i < end && rc == OK; i++) {
-        rc = item_ns(b, i, PASS_FWD, samples, device, &ns);
-        fits = fits && rc == OK && add_to(&forward, ns) && (i < active || add_to(&again, ns));
+        rc = item_ns(b, i, forward_pass(b, i, mb), samples, device, &ns);
+        fits = fits && rc == OK && add_to(&forward, ns);
         if (rc != OK || i < active) {
             continue;
         }
-        rc = item_ns(b, i, input_pass(b, i), samples, device, &ns);
-        fits = fits && rc == OK && add_to(&input, ns);
+        rc = item_ns(b, i, PASS_FWD, samples, device, &ns);
+        fits = fits && rc == OK && add_to(&again, ns);
+        if (rc == OK) {
+            rc = item_ns(b, i, input_pass(b, i), samples, device, &ns);
+            fits = fits && rc == OK && add_to(&input, ns);
+        }
         if (rc == OK) {
             rc = item_ns(b, i, PASS_BWD_WEIGHT, samples, device, &ns);
             fits = fits && rc == OK && add_to(&weight, ns);
@@ -471,7 +485,7 @@ static enum status whole_batch_times(struct builder *b, const struct device *dev
     /* Constants per micro-batch hold once for each micro-batch. */
     const int64_t times = b->model->per_microbatch ? plan->microbatches.count : 1;
     for (int i = 0; i < b->num_frozen_items; i++) {
-        enum status rc = item_ns(b, i, PASS_FWD, plan->batch, device, &ns);
+        enum status rc = item_ns(b, i, PASS_FWD_NOGRAD, plan->batch, device, &ns);
         if (rc != OK) {
             return rc;
         }
@@ -538,7 +552,8 @@ static enum status build_stages(struct builder *b)
             const int first = plan->first_item[s], end = plan->first_item[s + 1];
             enum status rc = stage_bytes_build(b, s, stage);
             for (int mb = 0; mb < MB_SIZES && rc == OK; mb++) {
-                if (mb == MB_LAST && plan->microbatches.last_size == plan->microbatches.size) {
+                if (mb == MB_LAST && plan->microbatches.last_size == plan->microbatches.size &&
+                    plan->recompute != RECOMPUTE_EXCEPT_LAST) {
                     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
                         stage->op_ns[kind][MB_LAST] = stage->op_ns[kind][MB_FULL];
                     }

@@ -27,6 +27,8 @@ static const struct field item_fields[] = {
     ITEM("bwd_weight_ns", FIELD_NS, bwd_weight_ns, "[0]"),
     ITEM("bwd_rest_ns", FIELD_NS, bwd_rest_ns,
          "of bwd_input_ns behind a frozen prefix, where nobody wants the input's gradient [0]"),
+    ITEM("fwd_stash_ns", FIELD_NS, fwd_stash_ns,
+         "of fwd_ns, for the stash, which frozen items do not keep [0]"),
     ITEM("update_ns", FIELD_NS, update_ns, "[0]"),
 };
 /* clang-format off */

@@ -239,7 +239,8 @@ void stash_row_name(const struct layer_key *key, enum dtype dtype, char name[48]
 
 const char *pass_name(enum pass pass)
 {
-    static const char *const names[] = {"fwd", "bwd_input", "bwd_weight", "bwd_rest", "update"};
+    static const char *const names[] = {"fwd",      "bwd_input",  "bwd_weight",
+                                        "bwd_rest", "fwd_nograd", "update"};
     return names[pass];
 }
 
@@ -370,10 +371,10 @@ static enum status check_row(const struct profile_table *table, const void *row,
             for (int p = 0; p < PASS_COUNT; p++)
                 known = known || strcmp(pass_name(p), at) == 0;
             if (!known)
-                return err_set(
-                    err, ERR_INPUT,
-                    "%s: %s: pass must be fwd|bwd_input|bwd_weight|bwd_rest|update, got '%s'",
-                    where, table->name, (const char *)at);
+                return err_set(err, ERR_INPUT,
+                               "%s: %s: pass must be "
+                               "fwd|bwd_input|bwd_weight|bwd_rest|fwd_nograd|update, got '%s'",
+                               where, table->name, (const char *)at);
         }
     }
     if (spread && (spread->p10_ns > spread->median_ns || spread->p90_ns < spread->median_ns)) {

@@ -65,7 +65,7 @@ struct layer_row {
     int64_t threads;  /* per rank; 0: does not apply */
     int64_t ranks;    /* ranks of the node that were busy with the same; 1: alone */
     struct layer_key key;
-    char pass[16];   /* fwd bwd_input bwd_weight bwd_rest update; recompute is fwd */
+    char pass[16];   /* fwd bwd_input bwd_weight bwd_rest fwd_nograd update; recompute is fwd */
     int64_t samples; /* of the micro-batch; of update: optimizer state tensors, 1 momentum, 2 Adam
                         (0: whatever it was) */
     struct spread ns;
@@ -137,7 +137,7 @@ struct profile_noise {
 };
 struct profile_noise profile_noise(const struct profile *profile);
 
-const char *pass_name(enum pass pass); /* "fwd" "bwd_input" "bwd_weight" "bwd_rest" "update" */
+const char *pass_name(enum pass pass); /* "fwd" "bwd_input" ... as of struct layer_row */
 const char *dtype_text(int dtype);     /* enum dtype -> "fp32" "bf16" "tf32" */
 
 /* Median, p10 and p90 (linear interpolation) of n > 0 times; sorts them in place. */

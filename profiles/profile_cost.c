@@ -1,5 +1,6 @@
 #include "profiles/profile_cost.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,8 @@ static enum status item_ns(const void *opaque, const struct model *model, int it
             x = x > curve->x[curve->n - 1] ? curve->x[curve->n - 1] : x;
         }
         double got = curve_at(curve, x, &beyond);
+        if (pass == PASS_FWD_NOGRAD) /* who keeps nothing is not slower: noise */
+            got = fmin(got, curve_at(&kind->items[i].passes[PASS_FWD], x, &beyond));
         if (!(got < 9e18))
             return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g ns for %lld samples",
                            model->items[item].name, got, (long long)samples);
@@ -256,10 +259,10 @@ static int list_combos(const struct profile *profile, const struct cost_query *q
 }
 
 /* Does an item cost something in this pass, so that a profile must know it? Profiles of older
- * versions lack PASS_BWD_REST; see gather_items(). */
+ * versions lack PASS_BWD_REST and PASS_FWD_NOGRAD; see gather_items(). */
 static bool pass_matters(const struct item *item, int pass)
 {
-    if (pass == PASS_BWD_REST)
+    if (pass == PASS_BWD_REST || pass == PASS_FWD_NOGRAD)
         return false;
     if (pass == PASS_BWD_INPUT)
         return item->kind != ITEM_EMBEDDING;
@@ -317,6 +320,8 @@ static enum status gather_items(const struct profile *profile, const struct mode
                 gather_pass(&gather, profile, combo, dtype, &key, PASS_BWD_INPUT);
                 item->rest_unknown = true;
             }
+            if (gather.n == 0 && p == PASS_FWD_NOGRAD)
+                gather_pass(&gather, profile, combo, dtype, &key, PASS_FWD);
             if (gather.n == 0 && pass_matters(&model->items[i], p))
                 rc = err_set(err, ERR_INFEASIBLE,
                              "no layers for model '%s' in profile '%s': item '%s' (%s, hidden "

@@ -175,3 +175,25 @@ ALTER TABLE profile ADD COLUMN bf16_kernel TEXT NOT NULL DEFAULT '';
 -- version 6
 -- Likewise of fp32; the last of profile_info_columns.
 ALTER TABLE profile ADD COLUMN fp32_kernel TEXT NOT NULL DEFAULT '';
+
+-- version 7
+-- The pass fwd_nograd: forward of an item that keeps no stash.
+CREATE TABLE layer_cost_7 (
+    profile_id INTEGER NOT NULL REFERENCES profile (id) ON DELETE CASCADE,
+    backend TEXT NOT NULL, dtype TEXT NOT NULL, threads INTEGER NOT NULL, ranks INTEGER NOT NULL,
+    item TEXT NOT NULL, variant TEXT NOT NULL,
+    hidden INTEGER NOT NULL, heads INTEGER NOT NULL, mlp INTEGER NOT NULL, seq INTEGER NOT NULL,
+    patch INTEGER NOT NULL, image INTEGER NOT NULL, vocab INTEGER NOT NULL, classes INTEGER NOT NULL,
+    pass TEXT NOT NULL CHECK (pass IN ('fwd', 'bwd_input', 'bwd_weight', 'bwd_rest', 'fwd_nograd',
+                                       'update')),
+    samples INTEGER NOT NULL CHECK (samples >= 0),
+    median_ns REAL NOT NULL CHECK (median_ns >= 0),
+    p10_ns REAL NOT NULL CHECK (p10_ns >= 0 AND p10_ns <= median_ns),
+    p90_ns REAL NOT NULL CHECK (p90_ns >= median_ns),
+    count INTEGER NOT NULL CHECK (count > 0),
+    PRIMARY KEY (profile_id, backend, dtype, threads, ranks, item, variant, hidden, heads, mlp, seq,
+                 patch, image, vocab, classes, pass, samples)
+) STRICT, WITHOUT ROWID;
+INSERT INTO layer_cost_7 SELECT * FROM layer_cost;
+DROP TABLE layer_cost;
+ALTER TABLE layer_cost_7 RENAME TO layer_cost;

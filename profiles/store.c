@@ -23,8 +23,8 @@
 
 #define APPLICATION_ID 0x456c6170 /* "Elap" */
 #define BUSY_TIMEOUT_MS 30000
-/* From here on a reader finds what it asks for: version 3 only allows rows that 2 did not hold, and
- * who reads what 4 to 6 added looks whether it is there. */
+/* From here on a reader finds what it asks for: versions 3 and 7 only allow rows that were not held
+ * before, and who reads what 4 to 6 added looks whether it is there. */
 #define OLDEST_READABLE 2
 
 enum status store_fail(struct store *store, const char *what, struct err *err)

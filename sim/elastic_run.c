@@ -61,7 +61,7 @@ static enum status view_item_ns(const void *ctx, const struct model *model, int 
         return view->base->item_ns(view->base->ctx, view->whole, item + view->offset, pass, samples,
                                    device, ns, extrapolated, err);
     *ns = 0;
-    if (pass == PASS_FWD)
+    if (pass == PASS_FWD || pass == PASS_FWD_NOGRAD)
         *ns =
             samples * view->base->cache_read_ns +
             (int64_t)((double)samples * (double)view->bytes / device->copy_bytes_per_s * 1e9 + 0.5);
@@ -246,7 +246,7 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
         eval.num_frozen_layers = 0;
         eval.frozen = FROZEN_NONE;
         eval.cache_write = false;
-        eval.recompute = RECOMPUTE_NEVER;
+        eval.recompute = RECOMPUTE_ALWAYS; /* forwards that keep no stash */
         eval.first_item[0] = 0;
         rc = workload_build(&run->job->model, step_cluster(run), &run->cost, &eval, &w, run->err);
     }

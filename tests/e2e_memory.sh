@@ -37,6 +37,15 @@ for dtype in fp32 bf16; do
 done
 train job rounded -n 2 "${frozen[@]}" --set cache.policy=on --set cache.dtype=bf16
 verify "fp32 values of a bf16 cache are read ahead as fp32" foreseen rounded
+# Each measured forward of an item that freezes has one without stash, which took time too.
+nograd() {
+    "$elapse" profiles export "cpu-$(hostname)" --csv | awk -F, '
+        $6 !~ /^(embedding|attention|mlp)$/ { next }
+        $16 == "fwd" { want[$3, $4, $5, $6, $17] = 1 }
+        $16 == "fwd_nograd" && $18 > 0 { got[$3, $4, $5, $6, $17] = 1 }
+        END { for (r in want) { rows++; bad += !(r in got) } exit bad || rows < 12 }'
+}
+verify "a profile has forwards that keep no stash" nograd
 # The same profile, as if another kernel had multiplied then.
 kernel() {
     "$elapse" profiles export "cpu-$(hostname)" -o "$tmp/profile.json" &&

@@ -86,6 +86,7 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
         items[i].bwd_input_ns = case_below(seed, 5000);
         items[i].bwd_weight_ns = case_below(seed, 5000);
         items[i].bwd_rest_ns = case_below(seed, items[i].bwd_input_ns + 1);
+        items[i].fwd_stash_ns = items[i].fwd_ns * (i % 4) / 4;
         items[i].update_ns = case_below(seed, 500);
     }
     int num_skips = (int)case_below(seed, 4);

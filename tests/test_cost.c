@@ -15,6 +15,7 @@
 static struct item opaque = {.name = "o",
                              .kind = ITEM_OPAQUE,
                              .fwd_ns = 10,
+                             .fwd_stash_ns = 3,
                              .bwd_input_ns = 20,
                              .bwd_weight_ns = 30,
                              .bwd_rest_ns = 15,
@@ -42,6 +43,7 @@ static void cost_constant__scales_with_samples_unless_per_microbatch(void **stat
     assert_int_equal(ask(&cost, &model, PASS_BWD_INPUT, 7), 140);
     assert_int_equal(ask(&cost, &model, PASS_BWD_WEIGHT, 7), 210);
     assert_int_equal(ask(&cost, &model, PASS_BWD_REST, 7), 105);
+    assert_int_equal(ask(&cost, &model, PASS_FWD_NOGRAD, 7), 49);
     assert_int_equal(ask(&cost, &model, PASS_UPDATE, 7), 40);
     model.per_microbatch = true;
     assert_int_equal(ask(&cost, &model, PASS_FWD, 7), 10);

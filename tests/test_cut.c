@@ -199,9 +199,10 @@ static int64_t real_cost(const void *ctx, int k, int a, int b)
     int64_t work = 0, update = 0, sends = 0, memory = 0, live = p->live ? p->live[k] : 1;
     bool has_active = b > p->num_frozen;
     for (int i = a; i < b; i++) {
-        work += times[i].fwd_ns;
+        if (i < p->num_frozen || p->recompute)
+            work += times[i].fwd_nograd_ns;
         if (i >= p->num_frozen) {
-            work += times[i].bwd_weight_ns + (p->recompute ? times[i].fwd_ns : 0);
+            work += times[i].fwd_ns + times[i].bwd_weight_ns;
             update += times[i].update_ns;
             work += i != p->num_frozen || p->num_frozen == 0 ? times[i].bwd_input_ns
                                                              : times[i].bwd_rest_ns;
@@ -270,8 +271,9 @@ static void draw_instance(struct instance *in, int n, int stages)
     p->num_classes = 1 + (int)draw(3);
     p->times = in->times;
     for (int i = 0; i < p->num_classes * n; i++)
-        in->times[i] = (struct cut_time){draw(range), draw(range), draw(range),
-                                         draw(3) ? 0 : draw(range), draw(range)};
+        in->times[i] =
+            (struct cut_time){draw(range), draw(range), draw(range), draw(3) ? 0 : draw(range),
+                              draw(range), draw(range)};
     for (int k = 0; k < stages; k++)
         in->classes[k] = (int)draw(p->num_classes);
     if (p->num_classes > 1 || draw(2))
@@ -384,7 +386,7 @@ static void cut_solve__equals_cut_sizes_without_extras(void **state)
                                 .times = times};
         struct cut plain = {0}, general = {0};
         for (int i = 0; i < n; i++) {
-            times[i] = (struct cut_time){draw(100), draw(100), draw(100), 0, 0};
+            times[i] = (struct cut_time){draw(100), draw(100), draw(100), 0, 0, 0};
             sizes[i] = times[i].fwd_ns + times[i].bwd_input_ns + times[i].bwd_weight_ns;
         }
         assert_int_equal(cut_sizes(sizes, n, stages, &plain, NULL), OK);
@@ -399,10 +401,10 @@ static void cut_solve__avoids_a_skip_edge_when_its_bytes_cost_more_than_balance(
 {
     /* Four equal items, two stages: the even cut 2,2 crosses the edge 1 -> 2's heavy tensor. */
     static const struct cut_time times[] = {
-        {100, 0, 0, 0, 0},
-        {100, 0, 0, 0, 0},
-        {100, 0, 0, 0, 0},
-        {100, 0, 0, 0, 0}
+        {100, 0, 0, 0, 0, 0},
+        {100, 0, 0, 0, 0, 0},
+        {100, 0, 0, 0, 0, 0},
+        {100, 0, 0, 0, 0, 0}
     };
     static const struct cut_item items[4] = {{0}};
     static const struct cut_skip heavy = {1, 2, 1000};
@@ -430,9 +432,9 @@ static void cut_solve__avoids_a_skip_edge_when_its_bytes_cost_more_than_balance(
 static void cut_solve__says_which_item_does_not_fit(void **state)
 {
     static const struct cut_time times[3] = {
-        {1, 1, 1, 0, 0},
-        {1, 1, 1, 0, 0},
-        {1, 1, 1, 0, 0}
+        {1, 1, 1, 0, 0, 1},
+        {1, 1, 1, 0, 0, 1},
+        {1, 1, 1, 0, 0, 1}
     };
     static const struct cut_item items[3] = {
         {.weight_bytes = 10}, {.weight_bytes = 90}, {.weight_bytes = 10}};
@@ -454,9 +456,9 @@ static void cut_solve__says_which_item_does_not_fit(void **state)
 static void cut_solve__refuses_bad_problems(void **state)
 {
     struct cut_time times[3] = {
-        {1, 1, 1, 0, 0},
-        {1, 1, 1, 0, 0},
-        {1, 1, 1, 0, 0}
+        {1, 1, 1, 0, 0, 1},
+        {1, 1, 1, 0, 0, 1},
+        {1, 1, 1, 0, 0, 1}
     };
     struct cut_item items[3] = {{.out_bytes = 1}, {.out_bytes = 1}, {.out_bytes = 1}};
     struct cut_skip skip = {0, 2, 5};
@@ -513,6 +515,9 @@ static void cut_solve__refuses_bad_problems(void **state)
     times[2].fwd_ns = INT64_MAX;
     assert_int_equal(cut_solve(&good, &cut, NULL), ERR_INPUT);
     times[2].fwd_ns = 1;
+    times[2].fwd_nograd_ns = -1;
+    assert_int_equal(cut_solve(&good, &cut, NULL), ERR_INPUT);
+    times[2].fwd_nograd_ns = 1;
     assert_int_equal(cut_solve(&good, &cut, NULL), OK);
     cut_clear(&cut);
 }

@@ -120,7 +120,7 @@ static enum status measured_item_ns(const void *ctx, const struct model *model, 
 {
     const struct measured *measured = ctx;
     if (pass != PASS_UPDATE && samples == measured->unknown &&
-        (measured->before_item == 0 || (item < measured->before_item && pass == PASS_FWD)))
+        (measured->before_item == 0 || (item < measured->before_item && pass == PASS_FWD_NOGRAD)))
         *extrapolated = true;
     return measured->base.item_ns(measured->base.ctx, model, item, pass, samples, device, ns,
                                   extrapolated, err);

@@ -67,7 +67,11 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
                     int64_t f = host, again = host, in = host, weight = host, stash = 0;
                     int64_t update = 0, params = 0, held = 0;
                     for (int i = p->first_item[s]; i < p->first_item[s + 1]; i++) {
-                        f += item_time(&c, i, PASS_FWD, n, device);
+                        const bool keeps =
+                            i >= frozen &&
+                            (p->recompute == RECOMPUTE_NEVER ||
+                             (p->recompute == RECOMPUTE_EXCEPT_LAST && mb == MB_LAST));
+                        f += item_time(&c, i, keeps ? PASS_FWD : PASS_FWD_NOGRAD, n, device);
                         if (i < frozen) {
                             held += c.model.items[i].params;
                             continue;
@@ -81,8 +85,12 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
                         stash += c.model.items[i].stash_bytes * bytes_n;
                         params += c.model.items[i].params;
                     }
-                    for (int i = 0; s == 0 && p->frozen == FROZEN_FIRST && i < frozen; i++) {
+                    const bool whole_batch = s == 0 && p->frozen == FROZEN_FIRST;
+                    int64_t whole = whole_batch ? host : 0;
+                    for (int i = 0; whole_batch && i < frozen; i++) {
                         held += c.model.items[i].params;
+                        whole += item_time(&c, i, PASS_FWD_NOGRAD, p->batch, device) *
+                                 (c.model.per_microbatch ? p->microbatches.count : 1);
                     }
                     /* A stage that trains the first active item only has no I: W does it. */
                     const int64_t both = in + weight - host;
@@ -93,6 +101,7 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
                     }
                     assert_int_equal(stage->op_ns[OP_F][mb], f);
                     assert_int_equal(stage->op_ns[OP_Z][mb], f);
+                    assert_int_equal(stage->whole_batch_ns[0], whole);
                     assert_int_equal(stage->op_ns[OP_R][mb], again);
                     assert_int_equal(stage->op_ns[OP_I][mb], in);
                     assert_int_equal(stage->op_ns[OP_W][mb], weight);

@@ -347,6 +347,11 @@ static void explicit__refuses_bad_chains(void **state)
     assert_int_equal(model_explicit("e", bad, 3, NULL, 0, true, &m, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "item 1: stash_bytes"));
     memcpy(bad, good, sizeof bad);
+    bad[1].fwd_stash_ns = bad[1].fwd_ns + 1;
+    err = (struct err){0};
+    assert_int_equal(model_explicit("e", bad, 3, NULL, 0, true, &m, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "item 1: fwd_stash_ns must be at most fwd_ns, "));
+    memcpy(bad, good, sizeof bad);
     bad[0].fwd_ns = bad[1].fwd_ns = INT64_MAX;
     assert_int_equal(model_explicit("e", bad, 3, NULL, 0, true, &m, NULL), ERR_INPUT);
     memcpy(bad, good, sizeof bad);

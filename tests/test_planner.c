@@ -63,6 +63,7 @@ static void instance_random(struct instance *in, int most_items)
         items[i].bwd_input_ns = roll(0, 4000);
         items[i].bwd_weight_ns = roll(0, 4000);
         items[i].bwd_rest_ns = roll(0, items[i].bwd_input_ns);
+        items[i].fwd_stash_ns = items[i].fwd_ns * (i % 4) / 4;
         items[i].update_ns = roll(0, 3000);
     }
     /* One roll a statement: a case is the same whatever compiler orders its arguments. */
@@ -298,9 +299,9 @@ static void plain_cut(const struct instance *in, struct plan *plan, bool by_time
     struct cut cut = {0};
     for (int i = 0; i < n; i++) {
         const struct item *item = &in->model.items[first + i];
-        sizes[i] = !by_time ? 1 : item->fwd_ns;
+        sizes[i] = !by_time ? 1 : item->fwd_ns - item->fwd_stash_ns;
         if (by_time && first + i >= nf)
-            sizes[i] += item->bwd_weight_ns +
+            sizes[i] += item->fwd_stash_ns + item->bwd_weight_ns +
                         (first + i == nf && nf > 0 ? item->bwd_rest_ns : item->bwd_input_ns);
     }
     assert_int_equal(cut_sizes(sizes, n, plan->num_stages, &cut, NULL), OK);

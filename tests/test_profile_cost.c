@@ -134,11 +134,13 @@ static void add_pass(struct profile *profile, const struct layer_key *key, const
 }
 
 /* Every item of a model costs per_sample x (1 + its index among the distinct) a pass and sample,
- * what is left of the input half behind frozen layers half of that. */
+ * what is left of the input half behind frozen layers half of that, and a forward without stash
+ * three quarters; of the third distinct item as much again, which noise alone can be. */
 static void measure(struct profile *profile, const char *name, const char *kind,
                     const struct model *model, int64_t threads, int64_t ranks, double per_sample)
 {
-    static const char *const passes[] = {"fwd", "bwd_input", "bwd_weight", "bwd_rest"};
+    static const char *const passes[] = {"fwd", "bwd_input", "bwd_weight", "bwd_rest",
+                                         "fwd_nograd"};
     struct layer_key seen[64], key;
     int n = 0;
     strcpy(profile->info.name, name);
@@ -151,11 +153,12 @@ static void measure(struct profile *profile, const char *name, const char *kind,
         if (known)
             continue;
         seen[n++] = key;
-        for (int p = 0; p < 4; p++)
+        const double part[] = {1, 1, 1, 0.5, n == 3 ? 2 : 0.75};
+        for (int p = 0; p < PASS_UPDATE; p++)
             for (int64_t b = 1; b <= 16; b *= 4)
                 if ((p != PASS_BWD_INPUT && p != PASS_BWD_REST) || i > 0)
                     add_pass(profile, &key, passes[p], b, threads, ranks,
-                             per_sample * n * (double)b * (p == PASS_BWD_REST ? 0.5 : 1));
+                             per_sample * n * (double)b * part[p]);
         add_pass(profile, &key, "update", 0, threads, ranks, 77);
     }
 }
@@ -198,6 +201,8 @@ static void profile_cost__interpolates_and_flags_extrapolation(void **state)
     assert_int_equal(ask(cost, &model, 0, PASS_BWD_INPUT, 8, "cpu", &beyond), 0);
     assert_int_equal(ask(cost, &model, 1, PASS_BWD_REST, 8, "cpu", &beyond), 8000);
     assert_int_equal(ask(cost, &model, 0, PASS_BWD_REST, 8, "cpu", &beyond), 0);
+    assert_int_equal(ask(cost, &model, 1, PASS_FWD_NOGRAD, 8, "cpu", &beyond), 12000);
+    assert_int_equal(ask(cost, &model, 2, PASS_FWD_NOGRAD, 8, "cpu", &beyond), 24000);
     assert_int_equal(ask(cost, &model, 1, PASS_UPDATE, 1000, "cpu", &beyond), 77);
     assert_false(beyond);
     /* Nothing was measured about links: the cluster answers. */
@@ -255,6 +260,32 @@ static void profile_cost__takes_input_half_where_rest_was_not_measured(void **st
             assert_non_null(strstr(handle.note, "taken as the whole of its input half"));
         cost_handle_clear(&handle);
     }
+    profile_clear(&profile);
+    model_clear(&model);
+    cluster_clear(&cluster);
+}
+
+static void profile_cost__takes_forward_where_none_without_stash_was_measured(void **state)
+{
+    (void)state;
+    struct model model = {0};
+    struct cluster cluster = {0};
+    struct profile profile = {0};
+    struct cost_handle handle = {0};
+    bool beyond;
+    int kept = 0;
+    assert_int_equal(model_parse("vit-tiny", &model, NULL), OK);
+    assert_int_equal(cluster_parse("cpu-1x2", &cluster, NULL), OK);
+    measure(&profile, "p", "cpu", &model, 1, 2, 1000);
+    for (int i = 0; i < profile.num_layers; i++)
+        if (strcmp(profile.layers[i].pass, "fwd_nograd") != 0)
+            profile.layers[kept++] = profile.layers[i];
+    assert_true(kept < profile.num_layers);
+    profile.num_layers = kept;
+    assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, NULL), OK);
+    assert_int_equal(ask(&handle.cost, &model, 1, PASS_FWD_NOGRAD, 4, "cpu", &beyond), 8000);
+    assert_string_equal(handle.note, "");
+    cost_handle_clear(&handle);
     profile_clear(&profile);
     model_clear(&model);
     cluster_clear(&cluster);
@@ -615,6 +646,7 @@ int main(void)
         cmocka_unit_test(curve_at__goes_through_points_and_lines),
         cmocka_unit_test(profile_cost__interpolates_and_flags_extrapolation),
         cmocka_unit_test(profile_cost__takes_input_half_where_rest_was_not_measured),
+        cmocka_unit_test(profile_cost__takes_forward_where_none_without_stash_was_measured),
         cmocka_unit_test(profile_cost__takes_nearest_way_of_measuring),
         cmocka_unit_test(profile_cost__answers_links_collectives_and_overheads),
         cmocka_unit_test(profile_cost__keeps_nodes_and_the_network_apart),

@@ -352,9 +352,11 @@ static void store_open__brings_older_schema_up(void **state)
     assert_int_equal(store_get_choices(store, &place, &list, &num, NULL), OK); /* none yet */
     assert_int_equal(num, 0);
     store_close(store);
-    struct layer_row rest = layer(3, 8, 1e6);
-    strcpy(rest.pass, "bwd_rest");
-    assert_int_equal(profile_add_layer(&profile, &rest, NULL), OK);
+    struct layer_row newer = layer(3, 8, 1e6);
+    strcpy(newer.pass, "bwd_rest");
+    assert_int_equal(profile_add_layer(&profile, &newer, NULL), OK);
+    strcpy(newer.pass, "fwd_nograd");
+    assert_int_equal(profile_add_layer(&profile, &newer, NULL), OK);
     store = open_store(at("old.db"), STORE_RECORD);
     assert_int_equal(store_put_profile(store, &profile, PROFILE_MERGE, NULL), OK);
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
@@ -369,15 +371,15 @@ static void store_open__brings_older_schema_up(void **state)
     assert_string_equal(back.info.fp32_kernel, "");
     profile_clear(&back);
     exec(at("old.db"), "ALTER TABLE profile ADD COLUMN fp32_kernel TEXT NOT NULL DEFAULT '';"
-                       "PRAGMA user_version = 6");
+                       "PRAGMA user_version = 7");
     store_close(store);
-    profile.num_layers--;
-    exec(at("old.db"), "DELETE FROM layer_cost WHERE pass = 'bwd_rest'");
+    profile.num_layers -= 2;
+    exec(at("old.db"), "DELETE FROM layer_cost WHERE pass IN ('bwd_rest', 'fwd_nograd')");
     /* Back to version 1, which had no run records. */
     exec(at("old.db"), back_to_2);
     exec(at("old.db"), "DROP TABLE epoch; DROP TABLE step; DROP TABLE op; DROP TABLE transition;"
                        "DROP TABLE memory; DROP TABLE run; PRAGMA user_version = 1");
-    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..6");
+    refuses(at("old.db"), STORE_READ, ERR_INPUT, "has the old schema version 1, not 2..7");
     store = open_store(at("old.db"), STORE_WRITE);
     assert_int_equal(store_get_profile(store, "kept", &back, NULL), OK);
     same_profile(&profile, &back);
@@ -705,7 +707,7 @@ static void profile_check__refuses_what_no_profile_may_hold(void **state)
         {5,        4,  6, 0, 1,  "fwd",      "count must be at least 1, got 0"                           },
         {5,        4,  6, 1, -2, "fwd",      "samples must be at least 0, got -2"                        },
         {5,        4,  6, 1, 1,  "sideways",
-         "pass must be fwd|bwd_input|bwd_weight|bwd_rest|update, got 'sideways'"                         },
+         "pass must be fwd|bwd_input|bwd_weight|bwd_rest|fwd_nograd|update, got 'sideways'"              },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct profile profile = {0};

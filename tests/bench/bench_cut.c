@@ -81,7 +81,7 @@ static void draw_chain(struct chain *c, enum shape shape)
             f = 300000000;
         for (int class = 0; class < 4; class ++) /* the slowest takes twice the time */
             c->times[class * ITEMS + i] = (struct cut_time){
-                f * (3 + class) / 3, f * (3 + class) / 3, f * (3 + class) / 3, f / 10, 0};
+                f * (3 + class) / 3, f * (3 + class) / 3, f * (3 + class) / 3, f / 10, 0, 0};
         c->sizes[i] = 3 * f;
         c->items[i] = (struct cut_item){.out_bytes = 1 << (12 + draw(10)),
                                         .weight_bytes = 1 << (16 + draw(8)),

@@ -83,6 +83,7 @@ class Case:
         self.layers = self.stages * per
         self.f, self.i, self.w = (rng.randint(1, 3000) * 1000 for _ in range(3))
         self.rest = rng.randint(0, self.i // 1000) * 1000
+        self.keep = rng.randint(0, self.f // 1000) * 1000  # of f, for the stash
         # rings and messages meet: exact only when messages are empty
         self.act = rng.choice([100000, 5000000, 30000000]) if shared else \
             rng.choice([0, 1000, 1 << 20, 37777777]) if self.replicas == 1 else 0
@@ -113,7 +114,9 @@ class Case:
             first = self.frozen > 0 and s * per <= self.frozen < (s + 1) * per
             # nobody wants the gradient of the first active layer's input
             back = self.i * (self.active[s] - first) + self.rest * first
-            self.cost["F", s] = self.cost["R", s] = self.f * per
+            kept = 0 if self.recompute else self.active[s]
+            self.cost["F", s] = self.f * per - self.keep * (per - kept)
+            self.cost["R", s] = self.f * per
             self.cost["I", s] = back
             self.cost["W", s] = self.w * self.active[s] + (back if self.no_input[s] else 0)
             self.cost["B", s] = back + self.w * self.active[s]
@@ -131,7 +134,8 @@ class Case:
     def command(self, elapse):
         args = [elapse, "sim", "--step", "--json", "--model",
                 f"uniform:layers={self.layers},fwd={self.f}ns,bwd_input={self.i}ns,"
-                f"bwd_weight={self.w}ns,bwd_rest={self.rest}ns,act={self.act}B,params={self.params}",
+                f"bwd_weight={self.w}ns,bwd_rest={self.rest}ns,fwd_stash={self.keep}ns,act={self.act}B,"
+                f"params={self.params}",
                 "--cluster", f"{self.nodes}x{self.k * self.replicas // self.nodes}",
                 "--latency", f"{self.latency}ns", "--link", f"{self.link}Bps",
                 "--uplink", f"{self.uplink}Bps", "--stages", str(self.k),
