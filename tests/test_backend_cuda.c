@@ -617,6 +617,26 @@ IN_ALL_WAYS(attention__all_masks_and_head_widths, false)
     attention_case(3, 290, 1, 64, 1 + 2 + 4 + 8, 0);
 }
 
+/* 99 KiB a block, as sm_86 and sm_89 have. */
+static void attention__with_little_shared_memory(void **state)
+{
+    const struct cuda_spec spec = {.device = 0, .dtype = DTYPE_BF16, .threads = 1};
+    struct err err = {0};
+    (void)state;
+    if (!emulated) {
+        print_message("the device has what it has: skipped\n");
+        skip();
+    }
+    setenv("ELAPSE_CUDASIM_SHARED", "101376", 1);
+    cuda = cuda_load_backend(&spec, &err);
+    assert_non_null(cuda);
+    attention_case(2, 100, 1, 64, 0, 0);
+    attention_case(2, 197, 1, 64, 0, 0);
+    attention_case(1, 200, 1, 128, 8, 0);
+    backend_free(cuda);
+    unsetenv("ELAPSE_CUDASIM_SHARED");
+}
+
 /* --- embeddings ------------------------------------------------------------------------------ */
 
 static void tokens_case(int n, int seq, int hidden, int vocab, bool types, bool skewed)
@@ -1057,6 +1077,7 @@ int main(void)
         cmocka_unit_test(act_backward__and_dropout_keep_the_masks_of_the_cpu),
         cmocka_unit_test(layernorm__forward_and_backward_of_all_widths),
         cmocka_unit_test(attention__all_masks_and_head_widths),
+        cmocka_unit_test(attention__with_little_shared_memory),
         cmocka_unit_test(tokens__forward_and_backward_count_every_use),
         cmocka_unit_test(patches__each_pixel_once_and_back),
         cmocka_unit_test(xent__rows_spans_padding_and_smoothing),

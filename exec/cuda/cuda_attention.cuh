@@ -67,7 +67,7 @@ static __device__ __forceinline__ bool attn_keeps(const struct attn_args &a,
 /* bf16 on the tensor cores. False: not this shape or alignment, use the fp32 kernels. */
 bool cuda_flash_forward(struct backend *be, const struct attn_args *a, int64_t num_samples);
 /* Whether the next takes a shape, its addresses aside. */
-bool cuda_flash_is_whole(const struct backend *be, int seq, int head_dim);
+bool cuda_flash_is_whole(struct backend *be, int seq, int head_dim);
 /* The backward of a short sequence, in one kernel; out may be qkv, dq and delta are not looked at.
  * parts [n, 3, heads, head_dim] receives the sums of dqkv's columns, a row a sample; NULL: not
  * wanted. False: not this shape either. */

@@ -447,7 +447,8 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_dkdv(const struct att
 
 /* --- all of a head ---------------------------------------------------------------------------- */
 
-/* Blocks of 4 warps, two an SM, or of 8, one an SM; each warp owns 32 keys. (ptxas of CUDA 13.0 for
+/* Blocks of 4 warps, two an SM, or of 8, one an SM, where there is shared memory for it (102 KiB,
+ * more than on sm_86 and sm_89); each warp owns 32 keys. (ptxas of CUDA 13.0 for
  * sm_90: at most 32 bytes spilt.) */
 template <int D, bool DROP, int MANY> struct whole_shape {
     static const int mt = 2, queries = 32, threads = 32 * MANY, keys = 16 * mt * MANY;
@@ -704,10 +705,12 @@ static void launch_whole(struct backend *be, const struct attn_args &a, float *p
         launch_blocks<D, DROP, 8>(be, a, parts, num_samples);
 }
 
-bool cuda_flash_is_whole(const struct backend *be, int seq, int head_dim)
+bool cuda_flash_is_whole(struct backend *be, int seq, int head_dim)
 {
-    return be->elem_bytes == 2 &&
-           ((head_dim == 64 && seq <= 256) || (head_dim == 32 && seq <= 128));
+    if (be->elem_bytes != 2 || (head_dim != 32 && head_dim != 64))
+        return false;
+    return seq <= 128 || (seq <= 256 && head_dim == 64 &&
+                          whole_shape<64, true, 8>::shared <= cuda_of(be)->shared_bytes);
 }
 
 bool cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, float *parts,

@@ -8,6 +8,8 @@
  *   ELAPSE_CUDASIM_LOADS=1     what runs for the first time (products: with operands of this shape)
  *                              waits for all work of the device, as for a kernel that is loaded then
  *   ELAPSE_CUDASIM_MEMORY=N    bytes of device memory (4 GiB)
+ *   ELAPSE_CUDASIM_SMS=N, ELAPSE_CUDASIM_SHARED=N  multiprocessors (8), and the bytes of shared
+ *                              memory that a block may ask for (227 KiB)
  *   ELAPSE_CUDASIM_FAULT=WHAT  no-device, old-driver, malloc@N, host-alloc@N, launch@N, stream@N, ecc@N
  *                              (at the Nth wait), copy@N (likewise, at the Nth that a lane gets), room@N
  *                              (a launch for which the device has no memory), matmul@N, cudnn@N: the Nth

@@ -112,6 +112,15 @@ static long env_number(const char *name, long otherwise)
     return text && *text ? atol(text) : otherwise;
 }
 
+static int num_sms(void)
+{
+    return (int)env_number("ELAPSE_CUDASIM_SMS", 8);
+}
+static int shared_most(void)
+{
+    return (int)env_number("ELAPSE_CUDASIM_SHARED", CUDASIM_SHARED_MOST);
+}
+
 /* ELAPSE_CUDASIM_LOG: what the process has done, at its end. */
 static struct report {
     ~report()
@@ -1033,7 +1042,7 @@ extern "C" cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAtt
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout)
         return cudaSuccess;
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        value > CUDASIM_SHARED_MOST)
+        value > shared_most())
         return refuse(cudaErrorInvalidValue, "cudaFuncSetAttribute: attribute %d, value %d",
                       (int)attribute, value);
     shared_allowed[kernel] = value;
@@ -1147,10 +1156,6 @@ extern "C" cudaError_t cudaRuntimeGetVersion(int *version)
     *version = CUDART_VERSION;
     return cudaSuccess;
 }
-static int num_sms(void)
-{
-    return (int)env_number("ELAPSE_CUDASIM_SMS", 8);
-}
 extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *to, int device)
 {
     ENTER;
@@ -1160,7 +1165,7 @@ extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *to, int de
     snprintf(to->name, sizeof to->name, "cudasim");
     to->totalGlobalMem = capacity;
     to->sharedMemPerBlock = CUDASIM_SHARED_PLAIN;
-    to->sharedMemPerBlockOptin = CUDASIM_SHARED_MOST;
+    to->sharedMemPerBlockOptin = (size_t)shared_most();
     to->sharedMemPerMultiprocessor = 228 * 1024;
     to->regsPerBlock = to->regsPerMultiprocessor = 65536;
     to->warpSize = 32;
@@ -1201,7 +1206,7 @@ extern "C" cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr at
         *value = CUDASIM_SHARED_PLAIN;
         break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = CUDASIM_SHARED_MOST;
+        *value = shared_most();
         break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
         *value = 228 * 1024;
