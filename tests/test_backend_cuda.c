@@ -677,6 +677,7 @@ IN_ALL_WAYS(tokens__forward_and_backward_count_every_use, false)
     tokens_case(3, 33, 48, 3000, true, true);
     tokens_case(2, 40, 33, 17, true, true);
     tokens_case(1, 5, 8, 2, false, false);
+    tokens_case(2, 4300, 1, 70000, false, true); /* warps that sort several hundred, three passes */
 }
 
 static void patches_case(int n, int channels, int image, int patch, int hidden)

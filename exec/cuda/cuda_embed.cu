@@ -12,6 +12,9 @@ enum { THREADS = 128 };
             DO(T, 1);                                                                              \
     })
 
+/* Rows that a thread asks for before it looks at the first: few threads must keep memory busy. */
+enum { ROWS_AHEAD = 8 };
+
 static bool embed_wide(struct backend *be, int64_t cols, uintptr_t pointers)
 {
     return cols * be->elem_bytes % 16 == 0 && pointers % 16 == 0;
@@ -103,13 +106,19 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < V; k++)
         sum[k] = 0.0f;
-#pragma unroll 8
-    for (int64_t s = 0; s < num_samples; s++) {
-        float value[V];
-        elem_load_n<V>(x + s * size + i, value);
+    for (int64_t s = 0; s < num_samples; s += ROWS_AHEAD) {
+        const int num = num_samples - s < ROWS_AHEAD ? (int)(num_samples - s) : ROWS_AHEAD;
+        elem_pack<V, T> ahead[ROWS_AHEAD];
 #pragma unroll
-        for (int k = 0; k < V; k++)
-            sum[k] += value[k];
+        for (int a = 0; a < ROWS_AHEAD; a++)
+            if (a < num)
+                ahead[a] = elem_pack_load<V>(x + (s + a) * size + i);
+#pragma unroll
+        for (int a = 0; a < ROWS_AHEAD; a++)
+            if (a < num)
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    sum[k] += elem_load(&ahead[a].at[k]);
     }
     elem_add_n<V>(dst + i, sum);
     if (kept)
@@ -186,22 +195,34 @@ static void tokens_forward(struct backend *be, const struct tokens *t, const voi
  * in one block. A warp owns a run of neighbouring positions and takes 32 at a time; a position's
  * place is its warp's counter of the digit, plus the lanes before it that hold the same digit;
  * counters are scanned digit by digit, warp by warp. 32 Ki ids of 16 bits are four passes over 128
- * KiB. */
-enum { SORT_THREADS = 1024, SORT_WARPS = SORT_THREADS / 32, SORT_BITS = 8 };
+ * KiB, whose time is that of loads one behind the other: SORT_AHEAD times 32 are under way. */
+enum { SORT_THREADS = 1024, SORT_WARPS = SORT_THREADS / 32, SORT_BITS = 8, SORT_AHEAD = 8 };
 enum { SORT_DIGITS = 1 << SORT_BITS, SORT_EACH = SORT_DIGITS * SORT_WARPS / SORT_THREADS };
 
-/* Lanes of the warp whose digit is this lane's; lanes not valid are their own kind. */
-static __device__ __forceinline__ unsigned same_digit(int digit, bool valid)
+/* Lanes of the warp whose digit is this lane's; -1 is one more. */
+static __device__ __forceinline__ unsigned same_digit(int digit)
 {
-    unsigned peers = __ballot_sync(~0u, valid);
-    peers = valid ? peers : ~peers;
+    unsigned peers = ~0u;
 #pragma unroll
-    for (int bit = 0; bit < SORT_BITS; bit++) {
+    for (int bit = 0; bit <= SORT_BITS; bit++) {
         const bool set = digit >> bit & 1;
         const unsigned lanes = __ballot_sync(~0u, set);
         peers &= set ? lanes : ~lanes;
     }
     return peers;
+}
+
+/* Of SORT_AHEAD times 32 positions from `at` on, this lane's first: their rows, and the digits of
+ * these rows' ids; -1 from `end` on. */
+static __device__ __forceinline__ void sort_load(const int32_t *ids, const int32_t *from, int at,
+                                                 int end, int shift, int32_t *row, int *digit)
+{
+#pragma unroll
+    for (int a = 0; a < SORT_AHEAD; a++)
+        row[a] = at + 32 * a >= end ? 0 : from ? from[at + 32 * a] : at + 32 * a;
+#pragma unroll
+    for (int a = 0; a < SORT_AHEAD; a++)
+        digit[a] = at + 32 * a >= end ? -1 : ids[row[a]] >> shift & (SORT_DIGITS - 1);
 }
 
 static __global__ void __launch_bounds__(SORT_THREADS)
@@ -213,7 +234,8 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     const int per = ((rows + SORT_WARPS - 1) / SORT_WARPS + 31) / 32 * 32;
     const int first = warp * per, end = first + per < rows ? first + per : rows;
     int32_t *mine = &counts[tid * SORT_EACH / SORT_WARPS][tid * SORT_EACH % SORT_WARPS];
-    int32_t *from = NULL, *to = order;
+    int32_t *from = NULL, *to = order, row[SORT_AHEAD];
+    int digit[SORT_AHEAD];
     /* The last pass must write to `order`. */
     if ((bits + SORT_BITS - 1) / SORT_BITS % 2 == 0)
         to = other;
@@ -221,14 +243,15 @@ static __global__ void __launch_bounds__(SORT_THREADS)
         for (int i = 0; i < SORT_EACH; i++)
             mine[i] = 0;
         __syncthreads();
-        for (int i = first; i < end; i += 32) {
-            const bool valid = i + lane < end;
-            const int row = !valid ? 0 : from ? from[i + lane] : i + lane;
-            const int digit = valid ? ids[row] >> shift & (SORT_DIGITS - 1) : 0;
-            const unsigned peers = same_digit(digit, valid);
-            if (valid && lane == __ffs((int)peers) - 1)
-                counts[digit][warp] += __popc(peers);
-            __syncwarp();
+        for (int i = first; i < end; i += 32 * SORT_AHEAD) {
+            sort_load(ids, from, i + lane, end, shift, row, digit);
+#pragma unroll
+            for (int a = 0; a < SORT_AHEAD; a++) {
+                const unsigned peers = same_digit(digit[a]);
+                if (digit[a] >= 0 && lane == __ffs((int)peers) - 1)
+                    counts[digit[a]][warp] += __popc(peers);
+                __syncwarp();
+            }
         }
         __syncthreads();
         /* Exclusive sums in place: SORT_EACH counters a thread, then the threads. */
@@ -250,20 +273,19 @@ static __global__ void __launch_bounds__(SORT_THREADS)
         for (int i = 0; i < SORT_EACH; i++)
             mine[i] += before;
         __syncthreads();
-        for (int i = first; i < end; i += 32) {
-            const bool valid = i + lane < end;
-            const int row = !valid ? 0 : from ? from[i + lane] : i + lane;
-            const int digit = valid ? ids[row] >> shift & (SORT_DIGITS - 1) : 0;
-            const unsigned peers = same_digit(digit, valid);
-            int32_t place = 0;
-            if (valid)
-                place = counts[digit][warp] + __popc(peers & ((1u << lane) - 1));
-            __syncwarp();
-            if (valid && lane == __ffs((int)peers) - 1)
-                counts[digit][warp] += __popc(peers);
-            if (valid)
-                to[place] = row;
-            __syncwarp();
+        for (int i = first; i < end; i += 32 * SORT_AHEAD) {
+            sort_load(ids, from, i + lane, end, shift, row, digit);
+#pragma unroll
+            for (int a = 0; a < SORT_AHEAD; a++) {
+                const bool valid = digit[a] >= 0;
+                const unsigned peers = same_digit(digit[a]);
+                if (valid)
+                    to[counts[digit[a]][warp] + __popc(peers & ((1u << lane) - 1))] = row[a];
+                __syncwarp();
+                if (valid && lane == __ffs((int)peers) - 1)
+                    counts[digit[a]][warp] += __popc(peers);
+                __syncwarp();
+            }
         }
         __syncthreads(); /* orders the writes to `to` before the block reads them, too */
         from = to;
@@ -275,7 +297,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
  * table at once; of a run that crosses tiles, the piece that came from the tile before goes to
  * parts[tile][0], the piece that goes on into the next, if it began here, to parts[tile][1]. Reads
  * dy once, by rows. */
-enum { RUN_TILE = 64, RUN_AHEAD = 8 };
+enum { RUN_TILE = 64 };
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     add_runs(int rows, int hidden, const int32_t *ids, const int32_t *order, const T *dy,
@@ -300,14 +322,14 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < V; k++)
         sum[k] = 0.0f;
-    for (int i0 = 0; i0 < num; i0 += RUN_AHEAD) {
-        elem_pack<V, T> ahead[RUN_AHEAD];
+    for (int i0 = 0; i0 < num; i0 += ROWS_AHEAD) {
+        elem_pack<V, T> ahead[ROWS_AHEAD];
 #pragma unroll
-        for (int i = 0; i < RUN_AHEAD; i++)
+        for (int i = 0; i < ROWS_AHEAD; i++)
             if (i0 + i < num)
                 ahead[i] = elem_pack_load<V>(dy + (int64_t)row_of[i0 + i] * hidden + c);
 #pragma unroll
-        for (int i = 0; i < RUN_AHEAD; i++) {
+        for (int i = 0; i < ROWS_AHEAD; i++) {
             const int at = i0 + i;
             if (at >= num)
                 break;
@@ -380,16 +402,25 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < V; k++)
         sum[0][k] = sum[1][k] = 0.0f;
-#pragma unroll 8
-    for (int64_t r = first; r < end; r++) {
-        const bool second = types && types[r];
-        float value[V];
-        elem_load_n<V>(dy + r * hidden + c, value);
+    for (int64_t r = first; r < end; r += ROWS_AHEAD) {
+        const int num = end - r < ROWS_AHEAD ? (int)(end - r) : ROWS_AHEAD;
+        elem_pack<V, T> ahead[ROWS_AHEAD];
+        bool second[ROWS_AHEAD];
 #pragma unroll
-        for (int k = 0; k < V; k++) {
-            sum[0][k] += second ? 0.0f : value[k];
-            sum[1][k] += second ? value[k] : 0.0f;
-        }
+        for (int a = 0; a < ROWS_AHEAD; a++)
+            if (a < num) {
+                ahead[a] = elem_pack_load<V>(dy + (r + a) * hidden + c);
+                second[a] = types && types[r + a];
+            }
+#pragma unroll
+        for (int a = 0; a < ROWS_AHEAD; a++)
+            if (a < num)
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    const float value = elem_load(&ahead[a].at[k]);
+                    sum[0][k] += second[a] ? 0.0f : value;
+                    sum[1][k] += second[a] ? value : 0.0f;
+                }
     }
 #pragma unroll
     for (int i = 0; i < TYPES; i++)

@@ -188,9 +188,10 @@ static __global__ void __launch_bounds__(PASS_THREADS) finish_backward(const str
 }
 
 /* The same by strips of columns, whose sums go to parts[][cols] (columns.cuh). Two rows are on
- * their way at a time: dx may be any of the operands, so the compiler asks for none ahead. */
+ * their way at a time: dx may be any of the operands, so the compiler asks for none ahead. Three
+ * blocks an SM: with the registers of four ptxas (CUDA 13.0) waits for one row after the other. */
 template <int V, int ACT, typename T>
-static __global__ void __launch_bounds__(COLUMN_THREADS, 4)
+static __global__ void __launch_bounds__(COLUMN_THREADS, 3)
     finish_backward_sums(const struct backward_pass p, int64_t rows, int64_t per_part, float *parts)
 {
     const int64_t col = column_of_lane<V>(), first = blockIdx.y * per_part;

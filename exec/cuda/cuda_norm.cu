@@ -125,17 +125,21 @@ static __device__ __forceinline__ void norm_add(const float *row, int i, int lan
         elem_pack_store<4>(at, sum);
     }
 }
-/* Shared memory: two strips of columns for each chunk, behind them a row for each warp. */
-template <int CHUNKS, int V, bool SUMS> constexpr int norm_shared_bytes(void)
+/* Shared memory: where there is `add`, a row of it for each warp; for `part`, two strips of columns
+ * for each chunk, behind them a row of sums for each warp. */
+template <typename T, int CHUNKS, bool SUMS>
+static int norm_shared_bytes(const void *add, const float *part)
 {
-    return CHUNKS * (2 * column_strip<V>::FLOATS + (SUMS ? WARPS * 32 * V : 0)) *
-           (int)sizeof(float);
+    const int V = norm_pack<T>::V, row = CHUNKS * 32 * V;
+    const int floats = 2 * CHUNKS * column_strip<V>::FLOATS + (SUMS ? WARPS * row : 0);
+    return (add ? WARPS * row * (int)sizeof(T) : 0) + (part ? floats * (int)sizeof(float) : 0);
 }
 
 /* With g = dy gamma and h = (x - mean) rstd: dx = add + rstd (g - mean(g) - h mean(g h)). A block
  * takes `per_block` rows and leaves their sums of dy h and dy in parts[block][2][cols], its warps
  * added in order; SUMS: [3], behind them the sums of add, or of dx before it is rounded, which wait
- * in shared memory. The packed elements stay in registers, as many as in memory. */
+ * in shared memory. The packed elements stay in registers, as many as in memory; add, for which
+ * none are left, is on its way to shared memory meanwhile. */
 template <typename T, int CHUNKS, bool SUMS>
 static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<T>::V))
     norm_backward(int64_t rows, int64_t per_block, int cols, int64_t ldx, const T *dy, const T *x,
@@ -145,9 +149,11 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
     const int V = norm_pack<T>::V, chunks = cols / V;
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
     typedef column_strip<V> strip;
-    CUDA_DYNAMIC_SHARED(float, total); /* norm_shared_bytes() */
+    CUDA_DYNAMIC_SHARED(T, added); /* norm_shared_bytes() */
+    float *total = reinterpret_cast<float *>(added + (add ? WARPS * (CHUNKS * 32 * V) : 0));
     float *rows_of_warps = total + 2 * CHUNKS * strip::FLOATS;
     float *last = rows_of_warps + warp * (CHUNKS * 32 * V);
+    T *base = added + warp * (CHUNKS * 32 * V) + lane * V; /* of this lane alone */
     float dgamma[CHUNKS][V], dbeta[CHUNKS][V];
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++)
@@ -163,6 +169,11 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
     const int64_t end = first + per_block < rows ? first + per_block : rows;
     for (int64_t r = first + warp; r < end; r += WARPS) {
         pack grad[CHUNKS], in[CHUNKS];
+#pragma unroll
+        for (int i = 0; i < CHUNKS; i++)
+            if (add && lane + 32 * i < chunks)
+                cp_async_16(base + 32 * i * V, add + r * ldx + (lane + 32 * i) * V, true);
+        cp_async_commit();
 #pragma unroll
         for (int i = 0; i < CHUNKS; i++)
             if (lane + 32 * i < chunks) {
@@ -191,6 +202,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
             continue;
         const float mean_g = warp_sum(sum_g) / (float)cols;
         const float mean_gh = warp_sum(sum_gh) / (float)cols;
+        cp_async_wait<0>();
 #pragma unroll
         for (int i = 0; i < CHUNKS; i++)
             if (lane + 32 * i < chunks) {
@@ -200,7 +212,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
                 for (int k = 0; k < V; k++)
                     out[k] = 0.0f;
                 if (add)
-                    elem_load_n<V>(add + r * ldx + c, out);
+                    elem_load_n<V>(base + 32 * i * V, out);
                 if (SUMS && add)
                     norm_add<V>(out, i, lane, last);
                 elem_load_n<V>(gamma + c, scale);
@@ -365,6 +377,8 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
     cudaStream_t stream = cuda_of(be)->stream;
     if (!dx && !part)
         return;
+    if (!dx && !sums)
+        add = NULL;
     const int part_rows = sums ? 3 : 2;
     float *last = sums ? part + 2 * cols : NULL;
     if (rows <= 0) {
@@ -388,7 +402,7 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
     if (chunks) {
 #define NORM_BACKWARD(T, CHUNKS, SUMS)                                                             \
     do {                                                                                           \
-        const int shared = part ? norm_shared_bytes<CHUNKS, norm_pack<T>::V, SUMS>() : 0;          \
+        const int shared = norm_shared_bytes<T, CHUNKS, SUMS>(add, part);                          \
         if (shared > 48 * 1024)                                                                    \
             CUDA_ALLOW_SHARED((norm_backward<T, CHUNKS, SUMS>), shared);                           \
         CUDA_LAUNCH((norm_backward<T, CHUNKS, SUMS>), num_parts, THREADS, shared, stream, rows,    \
