@@ -176,16 +176,32 @@ static int64_t ask(const struct cost *cost, const struct model *model, int item,
     return ns;
 }
 
+/* One model, one cluster, what was measured of it, and a handle: begin() and end() of most tests.
+ */
+static struct model model;
+static struct cluster cluster;
+static struct profile profile;
+static struct cost_handle handle;
+
+static void begin(const char *machine)
+{
+    assert_int_equal(model_parse("vit-tiny", &model, NULL), OK);
+    assert_int_equal(cluster_parse(machine, &cluster, NULL), OK);
+}
+
+static void end(void)
+{
+    cost_handle_clear(&handle);
+    profile_clear(&profile);
+    model_clear(&model);
+    cluster_clear(&cluster);
+}
+
 static void profile_cost__interpolates_and_flags_extrapolation(void **state)
 {
     (void)state;
-    struct model model = {0};
-    struct cluster cluster = {0};
-    struct profile profile = {0};
-    struct cost_handle handle = {0};
     bool beyond;
-    assert_int_equal(model_parse("vit-tiny", &model, NULL), OK);
-    assert_int_equal(cluster_parse("cpu-1x2", &cluster, NULL), OK);
+    begin("cpu-1x2");
     measure(&profile, "p", "cpu", &model, 1, 2, 1000);
     assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, NULL), OK);
     assert_string_equal(handle.note, "");
@@ -225,23 +241,16 @@ static void profile_cost__interpolates_and_flags_extrapolation(void **state)
     assert_non_null(strstr(err.msg, "no layers for model 'vit-tiny' in profile 'p': item 'head'"));
     assert_null(handle.ctx);
     model_clear(&other);
-    profile_clear(&profile);
-    model_clear(&model);
-    cluster_clear(&cluster);
+    end();
 }
 
 /* Profiles of older versions lack the pass: the whole input half stands for it, and is said to. */
 static void profile_cost__takes_input_half_where_rest_was_not_measured(void **state)
 {
     (void)state;
-    struct model model = {0};
-    struct cluster cluster = {0};
-    struct profile profile = {0};
-    struct cost_handle handle = {0};
     bool beyond;
     int kept = 0;
-    assert_int_equal(model_parse("vit-tiny", &model, NULL), OK);
-    assert_int_equal(cluster_parse("cpu-1x2", &cluster, NULL), OK);
+    begin("cpu-1x2");
     measure(&profile, "p", "cpu", &model, 1, 2, 1000);
     for (int lacking = 0; lacking < 2; lacking++) { /* first what never trains first, then all */
         kept = 0;
@@ -260,22 +269,15 @@ static void profile_cost__takes_input_half_where_rest_was_not_measured(void **st
             assert_non_null(strstr(handle.note, "taken as the whole of its input half"));
         cost_handle_clear(&handle);
     }
-    profile_clear(&profile);
-    model_clear(&model);
-    cluster_clear(&cluster);
+    end();
 }
 
 static void profile_cost__takes_forward_where_none_without_stash_was_measured(void **state)
 {
     (void)state;
-    struct model model = {0};
-    struct cluster cluster = {0};
-    struct profile profile = {0};
-    struct cost_handle handle = {0};
     bool beyond;
     int kept = 0;
-    assert_int_equal(model_parse("vit-tiny", &model, NULL), OK);
-    assert_int_equal(cluster_parse("cpu-1x2", &cluster, NULL), OK);
+    begin("cpu-1x2");
     measure(&profile, "p", "cpu", &model, 1, 2, 1000);
     for (int i = 0; i < profile.num_layers; i++)
         if (strcmp(profile.layers[i].pass, "fwd_nograd") != 0)
@@ -285,22 +287,14 @@ static void profile_cost__takes_forward_where_none_without_stash_was_measured(vo
     assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, NULL), OK);
     assert_int_equal(ask(&handle.cost, &model, 1, PASS_FWD_NOGRAD, 4, "cpu", &beyond), 8000);
     assert_string_equal(handle.note, "");
-    cost_handle_clear(&handle);
-    profile_clear(&profile);
-    model_clear(&model);
-    cluster_clear(&cluster);
+    end();
 }
 
 static void profile_cost__takes_nearest_way_of_measuring(void **state)
 {
     (void)state;
-    struct model model = {0};
-    struct cluster cluster = {0};
-    struct profile profile = {0};
-    struct cost_handle handle = {0};
     bool beyond;
-    assert_int_equal(model_parse("vit-tiny", &model, NULL), OK);
-    assert_int_equal(cluster_parse("cpu-1x2", &cluster, NULL), OK);
+    begin("cpu-1x2");
     measure(&profile, "p", "cpu", &model, 1, 1, 1000);
     measure(&profile, "p", "cpu", &model, 1, 2, 1100);
     measure(&profile, "p", "cpu", &model, 2, 1, 600);
@@ -337,21 +331,14 @@ static void profile_cost__takes_nearest_way_of_measuring(void **state)
     assert_int_equal(profile_cost(&profile, &model, &cluster, &query, &handle, &err),
                      ERR_INFEASIBLE);
     assert_string_equal(err.msg, "no layers for model 'vit-tiny' in profile 'p': nothing in bf16");
-    profile_clear(&profile);
-    model_clear(&model);
-    cluster_clear(&cluster);
+    end();
 }
 
 static void profile_cost__answers_links_collectives_and_overheads(void **state)
 {
     (void)state;
-    struct model model = {0};
-    struct cluster cluster = {0};
-    struct profile profile = {0};
-    struct cost_handle handle = {0};
     static const int devices[] = {0, 1, 2, 3};
-    assert_int_equal(model_parse("vit-tiny", &model, NULL), OK);
-    assert_int_equal(cluster_parse("cpu-2x2", &cluster, NULL), OK);
+    begin("cpu-2x2");
     measure(&profile, "p", "cpu", &model, 1, 2, 1000);
     for (int i = 0; i < 3; i++) {
         double bytes = 1000 << 2 * i;
@@ -397,23 +384,15 @@ static void profile_cost__answers_links_collectives_and_overheads(void **state)
     cost_handle_clear(&lower);
     assert_int_equal(cost_allreduce_ns(cost, &cluster, devices, 4, 2000),
                      cluster_allreduce_ns(&cluster, devices, 4, 2000));
-    cost_handle_clear(&handle);
-    profile_clear(&profile);
-    model_clear(&model);
-    cluster_clear(&cluster);
+    end();
 }
 
 /* Between nodes: as measured with so many ranks; else a ring whose steps are messages there. */
 static void profile_cost__keeps_nodes_and_the_network_apart(void **state)
 {
     (void)state;
-    struct model model = {0};
-    struct cluster cluster = {0};
-    struct profile profile = {0};
-    struct cost_handle handle = {0};
     static const int inside[] = {0, 1}, across[] = {0, 2}, all[] = {0, 1, 2, 3};
-    assert_int_equal(model_parse("vit-tiny", &model, NULL), OK);
-    assert_int_equal(cluster_parse("cpu-2x2", &cluster, NULL), OK);
+    begin("cpu-2x2");
     measure(&profile, "p", "cpu", &model, 1, 2, 1000);
     for (int64_t bytes = 1000; bytes <= 16000; bytes *= 4) {
         const double b = (double)bytes;
@@ -438,10 +417,7 @@ static void profile_cost__keeps_nodes_and_the_network_apart(void **state)
     assert_int_equal(cost_allreduce_ns(cost, &cluster, all, 4, 2000), 48000);
     assert_int_equal(cost_allreduce_ns(cost, &cluster, across, 2, 4000), 2 * (9000 + 8 * 2000));
     assert_true(cost->allreduce_bytes[0] == 1000 && cost->allreduce_bytes[1] == 16000);
-    cost_handle_clear(&handle);
-    profile_clear(&profile);
-    model_clear(&model);
-    cluster_clear(&cluster);
+    end();
 }
 
 static void cost_choose_for__never_mixes_sources(void **state)
@@ -449,8 +425,6 @@ static void cost_choose_for__never_mixes_sources(void **state)
     (void)state;
     struct model vit = {0}, uniform = {0};
     struct cluster cpu = {0}, mixed = {0}, strange = {0};
-    struct profile profile = {0};
-    struct cost_handle handle = {0};
     struct err err = {0};
     struct store *store = NULL;
     bool beyond;
@@ -540,9 +514,7 @@ static void cost_choose_for__tells_another_kernel(void **state)
     assert_int_equal(model_parse("vit-tiny", &vit, NULL), OK);
     assert_int_equal(cluster_parse("cpu-1x2", &cpu, NULL), OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct profile profile = {0};
         struct profile_info present = {0};
-        struct cost_handle handle = {0};
         struct store *store = NULL;
         const struct cost_query query = {.dtype = cases[i].dtype, .present = &present};
         measure(&profile, "here", "cpu", &vit, 1, 2, 1000);
@@ -575,8 +547,6 @@ static void cost_choose_for__has_shipped_paper_profile(void **state)
 {
     (void)state;
     struct model vit = {0};
-    struct cluster cluster = {0};
-    struct cost_handle handle = {0};
     struct err err = {0};
     bool beyond;
     setenv("ELAPSE_DB", at("absent.db"), 1);
