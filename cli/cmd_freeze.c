@@ -76,6 +76,9 @@ static enum status resolve(struct request *q, struct err *err)
         (q->spec.policy == FREEZE_RELATIVE_CHANGE || q->spec.policy == FREEZE_PLATEAU))
         rc = err_set(err, ERR_INPUT, "freeze: policy '%s' needs --norms",
                      freeze_policy_name(q->spec.policy));
+    if (rc == OK && q->norms_path && !freeze_uses_norms(q->spec.policy))
+        rc = err_set(err, ERR_INPUT, "freeze: policy '%s' reads no --norms",
+                     freeze_policy_name(q->spec.policy));
     if (rc == OK && q->table_path)
         rc = read_table(q, err);
     if (rc == OK && q->norms_path)

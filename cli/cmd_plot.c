@@ -11,7 +11,7 @@ static enum status run_plot(const struct command *command, int argc, char **argv
         {"o",      OPTION_STRING, &figure.out_path, "FILE",   "figure: .svg, .png or .pdf",   0,   0,     NULL},
         {"term",   OPTION_STRING, &figure.term,     "dumb",   "draw in the terminal instead", 0,   0,     NULL},
         {"db",     OPTION_STRING, &figure.db_path,  "FILE",
-         "profile store of the prediction (the run's own)",                                   0,   0,     NULL},
+         "timeline: profile store of the prediction (the run's own)",                         0,   0,     NULL},
         {"width",  OPTION_INT,    &width,           "PIXELS", "width (1100)",                 200, 20000, NULL},
         {"height", OPTION_INT,    &height,          "PIXELS", "height (550; timeline 620)",   150, 20000, NULL},
     };

@@ -207,7 +207,7 @@ static enum status write_page(FILE *out, const char *const *run_dirs, int n, con
     enum status rc = OK;
     fputs(page_head, out);
     for (size_t i = 0; rc == OK && i < sizeof curves / sizeof curves[0]; i++)
-        rc = put_figure(out, curves[i], run_dirs, n, db_path, err);
+        rc = put_figure(out, curves[i], run_dirs, n, NULL, err);
     for (int i = 0; rc == OK && i < n; i++)
         rc = put_run(out, run_dirs[i], db_path, err);
     fprintf(out, "<p>elapse %s</p>\n</body>\n</html>\n", ELAPSE_VERSION);

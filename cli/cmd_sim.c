@@ -8,6 +8,7 @@
 #include "cli/replay.h"
 #include "cli/sim_command.h"
 #include "partition/units.h"
+#include "profiles/clock.h"
 #include "profiles/trace.h"
 #include "profiles/whole_file.h"
 
@@ -269,7 +270,7 @@ struct ticker {
 static void tick(void *ctx, int64_t events)
 {
     struct ticker *ticker = ctx;
-    if (monotonic_ns() - ticker->start_ns < 2000000000)
+    if (clock_now_ns() - ticker->start_ns < 2000000000)
         return;
     ticker->shown = true;
     fprintf(stderr, "\r%" PRId64 " million events", events >> 20);
@@ -442,7 +443,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     request->options.record_ops =
         (args.trace_path || args.ops_path || args.explain) && args.sweeps.count == 0;
 
-    struct ticker ticker = {.start_ns = monotonic_ns()};
+    struct ticker ticker = {.start_ns = clock_now_ns()};
     if (isatty(STDERR_FILENO) && args.sweeps.count == 0) {
         request->options.progress = tick;
         request->options.progress_ctx = &ticker;

@@ -262,6 +262,8 @@ enum status figure_draw(const char *name, const char *const *args, int num_args,
     if (rc != OK)
         return rc;
     bool timeline = strcmp(name, "timeline") == 0;
+    if (options->db_path && !timeline)
+        return err_set(err, ERR_INPUT, "--db: a prediction is drawn in a timeline only");
     rc = gnuplot_begin(&plot, options->out_path, options->term,
                        options->width ? options->width : 1100,
                        options->height ? options->height : (timeline ? 620 : 550), err);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "partition/options.h"
+#include "profiles/clock.h"
 
 #ifndef ELAPSE_LAUNCHER /* make names the one of the MPI that elapse-exec is built with */
 #define ELAPSE_LAUNCHER "mpirun"
@@ -34,13 +35,12 @@ static void on_stop(int signal_number)
 {
     static const int signals[] = {SIGUSR1, SIGTERM, SIGKILL};
     int saved = errno;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const bool soon = now.tv_sec - last_stop_s < (signal_number == SIGALRM ? STOP_GRACE_S : 2);
+    const time_t now_s = clock_now_ns() / 1000000000;
+    const bool soon = now_s - last_stop_s < (signal_number == SIGALRM ? STOP_GRACE_S : 2);
     if (child_pid > 0 && (stop_count == 0 || !soon)) {
         kill(child_pid, signals[stop_count < 2 ? stop_count : 2]);
         stop_count++;
-        last_stop_s = now.tv_sec;
+        last_stop_s = now_s;
     } else if (child_pid > 0 && signal_number == SIGALRM && stop_count == 1) {
         kill(child_pid, SIGUSR1);
     }

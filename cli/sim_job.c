@@ -7,6 +7,7 @@
 #include "cli/sim_command.h"
 #include "partition/turn.h"
 #include "partition/units.h"
+#include "profiles/clock.h"
 #include "profiles/job_json.h"
 #include "profiles/record.h"
 #include "sim/elastic_run.h"
@@ -162,7 +163,7 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
         "pipeline.schedule=auto", "pipeline.num_microbatches=auto", "pipeline.balancer=optimal",
         "pipeline.frozen=auto",   "pipeline.recompute=auto",
     };
-    int64_t start = monotonic_ns();
+    int64_t start = clock_now_ns();
     struct job job = {0};
     enum status rc = sim_job_load(args, NULL, 0, &job, err);
     if (rc == OK)
@@ -185,7 +186,7 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
                  said ? "; " : "");
     }
     job_clear(&job);
-    a->wall_ns = monotonic_ns() - start;
+    a->wall_ns = clock_now_ns() - start;
     return rc;
 }
 

@@ -3,21 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "partition/autodp.h"
 #include "partition/cut.h"
 #include "partition/units.h"
+#include "profiles/clock.h"
 #include "profiles/job_json.h"
 
 #define RANKS_MAX 65535 /* struct op keeps a stage in 16 bits */
-
-int64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 void step_request_init(struct step_request *request)
 {
@@ -536,7 +529,7 @@ out:
 enum status step_answer_simulate(struct step_answer *a, const struct sim_options *options,
                                  struct err *err)
 {
-    int64_t start = monotonic_ns();
+    int64_t start = clock_now_ns();
     schedule_clear(&a->full);
     workload_clear(&a->workload);
     sim_result_clear(&a->result);
@@ -547,7 +540,7 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
     if (rc == OK)
         rc = sim_step(&a->full, &a->workload, &a->cluster, &a->cost.cost, &a->plan, options,
                       &a->result, err);
-    a->wall_ns = monotonic_ns() - start;
+    a->wall_ns = clock_now_ns() - start;
     return rc;
 }
 

@@ -61,6 +61,4 @@ enum status step_answer_simulate(struct step_answer *answer, const struct sim_op
 enum status cluster_slow(const struct step_request *request, struct cluster *cluster,
                          struct err *err);
 
-int64_t monotonic_ns(void);
-
 #endif

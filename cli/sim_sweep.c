@@ -10,6 +10,7 @@
 
 #include "cli/sim_command.h"
 #include "partition/units.h"
+#include "profiles/clock.h"
 #include "profiles/job_json.h"
 #include "sim/elastic_run.h"
 
@@ -324,7 +325,7 @@ static void print_head(const struct sweep *sweep)
 /* Print lines in order as they are made. */
 static enum status print_lines(struct sweep *sweep, struct err *err)
 {
-    int64_t start = monotonic_ns(), told = start;
+    int64_t start = clock_now_ns(), told = start;
     bool terminal = isatty(STDERR_FILENO);
     enum status rc = OK;
     for (int64_t point = 0; point < sweep->num_points && rc == OK; point++) {
@@ -342,8 +343,8 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
         } else {
             rc = err_nomem(err);
         }
-        if (terminal && monotonic_ns() - start > 2000000000 && monotonic_ns() - told > 200000000) {
-            told = monotonic_ns();
+        if (terminal && clock_now_ns() - start > 2000000000 && clock_now_ns() - told > 200000000) {
+            told = clock_now_ns();
             fprintf(stderr, "\r%" PRId64 " of %" PRId64 " points", point + 1, sweep->num_points);
         }
     }

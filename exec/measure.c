@@ -14,13 +14,6 @@
 #include "exec/measure_state.h"
 #include "exec/rng.h"
 
-int64_t measure_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 void measure_clock_start(struct measure *m)
 {
     m->backend->event_record(m->backend, m->from);

@@ -6,6 +6,7 @@
 #include "exec/cache_arena.h"
 #include "exec/data/loader.h"
 #include "exec/measure_state.h"
+#include "profiles/clock.h"
 
 enum status measure_input(struct measure *m, struct err *err)
 {
@@ -29,9 +30,9 @@ enum status measure_input(struct measure *m, struct err *err)
     }
     for (int i = 0; rc == OK && i < ROUNDS; i++) {
         const struct batch *batch;
-        int64_t begin = measure_now_ns();
+        int64_t begin = clock_now_ns();
         rc = loader_get(loader, 0, i, &batch, err);
-        times[i] = (double)(measure_now_ns() - begin);
+        times[i] = (double)(clock_now_ns() - begin);
     }
     if (rc == OK) {
         snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
@@ -66,14 +67,14 @@ enum status measure_cache(struct measure *m, struct err *err)
     cache_arena_unlink(arena);
     measure_fill_normal(data, spec.sample_elems, 1);
     for (int i = 0; i < ROUNDS && held; i++) {
-        const int64_t begin = measure_now_ns();
+        const int64_t begin = clock_now_ns();
         for (int64_t s = 0; s < spec.num_samples && held; s++)
             held = cache_arena_put(arena, s, i + 1, data);
-        const int64_t middle = measure_now_ns();
+        const int64_t middle = clock_now_ns();
         for (int64_t s = 0; s < spec.num_samples && held; s++)
             held = cache_arena_take(arena, s, i + 1, data) == CACHE_HIT;
         write[i] = (double)(middle - begin) / (double)spec.num_samples;
-        read[i] = (double)(measure_now_ns() - middle) / (double)spec.num_samples;
+        read[i] = (double)(clock_now_ns() - middle) / (double)spec.num_samples;
     }
     if (!held) /* the limit of the machine's memory left samples without a slot */
         goto out;
@@ -139,11 +140,11 @@ static enum status measure_launch(struct measure *m, float *at, struct err *err)
     double times[ROUNDS];
     enum status rc = OK;
     for (int i = -MEASURE_WARM_UP; rc == OK && i < ROUNDS; i++) {
-        const int64_t begin = measure_now_ns();
+        const int64_t begin = clock_now_ns();
         for (int k = 0; k < OPS; k++)
             be->accumulate(be, 1, at, at + 1);
         if (i >= 0)
-            times[i] = (double)(measure_now_ns() - begin) / OPS;
+            times[i] = (double)(clock_now_ns() - begin) / OPS;
         rc = be->sync(be, err);
     }
     if (rc != OK)

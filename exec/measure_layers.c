@@ -4,6 +4,7 @@
 
 #include "exec/measure_state.h"
 #include "exec/stage.h"
+#include "profiles/clock.h"
 
 /* Layers are measured in passes over the whole model with LIVE micro-batches, so they find the
  * caches as in a step. Repeats go on until the budget of a phase is spent, within these limits. */
@@ -231,12 +232,12 @@ static enum status add_op_overhead(struct layers *l, int repeats, int ranks, str
         .what = "op_overhead", .threads = l->m->backend->threads, .ranks = ranks};
     volatile int64_t sink = 0;
     for (int i = 0; i < repeats; i++) {
-        int64_t begin = measure_now_ns();
+        int64_t begin = clock_now_ns();
         for (int j = 0; j < OPS; j++) {
             comm_progress(l->m->comm->all);
             sink += comm_now_ns(l->m->comm) + comm_now_ns(l->m->comm);
         }
-        l->op_times[i] += (double)(measure_now_ns() - begin) / OPS;
+        l->op_times[i] += (double)(clock_now_ns() - begin) / OPS;
     }
     snprintf(row.backend, sizeof row.backend, "%s", l->m->backend->name);
     row.ns = spread_of(l->op_times, repeats);
@@ -344,14 +345,14 @@ static enum status sweep_all(struct layers *l, bool together, int *repeats, stru
 {
     const struct measure *m = l->m;
     const int64_t budget = m->options->quick ? quick_budget_ns : phase_budget_ns,
-                  begin = measure_now_ns();
+                  begin = clock_now_ns();
     enum status rc = OK;
     *repeats = 0;
     for (int64_t go_on = 1; rc == OK && go_on;) {
         rc = sweep(l, *repeats, together, err);
         *repeats += SWEEP;
         go_on = *repeats + SWEEP <= MAX_REPEATS &&
-                (*repeats < MIN_REPEATS || measure_now_ns() - begin < budget);
+                (*repeats < MIN_REPEATS || clock_now_ns() - begin < budget);
         if (rc == OK && together)
             rc = comm_bcast(m->comm->all, &go_on, sizeof go_on, 0, err);
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "exec/measure_state.h"
+#include "profiles/clock.h"
 
 enum { OTHER_BYTES = 128 << 20 }; /* what a step goes through between two sums, at least */
 enum { LINK_ROUNDS = 40, SUM_ROUNDS = 15, QUICK_NET_ROUNDS = 5, FEWEST_ROUNDS = 3 };
@@ -21,7 +22,7 @@ static enum status round_trip(const struct comm_group *all, int peer, bool first
 {
     struct comm_request send = {0}, recv = {0};
     enum status rc = comm_irecv(all, buffer + bytes, bytes, peer, 1, &recv, err);
-    const int64_t begin = measure_now_ns();
+    const int64_t begin = clock_now_ns();
     if (rc == OK && !first)
         rc = comm_wait(&recv, err);
     if (rc == OK)
@@ -30,7 +31,7 @@ static enum status round_trip(const struct comm_group *all, int peer, bool first
         rc = comm_wait(&send, err);
     if (rc == OK)
         rc = comm_wait(&recv, err);
-    *ns = measure_now_ns() - begin;
+    *ns = clock_now_ns() - begin;
     return rc;
 }
 
@@ -101,13 +102,13 @@ static enum status measure_allreduce(struct measure *m, const struct sums *sums,
         int64_t begin;
         memset(room->other, i & 1, OTHER_BYTES);
         rc = comm_barrier(group, err);
-        begin = measure_now_ns();
+        begin = clock_now_ns();
         memcpy(sums->bucket, room->gradients, (size_t)bytes);
         if (rc == OK)
             rc =
                 comm_allreduce_f32(group, sums->bucket, bytes / (int64_t)sizeof *sums->bucket, err);
         memcpy(room->gradients, sums->bucket, (size_t)bytes);
-        const int64_t ns = measure_now_ns() - begin;
+        const int64_t ns = clock_now_ns() - begin;
         if (i >= 0)
             times[i] = (double)ns;
         rounds = i == -1 ? rounds_within(ns, most) : rounds;

@@ -2,7 +2,7 @@
  * phases, measure_layers.c times the model's sublayers, measure_links.c messages and sums,
  * measure_host.c what the host does beside them and the device's copies. Private to them.
  *
- * Times of the device are taken by its events; measure_now_ns() is for what the host does. Each
+ * Times of the device are taken by its events; clock_now_ns() is for what the host does. Each
  * function adds its rows to the profile. */
 #ifndef ELAPSE_EXEC_MEASURE_STATE_H
 #define ELAPSE_EXEC_MEASURE_STATE_H
@@ -39,7 +39,6 @@ enum status measure_input(struct measure *m, struct err *err);
  * caches hold. An arena that this machine does not give is no error: the profile is silent then. */
 enum status measure_cache(struct measure *m, struct err *err);
 
-int64_t measure_now_ns(void);
 /* Time of the device between the two; the latter waits for it. */
 void measure_clock_start(struct measure *m);
 double measure_clock_ns(struct measure *m);

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "partition/schedule.h"
 #include "partition/units.h"
+#include "profiles/clock.h"
 #include "profiles/sql_text.h"
 #include "profiles/store_internal.h"
 #include "profiles/whole_file.h"
@@ -299,16 +299,14 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
  * where waiting could deadlock SQLite says busy at once, whatever the timeout; so start over. */
 static enum status open_patiently(struct store *store, enum store_mode mode, struct err *err)
 {
-    struct timespec start, now;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    const int64_t start = clock_now_ns();
     for (;;) {
         struct err inner = {0};
         enum status rc = mode == STORE_READ ? open_reader(store, &inner)
                                             : open_writer(store, mode == STORE_WRITE, &inner);
-        clock_gettime(CLOCK_MONOTONIC, &now);
         if (rc == OK)
             return OK;
-        if (!store->busy || (now.tv_sec - start.tv_sec) * 1000 > BUSY_TIMEOUT_MS)
+        if (!store->busy || clock_now_ns() - start > (int64_t)BUSY_TIMEOUT_MS * 1000000)
             return err_copy(err, &inner);
         store_rollback(store);
         sqlite3_close(store->db);

@@ -4,12 +4,12 @@
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "exec/comm/comm.h"
 #include "exec/comm/mpi_progress.h"
 #include "exec/comm/shm_reduce.h"
 #include "partition/units.h"
+#include "profiles/clock.h"
 
 /* Run an MPI call; on failure record call text, library message, rank and place, and go to out. */
 #define MPI_TRY(call)                                                                              \
@@ -44,13 +44,6 @@ static enum status mpi_failed(const char *call, int code, const char *file, int 
                    file, line);
 }
 
-static int64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Cristian's algorithm: the offset seen by the fastest round trip is off by less than half of it.
  */
 static enum status set_clock(struct comm *comm, struct err *err)
@@ -62,15 +55,15 @@ static enum status set_clock(struct comm *comm, struct err *err)
         if (comm->rank != 0 && comm->rank != peer)
             continue;
         for (int i = 0; i < PING_ROUNDS; i++) {
-            int64_t there = 0, sent = monotonic_ns();
+            int64_t there = 0, sent = clock_now_ns();
             if (comm->rank == 0) {
                 MPI_TRY(MPI_Recv(&there, 1, MPI_INT64_T, peer, PING_TAG, all, MPI_STATUS_IGNORE));
-                there = monotonic_ns();
+                there = clock_now_ns();
                 MPI_TRY(MPI_Send(&there, 1, MPI_INT64_T, peer, PING_TAG, all));
             } else {
                 MPI_TRY(MPI_Send(&sent, 1, MPI_INT64_T, 0, PING_TAG, all));
                 MPI_TRY(MPI_Recv(&there, 1, MPI_INT64_T, 0, PING_TAG, all, MPI_STATUS_IGNORE));
-                int64_t back = monotonic_ns();
+                int64_t back = clock_now_ns();
                 if (back - sent < best) {
                     best = back - sent;
                     comm->clock_offset_ns = there - (sent + back) / 2;
@@ -186,7 +179,7 @@ _Noreturn void comm_fail(const struct comm *comm, const struct err *err)
 
 int64_t comm_now_ns(const struct comm *comm)
 {
-    return monotonic_ns() + comm->clock_offset_ns;
+    return clock_now_ns() + comm->clock_offset_ns;
 }
 
 enum status comm_agree(const struct comm *comm, enum status status, struct err *err)

@@ -1,7 +1,7 @@
 #include <stdlib.h>
-#include <time.h>
 
 #include "exec/cpu/cpu.h"
+#include "profiles/clock.h"
 
 /* Work is done when its call returns, so an event is a time of the clock. */
 struct backend_event {
@@ -31,10 +31,8 @@ static void event_free(struct backend *be, struct backend_event *event)
 
 static void event_record(struct backend *be, struct backend_event *event)
 {
-    struct timespec now;
     (void)be;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    event->at_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    event->at_ns = clock_now_ns();
 }
 
 static bool event_done(struct backend *be, struct backend_event *event)

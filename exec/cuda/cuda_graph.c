@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "profiles/clock.h"
 
 enum { MOST_RUNS = 512 };
 
@@ -74,13 +75,6 @@ void cuda_graphs_free(struct cuda_graphs *graphs)
     free(graphs);
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* The run of this key; NULL: there is no room for one more. */
 static struct run *run_of(struct cuda_graphs *graphs, const void *key, int64_t bytes)
 {
@@ -106,7 +100,7 @@ static void start_timing(struct cuda_graphs *graphs, struct run *run)
     }
     graphs->open = run;
     CUDA_NOTE(cudaEventRecord(run->from, graphs->stream));
-    graphs->began_ns = now_ns();
+    graphs->began_ns = clock_now_ns();
 }
 
 bool cuda_graph_pays(int64_t host_ns, int64_t device_ns)
@@ -178,7 +172,7 @@ bool cuda_graphs_end(struct cuda_graphs *graphs)
     if (!run)
         return true;
     if (!graphs->capturing) {
-        run->host_ns = now_ns() - graphs->began_ns;
+        run->host_ns = clock_now_ns() - graphs->began_ns;
         CUDA_NOTE(cudaEventRecord(run->to, graphs->stream));
         return true;
     }

@@ -74,7 +74,7 @@ static enum status list_names(const char *dir, bool folders, struct name_list *l
     DIR *folder = opendir(dir);
     if (!folder)
         return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", dir, strerror(errno));
-    while (rc == OK && (entry = readdir(folder))) {
+    while (rc == OK && (errno = 0, entry = readdir(folder))) {
         struct stat st;
         if (entry->d_name[0] == '.' || fstatat(dirfd(folder), entry->d_name, &st, 0) != 0)
             continue;
@@ -96,6 +96,8 @@ static enum status list_names(const char *dir, bool folders, struct name_list *l
         else
             rc = err_nomem(err);
     }
+    if (rc == OK && errno != 0)
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", dir, strerror(errno));
     closedir(folder);
     if (rc == OK && list->count > 1)
         qsort(list->at, (size_t)list->count, sizeof *list->at, by_name);
