@@ -44,6 +44,13 @@ verify "attention on tensor cores: tiles lie so that lanes do not meet in a bank
 verify "cross-entropy: whole packs" costs 'xent_rows<(__nv_bfloat16, 8|float, 4)' 1.25 1.1
 
 freezing_vit
+# small_sums NUM: launches that add a micro-batch's sums to gradients, of a second micro-batch
+small_sums() {
+    awk -v num="$1" '/^void add_elements<float, 4>.*: launches/ {split($0, w, "launches "); n = w[2] + 0} END {print n + 0 " launches"; exit n != num}' "$tmp/sums"
+}
+ELAPSE_CUDASIM_COUNTS=$tmp/sums device=cuda train vit vit-sums -n 1 --steps 1 \
+    --set train.dtype=bf16 --set train.dropout=0 --set train.reduction=fast --set pipeline.num_microbatches=2
+verify "gradients of norms and biases: one launch for each of 8 items and the last norm" small_sums 9
 like vit gpt '"family": "gpt", "preset": "gpt2", "seq": 40, "hidden": 64, "heads": 2, "mlp": 128, "layers": 2, "vocab": 301' \
     '"kind": "synthetic", "train_samples": 48, "test_samples": 8'
 sed -i -e 's/"sgd", "lr": 0.05, "momentum": 0.9/"adamw", "lr": 0.01/' -e '/"freeze"/d' -e 's/"1f1b"},/"1f1b"} }/' "$tmp/gpt.json"

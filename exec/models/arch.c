@@ -90,14 +90,14 @@ static void norm_pair(struct item_spec *spec, int block, int64_t h, const char *
     tensor(spec, block + 1, 0.0f, 0.0f, SHAPE(h), "%s.bias", prefix);
 }
 
-static void dense_pair(struct item_spec *spec, int block, bool in_out, int64_t in, int64_t out,
-                       float std, const char *prefix)
+static void dense_pair(struct item_spec *spec, int weight, int bias, bool in_out, int64_t in,
+                       int64_t out, float std, const char *prefix)
 {
     if (in_out)
-        tensor(spec, block, std, 0.0f, SHAPE(in, out), "%s.weight", prefix);
+        tensor(spec, weight, std, 0.0f, SHAPE(in, out), "%s.weight", prefix);
     else
-        tensor(spec, block, std, 0.0f, SHAPE(out, in), "%s.weight", prefix);
-    tensor(spec, block + 1, 0.0f, 0.0f, SHAPE(out), "%s.bias", prefix);
+        tensor(spec, weight, std, 0.0f, SHAPE(out, in), "%s.weight", prefix);
+    tensor(spec, bias, 0.0f, 0.0f, SHAPE(out), "%s.bias", prefix);
 }
 
 /* A token table, and in its block the rows behind it (arch.table_rows). */
@@ -156,10 +156,10 @@ static void attention_spec(const struct model *m, const struct arch *a, int laye
         snprintf(name, sizeof name, "%s.ln_1", prefix);
         norm_pair(spec, NORM_G, h, name);
         snprintf(name, sizeof name, "%s.attn.c_attn", prefix);
-        dense_pair(spec, QKV_W, true, h, 3 * h, std, name);
+        dense_pair(spec, QKV_W, QKV_B, true, h, 3 * h, std, name);
         snprintf(name, sizeof name, "%s.attn.c_proj", prefix);
         /* Radford et al. 2019: residual projections start smaller by sqrt(2 layers). */
-        dense_pair(spec, OUT_W, true, h, h, std / sqrtf(2.0f * (float)m->num_layers), name);
+        dense_pair(spec, OUT_W, OUT_B, true, h, h, std / sqrtf(2.0f * (float)m->num_layers), name);
         return;
     }
     const bool vit = a->family == FAMILY_VIT;
@@ -170,10 +170,10 @@ static void attention_spec(const struct model *m, const struct arch *a, int laye
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "%s.attention.%s.%s", prefix, vit ? "attention" : "self",
                  vit_qkv[i]);
-        dense_pair(spec, QKV_W, false, h, h, std, name);
+        dense_pair(spec, QKV_W, QKV_B, false, h, h, std, name);
     }
     snprintf(name, sizeof name, "%s.attention.output.dense", prefix);
-    dense_pair(spec, OUT_W, false, h, h, std, name);
+    dense_pair(spec, OUT_W, OUT_B, false, h, h, std, name);
 }
 
 static void mlp_spec(const struct model *m, const struct arch *a, int layer, struct item_spec *spec)
@@ -192,10 +192,10 @@ static void mlp_spec(const struct model *m, const struct arch *a, int layer, str
                    : "output.LayerNorm");
     norm_pair(spec, NORM_G, h, name);
     snprintf(name, sizeof name, "%s.%s", prefix, gpt ? "mlp.c_fc" : "intermediate.dense");
-    dense_pair(spec, FC1_W, gpt, h, wide, std, name);
+    dense_pair(spec, FC1_W, FC1_B, gpt, h, wide, std, name);
     snprintf(name, sizeof name, "%s.%s", prefix, gpt ? "mlp.c_proj" : "output.dense");
-    dense_pair(spec, FC2_W, gpt, wide, h, gpt ? std / sqrtf(2.0f * (float)m->num_layers) : std,
-               name);
+    dense_pair(spec, FC2_W, FC2_B, gpt, wide, h,
+               gpt ? std / sqrtf(2.0f * (float)m->num_layers) : std, name);
 }
 
 static void head_spec(const struct model *m, const struct arch *a, struct item_spec *spec)
@@ -204,13 +204,13 @@ static void head_spec(const struct model *m, const struct arch *a, struct item_s
     const float std = 0.02f;
     switch (a->task) {
     case TASK_CLASSIFY:
-        dense_pair(spec, DENSE_W, false, h, a->outputs, std, "classifier");
+        dense_pair(spec, DENSE_W, DENSE_B, false, h, a->outputs, std, "classifier");
         break;
     case TASK_QA:
-        dense_pair(spec, DENSE_W, false, h, 2, std, "qa_outputs");
+        dense_pair(spec, DENSE_W, DENSE_B, false, h, 2, std, "qa_outputs");
         break;
     case TASK_MLM:
-        dense_pair(spec, DENSE_W, false, h, h, std, "cls.predictions.transform.dense");
+        dense_pair(spec, DENSE_W, DENSE_B, false, h, h, std, "cls.predictions.transform.dense");
         norm_pair(spec, HEAD_G, h, "cls.predictions.transform.LayerNorm");
         tensor(spec, HEAD_BIAS, 0.0f, 0.0f, SHAPE(m->vocab), "cls.predictions.bias");
         break;
@@ -238,7 +238,8 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
         if (joins_skip(model, item)) {
             char name[96]; /* Bao et al. 2023, U-ViT: long skips by concatenation and a linear */
             snprintf(name, sizeof name, "vit.encoder.layer.%d.skip_linear", it->layer);
-            dense_pair(spec, JOIN_W, false, 2 * (int64_t)arch->hidden, arch->hidden, 0.02f, name);
+            dense_pair(spec, JOIN_W, JOIN_B, false, 2 * (int64_t)arch->hidden, arch->hidden, 0.02f,
+                       name);
         }
         break;
     case ITEM_MLP:
@@ -249,7 +250,8 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
                   arch->family == FAMILY_GPT ? "transformer.ln_f" : "vit.layernorm");
         break;
     case ITEM_POOLER:
-        dense_pair(spec, DENSE_W, false, arch->hidden, arch->hidden, 0.02f, "bert.pooler.dense");
+        dense_pair(spec, DENSE_W, DENSE_B, false, arch->hidden, arch->hidden, 0.02f,
+                   "bert.pooler.dense");
         break;
     case ITEM_HEAD:
         head_spec(model, arch, spec);

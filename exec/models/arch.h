@@ -20,17 +20,18 @@ enum { MAX_BLOCKS = 8, MAX_TENSORS = 12, MAX_STASH = 8 };
 /* Blocks by item kind. */
 enum { CLS, POS, PATCH_W, PATCH_B };         /* vit embedding */
 enum { WORD, WORD_POS, TYPE, EMB_G, EMB_B }; /* bert and gpt embedding (POS is block 1 for both) */
+/* In front those whose gradients lie in PART, in its order. */
 enum {
     NORM_G,
     NORM_B,
-    QKV_W,
-    QKV_B,
-    OUT_W,
     OUT_B,
+    QKV_B,
+    QKV_W,
+    OUT_W,
     JOIN_W,
     JOIN_B
 };                                       /* attention; NORM_G, NORM_B: norm */
-enum { FC1_W = 2, FC1_B, FC2_W, FC2_B }; /* mlp, behind NORM_G and NORM_B */
+enum { FC2_B = 2, FC1_B, FC1_W, FC2_W }; /* mlp, behind NORM_G and NORM_B */
 enum { DENSE_W, DENSE_B, HEAD_G, HEAD_B, HEAD_BIAS, HEAD_TABLE }; /* pooler and heads */
 
 /* Stash buffers by item kind. */
@@ -51,8 +52,8 @@ enum { PO_GRAD }; /* pooler: gradient before tanh */
 enum { HE_LOGITS, HE_DROP, HE_PRE, HE_ACT, HE_STATS, HE_LN, HE_GRAD };
 
 /* [2, hidden]: this micro-batch's gradients of gamma and beta; on a device behind them, where the
- * backend has it (linear.dx_sums, attention.dqkv_sums), that of a bias: qkv's [3, hidden], fc1's
- * [mlp]. */
+ * backend has them (layernorm_backward()'s sums, linear.dx_sums, attention.dqkv_sums), those of
+ * biases: out's or fc2's [hidden], then qkv's [3, hidden] or fc1's [mlp]. */
 enum { PART = MAX_STASH - 1 };
 
 struct tensor_spec {

@@ -33,14 +33,33 @@ static void add_sums(const struct layer_pass *p, int64_t num, const float *sums,
         p->be->accumulate(p->be, num, sums, grad);
 }
 
+struct part {
+    int64_t num;
+    float *grad; /* NULL: not in PART */
+};
+/* The parts of PART in its order. What lies side by side in the gradients, too, goes as one. */
+static void add_parts(const struct layer_pass *p, const struct part *parts, int num)
+{
+    const float *sums = p->stash[PART];
+    for (int i = 0; i < num;) {
+        float *grad = parts[i].grad;
+        int64_t elems = parts[i++].num;
+        while (grad && i < num && parts[i].grad == grad + elems)
+            elems += parts[i++].num;
+        if (grad)
+            add_sums(p, elems, sums, grad);
+        sums += elems;
+    }
+}
+
 void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block)
 {
     const int h = p->arch->hidden;
-    const float *part = p->stash[PART];
-    const bool together = l->g[block + 1] == l->g[block] + h; /* in memory, too */
-    add_sums(p, together ? 2 * h : h, part, l->g[block]);
-    if (!together)
-        add_sums(p, h, part + h, l->g[block + 1]);
+    const struct part parts[] = {
+        {h, l->g[block]    },
+        {h, l->g[block + 1]}
+    };
+    add_parts(p, parts, 2);
 }
 
 static struct linear dense(const struct layer_pass *p, int in, int out)
@@ -87,14 +106,19 @@ static void norm_backward(const struct layer *l, const struct layer_pass *p, con
                               x, stats, l->w[NORM_G], add, dx, sums, p->stash[PART]);
 }
 
-/* The weights' half of an item's last linear layer. */
-static void last_backward_weight(const struct layer_pass *p, const struct linear *last,
-                                 const void *dy, const void *x, float *dw, float *db)
+/* All of an item's PART: its last linear layer's bias is `last`, and `num` elements are of `wide`.
+ */
+static void add_item(const struct layer *l, const struct layer_pass *p, int last, int wide,
+                     int64_t num)
 {
-    const float *sums = last_sums(p);
-    p->be->linear_backward_weight(p->be, last, dy, x, 1.0f, dw, sums ? NULL : db);
-    if (sums)
-        add_sums(p, last->out, sums, db);
+    const int h = p->arch->hidden;
+    const struct part parts[] = {
+        {h,   l->g[NORM_G]                    },
+        {h,   l->g[NORM_B]                    },
+        {h,   last_sums(p) ? l->g[last] : NULL},
+        {num, num > 0 ? l->g[wide] : NULL     }
+    };
+    add_parts(p, parts, 4);
 }
 
 /* --- attention ------------------------------------------------------------------------------ */
@@ -203,17 +227,16 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
     const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
     const float *sums = qkv_sums(p, &a, &probs);
     const void *dout = layer_masked(l, p, SITE_ATTENTION, p->arch->post_norm ? st[AT_LN] : dy);
-    last_backward_weight(p, &out, dout, st[AT_CTX], l->g[OUT_W], l->g[OUT_B]);
+    be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W],
+                               last_sums(p) ? NULL : l->g[OUT_B]);
     be->linear_backward_weight(be, &qkv, dqkv_of(p), p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
                                l->g[QKV_W], sums ? NULL : l->g[QKV_B]);
-    if (sums)
-        add_sums(p, 3 * h, sums, l->g[QKV_B]);
     if (l->joins) {
         const struct linear join = join_linear(p);
         be->linear_backward_weight(be, &join, st[AT_JOIN], st[AT_CAT], 1.0f, l->g[JOIN_W],
                                    l->g[JOIN_B]);
     }
-    layer_add_norm(l, p, NORM_G);
+    add_item(l, p, OUT_B, QKV_B, sums ? 3 * h : 0);
 }
 
 /* --- mlp ------------------------------------------------------------------------------------ */
@@ -279,13 +302,12 @@ static void mlp_backward_weight(const struct layer *l, const struct layer_pass *
     void *const *st = p->stash;
     const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
     const void *dout = layer_masked(l, p, SITE_MLP, p->arch->post_norm ? st[ML_LN] : dy);
-    last_backward_weight(p, &fc2, dout, st[ML_GELU], l->g[FC2_W], l->g[FC2_B]);
+    be->linear_backward_weight(be, &fc2, dout, st[ML_GELU], 1.0f, l->g[FC2_W],
+                               last_sums(p) ? NULL : l->g[FC2_B]);
     const float *sums = wide_sums(p);
     be->linear_backward_weight(be, &fc1, st[ML_PRE], p->arch->post_norm ? p->x : st[ML_LN], 1.0f,
                                l->g[FC1_W], sums ? NULL : l->g[FC1_B]);
-    if (sums)
-        add_sums(p, wide, sums, l->g[FC1_B]);
-    layer_add_norm(l, p, NORM_G);
+    add_item(l, p, FC2_B, FC1_B, sums ? wide : 0);
 }
 
 /* --- dispatch ------------------------------------------------------------------------------- */
