@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define APART "apart" /* in place of an algorithm: the work in pieces is faster */
-#define CUDNN                                                                                      \
-    "cudnn %d %d" /* the same: cuDNN of this version is, by its proposal of this number            \
-                   */
+/* Answers in place of an algorithm: the work in pieces is faster; cuDNN is, of this version, by its
+ * proposal of this number. */
+#define APART "apart"
+#define CUDNN "cudnn %d %d"
 
 static bool lt_ok(cublasStatus_t code, const char *call)
 {

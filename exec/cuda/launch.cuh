@@ -4,8 +4,9 @@
  *   CUDA_LAUNCH(kernel, grid, block, shared, stream, args...)   no kernel is launched otherwise;
  *       parentheses around a template: CUDA_LAUNCH((rows<float, 4>), ...). shared: bytes of
  *       dynamic shared memory. A failure sticks and the next sync() of the backend reports it.
- *   CUDA_DYNAMIC_SHARED(type, name)    type *name: the block's dynamic shared memory, 16-byte
- * aligned CUDA_ALLOW_SHARED(kernel, bytes)   before a launch with more than 48 KiB of it
+ *   CUDA_DYNAMIC_SHARED(type, name)    type *name: the block's dynamic shared memory, aligned to 16
+ *       bytes
+ *   CUDA_ALLOW_SHARED(kernel, bytes)   before a launch with more than 48 KiB of it
  *
  * No assumption that a warp runs in step without *_sync; no inline PTX outside ptx.cuh. */
 #ifndef ELAPSE_EXEC_CUDA_LAUNCH_CUH
