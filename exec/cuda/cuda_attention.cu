@@ -411,7 +411,7 @@ static void put_back(struct backend *be, int64_t rows, int width, const void *dq
 static bool sums_dqkv(struct backend *be, const struct attention *a, const struct dropout *drop)
 {
     (void)drop;
-    return cuda_flash_is_whole(be, a->seq, a->head_dim);
+    return cuda_flash_takes(be, a->head_dim);
 }
 
 /* In one kernel; false: not this shape. */
@@ -432,6 +432,11 @@ static bool backward_whole(struct backend *be, const struct attention *a,
     return true;
 }
 
+static int64_t whole(int64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
 static void attention_backward(struct backend *be, const struct attention *a, const void *qkv,
                                const struct dropout *drop, const void *ctx, const float *lse,
                                const void *dctx, void *dqkv)
@@ -447,10 +452,11 @@ static void attention_backward(struct backend *be, const struct attention *a, co
     args.out = dqkv;
     if (a->num_samples == 0 || backward_whole(be, a, args))
         return;
-    const int64_t stat_bytes =
-        (a->num_samples * a->heads * a->seq * (int64_t)sizeof(float) + 255) / 256 * 256;
-    char *scratch =
-        (char *)cuda_scratch(be, stat_bytes + (in_place ? rows * width * be->elem_bytes : 0));
+    const int64_t stat_bytes = whole(a->num_samples * a->heads * a->seq * (int64_t)sizeof(float));
+    const int64_t dq_bytes = in_place ? whole(rows * width * be->elem_bytes) : 0;
+    const int64_t num_parts = a->num_samples * cuda_flash_tiles(a->seq, a->head_dim);
+    const int64_t part_bytes = a->dqkv_sums ? num_parts * 3 * width * (int64_t)sizeof(float) : 0;
+    char *scratch = (char *)cuda_scratch(be, stat_bytes + dq_bytes + part_bytes);
     if (!scratch)
         return;
     args.delta = (float *)(void *)scratch;
@@ -458,7 +464,9 @@ static void attention_backward(struct backend *be, const struct attention *a, co
      * blocks of keys have read q: it goes to scratch first. */
     args.dq = in_place ? scratch + stat_bytes : dqkv;
     args.dq_stride = in_place ? width : 3 * (int64_t)width;
-    if (!cuda_flash_backward(be, &args, a->num_samples)) {
+    float *parts = a->dqkv_sums ? (float *)(void *)(scratch + stat_bytes + dq_bytes) : NULL;
+    const bool flash = cuda_flash_backward(be, &args, parts, a->num_samples);
+    if (!flash) {
         const int tile = simt_tile(be, a->head_dim);
         if (!tile)
             return;
@@ -469,7 +477,9 @@ static void attention_backward(struct backend *be, const struct attention *a, co
     }
     if (in_place)
         put_back(be, rows, width, args.dq, dqkv);
-    if (a->dqkv_sums)
+    if (parts && flash)
+        cuda_fold(be, num_parts, 3 * width, parts, 1.0f, false, a->dqkv_sums);
+    else if (parts)
         cuda_column_sums(be, rows, 3 * width, 3 * width, dqkv, 1.0f, false, a->dqkv_sums);
 }
 

@@ -64,16 +64,22 @@ static __device__ __forceinline__ bool attn_keeps(const struct attn_args &a,
            a.drop.limit;
 }
 
-/* bf16 on the tensor cores. False: not this shape or alignment, use the fp32 kernels. */
+/* bf16 on the tensor cores: whether there are kernels for a head_dim. */
+static inline bool cuda_flash_takes(const struct backend *be, int head_dim)
+{
+    return be->elem_bytes == 2 && head_dim % 32 == 0 && head_dim > 0 && head_dim <= 128;
+}
+/* False: not this shape or alignment, use the fp32 kernels. */
 bool cuda_flash_forward(struct backend *be, const struct attn_args *a, int64_t num_samples);
-/* Whether the next takes a shape, its addresses aside. */
-bool cuda_flash_is_whole(struct backend *be, int seq, int head_dim);
+/* Blocks of a head in cuda_flash_backward(). */
+int cuda_flash_tiles(int seq, int head_dim);
+/* dq and dk, dv; a->delta is written first. parts [n, tiles, 3, heads, head_dim] receives the sums
+ * of dqkv's columns, a row a tile of a sample; NULL: not wanted. */
+bool cuda_flash_backward(struct backend *be, const struct attn_args *a, float *parts,
+                         int64_t num_samples);
 /* The backward of a short sequence, in one kernel; out may be qkv, dq and delta are not looked at.
- * parts [n, 3, heads, head_dim] receives the sums of dqkv's columns, a row a sample; NULL: not
- * wanted. False: not this shape either. */
+ * parts [n, 3, heads, head_dim] as above. False: not this shape either. */
 bool cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, float *parts,
                                int64_t num_samples);
-/* dq and dk, dv; a->delta is written first. */
-bool cuda_flash_backward(struct backend *be, const struct attn_args *a, int64_t num_samples);
 
 #endif

@@ -136,6 +136,46 @@ static __device__ __forceinline__ void keep_fragments(uint32_t (*kept)[D / 16][4
                 ldmatrix_x4(kept[m][k], tile_part<D>(rows, lane_a, m * 16, k * 16));
 }
 
+/* The sums over the warp's rows of its accumulators, to sums[D] in shared memory. */
+template <int D, int MT>
+static __device__ __forceinline__ void warp_columns(const float (*sum)[D / 8][4], float *sums)
+{
+    const int lane = (int)threadIdx.x & 31;
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float x = 0.0f;
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+                x += sum[m][n][e] + sum[m][n][2 + e];
+#pragma unroll
+            for (int step = 4; step < 32; step *= 2)
+                x += __shfl_xor_sync(~0u, x, step);
+            if (lane < 4)
+                sums[n * 8 + 2 * lane + e] = x;
+        }
+}
+
+/* The same over the block's rows, times scale, to parts[sample][tile][3][heads][D], of which dq, dk
+ * and dv are `which` 0 to 2. shared: [WARPS][D] that nobody uses any more. All threads. Rows past
+ * the end are zero. */
+template <int D, int MT>
+static __device__ __forceinline__ void
+block_columns(const struct attn_args &a, const struct attn_place &p, const float (*sum)[D / 8][4],
+              float scale, int which, float *shared, float *parts)
+{
+    warp_columns<D, MT>(sum, shared + ((int)threadIdx.x >> 5) * D);
+    __syncthreads();
+    float *to = parts + (((p.sample * a.tiles + p.tile) * 3 + which) * a.heads + p.head) * D;
+    for (int c = (int)threadIdx.x; c < D; c += THREADS) {
+        float total = 0.0f;
+        for (int w = 0; w < WARPS; w++)
+            total += shared[w * D + c];
+        to[c] = total * scale;
+    }
+}
+
 /* --- dq ------------------------------------------------------------------------------------- */
 
 template <int D, int MT, bool KEEP> struct own_rows {
@@ -185,7 +225,8 @@ dq_tile(const struct attn_args &a, const struct attn_place &p,
 }
 
 template <int D, bool DROP>
-static __global__ void __launch_bounds__(THREADS, 2) flash_dq(const struct attn_args a)
+static __global__ void __launch_bounds__(THREADS, 2)
+    flash_dq(const struct attn_args a, float *parts)
 {
     const int MT = dq_shape<D, DROP>::mt, KEYS = dq_shape<D, DROP>::keys;
     const int QUERIES = dq_shape<D, DROP>::queries;
@@ -269,6 +310,10 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_dq(const struct attn_
         }
     }
     cp_async_wait<0>();
+    if (parts) {
+        __syncthreads(); /* nobody reads k any more */
+        block_columns<D, MT>(a, p, sum, a.scale, 0, reinterpret_cast<float *>(k_tile), parts);
+    }
     if (row_first < a.seq)
         tile_store<D, MT>(sum, scale, q_tile + warp * 16 * MT * D, 0,
                           (bf16 *)a.dq + (a.dq == a.out ? p.qkv_at : p.ctx_at), a.dq_stride,
@@ -358,7 +403,8 @@ store_dkdv(const struct attn_args &a, const struct attn_place &p, const float (*
 }
 
 template <int D, bool DROP>
-static __global__ void __launch_bounds__(THREADS, 2) flash_dkdv(const struct attn_args a)
+static __global__ void __launch_bounds__(THREADS, 2)
+    flash_dkdv(const struct attn_args a, float *parts)
 {
     const int MT = dkdv_shape<D, DROP>::mt, QUERIES = dkdv_shape<D, DROP>::queries;
     const int KEYS = dkdv_shape<D, DROP>::keys;
@@ -438,7 +484,12 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_dkdv(const struct att
         }
     }
     cp_async_wait<0>();
-    __syncthreads(); /* where the loop did not run: the copies into the tiles are over */
+    __syncthreads(); /* the copies into the tiles are over, and nobody reads q any more */
+    if (parts) {
+        float *sums = reinterpret_cast<float *>(q_tile);
+        block_columns<D, MT>(a, p, dk, a.scale, 1, sums, parts);
+        block_columns<D, MT>(a, p, dv, DROP ? a.drop.up : 1.0f, 2, sums + WARPS * D, parts);
+    }
     if (key_first >= a.seq)
         return;
     store_dkdv<D, DROP>(a, p, dk, dv, k_tile + warp * 16 * MT * D, v_tile + warp * 16 * MT * D,
@@ -514,27 +565,6 @@ whole_dq(const struct attn_args &a, const struct attn_place &p, const bf16 *ds_t
                                        chunk * 8) =
                 *reinterpret_cast<const uint4 *>(q_tile + tile_at<D>(row, chunk));
     }
-}
-
-/* The sums over the warp's rows of its accumulators, to sums[D] in shared memory. */
-template <int D, int MT>
-static __device__ __forceinline__ void warp_columns(const float (*sum)[D / 8][4], float *sums)
-{
-    const int lane = (int)threadIdx.x & 31;
-#pragma unroll
-    for (int n = 0; n < D / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            float x = 0.0f;
-#pragma unroll
-            for (int m = 0; m < MT; m++)
-                x += sum[m][n][e] + sum[m][n][2 + e];
-#pragma unroll
-            for (int step = 4; step < 32; step *= 2)
-                x += __shfl_xor_sync(~0u, x, step);
-            if (lane < 4)
-                sums[n * 8 + 2 * lane + e] = x;
-        }
 }
 
 /* The sums of the block's dq, dk and dv to their places. of_dq as whole_dq() has left it, of_dkdv
@@ -670,19 +700,25 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY)
 
 /* --- host ---------------------------------------------------------------------------------- */
 
-template <int D, bool DROP>
-static void launch_backward(struct backend *be, struct attn_args a, int64_t num_samples)
+int cuda_flash_tiles(int seq, int head_dim)
 {
-    const int64_t heads = num_samples * a.heads;
-    const int queries = dq_shape<D, DROP>::queries, keys = dkdv_shape<D, DROP>::keys;
+    const int rows = head_dim <= 64 ? dq_shape<64, true>::queries : dq_shape<128, true>::queries;
+    return (seq + rows - 1) / rows;
+}
+
+template <int D, bool DROP>
+static void launch_backward(struct backend *be, struct attn_args a, float *parts,
+                            int64_t num_samples)
+{
+    static_assert(dq_shape<D, DROP>::queries == dkdv_shape<D, DROP>::keys,
+                  "one part has all three");
+    const int64_t blocks = num_samples * a.heads * (a.tiles = cuda_flash_tiles(a.seq, D));
     CUDA_ALLOW_SHARED((flash_dq<D, DROP>), (dq_shape<D, DROP>::shared));
     CUDA_ALLOW_SHARED((flash_dkdv<D, DROP>), (dkdv_shape<D, DROP>::shared));
-    a.tiles = (a.seq + queries - 1) / queries;
-    CUDA_LAUNCH((flash_dq<D, DROP>), (unsigned)(heads * a.tiles), THREADS,
-                (dq_shape<D, DROP>::shared), cuda_of(be)->stream, a);
-    a.tiles = (a.seq + keys - 1) / keys;
-    CUDA_LAUNCH((flash_dkdv<D, DROP>), (unsigned)(heads * a.tiles), THREADS,
-                (dkdv_shape<D, DROP>::shared), cuda_of(be)->stream, a);
+    CUDA_LAUNCH((flash_dq<D, DROP>), (unsigned)blocks, THREADS, (dq_shape<D, DROP>::shared),
+                cuda_of(be)->stream, a, parts);
+    CUDA_LAUNCH((flash_dkdv<D, DROP>), (unsigned)blocks, THREADS, (dkdv_shape<D, DROP>::shared),
+                cuda_of(be)->stream, a, parts);
 }
 
 template <int D, bool DROP, int MANY>
@@ -705,9 +741,9 @@ static void launch_whole(struct backend *be, const struct attn_args &a, float *p
         launch_blocks<D, DROP, 8>(be, a, parts, num_samples);
 }
 
-bool cuda_flash_is_whole(struct backend *be, int seq, int head_dim)
+static bool is_whole(struct backend *be, int seq, int head_dim)
 {
-    if (be->elem_bytes != 2 || (head_dim != 32 && head_dim != 64))
+    if (head_dim != 32 && head_dim != 64)
         return false;
     return seq <= 128 || (seq <= 256 && head_dim == 64 &&
                           whole_shape<64, true, 8>::shared <= cuda_of(be)->shared_bytes);
@@ -716,7 +752,7 @@ bool cuda_flash_is_whole(struct backend *be, int seq, int head_dim)
 bool cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, float *parts,
                                int64_t num_samples)
 {
-    if (!flash_fits(be, a) || !cuda_flash_is_whole(be, a->seq, a->head_dim))
+    if (!flash_fits(be, a) || !is_whole(be, a->seq, a->head_dim))
         return false;
 #define LAUNCH_WHOLE(D, DROP) launch_whole<D, DROP>(be, *a, parts, num_samples)
     switch (a->head_dim) {
@@ -726,11 +762,12 @@ bool cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, fl
     return true;
 }
 
-bool cuda_flash_backward(struct backend *be, const struct attn_args *a, int64_t num_samples)
+bool cuda_flash_backward(struct backend *be, const struct attn_args *a, float *parts,
+                         int64_t num_samples)
 {
     if (!flash_fits(be, a))
         return false;
-#define LAUNCH_BACKWARD(D, DROP) launch_backward<D, DROP>(be, *a, num_samples)
+#define LAUNCH_BACKWARD(D, DROP) launch_backward<D, DROP>(be, *a, parts, num_samples)
     FLASH_PICK(a, LAUNCH_BACKWARD)
     return true;
 }

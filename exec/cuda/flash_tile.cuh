@@ -124,8 +124,7 @@ static inline bool flash_fits(struct backend *be, const struct attn_args *a)
 {
     const uintptr_t bits = (uintptr_t)a->qkv | (uintptr_t)a->ctx | (uintptr_t)a->dctx |
                            (uintptr_t)a->out | (uintptr_t)a->dq;
-    return be->elem_bytes == 2 && bits % 16 == 0 &&
-           (a->head_dim == 32 || a->head_dim == 64 || a->head_dim == 96 || a->head_dim == 128);
+    return cuda_flash_takes(be, a->head_dim) && bits % 16 == 0;
 }
 
 /* FLASH_PICK(a, LAUNCH): LAUNCH(D, DROP) by head_dim and by whether there is dropout. */
