@@ -140,7 +140,7 @@ static void add_explanation(struct json *json, const struct planner_result *resu
         add_choice(one, &candidate->plan);
         json_add_int(one, "step_ns",
                      candidate->judged_ns > 0 ? candidate->judged_ns : candidate->plan.step_ns);
-        json_add_int(one, "unshared_step_ns", candidate->plan.step_ns);
+        json_add_int(one, "unshared_step_ns", candidate->unshared_ns);
         json_add_int(one, "lower_bound_ns", candidate->lower_bound_ns);
         json_add_double(one, "samples_per_s", candidate->samples_per_s);
     }

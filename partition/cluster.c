@@ -311,6 +311,33 @@ static double min_rate(double a, double b)
     return a < b ? a : b;
 }
 
+int cluster_num_resources(const struct cluster *cluster)
+{
+    return 2 * (cluster->num_devices + cluster->num_nodes);
+}
+
+int64_t cluster_capacity(const struct cluster *cluster, int resource)
+{
+    const int d = resource / 2, n = d - cluster->num_devices;
+    const double rate =
+        n < 0 ? cluster->devices[d].link_bytes_per_s : cluster->uplink_bytes_per_s[n];
+    return (int64_t)(uint64_t)(rate + 0.5); /* as cluster_transfer_ns() counts it */
+}
+
+int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4])
+{
+    const int in = !cluster->half_duplex, nodes = cluster->num_devices;
+    const int a = cluster->devices[from].node, b = cluster->devices[to].node;
+    int n = 0;
+    path[n++] = 2 * from;
+    if (a != b) {
+        path[n++] = 2 * (nodes + a);
+        path[n++] = 2 * (nodes + b) + in;
+    }
+    path[n++] = 2 * to + in;
+    return n;
+}
+
 int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int64_t bytes)
 {
     if (from == to)

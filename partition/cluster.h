@@ -65,6 +65,14 @@ enum status cluster_check(const struct cluster *cluster, struct err *err);
 
 const char *const *cluster_preset_names(void);
 
+/* What messages share: ports and uplinks, numbered: 2 d is the way out of device d, 2 d + 1 the way
+ * in, behind those of all devices likewise of each node's uplink. With half_duplex both ways are
+ * the first of the two. */
+int cluster_num_resources(const struct cluster *cluster);
+int64_t cluster_capacity(const struct cluster *cluster, int resource); /* bytes/s, each way */
+/* The resources on the way between two devices that differ: 2, or 4 between nodes. */
+int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4]);
+
 /* Unshared time of bytes from device to device: latency + bytes / narrowest bandwidth on the way,
  * rounded up to whole ns; 0 when from == to. */
 int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int64_t bytes);

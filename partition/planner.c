@@ -8,10 +8,13 @@
 #include "partition/units.h"
 #include "partition/workload.h"
 
-/* After the judge has spoken: times it is asked anew, ops on all devices that it may have judged
- * then (some seconds), and ops that may be timed besides as many as before it. */
+/* After the judge has spoken: times that it is asked anew in any case and where plans are small,
+ * ops on all devices that it may have judged then (some seconds, some tenths of one), and ops that
+ * may be timed besides as many as before it. */
 #define ASK_ROUNDS 4
+#define ASK_SMALL_ROUNDS 64
 #define ASKED_OPS ((int64_t)1 << 22)
+#define ASKED_SMALL_OPS ((int64_t)1 << 19)
 #define MORE_OPS ((int64_t)1 << 20)
 
 static int compare_counts(const void *left, const void *right)
@@ -147,21 +150,21 @@ static enum status ask(struct search *search, int index)
     rc = options->judge(options->judge_ctx, &plan, &step_ns, &why);
     search->asked_ops += 3 * (int64_t)plan.num_stages * plan.microbatches.count * plan.num_replicas;
     plan_clear(&plan);
-    judged->asked_ns = rc == OK ? bound_max(step_ns, 1) : -1;
+    judged->asked_ns = rc == OK ? bound_max(step_ns, judged->step_ns) : -1;
     if (rc == OK && (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node)))
         search->best = index;
     return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(search->err, &why);
 }
 
 /* Ask the judge about the fastest candidates, as long as one could still be the best: it never says
- * less than schedule_time(). Where it says more, candidates that the search has left out for a plan
- * that is not as good as it seemed are looked for once more. */
+ * less than what they were found with. Where it says more, candidates that the search has left out
+ * for a plan that is not as good as it seemed are looked for once more. */
 static enum status ask_judge(struct search *search)
 {
     search->asking = true;
     search->best = -1;
     search->until = 2 * search->ops + MORE_OPS;
-    for (int round = 0; round < ASK_ROUNDS; round++) {
+    for (int round = 0; round < ASK_SMALL_ROUNDS; round++) {
         int asked = 0;
         search_sort(search);
         for (int i = 0; i < search->num_judged && asked < PLANNER_KEEP; i++) {
@@ -174,11 +177,14 @@ static enum status ask_judge(struct search *search)
                 !(round == 0 && search->options->judge_all))
                 break;
             asked++;
-            enum status rc = ask(search, i);
+            enum status rc = search_recut(search, i);
+            if (rc == OK)
+                rc = ask(search, i);
             if (rc != OK)
                 return rc;
         }
-        if (asked == 0 || search->best < 0 || search->asked_ops > ASKED_OPS)
+        if (asked == 0 || search->best < 0 ||
+            search->asked_ops > (round + 1 < ASK_ROUNDS ? ASKED_OPS : ASKED_SMALL_OPS))
             break;
         enum status rc = search_run(search);
         if (rc == OK)
@@ -205,7 +211,8 @@ static enum status collect(struct search *search, struct planner_result *result)
         int at = result->num_best;
         if (at == PLANNER_KEEP && result->best[at - 1].samples_per_s >= rate)
             continue;
-        struct planner_candidate candidate = {.lower_bound_ns = judged->node.bound_ns,
+        struct planner_candidate candidate = {.unshared_ns = judged->unshared_ns,
+                                              .lower_bound_ns = judged->node.bound_ns,
                                               .judged_ns = judged->asked_ns,
                                               .samples_per_s = rate};
         enum status rc = make_plan(search, judged, &candidate.plan);

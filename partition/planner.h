@@ -2,7 +2,8 @@
  *
  * Objective: throughput. A step of a plan processes R * B samples (B per pipeline; with a global
  * batch, B = global / R), so the planner maximises R * B / step_ns, where step_ns is what
- * schedule_time() says, and where asked the event engine after it. The search is exact over
+ * schedule_time() says, or workload_traffic_ns() if that is more, and where asked the event engine
+ * after it. The search is exact over
  * pipeline length K, replicas R, micro-batches M, schedule, recompute, placement of the frozen
  * forward and of the replicas (two rank maps), with one starting cut each (the one whose lower
  * bound is least) and, for every candidate that could still win, all cuts where they are few, else
@@ -73,7 +74,8 @@ struct planner_options {
 
 /* A candidate that was judged, for --explain. */
 struct planner_candidate {
-    struct plan plan;       /* owned; step_ns is schedule_time()'s */
+    struct plan plan;       /* owned; step_ns before the judge was asked */
+    int64_t unshared_ns;    /* schedule_time()'s */
     int64_t judged_ns;      /* what the judge said; 0: not asked */
     int64_t lower_bound_ns; /* of any cut of this candidate */
     double samples_per_s;

@@ -32,16 +32,20 @@ static enum status try_cut(struct search *search, int index, const struct bound_
                            bool *better)
 {
     struct judged *judged = &search->judged[index];
-    int64_t step_ns, bound = bound_of_cut(shape, search->cut);
+    int64_t step_ns, unshared_ns, bound = bound_of_cut(shape, search->cut);
     *better = false;
     if ((judged->step_ns > 0 && bound >= judged->step_ns) ||
         (search->best >= 0 && bound > search_limit(search, &judged->node)) ||
-        memcmp(search->cut, judged->node.first_item,
-               ((size_t)shape->num_stages + 1) * sizeof *search->cut) == 0)
+        (judged->step_ns > 0 && memcmp(search->cut, judged->node.first_item,
+                                       ((size_t)shape->num_stages + 1) * sizeof *search->cut) == 0))
         return OK;
-    enum status rc = search_judge_cut(search, &judged->node, shape, search->cut, &step_ns);
-    if (rc == OK && step_ns > 0 && (judged->step_ns == 0 || step_ns < judged->step_ns)) {
+    enum status rc =
+        search_judge_cut(search, &judged->node, shape, search->cut, &step_ns, &unshared_ns);
+    if (rc == OK && step_ns > 0 &&
+        (judged->step_ns == 0 || step_ns < judged->step_ns ||
+         (step_ns == judged->step_ns && unshared_ns < judged->unshared_ns))) {
         judged->step_ns = step_ns;
+        judged->unshared_ns = unshared_ns;
         memcpy(judged->node.first_item, search->cut,
                ((size_t)shape->num_stages + 1) * sizeof *search->cut);
         search_note_best(search, index);
@@ -148,11 +152,38 @@ static bool may_win(const struct search *search, int index)
     return index == search->best || judged->node.bound_ns <= search_limit(search, &judged->node);
 }
 
-enum status search_improve(struct search *search)
+/* Whether all cuts of a candidate are tried. */
+static bool few_cuts(const struct search *search, const struct node *node)
 {
     const bool many = search->options->num_ranks == AUTO || search->options->one_of_many;
-    const int most = many ? FEW_CUTS_EACH : FEW_CUTS;
-    if (search->options->by_params)
+    const int items = search_items_in_cut(search, node->frozen);
+    return choose(items - 1, node->num_ranks * node->chunks - 1) <=
+           (many ? FEW_CUTS_EACH : FEW_CUTS);
+}
+
+/* Whether the cut is a rule's, not the search's. */
+static bool cut_given(const struct planner_options *options)
+{
+    return options->by_params || options->balancer != BALANCER_OPTIMAL;
+}
+
+enum status search_recut(struct search *search, int index)
+{
+    const struct node *node = &search->judged[index].node;
+    struct bound_shape shape = {0};
+    if (cut_given(search->options) || !may_win(search, index))
+        return OK;
+    enum status rc = search_shape(search, node, &shape);
+    if (rc == OK)
+        rc = few_cuts(search, node) ? all_cuts(search, index, &shape)
+                                    : climb(search, index, &shape, search->until);
+    bound_shape_clear(&shape);
+    return rc;
+}
+
+enum status search_improve(struct search *search)
+{
+    if (cut_given(search->options))
         return OK;
     for (int round = 0; round < 2; round++) {
         const int64_t until = search->ops + (search->ops > CLIMB_OPS ? search->ops : CLIMB_OPS);
@@ -160,8 +191,7 @@ enum status search_improve(struct search *search)
         search_sort(search);
         for (int i = 0; i < search->num_judged; i++) {
             const struct node *node = &search->judged[i].node;
-            const int items = search_items_in_cut(search, node->frozen);
-            const bool few = choose(items - 1, node->num_ranks * node->chunks - 1) <= most;
+            const bool few = few_cuts(search, node);
             if (!may_win(search, i) || (round == 1 && (few || search->judged[i].step_ns == 0)))
                 continue;
             if (round == 1 && climbed++ == PLANNER_KEEP)

@@ -122,13 +122,14 @@ enum status search_greedy(struct search *search)
     if (rc == OK) {
         search->candidates = 1;
         node.bound_ns = bound_of_cut(&shape, node.first_item);
-        int64_t step_ns = 0;
-        rc = search_judge_cut(search, &node, &shape, node.first_item, &step_ns);
+        int64_t step_ns = 0, unshared_ns = 0;
+        rc = search_judge_cut(search, &node, &shape, node.first_item, &step_ns, &unshared_ns);
         search->judged = calloc(1, sizeof *search->judged);
         if (rc == OK && !search->judged)
             rc = err_nomem(search->err);
         if (rc == OK) {
-            search->judged[0] = (struct judged){.node = node, .step_ns = step_ns};
+            search->judged[0] =
+                (struct judged){.node = node, .step_ns = step_ns, .unshared_ns = unshared_ns};
             search->num_judged = search->judged_room = 1;
             node.first_item = NULL;
             if (step_ns > 0)

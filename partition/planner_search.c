@@ -168,6 +168,10 @@ static int compare_judged(const void *left, const void *right)
     double y = b->step_ns > 0 ? node_rate(&b->node, b->step_ns) : 0;
     if (x != y)
         return x > y ? -1 : 1;
+    x = a->step_ns > 0 ? node_rate(&a->node, a->unshared_ns) : 0;
+    y = b->step_ns > 0 ? node_rate(&b->node, b->unshared_ns) : 0;
+    if (x != y)
+        return x > y ? -1 : 1;
     return (a->node.order > b->node.order) - (a->node.order < b->node.order);
 }
 
@@ -226,7 +230,7 @@ static void note_need(struct search *search, const struct node *node,
 
 enum status search_judge_cut(struct search *search, const struct node *node,
                              const struct bound_shape *shape, const int *first_item,
-                             int64_t *step_ns)
+                             int64_t *step_ns, int64_t *unshared_ns)
 {
     const struct planner_problem *problem = search->problem;
     const struct bound_family *family;
@@ -283,8 +287,14 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         goto out;
     }
     rc = schedule_time(&full, &workload, problem->cluster, problem->cost, &plan, &time, &why);
+    int64_t traffic_ns;
     if (rc == OK)
-        *step_ns = time.step_ns > 0 ? time.step_ns : 1;
+        rc = workload_traffic_ns(&workload, problem->cluster, problem->cost, &plan, &traffic_ns,
+                                 &why);
+    if (rc == OK) {
+        *unshared_ns = bound_max(time.step_ns, 1);
+        *step_ns = bound_max(*unshared_ns, traffic_ns);
+    }
 out:
     if (rc != OK)
         err_copy(search->err, &why);
@@ -356,14 +366,14 @@ static enum status judge(struct search *search, struct node *node)
 {
     const int64_t limit = search_limit(search, node);
     struct bound_shape shape = {0}, tight = {0}; /* with the memory that is left to cuts */
-    int64_t step_ns = 0, bound;
+    int64_t step_ns = 0, unshared_ns = 0, bound;
     enum status rc = search_shape(search, node, &shape);
     for (int round = 0; rc == OK && round <= 4; round++) {
         if (length_of(search, node)->samples_per_s > 0 &&
             bound_of_cut(&shape, node->first_item) > limit)
             break;
         memset(search->over, 0, (size_t)node->num_ranks * sizeof *search->over);
-        rc = search_judge_cut(search, node, &shape, node->first_item, &step_ns);
+        rc = search_judge_cut(search, node, &shape, node->first_item, &step_ns, &unshared_ns);
         bool any = false;
         for (int k = 0; k < node->num_ranks; k++)
             any |= search->over[k] > 0;
@@ -389,7 +399,8 @@ static enum status judge(struct search *search, struct node *node)
         search->judged = grown;
         search->judged_room = room;
     }
-    search->judged[search->num_judged] = (struct judged){.node = *node, .step_ns = step_ns};
+    search->judged[search->num_judged] =
+        (struct judged){.node = *node, .step_ns = step_ns, .unshared_ns = unshared_ns};
     node->first_item = NULL;
     search->num_judged++;
     if (step_ns > 0)
@@ -413,7 +424,8 @@ static enum status average(struct search *search, struct node node)
     return push(search, node);
 }
 
-/* From the average to the tight bound, with its cut; drops what cannot win. */
+/* From the average to the tight bound, with its cut; drops what cannot win, or puts it off until
+ * the best plan is slower. */
 static enum status tighten(struct search *search, struct node node)
 {
     const struct model *model = search->problem->model;
@@ -460,10 +472,15 @@ static enum status tighten(struct search *search, struct node node)
             length->bound_per_s = node.key;
         rc = push(search, node);
     } else if (!memory_only) {
-        /* Its bound is the limit at least. */
+        /* Its bound is above the limit. */
         double rate = node_rate(&node, limit);
         if (rate > length->bound_per_s)
             length->bound_per_s = rate;
+        if (search->options->judge) { /* which may find the best slower than it seems */
+            node.bound_ns = limit + 1;
+            node.key = node_rate(&node, node.bound_ns);
+            rc = push(search, node);
+        }
     }
 out:
     bound_shape_clear(&shape);

@@ -29,9 +29,10 @@ struct node {
 };
 
 struct judged {
-    struct node node; /* owns first_item: the best cut so far */
-    int64_t step_ns;  /* schedule_time()'s; 0: does not fit the memory, or was not timed */
-    int64_t asked_ns; /* the judge's word on that cut; 0: not asked, -1: it does not fit */
+    struct node node;    /* owns first_item: the best cut so far */
+    int64_t step_ns;     /* as of planner.h; 0: does not fit the memory, or was not timed */
+    int64_t unshared_ns; /* schedule_time()'s: what counts among equal steps */
+    int64_t asked_ns;    /* the judge's word on that cut; 0: not asked, -1: it does not fit */
 };
 
 /* What bound_family_init() found, kept while the search goes from family to family and back. */
@@ -81,6 +82,9 @@ enum status search_run(struct search *search);
 
 /* Better cuts for the candidates that could still win (planner_cuts.c). */
 enum status search_improve(struct search *search);
+/* The same for one that the judge is to be asked about: cuts that could not win beside a plan that
+ * the judge has found slower since. */
+enum status search_recut(struct search *search, int index);
 
 /* The one candidate of the published greedy rules, judged (planner_greedy.c). */
 enum status search_greedy(struct search *search);
@@ -98,7 +102,7 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
  * when it does not fit; search->over[k] is by how many bytes rank k is too large. */
 enum status search_judge_cut(struct search *search, const struct node *node,
                              const struct bound_shape *shape, const int *first_item,
-                             int64_t *step_ns);
+                             int64_t *step_ns, int64_t *unshared_ns);
 
 /* Time of a judged candidate's step, as far as it is known. */
 static inline int64_t judged_ns(const struct judged *judged)

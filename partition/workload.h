@@ -199,6 +199,14 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
                           const struct cluster *cluster, const struct cost *cost,
                           const struct plan *plan, struct step_time *time, struct err *err);
 
+/* How long the step's messages and all-reduces (as rings) keep the busiest port or uplink busy: no
+ * step that shares them is shorter, however its ops lie. Between devices a message takes what it
+ * takes alone, less its latency, at the narrowest of its way. O(replicas * (edges + stages)).
+ * ERR_NOMEM. */
+enum status workload_traffic_ns(const struct workload *workload, const struct cluster *cluster,
+                                const struct cost *cost, const struct plan *plan, int64_t *ns,
+                                struct err *err);
+
 /* Peak memory per rank by the same lists: weights, gradients, optimizer, stash (F to B/W end),
  * inputs under recompute, receive buffers, context. memory_bytes is the caller's, num_ranks. */
 enum status schedule_memory(const struct schedule *full, const struct workload *workload,

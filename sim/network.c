@@ -2,24 +2,6 @@
 
 #include <stdlib.h>
 
-static int64_t whole_rate(double bytes_per_s)
-{
-    return (int64_t)(uint64_t)(bytes_per_s + 0.5); /* as cluster_transfer_ns() counts it */
-}
-
-/* Resources: port out and in of device d, then uplink out and in of node n. Where directions share
- * (half duplex) both are the first of the pair. */
-static int32_t port(const struct network *network, int device, bool in)
-{
-    return (int32_t)(2 * device + (in && !network->cluster->half_duplex));
-}
-
-static int32_t uplink(const struct network *network, int node, bool in)
-{
-    return (int32_t)(2 * (network->cluster->num_devices + node) +
-                     (in && !network->cluster->half_duplex));
-}
-
 enum status network_init(struct network *network, const struct cluster *cluster, int num_channels,
                          int64_t max_hops, struct event_queue *queue, int32_t first_entry,
                          struct err *err)
@@ -30,7 +12,7 @@ enum status network_init(struct network *network, const struct cluster *cluster,
     struct network got = {0};
     got.cluster = cluster;
     got.num_channels = num_channels;
-    got.num_resources = 2 * (cluster->num_devices + cluster->num_nodes);
+    got.num_resources = cluster_num_resources(cluster);
     got.queue = queue;
     got.first_entry = first_entry;
     got.free_transfer = -1;
@@ -48,14 +30,8 @@ enum status network_init(struct network *network, const struct cluster *cluster,
         network_clear(&got);
         return err_nomem(err);
     }
-    for (int d = 0; d < cluster->num_devices; d++) {
-        got.resources[2 * d].capacity = got.resources[2 * d + 1].capacity =
-            whole_rate(cluster->devices[d].link_bytes_per_s);
-    }
-    for (int n = 0; n < cluster->num_nodes; n++) {
-        struct resource *up = &got.resources[2 * (cluster->num_devices + n)];
-        up[0].capacity = up[1].capacity = whole_rate(cluster->uplink_bytes_per_s[n]);
-    }
+    for (int r = 0; r < got.num_resources; r++)
+        got.resources[r].capacity = cluster_capacity(cluster, r);
     *network = got;
     return OK;
 }
@@ -98,30 +74,22 @@ static void add_hop(struct network *network, int channel, int32_t resource, int3
 
 void network_add_pair(struct network *network, int channel, int from, int to)
 {
-    const struct device *devices = network->cluster->devices;
+    int32_t path[4];
+    const int hops = cluster_path(network->cluster, from, to, path);
     new_channel(network, channel);
-    add_hop(network, channel, port(network, from, false), 1);
-    if (devices[from].node != devices[to].node) {
-        add_hop(network, channel, uplink(network, devices[from].node, false), 1);
-        add_hop(network, channel, uplink(network, devices[to].node, true), 1);
-    }
-    add_hop(network, channel, port(network, to, true), 1);
+    for (int i = 0; i < hops; i++)
+        add_hop(network, channel, path[i], 1);
 }
 
 void network_add_ring(struct network *network, int channel, const int *devices, int n)
 {
-    const struct device *all = network->cluster->devices;
     new_channel(network, channel);
     int *count = network->edge_count; /* all zero between calls */
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < n; i++) {
-            int from = devices[i], to = devices[(i + 1) % n];
-            int32_t used[4] = {port(network, from, false), port(network, to, true), -1, -1};
-            if (all[from].node != all[to].node) {
-                used[2] = uplink(network, all[from].node, false);
-                used[3] = uplink(network, all[to].node, true);
-            }
-            for (int j = 0; j < 4 && used[j] >= 0; j++) {
+            int32_t used[4];
+            const int hops = cluster_path(network->cluster, devices[i], devices[(i + 1) % n], used);
+            for (int j = 0; j < hops; j++) {
                 if (pass == 0) {
                     count[used[j]]++;
                 } else if (count[used[j]] > 0) {

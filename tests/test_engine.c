@@ -1,4 +1,5 @@
 /* Closed forms, exact to the nanosecond; the two engines and schedule_time() against each other. */
+#include <math.h>
 #include <stdio.h>
 
 #include "sim/engine.h"
@@ -526,6 +527,62 @@ static void sim_step__conserves_work_and_idle_time_on_random_steps(void **state)
     }
 }
 
+/* How long the busiest port or uplink is busy with the bytes that the simulator saw on their way.
+ */
+static double busiest_ns(const struct sim_case *c)
+{
+    const struct cluster *cluster = &c->cluster;
+    double port[64][2] = {{0}}, uplink[64][2] = {{0}}, most = 0;
+    const int in = c->half_duplex ? 0 : 1;
+    for (int i = 0; i < c->result.num_traffic; i++) {
+        const struct sim_traffic *t = &c->result.traffic[i];
+        const int a = cluster->devices[t->from].node, b = cluster->devices[t->to].node;
+        port[t->from][0] += (double)t->bytes / cluster->devices[t->from].link_bytes_per_s;
+        port[t->to][in] += (double)t->bytes / cluster->devices[t->to].link_bytes_per_s;
+        uplink[a][0] += a != b ? (double)t->bytes / cluster->uplink_bytes_per_s[a] : 0;
+        uplink[b][in] += a != b ? (double)t->bytes / cluster->uplink_bytes_per_s[b] : 0;
+    }
+    for (int i = 0; i < 64; i++)
+        for (int j = 0; j < 2; j++)
+            most = fmax(most, fmax(port[i][j], uplink[i][j]));
+    return most * 1e9;
+}
+
+static void
+workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(void **state)
+{
+    (void)state;
+    rng_state = 1234567891011u;
+    int tells = 0;
+    for (int n = 0; n < 600; n++) {
+        struct sim_case c;
+        struct err err = {0};
+        struct step_time time = {0};
+        int64_t traffic_ns;
+        random_case(&c, false);
+        c.act *= 20;
+        c.params *= 50;
+        sim_case_run(&c, ENGINE_EVENT);
+        assert_int_equal(
+            workload_traffic_ns(&c.workload, &c.cluster, &c.cost, &c.plan, &traffic_ns, &err), OK);
+        assert_true(traffic_ns <= c.result.step_ns);
+        /* A message takes whole nanoseconds. */
+        const double messages = c.plan.num_replicas * (2.0 * c.workload.num_edges * c.M +
+                                                       2.0 * c.workload.num_buckets) +
+                                1,
+                     want = busiest_ns(&c);
+        if (fabs((double)traffic_ns - want) > messages + 1e-8 * want)
+            fail_msg("case %d: traffic of %lld ns, bytes need %.0f", n, (long long)traffic_ns,
+                     want);
+        assert_int_equal(
+            schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), OK);
+        tells += traffic_ns > time.step_ns;
+        step_time_clear(&time);
+        sim_case_clear(&c);
+    }
+    assert_true(tells > 10);
+}
+
 /* For a fixed list without shared links, a slower link never makes it faster. */
 static void sim_step__slower_links_never_help_a_fixed_list(void **state)
 {
@@ -731,6 +788,8 @@ int main(void)
         cmocka_unit_test(sim_step__rings_share_an_uplink_fairly),
         cmocka_unit_test(sim_step__engines_and_schedule_time_agree_when_nothing_is_shared),
         cmocka_unit_test(sim_step__conserves_work_and_idle_time_on_random_steps),
+        cmocka_unit_test(
+            workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter),
         cmocka_unit_test(sim_step__slower_links_never_help_a_fixed_list),
         cmocka_unit_test(sim_step__jitter_repeats_for_a_seed_and_differs_between_seeds),
         cmocka_unit_test(sim_step__draws_follow_the_given_percentiles),

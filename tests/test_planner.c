@@ -111,6 +111,16 @@ static void instance_clear(struct instance *in)
     cluster_clear(&in->cluster);
 }
 
+/* A judge that finds some candidates slower than they seem, whatever their cut. */
+static enum status some_slower(void *ctx, const struct plan *plan, int64_t *step_ns,
+                               struct err *err)
+{
+    (void)ctx, (void)err;
+    const int mix = 7 * plan->num_ranks + 5 * plan->num_replicas + 3 * (int)plan->schedule;
+    *step_ns = plan->step_ns * (4 + mix % 9) / 4;
+    return OK;
+}
+
 struct brute {
     int64_t samples, step_ns; /* the best: R * B samples in step_ns; 0: none yet */
     int64_t plans, fitting;
@@ -134,10 +144,16 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
     bool fits = true;
     for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
         fits &= memory[i % plan->num_ranks] <= in->cluster.devices[plan->device[i]].mem_bytes;
-    int64_t step_ns = time.step_ns > 0 ? time.step_ns : 1;
+    int64_t traffic_ns, step_ns = time.step_ns > 0 ? time.step_ns : 1;
+    assert_int_equal(
+        workload_traffic_ns(&workload, &in->cluster, &in->cost, plan, &traffic_ns, NULL), OK);
+    step_ns = traffic_ns > step_ns ? traffic_ns : step_ns;
     if (fits) {
         int64_t samples = plan->num_replicas * plan->batch;
         brute->fitting++;
+        plan->step_ns = step_ns;
+        if (in->options.judge)
+            assert_int_equal(in->options.judge(NULL, plan, &step_ns, NULL), OK);
         if (brute->step_ns == 0 || samples * brute->step_ns > brute->samples * step_ns) {
             brute->samples = samples;
             brute->step_ns = step_ns;
@@ -258,6 +274,11 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
         struct planner_result result = {0};
         struct err err = {0};
         instance_random(&in, 5);
+        for (int d = 0; trial % 4 == 1 && d < in.cluster.num_devices; d++)
+            in.cluster.devices[d].link_bytes_per_s /= 20;
+        for (int n = 0; trial % 4 == 1 && n < in.cluster.num_nodes; n++)
+            in.cluster.uplink_bytes_per_s[n] = 2e8;
+        in.options.judge = trial % 3 == 0 ? some_slower : NULL;
         brute_force(&in, &brute);
         plans += brute.plans;
         enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
