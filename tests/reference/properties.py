@@ -162,6 +162,31 @@ def check_plan(tool, rng):
                    ["plan", path] + frozen)
 
 
+# ---- a plan where links are slow ---------------------------------------------------------------------
+def check_rivals(tool, rng):
+    """What anyone would try first, judged in the event engine, is not faster than the plan."""
+    nodes, per_node = rng.choice([(1, 4), (2, 2), (2, 4), (4, 2), (4, 4)])
+    devices, batch = nodes * per_node, rng.choice([16, 32, 64])
+    half, weight = rng.randint(20000, 300000), rng.randint(20000, 300000)
+    act, params = rng.choice([10000, 200000, 5000000]), rng.choice([10**5, 10**6, 10**7])
+    items = [{"name": f"i{n}", "layer": n, "fwd_ns": rng.randint(4000, 300000), "bwd_input_ns": half,
+              "bwd_weight_ns": weight, "act_bytes": act, "params": params}
+             for n in range(rng.randint(devices, 24))]
+    path = tool.job("rivals", {
+        "model": {"family": "explicit", "items": items}, "train": {"batch": {"global": batch}},
+        "cluster": {"preset": f"{nodes}x{per_node}", "latency": "5us",
+                    "link": f"{rng.choice([1, 2, 4])}00MBps", "uplink": f"{rng.choice([25, 50, 100, 500])}MBps"}})
+    plan = tool.ask("plan", path)[1]
+    for k in [k for k in range(1, devices + 1) if devices % k == 0]:
+        for m in {m for m in (1, k, 2 * k, 4 * k) if m <= batch * k // devices}:
+            for kind in ("gpipe", "1f1b"):
+                rival = tool.ask("plan", path, "--set", f"pipeline.num_stages={k}", "--set",
+                                 f"pipeline.num_replicas={devices // k}", "--set",
+                                 f"pipeline.num_microbatches={m}", "--set", f"pipeline.schedule={kind}")[1]
+                tool.holds(plan and rival and plan["samples_per_s"] >= rival["samples_per_s"] * (1 - 1e-9),
+                           f"slower than K={k} M={m} {kind}", ["plan", path])
+
+
 # ---- a whole run ------------------------------------------------------------------------------------
 def random_run(rng):
     layers = rng.randint(1, 10)
@@ -290,7 +315,7 @@ def main():
     tool = Tool(sys.argv[1], sys.argv[2])
     cases = int(sys.argv[3]) if len(sys.argv) > 3 else 40
     seed = int(sys.argv[4]) if len(sys.argv) > 4 else 1
-    for check, share in ((check_step, 1), (check_plan, 0.1), (check_run, 0.6), (check_absurd, 2)):
+    for check, share in ((check_step, 1), (check_plan, 0.1), (check_rivals, 0.5), (check_run, 0.6), (check_absurd, 2)):
         rng = random.Random(seed)
         for _ in range(math.ceil(cases * share)):
             check(tool, rng)
