@@ -115,7 +115,7 @@ struct update {
     float *state[2]; /* momentum, or m and v; NULL where the rule has none */
     void *low;       /* the weights' compute copy, written with them; NULL: none */
     bool decay;      /* the rule's weight decay applies */
-    double *sumsq;   /* host memory only: receives what sumsq() says of grad; NULL: not wanted */
+    double *sumsq;   /* host: receives what sumsq() says of grad, by the next sync(); NULL: no */
 };
 
 struct backend_event; /* opaque */

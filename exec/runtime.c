@@ -298,13 +298,12 @@ static bool is_send(enum op_kind kind)
     return kind == OP_SEND_ACT || kind == OP_SEND_GRAD;
 }
 
-/* Where no NORM came before it, a backend on the host sums squares while it has the gradients. */
-static enum status update(struct runtime *rt, int stage, uint64_t step, double lr, struct err *err)
+/* Where no NORM came before it, it sums squares while it has the gradients. */
+static void update(struct runtime *rt, int stage, uint64_t step, double lr)
 {
     struct stage_state *s = &rt->stages[stage];
-    s->summed = !rt->have_norm && !runtime_on_device(rt);
-    return stage_update(s->stage, step, lr, rt->grad_mul,
-                        s->summed ? rt->item_sumsq + rt->spec.plan->first_item[stage] : NULL, err);
+    s->summed = !rt->have_norm;
+    stage_update(s->stage, step, lr, rt->grad_mul, s->summed);
 }
 
 static enum status run_op(struct runtime *rt, const struct op *op, const struct batch *batch,
@@ -343,7 +342,7 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
     case OP_UPDATE:
         rc = runtime_finish_gradients(rt, err);
         if (rc == OK)
-            rc = update(rt, op->stage, (uint64_t)step, lr, err);
+            update(rt, op->stage, (uint64_t)step, lr);
         return rc;
     default:
         break;

@@ -200,9 +200,14 @@ enum status runtime_norm(struct runtime *rt, struct err *err)
     enum status rc = runtime_finish_gradients(rt, err);
     if (rc != OK || rt->have_norm)
         return rc;
-    for (int s = 0; rc == OK && s < plan->num_stages; s++)
-        if (rt->stages[s].stage && !rt->stages[s].summed)
-            rc = stage_grad_sumsq(rt->stages[s].stage, rt->item_sumsq + plan->first_item[s], err);
+    for (int s = 0; rc == OK && s < plan->num_stages; s++) {
+        const struct stage_state *at = &rt->stages[s];
+        double *sumsq = rt->item_sumsq + plan->first_item[s];
+        if (at->stage && at->summed)
+            stage_update_sumsq(at->stage, sumsq);
+        else if (at->stage)
+            rc = stage_grad_sumsq(at->stage, sumsq, err);
+    }
     if (rc == OK && rt->spec.nccl)
         rc = nccl_check(rt->spec.nccl, err);
     if (rc == OK)

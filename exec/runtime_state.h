@@ -107,7 +107,7 @@ struct stage_state {
     void **out_ptr;      /* [slot][num_out + 1] */
     void **grad_in_ptr;  /* [slot][num_in + 1] */
     bool *has_r, *has_i; /* by micro-batch */
-    bool summed;         /* its part of item_sumsq is this step's, from the update */
+    bool summed;         /* this step's update has summed the squares of its gradients */
     int next_slot;
     float **tree; /* R6: sums that wait for their right neighbour; backend memory, tree_depth */
     int tree_depth, tree_top;

@@ -182,7 +182,8 @@ static enum status make_params(struct stage *stage, struct err *err)
         rc = stage_grab(stage, table * F32, &stage->tied_other, err);
     stage->params = calloc((size_t)count + 1, sizeof *stage->params);
     stage->decay = calloc((size_t)count + 1, sizeof *stage->decay);
-    if (!stage->params || !stage->decay)
+    stage->sumsq = calloc((size_t)count + 1, sizeof *stage->sumsq);
+    if (!stage->params || !stage->decay || !stage->sumsq)
         return err_nomem(err);
     if (rc == OK)
         wire(stage);
@@ -651,6 +652,7 @@ void stage_free(struct stage *stage)
     free(stage->marks);
     free(stage->params);
     free(stage->decay);
+    free(stage->sumsq);
     free(stage);
 }
 

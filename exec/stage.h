@@ -162,9 +162,10 @@ enum status stage_grad_sumsq(struct stage *stage,
 int stage_num_items(const struct stage *stage);
 float *stage_grad_block(const struct stage *stage, int i, int64_t *num_elems);
 /* One optimizer step with learning rate lr; gradients are multiplied by grad_mul (clipping) first.
- * per_item_sumsq, not NULL (host memory only): what stage_grad_sumsq() says, at less cost. */
-enum status stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
-                         double *per_item_sumsq, struct err *err);
+ * sums: stage_update_sumsq() has what stage_grad_sumsq() says, at less cost, from the next sync()
+ * on. */
+void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul, bool sums);
+void stage_update_sumsq(const struct stage *stage, double *per_item_sumsq);
 /* Move the boundary up: frees optimizer state and gradients of items that froze. */
 enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err);
 

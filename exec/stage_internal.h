@@ -66,6 +66,7 @@ struct stage {
     int num_params, num_states;
     struct param *params; /* owned */
     bool *decay;          /* owned, num_params */
+    double *sumsq;        /* likewise; of gradients, by the last update that summed them */
     int num_slots;
     struct slot *slots; /* owned */
     struct upload upload;

@@ -121,36 +121,38 @@ static struct update update_of(const struct stage *stage, int t)
 enum { GROUP = 96 };
 
 /* One item at a time while the clock runs. */
-enum status stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
-                         double *per_item_sumsq, struct err *err)
+void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul, bool sums)
 {
-    (void)err;
     struct backend *be = stage->spec.backend;
     const struct update_rule rule = rule_of(stage->spec.job, step, lr, grad_mul);
     struct update group[GROUP];
-    double sums[GROUP] = {0};
-    int item[GROUP], count = 0;
-    for (int i = 0; i < stage->num_items && per_item_sumsq; i++)
-        per_item_sumsq[i] = 0.0;
+    int count = 0;
     stage_clock_start(stage);
     for (int t = 0; t < stage->num_params; t++) {
         const struct param *p = &stage->params[t];
         const bool last = t + 1 == stage->num_params, item_ends = last || p[1].item != p->item;
         if (!p->frozen) {
             group[count] = update_of(stage, t);
-            if (per_item_sumsq && !p->tied_copy)
-                group[count].sumsq = &sums[count];
-            item[count++] = p->item - stage->spec.first_item;
+            if (sums && !p->tied_copy)
+                group[count].sumsq = &stage->sumsq[t];
+            count++;
         }
         if (count == GROUP || last || (item_ends && stage->item_ns)) {
             be->update(be, &rule, count, group);
-            for (int i = 0; i < count && per_item_sumsq; i++)
-                if (group[i].sumsq)
-                    per_item_sumsq[item[i]] += sums[i];
             count = 0;
         }
         if (item_ends)
             stage_clock_lap(stage, p->item - stage->spec.first_item, PASS_UPDATE);
     }
-    return OK;
+}
+
+void stage_update_sumsq(const struct stage *stage, double *per_item_sumsq)
+{
+    for (int i = 0; i < stage->num_items; i++)
+        per_item_sumsq[i] = 0.0;
+    for (int t = 0; t < stage->num_params; t++) {
+        const struct param *p = &stage->params[t];
+        if (!p->frozen && !p->tied_copy)
+            per_item_sumsq[p->item - stage->spec.first_item] += stage->sumsq[t];
+    }
 }

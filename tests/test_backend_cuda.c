@@ -892,6 +892,8 @@ static void update_case(enum optimizer_kind kind)
     };
     float *mine[4], *theirs[4]; /* grad, weight, m, v: all tensors one behind another */
     struct update host[TENSORS], device[TENSORS];
+    double sums[TENSORS], sum;
+    struct err err = {0};
     int64_t at = 0;
     for (int i = 0; i < 4; i++) {
         mine[i] = numbers(ALL, i == 2 ? 0.1 : 1, false);
@@ -917,7 +919,8 @@ static void update_case(enum optimizer_kind kind)
             .state = {momentum ? theirs[2] + at : NULL,
                       kind == OPTIMIZER_SGD ? NULL : theirs[3] + at},
             .low = low() ? low_c + at * cuda->elem_bytes : NULL,
-            .decay = t % 2
+            .decay = t % 2,
+            .sumsq = t % 4 == 1 ? NULL : &sums[t]
         };
         at += num + (t % 3 ? 0 : 3); /* now and then a gap that must stay as it is */
     }
@@ -928,6 +931,10 @@ static void update_case(enum optimizer_kind kind)
     near("weights", weights, mine[1], ALL, 1e-6);
     near("m", down_fp32(theirs[2], ALL), mine[2], ALL, 1e-6);
     near("v", down_fp32(theirs[3], ALL), mine[3], ALL, 1e-6);
+    for (int t = 0; t < TENSORS; t++) { /* to the bit */
+        assert_int_equal(cuda->sumsq(cuda, device[t].num, device[t].grad, &sum, &err), OK);
+        assert_true(!device[t].sumsq || sums[t] == sum);
+    }
     float *rounded = down(low_c, at);
     int64_t past = 0;
     for (int t = 0; t < TENSORS && low(); t++) {

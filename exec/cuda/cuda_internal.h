@@ -99,6 +99,11 @@ void cuda_fold(struct backend *be, int64_t num_parts, int64_t cols, const float 
 void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld, const void *x,
                       float scale, bool add, float *sums);
 
+/* sums[t] = the sum of parts [first[t], first[t + 1]) of tensor t < count, at most SQUARE_TENSORS
+ * (squares.cuh); cuda_sums.cu. */
+void cuda_add_squares(struct backend *be, int count, const int *first, const double *parts,
+                      double *sums);
+
 #define CUDA_FUNCTIONS(name)                                                                       \
     void name##_install(struct backend *be) /* each file puts its kernels into the table */
 CUDA_FUNCTIONS(cuda_lane);                  /* lane_* */

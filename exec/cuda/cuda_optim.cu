@@ -1,12 +1,13 @@
-#include "exec/cuda/elem.cuh"
+#include "exec/cuda/squares.cuh"
 
 #include <math.h>
 
 /* Optimizers in fp32 over many tensors a launch, bound by memory: SGD with momentum moves 20 bytes
  * an element, AdamW 28, LAMB 28 + 20 (its step's length is known only after a pass), and 2 more
  * where the bf16 copy of the weights is written. A block takes PART elements of one tensor, 16
- * bytes of each array a thread and turn. */
-enum { THREADS = 256, V = 4, PART = 8192, MAX_TENSORS = 48 };
+ * bytes of each array a thread and turn; where that is wanted it leaves its sum of the gradients'
+ * squares in squares[block]. */
+enum { THREADS = SQUARE_THREADS, V = 4, PART = SQUARE_PART, MAX_TENSORS = SQUARE_TENSORS };
 
 struct tensor_ref {
     const float *grad;
@@ -57,13 +58,7 @@ static __device__ __forceinline__ struct tensor_part tensor_part_of(const struct
 static __device__ __forceinline__ void load4(const struct tensor_part &p, const float *x, int64_t i,
                                              float *to)
 {
-    if (p.wide && i + V <= p.end) {
-        elem_load_n<V>(x + i, to);
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < V; k++)
-        to[k] = i + k < p.end ? x[i + k] : 0.0f;
+    load_four(p.wide, x, i, p.end, to);
 }
 template <typename T>
 static __device__ __forceinline__ void store4(const struct tensor_part &p, T *x, int64_t i,
@@ -86,18 +81,20 @@ static __device__ __forceinline__ void store_weights(const struct tensor_part &p
         store4(p, p.t.low, i, w);
 }
 
-#define FOR_GROUPS(i, p)                                                                           \
-    for (int64_t i = (p).first + (int64_t)threadIdx.x * V; i < (p).end; i += THREADS * V)
+#define FOR_GROUPS(i, p) FOR_FOURS(i, (p).first, (p).end)
 
 /* PyTorch's SGD: g += decay w; m = momentum m + g; w -= lr m. */
 static __global__ void __launch_bounds__(THREADS)
-    sgd_step(const struct sgd o, const struct tensor_list list)
+    sgd_step(const struct sgd o, const struct tensor_list list, double *squares)
 {
     const struct tensor_part p = tensor_part_of(list);
+    double sq = 0.0;
     FOR_GROUPS(i, p)
     {
         float g[V], w[V], m[V] = {0.0f, 0.0f, 0.0f, 0.0f};
         load4(p, p.t.grad, i, g);
+        if (squares)
+            sq = square_four(sq, g);
         load4(p, p.t.weight, i, w);
         if (p.t.m)
             load4(p, p.t.m, i, m);
@@ -111,6 +108,8 @@ static __global__ void __launch_bounds__(THREADS)
             store4(p, p.t.m, i, m);
         store_weights(p, i, w);
     }
+    if (squares)
+        square_store(sq, squares);
 }
 
 /* What AdamW and LAMB take from struct adam, computed in double once. */
@@ -149,13 +148,16 @@ static __device__ __forceinline__ void adam_moments(const struct adam_step &s, f
 /* Decoupled weight decay (Loshchilov and Hutter, 2019), in PyTorch's order of operations; decay
  * holds 1 - lr * weight_decay. */
 static __global__ void __launch_bounds__(THREADS)
-    adamw_step(const struct adam_step s, const struct tensor_list list)
+    adamw_step(const struct adam_step s, const struct tensor_list list, double *squares)
 {
     const struct tensor_part p = tensor_part_of(list);
+    double sq = 0.0;
     FOR_GROUPS(i, p)
     {
         float g[V], w[V], m[V], v[V];
         load4(p, p.t.grad, i, g);
+        if (squares)
+            sq = square_four(sq, g);
         load4(p, p.t.weight, i, w);
         load4(p, p.t.m, i, m);
         load4(p, p.t.v, i, v);
@@ -168,6 +170,8 @@ static __global__ void __launch_bounds__(THREADS)
         store4(p, p.t.v, i, v);
         store_weights(p, i, w);
     }
+    if (squares)
+        square_store(sq, squares);
 }
 
 /* The sums of two doubles a thread over the block, pairwise, in thread 0. */
@@ -194,15 +198,19 @@ static __device__ __forceinline__ float lamb_direction(const struct adam_step &s
 /* You et al. 2020, algorithm 2, with bias correction: the moments, and the squared lengths of
  * weights and direction by block; their ratio by tensor; the step. */
 static __global__ void __launch_bounds__(THREADS)
-    lamb_moments(const struct adam_step s, const struct tensor_list list, double2 *parts)
+    lamb_moments(const struct adam_step s, const struct tensor_list list, double2 *parts,
+                 double *squares)
 {
     __shared__ double2 shared[THREADS];
     const struct tensor_part p = tensor_part_of(list);
+    double sq = 0.0;
     double2 sum = {0.0, 0.0};
     FOR_GROUPS(i, p)
     {
         float g[V], w[V], m[V], v[V];
         load4(p, p.t.grad, i, g);
+        if (squares)
+            sq = square_four(sq, g);
         load4(p, p.t.weight, i, w);
         load4(p, p.t.m, i, m);
         load4(p, p.t.v, i, v);
@@ -219,6 +227,8 @@ static __global__ void __launch_bounds__(THREADS)
     sum = block_sum(sum, shared);
     if (threadIdx.x == 0)
         parts[blockIdx.x] = sum;
+    if (squares)
+        square_store(sq, squares);
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -271,35 +281,64 @@ static float decay_of(const struct update_rule *rule, bool decay)
     return decay ? (float)rule->adam.weight_decay : 0.0f;
 }
 
+/* squares, where not NULL, [blocks]. */
 static void launch_list(struct backend *be, const struct update_rule *rule,
-                        const struct tensor_list &list)
+                        const struct tensor_list &list, double2 *parts, double *squares)
 {
     cudaStream_t stream = cuda_of(be)->stream;
     const unsigned blocks = (unsigned)list.first_block[list.count];
     if (rule->kind == OPTIMIZER_SGD) {
-        CUDA_LAUNCH(sgd_step, blocks, THREADS, 0, stream, rule->sgd, list);
+        CUDA_LAUNCH(sgd_step, blocks, THREADS, 0, stream, rule->sgd, list, squares);
         return;
     }
     const struct adam_step s = adam_step_of(&rule->adam);
     if (rule->kind == OPTIMIZER_ADAMW) {
-        CUDA_LAUNCH(adamw_step, blocks, THREADS, 0, stream, s, list);
+        CUDA_LAUNCH(adamw_step, blocks, THREADS, 0, stream, s, list, squares);
         return;
     }
-    double2 *parts = (double2 *)cuda_scratch(be, (int64_t)blocks * (int64_t)sizeof *parts +
-                                                     MAX_TENSORS * (int64_t)sizeof(float));
-    if (!parts)
-        return;
     float *rates = (float *)(void *)(parts + blocks);
-    CUDA_LAUNCH(lamb_moments, blocks, THREADS, 0, stream, s, list, parts);
+    CUDA_LAUNCH(lamb_moments, blocks, THREADS, 0, stream, s, list, parts, squares);
     CUDA_LAUNCH(lamb_rates, (unsigned)list.count, THREADS, 0, stream, s.lr, list,
                 (const double2 *)parts, rates);
     CUDA_LAUNCH(lamb_step, blocks, THREADS, 0, stream, s, list, (const float *)rates);
+}
+
+/* to[t], where not NULL, receives the sum of tensor t's squares; neighbours in one copy. */
+static void update_list(struct backend *be, const struct update_rule *rule,
+                        const struct tensor_list &list, double *const *to)
+{
+    const int64_t blocks = list.first_block[list.count];
+    const int64_t lamb_bytes =
+        rule->kind == OPTIMIZER_LAMB ? blocks * (int64_t)sizeof(double2) + MAX_TENSORS * 16 : 0;
+    bool wanted = false;
+    for (int t = 0; t < list.count; t++)
+        wanted |= to[t] != NULL;
+    const int64_t square_bytes = wanted ? (blocks + MAX_TENSORS) * (int64_t)sizeof(double) : 0;
+    char *scratch = NULL;
+    if (lamb_bytes + square_bytes > 0) {
+        scratch = (char *)cuda_scratch(be, lamb_bytes + square_bytes);
+        if (!scratch)
+            return;
+    }
+    double *sums = wanted ? (double *)(void *)(scratch + lamb_bytes) : NULL;
+    double *squares = wanted ? sums + MAX_TENSORS : NULL;
+    launch_list(be, rule, list, (double2 *)(void *)scratch, squares);
+    if (wanted)
+        cuda_add_squares(be, list.count, list.first_block, squares, sums);
+    for (int t = 0, n; t < list.count; t += n) {
+        n = 1;
+        while (to[t] && t + n < list.count && to[t + n] == to[t] + n)
+            n++;
+        if (to[t])
+            be->copy_out(be, to[t], sums + t, n * (int64_t)sizeof *sums);
+    }
 }
 
 static void update(struct backend *be, const struct update_rule *rule, int count,
                    const struct update *tensors)
 {
     struct tensor_list list;
+    double *to[MAX_TENSORS];
     list.count = 0;
     list.first_block[0] = 0;
     for (int t = 0; t < count; t++) {
@@ -310,9 +349,12 @@ static void update(struct backend *be, const struct update_rule *rule, int count
                 u->grad, u->weight, u->state[0], u->state[1], (__nv_bfloat16 *)u->low, u->num};
             list.decay[at] = decay_of(rule, u->decay);
             list.first_block[at + 1] = list.first_block[at] + (int)((u->num + PART - 1) / PART);
+            to[at] = u->sumsq;
+        } else if (u->sumsq) {
+            *u->sumsq = 0.0;
         }
         if (list.count == MAX_TENSORS || (t + 1 == count && list.count > 0)) {
-            launch_list(be, rule, list);
+            update_list(be, rule, list, to);
             list.count = 0;
         }
     }

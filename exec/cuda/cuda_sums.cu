@@ -2,6 +2,7 @@
  * squares of many tensors (norms). Parts of fixed size are summed by a block each, the parts in
  * order. */
 #include "exec/cuda/columns.cuh"
+#include "exec/cuda/squares.cuh"
 
 /* --- parts ------------------------------------------------------------------------------------ */
 
@@ -93,84 +94,99 @@ void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld
 
 /* --- squares ---------------------------------------------------------------------------------- */
 
-enum { SQ_THREADS = 256, SQ_PART = 32768, SQ_TENSORS = 48 };
+enum { SQUARES_AHEAD = 4 }; /* loads under way of a thread */
 
 /* Some tensors, by value: the table fits the 4 KiB of a kernel's arguments. */
 struct square_list {
     int count;
-    const float *x[SQ_TENSORS];
-    int64_t num[SQ_TENSORS];
-    int64_t first_part[SQ_TENSORS + 1];
+    const float *x[SQUARE_TENSORS];
+    int64_t num[SQUARE_TENSORS];
+    int first_part[SQUARE_TENSORS + 1];
+};
+struct part_list {
+    int first[SQUARE_TENSORS + 1];
 };
 
-static __device__ double block_sum(double value, double *shared)
-{
-    shared[threadIdx.x] = value;
-    __syncthreads();
-    for (int half = SQ_THREADS / 2; half > 0; half /= 2) {
-        if ((int)threadIdx.x < half)
-            shared[threadIdx.x] += shared[threadIdx.x + half];
-        __syncthreads();
-    }
-    return shared[0];
-}
-
-static __global__ void __launch_bounds__(SQ_THREADS)
+static __global__ void __launch_bounds__(SQUARE_THREADS)
     square_parts(const struct square_list list, double *parts)
 {
-    __shared__ double shared[SQ_THREADS];
     int t = 0;
-    while (t + 1 < list.count && (int64_t)blockIdx.x >= list.first_part[t + 1])
+    while (t + 1 < list.count && (int)blockIdx.x >= list.first_part[t + 1])
         t++;
-    const int64_t first = ((int64_t)blockIdx.x - list.first_part[t]) * SQ_PART;
-    const int64_t end = first + SQ_PART < list.num[t] ? first + SQ_PART : list.num[t];
+    const int64_t first = (int64_t)((int)blockIdx.x - list.first_part[t]) * SQUARE_PART;
+    const int64_t end = first + SQUARE_PART < list.num[t] ? first + SQUARE_PART : list.num[t];
     const float *x = list.x[t];
+    const bool wide = (uintptr_t)x % 16 == 0;
+    const int turn = SQUARE_THREADS * 4, tid = (int)threadIdx.x;
     double sum = 0.0;
-    for (int64_t i = first + threadIdx.x; i < end; i += SQ_THREADS)
-        sum += (double)x[i] * (double)x[i];
-    sum = block_sum(sum, shared);
-    if (threadIdx.x == 0)
-        parts[blockIdx.x] = sum;
+    if (wide && end - first == SQUARE_PART) {
+        for (int64_t i = first + tid * 4; i < end; i += SQUARES_AHEAD * turn) {
+            float fours[SQUARES_AHEAD][4];
+#pragma unroll
+            for (int a = 0; a < SQUARES_AHEAD; a++)
+                elem_load_n<4>(x + i + a * turn, fours[a]);
+#pragma unroll
+            for (int a = 0; a < SQUARES_AHEAD; a++)
+                sum = square_four(sum, fours[a]);
+        }
+    } else {
+        FOR_FOURS(i, first, end)
+        {
+            float four[4];
+            load_four(wide, x, i, end, four);
+            sum = square_four(sum, four);
+        }
+    }
+    square_store(sum, parts);
 }
 
-static __global__ void __launch_bounds__(SQ_THREADS)
-    add_square_parts(const struct square_list list, const double *parts, double *sums)
+static __global__ void __launch_bounds__(SQUARE_THREADS)
+    add_square_parts(const struct part_list list, const double *parts, double *sums)
 {
-    __shared__ double shared[SQ_THREADS];
     const int t = blockIdx.x;
     double sum = 0.0;
-    for (int64_t p = list.first_part[t] + threadIdx.x; p < list.first_part[t + 1]; p += SQ_THREADS)
+    for (int p = list.first[t] + (int)threadIdx.x; p < list.first[t + 1]; p += SQUARE_THREADS)
         sum += parts[p];
-    sum = block_sum(sum, shared);
-    if (threadIdx.x == 0)
-        sums[t] = sum;
+    square_store(sum, sums);
+}
+
+void cuda_add_squares(struct backend *be, int count, const int *first, const double *parts,
+                      double *sums)
+{
+    struct part_list list;
+    memcpy(list.first, first, ((size_t)count + 1) * sizeof *first);
+    CUDA_LAUNCH(add_square_parts, count, SQUARE_THREADS, 0, cuda_of(be)->stream, list, parts, sums);
+}
+
+static int num_parts(int64_t num)
+{
+    return (int)((num + SQUARE_PART - 1) / SQUARE_PART);
 }
 
 static enum status sumsq_many(struct backend *be, int count, const int64_t *num,
                               const float *const *x, double *sums, struct err *err)
 {
-    cudaStream_t stream = cuda_of(be)->stream;
     int64_t total = 0;
     for (int t = 0; t < count; t++)
-        total += (num[t] + SQ_PART - 1) / SQ_PART;
+        total += num_parts(num[t]);
     double *results = (double *)cuda_scratch(be, (count + total) * (int64_t)sizeof *results);
     if (!results)
         return be->sync(be, err);
     double *parts = results + count;
-    for (int first = 0; first < count; first += SQ_TENSORS) {
+    for (int first = 0; first < count; first += SQUARE_TENSORS) {
         struct square_list list;
-        list.count = count - first < SQ_TENSORS ? count - first : SQ_TENSORS;
+        list.count = count - first < SQUARE_TENSORS ? count - first : SQUARE_TENSORS;
         list.first_part[0] = 0;
         for (int t = 0; t < list.count; t++) {
             list.x[t] = x[first + t];
             list.num[t] = num[first + t];
-            list.first_part[t + 1] = list.first_part[t] + (list.num[t] + SQ_PART - 1) / SQ_PART;
+            list.first_part[t + 1] = list.first_part[t] + num_parts(list.num[t]);
         }
-        const int64_t blocks = list.first_part[list.count];
+        const int blocks = list.first_part[list.count];
         if (blocks > 0)
-            CUDA_LAUNCH(square_parts, (unsigned)blocks, SQ_THREADS, 0, stream, list, parts);
-        CUDA_LAUNCH(add_square_parts, list.count, SQ_THREADS, 0, stream, list,
-                    (const double *)parts, results + first);
+            CUDA_LAUNCH(square_parts, (unsigned)blocks, SQUARE_THREADS, 0, cuda_of(be)->stream,
+                        list, parts);
+        cuda_add_squares(be, list.count, list.first_part, parts, results + first);
         parts += blocks;
     }
     be->copy_out(be, sums, results, count * (int64_t)sizeof *sums);

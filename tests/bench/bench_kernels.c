@@ -87,7 +87,7 @@ static enum status run(const struct bench *b, enum dtype dtype, int threads, int
                                 NULL, err);
         if (rc == OK) {
             stage_tied_add(stage);
-            rc = stage_update(stage, 0, 1e-3, 1.0f, NULL, err);
+            stage_update(stage, 0, 1e-3, 1.0f, false);
         }
         if (r >= 0)
             times[r] = now_ms() - start;

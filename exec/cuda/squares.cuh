@@ -1,0 +1,50 @@
+/* exec/cuda/squares.cuh - sums of squares by parts of a tensor: SQUARE_PART elements a block, four
+ * neighbours a thread and turn; cuda_add_squares() adds the parts. Who has the elements at hand
+ * sums them alike, so that the bits are the same wherever it is done. */
+#ifndef ELAPSE_EXEC_CUDA_SQUARES_CUH
+#define ELAPSE_EXEC_CUDA_SQUARES_CUH
+
+#include "exec/cuda/elem.cuh"
+
+enum { SQUARE_THREADS = 256, SQUARE_PART = 8192, SQUARE_TENSORS = 48 };
+
+#define FOR_FOURS(i, first, end)                                                                   \
+    for (int64_t i = (first) + (int64_t)threadIdx.x * 4; i < (end); i += SQUARE_THREADS * 4)
+
+/* x[i] to x[i + 3], zeros from `end` on; wide: in one access where they are all there. */
+static __device__ __forceinline__ void load_four(bool wide, const float *x, int64_t i, int64_t end,
+                                                 float *to)
+{
+    if (wide && i + 4 <= end) {
+        elem_load_n<4>(x + i, to);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        to[k] = i + k < end ? x[i + k] : 0.0f;
+}
+
+static __device__ __forceinline__ double square_four(double sum, const float *x)
+{
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        sum += (double)x[k] * (double)x[k];
+    return sum;
+}
+
+/* The block's sum to parts[blockIdx.x]. All threads. */
+static __device__ __forceinline__ void square_store(double sum, double *parts)
+{
+    __shared__ double shared[SQUARE_THREADS];
+    const int tid = (int)threadIdx.x;
+    shared[tid] = sum;
+    for (int half = SQUARE_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (tid < half)
+            shared[tid] += shared[tid + half];
+    }
+    if (tid == 0)
+        parts[blockIdx.x] = shared[0];
+}
+
+#endif
