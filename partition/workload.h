@@ -18,7 +18,8 @@ extern "C" {
 /* Index of per-micro-batch figures: the last micro-batch may be smaller. */
 enum { MB_FULL, MB_LAST, MB_SIZES };
 
-/* Times and bytes of one stage on one device. */
+/* Times and bytes of one stage on one device. F's forward keeps no stash where items are frozen or
+ * R runs them again (PASS_FWD_NOGRAD). */
 struct stage_cost {
     int64_t op_ns[OP_KIND_COUNT][MB_SIZES]; /* F B I W R Z C P; UPDATE under MB_FULL; ops of the
                                                whole batch (Z, P) under whole_batch_ns */
