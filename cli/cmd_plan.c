@@ -537,7 +537,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         {.name = "no-simulate",
          .type = OPTION_FLAG,
          .value = &q.no_simulate,
-         .help = "do not judge the best 16 again in the event engine"},
+         .help = "do not judge the best again in the event engine"},
         {.name = "db",
          .type = OPTION_STRING,
          .value = &q.db_path,

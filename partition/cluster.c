@@ -326,13 +326,13 @@ int64_t cluster_capacity(const struct cluster *cluster, int resource)
 
 int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4])
 {
-    const int in = !cluster->half_duplex, nodes = cluster->num_devices;
+    const int in = !cluster->half_duplex, first_node = cluster->num_devices;
     const int a = cluster->devices[from].node, b = cluster->devices[to].node;
     int n = 0;
     path[n++] = 2 * from;
     if (a != b) {
-        path[n++] = 2 * (nodes + a);
-        path[n++] = 2 * (nodes + b) + in;
+        path[n++] = 2 * (first_node + a);
+        path[n++] = 2 * (first_node + b) + in;
     }
     path[n++] = 2 * to + in;
     return n;

@@ -58,7 +58,7 @@ struct plan {
     bool clip;                 /* a global gradient norm is taken each step (OP_NORM) */
     int optim_bytes_per_param; /* optimizer state: 0 plain SGD, 4 momentum, 8 Adam */
     bool canonical;            /* gradients are summed by a tree, whose sums take room (M1) */
-    /* Predictions, by schedule_time() or the simulator; 0 when not asked. */
+    /* Predictions, by the planner (planner.h) or the simulator; 0 when not asked. */
     int64_t step_ns;
     int64_t *memory_bytes; /* owned, num_ranks: peak on the rank's device; NULL when not asked */
 };
