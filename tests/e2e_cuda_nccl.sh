@@ -63,8 +63,9 @@ links() { tr -d ' \t\n' <"$tmp/nccl-ahead/summary.json" | grep -o "\"communicato
 verify "the change to two ranks finds all that it needs" test "$(links ready 1)" -ge 2 -a "$(links made 1)" = 0
 verify "the one back finds the link of two ranks, and some that the idle rank helped to make" test "$(links ready 2)" -gt 1
 ELAPSE_NCCL_AHEAD=maybe expect "ELAPSE_NCCL_AHEAD is on or off" 2 'must be on or off' "$elapse" train "$tmp/vit.json" --device cuda -n 2 "${two[@]}" --out "$tmp/maybe"
+train vit static-short -n 1 "${elastic[@]}" --set cache.policy=off --steps 2
 train vit nccl-short -n 2 "${nccl[@]}" "${elastic[@]}" --set 'elastic.stages=[2,1]' --steps 2
-verify "a run that ends while some are being made" same_run nccl-short nccl-short
+verify "a run that ends while some are being made has the bits of one rank" same_run static-short nccl-short
 train vit nccl-part -n 3 "${nccl[@]}" --set pipeline.num_stages=3 --steps 2
 train vit nccl-part -n 2 "${two[@]}" --resume "$tmp/nccl-part"
 verify "a checkpoint goes on at another K with the same bits" same_run vit-twice nccl-part
