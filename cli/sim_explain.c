@@ -162,6 +162,9 @@ static enum status spread_workloads(const struct sim_args *args, const struct st
         handle.cost.cache_write_ns = a->cost.cost.cache_write_ns;
         if (rc == OK)
             rc = workload_build(&a->model, &a->cluster, &handle.cost, &a->plan, &side[i], err);
+        if (rc == OK)
+            rc = workload_near(&a->model, &a->cluster, &handle.cost, &a->plan, &a->full, &side[i],
+                               err);
         cost_handle_clear(&handle);
     }
     return rc;

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,13 +7,17 @@
 #include "exec/stage.h"
 #include "profiles/clock.h"
 
-/* Layers are measured in passes over the whole model with LIVE micro-batches, so they find the
- * caches as in a step. Repeats go on until the budget of a phase is spent, within these limits. */
+/* Layers are measured in passes over the whole model with several micro-batches in flight, so they
+ * find the caches as in a step. Repeats go on until the budget of a phase is spent, within these
+ * limits. */
 enum { MIN_REPEATS = 6, MAX_REPEATS = 60 };
 enum { STASH_SAMPLES = 4 };
 enum { SWEEP = 3 }; /* repeats of a sweep */
-/* Micro-batches in flight while layers are measured, as on the first of two stages under 1F1B. */
-enum { LIVE = 2 };
+/* Micro-batches in flight while layers are measured: as many as make caches forget their stash, or
+ * MAX_LIVE. What is saved with a single one in flight is measured apart. */
+enum { MIN_LIVE = 2, MAX_LIVE = 64 };
+static const int64_t far_bytes = 128 << 20;
+enum { NEAR_PASSES = PASS_BWD_WEIGHT + 1 };
 /* Optimizer state tensors: 1 momentum, 2 Adam. */
 enum { MAX_STATES = 2 };
 static const int64_t phase_budget_ns = 12000000000, quick_budget_ns = 4000000000;
@@ -34,6 +39,7 @@ struct layers {
     int *shape_of;    /* by item */
     int64_t *item_ns; /* [num_items][PASS_COUNT], of the round under way */
     double *item_sumsq;
+    double *near_ns; /* [num_samples][NEAR_PASSES][MAX_REPEATS]: saved, a MiB of stash */
     double norm_times[MAX_REPEATS];
     double op_times[MAX_REPEATS]; /* what a pass of a stage takes besides its items */
 };
@@ -48,6 +54,39 @@ static double *update_times(const struct layers *l, const struct shape *shape, i
     return pass_times(shape, l->m->options->num_samples, 0) + (size_t)(states - 1) * MAX_REPEATS;
 }
 
+static double *near_times(const struct layers *l, int size, int pass)
+{
+    return l->near_ns + ((size_t)size * NEAR_PASSES + (size_t)pass) * MAX_REPEATS;
+}
+
+/* Of a micro-batch through the whole model. */
+static int64_t stash_bytes(const struct layers *l, int size)
+{
+    const struct model *model = &l->m->job.model;
+    int64_t bytes = 0;
+    for (int i = 0; i < model->num_items; i++)
+        bytes += model->items[i].stash_bytes;
+    return bytes * l->m->options->samples[size];
+}
+
+static int live_of(const struct layers *l, int size)
+{
+    const int64_t live = far_bytes / (stash_bytes(l, size) + 1) + 1;
+    return live < MIN_LIVE ? MIN_LIVE : live > MAX_LIVE ? MAX_LIVE : (int)live;
+}
+
+/* Rule S1 of partition/workload.h. */
+static int64_t stash_distance(const struct layers *l, int size, int live)
+{
+    return live * stash_bytes(l, size) - stash_bytes(l, size) / 2;
+}
+
+/* Of a larger one not even a single micro-batch stays near. */
+static bool has_near(const struct layers *l, int size)
+{
+    return stash_distance(l, size, 1) < far_bytes;
+}
+
 static void clear(struct layers *l)
 {
     for (int i = 0; i < l->num_shapes; i++)
@@ -56,6 +95,7 @@ static void clear(struct layers *l)
     free(l->shape_of);
     free(l->item_ns);
     free(l->item_sumsq);
+    free(l->near_ns);
     stage_free(l->stage);
 }
 
@@ -67,7 +107,9 @@ static enum status make_shapes(struct layers *l, struct err *err)
     l->shape_of = calloc(n, sizeof *l->shape_of);
     l->item_ns = calloc(n * PASS_COUNT, sizeof *l->item_ns);
     l->item_sumsq = calloc(n, sizeof *l->item_sumsq);
-    if (!l->shapes || !l->shape_of || !l->item_ns || !l->item_sumsq)
+    l->near_ns =
+        calloc((size_t)l->m->options->num_samples * NEAR_PASSES * MAX_REPEATS, sizeof *l->near_ns);
+    if (!l->shapes || !l->shape_of || !l->item_ns || !l->item_sumsq || !l->near_ns)
         return err_nomem(err);
     for (int i = 0; i < model->num_items; i++) {
         struct layer_key key;
@@ -92,7 +134,7 @@ static enum status make_shapes(struct layers *l, struct err *err)
 }
 
 /* The whole model on this rank, as a pipeline of one stage holds it. */
-static enum status make_stage(struct layers *l, int64_t samples, struct err *err)
+static enum status make_stage(struct layers *l, int size, struct err *err)
 {
     const struct model *model = &l->m->job.model;
     l->m->job.train.optimizer.kind = OPTIMIZER_ADAMW; /* room for the state of all */
@@ -100,8 +142,8 @@ static enum status make_stage(struct layers *l, int64_t samples, struct err *err
                               .job = &l->m->job,
                               .backend = l->m->backend,
                               .end_item = model->num_items,
-                              .max_samples = samples,
-                              .max_live = LIVE};
+                              .max_samples = l->m->options->samples[size],
+                              .max_live = live_of(l, size)};
     enum status rc = stage_new(&spec, &l->stage, err);
     if (rc == OK)
         rc = stage_init_weights(l->stage, 1, err);
@@ -128,10 +170,11 @@ static void forget_round(struct layers *l)
     memset(l->item_ns, 0, (size_t)l->m->job.model.num_items * PASS_COUNT * sizeof *l->item_ns);
 }
 
-/* LIVE micro-batches of a size forward through the whole model, then backward: every item finds
+/* Micro-batches of a size forward through the whole model, then backward: every item finds
  * weights, stash and caches as in a step, not as its own last call left them. What the items took
  * is in item_ns, *rest_ns is what a pass took besides. */
-static enum status run_passes(struct layers *l, int size, double *rest_ns, struct err *err)
+static enum status run_passes(struct layers *l, int size, int live, double *rest_ns,
+                              struct err *err)
 {
     struct sample_block block = {.num_samples = l->m->options->samples[size],
                                  .ids = l->m->ids,
@@ -146,30 +189,59 @@ static enum status run_passes(struct layers *l, int size, double *rest_ns, struc
     int64_t items_ns = 0;
     stage_time_items(l->stage, l->item_ns);
     measure_clock_start(l->m);
-    for (int mb = 0; rc == OK && mb < LIVE; mb++)
+    for (int mb = 0; rc == OK && mb < live; mb++)
         rc = stage_forward(l->stage, mb, &block, 0, in, out, true, &loss, err);
-    for (int mb = 0; rc == OK && mb < LIVE; mb++)
+    for (int mb = 0; rc == OK && mb < live; mb++)
         rc = stage_backward(l->stage, mb, &block, 0, BACKWARD_BOTH, 1, in, grad_in, err);
     const double all_ns = measure_clock_ns(l->m);
     stage_time_read(l->stage);
     for (int i = 0; rc == OK && i < l->m->job.model.num_items * PASS_COUNT; i++)
         items_ns += l->item_ns[i];
-    *rest_ns = (all_ns - (double)items_ns) / (2 * LIVE);
+    *rest_ns = (all_ns - (double)items_ns) / (2 * live);
     return rc == OK ? l->m->backend->sync(l->m->backend, err) : rc;
+}
+
+/* What all items took in one round. */
+static double pass_sum(const struct layers *l, int pass, int rounds)
+{
+    double sum = 0;
+    for (int i = 0; i < l->m->job.model.num_items; i++)
+        sum += (double)l->item_ns[i * PASS_COUNT + pass];
+    return sum / rounds;
+}
+
+/* A single micro-batch in flight, as on the last stage under 1F1B, beside far[] of a moment before.
+ * Its stash is where that of the one before was, which is run first. */
+static enum status time_near(struct layers *l, int size, int repeat, const double *far,
+                             struct err *err)
+{
+    const double mib = (double)stash_bytes(l, size) / (1 << 20);
+    double rest_ns;
+    enum status rc = run_passes(l, size, 1, &rest_ns, err);
+    forget_round(l);
+    if (rc == OK)
+        rc = run_passes(l, size, 1, &rest_ns, err);
+    for (int pass = 0; pass < NEAR_PASSES; pass++)
+        near_times(l, size, pass)[repeat] = (far[pass] - pass_sum(l, pass, 1)) / mib;
+    forget_round(l);
+    return rc;
 }
 
 static enum status time_passes(struct layers *l, int size, int repeat, struct err *err)
 {
-    double rest_ns;
-    enum status rc = run_passes(l, size, &rest_ns, err);
+    const int live = live_of(l, size);
+    double rest_ns, far[NEAR_PASSES];
+    enum status rc = run_passes(l, size, live, &rest_ns, err);
     if (rc == OK && size == 0 && repeat >= 0)
         l->op_times[repeat] = rest_ns;
     for (int j = 0; rc == OK && repeat >= 0 && j < l->num_shapes; j++)
         for (int pass = 0; pass < PASS_BWD_REST; pass++)
             pass_times(&l->shapes[j], size, pass)[repeat] =
-                shape_mean(l, j, l->m->job.model.num_items, pass, LIVE);
+                shape_mean(l, j, l->m->job.model.num_items, pass, live);
+    for (int pass = 0; pass < NEAR_PASSES; pass++)
+        far[pass] = pass_sum(l, pass, live);
     forget_round(l);
-    return rc;
+    return rc == OK && repeat >= 0 && has_near(l, size) ? time_near(l, size, repeat, far, err) : rc;
 }
 
 /* The same behind a frozen prefix, for what the first item that trains has left of its input half,
@@ -177,7 +249,7 @@ static enum status time_passes(struct layers *l, int size, int repeat, struct er
  * caches are nobody else's (no forward is taken from there). The stage stays frozen. */
 static enum status time_rests(struct layers *l, int size, int repeat, struct err *err)
 {
-    const int layers = l->m->job.model.num_layers;
+    const int layers = l->m->job.model.num_layers, live = live_of(l, size);
     const int frozen[] = {layers > 1 ? layers / 2 : layers, layers};
     enum status rc = OK;
     for (int f = 0; rc == OK && f < 2; f++) {
@@ -186,11 +258,11 @@ static enum status time_rests(struct layers *l, int size, int repeat, struct err
         double rest_ns;
         rc = stage_freeze(l->stage, first, err);
         for (int i = 0; rc == OK && i < SWEEP; i++) {
-            rc = run_passes(l, size, &rest_ns, err);
+            rc = run_passes(l, size, live, &rest_ns, err);
             pass_times(shape, size, PASS_BWD_REST)[repeat + i] =
-                (double)l->item_ns[first * PASS_COUNT + PASS_BWD_REST] / LIVE;
+                (double)l->item_ns[first * PASS_COUNT + PASS_BWD_REST] / live;
             for (int j = 0; f == 0 && j < l->num_shapes; j++) {
-                const double ns = shape_mean(l, j, first, PASS_FWD_NOGRAD, LIVE);
+                const double ns = shape_mean(l, j, first, PASS_FWD_NOGRAD, live);
                 l->shapes[j].freezes = ns >= 0;
                 pass_times(&l->shapes[j], size, PASS_FWD_NOGRAD)[repeat + i] = ns;
             }
@@ -258,6 +330,40 @@ static enum status add_row(struct layers *l, int shape, const char *pass, int64_
     return profile_add_layer(l->m->profile, &row, err);
 }
 
+/* What nearness saves, by distance; and that it saves nothing where the layers were measured. */
+static enum status add_near(struct layers *l, int repeats, int ranks, struct err *err)
+{
+    struct host_row row = {.threads = l->m->backend->threads, .ranks = ranks};
+    int64_t far = INT64_MAX;
+    bool any = false;
+    enum status rc = OK;
+    snprintf(row.backend, sizeof row.backend, "%s", l->m->backend->name);
+    for (int size = 0; size < l->m->options->num_samples; size++) {
+        const int64_t distance = stash_distance(l, size, live_of(l, size));
+        far = distance < far ? distance : far;
+        any = any || has_near(l, size);
+    }
+    for (int pass = 0; any && pass < NEAR_PASSES; pass++) {
+        near_row_name((enum pass)pass, l->m->backend->dtype, row.what);
+        for (int size = 0; rc == OK && size < l->m->options->num_samples; size++) {
+            if (!has_near(l, size))
+                continue;
+            row.samples = l->m->options->samples[size];
+            row.bytes = stash_distance(l, size, 1);
+            row.ns = spread_of(near_times(l, size, pass), repeats);
+            row.ns.p10_ns = fmax(row.ns.p10_ns, 0);
+            row.ns.median_ns = fmax(row.ns.median_ns, 0);
+            row.ns.p90_ns = fmax(row.ns.p90_ns, 0);
+            rc = profile_add_host(l->m->profile, &row, err);
+        }
+        row.bytes = far;
+        row.ns = (struct spread){.count = repeats};
+        if (rc == OK)
+            rc = profile_add_host(l->m->profile, &row, err);
+    }
+    return rc;
+}
+
 static enum status add_layers(struct layers *l, int repeats, int ranks, struct err *err)
 {
     struct host_row norm = {.what = "norm", .threads = l->m->backend->threads, .ranks = ranks};
@@ -279,7 +385,8 @@ static enum status add_layers(struct layers *l, int repeats, int ranks, struct e
         norm.bytes += l->m->job.model.items[i].params * l->m->job.model.param_bytes;
     snprintf(norm.backend, sizeof norm.backend, "%s", l->m->backend->name);
     norm.ns = spread_of(l->norm_times, repeats);
-    return profile_add_host(l->m->profile, &norm, err);
+    rc = profile_add_host(l->m->profile, &norm, err);
+    return rc == OK ? add_near(l, repeats, ranks, err) : rc;
 }
 
 /* A sweep over all sizes, each in a stage of its own, as a plan with that micro-batch would have
@@ -288,7 +395,7 @@ static enum status sweep(struct layers *l, int repeat, bool together, struct err
 {
     enum status rc = OK;
     for (int size = 0; rc == OK && size < l->m->options->num_samples; size++) {
-        rc = make_stage(l, l->m->options->samples[size], err);
+        rc = make_stage(l, size, err);
         for (int i = 0; rc == OK && i < MEASURE_WARM_UP; i++)
             rc = time_passes(l, size, -1, err);
         if (rc == OK && together)

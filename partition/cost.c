@@ -223,6 +223,23 @@ void cost_roofline(struct cost *cost)
     snprintf(cost->label, sizeof cost->label, "roofline of published data");
 }
 
+enum status cost_item_ns(const struct cost *cost, const struct model *model, int item,
+                         enum pass pass, int64_t samples, const struct device *device,
+                         int64_t distance, int64_t *ns, bool *extrapolated, struct err *err)
+{
+    const enum status rc =
+        cost->item_ns(cost->ctx, model, item, pass, samples, device, ns, extrapolated, err);
+    if (rc != OK || !cost->near_ns_per_byte || distance == STASH_FAR || pass == PASS_FWD_NOGRAD ||
+        pass == PASS_UPDATE)
+        return rc;
+    const double rate = cost->near_ns_per_byte(
+        cost->ctx, device, pass == PASS_BWD_REST ? PASS_BWD_INPUT : pass, distance);
+    const double stash =
+        (double)model->items[item].stash_bytes * (model->per_microbatch ? 1 : (double)samples);
+    *ns -= (int64_t)fmin(floor(rate * stash), (double)*ns);
+    return OK;
+}
+
 int64_t cost_transfer_ns(const struct cost *cost, const struct cluster *cluster, int from, int to,
                          int64_t bytes)
 {

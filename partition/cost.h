@@ -43,6 +43,13 @@ struct cost {
     enum status (*item_ns)(const void *ctx, const struct model *model, int item, enum pass pass,
                            int64_t samples, const struct device *device, int64_t *ns,
                            bool *extrapolated, struct err *err);
+    /* Optional (NULL: none): how much less a pass takes for each byte of its item's stash when only
+     * `distance` bytes of stash are touched from one use of that byte to the next, so that the
+     * processor's caches still hold some of it (workload.h, S1). Of PASS_FWD, PASS_BWD_INPUT (for
+     * PASS_BWD_REST too) and PASS_BWD_WEIGHT; at nominal speed; never negative, never growing with
+     * distance. Ask cost_item_ns(). */
+    double (*near_ns_per_byte)(const void *ctx, const struct device *device, enum pass pass,
+                               int64_t distance);
     /* Optional (NULL: cluster_transfer_ns / cluster_allreduce_ns): measured times of a message. */
     int64_t (*transfer_ns)(const void *ctx, const struct cluster *cluster, int from, int to,
                            int64_t bytes);
@@ -79,6 +86,14 @@ const char *const *roofline_names(void);
 
 /* Roofline estimates for the device's kind, always marked COST_ROOFLINE. */
 void cost_roofline(struct cost *cost);
+
+/* The distance at which no cache holds anything: what item_ns() says. */
+#define STASH_FAR INT64_MAX
+
+/* item_ns() of an item that trains, less what nearness saves; never below 0. */
+enum status cost_item_ns(const struct cost *cost, const struct model *model, int item,
+                         enum pass pass, int64_t samples, const struct device *device,
+                         int64_t distance, int64_t *ns, bool *extrapolated, struct err *err);
 
 /* The two shared questions, overrides applied. */
 int64_t cost_transfer_ns(const struct cost *cost, const struct cluster *cluster, int from, int to,

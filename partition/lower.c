@@ -249,6 +249,9 @@ static enum status lower_plan(const struct model *model, const struct cluster *c
     if (rc == OK) {
         rc = schedule_lower(&compute, &w, plan, &got, err);
     }
+    if (rc == OK) {
+        rc = workload_near(model, cluster, cost, plan, &got, &w, err);
+    }
     if (rc == OK && check) {
         rc = schedule_check(&got, 0, err);
     }

@@ -128,8 +128,8 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
             int64_t ns = 0, *const sum = parts[j].sum + i;
             if (parts[j].runs) {
                 enum status rc =
-                    problem->cost->item_ns(problem->cost->ctx, problem->model, i, parts[j].pass,
-                                           samples, device, &ns, &table->extrapolated, err);
+                    cost_item_ns(problem->cost, problem->model, i, parts[j].pass, samples, device,
+                                 times->distance, &ns, &table->extrapolated, err);
                 if (rc != OK)
                     return rc;
                 if (device->speed != 1)
@@ -144,11 +144,13 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
 }
 
 enum status bound_times_of(struct bound_table *table, int type, int64_t samples, bool recompute,
-                           const struct bound_times **times, struct err *err)
+                           int64_t distance, const struct bound_times **times, struct err *err)
 {
+    if (!table->problem->cost->near_ns_per_byte)
+        distance = STASH_FAR;
     for (int i = 0; i < table->num_times; i++)
         if (table->times[i]->type == type && table->times[i]->samples == samples &&
-            table->times[i]->recompute == recompute) {
+            table->times[i]->recompute == recompute && table->times[i]->distance == distance) {
             *times = table->times[i];
             return OK;
         }
@@ -171,6 +173,7 @@ enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
     *fresh = (struct bound_times){.type = type,
                                   .samples = samples,
                                   .recompute = recompute,
+                                  .distance = distance,
                                   .fwd = block,
                                   .again = block + entries,
                                   .bwd_input = block + 2 * entries,
@@ -347,6 +350,24 @@ int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches,
     return group + (chunk == 0 ? bound_max(more - group, 0) : 0);
 }
 
+/* Stash is no nearer than this in any cut (S1): one stage holds P >= B of it. On a single rank
+ * without recompute P is at least what the schedule keeps. */
+static int64_t least_distance(const struct bound_shape *shape, const struct plan *plan)
+{
+    const struct bound_table *table = shape->table;
+    const int64_t one = table->stash_bytes[shape->num_items],
+                  size = table->problem->model->per_microbatch ? 1 : shape->size,
+                  last = table->problem->model->per_microbatch ? 1 : shape->last_size;
+    if (shape->num_stages > 1)
+        return 0;
+    const int64_t live =
+        shape->recompute ? 1 : bound_live(plan->schedule, 1, (int)shape->num_microbatches, 1, 0);
+    /* P = (live - 1) full ones and the last, B a full one */
+    return bound_max(bound_mul_add(bound_mul_add(live - 1, size, last), one, 0) -
+                         bound_mul_add(size, one, 0) / 2,
+                     0);
+}
+
 static enum status shape_stage(struct bound_shape *shape, struct bound_table *table,
                                const struct bound_family *family, const struct plan *plan, int s,
                                const int64_t hop_bytes[2], struct last_hop *hop, struct err *err)
@@ -366,10 +387,10 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
             continue;
         }
         enum status rc = bound_times_of(table, of->types[t], shape->size, shape->recompute,
-                                        &stage->full[t], err);
+                                        shape->distance, &stage->full[t], err);
         if (rc == OK)
             rc = bound_times_of(table, of->types[t], shape->last_size, shape->recompute_last,
-                                &stage->last[t], err);
+                                shape->distance, &stage->last[t], err);
         if (rc != OK)
             return rc;
     }
@@ -456,6 +477,7 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
     const int64_t hop_bytes[2] = {least_act_bytes(&got, got.size),
                                   least_act_bytes(&got, got.last_size)};
     got.input_bytes = hop_bytes[0];
+    got.distance = least_distance(&got, plan);
     struct last_hop hop = {0};
     for (int s = 0; s < plan->num_stages; s++) {
         rc = shape_stage(&got, table, family, plan, s, hop_bytes, &hop, err);
@@ -468,8 +490,8 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         got.before_ns = INT64_MAX;
         for (int t = 0; t < got.stages[0].num_types; t++) {
             const struct bound_times *whole;
-            rc =
-                bound_times_of(table, got.stages[0].full[t]->type, plan->batch, false, &whole, err);
+            rc = bound_times_of(table, got.stages[0].full[t]->type, plan->batch, false, STASH_FAR,
+                                &whole, err);
             if (rc != OK)
                 goto out;
             got.before_ns = bound_min(got.before_ns, whole->fwd[table->num_frozen_items]);

@@ -69,11 +69,13 @@ static inline int64_t bound_mul_add(int64_t a, int64_t b, int64_t c)
 
 /* Prefix sums over items on one type of device (kind and speed), at one micro-batch size, in ns
  * rounded down; freezing is in them: no backward below the boundary, at it what is left of the
- * input half; and recompute: the first forward, and again the one that keeps the stash. */
+ * input half; and recompute: the first forward, and again the one that keeps the stash. distance:
+ * stash lies no nearer than that (workload.h, S1), so no pass is shorter. */
 struct bound_times {
     int type;
     int64_t samples;
     bool recompute;
+    int64_t distance;
     int64_t *fwd, *again, *bwd_input, *bwd_weight, *update; /* num_items + 1 each; fwd owns the
                                                                block */
 };
@@ -105,10 +107,10 @@ enum status bound_table_init(struct bound_table *table, const struct planner_pro
                              struct err *err);
 void bound_table_clear(struct bound_table *table);
 
-/* The prefix sums of a type at a micro-batch size, with recompute or without, computed once. Lives
- * as long as the table. */
+/* The prefix sums of a type at a micro-batch size, with recompute or without, with stash at least
+ * so far, computed once. Lives as long as the table. */
 enum status bound_times_of(struct bound_table *table, int type, int64_t samples, bool recompute,
-                           const struct bound_times **times, struct err *err);
+                           int64_t distance, const struct bound_times **times, struct err *err);
 
 /* Device types (or kinds of link) of one rank that are looked at; where there are more, a bound
  * over some of the replicas is a bound. */
@@ -163,6 +165,7 @@ struct bound_shape {
     bool split;     /* backward as I and W */
     bool recompute; /* for all micro-batches but perhaps the last */
     bool recompute_last;
+    int64_t distance;                                /* no stash is nearer (S1) */
     int64_t before_ns;                               /* whole-batch forward of the frozen prefix */
     int64_t op_ns;                                   /* runtime's and host's time in every op */
     int64_t floor_ns;                                /* host launches: no step is shorter */

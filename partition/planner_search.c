@@ -565,10 +565,10 @@ static enum status work_bound(struct search *search, const struct node *node, in
         return OK;
     const struct bound_times *full, *last;
     enum status rc = bound_times_of(&search->table, 0, node->microbatches.size,
-                                    node->recompute != RECOMPUTE_NEVER, &full, search->err);
+                                    node->recompute != RECOMPUTE_NEVER, 0, &full, search->err);
     if (rc == OK)
         rc = bound_times_of(&search->table, 0, node->microbatches.last_size,
-                            node->recompute == RECOMPUTE_ALWAYS, &last, search->err);
+                            node->recompute == RECOMPUTE_ALWAYS, 0, &last, search->err);
     if (rc != OK)
         return rc;
     const int from = node->frozen == FROZEN_FIRST || node->frozen == FROZEN_CACHED ? nf : 0;
@@ -643,9 +643,9 @@ static enum status least_work(struct search *search, int num_ranks, int64_t batc
     for (int i = 0; rc == OK && i < search->num_counts; i++) {
         const struct microbatches *mb = &search->counts[i];
         for (int t = 0; t < types && rc == OK; t++) {
-            rc = bound_times_of(&search->table, t, mb->size, false, &times[2 * t], search->err);
+            rc = bound_times_of(&search->table, t, mb->size, false, 0, &times[2 * t], search->err);
             if (rc == OK)
-                rc = bound_times_of(&search->table, t, mb->last_size, false, &times[2 * t + 1],
+                rc = bound_times_of(&search->table, t, mb->last_size, false, 0, &times[2 * t + 1],
                                     search->err);
         }
         double total = 0;

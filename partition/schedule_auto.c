@@ -19,12 +19,13 @@
 #define MOVE_REACH 12                /* places that a move may go */
 
 struct search {
+    const struct model *model;
     const struct cluster *cluster;
     const struct cost *cost;
     const struct plan *plan;
-    const struct workload *workload;
-    struct schedule best; /* frozen compute list */
-    int64_t best_ns;      /* INT64_MAX: none yet */
+    struct workload *workload; /* times as of the list that was judged last (S1) */
+    struct schedule best;      /* frozen compute list */
+    int64_t best_ns;           /* INT64_MAX: none yet */
     /* Of the candidate that came nearest to fitting, when none fits. */
     int64_t least_excess, excess_need, excess_have;
     int excess_rank;
@@ -55,6 +56,9 @@ static enum status judge(struct search *s, const struct schedule *compute, int64
         s->excess_rank = worst;
         s->excess_need = s->memory[worst];
         s->excess_have = s->limits[worst];
+    }
+    if (rc == OK && *fits) {
+        rc = workload_near(s->model, s->cluster, s->cost, s->plan, &full, s->workload, err);
     }
     if (rc == OK && *fits) {
         rc = schedule_time(&full, s->workload, s->cluster, s->cost, s->plan, &time, err);
@@ -297,8 +301,16 @@ static enum status improve(struct search *s, struct err *err)
 static enum status run_search(struct search *s, struct err *err)
 {
     s->best_ns = s->least_excess = INT64_MAX;
-    int64_t bound = 0;
-    enum status rc = lower_bound(s->workload, &bound, err);
+    int64_t bound = 0, *nearest = calloc((size_t)s->plan->num_stages, sizeof *nearest);
+    enum status rc = nearest ? OK : err_nomem(err);
+    if (rc == OK) {
+        rc = workload_set_distances(s->model, s->cluster, s->cost, s->plan, nearest, s->workload,
+                                    err);
+    }
+    free(nearest);
+    if (rc == OK) {
+        rc = lower_bound(s->workload, &bound, err);
+    }
     if (rc == OK) {
         rc = offer_named(s, err);
     }
@@ -339,7 +351,8 @@ enum status schedule_auto(const struct model *model, const struct cluster *clust
     /* Stage mod K; with two chunks also the V. */
     for (int shape = 0; shape < (plan->chunks == 2 ? 2 : 1) && rc == OK; shape++) {
         struct workload w = {0};
-        struct search s = {.cluster = cluster,
+        struct search s = {.model = model,
+                           .cluster = cluster,
                            .cost = cost,
                            .plan = plan,
                            .workload = &w,

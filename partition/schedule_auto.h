@@ -14,14 +14,14 @@
 extern "C" {
 #endif
 
-/* The workload of the plan's cut and the compute list (frozen as the plan says) of least
- * schedule_time() that keeps every device within its memory, among all that the search sees: every
- * named schedule for this many chunks, list schedules under many rules, and local moves from the
- * best. So the answer is never slower than the best named schedule that fits. With two chunks
- * stages may lie in the V of zb-v: ask compute->rank_of_stage, not plan_rank_of_stage(). Ties go to
- * the earlier candidate. The same inputs give the same answer everywhere. Both outputs must be
- * zeroed or cleared. ERR_INFEASIBLE when nothing fits: the need of the rank that is worst off, of
- * the candidate that came nearest. */
+/* The workload of the plan's cut (wants workload_near() yet) and the compute list (frozen as the
+ * plan says) of least schedule_time() that keeps every device within its memory, among all that the
+ * search sees: every named schedule for this many chunks, list schedules under many rules, and
+ * local moves from the best. So the answer is never slower than the best named schedule that fits.
+ * With two chunks stages may lie in the V of zb-v: ask compute->rank_of_stage, not
+ * plan_rank_of_stage(). Ties go to the earlier candidate. The same inputs give the same answer
+ * everywhere. Both outputs must be zeroed or cleared. ERR_INFEASIBLE when nothing fits: the need of
+ * the rank that is worst off, of the candidate that came nearest. */
 enum status schedule_auto(const struct model *model, const struct cluster *cluster,
                           const struct cost *cost, const struct plan *plan,
                           struct workload *workload, struct schedule *compute, struct err *err);

@@ -2,6 +2,45 @@
 
 #include "partition/units.h"
 
+static int size_of(const struct workload *w, struct op op)
+{
+    return op.microbatch == w->num_microbatches - 1 ? MB_LAST : MB_FULL;
+}
+
+static bool runs_again(const struct schedule *full, const struct workload *w, struct op op)
+{
+    const struct lowered_stage *low = &full->lowered[op.stage];
+    return low->recompute && (low->recompute_last || size_of(w, op) == MB_FULL);
+}
+
+void schedule_stash_distance(const struct schedule *full, const struct workload *w,
+                             int64_t *distances)
+{
+    for (int s = 0; s < full->num_stages; s++) { /* of stages without an F: they keep nothing */
+        distances[s] = STASH_FAR;
+    }
+    for (int k = 0; k < full->num_ranks; k++) {
+        const struct rank_ops *list = &full->ranks[k];
+        int64_t held = 0, peak = 0;
+        for (int64_t i = 0; i < list->num_ops; i++) {
+            const struct op op = list->ops[i];
+            const int64_t stash = w->stages[op.stage].stash_bytes[size_of(w, op)];
+            if (op.kind == OP_R || (op.kind == OP_F && !runs_again(full, w, op))) {
+                held = add_saturated(held, stash);
+            } else if (op.kind == OP_B || op.kind == OP_W) {
+                held -= stash;
+            }
+            peak = held > peak ? held : peak;
+        }
+        for (int64_t i = 0; i < list->num_ops; i++) {
+            const struct op op = list->ops[i];
+            if (op.kind == OP_F && op.microbatch == 0) {
+                distances[op.stage] = peak - w->stages[op.stage].stash_bytes[size_of(w, op)] / 2;
+            }
+        }
+    }
+}
+
 /* Rules M1-M3. Walks one list; live is what the ops hold beside the constant part. */
 static int64_t peak_of_rank(const struct schedule *full, const struct workload *w, int k)
 {
@@ -10,9 +49,8 @@ static int64_t peak_of_rank(const struct schedule *full, const struct workload *
     for (int64_t i = 0; i < list->num_ops; i++) {
         const struct op op = list->ops[i];
         const struct stage_cost *stage = &w->stages[op.stage];
-        const int mb = op.microbatch == w->num_microbatches - 1 ? MB_LAST : MB_FULL;
-        const struct lowered_stage *low = &full->lowered[op.stage];
-        const bool again = low->recompute && (low->recompute_last || mb == MB_FULL);
+        const int mb = size_of(w, op);
+        const bool again = runs_again(full, w, op);
         int64_t freed = 0;
         switch (op.kind) {
         case OP_F:

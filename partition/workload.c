@@ -12,6 +12,7 @@ struct builder {
     const struct cost *cost;
     const struct plan *plan;
     int num_frozen_items; /* leading items that are frozen */
+    int64_t distance;     /* of the stage at hand (S1) */
     struct workload got;
     struct err *err;
 };
@@ -29,6 +30,7 @@ void workload_clear(struct workload *workload)
     free(workload->first_bucket);
     free(workload->rank_of_stage);
     free(workload->edge_ns);
+    free(workload->distances);
     *workload = (struct workload){0};
 }
 
@@ -88,8 +90,8 @@ static int64_t at_speed(int64_t ns, const struct device *device)
 static enum status item_ns(struct builder *b, int item, enum pass pass, int64_t samples,
                            const struct device *device, int64_t *ns)
 {
-    enum status rc = b->cost->item_ns(b->cost->ctx, b->model, item, pass, samples, device, ns,
-                                      &b->got.extrapolated, b->err);
+    enum status rc = cost_item_ns(b->cost, b->model, item, pass, samples, device, b->distance, ns,
+                                  &b->got.extrapolated, b->err);
     if (rc != OK) {
         return rc;
     }
@@ -550,6 +552,7 @@ static enum status build_stages(struct builder *b)
             struct stage_cost *stage = &w->stages[(int64_t)c * S + s];
             const struct device *device = device_of(b, replica, w->rank_of_stage[s]);
             const int first = plan->first_item[s], end = plan->first_item[s + 1];
+            b->distance = b->got.distances ? b->got.distances[s] : STASH_FAR;
             enum status rc = stage_bytes_build(b, s, stage);
             for (int mb = 0; mb < MB_SIZES && rc == OK; mb++) {
                 if (mb == MB_LAST && plan->microbatches.last_size == plan->microbatches.size &&
@@ -609,6 +612,7 @@ static enum status stage_buckets(struct builder *b, int s)
     const int before = w->num_buckets;
     const struct device *device = device_of(b, 0, w->rank_of_stage[s]);
     int64_t held = 0, done = 0, done_weight = 0, total = 0, total_weight = 0;
+    b->distance = b->got.distances ? b->got.distances[s] : STASH_FAR;
     for (int i = end - 1; i >= active; i--) {
         const struct item *item = &b->model->items[i];
         int64_t input = 0, weight, bytes = 0;
@@ -794,5 +798,62 @@ enum status workload_build_on(const struct model *model, const struct cluster *c
         b.got = (struct workload){0};
     }
     workload_clear(&b.got);
+    return rc;
+}
+
+enum status workload_set_distances(const struct model *model, const struct cluster *cluster,
+                                   const struct cost *cost, const struct plan *plan,
+                                   const int64_t *distances, struct workload *workload,
+                                   struct err *err)
+{
+    struct workload *w = workload;
+    const size_t bytes = (size_t)w->num_stages * sizeof *distances;
+    if (!cost->near_ns_per_byte || (w->distances && memcmp(w->distances, distances, bytes) == 0)) {
+        return OK;
+    }
+    if (!w->distances) {
+        w->distances = malloc(bytes);
+        if (!w->distances) {
+            return err_nomem(err);
+        }
+    }
+    memcpy(w->distances, distances, bytes);
+    free(w->stages);
+    free(w->buckets);
+    free(w->first_bucket);
+    w->stages = NULL;
+    w->buckets = NULL;
+    w->first_bucket = NULL;
+    w->num_buckets = 0;
+    struct builder b = {.model = model,
+                        .cluster = cluster,
+                        .cost = cost,
+                        .plan = plan,
+                        .num_frozen_items = model_frozen_items(model, plan->num_frozen_layers),
+                        .got = *w,
+                        .err = err};
+    enum status rc = build_stages(&b);
+    if (rc == OK) {
+        rc = build_buckets(&b);
+    }
+    *w = b.got;
+    return rc;
+}
+
+enum status workload_near(const struct model *model, const struct cluster *cluster,
+                          const struct cost *cost, const struct plan *plan,
+                          const struct schedule *full, struct workload *workload, struct err *err)
+{
+    if (!cost->near_ns_per_byte) {
+        return OK;
+    }
+    int64_t *distances = malloc((size_t)workload->num_stages * sizeof *distances);
+    if (!distances) {
+        return err_nomem(err);
+    }
+    schedule_stash_distance(full, workload, distances);
+    const enum status rc =
+        workload_set_distances(model, cluster, cost, plan, distances, workload, err);
+    free(distances);
     return rc;
 }

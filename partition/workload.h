@@ -75,6 +75,7 @@ struct workload {
     bool clip;
     int *rank_of_stage; /* owned, num_stages */
     int64_t *edge_ns;   /* owned: unshared transfer times, see workload_edge_ns() */
+    int64_t *distances; /* owned, num_stages: stash between two uses of a byte (S1); NULL: far */
     int64_t norm_ns;    /* OP_NORM, once everybody is there: the squares of the rank with most
                            gradients, and a tree of 2 ceil(log2(K R)) latencies */
     bool host_blocking; /* H2 */
@@ -112,6 +113,12 @@ struct workload {
  *     busy time; it is in op_ns already), and C and P run on the compute stream (T1) in place of
  *     T2. (The paper's system shows 30, 10, 10 ms a micro-batch at K = 8, 4, 2; this gives a cost
  *     that grows with K.)
+ * S1  What a pass takes depends on how much stash its rank goes over before it comes back to the
+ *     same bytes: the processor's caches keep the last of it. A rank that holds P bytes of stash at
+ *     most writes and reads them in turn, so that a stage whose micro-batch has a stash of B bytes
+ *     finds a byte after P - B/2 others, on average over its items (Mattson et al., 1970, call it
+ *     stack distance). F, R, B, I and W take cost_item_ns() at that distance, the same for all
+ *     micro-batches. M2 says what is held when.
  * Busy time is the compute stream's. A message of an edge lives on no device between send and RECV.
  *
  * M1  A rank holds context, weights (trainable and frozen), gradients, optimizer state and, under a
@@ -159,6 +166,24 @@ enum status workload_build_on(const struct model *model, const struct cluster *c
                               const struct cost *cost, const struct plan *plan,
                               const int *rank_of_stage, struct workload *workload, struct err *err);
 
+/* Bytes of stash between two uses of one in each stage (S1), num_stages entries of the caller's.
+ * O(ops). */
+void schedule_stash_distance(const struct schedule *full, const struct workload *workload,
+                             int64_t *distances);
+
+/* The costs of the same plan with stash at these distances (borrowed for the call): times of stages
+ * and buckets anew, unless they are so already or the cost source knows no near stash. On failure
+ * *workload can only be cleared. */
+enum status workload_set_distances(const struct model *model, const struct cluster *cluster,
+                                   const struct cost *cost, const struct plan *plan,
+                                   const int64_t *distances, struct workload *workload,
+                                   struct err *err);
+
+/* ... at the distances of this list of the plan. */
+enum status workload_near(const struct model *model, const struct cluster *cluster,
+                          const struct cost *cost, const struct plan *plan,
+                          const struct schedule *full, struct workload *workload, struct err *err);
+
 /* Add to a compute schedule everything else a step does, from the workload: recompute, cache reads
  * and writes, whole-batch frozen forward, sends and receives per edge, all-reduce buckets, norm,
  * update. The only place that knows where they go: RECV_ACT* before F/Z of a stage; SEND_ACT*
@@ -169,8 +194,8 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
                            const struct plan *plan, struct schedule *full, struct err *err);
 
 /* plan -> workload, compute list (generated or, when custom is not NULL, copied from it), freeze
- * rewrite, lowering, schedule_check(). Simulator, planner and executor all start from this one
- * call. */
+ * rewrite, lowering, workload_near(), schedule_check(). Simulator, planner and executor all start
+ * from this one call. */
 enum status plan_lower(const struct model *model, const struct cluster *cluster,
                        const struct cost *cost, const struct plan *plan,
                        const struct schedule *custom, struct workload *workload,

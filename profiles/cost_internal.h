@@ -29,6 +29,8 @@ struct kind_cost {
     int num_groups;
     int64_t op_overhead_ns, cache_read_ns, cache_write_ns;
     double input_ns_per_sample, norm_ns_per_byte;
+    struct curve near[PASS_BWD_WEIGHT + 1]; /* by distance in bytes: -1 times what a MiB of stash
+                                               saves (curves rise); n = 0: not measured */
     double spread;
     bool rows_alone;
 };

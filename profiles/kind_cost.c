@@ -19,6 +19,8 @@ void kind_cost_clear(struct kind_cost *kind)
             curve_clear(&kind->items[i].passes[p]);
     for (int g = 0; g < kind->num_groups; g++)
         curve_clear(&kind->groups[g].bytes);
+    for (int p = 0; p <= PASS_BWD_WEIGHT; p++)
+        curve_clear(&kind->near[p]);
     curve_clear(&kind->node_link);
     curve_clear(&kind->net_link);
     free(kind->items);
@@ -245,6 +247,31 @@ static enum status gather_links(const struct profile *profile, const struct cost
     return rc;
 }
 
+/* Nearness as measured in just this way: caches are shared by threads and ranks. */
+static enum status gather_near(const struct profile *profile, const struct combo *combo,
+                               const struct cost_query *query, struct kind_cost *kind,
+                               struct err *err)
+{
+    struct gather gather = {0};
+    /* whoever wants short times wants much saved */
+    enum status rc = gather_init(&gather, profile->num_hosts, -query->spread, err);
+    for (int p = 0; p <= PASS_BWD_WEIGHT && rc == OK; p++) {
+        char name[24];
+        near_row_name((enum pass)p, query->dtype, name);
+        for (int i = 0; i < profile->num_hosts; i++) {
+            const struct host_row *row = &profile->hosts[i];
+            if (strcmp(row->what, name) == 0 && strcmp(row->backend, combo->backend) == 0 &&
+                row->threads == combo->threads && row->ranks == combo->ranks) {
+                gather_add(&gather, row->bytes, &row->ns);
+                gather.y[gather.n - 1] *= -1;
+            }
+        }
+        rc = gather_curve(&gather, &kind->near[p], err);
+    }
+    gather_clear(&gather);
+    return rc;
+}
+
 /* A host cost at the combo's threads and ranks, or the nearest; by bytes where it has sizes. */
 static enum status gather_host(const struct profile *profile, const char *what,
                                const struct combo *combo, int64_t bytes, int spread, int64_t *ns,
@@ -374,6 +401,8 @@ enum status kind_cost_build(const struct profile *profile, const struct model *m
                        query->backend ? query->backend : "");
     int64_t sample_bytes = (int64_t)model->hidden * model->seq * 4;
     rc = gather_links(profile, query, kind, err);
+    if (rc == OK)
+        rc = gather_near(profile, &combos[c], query, kind, err);
     if (rc == OK)
         rc = gather_host(profile, "op_overhead", &combos[c], 0, query->spread,
                          &kind->op_overhead_ns, err);

@@ -237,6 +237,11 @@ void stash_row_name(const struct layer_key *key, enum dtype dtype, char name[48]
     snprintf(name, 48, "%.47s", text);
 }
 
+void near_row_name(enum pass pass, enum dtype dtype, char name[24])
+{
+    snprintf(name, 24, "near_%s%s", pass_name(pass), dtype == DTYPE_BF16 ? "_bf16" : "");
+}
+
 const char *pass_name(enum pass pass)
 {
     static const char *const names[] = {"fwd",      "bwd_input",  "bwd_weight",

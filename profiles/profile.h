@@ -93,11 +93,16 @@ struct host_row {
                       copy_out, copy: `bytes` to, from (pinned) and within a device; cache_read,
                       cache_write (per sample of bytes); input: `samples` samples of `bytes` each of
                       the built-in set made, augmented, laid out; norm: sum of squares of `bytes` of
-                      gradients */
+                      gradients; near_row_name() */
     char backend[16];
     int64_t threads, ranks, samples, bytes;
     struct spread ns;
 };
+
+/* Host rows of what a pass (PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT) takes less for each MiB of
+ * stash, by item.stash_bytes, when `bytes` of stash lie between two uses of one
+ * (partition/workload.h, S1), at `samples` a micro-batch: "near_fwd", "near_bwd_input_bf16". */
+void near_row_name(enum pass pass, enum dtype dtype, char name[24]);
 
 struct memory_row {
     char what[48]; /* "vit-tiny K=2 M=4 1f1b"; stash_row_name(): what an item keeps of a sample */

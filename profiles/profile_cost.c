@@ -52,6 +52,19 @@ static enum status item_ns(const void *opaque, const struct model *model, int it
                    model->name, kind->profile, model->items[item].name);
 }
 
+/* Nearer than was measured, or farther: as at the end of what was. */
+static double near_ns_per_byte(const void *opaque, const struct device *device, enum pass pass,
+                               int64_t distance)
+{
+    const struct kind_cost *kind = find_kind(opaque, device->kind);
+    const struct curve *curve = kind ? &kind->near[pass] : NULL;
+    bool beyond = false;
+    if (!curve || curve->n == 0)
+        return 0;
+    const double x = fmax(curve->x[0], fmin(curve->x[curve->n - 1], (double)distance));
+    return fmax(0, -curve_at(curve, x, &beyond)) / (1 << 20);
+}
+
 /* Of a message; where no int64_t holds it, whoever asked refuses it. */
 static int64_t message_ns(double ns)
 {
@@ -160,6 +173,8 @@ void profile_cost_finish(struct cost_handle *handle, struct profile_cost *ctx, b
         for (int g = 0; g < kind->num_groups; g++)
             if (!kind->groups[g].net)
                 narrow(&kind->groups[g].bytes, cost->allreduce_bytes);
+        if (kind->near[PASS_FWD].n)
+            cost->near_ns_per_byte = near_ns_per_byte;
         cost->rows_alone = cost->rows_alone && kind->rows_alone;
         if (kind->op_overhead_ns > cost->op_overhead_ns)
             cost->op_overhead_ns = kind->op_overhead_ns;

@@ -2,9 +2,11 @@
  *
  * Between measured micro-batch or message sizes a time is interpolated: piecewise linear over the
  * medians, made monotone by pooling neighbours that fall (isotonic regression), so that noise never
- * makes a larger micro-batch faster. Outside it goes on with the last slope and is flagged. What a
- * profile of an older version lacks is taken from the nearest that it has: PASS_BWD_REST from
- * PASS_BWD_INPUT, which is said, PASS_FWD_NOGRAD from PASS_FWD, a few per cent more. */
+ * makes a larger micro-batch faster. Outside it goes on with the last slope and is flagged. What
+ * near stash saves (cost.h) falls with distance in the same manner; beyond both ends it is what it
+ * is there. What a profile of an older version lacks is taken from the nearest that it has:
+ * PASS_BWD_REST from PASS_BWD_INPUT, which is said, PASS_FWD_NOGRAD from PASS_FWD, a few per cent
+ * more; near stash saves nothing. */
 #ifndef ELAPSE_PROFILES_PROFILE_COST_H
 #define ELAPSE_PROFILES_PROFILE_COST_H
 

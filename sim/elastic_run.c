@@ -68,6 +68,13 @@ static enum status view_item_ns(const void *ctx, const struct model *model, int 
     return OK;
 }
 
+static double view_near_ns_per_byte(const void *ctx, const struct device *device, enum pass pass,
+                                    int64_t distance)
+{
+    const struct cached_view *view = ctx;
+    return view->base->near_ns_per_byte(view->base->ctx, device, pass, distance);
+}
+
 static int64_t view_transfer_ns(const void *ctx, const struct cluster *cluster, int from, int to,
                                 int64_t bytes)
 {
@@ -110,6 +117,7 @@ static enum status view_init(struct cached_view *view, const struct model *model
     view->cost = *base;
     view->cost.ctx = view;
     view->cost.item_ns = view_item_ns;
+    view->cost.near_ns_per_byte = base->near_ns_per_byte ? view_near_ns_per_byte : NULL;
     view->cost.transfer_ns = view_transfer_ns;
     view->cost.allreduce_ns = view_allreduce_ns;
     return OK;

@@ -46,6 +46,19 @@ nograd() {
         END { for (r in want) { rows++; bad += !(r in got) } exit bad || rows < 12 }'
 }
 verify "a profile has forwards that keep no stash" nograd
+# What near stash saves, with a single micro-batch of 8 in flight: half of its stash lies between two uses.
+near() { # SUFFIX OF THE ROWS, the model's dtype
+    local half
+    half=$("$elapse" model "vit-tiny:image=16,patch=4,hidden=64,heads=2,mlp=128,layers=4,classes=10,dtype=$2" --json |
+        grep -o '"stash_bytes":[0-9]*' | cut -d: -f2 | paste -sd+ | { read -r sum && echo $((($sum) * 8 / 2)); })
+    "$elapse" profiles export "cpu-$(hostname)" --csv | awk -F, -v suffix="$1" -v half="$half" '
+        $1 != "host_cost" || $2 !~ "^near_(fwd|bwd_input|bwd_weight)" suffix "$" { next }
+        $7 == half { near[$2, $4, $5] = 1 }
+        $7 > 60 * half && $8 == 0 { far[$2, $4, $5] = 1 }
+        END { for (r in near) { rows++; bad += !(r in far) } exit bad || rows < 6 }'
+}
+verify "a profile has what near stash saves" near "" fp32
+verify "apart for bf16" near _bf16 bf16
 # The same profile, as if another kernel had multiplied then.
 kernel() {
     "$elapse" profiles export "cpu-$(hostname)" -o "$tmp/profile.json" &&

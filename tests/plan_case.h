@@ -1,5 +1,6 @@
 /* tests/plan_case.h - random small plans with everything in them: uneven stages, skip edges, slow
- * links, unequal devices, replicas, frozen prefixes, recompute, buckets, host launches. */
+ * links, unequal devices, replicas, frozen prefixes, recompute, buckets, host launches, caches that
+ * hold stash. */
 #ifndef ELAPSE_TESTS_PLAN_CASE_H
 #define ELAPSE_TESTS_PLAN_CASE_H
 
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "partition/workload.h"
+#include "tests/near_case.h"
 
 struct plan_case {
     struct model model;
@@ -163,6 +165,7 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
         p->device[i] = p->device[j];
         p->device[j] = kept;
     }
+    c->cost.near_ns_per_byte = case_below(seed, 2) ? near_case : NULL;
 }
 
 #endif

@@ -16,6 +16,7 @@
 #include "partition/planner.h"
 #include "partition/planner_bound.h"
 #include "partition/workload.h"
+#include "tests/near_case.h"
 
 static uint64_t random_state = 1;
 
@@ -103,6 +104,7 @@ static void instance_random(struct instance *in, int most_items)
                                            .cache_filled = roll(0, 1)};
     if (roll(0, 2) == 0)
         in->cost.item_ns = update_by_states;
+    in->cost.near_ns_per_byte = roll(0, 2) ? NULL : near_case;
 }
 
 static void instance_clear(struct instance *in)

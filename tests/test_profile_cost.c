@@ -387,6 +387,68 @@ static void profile_cost__answers_links_collectives_and_overheads(void **state)
     end();
 }
 
+/* What near stash saves: by distance, of the way of measuring that was chosen, never more when
+ * farther, and at the ends as at the last that was measured. */
+static void profile_cost__knows_what_near_stash_saves(void **state)
+{
+    (void)state;
+    const double mib = 1 << 20;
+    begin("cpu-2x2");
+    measure(&profile, "p", "cpu", &model, 1, 2, 1000);
+    assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, NULL), OK);
+    assert_null(handle.cost.near_ns_per_byte);
+    cost_handle_clear(&handle);
+    for (int pass = 0; pass <= PASS_BWD_WEIGHT; pass++) {
+        /* Of 3 and 4 MiB the farther saves more, by noise: 5000 for both. */
+        static const double saved[] = {8000, 4000, 6000, 0};
+        for (int i = 0; i < 4; i++) {
+            struct host_row row = {
+                "", "cpu", 1, 2, 8, (int64_t)((2 + i) * mib), {saved[i], 0, 9000, 3}
+            };
+            near_row_name((enum pass)pass, DTYPE_FP32, row.what);
+            row.ns.median_ns += row.ns.median_ns > 0 ? 100 * pass : 0;
+            profile_add_host(&profile, &row, NULL);
+            row.ranks = 1; /* one rank alone has the cache to itself */
+            row.ns.median_ns = 8500;
+            profile_add_host(&profile, &row, NULL);
+            row.ranks = 2;
+            near_row_name((enum pass)pass, DTYPE_BF16, row.what);
+            profile_add_host(&profile, &row, NULL);
+        }
+    }
+    static const struct {
+        double distance, saved;
+    } want[] = {
+        {0,   8000},
+        {2,   8000},
+        {2.5, 6500},
+        {3,   5000},
+        {3.5, 5000},
+        {4,   5000},
+        {4.5, 2500},
+        {5,   0   },
+        {99,  0   },
+    };
+    const struct device *device = &cluster.devices[0];
+    assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, NULL), OK);
+    const struct cost *cost = &handle.cost;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const int64_t distance = (int64_t)(want[i].distance * mib);
+        assert_float_equal(cost->near_ns_per_byte(cost->ctx, device, PASS_FWD, distance) * mib,
+                           want[i].saved, 1e-6);
+    }
+    assert_float_equal(cost->near_ns_per_byte(cost->ctx, device, PASS_BWD_WEIGHT, 0) * mib, 8200,
+                       1e-6);
+    /* The 10th percentile of times: the 90th of what is saved. */
+    struct cost_query low = {.spread = -1};
+    struct cost_handle lower = {0};
+    assert_int_equal(profile_cost(&profile, &model, &cluster, &low, &lower, NULL), OK);
+    assert_float_equal(lower.cost.near_ns_per_byte(lower.cost.ctx, device, PASS_FWD, 0) * mib, 9000,
+                       1e-6);
+    cost_handle_clear(&lower);
+    end();
+}
+
 /* Between nodes: as measured with so many ranks; else a ring whose steps are messages there. */
 static void profile_cost__keeps_nodes_and_the_network_apart(void **state)
 {
@@ -619,6 +681,7 @@ int main(void)
         cmocka_unit_test(profile_cost__takes_forward_where_none_without_stash_was_measured),
         cmocka_unit_test(profile_cost__takes_nearest_way_of_measuring),
         cmocka_unit_test(profile_cost__answers_links_collectives_and_overheads),
+        cmocka_unit_test(profile_cost__knows_what_near_stash_saves),
         cmocka_unit_test(profile_cost__keeps_nodes_and_the_network_apart),
         cmocka_unit_test(cost_choose_for__never_mixes_sources),
         cmocka_unit_test(cost_choose_for__tells_another_kernel),
