@@ -89,6 +89,16 @@ static void add_cut(struct json *parent, const struct plan *plan)
         json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
 }
 
+static void add_devices(struct json *parent, const struct plan *plan)
+{
+    struct json *replicas = json_add_array(parent, "devices");
+    for (int r = 0; r < plan->num_replicas; r++) {
+        struct json *replica = json_add_array(replicas, NULL);
+        for (int k = 0; k < plan->num_ranks; k++)
+            json_add_int(replica, NULL, plan->device[(int64_t)r * plan->num_ranks + k]);
+    }
+}
+
 static void add_choice(struct json *json, const struct plan *plan)
 {
     json_add_int(json, "pipeline_length", plan->num_ranks);
@@ -103,6 +113,7 @@ static void add_choice(struct json *json, const struct plan *plan)
     json_add_string(json, "frozen", frozen_placement_name(plan->frozen));
     json_add_string(json, "cache", cache_text(plan));
     add_cut(json, plan);
+    add_devices(json, plan);
 }
 
 static void add_answer(struct json *json, const struct answer *answer)
@@ -170,6 +181,16 @@ static struct json *start_json(const struct command *command, const struct job *
 
 /* --- text ---------------------------------------------------------------------------------- */
 
+/* The first pipeline's devices, as far as there is room. */
+static const char *devices_text(const struct plan *plan, char *text, size_t size)
+{
+    size_t at = 0;
+    for (int k = 0; k < plan->num_ranks && k < 8; k++)
+        at += (size_t)snprintf(text + at, size - at, "%s%d", k ? "," : "", plan->device[k]);
+    snprintf(text + at, size - at, "%s", plan->num_ranks > 8 ? ",..." : "");
+    return text;
+}
+
 static void print_row(const char *label, const struct answer *answer)
 {
     char step[32];
@@ -201,7 +222,7 @@ static void print_plan(const struct job *job, const struct cost_handle *cost,
 {
     const struct planner_result *result = &answer->result;
     const struct plan *plan = &result->plan;
-    char a[32], b[32], c[32], bound[96];
+    char a[32], b[32], c[32], bound[96], devices[128];
     if (result->gap <= MAX_GAP)
         snprintf(bound, sizeof bound, "proven lower bound %s, gap %.2f %%",
                  format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
@@ -213,11 +234,12 @@ static void print_plan(const struct job *job, const struct cost_handle *cost,
            result->extrapolated ? ", extrapolated" : "");
     if (cost->note[0])
         printf("note: %s\n", cost->note);
-    printf("\npipelines of %d devices x %d replicas, %d micro-batches of %lld (batch %lld each)\n"
+    printf("\npipelines of %d devices x %d replicas (the first on %s), "
+           "%d micro-batches of %lld (batch %lld each)\n"
            "schedule %s%s, recompute %s, %d frozen layers (%s), cache %s\n"
            "step %s, %.1f samples/s; %s\n\n",
-           plan->num_ranks, plan->num_replicas, plan->microbatches.count,
-           (long long)plan->microbatches.size, (long long)plan->batch,
+           plan->num_ranks, plan->num_replicas, devices_text(plan, devices, sizeof devices),
+           plan->microbatches.count, (long long)plan->microbatches.size, (long long)plan->batch,
            schedule_kind_name(plan->schedule), plan->chunks > 1 ? " (several chunks a rank)" : "",
            recompute_mode_name(plan->recompute), plan->num_frozen_layers,
            frozen_placement_name(plan->frozen), cache_text(plan),
@@ -243,19 +265,21 @@ static void print_plan(const struct job *job, const struct cost_handle *cost,
 
 static void print_explanation(const struct planner_result *result)
 {
-    char step[32], bound[32];
+    char step[32], bound[32], devices[128];
     printf("\nbest judged\n");
-    printf("%4s %3s %4s %2s %5s %-11s %-11s %-7s %10s %10s %11s\n", "", "K", "R", "v", "M",
-           "schedule", "recompute", "frozen", "step", "bound", "samples/s");
+    printf("%4s %3s %4s %2s %5s %-11s %-11s %-7s %10s %10s %11s  %s\n", "", "K", "R", "v", "M",
+           "schedule", "recompute", "frozen", "step", "bound", "samples/s",
+           "first pipeline's devices");
     for (int i = 0; i < result->num_best; i++) {
         const struct planner_candidate *one = &result->best[i];
         const struct plan *plan = &one->plan;
         int64_t step_ns = one->judged_ns > 0 ? one->judged_ns : plan->step_ns;
-        printf("%4d %3d %4d %2d %5d %-11s %-11s %-7s %10s %10s %11.1f\n", i + 1, plan->num_ranks,
-               plan->num_replicas, plan->chunks, plan->microbatches.count,
+        printf("%4d %3d %4d %2d %5d %-11s %-11s %-7s %10s %10s %11.1f  %s\n", i + 1,
+               plan->num_ranks, plan->num_replicas, plan->chunks, plan->microbatches.count,
                schedule_kind_name(plan->schedule), recompute_mode_name(plan->recompute),
                frozen_placement_name(plan->frozen), format_ns(step_ns, step, sizeof step),
-               format_ns(one->lower_bound_ns, bound, sizeof bound), one->samples_per_s);
+               format_ns(one->lower_bound_ns, bound, sizeof bound), one->samples_per_s,
+               devices_text(plan, devices, sizeof devices));
     }
     printf("\npipeline lengths\n");
     for (int i = 0; i < result->num_lengths; i++) {

@@ -10,7 +10,7 @@ export elapse tmp job ours
 
 json_has_keys() {
     "$elapse" plan $job --json $ours --explain >"$tmp/plan.json" || return 1
-    for key in schema version job pipeline_length replicas microbatches microbatch_size schedule cut \
+    for key in schema version job pipeline_length replicas microbatches microbatch_size schedule cut devices \
         stage_ns memory_bytes step_ns samples_per_s cost_source cache frozen_layers candidates \
         solve_ns lower_bound_ns gap released best lengths; do
         grep -q "\"$key\":" "$tmp/plan.json" || { echo "no key $key"; return 1; }
@@ -32,6 +32,19 @@ check "plan: the released rule halves K as specified" bash -c released_lengths
 expect "plan: the released cut at F = 5" 0 ' 3,4,4,5$' "$elapse" plan $job --frozen 5
 expect "plan: --explain tells every length's fate" 0 '^ *16 slower' \
     "$elapse" plan $job $ours --explain
+
+# Replicas of a stage side by side, so that its all-reduce stays inside a node.
+echo '{"name":"a","model":"bert-base","data":{"kind":"synthetic"},"train":{"epochs":1,"batch":{"per_pipeline":1}},
+    "cluster":"rtx5000-2x8","pipeline":{"num_stages":2,"num_replicas":8,"num_microbatches":1,"schedule":"1f1b"}}' >"$tmp/across.json"
+where_it_runs() {
+    local planned simulated
+    planned=$("$elapse" plan "$tmp/across.json" --json | sed 's/,"released":.*//; s/.*"devices":\(\[\[.*\]\]\).*/\1/' | tr -d '[]')
+    simulated=$("$elapse" sim "$tmp/across.json" --step --json | grep -o '"device":[0-9]*' | cut -d: -f2 | paste -sd,)
+    echo "plan $planned, sim $simulated"
+    [ "$planned" = "$simulated" ] && [ "${planned%%,1,*}" = 0,8 ]
+}
+verify "plan: the devices of each pipeline are those that the step is simulated on" where_it_runs
+expect "plan: pipelines that cross nodes say so" 0 'the first on 0,8\)' "$elapse" plan "$tmp/across.json"
 
 same_twice() {
     "$elapse" plan $job $ours --json | sed 's/"solve_ns":[0-9]*//g' >"$tmp/a"
