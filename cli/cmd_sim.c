@@ -327,6 +327,8 @@ static enum status check_options(const struct sim_args *args, const struct setti
         return err_set(err, ERR_INPUT, "--record is about a whole run");
     if (args->csv && args->sweeps.count == 0)
         return err_set(err, ERR_INPUT, "--csv is the form of a --sweep");
+    if (args->csv && args->json)
+        return err_set(err, ERR_INPUT, "--csv and --json exclude each other");
     if (args->threads > 0 && args->sweeps.count == 0)
         return err_set(err, ERR_INPUT, "--threads is of a --sweep");
     if (!args->job_path && !args->step)

@@ -490,6 +490,9 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
     plan.num_stages = (int)(q->num_ranks * chunks);
     plan.num_replicas = (int)q->num_replicas;
     plan.batch = q->batch ? q->batch : q->num_microbatches;
+    if (q->num_microbatches > plan.batch)
+        return err_set(err, ERR_INFEASIBLE, "cannot cut a batch of %lld into %lld micro-batches",
+                       (long long)plan.batch, (long long)q->num_microbatches);
     plan.microbatches = microbatches_of(plan.batch, (int)q->num_microbatches);
     plan.schedule = kind;
     plan.num_frozen_layers = (int)q->num_frozen;

@@ -45,6 +45,9 @@ expect "a schedule from a file beside one by name" 2 'exclude each other' step -
 expect "a schedule from a file in a sweep" 2 'schedule-csv and --sweep do not go together' \
     step --schedule-csv "$tmp/zb.csv" --sweep link=1GBps,2GBps
 expect "a schedule from a file in a whole run" 2 'add --step' "$elapse" sim examples/demo.json --schedule-csv "$tmp/zb.csv"
+expect "more micro-batches than samples" 1 'cannot cut a batch of 3 into 4 micro-batches' step --microbatches 4 --batch 3
+expect "a table in two forms at once" 2 '\-\-csv and \-\-json exclude each other' \
+    step --sweep microbatches=4,8 --csv --json
 printf '0F0,0B0\n1B0,1F0\n' >"$tmp/wrong.csv"
 expect "more chunks than a V has" 1 'zb-v has 2 chunks a rank, got 3' \
     "$elapse" sim --step --model ${uniform/layers=4/layers=8} --cluster 1x4 --stages 2 --microbatches 4 --schedule zb-v --chunks 3
