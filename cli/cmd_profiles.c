@@ -27,10 +27,9 @@ static bool given(const char *text)
 static enum status open_store(const struct request *q, enum store_mode mode, bool create,
                               struct store **store, struct err *err)
 {
-    const char *db = given(q->db) ? q->db : NULL;
-    if (db && !create && access(db, F_OK) != 0)
-        return err_set(err, ERR_SYSTEM, "cannot open store '%s': no such file", db);
-    return store_open(db, mode, store, err);
+    if (q->db && !create && access(q->db, F_OK) != 0)
+        return err_set(err, ERR_SYSTEM, "cannot open store '%s': no such file", q->db);
+    return store_open(q->db, mode, store, err);
 }
 
 /* --- list ------------------------------------------------------------------------------------- */

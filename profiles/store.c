@@ -232,12 +232,29 @@ static int open_immutable(struct store *store)
     return rc;
 }
 
-static enum status open_reader(struct store *store, struct err *err)
+/* The shipped profiles alone, in memory. */
+static enum status open_shipped(struct store *store, struct err *err)
+{
+    sqlite3_close(store->db);
+    store->db = NULL;
+    free(store->path);
+    store->path = strdup(":memory:");
+    if (!store->path)
+        return err_nomem(err);
+    if (sqlite3_open_v2(store->path, &store->db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
+        return store_fail(store, "cannot open", err);
+    return migrate(store, 0, true, err);
+}
+
+/* users: nobody named it, so it need not be there, nor be made yet. */
+static enum status open_reader(struct store *store, bool users, struct err *err)
 {
     int64_t version = 0;
     bool fresh;
     if (access(store->path, F_OK) != 0)
-        return err_set(err, ERR_SYSTEM, "cannot open store '%s': %s", store->path, strerror(errno));
+        return users ? open_shipped(store, err)
+                     : err_set(err, ERR_SYSTEM, "cannot open store '%s': %s", store->path,
+                               strerror(errno));
     enum status rc = check_header(store->path, err);
     if (rc != OK)
         return rc;
@@ -253,7 +270,8 @@ static enum status open_reader(struct store *store, struct err *err)
         return store_fail(store, "cannot open", err);
     rc = identify(store, &version, &fresh, err);
     if (rc == OK && fresh)
-        rc = err_set(err, ERR_INPUT, "store '%s' is empty", store->path);
+        return users ? open_shipped(store, err)
+                     : err_set(err, ERR_INPUT, "store '%s' is empty", store->path);
     if (rc == OK && version < OLDEST_READABLE) {
         rc = err_set(err, ERR_INPUT, "store '%s' has the old schema version %lld, not %d..%d",
                      store->path, (long long)version, OLDEST_READABLE, newest_version());
@@ -297,12 +315,13 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
 
 /* Open a file that others may be making at this moment. The switch to WAL needs the file alone, and
  * where waiting could deadlock SQLite says busy at once, whatever the timeout; so start over. */
-static enum status open_patiently(struct store *store, enum store_mode mode, struct err *err)
+static enum status open_patiently(struct store *store, enum store_mode mode, bool users,
+                                  struct err *err)
 {
     const int64_t start = clock_now_ns();
     for (;;) {
         struct err inner = {0};
-        enum status rc = mode == STORE_READ ? open_reader(store, &inner)
+        enum status rc = mode == STORE_READ ? open_reader(store, users, &inner)
                                             : open_writer(store, mode == STORE_WRITE, &inner);
         if (rc == OK)
             return OK;
@@ -319,32 +338,27 @@ static enum status open_patiently(struct store *store, enum store_mode mode, str
 enum status store_open(const char *path, enum store_mode mode, struct store **store,
                        struct err *err)
 {
+    const bool users = path == NULL;
     char found[4096];
-    bool shipped_only = false;
     enum status rc = OK;
     struct store *got = calloc(1, sizeof *got);
     if (!got)
         return err_nomem(err);
-    if (!path) {
+    if (users) {
         rc = default_path(found, sizeof found, err);
         if (rc != OK)
             goto out;
-        shipped_only = mode == STORE_READ && access(found, F_OK) != 0;
-        path = shipped_only ? ":memory:" : found;
+        path = found;
+    } else if (!*path) { /* SQLite would make a store that is lost at its end */
+        rc = err_set(err, ERR_SYSTEM, "cannot open store '': %s", strerror(ENOENT));
+        goto out;
     }
     got->path = strdup(path);
     if (!got->path) {
         rc = err_nomem(err);
         goto out;
     }
-    if (shipped_only) {
-        if (sqlite3_open_v2(path, &got->db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
-            rc = store_fail(got, "cannot open", err);
-        if (rc == OK)
-            rc = migrate(got, 0, true, err);
-    } else {
-        rc = open_patiently(got, mode, err);
-    }
+    rc = open_patiently(got, mode, users, err);
     if (rc != OK)
         goto out;
     *store = got;

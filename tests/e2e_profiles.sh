@@ -88,4 +88,5 @@ expect "profiles: a bad action is named" 2 'must be list\|show' "$elapse" profil
 expect "runs: none yet" 1 'no runs in store' "$elapse" runs show
 expect "runs: list in json" 0 '"runs":\[\]' "$elapse" runs list --json
 expect "runs: RUN must be a number" 2 'RUN' "$elapse" runs show x
+expect "profiles: no store has an empty name" 3 "cannot open store ''" "$elapse" profiles list --db ""
 finish

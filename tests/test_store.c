@@ -219,6 +219,12 @@ static void store_open__loads_shipped_profiles_into_fresh_store(void **state)
     profile_clear(&profile);
     store_close(store);
     assert_int_equal(access(at("none.db"), F_OK), -1);
+    /* Likewise while another process makes it, or where a full disk ended that. */
+    exec(at("none.db"), "PRAGMA journal_mode = WAL");
+    store = open_store(NULL, STORE_READ);
+    assert_int_equal(store_get_profile(store, "rtx5000-paper", &profile, NULL), OK);
+    profile_clear(&profile);
+    store_close(store);
 }
 
 static void store_open__refuses_what_is_not_ours(void **state)
@@ -227,6 +233,8 @@ static void store_open__refuses_what_is_not_ours(void **state)
     struct stat before, after;
     char text[64] = "";
     refuses(at("missing.db"), STORE_READ, ERR_SYSTEM, "cannot open store");
+    refuses("", STORE_READ, ERR_SYSTEM, "cannot open store ''");
+    refuses("", STORE_WRITE, ERR_SYSTEM, "cannot open store ''");
     FILE *out = fopen(at("text.db"), "w");
     fputs("this is no database, only text that is longer than the header of one, so that SQLite "
           "has something to look at for a while",
