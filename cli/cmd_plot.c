@@ -24,7 +24,8 @@ static enum status run_plot(const struct command *command, int argc, char **argv
         return rc;
     if (num_words < 2) {
         rc = err_set(err, ERR_INPUT, "plot needs a KIND and a RUN_DIR");
-        err_hint(err, "KIND: timeline loss throughput step-time lr error");
+        err_hint(err, "KIND: timeline loss throughput step-time lr, or error and a file of 'elapse "
+                      "compare --json'");
         return rc;
     }
     figure.width = (int)width;
@@ -36,5 +37,5 @@ static enum status run_plot(const struct command *command, int argc, char **argv
 }
 
 const struct command command_plot = {
-    "plot", "timeline|loss|throughput|step-time|lr|error RUN_DIR... -o FILE",
+    "plot", "timeline|loss|throughput|step-time|lr RUN_DIR... | error COMPARE_JSON  -o FILE",
     "draw a run, or a prediction beside a run, through gnuplot", run_plot};

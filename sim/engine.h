@@ -68,7 +68,7 @@ struct sim_result {
     int num_devices;
     struct sim_device *devices; /* owned; by replica, then rank */
     int num_traffic;
-    struct sim_traffic *traffic; /* owned; sorted by (from, to), pipeline and all-reduce together */
+    struct sim_traffic *traffic; /* owned; by (from, to); an all-reduce counts as a ring */
     int64_t allreduce_ns, allreduce_exposed_ns;
     int64_t events; /* op starts + op ends + transfer ends, whichever engine answers */
     bool relaxed;   /* the recurrence answered */

@@ -107,6 +107,7 @@ one_line "a cache with nothing frozen" 2 'needs --frozen' "$elapse" compare --ma
 one_line "a cache policy that is none" 2 "got 'maybe'" "$elapse" compare --matrix "$tmp/good.json" --frozen 1 --cache off,maybe
 
 # --- figures ----------------------------------------------------------------------------------------
+expect "plot says what its error is drawn from" 0 "error COMPARE_JSON" "$elapse" plot --help
 one_line "plot needs an output" 2 '\-o FILE' "$elapse" plot loss "$tmp"
 one_line "plot of an unknown kind" 2 "timelin" "$elapse" plot timelin "$tmp" -o "$tmp/x.svg"
 one_line "plot of a curve from a store" 2 'timeline only' "$elapse" plot loss "$tmp" --db "$tmp/x.db" -o "$tmp/x.svg"
