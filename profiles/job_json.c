@@ -334,10 +334,14 @@ enum status norms_from_json(const struct json *array, const char *file, const ch
     /* Every epoch is checked to have num_layers entries in the text, so the size is bounded by it
      * (calloc checks the product). */
     for (struct json *m = json_first(array); m; m = json_next(m), epoch++)
-        if (json_type(m) != JSON_ARRAY || json_count(m) != num_layers)
+        if (json_type(m) != JSON_ARRAY || json_count(m) != num_layers) {
+            char count[32] = "";
+            if (json_type(m) == JSON_ARRAY)
+                snprintf(count, sizeof count, " of %d", json_count(m));
             return err_set(err, ERR_INPUT,
-                           "%s: %s[%d] must be an array of %d norms (layers), got %s of %d", file,
-                           key, epoch, num_layers, json_type_name(json_type(m)), json_count(m));
+                           "%s: %s[%d] must be an array of %d norms (layers), got %s%s", file, key,
+                           epoch, num_layers, json_type_name(json_type(m)), count);
+        }
     double *got = calloc((size_t)epoch * (size_t)num_layers + 1, sizeof *got), *at = got;
     if (!got)
         return err_nomem(err);

@@ -223,6 +223,8 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
             "FILE: model: model 'vit-b16' has no key 'clases'; did you mean 'classes'?", NULL);
     refuses("freeze.table=[0,13]", ERR_INPUT,
             "FILE: freeze.table[1] must be 0..12 (layers), got 13", NULL);
+    refuses("freeze.norms=[1,2]", ERR_INPUT,
+            "FILE: freeze.norms[0] must be an array of 12 norms (layers), got a number", NULL);
     refuses("freeze.norms=[[1,2]]", ERR_INPUT,
             "FILE: freeze.norms[0] must be an array of 12 norms (layers), got an array of 2", NULL);
     refuses("baseline.freeze.polcy=none", ERR_INPUT,
