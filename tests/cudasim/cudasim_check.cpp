@@ -25,11 +25,13 @@ namespace
 {
 
 /* Who, and when: launch, block, thread, epoch of the block, epoch of the thread's warp. */
-struct stamp {
-    uint64_t launch : 12, block : 20, thread : 10, block_epoch : 11, warp_epoch : 11;
-};
+typedef uint64_t stamp;
+enum { AT_BLOCK = 12, AT_THREAD = 32, AT_BLOCK_EPOCH = 42, AT_WARP_EPOCH = 53 }; /* bits */
+const stamp LAUNCH = 0xfff, BLOCK = 0xfffffull << AT_BLOCK, THREAD = 0x3ffull << AT_THREAD,
+            WARP = 0x3e0ull << AT_THREAD, BLOCK_EPOCH = 0x7ffull << AT_BLOCK_EPOCH,
+            WARP_EPOCH = 0x7ffull << AT_WARP_EPOCH;
 struct cell { /* the last write, and the last two reads by different threads */
-    struct stamp write, read, read_before;
+    stamp write, read, read_before;
     uint64_t written; /* number of the block that wrote it, for shared memory */
 };
 
@@ -139,30 +141,30 @@ void forget_last_round(void)
                   place, why);
 }
 
-bool same_block(const stamp &s, const stamp &now)
+stamp stamp_now(void)
 {
-    return s.launch == now.launch && s.block == now.block;
+    return (cudasim_launch_count % LAUNCHES + 1) |
+           ((stamp)cudasim_block_count << AT_BLOCK & BLOCK) |
+           (stamp)cudasim_self->linear << AT_THREAD |
+           ((stamp)cudasim_block_epoch << AT_BLOCK_EPOCH & BLOCK_EPOCH) |
+           (stamp)cudasim_warp_epoch[cudasim_self->warp] << AT_WARP_EPOCH;
 }
 /* s happened in this launch and nothing orders it before now. */
-bool races(const stamp &s, const stamp &now, bool is_global)
+inline bool races(stamp s, stamp now, bool is_global)
 {
-    if (s.launch != now.launch || (s.launch | s.block | s.thread | s.block_epoch) == 0)
+    const stamp other = s ^ now;
+    if (other & LAUNCH)
         return false;
-    if (s.block != now.block)
+    if (other & BLOCK)
         return is_global;
-    if (s.thread == now.thread || s.block_epoch != now.block_epoch)
+    if (!(other & THREAD) || (other & BLOCK_EPOCH))
         return false;
-    return s.thread / 32 != now.thread / 32 || s.warp_epoch == now.warp_epoch;
+    return (other & WARP) || !(other & WARP_EPOCH);
 }
 
-void check_cell(cell *c, bool write, bool is_global, void *pc, const void *address, size_t bytes)
+void check_cell(cell *c, stamp now, bool write, bool is_global, void *pc, const void *address,
+                size_t bytes)
 {
-    stamp now;
-    now.launch = cudasim_launch_count % LAUNCHES + 1;
-    now.block = cudasim_block_count;
-    now.thread = cudasim_self->linear;
-    now.block_epoch = cudasim_block_epoch;
-    now.warp_epoch = cudasim_warp_epoch[cudasim_self->warp];
     const stamp *other = NULL;
     const char *kind = "wrote";
     if (races(c->write, now, is_global))
@@ -177,7 +179,8 @@ void check_cell(cell *c, bool write, bool is_global, void *pc, const void *addre
     if (other) {
         char why[160];
         snprintf(why, sizeof why, "race: thread %u of %s %s it with no barrier between",
-                 (unsigned)other->thread, same_block(*other, now) ? "this block" : "another block",
+                 (unsigned)((*other & THREAD) >> AT_THREAD),
+                 (*other ^ now) & BLOCK ? "another block" : "this block",
                  kind);
         report(pc, cudaErrorLaunchFailure, write ? "write" : "read", address, bytes, why);
     }
@@ -191,7 +194,7 @@ void check_cell(cell *c, bool write, bool is_global, void *pc, const void *addre
     if (write) {
         c->write = now;
     } else {
-        if (c->read.thread != now.thread || !same_block(c->read, now))
+        if ((c->read ^ now) & (LAUNCH | BLOCK | THREAD))
             c->read_before = c->read;
         c->read = now;
     }
@@ -245,8 +248,9 @@ void access(const void *address, size_t bytes, bool write, bool aligned, void *p
         cudasim_touches(at, bytes, write);
     if (bytes == 1)
         return;
+    const stamp now = stamp_now();
     for (size_t i = offset / GRANULE; i < (offset + bytes + GRANULE - 1) / GRANULE; i++)
-        check_cell(&cells[i], write, is_global, pc, address, bytes);
+        check_cell(&cells[i], now, write, is_global, pc, address, bytes);
 }
 
 } // namespace

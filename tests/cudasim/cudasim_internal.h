@@ -49,7 +49,12 @@ void cudasim_ldmatrix_warp(uint32_t (*to)[4], const unsigned char *const *rows, 
 extern uint32_t cudasim_launch_count, cudasim_block_count;
 extern uint32_t cudasim_block_epoch, cudasim_warp_epoch[32];
 extern size_t cudasim_dynamic_bytes;
-bool cudasim_on_stack(const void *address);
+extern unsigned char *cudasim_stacks, *cudasim_stacks_end; /* of fibers */
+static inline bool cudasim_on_stack(const void *address)
+{
+    const unsigned char *at = (const unsigned char *)address;
+    return at >= cudasim_stacks && at < cudasim_stacks_end;
+}
 
 /* --- cudasim_rt.cpp -------------------------------------------------------------------------- */
 /* Whole of [address, address + bytes) in one live allocation of the device. */

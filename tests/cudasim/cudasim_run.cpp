@@ -66,7 +66,7 @@ static struct fiber fibers[CUDASIM_THREADS_MOST];
 static int num_threads, num_left;
 static uint32_t lanes_in[NUM_STATES][CUDASIM_THREADS_MOST / LANES]; /* of each warp */
 static const struct cudasim_grid *running_grid;
-static unsigned char *stacks; /* all of them, guard pages between */
+unsigned char *cudasim_stacks, *cudasim_stacks_end; /* all of them, guard pages between */
 static std::vector<unsigned char *> free_stacks;
 static sigjmp_buf kernel_exit;
 static cudaError_t kernel_error;
@@ -180,12 +180,6 @@ static void resume(struct fiber *f)
     }
 }
 
-bool cudasim_on_stack(const void *address)
-{
-    const unsigned char *at = (const unsigned char *)address;
-    return at >= stacks && at < stacks + (size_t)CUDASIM_THREADS_MOST * (STACK_BYTES + PAGE);
-}
-
 /* --- faults ---------------------------------------------------------------------------------- */
 
 static void fault_write(const char *format, va_list args)
@@ -231,7 +225,7 @@ static void on_fault_signal(int sig, siginfo_t *info, void *context)
         return;
     if (cudasim_runs_here()) {
         const unsigned char *a = (const unsigned char *)at;
-        if (cudasim_on_stack(at) && (size_t)(a - stacks) % (STACK_BYTES + PAGE) < PAGE)
+        if (cudasim_on_stack(at) && (size_t)(a - cudasim_stacks) % (STACK_BYTES + PAGE) < PAGE)
             cudasim_fault(cudaErrorLaunchFailure, "stack overrun (local arrays above %d bytes)",
                           STACK_BYTES);
         cudasim_fault(cudaErrorIllegalAddress, "illegal address %p: %s", at, cudasim_describe(at));
@@ -666,16 +660,17 @@ static unsigned char *dynamic_area; /* page, most shared memory, pages; guards i
 
 static void init(void)
 {
-    if (stacks)
+    if (cudasim_stacks)
         return;
     const size_t each = STACK_BYTES + PAGE;
-    stacks = (unsigned char *)mmap(NULL, each * CUDASIM_THREADS_MOST, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stacks == MAP_FAILED)
+    cudasim_stacks = (unsigned char *)mmap(NULL, each * CUDASIM_THREADS_MOST, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (cudasim_stacks == MAP_FAILED)
         abort();
+    cudasim_stacks_end = cudasim_stacks + each * CUDASIM_THREADS_MOST;
     for (int i = CUDASIM_THREADS_MOST - 1; i >= 0; i--) {
-        mprotect(stacks + (size_t)i * each, PAGE, PROT_NONE);
-        free_stacks.push_back(stacks + (size_t)i * each + PAGE);
+        mprotect(cudasim_stacks + (size_t)i * each, PAGE, PROT_NONE);
+        free_stacks.push_back(cudasim_stacks + (size_t)i * each + PAGE);
     }
     /* In pages of its own: what lies near it is meant for it. */
     dynamic_area = (unsigned char *)mmap(NULL, CUDASIM_SHARED_MOST + 4 * PAGE,
