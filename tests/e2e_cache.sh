@@ -1,6 +1,7 @@
 #!/bin/bash
 # AutoCache and decisions in mid-epoch end to end: whatever happens to the cache, the run has the bits
 # of one rank without it.
+# alone: it reaches into runs under way
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin

@@ -274,4 +274,11 @@ chmod +x "$tmp/one" "$tmp/dies" "$tmp/empty"
 for case in "one:1 passed, 1 failed" "dies:0 passed, 1 failed" "empty:0 passed, 1 failed"; do
     ELAPSE_ONLY_BINARIES=1 expect "run.sh: ${case%%:*}" 1 "^${case#*:}" tests/run.sh "$tmp/${case%%:*}"
 done
+printf '#!/bin/bash\nsleep 0.5\necho "ok - late"\n' >"$tmp/late"
+chmod +x "$tmp/late"
+in_order() {
+    [ "$(ELAPSE_ONLY_BINARIES=1 tests/run.sh "$tmp/late" "$tmp/dies" "$tmp/one" | grep -Eo '^(late|dies|one) |^[0-9].*' | tr '\n' ' ')" = \
+        "late  dies  one  2 passed, 2 failed " ]
+}
+verify "run.sh: side by side, shown in the order given" in_order
 finish

@@ -184,16 +184,6 @@ verify "no step was made" test ! -s "$tmp/broken-malloc@1/metrics.jsonl"
 verify "the hint names what takes less" grep -q 'num_microbatches or pipeline.recompute' "$tmp/expect.err"
 ELAPSE_CUDASIM_FAULT=malloc@2 expect "no memory left for a change of plan" 1 'cuda: out of device memory: .* asked for' \
     "$elapse" train "$tmp/vit.json" --out "$tmp/no-growth" --device cuda -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --json
-# A newcomer of a change: what fails there while the others wait for it to take its weights, or to say that it can.
-newcomer=("${elastic[@]}" --set 'elastic.stages=[1,2]' --set elastic.auto_dp=false --set cache.policy=off)
-ends_in_change() { # FAULT STATUS PATTERN: rank 1 says so, once, and the run goes on from its last checkpoint
-    local run=change-$1 begin=$SECONDS
-    ELAPSE_CUDASIM_FAULT_RANK=1 ELAPSE_CUDASIM_FAULT=$1 train vit $run -n 2 "${newcomer[@]}" --set train.checkpoint_every_steps=2
-    [ $? -eq "$2" ] && [ $((SECONDS - begin)) -le 10 ] && [ "$(grep -vc '^hint: ' "$tmp/$run.err")" = 1 ] && says $run "^elapse: $3" &&
-        train vit $run -n 2 "${newcomer[@]}" --resume "$tmp/$run" && same_run static $run || { cat "$tmp/$run.err"; false; }
-}
-verify "a change for which one rank has no memory ends both" ends_in_change malloc@1 1 'cuda: out of device memory: .* asked for'
-verify "so does a device that fails at the first weights that it gets" ends_in_change copy@1 3 'cuda: cudaMemcpyAsync.* uncorrectable ECC error'
 ELAPSE_CUDASIM_FAULT_RANK=1 broken "no memory left in a step of one of two ranks ends both" 1 'cuda: .* failed: out of memory' room@100 -n 2
 verify "and is no loss" test -z "$(grep -E 'step|optimizer' "$tmp/expect.err")"
 broken "a launch that fails names the kernel" 3 'cuda: .* failed: unspecified launch failure' launch@40 -n 1

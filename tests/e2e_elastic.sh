@@ -1,5 +1,6 @@
 #!/bin/bash
 # Elastic training end to end: same bits as without elasticity, idle ranks, resume, bad input.
+# alone: ends of runs are timed
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Training over several machines: two nodes of namespaces (nodes.sh), between which there is only a
 # network; same bits as on one machine, a cache a node, dead ranks, clocks, links.
+# alone: ends of runs are timed
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 . "$(dirname "$0")/nodes.sh"

@@ -1,30 +1,43 @@
 #!/bin/bash
 # tests/run.sh - run every test and end with one line: "N passed, N failed[, N skipped]".
 #
-#   tests/run.sh BINARY...       cmocka programs, then golden.sh, e2e_*.sh, check-layers.sh, docs.sh
+#   tests/run.sh BINARY...       cmocka programs, then check-layers.sh, golden.sh, e2e_*.sh, docs.sh
 #
 # Everything speaks TAP ("ok ...", "not ok ...", "... # SKIP why"), is counted test by test, and has
 # TEST_TIMEOUT seconds (480). Output is shown in full where something failed. A program that dies,
 # hangs or runs no test counts as one failure. "ranks: N" in the first comment of a test's source runs
-# the binary under $ELAPSE_MPIRUN (mpirun) -n N. Exit 1 on any failure.
+# the binary under $ELAPSE_MPIRUN (mpirun) -n N. As many run side by side as there are cores; behind
+# them, one by one, those with ranks and the scripts whose first comment says "alone: WHY". Each group is
+# shown in the order given. Exit 1 on any failure.
 set -u
 cd "$(dirname "$0")/.." || exit 3
 limit=${TEST_TIMEOUT:-480}
 . tests/env.sh
 log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
-trap 'rm -rf "$log"' EXIT
+trap 'for job in $(jobs -p); do pkill -P "$job"; done; rm -rf "$log"' EXIT
 export CMOCKA_MESSAGE_OUTPUT=TAP LC_ALL=C ELAPSE_BIN="${ELAPSE_OUT:+$PWD/$ELAPSE_OUT/bin}"
 ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin}
 passed=0 failed=0 skipped=0
 failures=()
 
-# run NAME COMMAND...: run it, count its TAP lines, show what failed.
+ranks() { sed -n '1,/\*\//s/.*ranks: *\([0-9][0-9]*\).*/\1/p' "tests/$(basename "$1").c" 2>/dev/null | head -1; }
+alone() { [ -n "$(ranks "$1")" ] || { [[ $1 = *.sh ]] && sed '/^[^#]/q' "$1" | grep -q '^# alone: '; }; }
+
+# run TEST: its output into $log/NAME; then, into $log/NAME.end, exit status and seconds.
 run() {
-    local name=$1 out="$log/out" rc start=$SECONDS
-    shift
-    { timeout --kill-after=10 "$limit" "$@" </dev/null >"$out" 2>&1; } 2>/dev/null
-    rc=$?
-    local ok not skip why=""
+    local start=$SECONDS n
+    n=$(ranks "$1")
+    { timeout --kill-after=10 "$limit" ${n:+${ELAPSE_MPIRUN:-mpirun} -n "$n"} "$1" </dev/null >"$log/$(basename "$1")" 2>&1; } 2>/dev/null
+    echo "$? $((SECONDS - start))" >"$log/$(basename "$1").end"
+}
+
+# show TEST: count the TAP lines of one that has ended, show what failed.
+show() {
+    local name out rc seconds ok not skip why=""
+    name=$(basename "$1")
+    out=$log/$name
+    read -r rc seconds <"$out.end"
+    name+=$(ranks "$1" | sed 's/.*/ (-n &)/')
     skip=$(grep -Ec '^(not )?ok\b.*# *SKIP' "$out")
     not=$(grep -E '^not ok\b' "$out" | grep -Evc '# *SKIP')
     ok=$(grep -E '^ok\b' "$out" | grep -Evc '# *SKIP')
@@ -39,7 +52,7 @@ run() {
     passed=$((passed + ok)) failed=$((failed + not)) skipped=$((skipped + skip))
     printf '%-28s %4d passed %s%s(%d s)\n' "$name" "$ok" \
         "$([ "$not" -gt 0 ] && echo "$not FAILED ")" \
-        "$([ "$skip" -gt 0 ] && echo "$skip skipped ")" $((SECONDS - start))
+        "$([ "$skip" -gt 0 ] && echo "$skip skipped ")" "$seconds"
     grep -Eh '^(not )?ok\b.*# *SKIP' "$out" | sed 's/^/    /'
     if [ "$not" -gt 0 ]; then
         failures+=("$name${why:+: $why}")
@@ -48,18 +61,29 @@ run() {
     fi
 }
 
-for binary in "$@"; do
-    name=$(basename "$binary")
-    ranks=$(sed -n '1,/\*\//s/.*ranks: *\([0-9][0-9]*\).*/\1/p' "tests/$name.c" 2>/dev/null | head -1)
-    if [ -n "$ranks" ]; then
-        run "$name (-n $ranks)" ${ELAPSE_MPIRUN:-mpirun} -n "$ranks" "$binary"
-    else
-        run "$name" "$binary"
-    fi
+# ELAPSE_ONLY_BINARIES=1: the runner's own test stops behind the binaries.
+[ -n "${ELAPSE_ONLY_BINARIES:-}" ] || set -- "$@" tests/check-layers.sh tests/golden.sh tests/e2e_*.sh tests/docs.sh
+shared=() single=()
+for test in "$@"; do
+    if alone "$test"; then single+=("$test"); else shared+=("$test"); fi
 done
-# ELAPSE_ONLY_BINARIES=1: the runner's own test stops here.
-for script in $([ -n "${ELAPSE_ONLY_BINARIES:-}" ] || echo tests/check-layers.sh tests/golden.sh tests/e2e_*.sh tests/docs.sh); do
-    [ -x "$script" ] && run "$(basename "$script")" "$script"
+
+started=0 shown=0
+show_ended() {
+    while [ $shown -lt ${#shared[@]} ] && [ -s "$log/$(basename "${shared[shown]}").end" ]; do
+        show "${shared[shown++]}"
+    done
+}
+for test in "${shared[@]}"; do
+    [ $((started++)) -lt "$(nproc)" ] || wait -n
+    show_ended
+    run "$test" &
+done
+wait
+show_ended
+for test in "${single[@]}"; do
+    run "$test"
+    show "$test"
 done
 
 for failure in "${failures[@]:-}"; do
