@@ -39,7 +39,7 @@ for block in "$tmp"/block-???; do
     full) [ "$mode" = full ] || { skip "$name" "in make test-docs only"; continue; } ;;
     ?*) [ "$mode" = full ] || sed -i "$how" "$block" ;;
     esac
-    limit=$([ "$mode" = full ] && echo 1800 || echo 100)
+    limit=$([ "$mode" = full ] && echo 1800 || echo 300)
     (cd "$tmp/work" && timeout -k 5 "$limit" bash -euo pipefail "$block") </dev/null >"$tmp/out" 2>&1
     rc=$?
     { echo "exit $rc"; cat "$block" "$tmp/out"; } | report $rc "$name"
