@@ -233,10 +233,25 @@ static enum status collect(struct search *search, struct planner_result *result)
     return finish_plan(search, &search->judged[chosen], &result->plan, &result->stage_ns);
 }
 
+/* The best that the judge found of a length; 0: it saw none. */
+static double asked_rate(const struct search *search, int num_ranks)
+{
+    double best = 0;
+    for (int i = 0; i < search->num_judged; i++) {
+        const struct judged *judged = &search->judged[i];
+        if (judged->node.num_ranks == num_ranks && judged->asked_ns > 0)
+            best = fmax(best, node_rate(&judged->node, judged->asked_ns));
+    }
+    return best;
+}
+
 static void set_lengths(struct search *search, struct planner_result *result)
 {
     for (int i = 0; i < search->num_lengths; i++) {
         struct planner_length *length = &search->lengths[i];
+        const double asked = asked_rate(search, length->num_ranks);
+        if (asked > 0)
+            length->samples_per_s = asked;
         if (length->num_ranks == result->plan.num_ranks)
             length->verdict = PLANNER_CHOSEN;
         else if (length->samples_per_s > 0)

@@ -300,6 +300,12 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
             assert_int_equal(plan_check(plan, &in.model, &in.cluster, NULL), OK);
             assert_true(result.lower_bound_ns >= 1 && result.lower_bound_ns <= plan->step_ns);
             assert_true(result.gap >= 0);
+            for (int i = 0; i < result.num_lengths; i++) {
+                const struct planner_length *length = &result.lengths[i];
+                assert_true(length->samples_per_s <= result.samples_per_s);
+                if (length->verdict == PLANNER_CHOSEN)
+                    assert_true(length->samples_per_s == result.samples_per_s);
+            }
             assert_true(result.candidates > 0 && result.evaluated > 0);
             solved++;
         }
