@@ -34,7 +34,7 @@ report() { # STATUS NAME, then what to show on failure on stdin
 check() {
     local name=$1 rc
     shift
-    timeout -k 5 120 "$@" </dev/null >"$tmp/check.out" 2>&1
+    timeout -k 5 300 "$@" </dev/null >"$tmp/check.out" 2>&1
     rc=$?
     { echo "exit $rc: $*"; cat "$tmp/check.out"; } | report $rc "$name"
 }
@@ -42,7 +42,7 @@ check() {
 expect() {
     local name=$1 want=$2 pattern=$3 rc bad=0
     shift 3
-    timeout -k 5 120 "$@" </dev/null >"$tmp/expect.out" 2>"$tmp/expect.err"
+    timeout -k 5 300 "$@" </dev/null >"$tmp/expect.out" 2>"$tmp/expect.err"
     rc=$?
     [ $rc -eq "$want" ] || bad=1
     if [ -s "$tmp/expect.err" ]; then

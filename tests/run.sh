@@ -4,14 +4,14 @@
 #   tests/run.sh BINARY...       cmocka programs, then check-layers.sh, golden.sh, e2e_*.sh, docs.sh
 #
 # Everything speaks TAP ("ok ...", "not ok ...", "... # SKIP why"), is counted test by test, and has
-# TEST_TIMEOUT seconds (480). Output is shown in full where something failed. A program that dies,
+# TEST_TIMEOUT seconds (900). Output is shown in full where something failed. A program that dies,
 # hangs or runs no test counts as one failure. "ranks: N" in the first comment of a test's source runs
 # the binary under $ELAPSE_MPIRUN (mpirun) -n N. As many run side by side as there are cores; behind
 # them, one by one, those with ranks and the scripts whose first comment says "alone: WHY". Each group is
 # shown in the order given. Exit 1 on any failure.
 set -u
 cd "$(dirname "$0")/.." || exit 3
-limit=${TEST_TIMEOUT:-480}
+limit=${TEST_TIMEOUT:-900}
 . tests/env.sh
 log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
 trap 'for job in $(jobs -p); do pkill -P "$job"; done; rm -rf "$log"' EXIT

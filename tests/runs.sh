@@ -4,7 +4,7 @@
 #   freezing_vit                   $tmp/vit.json: 4 layers, of which 0, 1, 2 and 4 are frozen in 4 epochs of 7 steps
 #   like FROM TO MODEL DATA        $tmp/TO.json: the job $tmp/FROM.json of another model and data
 #   train JOB OUT ARGS...          a quiet run of $tmp/JOB.json into $tmp/OUT, its output beside
-#                                  that; at most TEST_TIMEOUT seconds (100)
+#                                  that; at most TEST_TIMEOUT seconds (300)
 #   value RUN KEY                  the first value of that name in its summary
 #   losses RUN                     a line a step: step, epoch, loss
 #   same_run A B                   the same losses and weights, to the bit
@@ -38,7 +38,7 @@ like() {
 train() {
     local job=$1 out=$2
     shift 2
-    timeout "${TEST_TIMEOUT:-100}" "$elapse" train "$tmp/$job.json" --out "$tmp/$out" ${device:+--device "$device"} --json "$@" \
+    timeout "${TEST_TIMEOUT:-300}" "$elapse" train "$tmp/$job.json" --out "$tmp/$out" ${device:+--device "$device"} --json "$@" \
         >"$tmp/$out.json" 2>"$tmp/$out.err" </dev/null
 }
 
