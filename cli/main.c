@@ -56,7 +56,24 @@ static enum status run(int argc, char **argv, struct err *err)
         err_hint(err, "'elapse --help' lists the commands");
         return rc;
     }
-    if (strcmp(argv[1], "help") == 0 && argc > 2 && strcmp(argv[2], "job") == 0) {
+    const bool version = strcmp(argv[1], "--version") == 0;
+    const bool help = strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
+                      strcmp(argv[1], "-h") == 0;
+    const int most = version ? 2 : help ? 3 : argc;
+    if (argc > most) {
+        enum status rc = err_set(err, ERR_INPUT, "unexpected argument '%.128s'", argv[most]);
+        err_hint(err, "'elapse --help' lists the commands");
+        return rc;
+    }
+    if (version) {
+        printf("elapse %s\n", ELAPSE_VERSION);
+        return OK;
+    }
+    if (help && argc == 2) {
+        print_usage(stdout);
+        return OK;
+    }
+    if (help && strcmp(argv[2], "job") == 0) {
         char *keys = NULL;
         enum status rc = job_keys_help(&keys, err);
         if (rc == OK)
@@ -64,27 +81,15 @@ static enum status run(int argc, char **argv, struct err *err)
         free(keys);
         return rc;
     }
-    if (strcmp(argv[1], "help") == 0 && argc > 2 && find_command(argv[2])) {
-        char *asked[] = {argv[2], "--help", NULL};
-        return find_command(argv[2])->run(find_command(argv[2]), 2, asked, err);
-    }
-    const bool help = strcmp(argv[1], "help") == 0;
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || (help && argc == 2)) {
-        print_usage(stdout);
-        return OK;
-    }
-    argv += help; /* 'help NAME' of no command */
-    if (strcmp(argv[1], "--version") == 0) {
-        printf("elapse %s\n", ELAPSE_VERSION);
-        return OK;
-    }
-    const struct command *command = find_command(argv[1]);
+    char *name = argv[1 + help], *asked[] = {name, "--help", NULL};
+    const struct command *command = find_command(name);
     if (!command) {
-        enum status rc = err_set(err, ERR_INPUT, "no command '%.64s'", argv[1]);
-        hint_command(argv[1], err);
+        enum status rc = err_set(err, ERR_INPUT, "no command '%.64s'", name);
+        hint_command(name, err);
         return rc;
     }
-    return command->run(command, argc - 1, argv + 1, err);
+    return help ? command->run(command, 2, asked, err)
+                : command->run(command, argc - 1, argv + 1, err);
 }
 
 int main(int argc, char **argv)

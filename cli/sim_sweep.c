@@ -25,7 +25,7 @@ struct axis {
 struct line {
     char *text; /* owned; JSON or CSV, no newline */
     enum status rc;
-    struct err *err; /* owned; of what ends the sweep */
+    struct err *err; /* owned; of what ends the sweep, and of the first point */
 };
 
 struct sweep {
@@ -278,22 +278,22 @@ static void make_line(struct sweep *sweep, int64_t point, struct step_answer *an
     struct err err = {0};
     struct sweep_values values = {0};
     struct line line = {.rc = run_point(sweep, index, answer, &values, &err)};
-    /* "no" is an answer of this point; anything else ends the sweep. */
-    const char *error = line.rc == ERR_INFEASIBLE ? err.msg : NULL;
-    if (line.rc == OK || line.rc == ERR_INFEASIBLE) {
+    /* A refusal is this point's answer: beside another setting the same value may do. */
+    const bool refused = line.rc == ERR_INPUT || line.rc == ERR_INFEASIBLE;
+    if (line.rc == OK || refused) {
+        const char *error = refused ? err.msg : NULL;
         line.text = sweep->args->csv ? csv_line(sweep, index, &values, error)
                                      : json_line(sweep, index, &values, error);
-        line.rc = line.text ? OK : ERR_NOMEM;
-    } else if ((line.err = malloc(sizeof err))) {
-        *line.err = err;
     }
+    if (line.rc != OK && (!refused || point == 0) && (line.err = malloc(sizeof err)))
+        *line.err = err;
+    if (!line.text && !line.err)
+        line.rc = ERR_NOMEM;
     pthread_mutex_lock(&sweep->lock);
     sweep->lines[point] = line;
-    if (!line.text && !line.err)
-        sweep->lines[point].rc = ERR_NOMEM;
     pthread_cond_signal(&sweep->made);
     pthread_mutex_unlock(&sweep->lock);
-    if (line.rc != OK)
+    if (!line.text)
         atomic_store(&sweep->stop, true);
 }
 
@@ -322,11 +322,11 @@ static void print_head(const struct sweep *sweep)
     printf("extrapolated,error\n");
 }
 
-/* Print lines in order as they are made. */
+/* Print lines in order as they are made. A table without any answer is a refusal too. */
 static enum status print_lines(struct sweep *sweep, struct err *err)
 {
     int64_t start = clock_now_ns(), told = start;
-    bool terminal = isatty(STDERR_FILENO);
+    bool terminal = isatty(STDERR_FILENO), answered = false;
     enum status rc = OK;
     for (int64_t point = 0; point < sweep->num_points && rc == OK; point++) {
         pthread_mutex_lock(&sweep->lock);
@@ -338,6 +338,7 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
             puts(line.text);
             free(line.text);
             sweep->lines[point].text = NULL;
+            answered = answered || line.rc == OK;
         } else if (line.err) {
             rc = err_copy(err, line.err);
         } else {
@@ -350,6 +351,14 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
     }
     if (told != start)
         fprintf(stderr, "\r\033[K");
+    const struct err *first = sweep->lines[0].err;
+    if (rc == OK && !answered) {
+        rc = first
+                 ? err_set(err, first->status, "no point has an answer; the first: %s", first->msg)
+                 : err_nomem(err);
+        if (first)
+            err_hint(err, "%s", first->hint);
+    }
     return rc;
 }
 

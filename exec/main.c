@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "exec/checkpoint.h"
+#include "exec/device_info.h"
 #include "exec/measure.h"
 #include "exec/trainer.h"
 #include "partition/options.h"
@@ -380,15 +381,14 @@ static enum status run_profile(const struct exec_command *command, struct call *
         rc = model_load(model_text, &model, err);
     if (rc == OK && (model.family == FAMILY_UNIFORM || model.family == FAMILY_EXPLICIT))
         rc = err_set(err, ERR_INFEASIBLE, "model '%s' has no layers to measure", model.name);
-    if (rc == OK && call->comm->rank == 0)
-        rc = store_open(db, STORE_WRITE, &store, err); /* before the minutes, not after them */
+    if (rc == OK)
+        rc = cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err);
+    if (rc == OK)
+        rc = device_describe(options.device, &cores, &profile.info, err);
+    if (rc == OK && call->comm->rank == 0) /* before the minutes; without a device there is none */
+        rc = store_open(db, STORE_WRITE, &store, err);
     rc = comm_agree(call->comm, rc, err);
     options.store = store;
-    if (rc == OK)
-        rc = comm_agree(
-            call->comm,
-            cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
-            err);
     if (rc == OK)
         rc = measure_machine(call->comm, &cores, &model, &options, &profile, err);
     if (rc == OK && call->comm->rank == 0) {

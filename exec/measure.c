@@ -10,7 +10,6 @@
 
 #include "exec/choices.h"
 #include "exec/cpu/gemm.h"
-#include "exec/device_info.h"
 #include "exec/measure_state.h"
 #include "exec/rng.h"
 
@@ -187,7 +186,7 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
                             struct profile *profile, struct err *err)
 {
     struct measure m = {.comm = comm, .cores = cores, .options = options};
-    struct profile got = {0};
+    struct profile got = {.info = profile->info};
     enum status rc;
     m.profile = &got;
     job_defaults(&m.job);
@@ -197,8 +196,6 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
         m.most = options->samples[i] > m.most ? options->samples[i] : m.most;
     if (rc == OK)
         rc = make_inputs(&m, err);
-    if (rc == OK)
-        rc = device_describe(options->device, cores, &got.info, err);
     rc = comm_agree(comm, rc, err);
     const bool alone = rc == OK; /* from here on an error may be one rank's own */
     if (rc == OK && comm->rank == 0) {

@@ -30,10 +30,10 @@ struct measure_options {
  * found out stay empty. */
 void measure_describe(const struct cores *cores, struct profile_info *info);
 
-/* Fill *profile on rank 0 (zeroed elsewhere): layers of the model (each distinct shape once), links
- * and all-reduce by size where there are two ranks or more, the runtime's overhead an op, the input
- * pipeline. *profile must be zeroed; the caller clears it. Collective; failures as of trainer_run()
- * (exec/trainer.h). */
+/* Fill *profile on rank 0: layers of the model (each distinct shape once), links and all-reduce by
+ * size where there are two ranks or more, the runtime's overhead an op, the input pipeline. On all
+ * ranks *profile holds device_describe()'s info alone; the caller clears it. Collective; failures
+ * as of trainer_run() (exec/trainer.h). */
 enum status measure_machine(const struct comm *comm, const struct cores *cores,
                             const struct model *model, const struct measure_options *options,
                             struct profile *profile, struct err *err);

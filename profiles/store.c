@@ -52,6 +52,7 @@ enum status store_fail(struct store *store, const char *what, struct err *err)
     case SQLITE_NOTADB:
         return err_set(err, ERR_INPUT, "%s: '%s' is not an SQLite file", what, store->path);
     case SQLITE_CORRUPT:
+    case SQLITE_ERROR: /* our statements fit our schema: a table or column of it is gone */
         return err_set(err, ERR_INPUT, "%s: store '%s' is damaged: %s", what, store->path, text);
     case SQLITE_CONSTRAINT:
         return err_set(err, ERR_INPUT, "%s: store '%s': %s", what, store->path, text);

@@ -22,14 +22,18 @@ static enum status find_profile(struct store *store, const char *name, int64_t *
     return rc;
 }
 
-/* Columns of the profile's own row that a reader finds: an older store lacks the last ones. */
+/* Columns of the profile's own row that a reader finds: an older store lacks the last ones, all of
+ * them one whose table is gone, which the first one's query then says. */
 static enum status num_info_columns(struct store *store, int *num, struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
     enum status rc = store_prepare(
-        store, "SELECT count(*) FROM pragma_table_info('profile') WHERE name <> 'id'", &stmt, err);
+        store,
+        "SELECT max(1, min(count(*), ?)) FROM pragma_table_info('profile') WHERE name <> 'id'",
+        &stmt, err);
     if (rc != OK)
         return rc;
+    sqlite3_bind_int(stmt, 1, profile_info_num_columns);
     if (sqlite3_step(stmt) == SQLITE_ROW)
         *num = sqlite3_column_int(stmt, 0);
     else

@@ -40,6 +40,9 @@ expect "version" 0 '^elapse [0-9]+\.[0-9]+\.[0-9]+$' "$elapse" --version
 one_line "no command" 2 'no command given' "$elapse"
 expect "help of a command is its --help" 0 '^usage: elapse plan JOB' "$elapse" help plan
 one_line "help of no command" 2 "no command 'foo'" "$elapse" help foo
+for words in "help job" "help plan" "--help plan" --version; do
+    one_line "$words takes no more" 2 "unexpected argument 'x'" "$elapse" $words x
+done
 one_line "unknown command names the nearest" 2 "no command 'tarin'" "$elapse" tarin
 expect "its hint" 2 "^hint: did you mean 'elapse train'" "$elapse" tarin
 commands=$("$elapse" --help | sed -nE 's/^  ([a-z]+) .*/\1/p')
@@ -143,7 +146,8 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     }
     verify "a profile that is stopped says so" stopped
     one_line "a profile of a device that is not there" 1 'no such backend' \
-        env ELAPSE_CUDA_LIB="$tmp/none.so" "$elapse" profile -n 3 --device cuda --db "$tmp/stop.db"
+        env ELAPSE_CUDA_LIB="$tmp/none.so" "$elapse" profile -n 3 --device cuda --db "$tmp/device/new.db"
+    no_file "leaves no store" "$tmp/device"
     not_killed() { # all ranks know of it and end by themselves
         ELAPSE_CUDA_LIB="$tmp/none.so" ${ELAPSE_MPIRUN:-mpirun} -n 2 "$(dirname "$elapse")/elapse-exec" profile --device cuda \
             --db "$tmp/stop.db" >"$tmp/none.out" 2>&1

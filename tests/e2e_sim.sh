@@ -75,6 +75,13 @@ check "threads do not change the table" cmp "$tmp/one" "$tmp/four"
 check "a line has its point" grep -q '"microbatches":8,"schedule":"1f1b","step_ns":33000000' "$tmp/one"
 expect "a point may have no answer" 0 '"stages":5,"error":"cannot cut 4 items' \
     "$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5
+expect "nor a batch that its replicas do not divide" 0 '"pipeline.num_replicas":2,"step_ns":' \
+    "$elapse" sim examples/demo.json --step --set cluster=rtx5000-1x8 --sweep pipeline.num_replicas=3,2
+check "which has its row" grep -q '"pipeline.num_replicas":3,"error":".*64 must be a multiple' "$tmp/expect.out"
+for sweep in num_stages=98,99:1 num_replicas=3,7:2; do
+    expect "a table of refusals is one: ${sweep%:*}" ${sweep#*:} 'no point has an answer; the first: ' \
+        "$elapse" sim examples/demo.json --step --sweep pipeline.${sweep%:*}
+done
 "$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5 --csv >"$tmp/table"
 check "every row has the columns of the head" test "$(awk -F, 'NR <= 3 { print NF }' "$tmp/table" | sort -u)" = 10
 check "a row without an answer says why in the last" grep -q '^5,*"cannot cut 4 items .* 5 stages"$' "$tmp/table"

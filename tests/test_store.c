@@ -227,6 +227,34 @@ static void store_open__loads_shipped_profiles_into_fresh_store(void **state)
     store_close(store);
 }
 
+static void store_list_profiles__calls_a_store_without_its_tables_damaged(void **state)
+{
+    (void)state;
+    struct profile_info *infos = NULL;
+    struct err err = {0};
+    int count = 0;
+    store_close(open_store(at("dropped.db"), STORE_WRITE));
+    exec(at("dropped.db"), "DROP TABLE profile");
+    struct store *store = open_store(at("dropped.db"), STORE_READ);
+    assert_int_equal(store_list_profiles(store, NULL, &infos, NULL, &count, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "is damaged: no such table: profile"));
+    store_close(store);
+}
+
+static void store_list_profiles__passes_over_a_column_that_somebody_added(void **state)
+{
+    (void)state;
+    struct profile_info *infos = NULL;
+    int count = 0;
+    store_close(open_store(at("column.db"), STORE_WRITE));
+    exec(at("column.db"), "ALTER TABLE profile ADD COLUMN mine TEXT");
+    struct store *store = open_store(at("column.db"), STORE_READ);
+    assert_int_equal(store_list_profiles(store, NULL, &infos, NULL, &count, NULL), OK);
+    assert_true(count > 0);
+    free(infos);
+    store_close(store);
+}
+
 static void store_open__refuses_what_is_not_ours(void **state)
 {
     (void)state;
@@ -787,6 +815,8 @@ int main(void)
         cmocka_unit_test(store_put_profile__comes_back_bit_for_bit),
         cmocka_unit_test(store_put_profile__merges_replaces_and_refuses),
         cmocka_unit_test(store_open__loads_shipped_profiles_into_fresh_store),
+        cmocka_unit_test(store_list_profiles__calls_a_store_without_its_tables_damaged),
+        cmocka_unit_test(store_list_profiles__passes_over_a_column_that_somebody_added),
         cmocka_unit_test(store_open__refuses_what_is_not_ours),
         cmocka_unit_test(store_open__refuses_truncated_store),
         cmocka_unit_test(store_open__survives_flipped_bytes),
