@@ -457,18 +457,14 @@ static enum status compare_run(const struct command *command, const char *run_di
     return rc;
 }
 
-/* "5%", "0.05" or "1/20". */
+/* A bare 5 would pass whatever comes: it is refused as half a percentage. */
 static enum status parse_tolerance(const char *text, double *tolerance, struct err *err)
 {
-    char number[64];
-    size_t len = strlen(text);
-    bool percent = len > 0 && text[len - 1] == '%';
-    if (len - percent >= sizeof number)
-        return err_set(err, ERR_INPUT, "--tolerance must be like 5%%, got '%.64s'", text);
-    snprintf(number, sizeof number, "%.*s", (int)(len - percent), text);
-    enum status rc = parse_ratio(number, "--tolerance", tolerance, err);
-    if (percent)
-        *tolerance /= 100;
+    enum status rc = parse_ratio(text, "--tolerance", tolerance, err);
+    if (rc == OK && *tolerance > 1 && !strchr(text, '%')) {
+        rc = err_set(err, ERR_INPUT, "--tolerance must be at most 1 without a %%, got '%s'", text);
+        err_hint(err, "did you mean '--tolerance %s%%'?", text);
+    }
     return rc;
 }
 

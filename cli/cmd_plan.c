@@ -229,14 +229,14 @@ static void print_plan(const struct job *job, const struct cost_handle *cost,
     else
         snprintf(bound, sizeof bound, "the lower bound, %s, says nothing here",
                  format_ns(result->lower_bound_ns, b, sizeof b));
-    printf("%s: %s on %s (%d devices), costs: %s%s\n", job->name, job->model.name,
-           job->cluster.name, job->cluster.num_devices, cost->cost.label,
-           result->extrapolated ? ", extrapolated" : "");
+    printf("%s: %s on %s (%d device%s), costs: %s%s\n", job->name, job->model.name,
+           job->cluster.name, job->cluster.num_devices, job->cluster.num_devices == 1 ? "" : "s",
+           cost->cost.label, result->extrapolated ? ", extrapolated" : "");
     if (cost->note[0])
         printf("note: %s\n", cost->note);
-    printf("\npipelines of %d devices x %d replicas (the first on %s), "
-           "%d micro-batches of %lld (batch %lld each)\n"
-           "schedule %s%s, recompute %s, %d frozen layers (%s), cache %s\n"
+    printf("\npipeline length %d, replicas %d (the first on %s), "
+           "micro-batches %d of %lld (batch %lld each)\n"
+           "schedule %s%s, recompute %s, frozen layers %d (%s), cache %s\n"
            "step %s, %.1f samples/s; %s\n\n",
            plan->num_ranks, plan->num_replicas, devices_text(plan, devices, sizeof devices),
            plan->microbatches.count, (long long)plan->microbatches.size, (long long)plan->batch,

@@ -102,6 +102,9 @@ one_line "compare without a run" 2 'RUN_DIR' "$elapse" compare
 for option in "-n 2" "--stages 1" "--set train.seed=2"; do
     one_line "compare of a run takes no $option" 2 "takes no ${option% *}: it is of --matrix$" "$elapse" compare "$tmp" $option
 done
+one_line "a percentage without its sign" 2 "at most 1 without a %, got '5'" "$elapse" compare "$tmp" --tolerance 5
+one_line "a tolerance above 100 %" 3 'run\.db|summary' "$elapse" compare "$tmp" --tolerance 500%
+one_line "two signs" 2 "got '5%%'" "$elapse" compare "$tmp" --tolerance 5%%
 one_line "tolerance that is none" 2 'tolerance' "$elapse" compare "$tmp" --tolerance abc
 one_line "a matrix with more frozen layers than there are" 2 'frozen' "$elapse" compare --matrix "$tmp/good.json" --frozen 0,999
 one_line "a matrix whose last schedule is none, before its first run" 2 "got .foo.$" \

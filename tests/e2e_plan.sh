@@ -17,6 +17,7 @@ json_has_keys() {
     done
 }
 export -f json_has_keys
+expect "plan: counts need no plural" 0 "replicas 1 .*micro-batches 1 of 64" "$elapse" plan examples/demo.json --set pipeline.num_microbatches=1
 check "plan: JSON has every key of the contract" bash -c json_has_keys
 
 # The goldens of the specification: K, and the cut at F = 5.
