@@ -11,7 +11,7 @@
  * device of one host are refused unless NCCL_HOSTID tells them apart (every process has the device 0
  * here).
  *
- * ELAPSE_CUDASIM_FAULT=nccl@N fails the N-th group of calls; ELAPSE_CUDASIM_NCCL_SECONDS (75) is
+ * ELAPSE_CUDASIM_FAULT=nccl@N fails the N-th group of calls; ELAPSE_CUDASIM_NCCL_SECONDS (200) is
  * how long something may wait. Not here: blocking communicators, other types and functions. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -487,7 +487,7 @@ void push(core *c, call *one)
 double patience(void)
 {
     const char *limit = getenv("ELAPSE_CUDASIM_NCCL_SECONDS");
-    return limit ? atof(limit) : 75;
+    return limit ? atof(limit) : 200;
 }
 
 /* A kernel of NCCL, asked again and again. */

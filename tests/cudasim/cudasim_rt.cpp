@@ -576,7 +576,7 @@ static bool step_all(void)
         moved |= step(streams[i]);
     return moved;
 }
-/* Where a stream stands still and the host waits for it. */
+/* Where a stream stands still and the host waits for it, or asks again and again. */
 static void stand_still(void)
 {
     if (!step_all())
@@ -763,7 +763,7 @@ extern "C" cudaError_t cudaStreamQuery(cudaStream_t stream)
         return cudaSuccess;
     }
     if (!step(s))
-        step_all();
+        stand_still();
     return sticky != cudaSuccess ? sticky : cudaErrorNotReady;
 }
 extern "C" cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
@@ -828,7 +828,7 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t event)
     ENTER;
     event_state *e = event->state.get();
     if (e->done < e->recorded && !step(e->stream))
-        step_all();
+        stand_still();
     if (sticky != cudaSuccess || e->done < e->recorded)
         return sticky != cudaSuccess ? sticky : cudaErrorNotReady;
     cudasim_host_learns(e->behind);
