@@ -148,6 +148,8 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
         [ $? -eq 3 ] && [ "$(cat "$tmp/stop.err")" = "elapse: profile was stopped" ] || { cat "$tmp/stop.err"; false; }
     }
     verify "a profile that is stopped says so" stopped
+    expect "a profile of images in two classes" 0 'rows' "$elapse" profile -n 1 --quick --microbatches 1 --db "$tmp/classes.db" \
+        --json --model vit-tiny:layers=1,hidden=32,heads=2,mlp=64,image=16,patch=8,classes=2
     one_line "a profile of a device that is not there" 1 'no such backend' \
         env ELAPSE_CUDA_LIB="$tmp/none.so" "$elapse" profile -n 3 --device cuda --db "$tmp/device/new.db"
     no_file "leaves no store" "$tmp/device"
