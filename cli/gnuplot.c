@@ -63,7 +63,9 @@ enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char
     if (term && strcmp(term, "dumb") != 0)
         return err_set(err, ERR_INPUT, "--term must be dumb, got '%.64s'", term);
     if (!term == !out_path)
-        return err_set(err, ERR_INPUT, "a figure needs -o FILE (.svg, .png, .pdf) or --term dumb");
+        return err_set(err, ERR_INPUT,
+                       "a figure takes one of -o FILE (.svg, .png, .pdf) and --term dumb, got %s",
+                       term ? "both" : "neither");
     plot->dumb = term != NULL;
     if (plot->dumb) {
         snprintf(line, sizeof line, "set terminal dumb %d %d\n", width / 10, height / 16);

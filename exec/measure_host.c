@@ -17,14 +17,14 @@ enum status measure_input(struct measure *m, struct err *err)
     struct loader *loader = NULL;
     double times[ROUNDS];
     struct host_row row = {.what = "input", .ranks = 1, .samples = BATCH};
-    const struct model *model = &m->job.model;
-    row.bytes = model->family == FAMILY_VIT
-                    ? (int64_t)model->channels * model->image * model->image * 4
-                    : (int64_t)model->seq * 4;
     struct job job = m->job;
-    if (model->family == FAMILY_VIT) /* the procedural images have ten, whatever is profiled */
+    if (job.model.family == FAMILY_VIT) { /* whatever is measured, of procedural images */
+        job.model.channels = 3;
         job.model.classes = INT_MAX;
+    }
     enum status rc = dataset_open(&job, &dataset, err);
+    row.bytes = 4 * (dataset.image ? (int64_t)dataset.channels * dataset.image * dataset.image
+                                   : job.model.seq);
     if (rc == OK)
         rc = sampler_init(&sampler, dataset.num_samples[SPLIT_TRAIN], 1, true, 1, BATCH, 1, err);
     if (rc == OK) {

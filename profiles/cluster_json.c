@@ -171,8 +171,10 @@ static enum status load_cluster_file(const char *path, struct cluster *cluster, 
     struct json *root = NULL;
     enum status rc = json_read_file(path, &root, err);
     if (rc == OK)
-        rc = json_string(root) ? err_set(err, ERR_INPUT, "%s: must be an object, got a text", path)
-                               : cluster_from_json(root, path, "cluster", NULL, cluster, err);
+        rc = json_type(root) == JSON_OBJECT
+                 ? cluster_from_json(root, path, "cluster", NULL, cluster, err)
+                 : err_set(err, ERR_INPUT, "%s: must be an object, got %s", path,
+                           json_type_name(json_type(root)));
     json_free(root);
     return rc;
 }

@@ -268,15 +268,24 @@ static enum status read_unit(const struct field *field, const struct json *value
     return ok ? OK : fields_refuse(source, field->key, limits[field->type - FIELD_NS], value, err);
 }
 
+/* Names are printed: they cannot break a line or steer a terminal. */
+static bool has_control(const char *text)
+{
+    while ((unsigned char)*text >= ' ' && *text != 0x7f)
+        text++;
+    return *text != '\0';
+}
+
 static enum status read_text(const struct field *field, const struct json *value,
                              const struct fields_source *source, void *base, struct err *err)
 {
     const char *text = json_string(value);
     char *at = (char *)base + field->offset;
-    char limit[64];
+    char limit[96];
     if (field->type == FIELD_TEXT) {
-        snprintf(limit, sizeof limit, "a text of at most %zu characters", field->size - 1);
-        if (!text || strlen(text) >= field->size)
+        snprintf(limit, sizeof limit, "a text of at most %zu characters, no control characters",
+                 field->size - 1);
+        if (!text || strlen(text) >= field->size || has_control(text))
             return fields_refuse(source, field->key, limit, value, err);
         memset(at, 0, field->size);
         memcpy(at, text, strlen(text));

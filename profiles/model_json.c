@@ -368,8 +368,9 @@ static enum status load_model_file(const char *path, int elem_bytes, struct mode
 {
     struct json *root = NULL;
     enum status rc = json_read_file(path, &root, err);
-    if (rc == OK && json_string(root)) {
-        rc = err_set(err, ERR_INPUT, "%s: must be an object, got a text", path);
+    if (rc == OK && json_type(root) != JSON_OBJECT) {
+        rc = err_set(err, ERR_INPUT, "%s: must be an object, got %s", path,
+                     json_type_name(json_type(root)));
     } else if (rc == OK) {
         rc = model_from_json(root, path, "", NULL, elem_bytes, model, err);
     }

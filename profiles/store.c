@@ -233,16 +233,12 @@ static int open_immutable(struct store *store)
     return rc;
 }
 
-/* The shipped profiles alone, in memory. */
+/* The shipped profiles alone, in memory; its path stays that of the file which is to come. */
 static enum status open_shipped(struct store *store, struct err *err)
 {
     sqlite3_close(store->db);
     store->db = NULL;
-    free(store->path);
-    store->path = strdup(":memory:");
-    if (!store->path)
-        return err_nomem(err);
-    if (sqlite3_open_v2(store->path, &store->db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
+    if (sqlite3_open_v2(":memory:", &store->db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
         return store_fail(store, "cannot open", err);
     return migrate(store, 0, true, err);
 }

@@ -117,6 +117,7 @@ expect "plot says what its error is drawn from" 0 "error COMPARE_JSON" "$elapse"
 one_line "plot needs an output" 2 '\-o FILE' "$elapse" plot loss "$tmp"
 one_line "plot of an unknown kind" 2 "timelin" "$elapse" plot timelin "$tmp" -o "$tmp/x.svg"
 one_line "plot of a curve from a store" 2 'timeline only' "$elapse" plot loss "$tmp" --db "$tmp/x.db" -o "$tmp/x.svg"
+one_line "plot with two outputs" 2 'one of -o FILE .* and --term dumb, got both' "$elapse" plot loss "$tmp" --term dumb -o "$tmp/x.svg"
 one_line "plot with an unknown ending" 2 '\.svg' "$elapse" plot loss "$tmp" -o "$tmp/x.gif"
 one_line "plot into a missing folder" 3 'nodir' "$elapse" plot loss "$tmp" -o "$tmp/nodir/x.svg"
 one_line "plot of no run" 3 'run\.db' "$elapse" plot loss "$tmp" -o "$tmp/x.svg"
@@ -148,8 +149,8 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
         [ $? -eq 3 ] && [ "$(cat "$tmp/stop.err")" = "elapse: profile was stopped" ] || { cat "$tmp/stop.err"; false; }
     }
     verify "a profile that is stopped says so" stopped
-    expect "a profile of images in two classes" 0 'rows' "$elapse" profile -n 1 --quick --microbatches 1 --db "$tmp/classes.db" \
-        --json --model vit-tiny:layers=1,hidden=32,heads=2,mlp=64,image=16,patch=8,classes=2
+    expect "a profile of grey images in two classes" 0 'rows' "$elapse" profile -n 1 --quick --microbatches 1 --db "$tmp/classes.db" \
+        --json --model vit-tiny:layers=1,hidden=32,heads=2,mlp=64,image=16,patch=8,channels=1,classes=2
     one_line "a profile of a device that is not there" 1 'no such backend' \
         env ELAPSE_CUDA_LIB="$tmp/none.so" "$elapse" profile -n 3 --device cuda --db "$tmp/device/new.db"
     no_file "leaves no store" "$tmp/device"

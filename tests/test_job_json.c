@@ -229,6 +229,10 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
             "FILE: freeze.norms[0] must be an array of 12 norms (layers), got an array of 2", NULL);
     refuses("baseline.freeze.polcy=none", ERR_INPUT,
             "FILE: unknown key 'baseline.freeze.polcy', nearest is 'freeze.policy'", NULL);
+    refuses("name=a\n\x1b[2J", ERR_INPUT,
+            "FILE: name must be a text of at most 63 characters, no control characters, got "
+            "\"a\\n\\u001b[2J\"",
+            NULL);
     refuses("novalue", ERR_INPUT, "--set 'novalue': must be key=value", NULL);
     refuses("freeze.table=/nonexistent/t.json", ERR_SYSTEM,
             "cannot read '/nonexistent/t.json': No such file or directory", NULL);
@@ -324,6 +328,9 @@ static void model_load__reads_explicit_chain_with_skips(void **state)
     assert_int_equal(model_load(file("chain.json", "{\"items\":[{\"fwd_ns\":-1}]}"), &model, &err),
                      ERR_INPUT);
     assert_non_null(strstr(err.msg, "items[0].fwd_ns must be a time"));
+    err = (struct err){0};
+    assert_int_equal(model_load(file("chain.json", "[]"), &model, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "chain.json: must be an object, got an array"));
 }
 
 static void model_load__reads_hugging_face_configs(void **state)

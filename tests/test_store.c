@@ -217,6 +217,7 @@ static void store_open__loads_shipped_profiles_into_fresh_store(void **state)
     store = open_store(NULL, STORE_READ);
     assert_int_equal(store_get_profile(store, "rtx5000-paper", &profile, NULL), OK);
     profile_clear(&profile);
+    assert_string_equal(store_path(store), at("none.db"));
     store_close(store);
     assert_int_equal(access(at("none.db"), F_OK), -1);
     /* Likewise while another process makes it, or where a full disk ended that. */
