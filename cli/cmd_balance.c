@@ -106,7 +106,7 @@ static enum status solve_general(const struct request *q, const struct chain *ch
                                   .skips = skips,
                                   .links = q->link_bytes_per_s > 0 ? links : NULL,
                                   .live = live,
-                                  .mem_limit_bytes = q->mem_bytes > 0 ? limits : NULL};
+                                  .mem_limit_bytes = q->mem_bytes < INT64_MAX ? limits : NULL};
     struct cut cut = {0};
     enum status rc = OK;
     if (!times || !items || !skips || !links || !live || !limits) {
@@ -162,7 +162,7 @@ out:
 
 static bool is_general(const struct request *q)
 {
-    return q->link_bytes_per_s > 0 || q->mem_bytes > 0;
+    return q->link_bytes_per_s > 0 || q->mem_bytes < INT64_MAX;
 }
 
 static enum status solve_optimal(const struct chain *chain, int frozen, struct answer *answer,
@@ -527,7 +527,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
                         .device_kind = "rtx5000",
                         .samples = 16,
                         .microbatches = 1,
-                        .latency_ns = 5000};
+                        .latency_ns = 5000,
+                        .mem_bytes = INT64_MAX};
     struct chain chain = {0};
     struct seen seen = {0};
     const struct option options[] = {

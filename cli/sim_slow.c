@@ -49,7 +49,7 @@ static enum status parse_slow(const char *text, const char *what, uint64_t seed,
         if (comma)
             *comma++ = '\0';
         colon = strchr(entry, ':');
-        if (!colon) {
+        if (!colon || strncmp(entry, "random", 6) == 0) {
             rc = err_set(err, ERR_INPUT,
                          "%s takes DEVICE:FACTOR,... or random:SHARE:FACTOR, got '%.64s'", what,
                          text);

@@ -62,6 +62,7 @@ expect "a backward skip edge" 2 "skip edge 2 -> 1 must go forward" \
     "$elapse" balance "$tmp/back.json" --stages 2
 expect "too little memory" 1 "no cut of 27 items into 8 stages fits the memory" \
     "$elapse" balance vit-b16 --stages 8 --by time --mem 1GiB --microbatches 16
+expect "no memory is not all of it" 1 "the largest stage has 0 B" "$elapse" balance vit-b16 --stages 8 --by time --mem 0B
 expect "--microbatch without time" 2 "^elapse: balance: --microbatch goes with --by time$" "$elapse" balance vit-b16 --stages 8 --microbatch 4
 expect "--latency without --link" 2 "^elapse: balance: --latency goes with --link$" "$elapse" balance vit-b16 --stages 8 --by time --latency 3us
 expect "--link without time" 2 "go with --by time" "$elapse" balance vit-b16 --stages 8 --link 1GBps

@@ -121,7 +121,9 @@ expect "a slow link" 0 '"step_ns":[1-9][0-9]{9,}' "$elapse" sim --step --model $
 expect "no such straggler" 2 'stragglers: a device must be 0..3' step --stragglers 4:0.5
 expect "a straggler twice" 2 'device 1 given twice' step --stragglers 1:0.5,1:0.7
 expect "a straggler that stands still" 2 'above 0 and at most 1' step --stragglers 1:0
-expect "half a table" 2 'DEVICE:FACTOR' step --slow-links 1
+for half in 1 random:1; do
+    expect "half a table: $half" 2 "DEVICE:FACTOR,... or random:SHARE:FACTOR, got '$half'" step --slow-links $half
+done
 expect "a straggler slows a run" 0 '"speedup":2.5' \
     "$elapse" sim examples/paper/vit.json --stragglers 3:0.5 --json
 
