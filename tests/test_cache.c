@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "tests/cache_case.h"
+#include "tests/on_ranks.h"
 
 static struct comm comm;
 
@@ -311,12 +312,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(cache_whole__only_where_bits_depend_on_the_number_of_rows),
         cmocka_unit_test(frozen_forward__has_the_same_bits_in_any_place),
     };
-    struct err err = {0};
-    if (comm_init(&argc, &argv, &comm, &err) != OK)
-        return 1;
+    on_ranks_begin(&argc, &argv, 2, &comm);
     int failed = cmocka_run_group_tests_name("cache", tests, NULL, NULL);
     setenv("ELAPSE_GEMM", "blas", 1); /* whose bits depend on the number of rows */
     failed += cmocka_run_group_tests_name("cache, blas", tests, NULL, NULL);
-    comm_finalize(&comm);
-    return failed;
+    return on_ranks_end(&comm, failed);
 }

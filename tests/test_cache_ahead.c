@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/cache_case.h"
+#include "tests/on_ranks.h"
 
 enum { SAMPLES = 51, BATCH = 12, M = 3, LEVEL = 3 };
 
@@ -280,10 +281,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(cache_ahead_put__is_there_after_the_flush),
         cmocka_unit_test(cache_ahead_free__makes_the_puts_first),
     };
-    struct err err = {0};
-    if (comm_init(&argc, &argv, &comm, &err) != OK)
-        return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    comm_finalize(&comm);
-    return failed;
+    on_ranks_begin(&argc, &argv, 1, &comm);
+    return on_ranks_end(&comm, cmocka_run_group_tests(tests, NULL, NULL));
 }

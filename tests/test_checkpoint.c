@@ -15,13 +15,13 @@
 #include "exec/hf_names.h"
 #include "exec/rng.h"
 #include "exec/safetensors.h"
+#include "tests/on_ranks.h"
+#include "tests/scratch.h"
 
 static struct comm world;
-static char folder[64];
-
 static void path_of(const char *name, char path[160])
 {
-    snprintf(path, 160, "%s/%s", folder, name);
+    snprintf(path, 160, "%s/%s", scratch, name);
 }
 
 /* --- safetensors ------------------------------------------------------------------------------ */
@@ -333,7 +333,7 @@ static void checkpoint_find__takes_the_newest(void **state)
         return;
     path_of("checkpoint-9", dir);
     assert_int_equal(mkdir(dir, 0777), 0);
-    ok(checkpoint_find(folder, &path, &err), &err);
+    ok(checkpoint_find(scratch, &path, &err), &err);
     assert_non_null(strstr(path, "/checkpoint-12"));
     free(path);
     assert_int_equal(rmdir(dir), 0);
@@ -426,7 +426,7 @@ static void checkpoint_peek__refuses_an_epoch_that_no_job_has(void **state)
                 JOB_EPOCHS_MAX + over, model->num_layers, model->hidden, model->mlp, model->heads,
                 (long long)model_total_params(model));
         assert_int_equal(fclose(out), 0);
-        assert_int_equal(checkpoint_peek(folder, &rig.job, false, &progress, &err),
+        assert_int_equal(checkpoint_peek(scratch, &rig.job, false, &progress, &err),
                          over ? ERR_INPUT : OK);
         assert_true(over ? strstr(err.msg, "epoch must be 0..1000000") != NULL
                          : progress.epoch == JOB_EPOCHS_MAX);
@@ -460,7 +460,7 @@ static void checkpoint_save__syncs_the_folder_of_its_name_last(void **state)
     struct stage_list list = list_of(&rig);
     ok(checkpoint_save(&world, dir, &rig.job, &list, true, &progress, &none, &err), &err);
     if (world.rank == 0)
-        assert_string_equal(last_synced, folder);
+        assert_string_equal(last_synced, scratch);
     rig_clear(&rig);
     if (world.rank == 0) {
         path_of("checkpoint-12/stage-00001.safetensors", dir);
@@ -487,7 +487,7 @@ static void checkpoint_turn__refuses_sums_that_are_no_squares(void **state)
                 " \"turn\": {\"steps\": 3, \"sumsq\": [%s]}}",
                 sums[i]);
         assert_int_equal(fclose(out), 0);
-        assert_int_equal(checkpoint_turn(folder, 2, &turn, &err), i == 0 ? OK : ERR_INPUT);
+        assert_int_equal(checkpoint_turn(scratch, 2, &turn, &err), i == 0 ? OK : ERR_INPUT);
         assert_true(i == 0 || strstr(err.msg, "turn.sumsq"));
         assert_true(i > 0 || (turn.steps == 3 && sumsq[0] == 1 && sumsq[1] == 2));
     }
@@ -509,39 +509,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_save__syncs_the_folder_of_its_name_last),
         cmocka_unit_test(checkpoint_turn__refuses_sums_that_are_no_squares),
     };
-    struct err err = {0};
-    int failed;
-    if (comm_init(&argc, &argv, &world, &err) != OK) {
-        fprintf(stderr, "%s\n", err.msg);
-        return 3;
-    }
-    if (world.size != 2) {
-        fprintf(stderr, "start with mpirun -n 2\n");
-        comm_finalize(&world);
-        return 3;
-    }
-    if (world.rank != 0 && !freopen("/dev/null", "w", stdout))
-        return 3; /* each test counts once */
-    strcpy(folder, "/tmp/elapse-checkpoint.XXXXXX");
-    if (world.rank == 0 && !mkdtemp(folder))
-        return 3;
-    comm_bcast(world.all, folder, sizeof folder, 0, NULL);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (failed)
-        comm_abort(&world, 1);
-    if (world.rank == 0) {
-        char path[160];
-        path_of("checkpoint-12/stage-00000.safetensors", path);
-        unlink(path);
-        path_of("checkpoint-12/manifest.json", path);
-        unlink(path);
-        path_of("checkpoint-12", path);
-        rmdir(path);
-        path_of("config.json", path);
-        unlink(path);
-        if (rmdir(folder) != 0)
-            fprintf(stderr, "left behind: %s\n", folder);
-    }
-    comm_finalize(&world);
-    return 0;
+    on_ranks_begin(&argc, &argv, 2, &world);
+    if (world.rank == 0 && scratch_make(NULL) != 0)
+        comm_abort(&world, 3);
+    comm_bcast(world.all, scratch, sizeof scratch, 0, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (world.rank == 0)
+        scratch_remove(NULL);
+    return on_ranks_end(&world, failed);
 }

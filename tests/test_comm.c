@@ -12,6 +12,7 @@
 #include "exec/comm/comm.h"
 #include "exec/rng.h"
 #include "tests/fail_malloc.h"
+#include "tests/on_ranks.h"
 
 static struct comm world;
 
@@ -297,22 +298,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(comm_isend__refuses_messages_beyond_what_mpi_counts),
         cmocka_unit_test(comm_isend__takes_the_largest_tag_beside_progress),
     };
-    struct err err = {0};
-    int failed;
-    if (comm_init(&argc, &argv, &world, &err) != OK) {
-        fprintf(stderr, "%s\n", err.msg);
-        return 3;
-    }
-    if (world.size != 3) {
-        fprintf(stderr, "start with mpirun -n 3\n");
-        comm_finalize(&world);
-        return 3;
-    }
-    if (world.rank != 0 && !freopen("/dev/null", "w", stdout))
-        return 3; /* each test counts once */
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (failed)
-        comm_abort(&world, 1);
-    comm_finalize(&world);
-    return 0;
+    on_ranks_begin(&argc, &argv, 3, &world);
+    return on_ranks_end(&world, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -12,36 +12,14 @@
 #include <cmocka.h>
 
 #include "exec/data/loader.h"
+#include "tests/scratch.h"
 
 enum { RECORD = 3073 };
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/elapse-data.XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    static const char *const names[] = {"data_batch_1.bin", "data_batch_3.bin", "test_batch.bin"};
-    char path[128];
-    (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    return rmdir(folder);
-}
 
 /* Record i: label (first + i) % 10, pixel p is (7 i + p) % 256. */
 static void write_cifar(const char *name, int records, int first, int extra_bytes, int bad_label)
 {
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *out = fopen(path, "wb");
+    FILE *out = fopen(at(name), "wb");
     assert_non_null(out);
     for (int i = 0; i < records; i++) {
         fputc(i == bad_label ? 10 : (first + i) % 10, out);
@@ -64,7 +42,7 @@ static void cifar_open__reads_any_number_of_records_in_file_order(void **state)
     write_cifar("data_batch_1.bin", 3, 0, 0, -1);
     write_cifar("data_batch_3.bin", 300, 5, 0, -1);
     write_cifar("test_batch.bin", 2, 9, 0, -1);
-    assert_int_equal(cifar_open(folder, 10, &data, &err), OK);
+    assert_int_equal(cifar_open(scratch, 10, &data, &err), OK);
     assert_int_equal(data.num_samples[SPLIT_TRAIN], 303);
     assert_int_equal(data.num_samples[SPLIT_TEST], 2);
     assert_int_equal(data.sample(&data, SPLIT_TRAIN, 3 + 290, &out, &err), OK);
@@ -85,7 +63,7 @@ static void dataset_open__takes_as_many_samples_as_are_asked_for(void **state)
     write_cifar("test_batch.bin", 2, 0, 0, -1);
     job_defaults(&job);
     job.data.kind = DATA_CIFAR10;
-    job.data.path = strdup(folder);
+    job.data.path = strdup(scratch);
     job.data.train_samples = 3;
     job.data.test_samples = 1;
     assert_int_equal(model_parse("vit-tiny:classes=10,image=32,patch=8", &job.model, &err), OK);
@@ -104,7 +82,7 @@ static void expect_cifar(enum status status, const char *text)
 {
     struct dataset data = {0};
     struct err err = {0};
-    assert_int_equal(cifar_open(folder, 10, &data, &err), status);
+    assert_int_equal(cifar_open(scratch, 10, &data, &err), status);
     if (!strstr(err.msg, text))
         fail_msg("'%s' has no '%s'", err.msg, text);
     assert_null(data.ctx);
@@ -189,7 +167,7 @@ static void shapes__are_balanced_deterministic_and_not_linearly_trivial(void **s
 static void dataset_view__augments_by_seed_epoch_and_sample(void **state)
 {
     enum { SIDE = 16, ELEMS = 3 * SIDE * SIDE };
-    static float a[ELEMS], b[ELEMS], scratch[ELEMS];
+    static float a[ELEMS], b[ELEMS], room[ELEMS];
     struct dataset data = {0};
     struct sample_out out = {.image = a};
     int differ = 0;
@@ -198,26 +176,26 @@ static void dataset_view__augments_by_seed_epoch_and_sample(void **state)
     data.augment = true;
     for (int64_t epoch = 0; epoch < 8; epoch++) {
         out.image = a;
-        assert_int_equal(dataset_view(&data, SPLIT_TRAIN, epoch, 5, &out, scratch, NULL), OK);
+        assert_int_equal(dataset_view(&data, SPLIT_TRAIN, epoch, 5, &out, room, NULL), OK);
         out.image = b;
-        assert_int_equal(dataset_view(&data, SPLIT_TRAIN, epoch, 5, &out, scratch, NULL), OK);
+        assert_int_equal(dataset_view(&data, SPLIT_TRAIN, epoch, 5, &out, room, NULL), OK);
         assert_memory_equal(a, b, sizeof a);
-        assert_int_equal(dataset_view(&data, SPLIT_TRAIN, epoch + 1, 5, &out, scratch, NULL), OK);
+        assert_int_equal(dataset_view(&data, SPLIT_TRAIN, epoch + 1, 5, &out, room, NULL), OK);
         differ += memcmp(a, b, sizeof a) != 0;
     }
     assert_true(differ >= 7);
     out.image = a;
-    dataset_view(&data, SPLIT_TEST, 0, 5, &out, scratch, NULL);
+    dataset_view(&data, SPLIT_TEST, 0, 5, &out, room, NULL);
     out.image = b;
-    dataset_view(&data, SPLIT_TEST, 9, 5, &out, scratch, NULL);
+    dataset_view(&data, SPLIT_TEST, 9, 5, &out, room, NULL);
     assert_memory_equal(a, b, sizeof a);
     /* Two views in turn. */
     data.views = 2;
-    dataset_view(&data, SPLIT_TRAIN, 1, 5, &out, scratch, NULL);
+    dataset_view(&data, SPLIT_TRAIN, 1, 5, &out, room, NULL);
     out.image = a;
-    dataset_view(&data, SPLIT_TRAIN, 3, 5, &out, scratch, NULL);
+    dataset_view(&data, SPLIT_TRAIN, 3, 5, &out, room, NULL);
     assert_memory_equal(a, b, sizeof a);
-    dataset_view(&data, SPLIT_TRAIN, 2, 5, &out, scratch, NULL);
+    dataset_view(&data, SPLIT_TRAIN, 2, 5, &out, room, NULL);
     assert_memory_not_equal(a, b, sizeof a);
     dataset_clear(&data);
 }
@@ -377,7 +355,7 @@ static void dataset_open__refuses_data_that_do_not_fit_the_model(void **state)
     job_defaults(&job);
     assert_int_equal(model_parse("vit-tiny:image=224,classes=10", &job.model, &err), OK);
     job.data.kind = DATA_CIFAR10;
-    job.data.path = folder;
+    job.data.path = scratch;
     assert_int_equal(dataset_open(&job, &data, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "takes images of 224 pixels, the data have 32"));
     job.data.resize = true;
@@ -403,15 +381,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(cifar_open__reads_any_number_of_records_in_file_order,
-                                        make_folder, remove_folder),
+                                        scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(dataset_open__takes_as_many_samples_as_are_asked_for,
-                                        make_folder, remove_folder),
+                                        scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(
-            cifar_open__names_file_size_and_multiple_when_a_file_is_wrong, make_folder,
-            remove_folder),
+            cifar_open__names_file_size_and_multiple_when_a_file_is_wrong, scratch_make,
+            scratch_remove),
         cmocka_unit_test_setup_teardown(
-            cifar_open__names_the_first_training_file_when_there_is_none, make_folder,
-            remove_folder),
+            cifar_open__names_the_first_training_file_when_there_is_none, scratch_make,
+            scratch_remove),
         cmocka_unit_test(shapes__are_balanced_deterministic_and_not_linearly_trivial),
         cmocka_unit_test(dataset_view__augments_by_seed_epoch_and_sample),
         cmocka_unit_test(loader_get__gives_the_same_batches_whoever_makes_them),
@@ -419,7 +397,7 @@ int main(void)
         cmocka_unit_test(loader_get__says_of_several_failures_the_first),
         cmocka_unit_test(loader_get__counts_the_targets_of_masked_tokens),
         cmocka_unit_test_setup_teardown(dataset_open__refuses_data_that_do_not_fit_the_model,
-                                        make_folder, remove_folder),
+                                        scratch_make, scratch_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

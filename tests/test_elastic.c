@@ -8,6 +8,7 @@
 
 #include "exec/trainer_state.h"
 #include "tests/layout_case.h"
+#include "tests/on_ranks.h"
 
 static struct case_base c;
 
@@ -148,12 +149,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(elastic_idle__obeys_until_the_run_ends),
         cmocka_unit_test(elastic_json__lists_changes_and_their_sum),
     };
-    struct err err = {0};
-    if (comm_init(&argc, &argv, &c.comm, &err) != OK)
-        return 1;
+    on_ranks_begin(&argc, &argv, 4, &c.comm);
     case_open(&c, FAMILY_VIT);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     case_close(&c);
-    comm_finalize(&c.comm);
-    return failed;
+    return on_ranks_end(&c.comm, failed);
 }

@@ -11,35 +11,7 @@
 #include <cmocka.h>
 
 #include "tests/fail_malloc.h"
-
-static char dir[64];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/elapse-job-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
-}
-
-/* Write a file beside the job; its path is good until the next call. */
-static const char *file(const char *name, const char *text)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *out = fopen(path, "w");
-    assert_non_null(out);
-    fputs(text, out);
-    fclose(out);
-    return path;
-}
+#include "tests/scratch.h"
 
 static const char design_job[] =
     "{ \"name\": \"vit-cifar10\",\n"
@@ -81,12 +53,12 @@ static void job_load__reads_job_of_design(void **state)
     (void)state;
     struct job job = {0};
     char expected[128];
-    load(file("job.json", design_job), NULL, 0, &job);
+    load(file_with("job.json", design_job), NULL, 0, &job);
     assert_string_equal(job.name, "vit-cifar10");
     assert_int_equal(job.model.num_items, 27);
     assert_int_equal(job.model.classes, 10);
     assert_int_equal(job.data.kind, DATA_CIFAR10);
-    snprintf(expected, sizeof expected, "%s/data/cifar10", dir);
+    snprintf(expected, sizeof expected, "%s/data/cifar10", scratch);
     assert_string_equal(job.data.path, expected);
     assert_false(job.data.augment);
     assert_int_equal(job.train.epochs, 10);
@@ -116,7 +88,7 @@ static void job_load__applies_overrides_in_order(void **state)
                                             "cache.limit_bytes=1GiB",  "data.train_samples=1000",
                                             "pipeline.recompute=auto"};
     struct job job = {0};
-    load(file("job.json", design_job), overrides, 15, &job);
+    load(file_with("job.json", design_job), overrides, 15, &job);
     assert_true(job.freeze.alpha == 0.2);
     assert_int_equal(job.pipeline.num_stages, 4);
     assert_false(job.pipeline.schedule_auto);
@@ -149,7 +121,7 @@ static void job_json__gives_the_same_job_when_loaded_again(void **state)
                                             "cache.dir=spill"};
     struct job job = {0}, again = {0};
     struct err err = {0};
-    load(file("job.json", design_job), overrides, 7, &job);
+    load(file_with("job.json", design_job), overrides, 7, &job);
     assert_int_equal(job.num_baseline, 2);
     assert_string_equal(job.baseline[0], "pipeline.num_stages=8");
     assert_string_equal(job.baseline[1], "freeze.policy=none");
@@ -169,7 +141,7 @@ static void refuses(const char *override, enum status status, const char *messag
 {
     struct job job = {0};
     struct err err = {0};
-    const char *path = file("job.json", design_job);
+    const char *path = file_with("job.json", design_job);
     char expected[400];
     assert_int_equal(job_load(path, &override, 1, &job, &err), status);
     bool in_file = strncmp(message, "FILE", 4) == 0;
@@ -250,7 +222,7 @@ static void job_load__tells_missing_from_truncated(void **state)
         memcpy(text, design_job, n);
         text[n] = '\0';
         err = (struct err){0};
-        assert_int_equal(job_load(file("cut.json", text), NULL, 0, &job, &err), ERR_INPUT);
+        assert_int_equal(job_load(file_with("cut.json", text), NULL, 0, &job, &err), ERR_INPUT);
         assert_non_null(strstr(err.msg, "/cut.json:"));
     }
 }
@@ -260,18 +232,18 @@ static void job_load__reads_minimal_job_with_texts(void **state)
     (void)state;
     struct job job = {0};
     static const char *const overrides[] = {"model.classes=7"};
-    load(file("m.json", "{\"model\":\"vit-tiny:image=32\"}"), overrides, 1, &job);
+    load(file_with("m.json", "{\"model\":\"vit-tiny:image=32\"}"), overrides, 1, &job);
     assert_int_equal(job.model.classes, 7);
     assert_int_equal(job.model.image, 32);
     assert_int_equal(job.train.batch, 32);
     assert_string_equal(job.cluster.devices[0].kind, "cpu");
     job_clear(&job);
-    load(file("m.json", "{\"model\":\"uniform:layers=4,fwd=1ms\",\"cluster\":\"1x4\"}"), NULL, 0,
-         &job);
+    load(file_with("m.json", "{\"model\":\"uniform:layers=4,fwd=1ms\",\"cluster\":\"1x4\"}"), NULL,
+         0, &job);
     assert_int_equal(job.model.num_items, 4);
     job_clear(&job);
-    load(file("m.json", "{\"model\":{\"family\":\"uniform\",\"layers\":3,\"fwd\":\"2ms\"}}"), NULL,
-         0, &job);
+    load(file_with("m.json", "{\"model\":{\"family\":\"uniform\",\"layers\":3,\"fwd\":\"2ms\"}}"),
+         NULL, 0, &job);
     assert_int_equal(job.model.items[0].fwd_ns, 2000000);
     job_clear(&job);
 }
@@ -282,17 +254,17 @@ static void model_load__reads_explicit_chain_with_skips(void **state)
     struct model model = {0};
     struct err err = {0};
     const char *path =
-        file("chain.json",
-             "{\"name\":\"unet\",\"per_microbatch\":true,\"items\":["
-             "{\"name\":\"a\",\"fwd_ns\":10,\"bwd_input_ns\":\"1us\",\"act_bytes\":\"1KiB\"},"
-             "{\"name\":\"b\",\"layer\":0,\"params\":9223372036854},{}],"
-             "\"skips\":[{\"from\":0,\"to\":2,\"bytes\":64}]}");
-    file("model-job.json", "{\"model\":\"chain.json\",\"cluster\":\"1x2\"}");
-    path =
-        file("chain.json", "{\"name\":\"unet\",\"per_microbatch\":true,\"items\":["
-                           "{\"name\":\"a\",\"fwd_ns\":10,\"bwd_input_ns\":\"1us\",\"act_bytes\":"
-                           "\"1KiB\"},{\"name\":\"b\",\"layer\":0,\"params\":9223372036854},{}],"
-                           "\"skips\":[{\"from\":0,\"to\":2,\"bytes\":64}]}");
+        file_with("chain.json",
+                  "{\"name\":\"unet\",\"per_microbatch\":true,\"items\":["
+                  "{\"name\":\"a\",\"fwd_ns\":10,\"bwd_input_ns\":\"1us\",\"act_bytes\":\"1KiB\"},"
+                  "{\"name\":\"b\",\"layer\":0,\"params\":9223372036854},{}],"
+                  "\"skips\":[{\"from\":0,\"to\":2,\"bytes\":64}]}");
+    file_with("model-job.json", "{\"model\":\"chain.json\",\"cluster\":\"1x2\"}");
+    path = file_with("chain.json",
+                     "{\"name\":\"unet\",\"per_microbatch\":true,\"items\":["
+                     "{\"name\":\"a\",\"fwd_ns\":10,\"bwd_input_ns\":\"1us\",\"act_bytes\":"
+                     "\"1KiB\"},{\"name\":\"b\",\"layer\":0,\"params\":9223372036854},{}],"
+                     "\"skips\":[{\"from\":0,\"to\":2,\"bytes\":64}]}");
     if (model_load(path, &model, &err) != OK)
         fail_msg("%s", err.msg);
     assert_int_equal(model.num_items, 3);
@@ -306,7 +278,7 @@ static void model_load__reads_explicit_chain_with_skips(void **state)
     /* A job names it relative to itself. */
     struct job job = {0};
     char job_path[128];
-    snprintf(job_path, sizeof job_path, "%s/model-job.json", dir);
+    snprintf(job_path, sizeof job_path, "%s/model-job.json", scratch);
     load(job_path, NULL, 0, &job);
     assert_int_equal(job.model.num_skips, 1);
     /* The resolved text names it whole: it loads from anywhere. */
@@ -316,17 +288,19 @@ static void model_load__reads_explicit_chain_with_skips(void **state)
     job_clear(&again);
     job_clear(&job);
     /* Backward edges, unknown keys and negative sizes name the place. */
-    assert_int_equal(model_load(file("chain.json", "{\"items\":[{},{}],\"skips\":[{\"from\":1,"
-                                                   "\"to\":0,\"bytes\":1}]}"),
+    assert_int_equal(model_load(file_with("chain.json", "{\"items\":[{},{}],\"skips\":[{\"from\":1,"
+                                                        "\"to\":0,\"bytes\":1}]}"),
                                 &model, &err),
                      ERR_INPUT);
     err = (struct err){0};
-    assert_int_equal(model_load(file("chain.json", "{\"items\":[{\"fwd_us\":1}]}"), &model, &err),
-                     ERR_INPUT);
+    assert_int_equal(
+        model_load(file_with("chain.json", "{\"items\":[{\"fwd_us\":1}]}"), &model, &err),
+        ERR_INPUT);
     assert_non_null(strstr(err.msg, "unknown key 'items[0].fwd_us', nearest is 'fwd_ns'"));
     err = (struct err){0};
-    assert_int_equal(model_load(file("chain.json", "{\"items\":[{\"fwd_ns\":-1}]}"), &model, &err),
-                     ERR_INPUT);
+    assert_int_equal(
+        model_load(file_with("chain.json", "{\"items\":[{\"fwd_ns\":-1}]}"), &model, &err),
+        ERR_INPUT);
     assert_non_null(strstr(err.msg, "items[0].fwd_ns must be a time"));
     err = (struct err){0};
     assert_int_equal(model_load(file("chain.json", "[]"), &model, &err), ERR_INPUT);
@@ -339,12 +313,13 @@ static void model_load__reads_hugging_face_configs(void **state)
     struct model model = {0};
     struct err err = {0};
     assert_int_equal(
-        model_load(file("config.json",
-                        "{\"model_type\":\"vit\",\"hidden_size\":192,\"num_hidden_layers\":12,"
-                        "\"num_attention_heads\":3,\"intermediate_size\":768,\"image_size\":32,"
-                        "\"patch_size\":4,\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\"},"
-                        "\"torch_dtype\":\"float32\"}"),
-                   &model, &err),
+        model_load(
+            file_with("config.json",
+                      "{\"model_type\":\"vit\",\"hidden_size\":192,\"num_hidden_layers\":12,"
+                      "\"num_attention_heads\":3,\"intermediate_size\":768,\"image_size\":32,"
+                      "\"patch_size\":4,\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\"},"
+                      "\"torch_dtype\":\"float32\"}"),
+            &model, &err),
         OK);
     assert_int_equal(model.family, FAMILY_VIT);
     assert_int_equal(model.hidden, 192);
@@ -352,28 +327,32 @@ static void model_load__reads_hugging_face_configs(void **state)
     assert_int_equal(model.classes, 3);
     model_clear(&model);
     assert_int_equal(
-        model_load(file("config.json",
-                        "{\"model_type\":\"bert\",\"architectures\":[\"BertForQuestionAnswering\"],"
-                        "\"num_hidden_layers\":6,\"hidden_size\":384,\"intermediate_size\":1536}"),
-                   &model, &err),
+        model_load(
+            file_with("config.json",
+                      "{\"model_type\":\"bert\",\"architectures\":[\"BertForQuestionAnswering\"],"
+                      "\"num_hidden_layers\":6,\"hidden_size\":384,\"intermediate_size\":1536}"),
+            &model, &err),
         OK);
     assert_int_equal(model.task, TASK_QA);
     assert_int_equal(model.num_layers, 6);
     assert_int_equal(model.vocab, 30522);
     model_clear(&model);
     assert_int_equal(
-        model_load(file("config.json", "{\"model_type\":\"gpt2\",\"n_inner\":null}"), &model, &err),
+        model_load(file_with("config.json", "{\"model_type\":\"gpt2\",\"n_inner\":null}"), &model,
+                   &err),
         OK);
     assert_int_equal(model.mlp, 3072);
     assert_int_equal(model_total_params(&model), 124439808); /* GPT-2 small as published */
     model_clear(&model);
-    assert_int_equal(model_load(file("config.json", "{\"model_type\":\"llama\"}"), &model, &err),
-                     ERR_INPUT);
+    assert_int_equal(
+        model_load(file_with("config.json", "{\"model_type\":\"llama\"}"), &model, &err),
+        ERR_INPUT);
     assert_non_null(strstr(err.msg, "model_type must be vit|bert|gpt2, got 'llama'"));
     err = (struct err){0};
-    assert_int_equal(model_load(file("config.json", "{\"model_type\":\"vit\",\"hidden_size\":-5}"),
-                                &model, &err),
-                     ERR_INPUT);
+    assert_int_equal(
+        model_load(file_with("config.json", "{\"model_type\":\"vit\",\"hidden_size\":-5}"), &model,
+                   &err),
+        ERR_INPUT);
 }
 
 static void cluster_load__reads_objects_lists_and_this_machine(void **state)
@@ -382,10 +361,11 @@ static void cluster_load__reads_objects_lists_and_this_machine(void **state)
     struct cluster cluster = {0};
     struct err err = {0};
     assert_int_equal(
-        cluster_load(file("c.json", "{\"name\":\"mixed\",\"mem\":\"8GiB\",\"devices\":["
-                                    "{\"kind\":\"h100\"},{\"kind\":\"a100\",\"speed\":\"1/2\"},"
-                                    "{\"node\":1,\"mem\":\"4GiB\"}],\"uplinks\":[\"1GBps\",2e9],"
-                                    "\"latency\":\"7us\",\"host_blocking\":true}"),
+        cluster_load(file_with("c.json",
+                               "{\"name\":\"mixed\",\"mem\":\"8GiB\",\"devices\":["
+                               "{\"kind\":\"h100\"},{\"kind\":\"a100\",\"speed\":\"1/2\"},"
+                               "{\"node\":1,\"mem\":\"4GiB\"}],\"uplinks\":[\"1GBps\",2e9],"
+                               "\"latency\":\"7us\",\"host_blocking\":true}"),
                      &cluster, &err),
         OK);
     assert_int_equal(cluster.num_devices, 3);
@@ -399,7 +379,7 @@ static void cluster_load__reads_objects_lists_and_this_machine(void **state)
     assert_true(cluster.host_blocking);
     cluster_clear(&cluster);
     assert_int_equal(
-        cluster_load(file("c.json", "{\"nodes\":2,\"devices_per_node\":4,\"kind\":\"a100\"}"),
+        cluster_load(file_with("c.json", "{\"nodes\":2,\"devices_per_node\":4,\"kind\":\"a100\"}"),
                      &cluster, &err),
         OK);
     assert_int_equal(cluster.num_devices, 8);
@@ -423,7 +403,7 @@ static void cluster_load__reads_objects_lists_and_this_machine(void **state)
                                       "{\"preset\":\"9z9\"}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err = (struct err){0};
-        assert_int_equal(cluster_load(file("c.json", bad[i]), &cluster, &err), ERR_INPUT);
+        assert_int_equal(cluster_load(file_with("c.json", bad[i]), &cluster, &err), ERR_INPUT);
         assert_true(*err.msg);
         assert_null(cluster.devices);
     }
@@ -487,5 +467,5 @@ int main(void)
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(job_keys_help__names_every_key_once),
     };
-    return cmocka_run_group_tests_name("job_json", tests, make_dir, remove_dir);
+    return cmocka_run_group_tests_name("job_json", tests, scratch_make, scratch_remove);
 }

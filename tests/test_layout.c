@@ -7,6 +7,7 @@
 #include "exec/models/arch.h"
 #include "partition/pool_memory.h"
 #include "tests/layout_case.h"
+#include "tests/on_ranks.h"
 
 static struct case_base c;
 
@@ -285,12 +286,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(pool_memory__is_what_a_layout_announces_to_a_device),
         cmocka_unit_test(layout_stages__uploads_images_where_they_are_read),
     };
-    struct err err = {0};
-    if (comm_init(&argc, &argv, &c.comm, &err) != OK)
-        return 1;
+    on_ranks_begin(&argc, &argv, 4, &c.comm);
     case_open(&c, FAMILY_VIT);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     case_close(&c);
-    comm_finalize(&c.comm);
-    return failed;
+    return on_ranks_end(&c.comm, failed);
 }

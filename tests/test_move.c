@@ -6,6 +6,7 @@
 
 #include "exec/rng.h"
 #include "tests/layout_case.h"
+#include "tests/on_ranks.h"
 
 enum { RUNS = 60, LATE_COPIES = 4096 };
 
@@ -270,10 +271,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(move_weights__goes_through_a_device_s_window_in_pieces),
         cmocka_unit_test(move_weights__moves_nothing_when_nothing_changes),
     };
-    struct err err = {0};
-    if (comm_init(&argc, &argv, &c.comm, &err) != OK)
-        return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    comm_finalize(&c.comm);
-    return failed;
+    on_ranks_begin(&argc, &argv, 4, &c.comm);
+    return on_ranks_end(&c.comm, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -11,29 +11,7 @@
 
 #include <cmocka.h>
 
-static char dir[64];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/elapse-cost-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
-}
-
-static const char *at(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
+#include "tests/scratch.h"
 
 /* --- curves ----------------------------------------------------------------------------------- */
 
@@ -688,5 +666,5 @@ int main(void)
         cmocka_unit_test(cost_choose_for__has_shipped_paper_profile),
         cmocka_unit_test(layer_key_of__tells_what_determines_cost),
     };
-    return cmocka_run_group_tests_name("profile_cost", tests, make_dir, remove_dir);
+    return cmocka_run_group_tests_name("profile_cost", tests, scratch_make, scratch_remove);
 }

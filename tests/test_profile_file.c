@@ -11,36 +11,7 @@
 #include <cmocka.h>
 
 #include "profiles/store.h"
-
-static char dir[64];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/elapse-pfile-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
-}
-
-static const char *file(const char *name, const char *text)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (text) {
-        FILE *out = fopen(path, "w");
-        assert_non_null(out);
-        fputs(text, out);
-        fclose(out);
-    }
-    return path;
-}
+#include "tests/scratch.h"
 
 static void fill(struct profile *profile)
 {
@@ -112,32 +83,32 @@ static void profile_read_file__gives_back_what_was_written(void **state)
     fill(&profile);
     struct json *root = json_object_new();
     profile_to_json(&profile, root);
-    assert_int_equal(json_write_file(root, file("p.json", NULL), NULL), OK);
+    assert_int_equal(json_write_file(root, at("p.json"), NULL), OK);
     json_free(root);
-    if (profile_read_file(file("p.json", NULL), &back, &err) != OK)
+    if (profile_read_file(at("p.json"), &back, &err) != OK)
         fail_msg("%s", err.msg);
     same_profile(&profile, &back);
     profile_clear(&back);
-    FILE *out = fopen(file("p.csv", NULL), "w");
+    FILE *out = fopen(at("p.csv"), "w");
     profile_to_csv(&profile, out);
     fclose(out);
-    if (profile_read_file(file("p.csv", NULL), &back, &err) != OK)
+    if (profile_read_file(at("p.csv"), &back, &err) != OK)
         fail_msg("%s", err.msg);
     same_profile(&profile, &back);
     profile_clear(&back);
     /* SQL goes through sqlite itself, as the shipped profiles do; the store reads it back. */
-    out = fopen(file("p.sql", NULL), "w");
+    out = fopen(at("p.sql"), "w");
     profile_to_sql(&profile, out);
     fclose(out);
-    assert_int_equal(store_open(file("p.db", NULL), STORE_RECORD, &store, NULL), OK);
+    assert_int_equal(store_open(at("p.db"), STORE_RECORD, &store, NULL), OK);
     store_close(store);
     snprintf(command, sizeof command, "command -v sqlite3 >/dev/null && sqlite3 %s/p.db < %s/p.sql",
-             dir, dir);
+             scratch, scratch);
     if (system(command) != 0) {
         profile_clear(&profile);
         skip(); /* no sqlite3 program here */
     }
-    assert_int_equal(store_open(file("p.db", NULL), STORE_READ, &store, NULL), OK);
+    assert_int_equal(store_open(at("p.db"), STORE_READ, &store, NULL), OK);
     if (store_get_profile(store, profile.info.name, &back, &err) != OK)
         fail_msg("%s", err.msg);
     same_profile(&profile, &back);
@@ -150,7 +121,7 @@ static void refuses(const char *name, const char *text, const char *message)
 {
     struct profile profile = {0};
     struct err err = {0};
-    assert_int_equal(profile_read_file(file(name, text), &profile, &err), ERR_INPUT);
+    assert_int_equal(profile_read_file(file_with(name, text), &profile, &err), ERR_INPUT);
     if (!strstr(err.msg, message))
         fail_msg("'%s' does not say '%s'", err.msg, message);
     assert_null(profile.links);
@@ -166,10 +137,10 @@ static void profile_read_file__refuses_bad_json(void **state)
     (void)state;
     struct profile profile = {0};
     struct err err = {0};
-    assert_int_equal(
-        profile_read_file(file("ok.json", HEAD "\"link_cost\":[" LINK("\"median_ns\":5,") "]}"),
-                          &profile, &err),
-        OK);
+    assert_int_equal(profile_read_file(
+                         file_with("ok.json", HEAD "\"link_cost\":[" LINK("\"median_ns\":5,") "]}"),
+                         &profile, &err),
+                     OK);
     profile_clear(&profile);
     refuses("b.json", HEAD "\"link_cost\":[" LINK("\"median_us\":5,") "]}",
             "b.json: link_cost[0]: link_cost has no column 'median_us', nearest is 'median_ns'");
@@ -201,8 +172,8 @@ static void profile_read_file__refuses_bad_csv(void **state)
     struct profile profile = {0};
     struct err err = {0};
     assert_int_equal(
-        profile_read_file(file("ok.csv", CSV_HEAD "link_cost,mpi,node,1,8,5,1,9,3\r\n"), &profile,
-                          &err),
+        profile_read_file(file_with("ok.csv", CSV_HEAD "link_cost,mpi,node,1,8,5,1,9,3\r\n"),
+                          &profile, &err),
         OK);
     assert_int_equal(profile.num_links, 1);
     profile_clear(&profile);
@@ -274,5 +245,5 @@ int main(void)
         cmocka_unit_test(profile_from_csv__survives_truncation_and_mutation),
         cmocka_unit_test(profile_diff__counts_what_differs),
     };
-    return cmocka_run_group_tests_name("profile_file", tests, make_dir, remove_dir);
+    return cmocka_run_group_tests_name("profile_file", tests, scratch_make, scratch_remove);
 }

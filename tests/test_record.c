@@ -12,29 +12,7 @@
 
 #include <cmocka.h>
 
-static char dir[64];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/elapse-record-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
-}
-
-static const char *at(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
+#include "tests/scratch.h"
 
 static struct store *open_store(const char *path, enum store_mode mode)
 {
@@ -255,5 +233,5 @@ int main(void)
         cmocka_unit_test(record_steps__refuses_rows_of_a_run_that_is_not_there),
         cmocka_unit_test(record_ops__of_four_processes_are_all_there),
     };
-    return cmocka_run_group_tests_name("record", tests, make_dir, remove_dir);
+    return cmocka_run_group_tests_name("record", tests, scratch_make, scratch_remove);
 }

@@ -15,6 +15,7 @@
 #include "exec/runtime.h"
 #include "partition/pool_memory.h"
 #include "tests/fail_malloc.h"
+#include "tests/on_ranks.h"
 
 enum { STEPS = 3, BATCH = 12, TRAIN = 30 }; /* 30 = 12 + 12 + 6: the last step is short */
 
@@ -513,22 +514,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(runtime_step__names_the_first_item_that_is_not_finite),
         cmocka_unit_test(runtime_times__are_ordered_and_cover_the_list),
     };
-    struct err err = {0};
-    int failed;
-    if (comm_init(&argc, &argv, &world, &err) != OK) {
-        fprintf(stderr, "%s\n", err.msg);
-        return 3;
-    }
-    if (world.size != 2) {
-        fprintf(stderr, "start with mpirun -n 2\n");
-        comm_finalize(&world);
-        return 3;
-    }
-    if (world.rank != 0 && !freopen("/dev/null", "w", stdout))
-        return 3; /* each test counts once */
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (failed)
-        comm_abort(&world, 1);
-    comm_finalize(&world);
-    return 0;
+    on_ranks_begin(&argc, &argv, 2, &world);
+    return on_ranks_end(&world, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -11,6 +11,7 @@
 
 #include "exec/comm/shm_reduce.h"
 #include "exec/rng.h"
+#include "tests/on_ranks.h"
 
 static struct shm_reduce *reduce;
 static int rank, size;
@@ -137,18 +138,16 @@ int main(int argc, char **argv)
         cmocka_unit_test(shm_reduce__lets_messages_move_while_it_waits),
         cmocka_unit_test(shm_reduce_new__refuses_what_shared_memory_cannot_hold),
     };
+    struct comm comm;
     struct err err = {0};
     int failed = 1;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    on_ranks_begin(&argc, &argv, 0, &comm);
+    rank = comm.rank;
+    size = comm.size;
     if (shm_reduce_new(MPI_COMM_WORLD, 50000, &reduce, &err) == OK)
         failed = cmocka_run_group_tests(tests, NULL, NULL);
     else
         fprintf(stderr, "%s\n", err.msg);
     shm_reduce_free(reduce);
-    if (failed)
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    MPI_Finalize();
-    return failed;
+    return on_ranks_end(&comm, failed);
 }

@@ -18,32 +18,7 @@
 
 #include "profiles/choice.h"
 #include "profiles/store_internal.h"
-
-static char dir[64];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/elapse-store-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    char command[192];
-    snprintf(command, sizeof command, "chmod -R u+w %s; rm -r %s", dir, dir);
-    return system(command);
-}
-
-static const char *at(const char *name)
-{
-    static char paths[4][128];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
-    return path;
-}
+#include "tests/scratch.h"
 
 static struct store *open_store(const char *path, enum store_mode mode)
 {
@@ -292,7 +267,7 @@ static void store_open__refuses_what_is_not_ours(void **state)
     refuses(at("empty.db"), STORE_READ, ERR_INPUT, "is empty");
     store_close(open_store(at("empty.db"), STORE_WRITE));
     store_close(open_store(at("empty.db"), STORE_READ));
-    refuses(dir, STORE_READ, ERR_SYSTEM, "store");
+    refuses(scratch, STORE_READ, ERR_SYSTEM, "store");
     refuses("/proc/nowhere/x.db", STORE_WRITE, ERR_SYSTEM, "cannot make folder");
 }
 
@@ -310,7 +285,7 @@ static void store_open__refuses_truncated_store(void **state)
     assert_int_equal(stat(at("whole.db"), &st), 0);
     for (off_t size = st.st_size - 1; size > 0; size -= size > 8192 ? 7919 : 501) {
         char command[256];
-        snprintf(command, sizeof command, "cp %s/whole.db %s/cut.db", dir, dir);
+        snprintf(command, sizeof command, "cp %s/whole.db %s/cut.db", scratch, scratch);
         assert_int_equal(system(command), 0);
         assert_int_equal(truncate(at("cut.db"), size), 0);
         struct err err = {0};
@@ -602,7 +577,7 @@ static void store_open__reads_but_does_not_write_read_only_store(void **state)
     store_close(store);
     assert_int_equal(chmod(at("ro/a?b#c.db"), 0444), 0);
     assert_int_equal(chmod(at("ro"), 0555), 0);
-    assert_int_equal(chmod(dir, 0755), 0);
+    assert_int_equal(chmod(scratch, 0755), 0);
     if (as_nobody(&pid)) {
         struct profile back = {0};
         struct err err = {0};
@@ -834,5 +809,5 @@ int main(void)
         cmocka_unit_test(spread_of__gives_quantiles),
     };
     make_memory_scarce(); /* before SQLite's first call */
-    return cmocka_run_group_tests_name("store", tests, make_dir, remove_dir);
+    return cmocka_run_group_tests_name("store", tests, scratch_make, scratch_remove);
 }
