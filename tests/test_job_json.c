@@ -303,7 +303,7 @@ static void model_load__reads_explicit_chain_with_skips(void **state)
         ERR_INPUT);
     assert_non_null(strstr(err.msg, "items[0].fwd_ns must be a time"));
     err = (struct err){0};
-    assert_int_equal(model_load(file("chain.json", "[]"), &model, &err), ERR_INPUT);
+    assert_int_equal(model_load(file_with("chain.json", "[]"), &model, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "chain.json: must be an object, got an array"));
 }
 
