@@ -16,16 +16,6 @@ struct move {
     struct parcels sent, received; /* of this rank */
 };
 
-/* Under FROZEN_CACHED too the first rank of a replica keeps the frozen prefix: evaluation and what
- * the cache lacks need it. */
-static struct plan as_moved(const struct plan *plan)
-{
-    struct plan moved = *plan;
-    if (moved.frozen == FROZEN_CACHED)
-        moved.frozen = FROZEN_FIRST;
-    return moved;
-}
-
 static bool is_item(const struct param *param, int item)
 {
     return item == TIED_TABLE ? param->tied_copy : param->item == item && !param->tied_copy;
@@ -118,10 +108,10 @@ static enum status add_tied(struct move *move, struct err *err)
 
 static enum status list_transfers(struct move *move, int64_t *bytes, struct err *err)
 {
-    struct plan old = as_moved(&move->old->plan.plan), next = as_moved(&move->next->plan.plan);
     struct transition transition = {0};
-    enum status rc = transition_build(&move->base->job->model, &move->next->plan.cluster, &old,
-                                      &next, &transition, err);
+    enum status rc =
+        transition_build(&move->base->job->model, &move->next->plan.cluster, &move->old->plan.plan,
+                         &move->next->plan.plan, &transition, err);
     for (int64_t i = 0; rc == OK && i < transition.num_transfers; i++)
         rc = add_transfer(move, &transition.transfers[i], err);
     *bytes = transition.bytes;

@@ -55,12 +55,6 @@ static void ranks_of_items(const struct plan *plan, const struct model *model, i
             rank[i] = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
 }
 
-/* Whether the plan's devices must have an item at hand. */
-static bool needs(const struct plan *plan, int frozen_items, int item)
-{
-    return item >= frozen_items || plan->frozen != FROZEN_CACHED;
-}
-
 /* --- transitions --------------------------------------------------------------------------- */
 
 struct mover {
@@ -228,12 +222,10 @@ enum status transition_build(const struct model *model, const struct cluster *cl
     struct mover m = {
         .model = model, .cluster = cluster, .old = old, .new_plan = new_plan, .err = err};
     enum status rc = mover_init(&m);
-    const int frozen = model_frozen_items(model, new_plan->num_frozen_layers);
     for (int r = 0; rc == OK && r < new_plan->num_replicas; r++)
         for (int i = 0; rc == OK && i < model->num_items; i++)
-            if (needs(new_plan, frozen, i))
-                rc = move_item(&m, i,
-                               new_plan->device[(int64_t)r * new_plan->num_ranks + m.new_rank[i]]);
+            rc = move_item(&m, i,
+                           new_plan->device[(int64_t)r * new_plan->num_ranks + m.new_rank[i]]);
     if (rc == OK) {
         if (m.got.num_transfers > 0)
             qsort(m.got.transfers, (size_t)m.got.num_transfers, sizeof *m.got.transfers,
@@ -374,8 +366,6 @@ static enum status fill_lacks(struct keeper *keep, const struct model *model, in
     ranks_of_items(old, model, old_rank);
     ranks_of_items(plan, model, new_rank);
     for (int i = 0; i < model->num_items; i++) {
-        if (!needs(plan, frozen, i))
-            continue;
         int64_t per_param = model->param_bytes + (i >= frozen ? plan->optim_bytes_per_param : 0);
         int64_t bytes;
         if (!mul_ok(model->items[i].params, per_param, &bytes))

@@ -50,11 +50,11 @@ struct transition {
 };
 
 /* The transfers that take a cluster from plan `old` to plan `new_plan`. A device needs each
- * trainable item of its stages with its optimizer state, and each frozen item that it runs forward
- * (FROZEN_FIRST: the prefix, on rank 0; FROZEN_CACHED: none); it keeps what it has. Each item comes
- * from one owner: the nearest (the same node first), of equals the one that has sent least so far,
- * then the lower number. Under FROZEN_CACHED the frozen weights stay with rank 0 of each replica.
- * An item newly frozen needs no optimizer state. Both plans must pass plan_check(). ERR_INFEASIBLE:
+ * trainable item of its stages with its optimizer state, and each frozen item that it runs forward:
+ * of a prefix outside the cut, rank 0 of each replica all (under FROZEN_CACHED too, for evaluation
+ * and what the cache lacks); it keeps what it has. Each item comes from one owner: the nearest (the
+ * same node first), of equals the one that has sent least so far, then the lower number. An item
+ * newly frozen needs no optimizer state. Both plans must pass plan_check(). ERR_INFEASIBLE:
  * an item that was frozen is to be trained again. *transition must be zeroed or cleared.
  * O(replicas^2 * items). */
 enum status transition_build(const struct model *model, const struct cluster *cluster,

@@ -118,7 +118,7 @@ static void autodp_map__gives_distinct_devices_for_every_K_and_R(void **state)
 }
 
 /* What device d must hold of an item under a plan: bit 0 weights, bit 1 optimizer state. */
-static int holds(const struct plan *plan, const struct model *model, int d, int item, bool as_owner)
+static int holds(const struct plan *plan, const struct model *model, int d, int item)
 {
     int frozen = model_frozen_items(model, plan->num_frozen_layers);
     for (int i = 0; i < plan->num_replicas * plan->num_ranks; i++) {
@@ -126,8 +126,7 @@ static int holds(const struct plan *plan, const struct model *model, int d, int 
             continue;
         int k = i % plan->num_ranks;
         bool in_stage = item >= plan->first_item[k] && item < plan->first_item[k + 1];
-        bool prefix =
-            item < plan->first_item[0] && k == 0 && (plan->frozen == FROZEN_FIRST || as_owner);
+        bool prefix = item < plan->first_item[0] && k == 0;
         if (in_stage || prefix)
             return item >= frozen ? 3 : 1;
     }
@@ -165,8 +164,8 @@ static void transition_build__moves_exactly_what_is_lacking(void **state)
         for (int d = 0; d < c.num_devices; d++) {
             bool receives = false;
             for (int item = 0; item < n; item++) {
-                int have = holds(&old, &model, d, item, true);
-                int want = holds(&fresh, &model, d, item, false);
+                int have = holds(&old, &model, d, item);
+                int want = holds(&fresh, &model, d, item);
                 for (int bit = 0; bit < 2; bit++) {
                     /* a move is of the whole item: who has its weights has its state too */
                     bool lacks = (want >> bit & 1) && !have;
@@ -183,11 +182,10 @@ static void transition_build__moves_exactly_what_is_lacking(void **state)
                     const struct transfer *t = &got.transfers[found];
                     assert_int_equal(t->bytes, model.items[item].params * (bit ? 8 : 4));
                     /* the source owns it, and no owner is nearer */
-                    assert_true(holds(&old, &model, t->from, item, true) != 0);
+                    assert_true(holds(&old, &model, t->from, item) != 0);
                     bool near = c.devices[t->from].node == c.devices[d].node;
                     for (int o = 0; o < c.num_devices; o++)
-                        if (holds(&old, &model, o, item, true) &&
-                            c.devices[o].node == c.devices[d].node)
+                        if (holds(&old, &model, o, item) && c.devices[o].node == c.devices[d].node)
                             assert_true(near);
                     bytes += t->bytes;
                     inside += near ? t->bytes : 0;
