@@ -58,6 +58,11 @@ out:
     return rc;
 }
 
+size_t file_mark(const char *text)
+{
+    return strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 enum status file_read_text(const char *path, char **text, struct err *err)
 {
     char *got = NULL;
@@ -69,6 +74,7 @@ enum status file_read_text(const char *path, char **text, struct err *err)
         free(got);
         return err_set(err, ERR_INPUT, "%s: is not text", path);
     }
+    memmove(got, got + file_mark(got), length + 1 - file_mark(got));
     *text = got;
     return OK;
 }

@@ -8,10 +8,12 @@
 #include "partition/status.h"
 
 /* Read all of a file or pipe into fresh memory (free() it), with a NUL behind it that *length does
- * not count. Both are untouched on failure. ERR_SYSTEM: it cannot be read; ERR_INPUT: larger than
- * 1 GiB, or, in file_read_text(), with a NUL inside; ERR_NOMEM. */
+ * not count; of text, what is behind a byte order mark. Both are untouched on failure. ERR_SYSTEM:
+ * it cannot be read; ERR_INPUT: larger than 1 GiB, or text with a NUL inside; ERR_NOMEM. */
 enum status file_read(const char *path, char **bytes, size_t *length, struct err *err);
 enum status file_read_text(const char *path, char **text, struct err *err);
+/* How many bytes a text's byte order mark takes: some editors put one in front of UTF-8. */
+size_t file_mark(const char *text);
 
 /* Any file that appears whole or not at all: write to file.out, then close with the status of the
  * writing; only OK makes it appear (synced, renamed), anything else leaves nothing behind. Returns

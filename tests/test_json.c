@@ -15,6 +15,9 @@
 
 #include <cmocka.h>
 
+#include "profiles/whole_file.h"
+#include "tests/scratch.h"
+
 static struct json *parse(const char *text)
 {
     struct json *json = NULL;
@@ -223,22 +226,21 @@ static void json_text__reports_nomem_when_any_allocation_fails(void **state)
 static void json_write_file__leaves_whole_file_or_none(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/elapse-json-XXXXXX", path[64], command[128];
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/a.json", dir);
+    char path[64], command[128];
+    snprintf(path, sizeof path, "%s/a.json", scratch);
     struct json *root = parse("{\"a\":1}"), *again = NULL;
     struct err err = {0};
     assert_int_equal(json_write_file(root, path, &err), OK);
     assert_int_equal(json_read_file(path, &again, &err), OK);
     json_free(again);
     /* The name is taken by a directory that is not empty: the rename fails, nothing is left. */
-    snprintf(path, sizeof path, "%s/d", dir);
+    snprintf(path, sizeof path, "%s/d", scratch);
     assert_int_equal(mkdir(path, 0777), 0);
-    snprintf(path, sizeof path, "%s/d/e", dir);
+    snprintf(path, sizeof path, "%s/d/e", scratch);
     assert_int_equal(mkdir(path, 0777), 0);
-    snprintf(path, sizeof path, "%s/d", dir);
+    snprintf(path, sizeof path, "%s/d", scratch);
     assert_int_equal(json_write_file(root, path, &err), ERR_SYSTEM);
-    snprintf(command, sizeof command, "test \"$(ls %s)\" = \"$(printf 'a.json\\nd')\"", dir);
+    snprintf(command, sizeof command, "test \"$(ls %s)\" = \"$(printf 'a.json\\nd')\"", scratch);
     assert_int_equal(system(command), 0);
     err = (struct err){0};
     assert_int_equal(json_write_file(root, "/nonexistent/x.json", &err), ERR_SYSTEM);
@@ -252,20 +254,17 @@ static void json_write_file__leaves_whole_file_or_none(void **state)
         assert_string_equal(err.msg, "cannot write '/dev/full': No space left on device");
     }
     json_free(root);
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    assert_int_equal(system(command), 0);
 }
 
 static void atomic_open__keeps_links_and_standard_output(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/elapse-link-XXXXXX", path[64], link[64], command[160];
+    char path[64], link[64], command[160];
     struct stat st;
     struct atomic_file file;
     struct json *root = parse("[1]"), *again = NULL;
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/real.json", dir);
-    snprintf(link, sizeof link, "%s/link.json", dir);
+    snprintf(path, sizeof path, "%s/real.json", scratch);
+    snprintf(link, sizeof link, "%s/link.json", scratch);
     assert_int_equal(json_write_file(root, path, NULL), OK);
     json_free(root);
     assert_int_equal(symlink(path, link), 0);
@@ -280,7 +279,7 @@ static void atomic_open__keeps_links_and_standard_output(void **state)
     /* In a shell's "> file": what is printed before, through and after stands in that order. */
     pid_t pid = fork();
     if (pid == 0) {
-        snprintf(path, sizeof path, "%s/out", dir);
+        snprintf(path, sizeof path, "%s/out", scratch);
         if (!freopen(path, "w", stdout))
             _exit(1);
         printf("before ");
@@ -294,8 +293,7 @@ static void atomic_open__keeps_links_and_standard_output(void **state)
     int status;
     assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    snprintf(command, sizeof command, "test \"$(cat %s/out)\" = 'before through after' && rm -r %s",
-             dir, dir);
+    snprintf(command, sizeof command, "test \"$(cat %s/out)\" = 'before through after'", scratch);
     assert_int_equal(system(command), 0);
     assert_int_equal(lstat("/dev/stdout", &st), 0);
     assert_true(S_ISLNK(st.st_mode));
@@ -314,6 +312,23 @@ static void json_read_file__distinguishes_missing_from_malformed(void **state)
     assert_string_equal(err.msg, "/dev/null:1:1: the text ends too early");
 }
 
+static void json_read_file__takes_a_byte_order_mark(void **state)
+{
+    (void)state;
+    struct json *json = NULL;
+    char *text = NULL;
+    assert_int_equal(json_read_file(file_with("mark.json", "\xef\xbb\xbf{}"), &json, NULL), OK);
+    json_free(json);
+    assert_int_equal(json_read_file(file_with("only.json", "\xef\xbb\xbf"), &json, NULL),
+                     ERR_INPUT);
+    assert_int_equal(file_read_text(file_with("mark.csv", "\xef\xbb\xbf"
+                                                          "a,b\n"),
+                                    &text, NULL),
+                     OK);
+    assert_string_equal(text, "a,b\n");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,9 +339,13 @@ int main(void)
         cmocka_unit_test(json_parse__refuses_deep_nesting_without_crashing),
         cmocka_unit_test(json_parse__survives_truncation_and_mutation),
         cmocka_unit_test(json_text__reports_nomem_when_any_allocation_fails),
-        cmocka_unit_test(json_write_file__leaves_whole_file_or_none),
-        cmocka_unit_test(atomic_open__keeps_links_and_standard_output),
+        cmocka_unit_test_setup_teardown(json_write_file__leaves_whole_file_or_none, scratch_make,
+                                        scratch_remove),
+        cmocka_unit_test_setup_teardown(atomic_open__keeps_links_and_standard_output, scratch_make,
+                                        scratch_remove),
         cmocka_unit_test(json_read_file__distinguishes_missing_from_malformed),
+        cmocka_unit_test_setup_teardown(json_read_file__takes_a_byte_order_mark, scratch_make,
+                                        scratch_remove),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
 }
