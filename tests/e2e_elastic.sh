@@ -182,6 +182,13 @@ printf '\377\377\377\377' | dd of="$tmp/nan.safetensors" bs=1 seek=$(($(stat -c 
 expect "a loss that is not finite ends idle ranks too" 1 'the loss of micro-batch 0 of replica 0 is -?nan' \
     "$elapse" train "$tmp/vit.json" -n 3 --out "$tmp/nan" --init "$tmp/nan.safetensors" --set 'elastic.stages=[2]' --set elastic.auto_dp=false
 
+# examples/elastic: the report of one part alone.
+mkdir "$tmp/report"
+cp -r "$tmp/newcomer" "$tmp/report/vit-all-1"
+cp "$tmp/newcomer.json" "$tmp/report/vit-all-1.json"
+report_alone() { ELAPSE=$elapse examples/elastic/report.sh "$tmp/report" >/dev/null && grep -q '"part":"vit","variant":"all","seed":1' "$tmp/report/results.json"; }
+verify "a report of one part has its results" report_alone
+
 expect "more stages than ranks" 2 "elastic.stages 4 needs 4 ranks, got 2" "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/bad" --set 'elastic.stages=[2,4]'
 expect "micro-batches that do not divide" 1 "canonical" "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/bad" --set pipeline.num_microbatches=5
 finish

@@ -30,6 +30,8 @@ for dir in "$out"/vit-*-[0-9] "$out"/minilm-*-[0-9]; do
     echo "${name%%-*} ${variant%-*} ${name##*-} $(run "$dir")" >>"$out/runs.txt"
 done
 
+[ -s "$out/runs.txt" ] || { echo "report.sh: no run in $out has ended" >&2; exit 1; }
+
 names="static-k2:static,_K=2_R=1 static:static,_planner's_best freeze-only:freeze_only no-dp:no_AutoDP no-cache:no_cache all:all"
 for part in vit minilm; do
     grep -q "^$part [^ ]* 1 " "$out/runs.txt" || continue
@@ -71,7 +73,7 @@ for part in vit minilm; do
     done
 done
 
-first=$(ls -d "$out"/vit-*-1 "$out"/minilm-*-1 2>/dev/null | head -1)
+first=$out/$(awk 'NR == 1 { print $1 "-" $2 "-" $3 }' "$out/runs.txt")
 {
     printf '{"schema":1,"date":"%s","command":"examples/elastic/run.sh","version":"%s",\n' "$(date -u +%Y-%m-%d)" \
         "$(field "$first.json" version)"
