@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,10 @@ enum status store_fail(struct store *store, const char *what, struct err *err)
 static enum status default_path(char *path, size_t size, struct err *err)
 {
     const char *own = getenv("ELAPSE_DB"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    const struct passwd *user = home && *home ? NULL : getpwuid(getuid());
     int length;
+    if (user)
+        home = user->pw_dir;
     if (own && *own)
         length = snprintf(path, size, "%s", own);
     else if (data && *data)
@@ -74,7 +78,7 @@ static enum status default_path(char *path, size_t size, struct err *err)
     else if (home && *home)
         length = snprintf(path, size, "%s/.local/share/elapse/profiles.db", home);
     else
-        return err_set(err, ERR_SYSTEM, "no place for the store: HOME is not set (or use --db)");
+        return err_set(err, ERR_SYSTEM, "no place for the store: no HOME (or use --db)");
     if (length < 0 || (size_t)length >= size)
         return err_set(err, ERR_INPUT, "the store's path is longer than %zu", size - 1);
     return OK;

@@ -24,9 +24,10 @@ enum store_mode {
 };
 
 /* path NULL: $ELAPSE_DB, or $XDG_DATA_HOME/elapse/profiles.db, or
- * ~/.local/share/elapse/profiles.db, and in STORE_READ mode the shipped profiles alone (in memory)
- * where no file is there yet, or an empty one. ERR_SYSTEM: missing, unreadable, read-only, locked
- * for 30 s, disk full; ERR_INPUT: truncated, damaged, not SQLite, not ours, newer. */
+ * ~/.local/share/elapse/profiles.db (~: $HOME, or where the system has the user at home), and in
+ * STORE_READ mode the shipped profiles alone (in memory) where no file is there yet, or an empty
+ * one. ERR_SYSTEM: missing, unreadable, read-only, locked for 30 s, disk full; ERR_INPUT:
+ * truncated, damaged, not SQLite, not ours, newer. */
 enum status store_open(const char *path, enum store_mode mode, struct store **store,
                        struct err *err);
 void store_close(struct store *store); /* NULL is fine; an open transaction is rolled back */

@@ -12,7 +12,7 @@ if [ ! -e "$sim" ]; then
     skip "training on emulated GPUs" "no CUDA toolkit with g++ here, or built with SAN"
     finish
 fi
-export ELAPSE_CUDA_LIB=$sim ELAPSE_DB="$tmp/profiles.db" # no store: plans come from the shipped profiles
+export ELAPSE_CUDA_LIB=$sim
 
 cat >"$tmp/vit.json" <<'JOB'
 { "name": "vit",

@@ -15,7 +15,7 @@ begin
 mode=${1:-reduced}
 file=${FILE:-README.md}
 root=$PWD
-export PATH="$(dirname "$elapse"):$PATH" ELAPSE_DB="$tmp/profiles.db"
+export PATH="$(dirname "$elapse"):$PATH"
 mkdir "$tmp/work"
 ln -s "$root/examples" "$root/tests" "$root/plots" "$tmp/work/"
 

@@ -3,7 +3,6 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
-export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
 
 # job NAME MODEL DATA TRAIN
 job() {

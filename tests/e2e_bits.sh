@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
-export ELAPSE_DB="$tmp/profiles.db"
 
 small='"layers": 4, "hidden": 32, "heads": 2, "mlp": 64, "seq": 16, "vocab": 70'
 for family in bert mlm gpt; do

@@ -32,7 +32,6 @@ no_file() { # NAME PATH...
     done
     echo "left behind:$found" | report "$([ -z "$found" ]; echo $?)" "$name"
 }
-export ELAPSE_DB="$tmp/none.db"
 
 # --- the table of commands --------------------------------------------------------------------------
 expect "help goes to stdout with exit 0" 0 '^usage: elapse COMMAND' "$elapse" --help
@@ -291,4 +290,12 @@ in_order() {
         "late  dies  one  2 passed, 2 failed " ]
 }
 verify "run.sh: side by side, shown in the order given" in_order
+printf '#!/bin/bash\n[ -e %s ] && echo "ok - once" && exit\ntouch %s\necho "not ok - once"\n' "$tmp/tried" "$tmp/tried" >"$tmp/once"
+chmod +x "$tmp/once"
+ELAPSE_ONLY_BINARIES=1 expect "run.sh: a second try counts where it is asked for" 1 '^1 passed, 1 failed$' \
+    env TEST_RETRIES=1 tests/run.sh "$tmp/once" "$tmp/dies"
+verify "run.sh: and says what failed at first" grep -q '^failed at first: once$' "$tmp/expect.out"
+rm "$tmp/tried"
+ELAPSE_ONLY_BINARIES=1 expect "run.sh: else it fails" 1 '^0 passed, 1 failed$' tests/run.sh "$tmp/once"
+expect "a user without HOME has one all the same" 0 rtx5000-paper env -u HOME -u ELAPSE_DB -u XDG_DATA_HOME "$elapse" profiles list
 finish

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/runs.sh"
 begin
 build=$(dirname "$(readlink -f "$elapse")")/..
-export ELAPSE_CUDA_LIB=$build/cudasim/elapse-cuda-ptx.so ELAPSE_DB="$tmp/profiles.db"
+export ELAPSE_CUDA_LIB=$build/cudasim/elapse-cuda-ptx.so
 if [ ! -e "$ELAPSE_CUDA_LIB" ]; then
     skip "kernels as nvcc compiled them" "no CUDA toolkit with g++ here, or built with SAN"
     finish

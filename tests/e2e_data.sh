@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
-export ELAPSE_DB="$tmp/profiles.db"
 
 # job NAME MODEL DATA TRAIN: a job file
 job() {

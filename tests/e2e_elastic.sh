@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
-export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
 
 freezing_vit
 like vit bert '"family": "bert", "preset": "bert-base", "seq": 16, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 512, "task": "classify", "classes": 2' \

@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
-export ELAPSE_DB="$tmp/profiles.db"
 
 cat >"$tmp/job.json" <<'JOB'
 { "name": "memory",

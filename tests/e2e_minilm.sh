@@ -65,7 +65,6 @@ mkdir "$tmp/tsv"
     printf 'sentence\tlabel\n'
     for i in $(seq 8); do printf 'a fine film, no. %d\t1\nwhat a bore, no. %d\t0\n' "$i" "$i"; done
 } | tee "$tmp/tsv/dev.tsv" >"$tmp/tsv/train.tsv"
-export ELAPSE_DB="$tmp/profiles.db"
 check "fine-tuning starts from the weights" "$elapse" train "$tmp/job.json" -n 2 --init "$cache/model.safetensors" --out "$tmp/run" --json
 mkdir "$tmp/exported"
 check "export writes the weights" "$elapse" export "$tmp/run" -o "$tmp/exported/model.safetensors"

@@ -3,7 +3,6 @@
 # in the keys that scripts rely on, and what bad input gets.
 . "$(dirname "$0")/lib.sh"
 begin
-export ELAPSE_DB="$tmp/none.db"
 
 has() { # NAME FIXED_TEXT COMMAND...: the answer contains the text
     local name=$1 text=$2

@@ -13,7 +13,6 @@ if ! nodes_here; then
     finish
 fi
 export TMPDIR="$tmp"                # root of a user namespace may not write where root has
-export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
 
 freezing_vit
 static=(--set freeze.policy=none --set train.epochs=2)

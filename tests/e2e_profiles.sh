@@ -2,7 +2,6 @@
 # tests/e2e_profiles.sh - the store from outside: list, show, export, import, diff, rm; bad files change nothing.
 . "$(dirname "$0")/lib.sh"
 begin
-export ELAPSE_DB="$tmp/store.db"
 
 # Looking makes no file: the shipped profiles are shown from memory.
 expect "profiles: list shows what is shipped" 0 'rtx5000-paper +published' "$elapse" profiles list

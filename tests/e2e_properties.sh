@@ -3,7 +3,6 @@
 # plans, whole runs and absurd figures, each answered in several ways that must agree.
 . "$(dirname "$0")/lib.sh"
 begin
-export ELAPSE_DB="$tmp/none.db"
 if command -v python3 >/dev/null; then
     check "properties hold" python3 tests/reference/properties.py "$elapse" "$tmp" 30 1
 else

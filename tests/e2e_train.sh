@@ -14,7 +14,6 @@ cat >"$tmp/job.json" <<'JOB'
             "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "seed": 1},
   "pipeline": {"num_stages": "auto", "num_replicas": 1, "num_microbatches": 4, "schedule": "1f1b"} }
 JOB
-export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
 
 digest() { value "$1" weights_sha256; }
 

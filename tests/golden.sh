@@ -14,6 +14,7 @@ bin=${ELAPSE_BIN:-$PWD/build/bin}/elapse
 write=${1:-}
 n=0 failed=0
 work=$(mktemp -d "${TMPDIR:-/tmp}/elapse-golden.XXXXXX") || exit 3
+export ELAPSE_DB="$work/profiles.db" # the user's own store is none
 trap 'rm -rf "$work"' EXIT
 
 for golden in tests/golden/sim/*.golden; do

@@ -12,7 +12,6 @@ begin
 device=${1:-cuda}
 quick=${2:-}
 export TEST_TIMEOUT=${TEST_TIMEOUT:-100} # what hangs may not take the time of the rest
-export ELAPSE_DB="$tmp/profiles.db" # not there: plans come from the shipped profiles
 
 cat >"$tmp/vit.json" <<'JOB'
 { "name": "vit",

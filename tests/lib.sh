@@ -17,7 +17,8 @@ begin() {
     tmp=$(mktemp -d "${TMPDIR:-/tmp}/elapse-e2e.XXXXXX") || exit 3
     trap 'rm -rf "$tmp"' EXIT
     elapse=${ELAPSE_BIN:-$PWD/build/bin}/elapse
-    export LC_ALL=C
+    # The user's own store is the test's: not there at first, so costs come from the shipped profiles.
+    export LC_ALL=C ELAPSE_DB="$tmp/profiles.db"
 }
 
 report() { # STATUS NAME, then what to show on failure on stdin

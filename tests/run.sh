@@ -4,21 +4,22 @@
 #   tests/run.sh BINARY...       cmocka programs, then check-layers.sh, golden.sh, e2e_*.sh, docs.sh
 #
 # Everything speaks TAP ("ok ...", "not ok ...", "... # SKIP why"), is counted test by test, and has
-# TEST_TIMEOUT seconds (900). Output is shown in full where something failed. A program that dies,
-# hangs or runs no test counts as one failure. "ranks: N" in the first comment of a test's source runs
-# the binary under $ELAPSE_MPIRUN (mpirun) -n N. As many run side by side as there are cores; behind
-# them, one by one, those with ranks and the scripts whose first comment says "alone: WHY". Each group is
-# shown in the order given. Exit 1 on any failure.
+# TEST_TIMEOUT seconds (900). Output is shown in full where something failed, and again, in short, above
+# the last line. A program that dies, hangs or runs no test counts as one failure. "ranks: N" in the first
+# comment of a test's source runs the binary under $ELAPSE_MPIRUN (mpirun) -n N. TEST_JOBS (as many as there
+# are cores) run side by side; behind them, one by one, those with ranks and the scripts whose first comment
+# says "alone: WHY". Each group is shown in the order given. TEST_RETRIES=1 (0): what failed runs once more,
+# alone, and counts as it does then; that it did is said. Exit 1 on any failure.
 set -u
 cd "$(dirname "$0")/.." || exit 3
-limit=${TEST_TIMEOUT:-900}
+limit=${TEST_TIMEOUT:-900} jobs=${TEST_JOBS:-$(nproc)} retries=${TEST_RETRIES:-0}
+unset TEST_TIMEOUT TEST_JOBS TEST_RETRIES # of this run, not of those that a test starts
 . tests/env.sh
 log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
 trap 'for job in $(jobs -p); do pkill -P "$job"; done; rm -rf "$log"' EXIT
 export CMOCKA_MESSAGE_OUTPUT=TAP LC_ALL=C ELAPSE_BIN="${ELAPSE_OUT:+$PWD/$ELAPSE_OUT/bin}"
 ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin}
 passed=0 failed=0 skipped=0
-failures=()
 
 ranks() { sed -n '1,/\*\//s/.*ranks: *\([0-9][0-9]*\).*/\1/p' "tests/$(basename "$1").c" 2>/dev/null | head -1; }
 alone() { [ -n "$(ranks "$1")" ] || { [[ $1 = *.sh ]] && sed '/^[^#]/q' "$1" | grep -q '^# alone: '; }; }
@@ -31,16 +32,15 @@ run() {
     echo "$? $((SECONDS - start))" >"$log/$(basename "$1").end"
 }
 
-# show TEST: count the TAP lines of one that has ended, show what failed.
-show() {
-    local name out rc seconds ok not skip why=""
-    name=$(basename "$1")
-    out=$log/$name
+# count TEST: the TAP lines of one that has ended, into ok, not and skip; why: what is wrong beside them.
+count() {
+    local out
+    out=$log/$(basename "$1")
     read -r rc seconds <"$out.end"
-    name+=$(ranks "$1" | sed 's/.*/ (-n &)/')
     skip=$(grep -Ec '^(not )?ok\b.*# *SKIP' "$out")
     not=$(grep -E '^not ok\b' "$out" | grep -Evc '# *SKIP')
     ok=$(grep -E '^ok\b' "$out" | grep -Evc '# *SKIP')
+    why=""
     if [ $rc -eq 124 ] || [ $rc -eq 137 ]; then
         why="ran past $limit s"
     elif [ $rc -ne 0 ] && [ "$not" -eq 0 ]; then
@@ -48,24 +48,47 @@ show() {
     elif [ $((ok + not + skip)) -eq 0 ]; then
         why="no test in it"
     fi
-    [ -n "$why" ] && not=$((not + 1))
-    passed=$((passed + ok)) failed=$((failed + not)) skipped=$((skipped + skip))
-    printf '%-28s %4d passed %s%s(%d s)\n' "$name" "$ok" \
+    [ -z "$why" ] || not=$((not + 1))
+}
+
+# summary TEST: its line, and what it left out.
+summary() {
+    printf '%-28s %4d passed %s%s(%d s)\n' "$(basename "$1")$(ranks "$1" | sed 's/.*/ (-n &)/')" "$ok" \
         "$([ "$not" -gt 0 ] && echo "$not FAILED ")" \
         "$([ "$skip" -gt 0 ] && echo "$skip skipped ")" "$seconds"
-    grep -Eh '^(not )?ok\b.*# *SKIP' "$out" | sed 's/^/    /'
+    sed -En 's/^(not )?ok\b( [0-9]+)?( -)?(.*)# *SKIP */    skipped:\4/p' "$log/$(basename "$1")"
+}
+
+# failure TEST: what it said from its first failure on, or at its end.
+failure() {
+    grep -v '# *SKIP' "$log/$(basename "$1")" >"$log/.said"
+    if [ "$(grep -Ec '^not ok\b' "$log/.said")" -gt 0 ]; then
+        grep -E -A 10 '^not ok\b' "$log/.said" | head -30
+    else
+        tail -20 "$log/.said"
+    fi | sed 's/^/    /'
+    [ -z "$why" ] || echo "    $why"
+}
+
+# show TEST: one that has ended; what failed in it, and again where there is another try.
+show() {
+    local ok not skip rc seconds why
+    count "$1"
+    summary "$1"
     if [ "$not" -gt 0 ]; then
-        failures+=("$name${why:+: $why}")
-        sed 's/^/    /' "$out"
-        [ -n "$why" ] && echo "    $name: $why"
+        sed 's/^/    /' "$log/$(basename "$1")"
+        [ -z "$why" ] || echo "    $why"
+        { echo "failed$([ "$retries" -eq 0 ] || echo ' at first'): $(basename "$1")"; failure "$1"; } >>"$log/.failed"
+        [ "$retries" -eq 0 ] || { again+=("$1"); return; }
     fi
+    passed=$((passed + ok)) failed=$((failed + not)) skipped=$((skipped + skip))
 }
 
 # ELAPSE_ONLY_BINARIES=1: the runner's own test stops behind the binaries.
 [ -n "${ELAPSE_ONLY_BINARIES:-}" ] || set -- "$@" tests/check-layers.sh tests/golden.sh tests/e2e_*.sh tests/docs.sh
-shared=() single=()
+shared=() single=() again=()
 for test in "$@"; do
-    if alone "$test"; then single+=("$test"); else shared+=("$test"); fi
+    if [ "$jobs" -eq 1 ] || alone "$test"; then single+=("$test"); else shared+=("$test"); fi
 done
 
 started=0 shown=0
@@ -75,7 +98,7 @@ show_ended() {
     done
 }
 for test in "${shared[@]}"; do
-    [ $((started++)) -lt "$(nproc)" ] || wait -n
+    [ $((started++)) -lt "$jobs" ] || wait -n
     show_ended
     run "$test" &
 done
@@ -86,9 +109,14 @@ for test in "${single[@]}"; do
     show "$test"
 done
 
-for failure in "${failures[@]:-}"; do
-    [ -n "$failure" ] && echo "failed: $failure"
+retries=0
+for test in "${again[@]}"; do
+    echo "once more, alone:"
+    run "$test"
+    show "$test"
 done
+
+[ -e "$log/.failed" ] && cat "$log/.failed"
 [ $((passed + failed)) -eq 0 ] && failed=1 && echo "failed: no test was run"
 echo "$passed passed, $failed failed$([ $skipped -gt 0 ] && echo ", $skipped skipped")"
 [ $failed -eq 0 ]
