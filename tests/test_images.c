@@ -41,9 +41,12 @@ static void put_png(const char *name, int width, int height)
     free(rgb);
 }
 
-static void put_jpeg(const char *name, int width, int height, bool grey)
+/* channels: 1 grey, 3 colours, 4 inks in Adobe's way, of which the last is `black`. */
+static void put_jpeg(const char *name, int width, int height, int channels, int black)
 {
-    unsigned char *rgb = picture(width, height);
+    static const J_COLOR_SPACE spaces[] = {0, JCS_GRAYSCALE, 0, JCS_RGB, JCS_CMYK};
+    unsigned char *rgb = picture(width, height), *row = malloc((size_t)width * 4);
+    assert_non_null(row);
     struct jpeg_compress_struct jpeg;
     struct jpeg_error_mgr errors;
     FILE *out = fopen(in_folder(name), "wb");
@@ -53,20 +56,24 @@ static void put_jpeg(const char *name, int width, int height, bool grey)
     jpeg_stdio_dest(&jpeg, out);
     jpeg.image_width = (JDIMENSION)width;
     jpeg.image_height = (JDIMENSION)height;
-    jpeg.input_components = grey ? 1 : 3;
-    jpeg.in_color_space = grey ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg.input_components = channels;
+    jpeg.in_color_space = spaces[channels];
     jpeg_set_defaults(&jpeg);
     jpeg_set_quality(&jpeg, 98, TRUE);
     jpeg.comp_info[0].h_samp_factor = jpeg.comp_info[0].v_samp_factor = 1; /* full colour */
     jpeg_start_compress(&jpeg, TRUE);
     while (jpeg.next_scanline < jpeg.image_height) {
-        JSAMPROW row = rgb + (size_t)jpeg.next_scanline * (size_t)width * (grey ? 1 : 3);
+        const unsigned char *from = rgb + (size_t)jpeg.next_scanline * (size_t)width * 3;
+        for (int x = 0; x < width; x++)
+            for (int c = 0; c < channels; c++)
+                row[x * channels + c] = c < 3 ? from[3 * x + c] : (unsigned char)black;
         jpeg_write_scanlines(&jpeg, &row, 1);
     }
     jpeg_finish_compress(&jpeg);
     jpeg_destroy_compress(&jpeg);
     fclose(out);
     free(rgb);
+    free(row);
 }
 
 static void make_tree(void)
@@ -76,8 +83,8 @@ static void make_tree(void)
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
         assert_int_equal(mkdir(in_folder(dirs[i]), 0777), 0);
     put_png("train/cat/b.png", 16, 16);
-    put_jpeg("train/cat/a.JPG", 16, 16, false);
-    put_jpeg("train/dog/c.jpeg", 16, 16, true);
+    put_jpeg("train/cat/a.JPG", 16, 16, 3, 0);
+    put_jpeg("train/dog/c.jpeg", 16, 16, 1, 0);
     put_text("train/dog/notes.txt", "no picture");
     put_png("val/dog/d.png", 16, 16);
 }
@@ -120,6 +127,24 @@ static void images_open__numbers_classes_by_name_and_decodes_both_kinds(void **s
     assert_int_equal(label, 1);
     dataset_clear(&data);
     job_clear(&job);
+}
+
+static void image_read__makes_colours_of_four_inks(void **state)
+{
+    enum { SIDE = 16 };
+    (void)state;
+    for (int black = 255; black > 0; black -= 100) {
+        struct pixels pixels = {0};
+        struct err err = {0};
+        unsigned char *want = picture(SIDE, SIDE);
+        put_jpeg("inks.jpg", SIDE, SIDE, 4, black);
+        if (image_read(in_folder("inks.jpg"), &pixels, &err) != OK)
+            fail_msg("%s", err.msg);
+        for (int i = 0; i < SIDE * SIDE * 3; i++)
+            assert_true(abs(pixels.rgb[i] - want[i] * black / 255) <= 6);
+        free(pixels.rgb);
+        free(want);
+    }
 }
 
 static void image_square__keeps_ramps_and_takes_the_middle(void **state)
@@ -232,6 +257,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(images_open__numbers_classes_by_name_and_decodes_both_kinds,
                                         make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(image_read__makes_colours_of_four_inks, make_folder,
+                                        remove_folder),
         cmocka_unit_test(image_square__keeps_ramps_and_takes_the_middle),
         cmocka_unit_test_setup_teardown(images_open__scales_only_when_asked, make_folder,
                                         remove_folder),

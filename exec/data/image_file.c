@@ -47,7 +47,7 @@ static enum status read_jpeg(FILE *in, const char *path, bool peek, struct pixel
 {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_failure failure;
-    unsigned char *volatile rgb = NULL;
+    unsigned char *volatile rgb = NULL, *volatile line = NULL;
     volatile enum status rc = OK;
     jpeg.err = jpeg_std_error(&failure.base);
     failure.base.error_exit = jpeg_fail;
@@ -66,23 +66,30 @@ static enum status read_jpeg(FILE *in, const char *path, bool peek, struct pixel
     pixels->height = (int)jpeg.image_height;
     if (peek)
         goto out;
+    const bool inks = jpeg.num_components == 4;
     rgb = malloc((size_t)pixels->width * (size_t)pixels->height * 3);
-    if (!rgb) {
+    line = malloc((size_t)pixels->width * 4);
+    if (!rgb || !line) {
         rc = err_nomem(err);
         goto out;
     }
-    jpeg.out_color_space = JCS_RGB;
+    jpeg.out_color_space = inks ? JCS_CMYK : JCS_RGB;
     jpeg.dct_method = JDCT_ISLOW; /* the exact one: same pixels on every machine */
     jpeg_start_decompress(&jpeg);
     while (jpeg.output_scanline < jpeg.output_height) {
-        JSAMPROW row = rgb + (size_t)jpeg.output_scanline * (size_t)pixels->width * 3;
+        unsigned char *to = rgb + (size_t)jpeg.output_scanline * (size_t)pixels->width * 3;
+        JSAMPROW row = inks ? line : to;
         jpeg_read_scanlines(&jpeg, &row, 1);
+        for (int x = 0; inks && x < pixels->width; x++) /* inverted, as Adobe stores them */
+            for (int c = 0; c < 3; c++)
+                to[3 * x + c] = (unsigned char)((line[4 * x + c] * line[4 * x + 3] + 127) / 255);
     }
     jpeg_finish_decompress(&jpeg);
     pixels->rgb = rgb;
     rgb = NULL;
 out:
     free(rgb);
+    free(line);
     jpeg_destroy_decompress(&jpeg);
     return rc;
 }
