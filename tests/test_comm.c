@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "exec/comm/comm.h"
@@ -150,6 +151,33 @@ static void comm_split__orders_by_key_and_leaves_out_negative_colors(void **stat
     comm_group_free(group);
 }
 
+/* Memory in use that other processes may have, too. */
+static int64_t shared_bytes(void)
+{
+    FILE *in = fopen("/proc/self/statm", "r");
+    long long pages = 0;
+    assert_non_null(in);
+    assert_int_equal(fscanf(in, "%*d %*d %lld", &pages), 1);
+    fclose(in);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+static void comm_split__gives_back_what_freed_groups_have_shared(void **state)
+{
+    enum { GROUPS = 24, COUNT = 1 << 18 };
+    const int64_t before = shared_bytes();
+    (void)state;
+    for (int i = 0; i < GROUPS; i++) {
+        struct comm_group *group;
+        float *buffer;
+        assert_int_equal(comm_split(&world, 0, world.rank, &group, NULL), OK);
+        assert_int_equal(comm_sum_buffer(group, COUNT, &buffer, NULL), OK);
+        memset(buffer, 0, COUNT * sizeof *buffer);
+        comm_group_free(group);
+    }
+    assert_true(shared_bytes() - before < GROUPS / 3 * COUNT * (int64_t)sizeof(float));
+}
+
 static void comm_isend__delivers_by_tag_and_in_order(void **state)
 {
     enum { N = 50000 };
@@ -290,6 +318,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(comm_sum_f64__sums_in_rank_order),
         cmocka_unit_test(comm_agree__tells_everyone_the_error_of_the_lowest_rank),
         cmocka_unit_test(comm_split__orders_by_key_and_leaves_out_negative_colors),
+        cmocka_unit_test(comm_split__gives_back_what_freed_groups_have_shared),
         cmocka_unit_test(comm_isend__delivers_by_tag_and_in_order),
         cmocka_unit_test(comm_wait__refuses_a_message_that_is_too_short),
         cmocka_unit_test(comm_split__fails_on_all_ranks_where_one_has_no_memory),

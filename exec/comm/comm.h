@@ -61,7 +61,8 @@ enum status comm_agree(const struct comm *comm, enum status status, struct err *
 
 /* Ranks with the same color >= 0 form a group, ordered by key; color < 0: in none, *group becomes
  * NULL. Collective over the message group, and so is its failure, where it is not MPI's own.
- * Released by comm_group_free(). */
+ * Released by comm_group_free(), on all its ranks before the next split, where what it shared goes.
+ */
 enum status comm_split(const struct comm *comm, int color, int key, struct comm_group **group,
                        struct err *err);
 void comm_group_free(struct comm_group *group);

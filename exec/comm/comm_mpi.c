@@ -211,6 +211,7 @@ enum status comm_split(const struct comm *comm, int color, int key, struct comm_
     enum status rc = comm_agree(comm, got ? OK : err_nomem(err), err);
     if (rc != OK)
         goto out;
+    shm_reduce_free_retired(); /* of groups that all who are here have freed */
     MPI_TRY(MPI_Comm_split(comm->all->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi));
     *group = NULL;
     if (mpi != MPI_COMM_NULL) {
