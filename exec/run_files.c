@@ -245,20 +245,6 @@ static enum status end_trace(struct run_files *files, enum status status, struct
     return files->trace_file.out ? atomic_close(&files->trace_file, rc, err) : rc;
 }
 
-void run_files_free(struct run_files *files)
-{
-    if (!files)
-        return;
-    end_trace(files, ERR_SYSTEM, NULL); /* an end without finish() */
-    if (files->metrics)
-        fclose(files->metrics);
-    store_close(files->store);
-    if (files->lock >= 0)
-        close(files->lock);
-    free(files->dir);
-    free(files);
-}
-
 static enum status flush_rows(struct run_files *files, struct err *err)
 {
     enum status rc = OK;
@@ -266,6 +252,21 @@ static enum status flush_rows(struct run_files *files, struct err *err)
         rc = record_steps(files->store, files->run_id, files->rows, files->num_rows, err);
     files->num_rows = 0;
     return rc;
+}
+
+void run_files_free(struct run_files *files)
+{
+    if (!files)
+        return;
+    end_trace(files, ERR_SYSTEM, NULL); /* an end without finish() */
+    (void)flush_rows(files, NULL);
+    if (files->metrics)
+        fclose(files->metrics);
+    store_close(files->store);
+    if (files->lock >= 0)
+        close(files->lock);
+    free(files->dir);
+    free(files);
 }
 
 enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err)

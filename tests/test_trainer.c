@@ -123,6 +123,35 @@ static void run_files_open__keeps_metrics_when_memory_ends_on_resume(void **stat
     job_clear(&job);
 }
 
+static void run_files_free__keeps_the_steps_of_a_run_that_failed(void **state)
+{
+    char dir[] = "/tmp/elapse-run.XXXXXX", db[64], command[64];
+    const struct progress progress = {0};
+    struct run_files *files = NULL;
+    struct store *store = NULL;
+    struct step_row *rows = NULL;
+    struct job job;
+    struct err err = {0};
+    int64_t n = 0;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(db, sizeof db, "%s/run.db", dir);
+    job_defaults(&job);
+    assert_int_equal(run_files_open(dir, false, &progress, &job, 2, "test", NULL, &files, &err),
+                     OK);
+    write_steps(files, 1, 3);
+    run_files_free(files);
+    assert_int_equal(store_open(db, STORE_READ, &store, &err), OK);
+    assert_int_equal(record_read_steps(store, 1, &rows, &n, &err), OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(rows[2].step, 3);
+    free(rows);
+    store_close(store);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+    job_clear(&job);
+}
+
 static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", path[128], run[64];
@@ -197,6 +226,7 @@ int main(void)
         cmocka_unit_test(trainer_lr__warms_up_then_follows_the_curve),
         cmocka_unit_test(run_files_open__leaves_nothing_where_it_fails),
         cmocka_unit_test(run_files_open__keeps_metrics_when_memory_ends_on_resume),
+        cmocka_unit_test(run_files_free__keeps_the_steps_of_a_run_that_failed),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
