@@ -549,7 +549,8 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
         rc = end_on_device(rt, &span, err);
     if (rc == OK && !rt->have_norm) /* the updates have left the gradients as they were */
         rc = runtime_norm(rt, err);
-    int64_t most[3] = {-span.start_ns, span.end_ns, vote};
+    /* A rank of frozen stages runs no op where its replica has no samples. */
+    int64_t most[3] = {span.start_ns ? -span.start_ns : -INT64_MAX, span.end_ns, vote};
     if (rc == OK)
         rc = comm_max_i64(rt->spec.active, most, 3, err);
     if (rc != OK)

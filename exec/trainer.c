@@ -485,7 +485,7 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         if (rc != OK)
             break;
         t->epoch_row.steps++;
-        t->epoch_samples += global;
+        t->epoch_samples += sampler_step_samples(sampler, s);
         t->epoch_step_ns += result.step_ns;
         t->epoch_loss += result.loss;
         t->interrupted = result.vote == VOTE_STOP;

@@ -97,6 +97,21 @@ train vit part -n 4 --set 'elastic.stages=[4,4,2,1]' --steps 17
 train vit part -n 2 --set 'elastic.stages=[2,2,2,1]' --resume "$tmp/part"
 verify "a run resumed behind a change is the same run" same_run vit-sgd-1 part
 
+# Where a replica has no samples, ranks whose layers are all frozen do nothing, which takes no time.
+train vit resting -n 4 --set cache.policy=off --set train.clip_norm=0 --set pipeline.num_stages=2 --set pipeline.num_replicas=2 \
+    --set pipeline.frozen=spread --set elastic.auto_pipe=false --set elastic.auto_dp=false --set 'freeze.table=[0,3]'
+rests() {
+    grep -q '"cut":\[7,4\]' <(tr -d ' \t\n' <"$tmp/resting/summary.json") &&
+        ! grep -E '"step_ns":[0-9]{12}' "$tmp/resting/metrics.jsonl"
+}
+verify "a step in which a replica has no samples lasts as long as others" rests
+sampled() { # samples of an epoch, by its row in the record
+    "$elapse" runs show --db "$tmp/resting/run.db" --json | tr -d ' \n' | grep -o '"steps":[0-9]*,"step_ns":[0-9]*,[^}]*"samples_per_s":[0-9.e+]*' |
+        sed 's/[^0-9.]*\([0-9]*\)[^0-9]*\([0-9]*\).*:/\1 \2 /' | awk '{printf "%.0f ", $1 * $2 * $3 / 1e9}' >"$tmp/sampled.txt"
+    [ "$(cat "$tmp/sampled.txt")" = "200 200 200 200 " ] || { cat "$tmp/sampled.txt"; false; }
+}
+verify "an epoch's samples per second count each sample once" sampled
+
 # The planner's own choice; norms that freeze --norms and sim can replay.
 train vit planned -n 4 --set freeze.policy=gradient-norm --set freeze.alpha=1/2
 train vit planned-1 -n 1 --set freeze.policy=gradient-norm --set freeze.alpha=1/2
