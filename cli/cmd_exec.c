@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/launch.h"
@@ -18,7 +19,7 @@
 /* What the front door reads itself. */
 struct front {
     int64_t num_ranks, max_restarts;
-    const char *out; /* borrowed from argv: the run folder, where one is named */
+    const char *out, *resume; /* borrowed from argv: the run folder, where one is named */
     bool help;
 };
 
@@ -72,10 +73,14 @@ static enum status take_options(int *argc, char **argv, bool train, struct front
             continue;
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             front->help = true;
-        if ((strcmp(argv[i], "--out") == 0 || strcmp(argv[i], "--resume") == 0) && i + 1 < *argc)
+        if (strcmp(argv[i], "--out") == 0)
             front->out = argv[i + 1];
-        else if (strncmp(argv[i], "--out=", 6) == 0 || strncmp(argv[i], "--resume=", 9) == 0)
-            front->out = strchr(argv[i], '=') + 1;
+        else if (strcmp(argv[i], "--resume") == 0)
+            front->resume = argv[i + 1];
+        else if (strncmp(argv[i], "--out=", 6) == 0)
+            front->out = argv[i] + 6;
+        else if (strncmp(argv[i], "--resume=", 9) == 0)
+            front->resume = argv[i] + 9;
         argv[kept++] = argv[i];
     }
     argv[kept] = NULL;
@@ -149,8 +154,14 @@ static enum status run_front(const struct command *command, int argc, char **arg
                                        : strcmp(command->name, "export") == 0 ? 0
                                                                               : 1};
     enum status rc = take_options(&argc, argv, train, &front, err);
+    if (!front.out) /* else it goes on there */
+        front.out = front.resume;
     if (rc == OK && front.max_restarts > 0 && !front.out)
         rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR");
+    if (rc == OK && front.max_restarts > 0 && front.out == front.resume &&
+        access(front.resume, F_OK) == 0 && !has_checkpoint(front.resume))
+        rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR, '%s' is no run folder",
+                     front.resume);
     if (rc != OK) {
         err_hint(err, "'elapse %s --help' lists the options", command->name);
         return rc;

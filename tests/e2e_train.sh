@@ -93,6 +93,22 @@ kill -KILL "$(echo $ranks | cut -d' ' -f2)"
 wait $!
 restarted() { grep -q "restart 1 of 2 from the last checkpoint" "$tmp/killed.err" && same_run whole killed; }
 verify "a job whose rank is killed goes on from the last checkpoint with the same bits" restarted
+# Of a run that was resumed into another folder, that is the folder to go on in, whichever comes first.
+train job begun "${long[@]}" --steps 30
+fronted() {
+    FAIL_MPI=step@400 FAIL_MPI_RANK=1 LD_PRELOAD=$faults "$elapse" train "$tmp/job.json" "${long[@]}" --out "$tmp/front" \
+        --resume "$tmp/begun" --max-restarts 1 >/dev/null 2>"$tmp/front.err"
+    says front "restart 1 of 1" && [ "$(ls "$tmp/begun")" = "$(cat "$tmp/begun.ls")" ] && [ "$(digest front)" = "$(digest whole)" ]
+}
+ls "$tmp/begun" >"$tmp/begun.ls"
+faults=$(dirname "$(readlink -f "$elapse")")/../tests/fail_mpi.so
+if [ -e "$faults" ]; then
+    verify "a resumed run that is lost goes on in its own folder" fronted
+else
+    skip "a resumed run that is lost" "make tests builds what makes it fail; not with SAN"
+fi
+expect "restarts of a checkpoint want a folder to go on in" 2 "needs --out DIR, '.*' is no run folder" \
+    "$elapse" train "$tmp/job.json" --resume "$tmp/begun/checkpoint-20" --max-restarts 1
 expect "restarts want a folder to go on in" 2 "max-restarts needs --out" "$elapse" train "$tmp/job.json" --max-restarts 1
 
 accuracy() {
