@@ -598,6 +598,22 @@ out:
     return rc;
 }
 
+enum status checkpoint_run(const char *dir, char **run, struct err *err)
+{
+    char *checkpoint = NULL;
+    enum status rc = checkpoint_find(dir, &checkpoint, err);
+    char *real = rc == OK ? realpath(checkpoint, NULL) : NULL; /* whatever "." or a link says */
+    if (rc == OK && !real)
+        rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", checkpoint, strerror(errno));
+    if (real) {
+        char *slash = strrchr(real, '/');
+        slash[slash == real] = '\0';
+        *run = real;
+    }
+    free(checkpoint);
+    return rc;
+}
+
 /* --- digest ----------------------------------------------------------------------------------- */
 
 struct tensor_digest {

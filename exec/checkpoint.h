@@ -60,6 +60,8 @@ enum status checkpoint_export(const char *dir, const char *path, int *tensors, s
 /* The newest checkpoint of a run folder ("checkpoint-STEP" with the largest STEP), or the folder
  * itself when it is one. A fresh path. ERR_SYSTEM when there is none. */
 enum status checkpoint_find(const char *dir, char **path, struct err *err);
+/* The run folder of what checkpoint_find() finds there: dir, or the one around it. A fresh path. */
+enum status checkpoint_run(const char *dir, char **run, struct err *err);
 
 /* SHA-256 over all weights of the run: of each tensor's name and digest, sorted by name.
  * Independent of K. hex is filled on rank 0 of the group. Collective over the pipeline. */

@@ -147,29 +147,26 @@ static void default_folder(const char *name, char **out)
         *at = '-';
 }
 
-/* Where the run's files go; a resumed run goes on in the folder that its checkpoint lies in. */
+/* Where the run's files go; a resumed run goes on in the folder that its checkpoint lies in, unless
+ * another is named. */
 static enum status out_folder(struct trainer *t, struct err *err)
 {
     const struct trainer_options *options = t->options;
-    char **out = &t->out, *checkpoint = NULL;
-    enum status rc = OK;
-    if (options->out) {
-        *out = strdup(options->out);
-    } else if (options->resume) {
-        rc = checkpoint_find(options->resume, &checkpoint, err);
-        if (rc != OK)
-            return rc;
-        char *slash = strrchr(checkpoint, '/');
-        if (slash && slash > checkpoint)
-            *slash = '\0';
-        *out = slash ? checkpoint : strdup(".");
-        if (slash)
-            checkpoint = NULL;
-    } else {
-        default_folder(t->job->name, out);
-    }
-    free(checkpoint);
-    return *out ? OK : err_nomem(err);
+    struct stat own, named;
+    char *run = NULL;
+    enum status rc = options->resume ? checkpoint_run(options->resume, &run, err) : OK;
+    if (rc != OK)
+        return rc;
+    if (options->out)
+        t->out = strdup(options->out);
+    else if (run)
+        t->out = strdup(run);
+    else
+        default_folder(t->job->name, &t->out);
+    t->goes_on = run && t->out && stat(run, &own) == 0 && stat(t->out, &named) == 0 &&
+                 own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+    free(run);
+    return t->out ? OK : err_nomem(err);
 }
 
 /* data.workers: as asked; else training samples are made beside what computes, test samples in its
@@ -632,7 +629,7 @@ static bool finished(const struct trainer *t)
            (job->train.max_steps > 0 && t->progress.step >= job->train.max_steps);
 }
 
-/* A run that is resumed at its end and has its summary: that is the answer, and nothing is written.
+/* A run that goes on at its end and has its summary: that is the answer, and nothing is written.
  * *summary stays NULL on all ranks where it is not so. */
 static enum status recall(const struct trainer *t, struct json **summary, bool *over,
                           struct err *err)
@@ -640,7 +637,7 @@ static enum status recall(const struct trainer *t, struct json **summary, bool *
     struct json *kept = NULL;
     enum status rc;
     *over = false;
-    if (!t->options->resume || !finished(t))
+    if (!t->goes_on || !finished(t))
         return OK;
     if (t->comm->rank == 0)
         kept = run_files_summary(t->out, t->progress.step);
@@ -682,13 +679,13 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     t.total_steps = t.first_steps_per_epoch * job->train.epochs;
     if (job->train.max_steps > 0 && job->train.max_steps < t.total_steps)
         t.total_steps = job->train.max_steps;
-    if (options->resume && !options->out) /* it lies in the run's own folder */
+    if (t.goes_on) /* it lies there */
         t.last_saved = t.progress.step;
     rc = recall(&t, summary, &over, err);
     if (rc != OK || over)
         goto out;
     if (comm->rank == 0)
-        rc = run_files_open(t.out, options->resume != NULL, &t.progress, job, comm->size,
+        rc = run_files_open(t.out, t.goes_on, &t.progress, job, comm->size,
                             t.layout.plan.cost_label, options->trace, &t.files, err);
     if (rc == OK && comm->rank == 0)
         run_files_losses(t.files, &t.first_loss, &t.last_loss);

@@ -24,7 +24,8 @@ struct trainer {
     const struct job *job;
     const struct trainer_options *options;
     const char *db;
-    char *out; /* owned; the run's folder */
+    char *out;    /* owned; the run's folder */
+    bool goes_on; /* a resumed run in its own folder */
     struct dataset dataset;
     struct backend *backend;
     struct nccl *nccl; /* train.transport nccl; NULL: mpi */

@@ -166,6 +166,15 @@ earlier() { # what came behind it is another history
         train job earlier -n 2 --resume "$tmp/earlier" && same_run k1 earlier
 }
 verify "resumed from an earlier checkpoint, the run goes on there when resumed again" earlier
+within() { # a checkpoint as the shell completes its name
+    train job within -n 1 --steps 4 && "$elapse" train "$tmp/job.json" --resume "$tmp/within/checkpoint-4/" --json >/dev/null &&
+        [ -d "$tmp/within/checkpoint-14" ] && [ ! -e "$tmp/within/checkpoint-4/metrics.jsonl" ] && same_run k1 within
+}
+verify "resumed from a checkpoint named with a slash, the run goes on around it" within
+cp -r "$tmp/k1" "$tmp/other"
+expect "a run is not resumed into the folder of another" 2 "folder '$tmp/other' already holds a run" \
+    "$elapse" train "$tmp/job.json" --resume "$tmp/within/checkpoint-4" --out "$tmp/other"
+verify "which stays as it is" diff -r "$tmp/k1" "$tmp/other"
 unsummed() { # killed between its last checkpoint and its summary
     cp -r "$tmp/k1" "$tmp/unsummed" && rm "$tmp/unsummed/summary.json"
     train job unsummed -n 1 --resume "$tmp/unsummed" && [ "$(value unsummed final_loss)" = "$(value k1 final_loss)" ] &&
