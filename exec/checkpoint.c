@@ -14,6 +14,7 @@
 #include "exec/safetensors.h"
 #include "exec/sha256.h"
 #include "partition/units.h"
+#include "profiles/job_json.h"
 #include "profiles/json.h"
 #include "profiles/whole_file.h"
 
@@ -94,7 +95,7 @@ static const char *optimizer_name(const struct job *job)
 }
 
 static enum status write_manifest(const char *dir, const struct job *job, int num_stages,
-                                  const struct progress *progress, const struct turn_sums *sums,
+                                  const struct progress *progress, const struct turn_norms *norms,
                                   struct err *err)
 {
     const struct model *model = &job->model;
@@ -107,12 +108,15 @@ static enum status write_manifest(const char *dir, const struct job *job, int nu
     json_add_int(root, "epoch", progress->epoch);
     json_add_int(root, "position", progress->position);
     json_add_int(root, "frozen_layers", progress->num_frozen_layers);
-    if (sums->steps > 0) {
+    if (norms->num_turns > 0)
+        norms_to_json(json_add_array(root, "norms"), norms->rows, norms->num_turns,
+                      model->num_layers);
+    if (norms->steps > 0) {
         object = json_add_object(root, "turn");
-        json_add_int(object, "steps", sums->steps);
+        json_add_int(object, "steps", norms->steps);
         list = json_add_array(object, "sumsq");
         for (int l = 0; l < model->num_layers; l++)
-            json_add_double(list, NULL, sums->sumsq[l]);
+            json_add_double(list, NULL, norms->sumsq[l]);
     }
     json_add_string(root, "optimizer", optimizer_name(job));
     json_add_int(root, "seed", (int64_t)job->train.seed);
@@ -145,7 +149,7 @@ static enum status write_manifest(const char *dir, const struct job *job, int nu
 
 enum status checkpoint_save(const struct comm *comm, const char *dir, const struct job *job,
                             const struct stage_list *list, bool write,
-                            const struct progress *progress, const struct turn_sums *sums,
+                            const struct progress *progress, const struct turn_norms *norms,
                             struct err *err)
 {
     enum status rc = OK;
@@ -173,7 +177,7 @@ enum status checkpoint_save(const struct comm *comm, const char *dir, const stru
     rc = comm_agree(comm, rc, err);
     if (comm->rank == 0) {
         if (rc == OK)
-            rc = write_manifest(temp, job, list->num_stages, progress, sums, err);
+            rc = write_manifest(temp, job, list->num_stages, progress, norms, err);
         if (rc == OK) { /* the names in it are as durable as the manifest's */
             remove_dir(dir);
             if (rename(temp, dir) != 0)
@@ -306,23 +310,27 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
     return rc;
 }
 
-enum status checkpoint_turn(const char *dir, int num_layers, struct turn_sums *sums,
-                            struct err *err)
+enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,
+                             struct err *err)
 {
     struct json *manifest = NULL;
     const struct json *list;
+    int rows = 0;
     enum status rc = read_manifest(dir, &manifest, err);
-    sums->steps = 0;
-    memset(sums->sumsq, 0, (size_t)num_layers * sizeof *sums->sumsq);
+    norms->steps = 0;
+    memset(norms->sumsq, 0, (size_t)num_layers * sizeof *norms->sumsq);
+    if (rc == OK && (list = json_get(manifest, "norms")))
+        rc = norms_from_json(list, dir, "norms", num_layers, &norms->rows, &rows, err);
+    norms->num_turns = rows;
     if (rc == OK && json_get(manifest, "turn")) {
-        rc = manifest_int(manifest, dir, "turn.steps", INT64_MAX, &sums->steps, err);
+        rc = manifest_int(manifest, dir, "turn.steps", INT64_MAX, &norms->steps, err);
         list = json_path(manifest, "turn.sumsq");
         if (rc == OK && (!list || json_type(list) != JSON_ARRAY || json_count(list) != num_layers))
             rc = err_set(err, ERR_INPUT, "'%s/manifest.json': turn.sumsq must hold %d numbers", dir,
                          num_layers);
         for (int l = 0; rc == OK && l < num_layers; l++) {
-            sums->sumsq[l] = json_number(json_at(list, l));
-            if (!(sums->sumsq[l] >= 0 && isfinite(sums->sumsq[l])))
+            norms->sumsq[l] = json_number(json_at(list, l));
+            if (!(norms->sumsq[l] >= 0 && isfinite(norms->sumsq[l])))
                 rc = err_set(err, ERR_INPUT,
                              "'%s/manifest.json': turn.sumsq.%d must be a number at least 0", dir,
                              l);

@@ -18,10 +18,13 @@ struct progress {
     int num_frozen_layers;
 };
 
-/* Squares of gradients, summed over the steps of a turn that is under way (partition/turn.h U2). */
-struct turn_sums {
-    int64_t steps;
+/* What freeze policies decide by (partition/turn.h U2): norms of the turns that are over, and of
+ * the one under way squares of gradients, summed over its steps. */
+struct turn_norms {
+    double *rows; /* owned, [num_turns][num_layers]: root mean square over a turn's steps */
+    int64_t num_turns;
     double *sumsq; /* owned, a layer each */
+    int64_t steps;
 };
 
 /* The stages of this rank, in a list that is num_stages long (NULL: another rank's). */
@@ -32,10 +35,10 @@ struct stage_list {
 };
 
 /* Write DIR. Collective over the message group; ranks with write == false only take part in the
- * agreement. The status is the same everywhere. sums: rank 0's. */
+ * agreement. The status is the same everywhere. norms: rank 0's. */
 enum status checkpoint_save(const struct comm *comm, const char *dir, const struct job *job,
                             const struct stage_list *list, bool write,
-                            const struct progress *progress, const struct turn_sums *sums,
+                            const struct progress *progress, const struct turn_norms *norms,
                             struct err *err);
 
 /* Only the manifest: where the run stood, and whether it fits the job's model. state: its optimizer
@@ -43,9 +46,9 @@ enum status checkpoint_save(const struct comm *comm, const char *dir, const stru
 enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
                             struct progress *progress, struct err *err);
 
-/* Fill sums, which are zero where the checkpoint stands at the begin of a turn. */
-enum status checkpoint_turn(const char *dir, int num_layers, struct turn_sums *sums,
-                            struct err *err);
+/* Fill norms; sums are zero where the checkpoint stands at the begin of a turn. */
+enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,
+                             struct err *err);
 
 /* Fill weights and optimizer state of this rank's stages. state false: weights only (--init,
  * eval). ERR_INPUT: a tensor is missing or has another shape. Not collective. (From a safetensors

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "exec/elastic_ahead.h"
 #include "exec/move.h"
@@ -38,46 +37,28 @@ struct order {
 void elastic_clear(struct elastic *elastic)
 {
     freeze_clear(&elastic->freeze);
-    free(elastic->sums.sumsq);
-    free(elastic->norms);
+    free(elastic->norms.sumsq);
+    free(elastic->norms.rows);
     free(elastic->notes);
     *elastic = (struct elastic){0};
 }
 
-static enum status norms_path(const char *dir, char **path, struct err *err)
+/* The sums, if there are any, become a row of norms, and zero. */
+static enum status close_turn(struct turn_norms *norms, int num_layers, struct err *err)
 {
-    if (asprintf(path, "%s/norms.json", dir) < 0) {
-        *path = NULL;
-        return err_nomem(err);
-    }
-    return OK;
-}
-
-static enum status add_turn(struct elastic *elastic, int num_layers, const double *norms,
-                            struct err *err)
-{
-    size_t n = (size_t)num_layers, at = (size_t)elastic->num_turns * n;
-    double *grown = realloc(elastic->norms, (at + n) * sizeof *grown);
+    const size_t n = (size_t)num_layers, at = (size_t)norms->num_turns * n;
+    if (norms->steps == 0)
+        return OK;
+    double *grown = realloc(norms->rows, (at + n) * sizeof *grown);
     if (!grown)
         return err_nomem(err);
-    memcpy(grown + at, norms, n * sizeof *grown);
-    elastic->norms = grown;
-    elastic->num_turns++;
+    for (size_t l = 0; l < n; l++)
+        grown[at + l] = sqrt(norms->sumsq[l] / (double)norms->steps);
+    norms->rows = grown;
+    norms->num_turns++;
+    memset(norms->sumsq, 0, n * sizeof *norms->sumsq);
+    norms->steps = 0;
     return OK;
-}
-
-/* The sums become a row of norms (if they are to be kept), and zero. */
-static enum status close_turn(struct elastic *elastic, int num_layers, bool keep, struct err *err)
-{
-    struct turn_sums *sums = &elastic->sums;
-    enum status rc = OK;
-    for (int l = 0; l < num_layers; l++)
-        sums->sumsq[l] = sqrt(sums->sumsq[l] / (double)(sums->steps ? sums->steps : 1));
-    if (sums->steps > 0 && keep)
-        rc = add_turn(elastic, num_layers, sums->sumsq, err);
-    memset(sums->sumsq, 0, (size_t)num_layers * sizeof *sums->sumsq);
-    sums->steps = 0;
-    return rc;
 }
 
 int64_t elastic_turn(const struct trainer *t)
@@ -90,31 +71,12 @@ bool elastic_due(const struct trainer *t)
     return turn_begins(t->job, t->progress.step, t->progress.position);
 }
 
-/* The norms of the turns before `turn`; those that the folder has not are done without. */
-static enum status read_norms(struct elastic *elastic, const char *dir, int num_layers,
-                              int64_t turn, struct err *err)
-{
-    char *path = NULL;
-    struct json *root = NULL;
-    int rows = 0;
-    enum status rc = norms_path(dir, &path, err);
-    if (rc == OK && access(path, F_OK) == 0)
-        rc = json_read_file(path, &root, err);
-    if (rc == OK && root)
-        rc = norms_from_json(root, path, "norms", num_layers, &elastic->norms, &rows, err);
-    if (rc == OK)
-        elastic->num_turns = rows < turn ? rows : turn;
-    json_free(root);
-    free(path);
-    return rc;
-}
-
 static enum status decide(struct trainer *t, int64_t turn, int *num_frozen, char reason[160],
                           struct err *err)
 {
     struct elastic *elastic = &t->elastic;
-    enum status rc = turn_decide(&elastic->freeze, elastic->norms, elastic->num_turns, turn,
-                                 num_frozen, reason, err);
+    enum status rc = turn_decide(&elastic->freeze, elastic->norms.rows, elastic->norms.num_turns,
+                                 turn, num_frozen, reason, err);
     if (rc == OK && elastic->freeze.held)
         snprintf(elastic->held, sizeof elastic->held, "before epoch %lld: %s",
                  (long long)t->progress.epoch, reason);
@@ -128,38 +90,36 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
     const struct job *job = t->job;
     const bool begins = elastic_due(t);
     char *dir = NULL, reason[160];
+    int frozen[2] = {0}; /* in the first turn, and now */
     enum status rc = freeze_init(&elastic->freeze, &job->freeze, job->model.num_layers, err);
-    *num_frozen = 0;
-    elastic->sums.sumsq = calloc((size_t)job->model.num_layers + 1, sizeof(double));
-    if (rc == OK && !elastic->sums.sumsq)
+    elastic->norms.sumsq = calloc((size_t)job->model.num_layers + 1, sizeof(double));
+    if (rc == OK && !elastic->norms.sumsq)
         rc = err_nomem(err);
     if (rc == OK && t->comm->rank == 0) {
-        if (resume_dir) {
+        if (resume_dir)
             rc = checkpoint_find(resume_dir, &dir, err);
-            if (rc == OK)
-                rc = checkpoint_turn(dir, job->model.num_layers, &elastic->sums, err);
-            char *slash = dir ? strrchr(dir, '/') : NULL;
-            if (slash)
-                *slash = '\0';
-            if (rc == OK)
-                rc = read_norms(elastic, slash ? dir : ".", job->model.num_layers, elastic_turn(t),
-                                err);
-            /* A turn that ended with the checkpoint may have been closed behind it, or not. */
-            if (rc == OK && begins)
-                rc = close_turn(elastic, job->model.num_layers,
-                                elastic->num_turns == elastic_turn(t) - 1, err);
+        if (rc == OK && dir)
+            rc = checkpoint_norms(dir, job->model.num_layers, &elastic->norms, err);
+        if (rc == OK && begins) /* a turn that ended with the checkpoint */
+            rc = close_turn(&elastic->norms, job->model.num_layers, err);
+        for (int64_t e = 0; rc == OK && e <= elastic_turn(t); e++) {
+            rc = decide(t, e, &frozen[1], reason, err);
+            frozen[0] = e == 0 ? frozen[1] : frozen[0];
         }
-        for (int64_t e = 0; rc == OK && e < elastic_turn(t) + begins; e++)
-            rc = decide(t, e, num_frozen, reason, err);
-        /* What was frozen has no optimizer state any more, whatever the policy says now. */
-        if (t->progress.num_frozen_layers > *num_frozen)
-            *num_frozen = t->progress.num_frozen_layers;
+        /* Within a turn F stays; and what was frozen has no optimizer state any more, whatever the
+         * policy says now. */
+        if (!begins || t->progress.num_frozen_layers > frozen[1])
+            frozen[1] = t->progress.num_frozen_layers;
         if (job->freeze.policy != FREEZE_NONE)
-            elastic->freeze.num_frozen = *num_frozen;
+            elastic->freeze.num_frozen = frozen[1];
     }
     free(dir);
     rc = comm_agree(t->comm, rc, err);
-    return rc == OK ? comm_bcast(t->comm->all, num_frozen, sizeof *num_frozen, 0, err) : rc;
+    if (rc == OK)
+        rc = comm_bcast(t->comm->all, frozen, sizeof frozen, 0, err);
+    elastic->first_frozen = frozen[0];
+    *num_frozen = frozen[1];
+    return rc;
 }
 
 void elastic_count(struct trainer *t)
@@ -170,8 +130,8 @@ void elastic_count(struct trainer *t)
         return;
     for (int i = 0; i < model->num_items; i++)
         if (model->items[i].layer >= 0)
-            t->elastic.sums.sumsq[model->items[i].layer] += sumsq[i];
-    t->elastic.sums.steps++;
+            t->elastic.norms.sumsq[model->items[i].layer] += sumsq[i];
+    t->elastic.norms.steps++;
 }
 
 /* --- notes of changes --------------------------------------------------------------------------
@@ -229,24 +189,20 @@ static enum status note_fill(struct trainer *t, struct err *err)
 
 enum status elastic_turn_end(struct trainer *t, struct err *err)
 {
-    struct elastic *elastic = &t->elastic;
+    struct turn_norms *norms = &t->elastic.norms;
     const int num_layers = t->job->model.num_layers;
     struct json *root;
     char *path = NULL;
     enum status rc = note_fill(t, err);
-    if (rc != OK || elastic->sums.steps == 0 || t->comm->rank != 0)
+    if (rc != OK || norms->steps == 0 || t->comm->rank != 0)
         return rc;
-    rc = close_turn(elastic, num_layers, true, err);
-    if (rc == OK)
-        rc = norms_path(t->out, &path, err);
+    rc = close_turn(norms, num_layers, err);
     if (rc != OK)
         return rc;
+    if (asprintf(&path, "%s/norms.json", t->out) < 0)
+        return err_nomem(err);
     root = json_array_new();
-    for (int64_t e = 0; e < elastic->num_turns; e++) {
-        struct json *row = json_add_array(root, NULL);
-        for (int l = 0; l < num_layers; l++)
-            json_add_double(row, NULL, elastic->norms[e * num_layers + l]);
-    }
+    norms_to_json(root, norms->rows, norms->num_turns, num_layers);
     rc = json_write_file(root, path, err);
     json_free(root);
     free(path);

@@ -43,11 +43,11 @@ struct transition_note {
 };
 
 struct elastic {
-    struct freeze freeze;  /* rank 0 decides with it */
-    struct turn_sums sums; /* this turn's */
-    double *norms; /* owned, [num_turns][num_layers]: root mean square over a turn's steps */
-    int64_t num_turns, transition_ns; /* the latter: of changes, until they are recorded */
-    struct transition_note *notes;    /* owned */
+    struct freeze freeze;          /* rank 0 decides with it, */
+    struct turn_norms norms;       /* and by these */
+    int first_frozen;              /* layers, in the run's first turn */
+    int64_t transition_ns;         /* of changes, until they are recorded */
+    struct transition_note *notes; /* owned */
     int num_notes;
     /* Rank 0: the last decision that asked for more than there may be, and why; empty: none. */
     char held[200], limited[200];

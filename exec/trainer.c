@@ -191,12 +191,46 @@ struct turn_ask trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn
                              .old = plan->num_ranks > 0 ? plan : NULL};
 }
 
+/* The plan to begin with. That of an elastic run that goes on follows upon the run's first one, as
+ * it did before; learning rates count in the steps of the first one. */
+static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct err *err)
+{
+    const struct job *job = t->job;
+    struct turn_ask ask = trainer_ask(t, t->progress.epoch, elastic_turn(t)), first = ask;
+    struct train_plan begun = {0};
+    struct sampler sampler;
+    struct err why = {0};
+    if (turn_elastic(job)) {
+        first.epoch = first.turn = 0;
+        first.num_frozen_layers = t->elastic.first_frozen;
+    }
+    enum status rc = train_plan_make(t->comm, t->cores, job, t->db, &first, &begun, &why);
+    if (rc == ERR_INFEASIBLE && ask.turn > 0) { /* on these ranks, without what is frozen now */
+        why = (struct err){0};
+        rc = train_plan_make(t->comm, t->cores, job, t->db, &ask, &begun, &why);
+    }
+    if (rc != OK)
+        return err_copy(err, &why);
+    rc = sampler_init(&sampler, ask.num_samples, 0, false, begun.plan.num_replicas,
+                      begun.plan.batch, 1, err);
+    if (rc == OK)
+        t->first_steps_per_epoch = sampler_steps_per_whole_epoch(&sampler);
+    if (rc == OK && turn_changes(job, ask.turn, ask.num_frozen_layers, &begun.plan)) {
+        ask.old = &begun.plan;
+        rc = train_plan_make(t->comm, t->cores, job, t->db, &ask, plan, err);
+    } else if (rc == OK) {
+        *plan = begun;
+        begun = (struct train_plan){0};
+    }
+    train_plan_clear(&begun);
+    return rc;
+}
+
 /* All that can go wrong before the first file is made; agreed on by all ranks at each turn. */
 static enum status set_up(struct trainer *t, const char *weights, bool resume, struct err *err)
 {
     const struct comm *comm = t->comm;
     struct train_plan plan = {0};
-    struct turn_ask ask;
     struct progress was;
     int num_frozen = 0;
     const struct backend_spec spec = {.device = device_text(t->job->train.device),
@@ -234,9 +268,8 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
         rc = open_cache(t, err);
     t->progress.num_frozen_layers = num_frozen;
     was = t->progress;
-    ask = trainer_ask(t, t->progress.epoch, elastic_turn(t));
     if (rc == OK)
-        rc = train_plan_make(comm, t->cores, t->job, t->db, &ask, &plan, err);
+        rc = begin_plan(t, &plan, err);
     if (rc == OK)
         rc = layout_place(&t->base, &plan, &t->layout, err);
     if (rc == OK)
@@ -327,7 +360,7 @@ enum status trainer_save(struct trainer *t, struct err *err)
     if (asprintf(&dir, "%s/checkpoint-%lld", t->out, (long long)t->progress.step) < 0)
         return err_nomem(err);
     rc = checkpoint_save(t->comm, dir, t->job, &list, t->layout.place.replica == 0, &t->progress,
-                         &t->elastic.sums, err);
+                         &t->elastic.norms, err);
     if (rc == OK)
         t->last_saved = t->progress.step;
     free(dir);
@@ -675,7 +708,6 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
     rc = set_up(&t, weights, options->resume != NULL, err);
     if (rc != OK)
         goto out;
-    t.first_steps_per_epoch = sampler_steps_per_whole_epoch(&t.layout.samplers[SPLIT_TRAIN]);
     t.total_steps = t.first_steps_per_epoch * job->train.epochs;
     if (job->train.max_steps > 0 && job->train.max_steps < t.total_steps)
         t.total_steps = job->train.max_steps;

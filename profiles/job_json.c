@@ -361,6 +361,15 @@ enum status norms_from_json(const struct json *array, const char *file, const ch
     return OK;
 }
 
+void norms_to_json(struct json *array, const double *norms, int64_t num_epochs, int num_layers)
+{
+    for (int64_t e = 0; e < num_epochs; e++) {
+        struct json *epoch = json_add_array(array, NULL);
+        for (int l = 0; l < num_layers; l++)
+            json_add_double(epoch, NULL, norms[e * num_layers + l]);
+    }
+}
+
 /* An array of whole numbers of the job, in place of *counts. */
 static enum status read_counts(const struct json *value, const char *key, int low, int high,
                                const char *unit, const struct fields_source *source, int **counts,
@@ -515,14 +524,9 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
         for (int i = 0; i < job->elastic.num_stages; i++)
             json_add_int(stages, NULL, job->elastic.stages[i]);
     }
-    if (job->norm_epochs > 0) {
-        struct json *norms = json_add_array(freeze, "norms");
-        for (int e = 0; e < job->norm_epochs; e++) {
-            struct json *epoch = json_add_array(norms, NULL);
-            for (int l = 0; l < job->model.num_layers; l++)
-                json_add_double(epoch, NULL, job->norms[(int64_t)e * job->model.num_layers + l]);
-        }
-    }
+    if (job->norm_epochs > 0)
+        norms_to_json(json_add_array(freeze, "norms"), job->norms, job->norm_epochs,
+                      job->model.num_layers);
     if (job->num_baseline > 0) {
         /* Dotted keys: as an object it takes --set baseline.a.b=v again. */
         struct json *baseline = json_add_object(out, "baseline");

@@ -29,6 +29,8 @@ enum status counts_from_json(const struct json *array, const char *file, const c
                              int high, const char *unit, int **counts, int *num, struct err *err);
 enum status norms_from_json(const struct json *array, const char *file, const char *key,
                             int num_layers, double **norms, int *num_epochs, struct err *err);
+/* The latter, added to an array. */
+void norms_to_json(struct json *array, const double *norms, int64_t num_epochs, int num_layers);
 
 /* Samples of an epoch (train) or an evaluation, for plan and sim, which read no data: what the job
  * says, else the published size of the set (0: unknown, the kind has none). */

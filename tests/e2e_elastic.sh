@@ -97,6 +97,25 @@ train vit part -n 4 --set 'elastic.stages=[4,4,2,1]' --steps 17
 train vit part -n 2 --set 'elastic.stages=[2,2,2,1]' --resume "$tmp/part"
 verify "a run resumed behind a change is the same run" same_run vit-sgd-1 part
 
+# Resumed within a turn, and once more in another folder: what the policy has seen, the plan and the learning rate are
+# those of the whole run.
+goes_on_as() { # JOB RUN STEPS ARGS...: the whole run is RUN
+    local job=$1 run=$2 steps=$3 done=$(($3 + 2))
+    shift 3
+    train "$job" "$run" "$@" && train "$job" "$run-a" "$@" --steps "$steps" &&
+        train "$job" "$run-b" "$@" --resume "$tmp/$run-a" --steps 2 && cp -r "$tmp/$run-b" "$tmp/$run-c" &&
+        train "$job" "$run-c" "$@" --resume "$tmp/$run-c/checkpoint-$done/" && [ "$(value "$run" weights_sha256)" = "$(value "$run-c" weights_sha256)" ] &&
+        [ "$(losses "$run" | tail -n +$((steps + 1)))" = "$(losses "$run-c")" ] || { shapes "$run"; shapes "$run-c"; cat "$tmp/$run-"?.err; false; }
+}
+for policy in relative-change gradient-norm; do
+    verify "$policy: resumed within epochs it freezes as the whole run does" goes_on_as vit "$policy" 16 -n 1 --set cache.policy=off \
+        --set train.epochs=6 --set freeze.policy=$policy --set freeze.alpha=1/2
+    verify "$policy: it has frozen something" test "$(shapes $policy | wc -w)" -gt 1
+done
+shifts=(-n 2 --set pipeline.num_stages=2 --set cache.policy=off --set 'freeze.table=[0,2]')
+verify "per-pipeline batch: resumed behind a change the plan and the learning rate go on" goes_on_as per shifts 17 "${shifts[@]}"
+verify "as two pipelines of one rank" has_shapes shifts-c "1=2:1:2 2=2:1:2 3=2:1:2 "
+
 # Where a replica has no samples, ranks whose layers are all frozen do nothing, which takes no time.
 train vit resting -n 4 --set cache.policy=off --set train.clip_norm=0 --set pipeline.num_stages=2 --set pipeline.num_replicas=2 \
     --set pipeline.frozen=spread --set elastic.auto_pipe=false --set elastic.auto_dp=false --set 'freeze.table=[0,3]'

@@ -268,7 +268,9 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
 {
     const struct progress progress = {.step = 12, .epoch = 1, .position = 96};
     double sumsq[2] = {1.0 / 3, 1e-30}, seen[2] = {1, 1};
-    struct turn_sums sums = {.steps = 3, .sumsq = sumsq}, read = {.sumsq = seen};
+    double rows[4] = {0.1, 1e300, 0, 2.0 / 3};
+    struct turn_norms norms = {.rows = rows, .num_turns = 2, .sumsq = sumsq, .steps = 3},
+                      read = {.sumsq = seen};
     struct rig saved, loaded;
     struct stage_list list;
     struct progress got = {0};
@@ -280,16 +282,20 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     path_of("checkpoint-12", dir);
     rig_init(&saved, 3, 1u << world.rank, 5, 10);
     list = list_of(&saved);
-    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &sums, &err), &err);
-    ok(checkpoint_turn(dir, saved.job.model.num_layers, &read, &err), &err);
+    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &norms, &err), &err);
+    ok(checkpoint_norms(dir, saved.job.model.num_layers, &read, &err), &err);
     assert_int_equal(read.steps, 3);
     assert_memory_equal(read.sumsq, sumsq, sizeof sumsq); /* to the last bit */
-    sums.steps = 0;
-    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &sums, &err),
+    assert_int_equal(read.num_turns, 2);
+    assert_memory_equal(read.rows, rows, sizeof rows);
+    norms.steps = norms.num_turns = 0;
+    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &norms, &err),
        &err); /* again */
-    ok(checkpoint_turn(dir, saved.job.model.num_layers, &read, &err), &err);
+    ok(checkpoint_norms(dir, saved.job.model.num_layers, &read, &err), &err);
     assert_int_equal(read.steps, 0);
     assert_true(read.sumsq[0] == 0 && read.sumsq[1] == 0);
+    assert_int_equal(read.num_turns, 0);
+    free(read.rows);
     ok(checkpoint_digest(world.all, &list, hex[0], &err), &err);
     rig_init(&loaded, 6, 2u >> world.rank, 9, 10);
     ok(checkpoint_peek(dir, &loaded.job, true, &got, &err), &err);
@@ -388,7 +394,7 @@ static void checkpoint_load__refuses_what_does_not_fit(void **state)
 static void checkpoint_save__leaves_the_old_one_when_it_cannot_write(void **state)
 {
     const struct progress progress = {.step = 1};
-    const struct turn_sums none = {0};
+    const struct turn_norms none = {0};
     struct rig rig;
     struct stage_list list;
     struct err err = {0};
@@ -450,7 +456,7 @@ int fsync(int fd)
 static void checkpoint_save__syncs_the_folder_of_its_name_last(void **state)
 {
     const struct progress progress = {.step = 12};
-    const struct turn_sums none = {0};
+    const struct turn_norms none = {0};
     struct rig rig;
     struct err err = {0};
     char dir[160];
@@ -468,11 +474,11 @@ static void checkpoint_save__syncs_the_folder_of_its_name_last(void **state)
     }
 }
 
-static void checkpoint_turn__refuses_sums_that_are_no_squares(void **state)
+static void checkpoint_norms__refuses_sums_that_are_no_squares(void **state)
 {
     static const char *const sums[] = {"1, 2", "1, -2", "1, null", "1", "1, \"2\""};
     double sumsq[2];
-    struct turn_sums turn = {.sumsq = sumsq};
+    struct turn_norms turn = {.sumsq = sumsq};
     char path[160];
     (void)state;
     if (world.rank != 0)
@@ -487,7 +493,7 @@ static void checkpoint_turn__refuses_sums_that_are_no_squares(void **state)
                 " \"turn\": {\"steps\": 3, \"sumsq\": [%s]}}",
                 sums[i]);
         assert_int_equal(fclose(out), 0);
-        assert_int_equal(checkpoint_turn(scratch, 2, &turn, &err), i == 0 ? OK : ERR_INPUT);
+        assert_int_equal(checkpoint_norms(scratch, 2, &turn, &err), i == 0 ? OK : ERR_INPUT);
         assert_true(i == 0 || strstr(err.msg, "turn.sumsq"));
         assert_true(i > 0 || (turn.steps == 3 && sumsq[0] == 1 && sumsq[1] == 2));
     }
@@ -507,7 +513,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_save__leaves_the_old_one_when_it_cannot_write),
         cmocka_unit_test(checkpoint_peek__refuses_an_epoch_that_no_job_has),
         cmocka_unit_test(checkpoint_save__syncs_the_folder_of_its_name_last),
-        cmocka_unit_test(checkpoint_turn__refuses_sums_that_are_no_squares),
+        cmocka_unit_test(checkpoint_norms__refuses_sums_that_are_no_squares),
     };
     on_ranks_begin(&argc, &argv, 2, &world);
     if (world.rank == 0 && scratch_make(NULL) != 0)
