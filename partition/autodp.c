@@ -246,11 +246,9 @@ void transition_clear(struct transition *transition)
 
 /* --- survivors keep their devices ---------------------------------------------------------- */
 
-#define NEVER (INT64_MAX / 4)
-
 /* Minimum-cost assignment of n rows to n columns: shortest augmenting paths with potentials (Kuhn
  * 1955, Munkres 1957; the O(n^3) form of Jonker and Volgenant 1987). cost is [n][n], each at most
- * NEVER / n; column_of[row] is written; work holds 6 (n + 1) entries. Returns the total. */
+ * INT64_MAX / 4 / n; column_of[row] is written; work holds 6 (n + 1) entries. Returns the total. */
 static int64_t assign(int n, const int64_t *cost, int *column_of, int64_t *work)
 {
     int64_t *u = work, *v = u + n + 1, *least = v + n + 1, *row_of = least + n + 1,
@@ -309,6 +307,8 @@ struct keeper {
     int *slot_of;    /* owned, by device: slot r * K + k that plan puts there, or -1 */
     int *old_pos;    /* owned, by device: its old rank, or -1 */
     int64_t *lacks;  /* owned, [K][K_old + 1]: what old rank j's device (last: none) lacks for k */
+    int widest;      /* devices of the largest node */
+    int64_t never;   /* more than all devices of a node can lack together */
     int64_t *matrix; /* owned: scratch, widest node squared */
     int64_t *work;   /* owned: scratch */
     int *column;     /* owned: scratch */
@@ -345,7 +345,7 @@ static int64_t node_cost(const struct keeper *keep, int from, int to, int *colum
             int at = keep->first[from] + i, device = keep->first[to] + j;
             int64_t cost = 0;
             if (!alike(&keep->cluster->devices[at], &keep->cluster->devices[device])) {
-                cost = NEVER / 1024 / (n + 1);
+                cost = keep->never;
             } else if (keep->slot_of[at] >= 0) {
                 int k = keep->slot_of[at] % keep->plan->num_ranks;
                 int j_old = keep->old_pos[device] >= 0 ? keep->old_pos[device] : old_ranks;
@@ -377,18 +377,23 @@ static enum status fill_lacks(struct keeper *keep, const struct model *model, in
                     return err_set(err, ERR_INPUT, "model '%s' overflows", model->name);
             }
     }
-    /* bytes * (devices + 1) + 1 where they fit beside the ban; else bytes alone */
+    /* What keeps both assignments within assign()'s bound. */
+    const int64_t n = keep->widest, N = keep->cluster->num_nodes;
+    const int64_t room = INT64_MAX / 8 / (n * n + N * N * n);
     int64_t most = 0, scale = keep->cluster->num_devices + 1;
     const int64_t count = (int64_t)plan->num_ranks * (old->num_ranks + 1);
     for (int64_t i = 0; i < count; i++)
         most = keep->lacks[i] > most ? keep->lacks[i] : most;
-    const int64_t room = NEVER / 1024 / 1024 / scale;
-    for (int64_t i = 0; i < count && most < room / scale; i++)
-        if (keep->lacks[i] > 0)
-            keep->lacks[i] = keep->lacks[i] * scale + 1;
-    if (most >= room)
+    if (most > room)
         return err_set(err, ERR_INPUT, "model '%s' is too large to move: %lld bytes a device",
                        model->name, (long long)most);
+    /* bytes * (devices + 1) + 1 where there is room; else bytes alone */
+    if (most <= (room - 1) / scale) {
+        for (int64_t i = 0; i < count; i++)
+            keep->lacks[i] = keep->lacks[i] > 0 ? keep->lacks[i] * scale + 1 : 0;
+        most = most * scale + 1;
+    }
+    keep->never = n * most + 1;
     return OK;
 }
 
@@ -411,21 +416,22 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
         rc = err_nomem(err);
         goto out;
     }
-    int widest = 0;
     for (int d = 0; d < D; d++) {
         keep.slot_of[d] = keep.old_pos[d] = -1;
         keep.first[cluster->devices[d].node + 1] = d + 1;
     }
-    for (int n = 0; n < N; n++)
-        widest =
-            keep.first[n + 1] - keep.first[n] > widest ? keep.first[n + 1] - keep.first[n] : widest;
+    for (int n = 0; n < N; n++) {
+        const int size = keep.first[n + 1] - keep.first[n];
+        keep.widest = size > keep.widest ? size : keep.widest;
+    }
     for (int i = 0; i < plan->num_replicas * plan->num_ranks; i++)
         keep.slot_of[plan->device[i]] = i;
     for (int i = 0; i < old->num_replicas * old->num_ranks; i++)
         keep.old_pos[old->device[i]] = i % old->num_ranks;
-    keep.matrix = malloc((size_t)widest * (size_t)widest * sizeof *keep.matrix);
-    keep.work = malloc(6 * ((size_t)widest + 1) * sizeof *keep.work);
-    keep.column = malloc((size_t)widest * sizeof *keep.column);
+    const size_t widest = (size_t)keep.widest;
+    keep.matrix = malloc(widest * widest * sizeof *keep.matrix);
+    keep.work = malloc(6 * (widest + 1) * sizeof *keep.work);
+    keep.column = malloc(widest * sizeof *keep.column);
     nodes = calloc((size_t)N * (size_t)N, sizeof *nodes);
     node_work = malloc(6 * ((size_t)N + 1) * sizeof *node_work);
     if (!keep.matrix || !keep.work || !keep.column || !nodes || !node_work) {
@@ -437,9 +443,8 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
         goto out;
     for (int a = 0; a < N; a++)
         for (int b = 0; b < N; b++)
-            nodes[(int64_t)a * N + b] = nodes_alike(&keep, a, b)
-                                            ? node_cost(&keep, a, b, keep.column)
-                                            : NEVER / 4 / (N + 1);
+            nodes[(int64_t)a * N + b] =
+                nodes_alike(&keep, a, b) ? node_cost(&keep, a, b, keep.column) : N * keep.never;
     assign(N, nodes, node_of, node_work);
     for (int a = 0; a < N; a++) {
         node_cost(&keep, a, node_of[a], keep.column);

@@ -373,6 +373,40 @@ static void autodp_keep_devices__never_mixes_unlike_devices(void **state)
     cluster_clear(&c);
 }
 
+/* Stages of 6 GB each on 1,024 devices. */
+static void autodp_keep_devices__takes_large_models_on_many_devices(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct model model;
+    struct plan old, fresh;
+    struct err err = {0};
+    grid(128, 8, &c);
+    c.devices[9].speed = 2; /* its node is like no other */
+    chain(8, &model);
+    for (int i = 0; i < 8; i++)
+        model.items[i].params = 500000000 + i;
+    make_plan(&c, &model, MAP_PIPELINE_INSIDE, 8, 128, 0, FROZEN_NONE, &old);
+    make_plan(&c, &model, MAP_PIPELINE_INSIDE, 8, 127, 0, FROZEN_NONE, &fresh);
+    for (int i = 0; i < 8; i++) { /* the second node's pipeline the other way round */
+        old.device[8 + i] = 15 - i;
+        fresh.device[8 * i] = 8 * i + 7;
+        fresh.device[8 * i + 7] = 8 * i;
+    }
+    int moves;
+    if (autodp_keep_devices(&model, &c, &old, &fresh, &err) != OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(plan_check(&fresh, &model, &c, NULL), OK);
+    assert_int_equal(fresh.device[8 + 1], 9); /* cut for the fast one */
+    /* alike, the others take back what they had; of the second node but a pair stays */
+    moved_bytes(&model, &c, &old, &fresh, &moves);
+    assert_int_equal(moves, 2);
+    plan_clear(&old);
+    plan_clear(&fresh);
+    model_clear(&model);
+    cluster_clear(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +416,7 @@ int main(void)
         cmocka_unit_test(transition_build__takes_the_busiest_link),
         cmocka_unit_test(autodp_keep_devices__moves_least_when_compared_with_every_renaming),
         cmocka_unit_test(autodp_keep_devices__never_mixes_unlike_devices),
+        cmocka_unit_test(autodp_keep_devices__takes_large_models_on_many_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
