@@ -1,9 +1,17 @@
 /* The released and the published greedy rules as one candidate (balance.h). */
 #include "partition/planner_search.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "partition/balance.h"
+
+/* Chunks a rank of the schedule at hand: the published rules know of one. */
+static int chunks_of(const struct planner_options *options, enum schedule_kind kind)
+{
+    return kind == SCHEDULE_INTERLEAVED && options->chunks != AUTO ? options->chunks
+                                                                   : schedule_default_chunks(kind);
+}
 
 /* K, R, M and the cut by the published rules; one candidate. */
 static enum status greedy_node(struct search *search, struct node *node)
@@ -39,10 +47,16 @@ static enum status greedy_node(struct search *search, struct node *node)
         if (rc != OK)
             goto out;
     }
-    rc = balance_greedy(variant, sizes, n, nf, K, count, load, search->err);
+    *node = (struct node){.level = LEVEL_TIGHT, .num_ranks = K, .schedule = SCHEDULE_GPIPE};
+    if (!search_allows(options, SCHEDULE_GPIPE))
+        for (int kind = 0; kind < SCHEDULE_KIND_COUNT; kind++)
+            if (search_allows(options, (enum schedule_kind)kind))
+                node->schedule = (enum schedule_kind)kind;
+    node->chunks = chunks_of(options, node->schedule);
+    const int stages = (int)bound_min((int64_t)K * node->chunks, INT_MAX);
+    rc = balance_greedy(variant, sizes, n, nf, stages, count, load, search->err);
     if (rc != OK)
         goto out;
-    *node = (struct node){.level = LEVEL_TIGHT, .num_ranks = K, .chunks = 1};
     node->num_replicas =
         options->num_replicas != AUTO ? options->num_replicas : problem->cluster->num_devices / K;
     if (node->num_replicas < 1 || K > problem->cluster->num_devices) {
@@ -66,11 +80,6 @@ static enum status greedy_node(struct search *search, struct node *node)
     if (wanted > node->batch)
         wanted = (int)node->batch;
     node->microbatches = microbatches_of(node->batch, wanted);
-    node->schedule = SCHEDULE_GPIPE;
-    if (!search_allows(options, SCHEDULE_GPIPE))
-        for (int kind = 0; kind < SCHEDULE_KIND_COUNT; kind++)
-            if (search_allows(options, (enum schedule_kind)kind))
-                node->schedule = (enum schedule_kind)kind;
     node->recompute = options->recompute_auto ? RECOMPUTE_NEVER : options->recompute;
     node->frozen = FROZEN_NONE;
     if (problem->num_frozen_layers > 0) {
@@ -83,22 +92,23 @@ static enum status greedy_node(struct search *search, struct node *node)
     }
     bool outside = node->frozen == FROZEN_FIRST || node->frozen == FROZEN_CACHED;
     int at = outside ? nf : 0;
-    node->first_item = malloc(((size_t)K + 1) * sizeof *node->first_item);
+    node->first_item = malloc(((size_t)stages + 1) * sizeof *node->first_item);
     if (!node->first_item) {
         rc = err_nomem(search->err);
         goto out;
     }
     node->first_item[0] = at;
     at = released ? nf : 0;
-    for (int k = 0; k < K; k++) {
+    for (int k = 0; k < stages; k++) {
         at += count[k];
         node->first_item[k + 1] = at;
         if (node->first_item[k + 1] <= node->first_item[k]) {
-            rc = err_set(
-                search->err, ERR_INFEASIBLE,
-                "the %s balancer leaves stage %d of %d empty for model '%s' with %d frozen "
-                "layers",
-                released ? "released" : "paper", k, K, model->name, problem->num_frozen_layers);
+            rc =
+                err_set(search->err, ERR_INFEASIBLE,
+                        "the %s balancer leaves stage %d of %d empty for model '%s' with %d frozen "
+                        "layers",
+                        released ? "released" : "paper", k, stages, model->name,
+                        problem->num_frozen_layers);
             err_hint(search->err, "balancer 'optimal' never leaves a stage empty");
             goto out;
         }

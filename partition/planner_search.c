@@ -621,7 +621,8 @@ static enum status open_family(struct search *search, const struct node *family,
                 node.bound_ns = 1;
             node.level = LEVEL_CHEAP;
             node.key = node_rate(&node, node.bound_ns);
-            if (node.bound_ns <= search_limit(search, &node))
+            /* A judge may find the best slower than it seems. */
+            if (node.bound_ns <= search_limit(search, &node) || options->judge)
                 rc = push(search, node);
             else if (node.key > length_of(search, &node)->bound_per_s)
                 length_of(search, &node)->bound_per_s = node.key;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "partition/autodp.h"
+#include "partition/balance.h"
 #include "partition/cut.h"
 #include "partition/planner.h"
 #include "partition/planner_bound.h"
@@ -545,6 +546,32 @@ static void planner_solve__follows_the_release_when_asked(void **state)
     instance_clear(&in);
 }
 
+static void planner_solve__cuts_greedily_into_all_chunks(void **state)
+{
+    (void)state;
+    struct instance in;
+    vit_problem(&in, "vit-b16", "rtx5000-2x8", 320);
+    in.options.balancer = BALANCER_RELEASED;
+    in.options.num_ranks = 4;
+    for (int chunks = 1; chunks <= 3; chunks++) {
+        struct planner_result result = {0};
+        double sizes[64], load[64];
+        int count[64];
+        in.options.chunks = chunks;
+        in.options.schedules = 1u << (chunks == 2 ? SCHEDULE_ZB_V : SCHEDULE_INTERLEAVED);
+        assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
+        balance_sizes(&in.model, sizes);
+        assert_int_equal(balance_greedy(BALANCE_RELEASED, sizes, in.model.num_items, 0, 4 * chunks,
+                                        count, load, NULL),
+                         OK);
+        assert_int_equal(result.plan.num_stages, 4 * chunks);
+        for (int s = 0; s < 4 * chunks; s++)
+            assert_int_equal(result.plan.first_item[s + 1] - result.plan.first_item[s], count[s]);
+        planner_result_clear(&result);
+    }
+    instance_clear(&in);
+}
+
 static void planner_solve__refuses_when_the_greedy_cut_has_an_empty_stage(void **state)
 {
     (void)state;
@@ -702,6 +729,40 @@ static void planner_solve__obeys_the_judge_when_there_is_one(void **state)
     instance_clear(&in);
 }
 
+/* Plans take three times as long as they seem, but those of a length that run forwards again. */
+static enum status prefer_recompute(void *ctx, const struct plan *plan, int64_t *step_ns,
+                                    struct err *err)
+{
+    const struct favourite *favourite = ctx;
+    (void)err;
+    *step_ns = plan->step_ns;
+    if (plan->num_ranks != favourite->num_ranks || plan->recompute != RECOMPUTE_ALWAYS)
+        *step_ns *= 3;
+    return OK;
+}
+
+static void planner_solve__finds_again_what_it_had_left_out_for_less(void **state)
+{
+    (void)state;
+    struct instance in;
+    vit_problem(&in, "vit-b16", "rtx5000-2x8", 320);
+    in.problem.batch_mode = BATCH_GLOBAL;
+    in.options.judge = prefer_recompute;
+    in.options.recompute_auto = true;
+    in.options.schedules = 1u << SCHEDULE_1F1B;
+    for (int M = 8; M <= 32; M *= 2) {
+        struct planner_result result = {0};
+        struct favourite favourite = {.num_ranks = 7};
+        in.options.judge_ctx = &favourite;
+        in.options.num_microbatches = M;
+        assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
+        assert_int_equal(result.plan.num_ranks, 7);
+        assert_int_equal(result.plan.recompute, RECOMPUTE_ALWAYS);
+        planner_result_clear(&result);
+    }
+    instance_clear(&in);
+}
+
 static void planner_solve__ends_when_the_passes_cost_nothing(void **state)
 {
     (void)state;
@@ -836,12 +897,14 @@ int main(void)
         cmocka_unit_test(bound_live__is_what_the_lists_hold_at_one_moment),
         cmocka_unit_test(bound_solve__is_the_closed_form_when_stages_are_equal),
         cmocka_unit_test(planner_solve__follows_the_release_when_asked),
+        cmocka_unit_test(planner_solve__cuts_greedily_into_all_chunks),
         cmocka_unit_test(planner_solve__refuses_when_the_greedy_cut_has_an_empty_stage),
         cmocka_unit_test(planner_solve__is_never_slower_than_the_release),
         cmocka_unit_test(planner_microbatches__has_every_count_once_when_compared_with_a_scan),
         cmocka_unit_test(planner_solve__takes_fewer_microbatches_when_launching_costs),
         cmocka_unit_test(planner_solve__divides_the_batch_when_equal_microbatches_are_wanted),
         cmocka_unit_test(planner_solve__obeys_the_judge_when_there_is_one),
+        cmocka_unit_test(planner_solve__finds_again_what_it_had_left_out_for_less),
         cmocka_unit_test(planner_solve__ends_when_the_passes_cost_nothing),
         cmocka_unit_test(planner_solve__stays_on_one_device_when_links_take_for_ever),
         cmocka_unit_test(planner_solve__says_why_when_nothing_is_possible),
