@@ -327,11 +327,6 @@ static enum status take_cluster(const struct step_request *q, struct step_answer
     return cluster_check(c, err);
 }
 
-static int64_t at_speed(int64_t ns, double speed)
-{
-    return speed == 1.0 ? ns : (int64_t)((double)ns / speed + 0.5);
-}
-
 /* The class of each stage's device on replica 0: the first stage with an equal device. */
 static int classify(const struct cluster *cluster, const struct plan *plan, int *class_of_stage,
                     int *stage_of_class)
@@ -389,18 +384,23 @@ static enum status plan_cut_by_time(const struct model *model, const struct clus
             int64_t ns[PASS_COUNT];
             bool extrapolated = false;
             for (int pass = 0; pass < PASS_COUNT; pass++) {
-                rc = cost->item_ns(cost->ctx, model, first + i, (enum pass)pass,
-                                   plan->microbatches.size, device, &ns[pass], &extrapolated, err);
+                const int64_t samples =
+                    pass == PASS_UPDATE ? plan->optim_bytes_per_param / 4 : plan->microbatches.size;
+                rc = cost->item_ns(cost->ctx, model, first + i, (enum pass)pass, samples, device,
+                                   &ns[pass], &extrapolated, err);
                 if (rc != OK)
                     goto out;
-                ns[pass] = at_speed(ns[pass], device->speed);
+                ns[pass] = device_ns(device, ns[pass]);
             }
-            times[c * items + i] = (struct cut_time){.fwd_ns = ns[PASS_FWD],
-                                                     .bwd_input_ns = ns[PASS_BWD_INPUT],
-                                                     .bwd_weight_ns = ns[PASS_BWD_WEIGHT],
-                                                     .update_ns = ns[PASS_UPDATE],
-                                                     .bwd_rest_ns = ns[PASS_BWD_REST],
-                                                     .fwd_nograd_ns = ns[PASS_FWD_NOGRAD]};
+            /* A cut behind a prefix begins with the first active item. */
+            const bool rest = i == 0 && outside && frozen > 0;
+            times[c * items + i] =
+                (struct cut_time){.fwd_ns = ns[PASS_FWD],
+                                  .bwd_input_ns = ns[rest ? PASS_BWD_REST : PASS_BWD_INPUT],
+                                  .bwd_weight_ns = ns[PASS_BWD_WEIGHT],
+                                  .update_ns = ns[PASS_UPDATE],
+                                  .bwd_rest_ns = ns[PASS_BWD_REST],
+                                  .fwd_nograd_ns = ns[PASS_FWD_NOGRAD]};
         }
     }
     struct cut_problem problem = {.num_items = items,

@@ -117,7 +117,7 @@ enum status cache_fill_extra(const struct model *model, const struct cluster *cl
                                        &extrapolated, err);
         if (rc != OK)
             return rc;
-        if (!add_ok(sum, (int64_t)((double)item / device->speed), &sum))
+        if (!add_ok(sum, device_ns(device, item), &sum))
             return err_set(err, ERR_INPUT, "a frozen forward is too long");
     }
     if (!mul_ok(cost->cache_write_ns, samples, &write) || !add_ok(sum, write, &sum) ||

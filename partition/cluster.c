@@ -1,6 +1,7 @@
 #include "partition/cluster.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,6 +175,17 @@ bool device_is_host(const struct device *device)
     return strcmp(device->kind, "cpu") == 0;
 }
 
+int64_t device_ns(const struct device *device, int64_t ns)
+{
+    const double got = (double)ns / device->speed;
+    return device->speed == 1.0 ? ns : got < 9e18 ? llround(got) : INT64_MAX;
+}
+
+double device_copy_ns(const struct device *device, int64_t bytes)
+{
+    return device_is_host(device) ? 0 : (double)bytes / device->copy_bytes_per_s * 1e9;
+}
+
 /* As a grid of its largest node, of which devices are left out at the end. */
 enum status cluster_of_ranks(const int *node_ranks, int num_nodes, const char *kind,
                              struct cluster *cluster, struct err *err)
@@ -191,8 +203,6 @@ enum status cluster_of_ranks(const int *node_ranks, int num_nodes, const char *k
             struct device *device = &cluster->devices[num++];
             device->node = n;
             snprintf(device->kind, sizeof device->kind, "%s", kind);
-            if (device_is_host(device))
-                device->copy_bytes_per_s = 1e18;
         }
     if (rc == OK && num < cluster->num_devices) {
         cluster->num_devices = num;

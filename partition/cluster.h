@@ -30,6 +30,11 @@ struct device {
 /* Whether it is a host's processor, which computes in the memory that the programs have. */
 bool device_is_host(const struct device *device);
 
+/* Nearest whole ns of what takes ns at nominal speed; INT64_MAX where none holds it. */
+int64_t device_ns(const struct device *device, int64_t ns);
+/* How long its copy engine takes; a host has none. */
+double device_copy_ns(const struct device *device, int64_t bytes);
+
 struct cluster {
     char name[64];
     int num_nodes, num_devices;
@@ -53,7 +58,7 @@ enum status cluster_parse(const char *text, struct cluster *cluster, struct err 
 enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cluster,
                          struct err *err);
 /* The same as a run's processes see their machines: node n has node_ranks[n] devices, all of one
- * kind, and "cpu" has no copy engine. */
+ * kind. */
 enum status cluster_of_ranks(const int *node_ranks, int num_nodes, const char *kind,
                              struct cluster *cluster, struct err *err);
 enum status cluster_copy(const struct cluster *src, struct cluster *dst, struct err *err);

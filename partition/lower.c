@@ -56,7 +56,7 @@ static void lower_op(struct lowering *to, struct op op)
         }
         emit_messages(to, OP_RECV_ACT, s, m);
     } else if (starts_backward) {
-        if (low->recompute && (low->recompute_last || m < M - 1)) {
+        if (schedule_recomputes(full, op)) {
             emit(to, OP_R, s, m, 0);
         }
         emit_messages(to, OP_RECV_GRAD, s, m);

@@ -20,7 +20,7 @@ enum frozen_placement {
     FROZEN_NONE,   /* nothing is frozen */
     FROZEN_FIRST,  /* serially on rank 0, the whole mini-batch before the pipeline (the release) */
     FROZEN_SPREAD, /* in the pipeline: the cut covers frozen items too */
-    FROZEN_CACHED, /* nowhere: stage 0 reads the cache */
+    FROZEN_CACHED, /* nowhere: stage 0 reads the cache; rank 0 keeps the weights */
     FROZEN_PLACEMENT_COUNT
 };
 

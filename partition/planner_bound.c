@@ -415,8 +415,8 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
     stage->mem_bytes = of->mem_bytes;
     if (of->mem_bytes != INT64_MAX) {
         stage->mem_bytes -= problem->cluster->context_bytes;
-        if (s == 0 && plan->frozen == FROZEN_FIRST)
-            stage->mem_bytes -= table->weight_bytes[table->num_frozen_items];
+        if (s == 0) /* of a prefix outside the cut */
+            stage->mem_bytes -= table->weight_bytes[shape->first_item];
     }
     return OK;
 }

@@ -4,7 +4,8 @@
 
 enum { WIDE_TENSORS = 5, READ_AHEAD = 2 };
 
-int pool_slots(const struct schedule *full, int stage)
+/* Most micro-batches that a stage holds at once from F, or, of those that run again, from R on. */
+static int most_live(const struct schedule *full, int stage, bool from_r)
 {
     const struct rank_ops *list = &full->ranks[full->rank_of_stage[stage]];
     int live = 0, peak = 1;
@@ -12,10 +13,16 @@ int pool_slots(const struct schedule *full, int stage)
         const struct op op = list->ops[i];
         if (op.stage != stage)
             continue;
-        live += op.kind == OP_F;
+        live += op.kind == (from_r && schedule_recomputes(full, op) ? OP_R : OP_F);
         live -= op.kind == OP_B || op.kind == OP_W;
         peak = live > peak ? live : peak;
     }
+    return peak;
+}
+
+int pool_slots(const struct schedule *full, int stage)
+{
+    const int peak = most_live(full, stage, false);
     return peak < full->num_microbatches ? peak + 1 : peak;
 }
 
@@ -50,7 +57,7 @@ static bool add_blocks(const struct model *model, const struct plan *plan, int f
         model_block_bytes(model, first == 0, end == model->num_items, plan->microbatches.size));
 }
 
-/* P5. The workload counts the prefix's weights where it runs. */
+/* P5. The workload counts the prefix's weights. */
 static bool prefix_pool(const struct model *model, const struct plan *plan,
                         const int64_t *stash_bytes, bool on_device, int64_t *sum)
 {
@@ -61,8 +68,6 @@ static bool prefix_pool(const struct model *model, const struct plan *plan,
         return true;
     bool fits = work_bytes(model, stash_bytes, 0, end, &work) &&
                 (!on_device || add_blocks(model, plan, 0, end, 1, sum));
-    for (int i = 0; i < end && plan->frozen == FROZEN_CACHED && fits; i++)
-        fits = add_product(sum, model->items[i].params, model_weight_bytes(model));
     return fits &&
            add_product(&work, model->items[end - 1].act_bytes,
                        1 + ahead + (int64_t)plan->microbatches.count) &&
@@ -70,14 +75,15 @@ static bool prefix_pool(const struct model *model, const struct plan *plan,
 }
 
 /* P1-P3. A frozen item keeps nothing, but the last one what it hands to the first that trains. */
-static bool stage_pool(const struct model *model, const struct workload *w, const struct plan *plan,
+static bool stage_pool(const struct model *model, const struct schedule *full,
+                       const struct workload *w, const struct plan *plan,
                        const int64_t *stash_bytes, int s, int slots, int64_t *sum)
 {
     const struct stage_cost *stage = &w->stages[s];
     const int first = plan->first_item[s], end = plan->first_item[s + 1];
     const int frozen = model_frozen_items(model, plan->num_frozen_layers);
     const int64_t samples = plan->microbatches.size;
-    const bool recompute = plan->recompute != RECOMPUTE_NEVER;
+    const int stashes = plan->recompute != RECOMPUTE_NEVER ? most_live(full, s, true) : slots;
     int64_t stash = 0, work = 0;
     bool fits = add_ok(*sum, stage->weight_bytes, sum) && add_ok(*sum, stage->frozen_bytes, sum) &&
                 add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&
@@ -89,7 +95,7 @@ static bool stage_pool(const struct model *model, const struct workload *w, cons
         if (fits && i + 1 >= frozen && i + 1 < end)
             fits = add_ok(stash, model->items[i].act_bytes, &stash);
     }
-    return fits && mul_ok(stash, recompute ? 1 : slots, &stash) && add_ok(work, stash, &work) &&
+    return fits && mul_ok(stash, stashes, &stash) && add_ok(work, stash, &work) &&
            add_product(&work, model->items[end - 1].act_bytes, slots) &&
            (first == 0 || add_product(&work, model->items[first - 1].act_bytes, slots)) &&
            add_product(sum, work, samples);
@@ -107,7 +113,7 @@ enum status pool_memory(const struct model *model, const struct schedule *full,
     for (int s = 0; s < full->num_stages && fits; s++) {
         int64_t *sum = &memory_bytes[full->rank_of_stage[s]];
         const int slots = pool_slots(full, s);
-        fits = stage_pool(model, workload, plan, stash_bytes, s, slots, sum) &&
+        fits = stage_pool(model, full, workload, plan, stash_bytes, s, slots, sum) &&
                (!on_device ||
                 add_blocks(model, plan, plan->first_item[s], plan->first_item[s + 1], slots, sum));
     }

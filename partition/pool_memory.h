@@ -5,7 +5,8 @@
  * P2  A stage has a slot for each live micro-batch at its peak (F to the end of B or W), and one
  *     more where the peak is below the number of micro-batches: a message may still leave from it.
  *     A slot holds the stash and the outputs of the stage's trained items and the gradient of its
- *     input; under recompute the outputs of items and the stash exist once a stage.
+ *     input; under recompute the outputs of items and the stash exist as often as micro-batches
+ *     wait behind their R (or an F that keeps them): once, but where W is put off.
  * P3  Work space of a stage: five tensors as wide as an activation, the largest stash of an item,
  *     the patches of images where it embeds them.
  * P4  An edge has two receive buffers more than the receiving stage has slots, at most one a

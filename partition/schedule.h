@@ -94,6 +94,14 @@ struct schedule {
     bool norm;                   /* each rank runs one OP_NORM */
 };
 
+/* Whether the pair of op has its stash rebuilt by an R; not in a compute list. */
+static inline bool schedule_recomputes(const struct schedule *schedule, struct op op)
+{
+    return schedule->lowered && schedule->lowered[op.stage].recompute &&
+           (schedule->lowered[op.stage].recompute_last ||
+            op.microbatch < schedule->num_microbatches - 1);
+}
+
 /* More compute ops than this are refused: 2 GiB of lists. */
 #define SCHEDULE_MAX_OPS ((int64_t)1 << 28)
 #define SCHEDULE_MAX_STAGES 65535 /* op.stage has 16 bits */

@@ -229,7 +229,7 @@ static bool ready(const struct check *check, int rank, struct op op, struct op *
         if (!(*cell(check, s, m) & F_DONE)) {
             return wait_for(waits, OP_F, s, m);
         }
-        if (recomputes(schedule, op) && !(*cell(check, s, m) & R_DONE)) {
+        if (schedule_recomputes(schedule, op) && !(*cell(check, s, m) & R_DONE)) {
             return wait_for(waits, OP_R, s, m);
         }
         return gradient_ready(check, op, waits);

@@ -77,14 +77,6 @@ static inline bool has_no_input_half(const struct schedule *schedule, int stage)
     return schedule->drop_first_input && stage == schedule->num_frozen_stages;
 }
 
-/* Does lowering owe the pair of op an R? */
-static inline bool recomputes(const struct schedule *schedule, struct op op)
-{
-    const struct lowered_stage *low = schedule->lowered ? &schedule->lowered[op.stage] : NULL;
-    return low && low->recompute &&
-           (low->recompute_last || op.microbatch < schedule->num_microbatches - 1);
-}
-
 /* The edge that a send or receive names; -1 when there is none. */
 static inline int edge_of(const struct check *check, struct op op)
 {

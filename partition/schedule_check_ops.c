@@ -144,8 +144,8 @@ static enum status see(struct check *check, int rank, struct op op, struct err *
         }
         return rc;
     case OP_R:
-        return recomputes(schedule, op) ? see_bit(rank, op, bits, R_SEEN, err)
-                                        : unexpected(rank, op, "its stash is kept", err);
+        return schedule_recomputes(schedule, op) ? see_bit(rank, op, bits, R_SEEN, err)
+                                                 : unexpected(rank, op, "its stash is kept", err);
     case OP_C:
         return low->cache_read ? see_bit(rank, op, bits, C_SEEN, err)
                                : unexpected(rank, op, "the stage reads no cache", err);
@@ -179,7 +179,7 @@ static enum status lowered_complete(const struct check *check, int s, struct err
     const int M = schedule->num_microbatches;
     for (int m = 0; m < M && (low->recompute || low->cache_read || low->cache_write); m++) {
         const uint8_t bits = *cell(check, s, m);
-        if (recomputes(schedule, make_op(OP_R, s, m)) && !(bits & R_SEEN)) {
+        if (schedule_recomputes(schedule, make_op(OP_R, s, m)) && !(bits & R_SEEN)) {
             return missing(schedule, OP_R, s, m, err);
         }
         if (low->cache_read && !(bits & C_SEEN)) {

@@ -7,12 +7,6 @@ static int size_of(const struct workload *w, struct op op)
     return op.microbatch == w->num_microbatches - 1 ? MB_LAST : MB_FULL;
 }
 
-static bool runs_again(const struct schedule *full, const struct workload *w, struct op op)
-{
-    const struct lowered_stage *low = &full->lowered[op.stage];
-    return low->recompute && (low->recompute_last || size_of(w, op) == MB_FULL);
-}
-
 void schedule_stash_distance(const struct schedule *full, const struct workload *w,
                              int64_t *distances)
 {
@@ -25,7 +19,7 @@ void schedule_stash_distance(const struct schedule *full, const struct workload 
         for (int64_t i = 0; i < list->num_ops; i++) {
             const struct op op = list->ops[i];
             const int64_t stash = w->stages[op.stage].stash_bytes[size_of(w, op)];
-            if (op.kind == OP_R || (op.kind == OP_F && !runs_again(full, w, op))) {
+            if (op.kind == OP_R || (op.kind == OP_F && !schedule_recomputes(full, op))) {
                 held = add_saturated(held, stash);
             } else if (op.kind == OP_B || op.kind == OP_W) {
                 held -= stash;
@@ -50,7 +44,7 @@ static int64_t peak_of_rank(const struct schedule *full, const struct workload *
         const struct op op = list->ops[i];
         const struct stage_cost *stage = &w->stages[op.stage];
         const int mb = size_of(w, op);
-        const bool again = runs_again(full, w, op);
+        const bool again = schedule_recomputes(full, op);
         int64_t freed = 0;
         switch (op.kind) {
         case OP_F:

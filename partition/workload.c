@@ -81,12 +81,6 @@ static const struct device *device_of(const struct builder *b, int replica, int 
     return &b->cluster->devices[b->plan->device[(int64_t)replica * b->plan->num_ranks + rank]];
 }
 
-/* Nearest whole ns at a device's speed. */
-static int64_t at_speed(int64_t ns, const struct device *device)
-{
-    return device->speed == 1.0 ? ns : llround((double)ns / device->speed);
-}
-
 static enum status item_ns(struct builder *b, int item, enum pass pass, int64_t samples,
                            const struct device *device, int64_t *ns)
 {
@@ -95,11 +89,11 @@ static enum status item_ns(struct builder *b, int item, enum pass pass, int64_t 
     if (rc != OK) {
         return rc;
     }
+    *ns = device_ns(device, *ns);
     if (*ns < 0 || *ns > STEP_NS_MAX) {
         return err_set(b->err, ERR_INPUT, "item %d of model '%s' takes %lld ns, must be 0..2^60",
                        item, b->model->name, (long long)*ns);
     }
-    *ns = at_speed(*ns, device);
     return OK;
 }
 
@@ -334,10 +328,15 @@ static bool cached_bytes(const struct builder *b, int64_t *bytes)
 static bool cache_ns(const struct builder *b, const struct device *device, int64_t per_sample_ns,
                      int64_t samples, int64_t bytes, int64_t *ns)
 {
-    return mul_ok(per_sample_ns, samples, ns) && *ns <= STEP_NS_MAX &&
-           (double)bytes / device->copy_bytes_per_s < (double)STEP_NS_MAX * 1e-9 &&
-           add_to(ns, (int64_t)ceil((double)bytes / device->copy_bytes_per_s * 1e9)) &&
-           add_to(ns, b->cost->op_overhead_ns);
+    const double copy = device_copy_ns(device, bytes);
+    return mul_ok(per_sample_ns, samples, ns) && *ns <= STEP_NS_MAX && copy < (double)STEP_NS_MAX &&
+           add_to(ns, (int64_t)ceil(copy)) && add_to(ns, b->cost->op_overhead_ns);
+}
+
+/* Parameters of the table that the last item shares with the first, while they train. */
+static int64_t tied_params(const struct builder *b)
+{
+    return b->num_frozen_items > 0 ? 0 : b->model->items[b->model->num_items - 1].tied_params;
 }
 
 static enum status stage_bytes_build(struct builder *b, int s, struct stage_cost *stage)
@@ -345,14 +344,10 @@ static enum status stage_bytes_build(struct builder *b, int s, struct stage_cost
     const struct model *model = b->model;
     const struct plan *plan = b->plan;
     const int first = plan->first_item[s], end = plan->first_item[s + 1];
-    int64_t trainable = 0, frozen = 0, stash = 0, input = 0;
+    const bool has_head = end == model->num_items;
+    int64_t trainable = 0, frozen = 0, stash = 0, input = 0, grads, sums;
     bool fits = true;
-    if (s == 0 && plan->frozen == FROZEN_FIRST) {
-        for (int i = 0; i < b->num_frozen_items; i++) {
-            fits = fits && add_to(&frozen, model->items[i].params);
-        }
-    }
-    for (int i = first; i < end; i++) {
+    for (int i = s == 0 ? 0 : first; i < end; i++) { /* a prefix outside is rank 0's */
         const struct item *item = &model->items[i];
         fits = fits && add_to(i < b->num_frozen_items ? &frozen : &trainable, item->params);
         if (i >= b->num_frozen_items) {
@@ -364,15 +359,19 @@ static enum status stage_bytes_build(struct builder *b, int s, struct stage_cost
                 fits && add_to(b->num_frozen_items > 0 ? &frozen : &trainable, item->tied_params);
         }
     }
-    fits = fits && mul_ok(trainable, model_weight_bytes(model), &stage->weight_bytes) &&
+    /* Table and head sum up a gradient each, and where they are apart each takes the other's. */
+    fits = fits && add_ok(trainable, first == 0 || has_head ? tied_params(b) : 0, &grads) &&
+           add_ok(trainable, first == 0 && has_head ? tied_params(b) : 0, &sums) &&
+           mul_ok(trainable, model_weight_bytes(model), &stage->weight_bytes) &&
            mul_ok(frozen, model_weight_bytes(model), &stage->frozen_bytes) &&
-           mul_ok(trainable, model->param_bytes, &stage->grad_bytes) &&
+           mul_ok(grads, model->param_bytes, &stage->grad_bytes) &&
+           mul_ok(sums, model->param_bytes, &sums) &&
            mul_ok(trainable, plan->optim_bytes_per_param, &stage->optim_bytes);
     int depth = 0;
     while (plan->canonical && ((int64_t)1 << depth) < plan->microbatches.count) {
         depth++;
     }
-    fits = fits && mul_ok(stage->grad_bytes, depth, &stage->tree_bytes);
+    fits = fits && mul_ok(sums, depth, &stage->tree_bytes);
     if (first > 0) {
         input = model->items[first - 1].act_bytes;
     }
@@ -399,7 +398,7 @@ static enum status stage_bytes_build(struct builder *b, int s, struct stage_cost
 static int64_t input_time(const struct builder *b, int64_t samples, const struct device *device)
 {
     const double ns = b->cost->input_ns_per_sample * (double)samples;
-    return ns > 0 && ns < (double)STEP_NS_MAX ? at_speed(llround(ns), device) : 0;
+    return ns > 0 && ns < (double)STEP_NS_MAX ? device_ns(device, llround(ns)) : 0;
 }
 
 /* Truncation: behind a frozen prefix nobody wants the gradient of the first active item's input. */
@@ -429,11 +428,13 @@ static enum status stage_times(struct builder *b, int first, int end, int64_t sa
     for (int i = first; i < end && rc == OK; i++) {
         rc = item_ns(b, i, forward_pass(b, i, mb), samples, device, &ns);
         fits = fits && rc == OK && add_to(&forward, ns);
-        if (rc != OK || i < active) {
+        if (rc == OK) { /* R begins at the stage's input, too */
+            rc = item_ns(b, i, i < active ? PASS_FWD_NOGRAD : PASS_FWD, samples, device, &ns);
+            fits = fits && rc == OK && add_to(&again, ns);
+        }
+        if (i < active) {
             continue;
         }
-        rc = item_ns(b, i, PASS_FWD, samples, device, &ns);
-        fits = fits && rc == OK && add_to(&again, ns);
         if (rc == OK) {
             rc = item_ns(b, i, input_pass(b, i), samples, device, &ns);
             fits = fits && rc == OK && add_to(&input, ns);
@@ -628,11 +629,8 @@ static enum status stage_buckets(struct builder *b, int s)
             total += input + weight;
             total_weight += weight;
         }
-        int64_t params = item->params;
-        if (item->tied_params > 0 && first > 0 && frozen == 0) {
-            params += item->tied_params;
-        }
-        if (!mul_ok(params, b->model->param_bytes, &bytes) || !add_to(&held, bytes)) {
+        const int64_t tied = i == b->model->num_items - 1 ? tied_params(b) : 0;
+        if (!mul_ok(item->params + tied, b->model->param_bytes, &bytes) || !add_to(&held, bytes)) {
             return too_large(b, "parameters");
         }
         if (bytes > 0) {
@@ -713,15 +711,22 @@ static enum status build_norm(struct builder *b)
     while (((int64_t)1 << depth) < n) {
         depth++;
     }
-    /* The rank with most gradients sums its squares last. */
-    double most = 0;
-    for (int k = 0; k < plan->num_ranks; k++) {
-        double bytes = 0;
-        for (int s = 0; s < plan->num_stages; s++) {
-            bytes += b->got.rank_of_stage[s] == k ? (double)b->got.stages[s].grad_bytes : 0;
-        }
-        most = fmax(most, bytes / device_of(b, 0, k)->speed);
+    /* The rank with most gradients, or the slowest, sums its squares last. */
+    double most = 0, *bytes = calloc((size_t)plan->num_ranks, sizeof *bytes);
+    if (!bytes) {
+        return err_nomem(b->err);
     }
+    for (int s = 0; s < plan->num_stages; s++) {
+        for (int i = plan->first_item[s]; i < plan->first_item[s + 1]; i++) {
+            bytes[b->got.rank_of_stage[s]] +=
+                i < b->num_frozen_items ? 0
+                                        : (double)b->model->items[i].params * b->model->param_bytes;
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, bytes[i % plan->num_ranks] / devices[plan->device[i]].speed);
+    }
+    free(bytes);
     const double squares = most * b->cost->norm_ns_per_byte;
     int64_t tree = 0;
     if (!mul_ok(2 * depth, latency, &tree) || tree > STEP_NS_MAX || squares > (double)STEP_NS_MAX) {

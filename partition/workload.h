@@ -121,8 +121,10 @@ struct workload {
  *     micro-batches. M2 says what is held when.
  * Busy time is the compute stream's. A message of an edge lives on no device between send and RECV.
  *
- * M1  A rank holds context, weights (trainable and frozen), gradients, optimizer state and, under a
- *     canonical reduction, the sums of gradients that wait for their neighbours in its tree.
+ * M1  A rank holds context, weights (trainable and frozen; rank 0 also those of a prefix outside
+ * the pipeline, for evaluation and what a cache lacks), gradients (of a table that the head shares
+ *     two, both where the table is and where the head is), optimizer state and, under a canonical
+ *     reduction, the sums of gradients that wait for their neighbours in its tree.
  * M2  Stash is taken when F starts and freed when B ends, or W where split. Under recompute (an R
  *     exists for the pair) F takes input_bytes in its place, R adds the stash, and both go.
  * M3  A receive buffer (edge bytes) is taken at RECV and freed when the next compute op of its

@@ -31,18 +31,6 @@ static inline int64_t total(const struct holding *h)
     return sum;
 }
 
-static bool recomputed(const struct step *step, struct op op)
-{
-    switch (step->plan->recompute) {
-    case RECOMPUTE_ALWAYS:
-        return true;
-    case RECOMPUTE_EXCEPT_LAST:
-        return op.microbatch != step->num_microbatches - 1;
-    default:
-        return false;
-    }
-}
-
 static bool receive(struct holding *h, struct op op, int64_t bytes)
 {
     if (h->num_pending == h->max_pending) {
@@ -102,7 +90,8 @@ static bool op_takes(const struct step *step, const struct stage_cost *stages, s
         return receive(h, op, stage->copy_bytes[mb]);
     case OP_F:
         h->live++;
-        h->stash += recomputed(step, op) ? stage->input_bytes[mb] : stage->stash_bytes[mb];
+        h->stash +=
+            schedule_recomputes(step->full, op) ? stage->input_bytes[mb] : stage->stash_bytes[mb];
         return true;
     case OP_R:
         h->stash += stage->stash_bytes[mb];
@@ -123,7 +112,7 @@ static void op_gives(const struct step *step, const struct stage_cost *stages, s
     if (op.kind == OP_B || op.kind == OP_W) {
         h->live--;
         h->stash -= stage->stash_bytes[mb];
-        if (recomputed(step, op))
+        if (schedule_recomputes(step->full, op))
             h->stash -= stage->input_bytes[mb];
     }
 }

@@ -36,6 +36,18 @@ for dtype in fp32 bf16; do
 done
 train job rounded -n 2 "${frozen[@]}" --set cache.policy=on --set cache.dtype=bf16
 verify "fp32 values of a bf16 cache are read ahead as fp32" foreseen rounded
+train job put-off -n 2 --set pipeline.schedule=zb-h2 --set pipeline.recompute=always
+verify "stashes are there from R to W, which zb-h2 puts off" foreseen put-off
+train job except-last -n 2 --set pipeline.schedule=gpipe --set pipeline.recompute=except-last
+verify "the last micro-batch's is there beside that of another" foreseen except-last
+gpt='"family": "gpt", "preset": "gpt2", "hidden": 64, "heads": 2, "mlp": 128, "layers": 2, "seq": 16, "vocab": 2000'
+sed -e '/"model":/,/"classes"/d' -e "s|^  \"data\"|  \"model\": {$gpt},\n&|" "$tmp/job.json" >"$tmp/gpt.json"
+check "a profile of a model whose head shares a table" "$elapse" profile --quick --microbatches 8 -n 2 \
+    --db "$ELAPSE_DB" --model gpt2:hidden=64,heads=2,mlp=128,layers=2,seq=16,vocab=2000
+for k in 1 2; do
+    train gpt gpt-$k -n $k --set pipeline.num_stages=$k
+    verify "of which both ends sum up two gradients: $k stages" foreseen gpt-$k
+done
 # Each measured forward of an item that freezes has one without stash, which took time too.
 nograd() {
     "$elapse" profiles export "cpu-$(hostname)" --csv | awk -F, '

@@ -236,4 +236,7 @@ expect "an unknown engine" 2 'engine must be one of auto, event, relax' step --e
 expect "an unknown schedule" 2 '2f2b' step --schedule 2f2b
 expect "a cut of the wrong length" 2 'cut has 3 stages, expected 4' step --cut 1,1,2
 expect "a cut that does not cover" 2 'covers 5 items' step --cut 1,1,1,2
+expect "behind a frozen prefix nobody wants the gradient of the first item's input" 0 'cut 2,1 ' \
+    "$elapse" sim --step --model uniform:layers=4,fwd=1ms,bwd_input=10ms,bwd_weight=1ms,bwd_rest=0us \
+    --cluster 1x2 --stages 2 --microbatches 4 --frozen 1 --frozen-placement cached
 finish

@@ -48,6 +48,34 @@ static void cluster_parse__gives_the_papers_cluster_when_asked(void **state)
     cluster_clear(&c);
 }
 
+static void device_ns__is_the_nearest_that_there_is(void **state)
+{
+    (void)state;
+    const struct {
+        double speed;
+        int64_t ns, want;
+    } cases[] = {
+        {1,     INT64_MAX, INT64_MAX },
+        {2,     3,         2         },
+        {0.5,   3,         6         },
+        {1e-14, 1000000,   INT64_MAX },
+        {1e9,   INT64_MAX, 9223372037}
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct device device = {.speed = cases[i].speed};
+        assert_int_equal(device_ns(&device, cases[i].ns), cases[i].want);
+    }
+}
+
+static void device_copy_ns__is_nothing_where_the_host_computes(void **state)
+{
+    (void)state;
+    struct device device = {.kind = "rtx5000", .copy_bytes_per_s = 4e9};
+    assert_true(device_copy_ns(&device, 1000) == 250);
+    strcpy(device.kind, "cpu");
+    assert_true(device_copy_ns(&device, 1000) == 0);
+}
+
 static void cluster_parse__uses_the_defaults_when_given_a_grid(void **state)
 {
     (void)state;
@@ -234,6 +262,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cluster_parse__knows_every_preset_when_named),
         cmocka_unit_test(cluster_parse__gives_the_papers_cluster_when_asked),
+        cmocka_unit_test(device_ns__is_the_nearest_that_there_is),
+        cmocka_unit_test(device_copy_ns__is_nothing_where_the_host_computes),
         cmocka_unit_test(cluster_parse__uses_the_defaults_when_given_a_grid),
         cmocka_unit_test(cluster_parse__refuses_when_text_is_wrong),
         cmocka_unit_test(cluster_check__names_the_field_when_out_of_range),

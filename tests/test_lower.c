@@ -121,6 +121,7 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
                         f += item_time(&c, i, keeps ? PASS_FWD : PASS_FWD_NOGRAD, n, device,
                                        distance);
                         if (i < frozen) {
+                            again += item_time(&c, i, PASS_FWD_NOGRAD, n, device, distance);
                             held += c.model.items[i].params;
                             continue;
                         }
@@ -135,8 +136,9 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
                     }
                     const bool whole_batch = s == 0 && p->frozen == FROZEN_FIRST;
                     int64_t whole = whole_batch ? host : 0;
+                    for (int i = 0; s == 0 && i < p->first_item[0]; i++)
+                        held += c.model.items[i].params; /* a cached prefix stays at hand */
                     for (int i = 0; whole_batch && i < frozen; i++) {
-                        held += c.model.items[i].params;
                         whole += item_time(&c, i, PASS_FWD_NOGRAD, p->batch, device, distance) *
                                  (c.model.per_microbatch ? p->microbatches.count : 1);
                     }
@@ -460,7 +462,7 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
         for (int K = 1; K <= 2; K++) {
             struct plan_case c = {0};
             struct err err = {0};
-            int64_t sums[2][4] = {{0}};
+            int64_t sums[2][5] = {{0}};
             do {
                 plan_case_clear(&c);
                 plan_case_random(&c, &seed, 2, 3);
@@ -477,16 +479,55 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
                 for (int i = c.workload.first_bucket[K - 1]; i < c.workload.first_bucket[K]; i++) {
                     sums[tied][3] += c.workload.buckets[i].bytes;
                 }
+                for (int s = 0; s < K; s++) {
+                    sums[tied][4] += c.workload.stages[s].grad_bytes;
+                }
             }
             const int64_t copy = K > 1 ? 4000 : 0; /* one rank holds both: no copy */
             assert_int_equal(sums[1][0] - sums[0][0], frozen ? 0 : copy);
             assert_int_equal(sums[1][1] - sums[0][1], frozen ? copy : 0);
             assert_int_equal(sums[1][2] - sums[0][2],
                              frozen ? 0 : copy / 4 * c.plan.optim_bytes_per_param);
-            assert_int_equal(sums[1][3] - sums[0][3], frozen ? 0 : copy);
+            /* Table and head have an accumulator each; where they are apart, both of them both. */
+            assert_int_equal(sums[1][3] - sums[0][3], frozen ? 0 : 4000);
+            assert_int_equal(sums[1][4] - sums[0][4], frozen ? 0 : K > 1 ? 3 * 4000 : 4000);
             plan_case_clear(&c);
         }
     }
+}
+
+static void workload_build__waits_with_the_norm_for_the_slowest_replica(void **state)
+{
+    (void)state;
+    uint64_t seed = 71;
+    int late = 0;
+    for (int round = 0; round < 200; round++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        plan_case_random(&c, &seed, 4, 3);
+        const struct plan *p = &c.plan;
+        const int K = p->num_ranks, R = p->num_replicas;
+        c.plan.clip = true;
+        c.cost.norm_ns_per_byte = 3;
+        c.cluster.link_latency_ns = c.cluster.uplink_latency_ns = 0;
+        c.model.items[c.model.num_items - 1].tied_params = 1000; /* another item's, counted there */
+        case_must(plan_case_lower(&c, &err), &err);
+        double most = 0, first = 0;
+        for (int i = 0; i < K * R; i++) {
+            double bytes = 0;
+            for (int item = frozen_items(&c); item < c.model.num_items; item++) {
+                const int rank = c.workload.rank_of_stage[stage_of(p, item)];
+                bytes += rank == i % K ? 4 * (double)c.model.items[item].params : 0;
+            }
+            const double ns = 3 * bytes / c.cluster.devices[p->device[i]].speed;
+            most = ns > most ? ns : most;
+            first = i < K ? most : first;
+        }
+        assert_int_equal(c.workload.norm_ns, (int64_t)(most + 0.5));
+        late += most > first;
+        plan_case_clear(&c);
+    }
+    assert_true(late > 10);
 }
 
 static void workload_build__refuses_sums_that_overflow(void **state)
@@ -626,6 +667,7 @@ int main(void)
         cmocka_unit_test(plan_lower__takes_a_custom_list_and_its_ranks),
         cmocka_unit_test(plan_lower__refuses_a_custom_list_that_is_wrong),
         cmocka_unit_test(workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not),
+        cmocka_unit_test(workload_build__waits_with_the_norm_for_the_slowest_replica),
         cmocka_unit_test(workload_build__refuses_sums_that_overflow),
         cmocka_unit_test(plan_lower__survives_the_failure_of_any_allocation),
         cmocka_unit_test(schedule_auto__survives_the_failure_of_any_allocation),

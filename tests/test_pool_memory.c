@@ -99,6 +99,29 @@ static void pool_memory__recompute_holds_one_stash(void **state)
     assert_int_equal(never - always, 2 * 2 * (5 * STASH + 4 * wide));
 }
 
+/* The last micro-batch keeps its stash while those before it have theirs rebuilt. */
+static void pool_memory__recompute_except_last_holds_two(void **state)
+{
+    (void)state;
+    int64_t params, wide;
+    int64_t never = peak(SCHEDULE_GPIPE, 4, RECOMPUTE_NEVER, 0, &params, &wide);
+    int64_t but_last = peak(SCHEDULE_GPIPE, 4, RECOMPUTE_EXCEPT_LAST, 0, &params, &wide);
+    assert_int_equal(never - but_last, 2 * 2 * (5 * STASH + 4 * wide));
+}
+
+/* Of two ranks the second puts each W off behind the next I, whose stash is there by then. */
+static void pool_memory__recompute_holds_what_put_off_weights_need(void **state)
+{
+    (void)state;
+    int64_t params, wide, kept[2];
+    for (int split = 0; split < 2; split++) {
+        const enum schedule_kind kind = split ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
+        const int64_t never = peak(kind, 8, RECOMPUTE_NEVER, 1, &params, &wide);
+        kept[split] = never - peak(kind, 8, RECOMPUTE_ALWAYS, 1, &params, &wide);
+    }
+    assert_int_equal(kept[0], kept[1]); /* 2 slots and 1 stash, 3 and 2 */
+}
+
 static void pool_memory__gpipe_has_a_slot_for_each_microbatch(void **state)
 {
     (void)state;
@@ -181,6 +204,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pool_memory__first_stage_adds_up_by_hand),
         cmocka_unit_test(pool_memory__recompute_holds_one_stash),
+        cmocka_unit_test(pool_memory__recompute_except_last_holds_two),
+        cmocka_unit_test(pool_memory__recompute_holds_what_put_off_weights_need),
         cmocka_unit_test(pool_memory__gpipe_has_a_slot_for_each_microbatch),
         cmocka_unit_test(pool_memory__frozen_prefix_outside_the_pipeline_adds_up_by_hand),
         cmocka_unit_test(pool_memory__on_a_device_holds_what_stages_read),
