@@ -62,9 +62,8 @@ static enum status view_item_ns(const void *ctx, const struct model *model, int 
                                    device, ns, extrapolated, err);
     *ns = 0;
     if (pass == PASS_FWD || pass == PASS_FWD_NOGRAD)
-        *ns =
-            samples * view->base->cache_read_ns +
-            (int64_t)((double)samples * (double)view->bytes / device->copy_bytes_per_s * 1e9 + 0.5);
+        *ns = samples * view->base->cache_read_ns +
+              (int64_t)((double)samples * device_copy_ns(device, view->bytes) + 0.5);
     return OK;
 }
 
@@ -202,11 +201,6 @@ enum status elastic_plan(const struct job *job, const struct cost *cost, int num
 static enum status transition_parts(struct runner *run, const struct plan *old,
                                     const struct plan *plan, struct elastic_epoch *epoch)
 {
-    if (old->num_ranks == plan->num_ranks && old->num_replicas == plan->num_replicas &&
-        old->num_stages == plan->num_stages && old->frozen == plan->frozen &&
-        memcmp(old->first_item, plan->first_item,
-               ((size_t)plan->num_stages + 1) * sizeof *plan->first_item) == 0)
-        return OK;
     struct transition transition = {0};
     enum status rc =
         transition_build(&run->job->model, &run->job->cluster, old, plan, &transition, run->err);
@@ -295,10 +289,10 @@ static enum status simulate_step(struct runner *run, struct step_cost *step)
     const int frozen = run->plan.num_frozen_layers;
     enum status rc = plan_copy(&run->plan, &plan, run->err);
     if (rc == OK && step->batch < plan.batch) {
-        const int64_t most = step->batch;
+        struct microbatches *mb = &plan.microbatches;
         plan.batch = step->batch;
-        plan.microbatches = microbatches_of(
-            most, plan.microbatches.count < most ? plan.microbatches.count : (int)most);
+        mb->count = (int)((plan.batch - 1) / mb->size) + 1;
+        mb->last_size = plan.batch - mb->size * (mb->count - 1);
     }
     if (rc == OK && plan.frozen == FROZEN_CACHED && step->from < frozen) {
         plan.frozen = FROZEN_FIRST;
@@ -460,14 +454,14 @@ static enum status run_steps(struct runner *run, struct elastic_epoch *epoch, do
     const bool ends = steps <= most;
     steps = ends ? steps : most;
     const int64_t rest = ends ? left - (steps - 1) * global : global;
-    const int64_t share = (rest - 1) / plan->num_replicas + 1;
+    const int64_t most_of_one = rest < plan->batch ? rest : plan->batch; /* the first replica's */
     enum status rc = mean_step(run, plan->batch, &step, &read_ns);
     if (rc != OK)
         return rc;
     if (!mul_ok(steps, step.ns, &ns) || ns > INT64_MAX / 4)
         return err_set(run->err, ERR_INPUT, "an epoch of %lld samples is too long to simulate",
                        (long long)run->num_samples);
-    rc = mean_step(run, share < plan->batch ? share : plan->batch, &last, &last_read_ns);
+    rc = mean_step(run, most_of_one, &last, &last_read_ns);
     if (rc != OK)
         return rc;
     ns = (steps - 1) * step.ns + last.ns;

@@ -13,9 +13,10 @@
  *     is there, else from the input on. Epochs draw the order of the samples anew, so after a
  *     decision within an epoch samples of several levels meet by chance: a step takes the mean over
  *     its micro-batches (sim/cache_levels.h). Short micro-batches count as full ones here.
- * R4  An epoch has ceil(samples / (R * B)) steps; the last one holds what is left, evenly. A
- *     decision within an epoch parts it: the rest goes on at the next sample, with the plan's own R
- *     and B. train.max_steps ends the run, in mid-epoch too.
+ * R4  An epoch has ceil(samples / (R * B)) steps; the last one holds what is left: replicas, and
+ *     their micro-batches, are filled one after the other, so it takes what its first replica does.
+ *     A decision within an epoch parts it: the rest goes on at the next sample, with the plan's own
+ *     R and B. train.max_steps ends the run, in mid-epoch too.
  * R5  A change of K or R costs elastic.setup_ns and the transfers of partition/autodp.h.
  * R6  After every eval_every_epochs-th epoch and at the end, the test samples go forward
  *     through all layers on the epoch's plan, split over its replicas, in its micro-batches: the

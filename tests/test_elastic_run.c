@@ -67,6 +67,28 @@ static void elastic_run__counts_steps_and_the_last_partial_batch(void **state)
     job_clear(&job);
 }
 
+/* Two pipelines of 8 samples in micro-batches of 2, as exec/data/sampler.h deals them out: of what
+ * is left the first takes all that it can. Four layers a stage, no messages: rounds of 24 us. */
+static void elastic_run__gives_the_last_samples_to_the_first_replicas(void **state)
+{
+    (void)state;
+    for (int left = 2; left < 16; left += 2) {
+        struct job job = {0};
+        struct elastic_run run = {0};
+        make_job(&job, 1);
+        for (int i = 0; i < 8; i++)
+            job.model.items[i].params = job.model.items[i].act_bytes = 0;
+        job.cluster.link_latency_ns = 0;
+        job.pipeline.num_stages = job.pipeline.num_replicas = 2;
+        run_job(&job, 160 + left, &run);
+        assert_int_equal(run.epochs[0].steps, 11);
+        assert_int_equal(run.epochs[0].step_ns, (4 + 1) * 24000);
+        assert_int_equal(run.epochs[0].last_step_ns, ((left < 8 ? left / 2 : 4) + 1) * 24000);
+        elastic_run_clear(&run);
+        job_clear(&job);
+    }
+}
+
 /* R6: 20 test samples in micro-batches of 2 on 4 stages of 2 layers: 10 micro-batches of 4 us a
  * stage, three boundaries of 200 bytes. */
 static void elastic_run__evaluates_beside_the_total(void **state)
@@ -145,7 +167,7 @@ static bool run_extrapolates(const struct job *job, int64_t samples, int64_t tes
     return extrapolated;
 }
 
-/* Batches of 8 are micro-batches of 2; the last of 84 samples are micro-batches of 1. A prefix of
+/* Batches of 8 are micro-batches of 2; the last of 83 samples is a micro-batch of 1. A prefix of
  * two frozen layers runs ahead over all 8, and in the evaluation in micro-batches of 2. */
 static void elastic_run__says_whose_costs_were_not_measured(void **state)
 {
@@ -153,10 +175,10 @@ static void elastic_run__says_whose_costs_were_not_measured(void **state)
     struct job job = {0};
     (void)state;
     make_job(&job, 2);
-    assert_false(run_extrapolates(&job, 84, 20, 0, 0));
-    assert_false(run_extrapolates(&job, 84, 20, 3, 0));
-    assert_true(run_extrapolates(&job, 84, 0, 2, 0));  /* a full step */
-    assert_true(run_extrapolates(&job, 84, 0, 1, 0));  /* the last step */
+    assert_false(run_extrapolates(&job, 83, 20, 0, 0));
+    assert_false(run_extrapolates(&job, 83, 20, 3, 0));
+    assert_true(run_extrapolates(&job, 83, 0, 2, 0));  /* a full step */
+    assert_true(run_extrapolates(&job, 83, 0, 1, 0));  /* the last step */
     assert_false(run_extrapolates(&job, 80, 0, 1, 0)); /* there is none of the kind */
     job.freeze.policy = FREEZE_TABLE;
     job.freeze.table = table;
@@ -389,9 +411,8 @@ static int check_parts(int every, bool dp, int64_t most)
             }
             const int64_t global = 8 * now.replicas;
             const int64_t rest = SAMPLES - at < global ? SAMPLES - at : global;
-            const int64_t share = (rest + now.replicas - 1) / now.replicas;
-            ns += share == 8 ? now.step_ns
-                             : epoch_of(&job, frozen, share * now.replicas).last_step_ns;
+            /* the first replica has as many of them as it can take */
+            ns += rest >= 8 ? now.step_ns : epoch_of(&job, frozen, rest).last_step_ns;
             at += rest;
             step++;
         }
@@ -492,6 +513,49 @@ static void elastic_run__meets_a_half_full_cache(void **state)
     job_clear(&job);
 }
 
+/* Four stages on two ranks, one after the other in turn, then in a V: half of them change ranks. */
+static void elastic_run__moves_weights_when_only_their_ranks_change(void **state)
+{
+    (void)state;
+    static const int64_t us[4][3] = {
+        {7,  9, 11},
+        {4,  8, 16},
+        {12, 6, 12},
+        {5,  8, 9 }
+    };
+    static const int table[2] = {1, 2};
+    struct job job = {0};
+    struct elastic_run run = {0};
+    make_job(&job, 2);
+    struct item items[4];
+    for (int i = 0; i < 4; i++)
+        items[i] = (struct item){.kind = ITEM_OPAQUE,
+                                 .layer = i,
+                                 .params = 1000,
+                                 .act_bytes = 1000,
+                                 .fwd_ns = 1000 * us[i][0],
+                                 .bwd_input_ns = 1000 * us[i][1],
+                                 .bwd_weight_ns = 1000 * us[i][2]};
+    model_clear(&job.model);
+    assert_int_equal(model_explicit("four", items, 4, NULL, 0, false, &job.model, NULL), OK);
+    cluster_clear(&job.cluster);
+    assert_int_equal(cluster_grid(1, 2, &job.cluster, NULL), OK);
+    job.pipeline.num_stages = 2;
+    job.pipeline.num_microbatches = 8;
+    job.pipeline.schedule_auto = true;
+    job.pipeline.frozen_auto = false;
+    job.pipeline.frozen = FROZEN_SPREAD;
+    job.elastic.auto_pipe = job.elastic.auto_dp = false;
+    set_table(&job, table, 2);
+    run_job(&job, 80, &run);
+    assert_int_equal(run.epochs[0].schedule, SCHEDULE_INTERLEAVED);
+    assert_int_equal(run.epochs[1].schedule, SCHEDULE_ZB_V);
+    /* Devices trade places, so that the two items that are frozen move, which have no momentum. */
+    assert_int_equal(run.epochs[1].moved_bytes, 2 * 4 * 1000);
+    elastic_run_clear(&run);
+    job_clear(&job);
+}
+
 /* What the trainer does (exec/elastic.c), one call after the other. */
 static void elastic_run__takes_the_plans_that_the_trainer_takes(void **state)
 {
@@ -589,6 +653,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elastic_run__counts_steps_and_the_last_partial_batch),
+        cmocka_unit_test(elastic_run__gives_the_last_samples_to_the_first_replicas),
         cmocka_unit_test(elastic_run__evaluates_beside_the_total),
         cmocka_unit_test(elastic_run__says_whose_costs_were_not_measured),
         cmocka_unit_test(elastic_run__slow_devices_do_not_change_the_plan),
@@ -601,6 +666,7 @@ int main(void)
         cmocka_unit_test(elastic_run__ends_after_the_steps_that_the_job_says),
         cmocka_unit_test(elastic_speedup__goes_by_the_sample_when_a_run_was_stopped),
         cmocka_unit_test(elastic_run__meets_a_half_full_cache),
+        cmocka_unit_test(elastic_run__moves_weights_when_only_their_ranks_change),
         cmocka_unit_test(elastic_run__takes_the_plans_that_the_trainer_takes),
         cmocka_unit_test(elastic_run__refuses_a_run_without_samples),
     };
