@@ -374,7 +374,7 @@ static int edges_leaving(const struct cluster *cluster, const int *devices, int 
     return count;
 }
 
-/* Up to this many nodes the edges are counted in one pass over a table on the stack. */
+/* Up to this many nodes the table of their edges is on the stack. */
 #define TABLE_NODES 4096
 
 int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, int n,
@@ -382,8 +382,11 @@ int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, 
 {
     if (n < 2)
         return 0;
-    int leaving[TABLE_NODES];
-    const bool table = cluster->num_nodes <= TABLE_NODES;
+    int few[TABLE_NODES];
+    int *leaving = cluster->num_nodes <= TABLE_NODES
+                       ? few
+                       : malloc((size_t)cluster->num_nodes * sizeof *leaving);
+    const bool table = leaving; /* else there is no memory, and they are looked for */
     for (int i = 0; i < n && table; i++)
         leaving[cluster->devices[devices[i]].node] = 0;
     for (int i = 0; i < n && table; i++) {
@@ -408,6 +411,8 @@ int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, 
         if (edge_latency > latency)
             latency = edge_latency;
     }
+    if (leaving != few)
+        free(leaving);
     if (rate < 1)
         rate = 1;
     const int64_t steps = 2 * ((int64_t)n - 1);

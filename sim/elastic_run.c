@@ -235,14 +235,27 @@ static const struct cluster *step_cluster(const struct runner *run)
     return run->options->slowed ? run->options->slowed : &run->job->cluster;
 }
 
+static enum status batch_overflows(const struct runner *run, const struct plan *plan)
+{
+    return err_set(run->err, ERR_INPUT, "batch %lld x %d replicas overflows",
+                   (long long)plan->batch, plan->num_replicas);
+}
+
 /* R6. */
 static enum status evaluation_ns(struct runner *run, const struct plan *plan, int64_t *ns)
 {
     struct plan eval = {0};
     struct workload w = {0};
-    int64_t share = (run->num_test - 1) / plan->num_replicas + 1;
-    int64_t count = (share - 1) / plan->microbatches.size + 1;
+    int64_t global;
     *ns = 0;
+    if (!mul_ok(plan->batch, plan->num_replicas, &global))
+        return batch_overflows(run, plan);
+    const int64_t steps = (run->num_test - 1) / global + 1;
+    const int64_t rest = run->num_test - (steps - 1) * global;
+    const int64_t last = (rest < plan->batch ? rest : plan->batch) - 1;
+    /* micro-batches of the first replica, but the first of each step */
+    const int64_t others =
+        (steps - 1) * (plan->microbatches.count - 1) + last / plan->microbatches.size;
     enum status rc = plan_copy(plan, &eval, run->err);
     if (rc == OK) {
         eval.num_frozen_layers = 0;
@@ -268,7 +281,8 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
         for (int e = 0; e < w.num_stages - 1; e++)
             once += workload_edge_ns(&w, c, e, false, MB_FULL);
         int64_t all;
-        if (!mul_ok(slowest, count - 1, &all) || !add_ok(all, once, &all))
+        if (!mul_ok(slowest, others, &all) || !mul_ok(once, steps, &once) ||
+            !add_ok(all, once, &all))
             rc = err_set(run->err, ERR_INPUT, "an evaluation of %lld samples is too long",
                          (long long)run->num_test);
         else if (all > *ns)
@@ -448,8 +462,7 @@ static enum status run_steps(struct runner *run, struct elastic_epoch *epoch, do
     struct step_cost step, last;
     int64_t global, read_ns, last_read_ns, ns;
     if (!mul_ok(plan->batch, plan->num_replicas, &global))
-        return err_set(run->err, ERR_INPUT, "batch %lld x %d replicas overflows",
-                       (long long)plan->batch, plan->num_replicas);
+        return batch_overflows(run, plan);
     int64_t steps = (left - 1) / global + 1;
     const bool ends = steps <= most;
     steps = ends ? steps : most;

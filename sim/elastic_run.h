@@ -19,9 +19,9 @@
  *     R and B. train.max_steps ends the run, in mid-epoch too.
  * R5  A change of K or R costs elastic.setup_ns and the transfers of partition/autodp.h.
  * R6  After every eval_every_epochs-th epoch and at the end, the test samples go forward
- *     through all layers on the epoch's plan, split over its replicas, in its micro-batches: the
- *     first one's way through all stages and boundaries, then one more of the slowest device for
- *     each other.
+ *     through all layers on the epoch's plan, in steps as in R4, whose losses are summed up before
+ *     the next begins: the first micro-batch's way through all stages and boundaries, then one more
+ *     of the slowest device for each other.
  */
 #ifndef ELAPSE_SIM_ELASTIC_RUN_H
 #define ELAPSE_SIM_ELASTIC_RUN_H
