@@ -147,6 +147,27 @@ static void image_read__makes_colours_of_four_inks(void **state)
     }
 }
 
+static void image_read__passes_over_bytes_behind_the_pixels(void **state)
+{
+    static const unsigned char spare[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0xff, JPEG_EOI};
+    struct pixels pixels[2] = {{0}};
+    struct err err = {0};
+    (void)state;
+    put_jpeg("a.jpg", 16, 16, 3, 0);
+    for (int i = 0; i < 2; i++) {
+        if (image_read(in_folder("a.jpg"), &pixels[i], &err) != OK)
+            fail_msg("%s", err.msg);
+        FILE *file = fopen(in_folder("a.jpg"), "r+b");
+        assert_non_null(file);
+        assert_int_equal(fseek(file, -2, SEEK_END), 0); /* over the end's marker */
+        assert_int_equal(fwrite(spare, 1, sizeof spare, file), sizeof spare);
+        fclose(file);
+    }
+    assert_memory_equal(pixels[0].rgb, pixels[1].rgb, 16 * 16 * 3);
+    free(pixels[0].rgb);
+    free(pixels[1].rgb);
+}
+
 static void image_square__keeps_ramps_and_takes_the_middle(void **state)
 {
     (void)state;
@@ -259,6 +280,8 @@ int main(void)
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(image_read__makes_colours_of_four_inks, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(image_read__passes_over_bytes_behind_the_pixels,
+                                        make_folder, remove_folder),
         cmocka_unit_test(image_square__keeps_ramps_and_takes_the_middle),
         cmocka_unit_test_setup_teardown(images_open__scales_only_when_asked, make_folder,
                                         remove_folder),

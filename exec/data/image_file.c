@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <jpeglib.h>
+#include <jerror.h>
 #include <png.h>
 
 /* --- JPEG ------------------------------------------------------------------------------------- */
@@ -27,10 +28,11 @@ static void jpeg_fail(j_common_ptr jpeg)
     longjmp(failure->out, 1);
 }
 
-/* Level -1 is a warning about damaged data; grey fill in place of pixels is no sample. */
+/* Level -1 is a warning about damaged data; grey fill in place of pixels is no sample. Bytes to
+ * spare behind the pixels, which some cameras write, are no damage. */
 static void jpeg_message(j_common_ptr jpeg, int level)
 {
-    if (level < 0)
+    if (level < 0 && jpeg->err->msg_code != JWRN_EXTRANEOUS_DATA)
         jpeg_fail(jpeg);
 }
 
