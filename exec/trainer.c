@@ -509,8 +509,9 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         struct step_result result;
         /* The first two steps of a call touch memory for the first time; not typical. */
         int64_t done = t->progress.step - first_step;
-        bool trace =
-            (done >= 2 && done < 2 + t->options->trace_steps) || t->progress.step + 1 == last_step;
+        const bool last = t->progress.step + 1 == last_step ||
+                          (s + 1 == in_epoch && t->progress.epoch + 1 == t->job->train.epochs);
+        bool trace = (done >= 2 && done < 2 + t->options->trace_steps) || last;
         rc = one_step(t, s, trace, &result, err);
         if (rc != OK)
             break;

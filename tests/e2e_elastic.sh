@@ -131,6 +131,14 @@ sampled() { # samples of an epoch, by its row in the record
 }
 verify "an epoch's samples per second count each sample once" sampled
 
+# The last step's ops are recorded in whatever plan it ends: here of stage 0 alone.
+train vit traced -n 2 --set 'elastic.stages=[2,1]' --trace-steps 0 --trace "$tmp/traced.trace"
+traced() {
+    grep -o '"args":{"op":"[A-Z]*","stage":[0-9]*' "$tmp/traced.trace" | sort | uniq -c | tr -s ' ' >"$tmp/traced.txt"
+    grep -q '"op":"F","stage":0' "$tmp/traced.txt" && ! grep -q '"stage":1' "$tmp/traced.txt" || { cat "$tmp/traced.txt"; false; }
+}
+verify "the last step of an elastic run is recorded" traced
+
 # The planner's own choice; norms that freeze --norms and sim can replay.
 train vit planned -n 4 --set freeze.policy=gradient-norm --set freeze.alpha=1/2
 train vit planned-1 -n 1 --set freeze.policy=gradient-norm --set freeze.alpha=1/2
