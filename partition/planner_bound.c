@@ -202,13 +202,19 @@ static int64_t least_act_bytes(const struct bound_shape *shape, int64_t samples)
     return mul_ok(least, model->per_microbatch ? 1 : samples, &bytes) ? bytes : INT64_MAX;
 }
 
+/* Measured messages depend on the kind of device, too. */
+static bool same_port(const struct device *a, const struct device *b)
+{
+    return a->link_bytes_per_s == b->link_bytes_per_s && strcmp(a->kind, b->kind) == 0;
+}
+
 static bool same_link(const struct cluster *cluster, int from, int to, int other_from, int other_to)
 {
     const struct device *d = cluster->devices;
     const double *up = cluster->uplink_bytes_per_s;
     bool inside = d[from].node == d[to].node, other = d[other_from].node == d[other_to].node;
-    return inside == other && d[from].link_bytes_per_s == d[other_from].link_bytes_per_s &&
-           d[to].link_bytes_per_s == d[other_to].link_bytes_per_s &&
+    return inside == other && same_port(&d[from], &d[other_from]) &&
+           same_port(&d[to], &d[other_to]) &&
            (inside ||
             (up[d[from].node] == up[d[other_from].node] && up[d[to].node] == up[d[other_to].node]));
 }

@@ -499,6 +499,40 @@ static void bound_solve__is_the_closed_form_when_stages_are_equal(void **state)
             }
 }
 
+/* Messages between devices of kind "a" take 1 ms, others nothing. */
+static int64_t slow_among_a(const void *ctx, const struct cluster *cluster, int from, int to,
+                            int64_t bytes)
+{
+    (void)ctx;
+    (void)bytes;
+    return *cluster->devices[from].kind == 'a' && *cluster->devices[to].kind == 'a' ? 1000000 : 0;
+}
+
+static void bound_solve__takes_each_link_as_its_devices_have_it(void **state)
+{
+    (void)state;
+    struct item items[4];
+    for (int i = 0; i < 4; i++)
+        items[i] = (struct item){.kind = ITEM_OPAQUE, .layer = i, .fwd_ns = 1000};
+    struct instance in = {0};
+    struct planner_result result = {0};
+    assert_int_equal(model_explicit("four", items, 4, NULL, 0, false, &in.model, NULL), OK);
+    assert_int_equal(cluster_grid(1, 4, &in.cluster, NULL), OK);
+    for (int d = 0; d < 4; d++)
+        strcpy(in.cluster.devices[d].kind, d < 2 ? "a" : "b");
+    cost_constant(&in.cost);
+    in.cost.transfer_ns = slow_among_a;
+    in.problem = (struct planner_problem){
+        .model = &in.model, .cluster = &in.cluster, .cost = &in.cost, .batch = 4};
+    in.options = (struct planner_options){
+        .num_ranks = 4, .num_replicas = 1, .num_microbatches = 4, .schedules = 1u << SCHEDULE_1F1B};
+    assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
+    assert_in_range(result.best[0].unshared_ns, 2000000, 2100000);
+    assert_true(result.best[0].lower_bound_ns <= result.best[0].unshared_ns);
+    planner_result_clear(&result);
+    instance_clear(&in);
+}
+
 /* --- the released rules -------------------------------------------------------------------- */
 
 static void vit_problem(struct instance *in, const char *model, const char *cluster, int64_t batch)
@@ -896,6 +930,7 @@ int main(void)
         cmocka_unit_test(planner_solve__is_never_slower_than_a_plain_cut),
         cmocka_unit_test(bound_live__is_what_the_lists_hold_at_one_moment),
         cmocka_unit_test(bound_solve__is_the_closed_form_when_stages_are_equal),
+        cmocka_unit_test(bound_solve__takes_each_link_as_its_devices_have_it),
         cmocka_unit_test(planner_solve__follows_the_release_when_asked),
         cmocka_unit_test(planner_solve__cuts_greedily_into_all_chunks),
         cmocka_unit_test(planner_solve__refuses_when_the_greedy_cut_has_an_empty_stage),
