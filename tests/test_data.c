@@ -344,6 +344,39 @@ static void loader_get__counts_the_targets_of_masked_tokens(void **state)
     model_clear(&model);
 }
 
+/* The ranks of a pipeline's ends ask for one each. */
+static void phrases__have_the_same_tokens_and_labels_when_asked_for_apart(void **state)
+{
+    enum { SEQ = 32 };
+    static const char *const names[] = {
+        "bert-base:task=classify,classes=3,hidden=32,heads=2,mlp=64,layers=1,seq=32,vocab=70",
+        "bert-base:task=qa,hidden=32,heads=2,mlp=64,layers=1,seq=32,vocab=70",
+        "bert-base:task=mlm,hidden=32,heads=2,mlp=64,layers=1,seq=32,vocab=70",
+        "gpt2:hidden=32,heads=2,mlp=64,layers=1,seq=32,vocab=70"};
+    (void)state;
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        struct model model = {0};
+        struct dataset data = {0};
+        struct err err = {0};
+        assert_int_equal(model_parse(names[n], &model, &err), OK);
+        assert_int_equal(phrases_open(&model, 9, 1, 1, &data, &err), OK);
+        for (int64_t id = 0; id < 9; id++) {
+            int32_t tokens[2][SEQ] = {{0}}, labels[2][SEQ] = {{0}};
+            const struct sample_out outs[] = {
+                {.tokens = tokens[0], .labels = labels[0]},
+                {.tokens = tokens[1]                  },
+                {.labels = labels[1]}
+            };
+            for (int i = 0; i < 3; i++)
+                assert_int_equal(data.sample(&data, SPLIT_TRAIN, id, &outs[i], &err), OK);
+            assert_memory_equal(tokens[0], tokens[1], sizeof *tokens);
+            assert_memory_equal(labels[0], labels[1], sizeof *labels);
+        }
+        dataset_clear(&data);
+        model_clear(&model);
+    }
+}
+
 static void dataset_open__refuses_data_that_do_not_fit_the_model(void **state)
 {
     struct job job;
@@ -396,6 +429,7 @@ int main(void)
         cmocka_unit_test(loader_peek__shows_what_the_next_get_gives),
         cmocka_unit_test(loader_get__says_of_several_failures_the_first),
         cmocka_unit_test(loader_get__counts_the_targets_of_masked_tokens),
+        cmocka_unit_test(phrases__have_the_same_tokens_and_labels_when_asked_for_apart),
         cmocka_unit_test_setup_teardown(dataset_open__refuses_data_that_do_not_fit_the_model,
                                         scratch_make, scratch_remove),
     };

@@ -40,10 +40,9 @@ static enum status phrases_sample(const struct dataset *dataset, enum split spli
         out->length[0] = length;
     if (out->labels && phrases->task == TASK_CLASSIFY)
         out->labels[0] = (int32_t) class;
-    if (out->labels && phrases->task == TASK_QA) {
-        out->labels[0] = (int32_t)(counter_bits(key, 2) % (uint64_t)length);
-        out->labels[1] = out->labels[0];
-    }
+    const int span = phrases->task == TASK_QA ? (int)(counter_bits(key, 2) % (uint64_t)length) : -1;
+    if (out->labels && phrases->task == TASK_QA)
+        out->labels[0] = out->labels[1] = span;
     struct masking masks = masking_start(dataset->seed, split, out->epoch, id, length - 1);
     for (int i = 0; i < seq; i++) {
         uint64_t draw = counter_bits(key, (uint64_t)i + 3);
@@ -54,7 +53,7 @@ static enum status phrases_sample(const struct dataset *dataset, enum split spli
         bool masked = phrases->task == TASK_MLM && i > 0 && inside && masking_next(&masks);
         /* A span is marked by the one value outside the alphabet. */
         int32_t shown = masked ? 0 : token;
-        if (out->labels && phrases->task == TASK_QA && i == out->labels[0])
+        if (i == span)
             shown = (int32_t)phrases->alphabet;
         if (out->tokens)
             out->tokens[i] = inside ? shown : 0;
