@@ -279,7 +279,7 @@ static enum status none_found(const struct search *search)
     if (!memory && search->need_bytes == 0)
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' (%d items) on %d devices: no pipeline length, "
-                       "replica count and micro-batch count fit together",
+                       "replica count, micro-batch count and schedule fit together",
                        problem->model->name, problem->model->num_items,
                        problem->cluster->num_devices);
     const struct cluster *cluster = problem->cluster;

@@ -713,8 +713,9 @@ enum status search_seed(struct search *search)
             bool crosses = problem->cluster->num_nodes > 1 && K > 1 && R > 1;
             for (int map = 0; map < (crosses ? MAP_COUNT : 1); map++) {
                 node.map = (enum rank_map)map;
+                const int64_t before = search->candidates;
                 rc = open_family(search, &node, true);
-                if (rc == OK)
+                if (rc == OK && search->candidates > before)
                     rc = push(search, node);
                 if (rc != OK)
                     return rc;

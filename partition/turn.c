@@ -98,6 +98,15 @@ static enum status halve(const struct job *job, const struct cluster *cluster,
     return rc;
 }
 
+/* Stages a rank that the job's schedule has at least. */
+static int chunks_of(const struct job *job)
+{
+    const enum schedule_kind kind = job->pipeline.schedule;
+    if (job->pipeline.schedule_auto || kind == SCHEDULE_AUTO)
+        return 1;
+    return kind == SCHEDULE_INTERLEAVED ? job->pipeline.chunks : schedule_default_chunks(kind);
+}
+
 /* U4. K and R that may be tried; 0: any. */
 static enum status wanted_counts(const struct job *job, const struct cluster *cluster,
                                  const struct turn_ask *ask, int *k, int *r, struct err *err)
@@ -108,8 +117,9 @@ static enum status wanted_counts(const struct job *job, const struct cluster *cl
     *r = job->pipeline.num_replicas;
     if (ask->old) {
         const int left = model->num_items - model_frozen_items(model, ask->num_frozen_layers);
+        const int most = left > chunks_of(job) ? left / chunks_of(job) : 1;
         const int old = ask->old->num_ranks;
-        *k = job->elastic.auto_pipe ? AUTO : old < left ? old : left;
+        *k = job->elastic.auto_pipe ? AUTO : old < most ? old : most;
         *r = job->elastic.auto_dp ? AUTO : ask->old->num_replicas;
     }
     if (stages > 0) {

@@ -9,10 +9,10 @@
  * U2  The policy then decides F from the norms of the turn before (partition/freeze.h);
  *     elastic.stages says K, the turn's entry or the last.
  * U3  The plan changes where F or that K does, and nowhere else.
- * U4  Without auto_pipe K stays (unless fewer items are left); with it, elastic.compression
- *     halving and the greedy balancers follow the paper's rule, else every K is tried. Without
- *     auto_dp R stays, with it there are as many replicas as devices are there for (and, where each
- *     adds a batch, samples). Of all, the least time a sample.
+ * U4  Without auto_pipe K stays (unless its schedule has more stages than items are left); with it,
+ *     elastic.compression halving and the greedy balancers follow the paper's rule, else every K is
+ *     tried. Without auto_dp R stays, with it there are as many replicas as devices are there for
+ *     (and, where each adds a batch, samples). Of all, the least time a sample.
  * U5  For each K and R that is the least of two plans: one that computes the frozen forward in
  *     every step, and one that reads it from the cache and computes only what that lacks, on the
  *     first device of each pipeline. cache.policy on takes the latter, auto asks

@@ -239,4 +239,11 @@ expect "a cut that does not cover" 2 'covers 5 items' step --cut 1,1,1,2
 expect "behind a frozen prefix nobody wants the gradient of the first item's input" 0 'cut 2,1 ' \
     "$elapse" sim --step --model uniform:layers=4,fwd=1ms,bwd_input=10ms,bwd_weight=1ms,bwd_rest=0us \
     --cluster 1x2 --stages 2 --microbatches 4 --frozen 1 --frozen-placement cached
+
+# K stays as freezing goes on, but for a schedule of two stages a rank whose items are too few by then.
+echo '{"name":"v","model":"vit-tiny:layers=4","data":{"kind":"synthetic"},"train":{"epochs":2,"batch":{"global":16}},"cluster":"rtx5000-2x8",
+    "pipeline":{"schedule":"zb-v","num_stages":2,"num_replicas":1},"freeze":{"policy":"table","table":[0,4]},"elastic":{"auto_pipe":false}}' >"$tmp/v.json"
+expect "a rank's two stages of a V count when few items are left" 0 '^ *1 +4 +1 ' "$elapse" sim "$tmp/v.json"
+expect "a length that has more stages than items is not said to want memory" 1 'replica count, micro-batch count and schedule fit together' \
+    "$elapse" sim "$tmp/v.json" --set pipeline.frozen=first --set 'elastic.stages=[2,2]'
 finish
