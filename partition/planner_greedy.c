@@ -6,13 +6,6 @@
 
 #include "partition/balance.h"
 
-/* Chunks a rank of the schedule at hand: the published rules know of one. */
-static int chunks_of(const struct planner_options *options, enum schedule_kind kind)
-{
-    return kind == SCHEDULE_INTERLEAVED && options->chunks != AUTO ? options->chunks
-                                                                   : schedule_default_chunks(kind);
-}
-
 /* K, R, M and the cut by the published rules; one candidate. */
 static enum status greedy_node(struct search *search, struct node *node)
 {
@@ -52,7 +45,7 @@ static enum status greedy_node(struct search *search, struct node *node)
         for (int kind = 0; kind < SCHEDULE_KIND_COUNT; kind++)
             if (search_allows(options, (enum schedule_kind)kind))
                 node->schedule = (enum schedule_kind)kind;
-    node->chunks = chunks_of(options, node->schedule);
+    node->chunks = schedule_chunks(node->schedule, options->chunks);
     const int stages = (int)bound_min((int64_t)K * node->chunks, INT_MAX);
     rc = balance_greedy(variant, sizes, n, nf, stages, count, load, search->err);
     if (rc != OK)

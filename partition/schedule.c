@@ -23,6 +23,11 @@ int schedule_default_chunks(enum schedule_kind kind)
     return schedule_v_shaped(kind) || kind == SCHEDULE_INTERLEAVED ? 2 : 1;
 }
 
+int schedule_chunks(enum schedule_kind kind, int asked)
+{
+    return kind == SCHEDULE_INTERLEAVED && asked > 0 ? asked : schedule_default_chunks(kind);
+}
+
 const char *schedule_kind_name(enum schedule_kind kind)
 {
     return (unsigned)kind < SCHEDULE_KIND_COUNT ? kind_names[kind] : "?";

@@ -111,6 +111,8 @@ static inline bool schedule_recomputes(const struct schedule *schedule, struct o
 bool schedule_v_shaped(enum schedule_kind kind);
 /* Chunks a rank where nobody says: 2 for interleaved, zb-v and dualpipe-v, else 1. */
 int schedule_default_chunks(enum schedule_kind kind);
+/* Likewise where a job asks for so many (0: it does not), which interleaved alone follows. */
+int schedule_chunks(enum schedule_kind kind, int asked);
 
 /* The compute ops (F B I W) of a named schedule; communication comes with schedule_lower(). Runs
  * the backwards of a stage in ascending micro-batch order, always. chunks: 1 for gpipe, 1f1b,

@@ -104,7 +104,7 @@ static int chunks_of(const struct job *job)
     const enum schedule_kind kind = job->pipeline.schedule;
     if (job->pipeline.schedule_auto || kind == SCHEDULE_AUTO)
         return 1;
-    return kind == SCHEDULE_INTERLEAVED ? job->pipeline.chunks : schedule_default_chunks(kind);
+    return schedule_chunks(kind, job->pipeline.chunks);
 }
 
 /* U4. K and R that may be tried; 0: any. */
