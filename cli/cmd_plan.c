@@ -357,6 +357,7 @@ static void add_transition(struct json *json, const struct request *q, const str
         struct json *row = json_add_object(list, NULL);
         json_add_int(row, "item", transfer->item);
         json_add_string(row, "name", job->model.items[transfer->item].name);
+        json_add_bool(row, "tied", transfer->tied);
         json_add_string(row, "kind", transfer_kind_name(transfer->kind));
         json_add_int(row, "from", transfer->from);
         json_add_int(row, "to", transfer->to);
@@ -402,7 +403,7 @@ static enum status print_transition(const struct request *q, const struct job *j
              j++) {
             const struct transfer *b = &transition->transfers[j];
             if (b->from == a->from && b->kind == a->kind) {
-                printf(" %s", job->model.items[b->item].name);
+                printf(" %s%s", job->model.items[b->item].name, b->tied ? " (tied copy)" : "");
                 done[j] = true;
             }
         }

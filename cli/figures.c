@@ -25,6 +25,7 @@ static const struct {
     {OP_C,         "C",          "#b39ddb"},
     {OP_P,         "P",          "#8e6bbf"},
     {OP_ALLREDUCE, "all-reduce", "#d9534f"},
+    {OP_TIED,      "tied",       "#b03a2e"},
     {OP_NORM,      "norm",       "#6d4c41"},
     {OP_UPDATE,    "update",     "#f5d33f"},
 };

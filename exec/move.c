@@ -5,14 +5,13 @@
 
 #include "partition/autodp.h"
 
-/* Items that nobody is told of in partition/: the head's copy of a tied table. */
+/* TIED_TABLE stands for an item: the head's copy of a tied table. */
 enum { TIED_TABLE = -1, FIRST_TAG = 16 };
 
 struct move {
     const struct layout_base *base;
     struct layout *old, *next;
-    struct transfer *transfers; /* owned */
-    int64_t num_transfers, room;
+    struct transition transition;  /* owned */
     struct parcels sent, received; /* of this rank */
 };
 
@@ -40,84 +39,7 @@ static struct param *find_param(const struct layout *layout, int item, int nth)
     return item == TIED_TABLE && nth == 0 ? table : NULL;
 }
 
-static enum status add_transfer(struct move *move, const struct transfer *transfer, struct err *err)
-{
-    if (move->num_transfers == move->room) {
-        int64_t room = move->room ? 2 * move->room : 64;
-        struct transfer *grown = realloc(move->transfers, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(err);
-        move->transfers = grown;
-        move->room = room;
-    }
-    move->transfers[move->num_transfers++] = *transfer;
-    return OK;
-}
-
-/* --- the tied table --------------------------------------------------------------------------- */
-
-static int stage_of(const struct plan *plan, int item)
-{
-    int s = 0;
-    while (s + 1 < plan->num_stages && plan->first_item[s + 1] <= item)
-        s++;
-    return s;
-}
-
-/* Whether the head's stage has a copy of the table, and on which rank of a pipeline head and table
- * lie. */
-static bool has_copy(const struct plan *plan, const struct schedule *full, int *head, int *table)
-{
-    *head = full->rank_of_stage[plan->num_stages - 1];
-    *table = full->rank_of_stage[stage_of(plan, 0)];
-    return plan->num_stages > 1 || plan->first_item[0] > 0;
-}
-
-/* Ranks that get a copy and have had neither a copy nor the table. */
-static enum status add_tied(struct move *move, struct err *err)
-{
-    const struct model *model = &move->base->job->model;
-    const struct plan *old = &move->old->plan.plan, *next = &move->next->plan.plan;
-    int old_head, old_table, head, table;
-    enum status rc = OK;
-    if (model->task != TASK_CAUSAL_LM && model->task != TASK_MLM)
-        return OK;
-    has_copy(old, move->old->plan.full, &old_head, &old_table);
-    if (!has_copy(next, move->next->plan.full, &head, &table))
-        return OK;
-    for (int r = 0; rc == OK && r < next->num_replicas; r++) {
-        struct transfer t = {.item = TIED_TABLE,
-                             .kind = TRANSFER_WEIGHTS,
-                             .from = old->device[old_table],
-                             .to = next->device[r * next->num_ranks + head]};
-        bool there = false;
-        for (int i = 0; i < old->num_replicas * old->num_ranks; i++)
-            there |= old->device[i] == t.to &&
-                     (i % old->num_ranks == old_head || i % old->num_ranks == old_table);
-        if (there)
-            continue;
-        rc = add_transfer(move, &t, err);
-        t.kind = TRANSFER_OPTIMIZER;
-        if (rc == OK && next->num_frozen_layers == 0 && next->optim_bytes_per_param > 0)
-            rc = add_transfer(move, &t, err);
-    }
-    return rc;
-}
-
 /* --- the change ------------------------------------------------------------------------------- */
-
-static enum status list_transfers(struct move *move, int64_t *bytes, struct err *err)
-{
-    struct transition transition = {0};
-    enum status rc =
-        transition_build(&move->base->job->model, &move->next->plan.cluster, &move->old->plan.plan,
-                         &move->next->plan.plan, &transition, err);
-    for (int64_t i = 0; rc == OK && i < transition.num_transfers; i++)
-        rc = add_transfer(move, &transition.transfers[i], err);
-    *bytes = transition.bytes;
-    transition_clear(&transition);
-    return rc == OK ? add_tied(move, err) : rc;
-}
 
 /* What this rank sends from the old layout, or receives into the next. The parcels of a transfer
  * follow each other under one tag, in the order of the item's params. */
@@ -128,12 +50,13 @@ static enum status list_parcels(struct move *move, bool sends, struct err *err)
     struct parcels *parcels = sends ? &move->sent : &move->received;
     const int here = move->base->comm->rank;
     enum status rc = OK;
-    for (int64_t i = 0; rc == OK && i < move->num_transfers; i++) {
-        const struct transfer *t = &move->transfers[i];
+    for (int64_t i = 0; rc == OK && i < move->transition.num_transfers; i++) {
+        const struct transfer *t = &move->transition.transfers[i];
+        const int item = t->tied ? TIED_TABLE : t->item;
         const struct param *p;
         if ((sends ? t->from : t->to) != here)
             continue;
-        for (int n = 0; rc == OK && (p = find_param(layout, t->item, n)); n++) {
+        for (int n = 0; rc == OK && (p = find_param(layout, item, n)); n++) {
             const bool state = t->kind == TRANSFER_OPTIMIZER;
             float *const tensors[] = {state ? p->state[0] : p->weight, state ? p->state[1] : NULL};
             for (int k = 0; rc == OK && k < 2; k++)
@@ -181,7 +104,10 @@ enum status move_weights(const struct layout_base *base, struct layout *old, str
                          int64_t *bytes, struct err *err)
 {
     struct move move = {.base = base, .old = old, .next = next};
-    enum status rc = comm_agree(base->comm, list_transfers(&move, bytes, err), err);
+    enum status rc = transition_build(&base->job->model, &next->plan.cluster, &old->plan.plan,
+                                      &next->plan.plan, &move.transition, err);
+    rc = comm_agree(base->comm, rc, err);
+    *bytes = move.transition.bytes;
     if (rc == OK)
         rc = list_parcels(&move, true, err);
     if (rc == OK) /* the old tensors are there, and the new ones cleared */
@@ -203,6 +129,6 @@ enum status move_weights(const struct layout_base *base, struct layout *old, str
     /* Behind a failure messages may be under way in tensors and windows, not in these. */
     parcels_clear(&move.sent);
     parcels_clear(&move.received);
-    free(move.transfers);
+    transition_clear(&move.transition);
     return rc;
 }

@@ -337,6 +337,8 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
         return runtime_message(rt, op, batch, err);
     case OP_ALLREDUCE:
         return runtime_reduce_ready(rt, op, err);
+    case OP_TIED:
+        return runtime_finish_gradients(rt, err);
     case OP_NORM:
         return runtime_norm(rt, err);
     case OP_UPDATE:
@@ -517,7 +519,7 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
         rc = runtime_reduce_begin(rt, err);
     for (int64_t i = 0; rc == OK && i < rt->ops->num_ops; i++) {
         const struct op *op = &rt->ops->ops[i];
-        const bool weights = op->kind == OP_NORM || op->kind == OP_UPDATE;
+        const bool weights = op->kind >= OP_TIED; /* and NORM, UPDATE */
         const bool per_microbatch = op->kind != OP_ALLREDUCE && !weights && op->microbatch >= 0;
         if (per_microbatch && batch->blocks[op->microbatch].num_samples == 0) { /* R5, R6 */
             if (op->kind == OP_B || op->kind == OP_W) {

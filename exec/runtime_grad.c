@@ -105,7 +105,7 @@ static enum status exchange_by_link(struct runtime *rt, const struct tied_table 
     return rc;
 }
 
-/* The same through host memory; peer: of the pipeline. */
+/* The same through host memory, where a device's gradients are staged; peer: of the pipeline. */
 static enum status exchange_by_host(struct runtime *rt, const struct tied_table *mine,
                                     struct stage *stage, int peer, struct err *err)
 {
@@ -113,10 +113,13 @@ static enum status exchange_by_host(struct runtime *rt, const struct tied_table 
     const int tag = rt->spec.workload->num_edges * DIRECTIONS * rt->num_microbatches;
     const int64_t bytes = mine->num_elems * (int64_t)sizeof(float);
     struct comm_request send = {0}, recv = {0};
-    float *out = malloc((size_t)bytes), *in = malloc((size_t)bytes);
-    enum status rc = out && in ? OK : err_nomem(err);
-    if (rc == OK) {
-        be->copy_out(be, out, mine->is_table ? mine->table_grad : mine->head_grad, bytes);
+    float *own = mine->is_table ? mine->table_grad : mine->head_grad,
+          *other = mine->is_table ? mine->head_grad : mine->table_grad;
+    float *staged = be->host_memory ? NULL : malloc(2 * (size_t)bytes);
+    float *out = staged ? staged : own, *in = staged ? staged + mine->num_elems : other;
+    enum status rc = be->host_memory || staged ? OK : err_nomem(err);
+    if (rc == OK && staged) {
+        be->copy_out(be, out, own, bytes);
         rc = be->sync(be, err);
     }
     if (rc == OK)
@@ -127,15 +130,14 @@ static enum status exchange_by_host(struct runtime *rt, const struct tied_table 
         rc = comm_wait(&recv, err);
     if (rc == OK)
         rc = comm_wait(&send, err);
+    if (rc == OK && staged)
+        be->copy_in(be, other, in, bytes);
     if (rc == OK) {
-        be->copy_in(be, mine->is_table ? mine->head_grad : mine->table_grad, in, bytes);
         stage_tied_add(stage);
         rc = be->sync(be, err);
     }
-    if (!send.active && !recv.active) { /* else the rank has failed, and they may be under way */
-        free(out);
-        free(in);
-    }
+    if (!send.active && !recv.active) /* else the rank has failed, and they may be under way */
+        free(staged);
     return rc;
 }
 

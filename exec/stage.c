@@ -145,6 +145,18 @@ static bool rounds(const struct stage *stage)
     return stage->spec.backend->elem_bytes != F32;
 }
 
+static void count_elems(struct stage *stage, int i, const struct item_spec *spec)
+{
+    const bool frozen = spec->tied && stage->spec.num_frozen_items > 0;
+    int64_t elems = 0;
+    for (int b = 0; b < spec->num_blocks; b++)
+        elems += pad(spec->block_elems[b]);
+    const int64_t rest = spec->tied ? elems - pad(spec->block_elems[HEAD_TABLE]) : elems;
+    stage->block_elems[i] = frozen ? rest : elems;
+    stage->weight_elems[i] = aliases_table(stage, spec, HEAD_TABLE) ? rest : elems;
+    stage->state_elems[i] = frozen ? rest : stage->weight_elems[i];
+}
+
 static enum status make_params(struct stage *stage, struct err *err)
 {
     struct backend *be = stage->spec.backend;
@@ -154,14 +166,8 @@ static enum status make_params(struct stage *stage, struct err *err)
         struct layer *l = &stage->layers[i];
         struct item_spec spec;
         arch_item(stage->spec.model, &stage->arch, l->item, &spec);
-        int64_t elems = 0;
-        for (int b = 0; b < spec.num_blocks; b++)
-            elems += pad(spec.block_elems[b]);
-        const int64_t kept = aliases_table(stage, &spec, HEAD_TABLE)
-                                 ? elems - pad(spec.block_elems[HEAD_TABLE])
-                                 : elems;
-        stage->block_elems[i] = elems;
-        stage->weight_elems[i] = kept;
+        count_elems(stage, i, &spec);
+        const int64_t kept = stage->weight_elems[i];
         count += spec.num_tensors;
         rc = grab(stage, true, kept * F32, &stage->weights[i], err);
         if (rc == OK && rounds(stage))
@@ -170,9 +176,9 @@ static enum status make_params(struct stage *stage, struct err *err)
             stage->low[i] = stage->weights[i];
         if (rc != OK || l->frozen)
             continue;
-        rc = grab(stage, true, elems * F32, &stage->grads[i], err);
+        rc = grab(stage, true, stage->block_elems[i] * F32, &stage->grads[i], err);
         for (int s = 0; s < stage->num_states && rc == OK; s++)
-            rc = grab(stage, true, kept * F32, &stage->states[s][i], err);
+            rc = grab(stage, true, stage->state_elems[i] * F32, &stage->states[s][i], err);
     }
     if (rc != OK)
         return rc;
@@ -229,7 +235,8 @@ bool stage_adopt(struct stage *stage, struct stage *from, int item)
         stage->weight_elems[i] != from->weight_elems[j])
         return false;
     for (int s = 0; s < stage->num_states; s++)
-        if (stage->states[s][i] && !from->states[s][j])
+        if (stage->states[s][i] &&
+            (!from->states[s][j] || stage->state_elems[i] != from->state_elems[j]))
             return false;
     swap_floats(&stage->weights[i], &from->weights[j]);
     swap_blocks(&stage->low[i], &from->low[j]);
@@ -577,11 +584,12 @@ enum status stage_new(const struct stage_spec *spec, struct stage **out, struct 
     stage->states[1] = calloc(n, sizeof *stage->states[1]);
     stage->block_elems = calloc(n, sizeof *stage->block_elems);
     stage->weight_elems = calloc(n, sizeof *stage->weight_elems);
+    stage->state_elems = calloc(n, sizeof *stage->state_elems);
     stage->slots = calloc((size_t)stage->num_slots, sizeof *stage->slots);
     stage->sets = calloc((size_t)stage->num_slots + 1, sizeof *stage->sets);
     if (!stage->layers || !stage->weights || !stage->low || !stage->grads || !stage->states[0] ||
-        !stage->states[1] || !stage->block_elems || !stage->weight_elems || !stage->slots ||
-        !stage->sets) {
+        !stage->states[1] || !stage->block_elems || !stage->weight_elems || !stage->state_elems ||
+        !stage->slots || !stage->sets) {
         rc = err_nomem(err);
         goto out;
     }
@@ -645,6 +653,7 @@ void stage_free(struct stage *stage)
     free(stage->grads);
     free(stage->block_elems);
     free(stage->weight_elems);
+    free(stage->state_elems);
     free(stage->slots);
     free(stage->sets);
     for (int i = 0; i < stage->room_marks; i++)
@@ -657,6 +666,30 @@ void stage_free(struct stage *stage)
 }
 
 /* --- freezing -------------------------------------------------------------------------------- */
+
+/* The head without the gradients and state of a table that has frozen. */
+static enum status freeze_table(struct stage *stage, struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    const int i = stage->num_items - 1;
+    const int64_t grads = stage->block_elems[i], states = stage->state_elems[i];
+    struct item_spec spec;
+    arch_item(stage->spec.model, &stage->arch, stage->layers[i].item, &spec);
+    count_elems(stage, i, &spec);
+    if (stage->layers[i].frozen || stage->block_elems[i] == grads)
+        return OK;
+    stage_drop(stage, &stage->grads[i], grads * F32);
+    enum status rc = grab(stage, true, stage->block_elems[i] * F32, &stage->grads[i], err);
+    for (int s = 0; rc == OK && s < stage->num_states && stage->state_elems[i] < states; s++) {
+        float *had = stage->states[s][i];
+        rc = stage_grab(stage, stage->state_elems[i] * F32, &stage->states[s][i], err);
+        if (rc == OK) {
+            be->copy(be, stage->states[s][i], had, stage->state_elems[i] * F32);
+            stage_drop(stage, &had, states * F32);
+        }
+    }
+    return rc;
+}
 
 enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err)
 {
@@ -676,14 +709,14 @@ enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *
         stage->layers[i].frozen = true;
         stage_drop(stage, &stage->grads[i], stage->block_elems[i] * F32);
         for (int s = 0; s < stage->num_states; s++)
-            stage_drop(stage, &stage->states[s][i], stage->weight_elems[i] * F32);
+            stage_drop(stage, &stage->states[s][i], stage->state_elems[i] * F32);
+    }
+    if (stage->has_head && num_frozen_items > 0) {
+        const enum status rc = freeze_table(stage, err);
+        if (rc != OK)
+            return rc;
     }
     wire(stage);
-    const int last = stage->num_items - 1;
-    if (stage->has_head && stage->grads[last]) { /* nobody writes a tied table's part any more */
-        struct backend *be = stage->spec.backend;
-        be->zero(be, stage->grads[last], stage->block_elems[last] * F32);
-    }
     stage_skips_close(stage);
     return stage_skips_open(stage, err);
 }

@@ -61,8 +61,9 @@ struct stage {
     float **weights, **grads, **states[2]; /* owned: one backend allocation an item */
     void **
         low; /* owned: compute copies of weights[i] in the same layout; in fp32 weights[i] itself */
-    int64_t *block_elems;  /* [num_items]: elements of grads[i] */
-    int64_t *weight_elems; /* and of weights[i] and states[][i]: less an aliased table at the end */
+    /* Elements of grads[i], weights[i], states[][i], [num_items]: less, at the end, a tied table
+     * that has frozen; that lies in the first item; either. */
+    int64_t *block_elems, *weight_elems, *state_elems;
     int num_params, num_states;
     struct param *params; /* owned */
     bool *decay;          /* owned, num_params */

@@ -578,11 +578,11 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
     if (rc == OK && elastic_due(t))
         rc = elastic_turn_end(t, err);
     if (rc == OK && over && t->options->evaluate && eval_every > 0 &&
-        t->progress.epoch % eval_every == 0 && t->progress.step < last_step) {
-        struct evaluation evaluation = {0};
-        rc = evaluate(t, &evaluation, err);
-        t->epoch_row.eval_loss = evaluation.loss;
-        t->epoch_row.eval_accuracy = evaluation.accuracy;
+        t->progress.epoch % eval_every == 0) {
+        rc = evaluate(t, &t->evaluated, err);
+        t->evaluated_step = t->progress.step;
+        t->epoch_row.eval_loss = t->evaluated.loss;
+        t->epoch_row.eval_accuracy = t->evaluated.accuracy;
     }
     if (rc == OK && t->comm->rank == 0)
         rc = run_files_epoch(t->files, &t->epoch_row, err);
@@ -696,6 +696,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
                         .trains = true,
                         .fresh_head = true,
                         .last_saved = -1,
+                        .evaluated_step = -1,
                         .first_loss = NAN,
                         .last_loss = NAN};
     struct evaluation before = {0}, after = {0};
@@ -739,7 +740,9 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         rc = record_bytes(&t, err);
     if (rc == OK && (options->evaluate || t.interrupted))
         rc = trainer_save(&t, err);
-    if (rc == OK && options->evaluate && !t.interrupted && !layout_idle(&t.layout))
+    if (t.evaluated_step == t.progress.step)
+        after = t.evaluated;
+    else if (rc == OK && options->evaluate && !t.interrupted && !layout_idle(&t.layout))
         rc = evaluate(&t, &after, err);
     if (rc == OK && t.layout.place.replica == 0) {
         struct stage_list list = layout_list(&t.base, &t.layout);

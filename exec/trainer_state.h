@@ -41,8 +41,10 @@ struct trainer {
     struct epoch_row epoch_row;
     int64_t epoch_samples, epoch_step_ns;
     double epoch_loss;
-    int64_t last_saved;      /* step of the last checkpoint of this call; -1 */
-    struct run_files *files; /* rank 0 */
+    int64_t last_saved;          /* step of the last checkpoint of this call; -1 */
+    struct evaluation evaluated; /* behind the last epoch that asked for it, */
+    int64_t evaluated_step;      /* at this step; -1: behind none */
+    struct run_files *files;     /* rank 0 */
     int64_t train_ns, shown_ns;
     double first_loss, last_loss;
     bool interrupted, trains; /* trains: not only an evaluation */

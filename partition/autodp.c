@@ -111,9 +111,10 @@ static void mover_clear(struct mover *m)
     transition_clear(&m->got);
 }
 
-static enum status add_transfer(struct mover *m, int item, enum transfer_kind kind, int to,
-                                int64_t bytes)
+static enum status add_transfer(struct mover *m, struct transfer transfer)
 {
+    const int item = transfer.item, to = transfer.to;
+    const int64_t bytes = transfer.bytes;
     if (bytes == 0)
         return OK;
     const struct device *devices = m->cluster->devices;
@@ -140,8 +141,8 @@ static enum status add_transfer(struct mover *m, int item, enum transfer_kind ki
         got->transfers = grown;
         m->room = room;
     }
-    got->transfers[got->num_transfers++] =
-        (struct transfer){.item = item, .kind = kind, .from = from, .to = to, .bytes = bytes};
+    transfer.from = from;
+    got->transfers[got->num_transfers++] = transfer;
     bool inside = devices[from].node == devices[to].node;
     int64_t *sum = inside ? &got->bytes_inside : &got->bytes_between;
     if (m->received[to] == 0)
@@ -157,6 +158,22 @@ static enum status add_transfer(struct mover *m, int item, enum transfer_kind ki
     return OK;
 }
 
+/* Weights, and optimizer state where they train, of so many parameters. */
+static enum status move_params(struct mover *m, int item, bool tied, int to, int64_t params,
+                               bool train)
+{
+    const struct model *model = m->model;
+    struct transfer weights = {
+        .item = item, .tied = tied, .kind = train ? TRANSFER_WEIGHTS : TRANSFER_FROZEN, .to = to};
+    struct transfer optimizer = weights;
+    optimizer.kind = TRANSFER_OPTIMIZER;
+    if (!mul_ok(params, model->param_bytes, &weights.bytes) ||
+        !mul_ok(params, m->new_plan->optim_bytes_per_param, &optimizer.bytes))
+        return err_set(m->err, ERR_INPUT, "item '%s' overflows", model->items[item].name);
+    enum status rc = add_transfer(m, weights);
+    return rc == OK && train ? add_transfer(m, optimizer) : rc;
+}
+
 static enum status move_item(struct mover *m, int item, int to)
 {
     const struct model *model = m->model;
@@ -169,14 +186,29 @@ static enum status move_item(struct mover *m, int item, int to)
                        model->items[item].name);
     if (m->old_pos[to] == m->old_rank[item] && m->old_pos[to] >= 0)
         return OK; /* it has the item already */
-    int64_t weights, optimizer;
-    if (!mul_ok(model->items[item].params, model->param_bytes, &weights) ||
-        !mul_ok(model->items[item].params, m->new_plan->optim_bytes_per_param, &optimizer))
-        return err_set(m->err, ERR_INPUT, "item '%s' overflows", model->items[item].name);
-    enum status rc = add_transfer(m, item, train ? TRANSFER_WEIGHTS : TRANSFER_FROZEN, to, weights);
-    if (rc == OK && train)
-        rc = add_transfer(m, item, TRANSFER_OPTIMIZER, to, optimizer);
-    return rc;
+    return move_params(m, item, false, to, model->items[item].params, train);
+}
+
+/* Parameters of the table whose copy the last stage needs, not holding the first item itself. */
+static int64_t tied_copy(const struct model *model, const struct plan *plan)
+{
+    return plan->first_item[plan->num_stages - 1] > 0
+               ? model->items[model->num_items - 1].tied_params
+               : 0;
+}
+
+/* A device of this old rank has held the table or a copy of it. */
+static bool held_table(const struct model *model, const int *old_rank, int pos)
+{
+    return pos >= 0 && (pos == old_rank[0] || pos == old_rank[model->num_items - 1]);
+}
+
+static enum status move_tied(struct mover *m, int to)
+{
+    if (held_table(m->model, m->old_rank, m->old_pos[to]))
+        return OK;
+    return move_params(m, 0, true, to, tied_copy(m->model, m->new_plan),
+                       m->new_plan->num_frozen_layers == 0);
 }
 
 static int compare_transfers(const void *left, const void *right)
@@ -186,6 +218,8 @@ static int compare_transfers(const void *left, const void *right)
         return a->to < b->to ? -1 : 1;
     if (a->item != b->item)
         return a->item < b->item ? -1 : 1;
+    if (a->tied != b->tied)
+        return a->tied ? 1 : -1;
     return (int)a->kind - (int)b->kind;
 }
 
@@ -222,10 +256,13 @@ enum status transition_build(const struct model *model, const struct cluster *cl
     struct mover m = {
         .model = model, .cluster = cluster, .old = old, .new_plan = new_plan, .err = err};
     enum status rc = mover_init(&m);
-    for (int r = 0; rc == OK && r < new_plan->num_replicas; r++)
+    for (int r = 0; rc == OK && r < new_plan->num_replicas; r++) {
+        const int *device = new_plan->device + (int64_t)r * new_plan->num_ranks;
         for (int i = 0; rc == OK && i < model->num_items; i++)
-            rc = move_item(&m, i,
-                           new_plan->device[(int64_t)r * new_plan->num_ranks + m.new_rank[i]]);
+            rc = move_item(&m, i, device[m.new_rank[i]]);
+        if (rc == OK)
+            rc = move_tied(&m, device[m.new_rank[model->num_items - 1]]);
+    }
     if (rc == OK) {
         if (m.got.num_transfers > 0)
             qsort(m.got.transfers, (size_t)m.got.num_transfers, sizeof *m.got.transfers,
@@ -365,14 +402,16 @@ static enum status fill_lacks(struct keeper *keep, const struct model *model, in
     const int frozen = model_frozen_items(model, plan->num_frozen_layers);
     ranks_of_items(old, model, old_rank);
     ranks_of_items(plan, model, new_rank);
-    for (int i = 0; i < model->num_items; i++) {
+    for (int n = 0; n <= model->num_items; n++) { /* the last of them is the tied table's copy */
+        const bool tied = n == model->num_items;
+        const int i = tied ? 0 : n, rank = new_rank[tied ? n - 1 : n];
         int64_t per_param = model->param_bytes + (i >= frozen ? plan->optim_bytes_per_param : 0);
         int64_t bytes;
-        if (!mul_ok(model->items[i].params, per_param, &bytes))
+        if (!mul_ok(tied ? tied_copy(model, plan) : model->items[i].params, per_param, &bytes))
             return err_set(err, ERR_INPUT, "item '%s' overflows", model->items[i].name);
         for (int j = 0; j <= old->num_ranks; j++)
-            if (j != old_rank[i]) {
-                int64_t *lacks = &keep->lacks[(int64_t)new_rank[i] * (old->num_ranks + 1) + j];
+            if (tied ? !held_table(model, old_rank, j) : j != old_rank[i]) {
+                int64_t *lacks = &keep->lacks[(int64_t)rank * (old->num_ranks + 1) + j];
                 if (!add_ok(*lacks, bytes, lacks))
                     return err_set(err, ERR_INPUT, "model '%s' overflows", model->name);
             }

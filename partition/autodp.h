@@ -34,6 +34,7 @@ enum transfer_kind { TRANSFER_WEIGHTS, TRANSFER_OPTIMIZER, TRANSFER_FROZEN, TRAN
 /* One item's tensors of one kind, from a device that held them to one that needs them. */
 struct transfer {
     int item;
+    bool tied; /* the last stage's copy of the table in this item, the first (tied weights) */
     enum transfer_kind kind;
     int from, to; /* devices */
     int64_t bytes;
@@ -41,7 +42,7 @@ struct transfer {
 
 struct transition {
     int64_t num_transfers;
-    struct transfer *transfers;          /* owned; by (to, item, kind) */
+    struct transfer *transfers;          /* owned; by (to, item, tied, kind) */
     int64_t bytes;                       /* of all transfers */
     int64_t bytes_inside, bytes_between; /* over links inside nodes, over uplinks */
     int moved_devices;                   /* devices that receive anything */
@@ -54,7 +55,8 @@ struct transition {
  * of a prefix outside the cut, rank 0 of each replica all (under FROZEN_CACHED too, for evaluation
  * and what the cache lacks); it keeps what it has. Each item comes from one owner: the nearest (the
  * same node first), of equals the one that has sent least so far, then the lower number. An item
- * newly frozen needs no optimizer state. Both plans must pass plan_check(). ERR_INFEASIBLE:
+ * newly frozen needs no optimizer state. The copy of a tied table goes from owners of the table to
+ * devices that have held neither. Both plans must pass plan_check(). ERR_INFEASIBLE:
  * an item that was frozen is to be trained again. *transition must be zeroed or cleared.
  * O(replicas^2 * items). */
 enum status transition_build(const struct model *model, const struct cluster *cluster,

@@ -96,6 +96,12 @@ static void lower_rank(struct lowering *to, const struct rank_ops *ops, int rank
 static void lower_tails(struct lowering *to)
 {
     struct schedule *full = to->full;
+    for (int end = 0; end < 2 && full->tied; end++) {
+        const int s = end * (full->num_stages - 1);
+        struct rank_ops *rank = &full->ranks[full->rank_of_stage[s]];
+        to->next = rank->ops + rank->num_ops++;
+        emit(to, OP_TIED, s, OP_WHOLE_BATCH, 0);
+    }
     for (int s = 0; s < full->num_stages; s++) {
         struct rank_ops *rank = &full->ranks[full->rank_of_stage[s]];
         to->next = rank->ops + rank->num_ops;
@@ -136,7 +142,7 @@ static void describe_stages(const struct workload *w, const struct plan *plan,
 static void room_of_ranks(const struct schedule *compute, const struct workload *w, int64_t *room)
 {
     for (int k = 0; k < compute->num_ranks; k++) {
-        room[k] = compute->ranks[k].num_ops + 3; /* Z, P of the whole batch; NORM */
+        room[k] = compute->ranks[k].num_ops + 4; /* Z, P of the whole batch; TIED, NORM */
     }
     for (int s = 0; s < compute->num_stages; s++) {
         const int edges =
@@ -180,6 +186,7 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
     got.num_frozen_stages = compute->num_frozen_stages;
     got.drop_first_input = compute->drop_first_input;
     got.norm = workload->clip;
+    got.tied = workload->tied_bytes > 0;
     for (int s = 0; s < S; s++) {
         got.rank_of_stage[s] = compute->rank_of_stage[s];
     }

@@ -230,6 +230,23 @@ static void add_link(const struct cluster *cluster, struct bound_rank *rank, int
     }
 }
 
+static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_replicas,
+                       const int *device)
+{
+    const struct planner_problem *problem = table->problem;
+    const struct model *model = problem->model;
+    const int64_t bytes =
+        mul_saturated(model->items[model->num_items - 1].tied_params, model->param_bytes);
+    int64_t most = 0;
+    if (bytes == 0 || table->num_frozen_items > 0 || num_ranks == 1)
+        return 0;
+    for (int r = 0; r < num_replicas; r++) {
+        const int *row = device + (int64_t)r * num_ranks, ends[2] = {row[0], row[num_ranks - 1]};
+        most = bound_max(most, cost_allreduce_ns(problem->cost, problem->cluster, ends, 2, bytes));
+    }
+    return bound_min(most, BOUND_MAX_TERM);
+}
+
 enum status bound_family_init(struct bound_family *family, const struct bound_table *table,
                               int num_ranks, int num_replicas, const int *device, struct err *err)
 {
@@ -266,7 +283,9 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
         }
     }
     free(group);
-    *family = (struct bound_family){.num_ranks = num_ranks, .ranks = ranks};
+    *family = (struct bound_family){.num_ranks = num_ranks,
+                                    .ranks = ranks,
+                                    .tied_ns = tied_ns(table, num_ranks, num_replicas, device)};
     return OK;
 }
 
@@ -461,6 +480,7 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
                  plan->schedule != SCHEDULE_INTERLEAVED,
         .recompute = plan->recompute != RECOMPUTE_NEVER,
         .recompute_last = plan->recompute == RECOMPUTE_ALWAYS,
+        .tied_ns = schedule_v_shaped(plan->schedule) ? 0 : family->tied_ns,
         .op_ns = problem->cost->op_overhead_ns,
     };
     if (problem->cluster->host_blocking)

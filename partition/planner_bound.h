@@ -9,6 +9,7 @@
  *
  *   B1  step >= fill(a) + work(a, b) + drain(a)                         (backward in one op)
  *   B2  step >= fill(a) + forward and input halves of (a, b) + input halves before a   (split)
+ *       TIED (T8) comes behind either.
  *   B3  step >= fill(a) + work(a, b) + max(0, allreduce(a, b) - last backward op) + update(a, b)
  *   B4  memory: context, weights, gradients, optimizer state, and the stash of the micro-batches
  *       that the schedule keeps at least, must fit the device.
@@ -128,6 +129,7 @@ struct bound_rank {
 struct bound_family {
     int num_ranks;
     struct bound_rank *ranks; /* owned */
+    int64_t tied_ns;          /* OP_TIED where it is slowest, between ranks 0 and K - 1 */
 };
 /* device[r * K + k]. *family must be zeroed or cleared. */
 enum status bound_family_init(struct bound_family *family, const struct bound_table *table,
@@ -167,6 +169,7 @@ struct bound_shape {
     bool recompute_last;
     int64_t distance;                                /* no stash is nearer (S1) */
     int64_t before_ns;                               /* whole-batch forward of the frozen prefix */
+    int64_t tied_ns;                                 /* TIED; 0: none */
     int64_t op_ns;                                   /* runtime's and host's time in every op */
     int64_t floor_ns;                                /* host launches: no step is shorter */
     const struct bound_times *fill_full, *fill_last; /* the fastest type in use */

@@ -43,6 +43,8 @@ static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound
         drain += stage->hop_grad_ns + ops_ns;
         drain_in += stage->hop_grad_ns + (nf == 0 ? ops_ns : 0);
     }
+    drain += shape->tied_ns;
+    drain_in += shape->tied_ns;
     int64_t bound = 0;
     for (int t = 0; t < stage->num_types; t++) {
         const struct bound_times *full = stage->full[t], *last = stage->last[t];

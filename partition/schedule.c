@@ -10,8 +10,8 @@ static const char *const kind_names[SCHEDULE_KIND_COUNT + 1] = {
     "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "auto", "custom", NULL};
 
 static const char *const op_names[OP_KIND_COUNT] = {
-    "F",        "B",        "I",         "W",         "R",         "Z",    "C",     "P",
-    "SEND_ACT", "RECV_ACT", "SEND_GRAD", "RECV_GRAD", "ALLREDUCE", "NORM", "UPDATE"};
+    "F",        "B",        "I",         "W",         "R",         "Z",    "C",    "P",
+    "SEND_ACT", "RECV_ACT", "SEND_GRAD", "RECV_GRAD", "ALLREDUCE", "TIED", "NORM", "UPDATE"};
 
 bool schedule_v_shaped(enum schedule_kind kind)
 {
@@ -123,6 +123,7 @@ enum status schedule_copy(const struct schedule *src, struct schedule *dst, stru
     got.num_frozen_stages = src->num_frozen_stages;
     got.drop_first_input = src->drop_first_input;
     got.norm = src->norm;
+    got.tied = src->tied;
     memcpy(got.rank_of_stage, src->rank_of_stage, (size_t)src->num_stages * sizeof(int));
     for (int k = 0; k < src->num_ranks; k++) {
         got.ranks[k].num_ops = room[k];

@@ -31,6 +31,8 @@ enum op_kind {
     OP_SEND_GRAD, /* arg: as RECV_ACT: the gradient goes back over the entering edge */
     OP_RECV_GRAD, /* arg: as SEND_ACT */
     OP_ALLREDUCE, /* arg: bucket of the stage; over the replicas */
+    OP_TIED,      /* gradients of a table that the first and the last stage share, added between
+                     their ranks; on both, where these are two */
     OP_NORM,      /* global gradient norm over all ranks and replicas (clipping) */
     OP_UPDATE,    /* optimizer step of the stage */
     OP_KIND_COUNT
@@ -92,6 +94,7 @@ struct schedule {
     int num_edges;
     struct schedule_edge *edges; /* owned; NULL: compute ops only */
     bool norm;                   /* each rank runs one OP_NORM */
+    bool tied;                   /* the ranks of the first and the last stage run one OP_TIED */
 };
 
 /* Whether the pair of op has its stash rebuilt by an R; not in a compute list. */

@@ -210,6 +210,51 @@ static bool reduced(const struct check *check, int s, struct op *waits)
     return true;
 }
 
+static bool rank_reduced(const struct check *check, int rank, struct op *waits)
+{
+    const struct schedule *schedule = check->schedule;
+    for (int s = 0; s < schedule->num_stages; s++) {
+        if (schedule->rank_of_stage[s] == rank && !reduced(check, s, waits)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The stage at the other end of a tied table. */
+static int tied_to(const struct check *check, int stage)
+{
+    return stage == 0 ? check->schedule->num_stages - 1 : 0;
+}
+
+/* Both ends stand there, or the other has seen that. */
+static bool tied_ready(const struct check *check, int rank, int stage, struct op *waits)
+{
+    const struct schedule *schedule = check->schedule;
+    const int other = tied_to(check, stage), far = schedule->rank_of_stage[other];
+    const struct rank_state *peer = &check->ranks[far];
+    struct op ignored;
+    if (!rank_reduced(check, rank, waits)) {
+        return false;
+    }
+    if (peer->tied_done || (peer->next < schedule->ranks[far].num_ops &&
+                            schedule->ranks[far].ops[peer->next].kind == OP_TIED &&
+                            rank_reduced(check, far, &ignored))) {
+        return true;
+    }
+    return wait_for(waits, OP_TIED, other, OP_WHOLE_BATCH);
+}
+
+/* Where the rank runs TIED, that comes before NORM and UPDATE. */
+static bool tied_done(const struct check *check, int rank, struct op *waits)
+{
+    const struct rank_state *at = &check->ranks[rank];
+    const int last = check->schedule->num_stages - 1;
+    return !at->tied_seen || at->tied_done ||
+           wait_for(waits, OP_TIED, check->schedule->rank_of_stage[0] == rank ? 0 : last,
+                    OP_WHOLE_BATCH);
+}
+
 /* May op run now? If not, *waits is an op it waits for. */
 static bool ready(const struct check *check, int rank, struct op op, struct op *waits)
 {
@@ -248,14 +293,14 @@ static bool ready(const struct check *check, int rank, struct op op, struct op *
         return message_ready(check, op, waits);
     case OP_ALLREDUCE:
         return stage->weight_done == M || wait_for(waits, OP_W, s, M - 1);
+    case OP_TIED:
+        return tied_ready(check, rank, s, waits);
     case OP_NORM:
-        for (int t = 0; t < schedule->num_stages; t++) {
-            if (schedule->rank_of_stage[t] == rank && !reduced(check, t, waits)) {
-                return false;
-            }
-        }
-        return true;
+        return rank_reduced(check, rank, waits) && tied_done(check, rank, waits);
     case OP_UPDATE:
+        if (!tied_done(check, rank, waits)) {
+            return false;
+        }
         if (schedule->norm) {
             return check->ranks[rank].norm_done || wait_for(waits, OP_NORM, s, OP_WHOLE_BATCH);
         }
@@ -371,6 +416,10 @@ static bool run(struct check *check, int rank, struct op op)
     }
     case OP_ALLREDUCE:
         stage->buckets_done++;
+        break;
+    case OP_TIED:
+        check->ranks[rank].tied_done = true;
+        wake(check, schedule->rank_of_stage[tied_to(check, s)]);
         break;
     case OP_NORM:
         check->ranks[rank].norm_done = true;

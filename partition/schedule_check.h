@@ -21,7 +21,7 @@ struct stage_state {
 
 struct rank_state {
     int64_t next; /* position in the list */
-    bool queued, norm_seen, norm_done;
+    bool queued, tied_seen, tied_done, norm_seen, norm_done;
     bool sending; /* compute lists: the op before next has run, its message finds no room */
 };
 

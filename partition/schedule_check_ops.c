@@ -79,6 +79,16 @@ static enum status see_whole(struct check *check, int rank, struct op op, struct
         }
         stage->next_bucket++;
         return OK;
+    case OP_TIED:
+        if (!check->schedule->tied ||
+            (op.stage > 0 && op.stage < check->schedule->num_stages - 1)) {
+            return unexpected(rank, op, "the stage shares no table with another rank", err);
+        }
+        if (check->ranks[rank].tied_seen) {
+            return twice(rank, op, err);
+        }
+        check->ranks[rank].tied_seen = true;
+        return OK;
     case OP_NORM:
         if (check->ranks[rank].norm_seen) {
             return twice(rank, op, err);
@@ -248,6 +258,12 @@ enum status schedule_check_ops(struct check *check, struct err *err)
             rc = missing(schedule, OP_I, s, stage->next_input, err);
         } else if (schedule->lowered) {
             rc = lowered_complete(check, s, err);
+        }
+    }
+    for (int end = 0; end < 2 && rc == OK && schedule->tied; end++) {
+        const int s = end * (schedule->num_stages - 1);
+        if (!check->ranks[schedule->rank_of_stage[s]].tied_seen) {
+            rc = missing(schedule, OP_TIED, s, OP_WHOLE_BATCH, err);
         }
     }
     for (int k = 0; k < schedule->num_ranks && rc == OK && schedule->norm; k++) {

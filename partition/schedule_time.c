@@ -1,6 +1,6 @@
 /* When each op runs, by relaxation over the op lists: no events, no queue of times.
  *
- * Without shared links an op's start is the latest of a few ends (T1-T7, H1, H2 in workload.h), and
+ * Without shared links an op's start is the latest of a few ends (T1-T8, H1, H2 in workload.h), and
  * in a list each of these is known once the op is reached, except a message from another rank. So a
  * rank runs on until a message is missing, and goes on when it has been sent: each op is looked at
  * once, each wait once more. Replicas of a class behave alike up to the all-reduce and are run
@@ -32,6 +32,7 @@ struct timing {
     uint8_t *backward_kind;                 /* [stage] */
     int64_t *bucket_ready;                  /* [bucket], latest over the classes */
     int64_t *reduced;                       /* [stage], end of its all-reduces */
+    int64_t *tied;                          /* [class], end of TIED */
     int *stack, num_stacked;
     int64_t start, end; /* over all devices */
 };
@@ -155,7 +156,7 @@ static void run_rank(struct timing *t, int k)
             t->bucket_ready[bucket] = max_ns(t->bucket_ready[bucket], ready);
             break;
         }
-        default: /* NORM, UPDATE: the tail */
+        default: /* TIED, NORM, UPDATE: the tail */
             clock->backward_end = clock->now;
             return;
         }
@@ -226,6 +227,21 @@ static enum status run_allreduces(struct timing *t, const struct cluster *cluste
     return rc;
 }
 
+/* T8; rank_reduced: the end of each rank's all-reduces. */
+static void run_tied(struct timing *t, const int64_t *rank_reduced)
+{
+    const struct schedule *full = t->full;
+    const int K = full->num_ranks;
+    for (int c = 0; c < t->workload->num_classes && full->tied; c++) {
+        for (int end = 0; end < 2; end++) {
+            const int rank = full->rank_of_stage[end * (full->num_stages - 1)];
+            const struct rank_clock *clock = &t->clocks[(int64_t)c * K + rank];
+            t->tied[c] = max_ns(t->tied[c], max_ns(clock->now, rank_reduced[rank]));
+        }
+        t->tied[c] += workload_tied_ns(t->workload, c);
+    }
+}
+
 /* T5, T6: norm and updates of all classes. */
 static enum status run_tails(struct timing *t, struct step_time *time, struct err *err)
 {
@@ -242,9 +258,11 @@ static enum status run_tails(struct timing *t, struct step_time *time, struct er
         int64_t *end = &rank_reduced[full->rank_of_stage[s]];
         *end = max_ns(*end, t->reduced[s]);
     }
+    run_tied(t, rank_reduced);
     for (int64_t i = 0; i < num_clocks; i++) {
         const struct rank_clock *clock = &t->clocks[i];
         const int64_t reduced = rank_reduced[i % K];
+        norm = max_ns(norm, t->tied[i / K]);
         norm = max_ns(norm, max_ns(clock->now, reduced));
         time->allreduce_exposed_ns =
             max_ns(time->allreduce_exposed_ns, reduced - clock->backward_end);
@@ -259,7 +277,9 @@ static enum status run_tails(struct timing *t, struct step_time *time, struct er
         t->class_index = (int)(i / K);
         for (; clock->next < list->num_ops; clock->next++) {
             const struct op op = list->ops[clock->next];
-            if (op.kind == OP_NORM) {
+            if (op.kind == OP_TIED) {
+                clock->ready = max_ns(clock->ready, t->tied[t->class_index]);
+            } else if (op.kind == OP_NORM) {
                 clock->ready = max_ns(clock->ready, norm);
             } else if (op.kind == OP_UPDATE) {
                 clock->ready = max_ns(clock->ready, t->reduced[op.stage]);
@@ -293,6 +313,7 @@ static void timing_clear(struct timing *t)
     free(t->backward_kind);
     free(t->bucket_ready);
     free(t->reduced);
+    free(t->tied);
     free(t->stack);
 }
 
@@ -315,13 +336,14 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
     t.backward_kind = calloc(S, sizeof *t.backward_kind);
     t.bucket_ready = calloc((size_t)workload->num_buckets + 1, sizeof *t.bucket_ready);
     t.reduced = calloc(S, sizeof *t.reduced);
+    t.tied = calloc((size_t)workload->num_classes, sizeof *t.tied);
     t.stack = calloc(K, sizeof *t.stack);
     got.rank_busy_ns = calloc(K, sizeof *got.rank_busy_ns);
     got.rank_first_ns = calloc(K, sizeof *got.rank_first_ns);
     got.rank_last_ns = calloc(K, sizeof *got.rank_last_ns);
     if (!t.clocks || !t.arrival || !t.backward_start || !t.backward_end || !t.backward_kind ||
-        !t.bucket_ready || !t.reduced || !t.stack || !got.rank_busy_ns || !got.rank_first_ns ||
-        !got.rank_last_ns) {
+        !t.bucket_ready || !t.reduced || !t.tied || !t.stack || !got.rank_busy_ns ||
+        !got.rank_first_ns || !got.rank_last_ns) {
         rc = err_nomem(err);
         goto out;
     }

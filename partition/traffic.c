@@ -68,6 +68,14 @@ enum status workload_traffic_ns(const struct workload *w, const struct cluster *
                                      (w->num_microbatches - 1) +
                                  wire_ns(workload_edge_ns(w, c, e, grad, MB_LAST), latency));
             }
+    for (int r = 0; rc == OK && w->tied_bytes > 0 && r < R; r++) {
+        int ends[2];
+        workload_tied_devices(w, plan, r, ends);
+        cross(&t, ends[0], ends[1]);
+        cross(&t, ends[1], ends[0]);
+        add_flow(&t, wire_ns(workload_tied_ns(w, w->class_of_replica[r]),
+                             cost_allreduce_ns(cost, cluster, ends, 2, 0)));
+    }
     for (int s = 0; rc == OK && R > 1 && s < w->num_stages; s++) {
         double all = 0;
         for (int r = 0; r < R; r++)

@@ -213,6 +213,33 @@ static enum status build_edges(struct builder *b)
     return OK;
 }
 
+/* --- the tied table --------------------------------------------------------------------------- */
+
+/* Parameters of the table that the last item shares with the first, while they train. */
+static int64_t tied_params(const struct builder *b)
+{
+    return b->num_frozen_items > 0 ? 0 : b->model->items[b->model->num_items - 1].tied_params;
+}
+
+/* T8: nothing where one rank holds both stages. */
+static enum status build_tied(struct builder *b)
+{
+    struct workload *w = &b->got;
+    if (w->rank_of_stage[0] != w->rank_of_stage[w->num_stages - 1] &&
+        !mul_ok(tied_params(b), b->model->param_bytes, &w->tied_bytes)) {
+        return too_large(b, "parameters");
+    }
+    return OK;
+}
+
+void workload_tied_devices(const struct workload *workload, const struct plan *plan, int replica,
+                           int ends[2])
+{
+    const int *device = plan->device + (int64_t)replica * workload->num_ranks;
+    ends[0] = device[workload->rank_of_stage[0]];
+    ends[1] = device[workload->rank_of_stage[workload->num_stages - 1]];
+}
+
 /* --- classes of replicas ---------------------------------------------------------------------- */
 
 static bool outside(const int64_t range[2], int64_t bytes)
@@ -236,6 +263,19 @@ static int64_t edge_time(struct builder *b, int replica, int e, bool grad, int m
                                          edge->bytes[mb]);
 }
 
+static int64_t tied_time(struct builder *b, int replica)
+{
+    struct workload *w = &b->got;
+    const struct device *devices = b->cluster->devices;
+    int ends[2];
+    workload_tied_devices(w, b->plan, replica, ends);
+    if (w->tied_bytes > 0 && devices[ends[0]].node == devices[ends[1]].node &&
+        outside(b->cost->allreduce_bytes, w->tied_bytes)) {
+        w->extrapolated = true;
+    }
+    return w->tied_bytes > 0 ? cost_allreduce_ns(b->cost, b->cluster, ends, 2, w->tied_bytes) : 0;
+}
+
 static bool same_devices(const struct builder *b, int one, int other)
 {
     for (int k = 0; k < b->plan->num_ranks; k++) {
@@ -248,15 +288,15 @@ static bool same_devices(const struct builder *b, int one, int other)
     return true;
 }
 
-/* Two replicas are of a class when their devices and all transfers between them take equally long.
+/* Two replicas are of a class when their devices, and what goes between these, take equally long.
  * Replicas are mostly alike, so each is compared with the class before it first. */
 static enum status build_classes(struct builder *b)
 {
     struct workload *w = &b->got;
-    const int R = w->num_replicas, E = w->num_edges;
-    const int64_t per_class = (int64_t)E * 2 * MB_SIZES;
+    const int R = w->num_replicas;
+    const int64_t per_class = workload_times_per_class(w);
     int *representative = malloc((size_t)R * sizeof *representative);
-    int64_t *times = malloc((size_t)(per_class + 1) * sizeof *times);
+    int64_t *times = malloc((size_t)per_class * sizeof *times);
     int room = 0;
     enum status rc = OK;
     w->class_of_replica = calloc((size_t)R, sizeof(int));
@@ -268,7 +308,8 @@ static enum status build_classes(struct builder *b)
         for (int64_t i = 0; i < per_class; i++) {
             const int mb = (int)(i % MB_SIZES);
             const bool grad = (i / MB_SIZES) % 2;
-            times[i] = edge_time(b, r, (int)(i / (2 * MB_SIZES)), grad, mb);
+            times[i] = i == per_class - 1 ? tied_time(b, r)
+                                          : edge_time(b, r, (int)(i / (2 * MB_SIZES)), grad, mb);
             if (times[i] < 0 || times[i] > STEP_NS_MAX / w->num_microbatches) {
                 rc = too_large(b, "transfer times");
                 goto out;
@@ -283,8 +324,7 @@ static enum status build_classes(struct builder *b)
         if (class_index == w->num_classes) {
             if (w->num_classes == room) {
                 room = room ? 2 * room : 1;
-                int64_t *grown =
-                    realloc(w->edge_ns, (size_t)(room * per_class + 1) * sizeof *grown);
+                int64_t *grown = realloc(w->edge_ns, (size_t)(room * per_class) * sizeof *grown);
                 if (!grown) {
                     rc = err_nomem(b->err);
                     goto out;
@@ -331,12 +371,6 @@ static bool cache_ns(const struct builder *b, const struct device *device, int64
     const double copy = device_copy_ns(device, bytes);
     return mul_ok(per_sample_ns, samples, ns) && *ns <= STEP_NS_MAX && copy < (double)STEP_NS_MAX &&
            add_to(ns, (int64_t)ceil(copy)) && add_to(ns, b->cost->op_overhead_ns);
-}
-
-/* Parameters of the table that the last item shares with the first, while they train. */
-static int64_t tied_params(const struct builder *b)
-{
-    return b->num_frozen_items > 0 ? 0 : b->model->items[b->model->num_items - 1].tied_params;
 }
 
 static enum status stage_bytes_build(struct builder *b, int s, struct stage_cost *stage)
@@ -524,6 +558,7 @@ static bool add_waits(const struct builder *b, int class_index, int64_t *step)
         }
     }
     fits = fits && mul_ok(once, (int64_t)w->num_microbatches * w->num_replicas, &all) &&
+           add_to(step, all) && mul_ok(workload_tied_ns(w, class_index), w->num_replicas, &all) &&
            add_to(step, all);
     if (!w->host_blocking) {
         /* F R I W C P of each stage and micro-batch; Z, P and UPDATE of the batch */
@@ -786,6 +821,9 @@ enum status workload_build_on(const struct model *model, const struct cluster *c
         w->cache_write_stage = stage_of_item(plan, b.num_frozen_items - 1);
     }
     rc = build_edges(&b);
+    if (rc == OK) {
+        rc = build_tied(&b);
+    }
     if (rc == OK) {
         rc = build_classes(&b);
     }

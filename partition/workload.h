@@ -74,8 +74,10 @@ struct workload {
                               forward; -1: none */
     bool clip;
     int *rank_of_stage; /* owned, num_stages */
-    int64_t *edge_ns;   /* owned: unshared transfer times, see workload_edge_ns() */
+    int64_t *edge_ns;   /* owned: unshared times of transfers, and of OP_TIED, by class; see
+                           workload_edge_ns(), workload_tied_ns() */
     int64_t *distances; /* owned, num_stages: stash between two uses of a byte (S1); NULL: far */
+    int64_t tied_bytes; /* gradient of the table that OP_TIED adds; 0: there is none */
     int64_t norm_ns;    /* OP_NORM, once everybody is there: the squares of the rank with most
                            gradients, and a tree of 2 ceil(log2(K R)) latencies */
     bool host_blocking; /* H2 */
@@ -104,6 +106,11 @@ struct workload {
  * T6  UPDATE waits for its stage's all-reduces (for NORM where there is one).
  * T7  The step runs from the first op start to the last op end on any device (sends excluded,
  *     all-reduces included). Device times are counted from the step's start.
+ * T8  TIED is an all-reduce between two: the ranks of the first and the last stage of a replica,
+ *     which hold a gradient each of the table that these stages share (tied weights) while it
+ *     trains. It starts when both have reached it - their compute ops before it and their stages'
+ *     all-reduces have ended - and ends on both at once; NORM and UPDATE wait for it. One rank that
+ *     holds both stages adds for itself, which is not counted. (Megatron-LM's embedding group.)
  * H1  Asynchronous launch (cluster.host_blocking false): a host thread a device launches F B I W R
  *     Z C P UPDATE of its list, host_op_ns each, without waiting; the i-th of them (from 0) starts
  *     no earlier than (i + 1) * host_op_ns on the clock on which all hosts begin at 0. Other ops
@@ -131,19 +138,33 @@ struct workload {
  *     stage and micro-batch ends. C takes copy_bytes likewise.
  * Every change happens at an op of the device, so that the list alone gives the peak.
  *
- * Left out: the gradient of a tied table that goes between its two stages once a step (its memory
- * is counted), and the rewriting of a cache that is being read (FROZEN_CACHED ignores cache_write:
- * it would write what it reads). */
+ * Left out: the rewriting of a cache that is being read (FROZEN_CACHED ignores cache_write: it
+ * would write what it reads). */
 
 void workload_clear(struct workload *workload);
+
+static inline int64_t workload_times_per_class(const struct workload *workload)
+{
+    return (int64_t)workload->num_edges * 2 * MB_SIZES + 1;
+}
 
 /* Unshared time of edge e's message in a class of replicas; grad: the way back. */
 static inline int64_t workload_edge_ns(const struct workload *workload, int class_index, int edge,
                                        bool grad, int mb)
 {
-    return workload
-        ->edge_ns[(((int64_t)class_index * workload->num_edges + edge) * 2 + grad) * MB_SIZES + mb];
+    return workload->edge_ns[class_index * workload_times_per_class(workload) +
+                             (edge * (int64_t)2 + grad) * MB_SIZES + mb];
 }
+
+/* Unshared time of OP_TIED in a class of replicas. */
+static inline int64_t workload_tied_ns(const struct workload *workload, int class_index)
+{
+    return workload->edge_ns[(class_index + 1) * workload_times_per_class(workload) - 1];
+}
+
+/* The devices of a replica that run OP_TIED. */
+void workload_tied_devices(const struct workload *workload, const struct plan *plan, int replica,
+                           int ends[2]);
 
 /* Longest step that is accepted, 36 years: sums of a few such still fit an int64_t. */
 #define STEP_NS_MAX ((int64_t)1 << 60)

@@ -105,7 +105,7 @@ enum status trace_begin(FILE *out, const char *title, struct trace **trace, stru
 
 static bool is_message(int kind)
 {
-    return kind >= OP_SEND_ACT && kind <= OP_ALLREDUCE;
+    return kind >= OP_SEND_ACT && kind <= OP_TIED;
 }
 
 /* What a reader looks for: passes by name, messages as a group of their own. */

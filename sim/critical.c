@@ -17,7 +17,7 @@ struct finder {
 
 static bool on_stream(uint8_t kind)
 {
-    return kind <= OP_Z || kind == OP_NORM || kind == OP_UPDATE;
+    return kind <= OP_Z || kind >= OP_TIED;
 }
 
 static int by_end(const void *a, const void *b)
@@ -86,14 +86,24 @@ static int64_t find_maker(const struct finder *f, int64_t i)
     return -1;
 }
 
-/* Who reached NORM last. */
-static int64_t last_at_norm(const struct finder *f, int64_t i)
+/* Whether op j is of a device that meets others in op i: all in NORM, two in TIED. */
+static bool meets(const struct finder *f, const struct sim_op *i, const struct sim_op *j)
+{
+    const struct schedule *full = f->full;
+    return i->op.kind == OP_NORM || ((j->rank == full->rank_of_stage[0] ||
+                                      j->rank == full->rank_of_stage[full->num_stages - 1]) &&
+                                     (j->replica == i->replica || j->op.kind == OP_ALLREDUCE));
+}
+
+/* Who reached NORM or TIED last. */
+static int64_t last_there(const struct finder *f, int64_t i)
 {
     const struct sim_op *ops = f->result->ops;
     int64_t best = -1;
     for (int64_t j = 0; j < f->result->num_ops; j++) {
         if ((on_stream(ops[j].op.kind) || ops[j].op.kind == OP_ALLREDUCE) &&
-            ops[j].op.kind != OP_NORM && ops[j].end_ns == ops[i].start_ns)
+            ops[j].op.kind < ops[i].op.kind && ops[j].end_ns == ops[i].start_ns &&
+            meets(f, &ops[i], &ops[j]))
             best = j;
     }
     return best;
@@ -103,8 +113,8 @@ static int64_t predecessor(const struct finder *f, int64_t i)
 {
     const struct sim_op *ops = f->result->ops;
     uint8_t kind = ops[i].op.kind;
-    if (kind == OP_NORM)
-        return last_at_norm(f, i);
+    if (kind == OP_NORM || kind == OP_TIED)
+        return last_there(f, i);
     if (kind == OP_SEND_ACT || kind == OP_SEND_GRAD || kind == OP_ALLREDUCE)
         return find_maker(f, i);
     int64_t before = f->before[i];
@@ -169,7 +179,7 @@ enum status critical_path_find(const struct sim_result *result, const struct sch
         got.host_ns += until - end; /* nothing on the path ran: launching */
         if (op->op.kind == OP_SEND_ACT || op->op.kind == OP_SEND_GRAD)
             got.transfer_ns += ns;
-        else if (op->op.kind == OP_ALLREDUCE || op->op.kind == OP_NORM)
+        else if (op->op.kind == OP_ALLREDUCE || op->op.kind == OP_TIED || op->op.kind == OP_NORM)
             got.allreduce_ns += ns;
         else if (op->op.kind == OP_C || op->op.kind == OP_P)
             got.host_ns += ns;

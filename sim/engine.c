@@ -7,11 +7,16 @@
 #include "sim/step.h"
 
 /* Whether transfers of different kinds may meet so surely that trying the recurrence is a waste: an
- * all-reduce beside pipeline traffic, or two rings on one port or uplink. */
+ * all-reduce beside pipeline traffic, or two rings on one port or uplink. One replica's TIED comes
+ * behind all messages. */
 static bool rings_may_meet(const struct step *step)
 {
     const struct workload *w = step->workload;
-    if (step->num_replicas < 2 || w->num_buckets == 0)
+    if (step->num_replicas < 2)
+        return false;
+    if (step->full->tied)
+        return true;
+    if (w->num_buckets == 0)
         return false;
     if (step->full->num_stages == 1)
         return false;
@@ -42,14 +47,14 @@ static int by_pair(const void *a, const void *b)
     return (x->to > y->to) - (x->to < y->to);
 }
 
-/* Bytes from device to device: what the lists send, and 2(n-1)/n of every bucket on every edge of
- * its ring. */
+/* Bytes from device to device: what the lists send, a tied table's gradient both ways, and 2(n-1)/n
+ * of every bucket on every edge of its ring. */
 static enum status collect_traffic(const struct step *step, struct sim_result *result,
                                    struct err *err)
 {
     const struct workload *w = step->workload;
     int rings = step->num_replicas > 1 ? step->full->num_stages : 0;
-    size_t max = (size_t)step->num_replicas * ((size_t)step->num_links + (size_t)rings) + 1;
+    size_t max = (size_t)step->num_replicas * ((size_t)step->num_links + (size_t)rings + 2) + 1;
     struct sim_traffic *all = malloc(max * sizeof *all);
     if (!all)
         return err_nomem(err);
@@ -73,6 +78,12 @@ static enum status collect_traffic(const struct step *step, struct sim_result *r
             if (bytes > 0)
                 all[num++] =
                     (struct sim_traffic){device[link->from_rank], device[link->to_rank], bytes};
+        }
+        if (step->full->tied) {
+            int ends[2];
+            workload_tied_devices(w, step->plan, r, ends);
+            all[num++] = (struct sim_traffic){ends[0], ends[1], w->tied_bytes};
+            all[num++] = (struct sim_traffic){ends[1], ends[0], w->tied_bytes};
         }
         for (int s = 0; s < rings; s++) {
             int rank = step->full->rank_of_stage[s];

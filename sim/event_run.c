@@ -2,8 +2,10 @@
  *
  * E1  Queue entries: a device; a channel's first finished transfer; a channel's first transfer
  *     whose latency is over (constant a channel, so first in, first out); a bucket that is ready.
- * E2  A device is in the queue only while an op runs; else it waits for a message, a bucket, NORM.
- * E3  Channels: link l of replica r is r * num_links + l; behind them the rings of the stages. */
+ * E2  A device is in the queue only while an op runs; else it waits for a message, a bucket, TIED,
+ *     NORM.
+ * E3  Channels: link l of replica r is r * num_links + l; behind them the rings of the stages, then
+ *     those of two that run TIED, by replica. */
 #include <stdlib.h>
 
 #include "sim/network.h"
@@ -13,7 +15,7 @@ struct events {
     struct step *step;
     struct event_queue queue;
     struct network network;
-    int num_channels, first_ring;
+    int num_channels, first_ring, first_tied;
     int32_t first_end, first_start, first_bucket; /* entries */
     uint8_t *arrived;                             /* owned; by channel, then micro-batch */
     int64_t *latency;                             /* owned; by channel, ns */
@@ -67,6 +69,12 @@ static enum status add_channels(struct events *e, struct err *err)
                 return rc;
         }
     }
+    for (int r = 0; r < step->num_replicas && step->full->tied; r++) {
+        int ends[2];
+        workload_tied_devices(w, step->plan, r, ends);
+        network_add_ring(&e->network, e->first_tied + r, ends, 2);
+        e->latency[e->first_tied + r] = cost_allreduce_ns(step->cost, cluster, ends, 2, 0);
+    }
     network_ready(&e->network);
     return OK;
 }
@@ -76,13 +84,15 @@ static enum status events_init(struct events *e, struct step *step, struct err *
     *e = (struct events){.step = step};
     int stages = has_rings(step) ? step->full->num_stages : 0;
     int64_t pairs = (int64_t)step->num_replicas * step->num_links;
-    int64_t channels = pairs + stages;
+    int64_t ties = step->full->tied ? step->num_replicas : 0;
+    int64_t channels = pairs + stages + ties;
     int64_t entries = step->num_procs + 2 * channels + step->workload->num_buckets;
     if (entries > INT32_MAX / 4)
         return err_set(err, ERR_INFEASIBLE, "step too large to simulate: %lld channels",
                        (long long)channels);
     e->num_channels = (int)channels;
     e->first_ring = (int)pairs;
+    e->first_tied = e->first_ring + stages;
     e->first_end = step->num_procs;
     e->first_start = e->first_end + (int32_t)channels;
     e->first_bucket = e->first_start + (int32_t)channels;
@@ -98,8 +108,8 @@ static enum status events_init(struct events *e, struct step *step, struct err *
     enum status rc = event_queue_init(&e->queue, (int32_t)entries, err);
     if (rc == OK)
         rc = network_init(&e->network, step->cluster, e->num_channels,
-                          4 * pairs + 4 * (int64_t)stages * step->num_replicas, &e->queue,
-                          e->first_end, err);
+                          4 * pairs + 4 * (int64_t)stages * step->num_replicas + 8 * ties,
+                          &e->queue, e->first_end, err);
     if (rc == OK)
         rc = add_channels(e, err);
     return rc;
@@ -167,6 +177,19 @@ static void start_ring(struct events *e, int stage, int64_t now_ns)
 
 static void advance(struct events *e, int proc, int64_t now_ns);
 
+/* TIED starts when both ends of the replica have reached it (T8). */
+static void reach_tied(struct events *e, int proc, int64_t now_ns)
+{
+    struct step *step = e->step;
+    const int replica = proc / step->num_ranks;
+    struct tied_run *run = &step->tied[replica];
+    step->procs[proc].state = PROC_TIED;
+    if (++run->num_ready < 2)
+        return;
+    run->start_ns = now_ns;
+    send(e, e->first_tied + replica, 0, NULL, now_ns);
+}
+
 /* NORM starts when the last proc has reached it (T5). */
 static void reach_norm(struct events *e, int proc, int64_t now_ns)
 {
@@ -206,11 +229,14 @@ static void advance(struct events *e, int proc, int64_t now_ns)
         }
         case OP_ALLREDUCE:
             continue; /* ready since the stage's last backward started */
+        case OP_TIED:
         case OP_NORM:
-            if (rank_reduced(step, rank))
-                reach_norm(e, proc, now_ns);
-            else
+            if (!rank_reduced(step, rank))
                 p->state = PROC_BUCKET;
+            else if (op.kind == OP_TIED)
+                reach_tied(e, proc, now_ns);
+            else
+                reach_norm(e, proc, now_ns);
             return;
         case OP_UPDATE:
             if (!stage_reduced(step, op.stage)) {
@@ -264,6 +290,15 @@ static void deliver(struct events *e, int channel, int32_t index, int64_t now_ns
         }
         return;
     }
+    if (channel >= e->first_tied) {
+        const int replica = channel - e->first_tied;
+        for (int end = 0; end < 2; end++) {
+            const int proc = step_tied_proc(step, replica, end);
+            step_together(step, proc, step->tied[replica].start_ns, now_ns);
+            advance(e, proc, now_ns);
+        }
+        return;
+    }
     int stage = channel - e->first_ring;
     struct bucket_run *run = &step->buckets[t.message];
     run->end_ns = now_ns;
@@ -309,8 +344,12 @@ static void start_transfer(struct events *e, int channel, int64_t now_ns)
         ns = workload_edge_ns(step->workload, class_index, link / 2, link & 1,
                               mb_size(step, t->message)) -
              e->latency[channel];
-    } else {
+    } else if (channel < e->first_tied) {
         ns = e->ring_ns[t->message];
+    } else {
+        const int replica = channel - e->first_tied;
+        ns = workload_tied_ns(step->workload, step->workload->class_of_replica[replica]) -
+             e->latency[channel];
     }
     if (ns > 0)
         network_start(net, channel, index, ns, now_ns);
@@ -341,14 +380,8 @@ enum status event_run(struct step *step, bool *shared, struct err *err)
         switch (kind) {
         case EVENT_DEVICE: {
             struct proc *p = &step->procs[entry];
-            if (p->state == PROC_NORM) {
-                if (step->ops)
-                    step_record(step, entry, step->full->ranks[entry % step->num_ranks].ops[p->pc],
-                                step->norm_from_ns, now);
-                step_reduced(p, step->norm_from_ns, now);
-                p->end = now;
-                p->pc++;
-            }
+            if (p->state == PROC_NORM)
+                step_together(step, entry, step->norm_from_ns, now);
             advance(&e, entry, now);
             break;
         }

@@ -2,7 +2,7 @@
  * sent, so one pass over the lists gives every time. Replicas of one class are run once.
  *
  * X1  A rank runs until it lacks a message; whoever sends that message puts it back on the stack.
- * X2  Buckets are worked out when every rank stands at its UPDATE, NORM or end: then all last
+ * X2  Buckets are worked out when every rank stands at its TIED, UPDATE, NORM or end: then all last
  *     backwards have started, which is all that their times depend on (T4).
  * X3  Afterwards every port and uplink is checked: had two transfers used it at once, the caller
  *     is told and asks the event engine. */
@@ -106,6 +106,9 @@ static void run_rank(struct relax *x, int class_index, int rank)
         }
         case OP_ALLREDUCE:
             continue;
+        case OP_TIED:
+            p->state = PROC_TIED;
+            return;
         case OP_NORM:
             p->state = PROC_NORM;
             return;
@@ -211,7 +214,8 @@ static int restack(struct relax *x, enum proc_state state)
     return found;
 }
 
-/* A rank that has reached NORM waits for the buckets of its stages, in the order in which they end.
+/* A rank that has reached TIED or NORM waits for the buckets of its stages, in the order in which
+ * they end.
  */
 static void wait_for_buckets(const struct step *step, struct proc *p, int rank)
 {
@@ -228,6 +232,28 @@ static void wait_for_buckets(const struct step *step, struct proc *p, int rank)
             return;
         step_reduced(p, next->start_ns, next->end_ns);
     }
+}
+
+/* T8: the two ends meet. */
+static void pass_tied(struct relax *x)
+{
+    struct step *step = x->step;
+    for (int c = 0; c < step->workload->num_classes && step->full->tied; c++) {
+        int64_t from = step->origin_ns;
+        for (int end = 0; end < 2; end++) {
+            const int proc = step_tied_proc(step, x->class_replica[c], end);
+            struct proc *p = &step->procs[proc];
+            if (p->state != PROC_TIED)
+                return;
+            wait_for_buckets(step, p, proc % step->num_ranks);
+            if (p->clock > from)
+                from = p->clock;
+        }
+        for (int end = 0; end < 2; end++)
+            step_together(step, step_tied_proc(step, x->class_replica[c], end), from,
+                          from + workload_tied_ns(step->workload, c));
+    }
+    restack(x, PROC_TIED);
 }
 
 /* T5: the barrier, once all stand there. */
@@ -248,15 +274,8 @@ static void pass_norm(struct relax *x)
         }
     }
     for (int c = 0; c < classes; c++) {
-        for (int k = 0; k < step->num_ranks; k++) {
-            int proc = proc_of(x, c, k);
-            struct proc *p = &step->procs[proc];
-            if (step->ops)
-                step_record(step, proc, step->full->ranks[k].ops[p->pc], from, from + w->norm_ns);
-            step_reduced(p, from, from + w->norm_ns);
-            p->end = p->clock;
-            p->pc++;
-        }
+        for (int k = 0; k < step->num_ranks; k++)
+            step_together(step, proc_of(x, c, k), from, from + w->norm_ns);
     }
     restack(x, PROC_NORM);
 }
@@ -531,6 +550,8 @@ enum status relax_run(struct step *step, bool *shared, struct err *err)
     if (rc != OK)
         goto out;
     restack(&x, PROC_BUCKET);
+    drain_stack(&x);
+    pass_tied(&x);
     drain_stack(&x);
     pass_norm(&x);
     drain_stack(&x);

@@ -46,8 +46,9 @@ enum status step_init(struct step *step, const struct schedule *full,
     got.procs = calloc((size_t)got.num_procs, sizeof *got.procs);
     got.buckets = calloc((size_t)workload->num_buckets + 1, sizeof *got.buckets);
     got.stage_done = calloc((size_t)full->num_stages, sizeof *got.stage_done);
-    if (!got.links || !got.surveys || !got.last_backward || !got.memory || !got.procs ||
-        !got.buckets || !got.stage_done) {
+    got.tied = calloc((size_t)got.num_replicas, sizeof *got.tied);
+    if (!got.tied || !got.links || !got.surveys || !got.last_backward || !got.memory ||
+        !got.procs || !got.buckets || !got.stage_done) {
         rc = err_nomem(err);
         goto out;
     }
@@ -98,6 +99,7 @@ void step_clear(struct step *step)
     free(step->procs);
     free(step->buckets);
     free(step->stage_done);
+    free(step->tied);
     free(step->ops);
     *step = (struct step){0};
 }
@@ -106,6 +108,7 @@ void step_reset(struct step *step)
 {
     memset(step->buckets, 0, (size_t)step->workload->num_buckets * sizeof *step->buckets);
     memset(step->stage_done, 0, (size_t)step->full->num_stages * sizeof *step->stage_done);
+    memset(step->tied, 0, (size_t)step->num_replicas * sizeof *step->tied);
     step->num_norm = 0;
     step->norm_from_ns = 0;
     step->full_ns = INT64_MAX;
@@ -159,6 +162,7 @@ void step_survey(struct step *step)
             case OP_R:
             case OP_C:
             case OP_P:
+            case OP_TIED:
             case OP_NORM:
             case OP_UPDATE:
                 survey->num_compute++;
@@ -370,6 +374,23 @@ void step_reduced(struct proc *p, int64_t from_ns, int64_t now_ns)
     mark_idle(p, IDLE_DRAIN, from_ns < now_ns ? from_ns : now_ns);
     mark_idle(p, IDLE_ALLREDUCE, now_ns);
     p->clock = now_ns;
+}
+
+void step_together(struct step *step, int proc, int64_t from_ns, int64_t now_ns)
+{
+    struct proc *p = &step->procs[proc];
+    if (step->ops)
+        step_record(step, proc, step->full->ranks[proc % step->num_ranks].ops[p->pc], from_ns,
+                    now_ns);
+    step_reduced(p, from_ns, now_ns);
+    p->end = now_ns;
+    p->pc++;
+}
+
+int step_tied_proc(const struct step *step, int replica, int end)
+{
+    const struct schedule *full = step->full;
+    return replica * step->num_ranks + full->rank_of_stage[end * (full->num_stages - 1)];
 }
 
 bool step_last_backward(struct step *step, struct op op, int64_t start_ns, int64_t end_ns)

@@ -2,7 +2,7 @@
  *
  * The engines (event_run.c, relax_run.c) differ in who tells time: a queue of events over a shared
  * network, or arrival times worked out as each message is sent. Everything else is here, so that
- * the rules T1-T7, H1, H2, M1-M3 of partition/workload.h exist once in the simulator. */
+ * the rules T1-T8, H1, H2, M1-M3 of partition/workload.h exist once in the simulator. */
 #ifndef ELAPSE_SIM_STEP_H
 #define ELAPSE_SIM_STEP_H
 
@@ -18,12 +18,12 @@ struct link {
 
 /* What one pass over a rank's list tells. */
 struct rank_survey {
-    int64_t num_compute; /* F B I W R Z C P NORM UPDATE */
+    int64_t num_compute; /* F B I W R Z C P TIED NORM UPDATE */
     int64_t num_sends;
     int32_t num_forward; /* F and Z of single micro-batches */
 };
 
-enum proc_state { PROC_RUN, PROC_MESSAGE, PROC_BUCKET, PROC_NORM, PROC_DONE };
+enum proc_state { PROC_RUN, PROC_MESSAGE, PROC_BUCKET, PROC_TIED, PROC_NORM, PROC_DONE };
 
 /* A device's progress through its list. */
 struct proc {
@@ -51,6 +51,12 @@ struct bucket_run {
     int64_t ready_ns, start_ns, end_ns;
 };
 
+/* TIED of a replica (T8). */
+struct tied_run {
+    int num_ready; /* ends that have reached it */
+    int64_t start_ns;
+};
+
 /* Memory of one rank of one class by M1-M3. */
 struct rank_memory {
     int64_t peak_bytes;
@@ -75,6 +81,7 @@ struct step {
     struct proc *procs;          /* owned, by replica then rank */
     struct bucket_run *buckets;  /* owned, num_buckets */
     int *stage_done;             /* owned, num_stages: buckets of the stage that have ended */
+    struct tied_run *tied;       /* owned, num_replicas */
     int num_norm;                /* procs that have reached NORM */
     int64_t norm_from_ns;        /* the last of them */
     int64_t full_ns;             /* first overflow; INT64_MAX: none */
@@ -124,8 +131,12 @@ void step_copy(struct step *step, int proc, struct op op, int64_t now_ns);
 /* A proc stops waiting at now_ns for a message that was sent as told. */
 void step_woken(struct proc *proc, bool grad, int64_t sent_ns, int64_t made_ns, int64_t excess_ns,
                 uint8_t cause, int64_t now_ns);
-/* A proc stops waiting at now_ns for buckets or NORM that began at from_ns. */
+/* A proc stops waiting at now_ns for buckets, TIED or NORM that began at from_ns. */
 void step_reduced(struct proc *proc, int64_t from_ns, int64_t now_ns);
+/* Likewise, and TIED or NORM was the op at its pc: it is recorded, pc moves on. */
+void step_together(struct step *step, int proc, int64_t from_ns, int64_t now_ns);
+/* The proc of a replica that holds the first (end 0) or the last stage. */
+int step_tied_proc(const struct step *step, int replica, int end);
 
 /* Note that a replica's last backward of a stage runs start..end: its buckets' ready times.
  * Returns true when this replica was the last. */

@@ -116,6 +116,10 @@ accuracy() {
         [ "$(grep -o '"eval_accuracy":[^,}]*' "$tmp/eval.json" | tr -d ' \t' | cut -d: -f2)" = "$(value k1 eval_accuracy)" ]
 }
 verify "eval finds the accuracy that train reported" accuracy
+train job each --set train.eval_every_epochs=1 --set train.epochs=2
+epochs() { "$elapse" runs show --db "$tmp/$1/run.db" --json | tr -d ' \t\n' | grep -o '"eval_loss":[0-9.e+-]*'; }
+verify "epochs are evaluated" test "$(epochs each | wc -l)" -eq 2
+verify "the last one's evaluation is the run's" test "$(epochs each | tail -1)" = "\"eval_loss\":$(value each eval_loss)"
 evaluated() { # a job that fixes K and R, on the ranks there are
     "$elapse" eval "$tmp/k1" "$tmp/job.json" --set pipeline.num_stages=2 --set pipeline.num_replicas=1 --json |
         grep -qF "\"eval_accuracy\":$(value k1 eval_accuracy),"

@@ -1,6 +1,6 @@
 /* tests/plan_case.h - random small plans with everything in them: uneven stages, skip edges, slow
- * links, unequal devices, replicas, frozen prefixes, recompute, buckets, host launches, caches that
- * hold stash. */
+ * links, unequal devices, replicas, frozen prefixes, recompute, buckets, host launches, tied
+ * tables, caches that hold stash. */
 #ifndef ELAPSE_TESTS_PLAN_CASE_H
 #define ELAPSE_TESTS_PLAN_CASE_H
 
@@ -91,6 +91,7 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
         items[i].fwd_stash_ns = items[i].fwd_ns * (i % 4) / 4;
         items[i].update_ns = case_below(seed, 500);
     }
+    items[num_items - 1].tied_params = extra % 2 ? 20000 * extra : 0;
     int num_skips = (int)case_below(seed, 4);
     for (int i = 0; i < num_skips; i++) {
         skips[i].from = (int)case_below(seed, num_items - 2);

@@ -24,6 +24,7 @@ struct sim_case {
     int64_t f, i, w, update;    /* ns a stage and micro-batch */
     const int64_t *stage_f;     /* NULL, or per stage in place of f (i, w in proportion) */
     int64_t act, params, stash; /* bytes, count, bytes */
+    int64_t tied;               /* parameters that the last stage shares with the first */
     double link, uplink;        /* 0: 10^18 B/s */
     int64_t latency, host_op, bucket;
     bool blocking, half_duplex, clip;
@@ -83,6 +84,7 @@ static inline void sim_case_build(struct sim_case *c)
                                  .update_ns = c->update};
         snprintf(items[s].name, sizeof items[s].name, "layer%d", s);
     }
+    items[S - 1].tied_params = c->tied;
     assert_int_equal(model_explicit("case", items, S, NULL, 0, true, &c->model, &err), OK);
     free(items);
     int devices = c->K * c->R;

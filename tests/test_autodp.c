@@ -35,6 +35,7 @@ static void chain(int n, struct model *model)
         items[i].layer = i;
         items[i].params = roll(1, 100);
     }
+    items[n - 1].tied_params = roll(0, 1) * roll(1, 100);
     memset(model, 0, sizeof *model);
     assert_int_equal(model_explicit("chain", items, n, NULL, 0, false, model, NULL), OK);
     model->num_layers = n;
@@ -136,6 +137,7 @@ static int holds(const struct plan *plan, const struct model *model, int d, int 
 static void transition_build__moves_exactly_what_is_lacking(void **state)
 {
     (void)state;
+    int copies = 0;
     for (int trial = 0; trial < 400; trial++) {
         random_state = (uint64_t)trial + 99;
         struct cluster c;
@@ -172,6 +174,7 @@ static void transition_build__moves_exactly_what_is_lacking(void **state)
                     int found = -1;
                     for (int64_t i = 0; i < got.num_transfers; i++)
                         if (got.transfers[i].to == d && got.transfers[i].item == item &&
+                            !got.transfers[i].tied &&
                             (got.transfers[i].kind == TRANSFER_OPTIMIZER) == (bit == 1)) {
                             assert_int_equal(found, -1);
                             found = (int)i;
@@ -193,6 +196,29 @@ static void transition_build__moves_exactly_what_is_lacking(void **state)
                     receives = true;
                 }
             }
+            /* the last stage's copy of a tied table, where neither table nor copy has been */
+            const int copy = model.items[n - 1].tied_params > 0 && fresh.first_item[K1 - 1] > 0 &&
+                                     holds(&fresh, &model, d, n - 1) &&
+                                     !holds(&old, &model, d, n - 1) && !holds(&old, &model, d, 0)
+                                 ? F1 > 0 ? 1 : 3
+                                 : 0;
+            for (int bit = 0; bit < 2; bit++) {
+                int found = 0;
+                for (int64_t i = 0; i < got.num_transfers; i++) {
+                    const struct transfer *t = &got.transfers[i];
+                    if (!t->tied || t->to != d || (t->kind == TRANSFER_OPTIMIZER) != (bit == 1))
+                        continue;
+                    found++;
+                    assert_int_equal(t->bytes, model.items[n - 1].tied_params * (bit ? 8 : 4));
+                    assert_true(holds(&old, &model, t->from, 0) != 0);
+                    bytes += t->bytes;
+                    inside += c.devices[t->from].node == c.devices[d].node ? t->bytes : 0;
+                    count++;
+                    receives = true;
+                }
+                assert_int_equal(found, copy >> bit & 1);
+                copies += found;
+            }
             moved += receives;
         }
         assert_int_equal(got.num_transfers, count);
@@ -208,6 +234,7 @@ static void transition_build__moves_exactly_what_is_lacking(void **state)
         model_clear(&model);
         cluster_clear(&c);
     }
+    assert_true(copies > 20);
 }
 
 static void transition_build__takes_the_busiest_link(void **state)

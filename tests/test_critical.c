@@ -49,6 +49,7 @@ static void critical_path_find__adds_up_on_steps_of_every_kind(void **state)
                              .update = 50,
                              .act = 500,
                              .params = 1000,
+                             .tied = n % 4 == 1 ? 700 : 0,
                              .link = 1e9,
                              .uplink = 0.5e9,
                              .latency = 20,

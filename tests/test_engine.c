@@ -419,6 +419,7 @@ static void random_case(struct sim_case *c, bool zero_bytes)
     c->latency = rng(300);
     c->update = rng(500);
     c->params = zero_bytes ? 0 : rng(1000);
+    c->tied = zero_bytes || c->K == 1 ? 0 : stage_f[0] % 3 * 700;
     c->stash = 64;
     c->host_op = rng(3) == 0 ? rng(900) : 0;
     c->blocking = rng(2);
@@ -433,7 +434,7 @@ static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(voi
 {
     (void)state;
     rng_state = 88172645463325252u;
-    int compared = 0, met = 0;
+    int compared = 0, met = 0, tied = 0;
     for (int n = 0; n < 1500; n++) {
         struct sim_case c;
         random_case(&c, n % 2);
@@ -476,12 +477,83 @@ static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(voi
             }
             assert_int_equal(c.result.num_traffic, relax.num_traffic);
             compared++;
+            tied += c.full.tied;
         }
         sim_result_clear(&relax);
         step_time_clear(&time);
         sim_case_clear(&c);
     }
-    assert_true(compared > 500 && met > 100);
+    assert_true(compared > 500 && met > 100 && tied > 20);
+}
+
+/* A table that two stages share costs an all-reduce between these two, behind all else. */
+static void sim_step__adds_a_tied_table_between_first_and_last_rank(void **state)
+{
+    (void)state;
+    const int64_t took = 4 * 1000 + 2 * 70;
+    for (int n = 0; n < 24; n++) {
+        struct sim_case one[2];
+        for (int tied = 0; tied < 2; tied++) {
+            one[tied] = (struct sim_case){.kind = n % 3 == 0   ? SCHEDULE_GPIPE
+                                                  : n % 3 == 1 ? SCHEDULE_INTERLEAVED
+                                                               : SCHEDULE_ZB_H1,
+                                          .K = 2 + n / 3 % 2,
+                                          .chunks = 1 + (n % 3 == 1),
+                                          .M = 6,
+                                          .f = 1000,
+                                          .i = 1000,
+                                          .w = 1000,
+                                          .update = 300,
+                                          .clip = n / 6 % 2,
+                                          .link = 1e9,
+                                          .latency = 70,
+                                          .num_frozen = n / 12,
+                                          .frozen = n / 12 ? FROZEN_SPREAD : FROZEN_NONE,
+                                          .tied = tied * 1000};
+            sim_case_run(&one[tied], both[n % 2]);
+        }
+        assert_int_equal(one[1].result.step_ns - one[0].result.step_ns, n / 12 ? 0 : took);
+        assert_int_equal(one[0].result.num_traffic, 0);
+        assert_int_equal(one[1].result.num_traffic, n / 12 ? 0 : 2);
+        for (int i = 0; i < one[1].result.num_traffic; i++)
+            assert_int_equal(one[1].result.traffic[i].bytes, 4000);
+        for (int d = 0; d < one[1].result.num_devices && one[1].result.num_traffic; d++) {
+            const bool end = d % one[1].K == 0 || d % one[1].K == one[1].K - 1;
+            const int64_t more = one[1].result.devices[d].idle_cause_ns[IDLE_ALLREDUCE] -
+                                 one[0].result.devices[d].idle_cause_ns[IDLE_ALLREDUCE];
+            assert_int_equal(more, end ? took : 0);
+        }
+        sim_case_clear(&one[0]);
+        sim_case_clear(&one[1]);
+    }
+}
+
+/* Two replicas whose ends lie on two nodes: their tables meet on the uplinks. */
+static void sim_step__tied_tables_share_an_uplink(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct sim_case c = {.kind = SCHEDULE_GPIPE,
+                         .K = 2,
+                         .R = 2,
+                         .nodes = 2,
+                         .M = 2,
+                         .f = 1000,
+                         .i = 1000,
+                         .w = 1000,
+                         .link = 1e12,
+                         .uplink = 1e9,
+                         .tied = 1000};
+    sim_case_run(&c, ENGINE_AUTO);
+    /* a replica on each node: the copy's gradient, of two replicas, crosses from 7000 on */
+    assert_int_equal(c.result.step_ns, 7000 + 4000 + 4);
+    c.plan.device[1] = 2;
+    c.plan.device[2] = 1;
+    assert_int_equal(sim_case_lower(&c, &err), OK);
+    assert_int_equal(sim_case_step(&c, ENGINE_AUTO, &err), OK);
+    assert_true(c.result.shared);
+    assert_int_equal(c.result.step_ns, 9000 + 2 * 4000);
+    sim_case_clear(&c);
 }
 
 /* Whatever is shared: busy time is the work, idle causes sum to idle, no faster than without. */
@@ -787,6 +859,8 @@ int main(void)
         cmocka_unit_test(sim_step__ring_allreduce_takes_its_formula),
         cmocka_unit_test(sim_step__rings_share_an_uplink_fairly),
         cmocka_unit_test(sim_step__engines_and_schedule_time_agree_when_nothing_is_shared),
+        cmocka_unit_test(sim_step__adds_a_tied_table_between_first_and_last_rank),
+        cmocka_unit_test(sim_step__tied_tables_share_an_uplink),
         cmocka_unit_test(sim_step__conserves_work_and_idle_time_on_random_steps),
         cmocka_unit_test(
             workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter),

@@ -93,6 +93,7 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
         struct plan_case c = {0};
         struct err err = {0};
         plan_case_random(&c, &seed, 4, 5);
+        c.model.items[c.model.num_items - 1].tied_params = 0; /* has a test of its own */
         case_must(plan_case_lower(&c, &err), &err);
         const struct workload *w = &c.workload;
         const struct plan *p = &c.plan;
@@ -293,6 +294,7 @@ static void workload_build__cuts_gradients_into_buckets_from_the_end(void **stat
         struct plan_case c = {0};
         struct err err = {0};
         plan_case_random(&c, &seed, 3, 5);
+        c.model.items[c.model.num_items - 1].tied_params = 0; /* has a test of its own */
         case_must(plan_case_lower(&c, &err), &err);
         const struct workload *w = &c.workload;
         for (int s = 0; s < w->num_stages; s++) {
@@ -374,6 +376,9 @@ static void plan_lower__holds_every_op_of_the_plan(void **state)
         assert_int_equal(count[OP_SEND_GRAD], want[OP_SEND_GRAD]);
         assert_int_equal(count[OP_RECV_GRAD], want[OP_SEND_GRAD]);
         assert_int_equal(whole[OP_ALLREDUCE], w->num_buckets);
+        const bool apart = w->rank_of_stage[0] != w->rank_of_stage[w->num_stages - 1];
+        const bool trains = c.model.items[c.model.num_items - 1].tied_params > 0 && frozen == 0;
+        assert_int_equal(whole[OP_TIED], apart && trains ? 2 : 0);
         assert_int_equal(whole[OP_NORM], p->clip ? p->num_ranks : 0);
         plan_case_clear(&c);
     }

@@ -106,6 +106,7 @@ static void instance_random(struct instance *in, int most_items)
     if (roll(0, 2) == 0)
         in->cost.item_ns = update_by_states;
     in->cost.near_ns_per_byte = roll(0, 2) ? NULL : near_case;
+    in->model.items[n - 1].tied_params = roll(0, 2) ? 0 : roll(1, 4000);
 }
 
 static void instance_clear(struct instance *in)

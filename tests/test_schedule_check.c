@@ -202,11 +202,15 @@ static bool before(const struct schedule *s, const struct placed *pa, const stru
                edge_of(s, a) == edge_of(s, b);
     case OP_ALLREDUCE:
         return same_stage && (weight_b || (b.kind == OP_ALLREDUCE && b.arg < a.arg));
+    case OP_TIED: /* of both ends */
+        return (pa->rank == pb->rank ||
+                s->rank_of_stage[a.stage ? 0 : s->num_stages - 1] == pb->rank) &&
+               (weight_b || b.kind == OP_ALLREDUCE);
     case OP_NORM:
-        return pa->rank == pb->rank && (weight_b || b.kind == OP_ALLREDUCE);
+        return pa->rank == pb->rank && (weight_b || b.kind == OP_ALLREDUCE || b.kind == OP_TIED);
     case OP_UPDATE:
         return (same_stage && (weight_b || b.kind == OP_ALLREDUCE)) ||
-               (pa->rank == pb->rank && b.kind == OP_NORM);
+               (pa->rank == pb->rank && (b.kind == OP_NORM || b.kind == OP_TIED));
     default:
         return false;
     }

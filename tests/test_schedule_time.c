@@ -10,7 +10,7 @@
 
 #include "tests/plan_case.h"
 
-/* --- the oracle: rules T1-T7, H1, H2 as written, swept until nothing changes -------------------
+/* --- the oracle: rules T1-T8, H1, H2 as written, swept until nothing changes -------------------
  */
 
 struct timed {
@@ -124,12 +124,13 @@ static int64_t oracle_step(const struct plan_case *c)
                 const struct timed *b = &all[j];
                 if (on_compute(c, b->op) &&
                     (compute || t->op.kind == OP_P || t->op.kind == OP_SEND_ACT ||
-                     t->op.kind == OP_SEND_GRAD || t->op.kind == OP_NORM)) {
+                     t->op.kind == OP_SEND_GRAD || t->op.kind == OP_TIED ||
+                     t->op.kind == OP_NORM)) {
                     start = latest(start, b->end);
                 }
                 const bool from_elsewhere =
                     b->op.kind == OP_RECV_ACT || b->op.kind == OP_RECV_GRAD || b->op.kind == OP_C;
-                if (compute && (from_elsewhere || b->op.kind == OP_NORM)) {
+                if (compute && (from_elsewhere || b->op.kind == OP_TIED || b->op.kind == OP_NORM)) {
                     start = latest(start, b->end);
                 }
                 if (!compute && b->op.kind == t->op.kind &&
@@ -140,7 +141,9 @@ static int64_t oracle_step(const struct plan_case *c)
                     b->op.stage == t->op.stage) {
                     start = latest(start, b->end);
                 }
-                if (t->op.kind == OP_NORM && b->op.kind == OP_ALLREDUCE) {
+                if ((t->op.kind == OP_TIED && b->op.kind == OP_ALLREDUCE) ||
+                    (t->op.kind == OP_NORM &&
+                     (b->op.kind == OP_ALLREDUCE || b->op.kind == OP_TIED))) {
                     start = latest(start, b->end);
                 }
             }
@@ -182,6 +185,19 @@ static int64_t oracle_step(const struct plan_case *c)
                 took = cost_allreduce_ns(&c->cost, &c->cluster, devices, R, bucket->bytes);
                 break;
             }
+            case OP_TIED: { /* T8: the later of the two */
+                int devices[2];
+                for (int j = 0, ends = 0; j < n; j++) {
+                    if (all[j].op.kind == OP_TIED && all[j].replica == t->replica) {
+                        start = latest(start, all[j].start);
+                        devices[ends++] = c->plan.device[t->replica * K + all[j].rank];
+                    }
+                }
+                took = cost_allreduce_ns(&c->cost, &c->cluster, devices, 2,
+                                         c->model.items[c->model.num_items - 1].tied_params *
+                                             c->model.param_bytes);
+                break;
+            }
             case OP_NORM: /* T5: the latest of all */
                 for (int j = 0; j < n; j++) {
                     if (all[j].op.kind == OP_NORM) {
@@ -217,7 +233,7 @@ static void schedule_time__equals_the_oracle_on_random_plans(void **state)
 {
     (void)state;
     uint64_t seed = 3;
-    int seen[FROZEN_PLACEMENT_COUNT] = {0}, classes = 0, hosts = 0, buckets = 0;
+    int seen[FROZEN_PLACEMENT_COUNT] = {0}, classes = 0, hosts = 0, buckets = 0, tied = 0;
     for (int round = 0; round < 250; round++) {
         struct plan_case c = {0};
         struct err err = {0};
@@ -236,13 +252,14 @@ static void schedule_time__equals_the_oracle_on_random_plans(void **state)
         classes += c.workload.num_classes > 1;
         hosts += c.cluster.host_op_ns > 0;
         buckets += c.workload.num_buckets > c.plan.num_stages;
+        tied += c.full.tied;
         step_time_clear(&time);
         plan_case_clear(&c);
     }
     for (int i = 0; i < FROZEN_PLACEMENT_COUNT; i++) {
         assert_true(seen[i] > 10);
     }
-    assert_true(classes > 10 && hosts > 10 && buckets > 10);
+    assert_true(classes > 10 && hosts > 10 && buckets > 10 && tied > 10);
 }
 
 /* --- closed forms ----------------------------------------------------------------------------- */
