@@ -362,6 +362,75 @@ static void schedule_check__agrees_with_the_oracle_on_mutants_of_lowered_lists(v
     assert_true(rejected > 2000 && harmless > 100);
 }
 
+static int64_t find_kind(const struct rank_ops *rank, enum op_kind kind)
+{
+    int64_t i = rank->num_ops - 1;
+    while (i >= 0 && rank->ops[i].kind != kind) {
+        i--;
+    }
+    assert_true(i >= 0);
+    return i;
+}
+
+static void swap(struct rank_ops *rank, int64_t i, int64_t j)
+{
+    const struct op kept = rank->ops[i];
+    rank->ops[i] = rank->ops[j];
+    rank->ops[j] = kept;
+}
+
+/* Both ends meet in TIED, with all their backwards behind them and their updates before them. */
+static void schedule_check__wants_tied_tables_added_between_backward_and_update(void **state)
+{
+    (void)state;
+    uint64_t seed = 3;
+    struct plan_case c = {0};
+    struct err err = {0};
+    do {
+        plan_case_clear(&c);
+        plan_case_random(&c, &seed, 2, 3);
+        case_must(plan_case_lower(&c, &err), &err);
+    } while (!c.full.tied || c.plan.schedule != SCHEDULE_1F1B || c.plan.num_replicas > 1 ||
+             c.plan.clip || !c.full.lowered[0].update);
+    for (int n = 0; n < 6; n++) {
+        static const char *const says[] = {NULL,
+                                           "rank 0: 0UPDATE before 0TIED",
+                                           "deadlock: ",
+                                           "rank 1 has no 1TIED",
+                                           "rank 1: 1TIED twice",
+                                           "rank 0: unexpected 0TIED, the stage shares no table"};
+        struct schedule list = copy_with_room(&c.full);
+        struct rank_ops *first = &list.ranks[0], *last = &list.ranks[1];
+        const int64_t tied = find_kind(last, OP_TIED);
+        switch (n) {
+        case 1:
+            swap(first, find_kind(first, OP_TIED), find_kind(first, OP_UPDATE));
+            break;
+        case 2: /* the other end needs this gradient to get there */
+            swap(last, tied, find_kind(last, OP_SEND_GRAD));
+            break;
+        case 3:
+            drop(last, tied);
+            break;
+        case 4:
+            insert(last, tied, last->ops[tied]);
+            break;
+        case 5:
+            list.tied = false;
+            break;
+        default:
+            break;
+        }
+        err = (struct err){0};
+        assert_int_equal(schedule_check(&list, 0, &err), says[n] ? ERR_INFEASIBLE : OK);
+        if (says[n] && strncmp(err.msg, says[n], strlen(says[n])) != 0) {
+            fail_msg("%s", err.msg);
+        }
+        schedule_clear(&list);
+    }
+    plan_case_clear(&c);
+}
+
 /* Run-then-send with a bound, by sweeps over explicit counts: the second answer about deadlock. */
 static bool runs_with_buffers(const struct schedule *s, int limit)
 {
@@ -477,6 +546,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedule_check__agrees_with_the_oracle_on_mutants_of_compute_lists),
         cmocka_unit_test(schedule_check__agrees_with_the_oracle_on_mutants_of_lowered_lists),
+        cmocka_unit_test(schedule_check__wants_tied_tables_added_between_backward_and_update),
         cmocka_unit_test(schedule_check__finds_deadlock_when_buffers_are_bounded),
         cmocka_unit_test(schedule_check__names_the_ops_when_it_rejects),
     };
