@@ -164,6 +164,40 @@ static void reserve__gives_memory_back_behind_the_work_that_uses_it(void **state
     backend_free(be);
 }
 
+/* What a change of plan gives back it asks for again: pinning is dear. */
+static void pinned__comes_again_behind_the_copies_of_who_had_it(void **state)
+{
+    struct err err = {0};
+    void *first, *other, *again;
+    (void)state;
+    if (!emulated)
+        skip();
+    struct backend *be = open_cuda(DTYPE_FP32, false);
+    void *device = take(be, MIB);
+    be->zero(be, device, MIB);
+    ok(be->sync(be, &err), &err);
+    ok(be->alloc_host(be, MIB, &first, &err), &err);
+    memset(first, 7, MIB);
+    be->free_host(be, first);
+    ok(be->alloc_host(be, MIB / 4, &other, &err), &err); /* of a piece four times as large, no */
+    assert_true(other < first || (char *)other >= (char *)first + MIB);
+    ok(be->alloc_host(be, MIB - 100, &again, &err), &err);
+    assert_ptr_equal(again, first);
+    assert_int_equal(*((char *)again + MIB / 2), 7); /* new memory is another */
+    set_streams(1);                                  /* nothing is done before something waits */
+    be->copy_out(be, again, device, MIB - 100);
+    be->free_host(be, again);
+    ok(be->alloc_host(be, MIB, &again, &err), &err);
+    assert_ptr_equal(again, first);
+    memset(again, 9, MIB);
+    ok(be->sync(be, &err), &err);
+    assert_int_equal(*((char *)again + MIB / 2), 9);
+    set_streams(0);
+    be->free_host(be, other);
+    be->free_host(be, again);
+    backend_free(be);
+}
+
 /* --- choices ---------------------------------------------------------------------------------- */
 
 /* A product on a backend that was given these choices; its bits into out. */
@@ -661,6 +695,7 @@ int main(void)
         cmocka_unit_test(reserve__one_allocation_serves_all_that_was_announced),
         cmocka_unit_test(reserve__says_what_was_asked_what_was_free_and_what_helps),
         cmocka_unit_test(reserve__gives_memory_back_behind_the_work_that_uses_it),
+        cmocka_unit_test(pinned__comes_again_behind_the_copies_of_who_had_it),
         cmocka_unit_test(choices__what_one_backend_found_gives_its_bits_on_others),
         cmocka_unit_test(choices__of_other_problems_change_nothing),
         cmocka_unit_test(dgelu__in_place_only_where_it_has_the_bits_of_out_of_place),

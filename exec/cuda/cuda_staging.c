@@ -11,6 +11,9 @@
 enum { MAX_FLIGHT = 256 };
 #define RING_BYTES ((int64_t)64 << 20)
 #define MAX_CHUNK ((int64_t)8 << 20)
+/* Pinned memory that was given back and stays: a change of plan gives and asks for much the same,
+ * and the driver pins and unpins page by page. */
+#define SPARE_BYTES ((int64_t)1 << 30)
 
 struct flight {
     int64_t first, end; /* in the ring */
@@ -30,7 +33,8 @@ struct cuda_staging {
     int64_t head; /* where the next one goes */
     struct flight flights[MAX_FLIGHT];
     int oldest, count;
-    struct pinned *pinned;
+    struct pinned *pinned, *spare; /* given out; given back */
+    int64_t spare_bytes;
 };
 
 enum status cuda_staging_new(cudaStream_t stream, struct cuda_staging **out, struct err *err)
@@ -53,6 +57,22 @@ out:
     return rc;
 }
 
+static void free_pinned(struct pinned **list)
+{
+    for (struct pinned *p = *list, *next; p; p = next) {
+        next = p->next;
+        cudaFreeHost(p->base);
+        free(p);
+    }
+    *list = NULL;
+}
+
+static void drop_spare(struct cuda_staging *s)
+{
+    free_pinned(&s->spare);
+    s->spare_bytes = 0;
+}
+
 void cuda_staging_free(struct cuda_staging *s)
 {
     if (!s)
@@ -60,8 +80,8 @@ void cuda_staging_free(struct cuda_staging *s)
     for (int i = 0; i < MAX_FLIGHT; i++)
         if (s->flights[i].arrived)
             cudaEventDestroy(s->flights[i].arrived);
-    while (s->pinned)
-        cuda_staging_unpin(s, s->pinned->base);
+    free_pinned(&s->pinned);
+    drop_spare(s);
     cudaFreeHost(s->ring);
     free(s);
 }
@@ -154,26 +174,63 @@ void cuda_staging_flush(struct cuda_staging *s)
         finish_oldest(s);
 }
 
-enum status cuda_staging_pin(struct cuda_staging *s, int64_t bytes, void **ptr, struct err *err)
+/* --- pinned memory ---------------------------------------------------------------------------- */
+
+/* The smallest spare piece that holds so much and is not twice as large, out of the list. */
+static struct pinned *take_spare(struct cuda_staging *s, int64_t bytes)
 {
-    enum status rc;
+    struct pinned **best = NULL;
+    for (struct pinned **at = &s->spare; *at; at = &(*at)->next)
+        if ((*at)->bytes >= bytes && (*at)->bytes / 2 <= bytes &&
+            (!best || (*at)->bytes < (*best)->bytes))
+            best = at;
+    if (!best)
+        return NULL;
+    struct pinned *p = *best;
+    *best = p->next;
+    s->spare_bytes -= p->bytes;
+    return p;
+}
+
+static enum status new_pinned(struct cuda_staging *s, int64_t bytes, struct pinned **out,
+                              struct err *err)
+{
+    const size_t size = bytes ? (size_t)bytes : 1;
     struct pinned *p = calloc(1, sizeof *p);
     void *base = NULL;
     if (!p)
         return err_nomem(err);
-    if (bytes < 0) {
-        rc = err_set(err, ERR_INPUT, "cuda: cannot pin %lld bytes", (long long)bytes);
-        goto out;
+    cudaError_t code = cudaHostAlloc(&base, size, cudaHostAllocDefault);
+    if (code == cudaErrorMemoryAllocation && s->spare) {
+        drop_spare(s);
+        code = cudaHostAlloc(&base, size, cudaHostAllocDefault);
     }
-    CUDA_TRY(cudaHostAlloc(&base, bytes ? (size_t)bytes : 1, cudaHostAllocDefault));
-    *p = (struct pinned){.base = base, .bytes = bytes, .next = s->pinned};
+    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+    if (code != cudaSuccess) {
+        free(p);
+        return cuda_failed(err, "cudaHostAlloc", code, __FILE__, __LINE__);
+    }
+    *p = (struct pinned){.base = base, .bytes = bytes};
+    *out = p;
+    return OK;
+}
+
+enum status cuda_staging_pin(struct cuda_staging *s, int64_t bytes, void **ptr, struct err *err)
+{
+    if (bytes < 0)
+        return err_set(err, ERR_INPUT, "cuda: cannot pin %lld bytes", (long long)bytes);
+    struct pinned *p = take_spare(s, bytes);
+    enum status rc = OK;
+    if (p) /* copies of who had it may be under way */
+        CUDA_NOTE(cudaDeviceSynchronize());
+    else
+        rc = new_pinned(s, bytes, &p, err);
+    if (rc != OK)
+        return rc;
+    p->next = s->pinned;
     s->pinned = p;
-    p = NULL;
-    *ptr = base;
-    rc = OK;
-out:
-    free(p);
-    return rc;
+    *ptr = p->base;
+    return OK;
 }
 
 void cuda_staging_unpin(struct cuda_staging *s, void *ptr)
@@ -183,8 +240,14 @@ void cuda_staging_unpin(struct cuda_staging *s, void *ptr)
         if (p->base != (char *)ptr)
             continue;
         *at = p->next;
-        cudaFreeHost(p->base);
-        free(p);
+        if (p->bytes > SPARE_BYTES - s->spare_bytes) {
+            p->next = NULL;
+            free_pinned(&p);
+            return;
+        }
+        p->next = s->spare;
+        s->spare = p;
+        s->spare_bytes += p->bytes;
         return;
     }
 }

@@ -30,6 +30,8 @@ void cuda_staging_out(struct cuda_staging *staging, void *host, const void *src,
 /* Deliver what has arrived for pageable memory; the stream must be idle. */
 void cuda_staging_flush(struct cuda_staging *staging);
 
+/* Not zeroed. What is given back is kept for who asks for as much again; who gets it waits for the
+ * device. */
 enum status cuda_staging_pin(struct cuda_staging *staging, int64_t bytes, void **ptr,
                              struct err *err);
 void cuda_staging_unpin(struct cuda_staging *staging, void *ptr); /* NULL is fine */
