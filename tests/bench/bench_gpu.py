@@ -68,7 +68,7 @@ def elapse_step(args, name, seconds):
     if wrong:
         print(f"bench_gpu: {name}: profile: {wrong}", file=sys.stderr)
     seconds -= time.monotonic() - begin
-    command = [args.elapse, "train", path, "-n", "1", "--out", folder, "--no-eval", "--json"]
+    command = [args.elapse, "train", path, "-n", "1", "--out", folder, "--no-eval", "--trace-steps", "0", "--json"]
     if not wrong:
         command += ["--db", store]
     for value in args.set:
