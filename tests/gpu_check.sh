@@ -23,7 +23,7 @@ total=${GPU_CHECK_SECONDS:-540}
 python=${PYTHON:-python3}
 parts=("$@")
 all=(build tests ranks profile compare change kernels bench)
-declare -A seconds=([build]=200 [tests]=90 [ranks]=150 [profile]=80 [compare]=110 [change]=60 [kernels]=90 [bench]=260)
+declare -A seconds=([build]=200 [tests]=150 [ranks]=150 [profile]=80 [compare]=150 [change]=60 [kernels]=90 [bench]=260)
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 elapse=${ELAPSE_BIN:-build/bin}/elapse
 cores=$(nproc)
@@ -136,7 +136,7 @@ run_tests() {
     shift
     [ $# -gt 0 ] || { echo "not ok - no such test was built"; return 1; }
     for binary in "$@"; do
-        timeout -k 5 100 "$binary" || { rc=1; echo "not ok - $(basename "$binary") as a whole"; }
+        timeout -k 5 120 "$binary" || { rc=1; echo "not ok - $(basename "$binary") as a whole"; }
     done
     return $rc
 }
