@@ -686,8 +686,10 @@ static enum status stage_buckets(struct builder *b, int s)
         }
     }
     for (int i = before; i < w->num_buckets; i++) {
-        w->buckets[i].lead_ns = total - w->buckets[i].lead_ns;
-        w->buckets[i].lead_w_ns = total_weight - w->buckets[i].lead_w_ns;
+        struct bucket *bucket = &w->buckets[i];
+        const bool beside = !device_is_host(device);
+        bucket->lead_ns = beside ? total - bucket->lead_ns : 0;
+        bucket->lead_w_ns = beside ? total_weight - bucket->lead_w_ns : 0;
     }
     return OK;
 }

@@ -100,7 +100,8 @@ struct workload {
  * T4  Bucket b of a stage is ready on a replica when the stage's last backward op ends, less
  *     lead_ns (lead_w_ns where that op is a W), but not before that op starts. Its all-reduce
  *     starts when it is ready on all replicas and the stage's bucket before it has ended: serial
- *     in list order per stage, stages beside each other.
+ *     in list order per stage, stages beside each other. A host's processor sums on the cores that
+ *     compute: what it sums beside a backward puts that off by as much, so its leads are 0.
  * T5  NORM starts when every rank of every replica has reached it: its compute ops before it and
  *     its stages' all-reduces have ended. It takes norm_ns, and ends everywhere at once.
  * T6  UPDATE waits for its stage's all-reduces (for NORM where there is one).

@@ -322,6 +322,32 @@ static void workload_build__cuts_gradients_into_buckets_from_the_end(void **stat
     assert_true(several > 20);
 }
 
+/* A processor that sums on its own cores sums nothing beside a backward. */
+static void workload_build__gives_a_host_s_buckets_no_lead(void **state)
+{
+    (void)state;
+    uint64_t seed = 29;
+    int early = 0;
+    for (int round = 0; round < 40; round++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        plan_case_random(&c, &seed, 3, 5);
+        for (int host = 0; host < 2; host++) {
+            for (int d = 0; d < c.cluster.num_devices && host; d++) {
+                strcpy(c.cluster.devices[d].kind, "cpu");
+            }
+            case_must(plan_case_lower(&c, &err), &err);
+            for (int b = 0; b < c.workload.num_buckets; b++) {
+                const struct bucket *bucket = &c.workload.buckets[b];
+                early += !host && bucket->lead_ns > 0;
+                assert_true(!host || (bucket->lead_ns == 0 && bucket->lead_w_ns == 0));
+            }
+        }
+        plan_case_clear(&c);
+    }
+    assert_true(early > 20);
+}
+
 static void plan_lower__holds_every_op_of_the_plan(void **state)
 {
     (void)state;
@@ -668,6 +694,7 @@ int main(void)
         cmocka_unit_test(workload_build__flags_messages_of_sizes_that_were_not_measured),
         cmocka_unit_test(workload_build__carries_every_skip_once_when_it_crosses),
         cmocka_unit_test(workload_build__cuts_gradients_into_buckets_from_the_end),
+        cmocka_unit_test(workload_build__gives_a_host_s_buckets_no_lead),
         cmocka_unit_test(plan_lower__holds_every_op_of_the_plan),
         cmocka_unit_test(plan_lower__takes_a_custom_list_and_its_ranks),
         cmocka_unit_test(plan_lower__refuses_a_custom_list_that_is_wrong),
