@@ -383,6 +383,7 @@ enum status replay_simulate(struct replay *replay, const char *db_path, struct e
     const struct sim_options options = {.record_ops = true};
     struct cost_query query = {.backend = "cpu",
                                .dtype = replay->job.train.dtype,
+                               .dropout = replay->job.train.dropout > 0,
                                .input = replay->job.data.kind == DATA_SYNTHETIC};
     const char *backend = json_string(json_get(replay->summary, "backend"));
     int64_t threads = 0;

@@ -156,7 +156,8 @@ static enum status spread_workloads(const struct sim_args *args, const struct st
     enum status rc = OK;
     for (int i = 0; i < 2 && rc == OK; i++) {
         struct cost_handle handle = {0};
-        const struct cost_query query = {.dtype = a->dtype, .spread = i ? 1 : -1};
+        const struct cost_query query = {
+            .dtype = a->dtype, .dropout = a->dropout, .spread = i ? 1 : -1};
         rc = cost_choose_for(args->request.db_path, &a->model, &a->cluster, &query, &handle, err);
         handle.cost.cache_read_ns = a->cost.cost.cache_read_ns;
         handle.cost.cache_write_ns = a->cost.cost.cache_write_ns;

@@ -39,6 +39,7 @@ struct step_answer {
     struct cluster base, cluster; /* as named; with the request's changes */
     struct cost_handle cost;
     enum dtype dtype; /* of the costs */
+    bool dropout;     /* likewise */
     struct plan plan;
     struct schedule custom, full;
     struct workload workload;

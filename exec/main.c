@@ -339,24 +339,26 @@ static enum status run_profile(const struct exec_command *command, struct call *
     const char *sizes_text = "1,2,4,8,16,32", *name = NULL;
     int64_t threads = 0, *sizes = NULL;
     bool json = false, help = false, quick = false;
+    struct measure_options options = {0};
     const struct option table[] = {
-        {"model",        OPTION_STRING, &model_text, "MODEL",
-         "whose sublayers to measure (default vit-tiny:image=32,patch=4,classes=10)",                  0, 0,           NULL},
-        {"device",       OPTION_STRING, &device,     "KIND",    "cpu (default) or cuda",               0, 0,           NULL},
-        {"microbatches", OPTION_STRING, &sizes_text, "B,B,...",
-         "micro-batch sizes in samples (default 1,2,4,8,16,32)",                                       0, 0,           NULL},
-        {"threads",      OPTION_INT,    &threads,    "N",
-         "threads a rank (default: its share of the cores at hand)",                                   1, MAX_THREADS, NULL},
-        {"quick",        OPTION_FLAG,   &quick,      NULL,      "fewer repeats",                       0, 0,           NULL},
-        {"name",         OPTION_STRING, &name,       "NAME",    "of the profile (default: KIND-HOST)", 0, 0,           NULL},
-        {"db",           OPTION_STRING, &db,         "FILE",    "profile store (default: the user's)", 0, 0,           NULL},
-        {"json",         OPTION_FLAG,   &json,       NULL,      "print one JSON object",               0, 0,           NULL},
+        {"model",        OPTION_STRING, &model_text,      "MODEL",
+         "whose sublayers to measure (default vit-tiny:image=32,patch=4,classes=10)",                       0, 0,           NULL},
+        {"device",       OPTION_STRING, &device,          "KIND",    "cpu (default) or cuda",               0, 0,           NULL},
+        {"microbatches", OPTION_STRING, &sizes_text,      "B,B,...",
+         "micro-batch sizes in samples (default 1,2,4,8,16,32)",                                            0, 0,           NULL},
+        {"threads",      OPTION_INT,    &threads,         "N",
+         "threads a rank (default: its share of the cores at hand)",                                        1, MAX_THREADS, NULL},
+        {"dropout",      OPTION_FLAG,   &options.dropout, NULL,
+         "layers drop, as jobs with train.dropout train them",                                              0, 0,           NULL},
+        {"quick",        OPTION_FLAG,   &quick,           NULL,      "fewer repeats",                       0, 0,           NULL},
+        {"name",         OPTION_STRING, &name,            "NAME",    "of the profile (default: KIND-HOST)", 0, 0,           NULL},
+        {"db",           OPTION_STRING, &db,              "FILE",    "profile store (default: the user's)", 0, 0,           NULL},
+        {"json",         OPTION_FLAG,   &json,            NULL,      "print one JSON object",               0, 0,           NULL},
     };
     struct model model = {0};
     struct cores cores;
     struct profile profile = {0};
     struct store *store = NULL;
-    struct measure_options options = {0};
     enum status rc =
         parse(command, call, table, (int)(sizeof table / sizeof *table), NULL, 0, &help, err);
     if (rc != OK || help)

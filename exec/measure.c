@@ -191,6 +191,7 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     m.profile = &got;
     job_defaults(&m.job);
     m.job.train.dtype = model->elem_bytes == 2 ? DTYPE_BF16 : DTYPE_FP32;
+    m.job.train.dropout = options->dropout ? 0.1 : 0; /* of any probability it takes as long */
     rc = model_copy(model, &m.job.model, err);
     for (int i = 0; i < options->num_samples; i++)
         m.most = options->samples[i] > m.most ? options->samples[i] : m.most;

@@ -20,7 +20,8 @@ struct measure_options {
     enum device_kind device;
     const int64_t *samples; /* micro-batch sizes, borrowed */
     int num_samples;
-    bool quick; /* fewer repeats: about a third of the time */
+    bool dropout; /* of jobs that drop */
+    bool quick;   /* fewer repeats: about a third of the time */
     bool progress;
     struct store *store; /* rank 0: libraries' choices from earlier profiles, and to it; NULL: none
                           */

@@ -316,8 +316,8 @@ static enum status add_op_overhead(struct layers *l, int repeats, int ranks, str
     return profile_add_host(l->m->profile, &row, err);
 }
 
-static enum status add_row(struct layers *l, int shape, const char *pass, int64_t samples,
-                           int ranks, double *times, int repeats, struct err *err)
+static enum status add_row(struct layers *l, int shape, enum pass pass, int64_t samples, int ranks,
+                           double *times, int repeats, struct err *err)
 {
     struct layer_row row = {.threads = l->m->backend->threads,
                             .ranks = ranks,
@@ -326,7 +326,9 @@ static enum status add_row(struct layers *l, int shape, const char *pass, int64_
                             .ns = spread_of(times, repeats)};
     snprintf(row.backend, sizeof row.backend, "%s", l->m->backend->name);
     snprintf(row.dtype, sizeof row.dtype, "%s", dtype_text(l->m->backend->dtype));
-    snprintf(row.pass, sizeof row.pass, "%s", pass);
+    snprintf(row.pass, sizeof row.pass, "%s", pass_name(pass));
+    if (l->m->options->dropout && pass != PASS_FWD_NOGRAD && pass != PASS_UPDATE)
+        layer_key_dropping(&row.key);
     return profile_add_layer(l->m->profile, &row, err);
 }
 
@@ -373,11 +375,11 @@ static enum status add_layers(struct layers *l, int repeats, int ranks, struct e
             for (int pass = 0; rc == OK && pass < PASS_UPDATE; pass++)
                 if ((pass != PASS_BWD_REST || l->shapes[i].trains_first) &&
                     (pass != PASS_FWD_NOGRAD || l->shapes[i].freezes))
-                    rc = add_row(l, i, pass_name(pass), l->m->options->samples[size], ranks,
+                    rc = add_row(l, i, (enum pass)pass, l->m->options->samples[size], ranks,
                                  pass_times(&l->shapes[i], size, pass), repeats, err);
         for (int states = 1; rc == OK && states <= MAX_STATES; states++)
-            rc = add_row(l, i, pass_name(PASS_UPDATE), states, ranks,
-                         update_times(l, &l->shapes[i], states), repeats, err);
+            rc = add_row(l, i, PASS_UPDATE, states, ranks, update_times(l, &l->shapes[i], states),
+                         repeats, err);
     }
     if (rc != OK)
         return rc;

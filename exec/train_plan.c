@@ -113,6 +113,7 @@ enum status train_plan_choose(const struct comm *comm, const struct cores *cores
 {
     const struct cost_query query = {.backend = device_text(job->train.device),
                                      .dtype = job->train.dtype,
+                                     .dropout = job->train.dropout > 0,
                                      .threads = cores->threads,
                                      .ranks = comm->local_size,
                                      .input = job->data.kind == DATA_SYNTHETIC,

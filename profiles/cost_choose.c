@@ -211,6 +211,7 @@ enum status cost_choose(const char *db_path, const struct job *job, struct cost_
                         struct err *err)
 {
     const struct cost_query query = {.dtype = job->train.dtype,
+                                     .dropout = job->train.dropout > 0,
                                      .input = job->data.kind == DATA_SYNTHETIC};
     return cost_choose_for(db_path, &job->model, &job->cluster, &query, handle, err);
 }

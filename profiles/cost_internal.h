@@ -33,6 +33,8 @@ struct kind_cost {
                                                saves (curves rise); n = 0: not measured */
     double spread;
     bool rows_alone;
+    bool
+        dropout_unknown; /* measured with dropout only where it was asked for without, or without */
 };
 
 struct profile_cost {

@@ -123,7 +123,7 @@ static int64_t find_stash(const struct profile *profile, const struct layer_key 
     return -1;
 }
 
-static void gather_pass(struct gather *gather, const struct profile *profile,
+static void gather_rows(struct gather *gather, const struct profile *profile,
                         const struct combo *combo, const char *dtype, const struct layer_key *key,
                         enum pass pass)
 {
@@ -133,6 +133,26 @@ static void gather_pass(struct gather *gather, const struct profile *profile,
             strcmp(row->pass, pass_name(pass)) == 0)
             gather_add(gather, row->samples, &row->ns);
     }
+}
+
+/* Frozen layers do not drop, nor do updates. Where a pass was not measured as asked, it is as it
+ * was measured. */
+static void gather_pass(struct gather *gather, const struct profile *profile,
+                        const struct combo *combo, const struct cost_query *query,
+                        const struct layer_key *key, enum pass pass, struct kind_cost *kind)
+{
+    const char *dtype = dtype_text(query->dtype);
+    struct layer_key dropping = *key;
+    layer_key_dropping(&dropping);
+    if (pass == PASS_FWD_NOGRAD || pass == PASS_UPDATE) {
+        gather_rows(gather, profile, combo, dtype, key, pass);
+        return;
+    }
+    gather_rows(gather, profile, combo, dtype, query->dropout ? &dropping : key, pass);
+    if (gather->n > 0)
+        return;
+    gather_rows(gather, profile, combo, dtype, query->dropout ? key : &dropping, pass);
+    kind->dropout_unknown = kind->dropout_unknown || gather->n > 0;
 }
 
 /* Curves of every distinct item of the model; ERR_INFEASIBLE when one is missing. */
@@ -158,13 +178,13 @@ static enum status gather_items(const struct profile *profile, const struct mode
         item->key = key;
         item->stash_bytes = find_stash(profile, &key, query->dtype);
         for (int p = 0; p < PASS_COUNT && rc == OK; p++) {
-            gather_pass(&gather, profile, combo, dtype, &key, (enum pass)p);
+            gather_pass(&gather, profile, combo, query, &key, (enum pass)p, kind);
             if (gather.n == 0 && p == PASS_BWD_REST && item->passes[PASS_BWD_INPUT].n > 0) {
-                gather_pass(&gather, profile, combo, dtype, &key, PASS_BWD_INPUT);
+                gather_pass(&gather, profile, combo, query, &key, PASS_BWD_INPUT, kind);
                 item->rest_unknown = true;
             }
             if (gather.n == 0 && p == PASS_FWD_NOGRAD)
-                gather_pass(&gather, profile, combo, dtype, &key, PASS_FWD);
+                gather_pass(&gather, profile, combo, query, &key, PASS_FWD, kind);
             if (gather.n == 0 && pass_matters(&model->items[i], p))
                 rc = err_set(err, ERR_INFEASIBLE,
                              "no layers for model '%s' in profile '%s': item '%s' (%s, hidden "
@@ -432,6 +452,10 @@ enum status kind_cost_build(const struct profile *profile, const struct model *m
     else if (strcmp(profile->info.source, "published") != 0 && combos[c].ranks != ranks)
         snprintf(note, 256, "profile '%s' was measured with %lld busy ranks a node, not %lld",
                  profile->info.name, (long long)combos[c].ranks, (long long)ranks);
+    else if (strcmp(profile->info.source, "published") != 0 && kind->dropout_unknown)
+        snprintf(note, 256, "profile '%s' was measured with%s dropout: 'elapse profile%s' with%s",
+                 profile->info.name, query->dropout ? "out" : "",
+                 query->dropout ? " --dropout" : "", query->dropout ? "" : "out");
     else if (rest_unknown(kind, model))
         snprintf(note, 256,
                  "profile '%s' does not tell what is left of the backward of the first trained "

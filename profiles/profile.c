@@ -226,6 +226,11 @@ bool profile_rows_alone(const struct profile_info *info, enum dtype dtype)
     return *kernel && strcmp(kernel, "blas") != 0 && strcmp(kernel, "widened") != 0;
 }
 
+void layer_key_dropping(struct layer_key *key)
+{
+    strcat(key->variant, "+drop");
+}
+
 void stash_row_name(const struct layer_key *key, enum dtype dtype, char name[48])
 {
     char text[256];

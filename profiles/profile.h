@@ -56,6 +56,9 @@ struct layer_key {
 /* The key of an item of a model; for ITEM_OPAQUE all zero. Always fully written, padding too. */
 void layer_key_of(const struct model *model, int item, struct layer_key *key);
 
+/* The key of rows that were measured while the layer dropped: its variant with "+drop" behind. */
+void layer_key_dropping(struct layer_key *key);
+
 /* Name of the memory row with the stash of one sample of an item of this key. */
 void stash_row_name(const struct layer_key *key, enum dtype dtype, char name[48]);
 

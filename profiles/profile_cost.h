@@ -31,7 +31,8 @@ struct cost_query {
     int threads; /* per rank; 0: 1 where ranks share a node, else the most measured */
     int ranks;   /* ranks busy on a node; 0: as many as the cluster has devices a node */
     int spread;  /* 0: medians; -1: the 10th, 1: the 90th percentile of every time, for intervals */
-    bool input;  /* the job reads the built-in set: count what preparing its samples takes */
+    bool dropout; /* layers that train drop: as measured so, where they were */
+    bool input;   /* the job reads the built-in set: count what preparing its samples takes */
     const struct profile_info *present; /* this machine as a profiler describes it: what differs is
                                            noted; NULL: of this-machine, the host is compared */
 };

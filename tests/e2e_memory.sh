@@ -52,6 +52,17 @@ for k in 1 2; do
         --set cache.policy=off
     verify "and neither keeps anything of a table that has frozen: $k stages" foreseen gpt-frozen-$k 2000
 done
+# Layers that drop have rows of their own; frozen ones and updates never do.
+check "a profile of layers that drop" "$elapse" profile --quick --dropout --microbatches 8 --db "$tmp/drop.db" --name drop \
+    --model gpt2:hidden=64,heads=2,mlp=128,layers=2,seq=16,vocab=2000
+dropping() {
+    "$elapse" profiles export drop --db "$tmp/drop.db" --csv | awk -F, '
+        $1 == "layer_cost" { rows++; bad += ($7 ~ /\+drop$/) != ($16 ~ /^(fwd|bwd_input|bwd_weight|bwd_rest)$/) }
+        END { exit bad || rows < 12 }'
+}
+verify "they have rows of their own" dropping
+expect "jobs that do not drop are told" 0 'was measured with dropout' "$elapse" plan "$tmp/gpt.json" --db "$tmp/drop.db"
+expect "jobs that do are not" 0 'drop \(measured\)' "$elapse" plan "$tmp/gpt.json" --db "$tmp/drop.db" --set train.dropout=0.1
 # Each measured forward of an item that freezes has one without stash, which took time too.
 nograd() {
     "$elapse" profiles export "cpu-$(hostname)" --csv | awk -F, '

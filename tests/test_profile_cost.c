@@ -250,6 +250,58 @@ static void profile_cost__takes_input_half_where_rest_was_not_measured(void **st
     end();
 }
 
+/* What trains is as measured with dropout or without, as asked; else as it was measured, and that
+ * is said. What is frozen, and updates, never drop. */
+static void profile_cost__tells_layers_that_drop_from_others(void **state)
+{
+    (void)state;
+    bool beyond;
+    begin("cpu-1x2");
+    for (int way = 0; way < 3; way++) { /* without; both; with */
+        int num = 0;
+        profile_clear(&profile);
+        measure(&profile, "p", "cpu", &model, 1, 2, 1000);
+        for (int i = 0, n = profile.num_layers; i < n && way > 0; i++) {
+            struct layer_row row = profile.layers[i];
+            row.ns.p10_ns *= 3;
+            row.ns.median_ns *= 3;
+            row.ns.p90_ns *= 3;
+            layer_key_dropping(&row.key);
+            assert_int_equal(profile_add_layer(&profile, &row, NULL), OK);
+        }
+        for (int i = 0; i < profile.num_layers; i++) {
+            const struct layer_row *row = &profile.layers[i];
+            const bool drops = strstr(row->key.variant, "+drop");
+            const bool trains = strcmp(row->pass, "fwd_nograd") && strcmp(row->pass, "update");
+            if (trains ? way < 2 || drops : !drops)
+                profile.layers[num++] = *row;
+        }
+        profile.num_layers = num;
+        for (int dropout = 0; dropout < 2; dropout++) {
+            const struct cost_query query = {.dtype = DTYPE_FP32, .dropout = dropout};
+            const bool dropping = way == 2 || (way == 1 && dropout);
+            assert_int_equal(profile_cost(&profile, &model, &cluster, &query, &handle, NULL), OK);
+            const struct cost *cost = &handle.cost;
+            const int64_t times = dropping ? 3 : 1;
+            assert_int_equal(ask(cost, &model, 1, PASS_FWD, 4, "cpu", &beyond), 8000 * times);
+            assert_int_equal(ask(cost, &model, 1, PASS_BWD_INPUT, 4, "cpu", &beyond), 8000 * times);
+            assert_int_equal(ask(cost, &model, 1, PASS_BWD_WEIGHT, 4, "cpu", &beyond),
+                             8000 * times);
+            assert_int_equal(ask(cost, &model, 1, PASS_BWD_REST, 4, "cpu", &beyond), 4000 * times);
+            assert_int_equal(ask(cost, &model, 1, PASS_FWD_NOGRAD, 4, "cpu", &beyond), 6000);
+            assert_int_equal(ask(cost, &model, 1, PASS_UPDATE, 0, "cpu", &beyond), 77);
+            assert_string_equal(handle.note, dropout == dropping ? ""
+                                             : dropout
+                                                 ? "profile 'p' was measured without dropout: "
+                                                   "'elapse profile --dropout' with"
+                                                 : "profile 'p' was measured with dropout: "
+                                                   "'elapse profile' without");
+            cost_handle_clear(&handle);
+        }
+    }
+    end();
+}
+
 static void profile_cost__takes_forward_where_none_without_stash_was_measured(void **state)
 {
     (void)state;
@@ -656,6 +708,7 @@ int main(void)
         cmocka_unit_test(curve_at__goes_through_points_and_lines),
         cmocka_unit_test(profile_cost__interpolates_and_flags_extrapolation),
         cmocka_unit_test(profile_cost__takes_input_half_where_rest_was_not_measured),
+        cmocka_unit_test(profile_cost__tells_layers_that_drop_from_others),
         cmocka_unit_test(profile_cost__takes_forward_where_none_without_stash_was_measured),
         cmocka_unit_test(profile_cost__takes_nearest_way_of_measuring),
         cmocka_unit_test(profile_cost__answers_links_collectives_and_overheads),

@@ -27,7 +27,7 @@ read -ra timed <<<"${TIMED:-}"
 mkdir -p "$out"
 out=$(realpath "$out")
 db=$out/profiles.db
-declare -A sizes=([vit]="1,2,4,8,16,32" [minilm]="4,8,16")
+declare -A sizes=([vit]="1,2,4,8,16,32" [minilm]="4,8,16") drops=([vit]="" [minilm]="--dropout")
 
 say() { printf '[%s] %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
 # field FILE KEY: the first number, text or array under that key in a one-line JSON object
@@ -109,7 +109,7 @@ for part in $parts; do
     if [ ! -e "$out/$part.profiled" ]; then
         say "profile the sublayers of $part"
         model=$(sed -nE 's/^ *"model": "([^"]*)".*/\1/p' "examples/elastic/$part.json")
-        "${timed[@]}" "$elapse" profile --quick --model "$model,dtype=$dtype" --microbatches "${sizes[$part]}" -n 2 --db "$db" \
+        "${timed[@]}" "$elapse" profile --quick ${drops[$part]} --model "$model,dtype=$dtype" --microbatches "${sizes[$part]}" -n 2 --db "$db" \
             >"$out/$part.profile.log"
         touch "$out/$part.profiled"
     fi
