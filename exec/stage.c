@@ -234,15 +234,14 @@ bool stage_adopt(struct stage *stage, struct stage *from, int item)
     if (i < 0 || i >= stage->num_items || j < 0 || j >= from->num_items ||
         stage->weight_elems[i] != from->weight_elems[j])
         return false;
-    for (int s = 0; s < stage->num_states; s++)
-        if (stage->states[s][i] &&
-            (!from->states[s][j] || stage->state_elems[i] != from->state_elems[j]))
+    const bool trains = stage->states[0][i] && stage->state_elems[i] > 0;
+    for (int s = 0; trains && s < stage->num_states; s++)
+        if (!from->states[s][j] || stage->state_elems[i] != from->state_elems[j])
             return false;
     swap_floats(&stage->weights[i], &from->weights[j]);
     swap_blocks(&stage->low[i], &from->low[j]);
-    for (int s = 0; s < stage->num_states; s++)
-        if (stage->states[s][i])
-            swap_floats(&stage->states[s][i], &from->states[s][j]);
+    for (int s = 0; trains && s < stage->num_states; s++)
+        swap_floats(&stage->states[s][i], &from->states[s][j]);
     wire(stage);
     wire(from);
     return true;
