@@ -23,7 +23,7 @@ total=${GPU_CHECK_SECONDS:-540}
 python=${PYTHON:-python3}
 parts=("$@")
 all=(build tests ranks profile compare change kernels bench)
-declare -A seconds=([build]=200 [tests]=150 [ranks]=150 [profile]=80 [compare]=150 [change]=60 [kernels]=90 [bench]=260)
+declare -A seconds=([build]=200 [tests]=150 [ranks]=150 [profile]=80 [compare]=150 [change]=90 [kernels]=90 [bench]=260)
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 elapse=${ELAPSE_BIN:-build/bin}/elapse
 cores=$(nproc)
@@ -195,13 +195,13 @@ change() { # OUT ELAPSE PYTHON TRANSPORT...
     shift 3
     for transport; do
         rm -rf "$out/change/$transport"
-        if timeout -k 5 25 "$elapse" train "$out/change-job.json" -n 4 --set train.transport="$transport" --out "$out/change/$transport" --json >/dev/null 2>"$out/change/$transport.err"; then
+        if timeout -k 5 40 "$elapse" train "$out/change-job.json" -n 4 --set train.transport="$transport" --out "$out/change/$transport" --json >/dev/null 2>"$out/change/$transport.err"; then
             done+=("$out/change/$transport/summary.json")
         elif [ "$transport" != mpi ] && grep -Ei 'no such backend|duplicate gpu' "$out/change/$transport.err"; then
             echo "$transport: not between ranks of one device here"
         else
             cat "$out/change/$transport.err"
-            echo "$transport: failed, or ran past 25 s"
+            echo "$transport: failed, or ran past 40 s"
             failed=1
         fi
     done
