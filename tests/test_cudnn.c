@@ -362,6 +362,37 @@ static void first_use__keeps_our_kernels_where_cudnn_will_not_do(void **state)
         }
 }
 
+/* Its workspace is no part of what a plan announces. */
+static void first_use__keeps_our_kernels_without_memory_for_cudnns(void **state)
+{
+    enum { SLAB = 64 << 20, TENSORS = 132864 }; /* of exec/cuda/cuda_arena.c; of on_device() */
+    const struct problem q = {.n = 2, .seq = 64, .heads = 1, .dim = 64};
+    static const struct {
+        int64_t room; /* beside the tensors */
+        int served;
+    } cases[] = {
+        {16896,              0}, /* our ctx and lse to compare with, no more */
+        {49152 + 256 + 1024, 1}, /* our dqkv, too, and what cuDNN's forward takes */
+    };
+    (void)state;
+    if (!emulated)
+        skip();
+    for (int i = 0; i < 2; i++) {
+        struct backend *be = open_with("cudnn");
+        bytes_on(be, SLAB - TENSORS - cases[i].room);
+        setenv("ELAPSE_CUDASIM_FAULT", "malloc", 1);
+        listen();
+        struct results r = on_device(be, &q);
+        unsetenv("ELAPSE_CUDASIM_FAULT");
+        assert_int_equal(heard(), 2 - cases[i].served);
+        judge_by_cpu(&q, &r);
+        assert_int_equal(served(be, false), cases[i].served);
+        assert_int_equal(served(be, true), 0);
+        results_clear(&r);
+        backend_free(be);
+    }
+}
+
 static void later_failure__goes_back_to_our_kernels(void **state)
 {
     const struct problem q = {.n = 2, .seq = 64, .heads = 1, .dim = 64};
@@ -1077,6 +1108,7 @@ int main(void)
         cmocka_unit_test(cudnn__agrees_with_the_cpu_and_repeats_its_bits),
         cmocka_unit_test(lengths__go_with_every_batch_where_the_version_wants_them),
         cmocka_unit_test(first_use__keeps_our_kernels_where_cudnn_will_not_do),
+        cmocka_unit_test(first_use__keeps_our_kernels_without_memory_for_cudnns),
         cmocka_unit_test(later_failure__goes_back_to_our_kernels),
         cmocka_unit_test(dropout_and_odd_addresses__are_for_our_kernels),
         cmocka_unit_test(choices__are_found_by_time_and_followed_without),

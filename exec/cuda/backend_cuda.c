@@ -187,15 +187,20 @@ static enum status cuda_reserve(struct backend *be, const struct memory_need *ne
     return rc;
 }
 
-void *cuda_scratch(struct backend *be, int64_t bytes)
+void *cuda_scratch_or(struct backend *be, int64_t bytes, struct err *err)
 {
     struct cuda_backend *cuda = cuda_of(be);
     if (bytes > cuda->scratch_bytes) {
         drop_scratch(cuda);
-        if (cuda_arena_alloc(cuda->arena, bytes, &cuda->scratch, &cuda->failed) == OK)
+        if (cuda_arena_alloc(cuda->arena, bytes, &cuda->scratch, err) == OK)
             cuda->scratch_bytes = bytes;
     }
     return cuda->scratch;
+}
+
+void *cuda_scratch(struct backend *be, int64_t bytes)
+{
+    return cuda_scratch_or(be, bytes, &cuda_of(be)->failed);
 }
 
 static void cuda_zero(struct backend *be, void *dst, int64_t bytes)

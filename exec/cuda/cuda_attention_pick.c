@@ -128,9 +128,10 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
     const int64_t out_bytes = c->out_elems * be->elem_bytes;
     const int64_t workspace = whole(cuda_cudnn_workspace(e->plan));
     const bool in_place = c->out == c->qkv;
-    char *scratch = cuda_scratch(be, c->padded_delta + workspace + (in_place ? out_bytes : 0));
+    char *scratch =
+        cuda_scratch_or(be, c->padded_delta + workspace + (in_place ? out_bytes : 0), err);
     if (!scratch)
-        return OK; /* noted; sync() reports it */
+        return err->status;
     uint16_t *qkv = (uint16_t *)(uintptr_t)c->qkv;
     uint16_t *out = in_place ? (void *)(scratch + c->padded_delta + workspace) : c->out;
     void *at[CUDNN_NUM_UIDS] = {

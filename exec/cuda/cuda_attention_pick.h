@@ -9,11 +9,12 @@
  *   cudnn   cuDNN's wherever it can
  *
  * cuDNN can in bf16 without dropout. A shape is decided at its first use and stays as it is. Where
- * it goes to cuDNN both compute the given data then; where cuDNN refuses the shape, fails, or
- * differs by more than roundings (CHOICE_TOLERANCE; PICK_LSE of the log-sum-exp), our kernels keep
- * it, with one line on stderr (none where it was to be timed and cuDNN has no engine for it). A run
- * times nothing: equal shapes go the same way in every run and rank, unless cuDNN computes
- * something wrong. The first use of a shape by cuDNN takes seconds and waits for the device.
+ * it goes to cuDNN both compute the given data then; where cuDNN refuses the shape, finds no memory
+ * for its workspace, fails, or differs by more than roundings (CHOICE_TOLERANCE; PICK_LSE of the
+ * log-sum-exp), our kernels keep it, with one line on stderr (none where it was to be timed and
+ * cuDNN has no engine for it). A run times nothing: equal shapes go the same way in every run and
+ * rank, unless one of these says otherwise. The first use of a shape by cuDNN takes seconds and
+ * waits for the device.
  */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_ATTENTION_PICK_H
 #define ELAPSE_EXEC_CUDA_CUDA_ATTENTION_PICK_H

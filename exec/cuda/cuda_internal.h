@@ -55,6 +55,8 @@ static inline struct cuda_backend *cuda_of(struct backend *be)
  * table; the next call may use the same. NULL after recording the failure when there is no memory
  * (then launch nothing). */
 void *cuda_scratch(struct backend *be, int64_t bytes);
+/* The same for who can do without: its want is no failure, err (NULL is fine) has it. */
+void *cuda_scratch_or(struct backend *be, int64_t bytes, struct err *err);
 
 /* The first failure sticks, with the call's text and place; the next sync() of a backend reports
  * it. OK when code is cudaSuccess. */

@@ -89,7 +89,7 @@ bool matmul_works_in_place(struct backend *be, const struct matmul_plan *e, cons
     const size_t bytes = (size_t)(e->key.ldd * e->key.n * be->elem_bytes);
     const size_t room = (bytes + 255) / 256 * 256;
     cudaStream_t stream = cuda_of(be)->stream;
-    char *aside = cuda_scratch(be, 2 * (int64_t)room), *host = malloc(2 * bytes);
+    char *aside = cuda_scratch_or(be, 2 * (int64_t)room, NULL), *host = malloc(2 * bytes);
     struct matmul apart = *p, twin = *p;
     bool same = false;
     apart.d_sums = twin.d_sums = NULL;

@@ -36,9 +36,10 @@ enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr
 {
     (void)arena;
     cudaError_t code = cudaMalloc(ptr, bytes > 0 ? (size_t)bytes : 1);
-    if (code != cudaSuccess)
-        return cuda_failed(err, "cudaMalloc", code, __FILE__, __LINE__);
-    return OK;
+    if (code == cudaSuccess)
+        return OK;
+    (void)cudaGetLastError(); /* as the arena does */
+    return cuda_failed(err, "cudaMalloc", code, __FILE__, __LINE__);
 }
 
 void cuda_arena_release(struct cuda_arena *arena, void *ptr)
