@@ -213,14 +213,21 @@ static bool alive(uint32_t pid)
     return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
+/* Bytes read; nobody waits for one who would write into a pipe of that name. */
+static ssize_t read_header(const char *path, struct header *h)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t n = fd < 0 ? 0 : read(fd, h, sizeof *h);
+    if (fd >= 0)
+        close(fd);
+    return n;
+}
+
 /* A file of that name is there. Remove it if its maker is dead. */
 static enum status replace_stale(const char *path, struct err *err)
 {
     struct header h = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    ssize_t n = fd < 0 ? 0 : read(fd, &h, sizeof h);
-    if (fd >= 0)
-        close(fd);
+    const ssize_t n = read_header(path, &h);
     if (n > 0 && (n < (ssize_t)sizeof h || h.magic != magic) && h.magic != 0)
         return err_set(err, ERR_SYSTEM, "cache: '%s' exists and is no cache of elapse", path);
     if (n == (ssize_t)sizeof h && h.magic == magic && alive(h.pid))
@@ -241,13 +248,9 @@ static void remove_stale(const char *dir)
         if (strncmp(at->d_name, prefix, sizeof prefix - 1) != 0 ||
             snprintf(path, sizeof path, "%s/%s", dir, at->d_name) >= (int)sizeof path)
             continue;
-        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        if (fd < 0)
-            continue;
-        if (read(fd, &h, sizeof h) == (ssize_t)sizeof h && h.magic == magic &&
+        if (read_header(path, &h) == (ssize_t)sizeof h && h.magic == magic &&
             h.host == cache_host() && !alive(h.pid))
             unlink(path);
-        close(fd);
     }
     if (files)
         closedir(files);

@@ -568,6 +568,31 @@ static void cache_arena__removes_what_dead_runs_left(void **state)
     unlink(foreign);
 }
 
+/* Nobody would ever write into these. */
+static void cache_arena__waits_for_no_pipe_of_its_name(void **state)
+{
+    (void)state;
+    struct cache_spec spec = spec_of(4);
+    char other[128];
+    int status;
+    snprintf(other, sizeof other, "%s/elapse-cache-pipe", folder);
+    assert_int_equal(mkfifo(other, 0600), 0);
+    assert_int_equal(mkfifo(path_of(0), 0600), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct cache_arena *a = NULL;
+        alarm(20);
+        const enum status rc = cache_arena_create(&spec, &a, NULL);
+        if (rc == OK)
+            cache_arena_unlink(a);
+        _exit(rc != OK);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(files_left(), 0);
+}
+
 static void cache_checksum__changes_with_every_bit_and_order(void **state)
 {
     (void)state;
@@ -605,6 +630,7 @@ int main(void)
         cmocka_unit_test(cache_arena__reports_a_full_disk_and_leaves_nothing),
         cmocka_unit_test(cache_arena__computes_again_what_a_disk_loses),
         cmocka_unit_test(cache_arena__removes_what_dead_runs_left),
+        cmocka_unit_test(cache_arena__waits_for_no_pipe_of_its_name),
         cmocka_unit_test(cache_checksum__changes_with_every_bit_and_order),
     };
     strcpy(folder, "/tmp/elapse-test-cache-XXXXXX");
