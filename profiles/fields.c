@@ -346,6 +346,10 @@ static enum status read_level(const struct field *fields, int n, const struct js
         char key[MAX_KEY];
         bool group;
         enum status rc;
+        if (strchr(json_key(m), '.')) /* read here, but by nobody who looks for FIELD_OTHER */
+            return err_set(err, ERR_INPUT,
+                           "%s: key '%.100s' must be objects in one another; dots are for --set",
+                           source->file, json_key(m));
         if (snprintf(key, sizeof key, "%s%s%s", at, *at ? "." : "", json_key(m)) >= MAX_KEY)
             return fields_unknown(fields, n, source, key, err);
         const struct field *field = fields_find(fields, n, key, &group);

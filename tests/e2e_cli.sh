@@ -68,6 +68,7 @@ fi
 job good
 job key 's/"epochs"/"epoch"/'
 job type 's/"max_steps": 2/"max_steps": "two"/'
+job dots 's/"batch": {"per_pipeline": 16}/"batch.global": 16/'
 job range 's/"num_stages": 2/"num_stages": 0/'
 job twice 's/layers=2,hidden=32/hidden=16,hidden=32/'
 job deep 's/"num_stages": 2/"num_stages": 9/'
@@ -75,6 +76,7 @@ job schedule 's/1f1b/2f2b/'
 head -c 150 "$tmp/good.json" >"$tmp/cut.json"
 one_line "unknown key" 2 'key\.json: .*train.*epoch' "$elapse" plan "$tmp/key.json"
 one_line "wrong type" 2 'type\.json: .*train\.max_steps.*two' "$elapse" plan "$tmp/type.json"
+one_line "a key with dots, which would be passed over" 2 "dots\.json: key 'batch\.global'" "$elapse" plan "$tmp/dots.json"
 one_line "value out of range" 2 'range\.json: .*num_stages.*0' "$elapse" plan "$tmp/range.json"
 one_line "unknown schedule" 2 'schedule\.json: .*pipeline\.schedule.*2f2b' "$elapse" plan "$tmp/schedule.json"
 one_line "truncated job" 2 'cut\.json' "$elapse" plan "$tmp/cut.json"
@@ -108,6 +110,8 @@ one_line "tolerance that is none" 2 'tolerance' "$elapse" compare "$tmp" --toler
 one_line "a matrix with more frozen layers than there are" 2 'frozen' "$elapse" compare --matrix "$tmp/good.json" --frozen 0,999
 one_line "a matrix whose last schedule is none, before its first run" 2 "got .foo.$" \
     "$elapse" compare --matrix "$tmp/good.json" --schedules 1f1b,foo
+one_line "a matrix of too many entries, before its first run" 2 'more than 256 entries' \
+    "$elapse" compare --matrix "$tmp/good.json" -n 1 --threads 1 --schedules 1f1b --microbatches 1"$(printf ',1%.0s' {1..256})"
 one_line "a cache with nothing frozen" 2 'needs --frozen' "$elapse" compare --matrix "$tmp/good.json" --frozen 0 --cache on
 one_line "a cache policy that is none" 2 "got 'maybe'" "$elapse" compare --matrix "$tmp/good.json" --frozen 1 --cache off,maybe
 
@@ -121,6 +125,10 @@ one_line "plot with an unknown ending" 2 '\.svg' "$elapse" plot loss "$tmp" -o "
 one_line "plot into a missing folder" 3 'nodir' "$elapse" plot loss "$tmp" -o "$tmp/nodir/x.svg"
 one_line "plot of no run" 3 'run\.db' "$elapse" plot loss "$tmp" -o "$tmp/x.svg"
 no_file "a failed plot leaves no file" "$tmp/x."
+echo '{"configs": [{"epoch": 0, "real": {"pipeline_length": 2, "microbatches": 4}, "real_step_ns": 2000000,
+       "sim_step_ns": 1000000}], "median_abs_error": 0.5}' >"$tmp/epochs.json"
+expect "the error of an elastic run's epochs names their plans" 0 'K=2 M=4' \
+    "$elapse" plot error "$tmp/epochs.json" --term dumb
 
 # --- real training: only where elapse-exec is built -------------------------------------------------
 if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
