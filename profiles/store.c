@@ -177,18 +177,24 @@ static uint32_t big_endian(const unsigned char bytes[4])
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
+static bool has_wal(const char *path)
+{
+    char wal[4096];
+    struct stat st;
+    snprintf(wal, sizeof wal, "%s-wal", path);
+    return stat(wal, &st) == 0 && st.st_size > 0;
+}
+
 /* Look at the header before SQLite does, which might recover another program's WAL: the file is
  * SQLite's, ours (or nobody's yet), and as long as the header counts pages; a shorter one was cut
  * off. (While a WAL exists the file may lag behind; SQLite recovers that itself.) File format:
  * sqlite.org/fileformat2.html, section 1.3. */
 static enum status check_header(const char *path, struct err *err)
 {
-    char wal[4096];
-    snprintf(wal, sizeof wal, "%s-wal", path);
     /* A checkpoint of another process may run between our looks: a real cut stays. */
     for (int look = 0;; look++) {
         unsigned char header[100];
-        struct stat st, wal_st;
+        struct stat st;
         FILE *file = fopen(path, "rb");
         if (!file)
             return OK; /* SQLite will say why */
@@ -206,7 +212,7 @@ static enum status check_header(const char *path, struct err *err)
                 return err_set(err, ERR_INPUT, "'%s' is an SQLite file of another program", path);
             wanted = (page == 1 ? 65536 : page) * (int64_t)big_endian(header + 28);
         }
-        if (wanted <= st.st_size || (stat(wal, &wal_st) == 0 && wal_st.st_size > 0))
+        if (wanted <= st.st_size || has_wal(path))
             return OK;
         if (look == 2)
             return err_set(err, ERR_INPUT, "store '%s' is truncated: %lld bytes of %lld", path,
@@ -266,9 +272,16 @@ static enum status open_reader(struct store *store, bool users, struct err *err)
     if (rc != OK)
         return rc;
     int probe = sqlite3_exec(store->db, "SELECT 1 FROM sqlite_schema", NULL, NULL, NULL);
-    if ((probe == SQLITE_CANTOPEN || probe == SQLITE_READONLY) && access(store->path, R_OK) == 0 &&
-        open_immutable(store) != SQLITE_OK)
-        return store_fail(store, "cannot open", err);
+    if ((probe == SQLITE_CANTOPEN || probe == SQLITE_READONLY) && access(store->path, R_OK) == 0) {
+        if (has_wal(store->path)) { /* whose rows an immutable file would be without */
+            rc = err_set(err, ERR_SYSTEM, "cannot open store '%s': '-wal' beside it holds rows",
+                         store->path);
+            err_hint(err, "open it once where its folder can be written to");
+            return rc;
+        }
+        if (open_immutable(store) != SQLITE_OK)
+            return store_fail(store, "cannot open", err);
+    }
     rc = identify(store, &version, &fresh, err);
     if (rc == OK && fresh)
         return users ? open_shipped(store, err)

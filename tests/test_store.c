@@ -600,6 +600,36 @@ static void store_open__reads_but_does_not_write_read_only_store(void **state)
     profile_clear(&profile);
 }
 
+/* A run that was killed, on a disk that is mounted for reading: its rows lie in the WAL. */
+static void store_open__refuses_read_only_store_whose_rows_lie_in_a_wal(void **state)
+{
+    (void)state;
+    struct profile profile;
+    pid_t pid;
+    int status;
+    assert_int_equal(mkdir(at("killed"), 0755), 0);
+    fill(&profile, "p", 0, 3);
+    if ((pid = fork()) == 0) {
+        struct store *store = open_store(at("killed/a.db"), STORE_RECORD);
+        _exit(store_put_profile(store, &profile, PROFILE_MERGE, NULL) != OK);
+    }
+    assert_true(waitpid(pid, &status, 0) == pid && status == 0);
+    assert_int_equal(unlink(at("killed/a.db-shm")), 0);
+    assert_int_equal(chmod(at("killed"), 0555), 0);
+    assert_int_equal(chmod(scratch, 0755), 0);
+    if (as_nobody(&pid)) {
+        struct store *store = NULL;
+        struct err err = {0};
+        _exit(store_open(at("killed/a.db"), STORE_READ, &store, &err) != ERR_SYSTEM ||
+              !strstr(err.msg, "'-wal' beside it holds rows"));
+    }
+    assert_true(waitpid(pid, &status, 0) == pid);
+    profile_clear(&profile);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0);
+}
+
 /* SQLite's own page limit stands for a full disk: the same result code, the same path. */
 static void store_put_profile__keeps_store_when_disk_is_full(void **state)
 {
@@ -802,6 +832,7 @@ int main(void)
         cmocka_unit_test(store_put_profile__is_whole_or_absent_after_kill),
         cmocka_unit_test(store_put_profile__says_so_when_locked),
         cmocka_unit_test(store_open__reads_but_does_not_write_read_only_store),
+        cmocka_unit_test(store_open__refuses_read_only_store_whose_rows_lie_in_a_wal),
         cmocka_unit_test(store_put_profile__keeps_store_when_disk_is_full),
         cmocka_unit_test(store__is_whole_or_absent_when_an_allocation_fails),
         cmocka_unit_test(profile_check__refuses_what_no_profile_may_hold),
