@@ -350,9 +350,13 @@ static enum status run_matrix(const struct matrix *m, const char *work, struct c
                         (m->num_frozen > 0 ? m->num_frozen : 1) * count_names(m->caches) *
                         count_names(m->schedules) * count_names(m->recomputes);
     enum status rc = OK;
+    int fit = 0;
     for (int64_t i = 0; i < all && rc == OK; i++)
         if (nth_entry(m, i, &e))
-            rc = check_entry(m, &e, err);
+            rc = fit++ < COMPARISONS_MAX
+                     ? check_entry(m, &e, err)
+                     : err_set(err, ERR_INPUT, "the matrix has more than %d entries",
+                               COMPARISONS_MAX);
     if (rc != OK)
         return rc;
     for (int64_t repeat = 0; repeat < m->repeats; repeat++) {
@@ -360,9 +364,6 @@ static enum status run_matrix(const struct matrix *m, const char *work, struct c
         for (int64_t i = 0; i < all; i++) {
             if (!nth_entry(m, i, &e))
                 continue;
-            if (n == COMPARISONS_MAX)
-                return err_set(err, ERR_INPUT, "the matrix has more than %d entries",
-                               COMPARISONS_MAX);
             snprintf(frozen, sizeof frozen, " F=%lld%s", (long long)e.frozen,
                      e.cached ? " cached" : "");
             fprintf(stderr, "run %lld: K=%lld R=%lld M=%lld%s %s recompute %s\n",

@@ -205,9 +205,11 @@ static enum status plot_error(const char *const *files, int num_files, struct gn
         double sim = json_number(json_get(config, "sim_step_ns")) / NS_PER_MS;
         if (!isfinite(real) || !isfinite(sim))
             continue;
+        const struct json *epoch = json_get(config, "real"); /* of an elastic run */
+        const struct json *plan = epoch ? epoch : config;
         fprintf(out, "%.6f %.6f \"K=%g M=%g\"\n", real, sim,
-                json_number(json_get(config, "pipeline_length")),
-                json_number(json_get(config, "microbatches")));
+                json_number(json_get(plan, "pipeline_length")),
+                json_number(json_get(plan, "microbatches")));
         top = fmax(top, fmax(real, sim));
     }
     double median = json_number(json_get(root, "median_abs_error"));

@@ -335,7 +335,8 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
         struct line line = sweep->lines[point];
         pthread_mutex_unlock(&sweep->lock);
         if (line.text) {
-            puts(line.text);
+            if (puts(line.text) == EOF) /* nobody reads the rest */
+                rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
             free(line.text);
             sweep->lines[point].text = NULL;
             answered = answered || line.rc == OK;

@@ -85,6 +85,13 @@ done
 "$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5 --csv >"$tmp/table"
 check "every row has the columns of the head" test "$(awk -F, 'NR <= 3 { print NF }' "$tmp/table" | sort -u)" = 10
 check "a row without an answer says why in the last" grep -q '^5,*"cannot cut 4 items .* 5 stages"$' "$tmp/table"
+if [ -w /dev/full ]; then
+    expect "a table of 10^6 points that nobody reads ends" 3 'cannot write to standard output' bash -c \
+        '"$@" >/dev/full' - "$elapse" sim --step --model $uniform --cluster 1x8 --stages 4 --microbatches 4 \
+        --sweep seed="$(seq -s, 1000)" --sweep batch="$(seq -s, 4 1003)"
+else
+    skip "a table of 10^6 points that nobody reads ends" "no /dev/full"
+fi
 expect "a setting swept twice" 2 'stages given twice' step --sweep stages=1,2 --sweep stages=4
 expect "no baseline is no number" 0 '"baseline_ns":null,"speedup":null' \
     "$elapse" sim examples/demo.json --sweep train.epochs=1
