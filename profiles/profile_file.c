@@ -408,6 +408,9 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
             if (rc == OK)
                 seen[column] = true;
         }
+        if (rc == OK && !*text && text[-1] != '\n') /* its last number may be half of one */
+            rc = err_set(err, ERR_INPUT, "%s: the last line does not end: the text is cut off",
+                         place);
         if (rc == OK && is_info && any)
             rc = err_set(err, ERR_INPUT, "%s: a file holds one profile", place);
         if (rc == OK && is_info) {

@@ -2,8 +2,9 @@
  *
  * JSON: {"elapse_profile": 1, "profile": {...}, "layer_cost": [{...}], ...}, a key a column. CSV:
  * one block a table, its header "table,<columns>", rows that start with the table's name, quoted as
- * RFC 4180 says. SQL: statements for profiles/shipped/, written only. All numbers round-trip. Units
- * are in the names of the columns, so a file in other units fails by its names. */
+ * RFC 4180 says; the last line ends, too, or the file was cut off. SQL: statements for
+ * profiles/shipped/, written only. All numbers round-trip. Units are in the names of the columns,
+ * so a file in other units fails by its names. */
 #ifndef ELAPSE_PROFILES_PROFILE_FILE_H
 #define ELAPSE_PROFILES_PROFILE_FILE_H
 

@@ -193,6 +193,8 @@ static void profile_read_file__refuses_bad_csv(void **state)
             "table,backend,place,ranks,bytes,median_us,p10_ns,p90_ns,count\n"
             "link_cost,mpi,node,1,8,5,1,9,3\n",
             "has no column 'median_us', nearest is 'median_ns'");
+    refuses("b.csv", CSV_HEAD "link_cost,mpi,node,1,8,5,1,9,33",
+            "b.csv:4: the last line does not end: the text is cut off");
     refuses("b.csv", "nonsense", "the first cell must be");
     refuses("b.csv", "table,name\n", "has no row 'profile'");
     refuses("b.csv", "", "the text ends too early");
