@@ -367,6 +367,15 @@ static enum status check_row(const struct profile_table *table, const void *row,
                            table->name, key, column->name, (long long)least,
                            (long long)int_at(column, row));
         }
+        /* Beyond that nobody has threads or ranks, and their products leave int64. */
+        const bool crowd =
+            strcmp(column->name, "threads") == 0 || strcmp(column->name, "ranks") == 0;
+        if (crowd && int_at(column, row) > INT32_MAX) {
+            row_text(table, row, key, sizeof key);
+            return err_set(err, ERR_INPUT, "%s: %s (%s): %s must be at most %d, got %lld", where,
+                           table->name, key, column->name, INT32_MAX,
+                           (long long)int_at(column, row));
+        }
         /* A year is far beyond anything that is measured, and keeps sums inside int64. */
         if (column->type == COLUMN_REAL && !(real >= 0 && real < 3.2e16)) {
             row_text(table, row, key, sizeof key);
@@ -407,9 +416,10 @@ enum status profile_check(struct profile *profile, const char *where, struct err
                            (unsigned char)*at, (int)(at - profile->info.name));
     }
     if (profile->info.mem_bytes < 0 || profile->info.cores < 0 || profile->info.clock_mhz < 0 ||
-        !(profile->info.load >= 0))
+        !(profile->info.load >= 0) || isinf(profile->info.load))
         return err_set(err, ERR_INPUT,
-                       "%s: mem_bytes, cores, clock_mhz and load must be at least 0", where);
+                       "%s: mem_bytes, cores, clock_mhz and load must be numbers of at least 0",
+                       where);
     if (*profile->info.source == '\0')
         strcpy(profile->info.source, "measured");
     if (strcmp(profile->info.source, "measured") != 0 &&

@@ -195,6 +195,10 @@ static void profile_read_file__refuses_bad_csv(void **state)
             "has no column 'median_us', nearest is 'median_ns'");
     refuses("b.csv", CSV_HEAD "link_cost,mpi,node,1,8,5,1,9,33",
             "b.csv:4: the last line does not end: the text is cut off");
+    refuses("b.csv", CSV_HEAD "link_cost,mpi,node,9223372036854775807,8,5,1,9,3\n",
+            "ranks must be at most 2147483647, got 9223372036854775807");
+    refuses("b.csv", "table,name,device_kind,load\nprofile,p,cpu,inf\n",
+            "load must be numbers of at least 0");
     refuses("b.csv", "nonsense", "the first cell must be");
     refuses("b.csv", "table,name\n", "has no row 'profile'");
     refuses("b.csv", "", "the text ends too early");
