@@ -128,6 +128,12 @@ static void tsv_open__reads_the_columns_of_every_glue_task(void **state)
                 "1\t2\t3\ta\tb\t0\n2\t2\t3\ta\tb\t1\n",
                 "dev.tsv", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\td\te\t1\n",
                 "2 7 3 8 3 0 0 0 0 0", "0001100000", 5, 1);
+    /* QQP's own file has questions with newlines in them. */
+    expect_glue("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+                "1\t2\t3\ta\n\tb\t0\n2\t2\t3\ta\tb\t1\n",
+                "dev.tsv",
+                "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\td\n\nc\te\t1\n",
+                "2 7 6 3 8 3 0 0 0 0", "0000110000", 6, 1);
     /* MNLI: several labels, of which the gold one counts; two dev sets. */
     expect_glue("index\tsentence1\tsentence2\tlabel1\tgold_label\n"
                 "0\ta\tb\tneutral\tneutral\n1\ta\tb\tneutral\tentailment\n",
@@ -154,6 +160,7 @@ static void tsv_open__names_file_line_value_and_limit_of_bad_input(void **state)
         {"",                                                   "has no line behind its header"                 },
         {"gj04\t1\t\ta\ngj04\t2\t*\tb\n",                      "line 2: label must be 0..1, got '2'"           },
         {"gj04\t1\t\ta\ngj04\t0\tb\n",                         "line 2 must have 4 columns, got 3"             },
+        {"gj04\t1\t\ta\ngj04\t0\ngj04\t1\t\ta\n",              "line 2 must have 4 columns, got 5"             },
         {"index\tsentence1\tsentence2\tscore\n0\ta\tb\t3.5\n",
          "train.tsv' has scores (column score, as STS-B), only classes can be trained"                         },
     };

@@ -18,7 +18,7 @@
 #include "exec/data/dataset.h"
 #include "exec/data/wordpiece.h"
 
-enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 64 };
+enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 64, MAX_LINES = 64 };
 
 struct line {
     int64_t first; /* token of its first text */
@@ -217,8 +217,18 @@ static enum status read_table(const struct wordpiece *wp, const char *dir, const
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((stop ? stop : end) - line);
         split_line(line, length, &cells);
+        /* Texts of QQP hold newlines: too few columns go on in the next line. (A whole line behind
+         * one that was cut makes too many.) */
+        const int64_t here = ++number;
+        for (; here > 1 && stop && stop + 1 < end && cells.count > 1 && cells.count < header &&
+               number < here + MAX_LINES;
+             number++) {
+            stop = memchr(stop + 1, '\n', (size_t)(end - stop - 1));
+            length = (size_t)((stop ? stop : end) - line);
+            split_line(line, length, &cells);
+        }
         line = stop ? stop + 1 : end;
-        if (number++ == 0) {
+        if (here == 1) {
             header = cells.count;
             if (cola_line(&cells)) {
                 columns = (struct columns){
@@ -232,12 +242,12 @@ static enum status read_table(const struct wordpiece *wp, const char *dir, const
         }
         if (cells.count != header) {
             rc = err_set(err, ERR_INPUT, "'%s' line %lld must have %d columns, got %d", path,
-                         (long long)number, header, cells.count);
+                         (long long)here, header, cells.count);
             break;
         }
         int32_t label = 0, first_text = 0;
         tokens.count = 0;
-        rc = read_label(&cells, columns.label, path, number, classes, &label, err);
+        rc = read_label(&cells, columns.label, path, here, classes, &label, err);
         for (int i = 0; rc == OK && i < 2 && columns.text[i] >= 0; i++) {
             rc = wordpiece_encode(wp, cells.at[columns.text[i]],
                                   (size_t)cells.bytes[columns.text[i]], &tokens, err);
