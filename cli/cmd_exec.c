@@ -100,11 +100,15 @@ static bool has_checkpoint(const char *dir)
     return found;
 }
 
-/* argv without --out, --resume and --init, then --resume out. *resumed has room for argc + 3. */
+/* argv without --out, --resume and --init, and --resume out in front of what is left, where no "--"
+ * comes before it. *resumed has room for argc + 3. */
 static int resume_args(int argc, char **argv, const char *out, char **resumed)
 {
     int kept = 0;
-    for (int i = 0; i < argc; i++) {
+    resumed[kept++] = argv[0];
+    resumed[kept++] = "--resume";
+    resumed[kept++] = (char *)out;
+    for (int i = 1; i < argc; i++) {
         static const char *const dropped[] = {"--out", "--resume", "--init"};
         bool drop = false;
         for (size_t d = 0; d < sizeof dropped / sizeof dropped[0]; d++) {
@@ -119,8 +123,6 @@ static int resume_args(int argc, char **argv, const char *out, char **resumed)
         if (!drop)
             resumed[kept++] = argv[i];
     }
-    resumed[kept++] = "--resume";
-    resumed[kept++] = (char *)out;
     resumed[kept] = NULL;
     return kept;
 }

@@ -96,8 +96,8 @@ verify "a job whose rank is killed goes on from the last checkpoint with the sam
 # Of a run that was resumed into another folder, that is the folder to go on in, whichever comes first.
 train job begun "${long[@]}" --steps 30
 fronted() {
-    FAIL_MPI=step@400 FAIL_MPI_RANK=1 LD_PRELOAD=$faults "$elapse" train "$tmp/job.json" "${long[@]}" --out "$tmp/front" \
-        --resume "$tmp/begun" --max-restarts 1 >/dev/null 2>"$tmp/front.err"
+    FAIL_MPI=step@400 FAIL_MPI_RANK=1 LD_PRELOAD=$faults "$elapse" train "${long[@]}" --out "$tmp/front" \
+        --resume "$tmp/begun" --max-restarts 1 -- "$tmp/job.json" >/dev/null 2>"$tmp/front.err"
     says front "restart 1 of 1" && [ "$(ls "$tmp/begun")" = "$(cat "$tmp/begun.ls")" ] && [ "$(digest front)" = "$(digest whole)" ]
 }
 ls "$tmp/begun" >"$tmp/begun.ls"
