@@ -653,7 +653,7 @@ static enum status stage_buckets(struct builder *b, int s)
         const struct item *item = &b->model->items[i];
         int64_t input = 0, weight, bytes = 0;
         enum status rc = OK;
-        if (plan->bucket_bytes > 0) {
+        if (plan->bucket_bytes > 0 && !device_is_host(device)) { /* else there is no lead */
             rc = item_ns(b, i, input_pass(b, i), plan->microbatches.last_size, device, &input);
             if (rc == OK) {
                 rc = item_ns(b, i, PASS_BWD_WEIGHT, plan->microbatches.last_size, device, &weight);
@@ -686,10 +686,8 @@ static enum status stage_buckets(struct builder *b, int s)
         }
     }
     for (int i = before; i < w->num_buckets; i++) {
-        struct bucket *bucket = &w->buckets[i];
-        const bool beside = !device_is_host(device);
-        bucket->lead_ns = beside ? total - bucket->lead_ns : 0;
-        bucket->lead_w_ns = beside ? total_weight - bucket->lead_w_ns : 0;
+        w->buckets[i].lead_ns = total - w->buckets[i].lead_ns;
+        w->buckets[i].lead_w_ns = total_weight - w->buckets[i].lead_w_ns;
     }
     return OK;
 }

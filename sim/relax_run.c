@@ -214,9 +214,7 @@ static int restack(struct relax *x, enum proc_state state)
     return found;
 }
 
-/* A rank that has reached TIED or NORM waits for the buckets of its stages, in the order in which
- * they end.
- */
+/* A rank that has reached TIED or NORM waits for the buckets of its stages, as they end. */
 static void wait_for_buckets(const struct step *step, struct proc *p, int rank)
 {
     const struct workload *w = step->workload;
