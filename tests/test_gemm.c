@@ -74,6 +74,8 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
 {
     static const int shapes[][3] = {
         {1,    1,   1   },
+        {1,    40,  9   },
+        {40,   1,   9   },
         {7,    47,  3   },
         {16,   32,  32  },
         {17,   31,  31  },
@@ -99,7 +101,8 @@ static void matches_plain_loops(const struct gemm_kernel *kernel)
             const bool fresh = form & 8, adds = to_c && !fresh;
             if (fresh && !to_c)
                 continue;
-            const int64_t lda = (a_turned ? m : k) + 3, ldb = (b_turned ? k : n) + 1;
+            const bool gaps = m > 1 && n > 1; /* else both strides of a vector are 1 */
+            const int64_t lda = (a_turned ? m : k) + 3 * gaps, ldb = (b_turned ? k : n) + gaps;
             const struct matrix a = random_matrix(
                 1, a_turned ? lda * (k - 1) + m : lda * (m - 1) + k, kernel->elem_bytes);
             const struct matrix b = random_matrix(

@@ -51,9 +51,12 @@ static void pack_nothing(const struct gemm_kernel *kernel, struct backend *be,
     (void)kernel, (void)be, (void)b, (void)packed;
 }
 
+/* Of a single row both strides may be 1; BLAS wants no less than its length. */
 static int64_t stride(const struct gemm_block *block)
 {
-    return block->inner == 1 ? block->outer : block->inner;
+    if (block->inner != 1)
+        return block->inner;
+    return block->outer > block->k ? block->outer : block->k;
 }
 
 static void multiply_in_place(const struct gemm_kernel *kernel, const struct gemm_block *a,
