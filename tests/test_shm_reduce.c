@@ -57,6 +57,12 @@ static void check_sums(bool pairwise)
     }
 }
 
+static void shm_reduce_buffer__is_aligned(void **state)
+{
+    (void)state;
+    assert_int_equal((uintptr_t)shm_reduce_buffer(reduce) % 64, 0);
+}
+
 static void shm_reduce__adds_in_rank_order_bit_by_bit(void **state)
 {
     (void)state;
@@ -132,6 +138,7 @@ static void shm_reduce_new__refuses_what_shared_memory_cannot_hold(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shm_reduce_buffer__is_aligned),
         cmocka_unit_test(shm_reduce__adds_in_rank_order_bit_by_bit),
         cmocka_unit_test(shm_reduce__adds_pairwise_bit_by_bit),
         cmocka_unit_test(shm_reduce__is_right_when_ranks_come_at_different_times),

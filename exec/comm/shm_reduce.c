@@ -74,8 +74,8 @@ enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **red
                      (long long)count, size);
     if (rc != OK)
         goto out;
-    const int64_t lines = (count + LANES - 1) / LANES; /* of 64 bytes */
-    const MPI_Aint bytes = (MPI_Aint)sizeof(struct flags) + lines * 64;
+    const int64_t lines = (count + LANES - 1) / LANES; /* of 64 bytes; MPI aligns to 8 */
+    const MPI_Aint bytes = 64 + (MPI_Aint)sizeof(struct flags) + lines * 64;
     code = MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, comm, &mine, &got->window);
     if (code != MPI_SUCCESS) {
         rc = failed("MPI_Win_allocate_shared", code, err);
@@ -90,8 +90,8 @@ enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **red
             rc = failed("MPI_Win_shared_query", code, err);
             goto out;
         }
-        got->flags[r] = (struct flags *)base;
-        got->buffer[r] = (float *)(base + sizeof(struct flags));
+        got->flags[r] = (struct flags *)(base + (64 - (uintptr_t)base % 64) % 64);
+        got->buffer[r] = (float *)(got->flags[r] + 1);
     }
     memset(mine, 0, (size_t)bytes);
     code = MPI_Barrier(comm);
