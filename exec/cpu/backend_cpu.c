@@ -89,11 +89,15 @@ static void cpu_copy(struct backend *be, void *dst, const void *src, int64_t byt
         memcpy(to + t * CHUNK, from + t * CHUNK, (size_t)cpu_min(CHUNK, bytes - t * CHUNK));
 }
 
+static enum status cpu_failure(struct backend *be, struct err *err)
+{
+    return err_copy(err, &((struct cpu_backend *)be)->failed);
+}
+
 static enum status cpu_sync(struct backend *be, struct err *err)
 {
-    struct cpu_backend *cpu = (struct cpu_backend *)be;
-    enum status rc = err_copy(err, &cpu->failed);
-    cpu->failed = (struct err){0};
+    enum status rc = cpu_failure(be, err);
+    ((struct cpu_backend *)be)->failed = (struct err){0};
     return rc;
 }
 
@@ -138,7 +142,8 @@ struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
     be->copy = cpu_copy;
     be->copy_in = cpu_copy;
     be->copy_out = cpu_copy;
-    be->sync = be->failure = cpu_sync;
+    be->sync = cpu_sync;
+    be->failure = cpu_failure;
     cpu_host_install(be);
     cpu_linear_install(be);
     cpu_norm_install(be);

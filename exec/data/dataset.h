@@ -44,8 +44,7 @@ struct dataset {
 
 /* Open what job->data names and check that it fits job->model (image side, channels, classes,
  * sequence). *dataset must be zeroed or cleared; the caller owns it. ERR_SYSTEM: a missing file;
- * ERR_INPUT: truncated or malformed (file, size, expected multiple), or not fit for the model;
- * ERR_INFEASIBLE: a kind that the model cannot take. */
+ * ERR_INPUT: truncated or malformed (file, size, expected multiple), or not fit for the model. */
 enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err);
 void dataset_clear(struct dataset *dataset);
 

@@ -261,6 +261,7 @@ enum status shapes_open(int image, int64_t num_train, int64_t num_test, uint64_t
         .channels = 3,
         .image = image,
         .labels_per_sample = 1,
+        .targets_per_sample = 1,
         .classes = SHAPE_COUNT,
         .seed = seed,
         .num_samples = {num_train, num_test},

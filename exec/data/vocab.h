@@ -1,4 +1,4 @@
-/* exec/data/vocab.h - pieces of text and their numbers, both ways, and lists of tokens.
+/* exec/data/vocab.h - the numbers of pieces of text, and lists of tokens.
  *
  * A hash table over bytes; pieces are copied into one block. Reading from any thread; filling from
  * one. */
