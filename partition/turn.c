@@ -107,16 +107,20 @@ static int chunks_of(const struct job *job)
     return schedule_chunks(kind, job->pipeline.chunks);
 }
 
+static int items_left(const struct job *job, const struct turn_ask *ask)
+{
+    return job->model.num_items - model_frozen_items(&job->model, ask->num_frozen_layers);
+}
+
 /* U4. K and R that may be tried; 0: any. */
 static enum status wanted_counts(const struct job *job, const struct cluster *cluster,
                                  const struct turn_ask *ask, int *k, int *r, struct err *err)
 {
-    const struct model *model = &job->model;
     const int stages = stages_of(job, ask->turn);
     *k = job->pipeline.num_stages;
     *r = job->pipeline.num_replicas;
     if (ask->old) {
-        const int left = model->num_items - model_frozen_items(model, ask->num_frozen_layers);
+        const int left = items_left(job, ask);
         const int most = left > chunks_of(job) ? left / chunks_of(job) : 1;
         const int old = ask->old->num_ranks;
         *k = job->elastic.auto_pipe ? AUTO : old < most ? old : most;
@@ -182,6 +186,10 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
     options.num_replicas = r;
     options.one_of_many = many;
     options.cache_write = false;
+    if (items_left(job, ask) < chunks_of(job)) {
+        options.schedules = 1u << SCHEDULE_1F1B;
+        options.chunks = 1;
+    }
     if (job->model.num_skips > 0 && ask->num_frozen_layers > 0) {
         options.frozen_auto = false; /* skip tensors stay inside the pipeline */
         options.frozen = FROZEN_SPREAD;

@@ -12,7 +12,8 @@
  * U4  Without auto_pipe K stays (unless its schedule has more stages than items are left); with it,
  *     elastic.compression halving and the greedy balancers follow the paper's rule, else every K is
  *     tried. Without auto_dp R stays, with it there are as many replicas as devices are there for
- *     (and, where each adds a batch, samples). Of all, the least time a sample.
+ *     (and, where each adds a batch, samples). Of all, the least time a sample. Fewer items than
+ *     the schedule's stages on one rank run 1f1b.
  * U5  For each K and R that is the least of two plans: one that computes the frozen forward in
  *     every step, and one that reads it from the cache and computes only what that lacks, on the
  *     first device of each pipeline. cache.policy on takes the latter, auto asks

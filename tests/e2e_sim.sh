@@ -251,6 +251,8 @@ expect "behind a frozen prefix nobody wants the gradient of the first item's inp
 echo '{"name":"v","model":"vit-tiny:layers=4","data":{"kind":"synthetic"},"train":{"epochs":2,"batch":{"global":16}},"cluster":"rtx5000-2x8",
     "pipeline":{"schedule":"zb-v","num_stages":2,"num_replicas":1},"freeze":{"policy":"table","table":[0,4]},"elastic":{"auto_pipe":false}}' >"$tmp/v.json"
 expect "a rank's two stages of a V count when few items are left" 0 '^ *1 +4 +1 ' "$elapse" sim "$tmp/v.json"
+expect "one item that is left runs 1f1b" 0 '^ *1 +4 +1 .* 1f1b +first ' \
+    "$elapse" sim "$tmp/v.json" --set model=bert-base:layers=4,task=mlm,seq=32 --set pipeline.frozen=first
 expect "a length that has more stages than items is not said to want memory" 1 'replica count, micro-batch count and schedule fit together' \
     "$elapse" sim "$tmp/v.json" --set pipeline.frozen=first --set 'elastic.stages=[2,2]'
 finish
