@@ -230,6 +230,8 @@ static void add_link(const struct cluster *cluster, struct bound_rank *rank, int
     }
 }
 
+/* The slowest, whichever replica a bound is about: none starts before the sums of the first item,
+ * which holds the table, and so not before the last backward of any replica. */
 static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_replicas,
                        const int *device)
 {
@@ -464,7 +466,8 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
 {
     const struct planner_problem *problem = table->problem;
     enum status rc;
-    bool outside = plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
+    const bool outside = plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
+    const bool only_last = plan->microbatches.count == 1;
     struct bound_shape got = {
         .table = table,
         .first_item = outside ? table->num_frozen_items : 0,
@@ -473,12 +476,12 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         .chunks = plan->chunks,
         .num_stages = plan->num_stages,
         .num_microbatches = plan->microbatches.count,
-        .size =
-            plan->microbatches.count > 1 ? plan->microbatches.size : plan->microbatches.last_size,
+        .size = only_last ? plan->microbatches.last_size : plan->microbatches.size,
         .last_size = plan->microbatches.last_size,
         .split = plan->schedule != SCHEDULE_GPIPE && plan->schedule != SCHEDULE_1F1B &&
                  plan->schedule != SCHEDULE_INTERLEAVED,
-        .recompute = plan->recompute != RECOMPUTE_NEVER,
+        .recompute = plan->recompute == RECOMPUTE_ALWAYS ||
+                     (plan->recompute == RECOMPUTE_EXCEPT_LAST && !only_last),
         .recompute_last = plan->recompute == RECOMPUTE_ALWAYS,
         .tied_ns = schedule_v_shaped(plan->schedule) ? 0 : family->tied_ns,
         .op_ns = problem->cost->op_overhead_ns,

@@ -107,6 +107,7 @@ static void instance_random(struct instance *in, int most_items)
         in->cost.item_ns = update_by_states;
     in->cost.near_ns_per_byte = roll(0, 2) ? NULL : near_case;
     in->model.items[n - 1].tied_params = roll(0, 2) ? 0 : roll(1, 4000);
+    in->model.items[0].params += in->model.items[n - 1].tied_params;
 }
 
 static void instance_clear(struct instance *in)
@@ -232,7 +233,8 @@ static void brute_force(const struct instance *in, struct brute *brute)
                                         continue;
                                     B /= R;
                                 }
-                                if (wanted > B || (f == FROZEN_CACHED && !in->options.cache_filled))
+                                if (wanted > B || (wanted < K && B % wanted != 0) ||
+                                    (f == FROZEN_CACHED && !in->options.cache_filled))
                                     continue;
                                 if (K == 1 && kinds[k].kind != SCHEDULE_1F1B)
                                     continue;
@@ -529,6 +531,31 @@ static void bound_solve__takes_each_link_as_its_devices_have_it(void **state)
         .num_ranks = 4, .num_replicas = 1, .num_microbatches = 4, .schedules = 1u << SCHEDULE_1F1B};
     assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
     assert_in_range(result.best[0].unshared_ns, 2000000, 2100000);
+    assert_true(result.best[0].lower_bound_ns <= result.best[0].unshared_ns);
+    planner_result_clear(&result);
+    instance_clear(&in);
+}
+
+/* A single micro-batch is the last: it keeps its stash, which the first forward finds near. */
+static void bound_solve__takes_a_single_microbatch_for_the_last(void **state)
+{
+    (void)state;
+    struct item items[2];
+    items[0] = (struct item){.kind = ITEM_OPAQUE, .fwd_ns = 3000, .stash_bytes = 60000};
+    items[1] = (struct item){.kind = ITEM_OPAQUE, .layer = 1, .fwd_ns = 1000};
+    struct instance in = {0};
+    struct planner_result result = {0};
+    assert_int_equal(model_explicit("two", items, 2, NULL, 0, false, &in.model, NULL), OK);
+    assert_int_equal(cluster_grid(1, 2, &in.cluster, NULL), OK);
+    cost_constant(&in.cost);
+    in.cost.near_ns_per_byte = near_case;
+    in.problem = (struct planner_problem){
+        .model = &in.model, .cluster = &in.cluster, .cost = &in.cost, .batch = 1};
+    in.options = (struct planner_options){.num_ranks = 2,
+                                          .num_replicas = 1,
+                                          .schedules = 1u << SCHEDULE_1F1B,
+                                          .recompute = RECOMPUTE_EXCEPT_LAST};
+    assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
     assert_true(result.best[0].lower_bound_ns <= result.best[0].unshared_ns);
     planner_result_clear(&result);
     instance_clear(&in);
@@ -932,6 +959,7 @@ int main(void)
         cmocka_unit_test(bound_live__is_what_the_lists_hold_at_one_moment),
         cmocka_unit_test(bound_solve__is_the_closed_form_when_stages_are_equal),
         cmocka_unit_test(bound_solve__takes_each_link_as_its_devices_have_it),
+        cmocka_unit_test(bound_solve__takes_a_single_microbatch_for_the_last),
         cmocka_unit_test(planner_solve__follows_the_release_when_asked),
         cmocka_unit_test(planner_solve__cuts_greedily_into_all_chunks),
         cmocka_unit_test(planner_solve__refuses_when_the_greedy_cut_has_an_empty_stage),
