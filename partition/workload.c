@@ -482,6 +482,12 @@ static enum status stage_times(struct builder *b, int first, int end, int64_t sa
             fits = fits && rc == OK && add_to(&update, ns);
         }
     }
+    /* The copy of a tied table takes what the first item does, which is little else. */
+    if (rc == OK && mb == MB_FULL && first > 0 && end == b->model->num_items &&
+        tied_params(b) > 0) {
+        rc = item_ns(b, 0, PASS_UPDATE, b->plan->optim_bytes_per_param / 4, device, &ns);
+        fits = fits && rc == OK && add_to(&update, ns);
+    }
     if (rc != OK) {
         return rc;
     }

@@ -112,6 +112,7 @@ struct workload {
  *     trains. It starts when both have reached it - their compute ops before it and their stages'
  *     all-reduces have ended - and ends on both at once; NORM and UPDATE wait for it. One rank that
  *     holds both stages adds for itself, which is not counted. (Megatron-LM's embedding group.)
+ *     The last stage's UPDATE takes in its copy of the table.
  * H1  Asynchronous launch (cluster.host_blocking false): a host thread a device launches F B I W R
  *     Z C P UPDATE of its list, host_op_ns each, without waiting; the i-th of them (from 0) starts
  *     no earlier than (i + 1) * host_op_ns on the clock on which all hosts begin at 0. Other ops

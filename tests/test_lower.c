@@ -493,7 +493,7 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
         for (int K = 1; K <= 2; K++) {
             struct plan_case c = {0};
             struct err err = {0};
-            int64_t sums[2][5] = {{0}};
+            int64_t sums[2][6] = {{0}};
             do {
                 plan_case_clear(&c);
                 plan_case_random(&c, &seed, 2, 3);
@@ -513,6 +513,7 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
                 for (int s = 0; s < K; s++) {
                     sums[tied][4] += c.workload.stages[s].grad_bytes;
                 }
+                sums[tied][5] = last->op_ns[OP_UPDATE][MB_FULL];
             }
             const int64_t copy = K > 1 ? 4000 : 0; /* one rank holds both: no copy */
             assert_int_equal(sums[1][0] - sums[0][0], frozen ? 0 : copy);
@@ -522,6 +523,11 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
             /* Table and head have an accumulator each; where they are apart, both of them both. */
             assert_int_equal(sums[1][3] - sums[0][3], frozen ? 0 : 4000);
             assert_int_equal(sums[1][4] - sums[0][4], frozen ? 0 : K > 1 ? 3 * 4000 : 4000);
+            const struct device *device =
+                &c.cluster.devices[c.plan.device[c.workload.rank_of_stage[K - 1]]];
+            const int64_t update = item_time(&c, 0, PASS_UPDATE, 1, device, STASH_FAR);
+            assert_true(update > 0);
+            assert_int_equal(sums[1][5] - sums[0][5], frozen || K == 1 ? 0 : update);
             plan_case_clear(&c);
         }
     }
