@@ -50,6 +50,15 @@ static inline void cpu_put(const struct backend *be, void *y, int64_t at, int64_
     if (be->elem_bytes != 4)
         bf16_narrow(n, buffer, (uint16_t *)y + at);
 }
+/* The same from anywhere else: n elements, rounded or copied. */
+static inline void cpu_store(const struct backend *be, void *y, int64_t at, int64_t n,
+                             const float *x)
+{
+    if (be->elem_bytes == 4)
+        memcpy((float *)y + at, x, (size_t)n * sizeof *x);
+    else
+        bf16_narrow(n, x, (uint16_t *)y + at);
+}
 /* Floats of a row buffer, so that rows of several threads do not share a cache line. */
 static inline int64_t cpu_pad(int64_t n)
 {

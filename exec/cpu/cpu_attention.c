@@ -73,10 +73,11 @@ static void widen_rows(const struct attention *a, const void *x, int64_t at, int
         bf16_widen(a->head_dim, (const uint16_t *)x + at + i * ld, y + i * a->head_dim);
 }
 
-static void narrow_rows(const struct attention *a, const float *x, void *y, int64_t at, int64_t ld)
+static void store_rows(const struct backend *be, const struct attention *a, const float *x, void *y,
+                       int64_t at, int64_t ld)
 {
     for (int64_t i = 0; i < a->seq; i++)
-        bf16_narrow(a->head_dim, x + i * a->head_dim, (uint16_t *)y + at + i * ld);
+        cpu_store(be, y, at + i * ld, a->head_dim, x + i * a->head_dim);
 }
 
 /* Floats of a head's buffers per tensor of [seq, head_dim]; none in fp32. */
@@ -137,7 +138,7 @@ static void head_forward(struct backend *be, const struct attention *a, int64_t 
                 o[(q0 + i) * ldo + c] *= inv[i];
     }
     if (one)
-        narrow_rows(a, o, ctx, at, wide);
+        store_rows(be, a, o, ctx, at, wide);
 }
 
 static void head_backward(struct backend *be, const struct attention *a, int64_t s, int h,
@@ -199,17 +200,9 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
                     in.q + q0 * in.ld, in.ld, 1.0f, dk, d);
     }
     const float *grad[3] = {dq, dk, dv};
-    for (int g = 0; g < 3; g++) {
-        const int64_t to = s * a->seq * 3 * wide + g * wide + (int64_t)h * d;
-        if (one) {
-            narrow_rows(a, grad[g], dqkv, to, 3 * wide);
-            continue;
-        }
-        float *out = (float *)dqkv + to;
-        for (int64_t i = 0; i < a->seq; i++)
-            for (int c = 0; c < d; c++)
-                out[i * 3 * wide + c] = grad[g][i * d + c];
-    }
+    for (int g = 0; g < 3; g++)
+        store_rows(be, a, grad[g], dqkv, s * a->seq * 3 * wide + g * wide + (int64_t)h * d,
+                   3 * wide);
 }
 
 /* One iteration of the loop over workers: a fixed run of tasks, and scratch of its own. */

@@ -16,15 +16,11 @@ static void patchify(struct backend *be, const struct patches *p, const float *i
         for (int t = 0; t < np; t++)
             for (int c = 0; c < p->channels; c++)
                 for (int y = 0; y < ps; y++) {
-                    void *to =
-                        backend_at(be, cols, first + (t + 1) * row + ((int64_t)c * ps + y) * ps);
                     const float *from = images + s * image +
                                         ((int64_t)c * p->image + (t / side) * ps + y) * p->image +
                                         (t % side) * ps;
-                    if (be->elem_bytes == 4)
-                        memcpy(to, from, (size_t)ps * sizeof *from);
-                    else
-                        bf16_narrow(ps, from, to);
+                    cpu_store(be, cols, first + (t + 1) * row + ((int64_t)c * ps + y) * ps, ps,
+                              from);
                 }
     }
 }

@@ -14,31 +14,29 @@ static void mask(const struct dropout *drop, int64_t row, int64_t cols, int64_t 
     cpu_mask(drop, cpu_mask_key(drop, row / drop->rows_per_sample), at, num, x, y);
 }
 
-/* y = x + add; add may be NULL, or y. */
-static void add_row(int n, const float *restrict x, const float *add, float *y)
+/* Elements [at, at + n) of y = x + those of add; add may be NULL, or y. */
+static void put_sum(const struct backend *be, int n, const float *restrict x, const void *add,
+                    int64_t at, void *y)
 {
-    if (add) {
+    float buffer[2][GEMM_COLS];
+    if (!add) {
+        cpu_store(be, y, at, n, x);
+        return;
+    }
+    const float *more = cpu_in(be, add, at, n, buffer[0]);
+    float *out = cpu_out(be, y, at, buffer[1]);
 #ifdef __clang__
 #pragma clang loop vectorize(assume_safety)
 #else
 #pragma GCC ivdep
 #endif
-        for (int c = 0; c < n; c++)
-            y[c] = x[c] + add[c];
-    } else
-        memcpy(y, x, (size_t)n * sizeof *y);
+    for (int c = 0; c < n; c++)
+        out[c] = x[c] + more[c];
+    cpu_put(be, y, at, n, out);
 }
 
-/* One row of a tile: bias, activation; pre gets what goes into the activation. bias and pre may be
- * NULL. */
-static void finish_row(int n, const float *restrict bias, enum act act, float *restrict pre,
-                       float *restrict x)
+static void act_row(int n, enum act act, float *x)
 {
-    if (bias)
-        for (int c = 0; c < n; c++)
-            x[c] += bias[c];
-    if (pre)
-        memcpy(pre, x, (size_t)n * sizeof *pre);
     switch (act) {
     case ACT_NONE:
         break;
@@ -113,21 +111,19 @@ static void end_forward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, f
                         int64_t ld)
 {
     const struct forward_end *f = ctx;
-    float buffer[4][GEMM_COLS];
-    const float *bias = f->bias ? cpu_in(f->be, f->bias, c0, cols, buffer[0]) : NULL;
+    float buffer[GEMM_COLS];
+    const float *bias = f->bias ? cpu_in(f->be, f->bias, c0, cols, buffer) : NULL;
     for (int r = 0; r < rows; r++) {
         const int64_t at = (r0 + r) * f->ldy + c0;
-        const float *residual =
-            f->residual ? cpu_in(f->be, f->residual, at, cols, buffer[1]) : NULL;
-        float *row = tile + r * ld, *pre = f->pre ? cpu_out(f->be, f->pre, at, buffer[2]) : NULL;
-        float *y = cpu_out(f->be, f->y, at, buffer[3]);
-        finish_row(cols, bias, f->act, pre, row);
+        float *restrict row = tile + r * ld;
+        for (int c = 0; bias && c < cols; c++)
+            row[c] += bias[c];
+        if (f->pre)
+            cpu_store(f->be, f->pre, at, cols, row);
+        act_row(cols, f->act, row);
         if (cpu_drops(f->drop)) /* the mask is indexed in the whole row */
             mask(f->drop, r0 + r, f->out, c0, cols, row, row);
-        add_row(cols, row, residual, y);
-        if (f->pre)
-            cpu_put(f->be, f->pre, at, cols, pre);
-        cpu_put(f->be, f->y, at, cols, y);
+        put_sum(f->be, cols, row, f->residual, at, f->y);
     }
 }
 
@@ -163,15 +159,13 @@ static void end_backward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, 
                          int64_t ld)
 {
     const struct backward_end *b = ctx;
-    float buffer[3][GEMM_COLS];
+    float buffer[GEMM_COLS];
     for (int r = 0; r < rows; r++) {
         const int64_t at = (r0 + r) * b->ldx + c0;
-        float *row = tile + r * ld, *dx = cpu_out(b->be, b->dx, at, buffer[0]);
-        const float *add = b->add ? cpu_in(b->be, b->add, at, cols, buffer[1]) : NULL;
+        float *row = tile + r * ld;
         if (b->act != ACT_NONE)
-            dact_row(cols, b->act, cpu_in(b->be, b->pre, at, cols, buffer[2]), row, row);
-        add_row(cols, row, add, dx);
-        cpu_put(b->be, b->dx, at, cols, dx);
+            dact_row(cols, b->act, cpu_in(b->be, b->pre, at, cols, buffer), row, row);
+        put_sum(b->be, cols, row, b->add, at, b->dx);
     }
 }
 
