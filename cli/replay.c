@@ -381,18 +381,14 @@ static bool run_machine(const struct json *summary, struct profile_info *machine
 enum status replay_simulate(struct replay *replay, const char *db_path, struct err *err)
 {
     const struct sim_options options = {.record_ops = true};
-    struct cost_query query = {.backend = "cpu",
-                               .dtype = replay->job.train.dtype,
-                               .dropout = replay->job.train.dropout > 0,
-                               .input = replay->job.data.kind == DATA_SYNTHETIC};
+    struct cost_query query = cost_query_of(&replay->job);
     const char *backend = json_string(json_get(replay->summary, "backend"));
     int64_t threads = 0;
     struct profile_info machine;
     enum status rc;
     if (run_machine(replay->summary, &machine))
         query.present = &machine;
-    if (backend)
-        query.backend = backend;
+    query.backend = backend ? backend : "cpu";
     if (json_int64(json_get(replay->summary, "threads_per_rank"), &threads) && threads > 0 &&
         threads < INT32_MAX)
         query.threads = (int)threads;

@@ -156,13 +156,14 @@ static enum status spread_workloads(const struct sim_args *args, const struct st
     enum status rc = OK;
     for (int i = 0; i < 2 && rc == OK; i++) {
         struct cost_handle handle = {0};
-        const struct cost_query query = {
-            .dtype = a->dtype, .dropout = a->dropout, .spread = i ? 1 : -1};
+        struct cost_query query = a->query;
+        query.spread = i ? 1 : -1;
         rc = cost_choose_for(args->request.db_path, &a->model, &a->cluster, &query, &handle, err);
         handle.cost.cache_read_ns = a->cost.cost.cache_read_ns;
         handle.cost.cache_write_ns = a->cost.cost.cache_write_ns;
         if (rc == OK)
-            rc = workload_build(&a->model, &a->cluster, &handle.cost, &a->plan, &side[i], err);
+            rc = workload_build_on(&a->model, &a->cluster, &handle.cost, &a->plan,
+                                   a->full.rank_of_stage, &side[i], err);
         if (rc == OK)
             rc = workload_near(&a->model, &a->cluster, &handle.cost, &a->plan, &a->full, &side[i],
                                err);

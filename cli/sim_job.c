@@ -47,8 +47,7 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
         a->cost.cost = turn_cost(&job, &a->cost.cost);
         rc = elastic_plan(&job, &a->cost.cost, (int)args->request.num_frozen,
                           where == FROZEN_CACHED, args->request.cache_write, &a->plan, err);
-        a->dtype = job.train.dtype;
-        a->dropout = job.train.dropout > 0;
+        a->query = cost_query_of(&job);
     }
     if (rc == OK)
         rc = cluster_slow(&args->request, &a->cluster, err);

@@ -552,8 +552,9 @@ enum status step_request_run(const struct step_request *q, struct step_answer *a
     enum status rc = take_model(q, a, err);
     if (rc == OK)
         rc = take_cluster(q, a, err);
+    a->query = cost_query_of_model(&a->model);
     if (rc == OK && !a->cost.cost.item_ns)
-        rc = cost_choose_for(q->db_path, &a->model, &a->cluster, NULL, &a->cost, err);
+        rc = cost_choose_for(q->db_path, &a->model, &a->cluster, &a->query, &a->cost, err);
     if (rc == OK)
         rc = take_plan(q, a, err);
     if (rc == OK)

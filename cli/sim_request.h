@@ -38,8 +38,7 @@ struct step_answer {
     struct model model;
     struct cluster base, cluster; /* as named; with the request's changes */
     struct cost_handle cost;
-    enum dtype dtype; /* of the costs */
-    bool dropout;     /* likewise */
+    struct cost_query query; /* that the costs answer */
     struct plan plan;
     struct schedule custom, full;
     struct workload workload;

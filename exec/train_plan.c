@@ -111,14 +111,12 @@ enum status train_plan_choose(const struct comm *comm, const struct cores *cores
                               const struct job *job, const char *db, const struct turn_ask *ask,
                               struct train_plan *plan, struct err *err)
 {
-    const struct cost_query query = {.backend = device_text(job->train.device),
-                                     .dtype = job->train.dtype,
-                                     .dropout = job->train.dropout > 0,
-                                     .threads = cores->threads,
-                                     .ranks = comm->local_size,
-                                     .input = job->data.kind == DATA_SYNTHETIC,
-                                     .present = &plan->present};
+    struct cost_query query = cost_query_of(job);
     struct cost_handle cost = {0};
+    query.backend = device_text(job->train.device);
+    query.threads = cores->threads;
+    query.ranks = comm->local_size;
+    query.present = &plan->present;
     enum status rc = cost_choose_for(db, &job->model, &plan->cluster, &query, &cost, err);
     if (rc == OK)
         rc = turn_plan(job, &plan->cluster, &cost.cost, ask, &plan->plan, err);

@@ -157,6 +157,7 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
                             const struct cluster *cluster, const struct cost_query *query,
                             struct cost_handle *handle, struct err *err)
 {
+    const struct cost_query own = cost_query_of_model(model);
     const char *kinds[MAX_KINDS];
     struct store *store = NULL;
     struct profile_cost *ctx = NULL;
@@ -173,7 +174,7 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
         return err_set(err, ERR_INPUT, "cluster '%s' has more than %d kinds of device",
                        cluster->name, MAX_KINDS);
     if (!query)
-        query = &cost_any_query;
+        query = &own;
     rc = store_open(db_path, STORE_READ, &store, err);
     if (rc != OK)
         return rc;
@@ -210,8 +211,6 @@ out:
 enum status cost_choose(const char *db_path, const struct job *job, struct cost_handle *handle,
                         struct err *err)
 {
-    const struct cost_query query = {.dtype = job->train.dtype,
-                                     .dropout = job->train.dropout > 0,
-                                     .input = job->data.kind == DATA_SYNTHETIC};
+    const struct cost_query query = cost_query_of(job);
     return cost_choose_for(db_path, &job->model, &job->cluster, &query, handle, err);
 }

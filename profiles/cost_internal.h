@@ -42,8 +42,6 @@ struct profile_cost {
     int num_kinds;
 };
 
-extern const struct cost_query cost_any_query; /* fp32, the rest open */
-
 /* What a profile says of the cluster's devices of its kind: by the way of measuring (threads, busy
  * ranks) nearest to the query that knows the whole model. note: "", or what does not quite fit.
  * ERR_INFEASIBLE: it lacks an item; *kind is cleared on any failure. */

@@ -208,18 +208,29 @@ struct profile_cost *profile_cost_new(int num_kinds)
     return ctx;
 }
 
-const struct cost_query cost_any_query = {.dtype = DTYPE_FP32};
+struct cost_query cost_query_of(const struct job *job)
+{
+    return (struct cost_query){.dtype = job->train.dtype,
+                               .dropout = job->train.dropout > 0,
+                               .input = job->data.kind == DATA_SYNTHETIC};
+}
+
+struct cost_query cost_query_of_model(const struct model *model)
+{
+    return (struct cost_query){.dtype = model->elem_bytes == 2 ? DTYPE_BF16 : DTYPE_FP32};
+}
 
 enum status profile_cost(const struct profile *profile, const struct model *model,
                          const struct cluster *cluster, const struct cost_query *query,
                          struct cost_handle *handle, struct err *err)
 {
+    const struct cost_query own = cost_query_of_model(model);
     struct profile_cost *ctx = profile_cost_new(1);
     char note[256] = "";
     if (!ctx)
         return err_nomem(err);
-    enum status rc = kind_cost_build(profile, model, cluster, query ? query : &cost_any_query,
-                                     &ctx->kinds[0], note, err);
+    enum status rc =
+        kind_cost_build(profile, model, cluster, query ? query : &own, &ctx->kinds[0], note, err);
     if (rc != OK) {
         profile_cost_free(ctx);
         return rc;

@@ -37,6 +37,10 @@ struct cost_query {
                                            noted; NULL: of this-machine, the host is compared */
 };
 
+/* What a job asks for, and a model without one; the rest open. */
+struct cost_query cost_query_of(const struct job *job);
+struct cost_query cost_query_of_model(const struct model *model);
+
 /* The cost source for a job, never a mixture: constants for uniform and explicit models; measured,
  * when every device kind of the cluster has a profile that knows every item of the model; else the
  * roofline, marked as such. db_path NULL: the default store (see store_open()). ERR_INFEASIBLE when
@@ -44,7 +48,7 @@ struct cost_query {
 enum status cost_choose(const char *db_path, const struct job *job, struct cost_handle *handle,
                         struct err *err);
 
-/* The same without a job. query may be NULL (fp32, the rest open). */
+/* The same without a job. query may be NULL: the model's own. */
 enum status cost_choose_for(const char *db_path, const struct model *model,
                             const struct cluster *cluster, const struct cost_query *query,
                             struct cost_handle *handle, struct err *err);

@@ -85,6 +85,14 @@ near() { # SUFFIX OF THE ROWS, the model's dtype
 }
 verify "a profile has what near stash saves" near "" fp32
 verify "apart for bf16" near _bf16 bf16
+# The same profile, as if preparing samples took nearly all of a step.
+"$elapse" profiles export "cpu-$(hostname)" --csv | awk -F, -v OFS=, '
+    $1 == "host_cost" && $2 == "input" { $8 = $9 = $10 = $5 * 1.5e9 }
+    $1 == "table" { for (i = 1; i <= NF; i++) if ($i == "cores") cores = i }
+    $1 == "profile" { $cores = 1 } 1' >"$tmp/input.csv"
+check "a profile of slow samples" "$elapse" profiles import "$tmp/input.csv" --db "$tmp/input.db"
+expect "preparing samples is in both ends of an interval" 0 '5\.\.95 %: 1[0-9.]+ s \.\. 1[0-9.]+ s$' \
+    "$elapse" sim "$tmp/job.json" --step --monte-carlo 20 --db "$tmp/input.db"
 # The same profile, as if another kernel had multiplied then.
 kernel() {
     "$elapse" profiles export "cpu-$(hostname)" -o "$tmp/profile.json" &&

@@ -361,6 +361,8 @@ static void profile_cost__takes_nearest_way_of_measuring(void **state)
     assert_int_equal(profile_cost(&profile, &model, &cluster, &query, &handle, &err),
                      ERR_INFEASIBLE);
     assert_string_equal(err.msg, "no layers for model 'vit-tiny' in profile 'p': nothing in bf16");
+    model.elem_bytes = 2; /* which a model of that dtype asks for by itself */
+    assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, &err), ERR_INFEASIBLE);
     end();
 }
 
