@@ -359,7 +359,7 @@ static void attention__matches_reference_and_differences(void **state)
     static const int32_t some[] = {3, 150};
     for (int form = 0; form < 8; form++) {
         const bool causal = form & 1, padded = form & 2, dropped = form & 4;
-        const int seq = form < 4 ? 150 : 11, heads = 2, d = 5, n = 2, h = heads * d;
+        const int seq = form < 4 ? 200 : 11, heads = 2, d = 5, n = 2, h = heads * d;
         const int32_t lengths[] = {some[0], seq - 1};
         const struct attention a = {.num_samples = n,
                                     .seq = seq,

@@ -29,6 +29,12 @@ static inline int64_t cpu_tiles(int64_t n, int64_t tile)
     return (n + tile - 1) / tile;
 }
 
+/* Where part `part` of `parts` equal ones of n begins. */
+static inline int64_t cpu_share(int64_t n, int64_t part, int64_t parts)
+{
+    return n * part / parts;
+}
+
 /* Windows on n elements of a tensor of the backend's dtype, as fp32: in fp32 the tensor itself, in
  * bf16 a buffer of the caller's. in: read; out: where to compute, then put() rounds it into the
  * tensor (and does nothing in fp32). What several threads write must be windows of their own. */

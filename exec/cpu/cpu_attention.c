@@ -1,8 +1,8 @@
-#include <cblas.h>
 #include <math.h>
 #include <string.h>
 
 #include "exec/cpu/cpu.h"
+#include "exec/cpu/gemm.h"
 #include "exec/cpu/vmath.h"
 
 /* One task is one head of one sample. Its scores live in scratch a block of queries at a time,
@@ -100,9 +100,47 @@ static struct head head_of(const struct backend *be, const struct attention *a, 
     return (struct head){buffers, buffers + one, buffers + 2 * one, a->head_dim};
 }
 
+/* Floats that the products of a head take; a multiple of a cache line. */
+static int64_t product_elems(const struct attention *a)
+{
+    const int64_t block = cpu_min(QUERY_BLOCK, a->seq), seq = a->seq, d = a->head_dim;
+    const int64_t bytes[] = {gemm_alone_bytes(block, seq, d), gemm_alone_bytes(block, d, seq),
+                             gemm_alone_bytes(seq, d, block)};
+    int64_t most = 0;
+    for (int i = 0; i < 3; i++)
+        most = bytes[i] > most ? bytes[i] : most;
+    return most / (int64_t)sizeof(float);
+}
+
+struct operand {
+    const float *x;
+    int64_t ld;
+    bool turned; /* columns lie one behind the other */
+};
+
+/* c [m, n] = alpha a b, added to c unless fresh. */
+static void product(int64_t m, int64_t n, int64_t k, float alpha, struct operand a,
+                    struct operand b, bool fresh, float *c, int64_t ldc, float *room)
+{
+    gemm_alone(&(struct gemm){.m = m,
+                              .n = n,
+                              .k = k,
+                              .a = a.x,
+                              .a_row = a.turned ? 1 : a.ld,
+                              .a_col = a.turned ? a.ld : 1,
+                              .b = b.x,
+                              .b_row = b.turned ? 1 : b.ld,
+                              .b_col = b.turned ? b.ld : 1,
+                              .alpha = alpha,
+                              .c = c,
+                              .ldc = ldc,
+                              .fresh = fresh},
+               room);
+}
+
 static void head_forward(struct backend *be, const struct attention *a, int64_t s, int h,
-                         const void *qkv, const struct dropout *drop, float *scratch, void *ctx,
-                         float *lse)
+                         const void *qkv, const struct dropout *drop, float *room, float *scratch,
+                         void *ctx, float *lse)
 {
     const int d = a->head_dim;
     const float scale = 1.0f / sqrtf((float)d);
@@ -117,8 +155,8 @@ static void head_forward(struct backend *be, const struct attention *a, int64_t 
         const int nq = (int)cpu_min(QUERY_BLOCK, a->seq - q0);
         const int nk = (int)keys_of(a, s, q0 + nq);
         float inv[QUERY_BLOCK];
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, scale, in.q + q0 * in.ld,
-                    in.ld, in.k, in.ld, 0.0f, score, nk);
+        const struct operand q = {in.q + q0 * in.ld, in.ld, false}, k = {in.k, in.ld, true};
+        product(nq, nk, d, scale, q, k, true, score, nk, room);
         for (int i = 0; i < nq; i++) {
             float *row = score + (int64_t)i * nk;
             const int64_t n = a->causal ? cpu_min(nk, q0 + i + 1) : nk;
@@ -131,8 +169,8 @@ static void head_forward(struct backend *be, const struct attention *a, int64_t 
             inv[i] = 1.0f / sum;
             row_lse[q0 + i] = max + logf(sum);
         }
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, nq, d, nk, 1.0f, score, nk, in.v,
-                    in.ld, 0.0f, o + q0 * ldo, ldo);
+        const struct operand p = {score, nk, false}, v = {in.v, in.ld, false};
+        product(nq, d, nk, 1.0f, p, v, true, o + q0 * ldo, ldo, room);
         for (int i = 0; i < nq; i++)
             for (int c = 0; c < d; c++)
                 o[(q0 + i) * ldo + c] *= inv[i];
@@ -143,7 +181,8 @@ static void head_forward(struct backend *be, const struct attention *a, int64_t 
 
 static void head_backward(struct backend *be, const struct attention *a, int64_t s, int h,
                           const void *qkv, const struct dropout *drop, const void *ctx,
-                          const float *lse, const void *dctx, float *scratch, void *dqkv)
+                          const float *lse, const void *dctx, float *room, float *scratch,
+                          void *dqkv)
 {
     const int d = a->head_dim;
     const float scale = 1.0f / sqrtf((float)d);
@@ -166,10 +205,10 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
     for (int64_t q0 = 0; q0 < a->seq; q0 += QUERY_BLOCK) {
         const int nq = (int)cpu_min(QUERY_BLOCK, a->seq - q0);
         const int nk = (int)keys_of(a, s, q0 + nq);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, scale, in.q + q0 * in.ld,
-                    in.ld, in.k, in.ld, 0.0f, prob, nk);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, nq, nk, d, 1.0f, go + q0 * ldc, ldc,
-                    in.v, in.ld, 0.0f, dprob, nk);
+        const struct operand q = {in.q + q0 * in.ld, in.ld, false};
+        const struct operand dout = {go + q0 * ldc, ldc, false}, k = {in.k, in.ld, false};
+        product(nq, nk, d, scale, q, (struct operand){in.k, in.ld, true}, true, prob, nk, room);
+        product(nq, nk, d, 1.0f, dout, (struct operand){in.v, in.ld, true}, true, dprob, nk, room);
         for (int i = 0; i < nq; i++) {
             float *p = prob + (int64_t)i * nk, *dp = dprob + (int64_t)i * nk;
             const float *gi = go + (q0 + i) * ldc, *oi = o + (q0 + i) * ldc;
@@ -192,12 +231,9 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
             for (int64_t c = n; c < nk; c++)
                 p[c] = dp[c] = 0.0f;
         }
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nk, d, nq, 1.0f, prob, nk,
-                    go + q0 * ldc, ldc, 1.0f, dv, d);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, nq, d, nk, 1.0f, dprob, nk, in.k,
-                    in.ld, 0.0f, dq + q0 * d, d);
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nk, d, nq, 1.0f, dprob, nk,
-                    in.q + q0 * in.ld, in.ld, 1.0f, dk, d);
+        product(nk, d, nq, 1.0f, (struct operand){prob, nk, true}, dout, false, dv, d, room);
+        product(nq, d, nk, 1.0f, (struct operand){dprob, nk, false}, k, true, dq + q0 * d, d, room);
+        product(nk, d, nq, 1.0f, (struct operand){dprob, nk, true}, q, false, dk, d, room);
     }
     const float *grad[3] = {dq, dk, dv};
     for (int g = 0; g < 3; g++)
@@ -210,16 +246,17 @@ static void attention_forward(struct backend *be, const struct attention *a, con
                               const struct dropout *drop, void *ctx, float *lse)
 {
     const int64_t tasks = a->num_samples * a->heads;
-    const int64_t block = cpu_pad(cpu_min(QUERY_BLOCK, a->seq) * a->seq) + 4 * buffer_elems(be, a);
+    const int64_t room = product_elems(a), block = room + 4 * buffer_elems(be, a) +
+                                                   cpu_pad(cpu_min(QUERY_BLOCK, a->seq) * a->seq);
     const int workers = be->threads;
     float *scratch = cpu_scratch(be, workers * block * (int64_t)sizeof *scratch);
     if (!scratch)
         return;
 #pragma omp parallel for schedule(static) num_threads(workers)
     for (int w = 0; w < workers; w++)
-        for (int64_t t = tasks * w / workers; t < tasks * (w + 1) / workers; t++)
+        for (int64_t t = cpu_share(tasks, w, workers); t < cpu_share(tasks, w + 1, workers); t++)
             head_forward(be, a, t / a->heads, (int)(t % a->heads), qkv, drop, scratch + w * block,
-                         ctx, lse);
+                         scratch + w * block + room, ctx, lse);
 }
 
 static void attention_backward(struct backend *be, const struct attention *a, const void *qkv,
@@ -228,16 +265,17 @@ static void attention_backward(struct backend *be, const struct attention *a, co
 {
     const int64_t tasks = a->num_samples * a->heads;
     int64_t block = 2 * cpu_min(QUERY_BLOCK, a->seq) * a->seq + 3 * (int64_t)a->seq * a->head_dim;
-    block = cpu_pad(block) + 5 * buffer_elems(be, a);
+    const int64_t room = product_elems(a);
+    block = room + cpu_pad(block) + 5 * buffer_elems(be, a);
     const int workers = be->threads;
     float *scratch = cpu_scratch(be, workers * block * (int64_t)sizeof *scratch);
     if (!scratch)
         return;
 #pragma omp parallel for schedule(static) num_threads(workers)
     for (int w = 0; w < workers; w++)
-        for (int64_t t = tasks * w / workers; t < tasks * (w + 1) / workers; t++)
+        for (int64_t t = cpu_share(tasks, w, workers); t < cpu_share(tasks, w + 1, workers); t++)
             head_backward(be, a, t / a->heads, (int)(t % a->heads), qkv, drop, ctx, lse, dctx,
-                          scratch + w * block, dqkv);
+                          scratch + w * block, scratch + w * block + room, dqkv);
 }
 
 void cpu_attention_install(struct backend *be)

@@ -128,7 +128,8 @@ void gemm(struct backend *be, const struct gemm *g)
                 const struct gemm_block b = {(const char *)g->b +
                                                  (k0 * g->b_row + c0 * g->b_col) * elem,
                                              g->b_col, g->b_row, cols, k};
-                kernel->pack(kernel, be, &b, scratch);
+#pragma omp parallel num_threads(be->threads)
+                kernel->pack(kernel, &b, omp_get_thread_num(), omp_get_num_threads(), scratch);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
                 for (int64_t t = 0; t < cpu_tiles(rows, tile); t++) {
                     const int thread = omp_get_thread_num();
@@ -146,4 +147,25 @@ void gemm(struct backend *be, const struct gemm *g)
                         g->finish(g->ctx, row, (int)num, c0, (int)cols, c, ld);
                 }
             }
+}
+
+static int64_t alone_packed_bytes(const struct gemm_kernel *kernel, int64_t n, int64_t k)
+{
+    return up64(kernel->packed_bytes(kernel, n, k));
+}
+
+int64_t gemm_alone_bytes(int64_t m, int64_t n, int64_t k)
+{
+    const struct gemm_kernel *kernel = gemm_kernel(sizeof(float));
+    return alone_packed_bytes(kernel, n, k) + up64(kernel->work_bytes(kernel, m, k));
+}
+
+void gemm_alone(const struct gemm *g, void *scratch)
+{
+    const struct gemm_kernel *kernel = gemm_kernel(sizeof(float));
+    const struct gemm_block a = {g->a, g->a_row, g->a_col, g->m, g->k};
+    const struct gemm_block b = {g->b, g->b_col, g->b_row, g->n, g->k};
+    char *work = (char *)scratch + alone_packed_bytes(kernel, g->n, g->k);
+    kernel->pack(kernel, &b, 0, 1, scratch);
+    kernel->multiply(kernel, &a, &b, scratch, work, g->alpha, !g->fresh, g->c, g->ldc);
 }

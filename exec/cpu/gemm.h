@@ -1,4 +1,4 @@
-/* exec/cpu/gemm.h - products of matrices with fp32 sums, for cpu_linear.c.
+/* exec/cpu/gemm.h - products of matrices with fp32 sums, for cpu_linear.c and cpu_attention.c.
  *
  * bf16 with AMX on its tiles, with AVX512-BF16 on its dot-product instruction (subnormal operands
  * count as zero in both), elsewhere widened; fp32 by the multiply-adds of AVX-512, AVX2 or NEON,
@@ -44,5 +44,10 @@ enum status gemm_choose(struct err *err);
 
 /* Takes the backend's scratch. */
 void gemm(struct backend *be, const struct gemm *g);
+
+/* The same of fp32 into c, by the thread that calls, for small products inside of a parallel loop;
+ * scratch of its own, 64-byte aligned. */
+int64_t gemm_alone_bytes(int64_t m, int64_t n, int64_t k);
+void gemm_alone(const struct gemm *g, void *scratch);
 
 #endif

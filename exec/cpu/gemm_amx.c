@@ -96,14 +96,14 @@ static int64_t work_bytes(const struct gemm_kernel *kernel, int64_t rows, int64_
 
 /* Pieces of KC of k one behind the other; within one, panel by panel. Written in the order in which
  * b lies: what comes from memory is read from its start to its end. */
-static void pack(const struct gemm_kernel *kernel, struct backend *be, const struct gemm_block *b,
+static void pack(const struct gemm_kernel *kernel, const struct gemm_block *b, int part, int parts,
                  void *packed)
 {
     (void)kernel;
     const int64_t panels = cpu_tiles(b->num, PANEL), steps = cpu_tiles(b->k, STEP);
     if (b->inner == 1) {
-#pragma omp parallel for schedule(static) num_threads(be->threads)
-        for (int64_t p = 0; p < panels; p++)
+        for (int64_t p = cpu_share(panels, part, parts); p < cpu_share(panels, part + 1, parts);
+             p++)
             for (int64_t k = 0; k < b->k; k += KC) {
                 const int64_t len = cpu_min(KC, b->k - k);
                 pack_panel(b, p * PANEL, k, len, false,
@@ -111,8 +111,7 @@ static void pack(const struct gemm_kernel *kernel, struct backend *be, const str
             }
         return;
     }
-#pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t s = 0; s < steps; s++) {
+    for (int64_t s = cpu_share(steps, part, parts); s < cpu_share(steps, part + 1, parts); s++) {
         const int64_t at = s * STEP, k = at / KC * KC, len = cpu_min(KC, b->k - k);
         char *to = (char *)packed + panels * panel_bytes(k) + panel_bytes(at - k);
         for (int64_t p = 0; p < panels; p++)

@@ -45,10 +45,10 @@ static int64_t nothing_bytes(const struct gemm_kernel *kernel, int64_t num, int6
     return 0;
 }
 
-static void pack_nothing(const struct gemm_kernel *kernel, struct backend *be,
-                         const struct gemm_block *b, void *packed)
+static void pack_nothing(const struct gemm_kernel *kernel, const struct gemm_block *b, int part,
+                         int parts, void *packed)
 {
-    (void)kernel, (void)be, (void)b, (void)packed;
+    (void)kernel, (void)b, (void)part, (void)parts, (void)packed;
 }
 
 /* Of a single row both strides may be 1; BLAS wants no less than its length. */
@@ -93,14 +93,12 @@ static void widen(const struct gemm_block *b, int64_t first, int64_t end, float 
         bf16_widen(row, (const uint16_t *)b->x + r * stride(b), to + r * row);
 }
 
-static void pack(const struct gemm_kernel *kernel, struct backend *be, const struct gemm_block *b,
+static void pack(const struct gemm_kernel *kernel, const struct gemm_block *b, int part, int parts,
                  void *packed)
 {
     (void)kernel;
     const int64_t rows = b->inner == 1 ? b->num : b->k;
-#pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t r = 0; r < cpu_tiles(rows, 16); r++)
-        widen(b, r * 16, cpu_min((r + 1) * 16, rows), packed);
+    widen(b, cpu_share(rows, part, parts), cpu_share(rows, part + 1, parts), packed);
 }
 
 static void multiply(const struct gemm_kernel *kernel, const struct gemm_block *a,

@@ -30,7 +30,8 @@ struct gemm_kernel {
     /* Of a packed block of b; of one thread, 64-byte aligned. */
     int64_t (*packed_bytes)(const struct gemm_kernel *kernel, int64_t cols, int64_t k);
     int64_t (*work_bytes)(const struct gemm_kernel *kernel, int64_t rows, int64_t k);
-    void (*pack)(const struct gemm_kernel *kernel, struct backend *be, const struct gemm_block *b,
+    /* Part `part` of `parts`, which threads may write side by side. */
+    void (*pack)(const struct gemm_kernel *kernel, const struct gemm_block *b, int part, int parts,
                  void *packed);
     /* c [a->num, cols] = (add ? c : 0) + alpha a b; by one thread. */
     void (*multiply)(const struct gemm_kernel *kernel, const struct gemm_block *a,

@@ -44,16 +44,17 @@ static void pack_at(const struct gemm_panels *p, const struct gemm_block *piece,
 
 /* Pieces of k one behind the other; within one, panel by panel. Written in the order in which b
  * lies: what comes from memory is read from its start to its end. */
-void gemm_panels_pack(const struct gemm_kernel *kernel, struct backend *be,
-                      const struct gemm_block *b, void *packed)
+void gemm_panels_pack(const struct gemm_kernel *kernel, const struct gemm_block *b, int part,
+                      int parts, void *packed)
 {
     const struct gemm_panels *p = kernel->panels;
     const int side = 2 * p->panel_a, step = side * p->unit_k;
     const int64_t cols = cpu_tiles(b->num, p->panel_b) * p->panel_b;
     uint32_t *to = packed;
     if (b->inner == 1) {
-#pragma omp parallel for schedule(static) num_threads(be->threads)
-        for (int64_t c = 0; c < cols; c += side)
+        const int64_t squares = cols / side;
+        for (int64_t c = cpu_share(squares, part, parts) * side;
+             c < cpu_share(squares, part + 1, parts) * side; c += side)
             for (int64_t k = 0; k < b->k; k += p->kc) {
                 const struct gemm_block piece = piece_at(kernel, b, k);
                 for (int64_t at = 0; at < piece.k; at += step)
@@ -61,8 +62,9 @@ void gemm_panels_pack(const struct gemm_kernel *kernel, struct backend *be,
             }
         return;
     }
-#pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t at = 0; at < b->k; at += step) {
+    const int64_t steps = cpu_tiles(b->k, step);
+    for (int64_t at = cpu_share(steps, part, parts) * step;
+         at < cpu_share(steps, part + 1, parts) * step; at += step) {
         const int64_t k = at / p->kc * p->kc;
         const struct gemm_block piece = piece_at(kernel, b, k);
         for (int64_t c = 0; c < cols; c += side)

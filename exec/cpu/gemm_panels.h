@@ -40,8 +40,8 @@ struct gemm_panels {
 /* The functions of such a kernel. */
 int64_t gemm_panels_packed_bytes(const struct gemm_kernel *kernel, int64_t cols, int64_t k);
 int64_t gemm_panels_work_bytes(const struct gemm_kernel *kernel, int64_t rows, int64_t k);
-void gemm_panels_pack(const struct gemm_kernel *kernel, struct backend *be,
-                      const struct gemm_block *b, void *packed);
+void gemm_panels_pack(const struct gemm_kernel *kernel, const struct gemm_block *b, int part,
+                      int parts, void *packed);
 void gemm_panels_multiply(const struct gemm_kernel *kernel, const struct gemm_block *a,
                           const struct gemm_block *b, const void *packed, void *work, float alpha,
                           bool add, float *c, int64_t ldc);
