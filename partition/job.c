@@ -141,14 +141,15 @@ static enum status check_pipeline(const struct job *job, struct err *err)
                            job->model.name, job->pipeline.num_stages,
                            job->pipeline.chunks > 1 ? " with several chunks each" : "");
     }
-    int64_t batch = job->train.batch; /* of a pipeline, at the most */
+    int64_t batch = job->train.batch; /* of a pipeline, at the most; a canonical sum counts all */
     if (job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0) {
         if (batch % job->pipeline.num_replicas != 0)
             return err_set(
                 err, ERR_INPUT,
                 "%s: train.batch.global %lld must be a multiple of pipeline.num_replicas %d",
                 source_of(job), (long long)batch, job->pipeline.num_replicas);
-        batch /= job->pipeline.num_replicas;
+        if (job->train.reduction != REDUCTION_CANONICAL)
+            batch /= job->pipeline.num_replicas;
     }
     if (job->pipeline.num_microbatches > batch)
         return err_set(err, ERR_INPUT,

@@ -46,7 +46,9 @@ typedef enum status (*planner_judge)(void *ctx, const struct plan *plan, int64_t
                                      struct err *err);
 
 struct planner_options {
-    int num_ranks, num_replicas, num_microbatches; /* AUTO, or the count */
+    int num_ranks, num_replicas, num_microbatches; /* AUTO, or the count; of micro-batches a
+                                                      pipeline's, of the global batch where the sum
+                                                      is canonical */
     bool one_of_many; /* the caller tries many counts of ranks: of each as few cuts as with AUTO */
     bool equal_microbatches; /* AUTO counts divide the batch */
     int chunks;              /* of interleaved: AUTO tries 2, 3 and 4 */

@@ -67,7 +67,7 @@ static enum status greedy_node(struct search *search, struct node *node)
             goto out;
         }
     }
-    int wanted = options->num_microbatches;
+    int wanted = search_microbatches(search, node->batch);
     if (wanted == AUTO)
         wanted = K == 1 ? 4 : 16;
     if (wanted > node->batch)

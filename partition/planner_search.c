@@ -6,6 +6,7 @@
  * bound still allows it. */
 #include "partition/planner_search.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -329,10 +330,20 @@ enum status search_shape(struct search *search, const struct node *node, struct 
     return rc;
 }
 
+int search_microbatches(const struct search *search, int64_t batch)
+{
+    const struct planner_problem *problem = search->problem;
+    const int wanted = search->options->num_microbatches;
+    if (!problem->canonical || problem->batch_mode != BATCH_GLOBAL)
+        return wanted;
+    const int64_t num_replicas = problem->batch / batch;
+    return wanted % num_replicas == 0 ? (int)(wanted / num_replicas) : INT_MAX;
+}
+
 /* planner_microbatches() or the one fixed count, kept from call to call. */
 static enum status counts_of(struct search *search, int64_t batch, int num_ranks)
 {
-    const int wanted = search->options->num_microbatches;
+    const int wanted = search_microbatches(search, batch);
     if (search->counts && search->counts_batch == batch && search->counts_ranks == num_ranks)
         return OK;
     free(search->counts);
@@ -696,6 +707,8 @@ enum status search_seed(struct search *search)
             if (options->num_replicas != AUTO && options->num_replicas != R)
                 continue;
             if (problem->batch_mode == BATCH_GLOBAL && problem->batch % R != 0)
+                continue;
+            if (problem->canonical && (R & (R - 1)) != 0)
                 continue;
             struct node node = {.level = LEVEL_FAMILY, .num_ranks = K, .num_replicas = R};
             node.batch = problem->batch_mode == BATCH_GLOBAL ? problem->batch / R : problem->batch;

@@ -121,6 +121,9 @@ enum status search_shape(struct search *search, const struct node *node, struct 
 
 bool search_allows(const struct planner_options *options, enum schedule_kind kind);
 int search_items_in_cut(const struct search *search, enum frozen_placement placement);
+/* The count that is asked for of a pipeline with this batch; AUTO; INT_MAX: R does not divide it.
+ */
+int search_microbatches(const struct search *search, int64_t batch);
 
 #ifdef __cplusplus
 }

@@ -136,7 +136,8 @@ static enum status wanted_counts(const struct job *job, const struct cluster *cl
     return OK;
 }
 
-/* Micro-batches a pipeline has at R under the canonical reduction; 0: as the planner likes. */
+/* Micro-batches to ask the planner for: under the canonical reduction those of the global batch,
+ * which stay what they were. */
 static enum status canonical_count(const struct job *job, const struct turn_ask *ask, int r,
                                    int *count, struct err *err)
 {
@@ -159,7 +160,7 @@ static enum status canonical_count(const struct job *job, const struct turn_ask 
             "train.reduction canonical: %lld samples of the global batch and %d replicas "
             "must divide into %lld micro-batches",
             (long long)job->train.batch, r, (long long)all);
-    *count = (int)(all / r);
+    *count = (int)all;
     return OK;
 }
 
@@ -212,7 +213,8 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
         options.balancer = BALANCER_OPTIMAL;
         options.frozen_auto = false;
         options.frozen = cached ? FROZEN_CACHED : FROZEN_FIRST;
-        options.num_microbatches = ask->old->microbatches.count;
+        if (!problem.canonical || problem.batch_mode != BATCH_GLOBAL)
+            options.num_microbatches = ask->old->microbatches.count;
         rc = planner_solve(&problem, &options, result, err);
     }
     if (rc == OK && job->train.reduction == REDUCTION_CANONICAL &&

@@ -31,6 +31,12 @@ done
 train vit canonical-1 -n 1 --set freeze.policy=none
 verify "canonical: R = 1 and 2 give the same bits" same_run canonical-1 canonical-2
 verify "canonical: R = 1 and 4 give the same bits" same_run canonical-1 canonical-4
+for r in 1 4; do
+    train vit canonical-of-16-$r -n $r --set freeze.policy=none --set pipeline.num_replicas=$r --set train.batch.global=16
+done
+verify "so where a pipeline's batch has fewer samples than all have micro-batches" same_run canonical-of-16-1 canonical-of-16-4
+expect "plans count micro-batches as the run does" 0 'replicas 4 .*, micro-batches 2 of 4 ' "$elapse" plan "$tmp/vit.json" \
+    --set cluster=a100-1x4 --set pipeline.num_stages=1 --set pipeline.num_replicas=4
 for where in spread first; do
     train vit frozen-$where -n 2 --set cache.policy=off --set pipeline.frozen=$where --set 'elastic.stages=[2]'
     verify "a frozen forward that runs $where gives the same bits" same_run vit-sgd-1 frozen-$where
