@@ -227,7 +227,7 @@ static enum status collect(struct search *search, struct planner_result *result)
         else
             plan_clear(&result->best[PLANNER_KEEP].plan);
     }
-    if (chosen < 0)
+    if (chosen < 0 || result->best[0].samples_per_s <= search->options->beat_per_s)
         return OK;
     result->samples_per_s = result->best[0].samples_per_s;
     return finish_plan(search, &search->judged[chosen], &result->plan, &result->stage_ns);
@@ -306,13 +306,25 @@ static enum status none_found(const struct search *search)
     return rc;
 }
 
+/* Whether candidates were left for their bound alone, below what is to be beaten. */
+static bool bounds_are_slow(const struct search *search)
+{
+    bool slow = false;
+    for (int i = 0; i < search->num_lengths; i++)
+        slow |= search->lengths[i].bound_per_s > 0;
+    return slow && search->options->beat_per_s > 0;
+}
+
 static enum status finish(struct search *search, struct planner_result *result)
 {
     enum status rc = collect(search, result);
     if (rc != OK)
         return rc;
-    if (result->num_best == 0)
-        return none_found(search);
+    if (result->samples_per_s == 0) {
+        const bool slow = result->num_best > 0 || bounds_are_slow(search);
+        planner_result_clear(result);
+        return slow ? OK : none_found(search);
+    }
     /* What no plan beats: judged candidates by their bounds, the others are slower than the best.
      */
     double rate = node_rate(&search->judged[0].node, search->judged[0].step_ns);

@@ -8,9 +8,9 @@
  * forward and of the replicas (two rank maps), with one starting cut each (the one whose lower
  * bound is least) and, for every candidate that could still win, all cuts where they are few, else
  * the plain ones (equally many items a stage, least longest stage) and local moves of the best
- * candidates' cuts. Not in the search space: several chunks a rank on pipelines of more than 16
- * ranks (unless K or the schedule is given), more than 2^21 ops, pipelines of unequal length side
- * by side, and on one device more than one schedule (they run the same ops). What it skips beyond
+ * candidates' cuts. Not in the search space: V-shaped schedules on pipelines of more than 16 ranks
+ * (unless K or the schedule is given), more than 2^21 ops, pipelines of unequal length side by
+ * side, and on one device more than one schedule (they run the same ops). What it skips beyond
  * that, it skips by a proven lower bound (planner_bound.h). Pure; deterministic; threads may call
  * it on distinct objects. */
 #ifndef ELAPSE_PARTITION_PLANNER_H
@@ -50,6 +50,8 @@ struct planner_options {
                                                       pipeline's, of the global batch where the sum
                                                       is canonical */
     bool one_of_many; /* the caller tries many counts of ranks: of each as few cuts as with AUTO */
+    double
+        beat_per_s; /* samples per second: plans no faster than that are not wanted; 0: all are */
     bool equal_microbatches; /* AUTO counts divide the batch */
     int chunks;              /* of interleaved: AUTO tries 2, 3 and 4 */
     unsigned schedules;      /* bit (1 << kind) for each schedule that may be chosen */
@@ -101,7 +103,8 @@ struct planner_length {
 };
 
 struct planner_result {
-    struct plan plan;  /* owned; step_ns and memory_bytes filled */
+    struct plan plan;  /* owned; step_ns and memory_bytes filled; num_ranks 0: there are plans, but
+                          none beats beat_per_s */
     int64_t *stage_ns; /* owned, num_stages: forward + backward of one full micro-batch */
     double samples_per_s;
     int64_t lower_bound_ns; /* no plan in the search space, with any cut, does the chosen plan's

@@ -460,6 +460,27 @@ static void shape_fill(struct bound_shape *shape)
     shape->fill_last = one ? first->last[0] : NULL;
 }
 
+/* Without sums too large to be exact. */
+static enum status shape_sums(struct bound_shape *shape, struct err *err)
+{
+    const int n = shape->num_items;
+    const int64_t more = shape->num_microbatches - 1;
+    const struct bound_times *full = shape->fill_full, *last = shape->fill_last;
+    if (!full ||
+        bound_mul_add(bound_once_ns(full, 0, n), more, bound_once_ns(last, 0, n)) >= BOUND_MAX_TERM)
+        return OK;
+    shape->work = malloc(2 * ((size_t)n + 1) * sizeof *shape->work);
+    if (!shape->work)
+        return err_nomem(err);
+    shape->halves = shape->work + n + 1;
+    for (int i = 0; i <= n; i++) {
+        shape->work[i] = bound_once_ns(full, 0, i) * more + bound_once_ns(last, 0, i);
+        shape->halves[i] =
+            (full->fwd[i] + full->bwd_input[i]) * more + last->fwd[i] + last->bwd_input[i];
+    }
+    return OK;
+}
+
 enum status bound_shape_init(struct bound_shape *shape, struct bound_table *table,
                              const struct bound_family *family, const struct plan *plan,
                              struct err *err)
@@ -514,6 +535,9 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
             goto out;
     }
     shape_fill(&got);
+    rc = shape_sums(&got, err);
+    if (rc != OK)
+        goto out;
     if (plan->frozen == FROZEN_FIRST) {
         /* Z of the whole batch on rank 0's device; replicas differ at most in type. */
         got.before_ns = INT64_MAX;
@@ -539,6 +563,7 @@ void bound_shape_clear(struct bound_shape *shape)
     free(shape->stages);
     free(shape->parts);
     free(shape->loads);
+    free(shape->work);
     free(shape->peel);
     *shape = (struct bound_shape){0};
 }

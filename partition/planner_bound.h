@@ -173,7 +173,10 @@ struct bound_shape {
     int64_t op_ns;                                   /* runtime's and host's time in every op */
     int64_t floor_ns;                                /* host launches: no step is shorter */
     const struct bound_times *fill_full, *fill_last; /* the fastest type in use */
-    int64_t input_bytes;        /* least that enters a stage but the first, of one micro-batch */
+    int64_t *work,
+        *halves;         /* owned: where one type is in use, prefix sums of what all micro-batches
+                            take, and of their forwards and input halves; else NULL */
+    int64_t input_bytes; /* least that enters a stage but the first, of one micro-batch */
     struct bound_stage *stages; /* owned, num_stages */
     struct bound_part *parts;   /* owned, scratch: chunks */
     double *loads;              /* owned, scratch: num_ranks */

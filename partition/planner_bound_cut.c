@@ -15,36 +15,61 @@ static int64_t ops_of_stage(bool active)
 static int64_t work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
                        int a, int b)
 {
-    int64_t full = bound_once_ns(stage->full[t], a, b), last = bound_once_ns(stage->last[t], a, b);
-    int64_t ops = ops_of_stage(b > shape->table->num_frozen_items);
-    return bound_mul_add(
-        full, shape->num_microbatches - 1,
-        bound_mul_add(bound_mul_add(ops, shape->num_microbatches, 0), shape->op_ns, last));
+    const int64_t ops = ops_of_stage(b > shape->table->num_frozen_items),
+                  ops_ns = bound_mul_add(ops * shape->num_microbatches, shape->op_ns, 0);
+    if (shape->work)
+        return bound_min(shape->work[b] - shape->work[a] + ops_ns, BOUND_MAX_TERM);
+    return bound_mul_add(bound_once_ns(stage->full[t], a, b), shape->num_microbatches - 1,
+                         bound_mul_add(1, ops_ns, bound_once_ns(stage->last[t], a, b)));
+}
+
+/* What lies before the first op of a rank whose lowest stage is s and begins at item a, and behind
+ * the last (of backwards, of input halves). None of it shrinks where s or a grows. */
+struct edges {
+    int64_t base, drain, drain_in;
+};
+
+static struct edges rank_edges(const struct bound_shape *shape, int s, int a)
+{
+    const struct bound_stage *stage = &shape->stages[s];
+    const int nf = shape->table->num_frozen_items;
+    const int64_t ops_ns = bound_mul_add(s, shape->op_ns, 0);
+    const struct bound_times *ff = shape->fill_full, *fl = shape->fill_last;
+    struct edges got = {.base = shape->before_ns + stage->hop_act_ns + ops_ns};
+    if (ff) {
+        got.base += ff->fwd[a] - ff->fwd[shape->first_item];
+        got.drain_in = fl->bwd_input[a] - fl->bwd_input[shape->first_item];
+        got.drain = got.drain_in + fl->bwd_weight[a] - fl->bwd_weight[shape->first_item];
+    }
+    /* Gradients cross every link below an active stage, unless the prefix in the cut is frozen. */
+    if (nf == 0 || shape->first_item == nf) {
+        got.drain += stage->hop_grad_ns + ops_ns;
+        got.drain_in += stage->hop_grad_ns + (nf == 0 ? ops_ns : 0);
+    }
+    got.drain += shape->tied_ns;
+    got.drain_in += shape->tied_ns;
+    return got;
+}
+
+/* Forwards and input halves of all micro-batches. */
+static int64_t halves_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
+                         int a, int b)
+{
+    if (shape->halves)
+        return shape->halves[b] - shape->halves[a];
+    const struct bound_times *full = stage->full[t], *last = stage->last[t];
+    const int64_t once = full->fwd[b] - full->fwd[a] + full->bwd_input[b] - full->bwd_input[a],
+                  end = last->fwd[b] - last->fwd[a] + last->bwd_input[b] - last->bwd_input[a];
+    return bound_mul_add(once, shape->num_microbatches - 1, end);
 }
 
 /* The largest of B1..B3 for a rank with these parts (of one chunk: one). */
 static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound_part *parts,
                              int num_parts)
 {
-    const int s = parts[0].stage, a = parts[0].a;
-    const struct bound_stage *stage = &shape->stages[s];
+    const struct bound_stage *stage = &shape->stages[parts[0].stage];
     const struct bound_table *table = shape->table;
-    const int nf = table->num_frozen_items;
-    const int64_t ops_ns = bound_mul_add(s, shape->op_ns, 0);
-    int64_t base = shape->before_ns + stage->hop_act_ns + ops_ns, drain = 0, drain_in = 0;
-    const struct bound_times *ff = shape->fill_full, *fl = shape->fill_last;
-    if (ff) {
-        base += ff->fwd[a] - ff->fwd[shape->first_item];
-        drain_in = fl->bwd_input[a] - fl->bwd_input[shape->first_item];
-        drain = drain_in + fl->bwd_weight[a] - fl->bwd_weight[shape->first_item];
-    }
-    /* Gradients cross every link below an active stage, unless the prefix in the cut is frozen. */
-    if (nf == 0 || shape->first_item == nf) {
-        drain += stage->hop_grad_ns + ops_ns;
-        drain_in += stage->hop_grad_ns + (nf == 0 ? ops_ns : 0);
-    }
-    drain += shape->tied_ns;
-    drain_in += shape->tied_ns;
+    const struct edges edges = rank_edges(shape, parts[0].stage, parts[0].a);
     int64_t bound = 0;
     for (int t = 0; t < stage->num_types; t++) {
         const struct bound_times *full = stage->full[t], *last = stage->last[t];
@@ -52,14 +77,8 @@ static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound
         for (int i = 0; i < num_parts; i++) {
             const int b = parts[i].b, from = parts[i].a;
             work = bound_mul_add(work_ns(shape, stage, t, from, b), 1, work);
-            if (shape->split) {
-                int64_t once =
-                    full->fwd[b] - full->fwd[from] + full->bwd_input[b] - full->bwd_input[from];
-                int64_t end =
-                    last->fwd[b] - last->fwd[from] + last->bwd_input[b] - last->bwd_input[from];
-                halves =
-                    bound_mul_add(once, shape->num_microbatches - 1, bound_mul_add(end, 1, halves));
-            }
+            if (shape->split)
+                halves = bound_mul_add(halves_ns(shape, stage, t, from, b), 1, halves);
             /* The rank's last backward may be this stage's. */
             int64_t last_op = last->bwd_weight[b] - last->bwd_weight[from] + shape->op_ns;
             if (!shape->split)
@@ -74,10 +93,10 @@ static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound
             update = bound_mul_add(own, 1, update);
         }
         if (shape->split)
-            bound = bound_max(bound, bound_mul_add(halves, 1, base + drain_in));
+            bound = bound_max(bound, bound_mul_add(halves, 1, edges.base + edges.drain_in));
         else
-            bound = bound_max(bound, bound_mul_add(work, 1, base + drain));
-        bound = bound_max(bound, bound_mul_add(work, 1, base + bound_max(tail, update)));
+            bound = bound_max(bound, bound_mul_add(work, 1, edges.base + edges.drain));
+        bound = bound_max(bound, bound_mul_add(work, 1, edges.base + bound_max(tail, update)));
     }
     return bound;
 }
@@ -280,6 +299,35 @@ static bool ranks_fit(const struct bound_shape *shape)
     return bound_mul_add(shape->recompute ? stash / shape->chunks : stash, samples, fixed) <= room;
 }
 
+/* What ranks have at most for items: room_bytes, and the limit less what they wait for. */
+struct room {
+    int64_t bytes, work_ns, halves_ns;
+};
+
+/* Of rank r, which begins at item a, and so of each rank behind it, which waits for no less. */
+static struct room rank_room(const struct bound_shape *shape, int r, int a, int64_t limit_ns)
+{
+    const struct edges edges = rank_edges(shape, r, a);
+    return (struct room){.bytes = shape->stages[r].mem_bytes,
+                         .work_ns = bound_max(limit_ns - edges.base, 0),
+                         .halves_ns = bound_max(limit_ns - edges.base - edges.drain_in, 0)};
+}
+
+/* Whether `ranks` of them may take items [a, b) and [c, d), if these came in any pieces. */
+static bool room_for(const struct bound_shape *shape, const struct room *room, int64_t ranks, int a,
+                     int b, int c, int d)
+{
+    const struct bound_table *table = shape->table;
+    const int64_t *w = table->weight_bytes, *t = table->train_bytes;
+    if (w[b] - w[a] + w[d] - w[c] + t[b] - t[a] + t[d] - t[c] > room->bytes)
+        return false;
+    return !shape->work ||
+           (shape->work[b] - shape->work[a] + shape->work[d] - shape->work[c] <=
+                bound_mul_add(ranks, room->work_ns, 0) &&
+            shape->halves[b] - shape->halves[a] + shape->halves[d] - shape->halves[c] <=
+                bound_mul_add(ranks, room->halves_ns, 0));
+}
+
 /* B8. Where ranks hold a stage on each arm of a V, rank r has what is left of the chain [a, b) at
  * both ends: [a, a2) and [b2, b), either empty, since a bound may relax that. For each a that is
  * left behind ranks 0..r-1 the smallest b is the best, whatever follows: the ranks to come can take
@@ -293,30 +341,44 @@ static bool peel(const struct bound_shape *shape, int64_t limit_ns, int *first_i
     for (int64_t i = 0; i < K * width; i++)
         min_b[i] = INT_MAX;
     min_b[first] = n;
+    int64_t bytes_left = 0;
+    for (int r = 0; r < K; r++)
+        bytes_left = bound_mul_add(bound_max(shape->stages[r].mem_bytes, 0), 1, bytes_left);
     for (int r = 0; r + 1 < K; r++) {
         int *next = min_b + (r + 1) * width;
         for (int a = first; a <= n; a++) {
             const int b = min_b[r * width + a];
             if (b == INT_MAX)
                 continue;
+            const struct room one = rank_room(shape, r, a, limit_ns);
+            struct room all = one;
+            all.bytes = bytes_left;
+            if (!room_for(shape, &all, K - r, a, b, b, b))
+                continue;
             struct bound_part parts[2] = {
                 {r,             a, a},
                 {2 * K - 1 - r, b, b}
             };
-            while (parts[1].a > a && rank_ok(shape, parts, 2, limit_ns))
-                parts[1].a--;
-            for (; parts[0].b <= b; parts[0].b++) {
-                parts[1].a = (int)bound_max(parts[1].a, parts[0].b);
-                while (parts[1].a < b && !rank_ok(shape, parts, 2, limit_ns))
-                    parts[1].a++;
-                if (parts[1].a == b && !rank_ok(shape, parts, 2, limit_ns))
+            int *a2 = &parts[0].b, *b2 = &parts[1].a;
+            while (*b2 > a && room_for(shape, &one, 1, a, a, *b2, b))
+                --*b2;
+            for (; *a2 <= b; ++*a2) {
+                *b2 = (int)bound_max(*b2, *a2);
+                bool ok;
+                while (!(ok = room_for(shape, &one, 1, a, *a2, *b2, b) &&
+                              rank_ok(shape, parts, 2, limit_ns)) &&
+                       *b2 < b)
+                    ++*b2;
+                if (!ok)
                     break;
-                if (parts[1].a < next[parts[0].b]) {
-                    next[parts[0].b] = parts[1].a;
-                    from[(r + 1) * width + parts[0].b] = a;
+                if (*b2 < next[*a2]) {
+                    next[*a2] = *b2;
+                    from[(r + 1) * width + *a2] = a;
                 }
             }
         }
+        if (bytes_left < BOUND_MAX_TERM)
+            bytes_left -= bound_max(shape->stages[r].mem_bytes, 0);
     }
     for (int a = first; a <= n; a++) {
         const int b = min_b[(K - 1) * width + a];

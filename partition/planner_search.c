@@ -18,9 +18,9 @@
 /* Longer op lists are no candidates: some 0.1 s to judge one. */
 #define MAX_COMPUTE_OPS ((int64_t)1 << 21)
 
-/* Several chunks a rank are candidates for pipelines up to this long, unless the job asks for one
- * schedule or one length: their bounds are weak (B5), and each costs a simulation of its lists. */
-#define MAX_CHUNKED_RANKS 16
+/* V-shaped schedules are candidates for pipelines up to this long, unless the job asks for one
+ * schedule or one length: their bounds (B8) would take most of the search. */
+#define MAX_V_RANKS 16
 
 enum status search_init(struct search *search, const struct planner_problem *problem,
                         const struct planner_options *options, struct err *err)
@@ -117,18 +117,21 @@ double node_rate(const struct node *node, int64_t step_ns)
     return (double)node->num_replicas * (double)node->batch / (double)step_ns * 1e9;
 }
 
-/* The longest step with which node still beats the best plan; INT64_MAX / 4 when there is none. */
-int64_t search_limit(const struct search *search, const struct node *node)
+double search_beat(const struct search *search)
 {
     if (search->best < 0)
-        return INT64_MAX / 4;
+        return search->options->beat_per_s;
     const struct judged *best = &search->judged[search->best];
-    unsigned __int128 top = (unsigned __int128)judged_ns(best) *
-                            ((unsigned __int128)node->num_replicas * (uint64_t)node->batch);
-    unsigned __int128 bottom =
-        (unsigned __int128)best->node.num_replicas * (uint64_t)best->node.batch;
-    unsigned __int128 limit = (top + bottom - 1) / bottom - 1; /* strictly better */
-    return limit > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)limit;
+    return node_rate(&best->node, judged_ns(best));
+}
+
+int64_t search_limit(const struct search *search, const struct node *node)
+{
+    const double beat = search_beat(search), most = (double)(INT64_MAX / 4);
+    int64_t limit = (int64_t)fmin(node_rate(node, 1) / beat + 1, most);
+    while (node_rate(node, limit) <= beat)
+        limit--;
+    return limit;
 }
 
 /* A plan without its cut; device is the caller's storage. */
@@ -380,7 +383,7 @@ static enum status judge(struct search *search, struct node *node)
     int64_t step_ns = 0, unshared_ns = 0, bound;
     enum status rc = search_shape(search, node, &shape);
     for (int round = 0; rc == OK && round <= 4; round++) {
-        if (length_of(search, node)->samples_per_s > 0 &&
+        if ((length_of(search, node)->samples_per_s > 0 || search->options->beat_per_s > 0) &&
             bound_of_cut(&shape, node->first_item) > limit)
             break;
         memset(search->over, 0, (size_t)node->num_ranks * sizeof *search->over);
@@ -519,9 +522,7 @@ static int schedules_of(const struct search *search, int num_ranks, int items,
             kinds[n] = plain[i];
             chunks[n++] = 1;
         }
-    const bool few = num_ranks <= MAX_CHUNKED_RANKS || n == 0 ||
-                     (options->num_ranks != AUTO && !options->one_of_many);
-    const bool others = (num_ranks > 1 || n == 0) && few;
+    const bool others = num_ranks > 1 || n == 0;
     if (others && search_allows(options, SCHEDULE_INTERLEAVED)) {
         int from = options->chunks == AUTO ? 2 : options->chunks;
         int to = options->chunks == AUTO ? 4 : options->chunks;
@@ -532,8 +533,11 @@ static int schedules_of(const struct search *search, int num_ranks, int items,
             }
     }
     static const enum schedule_kind v_shaped[] = {SCHEDULE_ZB_V, SCHEDULE_DUALPIPE_V};
+    const bool few =
+        num_ranks <= MAX_V_RANKS || n == 0 || (options->num_ranks != AUTO && !options->one_of_many);
     for (size_t i = 0; i < sizeof v_shaped / sizeof *v_shaped; i++)
-        if (others && search_allows(options, v_shaped[i]) && 2 * (int64_t)num_ranks <= items) {
+        if (others && few && search_allows(options, v_shaped[i]) &&
+            2 * (int64_t)num_ranks <= items) {
             kinds[n] = v_shaped[i];
             chunks[n++] = 2;
         }
@@ -752,13 +756,9 @@ enum status search_run(struct search *search)
 {
     enum status rc = OK;
     while (rc == OK && search->heap_size > 0) {
-        const struct node *top = &search->heap[0];
-        if (search->best >= 0) {
-            const struct judged *best = &search->judged[search->best];
-            if (top->key <= node_rate(&best->node, judged_ns(best)) ||
-                (search->asking && search->ops > search->until))
-                break;
-        }
+        if (search->heap[0].key <= search_beat(search) ||
+            (search->best >= 0 && search->asking && search->ops > search->until))
+            break;
         struct node node = pop(search);
         switch (node.level) {
         case LEVEL_FAMILY:

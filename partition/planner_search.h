@@ -92,7 +92,10 @@ enum status search_greedy(struct search *search);
 /* Samples per second of a node whose step takes step_ns. */
 double node_rate(const struct node *node, int64_t step_ns);
 
-/* The longest step with which node still beats the best plan; INT64_MAX / 4 when there is none. */
+/* The best plan's rate, or what is to be beaten; 0: neither. */
+double search_beat(const struct search *search);
+
+/* The longest step with which node is faster than that; INT64_MAX / 4 when there is neither. */
 int64_t search_limit(const struct search *search, const struct node *node);
 
 /* A plan without its cut; device is the caller's storage and may be NULL. */

@@ -169,11 +169,20 @@ static bool may_cache(const struct job *job, const struct turn_ask *ask)
     return ask->cache_room > 0 && ask->num_frozen_layers > 0 && job->model.num_skips == 0;
 }
 
-/* The planner's best with K and R given, and the frozen forward read from the cache or not. */
+/* One K and R of those that are tried. */
+struct attempt {
+    int k, r;
+    bool many;      /* K by K, to the same effort as the planner's own search */
+    double beat_ns; /* a sample: plans that take as long are not wanted */
+};
+
+/* The planner's best of a K and R, and the frozen forward read from the cache or not. */
 static enum status solve_one(const struct job *job, const struct cluster *cluster,
-                             const struct cost *cost, const struct turn_ask *ask, int k, int r,
-                             bool many, bool cached, struct planner_result *result, struct err *err)
+                             const struct cost *cost, const struct turn_ask *ask,
+                             const struct attempt *attempt, bool cached,
+                             struct planner_result *result, struct err *err)
 {
+    const int r = attempt->r;
     struct planner_problem problem;
     struct planner_options options;
     enum status rc;
@@ -183,9 +192,10 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
         return err_set(err, ERR_INPUT,
                        "%s: train.batch.global must be a multiple of the %d replicas, got %lld",
                        job->path ? job->path : job->name, r, (long long)problem.batch);
-    options.num_ranks = k;
+    options.num_ranks = attempt->k;
     options.num_replicas = r;
-    options.one_of_many = many;
+    options.one_of_many = attempt->many;
+    options.beat_per_s = 1e9 / attempt->beat_ns;
     options.cache_write = false;
     if (items_left(job, ask) < chunks_of(job)) {
         options.schedules = 1u << SCHEDULE_1F1B;
@@ -217,7 +227,7 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
             options.num_microbatches = ask->old->microbatches.count;
         rc = planner_solve(&problem, &options, result, err);
     }
-    if (rc == OK && job->train.reduction == REDUCTION_CANONICAL &&
+    if (rc == OK && result->plan.num_ranks > 0 && job->train.reduction == REDUCTION_CANONICAL &&
         result->plan.batch % result->plan.microbatches.count != 0)
         rc = err_set(
             err, ERR_INFEASIBLE,
@@ -233,34 +243,42 @@ static bool no_answer(enum status status)
     return status != OK && status != ERR_INFEASIBLE && status != ERR_INPUT;
 }
 
-/* Of K and R given: whether the cache pays (partition/cache_rule.h), and the plan for that;
- * *ns_per_sample is the mean over the epochs that are left, if F stays. */
+/* Time a sample of what the planner found; INFINITY: nothing that is wanted. */
+static double sample_ns(const struct planner_result *result)
+{
+    return result->plan.num_ranks > 0 ? 1e9 / result->samples_per_s : INFINITY;
+}
+
+/* Of one K and R: whether the cache pays (partition/cache_rule.h), and the plan for that;
+ * *ns_per_sample is the mean over the epochs that are left, if F stays; INFINITY: nothing that is
+ * wanted. */
 static enum status solve_cached(const struct job *job, const struct cluster *cluster,
-                                const struct cost *cost, const struct turn_ask *ask, int k, int r,
-                                bool many, struct planner_result *result, double *ns_per_sample,
-                                struct err *err)
+                                const struct cost *cost, const struct turn_ask *ask,
+                                const struct attempt *attempt, struct planner_result *result,
+                                double *ns_per_sample, struct err *err)
 {
     struct planner_result reads = {0};
     struct err why = {0};
     const int level = ask->old && ask->old->frozen == FROZEN_CACHED ? ask->old->first_item[0] : 0;
-    enum status rc = solve_one(job, cluster, cost, ask, k, r, many, false, result, err);
-    *ns_per_sample = rc == OK ? 1e9 / result->samples_per_s : INFINITY;
+    enum status rc = solve_one(job, cluster, cost, ask, attempt, false, result, err);
+    *ns_per_sample = rc == OK ? sample_ns(result) : INFINITY;
     if ((rc != OK && rc != ERR_INFEASIBLE) || !may_cache(job, ask))
         return rc;
     int64_t extra = 0;
-    enum status other = solve_one(job, cluster, cost, ask, k, r, many, true, &reads, &why);
-    if (other == OK)
+    enum status other = solve_one(job, cluster, cost, ask, attempt, true, &reads, &why);
+    const bool found = other == OK && reads.plan.num_ranks > 0;
+    if (found)
         other = cache_fill_extra(&job->model, cluster, cost, &reads.plan, level, &extra, &why);
     if (no_answer(other)) {
         rc = other;
         if (err)
             *err = why;
-    } else if (other == OK) {
+    } else if (other == OK && found) {
         const double samples = (double)reads.plan.batch * reads.plan.num_replicas;
         const struct cache_case c = {
             .plain_ns = *ns_per_sample,
-            .read_ns = 1e9 / reads.samples_per_s,
-            .fill_ns = 1e9 / reads.samples_per_s + (double)extra / samples,
+            .read_ns = sample_ns(&reads),
+            .fill_ns = sample_ns(&reads) + (double)extra / samples,
             .share = cache_share(ask->cache_room, reads.plan.microbatches.size, ask->cache_whole),
             .epochs = job->train.epochs - ask->epoch,
             .views = job_views(job)};
@@ -271,6 +289,10 @@ static enum status solve_cached(const struct job *job, const struct cluster *clu
             *ns_per_sample = cache_case_ns(&c);
             rc = OK;
         }
+    } else if (other == OK && job->cache.policy == CACHE_ON) {
+        planner_result_clear(result); /* a plan that reads would be taken, and is not wanted */
+        *ns_per_sample = INFINITY;
+        rc = OK;
     }
     planner_result_clear(&reads);
     return rc;
@@ -299,7 +321,7 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
     enum status rc = wanted_counts(job, cluster, ask, &k_wanted, &r_wanted, err);
     if (rc != OK)
         return rc;
-    const bool many = k_wanted == 0; /* K by K, to the same effort as the planner's own search */
+    const bool many = k_wanted == 0;
     for (int k = 1; k <= n; k++) {
         if ((k_wanted != 0 && k != k_wanted) || (!elastic && n % k != 0))
             continue;
@@ -308,13 +330,14 @@ enum status turn_plan(const struct job *job, const struct cluster *cluster, cons
         for (int r = n / k; r >= 1 && !done; r--) {
             struct planner_result result = {0};
             struct err one = {0};
+            const struct attempt attempt = {.k = k, .r = r, .many = many, .beat_ns = best};
             double ns = INFINITY;
             if ((r_wanted != 0 && r != r_wanted) || (!elastic && k * r != n))
                 continue;
             if (ask->old && job->train.batch_mode == BATCH_PER_PIPELINE && r > 1 &&
                 job->train.batch > ask->num_samples / r)
                 continue; /* more replicas than an epoch has samples for */
-            rc = solve_cached(job, cluster, &own, ask, k, r, many, &result, &ns, &one);
+            rc = solve_cached(job, cluster, &own, ask, &attempt, &result, &ns, &one);
             if (no_answer(rc)) {
                 planner_result_clear(&result);
                 plan_clear(plan);

@@ -268,6 +268,25 @@ static void brute_force(const struct instance *in, struct brute *brute)
     bound_table_clear(&table);
 }
 
+/* Asked for what is faster than a share of the best plan's rate: that plan, where anything is. */
+static void check_beat(struct instance *in, const struct planner_result *best)
+{
+    static const double shares[] = {.5, 1 - 1e-9, 1, 1 + 1e-9, 3};
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        struct planner_result result = {0};
+        in->options.beat_per_s = shares[i] * best->samples_per_s;
+        assert_int_equal(planner_solve(&in->problem, &in->options, &result, NULL), OK);
+        if (shares[i] < 1) {
+            assert_true(result.samples_per_s == best->samples_per_s);
+            assert_int_equal(result.plan.step_ns, best->plan.step_ns);
+        } else {
+            assert_int_equal(result.plan.num_ranks, 0);
+            assert_null(result.best);
+        }
+        planner_result_clear(&result);
+    }
+}
+
 static void planner_solve__equals_brute_force_over_everything_when_small(void **state)
 {
     (void)state;
@@ -311,6 +330,7 @@ static void planner_solve__equals_brute_force_over_everything_when_small(void **
                     assert_true(length->samples_per_s == result.samples_per_s);
             }
             assert_true(result.candidates > 0 && result.evaluated > 0);
+            check_beat(&in, &result);
             solved++;
         }
         planner_result_clear(&result);
@@ -722,6 +742,31 @@ static void planner_solve__takes_fewer_microbatches_when_launching_costs(void **
     instance_clear(&in);
 }
 
+/* Two layers on each of 24 ranks: with two chunks a rank the bubble is half as long. */
+static void planner_solve__gives_long_pipelines_several_chunks(void **state)
+{
+    (void)state;
+    struct instance in;
+    const int64_t layer_ns = 3000000, num_microbatches = 48, num_ranks = 24;
+    vit_problem(&in, "uniform:layers=48,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,params=0,act=0",
+                "1x24", num_microbatches);
+    cost_constant(&in.cost);
+    for (int d = 0; d < num_ranks; d++)
+        in.cluster.devices[d].link_bytes_per_s = 1e18;
+    in.cluster.link_latency_ns = 0;
+    in.options.num_replicas = 1;
+    in.options.num_microbatches = (int)num_microbatches;
+    in.options.chunks = AUTO;
+    in.options.schedules = 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED;
+    struct planner_result result = {0};
+    assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
+    assert_int_equal(result.plan.num_ranks, num_ranks);
+    assert_int_equal(result.plan.schedule, SCHEDULE_INTERLEAVED);
+    assert_int_equal(result.plan.step_ns, (2 * num_microbatches + num_ranks - 1) * layer_ns);
+    planner_result_clear(&result);
+    instance_clear(&in);
+}
+
 static void planner_solve__divides_the_batch_when_equal_microbatches_are_wanted(void **state)
 {
     (void)state;
@@ -966,6 +1011,7 @@ int main(void)
         cmocka_unit_test(planner_solve__is_never_slower_than_the_release),
         cmocka_unit_test(planner_microbatches__has_every_count_once_when_compared_with_a_scan),
         cmocka_unit_test(planner_solve__takes_fewer_microbatches_when_launching_costs),
+        cmocka_unit_test(planner_solve__gives_long_pipelines_several_chunks),
         cmocka_unit_test(planner_solve__divides_the_batch_when_equal_microbatches_are_wanted),
         cmocka_unit_test(planner_solve__obeys_the_judge_when_there_is_one),
         cmocka_unit_test(planner_solve__finds_again_what_it_had_left_out_for_less),
