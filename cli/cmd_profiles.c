@@ -272,6 +272,19 @@ static void add_key(struct json *entry, const struct profile_table *table, const
     }
 }
 
+/* What a row of a table without times says. */
+static void add_values(struct json *entry, const char *name, const struct profile_table *table,
+                       const void *row)
+{
+    struct json *values = row ? json_add_object(entry, name) : NULL;
+    for (int c = 0; row && c < table->num_columns; c++) {
+        const struct column *column = &table->columns[c];
+        if (!(column->flags & COLUMN_KEY))
+            json_add_int(values, column->name,
+                         *(const int64_t *)((const char *)row + column->offset));
+    }
+}
+
 static void report(void *ctx, const struct profile_table *table, const void *a, const void *b)
 {
     struct diff *diff = ctx;
@@ -295,12 +308,20 @@ static void report(void *ctx, const struct profile_table *table, const void *a, 
             json_add_double(entry, "second_ns", sb->median_ns);
         if (sa && sb)
             json_add_double(entry, "ratio", ratio);
+        if (!sa && !sb) {
+            add_values(entry, "first", table, a);
+            add_values(entry, "second", table, b);
+        }
         return;
     }
     printf("%c %-15s", a && b ? '~' : a ? '-' : '+', table->name);
     print_row(table, a ? a : b);
     if (sa && sb)
         printf("  %-15s  now %.9g ns, x %.3f\n", "", sb->median_ns, ratio);
+    else if (a && b) {
+        printf("  %-15s  now", "");
+        print_row(table, b);
+    }
 }
 
 static enum status run_diff(const struct request *q, struct err *err)

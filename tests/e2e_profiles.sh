@@ -46,6 +46,15 @@ sed -e '0,/"median_ns":[^,]*/s//"median_ns": 88380.5/' -e '0,/"p90_ns":[^,]*/s//
     "$tmp/mine.json" >"$tmp/newer.json"
 check "profiles: replace" "$elapse" profiles import "$tmp/newer.json" --replace
 expect "profiles: diff shows the changed row" 0 '^1 rows differ' "$elapse" profiles diff mine copy
+for bytes in 300 400; do
+    printf '%s\n' table,name,source,device_kind profile,memory-$bytes,measured,cpu table,what,predicted_bytes,measured_bytes \
+        memory_use,stash,500,$bytes >"$tmp/memory.csv"
+    check "profiles: import $bytes bytes" "$elapse" profiles import "$tmp/memory.csv"
+done
+expect "profiles: diff shows both of what is no time" 0 '^ +now .*measured_bytes=400' \
+    "$elapse" profiles diff memory-300 memory-400
+expect "profiles: in json, too" 0 '"first":.*"measured_bytes":300.*"second":.*"measured_bytes":400' \
+    "$elapse" profiles diff memory-300 memory-400 --json
 
 expect "profiles: an unknown name has a nearest" 1 "no profile 'minx' in store .*nearest is 'mine'" \
     "$elapse" profiles show minx
