@@ -172,25 +172,27 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
             err_hint(err, "choose another --out, or remove it: it has no checkpoint to go on from");
         free(checkpoint);
     }
-    if (rc == OK && resume)
-        rc = cut_metrics(got, metrics, progress->step, err);
-    if (rc == OK && resume)
-        rc = set_aside(dir, progress->step, err);
     if (rc == OK && trace)
         rc = begin_trace(got, trace, err);
     if (rc != OK)
         goto out;
-    new_metrics = !is_there(metrics);
     new_db = !is_there(db);
+    rc = store_open(db, STORE_RECORD, &got->store, err);
+    /* Whatever may be refused has been. Killed between the two, the run is as the older checkpoint
+     * and longer metrics say. */
+    if (rc == OK && resume)
+        rc = set_aside(dir, progress->step, err);
+    if (rc == OK && resume)
+        rc = cut_metrics(got, metrics, progress->step, err);
+    if (rc != OK)
+        goto out;
+    new_metrics = !is_there(metrics);
     got->metrics = fopen(metrics, "a");
     if (!got->metrics) {
         rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", metrics, strerror(errno));
         goto out;
     }
     setvbuf(got->metrics, NULL, _IOLBF, 0);
-    rc = store_open(db, STORE_RECORD, &got->store, err);
-    if (rc != OK)
-        goto out;
     snprintf(info.name, sizeof info.name, "%s", job->name);
     snprintf(info.cost_source, sizeof info.cost_source, "%s", cost_label);
     rc = record_start(got->store, &info, &got->run_id, err);

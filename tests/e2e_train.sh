@@ -179,6 +179,9 @@ cp -r "$tmp/k1" "$tmp/other"
 expect "a run is not resumed into the folder of another" 2 "folder '$tmp/other' already holds a run" \
     "$elapse" train "$tmp/job.json" --resume "$tmp/within/checkpoint-4" --out "$tmp/other"
 verify "which stays as it is" diff -r "$tmp/k1" "$tmp/other"
+expect "a run is not resumed from an earlier checkpoint without its trace" 3 "cannot write '.*/none/t.json': No such file" \
+    "$elapse" train "$tmp/job.json" --resume "$tmp/other/checkpoint-5" --trace "$tmp/none/t.json"
+verify "and loses nothing" diff -r "$tmp/k1" "$tmp/other"
 unsummed() { # killed between its last checkpoint and its summary
     cp -r "$tmp/k1" "$tmp/unsummed" && rm "$tmp/unsummed/summary.json"
     train job unsummed -n 1 --resume "$tmp/unsummed" && [ "$(value unsummed final_loss)" = "$(value k1 final_loss)" ] &&
