@@ -126,8 +126,6 @@ void elastic_count(struct trainer *t)
 {
     const struct model *model = &t->job->model;
     const double *sumsq = runtime_item_sumsq(t->layout.runtime);
-    if (!sumsq)
-        return;
     for (int i = 0; i < model->num_items; i++)
         if (model->items[i].layer >= 0)
             t->elastic.norms.sumsq[model->items[i].layer] += sumsq[i];

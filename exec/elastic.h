@@ -60,7 +60,7 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
                          struct err *err);
 void elastic_clear(struct elastic *elastic);
 
-/* Add the gradients of a step (rank 0; nothing without OP_NORM). */
+/* Add the squares of the last step's gradients; rank 0's sums are what counts. */
 void elastic_count(struct trainer *t);
 /* Decisions before the present turn's. */
 int64_t elastic_turn(const struct trainer *t);

@@ -632,7 +632,8 @@ static enum status train(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* What each rank holds. Everything is allocated before the first step, so this is the peak. */
+/* What each rank holds under the last plan: all of it before that plan's first step, so this is the
+ * peak. */
 static enum status record_bytes(struct trainer *t, struct err *err)
 {
     const struct plan *plan = &t->layout.plan.plan;
