@@ -49,9 +49,8 @@ struct planner_options {
     int num_ranks, num_replicas, num_microbatches; /* AUTO, or the count; of micro-batches a
                                                       pipeline's, of the global batch where the sum
                                                       is canonical */
-    bool one_of_many; /* the caller tries many counts of ranks: of each as few cuts as with AUTO */
-    double
-        beat_per_s; /* samples per second: plans no faster than that are not wanted; 0: all are */
+    bool one_of_many;  /* the caller tries many counts of ranks: of each as few cuts as with AUTO */
+    double beat_per_s; /* samples per second: no slower plan, nor one as fast, is wanted; 0: all */
     bool equal_microbatches; /* AUTO counts divide the batch */
     int chunks;              /* of interleaved: AUTO tries 2, 3 and 4 */
     unsigned schedules;      /* bit (1 << kind) for each schedule that may be chosen */

@@ -173,15 +173,15 @@ struct bound_shape {
     int64_t op_ns;                                   /* runtime's and host's time in every op */
     int64_t floor_ns;                                /* host launches: no step is shorter */
     const struct bound_times *fill_full, *fill_last; /* the fastest type in use */
-    int64_t *work,
-        *halves;         /* owned: where one type is in use, prefix sums of what all micro-batches
-                            take, and of their forwards and input halves; else NULL */
-    int64_t input_bytes; /* least that enters a stage but the first, of one micro-batch */
+    /* Owned: where one type is in use, prefix sums of what all micro-batches take, and of their
+     * forwards and input halves; else NULL. */
+    int64_t *work, *halves;
+    int64_t input_bytes;        /* least that enters a stage but the first, of one micro-batch */
     struct bound_stage *stages; /* owned, num_stages */
     struct bound_part *parts;   /* owned, scratch: chunks */
     double *loads;              /* owned, scratch: num_ranks */
-    int *peel; /* owned, scratch of a V-shaped schedule: 2 * num_ranks * (num_items + 1); else NULL
-                */
+    /* Owned, scratch of a V-shaped schedule: 2 * num_ranks * (num_items + 1); else NULL. */
+    int *peel;
 };
 
 /* Fill *shape (zeroed or cleared) for a plan that lacks its cut and devices (both may be NULL; the
