@@ -12,6 +12,7 @@ if ! nodes_here; then
     skip "training over several nodes" "$why_not"
     finish
 fi
+in_memory "$tmp" || true            # where a busy disk keeps nobody waiting for a checkpoint
 export TMPDIR="$tmp"                # root of a user namespace may not write where root has
 
 freezing_vit
@@ -91,7 +92,21 @@ verify "times of both nodes are on one clock" clocks
 
 # A rank that is killed on the other node: all end soon, with the cause, and nothing stays behind.
 long=(-n 4 --set train.epochs=9000 --set train.lr_schedule.kind=constant --set freeze.policy=none)
-started() { for _ in $(seq 200); do [ -s "$tmp/$1/metrics.jsonl" ] && return; sleep 0.05; done; false; }
+written() { # RUN PATH: until a run in the background has such a file
+    for _ in $(seq 1200); do [ -n "$(find "$tmp/$1" -path "$tmp/$1/$2" -size +0 2>/dev/null)" ] && return; sleep 0.05; done
+    echo "$1: no $2 yet"
+    cat "$tmp/$1.err"
+    false
+}
+fails() { # RUN PID: as it should
+    local rc
+    wait "$2"
+    rc=$?
+    [ $rc -eq 3 ] || { echo "$1: exit $rc"; cat "$tmp/$1.err"; false; }
+}
+soon() { # SINCE: some 3 and 9 s on an idle machine, minutes where nobody looks
+    [ $((SECONDS - $1)) -le 60 ] || { echo "$((SECONDS - $1)) s"; false; }
+}
 all_gone() {
     for _ in $(seq 40); do [ "$(left left elapse-exec) $(left right elapse-exec) $(left far elapse-exec)" = "0 0 0" ] && return; sleep 0.1; done
     everywhere ps ax
@@ -99,25 +114,22 @@ all_gone() {
 }
 everywhere() { on left "$@" && on right "$@" && on far "$@"; }
 nothing_left() { all_gone && [ -z "$(everywhere ls -A /dev/shm)" ] || { everywhere ls -A /dev/shm; false; }; }
-soon=60 # s: some 3 and 9 on an idle machine, minutes where nobody looks
 killed() {
     local run=$! begin
-    started killed || return
+    written killed metrics.jsonl || return
     begin=$SECONDS
     on right pkill -KILL -o -x elapse-exec
-    wait $run
-    [ $? -eq 3 ] && [ $((SECONDS - begin)) -le $soon ] && says killed 'signal 9|[Kk]illed'
+    fails killed $run && soon $begin && says killed 'signal 9|[Kk]illed'
 }
 train vit killed "${long[@]}" &
 verify "a rank killed on the other node ends the job soon, with the cause" killed
 verify "nothing of it stays on any node" nothing_left
 lost() { # the daemon of the launcher, as when the node goes down
     local run=$! begin
-    started lost || return
+    written lost metrics.jsonl || return
     begin=$SECONDS
     on right pkill -KILL -x "orted|prted|hydra_pmi_proxy"
-    wait $run
-    [ $? -eq 3 ] && [ $((SECONDS - begin)) -le $soon ] && says lost '^elapse: '
+    fails lost $run && soon $begin && says lost '^elapse: '
 }
 train vit lost "${long[@]}" &
 verify "so does its launcher there, killed" lost
@@ -125,7 +137,7 @@ verify "no process of that stays either" all_gone
 on right sh -c 'rm -f /dev/shm/*' # it had nobody left to do so
 stopped() {
     local run=$!
-    started stopped || return
+    written stopped metrics.jsonl || return
     on left pkill -TERM -x elapse
     wait $run && [ "$(value stopped interrupted)" = true ] && [ -s "$tmp/stopped/checkpoint-$(value stopped steps)/manifest.json" ]
 }
@@ -140,21 +152,16 @@ unheard_job() { # NAME K HOST...
     train vit $1 "${long[@]/4/2}" $(shape $2 $((2 / $2))) --set train.checkpoint_every_steps=2 &
     unheard[$1]=$!
 }
-point() { ls "$tmp/$1"/checkpoint-*/manifest.json 2>/dev/null; }
 vanished() {
     local job begin
-    for job in "${!unheard[@]}"; do
-        for _ in $(seq 400); do [ -n "$(point $job)" ] && break; sleep 0.05; done
-        [ -n "$(point $job)" ] || return
-    done
+    for job in "${!unheard[@]}"; do written $job 'checkpoint-*/manifest.json' || return; done
     on asleep pkill -STOP 'orted|elapse-exec'
     begin=$SECONDS
     unplug right
     for job in stages replicas; do
-        wait "${unheard[$job]}"
-        [ $? -eq 3 ] && says $job 'lost communication' && says $job 'Remote daemon: .* on node right' || return
+        fails $job "${unheard[$job]}" && says $job 'lost communication' && says $job 'Remote daemon: .* on node right' || return
     done
-    [ $((SECONDS - begin)) -le $soon ]
+    soon $begin
 }
 goes_on() {
     elapse=$here ELAPSE_MPIRUN=$mpirun train vit stages "${long[@]/4/1}" --resume "$tmp/stages" --steps 2 &&

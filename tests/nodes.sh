@@ -2,8 +2,9 @@
 # namespaces of this one, each with its own network, host name, processes, /dev/shm and clock. Only
 # the file system is shared, as by NFS. They end with the script that made them.
 #
-#   nodes_as_root         start the script again as root of a user namespace, where it is not root; to
-#                         be called before begin
+#   nodes_as_root         start the script again among mounts of its own, and as root of a user
+#                         namespace where it is not root; to be called before begin
+#   in_memory FOLDER      a tmpfs on it, until the script's end
 #   nodes_here            whether this machine lets us; else $why_not says what is missing
 #   nodes_up NAME...      make nodes that reach each other by name (10.77.0.N);
 #                         $nodes/elapse is $elapse, run on the first
@@ -13,11 +14,15 @@
 #   unplug NODE, plug NODE take its cable out, which nobody is told; put it back
 #   left NODE NAME        how many processes of that name live there
 #   wire NODE             bytes that it has received from others
-why_not= node_pids= mpirun=${ELAPSE_MPIRUN:-mpirun}
+why_not= node_pids= memory= mpirun=${ELAPSE_MPIRUN:-mpirun}
 
 nodes_as_root() {
-    [ "$(id -u)" -eq 0 ] || ! unshare --user --map-root-user true 2>/dev/null || exec unshare --user --map-root-user "$0"
+    local user=
+    [ "$(id -u)" -eq 0 ] || user="--user --map-root-user"
+    [ -n "${NODES_MOUNTS:-}" ] || ! unshare $user --mount true 2>/dev/null || NODES_MOUNTS=own exec unshare $user --mount "$0"
 }
+
+in_memory() { [ -n "${NODES_MOUNTS:-}" ] && mount -t tmpfs -o size=1g tmpfs "$1" && memory=$1; }
 
 nodes_here() {
     local tool
@@ -44,7 +49,7 @@ nodes_up() {
     local name i=0
     nodes="$tmp/nodes"
     mkdir -p "$nodes" && mkfifo "$nodes/ssh" || return
-    trap 'kill $node_pids 2>/dev/null; rm -rf "$tmp"' EXIT
+    trap 'kill $node_pids 2>/dev/null; [ -z "$memory" ] || umount -l "$memory"; rm -rf "$tmp"' EXIT
     echo "127.0.0.1 localhost" >"$nodes/hosts"
     for name in "$@"; do echo "10.77.0.$((i += 1)) $name" >>"$nodes/hosts"; done
     node_hold switch 0 || return
