@@ -973,7 +973,7 @@ static void try_attention(const char *device, int form, const int shape[3])
     if (try_graph(device, &s, NULL, &workspace, &err) != OK)
         fail_msg("attention %d x %d x %d, form %d: %s", s.seq, s.heads, s.head_dim, form, err.msg);
     const int64_t side = (s.seq + 63) / 64 * 64;
-    if (s.backward) /* dS is written, as ARCHITECTURE.md says */
+    if (s.backward) /* dS is written, as docs/cuda.md says */
         assert_true(workspace >= s.samples * s.heads * side * side * 2);
 }
 static void try_gelu(const char *device, int form, const int shape[3])
