@@ -1,31 +1,34 @@
 /* Freeze policies: the paper's, the release's, tables, and `plateau`, which is ours.
  *
- * Rules that hold for every policy, in this order:
- *   F1  a decision never lies below the one before it (never unfreezes);
- *   F2  at most num_layers - min_active layers freeze, unless more already are;
- *   F3  nothing freezes in the first `warmup` epochs, and policies count epochs from there;
- *   F4  F = l freezes layers 0..l-1, and the embedding when l >= 1.
+ * freeze_decide() asks the policy and then applies three rules to its answer, in this order:
+ *   - nothing freezes in the first `warmup` epochs, and policies count epochs from there;
+ *   - at most num_layers - min_active layers freeze, unless more are frozen already;
+ *   - a decision is never below the one before it: nothing unfreezes.
+ * F = l freezes layers 0..l-1, and the embedding when l >= 1. Each policy is one decide_*()
+ * function; read freeze_decide() first, then the policy of interest.
  *
- * Why plateau. The paper's argmin takes a small gradient for a finished layer, but depth and width
- * set the size of a gradient, too; the release's median test compares |change| of layers with one
- * another, so that half of them always pass, converged or not. Neither asks whether the layer is
- * still going somewhere. Any rule with an absolute threshold on the change follows the learning
- * rate besides: halve the rate and every change halves, and a cosine schedule or a warm-up looks
- * like convergence. Plateau uses two ratios that a rate or a loss scale cancels out of:
- *   - a layer's log norm against the mean log norm of the active layers. Scaling the loss, the
- *     batch or all gradients leaves it alone, and so does the fall of all gradients in training.
- *   - of that figure's changes d, |moving mean of d| / moving mean of |d|: 1 while it drifts one
- *     way, however slowly, near 0 when it only wanders about a level. A smaller rate shrinks
- *     numerator and denominator alike.
- * A layer has settled when that ratio was below one half at two decisions in a row; the prefix of
- * settled layers freezes, at most ceil(alpha * active) at a time.
+ * Why plateau exists. The paper's argmin reads a small gradient as a sign that a layer has
+ * converged, but depth and width also set the size of a gradient. The median test of the release
+ * compares the layers' changes with one another, so half of the layers pass it always, converged or
+ * not. Neither asks whether a layer is still moving in one direction. A rule with an absolute
+ * threshold on the change also depends on the learning rate: at half the rate every change halves,
+ * so a cosine schedule or a warm-up looks like convergence. Plateau uses two ratios in which a
+ * learning rate or a loss scale cancels:
+ *   - The log norm of a layer minus the mean log norm of the active layers. Scaling the loss, the
+ *     batch or all gradients does not change it, and neither does a fall of all gradients.
+ *   - |moving mean of d| / moving mean of |d|, where d is the change of that figure. The ratio is 1
+ *     while the figure drifts in one direction, however slowly, and near 0 while it varies around
+ *     one level. A smaller learning rate shrinks numerator and denominator by the same factor.
+ * A layer has settled when the second ratio was below one half at two decisions in a row. The
+ * prefix of settled layers freezes, at most ceil(alpha * active) layers at a time.
  *
- * On recorded runs (tests/golden/norms-*.json: one small ViT, one start, four learning-rate
- * schedules, far from converged after 14 epochs) gradient-norm freezes 5 of 6 layers by epoch 3
- * under each of them; relative-change freezes all 6, by epoch 6 at the full rate and by epoch 4 at
- * a tenth of it, taking slow for done; plateau freezes nothing before epoch 8, its first layer at
- * epoch 14 at a tenth of the rate, and none more when the rate drops thirtyfold in mid-run. The
- * price: it needs four epochs of norms before it may freeze at all. */
+ * Recorded runs (tests/golden/norms-*.json: one small ViT, one start, four learning-rate schedules,
+ * far from converged after 14 epochs) show the difference. gradient-norm freezes 5 of 6 layers by
+ * epoch 3 under each schedule. relative-change freezes all 6: by epoch 6 at the full rate, and by
+ * epoch 4 at a tenth of it, because it takes slow for converged. plateau freezes nothing before
+ * epoch 8. At a tenth of the rate its first layer freezes at epoch 14, and a thirtyfold drop of the
+ * rate in mid-run freezes no more layers. The price: plateau needs four epochs of norms before it
+ * may freeze anything. */
 #include "partition/freeze.h"
 
 #include <float.h>
@@ -41,7 +44,7 @@
 #define PLATEAU_SETTLED 0.5
 #define PLATEAU_PATIENCE 2
 
-/* What plateau remembers of a layer. */
+/* Plateau's memory of one layer. */
 struct track {
     double log_norm, drift, path, streak;
 };
@@ -135,7 +138,7 @@ int freeze_closed_form(int num_layers, double alpha, int epoch)
     for (int t = 2; t <= epoch && isfinite(sum); t++)
         sum += alpha * num_layers / pow(active, t);
     frozen = ceil(pow(active, epoch) * sum);
-    /* beyond doubles (0 * inf) all but nothing is left to freeze */
+    /* 0 * inf: so many epochs have passed that everything is frozen */
     return frozen >= 0 && frozen <= num_layers ? (int)frozen : num_layers;
 }
 
@@ -144,10 +147,11 @@ static int table_at(const struct freeze_spec *spec, int epoch)
     return spec->table[epoch < spec->num_table ? epoch : spec->num_table - 1];
 }
 
-/* The paper's "at most an alpha share of what is still active", on top of F: ceil(alpha * active).
- * A ratio p/q as a double, times active, is off by less than share * 2^-51: 9/14 of 42 comes out
- * above 27. Shares that are no whole number are 1/q or more away from one, so this is exact for q
- * up to 10^10. */
+/* F plus the paper's cap, ceil(alpha * active). Rounding must not add a layer: 9/14 of 42 is 27,
+ * but in doubles it comes out above 27. A ratio p/q as a double, times active, is off by less than
+ * share
+ * * 2^-51, and a share that is not whole is at least 1/q away from a whole number. So a share
+ * within that error of a whole number is taken as whole, which is exact for q up to 10^10. */
 static int cap_of(const struct freeze *freeze)
 {
     const int active = freeze->num_layers - freeze->num_frozen;
@@ -190,8 +194,8 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median as numpy.percentile(values, 50) interpolates it, infinity above any number; values get
- * sorted. */
+/* Median, interpolated as numpy.percentile(values, 50) does; infinity counts as larger than any
+ * number. Sorts values. */
 static double median(double *values, int n)
 {
     qsort(values, (size_t)n, sizeof *values, compare_doubles);
@@ -395,7 +399,7 @@ void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most
     }
     low = low < limit ? low : limit;
     high = high < limit ? high : limit;
-    *least = low > now ? low : now; /* F1 comes last */
+    *least = low > now ? low : now; /* nothing unfreezes */
     *most = high > now ? high : now;
 }
 

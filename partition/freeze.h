@@ -1,8 +1,8 @@
 /* partition/freeze.h - which prefix of the layers is frozen, epoch by epoch.
  *
  * One interface over all policies, after PipeTransformer's freeze algorithm (He et al., ICML 2021).
- * The decision is taken before an epoch from the previous epoch's gradient norms, once, on rank 0;
- * F never shrinks. Pure; O(L) a decision. */
+ * F is the number of frozen layers. Rank 0 decides before each epoch, from the gradient norms of
+ * the epoch before. F never shrinks. Pure functions; a decision takes O(L). */
 #ifndef ELAPSE_PARTITION_FREEZE_H
 #define ELAPSE_PARTITION_FREEZE_H
 
@@ -21,7 +21,7 @@ enum freeze_policy {
     FREEZE_GRADIENT_NORM,   /* min(cap, argmin of the active norms) [P] */
     FREEZE_RELATIVE_CHANGE, /* median test of |prev - now| / prev [C] */
     FREEZE_TABLE,           /* F per epoch, given */
-    FREEZE_PLATEAU,         /* ours: robust to the learning rate, see freeze.c */
+    FREEZE_PLATEAU,         /* ours: does not depend on the learning rate, see freeze.c */
     FREEZE_POLICY_COUNT
 };
 
@@ -29,23 +29,23 @@ enum freeze_policy {
 
 struct freeze_spec {
     enum freeze_policy policy;
-    double alpha;   /* (0, 1); closed form, gradient norm, plateau: largest share of the active
-                       layers that one decision freezes */
-    int min_active; /* layers that must stay active; default 0: F = L is legal */
-    int warmup;     /* epochs (or turns of every_steps) that train whole before the policy's
-                       own epoch 0 */
+    double alpha;   /* (0, 1): one decision freezes at most this share of the active layers.
+                       Closed form, gradient norm and plateau use it */
+    int min_active; /* layers that must stay active; with the default 0, F = L is legal */
+    int warmup;     /* first epochs (or turns of every_steps) in which nothing freezes; the
+                       policy counts its epochs from there */
     int *table;     /* owned; F of policy epoch e at table[min(e, num_table - 1)] */
     int num_table;
-    int64_t every_steps; /* decide every so many steps, not every epoch; 0: off */
+    int64_t every_steps; /* decide after this many steps instead of every epoch; 0: off */
 };
 
 struct freeze {
     const struct freeze_spec *spec; /* borrowed */
     int num_layers;
     int num_frozen; /* the last decision */
-    double *prev;   /* owned, num_layers times what the policy remembers of each, see freeze.c */
+    double *prev;   /* owned; the policy's memory of each layer, see freeze.c */
     int num_seen;   /* evaluations so far */
-    bool held;      /* the last decision wanted more than may freeze (F2) */
+    bool held;      /* min_active cut the last decision short */
 };
 
 /* *freeze must be zeroed or cleared. ERR_INPUT: alpha outside (0, 1) where the policy has one,
@@ -54,19 +54,19 @@ enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, i
                         struct err *err);
 void freeze_clear(struct freeze *freeze);
 
-/* Decide F before `epoch` (0-based, called for 0, 1, 2, ... in order). norms: num_layers gradient
- * norms of the previous epoch, or NULL where none exist (epoch 0, or a simulation without a record:
- * gradient-norm then uses its cap alone and says so; relative-change and plateau keep F). reason
- * (may be NULL, else 160 bytes) says why. ERR_INPUT: a norm that is negative, infinite or not a
- * number; freeze is unchanged then. */
+/* Decide F before `epoch` (0-based; call it for 0, 1, 2, ... in order). norms holds num_layers
+ * gradient norms of the previous epoch. It is NULL where none exist (epoch 0, or a simulation
+ * without a record): gradient-norm then uses its cap alone and says so, relative-change and plateau
+ * keep F. reason (may be NULL, else 160 bytes) receives one line that explains the decision.
+ * ERR_INPUT: a norm is negative, infinite or not a number; freeze is then unchanged. */
 enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms, int *num_frozen,
                           char reason[160], struct err *err);
 
-/* Between what the next freeze_decide(), before `epoch`, will decide, whatever its norms are; equal
- * where they do not matter. *freeze stays as it is. */
+/* The least and the most that the next freeze_decide(), before `epoch`, can decide over all
+ * possible norms. The two are equal where the policy ignores norms. *freeze does not change. */
 void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most);
 
-/* The closed form of the release, evaluated as it is there. */
+/* The closed form of the released code, evaluated in the same order of operations. */
 int freeze_closed_form(int num_layers, double alpha, int epoch);
 
 /* Named tables of the release's history: mild, mild-early (6 from epoch 1 on), by_epoch, linear;
@@ -74,7 +74,7 @@ int freeze_closed_form(int num_layers, double alpha, int epoch);
 enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
                                struct freeze_spec *spec, struct err *err);
 
-/* Whether the policy decides by gradient norms, which a run then has to form in each step. */
+/* Whether the policy needs gradient norms. A run must then compute them in each step. */
 bool freeze_uses_norms(enum freeze_policy policy);
 
 void freeze_spec_clear(struct freeze_spec *spec);
