@@ -77,7 +77,7 @@ SRC_partition := $(wildcard partition/*.c)
 SRC_profiles := $(wildcard profiles/*.c)
 SRC_sim := $(wildcard sim/*.c)
 SRC_cli := $(filter-out cli/main.c,$(wildcard cli/*.c))
-SRC_exec := $(filter-out exec/main.c exec/comm/nccl_device.c,$(wildcard exec/*.c exec/cpu/*.c exec/comm/*.c exec/models/*.c exec/data/*.c))
+SRC_exec := $(filter-out exec/cuda/% exec/comm/nccl_device.c,$(wildcard exec/*/*.c))
 SRC_nccl := exec/comm/nccl_device.c partition/status.c
 SRC_cuda := $(wildcard exec/cuda/*.c exec/cuda/*.cu) partition/status.c partition/units.c
 ROOMS := partition profiles sim cli $(if $(filter 1,$(EXEC)),exec)
@@ -248,7 +248,7 @@ golden: all
 check-layers:
 	@tests/check-layers.sh
 
-FORMATTED := $(wildcard $(foreach r,partition profiles sim exec exec/cpu exec/comm exec/models exec/data exec/cuda cli tests tests/bench,$(r)/*.[ch] $(r)/*.cu $(r)/*.cuh))
+FORMATTED := $(wildcard $(foreach r,partition profiles sim exec exec/* cli tests tests/bench,$(r)/*.[ch] $(r)/*.cu $(r)/*.cuh))
 format:
 	clang-format -i $(FORMATTED)
 format-check:

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/checkpoint.h"
-#include "exec/device_info.h"
-#include "exec/measure.h"
-#include "exec/trainer.h"
+#include "exec/device/device_info.h"
+#include "exec/measure/measure.h"
+#include "exec/run/trainer.h"
+#include "exec/save/checkpoint.h"
 #include "partition/options.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"

@@ -63,7 +63,7 @@ static inline int64_t mul_saturated(int64_t a, int64_t b)
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014) as a hash of a counter; kernels have it in
- * exec/rng.h. */
+ * exec/base/rng.h. */
 static inline uint64_t mix64(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;

@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "exec/cache.h"
-#include "exec/rng.h"
-#include "exec/stage.h"
+#include "exec/base/rng.h"
+#include "exec/cache/cache.h"
+#include "exec/stage/stage.h"
 
 /* Three layers of a family; dtype is that of the run. */
 static inline void case_job(struct job *job, enum model_family family, enum dtype dtype)

@@ -1,8 +1,9 @@
 /* tests/fail_mpi.c - a rank that fails in the middle of messages, for tests.
  *
  * In front of the MPI library (LD_PRELOAD) it counts the messages of a change of plan
- * (exec/move.h): those in the group that the program splits off first (comm_init()) whose tags are
- * not below exec/move.c's FIRST_TAG; and the messages of steps, which are those of other groups.
+ * (exec/run/move.h): those in the group that the program splits off first (comm_init()) whose tags
+ * are not below exec/run/move.c's FIRST_TAG; and the messages of steps, which are those of other
+ * groups.
  *
  *   FAIL_MPI=WHAT        send@N, recv@N: the Nth to be started is refused; die@N: before the Nth
  *                        send the process is killed; step@N: the Nth send of steps is refused

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "exec/layout.h"
+#include "exec/run/layout.h"
 
 /* What a run has once. */
 struct case_base {

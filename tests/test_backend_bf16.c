@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "exec/backend.h"
-#include "exec/bf16.h"
-#include "exec/rng.h"
+#include "exec/base/backend.h"
+#include "exec/base/bf16.h"
+#include "exec/base/rng.h"
 
 enum { BIG = 300000, TENSORS = 8 };
 

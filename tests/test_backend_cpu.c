@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "exec/backend.h"
+#include "exec/base/backend.h"
+#include "exec/base/rng.h"
 #include "exec/cpu/vmath.h"
-#include "exec/rng.h"
 #include "tests/ref64.h"
 
 #define BIG 400000

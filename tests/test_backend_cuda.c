@@ -16,9 +16,9 @@
 
 #include <cmocka.h>
 
-#include "exec/backend.h"
-#include "exec/cuda_load.h"
-#include "exec/rng.h"
+#include "exec/base/backend.h"
+#include "exec/base/rng.h"
+#include "exec/device/cuda_load.h"
 #include "tests/ref64.h"
 
 enum { MAX_KEPT = 64 };

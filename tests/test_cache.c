@@ -1,7 +1,7 @@
 /* ranks: 2
  * AutoCache on the ranks of one machine, and what it rests on: a sample's frozen forward has the
  * same bits wherever it stands in a micro-batch, and at whatever level it starts. */
-#include "exec/cache.h"
+#include "exec/cache/cache.h"
 
 #include <math.h>
 

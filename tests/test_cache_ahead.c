@@ -1,7 +1,7 @@
 /* ranks: 1
  * The cache's thread: the same answers as looks made at once, in whatever order they are asked
  * for. */
-#include "exec/cache_ahead.h"
+#include "exec/cache/cache_ahead.h"
 
 #include <unistd.h>
 

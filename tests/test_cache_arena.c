@@ -1,6 +1,6 @@
 /* The arena, with fork()ed processes as ranks. Judge of what is read: a function of (sample, level)
  * that says what each value must be. */
-#include "exec/cache_arena.h"
+#include "exec/cache/arena.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "exec/rng.h"
+#include "exec/base/rng.h"
 
 enum { ELEMS = 197 }; /* odd, so that the tail of the checksum counts */
 

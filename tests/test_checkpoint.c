@@ -11,10 +11,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "exec/checkpoint.h"
-#include "exec/hf_names.h"
-#include "exec/rng.h"
-#include "exec/safetensors.h"
+#include "exec/base/rng.h"
+#include "exec/save/checkpoint.h"
+#include "exec/save/hf_names.h"
+#include "exec/save/safetensors.h"
 #include "tests/on_ranks.h"
 #include "tests/scratch.h"
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "exec/base/rng.h"
 #include "exec/comm/comm.h"
-#include "exec/rng.h"
 #include "tests/fail_malloc.h"
 #include "tests/on_ranks.h"
 

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "exec/cores.h"
+#include "exec/device/cores.h"
 
 static void cores_beside__are_those_that_neither_compute_nor_issue(void **state)
 {

@@ -14,10 +14,10 @@
 
 #include <cmocka.h>
 
-#include "exec/backend.h"
-#include "exec/cuda_load.h"
-#include "exec/rng.h"
-#include "exec/stage.h"
+#include "exec/base/backend.h"
+#include "exec/base/rng.h"
+#include "exec/device/cuda_load.h"
+#include "exec/stage/stage.h"
 #include "tests/cache_case.h"
 
 #define MIB ((int64_t)1 << 20)

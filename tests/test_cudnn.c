@@ -18,11 +18,11 @@
 
 #include <cmocka.h>
 
-#include "exec/backend.h"
-#include "exec/bf16.h"
+#include "exec/base/backend.h"
+#include "exec/base/bf16.h"
+#include "exec/base/rng.h"
 #include "exec/cuda/cuda_cudnn.h"
-#include "exec/cuda_load.h"
-#include "exec/rng.h"
+#include "exec/device/cuda_load.h"
 
 enum { MAX_SAMPLES = 3, FIRST_KEY = 40 };
 

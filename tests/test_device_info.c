@@ -1,4 +1,4 @@
-/* Tests of exec/device_info.c: names of GPUs, and the machine as it is described. */
+/* Tests of exec/device/device_info.c: names of GPUs, and the machine as it is described. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "exec/cpu/gemm.h"
-#include "exec/cuda_load.h"
-#include "exec/device_info.h"
+#include "exec/device/cuda_load.h"
+#include "exec/device/device_info.h"
 
 static void device_gpu_kind__finds_the_published_data(void **state)
 {

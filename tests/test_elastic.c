@@ -2,11 +2,11 @@
  *
  * What a change does to weights and batches is in test_move.c and test_layout.c; whole runs with
  * changes are in e2e_elastic.sh and e2e_cache.sh. */
-#include "exec/elastic.h"
+#include "exec/run/elastic.h"
 
 #include <unistd.h>
 
-#include "exec/trainer_state.h"
+#include "exec/run/trainer_state.h"
 #include "tests/layout_case.h"
 #include "tests/on_ranks.h"
 

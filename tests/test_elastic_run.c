@@ -556,7 +556,7 @@ static void elastic_run__moves_weights_when_only_their_ranks_change(void **state
     job_clear(&job);
 }
 
-/* What the trainer does (exec/elastic.c), one call after the other. */
+/* What the trainer does (exec/run/elastic.c), one call after the other. */
 static void elastic_run__takes_the_plans_that_the_trainer_takes(void **state)
 {
     (void)state;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "exec/file_part.h"
+#include "exec/base/file_part.h"
 
 static int calls;
 

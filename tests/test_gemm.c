@@ -10,10 +10,10 @@
 
 #include <cmocka.h>
 
-#include "exec/bf16.h"
-#include "exec/cpu/gemm.h"
+#include "exec/base/bf16.h"
+#include "exec/base/rng.h"
 #include "exec/cpu/gemm_kernel.h"
-#include "exec/rng.h"
+#include "exec/cpu/gemm.h"
 #include "profiles/profile.h"
 
 struct product {

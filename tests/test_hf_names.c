@@ -8,8 +8,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "exec/hf_names.h"
-#include "exec/models/arch.h"
+#include "exec/save/hf_names.h"
+#include "exec/stage/arch.h"
 #include "profiles/job_json.h"
 #include "tests/data_case.h"
 

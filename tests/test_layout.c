@@ -1,10 +1,10 @@
 /* Layouts of plans. ranks: 4
  *
  * Judge: who runs what, counted slowly from the plan. */
-#include "exec/layout.h"
+#include "exec/run/layout.h"
 
-#include "exec/backend_count.h"
-#include "exec/models/arch.h"
+#include "exec/device/backend_count.h"
+#include "exec/stage/arch.h"
 #include "partition/pool_memory.h"
 #include "tests/layout_case.h"
 #include "tests/on_ranks.h"

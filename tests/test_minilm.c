@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "exec/data/wordpiece.h"
-#include "exec/hf_names.h"
+#include "exec/save/hf_names.h"
 
 static char folder[256];
 

@@ -2,9 +2,9 @@
  *
  * Judge: every value is a function of (item, tensor, kind, index), so that whoever holds a tensor
  * can tell whether it is the right one; bytes are counted item by item from both plans. */
-#include "exec/move.h"
+#include "exec/run/move.h"
 
-#include "exec/rng.h"
+#include "exec/base/rng.h"
 #include "tests/layout_case.h"
 #include "tests/on_ranks.h"
 

@@ -1,5 +1,5 @@
 /* Loss, all gradients and ten optimizer steps against PyTorch (tests/reference/parity.py, double
- * precision). Weights and inputs come from the integer hash of exec/rng.h on both sides.
+ * precision). Weights and inputs come from the integer hash of exec/base/rng.h on both sides.
  *
  * In fp32 on the cpu, and with SGD on emulated CUDA where that was built (tests/cudasim/); with
  * ELAPSE_TEST_DEVICE=cuda on the GPU instead. */
@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
-#include "exec/backend.h"
-#include "exec/rng.h"
-#include "exec/stage.h"
+#include "exec/base/backend.h"
+#include "exec/base/rng.h"
+#include "exec/stage/stage.h"
 
 enum { SAMPLES = 6, MICROBATCH = 3, STEPS = 10, SEQ = 9, VOCAB = 40, MAX_SECTIONS = 8 };
 

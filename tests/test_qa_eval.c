@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "exec/qa_eval.h"
+#include "exec/run/qa_eval.h"
 
 enum { SEQ = 60 };
 

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "exec/data/loader.h"
-#include "exec/runtime.h"
+#include "exec/step/runtime.h"
 #include "partition/pool_memory.h"
 #include "tests/fail_malloc.h"
 #include "tests/on_ranks.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "exec/sha256.h"
+#include "exec/save/sha256.h"
 
 static void hash(const char *text, size_t size, size_t piece, char hex[65])
 {

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "exec/base/rng.h"
 #include "exec/comm/shm_reduce.h"
-#include "exec/rng.h"
 #include "tests/on_ranks.h"
 
 static struct shm_reduce *reduce;

@@ -1,5 +1,5 @@
-/* exec/stage.c: any cut, any number of threads, I then W, recompute and frozen prefixes give the
- * same bits as one stage that runs everything at once. */
+/* exec/stage/stage.c: any cut, any number of threads, I then W, recompute and frozen prefixes give
+ * the same bits as one stage that runs everything at once. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "exec/bf16.h"
-#include "exec/rng.h"
-#include "exec/stage.h"
+#include "exec/base/bf16.h"
+#include "exec/base/rng.h"
+#include "exec/stage/stage.h"
 
 enum { SAMPLES = 3, MICROBATCHES = 3, MAX_ITEMS = 14, MAX_EDGES = 8 };
 

@@ -1,5 +1,5 @@
 /* Whole models in double by plain loops (tests/ref64.h), sublayer for sublayer as the item chain:
- * the loss of exec/stage.c, and its gradients against central differences of that. */
+ * the loss of exec/stage/stage.c, and its gradients against central differences of that. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "exec/models/layers.h"
-#include "exec/rng.h"
-#include "exec/stage.h"
+#include "exec/base/rng.h"
+#include "exec/stage/layers.h"
+#include "exec/stage/stage.h"
 #include "tests/ref64.h"
 
 enum { N = 2, MAX_PARAMS = 96, ROOM = 4096 };
@@ -35,7 +35,7 @@ static void add(double *y, const double *x, int num)
         y[i] += x[i];
 }
 
-/* x [N, per_sample] *= mask / (1 - p), the mask of exec/rng.h's counter. */
+/* x [N, per_sample] *= mask / (1 - p), the mask of exec/base/rng.h's counter. */
 static void ref_dropout(const struct reference *r, int item, enum dropout_site site, int per_sample,
                         double *x)
 {

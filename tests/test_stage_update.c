@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "exec/backend.h"
-#include "exec/bf16.h"
-#include "exec/rng.h"
+#include "exec/base/backend.h"
+#include "exec/base/bf16.h"
+#include "exec/base/rng.h"
 #include "tests/fail_malloc.h"
 
 enum { TENSORS = 9, EACH = 40000, GROWS = 4999 }; /* more than a tile */

@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "exec/run_files.h"
-#include "exec/trainer.h"
+#include "exec/run/trainer.h"
+#include "exec/save/run_files.h"
 #include "tests/fail_malloc.h"
 
 static void trainer_lr__warms_up_then_follows_the_curve(void **state)

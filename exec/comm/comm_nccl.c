@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "exec/cuda_load.h"
+#include "exec/device/cuda_load.h"
 
 /* Of elapse-nccl.so, once it is loaded. */
 static const struct nccl_functions *nccl_lib;

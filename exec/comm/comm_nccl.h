@@ -8,7 +8,7 @@
  *
  * G1  Work of a group runs in the order of the calls, which must match on all its ranks.
  * G2  Groups know nothing of each other: one that waits for a peer holds up no other, since each
- *     has its lane. What orders them are events (exec/backend.h).
+ *     has its lane. What orders them are events (exec/base/backend.h).
  * G3  The first message of a pair sets up its connection and waits for the peer to do likewise, so
  *     it is sent when the group is made, where all ranks are at the same place.
  * G4  A thread looks at all communicators. When one fails it aborts all, so that nothing on the
@@ -28,7 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "exec/backend.h"
+#include "exec/base/backend.h"
 #include "exec/comm/comm.h"
 
 struct nccl;       /* opaque: the parent communicator of all ranks */

@@ -5,9 +5,9 @@
 #ifndef ELAPSE_EXEC_CPU_CPU_H
 #define ELAPSE_EXEC_CPU_CPU_H
 
-#include "exec/backend.h"
-#include "exec/bf16.h"
-#include "exec/rng.h"
+#include "exec/base/backend.h"
+#include "exec/base/bf16.h"
+#include "exec/base/rng.h"
 
 struct cpu_backend {
     struct backend base; /* first: the table is the object */

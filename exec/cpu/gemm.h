@@ -8,7 +8,7 @@
 #ifndef ELAPSE_EXEC_CPU_GEMM_H
 #define ELAPSE_EXEC_CPU_GEMM_H
 
-#include "exec/backend.h"
+#include "exec/base/backend.h"
 
 enum { GEMM_COLS = 960 }; /* columns of a tile at most: 20 panels of 48, 30 of 32 */
 

@@ -3,9 +3,9 @@
 #include <cblas.h>
 #include <string.h>
 
+#include "exec/base/rng.h"
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_kernel.h"
-#include "exec/rng.h"
 
 static bool usable(void)
 {

@@ -8,7 +8,7 @@
 #ifndef ELAPSE_EXEC_CPU_GEMM_KERNEL_H
 #define ELAPSE_EXEC_CPU_GEMM_KERNEL_H
 
-#include "exec/backend.h"
+#include "exec/base/backend.h"
 
 /* A block of a or b: element (i, k) of a, (k, i) of b, lies at x + i * outer + k * inner; one of
  * the strides is 1. num: rows of a, columns of b. */

@@ -3,7 +3,7 @@
  * behind it are one multiply-add (-ffp-contract=fast). */
 #include <string.h>
 
-#include "exec/bf16.h"
+#include "exec/base/bf16.h"
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_panels.h"
 

@@ -1,11 +1,11 @@
-/* exec/cuda/cuda.h - the cuda backend: an NVIDIA GPU behind the table of exec/backend.h.
+/* exec/cuda/cuda.h - the cuda backend: an NVIDIA GPU behind the table of exec/base/backend.h.
  *
  * One rank drives one device; several ranks may share one. Calls are issued to a stream and return
  * at once; sync() waits and reports the first failure with the place that issued it. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_H
 #define ELAPSE_EXEC_CUDA_CUDA_H
 
-#include "exec/backend.h"
+#include "exec/base/backend.h"
 #include "partition/job.h"
 
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/bf16.h"
+#include "exec/base/bf16.h"
 
 enum { TIMED_RUNS = 5 };
 

@@ -4,7 +4,7 @@
  *
  * cuDNN recognises attention by its shape as a graph: two products with a softmax between them
  * forward, five products backward. The tensors between are virtual: the fused kernel never writes
- * them. Layouts are those of exec/backend.h, by strides: q, k and v lie in one tensor
+ * them. Layouts are those of exec/base/backend.h, by strides: q, k and v lie in one tensor
  * [n, seq, 3, heads, head_dim], ctx in [n, seq, heads, head_dim], lse in [n, heads, seq]. A product
  * is [1, rows, in] times [1, in, out], with elementwise operations behind it. Tensors with memory
  * behind them, and numbers, have the uids of cuda_cudnn.h; virtual ones those from FIRST_VIRTUAL.

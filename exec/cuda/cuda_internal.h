@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "exec/backend.h"
+#include "exec/base/backend.h"
 #include "partition/job.h"
 
 #ifdef __cplusplus

@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "exec/backend.h"
+#include "exec/base/backend.h"
 
 #ifdef __cplusplus
 extern "C" {

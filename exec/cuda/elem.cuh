@@ -1,5 +1,5 @@
 /* exec/cuda/elem.cuh - elements of tensors in kernels: fp32 or bf16, computed with in fp32; and the
- * dropout of exec/rng.h.
+ * dropout of exec/base/rng.h.
  *
  *   CUDA_DTYPE(be, T, { CUDA_LAUNCH((kernel<T>), ...); })   T: float or __nv_bfloat16, by the
  *       backend's element type
@@ -11,9 +11,9 @@
 #include <cuda_bf16.h>
 #include <string.h>
 
+#include "exec/base/rng.h"
 #include "exec/cuda/launch.cuh"
 #include "exec/cuda/ptx.cuh"
-#include "exec/rng.h"
 
 #define CUDA_DTYPE(be, T, ...)                                                                     \
     do {                                                                                           \
@@ -146,8 +146,8 @@ template <int N> static __device__ __forceinline__ void elem_add_n(float *y, con
     elem_store_n<N>(y, sum);
 }
 
-/* Dropout of exec/backend.h's counter: on a row of sample ids[row / rows_per_sample], element c is
- * kept where bits(key, index) >= limit, index = (row % rows_per_sample) * cols + c. */
+/* Dropout of exec/base/backend.h's counter: on a row of sample ids[row / rows_per_sample], element
+ * c is kept where bits(key, index) >= limit, index = (row % rows_per_sample) * cols + c. */
 struct drop_args {
     const int64_t *ids;
     uint64_t key;

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exec/base/file_part.h"
 #include "exec/data/dataset.h"
-#include "exec/file_part.h"
 
 enum { SIDE = 32, PIXELS = 3 * SIDE * SIDE, MAX_FILES = 6, CHUNK_RECORDS = 256 };
 

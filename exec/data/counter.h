@@ -1,12 +1,13 @@
 /* exec/data/counter.h - random numbers of the data room, from a counter: the same key gives the
- * same number on every rank, at every K and R, in any order of asking. Over exec/rng.h. Pure, O(1).
+ * same number on every rank, at every K and R, in any order of asking. Over exec/base/rng.h. Pure,
+ * O(1).
  */
 #ifndef ELAPSE_EXEC_DATA_COUNTER_H
 #define ELAPSE_EXEC_DATA_COUNTER_H
 
 #include <stdint.h>
 
-#include "exec/rng.h"
+#include "exec/base/rng.h"
 
 /* A stream key from three words. */
 static inline uint64_t counter_key(uint64_t a, uint64_t b, uint64_t c)

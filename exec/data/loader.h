@@ -8,7 +8,7 @@
 
 #include "exec/data/dataset.h"
 #include "exec/data/sampler.h"
-#include "exec/stage.h"
+#include "exec/stage/stage.h"
 
 struct loader; /* opaque */
 

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/backend.h"
-#include "exec/bf16.h"
-#include "exec/cuda_load.h"
-#include "exec/rng.h"
+#include "exec/base/backend.h"
+#include "exec/base/bf16.h"
+#include "exec/base/rng.h"
+#include "exec/device/cuda_load.h"
 
 enum { REPEATS = 11, WARM = 3, SEED_ELEMS = 1 << 18, MAX_TENSORS = 32 };
 

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "exec/rng.h"
-#include "exec/stage.h"
+#include "exec/base/rng.h"
+#include "exec/stage/stage.h"
 
 struct bench {
     const char *name, *model;

@@ -28,7 +28,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/bf16.h"
+#include "exec/base/bf16.h"
 
 namespace
 {

@@ -4,7 +4,7 @@
     /usr/bin/python3 tests/reference/parity.py     (rewrites tests/golden/parity-*.bin)
 
 Each model is written out with torch.nn.functional and named after Hugging Face's modules; weights,
-inputs and labels come from the integer hash of exec/rng.h, so that only results need to be stored.
+inputs and labels come from the integer hash of exec/base/rng.h, so that only results need to be stored.
 A file is a text header ("section count" a line, then an empty line) and the sections as fp32.
 """
 import math

@@ -1,0 +1,357 @@
+/* exec/base/backend.h - the functions that a compute device offers to exec/stage/stage.c.
+ *
+ * A stage knows layers, a backend knows arithmetic: `cpu` (exec/cpu/, OpenBLAS and C) and `cuda`
+ * fill the same table. All tensors are row-major, in backend memory (what alloc() returned; host
+ * memory on the cpu backend) unless a parameter says otherwise. Kernels return nothing: a device
+ * failure sticks and the next sync() reports it. Calls on one backend are ordered as issued and
+ * come from one thread.
+ *
+ * Elements. A `void *` tensor has elements of the backend's dtype: activations, their gradients,
+ * and the weights, biases and tables that kernels read (the compute copy of fp32 masters, see
+ * round()). A `float *` tensor is fp32 always: master weights, gamma and beta, gradients of
+ * weights, optimizer state, statistics, images. Sums inside kernels are fp32; a result is rounded
+ * once, to nearest even, when it is stored.
+ *
+ * Same bits: a result depends on shapes and operands only, never on the number of threads; no
+ * kernel splits a sum by thread. Gradients of weights are added to (+=) but where linear.fresh, all
+ * other outputs are written (=). */
+#ifndef ELAPSE_EXEC_BASE_BACKEND_H
+#define ELAPSE_EXEC_BASE_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "partition/job.h"
+#include "partition/status.h"
+#include "profiles/choice.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Dropout by counter: the mask of an element depends on (key, sample id, index in the sample) and
+ * on nothing else, so that forward, recompute and backward agree wherever they run. */
+struct dropout {
+    float p;            /* 0: off */
+    uint64_t key;       /* rng_key(seed, step, item, site) */
+    const int64_t *ids; /* sample ids, one per sample, backend memory */
+    int64_t rows_per_sample;
+};
+
+/* y[rows, out] = x[rows, in] W^T + b with W [out, in], or x W + b with W [in, out] when in_out
+ * (GPT-2's Conv1D). */
+struct linear {
+    int64_t rows;
+    int in, out;
+    bool in_out;
+    int64_t x_stride; /* elements between rows of x, dx, and of dx's add and pre; 0: in */
+    int64_t y_stride; /* elements between rows of y, of its residual and pre, and of dy; 0: out */
+    float *dx_sums;   /* linear_backward_input(), where sums_dx(): receives the sums of dx's columns
+                         [in]; NULL: not wanted */
+    bool fresh;       /* linear_backward_weight(): dw and db are written, what was in them is not
+                         read; the bits are those of adding to zeros, but for the sign of a zero */
+};
+
+enum act { ACT_NONE, ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH };
+
+struct attention {
+    int64_t num_samples;
+    int seq, heads, head_dim;
+    bool causal;
+    const int32_t *lengths; /* [n] keys that count, backend memory; NULL: all */
+    float *dqkv_sums;       /* attention_backward(), where sums_dqkv(): receives the sums of dqkv's
+                               columns [3 * heads * head_dim]; NULL: not wanted */
+};
+
+/* Cross-entropy over rows of classes. Element (r, c) of the logits lies at
+ * (r / group) * group_stride + (r % group) * row_stride + c * class_stride: class_stride 1 and
+ * group 1 for a matrix; span heads read [seq, 2] blocks column-wise. */
+struct xent {
+    int64_t rows;
+    int classes;
+    int group;
+    int64_t group_stride, row_stride, class_stride;
+    float smoothing; /* label smoothing, 0: off */
+};
+
+/* Sums over one micro-batch; the layout is the same in backend memory. */
+struct xent_sums {
+    double loss;
+    int64_t count, correct;
+};
+
+struct patches {
+    int64_t num_samples;
+    int channels, image, patch, hidden; /* tokens: 1 + (image / patch)^2 */
+};
+
+struct tokens {
+    int64_t num_samples;
+    int seq, hidden;
+    int64_t vocab;
+    const int32_t *ids, *types; /* [n, seq] backend memory; types may be NULL */
+};
+
+struct sgd {
+    float lr, momentum, weight_decay, grad_mul;
+};
+struct adam {                                   /* AdamW and LAMB */
+    double lr, beta1, beta2, eps, weight_decay; /* double: 1 - beta2 must not be rounded twice */
+    float grad_mul;
+    int64_t step; /* 1, 2, ... of bias correction */
+};
+
+/* A step of the optimizer, for many tensors at once. */
+struct update_rule {
+    enum optimizer_kind kind;
+    struct sgd sgd;   /* of OPTIMIZER_SGD */
+    struct adam adam; /* of the others */
+};
+struct update {
+    int64_t num;
+    const float *grad;
+    float *weight;
+    float *state[2]; /* momentum, or m and v; NULL where the rule has none */
+    void *low;       /* the weights' compute copy, written with them; NULL: none */
+    bool decay;      /* the rule's weight decay applies */
+    double *sumsq;   /* host: receives what sumsq() says of grad, by the next sync(); NULL: no */
+};
+
+struct backend_event; /* opaque */
+struct backend_lane;  /* opaque */
+
+/* Memory to come. */
+struct memory_need {
+    const int64_t *bytes; /* of alloc()s to follow, in their order */
+    int64_t num;
+    int64_t kernel_bytes; /* what kernels may take for themselves beside their operands */
+};
+
+struct backend {
+    const char *name; /* "cpu", "cuda" */
+    enum dtype dtype; /* fp32, bf16, or tf32: fp32 storage, products in TF32 */
+    int elem_bytes;   /* of dtype in memory: 4 or 2 */
+    int threads;
+    bool host_memory; /* backend memory is host memory: pointers of the data room serve as they are
+                       */
+    bool rows_alone;  /* a row of a result has the same bits in a matrix of any number of rows */
+    bool rows_anywhere; /* and at any place among as many */
+    bool sums_norm;     /* layernorm_backward() sums on its way where asked, as sums_dx() */
+
+    void (*free_backend)(struct backend *be);
+    /* Memory: 64-byte aligned (256 on a GPU), not zeroed. */
+    enum status (*alloc)(struct backend *be, int64_t bytes, void **ptr, struct err *err);
+    /* The same, all zero. On the host pages that nobody writes to take no memory and no time. */
+    enum status (*alloc_zeroed)(struct backend *be, int64_t bytes, void **ptr, struct err *err);
+    void (*free)(struct backend *be, void *ptr); /* NULL is fine */
+    void (*zero)(struct backend *be, void *dst, int64_t bytes);
+    void (*copy)(struct backend *be, void *dst, const void *src, int64_t bytes);
+    void (*copy_in)(struct backend *be, void *dst, const void *host_src, int64_t bytes);
+    void (*copy_out)(struct backend *be, void *host_dst, const void *src, int64_t bytes);
+    /* Wait for everything issued; reports the first failure since the last call. */
+    enum status (*sync)(struct backend *be, struct err *err);
+    /* The first failure known so far, without waiting; sync() will report it still. */
+    enum status (*failure)(struct backend *be, struct err *err);
+    /* Take at once what is not there yet of all memory that `need` names, in one piece. What a plan
+     * announces, before anything of it is built. ERR_INFEASIBLE where the device has not that much:
+     * what was asked for, what is free. */
+    enum status (*reserve)(struct backend *be, const struct memory_need *need, struct err *err);
+    /* Host memory that copies of the device run to and from by themselves (pinned): copy_in() from
+     * it and copy_out() to it return at once, and it must stay as it is until a sync() or an event
+     * behind them. Not zeroed. */
+    enum status (*alloc_host)(struct backend *be, int64_t bytes, void **ptr, struct err *err);
+    void (*free_host)(struct backend *be, void *ptr); /* NULL is fine */
+    /* Places in the order of calls: record() marks the place behind everything issued so far,
+     * done() asks whether the device is past it, wait() waits for that, ns() is the time between
+     * two (waits for the second). An event never recorded is done. */
+    enum status (*event_new)(struct backend *be, struct backend_event **event, struct err *err);
+    void (*event_free)(struct backend *be, struct backend_event *event); /* NULL is fine */
+    void (*event_record)(struct backend *be, struct backend_event *event);
+    bool (*event_done)(struct backend *be, struct backend_event *event);
+    void (*event_wait)(struct backend *be, struct backend_event *event);
+    int64_t (*event_ns)(struct backend *be, struct backend_event *from, struct backend_event *to);
+    /* Lanes: queues of the device beside the main one, which is the lane NULL, for copies and
+     * messages that run while it computes. The work of a lane runs in its order. record() marks the
+     * place behind everything that a lane was given so far; behind wait() a lane goes on when that
+     * place, recorded before the call, has been reached (at once where none was). The host waits in
+     * none of them; memory that copies leave or enter is alloc_host()'s. Failures stick. All NULL
+     * where backend memory is host memory. */
+    enum status (*lane_new)(struct backend *be, struct backend_lane **lane, struct err *err);
+    void (*lane_free)(struct backend *be, struct backend_lane *lane); /* NULL is fine */
+    void (*lane_record)(struct backend *be, struct backend_lane *lane, struct backend_event *event);
+    void (*lane_wait)(struct backend *be, struct backend_lane *lane, struct backend_event *event);
+    void (*lane_copy_in)(struct backend *be, struct backend_lane *lane, void *dst,
+                         const void *host_src, int64_t bytes);
+    void (*lane_copy_out)(struct backend *be, struct backend_lane *lane, void *host_dst,
+                          const void *src, int64_t bytes);
+    /* The queue itself (a cudaStream_t), for libraries that put work of their own into it. */
+    void *(*lane_stream)(struct backend *be, struct backend_lane *lane);
+
+    /* What the host issues between the two, for profilers that show it: a name that stays, and a
+     * number (a micro-batch). NULL where no profiler could look. */
+    void (*range_push)(struct backend *be, const char *name, int64_t number);
+    void (*range_pop)(struct backend *be);
+    /* A run of calls that may come again with the same arguments: key (compared byte by byte) is
+     * all that they depend on but for what memory holds. begin() true: all of it has been issued as
+     * a whole, issue nothing. Else issue it and call end(); end() false: nothing of it was issued
+     * after all, do it again, without the two. In between no memory is taken, nothing is waited for
+     * and no other lane is met. NULL where nothing is gained. */
+    bool (*graph_begin)(struct backend *be, const void *key, int64_t bytes);
+    bool (*graph_end)(struct backend *be);
+    /* Choices by time (backend_spec.tune) differ from run to run, and so may bits. choices() has
+     * what was chosen since the start, borrowed until the next kernel; choose() gives a backend,
+     * before its first kernel, what it shall choose. A problem that is not among them gets the
+     * library's first proposal, always the same. NULL, both: nothing to choose. */
+    int (*choices)(struct backend *be, const struct library_choice **list);
+    enum status (*choose)(struct backend *be, const struct library_choice *list, int num,
+                          struct err *err);
+
+    /* low = master, rounded to the dtype: the compute copy of fp32 weights. A stage calls it where
+     * elem_bytes is not 4; else the master itself is what kernels read. */
+    void (*round)(struct backend *be, int64_t num, const float *master, void *low);
+
+    /* y = residual + dropout(act(x W + b)); pre, when not NULL, receives x W + b. residual, drop,
+     * bias may be NULL; y may be residual. */
+    void (*linear_forward)(struct backend *be, const struct linear *l, const void *x, const void *w,
+                           const void *bias, enum act act, const void *residual,
+                           const struct dropout *drop, void *pre, void *y);
+    /* dx = add + scale * (dy W) * act'(pre); add and pre may be NULL; dx may be add or pre.
+     * ACT_TANH takes the tanh itself as pre. */
+    void (*linear_backward_input)(struct backend *be, const struct linear *l, const void *dy,
+                                  const void *w, float scale, enum act act, const void *pre,
+                                  const void *add, void *dx);
+    /* Whether the kernel that ends this activation's backward sums the columns of dx on its way, at
+     * no cost: the gradient of the bias below, which the weights' half of that layer would read all
+     * of dx once more for. NULL: none does. */
+    bool (*sums_dx)(const struct backend *be, enum act act);
+    /* dw += scale * dy^T x, db += scale * column sums of dy (= where fresh); dw or db may be NULL.
+     */
+    void (*linear_backward_weight)(struct backend *be, const struct linear *l, const void *dy,
+                                   const void *x, float scale, float *dw, float *db);
+    /* dx = dy * act'(pre), elementwise; dx may be dy. */
+    void (*act_backward)(struct backend *be, int64_t num, enum act act, const void *pre,
+                         const void *dy, void *dx);
+    /* y may be x. */
+    void (*dropout)(struct backend *be, int64_t rows, int cols, const struct dropout *drop,
+                    const void *x, void *y);
+
+    /* stats: mean and reciprocal deviation, [rows, 2]. x_stride: elements between rows of x (and of
+     * add and dx backward), 0: cols. */
+    void (*layernorm_forward)(struct backend *be, int64_t rows, int cols, int64_t x_stride,
+                              const void *x, const float *gamma, const float *beta, float eps,
+                              void *y, float *stats);
+    /* dx = add + gradient; dx may be x or add; dx NULL: not wanted. part [2, cols] is written: this
+     * micro-batch's gradients of gamma and beta; part NULL: not wanted. sums, where sums_norm: part
+     * is [3, cols], in its last row the sums of the columns of add, or of dx where there is no add:
+     * the gradient of the bias of the linear layer whose output is that far. */
+    void (*layernorm_backward)(struct backend *be, int64_t rows, int cols, int64_t x_stride,
+                               const void *dy, const void *x, const float *stats,
+                               const float *gamma, const void *add, void *dx, bool sums,
+                               float *part);
+
+    /* qkv [n, seq, 3, heads, head_dim] -> ctx [n, seq, heads, head_dim]; lse [n, heads, seq] is the
+     * log-sum-exp of each score row, from which the backward rebuilds probabilities. */
+    void (*attention_forward)(struct backend *be, const struct attention *a, const void *qkv,
+                              const struct dropout *drop, void *ctx, float *lse);
+    /* Whether attention's backward of this shape sums the columns of dqkv on its way, as sums_dx();
+     * the answer stays. Pointers of *a and *drop are not looked at. NULL: of none. */
+    bool (*sums_dqkv)(struct backend *be, const struct attention *a, const struct dropout *drop);
+    /* dqkv may be qkv. */
+    void (*attention_backward)(struct backend *be, const struct attention *a, const void *qkv,
+                               const struct dropout *drop, const void *ctx, const float *lse,
+                               const void *dctx, void *dqkv);
+
+    /* Patches of images as rows [n, 1 + patches, channels * patch * patch]; row 0 of a sample, the
+     * class token's, is zero. */
+    void (*patchify)(struct backend *be, const struct patches *p, const float *images, void *cols);
+    /* y [n, tokens, hidden] += positions; the class token's row is written. */
+    void (*patch_finish)(struct backend *be, const struct patches *p, const void *cls,
+                         const void *pos, void *y);
+    /* dpos, dcls and db (the projection's bias) from dy. */
+    void (*patch_backward)(struct backend *be, const struct patches *p, const void *dy, float *dcls,
+                           float *dpos, float *db);
+    /* y = table[ids] + pos + types table; wtt may be NULL. */
+    void (*tokens_forward)(struct backend *be, const struct tokens *t, const void *wte,
+                           const void *wpe, const void *wtt, void *y);
+    void (*tokens_backward)(struct backend *be, const struct tokens *t, const void *dy, float *dwte,
+                            float *dwpe, float *dwtt);
+
+    /* Replaces the logits by the gradient of the summed loss (softmax - target; zero rows where the
+     * label is -100). sums is backend memory, written. */
+    void (*xent)(struct backend *be, const struct xent *x, const int32_t *labels, void *logits,
+                 struct xent_sums *sums);
+
+    /* out [rows, 2 cols] = [a, b]; and back: a or b may be NULL, not wanted. */
+    void (*join)(struct backend *be, int64_t rows, int cols, const void *a, const void *b,
+                 void *out);
+    void (*split)(struct backend *be, int64_t rows, int cols, const void *in, void *a, void *b);
+    /* y[i] = x[rows[i]], i < num; and back: x [total, cols] is zero but x[rows[i]] = y[i]. rows:
+     * backend memory, ascending; num > 0. */
+    void (*gather_rows)(struct backend *be, int64_t num, int cols, const int32_t *rows,
+                        const void *x, void *y);
+    void (*scatter_rows)(struct backend *be, int64_t total, int64_t num, int cols,
+                         const int32_t *rows, const void *y, void *x);
+    void (*add)(struct backend *be, int64_t num, const void *x, void *y); /* y += x */
+    /* y += x in fp32: gradients of weights. */
+    void (*accumulate)(struct backend *be, int64_t num, const float *x, float *y);
+    /* dst = ((src[0] + src[1]) + src[2]) + ...; dst may be any of them. src: host array. */
+    void (*reduce)(struct backend *be, int64_t num, int count, const float *const *src, float *dst);
+    /* sum of x^2 in double, host result (waits for it). */
+    enum status (*sumsq)(struct backend *be, int64_t num, const float *x, double *sum,
+                         struct err *err);
+    /* The same for many tensors at once. num, x, sums: host arrays. */
+    enum status (*sumsq_many)(struct backend *be, int count, const int64_t *num,
+                              const float *const *x, double *sums, struct err *err);
+    /* LAMB's lengths are per tensor. tensors: host array. */
+    void (*update)(struct backend *be, const struct update_rule *rule, int count,
+                   const struct update *tensors);
+    void (*sgd)(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
+                float *weight, float *momentum);
+    void (*adamw)(struct backend *be, int64_t num, const struct adam *o, const float *grad,
+                  float *weight, float *m, float *v);
+    void (*lamb)(struct backend *be, int64_t num, const struct adam *o, const float *grad,
+                 float *weight, float *m, float *v);
+};
+
+/* Element `index` of a tensor of the backend's dtype. NULL stays NULL. */
+static inline void *backend_at(const struct backend *be, void *tensor, int64_t index)
+{
+    return tensor ? (char *)tensor + index * be->elem_bytes : NULL;
+}
+static inline const void *backend_at_const(const struct backend *be, const void *tensor,
+                                           int64_t index)
+{
+    return tensor ? (const char *)tensor + index * be->elem_bytes : NULL;
+}
+static inline int64_t backend_bytes(const struct backend *be, int64_t num_elems)
+{
+    return num_elems * be->elem_bytes;
+}
+const char *device_text(enum device_kind device); /* "cpu", "cuda": a backend_spec's device */
+int dtype_bytes(enum dtype dtype);                /* in memory: 4, or 2 for bf16 */
+
+/* What a rank asks for. */
+struct backend_spec {
+    const char *device; /* "cpu" or "cuda"; NULL: cpu */
+    enum dtype dtype;
+    int threads;    /* of the cpu backend, and of cuda's host side */
+    int local_rank; /* among the ranks of this machine: which of its GPUs */
+    bool tune;      /* find the fastest choices by time: for a profiler */
+};
+
+/* The one place that knows all backends. NULL on failure: ERR_INPUT (unknown device, what the
+ * backend refuses), ERR_INFEASIBLE (a dtype or a device that this machine or build has not),
+ * ERR_NOMEM. Released with backend_free(). */
+struct backend *backend_new(const struct backend_spec *spec, struct err *err);
+
+/* The CPU: threads >= 1 OpenMP threads per kernel, BLAS one thread a call; fp32 or bf16. NULL on
+ * failure (ERR_INPUT: threads outside 1..1024, ELAPSE_GEMM (exec/cpu/gemm.h) names nothing;
+ * ERR_INFEASIBLE: tf32; ERR_NOMEM). */
+struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err);
+void backend_free(struct backend *be); /* NULL is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,20 @@
+/* exec/device/device_info.h - what the device of a rank is, for profiles, summaries and the
+ * planner. */
+#ifndef ELAPSE_EXEC_DEVICE_DEVICE_INFO_H
+#define ELAPSE_EXEC_DEVICE_DEVICE_INFO_H
+
+#include "exec/device/cores.h"
+#include "partition/job.h"
+#include "profiles/profile.h"
+
+/* This machine as a profile describes it, with the device that ranks compute on: the host's
+ * processor, or the first visible GPU (name, memory, multiprocessors as cores, clock, driver,
+ * libraries; the profile's name is KIND-HOST). ERR_SYSTEM, ERR_INFEASIBLE: no such device. */
+enum status device_describe(enum device_kind device, const struct cores *cores,
+                            struct profile_info *info, struct err *err);
+
+/* The kind under which published data of a GPU are kept ("h200" for "NVIDIA H200"); of one that
+ * nobody wrote down the data centre part of its generation. major: of the compute capability. */
+const char *device_gpu_kind(const char *name, int major);
+
+#endif

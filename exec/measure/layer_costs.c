@@ -1,0 +1,487 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/measure/measure_state.h"
+#include "exec/stage/stage.h"
+#include "profiles/clock.h"
+
+/* Layers are measured in passes over the whole model with several micro-batches in flight, so they
+ * find the caches as in a step. Repeats go on until the budget of a phase is spent, within these
+ * limits. */
+enum { MIN_REPEATS = 6, MAX_REPEATS = 60 };
+enum { STASH_SAMPLES = 4 };
+enum { SWEEP = 3 }; /* repeats of a sweep */
+/* Micro-batches in flight while layers are measured: as many as make caches forget their stash, or
+ * MAX_LIVE. What is saved with a single one in flight is measured apart. */
+enum { MIN_LIVE = 2, MAX_LIVE = 64 };
+static const int64_t far_bytes = 128 << 20;
+enum { NEAR_PASSES = PASS_BWD_WEIGHT + 1 };
+/* Optimizer state tensors: 1 momentum, 2 Adam. */
+enum { MAX_STATES = 2 };
+static const int64_t phase_budget_ns = 12000000000, quick_budget_ns = 4000000000;
+
+/* One distinct sublayer: all items of the model that cost the same. */
+struct shape {
+    struct layer_key key;
+    int num_items;
+    bool trains_first; /* an item of it was measured behind frozen layers: PASS_BWD_REST */
+    bool freezes;      /* an item of it was measured frozen: PASS_FWD_NOGRAD */
+    double *times; /* [num_samples][PASS_UPDATE][MAX_REPEATS] of passes, [MAX_STATES] of updates */
+};
+
+struct layers {
+    struct measure *m;
+    struct stage *stage; /* the whole model */
+    struct shape *shapes;
+    int num_shapes;
+    int *shape_of;    /* by item */
+    int64_t *item_ns; /* [num_items][PASS_COUNT], of the round under way */
+    double *item_sumsq;
+    double *near_ns; /* [num_samples][NEAR_PASSES][MAX_REPEATS]: saved, a MiB of stash */
+    double norm_times[MAX_REPEATS];
+    double op_times[MAX_REPEATS]; /* what a pass of a stage takes besides its items */
+};
+
+static double *pass_times(const struct shape *shape, int size, int pass)
+{
+    return shape->times + ((size_t)size * PASS_UPDATE + (size_t)pass) * MAX_REPEATS;
+}
+
+static double *update_times(const struct layers *l, const struct shape *shape, int states)
+{
+    return pass_times(shape, l->m->options->num_samples, 0) + (size_t)(states - 1) * MAX_REPEATS;
+}
+
+static double *near_times(const struct layers *l, int size, int pass)
+{
+    return l->near_ns + ((size_t)size * NEAR_PASSES + (size_t)pass) * MAX_REPEATS;
+}
+
+/* Of a micro-batch through the whole model. */
+static int64_t stash_bytes(const struct layers *l, int size)
+{
+    const struct model *model = &l->m->job.model;
+    int64_t bytes = 0;
+    for (int i = 0; i < model->num_items; i++)
+        bytes += model->items[i].stash_bytes;
+    return bytes * l->m->options->samples[size];
+}
+
+static int live_of(const struct layers *l, int size)
+{
+    const int64_t live = far_bytes / (stash_bytes(l, size) + 1) + 1;
+    return live < MIN_LIVE ? MIN_LIVE : live > MAX_LIVE ? MAX_LIVE : (int)live;
+}
+
+/* Rule S1 of partition/workload.h. */
+static int64_t stash_distance(const struct layers *l, int size, int live)
+{
+    return live * stash_bytes(l, size) - stash_bytes(l, size) / 2;
+}
+
+/* Of a larger one not even a single micro-batch stays near. */
+static bool has_near(const struct layers *l, int size)
+{
+    return stash_distance(l, size, 1) < far_bytes;
+}
+
+static void clear(struct layers *l)
+{
+    for (int i = 0; i < l->num_shapes; i++)
+        free(l->shapes[i].times);
+    free(l->shapes);
+    free(l->shape_of);
+    free(l->item_ns);
+    free(l->item_sumsq);
+    free(l->near_ns);
+    stage_free(l->stage);
+}
+
+static enum status make_shapes(struct layers *l, struct err *err)
+{
+    const struct model *model = &l->m->job.model;
+    const size_t n = (size_t)model->num_items;
+    l->shapes = calloc(n, sizeof *l->shapes);
+    l->shape_of = calloc(n, sizeof *l->shape_of);
+    l->item_ns = calloc(n * PASS_COUNT, sizeof *l->item_ns);
+    l->item_sumsq = calloc(n, sizeof *l->item_sumsq);
+    l->near_ns =
+        calloc((size_t)l->m->options->num_samples * NEAR_PASSES * MAX_REPEATS, sizeof *l->near_ns);
+    if (!l->shapes || !l->shape_of || !l->item_ns || !l->item_sumsq || !l->near_ns)
+        return err_nomem(err);
+    for (int i = 0; i < model->num_items; i++) {
+        struct layer_key key;
+        int j = 0;
+        layer_key_of(model, i, &key);
+        while (j < l->num_shapes && memcmp(&l->shapes[j].key, &key, sizeof key) != 0)
+            j++;
+        struct shape *shape = &l->shapes[j];
+        l->shape_of[i] = j;
+        shape->num_items++;
+        if (j < l->num_shapes)
+            continue;
+        l->num_shapes++;
+        shape->key = key;
+        shape->times =
+            calloc(((size_t)l->m->options->num_samples * PASS_UPDATE + MAX_STATES) * MAX_REPEATS,
+                   sizeof *shape->times);
+        if (!shape->times)
+            return err_nomem(err);
+    }
+    return OK;
+}
+
+/* The whole model on this rank, as a pipeline of one stage holds it. */
+static enum status make_stage(struct layers *l, int size, struct err *err)
+{
+    const struct model *model = &l->m->job.model;
+    l->m->job.train.optimizer.kind = OPTIMIZER_ADAMW; /* room for the state of all */
+    struct stage_spec spec = {.model = model,
+                              .job = &l->m->job,
+                              .backend = l->m->backend,
+                              .end_item = model->num_items,
+                              .max_samples = l->m->options->samples[size],
+                              .max_live = live_of(l, size)};
+    enum status rc = stage_new(&spec, &l->stage, err);
+    if (rc == OK)
+        rc = stage_init_weights(l->stage, 1, err);
+    return rc;
+}
+
+/* What the items of a shape before item `end` took in one round, the mean, so that rows add up to a
+ * stage; -1: there are none. */
+static double shape_mean(const struct layers *l, int shape, int end, int pass, int rounds)
+{
+    double sum = 0;
+    int n = 0;
+    for (int i = 0; i < end; i++) {
+        if (l->shape_of[i] != shape)
+            continue;
+        sum += (double)l->item_ns[i * PASS_COUNT + pass];
+        n++;
+    }
+    return n > 0 ? sum / ((double)rounds * n) : -1;
+}
+
+static void forget_round(struct layers *l)
+{
+    memset(l->item_ns, 0, (size_t)l->m->job.model.num_items * PASS_COUNT * sizeof *l->item_ns);
+}
+
+/* Micro-batches of a size forward through the whole model, then backward: every item finds
+ * weights, stash and caches as in a step, not as its own last call left them. What the items took
+ * is in item_ns, *rest_ns is what a pass took besides. */
+static enum status run_passes(struct layers *l, int size, int live, double *rest_ns,
+                              struct err *err)
+{
+    struct sample_block block = {.num_samples = l->m->options->samples[size],
+                                 .ids = l->m->ids,
+                                 .images = l->m->images,
+                                 .tokens = l->m->tokens,
+                                 .token_types = l->m->types,
+                                 .lengths = l->m->lengths,
+                                 .labels = l->m->labels};
+    void *in[1] = {NULL}, *out[1], *grad_in[1];
+    struct loss_sums loss;
+    enum status rc = OK;
+    int64_t items_ns = 0;
+    stage_time_items(l->stage, l->item_ns);
+    measure_clock_start(l->m);
+    for (int mb = 0; rc == OK && mb < live; mb++)
+        rc = stage_forward(l->stage, mb, &block, 0, in, out, true, &loss, err);
+    for (int mb = 0; rc == OK && mb < live; mb++)
+        rc = stage_backward(l->stage, mb, &block, 0, BACKWARD_BOTH, 1, in, grad_in, err);
+    const double all_ns = measure_clock_ns(l->m);
+    stage_time_read(l->stage);
+    for (int i = 0; rc == OK && i < l->m->job.model.num_items * PASS_COUNT; i++)
+        items_ns += l->item_ns[i];
+    *rest_ns = (all_ns - (double)items_ns) / (2 * live);
+    return rc == OK ? l->m->backend->sync(l->m->backend, err) : rc;
+}
+
+/* What all items took in one round. */
+static double pass_sum(const struct layers *l, int pass, int rounds)
+{
+    double sum = 0;
+    for (int i = 0; i < l->m->job.model.num_items; i++)
+        sum += (double)l->item_ns[i * PASS_COUNT + pass];
+    return sum / rounds;
+}
+
+/* A single micro-batch in flight, as on the last stage under 1F1B, beside far[] of a moment before.
+ * Its stash is where that of the one before was, which is run first. */
+static enum status time_near(struct layers *l, int size, int repeat, const double *far,
+                             struct err *err)
+{
+    const double mib = (double)stash_bytes(l, size) / (1 << 20);
+    double rest_ns;
+    enum status rc = run_passes(l, size, 1, &rest_ns, err);
+    forget_round(l);
+    if (rc == OK)
+        rc = run_passes(l, size, 1, &rest_ns, err);
+    for (int pass = 0; pass < NEAR_PASSES; pass++)
+        near_times(l, size, pass)[repeat] = (far[pass] - pass_sum(l, pass, 1)) / mib;
+    forget_round(l);
+    return rc;
+}
+
+static enum status time_passes(struct layers *l, int size, int repeat, struct err *err)
+{
+    const int live = live_of(l, size);
+    double rest_ns, far[NEAR_PASSES];
+    enum status rc = run_passes(l, size, live, &rest_ns, err);
+    if (rc == OK && size == 0 && repeat >= 0)
+        l->op_times[repeat] = rest_ns;
+    for (int j = 0; rc == OK && repeat >= 0 && j < l->num_shapes; j++)
+        for (int pass = 0; pass < PASS_BWD_REST; pass++)
+            pass_times(&l->shapes[j], size, pass)[repeat] =
+                shape_mean(l, j, l->m->job.model.num_items, pass, live);
+    for (int pass = 0; pass < NEAR_PASSES; pass++)
+        far[pass] = pass_sum(l, pass, live);
+    forget_round(l);
+    return rc == OK && repeat >= 0 && has_near(l, size) ? time_near(l, size, repeat, far, err) : rc;
+}
+
+/* The same behind a frozen prefix, for what the first item that trains has left of its input half,
+ * and for forwards that keep no stash: with half of the layers frozen, and with all, where the
+ * caches are nobody else's (no forward is taken from there). The stage stays frozen. */
+static enum status time_rests(struct layers *l, int size, int repeat, struct err *err)
+{
+    const int layers = l->m->job.model.num_layers, live = live_of(l, size);
+    const int frozen[] = {layers > 1 ? layers / 2 : layers, layers};
+    enum status rc = OK;
+    for (int f = 0; rc == OK && f < 2; f++) {
+        const int first = model_frozen_items(&l->m->job.model, frozen[f]);
+        struct shape *shape = &l->shapes[l->shape_of[first]];
+        double rest_ns;
+        rc = stage_freeze(l->stage, first, err);
+        for (int i = 0; rc == OK && i < SWEEP; i++) {
+            rc = run_passes(l, size, live, &rest_ns, err);
+            pass_times(shape, size, PASS_BWD_REST)[repeat + i] =
+                (double)l->item_ns[first * PASS_COUNT + PASS_BWD_REST] / live;
+            for (int j = 0; f == 0 && j < l->num_shapes; j++) {
+                const double ns = shape_mean(l, j, first, PASS_FWD_NOGRAD, live);
+                l->shapes[j].freezes = ns >= 0;
+                pass_times(&l->shapes[j], size, PASS_FWD_NOGRAD)[repeat + i] = ns;
+            }
+            forget_round(l);
+        }
+        shape->trains_first = true;
+    }
+    return rc;
+}
+
+/* The end of a step: norm, and the update by each kind of optimizer state. Learning rate 0: the
+ * weights stay what they are. */
+static enum status time_update(struct layers *l, int repeat, struct err *err)
+{
+    measure_clock_start(l->m);
+    enum status rc = stage_grad_sumsq(l->stage, l->item_sumsq, err);
+    const double norm_ns = measure_clock_ns(l->m);
+    if (repeat >= 0)
+        l->norm_times[repeat] = norm_ns;
+    for (int states = 1; rc == OK && states <= MAX_STATES; states++) {
+        l->m->job.train.optimizer.kind = states == 1 ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
+        stage_update(l->stage, 0, 0, 1, false);
+        stage_time_read(l->stage);
+        for (int j = 0; repeat >= 0 && j < l->num_shapes; j++)
+            update_times(l, &l->shapes[j], states)[repeat] =
+                shape_mean(l, j, l->m->job.model.num_items, PASS_UPDATE, 1);
+        forget_round(l);
+    }
+    stage_begin_grad(l->stage);
+    return rc;
+}
+
+/* What the runtime and a stage add to the items of a compute op: the walk over the list, a turn of
+ * the message engine, two clock readings, the checks of a block. */
+static enum status add_op_overhead(struct layers *l, int repeats, int ranks, struct err *err)
+{
+    enum { OPS = 1000 };
+    struct host_row row = {
+        .what = "op_overhead", .threads = l->m->backend->threads, .ranks = ranks};
+    volatile int64_t sink = 0;
+    for (int i = 0; i < repeats; i++) {
+        int64_t begin = clock_now_ns();
+        for (int j = 0; j < OPS; j++) {
+            comm_progress(l->m->comm->all);
+            sink += comm_now_ns(l->m->comm) + comm_now_ns(l->m->comm);
+        }
+        l->op_times[i] += (double)(clock_now_ns() - begin) / OPS;
+    }
+    snprintf(row.backend, sizeof row.backend, "%s", l->m->backend->name);
+    row.ns = spread_of(l->op_times, repeats);
+    return profile_add_host(l->m->profile, &row, err);
+}
+
+static enum status add_row(struct layers *l, int shape, enum pass pass, int64_t samples, int ranks,
+                           double *times, int repeats, struct err *err)
+{
+    struct layer_row row = {.threads = l->m->backend->threads,
+                            .ranks = ranks,
+                            .key = l->shapes[shape].key,
+                            .samples = samples,
+                            .ns = spread_of(times, repeats)};
+    snprintf(row.backend, sizeof row.backend, "%s", l->m->backend->name);
+    snprintf(row.dtype, sizeof row.dtype, "%s", dtype_text(l->m->backend->dtype));
+    snprintf(row.pass, sizeof row.pass, "%s", pass_name(pass));
+    if (l->m->options->dropout && pass != PASS_FWD_NOGRAD && pass != PASS_UPDATE)
+        layer_key_dropping(&row.key);
+    return profile_add_layer(l->m->profile, &row, err);
+}
+
+/* What nearness saves, by distance; and that it saves nothing where the layers were measured. */
+static enum status add_near(struct layers *l, int repeats, int ranks, struct err *err)
+{
+    struct host_row row = {.threads = l->m->backend->threads, .ranks = ranks};
+    int64_t far = INT64_MAX;
+    bool any = false;
+    enum status rc = OK;
+    snprintf(row.backend, sizeof row.backend, "%s", l->m->backend->name);
+    for (int size = 0; size < l->m->options->num_samples; size++) {
+        const int64_t distance = stash_distance(l, size, live_of(l, size));
+        far = distance < far ? distance : far;
+        any = any || has_near(l, size);
+    }
+    for (int pass = 0; any && pass < NEAR_PASSES; pass++) {
+        near_row_name((enum pass)pass, l->m->backend->dtype, row.what);
+        for (int size = 0; rc == OK && size < l->m->options->num_samples; size++) {
+            if (!has_near(l, size))
+                continue;
+            row.samples = l->m->options->samples[size];
+            row.bytes = stash_distance(l, size, 1);
+            row.ns = spread_of(near_times(l, size, pass), repeats);
+            row.ns.p10_ns = fmax(row.ns.p10_ns, 0);
+            row.ns.median_ns = fmax(row.ns.median_ns, 0);
+            row.ns.p90_ns = fmax(row.ns.p90_ns, 0);
+            rc = profile_add_host(l->m->profile, &row, err);
+        }
+        row.bytes = far;
+        row.ns = (struct spread){.count = repeats};
+        if (rc == OK)
+            rc = profile_add_host(l->m->profile, &row, err);
+    }
+    return rc;
+}
+
+static enum status add_layers(struct layers *l, int repeats, int ranks, struct err *err)
+{
+    struct host_row norm = {.what = "norm", .threads = l->m->backend->threads, .ranks = ranks};
+    enum status rc = OK;
+    for (int i = 0; i < l->num_shapes && rc == OK; i++) {
+        for (int size = 0; size < l->m->options->num_samples; size++)
+            for (int pass = 0; rc == OK && pass < PASS_UPDATE; pass++)
+                if ((pass != PASS_BWD_REST || l->shapes[i].trains_first) &&
+                    (pass != PASS_FWD_NOGRAD || l->shapes[i].freezes))
+                    rc = add_row(l, i, (enum pass)pass, l->m->options->samples[size], ranks,
+                                 pass_times(&l->shapes[i], size, pass), repeats, err);
+        for (int states = 1; rc == OK && states <= MAX_STATES; states++)
+            rc = add_row(l, i, PASS_UPDATE, states, ranks, update_times(l, &l->shapes[i], states),
+                         repeats, err);
+    }
+    if (rc != OK)
+        return rc;
+    for (int i = 0; i < l->m->job.model.num_items; i++)
+        norm.bytes += l->m->job.model.items[i].params * l->m->job.model.param_bytes;
+    snprintf(norm.backend, sizeof norm.backend, "%s", l->m->backend->name);
+    norm.ns = spread_of(l->norm_times, repeats);
+    rc = profile_add_host(l->m->profile, &norm, err);
+    return rc == OK ? add_near(l, repeats, ranks, err) : rc;
+}
+
+/* A sweep over all sizes, each in a stage of its own, as a plan with that micro-batch would have
+ * it: where buffers come to lie matters to the caches. */
+static enum status sweep(struct layers *l, int repeat, bool together, struct err *err)
+{
+    enum status rc = OK;
+    for (int size = 0; rc == OK && size < l->m->options->num_samples; size++) {
+        rc = make_stage(l, size, err);
+        for (int i = 0; rc == OK && i < MEASURE_WARM_UP; i++)
+            rc = time_passes(l, size, -1, err);
+        if (rc == OK && together)
+            rc = comm_barrier(l->m->comm->all, err);
+        for (int i = 0; rc == OK && i < SWEEP; i++)
+            rc = time_passes(l, size, repeat + i, err);
+        if (rc == OK && size == 0)
+            rc = time_update(l, -1, err);
+        for (int i = 0; rc == OK && i < SWEEP && size == 0; i++)
+            rc = time_update(l, repeat + i, err);
+        if (rc == OK)
+            rc = time_rests(l, size, repeat, err);
+        stage_free(l->stage);
+        l->stage = NULL;
+    }
+    return rc;
+}
+
+/* What one more micro-batch in flight adds to a stage of one item, less its output, the gradient of
+ * its input and, on a device, the copy of what it reads: the stash. */
+static enum status measure_stash(struct layers *l, int shape, struct err *err)
+{
+    const struct model *model = &l->m->job.model;
+    struct memory_row row = {0};
+    struct stage_spec spec = {
+        .model = model, .job = &l->m->job, .backend = l->m->backend, .max_samples = STASH_SAMPLES};
+    int64_t bytes[2];
+    enum status rc = OK;
+    while (l->shape_of[spec.first_item] != shape)
+        spec.first_item++;
+    spec.end_item = spec.first_item + 1;
+    for (int i = 0; i < 2; i++) {
+        struct stage *stage = NULL;
+        spec.max_live = i + 1;
+        rc = stage_new(&spec, &stage, err);
+        if (rc != OK)
+            return rc;
+        bytes[i] = stage_bytes(stage);
+        stage_free(stage);
+    }
+    if (!l->m->backend->host_memory)
+        bytes[1] -= model_block_bytes(model, spec.first_item == 0,
+                                      spec.end_item == model->num_items, STASH_SAMPLES);
+    stash_row_name(&l->shapes[shape].key, l->m->backend->dtype, row.what);
+    row.predicted_bytes = model->items[spec.first_item].stash_bytes;
+    row.measured_bytes = (bytes[1] - bytes[0]) / STASH_SAMPLES -
+                         model->items[spec.first_item].act_bytes -
+                         stage_input_elems(model, spec.first_item) * l->m->backend->elem_bytes;
+    return profile_add_memory(l->m->profile, &row, err);
+}
+
+/* Sweeps in turn: drift of the machine, and luck with memory, spread over all rows alike. */
+static enum status sweep_all(struct layers *l, bool together, int *repeats, struct err *err)
+{
+    const struct measure *m = l->m;
+    const int64_t budget = m->options->quick ? quick_budget_ns : phase_budget_ns,
+                  begin = clock_now_ns();
+    enum status rc = OK;
+    *repeats = 0;
+    for (int64_t go_on = 1; rc == OK && go_on;) {
+        rc = sweep(l, *repeats, together, err);
+        *repeats += SWEEP;
+        go_on = *repeats + SWEEP <= MAX_REPEATS &&
+                (*repeats < MIN_REPEATS || clock_now_ns() - begin < budget);
+        if (rc == OK && together)
+            rc = comm_bcast(m->comm->all, &go_on, sizeof go_on, 0, err);
+    }
+    return rc;
+}
+
+enum status measure_layers(struct measure *m, bool together, bool stash, struct err *err)
+{
+    const int ranks = together ? m->comm->local_size : 1;
+    struct layers l = {.m = m};
+    int repeats = 0;
+    enum status rc = make_shapes(&l, err);
+    if (rc == OK)
+        rc = sweep_all(&l, together, &repeats, err);
+    if (rc == OK && m->comm->rank == 0)
+        rc = add_layers(&l, repeats, ranks, err);
+    if (rc == OK && m->comm->rank == 0)
+        rc = add_op_overhead(&l, repeats, ranks, err);
+    for (int i = 0; rc == OK && i < l.num_shapes && stash; i++)
+        rc = measure_stash(&l, i, err);
+    clear(&l);
+    return rc;
+}

@@ -1,0 +1,242 @@
+#include "exec/measure/measure.h"
+
+#include <cblas.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exec/base/rng.h"
+#include "exec/cpu/gemm.h"
+#include "exec/device/choices.h"
+#include "exec/measure/measure_state.h"
+
+void measure_clock_start(struct measure *m)
+{
+    m->backend->event_record(m->backend, m->from);
+}
+
+double measure_clock_ns(struct measure *m)
+{
+    m->backend->event_record(m->backend, m->to);
+    return (double)m->backend->event_ns(m->backend, m->from, m->to);
+}
+
+void measure_fill_normal(float *values, int64_t n, uint64_t key)
+{
+    for (int64_t i = 0; i < n; i++)
+        values[i] = (float)rng_normal(key, (uint64_t)i);
+}
+
+static void read_line(const char *path, const char *key, char *to, size_t size)
+{
+    FILE *in = fopen(path, "r");
+    char line[256];
+    while (in && fgets(line, sizeof line, in)) {
+        char *value = strchr(line, ':');
+        if (strncmp(line, key, strlen(key)) != 0 || !value)
+            continue;
+        value += 1 + strspn(value + 1, " \t");
+        value[strcspn(value, "\n")] = '\0';
+        snprintf(to, size, "%s", value);
+        break;
+    }
+    if (in)
+        fclose(in);
+}
+
+void measure_describe(const struct cores *cores, struct profile_info *info)
+{
+    char mhz[32] = "", library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length;
+    double load[1] = {0};
+    time_t now = time(NULL);
+    struct tm utc;
+    snprintf(info->source, sizeof info->source, "measured");
+    snprintf(info->device_kind, sizeof info->device_kind, "cpu");
+    read_line("/proc/cpuinfo", "model name", info->device_name, sizeof info->device_name);
+    read_line("/proc/cpuinfo", "cpu MHz", mhz, sizeof mhz);
+    info->clock_mhz = (int64_t)strtod(mhz, NULL);
+    info->cores = cores->at_hand;
+    info->mem_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    MPI_Get_library_version(library, &length);
+    library[strcspn(library, ",\n")] = '\0';
+    snprintf(info->libraries, sizeof info->libraries, "%.60s; %.60s", openblas_get_config(),
+             library);
+    snprintf(info->bf16_kernel, sizeof info->bf16_kernel, "%s", gemm_name(2));
+    snprintf(info->fp32_kernel, sizeof info->fp32_kernel, "%s", gemm_name(4));
+    if (gethostname(info->host, sizeof info->host) != 0)
+        snprintf(info->host, sizeof info->host, "unknown");
+    info->host[sizeof info->host - 1] = '\0';
+    snprintf(info->name, sizeof info->name, "cpu-%.50s", info->host);
+    gmtime_r(&now, &utc);
+    strftime(info->measured_at, sizeof info->measured_at, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    snprintf(info->version, sizeof info->version, "%s", ELAPSE_VERSION);
+    if (getloadavg(load, 1) == 1)
+        info->load = load[0];
+}
+
+static enum status make_inputs(struct measure *m, struct err *err)
+{
+    const struct model *model = &m->job.model;
+    int64_t n = m->most, seq = model->seq > 2 ? model->seq : 2;
+    int64_t pixels = (int64_t)model->channels * model->image * model->image;
+    m->ids = calloc((size_t)n, sizeof *m->ids);
+    m->labels = calloc((size_t)(n * seq), sizeof *m->labels);
+    if (model->family == FAMILY_VIT) {
+        m->images = malloc((size_t)(n * pixels) * sizeof *m->images);
+        if (m->images)
+            measure_fill_normal(m->images, n * pixels, 3);
+    } else {
+        m->tokens = calloc((size_t)(n * seq), sizeof *m->tokens);
+        m->types = calloc((size_t)(n * seq), sizeof *m->types);
+        m->lengths = calloc((size_t)n, sizeof *m->lengths);
+    }
+    if (!m->ids || !m->labels || (model->family == FAMILY_VIT && !m->images) ||
+        (model->family != FAMILY_VIT && (!m->tokens || !m->types || !m->lengths)))
+        return err_nomem(err);
+    for (int64_t i = 0; i < n; i++) {
+        m->ids[i] = i;
+        if (m->lengths)
+            m->lengths[i] = model->seq;
+        for (int64_t j = 0; m->tokens && j < seq; j++) {
+            m->tokens[i * seq + j] = (int32_t)((i * 31 + j * 17) % model->vocab);
+            if (model->task == TASK_MLM && j >= model_masked_of(model->seq))
+                m->labels[i * seq + j] = -100;
+        }
+    }
+    return OK;
+}
+
+/* Others sleep while rank 0 measures by itself: a rank that spins in a barrier takes clocks and
+ * cache from it. */
+static enum status wait_asleep(const struct comm *comm, struct err *err)
+{
+    enum status rc = OK;
+    char token = 0;
+    if (comm->rank == 0) {
+        for (int peer = 1; rc == OK && peer < comm->size; peer++) {
+            struct comm_request request = {0};
+            rc = comm_isend(comm->all, &token, 1, peer, 2, &request, err);
+            if (rc == OK)
+                rc = comm_wait(&request, err);
+        }
+    } else {
+        struct comm_request request = {0};
+        bool done = false;
+        rc = comm_irecv(comm->all, &token, 1, 0, 2, &request, err);
+        while (rc == OK && !done) {
+            usleep(20000);
+            rc = comm_test(&request, &done, err);
+        }
+    }
+    return rc;
+}
+
+/* One phase with a fresh backend of so many threads. What a library may do in several ways is
+ * found out by the rank that measures alone, kept, and the same for all phases to come. */
+static enum status phase(struct measure *m, int threads, bool together, struct err *err)
+{
+    enum status rc;
+    struct store *store = m->options->store;
+    const struct profile_info *here = &m->profile->info;
+    const bool whole = !together && threads == m->cores->threads;
+    const struct backend_spec spec = {.device = device_text(m->options->device),
+                                      .dtype = m->job.train.dtype,
+                                      .threads = threads,
+                                      .local_rank = m->comm->local_rank,
+                                      .tune = !together};
+    m->backend = backend_new(&spec, err);
+    if (!m->backend)
+        return err ? err->status : ERR_NOMEM;
+    struct backend *be = m->backend;
+    rc = choices_give(together ? m->comm : NULL, store, here, be, err);
+    if (rc == OK)
+        rc = be->event_new(be, &m->from, err);
+    if (rc == OK)
+        rc = be->event_new(be, &m->to, err);
+    if (rc == OK)
+        rc = measure_layers(m, together, whole && m->job.model.num_skips == 0, err);
+    if (rc == OK && !together)
+        rc = choices_keep(store, here, be, err);
+    if (rc == OK && whole)
+        rc = measure_device(m, err);
+    if (rc == OK && whole)
+        rc = measure_input(m, err);
+    if (rc == OK && whole)
+        rc = measure_cache(m, err);
+    be->event_free(be, m->from);
+    be->event_free(be, m->to);
+    m->from = m->to = NULL;
+    backend_free(be);
+    m->backend = NULL;
+    return rc;
+}
+
+static void say(const struct measure *m, const char *what)
+{
+    if (m->comm->rank == 0 && m->options->progress)
+        fprintf(stderr, "\rprofile: %s \033[K%s", what, *what ? "" : "\r");
+}
+
+enum status measure_machine(const struct comm *comm, const struct cores *cores,
+                            const struct model *model, const struct measure_options *options,
+                            struct profile *profile, struct err *err)
+{
+    struct measure m = {.comm = comm, .cores = cores, .options = options};
+    struct profile got = {.info = profile->info};
+    enum status rc;
+    m.profile = &got;
+    job_defaults(&m.job);
+    m.job.train.dtype = model->elem_bytes == 2 ? DTYPE_BF16 : DTYPE_FP32;
+    m.job.train.dropout = options->dropout ? 0.1 : 0; /* of any probability it takes as long */
+    rc = model_copy(model, &m.job.model, err);
+    for (int i = 0; i < options->num_samples; i++)
+        m.most = options->samples[i] > m.most ? options->samples[i] : m.most;
+    if (rc == OK)
+        rc = make_inputs(&m, err);
+    rc = comm_agree(comm, rc, err);
+    const bool alone = rc == OK; /* from here on an error may be one rank's own */
+    if (rc == OK && comm->rank == 0) {
+        say(&m, "layers, one rank alone");
+        rc = phase(&m, cores->threads, false, err);
+    }
+    if (rc == OK)
+        rc = wait_asleep(comm, err);
+    if (rc == OK && comm->node_ranks[0] > 1) { /* one rank a node was busy alone */
+        say(&m, "layers, all ranks busy");
+        rc = phase(&m, cores->threads, true, err);
+    }
+    if (rc == OK && comm->size > 1) {
+        say(&m, "links and all-reduce");
+        rc = measure_links(&m, err);
+        /* One rank that has the machine to itself runs with all cores. */
+        if (rc == OK && comm->rank == 0 && cores->at_hand > cores->threads &&
+            options->device == DEVICE_CPU) {
+            say(&m, "layers, one rank on all cores");
+            rc = cores_release(cores, err);
+            if (rc == OK)
+                rc = phase(&m, cores->at_hand, false, err);
+        }
+        if (rc == OK)
+            rc = wait_asleep(comm, err);
+    }
+    say(&m, "");
+    if (rc != OK && alone)
+        comm_fail(comm, err);
+    if (rc == OK && comm->rank == 0) {
+        *profile = got;
+        got = (struct profile){0};
+    }
+    profile_clear(&got);
+    free(m.ids);
+    free(m.images);
+    free(m.tokens);
+    free(m.types);
+    free(m.lengths);
+    free(m.labels);
+    job_clear(&m.job);
+    return rc;
+}

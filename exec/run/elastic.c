@@ -1,0 +1,458 @@
+#include "exec/run/elastic.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "exec/run/move.h"
+#include "exec/run/plan_ahead.h"
+#include "exec/run/trainer_state.h"
+#include "profiles/job_json.h"
+
+enum { ORDER_TAG = 7 };
+enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 5000000 };
+
+/* What rank 0 found before a turn. */
+struct decision {
+    int64_t epoch, turn, start_ns, decide_ns;
+    int num_frozen;
+    bool change;
+    char reason[160];
+};
+
+struct order {
+    enum order_kind kind;
+    enum status status;
+    bool interrupted;
+    struct progress progress;
+    struct decision decision;
+    struct err err;
+};
+
+/* --- freeze ----------------------------------------------------------------------------------- */
+
+void elastic_clear(struct elastic *elastic)
+{
+    freeze_clear(&elastic->freeze);
+    free(elastic->norms.sumsq);
+    free(elastic->norms.rows);
+    free(elastic->notes);
+    *elastic = (struct elastic){0};
+}
+
+/* The sums, if there are any, become a row of norms, and zero. */
+static enum status close_turn(struct turn_norms *norms, int num_layers, struct err *err)
+{
+    const size_t n = (size_t)num_layers, at = (size_t)norms->num_turns * n;
+    if (norms->steps == 0)
+        return OK;
+    double *grown = realloc(norms->rows, (at + n) * sizeof *grown);
+    if (!grown)
+        return err_nomem(err);
+    for (size_t l = 0; l < n; l++)
+        grown[at + l] = sqrt(norms->sumsq[l] / (double)norms->steps);
+    norms->rows = grown;
+    norms->num_turns++;
+    memset(norms->sumsq, 0, n * sizeof *norms->sumsq);
+    norms->steps = 0;
+    return OK;
+}
+
+int64_t elastic_turn(const struct trainer *t)
+{
+    return turn_at(t->job, t->progress.step, t->progress.epoch);
+}
+
+bool elastic_due(const struct trainer *t)
+{
+    return turn_begins(t->job, t->progress.step, t->progress.position);
+}
+
+static enum status decide(struct trainer *t, int64_t turn, int *num_frozen, char reason[160],
+                          struct err *err)
+{
+    struct elastic *elastic = &t->elastic;
+    enum status rc = turn_decide(&elastic->freeze, elastic->norms.rows, elastic->norms.num_turns,
+                                 turn, num_frozen, reason, err);
+    if (rc == OK && elastic->freeze.held)
+        snprintf(elastic->held, sizeof elastic->held, "before epoch %lld: %s",
+                 (long long)t->progress.epoch, reason);
+    return rc;
+}
+
+enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
+                         struct err *err)
+{
+    struct elastic *elastic = &t->elastic;
+    const struct job *job = t->job;
+    const bool begins = elastic_due(t);
+    char *dir = NULL, reason[160];
+    int frozen[2] = {0}; /* in the first turn, and now */
+    enum status rc = freeze_init(&elastic->freeze, &job->freeze, job->model.num_layers, err);
+    elastic->norms.sumsq = calloc((size_t)job->model.num_layers + 1, sizeof(double));
+    if (rc == OK && !elastic->norms.sumsq)
+        rc = err_nomem(err);
+    if (rc == OK && t->comm->rank == 0) {
+        if (resume_dir)
+            rc = checkpoint_find(resume_dir, &dir, err);
+        if (rc == OK && dir)
+            rc = checkpoint_norms(dir, job->model.num_layers, &elastic->norms, err);
+        if (rc == OK && begins) /* a turn that ended with the checkpoint */
+            rc = close_turn(&elastic->norms, job->model.num_layers, err);
+        for (int64_t e = 0; rc == OK && e <= elastic_turn(t); e++) {
+            rc = decide(t, e, &frozen[1], reason, err);
+            frozen[0] = e == 0 ? frozen[1] : frozen[0];
+        }
+        /* Within a turn F stays; and what was frozen has no optimizer state any more, whatever the
+         * policy says now. */
+        if (!begins || t->progress.num_frozen_layers > frozen[1])
+            frozen[1] = t->progress.num_frozen_layers;
+        if (job->freeze.policy != FREEZE_NONE)
+            elastic->freeze.num_frozen = frozen[1];
+    }
+    free(dir);
+    rc = comm_agree(t->comm, rc, err);
+    if (rc == OK)
+        rc = comm_bcast(t->comm->all, frozen, sizeof frozen, 0, err);
+    elastic->first_frozen = frozen[0];
+    *num_frozen = frozen[1];
+    return rc;
+}
+
+void elastic_count(struct trainer *t)
+{
+    const struct model *model = &t->job->model;
+    const double *sumsq = runtime_item_sumsq(t->layout.runtime);
+    for (int i = 0; i < model->num_items; i++)
+        if (model->items[i].layer >= 0)
+            t->elastic.norms.sumsq[model->items[i].layer] += sumsq[i];
+    t->elastic.norms.steps++;
+}
+
+/* --- notes of changes --------------------------------------------------------------------------
+ */
+
+/* What the changes of the last noted one's epoch took together. */
+static enum status write_notes(struct trainer *t, struct err *err)
+{
+    static const char *const names[] = {"decide", "plan", "move", "groups", "cache", "total"};
+    const struct elastic *elastic = &t->elastic;
+    const struct transition_note *end = elastic->notes + elastic->num_notes;
+    const int64_t epoch = end[-1].epoch;
+    struct transition_row rows[TRANSITION_PARTS + 1];
+    for (int i = 0; i <= TRANSITION_PARTS; i++) {
+        bool moves = i == PART_MOVE || i == TRANSITION_PARTS;
+        rows[i] = (struct transition_row){.epoch = epoch};
+        for (const struct transition_note *n = end; n-- > elastic->notes && n->epoch == epoch;) {
+            rows[i].ns += i < TRANSITION_PARTS ? n->part_ns[i] : n->total_ns;
+            rows[i].bytes += moves ? n->bytes : 0;
+        }
+        snprintf(rows[i].part, sizeof rows[i].part, "%s", names[i]);
+    }
+    return run_files_transitions(t->files, rows, TRANSITION_PARTS + 1, err);
+}
+
+static enum status note_change(struct trainer *t, const struct transition_note *note,
+                               struct err *err)
+{
+    struct elastic *elastic = &t->elastic;
+    struct transition_note *grown =
+        realloc(elastic->notes, ((size_t)elastic->num_notes + 1) * sizeof *grown);
+    if (!grown)
+        return err_nomem(err);
+    elastic->notes = grown;
+    elastic->notes[elastic->num_notes++] = *note;
+    elastic->transition_ns += note->total_ns;
+    return write_notes(t, err);
+}
+
+/* What the present plan has spent on filling the cache belongs to the change that made it. */
+static enum status note_fill(struct trainer *t, struct err *err)
+{
+    struct elastic *elastic = &t->elastic;
+    int64_t ns = runtime_fill_ns(t->layout.runtime);
+    if (!t->base.cache)
+        return OK;
+    enum status rc = comm_max_i64(t->layout.place.active, &ns, 1, err);
+    if (rc != OK || t->comm->rank != 0 || elastic->num_notes == 0 || ns == 0)
+        return rc;
+    elastic->notes[elastic->num_notes - 1].part_ns[PART_CACHE] = ns;
+    return write_notes(t, err);
+}
+
+/* --- turns ------------------------------------------------------------------------------------ */
+
+enum status elastic_turn_end(struct trainer *t, struct err *err)
+{
+    struct turn_norms *norms = &t->elastic.norms;
+    const int num_layers = t->job->model.num_layers;
+    struct json *root;
+    char *path = NULL;
+    enum status rc = note_fill(t, err);
+    if (rc != OK || norms->steps == 0 || t->comm->rank != 0)
+        return rc;
+    rc = close_turn(norms, num_layers, err);
+    if (rc != OK)
+        return rc;
+    if (asprintf(&path, "%s/norms.json", t->out) < 0)
+        return err_nomem(err);
+    root = json_array_new();
+    norms_to_json(root, norms->rows, norms->num_turns, num_layers);
+    rc = json_write_file(root, path, err);
+    json_free(root);
+    free(path);
+    return rc;
+}
+
+/* --- orders to idle ranks -----------------------------------------------------------------------
+ */
+
+static bool has_place(const struct plan *plan, int rank)
+{
+    for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
+        if (plan->device[i] == rank)
+            return true;
+    return false;
+}
+
+static enum status give_order(struct trainer *t, const struct order *order, struct err *err)
+{
+    enum status rc = OK;
+    for (int r = 1; rc == OK && t->comm->rank == 0 && r < t->comm->size; r++) {
+        struct comm_request request = {0};
+        if (has_place(&t->layout.plan.plan, r))
+            continue;
+        rc = comm_isend(t->comm->all, order, sizeof *order, r, ORDER_TAG, &request, err);
+        if (rc == OK)
+            rc = comm_wait(&request, err);
+    }
+    return rc;
+}
+
+enum status elastic_order(struct trainer *t, enum order_kind kind, enum status status,
+                          struct err *err)
+{
+    struct order order = {
+        .kind = kind, .status = status, .interrupted = t->interrupted, .progress = t->progress};
+    struct err ignored = {0};
+    if (err && status != OK)
+        order.err = *err;
+    return give_order(t, &order, status != OK ? &ignored : err);
+}
+
+static enum status wait_for_order(struct trainer *t, struct order *order, struct err *err)
+{
+    struct comm_request request = {0};
+    int64_t sleep_ns = LEAST_SLEEP_NS;
+    bool done = false;
+    enum status rc = comm_irecv(t->comm->all, order, sizeof *order, 0, ORDER_TAG, &request, err);
+    while (rc == OK && !done) {
+        rc = comm_test(&request, &done, err);
+        if (rc == OK && !done && t->nccl) {
+            rc = nccl_go_on(t->nccl, true, err);
+            if (rc != OK) /* before the order's memory goes */
+                comm_cancel(&request);
+        }
+        if (rc == OK && !done) {
+            nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
+            sleep_ns = 2 * sleep_ns < MOST_SLEEP_NS ? 2 * sleep_ns : MOST_SLEEP_NS;
+        }
+    }
+    return rc;
+}
+
+/* --- changes ---------------------------------------------------------------------------------- */
+
+static void lap(const struct comm *comm, int64_t *since, int64_t *sum)
+{
+    int64_t now = comm_now_ns(comm);
+    *sum += now - *since;
+    *since = now;
+}
+
+/* Says so where the ranks could form more pipelines than the samples of an epoch are for, or than
+ * share the micro-batches of a canonical sum, which were counted by the first plan. */
+static void add_limit(struct trainer *t, char *reason, size_t room)
+{
+    const struct plan *now = &t->layout.plan.plan;
+    const struct job *job = t->job;
+    const int64_t samples = t->dataset.num_samples[SPLIT_TRAIN];
+    const int64_t count = (int64_t)now->microbatches.count * now->num_replicas;
+    const int could = job->elastic.auto_dp ? t->comm->size / now->num_ranks : now->num_replicas;
+    const size_t at = strlen(reason);
+    char why[120] = "";
+    if (job->train.batch_mode == BATCH_PER_PIPELINE && could > now->num_replicas &&
+        now->batch > samples / (now->num_replicas + 1))
+        snprintf(why, sizeof why, "%d replicas of %lld samples exceed the %lld of an epoch",
+                 now->num_replicas + 1, (long long)now->batch, (long long)samples);
+    if (job->train.batch_mode == BATCH_GLOBAL && job->train.reduction == REDUCTION_CANONICAL &&
+        could >= 2 * now->num_replicas && count % (2 * now->num_replicas) != 0)
+        snprintf(why, sizeof why, "%d replicas cannot share %lld micro-batches evenly",
+                 2 * now->num_replicas, (long long)count);
+    if (*why) {
+        snprintf(reason + at, room - at, "%s%s", at ? "; " : "", why);
+        snprintf(t->elastic.limited, sizeof t->elastic.limited, "before epoch %lld: %s",
+                 (long long)t->progress.epoch, why);
+    }
+}
+
+/* A status that all ranks have agreed on, unless it is MPI that has failed. */
+static enum status agreed(struct trainer *t, enum status rc)
+{
+    t->all_know = rc == ERR_INFEASIBLE;
+    return rc;
+}
+
+/* L2. Collective over all ranks. */
+static enum status change(struct trainer *t, const struct decision *decision, struct err *err)
+{
+    const struct comm *comm = t->comm;
+    struct turn_ask ask = trainer_ask(t, decision->epoch, decision->turn);
+    struct transition_note note = {.epoch = decision->epoch, .step = t->progress.step};
+    struct train_plan plan = {0};
+    struct layout next = {0};
+    const struct nccl_counts before = nccl_counts(t->nccl);
+    int64_t since = comm_now_ns(comm);
+    ask.num_frozen_layers = decision->num_frozen;
+    enum status rc = agreed(t, train_plan_make(comm, t->cores, t->job, t->db, &ask, &plan, err));
+    lap(comm, &since, &note.part_ns[PART_PLAN]);
+    if (rc == OK)
+        rc = layout_place(&t->base, &plan, &next, err);
+    lap(comm, &since, &note.part_ns[PART_GROUPS]);
+    if (rc != OK)
+        goto out;
+    runtime_free(t->layout.runtime);
+    t->layout.runtime = NULL;
+    for (int split = 0; split < SPLIT_COUNT; split++) {
+        loader_free(t->layout.loaders[split]);
+        t->layout.loaders[split] = NULL;
+    }
+    rc = agreed(t, comm_agree(comm, layout_stages(&t->base, &next, err), err));
+    if (rc == OK)
+        rc = move_weights(&t->base, &t->layout, &next, &note.bytes, err);
+    if (rc == OK) /* else the others wait for messages, not here: this rank ends the job */
+        rc = comm_agree(comm, OK, err);
+    lap(comm, &since, &note.part_ns[PART_MOVE]);
+    if (rc != OK)
+        goto out;
+    layout_clear(&t->layout);
+    t->layout = next; /* where the runtime will look for it */
+    next = (struct layout){0};
+    rc = comm_agree(comm, layout_batches(&t->base, t->progress.position, &t->layout, err), err);
+    if (rc == OK)
+        rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
+    if (agreed(t, rc) != OK)
+        goto out;
+    t->progress.num_frozen_layers = decision->num_frozen;
+    lap(comm, &since, &note.part_ns[PART_GROUPS]);
+    if (comm->rank == 0) {
+        const struct plan *now = &t->layout.plan.plan;
+        note.part_ns[PART_DECIDE] = decision->decide_ns;
+        note.total_ns = since - decision->start_ns;
+        note.frozen_layers = decision->num_frozen;
+        note.pipeline_length = now->num_ranks;
+        note.replicas = now->num_replicas;
+        note.links = nccl_counts(t->nccl);
+        note.links.ready -= before.ready;
+        note.links.made -= before.made;
+        memcpy(note.reason, decision->reason, sizeof note.reason);
+        add_limit(t, note.reason, sizeof note.reason);
+        rc = note_change(t, &note, err);
+    }
+out:
+    if (t->all_know) /* else messages may be under way in it */
+        layout_clear(&next);
+    train_plan_clear(&plan);
+    return rc;
+}
+
+enum status elastic_turn_start(struct trainer *t, struct err *err)
+{
+    const struct job *job = t->job;
+    const struct plan *plan = &t->layout.plan.plan;
+    struct order order = {.kind = ORDER_CHANGE, .progress = t->progress};
+    struct decision *decision = &order.decision;
+    enum status rc = OK;
+    if (!turn_elastic(job))
+        return OK;
+    decision->epoch = t->progress.epoch;
+    decision->turn = elastic_turn(t);
+    decision->num_frozen = t->progress.num_frozen_layers;
+    decision->start_ns = comm_now_ns(t->comm);
+    ahead_stop(t);
+    if (t->comm->rank == 0) {
+        if (job->freeze.policy != FREEZE_NONE)
+            rc = decide(t, decision->turn, &decision->num_frozen, decision->reason, err);
+        if (rc != OK) /* known here only: the caller ends the run */
+            return rc;
+        decision->change = turn_changes(job, decision->turn, decision->num_frozen, plan);
+        decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
+    }
+    rc = comm_bcast(t->layout.place.active, decision, sizeof *decision, 0, err);
+    if (rc == OK && decision->change)
+        rc = give_order(t, &order, err);
+    if (rc == OK && decision->change)
+        rc = change(t, decision, err);
+    if (rc == OK)
+        ahead_start(t);
+    return rc;
+}
+
+enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
+{
+    enum status rc = OK;
+    *ended = false;
+    while (rc == OK && layout_idle(&t->layout) && !*ended) {
+        struct order order;
+        rc = wait_for_order(t, &order, err);
+        if (rc != OK)
+            break;
+        t->progress = order.progress;
+        t->interrupted = order.interrupted;
+        if (order.kind == ORDER_CHANGE)
+            rc = change(t, &order.decision, err);
+        if (order.kind == ORDER_AHEAD)
+            rc = ahead_share(t, err);
+        if (order.kind == ORDER_SAVE)
+            rc = trainer_save(t, err);
+        if (order.kind == ORDER_END) {
+            *ended = true;
+            rc = order.status;
+            t->all_know = rc != OK;
+            if (rc != OK)
+                err_copy(err, &order.err);
+        }
+    }
+    return rc;
+}
+
+void elastic_json(const struct trainer *t, struct json *root)
+{
+    static const char *const keys[] = {"decide_ns", "plan_ns", "move_ns", "groups_ns", "cache_ns"};
+    const struct elastic *elastic = &t->elastic;
+    struct json *list = json_add_array(root, "transitions");
+    int64_t total = 0;
+    for (int i = 0; i < elastic->num_notes; i++) {
+        const struct transition_note *note = &elastic->notes[i];
+        struct json *one = json_add_object(list, NULL);
+        json_add_int(one, "epoch", note->epoch);
+        json_add_int(one, "step", note->step);
+        json_add_int(one, "frozen_layers", note->frozen_layers);
+        json_add_int(one, "pipeline_length", note->pipeline_length);
+        json_add_int(one, "replicas", note->replicas);
+        json_add_string(one, "reason", note->reason);
+        for (int p = 0; p < TRANSITION_PARTS; p++)
+            json_add_int(one, keys[p], note->part_ns[p]);
+        json_add_int(one, "total_ns", note->total_ns);
+        json_add_int(one, "moved_bytes", note->bytes);
+        json_add_int(one, "communicators_ready", note->links.ready);
+        json_add_int(one, "communicators_made", note->links.made);
+        total += note->total_ns;
+    }
+    json_add_int(root, "transition_ns", total);
+    json_add_string(root, "held_note", elastic->held);
+    json_add_string(root, "limit_note", elastic->limited);
+}

@@ -1,0 +1,104 @@
+#include <math.h>
+#include <stdlib.h>
+
+#include "exec/device/device_info.h"
+#include "exec/run/trainer_state.h"
+
+void trainer_add_metrics(struct json *root, const struct job *job,
+                         const struct evaluation *evaluation)
+{
+    if (job->model.task == TASK_CAUSAL_LM || job->model.task == TASK_MLM)
+        json_add_double(root, "perplexity", evaluation->count ? exp(evaluation->loss) : NAN);
+    if (job->data.kind == DATA_SQUAD) {
+        bool have = evaluation->qa.questions > 0;
+        json_add_int(root, "eval_questions", evaluation->qa.questions);
+        json_add_double(root, "exact_match", have ? evaluation->qa.exact : NAN);
+        json_add_double(root, "f1", have ? evaluation->qa.f1 : NAN);
+    }
+}
+
+/* Whether a run that could use a cache of all samples has less. */
+static bool cache_lacks(const struct trainer *t)
+{
+    const bool wanted = t->job->freeze.policy != FREEZE_NONE && t->job->cache.policy != CACHE_OFF;
+    return wanted && !(t->cache && cache_complete(t->cache));
+}
+
+static void add_cache(struct json *root, const struct trainer *t, const struct cache_counts *counts)
+{
+    int64_t all = counts->hits + counts->upgrades + counts->misses;
+    json_add_int(root, "cache_hits", counts->hits);
+    json_add_int(root, "cache_upgrades", counts->upgrades);
+    json_add_int(root, "cache_misses", counts->misses);
+    json_add_int(root, "cache_corrupt", counts->corrupt);
+    json_add_double(root, "cache_hit_rate", all ? (double)counts->hits / (double)all : NAN);
+    json_add_string(root, "cache_note", t->cache_note);
+    json_add_bool(root, "cache_lacks", cache_lacks(t));
+    json_add_double(root, "cache_room", t->cache ? cache_room(t->cache) : 0);
+}
+
+/* The machine and the device that computed, as profiles describe them: who compares the run with a
+ * profile sees what differs. */
+static void add_machine(struct json *root, const struct trainer *t)
+{
+    struct profile_info here = {0};
+    struct err ignored = {0}; /* then it is the host alone */
+    struct json *machine = json_add_object(root, "machine");
+    device_describe(t->job->train.device, t->cores, &here, &ignored);
+    json_add_string(machine, "host", here.host);
+    json_add_string(machine, "device_kind", here.device_kind);
+    json_add_string(machine, "device_name", here.device_name);
+    json_add_string(machine, "driver", here.driver);
+    json_add_string(machine, "libraries", here.libraries);
+    json_add_string(machine, "bf16_kernel", here.bf16_kernel);
+    json_add_string(machine, "fp32_kernel", here.fp32_kernel);
+    json_add_int(machine, "clock_mhz", here.clock_mhz);
+}
+
+struct json *trainer_summary(const struct trainer *t, const struct cache_counts *counts,
+                             const struct evaluation *before, const struct evaluation *after,
+                             const char *digest, int64_t wall_ns)
+{
+    struct json *root = json_object_new(), *plan, *list;
+    json_add_int(root, "schema", 1);
+    json_add_string(root, "version", ELAPSE_VERSION);
+    json_add_string(root, "command", "train");
+    json_add_string(root, "name", t->job->name);
+    json_add_string(root, "model", t->job->model.name);
+    json_add_string(root, "out", t->out);
+    json_add_int(root, "ranks", t->comm->size);
+    list = json_add_array(root, "node_ranks");
+    for (int n = 0; n < t->comm->num_nodes; n++)
+        json_add_int(list, NULL, t->comm->node_ranks[n]);
+    json_add_int(root, "threads_per_rank", t->cores->threads);
+    json_add_string(root, "cores_of_rank_0", t->cores->list);
+    json_add_int(root, "cores_at_hand", t->cores->at_hand);
+    json_add_string(root, "backend", t->backend->name);
+    char *db = t->options->db ? realpath(t->options->db, NULL) : NULL;
+    json_add_string(root, "db", db ? db : t->options->db); /* from whatever folder it is read */
+    free(db);
+    add_machine(root, t);
+    json_add_string(root, "cost_note", t->layout.plan.cost_note);
+    json_add_string(root, "init_note", t->import.note);
+    json_add_int(root, "steps", t->progress.step);
+    json_add_int(root, "total_steps", t->total_steps);
+    json_add_int(root, "epochs", t->progress.epoch);
+    json_add_bool(root, "interrupted", t->interrupted);
+    json_add_int(root, "train_samples", t->dataset.num_samples[SPLIT_TRAIN]);
+    json_add_int(root, "test_samples", t->dataset.num_samples[SPLIT_TEST]);
+    json_add_double(root, "initial_loss", t->first_loss);
+    json_add_double(root, "final_loss", t->last_loss);
+    json_add_double(root, "initial_accuracy", before->count ? before->accuracy : NAN);
+    json_add_double(root, "eval_accuracy", after->count ? after->accuracy : NAN);
+    json_add_double(root, "eval_loss", after->count ? after->loss : NAN);
+    trainer_add_metrics(root, t->job, after);
+    json_add_int(root, "train_ns", t->train_ns);
+    json_add_int(root, "eval_ns", before->ns + after->ns);
+    json_add_int(root, "wall_ns", wall_ns);
+    elastic_json(t, root);
+    add_cache(root, t, counts);
+    json_add_string(root, "weights_sha256", digest);
+    plan = json_add_object(root, "plan");
+    train_plan_json(&t->layout.plan, plan);
+    return root;
+}

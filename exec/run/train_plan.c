@@ -1,0 +1,191 @@
+#include "exec/run/train_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/base/backend.h"
+#include "exec/device/device_info.h"
+#include "profiles/profile_cost.h"
+
+/* What rank 0 decided, ready for a broadcast; first_item and device follow as arrays. */
+struct plan_message {
+    struct plan plan;
+    char cost_label[96], cost_note[256];
+};
+
+void train_plan_clear(struct train_plan *plan)
+{
+    plan_clear(&plan->plan);
+    cluster_clear(&plan->cluster);
+    if (plan->workload)
+        workload_clear(plan->workload);
+    if (plan->full)
+        schedule_clear(plan->full);
+    free(plan->workload);
+    free(plan->full);
+    *plan = (struct train_plan){0};
+}
+
+/* Behind err_set(ERR_INPUT): the number of ranks that would do. */
+static enum status use_ranks(struct err *err, int64_t num_ranks)
+{
+    err_hint(err, "use -n %lld", (long long)num_ranks);
+    return ERR_INPUT;
+}
+
+enum status train_plan_check(const struct job *job, int num_ranks, struct err *err)
+{
+    const char *name = job->path ? job->path : job->name;
+    int k = job->pipeline.num_stages, r = job->pipeline.num_replicas, n = num_ranks;
+    if (turn_elastic(job)) {
+        for (int i = 0; i < (job->elastic.num_stages ? job->elastic.num_stages : 1); i++) {
+            int wanted = job->elastic.num_stages ? job->elastic.stages[i] : k == AUTO ? 1 : k;
+            int64_t least = (int64_t)wanted * (r == AUTO || i > 0 ? 1 : r);
+            if (least > n) {
+                err_set(err, ERR_INPUT, "%s: %s %d needs %lld ranks, got %d", name,
+                        job->elastic.num_stages ? "elastic.stages" : "pipeline.num_stages", wanted,
+                        (long long)least, n);
+                return use_ranks(err, least);
+            }
+            k = k == AUTO || wanted > k ? wanted : k;
+        }
+        n = k; /* ranks may be left over */
+        r = 1;
+    }
+    if (k != AUTO && r != AUTO && (int64_t)k * r != n) {
+        err_set(err, ERR_INPUT,
+                "%s: pipeline.num_stages %d times pipeline.num_replicas %d must equal the "
+                "number of ranks, got %d",
+                name, k, r, n);
+        return use_ranks(err, (int64_t)k * r);
+    }
+    if (k != AUTO && n % k != 0) {
+        err_set(err, ERR_INPUT,
+                "%s: pipeline.num_stages must divide the number of ranks %d, got %d", name, n, k);
+        return use_ranks(err, k);
+    }
+    if (r != AUTO && n % r != 0) {
+        err_set(err, ERR_INPUT,
+                "%s: pipeline.num_replicas must divide the number of ranks %d, got %d", name, n, r);
+        return use_ranks(err, r);
+    }
+    if (k == AUTO && r != AUTO)
+        k = n / r;
+    if (k > job->model.num_items)
+        return err_set(err, ERR_INFEASIBLE, "%s: cannot cut %d items into %d stages", name,
+                       job->model.num_items, k);
+    return OK;
+}
+
+static enum status share(const struct comm *comm, struct train_plan *plan, struct err *err)
+{
+    struct plan_message message = {.plan = plan->plan};
+    struct plan got;
+    size_t stages, devices;
+    enum status rc;
+    memcpy(message.cost_label, plan->cost_label, sizeof message.cost_label);
+    memcpy(message.cost_note, plan->cost_note, sizeof message.cost_note);
+    rc = comm_bcast(comm->all, &message, sizeof message, 0, err);
+    if (rc != OK)
+        return rc;
+    got = message.plan;
+    stages = (size_t)got.num_stages + 1;
+    devices = (size_t)got.num_ranks * (size_t)got.num_replicas;
+    if (comm->rank != 0) {
+        got.first_item = malloc(stages * sizeof *got.first_item);
+        got.device = malloc(devices * sizeof *got.device);
+        got.memory_bytes = NULL;
+        plan->plan = got;
+        memcpy(plan->cost_label, message.cost_label, sizeof plan->cost_label);
+        memcpy(plan->cost_note, message.cost_note, sizeof plan->cost_note);
+    }
+    rc = comm_agree(comm, got.first_item && got.device ? OK : err_nomem(err), err);
+    if (rc == OK)
+        rc = comm_bcast(comm->all, got.first_item, (int64_t)(stages * sizeof(int)), 0, err);
+    if (rc == OK)
+        rc = comm_bcast(comm->all, got.device, (int64_t)(devices * sizeof(int)), 0, err);
+    return rc;
+}
+
+enum status train_plan_choose(const struct comm *comm, const struct cores *cores,
+                              const struct job *job, const char *db, const struct turn_ask *ask,
+                              struct train_plan *plan, struct err *err)
+{
+    struct cost_query query = cost_query_of(job);
+    struct cost_handle cost = {0};
+    query.backend = device_text(job->train.device);
+    query.threads = cores->threads;
+    query.ranks = comm->local_size;
+    query.present = &plan->present;
+    enum status rc = cost_choose_for(db, &job->model, &plan->cluster, &query, &cost, err);
+    if (rc == OK)
+        rc = turn_plan(job, &plan->cluster, &cost.cost, ask, &plan->plan, err);
+    if (rc == OK) {
+        memcpy(plan->cost_label, cost.cost.label, sizeof plan->cost_label);
+        memcpy(plan->cost_note, cost.note, sizeof plan->cost_note);
+    }
+    cost_handle_clear(&cost);
+    return rc;
+}
+
+enum status train_plan_make(const struct comm *comm, const struct cores *cores,
+                            const struct job *job, const char *db, const struct turn_ask *ask,
+                            struct train_plan *plan, struct err *err)
+{
+    struct train_plan got = {0};
+    struct cost roofline;
+    enum status rc;
+    rc = train_plan_check(job, comm->size, err);
+    if (rc == OK)
+        rc = comm_agree(comm, device_describe(job->train.device, cores, &got.present, err), err);
+    if (rc == OK)
+        rc = cluster_of_ranks(comm->node_ranks, comm->num_nodes, got.present.device_kind,
+                              &got.cluster, err);
+    if (rc == OK && comm->rank == 0)
+        rc = train_plan_choose(comm, cores, job, db, ask, &got, err);
+    rc = comm_agree(comm, rc, err);
+    if (rc == OK)
+        rc = share(comm, &got, err);
+    if (rc != OK)
+        goto out;
+    got.workload = calloc(1, sizeof *got.workload);
+    got.full = calloc(1, sizeof *got.full);
+    if (!got.workload || !got.full) {
+        rc = err_nomem(err);
+    } else {
+        /* What the executor reads of the workload (edges, buckets) does not depend on times. */
+        cost_roofline(&roofline);
+        rc = plan_lower(&job->model, &got.cluster, &roofline, &got.plan, NULL, got.workload,
+                        got.full, err);
+    }
+    rc = comm_agree(comm, rc, err);
+    if (rc == OK) {
+        *plan = got;
+        got = (struct train_plan){0};
+    }
+out:
+    train_plan_clear(&got);
+    return rc;
+}
+
+void train_plan_json(const struct train_plan *plan, struct json *object)
+{
+    const struct plan *p = &plan->plan;
+    struct json *list;
+    json_add_int(object, "pipeline_length", p->num_ranks);
+    json_add_int(object, "replicas", p->num_replicas);
+    json_add_int(object, "microbatches", p->microbatches.count);
+    json_add_int(object, "microbatch_size", p->microbatches.size);
+    json_add_int(object, "batch", p->batch);
+    json_add_string(object, "schedule", schedule_kind_name(p->schedule));
+    json_add_int(object, "chunks", p->chunks);
+    list = json_add_array(object, "cut");
+    for (int s = 0; s < p->num_stages; s++)
+        json_add_int(list, NULL, p->first_item[s + 1] - p->first_item[s]);
+    json_add_int(object, "frozen_layers", p->num_frozen_layers);
+    json_add_string(object, "frozen", frozen_placement_name(p->frozen));
+    json_add_string(object, "recompute", recompute_mode_name(p->recompute));
+    json_add_int(object, "bucket_bytes", p->bucket_bytes);
+    json_add_int(object, "step_ns", p->step_ns);
+    json_add_string(object, "cost_source", plan->cost_label);
+}

@@ -1,0 +1,43 @@
+/* exec/run/train_plan.h - the plan that a training run follows, and its op lists. Rank 0 plans; all
+ * ranks get the same plan and lower it themselves. */
+#ifndef ELAPSE_EXEC_RUN_TRAIN_PLAN_H
+#define ELAPSE_EXEC_RUN_TRAIN_PLAN_H
+
+#include <stdbool.h>
+
+#include "exec/comm/comm.h"
+#include "exec/device/cores.h"
+#include "partition/job.h"
+#include "partition/plan.h"
+#include "partition/turn.h"
+#include "partition/workload.h"
+#include "profiles/json.h"
+#include "profiles/profile.h"
+
+struct train_plan {
+    struct plan plan;
+    struct cluster cluster;
+    struct workload *workload;   /* owned */
+    struct schedule *full;       /* owned */
+    struct profile_info present; /* the machine that costs were asked for */
+    char cost_label[96], cost_note[256];
+};
+
+/* The plan of partition/turn.h for all ranks (an elastic job: for at most all of them), with the
+ * costs of the machine. ERR_INFEASIBLE; ERR_INPUT with the key when ranks do not divide as asked.
+ * Collective. */
+enum status train_plan_make(const struct comm *comm, const struct cores *cores,
+                            const struct job *job, const char *db, const struct turn_ask *ask,
+                            struct train_plan *plan, struct err *err);
+/* Whether num_ranks ranks divide as the job asks; ERR_INPUT with the key, ERR_INFEASIBLE. */
+enum status train_plan_check(const struct job *job, int num_ranks, struct err *err);
+/* What rank 0 does of it: ask, cluster and present of *plan give its plan and where the costs are
+ * from. Not collective; any thread. */
+enum status train_plan_choose(const struct comm *comm, const struct cores *cores,
+                              const struct job *job, const char *db, const struct turn_ask *ask,
+                              struct train_plan *plan, struct err *err);
+void train_plan_clear(struct train_plan *plan);
+/* The keys of `elapse plan --json` for the plan as run. */
+void train_plan_json(const struct train_plan *plan, struct json *object);
+
+#endif

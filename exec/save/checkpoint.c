@@ -1,0 +1,695 @@
+#include "exec/save/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "exec/save/hf_names.h"
+#include "exec/save/safetensors.h"
+#include "exec/save/sha256.h"
+#include "partition/units.h"
+#include "profiles/job_json.h"
+#include "profiles/json.h"
+#include "profiles/whole_file.h"
+
+enum { FORMAT_VERSION = 1, NAME_MAX_BYTES = 128 };
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+static enum status fetch_backend(void *ctx, const void *source, int64_t num_elems, float *values,
+                                 struct err *err)
+{
+    struct backend *be = ctx;
+    be->copy_out(be, values, source, num_elems * (int64_t)sizeof *values);
+    return be->sync(be, err);
+}
+
+static enum status write_stage(const char *path, struct stage *stage, struct backend *be,
+                               struct err *err)
+{
+    struct param *params = stage_params(stage);
+    int n = stage_num_params(stage), count = 0;
+    struct tensor_out *tensors = calloc((size_t)n * 3, sizeof *tensors);
+    char(*names)[NAME_MAX_BYTES] = calloc((size_t)n * 3, sizeof *names);
+    const char *metadata[] = {"format", "pt"};
+    enum status rc;
+    if (n > 0 && (!tensors || !names)) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int i = 0; i < n; i++) {
+        const void *sources[3] = {params[i].weight, params[i].state[0], params[i].state[1]};
+        if (params[i].tied_copy)
+            continue;
+        for (int j = 0; j < 3; j++) {
+            if (!sources[j])
+                continue;
+            if (j == 0)
+                snprintf(names[count], sizeof *names, "%s", params[i].name);
+            else
+                snprintf(names[count], sizeof *names, "optimizer.%d.%s", j - 1, params[i].name);
+            tensors[count] = (struct tensor_out){.name = names[count],
+                                                 .ndim = params[i].ndim,
+                                                 .shape = params[i].shape,
+                                                 .num_elems = params[i].num_elems,
+                                                 .source = sources[j]};
+            count++;
+        }
+    }
+    rc = safetensors_write(path, tensors, count, metadata, 1, fetch_backend, be, NULL, err);
+out:
+    free(tensors);
+    free(names);
+    return rc;
+}
+
+/* Remove a folder of plain files; missing is fine. */
+static void remove_dir(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir)))
+        if (entry->d_name[0] != '.')
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+    rmdir(path);
+}
+
+static const char *optimizer_name(const struct job *job)
+{
+    switch (job->train.optimizer.kind) {
+    case OPTIMIZER_SGD:
+        return job->train.optimizer.momentum > 0 ? "sgd-momentum" : "sgd";
+    case OPTIMIZER_ADAMW:
+        return "adamw";
+    default:
+        return "lamb";
+    }
+}
+
+static enum status write_manifest(const char *dir, const struct job *job, int num_stages,
+                                  const struct progress *progress, const struct turn_norms *norms,
+                                  struct err *err)
+{
+    const struct model *model = &job->model;
+    struct json *root = json_object_new(), *object, *list, *config;
+    char name[32], *path = NULL;
+    enum status rc;
+    json_add_string(root, "format", "elapse-checkpoint");
+    json_add_int(root, "schema", FORMAT_VERSION);
+    json_add_int(root, "step", progress->step);
+    json_add_int(root, "epoch", progress->epoch);
+    json_add_int(root, "position", progress->position);
+    json_add_int(root, "frozen_layers", progress->num_frozen_layers);
+    if (norms->num_turns > 0)
+        norms_to_json(json_add_array(root, "norms"), norms->rows, norms->num_turns,
+                      model->num_layers);
+    if (norms->steps > 0) {
+        object = json_add_object(root, "turn");
+        json_add_int(object, "steps", norms->steps);
+        list = json_add_array(object, "sumsq");
+        for (int l = 0; l < model->num_layers; l++)
+            json_add_double(list, NULL, norms->sumsq[l]);
+    }
+    json_add_string(root, "optimizer", optimizer_name(job));
+    json_add_int(root, "seed", (int64_t)job->train.seed);
+    object = json_add_object(root, "model");
+    json_add_string(object, "name", model->name);
+    json_add_string(object, "family", model_family_name(model->family));
+    json_add_int(object, "layers", model->num_layers);
+    json_add_int(object, "hidden", model->hidden);
+    json_add_int(object, "heads", model->heads);
+    json_add_int(object, "mlp", model->mlp);
+    json_add_int(object, "params", model_total_params(model));
+    config = hf_config(model);
+    if (config)
+        json_add_copy(root, "config", config);
+    json_free(config);
+    list = json_add_array(root, "files");
+    for (int s = 0; s < num_stages; s++) {
+        snprintf(name, sizeof name, "stage-%05d.safetensors", s);
+        json_add_string(list, NULL, name);
+    }
+    if (asprintf(&path, "%s/manifest.json", dir) < 0) {
+        json_free(root);
+        return err_nomem(err);
+    }
+    rc = json_write_file(root, path, err);
+    free(path);
+    json_free(root);
+    return rc;
+}
+
+enum status checkpoint_save(const struct comm *comm, const char *dir, const struct job *job,
+                            const struct stage_list *list, bool write,
+                            const struct progress *progress, const struct turn_norms *norms,
+                            struct err *err)
+{
+    enum status rc = OK;
+    char *temp = NULL, *path = NULL;
+    if (asprintf(&temp, "%s.tmp", dir) < 0) {
+        temp = NULL;
+        rc = err_nomem(err);
+    }
+    if (rc == OK && comm->rank == 0) {
+        remove_dir(temp);
+        if (mkdir(temp, 0777) != 0)
+            rc = err_set(err, ERR_SYSTEM, "cannot create '%s': %s", temp, strerror(errno));
+    }
+    rc = comm_agree(comm, rc, err);
+    for (int s = 0; rc == OK && write && s < list->num_stages; s++) {
+        if (!list->stages[s])
+            continue;
+        if (asprintf(&path, "%s/stage-%05d.safetensors", temp, s) < 0) {
+            rc = err_nomem(err);
+            break;
+        }
+        rc = write_stage(path, list->stages[s], list->backend, err);
+        free(path);
+    }
+    rc = comm_agree(comm, rc, err);
+    if (comm->rank == 0) {
+        if (rc == OK)
+            rc = write_manifest(temp, job, list->num_stages, progress, norms, err);
+        if (rc == OK) { /* the names in it are as durable as the manifest's */
+            remove_dir(dir);
+            if (rename(temp, dir) != 0)
+                rc = err_set(err, ERR_SYSTEM, "cannot rename '%s' to '%s': %s", temp, dir,
+                             strerror(errno));
+        }
+        if (rc == OK)
+            file_sync_name(dir);
+        if (rc != OK && temp)
+            remove_dir(temp);
+    }
+    free(temp);
+    return comm_agree(comm, rc, err);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static enum status read_manifest(const char *dir, struct json **manifest, struct err *err)
+{
+    char *path = NULL;
+    struct json *root = NULL, *value;
+    int64_t schema;
+    enum status rc;
+    if (asprintf(&path, "%s/manifest.json", dir) < 0)
+        return err_nomem(err);
+    rc = json_read_file(path, &root, err);
+    if (rc != OK)
+        goto out;
+    value = json_get(root, "format");
+    if (!value || !json_string(value) || strcmp(json_string(value), "elapse-checkpoint") != 0) {
+        rc = err_set(err, ERR_INPUT, "'%s' is not the manifest of a checkpoint", path);
+        goto out;
+    }
+    value = json_get(root, "schema");
+    if (!value || !json_int64(value, &schema) || schema != FORMAT_VERSION) {
+        rc = err_set(err, ERR_INPUT, "'%s': schema must be %d", path, FORMAT_VERSION);
+        goto out;
+    }
+    value = json_get(root, "files");
+    if (!value || json_type(value) != JSON_ARRAY || json_count(value) < 1) {
+        rc = err_set(err, ERR_INPUT, "'%s': files is missing", path);
+        goto out;
+    }
+    for (int i = 0; i < json_count(value); i++) {
+        const char *name = json_string(json_at(value, i));
+        if (!name || strchr(name, '/')) {
+            rc = err_set(err, ERR_INPUT, "'%s': files.%d is not a file name", path, i);
+            goto out;
+        }
+    }
+    *manifest = root;
+    root = NULL;
+out:
+    json_free(root);
+    free(path);
+    return rc;
+}
+
+static enum status manifest_int(const struct json *manifest, const char *dir, const char *key,
+                                int64_t max, int64_t *value, struct err *err)
+{
+    const struct json *member = json_path(manifest, key);
+    if (!member || !json_int64(member, value) || *value < 0 || *value > max)
+        return err_set(err, ERR_INPUT, "'%s/manifest.json': %s must be 0..%lld", dir, key,
+                       (long long)max);
+    return OK;
+}
+
+/* Optimizer state means nothing to another optimizer, a place in an epoch nothing to another order
+ * of samples. */
+static enum status check_state(const struct json *manifest, const char *dir, const struct job *job,
+                               struct err *err)
+{
+    const char *want = optimizer_name(job);
+    const char *optimizer = json_string(json_get(manifest, "optimizer"));
+    const int64_t want_seed = (int64_t)job->train.seed;
+    int64_t seed;
+    enum status rc = manifest_int(manifest, dir, "seed", INT64_MAX, &seed, err);
+    if (rc == OK && (!optimizer || strcmp(optimizer, want) != 0))
+        rc = err_set(err, ERR_INPUT, "'%s' is of a run with optimizer %s, the job has %s", dir,
+                     optimizer ? optimizer : "?", want);
+    else if (rc == OK && seed != want_seed)
+        rc = err_set(err, ERR_INPUT, "'%s' is of a run with train.seed %lld, the job has %lld", dir,
+                     (long long)seed, (long long)want_seed);
+    else
+        return rc;
+    err_hint(err, "--init takes its weights alone");
+    return rc;
+}
+
+enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
+                            struct progress *progress, struct err *err)
+{
+    const struct model *model = &job->model;
+    struct json *manifest = NULL;
+    struct progress got = {0};
+    int64_t frozen = 0, value;
+    const struct {
+        const char *key;
+        int64_t want;
+    } dims[] = {
+        {"model.layers", model->num_layers        },
+        {"model.hidden", model->hidden            },
+        {"model.mlp",    model->mlp               },
+        {"model.heads",  model->heads             },
+        {"model.params", model_total_params(model)},
+    };
+    enum status rc = read_manifest(dir, &manifest, err);
+    if (rc != OK)
+        return rc;
+    rc = manifest_int(manifest, dir, "step", INT64_MAX, &got.step, err);
+    if (rc == OK)
+        rc = manifest_int(manifest, dir, "epoch", JOB_EPOCHS_MAX, &got.epoch, err);
+    if (rc == OK)
+        rc = manifest_int(manifest, dir, "position", INT64_MAX, &got.position, err);
+    if (rc == OK)
+        rc = manifest_int(manifest, dir, "frozen_layers", model->num_layers, &frozen, err);
+    got.num_frozen_layers = (int)frozen;
+    for (size_t i = 0; rc == OK && i < sizeof dims / sizeof *dims; i++) {
+        rc = manifest_int(manifest, dir, dims[i].key, INT64_MAX, &value, err);
+        if (rc == OK && value != dims[i].want)
+            rc = err_set(err, ERR_INPUT, "'%s' holds another model: %s is %lld, the job has %lld",
+                         dir, dims[i].key, (long long)value, (long long)dims[i].want);
+    }
+    if (rc == OK && state)
+        rc = check_state(manifest, dir, job, err);
+    if (rc == OK)
+        *progress = got;
+    json_free(manifest);
+    return rc;
+}
+
+enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,
+                             struct err *err)
+{
+    struct json *manifest = NULL;
+    const struct json *list;
+    int rows = 0;
+    enum status rc = read_manifest(dir, &manifest, err);
+    norms->steps = 0;
+    memset(norms->sumsq, 0, (size_t)num_layers * sizeof *norms->sumsq);
+    if (rc == OK && (list = json_get(manifest, "norms")))
+        rc = norms_from_json(list, dir, "norms", num_layers, &norms->rows, &rows, err);
+    norms->num_turns = rows;
+    if (rc == OK && json_get(manifest, "turn")) {
+        rc = manifest_int(manifest, dir, "turn.steps", INT64_MAX, &norms->steps, err);
+        list = json_path(manifest, "turn.sumsq");
+        if (rc == OK && (!list || json_type(list) != JSON_ARRAY || json_count(list) != num_layers))
+            rc = err_set(err, ERR_INPUT, "'%s/manifest.json': turn.sumsq must hold %d numbers", dir,
+                         num_layers);
+        for (int l = 0; rc == OK && l < num_layers; l++) {
+            norms->sumsq[l] = json_number(json_at(list, l));
+            if (!(norms->sumsq[l] >= 0 && isfinite(norms->sumsq[l])))
+                rc = err_set(err, ERR_INPUT,
+                             "'%s/manifest.json': turn.sumsq.%d must be a number at least 0", dir,
+                             l);
+        }
+    }
+    json_free(manifest);
+    return rc;
+}
+
+static bool same_shape(const struct param *param, const struct tensor_info *info)
+{
+    bool same = param->ndim == info->ndim;
+    for (int d = 0; same && d < param->ndim; d++)
+        same = param->shape[d] == info->shape[d];
+    return same;
+}
+
+/* One tensor from whichever file has it. */
+static enum status load_tensor(struct safetensors **files, int num_files, const char *where,
+                               const char *name, const struct param *param, float *to,
+                               struct backend *be, struct err *err)
+{
+    struct tensor_info info;
+    char want[96], got[96];
+    float *values;
+    enum status rc;
+    for (int f = 0; f < num_files; f++) {
+        if (!safetensors_find(files[f], name, &info))
+            continue;
+        if (!same_shape(param, &info)) {
+            tensor_shape_text(param->ndim, param->shape, want, sizeof want);
+            tensor_shape_text(info.ndim, info.shape, got, sizeof got);
+            return err_set(err, ERR_INPUT, "'%s': tensor '%s' has shape [%s], the model wants [%s]",
+                           where, name, got, want);
+        }
+        values = malloc(info.num_elems ? (size_t)info.num_elems * sizeof *values : 1);
+        if (!values)
+            return err_nomem(err);
+        rc = safetensors_read(files[f], name, &info, values, err);
+        if (rc == OK) {
+            be->copy_in(be, to, values, info.num_elems * (int64_t)sizeof *values);
+            rc = be->sync(be, err);
+        }
+        free(values);
+        return rc;
+    }
+    return err_set(err, ERR_INPUT, "'%s' has no tensor '%s'", where, name);
+}
+
+static enum status load_stages(struct safetensors **files, int num_files, const char *where,
+                               const struct stage_list *list, bool state, struct err *err)
+{
+    enum status rc = OK;
+    for (int s = 0; rc == OK && s < list->num_stages; s++) {
+        struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
+        for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++) {
+            rc = load_tensor(files, num_files, where, params[i].name, &params[i], params[i].weight,
+                             list->backend, err);
+            for (int j = 0; rc == OK && state && j < 2; j++) {
+                char name[NAME_MAX_BYTES];
+                if (!params[i].state[j])
+                    continue;
+                snprintf(name, sizeof name, "optimizer.%d.%s", j, params[i].name);
+                rc = load_tensor(files, num_files, where, name, &params[i], params[i].state[j],
+                                 list->backend, err);
+            }
+        }
+        if (rc == OK && params)
+            stage_round_weights(list->stages[s]);
+    }
+    return rc;
+}
+
+static void close_files(struct safetensors **files, int num_files)
+{
+    for (int i = 0; files && i < num_files; i++)
+        safetensors_close(files[i]);
+    free(files);
+}
+
+static enum status open_files(const char *dir, struct safetensors ***files, int *num_files,
+                              struct err *err)
+{
+    struct json *manifest = NULL;
+    struct safetensors **got = NULL;
+    int n = 0;
+    enum status rc = read_manifest(dir, &manifest, err);
+    if (rc != OK)
+        return rc;
+    n = json_count(json_get(manifest, "files"));
+    got = calloc((size_t)n, sizeof *got);
+    if (!got)
+        rc = err_nomem(err);
+    for (int i = 0; rc == OK && i < n; i++) {
+        char *path = NULL;
+        if (asprintf(&path, "%s/%s", dir, json_string(json_at(json_get(manifest, "files"), i))) <
+            0) {
+            rc = err_nomem(err);
+            break;
+        }
+        rc = safetensors_open(path, &got[i], err);
+        free(path);
+    }
+    json_free(manifest);
+    if (rc == OK) {
+        *files = got;
+        *num_files = n;
+    } else {
+        close_files(got, n);
+    }
+    return rc;
+}
+
+enum status checkpoint_load(const char *dir, const struct stage_list *list, bool state,
+                            struct err *err)
+{
+    struct safetensors **files = NULL;
+    int num_files = 0;
+    enum status rc = open_files(dir, &files, &num_files, err);
+    if (rc != OK)
+        return rc;
+    rc = load_stages(files, num_files, dir, list, state, err);
+    close_files(files, num_files);
+    return rc;
+}
+
+/* --- export ----------------------------------------------------------------------------------- */
+
+struct export_source {
+    const struct safetensors *file;
+    const char *name;
+    struct tensor_info info;
+};
+
+static enum status fetch_export(void *ctx, const void *source, int64_t num_elems, float *values,
+                                struct err *err)
+{
+    const struct export_source *from = source;
+    (void)ctx;
+    (void)num_elems;
+    return safetensors_read(from->file, from->name, &from->info, values, err);
+}
+
+/* The manifest's config as config.json in the folder of the weights, where other tools look for it.
+ * One that is there already and says something else is not replaced; weights that go into a device
+ * or pipe have none. *made: its name where it was not there before; free() it. */
+static enum status export_config(const char *dir, const char *weights, char **made, struct err *err)
+{
+    const char *slash = strrchr(weights, '/');
+    struct json *manifest = NULL, *there = NULL;
+    char *path = NULL, *want = NULL, *got = NULL;
+    enum status rc = read_manifest(dir, &manifest, err);
+    const struct json *config = rc == OK ? json_get(manifest, "config") : NULL;
+    if (!config || file_is_stream(weights))
+        goto out;
+    if (strcmp(slash ? slash + 1 : weights, "config.json") == 0) {
+        rc = err_set(err, ERR_INPUT, "'%s' is where the weights are described", weights);
+        err_hint(err, "give the weights another name");
+        goto out;
+    }
+    if (asprintf(&path, "%.*sconfig.json", slash ? (int)(slash + 1 - weights) : 0, weights) < 0) {
+        path = NULL;
+        rc = err_nomem(err);
+        goto out;
+    }
+    rc = json_text(config, false, &want, err);
+    if (rc == OK && access(path, F_OK) == 0) {
+        if (json_read_file(path, &there, NULL) == OK)
+            rc = json_text(there, false, &got, err);
+        if (rc == OK && (!got || strcmp(got, want) != 0)) {
+            rc = err_set(err, ERR_INPUT, "'%s' is there and describes something else", path);
+            err_hint(err, "export into a folder of its own");
+        }
+        goto out;
+    }
+    if (rc == OK)
+        rc = json_write_file(config, path, err);
+    if (rc == OK) {
+        *made = path;
+        path = NULL;
+    }
+out:
+    json_free(manifest);
+    json_free(there);
+    free(path);
+    free(want);
+    free(got);
+    return rc;
+}
+
+enum status checkpoint_export(const char *dir, const char *path, int *tensors, struct err *err)
+{
+    struct safetensors **files = NULL;
+    int num_files = 0, most = 0, count = 0;
+    struct export_source *sources = NULL;
+    struct tensor_out *outs = NULL;
+    const char *metadata[] = {"format", "pt"};
+    char *config = NULL;
+    enum status rc = export_config(dir, path, &config, err);
+    if (rc == OK)
+        rc = open_files(dir, &files, &num_files, err);
+    if (rc != OK)
+        goto out;
+    for (int f = 0; f < num_files; f++)
+        most += safetensors_count(files[f]);
+    sources = calloc((size_t)most + 1, sizeof *sources);
+    outs = calloc((size_t)most + 1, sizeof *outs);
+    if (!sources || !outs) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int f = 0; f < num_files; f++)
+        for (int i = 0; i < safetensors_count(files[f]); i++) {
+            struct export_source *source = &sources[count];
+            source->file = files[f];
+            source->name = safetensors_name(files[f], i);
+            if (strncmp(source->name, "optimizer.", 10) == 0 ||
+                !safetensors_find(files[f], source->name, &source->info))
+                continue;
+            outs[count] = (struct tensor_out){.name = source->name,
+                                              .ndim = source->info.ndim,
+                                              .shape = source->info.shape,
+                                              .num_elems = source->info.num_elems,
+                                              .source = source};
+            count++;
+        }
+    rc = safetensors_write(path, outs, count, metadata, 1, fetch_export, NULL, NULL, err);
+    if (rc == OK)
+        *tensors = count;
+out:
+    if (rc != OK && config)
+        unlink(config);
+    free(config);
+    free(sources);
+    free(outs);
+    close_files(files, num_files);
+    return rc;
+}
+
+enum status checkpoint_find(const char *dir, char **path, struct err *err)
+{
+    DIR *folder = NULL;
+    struct dirent *entry;
+    int64_t best = -1;
+    char *manifest = NULL;
+    enum status rc = OK;
+    if (asprintf(&manifest, "%s/manifest.json", dir) < 0)
+        return err_nomem(err);
+    if (access(manifest, F_OK) == 0) {
+        *path = strdup(dir);
+        rc = *path ? OK : err_nomem(err);
+        goto out;
+    }
+    folder = opendir(dir);
+    if (!folder) {
+        rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", dir, strerror(errno));
+        goto out;
+    }
+    while ((entry = readdir(folder))) {
+        int64_t step;
+        if (strncmp(entry->d_name, "checkpoint-", 11) == 0 &&
+            parse_int(entry->d_name + 11, "step", 0, INT64_MAX, &step, NULL) == OK && step > best)
+            best = step;
+    }
+    if (best < 0)
+        rc = err_set(err, ERR_SYSTEM, "no checkpoint in '%s'", dir);
+    else if (asprintf(path, "%s/checkpoint-%lld", dir, (long long)best) < 0)
+        rc = err_nomem(err);
+out:
+    if (folder)
+        closedir(folder);
+    free(manifest);
+    return rc;
+}
+
+enum status checkpoint_run(const char *dir, char **run, struct err *err)
+{
+    char *checkpoint = NULL;
+    enum status rc = checkpoint_find(dir, &checkpoint, err);
+    char *real = rc == OK ? realpath(checkpoint, NULL) : NULL; /* whatever "." or a link says */
+    if (rc == OK && !real)
+        rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", checkpoint, strerror(errno));
+    if (real) {
+        char *slash = strrchr(real, '/');
+        slash[slash == real] = '\0';
+        *run = real;
+    }
+    free(checkpoint);
+    return rc;
+}
+
+/* --- digest ----------------------------------------------------------------------------------- */
+
+struct tensor_digest {
+    char name[96];
+    unsigned char digest[32];
+};
+
+enum status checkpoint_digest(struct comm_group *pipeline, const struct stage_list *list,
+                              char hex[65], struct err *err)
+{
+    struct tensor_digest *digests = NULL;
+    void *all = NULL;
+    int64_t *sizes = NULL;
+    int count = 0, most = 0;
+    enum status rc = OK;
+    for (int s = 0; s < list->num_stages; s++)
+        most += list->stages[s] ? stage_num_params(list->stages[s]) : 0;
+    digests = calloc((size_t)most + 1, sizeof *digests);
+    if (!digests)
+        return err_nomem(err);
+    for (int s = 0; rc == OK && s < list->num_stages; s++) {
+        struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
+        for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++) {
+            size_t bytes = (size_t)params[i].num_elems * sizeof(float);
+            float *values;
+            struct sha256 sha;
+            if (params[i].tied_copy)
+                continue;
+            values = malloc(bytes ? bytes : 1);
+            if (!values) {
+                rc = err_nomem(err);
+                break;
+            }
+            rc = fetch_backend(list->backend, params[i].weight, params[i].num_elems, values, err);
+            sha256_init(&sha);
+            sha256_add(&sha, values, bytes);
+            sha256_end(&sha, digests[count].digest);
+            memcpy(digests[count].name, params[i].name, sizeof digests[count].name);
+            count++;
+            free(values);
+        }
+    }
+    if (rc == OK)
+        rc = comm_gather(pipeline, digests, count * (int64_t)sizeof *digests, &all, &sizes, err);
+    if (rc == OK && comm_group_rank(pipeline) == 0) {
+        struct sha256 sha;
+        unsigned char digest[32];
+        struct tensor_digest *each = all;
+        int64_t total = 0;
+        for (int r = 0; r < comm_group_size(pipeline); r++)
+            total += sizes[r] / (int64_t)sizeof *each;
+        /* Ranks may hold several stages, not in the model's order: names decide. */
+        for (int64_t i = 1; i < total; i++)
+            for (int64_t j = i; j > 0 && strcmp(each[j - 1].name, each[j].name) > 0; j--) {
+                struct tensor_digest swap = each[j];
+                each[j] = each[j - 1];
+                each[j - 1] = swap;
+            }
+        sha256_init(&sha);
+        for (int64_t i = 0; i < total; i++) {
+            sha256_add(&sha, each[i].name, strlen(each[i].name) + 1);
+            sha256_add(&sha, each[i].digest, sizeof each[i].digest);
+        }
+        sha256_end(&sha, digest);
+        sha256_hex(digest, hex);
+    }
+    free(all);
+    free(sizes);
+    free(digests);
+    return rc;
+}

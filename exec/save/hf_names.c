@@ -1,0 +1,333 @@
+#include "exec/save/hf_names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/stage/arch.h"
+#include "partition/units.h"
+
+enum { NAME_BYTES = 128 };
+
+/* --- names ------------------------------------------------------------------------------------ */
+
+static bool starts(const char *text, const char *head)
+{
+    return strncmp(text, head, strlen(head)) == 0;
+}
+
+/* A norm's tensors as the first TensorFlow exports called them. */
+static bool old_norm_name(const char *name, char *old)
+{
+    size_t n = strlen(name);
+    bool weight = n > 17 && strcmp(name + n - 17, ".LayerNorm.weight") == 0;
+    bool bias = n > 15 && strcmp(name + n - 15, ".LayerNorm.bias") == 0;
+    if (!weight && !bias)
+        return false;
+    snprintf(old, NAME_BYTES, "%.*s.%s", (int)(n - (weight ? 7 : 5)), name,
+             weight ? "gamma" : "beta");
+    return true;
+}
+
+/* The name under which a file holds tensor `name` of ours; false: not at all. *info as in
+ * safetensors_find(). */
+static bool hf_find(const struct safetensors *file, const char *name, char found[NAME_BYTES],
+                    struct tensor_info *info)
+{
+    char old[NAME_BYTES];
+    const char *names[4] = {name, NULL, NULL, NULL};
+    if (starts(name, "bert.") || starts(name, "vit.") || starts(name, "transformer."))
+        names[1] = strchr(name, '.') + 1;
+    if (old_norm_name(name, old)) {
+        names[2] = old;
+        names[3] = names[1] ? old + (names[1] - name) : NULL;
+    }
+    for (int i = 0; i < 4; i++)
+        if (names[i] && safetensors_find(file, names[i], info)) {
+            snprintf(found, NAME_BYTES, "%s", names[i]);
+            return true;
+        }
+    return false;
+}
+
+/* --- shapes ----------------------------------------------------------------------------------- */
+
+static bool is_head(const char *name)
+{
+    return starts(name, "classifier.") || starts(name, "qa_outputs.") ||
+           starts(name, "cls.predictions.") || starts(name, "bert.pooler.");
+}
+
+static bool same_shape(int ndim, const int64_t *shape, const struct tensor_info *info)
+{
+    bool same = ndim == info->ndim;
+    for (int d = 0; same && d < ndim; d++)
+        same = shape[d] == info->shape[d];
+    return same;
+}
+
+/* Another number of classes: the first dimension alone differs. */
+static bool other_classes(const struct tensor_spec *want, const struct tensor_info *info)
+{
+    bool same = starts(want->name, "classifier.") && want->ndim == info->ndim;
+    for (int d = 1; same && d < want->ndim; d++)
+        same = want->shape[d] == info->shape[d];
+    return same;
+}
+
+/* GPT-2's linears are transformers' Conv1D, [in, out]. Other tools write [out, in]; the first of
+ * them, which is never square, tells for all. */
+static bool linears_turned(const struct safetensors *file, const struct model *model)
+{
+    char found[NAME_BYTES];
+    struct tensor_info info;
+    return model->family == FAMILY_GPT &&
+           hf_find(file, "transformer.h.0.attn.c_attn.weight", found, &info) && info.ndim == 2 &&
+           info.shape[0] == 3 * (int64_t)model->hidden && info.shape[1] == model->hidden;
+}
+
+static bool is_linear(const char *name)
+{
+    return strstr(name, ".c_attn.weight") || strstr(name, ".c_proj.weight") ||
+           strstr(name, ".c_fc.weight");
+}
+
+/* Layer numbers of the file must end where the model's do. */
+static enum status check_layers(const struct safetensors *file, const char *path,
+                                const struct model *model, struct err *err)
+{
+    static const char *const heads[] = {"encoder.layer.%d.%s", "h.%d.%s"};
+    static const char *const tails[] = {"attention.output.dense.weight", "attn.c_attn.weight"};
+    int gpt = model->family == FAMILY_GPT;
+    char name[NAME_BYTES], whole[2 * NAME_BYTES], found[NAME_BYTES];
+    struct tensor_info info;
+    snprintf(name, sizeof name, heads[gpt], model->num_layers, tails[gpt]);
+    snprintf(whole, sizeof whole, "%s.%s",
+             gpt                           ? "transformer"
+             : model->family == FAMILY_VIT ? "vit"
+                                           : "bert",
+             name);
+    if (hf_find(file, whole, found, &info))
+        return err_set(err, ERR_INPUT, "'%s' holds more than the %d layers of model '%s': '%s'",
+                       path, model->num_layers, model->name, found);
+    return OK;
+}
+
+/* A table of its own at the output cannot be had here. */
+static enum status check_tied(const struct safetensors *file, const char *path,
+                              const struct model *model, struct err *err)
+{
+    bool gpt = model->family == FAMILY_GPT;
+    char table[NAME_BYTES], head[NAME_BYTES];
+    struct tensor_info a, b;
+    float *values = NULL;
+    enum status rc = OK;
+    if (model->task != TASK_CAUSAL_LM && model->task != TASK_MLM)
+        return OK;
+    if (!hf_find(file, gpt ? "lm_head.weight" : "cls.predictions.decoder.weight", head, &b) ||
+        !hf_find(file, gpt ? "transformer.wte.weight" : "bert.embeddings.word_embeddings.weight",
+                 table, &a))
+        return OK;
+    bool same = same_shape(a.ndim, a.shape, &b);
+    if (same) {
+        values = malloc((size_t)a.num_elems * 2 * sizeof *values + 1);
+        if (!values)
+            return err_nomem(err);
+        rc = safetensors_read(file, table, &a, values, err);
+        if (rc == OK)
+            rc = safetensors_read(file, head, &b, values + a.num_elems, err);
+        same = rc == OK &&
+               memcmp(values, values + a.num_elems, (size_t)a.num_elems * sizeof *values) == 0;
+    }
+    free(values);
+    if (rc == OK && !same)
+        rc = err_set(err, ERR_INPUT, "'%s': '%s' differs from '%s', they must be tied", path, head,
+                     table);
+    return rc;
+}
+
+/* The tensor in the file: loaded, fresh, or an error. */
+static enum status check_tensor(const struct safetensors *file, const char *path,
+                                const struct tensor_spec *want, bool turned, bool fresh_head,
+                                bool *fresh, struct err *err)
+{
+    char found[NAME_BYTES], wanted[96], got[96];
+    struct tensor_info info;
+    int64_t shape[4];
+    *fresh = false;
+    if (!hf_find(file, want->name, found, &info)) {
+        *fresh = fresh_head && is_head(want->name);
+        return *fresh ? OK : err_set(err, ERR_INPUT, "'%s' has no tensor '%s'", path, want->name);
+    }
+    memcpy(shape, want->shape, sizeof shape);
+    if (turned && is_linear(want->name)) {
+        shape[0] = want->shape[1];
+        shape[1] = want->shape[0];
+    }
+    if (same_shape(want->ndim, shape, &info))
+        return OK;
+    *fresh = fresh_head && other_classes(want, &info);
+    if (*fresh)
+        return OK;
+    tensor_shape_text(want->ndim, shape, wanted, sizeof wanted);
+    tensor_shape_text(info.ndim, info.shape, got, sizeof got);
+    return err_set(err, ERR_INPUT, "'%s': tensor '%s' has shape [%s], the model wants [%s]", path,
+                   found, got, wanted);
+}
+
+enum status hf_check(const struct safetensors *file, const char *path, const struct model *model,
+                     bool fresh_head, struct hf_import *import, struct err *err)
+{
+    struct hf_import got = {0};
+    struct arch arch;
+    char first[NAME_BYTES] = "";
+    enum status rc = arch_init(model, &arch, err);
+    bool turned = rc == OK && linears_turned(file, model);
+    if (rc == OK)
+        rc = check_layers(file, path, model, err);
+    for (int i = 0; rc == OK && i < model->num_items; i++) {
+        struct item_spec spec;
+        arch_item(model, &arch, i, &spec);
+        for (int t = 0; rc == OK && t < spec.num_tensors; t++) {
+            bool fresh;
+            if (spec.tied && spec.tensors[t].block == HEAD_TABLE)
+                continue; /* the embedding's */
+            rc = check_tensor(file, path, &spec.tensors[t], turned, fresh_head, &fresh, err);
+            if (fresh && got.num_fresh++ == 0)
+                snprintf(first, sizeof first, "%s", spec.tensors[t].name);
+            got.num_loaded += !fresh;
+        }
+    }
+    if (rc == OK)
+        rc = check_tied(file, path, model, err);
+    if (got.num_fresh)
+        snprintf(got.note, sizeof got.note,
+                 "%d of %d tensors start fresh, the file has none that fit: %s%s", got.num_fresh,
+                 got.num_fresh + got.num_loaded, first, got.num_fresh > 1 ? ", ..." : "");
+    if (rc == OK && import)
+        *import = got;
+    return rc;
+}
+
+/* --- loading ---------------------------------------------------------------------------------- */
+
+static void turn(const float *from, float *to, int64_t rows, int64_t cols)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            to[c * rows + r] = from[r * cols + c];
+}
+
+static enum status load_param(const struct safetensors *file, struct param *param, bool turned,
+                              struct backend *be, struct err *err)
+{
+    char found[NAME_BYTES];
+    struct tensor_info info;
+    float *values, *from;
+    enum status rc;
+    if (!hf_find(file, param->name, found, &info) || info.num_elems != param->num_elems)
+        return OK; /* fresh, as hf_check() found */
+    values = malloc((size_t)info.num_elems * 2 * sizeof *values + 1);
+    if (!values)
+        return err_nomem(err);
+    from = values;
+    rc = safetensors_read(file, found, &info, values, err);
+    if (rc == OK && turned && is_linear(param->name)) {
+        from = values + info.num_elems;
+        turn(values, from, info.shape[0], info.shape[1]);
+    }
+    if (rc == OK) {
+        be->copy_in(be, param->weight, from, info.num_elems * (int64_t)sizeof *from);
+        rc = be->sync(be, err);
+    }
+    free(values);
+    return rc;
+}
+
+enum status hf_load_file(const char *path, const struct model *model, const struct stage_list *list,
+                         bool fresh_head, struct hf_import *import, struct err *err)
+{
+    struct safetensors *file = NULL;
+    enum status rc = safetensors_open(path, &file, err);
+    bool turned = false;
+    if (rc == OK)
+        rc = hf_check(file, path, model, fresh_head, import, err);
+    if (rc == OK)
+        turned = linears_turned(file, model);
+    for (int s = 0; rc == OK && s < list->num_stages; s++) {
+        struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
+        for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++)
+            rc = load_param(file, &params[i], turned, list->backend, err);
+        if (rc == OK && params)
+            stage_round_weights(list->stages[s]);
+    }
+    safetensors_close(file);
+    return rc;
+}
+
+/* --- config.json ------------------------------------------------------------------------------ */
+
+static void add_labels(struct json *root, int classes)
+{
+    struct json *names = json_add_object(root, "id2label");
+    char key[16], label[32];
+    for (int i = 0; i < classes; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        snprintf(label, sizeof label, "LABEL_%d", i);
+        json_add_string(names, key, label);
+    }
+    names = json_add_object(root, "label2id");
+    for (int i = 0; i < classes; i++) {
+        snprintf(label, sizeof label, "LABEL_%d", i);
+        json_add_int(names, label, i);
+    }
+}
+
+struct json *hf_config(const struct model *model)
+{
+    static const char *const berts[] = {"BertForSequenceClassification", "BertForQuestionAnswering",
+                                        "BertForMaskedLM"};
+    struct json *root;
+    bool vit = model->family == FAMILY_VIT, gpt = model->family == FAMILY_GPT;
+    if ((!vit && !gpt && model->family != FAMILY_BERT) || model->num_skips > 0)
+        return NULL;
+    root = json_object_new();
+    json_add_string(root, "model_type", vit ? "vit" : gpt ? "gpt2" : "bert");
+    json_add_string(json_add_array(root, "architectures"), NULL,
+                    vit   ? "ViTForImageClassification"
+                    : gpt ? "GPT2LMHeadModel"
+                          : berts[model->task]);
+    json_add_string(root, "torch_dtype", "float32");
+    if (gpt) {
+        json_add_int(root, "n_embd", model->hidden);
+        json_add_int(root, "n_layer", model->num_layers);
+        json_add_int(root, "n_head", model->heads);
+        json_add_int(root, "n_inner", model->mlp);
+        json_add_int(root, "n_positions", model->max_seq);
+        json_add_int(root, "vocab_size", model->vocab);
+        json_add_string(root, "activation_function", "gelu_new");
+        json_add_double(root, "layer_norm_epsilon", 1e-5);
+        return root;
+    }
+    json_add_int(root, "hidden_size", model->hidden);
+    json_add_int(root, "num_hidden_layers", model->num_layers);
+    json_add_int(root, "num_attention_heads", model->heads);
+    json_add_int(root, "intermediate_size", model->mlp);
+    json_add_string(root, "hidden_act", "gelu");
+    json_add_double(root, "layer_norm_eps", 1e-12);
+    if (vit) {
+        json_add_int(root, "image_size", model->image);
+        json_add_int(root, "patch_size", model->patch);
+        json_add_int(root, "num_channels", model->channels);
+        json_add_bool(root, "qkv_bias", true);
+    } else {
+        json_add_int(root, "vocab_size", model->vocab);
+        json_add_int(root, "max_position_embeddings", model->max_seq);
+        json_add_int(root, "type_vocab_size", 2);
+        json_add_int(root, "pad_token_id", 0);
+        json_add_string(root, "position_embedding_type", "absolute");
+    }
+    if (model->task == TASK_CLASSIFY)
+        add_labels(root, model->classes);
+    return root;
+}

@@ -1,0 +1,374 @@
+#include "exec/save/run_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "partition/units.h"
+#include "profiles/trace.h"
+#include "profiles/whole_file.h"
+
+enum { STEP_ROWS = 256 }; /* kept before they go into the record */
+
+struct run_files {
+    char *dir;
+    int lock; /* descriptor of the folder, locked while the run goes on; below 0: none */
+    double first_loss, last_loss; /* of the steps that were there; NaN: none */
+    FILE *metrics;
+    struct store *store;
+    int64_t run_id;
+    int64_t start_ns; /* of the first step, on the clock of comm_now_ns(); 0: none yet */
+    struct step_row rows[STEP_ROWS];
+    int num_rows;
+    struct trace *trace; /* NULL: not wanted */
+    struct atomic_file trace_file;
+};
+
+/* One run at a time in a folder; the lock ends with the process. File systems without such locks go
+ * without. */
+static enum status lock_folder(const char *dir, int *lock, struct err *err)
+{
+    *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0)
+        return err_set(err, ERR_SYSTEM, "cannot open folder '%s': %s", dir, strerror(errno));
+    if (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return err_set(err, ERR_SYSTEM, "folder '%s' is in use by a run that goes on", dir);
+    return OK;
+}
+
+/* Keep the lines of steps up to last_step. */
+static enum status cut_metrics(struct run_files *files, const char *path, int64_t last_step,
+                               struct err *err)
+{
+    FILE *in = fopen(path, "r");
+    struct atomic_file out = {0};
+    char *line = NULL;
+    size_t size = 0;
+    bool torn = false;
+    if (!in)
+        return errno == ENOENT
+                   ? OK
+                   : err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    enum status rc = atomic_open(&out, path, err);
+    if (rc != OK)
+        goto out;
+    while (rc == OK && !torn && getline(&line, &size, in) > 0) {
+        struct json *json = NULL;
+        int64_t number;
+        rc = json_parse(line, path, &json, NULL);
+        if (rc == ERR_INPUT) { /* the last line of a run that was killed */
+            torn = true;
+            rc = OK;
+        } else if (rc == ERR_NOMEM) {
+            err_nomem(err);
+        } else if (json_int64(json_get(json, "step"), &number) && number <= last_step) {
+            fputs(line, out.out);
+            files->last_loss = json_number(json_get(json, "loss"));
+            if (isnan(files->first_loss))
+                files->first_loss = files->last_loss;
+        }
+        json_free(json);
+    }
+    if (rc == OK && !torn && !feof(in))
+        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
+    rc = atomic_close(&out, rc, err);
+out:
+    fclose(in);
+    free(line);
+    return rc;
+}
+
+/* Checkpoints of steps behind the one that the run goes on from are of another history, like the
+ * metrics that cut_metrics() drops: they get names under which checkpoint_find() does not take them
+ * for the newest. */
+static enum status set_aside(const char *dir, int64_t last_step, struct err *err)
+{
+    enum status rc = OK;
+    struct dirent *entry;
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return err_set(err, ERR_SYSTEM, "cannot open folder '%s': %s", dir, strerror(errno));
+    while (rc == OK && (entry = readdir(folder))) {
+        int64_t step;
+        char from[PATH_MAX], to[PATH_MAX + 16];
+        if (strncmp(entry->d_name, "checkpoint-", 11) != 0 ||
+            parse_int(entry->d_name + 11, "step", 0, INT64_MAX, &step, NULL) != OK ||
+            step <= last_step)
+            continue;
+        snprintf(from, sizeof from, "%s/%s", dir, entry->d_name);
+        for (int n = 1; n == 1 || (rc != OK && (errno == EEXIST || errno == ENOTEMPTY)); n++) {
+            snprintf(to, sizeof to, "%s.old-%d", from, n);
+            rc = rename(from, to) == 0 ? OK : ERR_SYSTEM;
+        }
+        if (rc != OK)
+            err_set(err, rc, "cannot rename '%s': %s", from, strerror(errno));
+    }
+    closedir(folder);
+    return rc;
+}
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static enum status begin_trace(struct run_files *files, const char *path, struct err *err)
+{
+    enum status rc = atomic_open(&files->trace_file, path, err);
+    return rc == OK ? trace_begin(files->trace_file.out, "real", &files->trace, err) : rc;
+}
+
+/* A closed store that could not write back its log has left it, and the index of that. */
+static void remove_store(const char *db)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm"};
+    for (int i = 0; i < 3; i++) {
+        char *path = NULL;
+        if (asprintf(&path, "%s%s", db, suffixes[i]) < 0)
+            return;
+        unlink(path);
+        free(path);
+    }
+}
+
+enum status run_files_open(const char *dir, bool resume, const struct progress *progress,
+                           const struct job *job, int num_ranks, const char *cost_label,
+                           const char *trace, struct run_files **files, struct err *err)
+{
+    struct run_files *got = calloc(1, sizeof *got);
+    struct run_info info = {.num_devices = num_ranks, .job_json = job->json};
+    char *metrics = NULL, *db = NULL, *summary = NULL;
+    const bool new_dir = !is_there(dir);
+    bool ours = false, new_metrics = false, new_db = false; /* they go again where the rest fails */
+    enum status rc = OK;
+    if (!got)
+        return err_nomem(err);
+    got->lock = -1;
+    got->first_loss = got->last_loss = NAN;
+    got->dir = strdup(dir);
+    if (!got->dir || asprintf(&metrics, "%s/metrics.jsonl", dir) < 0 ||
+        asprintf(&db, "%s/run.db", dir) < 0 || asprintf(&summary, "%s/summary.json", dir) < 0) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    rc = folders_make(dir, true, err);
+    if (rc == OK)
+        rc = lock_folder(dir, &got->lock, err);
+    ours = rc == OK;
+    if (rc == OK && !resume && is_there(metrics)) {
+        char *checkpoint = NULL;
+        rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
+        if (checkpoint_find(dir, &checkpoint, NULL) == OK)
+            err_hint(err, "choose another --out, or go on with --resume %s", dir);
+        else
+            err_hint(err, "choose another --out, or remove it: it has no checkpoint to go on from");
+        free(checkpoint);
+    }
+    if (rc == OK && trace)
+        rc = begin_trace(got, trace, err);
+    if (rc != OK)
+        goto out;
+    new_db = !is_there(db);
+    rc = store_open(db, STORE_RECORD, &got->store, err);
+    /* Whatever may be refused has been. Killed between the two, the run is as the older checkpoint
+     * and longer metrics say. */
+    if (rc == OK && resume)
+        rc = set_aside(dir, progress->step, err);
+    if (rc == OK && resume)
+        rc = cut_metrics(got, metrics, progress->step, err);
+    if (rc != OK)
+        goto out;
+    new_metrics = !is_there(metrics);
+    got->metrics = fopen(metrics, "a");
+    if (!got->metrics) {
+        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", metrics, strerror(errno));
+        goto out;
+    }
+    setvbuf(got->metrics, NULL, _IOLBF, 0);
+    snprintf(info.name, sizeof info.name, "%s", job->name);
+    snprintf(info.cost_source, sizeof info.cost_source, "%s", cost_label);
+    rc = record_start(got->store, &info, &got->run_id, err);
+    if (rc == OK) {
+        unlink(summary); /* of the run before it was resumed; it comes back at the end */
+        *files = got;
+        got = NULL;
+    }
+out:
+    run_files_free(got);
+    if (new_metrics && rc != OK)
+        unlink(metrics);
+    if (new_db && rc != OK)
+        remove_store(db);
+    if (new_dir && ours && rc != OK)
+        rmdir(dir);
+    free(metrics);
+    free(db);
+    free(summary);
+    return rc;
+}
+
+void run_files_losses(const struct run_files *files, double *first, double *last)
+{
+    *first = files->first_loss;
+    *last = files->last_loss;
+}
+
+struct json *run_files_summary(const char *dir, int64_t step)
+{
+    char *path = NULL;
+    struct json *got = NULL;
+    int64_t steps;
+    if (asprintf(&path, "%s/summary.json", dir) < 0)
+        return NULL;
+    if (access(path, F_OK) != 0 || json_read_file(path, &got, NULL) != OK ||
+        !json_int64(json_get(got, "steps"), &steps) || steps != step ||
+        json_true(json_get(got, "interrupted"))) {
+        json_free(got);
+        got = NULL;
+    }
+    free(path);
+    return got;
+}
+
+/* The trace appears, or, with a status that is not OK, does not. */
+static enum status end_trace(struct run_files *files, enum status status, struct err *err)
+{
+    enum status rc = files->trace ? trace_end(files->trace, err) : OK;
+    files->trace = NULL;
+    rc = status != OK ? status : rc;
+    return files->trace_file.out ? atomic_close(&files->trace_file, rc, err) : rc;
+}
+
+static enum status flush_rows(struct run_files *files, struct err *err)
+{
+    enum status rc = OK;
+    if (files->num_rows > 0)
+        rc = record_steps(files->store, files->run_id, files->rows, files->num_rows, err);
+    files->num_rows = 0;
+    return rc;
+}
+
+void run_files_free(struct run_files *files)
+{
+    if (!files)
+        return;
+    end_trace(files, ERR_SYSTEM, NULL); /* an end without finish() */
+    (void)flush_rows(files, NULL);
+    if (files->metrics)
+        fclose(files->metrics);
+    store_close(files->store);
+    if (files->lock >= 0)
+        close(files->lock);
+    free(files->dir);
+    free(files);
+}
+
+enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err)
+{
+    struct json *line = json_object_new();
+    enum status rc;
+    json_add_int(line, "step", row->step);
+    json_add_int(line, "epoch", row->epoch);
+    json_add_double(line, "loss", row->loss);
+    json_add_double(line, "lr", row->lr);
+    json_add_double(line, "grad_norm", row->grad_norm);
+    json_add_int(line, "step_ns", row->step_ns);
+    json_add_double(line, "samples_per_s", row->samples_per_s);
+    json_add_int(line, "frozen_layers", row->frozen_layers);
+    json_add_int(line, "pipeline_length", row->pipeline_length);
+    json_add_int(line, "replicas", row->replicas);
+    rc = json_write(line, false, files->metrics, err);
+    json_free(line);
+    if (rc == OK && (fflush(files->metrics) != 0 || ferror(files->metrics)))
+        rc = err_set(err, ERR_SYSTEM, "cannot write '%s/metrics.jsonl': %s", files->dir,
+                     strerror(errno));
+    if (rc != OK)
+        return rc;
+    if (files->start_ns == 0)
+        files->start_ns = row->start_ns;
+    files->rows[files->num_rows] = *row;
+    files->rows[files->num_rows++].start_ns -= files->start_ns;
+    return files->num_rows == STEP_ROWS ? flush_rows(files, err) : OK;
+}
+
+enum status run_files_ops(struct run_files *files, int64_t step, int replica, int rank,
+                          const struct rank_ops *ops, const struct op_time *times,
+                          int64_t step_start_ns, struct err *err)
+{
+    struct op_row *rows = calloc((size_t)ops->num_ops + 1, sizeof *rows);
+    int64_t n = 0;
+    enum status rc = flush_rows(files, err);
+    if (!rows)
+        rc = err_nomem(err);
+    for (int64_t i = 0; rc == OK && i < ops->num_ops; i++)
+        if (times[i].end_ns > 0)
+            rows[n++] = (struct op_row){.step = step,
+                                        .replica = replica,
+                                        .rank = rank,
+                                        .start_ns = times[i].start_ns - step_start_ns,
+                                        .end_ns = times[i].end_ns - step_start_ns,
+                                        .op = ops->ops[i]};
+    if (rc == OK)
+        rc = record_ops(files->store, files->run_id, rows, n, err);
+    if (rc == OK && files->trace)
+        trace_ops(files->trace, rows, n, step_start_ns - files->start_ns);
+    free(rows);
+    return rc;
+}
+
+enum status run_files_epoch(struct run_files *files, const struct epoch_row *row, struct err *err)
+{
+    enum status rc = flush_rows(files, err);
+    return rc == OK ? record_epochs(files->store, files->run_id, row, 1, err) : rc;
+}
+
+enum status run_files_transitions(struct run_files *files, const struct transition_row *rows,
+                                  int num_rows, struct err *err)
+{
+    return record_transitions(files->store, files->run_id, rows, num_rows, err);
+}
+
+enum status run_files_memory(struct run_files *files, const int64_t *bytes, int num_ranks,
+                             const int64_t *predicted, int64_t epoch, struct err *err)
+{
+    struct device_memory_row *rows = calloc((size_t)num_ranks, sizeof *rows);
+    enum status rc;
+    if (!rows)
+        return err_nomem(err);
+    for (int r = 0; r < num_ranks; r++)
+        rows[r] = (struct device_memory_row){.epoch = epoch,
+                                             .device = r,
+                                             .predicted_bytes = predicted ? predicted[r] : 0,
+                                             .peak_bytes = bytes[r],
+                                             .what = "total"};
+    rc = record_memory(files->store, files->run_id, rows, num_ranks, err);
+    free(rows);
+    return rc;
+}
+
+enum status run_files_finish(struct run_files *files, const struct json *summary, int64_t total_ns,
+                             struct err *err)
+{
+    char *path = NULL;
+    enum status rc = flush_rows(files, err);
+    if (rc == OK)
+        rc = record_finish(files->store, files->run_id, total_ns, err);
+    if (rc == OK && asprintf(&path, "%s/summary.json", files->dir) < 0) {
+        path = NULL;
+        rc = err_nomem(err);
+    }
+    if (rc == OK)
+        rc = json_write_file(summary, path, err);
+    if (rc == OK)
+        rc = end_trace(files, OK, err);
+    free(path);
+    return rc;
+}

@@ -1,0 +1,61 @@
+/* exec/save/safetensors.h - tensors in files that other tools read: the safetensors format.
+ *
+ * A file is a little-endian 64-bit header length, a JSON header {"name": {"dtype", "shape",
+ * "data_offsets"}, "__metadata__": {...}}, then the data without gaps. Source:
+ * github.com/huggingface/safetensors, README, "Format". Every number of a file that is opened is
+ * checked against the file's size before anything is allocated by it. */
+#ifndef ELAPSE_EXEC_SAVE_SAFETENSORS_H
+#define ELAPSE_EXEC_SAVE_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "partition/status.h"
+
+enum { TENSOR_MAX_DIMS = 8 };
+
+struct tensor_info {
+    char dtype[8]; /* "F32", "F16", "BF16", "F64", "I64", ... */
+    int ndim;
+    int64_t shape[TENSOR_MAX_DIMS], num_elems;
+    int64_t offset, bytes; /* in the file */
+};
+
+struct safetensors; /* opaque: an open file */
+
+/* Check the whole header. ERR_SYSTEM: cannot be read; ERR_INPUT: malformed, with file and tensor.
+ */
+enum status safetensors_open(const char *path, struct safetensors **file, struct err *err);
+void safetensors_close(struct safetensors *file); /* NULL is fine */
+
+bool safetensors_find(const struct safetensors *file, const char *name, struct tensor_info *info);
+int safetensors_count(const struct safetensors *file); /* __metadata__ included */
+const char *safetensors_name(const struct safetensors *file, int index);
+
+/* "12,64", for errors. */
+void tensor_shape_text(int ndim, const int64_t *shape, char *text, size_t size);
+
+/* Elements as fp32; converts F16, BF16 and F64. ERR_INPUT for other dtypes. */
+enum status safetensors_read(const struct safetensors *file, const char *name,
+                             const struct tensor_info *info, float *values, struct err *err);
+
+/* One F32 tensor to write; fetch() is asked for its values when its turn comes, so that nothing
+ * needs to be in memory twice. */
+struct tensor_out {
+    const char *name;
+    int ndim;
+    const int64_t *shape;
+    int64_t num_elems;
+    const void *source; /* handed to fetch */
+};
+typedef enum status (*tensor_fetch)(void *ctx, const void *source, int64_t num_elems, float *values,
+                                    struct err *err);
+
+/* As atomic_open() writes: the file is whole or absent, a device or pipe stays one. metadata: pairs
+ * of texts, key then value, 2 * num_metadata. *bytes (may be NULL) gets the file's size. */
+enum status safetensors_write(const char *path, const struct tensor_out *tensors, int num_tensors,
+                              const char *const *metadata, int num_metadata, tensor_fetch fetch,
+                              void *ctx, int64_t *bytes, struct err *err);
+
+#endif

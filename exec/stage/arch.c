@@ -1,0 +1,325 @@
+#include "exec/stage/arch.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum status arch_init(const struct model *model, struct arch *arch, struct err *err)
+{
+    struct arch a = {.family = model->family,
+                     .task = model->task,
+                     .seq = model->seq,
+                     .hidden = model->hidden,
+                     .heads = model->heads,
+                     .mlp = model->mlp,
+                     .gelu = ACT_GELU_ERF,
+                     .eps = 1e-12f};
+    switch (model->family) {
+    case FAMILY_VIT:
+        a.outputs = model->classes;
+        break;
+    case FAMILY_BERT:
+        a.post_norm = true;
+        a.outputs = model->task == TASK_QA    ? 2
+                    : model->task == TASK_MLM ? model->vocab
+                                              : model->classes;
+        break;
+    case FAMILY_GPT:
+        a.causal = a.in_out = true;
+        a.gelu = ACT_GELU_TANH;
+        a.eps = 1e-5f;
+        a.outputs = model->vocab;
+        break;
+    case FAMILY_UNIFORM:
+    case FAMILY_EXPLICIT:
+        return err_set(err, ERR_INPUT, "model '%s': family %s can be simulated, not trained",
+                       model->name, model_family_name(model->family));
+    }
+    a.table_rows = model->vocab;
+    a.logit_stride = a.outputs;
+    if (a.task == TASK_MLM || a.task == TASK_CAUSAL_LM) {
+        a.table_rows = (model->vocab + 7) / 8 * 8;
+        a.logit_stride = (a.outputs + 63) / 64 * 64;
+    }
+    if (a.heads < 1 || a.hidden % a.heads != 0)
+        return err_set(err, ERR_INPUT, "model '%s': hidden %d is no multiple of its %d heads",
+                       model->name, a.hidden, a.heads);
+    *arch = a;
+    return OK;
+}
+
+/* Append a tensor that fills a block, or a slice of one (offset > 0 or a later call for the same
+ * block). */
+static struct tensor_spec *tensor(struct item_spec *spec, int block, float std, float value,
+                                  int ndim, const int64_t *shape, const char *name, ...)
+    __attribute__((format(printf, 7, 8)));
+static struct tensor_spec *tensor(struct item_spec *spec, int block, float std, float value,
+                                  int ndim, const int64_t *shape, const char *name, ...)
+{
+    struct tensor_spec *t = &spec->tensors[spec->num_tensors++];
+    va_list args;
+    va_start(args, name);
+    vsnprintf(t->name, sizeof t->name, name, args);
+    va_end(args);
+    t->ndim = ndim;
+    t->num_elems = 1;
+    for (int i = 0; i < ndim; i++) {
+        t->shape[i] = shape[i];
+        t->num_elems *= shape[i];
+    }
+    t->block = block;
+    t->offset = spec->block_elems[block];
+    t->std = std;
+    t->value = value;
+    t->decay = ndim >= 2;
+    spec->block_elems[block] += t->num_elems;
+    if (block >= spec->num_blocks)
+        spec->num_blocks = block + 1;
+    return t;
+}
+#define SHAPE(...)                                                                                 \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+static void norm_pair(struct item_spec *spec, int block, int64_t h, const char *prefix)
+{
+    tensor(spec, block, 0.0f, 1.0f, SHAPE(h), "%s.weight", prefix);
+    tensor(spec, block + 1, 0.0f, 0.0f, SHAPE(h), "%s.bias", prefix);
+}
+
+static void dense_pair(struct item_spec *spec, int weight, int bias, bool in_out, int64_t in,
+                       int64_t out, float std, const char *prefix)
+{
+    if (in_out)
+        tensor(spec, weight, std, 0.0f, SHAPE(in, out), "%s.weight", prefix);
+    else
+        tensor(spec, weight, std, 0.0f, SHAPE(out, in), "%s.weight", prefix);
+    tensor(spec, bias, 0.0f, 0.0f, SHAPE(out), "%s.bias", prefix);
+}
+
+/* A token table, and in its block the rows behind it (arch.table_rows). */
+static void table_spec(const struct model *m, const struct arch *a, struct item_spec *spec,
+                       int block, const char *name)
+{
+    tensor(spec, block, 0.02f, 0.0f, SHAPE(m->vocab, a->hidden), "%s", name);
+    spec->block_elems[block] += (int64_t)(a->table_rows - m->vocab) * a->hidden;
+}
+
+static void embedding_spec(const struct model *m, const struct arch *a, struct item_spec *spec)
+{
+    const int64_t h = a->hidden;
+    const float std = 0.02f;
+    switch (a->family) {
+    case FAMILY_VIT:
+        tensor(spec, CLS, std, 0.0f, SHAPE(1, 1, h), "vit.embeddings.cls_token");
+        tensor(spec, POS, std, 0.0f, SHAPE(1, a->seq, h), "vit.embeddings.position_embeddings");
+        tensor(spec, PATCH_W, std, 0.0f, SHAPE(h, m->channels, m->patch, m->patch),
+               "vit.embeddings.patch_embeddings.projection.weight");
+        tensor(spec, PATCH_B, 0.0f, 0.0f, SHAPE(h),
+               "vit.embeddings.patch_embeddings.projection.bias");
+        break;
+    case FAMILY_BERT:
+        table_spec(m, a, spec, WORD, "bert.embeddings.word_embeddings.weight");
+        tensor(spec, WORD_POS, std, 0.0f, SHAPE(m->max_seq, h),
+               "bert.embeddings.position_embeddings.weight");
+        tensor(spec, TYPE, std, 0.0f, SHAPE(2, h), "bert.embeddings.token_type_embeddings.weight");
+        norm_pair(spec, EMB_G, h, "bert.embeddings.LayerNorm");
+        break;
+    default:
+        table_spec(m, a, spec, WORD, "transformer.wte.weight");
+        tensor(spec, WORD_POS, std, 0.0f, SHAPE(m->max_seq, h), "transformer.wpe.weight");
+        break;
+    }
+}
+
+/* Whether a long skip ends in item `item`. */
+static bool joins_skip(const struct model *m, int item)
+{
+    for (int i = 0; i < m->num_skips; i++)
+        if (m->skips[i].to == item)
+            return true;
+    return false;
+}
+
+static void attention_spec(const struct model *m, const struct arch *a, int layer,
+                           struct item_spec *spec)
+{
+    const int64_t h = a->hidden;
+    const float std = 0.02f;
+    static const char *const vit_qkv[] = {"query", "key", "value"};
+    char prefix[64], name[96];
+    if (a->family == FAMILY_GPT) {
+        snprintf(prefix, sizeof prefix, "transformer.h.%d", layer);
+        snprintf(name, sizeof name, "%s.ln_1", prefix);
+        norm_pair(spec, NORM_G, h, name);
+        snprintf(name, sizeof name, "%s.attn.c_attn", prefix);
+        dense_pair(spec, QKV_W, QKV_B, true, h, 3 * h, std, name);
+        snprintf(name, sizeof name, "%s.attn.c_proj", prefix);
+        /* Radford et al. 2019: residual projections start smaller by sqrt(2 layers). */
+        dense_pair(spec, OUT_W, OUT_B, true, h, h, std / sqrtf(2.0f * (float)m->num_layers), name);
+        return;
+    }
+    const bool vit = a->family == FAMILY_VIT;
+    snprintf(prefix, sizeof prefix, "%s.encoder.layer.%d", vit ? "vit" : "bert", layer);
+    snprintf(name, sizeof name, "%s.%s", prefix,
+             vit ? "layernorm_before" : "attention.output.LayerNorm");
+    norm_pair(spec, NORM_G, h, name);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s.attention.%s.%s", prefix, vit ? "attention" : "self",
+                 vit_qkv[i]);
+        dense_pair(spec, QKV_W, QKV_B, false, h, h, std, name);
+    }
+    snprintf(name, sizeof name, "%s.attention.output.dense", prefix);
+    dense_pair(spec, OUT_W, OUT_B, false, h, h, std, name);
+}
+
+static void mlp_spec(const struct model *m, const struct arch *a, int layer, struct item_spec *spec)
+{
+    const int64_t h = a->hidden, wide = a->mlp;
+    const bool gpt = a->family == FAMILY_GPT, vit = a->family == FAMILY_VIT;
+    const float std = 0.02f;
+    char prefix[64], name[96];
+    if (gpt)
+        snprintf(prefix, sizeof prefix, "transformer.h.%d", layer);
+    else
+        snprintf(prefix, sizeof prefix, "%s.encoder.layer.%d", vit ? "vit" : "bert", layer);
+    snprintf(name, sizeof name, "%s.%s", prefix,
+             gpt   ? "ln_2"
+             : vit ? "layernorm_after"
+                   : "output.LayerNorm");
+    norm_pair(spec, NORM_G, h, name);
+    snprintf(name, sizeof name, "%s.%s", prefix, gpt ? "mlp.c_fc" : "intermediate.dense");
+    dense_pair(spec, FC1_W, FC1_B, gpt, h, wide, std, name);
+    snprintf(name, sizeof name, "%s.%s", prefix, gpt ? "mlp.c_proj" : "output.dense");
+    dense_pair(spec, FC2_W, FC2_B, gpt, wide, h,
+               gpt ? std / sqrtf(2.0f * (float)m->num_layers) : std, name);
+}
+
+static void head_spec(const struct model *m, const struct arch *a, struct item_spec *spec)
+{
+    const int64_t h = a->hidden;
+    const float std = 0.02f;
+    switch (a->task) {
+    case TASK_CLASSIFY:
+        dense_pair(spec, DENSE_W, DENSE_B, false, h, a->outputs, std, "classifier");
+        break;
+    case TASK_QA:
+        dense_pair(spec, DENSE_W, DENSE_B, false, h, 2, std, "qa_outputs");
+        break;
+    case TASK_MLM:
+        dense_pair(spec, DENSE_W, DENSE_B, false, h, h, std, "cls.predictions.transform.dense");
+        norm_pair(spec, HEAD_G, h, "cls.predictions.transform.LayerNorm");
+        tensor(spec, HEAD_BIAS, 0.0f, 0.0f, SHAPE(m->vocab), "cls.predictions.bias");
+        break;
+    case TASK_CAUSAL_LM:
+        break;
+    }
+    if (a->task == TASK_MLM || a->task == TASK_CAUSAL_LM) {
+        table_spec(m, a, spec, HEAD_TABLE,
+                   a->family == FAMILY_GPT ? "transformer.wte.weight"
+                                           : "bert.embeddings.word_embeddings.weight");
+        spec->tied = true;
+    }
+}
+
+void arch_item(const struct model *model, const struct arch *arch, int item, struct item_spec *spec)
+{
+    memset(spec, 0, sizeof *spec);
+    const struct item *it = &model->items[item];
+    switch (it->kind) {
+    case ITEM_EMBEDDING:
+        embedding_spec(model, arch, spec);
+        break;
+    case ITEM_ATTENTION:
+        attention_spec(model, arch, it->layer, spec);
+        if (joins_skip(model, item)) {
+            char name[96]; /* Bao et al. 2023, U-ViT: long skips by concatenation and a linear */
+            snprintf(name, sizeof name, "vit.encoder.layer.%d.skip_linear", it->layer);
+            dense_pair(spec, JOIN_W, JOIN_B, false, 2 * (int64_t)arch->hidden, arch->hidden, 0.02f,
+                       name);
+        }
+        break;
+    case ITEM_MLP:
+        mlp_spec(model, arch, it->layer, spec);
+        break;
+    case ITEM_NORM:
+        norm_pair(spec, NORM_G, arch->hidden,
+                  arch->family == FAMILY_GPT ? "transformer.ln_f" : "vit.layernorm");
+        break;
+    case ITEM_POOLER:
+        dense_pair(spec, DENSE_W, DENSE_B, false, arch->hidden, arch->hidden, 0.02f,
+                   "bert.pooler.dense");
+        break;
+    case ITEM_HEAD:
+        head_spec(model, arch, spec);
+        break;
+    case ITEM_OPAQUE:
+    case ITEM_KIND_COUNT:
+        break;
+    }
+}
+
+void arch_stash(const struct model *model, const struct arch *arch, int item, int64_t n,
+                int elem_bytes, bool on_device, int64_t *stash, int64_t *out)
+{
+    const int64_t f = sizeof(float), e = elem_bytes, rows = n * arch->seq;
+    const int64_t h = arch->hidden, wide = rows * h * e, stats = 2 * rows * f, part = 2 * h * f;
+    memset(stash, 0, MAX_STASH * sizeof *stash);
+    *out = wide;
+    switch (model->items[item].kind) {
+    case ITEM_EMBEDDING:
+        if (arch->family == FAMILY_BERT) {
+            stash[EMB_SUM] = wide;
+            stash[EMB_STATS] = stats;
+            stash[PART] = part;
+        }
+        break;
+    case ITEM_ATTENTION:
+        stash[AT_LN] = wide;
+        stash[AT_STATS] = stats;
+        stash[AT_QKV] = 3 * wide;
+        stash[AT_CTX] = wide;
+        stash[AT_LSE] = rows * arch->heads * f;
+        if (joins_skip(model, item)) {
+            stash[AT_CAT] = 2 * wide;
+            stash[AT_JOIN] = wide;
+        }
+        stash[PART] = part + (on_device ? 4 * h * f : 0);
+        break;
+    case ITEM_MLP:
+        stash[ML_LN] = wide;
+        stash[ML_STATS] = stats;
+        stash[ML_PRE] = stash[ML_GELU] = rows * arch->mlp * e;
+        stash[PART] = part + (on_device ? (h + arch->mlp) * f : 0);
+        break;
+    case ITEM_NORM:
+        stash[NO_STATS] = stats;
+        stash[PART] = part;
+        break;
+    case ITEM_POOLER:
+        stash[PO_GRAD] = n * h * e;
+        *out = n * h * e;
+        break;
+    case ITEM_HEAD:
+        *out = 0;
+        if (arch->task == TASK_CLASSIFY) {
+            stash[HE_LOGITS] = n * arch->outputs * e;
+            stash[HE_DROP] = n * h * e;
+        } else if (arch->task == TASK_MLM) {
+            const int64_t masked = n * model_masked_of(arch->seq);
+            stash[HE_PRE] = stash[HE_ACT] = stash[HE_LN] = stash[HE_GRAD] = masked * h * e;
+            stash[HE_LOGITS] = masked * arch->logit_stride * e;
+            stash[HE_STATS] = 2 * masked * f;
+            stash[PART] = part;
+        } else {
+            stash[HE_LOGITS] = rows * arch->logit_stride * e;
+        }
+        break;
+    case ITEM_OPAQUE:
+    case ITEM_KIND_COUNT:
+        break;
+    }
+}

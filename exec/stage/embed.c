@@ -1,0 +1,89 @@
+#include <stddef.h>
+
+#include "exec/stage/layers.h"
+
+static struct patches patches_of(const struct layer_pass *p)
+{
+    return (struct patches){.num_samples = p->batch->num_samples,
+                            .channels = p->model->channels,
+                            .image = p->model->image,
+                            .patch = p->model->patch,
+                            .hidden = p->arch->hidden};
+}
+
+static struct tokens tokens_of(const struct layer_pass *p)
+{
+    return (struct tokens){.num_samples = p->batch->num_samples,
+                           .seq = p->arch->seq,
+                           .hidden = p->arch->hidden,
+                           .vocab = p->model->vocab,
+                           .ids = p->batch->tokens,
+                           .types = p->batch->types};
+}
+
+/* A convolution of p x p at stride p is a GEMM over patches; the class token's row of patches is
+ * zero and its output overwritten. */
+static struct linear projection(const struct layer_pass *p)
+{
+    return (struct linear){.rows = p->batch->num_samples * p->arch->seq,
+                           .in = p->model->channels * p->model->patch * p->model->patch,
+                           .out = p->arch->hidden};
+}
+
+void embedding_forward(const struct layer *l, const struct layer_pass *p)
+{
+    struct backend *be = p->be;
+    const int64_t rows = p->batch->num_samples * p->arch->seq;
+    if (p->arch->family == FAMILY_VIT) {
+        const struct patches patches = patches_of(p);
+        const struct linear proj = projection(p);
+        be->patchify(be, &patches, p->batch->images, p->cols);
+        be->linear_forward(be, &proj, p->cols, l->low[PATCH_W], l->low[PATCH_B], ACT_NONE, NULL,
+                           NULL, NULL, p->y);
+        be->patch_finish(be, &patches, l->low[CLS], l->low[POS], p->y);
+    } else {
+        const struct tokens tokens = tokens_of(p);
+        const bool bert = p->arch->family == FAMILY_BERT;
+        be->tokens_forward(be, &tokens, l->low[WORD], l->low[WORD_POS], bert ? l->low[TYPE] : NULL,
+                           bert ? p->stash[EMB_SUM] : p->y);
+        if (bert)
+            be->layernorm_forward(be, rows, p->arch->hidden, 0, p->stash[EMB_SUM], l->w[EMB_G],
+                                  l->w[EMB_B], p->arch->eps, p->y, p->stash[EMB_STATS]);
+    }
+    if (p->dropout > 0.0f) {
+        const struct dropout drop = layer_dropout(l, p, SITE_EMBED, p->arch->seq);
+        be->dropout(be, rows, p->arch->hidden, &drop, p->y, p->y);
+    }
+}
+
+void embedding_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy)
+{
+    if (p->arch->family != FAMILY_BERT)
+        return;
+    dy = layer_masked(l, p, SITE_EMBED, dy);
+    p->be->layernorm_backward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, dy,
+                              p->stash[EMB_SUM], p->stash[EMB_STATS], l->w[EMB_G], NULL,
+                              p->stash[EMB_SUM], false, p->stash[PART]);
+}
+
+void embedding_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)
+{
+    struct backend *be = p->be;
+    if (p->arch->family == FAMILY_BERT) {
+        const struct tokens tokens = tokens_of(p);
+        be->tokens_backward(be, &tokens, p->stash[EMB_SUM], l->g[WORD], l->g[WORD_POS], l->g[TYPE]);
+        layer_add_norm(l, p, EMB_G);
+        return;
+    }
+    dy = layer_masked(l, p, SITE_EMBED, dy);
+    if (p->arch->family == FAMILY_VIT) {
+        const struct patches patches = patches_of(p);
+        const struct linear proj = projection(p);
+        be->patchify(be, &patches, p->batch->images, p->cols);
+        be->patch_backward(be, &patches, dy, l->g[CLS], l->g[POS], l->g[PATCH_B]);
+        be->linear_backward_weight(be, &proj, dy, p->cols, 1.0f, l->g[PATCH_W], NULL);
+    } else {
+        const struct tokens tokens = tokens_of(p);
+        be->tokens_backward(be, &tokens, dy, l->g[WORD], l->g[WORD_POS], NULL);
+    }
+}

@@ -1,0 +1,407 @@
+#include "exec/stage/layers.h"
+
+#include <stddef.h>
+
+#include "exec/base/rng.h"
+
+struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
+                             enum dropout_site site, int64_t rows_per_sample)
+{
+    return (struct dropout){.p = p->dropout,
+                            .key = rng_key(p->seed, p->step, (uint64_t)l->item, site),
+                            .ids = p->batch->ids,
+                            .rows_per_sample = rows_per_sample};
+}
+
+const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
+                         const void *dy)
+{
+    if (p->dropout == 0.0f)
+        return dy;
+    const struct dropout drop = layer_dropout(l, p, site, p->arch->seq);
+    p->be->dropout(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, &drop, dy,
+                   p->scratch[1]);
+    return p->scratch[1];
+}
+
+/* Add this micro-batch's sums to their accumulator. */
+static void add_sums(const struct layer_pass *p, int64_t num, const float *sums, float *grad)
+{
+    if (p->fresh)
+        p->be->copy(p->be, grad, sums, num * (int64_t)sizeof *grad);
+    else
+        p->be->accumulate(p->be, num, sums, grad);
+}
+
+struct part {
+    int64_t num;
+    float *grad; /* NULL: not in PART */
+};
+/* The parts of PART in its order. What lies side by side in the gradients, too, goes as one. */
+static void add_parts(const struct layer_pass *p, const struct part *parts, int num)
+{
+    const float *sums = p->stash[PART];
+    for (int i = 0; i < num;) {
+        float *grad = parts[i].grad;
+        int64_t elems = parts[i++].num;
+        while (grad && i < num && parts[i].grad == grad + elems)
+            elems += parts[i++].num;
+        if (grad)
+            add_sums(p, elems, sums, grad);
+        sums += elems;
+    }
+}
+
+void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block)
+{
+    const int h = p->arch->hidden;
+    const struct part parts[] = {
+        {h, l->g[block]    },
+        {h, l->g[block + 1]}
+    };
+    add_parts(p, parts, 2);
+}
+
+static struct linear dense(const struct layer_pass *p, int in, int out)
+{
+    return (struct linear){.rows = p->batch->num_samples * p->arch->seq,
+                           .in = in,
+                           .out = out,
+                           .in_out = p->arch->in_out,
+                           .fresh = p->fresh};
+}
+
+static struct attention heads(const struct layer_pass *p)
+{
+    return (struct attention){.num_samples = p->batch->num_samples,
+                              .seq = p->arch->seq,
+                              .heads = p->arch->heads,
+                              .head_dim = p->arch->hidden / p->arch->heads,
+                              .causal = p->arch->causal,
+                              .lengths = p->batch->lengths};
+}
+
+static void norm_forward(const struct layer *l, const struct layer_pass *p, const void *x, float *y,
+                         float *stats)
+{
+    p->be->layernorm_forward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, x,
+                             l->w[NORM_G], l->w[NORM_B], p->arch->eps, y, stats);
+}
+
+/* This micro-batch's gradient of the bias of an item's last linear layer, behind those of its norm,
+ * where the norm's backward has it for nothing: without dropout the layer's output is the residual
+ * that the norm adds, or behind the norm (post-norm) what it returns. Else NULL, and the weights'
+ * half sums. */
+static float *last_sums(const struct layer_pass *p)
+{
+    const bool has = p->be->sums_norm && p->dropout == 0.0f;
+    return has ? (float *)p->stash[PART] + 2 * p->arch->hidden : NULL;
+}
+
+static void norm_backward(const struct layer *l, const struct layer_pass *p, const void *dy,
+                          const void *x, const float *stats, const void *add, void *dx)
+{
+    const bool sums = l->kind != ITEM_NORM && last_sums(p);
+    p->be->layernorm_backward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, dy,
+                              x, stats, l->w[NORM_G], add, dx, sums, p->stash[PART]);
+}
+
+/* All of an item's PART: its last linear layer's bias is `last`, and `num` elements are of `wide`.
+ */
+static void add_item(const struct layer *l, const struct layer_pass *p, int last, int wide,
+                     int64_t num)
+{
+    const int h = p->arch->hidden;
+    const struct part parts[] = {
+        {h,   l->g[NORM_G]                    },
+        {h,   l->g[NORM_B]                    },
+        {h,   last_sums(p) ? l->g[last] : NULL},
+        {num, num > 0 ? l->g[wide] : NULL     }
+    };
+    add_parts(p, parts, 4);
+}
+
+/* --- attention ------------------------------------------------------------------------------ */
+
+/* U-ViT: x and the skip tensor side by side, through a linear back to the width of x. */
+static struct linear join_linear(const struct layer_pass *p)
+{
+    return dense(p, 2 * p->arch->hidden, p->arch->hidden);
+}
+
+static void join_backward_input(const struct layer *l, const struct layer_pass *p, void *dx)
+{
+    const struct linear join = join_linear(p);
+    if (!dx && !p->skip_dx)
+        return;
+    p->be->linear_backward_input(p->be, &join, p->stash[AT_JOIN], l->low[JOIN_W], 1.0f, ACT_NONE,
+                                 NULL, NULL, p->wide);
+    p->be->split(p->be, join.rows, p->arch->hidden, p->wide, dx, p->skip_dx);
+}
+
+static void attention_forward(const struct layer *l, const struct layer_pass *p)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden;
+    void *const *st = p->stash;
+    const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
+    const struct attention a = heads(p);
+    const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
+    const struct dropout drop = layer_dropout(l, p, SITE_ATTENTION, p->arch->seq);
+    const void *x = p->x, *in = x;
+    if (l->joins) {
+        const struct linear join = join_linear(p);
+        be->join(be, join.rows, h, x, p->skip, st[AT_CAT]);
+        be->linear_forward(be, &join, st[AT_CAT], l->low[JOIN_W], l->low[JOIN_B], ACT_NONE, NULL,
+                           NULL, NULL, st[AT_JOIN]);
+        x = st[AT_JOIN];
+    }
+    if (!p->arch->post_norm) {
+        norm_forward(l, p, x, st[AT_LN], st[AT_STATS]);
+        in = st[AT_LN];
+    }
+    be->linear_forward(be, &qkv, in, l->low[QKV_W], l->low[QKV_B], ACT_NONE, NULL, NULL, NULL,
+                       st[AT_QKV]);
+    be->attention_forward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE]);
+    be->linear_forward(be, &out, st[AT_CTX], l->low[OUT_W], l->low[OUT_B], ACT_NONE, x, &drop, NULL,
+                       p->arch->post_norm ? st[AT_LN] : p->y);
+    if (p->arch->post_norm)
+        norm_forward(l, p, st[AT_LN], p->y, st[AT_STATS]);
+}
+
+/* The same of qkv's bias, behind that, where attention's backward has it. */
+static float *qkv_sums(const struct layer_pass *p, const struct attention *a,
+                       const struct dropout *probs)
+{
+    const bool has = p->be->sums_dqkv && p->be->sums_dqkv(p->be, a, probs);
+    return has ? (float *)p->stash[PART] + 3 * p->arch->hidden : NULL;
+}
+
+static void *dqkv_of(const struct layer_pass *p)
+{
+    return p->aside ? p->aside : p->stash[AT_QKV];
+}
+
+static void attention_backward_input(const struct layer *l, const struct layer_pass *p,
+                                     const void *dy, void *dx)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden;
+    void *const *st = p->stash;
+    const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
+    struct attention a = heads(p);
+    const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
+    void *dqkv = dqkv_of(p);
+    a.dqkv_sums = qkv_sums(p, &a, &probs);
+    if (p->arch->post_norm) {
+        norm_backward(l, p, dy, st[AT_LN], st[AT_STATS], NULL, st[AT_LN]);
+        dy = st[AT_LN];
+    }
+    const void *dout = layer_masked(l, p, SITE_ATTENTION, dy);
+    be->linear_backward_input(be, &out, dout, l->low[OUT_W], 1.0f, ACT_NONE, NULL, NULL,
+                              p->scratch[0]);
+    be->attention_backward(be, &a, st[AT_QKV], &probs, st[AT_CTX], st[AT_LSE], p->scratch[0], dqkv);
+    if (p->arch->post_norm) {
+        if (dx)
+            be->linear_backward_input(be, &qkv, dqkv, l->low[QKV_W], 1.0f, ACT_NONE, NULL, dy, dx);
+        return;
+    }
+    be->linear_backward_input(be, &qkv, dqkv, l->low[QKV_W], 1.0f, ACT_NONE, NULL, NULL,
+                              p->scratch[0]);
+    if (l->joins) {
+        norm_backward(l, p, p->scratch[0], st[AT_JOIN], st[AT_STATS], dy, st[AT_JOIN]);
+        join_backward_input(l, p, dx);
+        return;
+    }
+    norm_backward(l, p, p->scratch[0], p->x, st[AT_STATS], dy, dx);
+}
+
+static void attention_backward_weight(const struct layer *l, const struct layer_pass *p,
+                                      const void *dy)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden;
+    void *const *st = p->stash;
+    const struct linear qkv = dense(p, h, 3 * h), out = dense(p, h, h);
+    const struct attention a = heads(p);
+    const struct dropout probs = layer_dropout(l, p, SITE_PROBS, 0);
+    const float *sums = qkv_sums(p, &a, &probs);
+    const void *dout = layer_masked(l, p, SITE_ATTENTION, p->arch->post_norm ? st[AT_LN] : dy);
+    be->linear_backward_weight(be, &out, dout, st[AT_CTX], 1.0f, l->g[OUT_W],
+                               last_sums(p) ? NULL : l->g[OUT_B]);
+    be->linear_backward_weight(be, &qkv, dqkv_of(p), p->arch->post_norm ? p->x : st[AT_LN], 1.0f,
+                               l->g[QKV_W], sums ? NULL : l->g[QKV_B]);
+    if (l->joins) {
+        const struct linear join = join_linear(p);
+        be->linear_backward_weight(be, &join, st[AT_JOIN], st[AT_CAT], 1.0f, l->g[JOIN_W],
+                                   l->g[JOIN_B]);
+    }
+    add_item(l, p, OUT_B, QKV_B, sums ? 3 * h : 0);
+}
+
+/* --- mlp ------------------------------------------------------------------------------------ */
+
+/* The same of fc1's bias, behind fc2's, where the GELU's backward has it. */
+static float *wide_sums(const struct layer_pass *p)
+{
+    const bool has = p->be->sums_dx && p->be->sums_dx(p->be, p->arch->gelu);
+    return has ? (float *)p->stash[PART] + 3 * p->arch->hidden : NULL;
+}
+
+static void mlp_forward(const struct layer *l, const struct layer_pass *p)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden, wide = p->arch->mlp;
+    void *const *st = p->stash;
+    const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
+    const struct dropout drop = layer_dropout(l, p, SITE_MLP, p->arch->seq);
+    const void *in = p->x;
+    if (!p->arch->post_norm) {
+        norm_forward(l, p, p->x, st[ML_LN], st[ML_STATS]);
+        in = st[ML_LN];
+    }
+    be->linear_forward(be, &fc1, in, l->low[FC1_W], l->low[FC1_B], p->arch->gelu, NULL, NULL,
+                       st[ML_PRE], st[ML_GELU]);
+    be->linear_forward(be, &fc2, st[ML_GELU], l->low[FC2_W], l->low[FC2_B], ACT_NONE, p->x, &drop,
+                       NULL, p->arch->post_norm ? st[ML_LN] : p->y);
+    if (p->arch->post_norm)
+        norm_forward(l, p, st[ML_LN], p->y, st[ML_STATS]);
+}
+
+static void mlp_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                               void *dx)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden, wide = p->arch->mlp;
+    void *const *st = p->stash;
+    const struct linear fc1 = dense(p, h, wide);
+    struct linear fc2 = dense(p, wide, h);
+    fc2.dx_sums = wide_sums(p);
+    if (p->arch->post_norm) {
+        norm_backward(l, p, dy, st[ML_LN], st[ML_STATS], NULL, st[ML_LN]);
+        dy = st[ML_LN];
+    }
+    const void *dout = layer_masked(l, p, SITE_MLP, dy);
+    be->linear_backward_input(be, &fc2, dout, l->low[FC2_W], 1.0f, p->arch->gelu, st[ML_PRE], NULL,
+                              st[ML_PRE]);
+    if (p->arch->post_norm) {
+        if (dx)
+            be->linear_backward_input(be, &fc1, st[ML_PRE], l->low[FC1_W], 1.0f, ACT_NONE, NULL, dy,
+                                      dx);
+        return;
+    }
+    be->linear_backward_input(be, &fc1, st[ML_PRE], l->low[FC1_W], 1.0f, ACT_NONE, NULL, NULL,
+                              p->scratch[0]);
+    norm_backward(l, p, p->scratch[0], p->x, st[ML_STATS], dy, dx);
+}
+
+static void mlp_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)
+{
+    struct backend *be = p->be;
+    const int h = p->arch->hidden, wide = p->arch->mlp;
+    void *const *st = p->stash;
+    const struct linear fc1 = dense(p, h, wide), fc2 = dense(p, wide, h);
+    const void *dout = layer_masked(l, p, SITE_MLP, p->arch->post_norm ? st[ML_LN] : dy);
+    be->linear_backward_weight(be, &fc2, dout, st[ML_GELU], 1.0f, l->g[FC2_W],
+                               last_sums(p) ? NULL : l->g[FC2_B]);
+    const float *sums = wide_sums(p);
+    be->linear_backward_weight(be, &fc1, st[ML_PRE], p->arch->post_norm ? p->x : st[ML_LN], 1.0f,
+                               l->g[FC1_W], sums ? NULL : l->g[FC1_B]);
+    add_item(l, p, FC2_B, FC1_B, sums ? wide : 0);
+}
+
+/* --- dispatch ------------------------------------------------------------------------------- */
+
+void layer_forward(const struct layer *l, const struct layer_pass *p)
+{
+    switch (l->kind) {
+    case ITEM_EMBEDDING:
+        embedding_forward(l, p);
+        break;
+    case ITEM_ATTENTION:
+        attention_forward(l, p);
+        break;
+    case ITEM_MLP:
+        mlp_forward(l, p);
+        break;
+    case ITEM_NORM:
+        norm_forward(l, p, p->x, p->y, p->stash[NO_STATS]);
+        break;
+    case ITEM_POOLER:
+        pooler_forward(l, p);
+        break;
+    case ITEM_HEAD:
+        head_forward(l, p);
+        break;
+    case ITEM_OPAQUE:
+    case ITEM_KIND_COUNT:
+        break;
+    }
+}
+
+void layer_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
+                          float scale, void *dx)
+{
+    switch (l->kind) {
+    case ITEM_EMBEDDING:
+        embedding_backward_input(l, p, dy);
+        break;
+    case ITEM_ATTENTION:
+        attention_backward_input(l, p, dy, dx);
+        break;
+    case ITEM_MLP:
+        mlp_backward_input(l, p, dy, dx);
+        break;
+    case ITEM_NORM:
+        norm_backward(l, p, dy, p->x, p->stash[NO_STATS], NULL, dx);
+        break;
+    case ITEM_POOLER:
+        pooler_backward_input(l, p, dy, dx);
+        break;
+    case ITEM_HEAD:
+        head_backward_input(l, p, scale, dx);
+        break;
+    case ITEM_OPAQUE:
+    case ITEM_KIND_COUNT:
+        break;
+    }
+}
+
+void layer_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy,
+                           float scale)
+{
+    switch (l->kind) {
+    case ITEM_EMBEDDING:
+        embedding_backward_weight(l, p, dy);
+        break;
+    case ITEM_ATTENTION:
+        attention_backward_weight(l, p, dy);
+        break;
+    case ITEM_MLP:
+        mlp_backward_weight(l, p, dy);
+        break;
+    case ITEM_NORM:
+        layer_add_norm(l, p, NORM_G);
+        break;
+    case ITEM_POOLER:
+        pooler_backward_weight(l, p);
+        break;
+    case ITEM_HEAD:
+        head_backward_weight(l, p, scale);
+        break;
+    case ITEM_OPAQUE:
+    case ITEM_KIND_COUNT:
+        break;
+    }
+}
+
+bool layer_writes(const struct layer *l)
+{
+    return l->kind != ITEM_EMBEDDING;
+}
+
+bool layer_in_place(const struct layer *l, const struct arch *arch)
+{
+    return l->kind == ITEM_NORM ||
+           (!arch->post_norm && (l->kind == ITEM_ATTENTION || l->kind == ITEM_MLP));
+}

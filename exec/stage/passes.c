@@ -1,0 +1,525 @@
+#include <assert.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "exec/base/bf16.h"
+#include "exec/stage/stage_internal.h"
+
+/* --- passes ---------------------------------------------------------------------------------- */
+
+static enum status check_range(const int32_t *v, int64_t num, int64_t per_sample, int64_t end,
+                               bool may_skip, const char *what, struct err *err)
+{
+    for (int64_t i = 0; i < num; i++)
+        if ((v[i] < 0 || v[i] >= end) && !(may_skip && v[i] == -100))
+            return err_set(err, ERR_INPUT,
+                           "%s %d of sample %lld in the micro-batch is not in 0..%lld", what, v[i],
+                           (long long)(i / per_sample), (long long)end - 1);
+    return OK;
+}
+
+static enum status check_block(const struct stage *stage, const struct sample_block *b,
+                               struct err *err)
+{
+    const struct arch *a = &stage->arch;
+    const int64_t n = b->num_samples;
+    enum status rc = OK;
+    if (n < 1 || n > stage->spec.max_samples)
+        return err_set(err, ERR_INPUT, "stage: micro-batch of %lld samples, limit %lld",
+                       (long long)n, (long long)stage->spec.max_samples);
+    if (stage->spec.first_item == 0) {
+        if (a->family == FAMILY_VIT ? !b->images : !b->tokens)
+            return err_set(err, ERR_INPUT, "stage: the data has no %s for model '%s'",
+                           a->family == FAMILY_VIT ? "images" : "tokens", stage->spec.model->name);
+        if (a->family != FAMILY_VIT)
+            rc = check_range(b->tokens, n * a->seq, a->seq, stage->spec.model->vocab, false,
+                             "token", err);
+        if (rc == OK && a->family == FAMILY_BERT && b->token_types)
+            rc = check_range(b->token_types, n * a->seq, a->seq, 2, false, "token type", err);
+    }
+    if (rc == OK && stage->has_head) {
+        const bool span = a->task == TASK_QA, class = a->task == TASK_CLASSIFY;
+        const int64_t each = class ? 1 : span ? 2 : a->seq;
+        if (!b->labels)
+            return err_set(err, ERR_INPUT, "stage: the data has no labels for model '%s'",
+                           stage->spec.model->name);
+        rc = check_range(b->labels, n * each, each, span ? a->seq : a->outputs, true, "label", err);
+    }
+    return rc;
+}
+
+/* Most tokens of a sample that a masked language model predicts; 0 for others. */
+static int64_t rows_each(const struct stage *stage)
+{
+    return stage->has_head && stage->arch.task == TASK_MLM ? model_masked_of(stage->arch.seq) : 0;
+}
+
+/* The rows that have a label, in host memory. */
+static enum status pick_rows(struct stage *stage, struct slot *slot, const struct sample_block *b,
+                             struct err *err)
+{
+    const int64_t rows = b->num_samples * stage->arch.seq, most = b->num_samples * rows_each(stage);
+    const int64_t room = stage->spec.max_samples * rows_each(stage);
+    int64_t num = 0;
+    if (room == 0)
+        return OK;
+    if (!slot->rows)
+        slot->rows = malloc(2 * (size_t)room * sizeof *slot->rows);
+    if (!slot->rows)
+        return err_nomem(err);
+    for (int64_t i = 0; i < rows; i++)
+        if (b->labels[i] >= 0 && num++ < most) {
+            slot->rows[num - 1] = (int32_t)i;
+            slot->rows[room + num - 1] = b->labels[i];
+        }
+    if (num > most)
+        return err_set(err, ERR_INPUT,
+                       "stage: %lld tokens of a micro-batch are to be predicted, at most %lld (15 "
+                       "%%) can be",
+                       (long long)num, (long long)most);
+    slot->batch.num_rows = num;
+    slot->batch.rows = slot->rows;
+    slot->batch.row_labels = slot->rows + room;
+    return OK;
+}
+
+int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_FIELDS],
+                          int64_t first[BLOCK_FIELDS])
+{
+    int64_t each[BLOCK_FIELDS], all = 0;
+    model_block_fields(stage->spec.model, stage->spec.first_item == 0, stage->has_head, each);
+    for (int i = 0; i < BLOCK_FIELDS; i++) {
+        if (sample_bytes)
+            sample_bytes[i] = each[i];
+        if (first)
+            first[i] = all;
+        all += model_block_pad(each[i] * stage->spec.max_samples);
+    }
+    return all;
+}
+
+/* A block's fields in a copy on the device: refs point there. They are copied, by the lane (NULL:
+ * the main one's copies), where `copy`. */
+static void refer(struct stage *stage, char *area, bool copy, struct backend_lane *lane,
+                  struct batch_refs *refs)
+{
+    struct backend *be = stage->spec.backend;
+    const void **fields[BLOCK_FIELDS] = {
+        (const void **)&refs->ids,   (const void **)&refs->images,    (const void **)&refs->tokens,
+        (const void **)&refs->types, (const void **)&refs->lengths,   (const void **)&refs->labels,
+        (const void **)&refs->rows,  (const void **)&refs->row_labels};
+    int64_t bytes[BLOCK_FIELDS], first[BLOCK_FIELDS];
+    stage_block_bytes(stage, bytes, first);
+    for (int i = 0; i < BLOCK_FIELDS; i++) {
+        if (bytes[i] == 0)
+            *fields[i] = NULL;
+        if (!*fields[i])
+            continue;
+        if (copy && lane)
+            be->lane_copy_in(be, lane, area + first[i], *fields[i], bytes[i] * refs->num_samples);
+        else if (copy)
+            be->copy_in(be, area + first[i], *fields[i], bytes[i] * refs->num_samples);
+        *fields[i] = area + first[i];
+    }
+}
+
+static struct batch_refs refs_of(const struct sample_block *b)
+{
+    return (struct batch_refs){.num_samples = b->num_samples,
+                               .ids = b->ids,
+                               .images = b->images,
+                               .tokens = b->tokens,
+                               .types = b->token_types,
+                               .lengths = b->lengths,
+                               .labels = b->labels};
+}
+
+bool stage_uploads(const struct stage *stage)
+{
+    return stage->upload.area != NULL;
+}
+
+bool stage_upload(struct stage *stage, const struct sample_block *block)
+{
+    struct backend *be = stage->spec.backend;
+    struct upload *up = &stage->upload;
+    if (!up->area || !block->serial || up->serial == block->serial)
+        return false;
+    struct batch_refs refs = refs_of(block);
+    be->lane_wait(be, up->lane, up->freed);
+    refer(stage, up->area, true, up->lane, &refs);
+    be->lane_record(be, up->lane, up->ready);
+    up->serial = block->serial;
+    return true;
+}
+
+void stage_upload_end(struct stage *stage)
+{
+    struct backend *be = stage->spec.backend;
+    if (stage->upload.serial)
+        be->lane_wait(be, NULL, stage->upload.ready);
+}
+
+/* The uploaded block for the slot's; the slot's memory is free behind what was issued so far. */
+static void exchange(struct stage *stage, struct slot *slot)
+{
+    struct backend *be = stage->spec.backend;
+    struct upload *up = &stage->upload;
+    void *old = slot->inputs;
+    be->lane_wait(be, NULL, up->ready);
+    be->event_record(be, up->freed);
+    slot->inputs = up->area;
+    up->area = old;
+    up->serial = 0;
+}
+
+/* The block's fields as backend memory: themselves, or copies in the slot, which may be there. */
+static enum status take_block(struct stage *stage, struct slot *slot, const struct sample_block *b,
+                              struct err *err)
+{
+    slot->batch = refs_of(b);
+    enum status rc = pick_rows(stage, slot, b, err);
+    if (rc != OK || stage->spec.backend->host_memory)
+        return rc;
+    bool there = b->serial && slot->serial == b->serial; /* under recompute */
+    if (!there && b->serial && stage->upload.serial == b->serial) {
+        exchange(stage, slot);
+        there = true;
+    }
+    refer(stage, slot->inputs, !there, NULL, &slot->batch);
+    slot->serial = b->serial;
+    return OK;
+}
+
+static struct layer_pass pass_of(struct stage *stage, const struct slot *slot, uint64_t step)
+{
+    return (struct layer_pass){
+        .be = stage->spec.backend,
+        .model = stage->spec.model,
+        .arch = &stage->arch,
+        .batch = &slot->batch,
+        .seed = stage->spec.job->train.seed,
+        .step = step,
+        .smoothing = (float)stage->spec.job->train.label_smoothing,
+        .scratch = {stage->scratch[0], stage->scratch[1]},
+        .cols = stage->cols,
+        .wide = stage->wide,
+        .sums = slot->sums
+    };
+}
+
+/* --- passes as a whole (backend.h's graph_begin()) -------------------------------------------- */
+
+/* All that the calls of a pass depend on beside the stage's own memory, which stays where it is
+ * until some is given back. Zeroed first. */
+struct pass_key {
+    const struct stage *stage;
+    const struct slot *slot;
+    const struct stash_set *set;
+    const void *in, *grad_out;
+    struct batch_refs batch;
+    enum { PASS_FORWARD, PASS_BACKWARD } direction;
+    enum backward what;
+    int num_frozen_items;
+    float grad_scale;
+    bool fresh;
+};
+
+/* false: its calls are to be issued; where *open, pass_end() comes behind them. Numbers of dropout
+ * and of predicted rows differ from step to step; whoever looks at single items wants them issued.
+ */
+static bool pass_begin(const struct stage *stage, const struct slot *slot, uint64_t step,
+                       struct pass_key *key, bool *open)
+{
+    struct backend *be = stage->spec.backend;
+    const bool repeats = be->graph_begin && stage->spec.model->num_skips == 0 &&
+                         (stage->spec.job->train.dropout == 0.0 || step == STEP_EVAL) &&
+                         !slot->batch.rows && !stage->item_ns && !stage->first_bad &&
+                         !stage->on_grad;
+    *open = false;
+    if (!repeats)
+        return false;
+    key->stage = stage;
+    key->slot = slot;
+    key->set = slot->set;
+    key->in = slot->in;
+    key->batch = slot->batch;
+    key->num_frozen_items = stage->spec.num_frozen_items;
+    *open = !be->graph_begin(be, key, sizeof *key);
+    return !*open;
+}
+
+/* false: issue the calls again. */
+static bool pass_end(const struct stage *stage, bool open)
+{
+    return !open || stage->spec.backend->graph_end(stage->spec.backend);
+}
+
+/* Dropout is off in evaluation and in frozen layers. */
+static float dropout_of(const struct stage *stage, const struct layer *l, uint64_t step)
+{
+    return l->frozen || step == STEP_EVAL ? 0.0f : (float)stage->spec.job->train.dropout;
+}
+
+/* stage_watch(): item i's output of n samples. */
+static enum status watch_output(struct stage *stage, int i, int64_t n, const void *y,
+                                struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    const int item = stage->layers[i].item;
+    const int64_t elems = n * stage_input_elems(stage->spec.model, item + 1);
+    if (elems == 0 || item >= *stage->first_bad)
+        return OK;
+    void *host = malloc((size_t)backend_bytes(be, elems));
+    if (!host)
+        return err_nomem(err);
+    be->copy_out(be, host, y, backend_bytes(be, elems));
+    enum status rc = be->sync(be, err);
+    for (int64_t e = 0; rc == OK && e < elems && item < *stage->first_bad; e++)
+        if (!isfinite(be->elem_bytes == 2 ? bf16_to(((const uint16_t *)host)[e])
+                                          : ((const float *)host)[e]))
+            *stage->first_bad = item;
+    free(host);
+    return rc;
+}
+
+/* The items of a forward; in as of stage_forward(). */
+static enum status forward_items(struct stage *stage, struct slot *slot, uint64_t step,
+                                 void *const *in, struct err *err)
+{
+    const int64_t n = slot->batch.num_samples;
+    const int active = slot->set ? stage_first_active(stage) : stage->num_items;
+    const struct stash_set *shared = &stage->sets[stage->num_slots];
+    struct layer_pass pass = pass_of(stage, slot, step);
+    enum status rc = OK;
+    pass.x = slot->in;
+    stage_clock_start(stage);
+    for (int i = 0; i < stage->num_items && rc == OK; i++) {
+        const struct layer *l = &stage->layers[i];
+        pass.stash = i >= active ? slot->set->buf[i] : shared->buf[i];
+        pass.dropout = dropout_of(stage, l, step);
+        if (i + 1 == stage->num_items)
+            pass.y = slot->out;
+        else
+            pass.y = slot->set && i + 1 >= active ? slot->set->y[i] : stage->ping[i % 2];
+        pass.skip = stage_skip_in(stage, in, i, n);
+        layer_forward(l, &pass);
+        stage_skip_leave(stage, slot, i, n, pass.y);
+        stage_clock_lap(stage, i, i >= active ? PASS_FWD : PASS_FWD_NOGRAD);
+        if (stage->first_bad)
+            rc = watch_output(stage, i, n, pass.y, err);
+        pass.x = pass.y;
+    }
+    return rc;
+}
+
+enum status stage_forward(struct stage *stage, int slot_index, const struct sample_block *block,
+                          uint64_t step, void *const *in, void **out, bool keep_stash,
+                          struct loss_sums *loss, struct err *err)
+{
+    assert(slot_index >= 0 && slot_index < stage->num_slots);
+    struct backend *be = stage->spec.backend;
+    struct slot *slot = &stage->slots[slot_index];
+    const bool keep = keep_stash && stage_first_active(stage) < stage->num_items;
+    enum status rc = check_block(stage, block, err);
+    if (rc == OK)
+        rc = take_block(stage, slot, block, err);
+    if (rc == OK && slot->state != SLOT_FREE)
+        rc = err_set(err, ERR_INPUT, "stage: slot %d still waits for its backward", slot_index);
+    struct stash_set *set = NULL;
+    if (rc == OK && keep)
+        rc = stage_take_set(stage, &set, err);
+    if (rc != OK)
+        return rc;
+    slot->in = in ? in[0] : NULL;
+    slot->set = set;
+    slot->state = keep ? SLOT_FORWARD : SLOT_FREE;
+    struct pass_key key;
+    bool open;
+    memset(&key, 0, sizeof key);
+    if (!pass_begin(stage, slot, step, &key, &open)) {
+        rc = forward_items(stage, slot, step, in, err);
+        if (!pass_end(stage, open))
+            rc = forward_items(stage, slot, step, in, err);
+    }
+    if (rc != OK)
+        return rc;
+    if (out)
+        out[0] = slot->out;
+    for (int e = 1; out && e <= stage->num_out; e++)
+        out[e] = slot->skip_out[e];
+    return loss && stage_loss_out(stage, slot_index, loss) ? be->sync(be, err) : OK;
+}
+
+bool stage_loss_out(struct stage *stage, int slot, struct loss_sums *host)
+{
+    struct backend *be = stage->spec.backend;
+    _Static_assert(sizeof *host == sizeof(struct xent_sums) &&
+                       offsetof(struct loss_sums, loss) == offsetof(struct xent_sums, loss) &&
+                       offsetof(struct loss_sums, count) == offsetof(struct xent_sums, count) &&
+                       offsetof(struct loss_sums, correct) == offsetof(struct xent_sums, correct),
+                   "sums lie alike on the device and here");
+    if (stage->has_head)
+        be->copy_out(be, host, stage->slots[slot].sums, (int64_t)sizeof *host);
+    return stage->has_head;
+}
+
+enum status stage_forward_tail(struct stage *stage, int slot_index,
+                               const struct sample_block *block, int first, void *in, void **out,
+                               struct err *err)
+{
+    assert(slot_index >= 0 && slot_index < stage->num_slots);
+    assert(first > 0 && first < stage->num_items && stage_first_active(stage) == stage->num_items);
+    struct slot *slot = &stage->slots[slot_index];
+    struct stash_set *shared = &stage->sets[stage->num_slots];
+    enum status rc = check_block(stage, block, err);
+    if (rc == OK)
+        rc = take_block(stage, slot, block, err);
+    if (rc != OK)
+        return rc;
+    slot->in = in;
+    slot->set = NULL;
+    slot->state = SLOT_FREE;
+    struct layer_pass pass = pass_of(stage, slot, STEP_EVAL);
+    pass.x = in;
+    for (int i = first; i < stage->num_items; i++) {
+        const struct layer *l = &stage->layers[i];
+        pass.stash = shared->buf[i];
+        pass.dropout = dropout_of(stage, l, STEP_EVAL);
+        pass.y = i + 1 == stage->num_items ? slot->out : stage->ping[i % 2];
+        layer_forward(l, &pass);
+        pass.x = pass.y;
+    }
+    *out = slot->out;
+    return OK;
+}
+
+/* Item i's input as the forward saw it. */
+static void *input_of(const struct slot *slot, int i)
+{
+    return i == 0 ? slot->in : slot->set->y[i - 1];
+}
+
+/* Where the gradient of item i's input goes: out of the stage, over the input, or into the buffer
+ * that flows downwards; NULL where no trainable item lies below. */
+static void *gradient_of(struct stage *stage, struct slot *slot, int i)
+{
+    if (i <= stage_first_active(stage) &&
+        stage->spec.first_item + i <= stage->spec.num_frozen_items)
+        return NULL;
+    if (i == 0)
+        return stage->spec.first_item == 0 ? NULL : slot->grad_in;
+    return layer_in_place(&stage->layers[i], &stage->arch) ? slot->set->y[i - 1] : stage->flow;
+}
+
+/* On a device attention's kernels take a detour where dqkv lies over qkv. Where the weights' half
+ * comes right behind, it goes to memory of passes without stash, which rests meanwhile. */
+static void *aside_of(const struct stage *stage, int i, enum backward what)
+{
+    const struct stash_set *shared = &stage->sets[stage->num_slots];
+    return what == BACKWARD_BOTH && stage->layers[i].kind == ITEM_ATTENTION &&
+                   !stage->spec.backend->host_memory
+               ? shared->buf[i][AT_QKV]
+               : NULL;
+}
+
+/* The items of a backward, whose weights' halves write the accumulators where fresh; without
+ * `issue` only what the stage remembers of it. */
+static enum status backward_items(struct stage *stage, struct slot *slot, uint64_t step,
+                                  enum backward what, float grad_scale, bool fresh,
+                                  void *const *grad_out, bool issue, struct err *err)
+{
+    const int64_t n = slot->batch.num_samples;
+    const int active = stage_first_active(stage);
+    struct layer_pass pass = pass_of(stage, slot, step);
+    void *dy = slot->grad_out;
+    enum status rc = OK;
+    stage_clock_start(stage);
+    for (int i = stage->num_items - 1; i >= active && rc == OK; i--) {
+        const struct layer *l = &stage->layers[i];
+        pass.stash = slot->set->buf[i];
+        pass.aside = aside_of(stage, i, what);
+        pass.dropout = dropout_of(stage, l, step);
+        pass.x = input_of(slot, i);
+        pass.y = i + 1 == stage->num_items ? slot->out : slot->set->y[i];
+        if (what != BACKWARD_WEIGHT) {
+            void *dx = gradient_of(stage, slot, i);
+            slot->dy[i] = dy;
+            if (issue) {
+                stage_skip_grad_out(stage, grad_out, i, n, dy);
+                pass.skip_dx = stage_skip_grad_in(stage, slot, i, n);
+                layer_backward_input(l, &pass, dy, grad_scale, dx);
+                stage_clock_lap(stage, i, dx || l->item == 0 ? PASS_BWD_INPUT : PASS_BWD_REST);
+            }
+            dy = dx;
+        }
+        if (what != BACKWARD_INPUT && issue) {
+            pass.fresh = fresh && layer_writes(l);
+            layer_backward_weight(l, &pass, slot->dy[i], grad_scale);
+            stage_clock_lap(stage, i, PASS_BWD_WEIGHT);
+            if (stage->on_grad)
+                rc = stage->on_grad(stage->on_grad_ctx, i, err);
+        }
+    }
+    return rc;
+}
+
+enum status stage_backward(struct stage *stage, int slot_index, const struct sample_block *block,
+                           uint64_t step, enum backward what, float grad_scale,
+                           void *const *grad_out, void **grad_in, struct err *err)
+{
+    assert(slot_index >= 0 && slot_index < stage->num_slots);
+    struct backend *be = stage->spec.backend;
+    struct slot *slot = &stage->slots[slot_index];
+    const enum slot_state need = what == BACKWARD_WEIGHT ? SLOT_INPUT_DONE : SLOT_FORWARD;
+    if (what == BACKWARD_WEIGHT && slot->state == SLOT_FORWARD)
+        what = BACKWARD_BOTH;
+    else if (slot->state != need)
+        return err_set(err, ERR_INPUT, "stage: backward of slot %d without its forward",
+                       slot_index);
+    /* In memory of its own the forward's copy is still there. */
+    enum status rc = be->host_memory ? take_block(stage, slot, block, err) : OK;
+    if (rc != OK)
+        return rc;
+    if (what != BACKWARD_WEIGHT)
+        slot->grad_out = grad_out ? grad_out[0] : NULL;
+    const bool fresh = stage->fresh && what != BACKWARD_INPUT;
+    stage->fresh = stage->fresh && !fresh;
+    struct pass_key key;
+    bool open;
+    memset(&key, 0, sizeof key);
+    key.direction = PASS_BACKWARD;
+    key.what = what;
+    key.grad_out = slot->grad_out;
+    key.grad_scale = grad_scale;
+    key.fresh = fresh;
+    const bool whole = pass_begin(stage, slot, step, &key, &open);
+    rc = backward_items(stage, slot, step, what, grad_scale, fresh, grad_out, !whole, err);
+    if (!pass_end(stage, open))
+        rc = backward_items(stage, slot, step, what, grad_scale, fresh, grad_out, true, err);
+    if (grad_in)
+        grad_in[0] =
+            stage_first_active(stage) == 0 && gradient_of(stage, slot, 0) ? slot->grad_in : NULL;
+    for (int e = 1; grad_in && e <= stage->num_in; e++)
+        grad_in[e] = slot->skip_grad[e];
+    if (what == BACKWARD_INPUT) {
+        slot->state = SLOT_INPUT_DONE;
+    } else {
+        slot->state = SLOT_FREE;
+        slot->set->used = false;
+        slot->set = NULL;
+    }
+    return rc;
+}
+
+void stage_on_grad(struct stage *stage, stage_grad_hook hook, void *ctx)
+{
+    stage->on_grad = hook;
+    stage->on_grad_ctx = ctx;
+}
+
+void stage_watch(struct stage *stage, int *first_bad)
+{
+    stage->first_bad = first_bad;
+}

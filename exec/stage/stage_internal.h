@@ -1,0 +1,125 @@
+/* exec/stage/stage_internal.h - the insides of a stage, for exec/stage*.c only. */
+#ifndef ELAPSE_EXEC_STAGE_STAGE_INTERNAL_H
+#define ELAPSE_EXEC_STAGE_STAGE_INTERNAL_H
+
+#include "exec/stage/layers.h"
+#include "exec/stage/stage.h"
+
+/* Stash of one micro-batch: buffers of every item, and the outputs between items. */
+struct stash_set {
+    void *mem; /* owned, backend; NULL until first used */
+    void *(*buf)[MAX_STASH];
+    void **y; /* output of item i, i < num_items - 1; the last is the slot's out */
+    bool used;
+};
+
+enum slot_state { SLOT_FREE, SLOT_FORWARD, SLOT_INPUT_DONE };
+
+/* A micro-batch in flight. */
+struct slot {
+    enum slot_state state;
+    struct stash_set *set;
+    void *out, *grad_in;          /* owned, backend */
+    void *in, *grad_out;          /* borrowed */
+    void **skip_out, **skip_grad; /* owned, backend; by edge, [0] unused */
+    void *inputs; /* owned, backend; copies of the block where backend memory is not host memory */
+    uint64_t serial; /* of the block in there */
+    struct batch_refs batch;
+    int32_t *rows;          /* owned, host: batch_refs' rows, then from half way their labels */
+    struct xent_sums *sums; /* owned, backend */
+    const void **dy;        /* owned; gradient of item i's output, for its weights */
+};
+
+/* One end of a skip tensor. */
+struct skip_port {
+    int skip, item; /* of the model; of the stage */
+    int edge;       /* index into in[] or out[]; 0: both ends are here */
+    int nth;        /* tensor of the edge's buffer: an edge carries all of its pair of stages */
+    bool grad;      /* the source trains */
+};
+
+/* stage_time_items(): the end of a pass of an item, or a beginning (entry < 0). */
+struct mark {
+    struct backend_event *at; /* owned */
+    int entry;                /* of item_ns */
+};
+
+/* stage_upload(): a block on its way into the area that the next forward will exchange for its
+ * slot's. */
+struct upload {
+    void *area; /* owned, backend; NULL: the stage uploads nothing */
+    struct backend_lane *lane;
+    struct backend_event *freed, *ready; /* behind the area's last reader; behind the copy */
+    uint64_t serial;                     /* 0: no forward is waiting for one */
+};
+
+struct stage {
+    struct stage_spec spec;
+    struct arch arch;
+    int num_items;
+    struct layer *layers; /* owned, num_items; blocks of each in weights/grads/states */
+    float **weights, **grads, **states[2]; /* owned: one backend allocation an item */
+    void **
+        low; /* owned: compute copies of weights[i] in the same layout; in fp32 weights[i] itself */
+    /* Elements of grads[i], weights[i], states[][i], [num_items]: less, at the end, a tied table
+     * that has frozen; that lies in the first item; either. */
+    int64_t *block_elems, *weight_elems, *state_elems;
+    int num_params, num_states;
+    struct param *params; /* owned */
+    bool *decay;          /* owned, num_params */
+    double *sumsq;        /* likewise; of gradients, by the last update that summed them */
+    int num_slots;
+    struct slot *slots; /* owned */
+    struct upload upload;
+    struct stash_set *sets; /* owned; [num_slots] live, the last one for passes without stash */
+    void *flow;             /* gradient between items that cannot overwrite their input */
+    void *scratch[2];       /* [rows, hidden] */
+    void *cols;
+    void *ping[2];                     /* outputs between items of a pass without stash */
+    bool has_table, has_head;          /* of a tied table */
+    float *tied_other;                 /* the accumulator of the side that lives elsewhere */
+    int num_enters, num_leaves;        /* skip tensors that end or start in this stage */
+    struct skip_port *enters, *leaves; /* owned */
+    int num_in, num_out;            /* skip edges to other stages: in[1..num_in], out[1..num_out] */
+    void **inner_act, **inner_grad; /* owned, backend; by skip of the model, inside this stage */
+    void *wide;                     /* [rows, 2 hidden], where a skip joins */
+    int64_t bytes;
+    int *first_bad; /* borrowed, of stage_watch() */
+    stage_grad_hook on_grad;
+    void *on_grad_ctx;
+    bool fresh;         /* stage_begin_grad(): no backward has come since */
+    int64_t *item_ns;   /* borrowed, of stage_time_items() */
+    struct mark *marks; /* owned; since it was last read */
+    int num_marks, room_marks;
+};
+
+/* First item of the stage that trains, as an index into layers; num_items when none does. */
+int stage_first_active(const struct stage *stage);
+/* Backend memory that stage_bytes() counts; ptr points at a pointer of any type. */
+enum status stage_grab(struct stage *stage, int64_t bytes, void *ptr, struct err *err);
+void stage_drop(struct stage *stage, void *ptr, int64_t bytes);
+/* A free stash, made at its first use: under recompute more than one is seldom live. */
+enum status stage_take_set(struct stage *stage, struct stash_set **set, struct err *err);
+
+/* The fields of a block that this stage reads, in the order of model_block_fields(): bytes of a
+ * sample (0: not read) and where the field begins in a copy. Either may be NULL. Returns a copy's
+ * bytes. */
+int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_FIELDS],
+                          int64_t first[BLOCK_FIELDS]);
+
+/* stage_time_items(): from here; to here it was this pass of the stage's item. */
+void stage_clock_start(struct stage *stage);
+void stage_clock_lap(struct stage *stage, int item, enum pass pass);
+
+/* Skip tensors (skips.c). Open after the slots exist; close is safe twice. */
+enum status stage_skips_open(struct stage *stage, struct err *err);
+void stage_skips_close(struct stage *stage);
+/* Where the tensor that enters item i lies (NULL: none does), where its gradient goes (NULL: not
+ * wanted); hand on what leaves item i; add the gradients of what left item i to dy. n: samples. */
+const void *stage_skip_in(struct stage *stage, void *const *in, int item, int64_t n);
+void *stage_skip_grad_in(struct stage *stage, const struct slot *slot, int item, int64_t n);
+void stage_skip_leave(struct stage *stage, const struct slot *slot, int item, int64_t n,
+                      const void *y);
+void stage_skip_grad_out(struct stage *stage, void *const *grad_out, int item, int64_t n, void *dy);
+
+#endif

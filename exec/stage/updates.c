@@ -1,0 +1,158 @@
+#include <stdlib.h>
+
+#include "exec/stage/stage_internal.h"
+
+/* The accumulators of items that a backward writes, or of those that it only adds to. */
+static void zero_grads(struct stage *stage, bool written)
+{
+    struct backend *be = stage->spec.backend;
+    for (int i = 0; i < stage->num_items; i++)
+        if (stage->grads[i] && layer_writes(&stage->layers[i]) == written)
+            be->zero(be, stage->grads[i], stage->block_elems[i] * (int64_t)sizeof(float));
+}
+
+void stage_begin_grad(struct stage *stage)
+{
+    zero_grads(stage, false);
+    stage->fresh = true;
+}
+
+void stage_skip_grad(struct stage *stage)
+{
+    if (stage->fresh)
+        zero_grads(stage, true);
+    stage->fresh = false;
+}
+
+bool stage_tied(struct stage *stage, struct tied_table *tied)
+{
+    const struct model *m = stage->spec.model;
+    if (!stage_shares_table(m) || !(stage->has_table || stage->has_head) ||
+        stage->spec.num_frozen_items > 0)
+        return false;
+    struct layer *table = &stage->layers[0], *head = &stage->layers[stage->num_items - 1];
+    *tied = (struct tied_table){
+        .is_table = stage->has_table,
+        .is_head = stage->has_head,
+        .num_elems = (int64_t)m->vocab * m->hidden,
+        .weight = stage->has_table ? table->w[WORD] : head->w[HEAD_TABLE],
+        .table_grad = stage->has_table ? table->g[WORD] : stage->tied_other,
+        .head_grad = stage->has_head ? head->g[HEAD_TABLE] : stage->tied_other,
+    };
+    return true;
+}
+
+void stage_tied_add(struct stage *stage)
+{
+    struct tied_table tied;
+    if (stage_tied(stage, &tied))
+        stage->spec.backend->accumulate(stage->spec.backend, tied.num_elems, tied.head_grad,
+                                        tied.table_grad);
+}
+
+/* All tensors at once: the host waits for the sums, and a device that it lets run dry meanwhile
+ * does so once. */
+enum status stage_grad_sumsq(struct stage *stage, double *per_item_sumsq, struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    const size_t most = (size_t)stage->num_params + 1;
+    const float **grad = calloc(most, sizeof *grad);
+    int64_t *num = calloc(most, sizeof *num);
+    double *sums = calloc(most, sizeof *sums);
+    int *item = calloc(most, sizeof *item), count = 0;
+    enum status rc = grad && num && sums && item ? OK : err_nomem(err);
+    for (int i = 0; i < stage->num_items; i++)
+        per_item_sumsq[i] = 0.0;
+    for (int t = 0; t < stage->num_params && rc == OK; t++) {
+        const struct param *p = &stage->params[t];
+        if (p->frozen || p->tied_copy)
+            continue;
+        grad[count] = p->grad;
+        num[count] = p->num_elems;
+        item[count++] = p->item - stage->spec.first_item;
+    }
+    if (rc == OK && count > 0)
+        rc = be->sumsq_many(be, count, num, grad, sums, err);
+    for (int i = 0; i < count && rc == OK; i++)
+        per_item_sumsq[item[i]] += sums[i];
+    free(grad);
+    free(num);
+    free(sums);
+    free(item);
+    return rc;
+}
+
+static struct update_rule rule_of(const struct job *job, uint64_t step, double lr, float grad_mul)
+{
+    return (struct update_rule){
+        .kind = job->train.optimizer.kind,
+        .sgd = {.lr = (float)lr,
+                .momentum = (float)job->train.optimizer.momentum,
+                .weight_decay = (float)job->train.optimizer.weight_decay,
+                .grad_mul = grad_mul     },
+        .adam = { .lr = lr,
+                .beta1 = job->train.optimizer.beta1,
+                .beta2 = job->train.optimizer.beta2,
+                .eps = job->train.optimizer.eps,
+                .weight_decay = job->train.optimizer.weight_decay,
+                .grad_mul = grad_mul,
+                .step = (int64_t)step + 1}
+    };
+}
+
+static struct update update_of(const struct stage *stage, int t)
+{
+    const struct param *p = &stage->params[t];
+    const int i = p->item - stage->spec.first_item;
+    struct backend *be = stage->spec.backend;
+    const bool rounds = stage->low[i] != (void *)stage->weights[i];
+    return (struct update){
+        .num = p->num_elems,
+        .grad = p->grad,
+        .weight = p->weight,
+        .state = {p->state[0], p->state[1]},
+        .low = rounds ? backend_at(be, stage->low[i], p->weight - stage->weights[i]) : NULL,
+        .decay = stage->decay[t],
+    };
+}
+
+/* Tensors go to the backend in groups, of two launches on a device (MAX_TENSORS of
+ * exec/cuda/cuda_optim.cu). */
+enum { GROUP = 96 };
+
+/* One item at a time while the clock runs. */
+void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul, bool sums)
+{
+    struct backend *be = stage->spec.backend;
+    const struct update_rule rule = rule_of(stage->spec.job, step, lr, grad_mul);
+    struct update group[GROUP];
+    int count = 0;
+    stage_clock_start(stage);
+    for (int t = 0; t < stage->num_params; t++) {
+        const struct param *p = &stage->params[t];
+        const bool last = t + 1 == stage->num_params, item_ends = last || p[1].item != p->item;
+        if (!p->frozen) {
+            group[count] = update_of(stage, t);
+            if (sums && !p->tied_copy)
+                group[count].sumsq = &stage->sumsq[t];
+            count++;
+        }
+        if (count == GROUP || last || (item_ends && stage->item_ns)) {
+            be->update(be, &rule, count, group);
+            count = 0;
+        }
+        if (item_ends)
+            stage_clock_lap(stage, p->item - stage->spec.first_item, PASS_UPDATE);
+    }
+}
+
+void stage_update_sumsq(const struct stage *stage, double *per_item_sumsq)
+{
+    for (int i = 0; i < stage->num_items; i++)
+        per_item_sumsq[i] = 0.0;
+    for (int t = 0; t < stage->num_params; t++) {
+        const struct param *p = &stage->params[t];
+        if (!p->frozen && !p->tied_copy)
+            per_item_sumsq[p->item - stage->spec.first_item] += stage->sumsq[t];
+    }
+}

@@ -1,0 +1,141 @@
+/* exec/step/runtime.h - runs one training step: the lowered op list of this rank, op by op.
+ *
+ * The list is the one that sim/ replays (partition/workload.h); nothing here knows what GPipe is.
+ * A compute op calls exec/stage/stage.h; a SEND starts a message and goes on; a RECV waits for a
+ * message whose buffer was posted ahead. Activations stay where the stage made them until their
+ * message has left and their slot is wanted again; so the slots bound what is in flight.
+ *
+ * A runtime is built for one plan and thrown away with it; the stages (weights, optimizer state)
+ * outlive it, so that a change of plan in mid-run builds a new runtime over moved stages. */
+#ifndef ELAPSE_EXEC_STEP_RUNTIME_H
+#define ELAPSE_EXEC_STEP_RUNTIME_H
+
+#include "exec/cache/cache.h"
+#include "exec/comm/comm_nccl.h"
+#include "exec/comm/comm.h"
+#include "exec/data/loader.h"
+#include "exec/stage/stage.h"
+#include "partition/plan.h"
+#include "partition/workload.h"
+
+struct runtime; /* opaque */
+
+struct runtime_spec {
+    const struct model *model; /* everything is borrowed while the runtime lives */
+    const struct job *job;
+    const struct plan *plan;
+    const struct workload *workload;
+    const struct schedule *full; /* lowered and checked */
+    const struct comm *comm;
+    struct comm_group *active;         /* all K * R ranks, by their number in the message group */
+    struct comm_group *pipeline;       /* the K ranks of this replica, by position */
+    struct comm_group *replicas;       /* the R ranks that hold the same stages, by replica */
+    struct nccl *nccl;                 /* train.transport nccl; NULL: all goes through the host */
+    const struct runtime_links *links; /* of the plan, where nccl is set */
+    struct backend *backend;
+    struct stage **stages; /* num_stages entries; those of other ranks are NULL */
+    /* Frozen items in front of the pipeline (FROZEN_FIRST, FROZEN_CACHED), one slot; NULL on ranks
+     * without the first stage, and where there are none. */
+    struct stage *prefix;
+    /* Of the prefix's output, met by training steps under FROZEN_CACHED; and the order of their
+     * samples, which is read ahead. NULL: none. */
+    struct cache *cache;
+    const struct sampler *sampler;
+    int replica, rank; /* position of this process in the plan */
+};
+
+/* When an op ran on this rank, on the clock of comm_now_ns(). On a device: when its lane came to it
+ * and when that was past it, so that a RECV lasts as long as the device waited; the clock is read
+ * once a step, at its end. Ops of empty micro-batches have start_ns = end_ns = 0. */
+struct op_time {
+    int64_t start_ns, end_ns;
+};
+
+/* The same on every rank. */
+struct step_result {
+    double loss; /* mean over all targets of the step; the model of before the update */
+    int64_t count, correct;
+    double grad_norm; /* before clipping; shared behind step_ns where the list has no NORM */
+    int64_t start_ns; /* first start of an op over all ranks */
+    int64_t step_ns;  /* from there to the last end over all ranks */
+    int64_t vote;     /* the largest vote of any rank */
+};
+
+/* Groups of a plan, collective over the message group: replica r's rank k is rank
+ * plan->device[r * K + k]. Ranks without a place get *rank = -1 and NULL groups. */
+struct runtime_groups {
+    int replica, rank;
+    struct comm_group *active, *pipeline, *replicas; /* owned */
+};
+enum status runtime_groups_open(const struct comm *comm, const struct plan *plan,
+                                struct runtime_groups *groups, struct err *err);
+void runtime_groups_clear(struct runtime_groups *groups); /* safe twice */
+
+/* Communicators between devices: a plan's edges between ranks, one a direction (R11); the two ends
+ * of a tied table; the replicas that hold the same stages. NULL where this rank has no part. */
+struct runtime_links {
+    struct nccl_group **edges; /* owned array of borrowed groups, [edges][directions]; direction 0
+                                  is the activations' */
+    struct nccl_group *tied, *replicas; /* borrowed */
+    struct nccl_group **groups;         /* owned: all that were opened, in their order */
+    int num_groups;
+};
+/* The groups that a plan's links need, in the order in which they are opened: rounds of pairs of
+ * ranks, as few as come of taking each pair into the first that has room, then the replicas. */
+struct link_patterns {
+    struct nccl_pattern *patterns; /* owned, with what they point to */
+    int num;
+    struct link_pair *pairs; /* owned: what each round is for */
+    int num_pairs;
+};
+/* With the plan lowered; num_ranks: of the message group. Local; ERR_NOMEM. */
+enum status runtime_links_list(const struct model *model, const struct plan *plan,
+                               const struct workload *workload, const struct schedule *full,
+                               int num_ranks, struct link_patterns *list, struct err *err);
+void link_patterns_clear(struct link_patterns *list); /* safe twice */
+
+/* Collective over the message group. Each link has carried a message in both directions afterwards,
+ * so that no first one waits for its connection. */
+enum status runtime_links_open(const struct comm *comm, struct nccl *nccl,
+                               const struct model *model, const struct plan *plan,
+                               const struct workload *workload, const struct schedule *full,
+                               struct runtime_links *links, struct err *err);
+void runtime_links_clear(struct runtime_links *links); /* safe twice */
+
+enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtime, struct err *err);
+void runtime_free(struct runtime *runtime); /* NULL is fine */
+
+/* One step. Collective over all ranks of the plan. Under train.reduction canonical, gradients are
+ * summed by a tree that halves [0, R * M) at midpoints; R must be a power of two. vote rides along:
+ * the largest comes back on all ranks (a signal that one of them got). step counts from 0 over the
+ * whole run (dropout, bias correction). A loss or norm that is not finite is ERR_INFEASIBLE on
+ * every rank, with the first micro-batch or item it shows in; where the list has a NORM before any
+ * weight has changed. Other failures may be known to this rank only. */
+enum status runtime_step(struct runtime *runtime, const struct batch *batch, int64_t step,
+                         double lr, int64_t vote, struct step_result *result, struct err *err);
+
+/* Forward only, by the forward ops of the same list; sums over all replicas, on every rank.
+ * Collective. Must not run between the ops of a step. */
+enum status runtime_eval(struct runtime *runtime, const struct batch *batch, struct loss_sums *sums,
+                         struct err *err);
+
+/* Whether that is how the last step or evaluation ended: on all ranks of the plan alike. */
+bool runtime_not_finite(const struct runtime *runtime);
+
+/* Called in runtime_eval() behind the forward of the stage with the head, on its rank. NULL: off.
+ */
+typedef enum status (*runtime_eval_hook)(void *ctx, struct stage *stage,
+                                         const struct sample_block *block, struct err *err);
+void runtime_on_eval(struct runtime *runtime, runtime_eval_hook hook, void *ctx);
+
+/* Times of the last step's ops, one per op of the rank's list. On a device they are those of its
+ * lanes, and asking for them costs some us an op. */
+const struct op_time *runtime_times(struct runtime *runtime);
+/* Sum of squares of the last step's gradients by item, over all stages; NULL before the first. */
+const double *runtime_item_sumsq(const struct runtime *runtime);
+/* Time that this rank's steps have spent on the frozen forward of samples that the cache lacked. */
+int64_t runtime_fill_ns(const struct runtime *runtime);
+/* Backend and host memory of messages. */
+int64_t runtime_bytes(const struct runtime *runtime);
+
+#endif
