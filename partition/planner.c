@@ -6,6 +6,7 @@
 
 #include "partition/planner_search.h"
 #include "partition/units.h"
+#include "partition/schedule_memory.h"
 #include "partition/workload.h"
 
 /* After the judge has spoken: times that it is asked anew in any case and where plans are small,

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #include "partition/cut.h"
+#include "partition/schedule_memory.h"
+#include "partition/schedule_time.h"
 #include "partition/units.h"
 #include "partition/workload.h"
 

@@ -8,6 +8,8 @@
  * A step is left out once a proven lower bound is reached. Steps 2 and 3 are bounded in ops looked
  * at (LIST_WORK, MOVE_WORK); a schedule too large for them is the best named one. */
 #include "partition/schedule_auto.h"
+#include "partition/schedule_memory.h"
+#include "partition/schedule_time.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,8 @@
-#include "partition/workload.h"
+/* What a rank holds, by a walk over its list. Every change happens at an op of the device, so the
+ * walk needs no times. */
+#include "partition/schedule_memory.h"
+
+#include <stdlib.h>
 
 #include "partition/units.h"
 
@@ -35,28 +39,41 @@ void schedule_stash_distance(const struct schedule *full, const struct workload 
     }
 }
 
-/* Rules M1-M3. Walks one list; live is what the ops hold beside the constant part. */
-static int64_t peak_of_rank(const struct schedule *full, const struct workload *w, int k)
+static int64_t received_bytes(const struct workload *w, struct op op, int mb)
+{
+    const int e = op.kind == OP_RECV_ACT ? w->in_edge[w->in_first[op.stage] + op.arg]
+                                         : w->out_edge[w->out_first[op.stage] + op.arg];
+    return w->edges[e].bytes[mb];
+}
+
+/* Walk one list (M1-M3). On entry memory->peak_bytes is what the rank holds all the time. All that
+ * has been received is for the next compute op, because lowering puts a RECV and a C directly
+ * before the op that needs them. */
+static void walk_rank(const struct schedule *full, const struct workload *w, int k,
+                      int64_t limit_bytes, struct rank_memory *memory)
 {
     const struct rank_ops *list = &full->ranks[k];
-    int64_t live = 0, peak = 0, received = 0;
+    int64_t held = memory->peak_bytes, received = 0, peak = held;
+    int live = 0, peak_live = 0;
+    memory->full_op = -1;
     for (int64_t i = 0; i < list->num_ops; i++) {
         const struct op op = list->ops[i];
         const struct stage_cost *stage = &w->stages[op.stage];
         const int mb = size_of(w, op);
-        const bool again = schedule_recomputes(full, op);
         int64_t freed = 0;
         switch (op.kind) {
         case OP_F:
-            live += again ? stage->input_bytes[mb] : stage->stash_bytes[mb];
+            held += schedule_recomputes(full, op) ? stage->input_bytes[mb] : stage->stash_bytes[mb];
+            peak_live = ++live > peak_live ? live : peak_live;
             freed = received;
             break;
         case OP_R:
-            live += stage->stash_bytes[mb];
+            held += stage->stash_bytes[mb];
             break;
         case OP_B:
         case OP_W:
-            freed = received + stage->stash_bytes[mb] + (again ? stage->input_bytes[mb] : 0);
+            freed = received + stage->stash_bytes[mb] +
+                    (schedule_recomputes(full, op) ? stage->input_bytes[mb] : 0);
             break;
         case OP_Z:
         case OP_I:
@@ -64,46 +81,54 @@ static int64_t peak_of_rank(const struct schedule *full, const struct workload *
             break;
         case OP_C:
             received += stage->copy_bytes[mb];
-            live += stage->copy_bytes[mb];
-            break;
+            held += stage->copy_bytes[mb];
+            continue;
         case OP_RECV_ACT:
         case OP_RECV_GRAD: {
-            const int e = op.kind == OP_RECV_ACT ? w->in_edge[w->in_first[op.stage] + op.arg]
-                                                 : w->out_edge[w->out_first[op.stage] + op.arg];
-            received += w->edges[e].bytes[mb];
-            live += w->edges[e].bytes[mb];
-            break;
+            const int64_t bytes = received_bytes(w, op, mb);
+            received += bytes;
+            held += bytes;
+            continue;
         }
+        case OP_UPDATE:
+            break;
         default:
-            break;
+            continue;
         }
-        peak = live > peak ? live : peak;
-        live -= freed;
-        if (freed > 0) {
-            received = 0;
+        /* What was received counts here too: the compute op that needs it holds it still. */
+        peak = held > peak ? held : peak;
+        if (peak > limit_bytes && memory->full_op < 0) {
+            memory->full_op = i;
+            memory->full_bytes = held;
+            memory->full_buffer_bytes = received;
+            memory->full_live = live;
         }
+        live -= op.kind == OP_B || op.kind == OP_W;
+        held -= freed;
+        received = freed > 0 ? 0 : received;
     }
-    return peak;
+    memory->peak_bytes = peak;
+    memory->peak_live = peak_live;
 }
 
-enum status schedule_memory(const struct schedule *full, const struct workload *workload,
-                            int64_t *memory_bytes, struct err *err)
+/* Refuse lists whose bytes could overflow a sum, so that the walk needs no checks. */
+static enum status check_bytes(const struct schedule *full, const struct workload *w,
+                               int64_t *fixed_bytes, struct err *err)
 {
     for (int k = 0; k < full->num_ranks; k++) {
-        memory_bytes[k] = workload->context_bytes;
+        fixed_bytes[k] = w->context_bytes;
     }
     for (int s = 0; s < full->num_stages; s++) {
-        /* What the lists hold is bounded here, so that the walk needs no checks. */
-        const struct stage_cost *stage = &workload->stages[s];
-        int64_t *sum = &memory_bytes[full->rank_of_stage[s]], flow = 0;
+        const struct stage_cost *stage = &w->stages[s];
+        int64_t *sum = &fixed_bytes[full->rank_of_stage[s]], flow = 0;
         bool fits = add_ok(*sum, stage->weight_bytes, sum) &&
                     add_ok(*sum, stage->frozen_bytes, sum) &&
                     add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&
                     add_ok(*sum, stage->tree_bytes, sum) &&
                     add_ok(stage->stash_bytes[MB_FULL], stage->input_bytes[MB_FULL], &flow) &&
                     add_ok(flow, stage->copy_bytes[MB_FULL], &flow);
-        for (int i = workload->out_first[s]; fits && i < workload->out_first[s + 1]; i++) {
-            fits = add_ok(flow, workload->edges[workload->out_edge[i]].bytes[MB_FULL], &flow);
+        for (int i = w->out_first[s]; fits && i < w->out_first[s + 1]; i++) {
+            fits = add_ok(flow, w->edges[w->out_edge[i]].bytes[MB_FULL], &flow);
         }
         fits = fits && mul_ok(flow, 2 * (int64_t)full->num_microbatches, &flow) &&
                flow < INT64_MAX / 2 / full->num_stages && *sum < INT64_MAX / 2;
@@ -111,8 +136,34 @@ enum status schedule_memory(const struct schedule *full, const struct workload *
             return err_set(err, ERR_INPUT, "memory of stage %d overflows", s);
         }
     }
-    for (int k = 0; k < full->num_ranks; k++) {
-        memory_bytes[k] += peak_of_rank(full, workload, k);
-    }
     return OK;
+}
+
+enum status schedule_memory(const struct schedule *full, const struct workload *workload,
+                            int64_t *memory_bytes, struct err *err)
+{
+    const enum status rc = check_bytes(full, workload, memory_bytes, err);
+    for (int k = 0; rc == OK && k < full->num_ranks; k++) {
+        struct rank_memory memory = {.peak_bytes = memory_bytes[k]};
+        walk_rank(full, workload, k, INT64_MAX, &memory);
+        memory_bytes[k] = memory.peak_bytes;
+    }
+    return rc;
+}
+
+enum status schedule_memory_limited(const struct schedule *full, const struct workload *workload,
+                                    const int64_t *limit_bytes, struct rank_memory *memory,
+                                    struct err *err)
+{
+    int64_t *fixed = malloc((size_t)full->num_ranks * sizeof *fixed);
+    if (!fixed) {
+        return err_nomem(err);
+    }
+    const enum status rc = check_bytes(full, workload, fixed, err);
+    for (int k = 0; rc == OK && k < full->num_ranks; k++) {
+        memory[k] = (struct rank_memory){.peak_bytes = fixed[k]};
+        walk_rank(full, workload, k, limit_bytes[k], &memory[k]);
+    }
+    free(fixed);
+    return rc;
 }

@@ -1,11 +1,14 @@
 /* When each op runs, by relaxation over the op lists: no events, no queue of times.
  *
- * Without shared links an op's start is the latest of a few ends (T1-T8, H1, H2 in workload.h), and
- * in a list each of these is known once the op is reached, except a message from another rank. So a
- * rank runs on until a message is missing, and goes on when it has been sent: each op is looked at
- * once, each wait once more. Replicas of a class behave alike up to the all-reduce and are run
- * once; then the tails (all-reduce, norm, update) join the classes. */
-#include "partition/workload.h"
+ * Where no link is shared, an op starts at the latest of a few ends. In list order all of them are
+ * known when the op is reached, except a message from another rank. So a rank runs on until a
+ * message is missing, and goes on when that message has been sent: each op is looked at once, each
+ * wait once more. Replicas of one class behave alike up to the all-reduces and are run once. Then
+ * the tails of the lists (TIED, NORM, UPDATE) join the classes.
+ *
+ * Read run_rank() first, then run_allreduces() and run_tails(). run_rank() is compiled twice, with
+ * a watch and without, so that the planner does not pay for the simulator's. */
+#include "partition/schedule_time.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,15 +27,18 @@ struct rank_clock {
 struct timing {
     const struct schedule *full;
     const struct workload *workload;
+    const struct step_watch *watch; /* NULL: nobody watches */
     int64_t host_op_ns;
     int class_index;
-    struct rank_clock *clocks; /* [class][rank] */
-    int64_t *arrival; /* [edge][grad][microbatch], -1: not sent; used by one class after another */
+    struct rank_clock *clocks;       /* [class][rank] */
+    struct rank_clock *class_clocks; /* those of the class at hand */
+    int64_t *arrival;     /* [edge][grad][microbatch], -1: not sent; of the class at hand */
+    int64_t *own_arrival; /* used by one class after another where nobody watches */
     int64_t *backward_start, *backward_end; /* [stage], of its last backward op so far */
     uint8_t *backward_kind;                 /* [stage] */
     int64_t *bucket_ready;                  /* [bucket], latest over the classes */
     int64_t *reduced;                       /* [stage], end of its all-reduces */
-    int64_t *tied;                          /* [class], end of TIED */
+    int64_t *tied_from, *tied;              /* [class], start and end of TIED */
     int *stack, num_stacked;
     int64_t start, end; /* over all devices */
 };
@@ -42,30 +48,46 @@ static int64_t max_ns(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+static inline void tell(const struct timing *t, bool watched, int rank, struct op op,
+                        int64_t start_ns, int64_t end_ns)
+{
+    if (watched) {
+        t->watch->op(t->watch->ctx, t->class_index, rank, op, start_ns, end_ns);
+    }
+}
+
 static struct rank_clock *clock_of(const struct timing *t, int rank)
 {
-    return &t->clocks[(int64_t)t->class_index * t->full->num_ranks + rank];
+    return &t->class_clocks[rank];
 }
 
-/* The cell of the message that a send or receive names; *other is the stage at the far end. */
-static inline int64_t *message(const struct timing *t, struct op op, int *edge, int *other)
+static void set_class(struct timing *t, int class_index)
 {
-    const struct workload *w = t->workload;
-    const bool leaving = op.kind == OP_SEND_ACT || op.kind == OP_RECV_GRAD;
-    const bool grad = op.kind >= OP_SEND_GRAD;
-    *edge = leaving ? w->out_edge[w->out_first[op.stage] + op.arg]
-                    : w->in_edge[w->in_first[op.stage] + op.arg];
-    *other = leaving ? w->edges[*edge].to : w->edges[*edge].from;
-    return &t->arrival[((int64_t)*edge * 2 + grad) * w->num_microbatches + op.microbatch];
+    t->class_index = class_index;
+    t->class_clocks = &t->clocks[(int64_t)class_index * t->full->num_ranks];
 }
 
-/* H1: the i-th launched op may start when its launch has ended. */
+/* The edge of a send or receive: one that leaves the op's stage, or one that enters it. */
+static inline int edge_of(const struct workload *w, struct op op, bool leaving)
+{
+    return leaving ? w->out_edge[w->out_first[op.stage] + op.arg]
+                   : w->in_edge[w->in_first[op.stage] + op.arg];
+}
+
+/* When the message arrives, -1 as long as it has not been sent. */
+static inline int64_t *arrival_of(const struct timing *t, int edge, bool grad, int microbatch)
+{
+    return &t->arrival[((int64_t)edge * 2 + grad) * t->workload->num_microbatches + microbatch];
+}
+
+/* An op may start when its launch has ended (H1). */
 static inline int64_t launch(const struct timing *t, struct rank_clock *clock)
 {
     return t->host_op_ns > 0 ? ++clock->launched * t->host_op_ns : 0;
 }
 
-static inline void run_compute(const struct timing *t, struct rank_clock *clock, int64_t ns)
+/* Run a compute op; returns its start. */
+static inline int64_t run_compute(const struct timing *t, struct rank_clock *clock, int64_t ns)
 {
     const int64_t start = max_ns(max_ns(clock->now, clock->ready), launch(t, clock));
     if (start < clock->first) {
@@ -73,80 +95,124 @@ static inline void run_compute(const struct timing *t, struct rank_clock *clock,
     }
     clock->now = clock->last = start + ns;
     clock->busy += ns;
+    return start;
 }
 
-static void run_copy(struct timing *t, struct rank_clock *clock, struct op op, int64_t ns)
+/* Run C or P; returns its start. */
+static int64_t run_copy(struct timing *t, struct rank_clock *clock, struct op op, int64_t ns)
 {
+    int64_t start;
     if (t->workload->host_blocking) {
-        run_compute(t, clock, ns);
+        start = run_compute(t, clock, ns);
     } else if (op.kind == OP_C) {
-        const int64_t start = max_ns(clock->copy_in, launch(t, clock));
+        start = max_ns(clock->copy_in, launch(t, clock));
         clock->copy_in = start + ns;
         clock->ready = max_ns(clock->ready, clock->copy_in);
         t->start = start < t->start ? start : t->start;
     } else {
-        clock->copy_out = max_ns(max_ns(clock->copy_out, clock->now), launch(t, clock)) + ns;
+        start = max_ns(max_ns(clock->copy_out, clock->now), launch(t, clock));
+        clock->copy_out = start + ns;
     }
+    return start;
+}
+
+/* Send a message and wake the rank that misses it; returns its arrival. */
+static inline int64_t send(struct timing *t, const struct rank_clock *clock, struct op op,
+                           bool grad)
+{
+    const struct workload *w = t->workload;
+    const int mb = op.microbatch == w->num_microbatches - 1 ? MB_LAST : MB_FULL;
+    const int edge = edge_of(w, op, !grad);
+    const int rank = t->full->rank_of_stage[grad ? w->edges[edge].from : w->edges[edge].to];
+    struct rank_clock *receiver = clock_of(t, rank);
+    int64_t *cell = arrival_of(t, edge, grad, op.microbatch);
+    *cell = clock->now + workload_edge_ns(w, t->class_index, edge, grad, mb);
+    if (receiver->missing == cell) {
+        receiver->missing = NULL;
+        t->stack[t->num_stacked++] = rank;
+    }
+    return *cell;
+}
+
+/* Receive a message; returns its arrival, or -1 where the rank has to wait for it. */
+static inline int64_t receive(const struct timing *t, struct rank_clock *clock, struct op op,
+                              bool grad)
+{
+    int64_t *cell = arrival_of(t, edge_of(t->workload, op, grad), grad, op.microbatch);
+    if (*cell < 0) {
+        clock->missing = cell;
+    } else {
+        clock->ready = max_ns(clock->ready, *cell);
+    }
+    return *cell;
 }
 
 /* Run rank k until it misses a message or reaches its tail. */
-static void run_rank(struct timing *t, int k)
+static inline __attribute__((always_inline)) void run_rank(struct timing *t, int k,
+                                                           const bool watched)
 {
     const struct workload *w = t->workload;
     const struct rank_ops *list = &t->full->ranks[k];
     const struct stage_cost *stages = &w->stages[(int64_t)t->class_index * w->num_stages];
     const int last_microbatch = w->num_microbatches - 1;
+    const struct op *const end = list->ops + list->num_ops;
     struct rank_clock *clock = clock_of(t, k);
-    int edge, other;
-    for (; clock->next < list->num_ops; clock->next++) {
-        const struct op op = list->ops[clock->next];
+    const struct op *at = list->ops + clock->next;
+    for (; at < end; at++) {
+        const struct op op = *at;
         const struct stage_cost *stage = &stages[op.stage];
         const int mb = op.microbatch == last_microbatch ? MB_LAST : MB_FULL;
+        int64_t start;
         switch (op.kind) {
         case OP_Z:
-            run_compute(t, clock,
-                        op.microbatch == OP_WHOLE_BATCH ? stage->whole_batch_ns[0]
-                                                        : stage->op_ns[OP_Z][mb]);
+            start = run_compute(t, clock,
+                                op.microbatch == OP_WHOLE_BATCH ? stage->whole_batch_ns[0]
+                                                                : stage->op_ns[OP_Z][mb]);
+            tell(t, watched, k, op, start, clock->now);
             break;
         case OP_F:
         case OP_I:
         case OP_R:
-            run_compute(t, clock, stage->op_ns[op.kind][mb]);
+            start = run_compute(t, clock, stage->op_ns[op.kind][mb]);
+            tell(t, watched, k, op, start, clock->now);
             break;
         case OP_B:
         case OP_W:
-            run_compute(t, clock, stage->op_ns[op.kind][mb]);
-            t->backward_start[op.stage] = clock->now - stage->op_ns[op.kind][mb];
+            start = run_compute(t, clock, stage->op_ns[op.kind][mb]);
+            t->backward_start[op.stage] = start;
             t->backward_end[op.stage] = clock->now;
             t->backward_kind[op.stage] = op.kind;
+            tell(t, watched, k, op, start, clock->now);
             break;
         case OP_C:
-        case OP_P:
-            run_copy(t, clock, op, workload_op_ns(w, t->class_index, op));
+        case OP_P: {
+            const int64_t ns = workload_op_ns(w, t->class_index, op);
+            start = run_copy(t, clock, op, ns);
+            tell(t, watched, k, op, start, start + ns);
             break;
+        }
         case OP_SEND_ACT:
-        case OP_SEND_GRAD: {
-            int64_t *cell = message(t, op, &edge, &other);
-            *cell =
-                clock->now + workload_edge_ns(w, t->class_index, edge, op.kind == OP_SEND_GRAD, mb);
-            const int receiver = t->full->rank_of_stage[other];
-            if (clock_of(t, receiver)->missing == cell) {
-                clock_of(t, receiver)->missing = NULL;
-                t->stack[t->num_stacked++] = receiver;
-            }
+            start = send(t, clock, op, false);
+            tell(t, watched, k, op, clock->now, start);
             break;
-        }
+        case OP_SEND_GRAD:
+            start = send(t, clock, op, true);
+            tell(t, watched, k, op, clock->now, start);
+            break;
         case OP_RECV_ACT:
-        case OP_RECV_GRAD: {
-            int64_t *cell = message(t, op, &edge, &other);
-            if (*cell < 0) {
-                clock->missing = cell;
-                __builtin_prefetch(list->ops + clock->next + 8); /* for when it comes back */
-                return;
+            start = receive(t, clock, op, false);
+            if (start < 0) {
+                goto missing;
             }
-            clock->ready = max_ns(clock->ready, *cell);
+            tell(t, watched, k, op, start, start);
             break;
-        }
+        case OP_RECV_GRAD:
+            start = receive(t, clock, op, true);
+            if (start < 0) {
+                goto missing;
+            }
+            tell(t, watched, k, op, start, start);
+            break;
         case OP_ALLREDUCE: {
             const int bucket = w->first_bucket[op.stage] + op.arg;
             const int64_t lead = t->backward_kind[op.stage] == OP_W ? w->buckets[bucket].lead_w_ns
@@ -157,40 +223,76 @@ static void run_rank(struct timing *t, int k)
             break;
         }
         default: /* TIED, NORM, UPDATE: the tail */
-            clock->backward_end = clock->now;
-            return;
+            goto tail;
         }
     }
+tail:
     clock->backward_end = clock->now;
+    clock->next = at - list->ops;
+    return;
+missing:
+    clock->next = at - list->ops;
+    __builtin_prefetch(at + 8); /* for when the rank comes back */
+}
+
+static void run_rank_alone(struct timing *t, int k)
+{
+    run_rank(t, k, false);
+}
+
+static void run_rank_watched(struct timing *t, int k)
+{
+    run_rank(t, k, true);
+}
+
+enum status schedule_deadlock(const struct schedule *full, int replica, int rank, int64_t next,
+                              struct err *err)
+{
+    const struct op op = full->ranks[rank].ops[next];
+    const enum status rc =
+        err_set(err, ERR_INFEASIBLE,
+                "deadlock: rank %d of replica %d waits for ever at op %lld, %s of stage %d, "
+                "micro-batch %d",
+                rank, replica, (long long)next, op_kind_name((enum op_kind)op.kind), op.stage,
+                op.microbatch);
+    err_hint(err, "'elapse schedule --check FILE' names the order that cannot work");
+    return rc;
 }
 
 static enum status run_class(struct timing *t, struct err *err)
 {
     const struct schedule *full = t->full;
     const int K = full->num_ranks;
-    memset(t->arrival, 0xff,
-           (size_t)t->workload->num_edges * 2 * (size_t)full->num_microbatches *
-               sizeof *t->arrival);
+    const size_t cells = (size_t)t->workload->num_edges * 2 * (size_t)full->num_microbatches;
+    t->arrival = t->watch ? t->watch->arrival_ns + (size_t)t->class_index * cells : t->own_arrival;
+    memset(t->arrival, 0xff, cells * sizeof *t->arrival);
     for (int k = 0; k < K; k++) {
         clock_of(t, k)->first = INT64_MAX;
         t->stack[t->num_stacked++] = K - 1 - k;
     }
     while (t->num_stacked > 0) {
-        run_rank(t, t->stack[--t->num_stacked]);
+        const int k = t->stack[--t->num_stacked];
+        if (t->watch) {
+            run_rank_watched(t, k);
+        } else {
+            run_rank_alone(t, k);
+        }
     }
     for (int k = 0; k < K; k++) {
         const struct rank_clock *clock = clock_of(t, k);
         if (clock->missing) {
-            const struct op op = full->ranks[k].ops[clock->next];
-            return err_set(err, ERR_INFEASIBLE, "deadlock: rank %d waits for ever at %d%s%d", k,
-                           op.stage, op_kind_name(op.kind), op.microbatch);
+            int replica = 0;
+            while (t->workload->class_of_replica[replica] != t->class_index) {
+                replica++;
+            }
+            return schedule_deadlock(full, replica, k, clock->next, err);
         }
         t->start = clock->first < t->start ? clock->first : t->start;
     }
     return OK;
 }
 
-/* T4: the buckets of a stage one after another, over the stage's devices in replica order. */
+/* The buckets of a stage one after another, over the stage's devices in replica order (T4). */
 static enum status run_allreduces(struct timing *t, const struct cluster *cluster,
                                   const struct cost *cost, const struct plan *plan,
                                   struct step_time *time, struct err *err)
@@ -205,20 +307,30 @@ static enum status run_allreduces(struct timing *t, const struct cluster *cluste
     }
     enum status rc = OK;
     int64_t all = 0;
+    t->class_index = 0;
     for (int s = 0; s < w->num_stages && rc == OK; s++) {
+        const int rank = t->full->rank_of_stage[s];
         for (int r = 0; r < w->num_replicas; r++) {
-            devices[r] = plan->device[(int64_t)r * w->num_ranks + t->full->rank_of_stage[s]];
+            devices[r] = plan->device[(int64_t)r * w->num_ranks + rank];
         }
         int64_t total = 0;
         for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
             const int64_t ns =
-                cost_allreduce_ns(cost, cluster, devices, w->num_replicas, w->buckets[i].bytes);
+                collective_ns(t->watch ? t->watch->allreduce : ALLREDUCE_RING, cost, cluster,
+                              devices, w->num_replicas, w->buckets[i].bytes);
             rc = step_add_ns(&all, ns, "all-reduces", err);
             if (rc != OK) {
                 break;
             }
-            t->reduced[s] = max_ns(t->reduced[s], t->bucket_ready[i]) + ns;
+            const int64_t start = max_ns(t->reduced[s], t->bucket_ready[i]);
+            t->reduced[s] = start + ns;
             total += ns;
+            tell(t, t->watch, rank,
+                 (struct op){.microbatch = OP_WHOLE_BATCH,
+                             .stage = (uint16_t)s,
+                             .kind = OP_ALLREDUCE,
+                             .arg = (uint8_t)(i - w->first_bucket[s])},
+                 start, t->reduced[s]);
         }
         time->allreduce_ns = max_ns(time->allreduce_ns, total);
         t->end = max_ns(t->end, t->reduced[s]);
@@ -227,7 +339,7 @@ static enum status run_allreduces(struct timing *t, const struct cluster *cluste
     return rc;
 }
 
-/* T8; rank_reduced: the end of each rank's all-reduces. */
+/* TIED of each class (T8). rank_reduced: the end of each rank's all-reduces. */
 static void run_tied(struct timing *t, const int64_t *rank_reduced)
 {
     const struct schedule *full = t->full;
@@ -236,20 +348,49 @@ static void run_tied(struct timing *t, const int64_t *rank_reduced)
         for (int end = 0; end < 2; end++) {
             const int rank = full->rank_of_stage[end * (full->num_stages - 1)];
             const struct rank_clock *clock = &t->clocks[(int64_t)c * K + rank];
-            t->tied[c] = max_ns(t->tied[c], max_ns(clock->now, rank_reduced[rank]));
+            t->tied_from[c] = max_ns(t->tied_from[c], max_ns(clock->now, rank_reduced[rank]));
         }
-        t->tied[c] += workload_tied_ns(t->workload, c);
+        t->tied[c] = t->tied_from[c] + workload_tied_ns(t->workload, c);
     }
 }
 
-/* T5, T6: norm and updates of all classes. */
+/* Run what is left of a rank's list: TIED, NORM and UPDATE (T5, T6). */
+static enum status run_tail(struct timing *t, int k, int64_t norm_from, int64_t norm_end,
+                            struct err *err)
+{
+    const struct rank_ops *list = &t->full->ranks[k];
+    struct rank_clock *clock = clock_of(t, k);
+    const bool watched = t->watch;
+    const int c = t->class_index;
+    for (; clock->next < list->num_ops; clock->next++) {
+        const struct op op = list->ops[clock->next];
+        if (op.kind == OP_TIED) {
+            clock->ready = max_ns(clock->ready, t->tied[c]);
+            tell(t, watched, k, op, t->tied_from[c], t->tied[c]);
+        } else if (op.kind == OP_NORM) {
+            clock->ready = max_ns(clock->ready, norm_end);
+            tell(t, watched, k, op, norm_from, norm_end);
+        } else if (op.kind == OP_UPDATE) {
+            clock->ready = max_ns(clock->ready, t->reduced[op.stage]);
+            const int64_t start = run_compute(t, clock, workload_op_ns(t->workload, c, op));
+            tell(t, watched, k, op, start, clock->now);
+        } else {
+            return err_set(err, ERR_INFEASIBLE, "rank %d: %d%s%d behind the tail of its list", k,
+                           op.stage, op_kind_name(op.kind), op.microbatch);
+        }
+    }
+    t->end = max_ns(t->end, max_ns(clock->last, clock->copy_out));
+    return OK;
+}
+
+/* The tails of all classes: NORM is where they meet. */
 static enum status run_tails(struct timing *t, struct step_time *time, struct err *err)
 {
     const struct schedule *full = t->full;
     const struct workload *w = t->workload;
     const int K = full->num_ranks;
     const int64_t num_clocks = (int64_t)w->num_classes * K;
-    int64_t norm = 0, *rank_reduced = calloc((size_t)K, sizeof *rank_reduced);
+    int64_t norm_from = 0, *rank_reduced = calloc((size_t)K, sizeof *rank_reduced);
     enum status rc = OK;
     if (!rank_reduced) {
         return err_nomem(err);
@@ -262,37 +403,20 @@ static enum status run_tails(struct timing *t, struct step_time *time, struct er
     for (int64_t i = 0; i < num_clocks; i++) {
         const struct rank_clock *clock = &t->clocks[i];
         const int64_t reduced = rank_reduced[i % K];
-        norm = max_ns(norm, t->tied[i / K]);
-        norm = max_ns(norm, max_ns(clock->now, reduced));
+        norm_from = max_ns(norm_from, t->tied[i / K]);
+        norm_from = max_ns(norm_from, max_ns(clock->now, reduced));
         time->allreduce_exposed_ns =
             max_ns(time->allreduce_exposed_ns, reduced - clock->backward_end);
     }
-    norm += w->norm_ns;
+    free(rank_reduced);
+    const int64_t norm_end = norm_from + w->norm_ns;
     if (full->norm) {
-        t->end = max_ns(t->end, norm);
+        t->end = max_ns(t->end, norm_end);
     }
     for (int64_t i = 0; i < num_clocks && rc == OK; i++) {
-        struct rank_clock *clock = &t->clocks[i];
-        const struct rank_ops *list = &full->ranks[i % K];
-        t->class_index = (int)(i / K);
-        for (; clock->next < list->num_ops; clock->next++) {
-            const struct op op = list->ops[clock->next];
-            if (op.kind == OP_TIED) {
-                clock->ready = max_ns(clock->ready, t->tied[t->class_index]);
-            } else if (op.kind == OP_NORM) {
-                clock->ready = max_ns(clock->ready, norm);
-            } else if (op.kind == OP_UPDATE) {
-                clock->ready = max_ns(clock->ready, t->reduced[op.stage]);
-                run_compute(t, clock, workload_op_ns(w, t->class_index, op));
-            } else {
-                rc = err_set(err, ERR_INFEASIBLE, "rank %d: %d%s%d behind the tail of its list",
-                             (int)(i % K), op.stage, op_kind_name(op.kind), op.microbatch);
-                break;
-            }
-        }
-        t->end = max_ns(t->end, max_ns(clock->last, clock->copy_out));
+        set_class(t, (int)(i / K));
+        rc = run_tail(t, (int)(i % K), norm_from, norm_end, err);
     }
-    free(rank_reduced);
     return rc;
 }
 
@@ -307,62 +431,103 @@ void step_time_clear(struct step_time *time)
 static void timing_clear(struct timing *t)
 {
     free(t->clocks);
-    free(t->arrival);
+    free(t->own_arrival);
     free(t->backward_start);
     free(t->backward_end);
     free(t->backward_kind);
     free(t->bucket_ready);
     free(t->reduced);
+    free(t->tied_from);
     free(t->tied);
     free(t->stack);
+}
+
+static enum status timing_init(struct timing *t, const struct schedule *full,
+                               const struct workload *workload, const struct cluster *cluster,
+                               const struct step_watch *watch, struct err *err)
+{
+    const size_t K = (size_t)full->num_ranks, S = (size_t)full->num_stages;
+    const size_t classes = (size_t)workload->num_classes;
+    const size_t cells =
+        watch ? 0 : (size_t)workload->num_edges * 2 * (size_t)full->num_microbatches;
+    *t = (struct timing){.full = full,
+                         .workload = workload,
+                         .watch = watch,
+                         .host_op_ns = workload->host_blocking ? 0 : cluster->host_op_ns,
+                         .start = INT64_MAX};
+    t->clocks = calloc(classes * K, sizeof *t->clocks);
+    t->own_arrival = malloc((cells + 1) * sizeof *t->own_arrival);
+    t->backward_start = calloc(S, sizeof *t->backward_start);
+    t->backward_end = calloc(S, sizeof *t->backward_end);
+    t->backward_kind = calloc(S, sizeof *t->backward_kind);
+    t->bucket_ready = calloc((size_t)workload->num_buckets + 1, sizeof *t->bucket_ready);
+    t->reduced = calloc(S, sizeof *t->reduced);
+    t->tied_from = calloc(classes, sizeof *t->tied_from);
+    t->tied = calloc(classes, sizeof *t->tied);
+    t->stack = calloc(K, sizeof *t->stack);
+    return t->clocks && t->own_arrival && t->backward_start && t->backward_end &&
+                   t->backward_kind && t->bucket_ready && t->reduced && t->tied_from && t->tied &&
+                   t->stack
+               ? OK
+               : err_nomem(err);
+}
+
+/* All ops of a step. Of *time the figures of all-reduces are set. */
+static enum status timing_run(struct timing *t, const struct cluster *cluster,
+                              const struct cost *cost, const struct plan *plan,
+                              struct step_time *time, struct err *err)
+{
+    enum status rc = OK;
+    for (int c = 0; c < t->workload->num_classes && rc == OK; c++) {
+        set_class(t, c);
+        rc = run_class(t, err);
+    }
+    if (rc == OK) {
+        rc = run_allreduces(t, cluster, cost, plan, time, err);
+    }
+    if (rc == OK) {
+        rc = run_tails(t, time, err);
+    }
+    return rc;
+}
+
+enum status schedule_watch(const struct schedule *full, const struct workload *workload,
+                           const struct cluster *cluster, const struct cost *cost,
+                           const struct plan *plan, const struct step_watch *watch, struct err *err)
+{
+    struct timing t;
+    struct step_time ignored = {0};
+    enum status rc = timing_init(&t, full, workload, cluster, watch, err);
+    if (rc == OK) {
+        rc = timing_run(&t, cluster, cost, plan, &ignored, err);
+    }
+    timing_clear(&t);
+    return rc;
 }
 
 enum status schedule_time(const struct schedule *full, const struct workload *workload,
                           const struct cluster *cluster, const struct cost *cost,
                           const struct plan *plan, struct step_time *time, struct err *err)
 {
-    enum status rc = OK;
-    const size_t K = (size_t)full->num_ranks, S = (size_t)full->num_stages;
+    const size_t K = (size_t)full->num_ranks;
+    struct timing t;
     struct step_time got = {0};
-    struct timing t = {.full = full,
-                       .workload = workload,
-                       .host_op_ns = workload->host_blocking ? 0 : cluster->host_op_ns,
-                       .start = INT64_MAX};
-    t.clocks = calloc((size_t)workload->num_classes * K, sizeof *t.clocks);
-    t.arrival = malloc(((size_t)workload->num_edges * 2 * (size_t)full->num_microbatches + 1) *
-                       sizeof *t.arrival);
-    t.backward_start = calloc(S, sizeof *t.backward_start);
-    t.backward_end = calloc(S, sizeof *t.backward_end);
-    t.backward_kind = calloc(S, sizeof *t.backward_kind);
-    t.bucket_ready = calloc((size_t)workload->num_buckets + 1, sizeof *t.bucket_ready);
-    t.reduced = calloc(S, sizeof *t.reduced);
-    t.tied = calloc((size_t)workload->num_classes, sizeof *t.tied);
-    t.stack = calloc(K, sizeof *t.stack);
+    enum status rc = timing_init(&t, full, workload, cluster, NULL, err);
     got.rank_busy_ns = calloc(K, sizeof *got.rank_busy_ns);
     got.rank_first_ns = calloc(K, sizeof *got.rank_first_ns);
     got.rank_last_ns = calloc(K, sizeof *got.rank_last_ns);
-    if (!t.clocks || !t.arrival || !t.backward_start || !t.backward_end || !t.backward_kind ||
-        !t.bucket_ready || !t.reduced || !t.tied || !t.stack || !got.rank_busy_ns ||
-        !got.rank_first_ns || !got.rank_last_ns) {
+    if (rc == OK && (!got.rank_busy_ns || !got.rank_first_ns || !got.rank_last_ns)) {
         rc = err_nomem(err);
-        goto out;
-    }
-    for (int c = 0; c < workload->num_classes && rc == OK; c++) {
-        t.class_index = c;
-        rc = run_class(&t, err);
     }
     if (rc == OK) {
-        rc = run_allreduces(&t, cluster, cost, plan, &got, err);
-    }
-    if (rc == OK) {
-        rc = run_tails(&t, &got, err);
+        rc = timing_run(&t, cluster, cost, plan, &got, err);
     }
     if (rc != OK) {
         goto out;
     }
     t.start = t.start == INT64_MAX ? 0 : t.start;
     got.step_ns = t.end - t.start;
-    t.class_index = workload->class_of_replica[0];
+    set_class(&t, workload->class_of_replica[0]);
     for (size_t k = 0; k < K; k++) {
         const struct rank_clock *clock = clock_of(&t, (int)k);
         got.rank_busy_ns[k] = clock->busy;

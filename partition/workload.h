@@ -232,24 +232,6 @@ enum status plan_lower_unchecked(const struct model *model, const struct cluster
                                  const struct cost *cost, const struct plan *plan,
                                  struct workload *workload, struct schedule *full, struct err *err);
 
-/* What schedule_time() tells. */
-struct step_time {
-    int64_t step_ns;                       /* first op start to last op end */
-    int64_t *rank_busy_ns;                 /* owned, num_ranks, of replica 0 */
-    int64_t *rank_first_ns, *rank_last_ns; /* owned */
-    int64_t allreduce_ns;                  /* longest total of one stage's all-reduces */
-    int64_t allreduce_exposed_ns; /* longest time from a device's last backward end to its last
-                                     all-reduce end */
-};
-void step_time_clear(struct step_time *time);
-
-/* Longest path over the lowered op lists with per-op costs and latency + bytes / bandwidth, links
- * not shared, host launches as the cluster says. Equals the simulator to the nanosecond whenever
- * nothing is shared. One pass, O(ops); replicas of one class are computed once. */
-enum status schedule_time(const struct schedule *full, const struct workload *workload,
-                          const struct cluster *cluster, const struct cost *cost,
-                          const struct plan *plan, struct step_time *time, struct err *err);
-
 /* How long the step's messages and all-reduces (as rings) keep the busiest port or uplink busy: no
  * step that shares them is shorter, however its ops lie. Between devices a message takes what it
  * takes alone, less its latency, at the narrowest of its way. O(replicas * (edges + stages)).
@@ -257,11 +239,6 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
 enum status workload_traffic_ns(const struct workload *workload, const struct cluster *cluster,
                                 const struct cost *cost, const struct plan *plan, int64_t *ns,
                                 struct err *err);
-
-/* Peak memory per rank by the same lists: weights, gradients, optimizer, stash (F to B/W end),
- * inputs under recompute, receive buffers, context. memory_bytes is the caller's, num_ranks. */
-enum status schedule_memory(const struct schedule *full, const struct workload *workload,
-                            int64_t *memory_bytes, struct err *err);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@
 #define ELAPSE_SIM_ENGINE_H
 
 #include "partition/workload.h"
-#include "sim/collective.h"
+#include "partition/collective.h"
 
 enum sim_engine { ENGINE_AUTO, ENGINE_EVENT, ENGINE_RELAX };
 

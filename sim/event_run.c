@@ -1,13 +1,23 @@
 /* The event engine: every message is a transfer on the shared network.
  *
- * E1  Queue entries: a device; a channel's first finished transfer; a channel's first transfer
- *     whose latency is over (constant a channel, so first in, first out); a bucket that is ready.
- * E2  A device is in the queue only while an op runs; else it waits for a message, a bucket, TIED,
- *     NORM.
- * E3  Channels: link l of replica r is r * num_links + l; behind them the rings of the stages, then
- *     those of two that run TIED, by replica. */
+ * A device is in the queue only while an op runs on it; otherwise it waits for a message, a bucket,
+ * TIED or NORM, and whoever brings that calls advance(), which runs the device's list until an op
+ * takes time or something is missing. The queue's other entries are, for each channel, its first
+ * transfer that finishes and its first transfer whose latency ends (the latency of a channel is
+ * constant, so transfers leave it in the order in which they came), and each bucket that gets
+ * ready.
+ *
+ * Channels: link l of replica r is r * num_links + l. Behind these come the rings of the stages,
+ * then those of the two ranks that run TIED, by replica.
+ *
+ * The rules of partition/workload.h are followed here on their own, without the recurrence of
+ * partition/schedule_time.c, so that each can judge the other. Read advance() and event_run()
+ * first.
+ */
 #include <stdlib.h>
 
+#include "partition/schedule_time.h"
+#include "partition/units.h"
 #include "sim/network.h"
 #include "sim/step.h"
 
@@ -153,7 +163,7 @@ static void send(struct events *e, int channel, int32_t message, struct proc *ma
     c->wait_tail = index;
 }
 
-/* The first bucket of a stage that is ready and not run goes onto the ring; T4. */
+/* The first bucket of a stage that is ready and has not run goes onto the ring (T4). */
 static void start_ring(struct events *e, int stage, int64_t now_ns)
 {
     struct step *step = e->step;
@@ -173,6 +183,103 @@ static void start_ring(struct events *e, int stage, int64_t now_ns)
         run->end_ns = now_ns;
         step->stage_done[stage]++;
     }
+}
+
+/* Standard normal x 65536 from the sum of twelve 16-bit uniforms (Irwin-Hall), of the op's own
+ * counter, so that neither the order of events nor the machine's libm matters. */
+static int64_t normal_draw(const struct step *step, int proc, int64_t pc)
+{
+    uint64_t key =
+        mix64(step->options->seed ^ mix64(((uint64_t)(uint32_t)proc << 32) ^ mix64((uint64_t)pc)));
+    int64_t sum = 0;
+    for (int word = 0; word < 3; word++) {
+        uint64_t bits = mix64(key + (uint64_t)word);
+        for (int part = 0; part < 4; part++)
+            sum += (int64_t)((bits >> (16 * part)) & 0xffff);
+    }
+    /* mean 12 * 32767.5, standard deviation 65536 to a part in 10^9 */
+    return sum - 393210;
+}
+
+static int64_t jittered(const struct step *step, int proc, int64_t pc, int64_t ns)
+{
+    double factor = 1.0 + step->options->jitter * (double)normal_draw(step, proc, pc) / 65536.0;
+    return factor > 0 ? (int64_t)((double)ns * factor + 0.5) : 0;
+}
+
+#define NORMAL_P90 1.2815515655446004 /* 90th percentile of the standard normal law */
+
+/* A draw from the spread of the costs around the median ns. */
+static int64_t spread_draw(const struct step *step, int proc, int64_t pc, int class_index,
+                           struct op op, int64_t ns)
+{
+    int64_t draw = normal_draw(step, proc, pc);
+    const struct workload *side = draw < 0 ? step->options->low : step->options->high;
+    int64_t away = workload_op_ns(side, class_index, op) - ns;
+    if ((draw < 0) != (away < 0))
+        return ns; /* percentiles on the wrong side of the median: no spread there */
+    double got =
+        (double)ns + (double)away * (double)(draw < 0 ? -draw : draw) / (65536.0 * NORMAL_P90);
+    return got > 0 ? (int64_t)(got + 0.5) : 0;
+}
+
+/* The host launches the next op of a device: when that has ended. */
+static int64_t launch_ns(const struct step *step, struct proc *p)
+{
+    return step->async_host ? ++p->launches * step->cluster->host_op_ns : 0;
+}
+
+/* Start the compute op at the proc's pc no earlier than now_ns, and move pc on. */
+static void start_op(struct events *e, int proc, struct op op, int64_t now_ns, int64_t *start_ns,
+                     int64_t *end_ns)
+{
+    struct step *step = e->step;
+    struct proc *p = &step->procs[proc];
+    const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
+    const int64_t launched = launch_ns(step, p);
+    const int64_t cost = workload_op_ns(step->workload, class_index, op);
+    int64_t start = now_ns > p->gate ? now_ns : p->gate, ns = cost;
+    start = start > launched ? start : launched;
+    if (step->options->low)
+        ns = spread_draw(step, proc, p->pc, class_index, op, ns);
+    if (step->options->jitter > 0) /* another draw than the spread's */
+        ns = jittered(step, proc, p->pc + ((int64_t)1 << 40) * (step->options->low != NULL), ns);
+    step_computed(step, proc, op, cost, start, start + ns);
+    p->pc++;
+    *start_ns = start;
+    *end_ns = start + ns;
+}
+
+/* C or P goes onto its copy engine (T2). */
+static void start_copy(struct step *step, int proc, struct op op, int64_t now_ns)
+{
+    struct proc *p = &step->procs[proc];
+    const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
+    const int64_t ns = workload_op_ns(step->workload, class_index, op);
+    int64_t start = launch_ns(step, p);
+    int64_t *engine = op.kind == OP_C ? &p->copy_in : &p->copy_out;
+    start = start > *engine ? start : *engine;
+    if (op.kind == OP_P && start < now_ns)
+        start = now_ns;
+    *engine = start + ns;
+    step_copied(step, proc, op, start, start + ns);
+}
+
+/* All buckets of a stage have ended. */
+static bool stage_reduced(const struct step *step, int stage)
+{
+    const struct workload *w = step->workload;
+    return step->stage_done[stage] == w->first_bucket[stage + 1] - w->first_bucket[stage];
+}
+
+/* All buckets of a rank's stages have ended. */
+static bool rank_reduced(const struct step *step, int rank)
+{
+    for (int s = 0; s < step->full->num_stages; s++) {
+        if (step->full->rank_of_stage[s] == rank && !stage_reduced(step, s))
+            return false;
+    }
+    return true;
 }
 
 static void advance(struct events *e, int proc, int64_t now_ns);
@@ -200,6 +307,25 @@ static void reach_norm(struct events *e, int proc, int64_t now_ns)
     step->norm_from_ns = now_ns;
     for (int i = 0; i < step->num_procs; i++)
         event_queue_push(&e->queue, i, EVENT_DEVICE, now_ns + step->workload->norm_ns);
+}
+
+/* The last backward of a stage runs on one replica from start_ns to end_ns. That makes its buckets
+ * ready there (T4); they are once they are ready on all replicas. */
+static void last_backward(struct events *e, struct op op, int64_t start_ns, int64_t end_ns)
+{
+    struct step *step = e->step;
+    const struct workload *w = step->workload;
+    for (int b = w->first_bucket[op.stage]; b < w->first_bucket[op.stage + 1]; b++) {
+        struct bucket_run *run = &step->buckets[b];
+        int64_t ready =
+            end_ns - (op.kind == OP_W ? w->buckets[b].lead_w_ns : w->buckets[b].lead_ns);
+        if (ready < start_ns)
+            ready = start_ns;
+        if (ready > run->ready_ns)
+            run->ready_ns = ready;
+        if (++run->num_ready == step->num_replicas)
+            event_queue_push(&e->queue, e->first_bucket + b, EVENT_BUCKET, run->ready_ns);
+    }
 }
 
 /* Run a proc from now_ns until an op takes time or something is missing. */
@@ -247,83 +373,93 @@ static void advance(struct events *e, int proc, int64_t now_ns)
         case OP_C:
         case OP_P:
             if (!step->workload->host_blocking) {
-                step_copy(step, proc, op, now_ns);
-                p->pc--; /* step_copy() moved on, and so does the loop */
+                start_copy(step, proc, op, now_ns);
                 continue;
             }
             break;
         default:
             break;
         }
-        int64_t end, at = p->pc;
-        int64_t start = step_start_op(step, proc, op, now_ns, &end);
-        if (at == step->last_backward[op.stage] && op.kind <= OP_W && op.kind != OP_F &&
-            step_last_backward(step, op, start, end)) {
-            const struct workload *w = step->workload;
-            for (int b = w->first_bucket[op.stage]; b < w->first_bucket[op.stage + 1]; b++)
-                event_queue_push(&e->queue, e->first_bucket + b, EVENT_BUCKET,
-                                 step->buckets[b].ready_ns);
-        }
+        int64_t start, end, at = p->pc;
+        start_op(e, proc, op, now_ns, &start, &end);
+        if (at == step->last_backward[op.stage] && op.kind <= OP_W && op.kind != OP_F)
+            last_backward(e, op, start, end);
         event_queue_push(&e->queue, proc, EVENT_DEVICE, end);
         return;
     }
     p->state = PROC_DONE;
 }
 
-static void deliver(struct events *e, int channel, int32_t index, int64_t now_ns)
+/* A message has arrived: its receiver goes on if it waits for it. */
+static void deliver_message(struct events *e, int channel, const struct transfer *t, int64_t now_ns)
 {
     struct step *step = e->step;
-    struct transfer t = e->network.transfers[index];
-    network_give(&e->network, index);
-    if (channel < e->first_ring) {
-        if (step->ops)
-            step_record_send(step, channel / step->num_links, channel % step->num_links, t.message,
-                             t.sent_ns, now_ns);
-        int64_t message = (int64_t)channel * step->num_microbatches + t.message;
-        e->arrived[message] = 1;
-        int link = channel % step->num_links;
-        int proc = channel / step->num_links * step->num_ranks + step->links[link].to_rank;
-        struct proc *p = &step->procs[proc];
-        if (p->state == PROC_MESSAGE && p->wait_message == message) {
-            step_woken(p, link & 1, t.sent_ns, t.made_ns, t.excess_ns, t.cause, now_ns);
-            advance(e, proc, now_ns);
-        }
-        return;
-    }
-    if (channel >= e->first_tied) {
-        const int replica = channel - e->first_tied;
-        for (int end = 0; end < 2; end++) {
-            const int proc = step_tied_proc(step, replica, end);
-            step_together(step, proc, step->tied[replica].start_ns, now_ns);
-            advance(e, proc, now_ns);
-        }
-        return;
-    }
-    int stage = channel - e->first_ring;
-    struct bucket_run *run = &step->buckets[t.message];
-    run->end_ns = now_ns;
+    const int replica = channel / step->num_links, link = channel % step->num_links;
     if (step->ops)
-        step_record(step, step->full->rank_of_stage[stage],
-                    (struct op){.microbatch = OP_WHOLE_BATCH,
-                                .stage = (uint16_t)stage,
-                                .kind = OP_ALLREDUCE,
-                                .arg = (uint8_t)(t.message - step->workload->first_bucket[stage])},
-                    run->start_ns, now_ns);
+        step_record_send(step, replica, link, t->message, t->sent_ns, now_ns);
+    const int64_t message = (int64_t)channel * step->num_microbatches + t->message;
+    e->arrived[message] = 1;
+    const int proc = replica * step->num_ranks + step->links[link].to_rank;
+    struct proc *p = &step->procs[proc];
+    if (p->state == PROC_MESSAGE && p->wait_message == message) {
+        const struct arrival arrival = {.grad = link & 1,
+                                        .cause = t->cause,
+                                        .sent_ns = t->sent_ns,
+                                        .made_ns = t->made_ns,
+                                        .excess_ns = t->excess_ns};
+        step_woken(p, &arrival, now_ns);
+        advance(e, proc, now_ns);
+    }
+}
+
+/* TIED of a replica has ended on both its ranks. */
+static void deliver_tied(struct events *e, int replica, int64_t now_ns)
+{
+    struct step *step = e->step;
+    const struct schedule *full = step->full;
+    for (int end = 0; end < 2; end++) {
+        const int rank = full->rank_of_stage[end * (full->num_stages - 1)];
+        const int proc = replica * step->num_ranks + rank;
+        struct proc *p = &step->procs[proc];
+        step_together(step, proc, full->ranks[rank].ops[p->pc++], step->tied[replica].start_ns,
+                      now_ns);
+        advance(e, proc, now_ns);
+    }
+}
+
+/* A bucket has been reduced: the next one starts, and ranks that wait for it go on. */
+static void deliver_bucket(struct events *e, int stage, int bucket, int64_t now_ns)
+{
+    struct step *step = e->step;
+    const int64_t start_ns = step->buckets[bucket].start_ns;
+    step_bucket_done(step, bucket, start_ns, now_ns);
     step->stage_done[stage]++;
     e->running[stage] = -1;
     start_ring(e, stage, now_ns);
-    int rank = step->full->rank_of_stage[stage];
+    const int rank = step->full->rank_of_stage[stage];
     for (int r = 0; r < step->num_replicas; r++) {
-        int proc = r * step->num_ranks + rank;
+        const int proc = r * step->num_ranks + rank;
         struct proc *p = &step->procs[proc];
         if (p->state != PROC_BUCKET)
             continue;
-        struct op op = step->full->ranks[rank].ops[p->pc];
+        const struct op op = step->full->ranks[rank].ops[p->pc];
         if (op.kind == OP_UPDATE && op.stage != stage)
             continue;
-        step_reduced(p, run->start_ns, now_ns);
+        step_reduced(p, start_ns, now_ns);
         advance(e, proc, now_ns);
     }
+}
+
+static void deliver(struct events *e, int channel, int32_t index, int64_t now_ns)
+{
+    const struct transfer t = e->network.transfers[index];
+    network_give(&e->network, index);
+    if (channel < e->first_ring)
+        deliver_message(e, channel, &t, now_ns);
+    else if (channel < e->first_tied)
+        deliver_bucket(e, channel - e->first_ring, t.message, now_ns);
+    else
+        deliver_tied(e, channel - e->first_tied, now_ns);
 }
 
 static void start_transfer(struct events *e, int channel, int64_t now_ns)
@@ -357,6 +493,17 @@ static void start_transfer(struct events *e, int channel, int64_t now_ns)
         deliver(e, channel, index, now_ns);
 }
 
+/* Name where the first unfinished device waits. */
+static enum status deadlock(const struct step *step, struct err *err)
+{
+    for (int i = 0; i < step->num_procs; i++) {
+        if (step->procs[i].state != PROC_DONE)
+            return schedule_deadlock(step->full, i / step->num_ranks, i % step->num_ranks,
+                                     step->procs[i].pc, err);
+    }
+    return OK;
+}
+
 enum status event_run(struct step *step, bool *shared, struct err *err)
 {
     struct events e;
@@ -381,7 +528,8 @@ enum status event_run(struct step *step, bool *shared, struct err *err)
         case EVENT_DEVICE: {
             struct proc *p = &step->procs[entry];
             if (p->state == PROC_NORM)
-                step_together(step, entry, step->norm_from_ns, now);
+                step_together(step, entry, step->full->ranks[entry % step->num_ranks].ops[p->pc++],
+                              step->norm_from_ns, now);
             advance(&e, entry, now);
             break;
         }
@@ -410,7 +558,7 @@ enum status event_run(struct step *step, bool *shared, struct err *err)
     if (e.no_memory)
         rc = err_nomem(err);
     else if (step->full_ns == INT64_MAX)
-        rc = step_deadlock(step, err);
+        rc = deadlock(step, err);
     *shared = e.network.met;
 out:
     events_clear(&e);

@@ -1,217 +1,67 @@
-/* The direct engine: as long as no two transfers meet, a message's arrival is known when it is
- * sent, so one pass over the lists gives every time. Replicas of one class are run once.
+/* The direct engine: as long as no two transfers meet, the planner's recurrence gives every time.
  *
- * X1  A rank runs until it lacks a message; whoever sends that message puts it back on the stack.
- * X2  Buckets are worked out when every rank stands at its TIED, UPDATE, NORM or end: then all last
- *     backwards have started, which is all that their times depend on (T4).
- * X3  Afterwards every port and uplink is checked: had two transfers used it at once, the caller
- *     is told and asks the event engine. */
+ * schedule_watch() reports each op; watch_op() books it into the accounts of a device (sim/step.h).
+ * Replicas of one class are run once, by the first replica of each, and copied by spread().
+ * Afterwards ports_meet() and uplinks_meet() look at all transfers: if two of them used a port or
+ * an uplink at once, the times do not hold and the caller asks the event engine. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/schedule_time.h"
 #include "sim/step.h"
 
 struct relax {
     struct step *step;
     int num_links;
-    int64_t *arrival; /* owned; [class][link][micro-batch], -1 not sent */
-    int32_t *stack;   /* owned; class * K + rank */
-    int num_stack;
+    int64_t *arrival;   /* owned; [class][link][micro-batch], -1 not sent */
     int *class_replica; /* owned; first replica of each class */
     uint8_t *causes;    /* owned; by message: why its maker was late + 8 * kind of the maker */
     int64_t *excess;    /* owned; by message: what slowness added; NULL when no device is slow */
 };
-
-/* The proc that stands for all of its class. */
-static int proc_of(const struct relax *x, int class_index, int rank)
-{
-    return x->class_replica[class_index] * x->step->num_ranks + rank;
-}
 
 static int64_t message_index(const struct relax *x, int class_index, int link, int mb)
 {
     return ((int64_t)class_index * x->num_links + link) * x->step->num_microbatches + mb;
 }
 
-static void wake(struct relax *x, int class_index, int link, int mb)
-{
-    struct step *step = x->step;
-    struct proc *p = &step->procs[proc_of(x, class_index, step->links[link].to_rank)];
-    if (p->state == PROC_MESSAGE &&
-        p->wait_message == (int64_t)link * step->num_microbatches + mb) {
-        p->state = PROC_RUN;
-        x->stack[x->num_stack++] = class_index * step->num_ranks + step->links[link].to_rank;
-    }
-}
-
-/* A message came later than the rank was ready for it. */
-static void woken(const struct relax *x, int class_index, struct proc *p, int link, int64_t message,
-                  int64_t arrival, int microbatch)
+/* A message is there; whether the rank waited for it shows here. */
+static void received(const struct relax *x, int class_index, int proc, struct op op, int64_t now_ns)
 {
     const struct step *step = x->step;
     const struct workload *w = step->workload;
-    const struct stage_edge *edge = &w->edges[link / 2];
-    struct op maker = {.microbatch = microbatch,
-                       .stage = (uint16_t)(link & 1 ? edge->to : edge->from),
-                       .kind = x->causes[message] / 8};
-    int64_t made = workload_op_ns(w, class_index, maker);
-    int64_t excess = x->excess ? x->excess[message] : 0;
-    int device =
-        step->plan
-            ->device[x->class_replica[class_index] * step->num_ranks + step->links[link].from_rank];
-    double speed = step->cluster->devices[device].speed;
-    if (speed < 1)
-        made = (int64_t)((double)made * speed);
-    int64_t wire = workload_edge_ns(w, class_index, link / 2, link & 1, mb_size(step, microbatch));
-    step_woken(p, link & 1, arrival - wire, made, excess, x->causes[message] % 8, arrival);
-}
-
-static void run_rank(struct relax *x, int class_index, int rank)
-{
-    struct step *step = x->step;
-    const struct workload *w = step->workload;
-    const struct rank_ops *list = &step->full->ranks[rank];
-    int proc = proc_of(x, class_index, rank);
     struct proc *p = &step->procs[proc];
-    for (; p->pc < list->num_ops; p->pc++) {
-        struct op op = list->ops[p->pc];
-        switch (op.kind) {
-        case OP_SEND_ACT:
-        case OP_SEND_GRAD: {
-            int link = step_link(step, op), mb = mb_size(step, op.microbatch);
-            int64_t message = message_index(x, class_index, link, op.microbatch);
-            x->arrival[message] =
-                p->clock + workload_edge_ns(w, class_index, link / 2, link & 1, mb);
-            x->causes[message] = (uint8_t)(p->cause + 8 * p->made_kind);
-            if (x->excess)
-                x->excess[message] = step_take_excess(p, link & 1);
-            if (step->ops)
-                step_record(step, proc, op, p->clock, x->arrival[message]);
-            wake(x, class_index, link, op.microbatch);
-            continue;
-        }
-        case OP_RECV_ACT:
-        case OP_RECV_GRAD: {
-            int link = step_link(step, op);
-            int64_t message = message_index(x, class_index, link, op.microbatch);
-            int64_t arrival = x->arrival[message];
-            if (arrival < 0) {
-                p->state = PROC_MESSAGE;
-                p->wait_message = (int64_t)link * step->num_microbatches + op.microbatch;
-                return;
-            }
-            if (arrival > p->clock)
-                woken(x, class_index, p, link, message, arrival, op.microbatch);
-            continue;
-        }
-        case OP_ALLREDUCE:
-            continue;
-        case OP_TIED:
-            p->state = PROC_TIED;
-            return;
-        case OP_NORM:
-            p->state = PROC_NORM;
-            return;
-        case OP_UPDATE:
-            if (!stage_reduced(step, op.stage)) {
-                p->state = PROC_BUCKET;
-                return;
-            }
-            for (int b = w->first_bucket[op.stage]; b < w->first_bucket[op.stage + 1]; b++) {
-                const struct bucket_run *run = &step->buckets[b];
-                if (run->end_ns > p->clock)
-                    step_reduced(p, run->start_ns, run->end_ns);
-            }
-            break;
-        case OP_C:
-        case OP_P:
-            if (!step->workload->host_blocking) {
-                step_copy(step, proc, op, p->clock);
-                p->pc--;
-                continue;
-            }
-            break;
-        default:
-            break;
-        }
-        int64_t end, at = p->pc;
-        int64_t start = step_start_op(step, proc, op, p->clock, &end);
-        p->pc--; /* step_start_op() moved on, and so does the loop */
-        if (at == step->last_backward[op.stage] && op.kind <= OP_W && op.kind != OP_F) {
-            for (int r = 0; r < step->num_replicas; r++) {
-                if (w->class_of_replica[r] == class_index)
-                    step_last_backward(step, op, start, end);
-            }
-        }
+    if (now_ns <= p->marked)
+        return;
+    const int link = step_link(step, op);
+    const int64_t message = message_index(x, class_index, link, op.microbatch);
+    const struct stage_edge *edge = &w->edges[link / 2];
+    const struct op maker = {.microbatch = op.microbatch,
+                             .stage = (uint16_t)(link & 1 ? edge->to : edge->from),
+                             .kind = x->causes[message] / 8};
+    int64_t made = workload_op_ns(w, class_index, maker);
+    if (step->slow) {
+        const int from = proc - proc % step->num_ranks + step->links[link].from_rank;
+        const double speed = step->cluster->devices[step->plan->device[from]].speed;
+        made = speed < 1 ? (int64_t)((double)made * speed) : made;
     }
-    p->state = PROC_DONE;
+    const int mb = mb_size(step, op.microbatch);
+    const struct arrival arrival = {
+        .grad = link & 1,
+        .cause = x->causes[message] % 8,
+        .sent_ns = now_ns - workload_edge_ns(w, class_index, link / 2, link & 1, mb),
+        .made_ns = made,
+        .excess_ns = x->excess ? x->excess[message] : 0};
+    step_woken(p, &arrival, now_ns);
 }
 
-static void drain_stack(struct relax *x)
+static void sent(struct relax *x, int class_index, int proc, struct op op)
 {
-    while (x->num_stack > 0) {
-        int next = x->stack[--x->num_stack];
-        run_rank(x, next / x->step->num_ranks, next % x->step->num_ranks);
-    }
-}
-
-/* X2. */
-static enum status reduce(struct relax *x, struct err *err)
-{
-    struct step *step = x->step;
-    const struct workload *w = step->workload;
-    int *devices = malloc((size_t)step->num_replicas * sizeof *devices);
-    if (!devices)
-        return err_nomem(err);
-    enum status rc = OK;
-    int64_t all = 0;
-    for (int s = 0; s < step->full->num_stages && rc == OK; s++) {
-        for (int r = 0; r < step->num_replicas; r++)
-            devices[r] = step->plan->device[r * step->num_ranks + step->full->rank_of_stage[s]];
-        for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
-            struct bucket_run *run = &step->buckets[b];
-            run->start_ns = run->ready_ns;
-            if (b > w->first_bucket[s] && run[-1].end_ns > run->start_ns)
-                run->start_ns = run[-1].end_ns;
-            const int64_t ns =
-                step->num_replicas > 1
-                    ? collective_ns(step->options->allreduce, step->cost, step->cluster, devices,
-                                    step->num_replicas, w->buckets[b].bytes)
-                    : 0;
-            rc = step_add_ns(&all, ns, "all-reduces", err);
-            if (rc != OK)
-                break;
-            run->end_ns = run->start_ns + ns;
-            if (step->ops && step->num_replicas > 1)
-                step_record(step, step->full->rank_of_stage[s],
-                            (struct op){.microbatch = OP_WHOLE_BATCH,
-                                        .stage = (uint16_t)s,
-                                        .kind = OP_ALLREDUCE,
-                                        .arg = (uint8_t)(b - w->first_bucket[s])},
-                            run->start_ns, run->end_ns);
-        }
-        step->stage_done[s] = w->first_bucket[s + 1] - w->first_bucket[s];
-    }
-    free(devices);
-    return rc;
-}
-
-/* Put the procs in a state back on the stack; how many there were. */
-static int restack(struct relax *x, enum proc_state state)
-{
-    const struct step *step = x->step;
-    int found = 0;
-    for (int c = 0; c < step->workload->num_classes; c++) {
-        for (int k = 0; k < step->num_ranks; k++) {
-            struct proc *p = &step->procs[proc_of(x, c, k)];
-            if (p->state == state) {
-                p->state = PROC_RUN;
-                x->stack[x->num_stack++] = c * step->num_ranks + k;
-                found++;
-            }
-        }
-    }
-    return found;
+    struct proc *p = &x->step->procs[proc];
+    const int link = step_link(x->step, op);
+    const int64_t message = message_index(x, class_index, link, op.microbatch);
+    x->causes[message] = (uint8_t)(p->cause + 8 * p->made_kind);
+    if (x->excess)
+        x->excess[message] = step_take_excess(p, link & 1);
 }
 
 /* A rank that has reached TIED or NORM waits for the buckets of its stages, as they end. */
@@ -222,7 +72,7 @@ static void wait_for_buckets(const struct step *step, struct proc *p, int rank)
         const struct bucket_run *next = NULL;
         for (int b = 0; b < w->num_buckets; b++) {
             const struct bucket_run *run = &step->buckets[b];
-            if (step->full->rank_of_stage[w->buckets[b].stage] == rank && run->end_ns > p->clock &&
+            if (step->full->rank_of_stage[w->buckets[b].stage] == rank && run->end_ns > p->marked &&
                 (!next || run->end_ns < next->end_ns))
                 next = run;
         }
@@ -232,53 +82,54 @@ static void wait_for_buckets(const struct step *step, struct proc *p, int rank)
     }
 }
 
-/* T8: the two ends meet. */
-static void pass_tied(struct relax *x)
+static void watch_op(void *ctx, int class_index, int rank, struct op op, int64_t start_ns,
+                     int64_t end_ns)
 {
-    struct step *step = x->step;
-    for (int c = 0; c < step->workload->num_classes && step->full->tied; c++) {
-        int64_t from = step->origin_ns;
-        for (int end = 0; end < 2; end++) {
-            const int proc = step_tied_proc(step, x->class_replica[c], end);
-            struct proc *p = &step->procs[proc];
-            if (p->state != PROC_TIED)
-                return;
-            wait_for_buckets(step, p, proc % step->num_ranks);
-            if (p->clock > from)
-                from = p->clock;
-        }
-        for (int end = 0; end < 2; end++)
-            step_together(step, step_tied_proc(step, x->class_replica[c], end), from,
-                          from + workload_tied_ns(step->workload, c));
-    }
-    restack(x, PROC_TIED);
-}
-
-/* T5: the barrier, once all stand there. */
-static void pass_norm(struct relax *x)
-{
+    struct relax *x = ctx;
     struct step *step = x->step;
     const struct workload *w = step->workload;
-    int classes = w->num_classes;
-    int64_t from = step->origin_ns;
-    for (int c = 0; c < classes; c++) {
-        for (int k = 0; k < step->num_ranks; k++) {
-            struct proc *p = &step->procs[proc_of(x, c, k)];
-            if (p->state != PROC_NORM)
-                return;
-            wait_for_buckets(step, p, k);
-            if (p->clock > from)
-                from = p->clock;
+    const int proc = x->class_replica[class_index] * step->num_ranks + rank;
+    struct proc *p = &step->procs[proc];
+    switch (op.kind) {
+    case OP_SEND_ACT:
+    case OP_SEND_GRAD:
+        sent(x, class_index, proc, op);
+        if (step->ops)
+            step_record(step, proc, op, start_ns, end_ns);
+        return;
+    case OP_RECV_ACT:
+    case OP_RECV_GRAD:
+        received(x, class_index, proc, op, end_ns);
+        return;
+    case OP_ALLREDUCE:
+        step_bucket_done(step, w->first_bucket[op.stage] + op.arg, start_ns, end_ns);
+        return;
+    case OP_TIED:
+    case OP_NORM:
+        wait_for_buckets(step, p, rank);
+        step_together(step, proc, op, start_ns, end_ns);
+        return;
+    case OP_UPDATE:
+        for (int b = w->first_bucket[op.stage]; b < w->first_bucket[op.stage + 1]; b++) {
+            const struct bucket_run *run = &step->buckets[b];
+            if (run->end_ns > p->marked)
+                step_reduced(p, run->start_ns, run->end_ns);
         }
+        break;
+    case OP_C:
+    case OP_P:
+        if (!w->host_blocking) {
+            step_copied(step, proc, op, start_ns, end_ns);
+            return;
+        }
+        break;
+    default:
+        break;
     }
-    for (int c = 0; c < classes; c++) {
-        for (int k = 0; k < step->num_ranks; k++)
-            step_together(step, proc_of(x, c, k), from, from + w->norm_ns);
-    }
-    restack(x, PROC_NORM);
+    step_computed(step, proc, op, end_ns - start_ns, start_ns, end_ns);
 }
 
-/* ---- X3: did two transfers meet? ---- */
+/* ---- Did two transfers meet? ---- */
 
 struct span {
     int64_t start, end;
@@ -520,49 +371,31 @@ enum status relax_run(struct step *step, bool *shared, struct err *err)
     enum status rc = OK;
     const struct workload *w = step->workload;
     struct relax x = {.step = step, .num_links = step->num_links};
-    size_t classes = (size_t)w->num_classes, links = (size_t)step->num_links;
-    size_t messages = classes * links * (size_t)step->num_microbatches;
+    const size_t classes = (size_t)w->num_classes, links = (size_t)step->num_links;
+    const size_t messages = classes * links * (size_t)step->num_microbatches;
     x.arrival = malloc((messages + 1) * sizeof *x.arrival);
-    x.stack = malloc((classes * (size_t)step->num_ranks + 1) * sizeof *x.stack);
     x.class_replica = malloc(classes * sizeof *x.class_replica);
     x.causes = malloc(messages + 1);
     *shared = false;
-    bool slow = false;
-    for (int d = 0; d < step->cluster->num_devices; d++)
-        slow = slow || step->cluster->devices[d].speed < 1;
-    if (slow)
+    if (step->slow)
         x.excess = malloc((messages + 1) * sizeof *x.excess);
-    if ((slow && !x.excess) || !x.arrival || !x.stack || !x.class_replica || !x.causes) {
+    if ((step->slow && !x.excess) || !x.arrival || !x.class_replica || !x.causes) {
         rc = err_nomem(err);
         goto out;
     }
-    memset(x.arrival, 0xff, messages * sizeof *x.arrival);
     for (int r = w->num_replicas - 1; r >= 0; r--)
         x.class_replica[w->class_of_replica[r]] = r;
-    for (int c = w->num_classes - 1; c >= 0; c--) {
-        for (int k = step->num_ranks - 1; k >= 0; k--)
-            x.stack[x.num_stack++] = c * step->num_ranks + k;
-    }
-    drain_stack(&x);
-    rc = reduce(&x, err);
+    const struct step_watch watch = {
+        .op = watch_op, .ctx = &x, .allreduce = step->options->allreduce, .arrival_ns = x.arrival};
+    rc = schedule_watch(step->full, w, step->cluster, step->cost, step->plan, &watch, err);
     if (rc != OK)
         goto out;
-    restack(&x, PROC_BUCKET);
-    drain_stack(&x);
-    pass_tied(&x);
-    drain_stack(&x);
-    pass_norm(&x);
-    drain_stack(&x);
     spread(&x);
-    if (step->full_ns == INT64_MAX)
-        rc = step_deadlock(step, err);
-    if (rc == OK)
-        rc = ports_meet(&x, shared, err);
+    rc = ports_meet(&x, shared, err);
     if (rc == OK && !*shared)
         rc = uplinks_meet(&x, shared, err);
 out:
     free(x.arrival);
-    free(x.stack);
     free(x.class_replica);
     free(x.causes);
     free(x.excess);

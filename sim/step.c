@@ -14,6 +14,30 @@ static enum status too_large(const char *what, int64_t count, struct err *err)
                    (long long)count, what, (long long)STEP_MAX_CELLS);
 }
 
+/* Each class of replicas on its smallest devices. */
+static enum status find_memory(struct step *step, struct err *err)
+{
+    enum status rc = OK;
+    int64_t *limits = malloc((size_t)step->num_ranks * sizeof *limits);
+    if (!limits)
+        return err_nomem(err);
+    for (int c = 0; c < step->workload->num_classes && rc == OK; c++) {
+        for (int k = 0; k < step->num_ranks; k++) {
+            limits[k] = INT64_MAX;
+            for (int r = 0; r < step->num_replicas; r++) {
+                const int device = step->plan->device[r * step->num_ranks + k];
+                const int64_t bytes = step->cluster->devices[device].mem_bytes;
+                if (step->workload->class_of_replica[r] == c && bytes < limits[k])
+                    limits[k] = bytes;
+            }
+        }
+        rc = schedule_memory_limited(step->full, step->workload, limits,
+                                     &step->memory[c * step->num_ranks], err);
+    }
+    free(limits);
+    return rc;
+}
+
 enum status step_init(struct step *step, const struct schedule *full,
                       const struct workload *workload, const struct cluster *cluster,
                       const struct cost *cost, const struct plan *plan,
@@ -53,6 +77,8 @@ enum status step_init(struct step *step, const struct schedule *full,
         goto out;
     }
     step_survey(&got);
+    for (int i = 0; i < got.num_procs; i++)
+        got.slow = got.slow || cluster->devices[plan->device[i]].speed < 1;
     if (options->record_ops) {
         for (int k = 0; k < got.num_ranks; k++)
             got.max_ops += got.surveys[k].num_compute + got.surveys[k].num_sends;
@@ -68,20 +94,9 @@ enum status step_init(struct step *step, const struct schedule *full,
             goto out;
         }
     }
-    for (int c = 0; c < workload->num_classes; c++) {
-        for (int k = 0; k < got.num_ranks; k++) {
-            int64_t limit = INT64_MAX;
-            for (int r = 0; r < got.num_replicas; r++) {
-                int device = plan->device[r * got.num_ranks + k];
-                if (workload->class_of_replica[r] == c &&
-                    cluster->devices[device].mem_bytes < limit)
-                    limit = cluster->devices[device].mem_bytes;
-            }
-            rc = memory_walk(&got, c, k, limit, &got.memory[c * got.num_ranks + k], err);
-            if (rc != OK)
-                goto out;
-        }
-    }
+    rc = find_memory(&got, err);
+    if (rc != OK)
+        goto out;
     step_reset(&got);
     *step = got;
     got = (struct step){0};
@@ -115,12 +130,16 @@ void step_reset(struct step *step)
     step->full_proc = -1;
     step->num_ops = 0;
     for (int i = 0; i < step->num_procs; i++) {
+        const int rank = i % step->num_ranks;
+        const int class_index = step->workload->class_of_replica[i / step->num_ranks];
+        const int64_t full = step->memory[class_index * step->num_ranks + rank].full_op;
         step->procs[i] = (struct proc){
-            .clock = step->origin_ns,
             .marked = step->origin_ns,
             .first = -1,
+            .full =
+                full < 0 ? (struct op){.kind = OP_KIND_COUNT} : step->full->ranks[rank].ops[full],
             .wait_message = -1,
-            .forward_left = step->surveys[i % step->num_ranks].num_forward,
+            .forward_left = step->surveys[rank].num_forward,
             .cause = IDLE_IMBALANCE,
         };
     }
@@ -202,15 +221,6 @@ void step_record_send(struct step *step, int replica, int link, int microbatch, 
                 end_ns);
 }
 
-bool rank_reduced(const struct step *step, int rank)
-{
-    for (int s = 0; s < step->full->num_stages; s++) {
-        if (step->full->rank_of_stage[s] == rank && !stage_reduced(step, s))
-            return false;
-    }
-    return true;
-}
-
 static void mark_idle(struct proc *p, enum idle_cause cause, int64_t until_ns)
 {
     if (until_ns > p->marked) {
@@ -220,77 +230,27 @@ static void mark_idle(struct proc *p, enum idle_cause cause, int64_t until_ns)
     }
 }
 
-/* Standard normal x 65536 from the sum of twelve 16-bit uniforms (Irwin-Hall), of the op's own
- * counter, so that neither the order of events nor the machine's libm matters. */
-static int64_t normal_draw(const struct step *step, int proc, int64_t pc)
+static bool same_op(struct op a, struct op b)
 {
-    uint64_t key =
-        mix64(step->options->seed ^ mix64(((uint64_t)(uint32_t)proc << 32) ^ mix64((uint64_t)pc)));
-    int64_t sum = 0;
-    for (int word = 0; word < 3; word++) {
-        uint64_t bits = mix64(key + (uint64_t)word);
-        for (int part = 0; part < 4; part++)
-            sum += (int64_t)((bits >> (16 * part)) & 0xffff);
-    }
-    /* mean 12 * 32767.5, standard deviation 65536 to a part in 10^9 */
-    return sum - 393210;
+    return a.kind == b.kind && a.microbatch == b.microbatch && a.stage == b.stage;
 }
 
-static int64_t jittered(const struct step *step, int proc, int64_t pc, int64_t ns)
-{
-    double factor = 1.0 + step->options->jitter * (double)normal_draw(step, proc, pc) / 65536.0;
-    return factor > 0 ? (int64_t)((double)ns * factor + 0.5) : 0;
-}
-
-#define NORMAL_P90 1.2815515655446004 /* 90th percentile of the standard normal law */
-
-/* A draw from the spread of the costs around the median ns. */
-static int64_t spread_draw(const struct step *step, int proc, int64_t pc, int class_index,
-                           struct op op, int64_t ns)
-{
-    int64_t draw = normal_draw(step, proc, pc);
-    const struct workload *side = draw < 0 ? step->options->low : step->options->high;
-    int64_t away = workload_op_ns(side, class_index, op) - ns;
-    if ((draw < 0) != (away < 0))
-        return ns; /* percentiles on the wrong side of the median: no spread there */
-    double got =
-        (double)ns + (double)away * (double)(draw < 0 ? -draw : draw) / (65536.0 * NORMAL_P90);
-    return got > 0 ? (int64_t)(got + 0.5) : 0;
-}
-
-static int64_t launch_ns(const struct step *step, struct proc *p)
-{
-    return step->async_host ? ++p->launches * step->cluster->host_op_ns : 0;
-}
-
-int64_t step_start_op(struct step *step, int proc, struct op op, int64_t now_ns, int64_t *end_ns)
+void step_computed(struct step *step, int proc, struct op op, int64_t cost_ns, int64_t start_ns,
+                   int64_t end_ns)
 {
     struct proc *p = &step->procs[proc];
-    int rank = proc % step->num_ranks;
-    int class_index = step->workload->class_of_replica[proc / step->num_ranks];
-    int64_t start = now_ns;
-    if (p->gate > start) {
-        start = p->gate;
-        mark_idle(p, IDLE_TRANSFER, start);
-    }
+    int64_t ns = end_ns - start_ns, usual = cost_ns;
+    mark_idle(p, IDLE_TRANSFER, p->gate);
     p->gate = 0;
-    int64_t launched = launch_ns(step, p);
-    if (launched > start) {
-        start = launched;
-        mark_idle(p, IDLE_HOST, start);
+    mark_idle(p, IDLE_HOST, start_ns);
+    if (step->slow) {
+        const struct device *device = &step->cluster->devices[step->plan->device[proc]];
+        if (device->speed < 1)
+            usual = (int64_t)((double)cost_ns * device->speed);
     }
-    int64_t ns = workload_op_ns(step->workload, class_index, op);
-    int64_t usual = ns;
-    const struct device *device = &step->cluster->devices[step->plan->device[proc]];
-    if (device->speed < 1)
-        usual = (int64_t)((double)ns * device->speed);
-    if (step->options->low)
-        ns = spread_draw(step, proc, p->pc, class_index, op, ns);
-    if (step->options->jitter > 0) /* another draw than the spread's */
-        ns = jittered(step, proc, p->pc + ((int64_t)1 << 40) * (step->options->low != NULL), ns);
-    if (step->memory[class_index * step->num_ranks + rank].full_op == p->pc &&
-        (start < step->full_ns || (start == step->full_ns && proc < step->full_proc))) {
-        step->full_ns = start;
+    if (same_op(op, p->full) &&
+        (start_ns < step->full_ns || (start_ns == step->full_ns && proc < step->full_proc))) {
+        step->full_ns = start_ns;
         step->full_proc = proc;
     }
     p->made_ns = usual;
@@ -302,128 +262,84 @@ int64_t step_start_op(struct step *step, int proc, struct op op, int64_t now_ns,
     p->busy += ns;
     if (ns > 0) {
         if (p->first < 0)
-            p->first = start;
-        p->last = start + ns;
+            p->first = start_ns;
+        p->last = end_ns;
     }
     if (op.kind == OP_B || op.kind == OP_I || op.kind == OP_W) {
         p->backward_seen = true;
-        p->backward_end = start + ns;
+        p->backward_end = end_ns;
         if (op.kind != OP_W)
             p->backward_ns = usual;
     } else if ((op.kind == OP_F || op.kind == OP_Z) && op.microbatch != OP_WHOLE_BATCH) {
         p->forward_left--;
     }
-    p->pc++;
-    p->clock = p->marked = start + ns;
-    if (p->clock > p->end)
-        p->end = p->clock;
-    *end_ns = p->clock;
+    p->marked = end_ns;
+    if (end_ns > p->end)
+        p->end = end_ns;
     if (step->ops)
-        step_record(step, proc, op, start, *end_ns);
-    return start;
+        step_record(step, proc, op, start_ns, end_ns);
 }
 
-void step_copy(struct step *step, int proc, struct op op, int64_t now_ns)
+void step_copied(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns)
 {
     struct proc *p = &step->procs[proc];
-    int class_index = step->workload->class_of_replica[proc / step->num_ranks];
-    int64_t ns = workload_op_ns(step->workload, class_index, op);
-    int64_t launched = launch_ns(step, p);
-    int64_t start = op.kind == OP_C ? p->copy_in : p->copy_out;
-    if (start < launched)
-        start = launched;
-    if (op.kind == OP_C) {
-        p->gate = p->copy_in = start + ns;
-    } else {
-        if (start < now_ns)
-            start = now_ns;
-        p->copy_out = start + ns;
-    }
-    if (start + ns > p->end)
-        p->end = start + ns;
-    p->pc++;
+    if (op.kind == OP_C)
+        p->gate = end_ns;
+    if (end_ns > p->end)
+        p->end = end_ns;
     if (step->ops)
-        step_record(step, proc, op, start, start + ns);
+        step_record(step, proc, op, start_ns, end_ns);
 }
 
-void step_woken(struct proc *p, bool grad, int64_t sent_ns, int64_t made_ns, int64_t excess_ns,
-                uint8_t cause, int64_t now_ns)
+void step_woken(struct proc *p, const struct arrival *arrival, int64_t now_ns)
 {
-    int64_t made = sent_ns < now_ns ? sent_ns : now_ns; /* waiting for the maker up to here */
+    /* The maker was late up to here; the rest of the wait is the message's way. */
+    const int64_t made = arrival->sent_ns < now_ns ? arrival->sent_ns : now_ns;
     if (made > p->marked) {
-        if (p->first < 0 || (grad && !p->backward_seen)) {
+        if (p->first < 0 || (arrival->grad && !p->backward_seen)) {
             mark_idle(p, IDLE_FILL, made);
         } else {
             int64_t wait = made - p->marked;
-            int64_t slow = excess_ns < wait ? excess_ns : wait;
-            mark_idle(p, IDLE_STRAGGLER, p->marked + slow);
-            int64_t own = grad ? p->backward_ns : p->made_ns;
-            int64_t longer = made_ns - own;
+            mark_idle(p, IDLE_STRAGGLER,
+                      p->marked + (arrival->excess_ns < wait ? arrival->excess_ns : wait));
+            const int64_t longer = arrival->made_ns - (arrival->grad ? p->backward_ns : p->made_ns);
             wait = made - p->marked;
             if (longer > 0)
                 mark_idle(p, IDLE_IMBALANCE, p->marked + (longer < wait ? longer : wait));
-            mark_idle(p, grad && p->forward_left == 0 ? IDLE_DRAIN : (enum idle_cause)cause, made);
+            mark_idle(p,
+                      arrival->grad && p->forward_left == 0 ? IDLE_DRAIN
+                                                            : (enum idle_cause)arrival->cause,
+                      made);
         }
     }
     mark_idle(p, IDLE_TRANSFER, now_ns);
-    p->clock = now_ns;
 }
 
 void step_reduced(struct proc *p, int64_t from_ns, int64_t now_ns)
 {
     mark_idle(p, IDLE_DRAIN, from_ns < now_ns ? from_ns : now_ns);
     mark_idle(p, IDLE_ALLREDUCE, now_ns);
-    p->clock = now_ns;
 }
 
-void step_together(struct step *step, int proc, int64_t from_ns, int64_t now_ns)
+void step_together(struct step *step, int proc, struct op op, int64_t from_ns, int64_t now_ns)
 {
-    struct proc *p = &step->procs[proc];
     if (step->ops)
-        step_record(step, proc, step->full->ranks[proc % step->num_ranks].ops[p->pc], from_ns,
-                    now_ns);
-    step_reduced(p, from_ns, now_ns);
-    p->end = now_ns;
-    p->pc++;
+        step_record(step, proc, op, from_ns, now_ns);
+    step_reduced(&step->procs[proc], from_ns, now_ns);
+    step->procs[proc].end = now_ns;
 }
 
-int step_tied_proc(const struct step *step, int replica, int end)
-{
-    const struct schedule *full = step->full;
-    return replica * step->num_ranks + full->rank_of_stage[end * (full->num_stages - 1)];
-}
-
-bool step_last_backward(struct step *step, struct op op, int64_t start_ns, int64_t end_ns)
+void step_bucket_done(struct step *step, int bucket, int64_t start_ns, int64_t end_ns)
 {
     const struct workload *w = step->workload;
-    bool last = false;
-    for (int b = w->first_bucket[op.stage]; b < w->first_bucket[op.stage + 1]; b++) {
-        struct bucket_run *run = &step->buckets[b];
-        int64_t ready =
-            end_ns - (op.kind == OP_W ? w->buckets[b].lead_w_ns : w->buckets[b].lead_ns);
-        if (ready < start_ns)
-            ready = start_ns;
-        if (ready > run->ready_ns)
-            run->ready_ns = ready;
-        last = ++run->num_ready == step->num_replicas;
-    }
-    return last;
-}
-
-enum status step_deadlock(const struct step *step, struct err *err)
-{
-    for (int i = 0; i < step->num_procs; i++) {
-        const struct proc *p = &step->procs[i];
-        if (p->state == PROC_DONE)
-            continue;
-        struct op op = step->full->ranks[i % step->num_ranks].ops[p->pc];
-        enum status rc = err_set(err, ERR_INFEASIBLE,
-                                 "deadlock: rank %d of replica %d waits for ever at op %lld, "
-                                 "%s of stage %d, micro-batch %d",
-                                 i % step->num_ranks, i / step->num_ranks, (long long)p->pc,
-                                 op_kind_name((enum op_kind)op.kind), op.stage, op.microbatch);
-        err_hint(err, "'elapse schedule --check FILE' names the order that cannot work");
-        return rc;
-    }
-    return OK;
+    const int stage = w->buckets[bucket].stage;
+    step->buckets[bucket].start_ns = start_ns;
+    step->buckets[bucket].end_ns = end_ns;
+    if (step->ops)
+        step_record(step, step->full->rank_of_stage[stage],
+                    (struct op){.microbatch = OP_WHOLE_BATCH,
+                                .stage = (uint16_t)stage,
+                                .kind = OP_ALLREDUCE,
+                                .arg = (uint8_t)(bucket - w->first_bucket[stage])},
+                    start_ns, end_ns);
 }

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "sim/collective.h"
+#include "partition/collective.h"
 
 static void build(struct cluster *cluster, int nodes, int devices)
 {

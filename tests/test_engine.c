@@ -2,6 +2,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "partition/schedule_memory.h"
+#include "partition/schedule_time.h"
 #include "sim/engine.h"
 #include "tests/sim_case.h"
 

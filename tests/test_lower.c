@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "partition/schedule_memory.h"
+#include "partition/schedule_time.h"
 #include "tests/fail_malloc.h"
 #include "tests/plan_case.h"
 

@@ -16,6 +16,8 @@
 #include "partition/cut.h"
 #include "partition/planner.h"
 #include "partition/planner_bound.h"
+#include "partition/schedule_memory.h"
+#include "partition/schedule_time.h"
 #include "partition/workload.h"
 #include "tests/near_case.h"
 

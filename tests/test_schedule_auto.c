@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "partition/schedule_auto.h"
+#include "partition/schedule_memory.h"
+#include "partition/schedule_time.h"
 #include "tests/plan_case.h"
 
 static int64_t step_of(struct plan_case *c, enum schedule_kind kind, struct err *err)

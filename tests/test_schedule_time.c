@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "partition/schedule_memory.h"
+#include "partition/schedule_time.h"
 #include "tests/plan_case.h"
 
 /* --- the oracle: rules T1-T8, H1, H2 as written, swept until nothing changes -------------------

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "partition/schedule_auto.h"
+#include "partition/schedule_time.h"
 #include "partition/workload.h"
 
 enum { REPEATS = 5 };

@@ -1,4 +1,4 @@
-#include "sim/collective.h"
+#include "partition/collective.h"
 
 #include "partition/units.h"
 

@@ -1,8 +1,12 @@
-/* sim/collective.h - how long an all-reduce takes alone, by algorithm. */
-#ifndef ELAPSE_SIM_COLLECTIVE_H
-#define ELAPSE_SIM_COLLECTIVE_H
+/* partition/collective.h - how long an all-reduce takes alone, by algorithm. */
+#ifndef ELAPSE_PARTITION_COLLECTIVE_H
+#define ELAPSE_PARTITION_COLLECTIVE_H
 
 #include "partition/cost.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 enum allreduce_kind {
     ALLREDUCE_RING, /* 2(n-1)/n x bytes / bandwidth + 2(n-1) x latency, as the planner */
@@ -20,4 +24,7 @@ int64_t collective_ns(enum allreduce_kind kind, const struct cost *cost,
 
 const char *allreduce_kind_name(enum allreduce_kind kind);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -1,0 +1,36 @@
+/* partition/schedule_memory.h - what each rank holds while it runs its list, by the rules memory-1
+ * to memory-3 of partition/workload.h. For the planner and the simulator. */
+#ifndef ELAPSE_PARTITION_SCHEDULE_MEMORY_H
+#define ELAPSE_PARTITION_SCHEDULE_MEMORY_H
+
+#include "partition/workload.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Peak bytes of each rank: weights, gradients, optimizer state, stash, inputs under recompute,
+ * receive buffers, context. memory_bytes is the caller's, num_ranks entries. ERR_INPUT on overflow.
+ * O(ops). */
+enum status schedule_memory(const struct schedule *full, const struct workload *workload,
+                            int64_t *memory_bytes, struct err *err);
+
+struct rank_memory {
+    int64_t peak_bytes;
+    int peak_live; /* (stage, micro-batch) pairs that hold stash */
+    /* The first compute op that finds more than the limit, and what is held when it starts. */
+    int64_t full_op;                       /* position in the rank's list; -1: none */
+    int64_t full_bytes, full_buffer_bytes; /* in all; receive buffers among them */
+    int full_live;
+};
+
+/* schedule_memory() with the op at which each rank passes its limit. limit_bytes is borrowed for
+ * the call, memory is the caller's, both of num_ranks entries. */
+enum status schedule_memory_limited(const struct schedule *full, const struct workload *workload,
+                                    const int64_t *limit_bytes, struct rank_memory *memory,
+                                    struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
