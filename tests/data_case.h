@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exec/data/dataset_open.h"
 #include "exec/data/dataset.h"
 
 static char folder[64];

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "exec/data/dataset_open.h"
 #include "exec/data/loader.h"
 #include "tests/scratch.h"
 

@@ -10,6 +10,7 @@
 
 #include <zlib.h>
 
+#include "exec/data/dataset_open.h"
 #include "tests/fail_malloc.h"
 
 #include "exec/data/dataset.h"

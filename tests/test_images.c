@@ -11,6 +11,7 @@
 #include <jpeglib.h>
 #include <png.h>
 
+#include "exec/data/dataset_open.h"
 #include "exec/data/dataset.h"
 #include "exec/data/image_file.h"
 #include "tests/data_case.h"

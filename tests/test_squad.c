@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "exec/data/dataset_open.h"
 #include "tests/fail_malloc.h"
 
 #include "exec/data/squad.h"

@@ -42,11 +42,7 @@ struct dataset {
     void (*clear)(struct dataset *dataset);
 };
 
-/* Open what job->data names and check that it fits job->model (image side, channels, classes,
- * sequence). *dataset must be zeroed or cleared; the caller owns it. ERR_SYSTEM: a missing file;
- * ERR_INPUT: truncated or malformed (file, size, expected multiple), or not fit for the model. */
-enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err);
-void dataset_clear(struct dataset *dataset);
+void dataset_clear(struct dataset *dataset); /* safe twice, and on a zeroed one */
 
 /* One view of a sample: masked, cropped and flipped as (seed, epoch, id) says where it is a
  * training sample of a dataset that masks or augments; out->epoch is not read. scratch holds one
@@ -54,7 +50,8 @@ void dataset_clear(struct dataset *dataset);
 enum status dataset_view(const struct dataset *dataset, enum split split, int64_t epoch, int64_t id,
                          const struct sample_out *out, float *scratch, struct err *err);
 
-/* The kinds. Each fills *dataset as dataset_open() does, without the common checks. */
+/* The readers, one for each kind. Each fills *dataset as dataset_open() does, but without the
+ * checks that all kinds share. */
 enum status cifar_open(const char *dir, int classes, struct dataset *dataset, struct err *err);
 enum status shapes_open(int image, int64_t num_train, int64_t num_test, uint64_t seed,
                         struct dataset *dataset, struct err *err);
@@ -67,9 +64,9 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
 enum status phrases_open(const struct model *model, int64_t num_train, int64_t num_test,
                          uint64_t seed, struct dataset *dataset, struct err *err);
 
-/* Shared by the kinds. The job's name in messages; whether the model is of a family and task, and
- * has a vocabulary file where its data need one; whether a tokenizer of size pieces fits the
- * model's table. */
+/* Shared by the readers: the job's name for messages; whether the model has the family and the task
+ * that the data are for, and the job names a vocabulary file; whether the model's table has room
+ * for a tokenizer of `size` pieces. */
 const char *dataset_job_name(const struct job *job);
 enum status dataset_text_model(const struct job *job, enum model_family family,
                                enum model_task task, struct err *err);

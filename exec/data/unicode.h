@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "exec/data/unicode_tables.h"
 #include "profiles/utf8.h"
 
 /* By general category: Z*, C* (unassigned too), P*, Mn, L*, N*, the rest. */
@@ -20,20 +21,10 @@ enum unicode_class {
     UNICODE_LETTER,
     UNICODE_NUMBER
 };
-enum { UNICODE_FOLD_MAX = 3 };
 
 enum unicode_class unicode_class_of(uint32_t code);
 
 /* Lower case, canonically decomposed, without marks: 0..3 code points in to. */
 int unicode_fold(uint32_t code, uint32_t to[UNICODE_FOLD_MAX]);
-
-/* The tables. A run is first << 3 | class. */
-struct unicode_folding {
-    uint32_t from, to[UNICODE_FOLD_MAX]; /* 0: no more */
-};
-extern const uint32_t unicode_runs[];
-extern const int unicode_num_runs;
-extern const struct unicode_folding unicode_folds[];
-extern const int unicode_num_folds;
 
 #endif

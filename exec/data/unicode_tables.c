@@ -1,5 +1,5 @@
 /* Written by tests/reference/unicode_tables.py from Unicode 14.0.0; do not edit. */
-#include "exec/data/unicode.h"
+#include "exec/data/unicode_tables.h"
 
 /* clang-format off */
 const uint32_t unicode_runs[] = {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "exec/cache/arena.h"
+#include "exec/data/dataset_open.h"
 #include "exec/data/loader.h"
 #include "exec/measure/measure_state.h"
 #include "profiles/clock.h"

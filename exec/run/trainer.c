@@ -1,3 +1,4 @@
+#include "exec/data/dataset_open.h"
 #include "exec/run/trainer.h"
 
 #include <errno.h>

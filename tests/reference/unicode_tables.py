@@ -55,7 +55,7 @@ def main():
             assert 1 <= len(to) <= 3, (c, to)
             folds.append((c, to + [0] * (3 - len(to))))
     print("/* Written by tests/reference/unicode_tables.py from Unicode %s; do not edit. */" % u.unidata_version)
-    print('#include "exec/data/unicode.h"\n')
+    print('#include "exec/data/unicode_tables.h"\n')
     print("/* clang-format off */")
     print("const uint32_t unicode_runs[] = {")
     rows(runs, 11, lambda v: "0x%x" % v)

@@ -1,0 +1,171 @@
+#include "exec/data/dataset_open.h"
+
+#include <stdlib.h>
+
+enum { SHAPES_TRAIN = 10000, SHAPES_TEST = 2000 };
+
+/* A dataset whose images are scaled to the side that the model wants. */
+struct resized {
+    struct dataset inner;
+};
+
+static enum status resized_sample(const struct dataset *dataset, enum split split, int64_t id,
+                                  const struct sample_out *out, struct err *err)
+{
+    const struct dataset *inner = &((const struct resized *)dataset->ctx)->inner;
+    struct sample_out wanted = *out;
+    int from = inner->image, to = dataset->image;
+    float *small = NULL;
+    enum status rc;
+    if (out->image) {
+        small = malloc((size_t)inner->channels * (size_t)from * (size_t)from * sizeof *small);
+        if (!small)
+            return err_nomem(err);
+        wanted.image = small;
+    }
+    rc = inner->sample(inner, split, id, &wanted, err);
+    /* Bilinear, pixel centres aligned: the value at (i + 1/2) * from / to - 1/2. */
+    for (int c = 0; rc == OK && small && c < inner->channels; c++) {
+        const float *plane = small + (size_t)c * (size_t)from * (size_t)from;
+        for (int y = 0; y < to; y++) {
+            float sy = ((float)y + .5f) * (float)from / (float)to - .5f;
+            sy = sy < 0 ? 0 : sy > (float)(from - 1) ? (float)(from - 1) : sy;
+            int y0 = (int)sy, y1 = y0 + 1 < from ? y0 + 1 : y0;
+            for (int x = 0; x < to; x++) {
+                float sx = ((float)x + .5f) * (float)from / (float)to - .5f;
+                sx = sx < 0 ? 0 : sx > (float)(from - 1) ? (float)(from - 1) : sx;
+                int x0 = (int)sx, x1 = x0 + 1 < from ? x0 + 1 : x0;
+                float fx = sx - (float)x0, fy = sy - (float)y0;
+                float top = plane[y0 * from + x0] * (1 - fx) + plane[y0 * from + x1] * fx;
+                float low = plane[y1 * from + x0] * (1 - fx) + plane[y1 * from + x1] * fx;
+                out->image[((size_t)c * (size_t)to + (size_t)y) * (size_t)to + (size_t)x] =
+                    top * (1 - fy) + low * fy;
+            }
+        }
+    }
+    free(small);
+    return rc;
+}
+
+static void resized_clear(struct dataset *dataset)
+{
+    struct resized *resized = dataset->ctx;
+    if (resized)
+        dataset_clear(&resized->inner);
+    free(resized);
+}
+
+static enum status resize_to(struct dataset *dataset, int image, struct err *err)
+{
+    struct resized *resized = calloc(1, sizeof *resized);
+    if (!resized)
+        return err_nomem(err);
+    resized->inner = *dataset;
+    dataset->image = image;
+    dataset->ctx = resized;
+    dataset->sample = resized_sample;
+    dataset->clear = resized_clear;
+    return OK;
+}
+
+static enum status check_fits(const struct job *job, struct dataset *dataset, struct err *err)
+{
+    const struct model *model = &job->model;
+    const char *name = dataset_job_name(job);
+    if (model->family == FAMILY_VIT && dataset->seq)
+        return err_set(err, ERR_INPUT, "%s: model '%s' takes images, the data are text", name,
+                       model->name);
+    if (model->family != FAMILY_VIT && dataset->image)
+        return err_set(err, ERR_INPUT, "%s: model '%s' takes text, the data are images", name,
+                       model->name);
+    if (dataset->image) {
+        if (dataset->channels != model->channels)
+            return err_set(err, ERR_INPUT, "%s: model '%s' takes %d channels, the data have %d",
+                           name, model->name, model->channels, dataset->channels);
+        if (dataset->image != model->image) {
+            if (!job->data.resize) {
+                err_set(err, ERR_INPUT,
+                        "%s: model '%s' takes images of %d pixels, the data have %d", name,
+                        model->name, model->image, dataset->image);
+                err_hint(err, "set model.image to %d, or data.resize to true", dataset->image);
+                return ERR_INPUT;
+            }
+            enum status rc = resize_to(dataset, model->image, err);
+            if (rc != OK)
+                return rc;
+        }
+    }
+    if (model->task == TASK_CLASSIFY && dataset->classes > model->classes)
+        return err_set(err, ERR_INPUT, "%s: model '%s' has %d classes, the data have %d", name,
+                       model->name, model->classes, dataset->classes);
+    return OK;
+}
+
+/* Whether the splits hold as many samples as the job asks for; then cut to that. */
+static enum status take_asked(const struct job *job, int64_t num_samples[SPLIT_COUNT],
+                              struct err *err)
+{
+    const int64_t want[SPLIT_COUNT] = {job->data.train_samples, job->data.test_samples};
+    static const char *const keys[SPLIT_COUNT] = {"train_samples", "test_samples"};
+    for (int split = 0; split < SPLIT_COUNT; split++) {
+        if (want[split] > num_samples[split])
+            return err_set(err, ERR_INPUT, "'%s' holds %lld %s samples, data.%s asks for %lld",
+                           job->data.path, (long long)num_samples[split],
+                           split ? "test" : "training", keys[split], (long long)want[split]);
+        if (want[split])
+            num_samples[split] = want[split];
+    }
+    return OK;
+}
+
+static enum status open_kind(const struct job *job, struct dataset *dataset, struct err *err)
+{
+    int64_t train = job->data.train_samples, test = job->data.test_samples;
+    if (job->data.kind != DATA_SYNTHETIC && !job->data.path)
+        return err_set(err, ERR_INPUT, "%s: data.path is missing", dataset_job_name(job));
+    switch (job->data.kind) {
+    case DATA_SYNTHETIC:
+        if (!train)
+            train = SHAPES_TRAIN;
+        if (!test)
+            test = SHAPES_TEST;
+        if (job->model.family == FAMILY_VIT)
+            return shapes_open(job->model.image, train, test, job->train.seed, dataset, err);
+        return phrases_open(&job->model, train, test, job->train.seed, dataset, err);
+    case DATA_CIFAR10:
+    case DATA_CIFAR100:
+        return cifar_open(job->data.path, job->data.kind == DATA_CIFAR10 ? 10 : 100, dataset, err);
+    case DATA_IDX:
+        return idx_open(job, dataset, err);
+    case DATA_IMAGES:
+        return images_open(job, dataset, err);
+    case DATA_SST2:
+        return tsv_open(job, dataset, err);
+    case DATA_SQUAD:
+        return squad_open(job, dataset, err);
+    case DATA_TEXT:
+        return text_open(job, dataset, err);
+    }
+    return err_set(err, ERR_INPUT, "%s: data.kind is unknown", dataset_job_name(job));
+}
+
+enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err)
+{
+    struct dataset got = {0};
+    enum status rc = open_kind(job, &got, err);
+    if (rc == OK)
+        rc = take_asked(job, got.num_samples, err);
+    if (rc == OK) {
+        got.kind = job->data.kind;
+        got.seed = job->train.seed;
+        got.augment = job->data.augment && got.image > 0;
+        got.views = job->cache.views;
+        rc = check_fits(job, &got, err);
+    }
+    if (rc == OK) {
+        *dataset = got;
+        got = (struct dataset){0};
+    }
+    dataset_clear(&got);
+    return rc;
+}
