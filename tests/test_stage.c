@@ -11,6 +11,7 @@
 
 #include "exec/base/bf16.h"
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
 #include "exec/stage/stage.h"
 
 enum { SAMPLES = 3, MICROBATCHES = 3, MAX_ITEMS = 14, MAX_EDGES = 8 };

@@ -27,13 +27,6 @@ struct turn_norms {
     int64_t steps;
 };
 
-/* The stages of this rank, in a list that is num_stages long (NULL: another rank's). */
-struct stage_list {
-    struct stage **stages;
-    int num_stages;
-    struct backend *backend;
-};
-
 /* Write DIR. Collective over the message group; ranks with write == false only take part in the
  * agreement. The status is the same everywhere. norms: rank 0's. */
 enum status checkpoint_save(const struct comm *comm, const char *dir, const struct job *job,

@@ -8,8 +8,8 @@
 #ifndef ELAPSE_EXEC_SAVE_HF_NAMES_H
 #define ELAPSE_EXEC_SAVE_HF_NAMES_H
 
-#include "exec/save/checkpoint.h"
 #include "exec/save/safetensors.h"
+#include "exec/stage/stage.h"
 #include "profiles/json.h"
 
 /* What a file has for a model: the same answer on every rank. */

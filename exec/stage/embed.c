@@ -1,6 +1,6 @@
-#include <stddef.h>
+#include "exec/stage/embed.h"
 
-#include "exec/stage/layers.h"
+#include <stddef.h>
 
 static struct patches patches_of(const struct layer_pass *p)
 {

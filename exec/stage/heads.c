@@ -1,6 +1,6 @@
-#include <stddef.h>
+#include "exec/stage/heads.h"
 
-#include "exec/stage/layers.h"
+#include <stddef.h>
 
 /* First tokens only: rows lie seq * hidden apart. */
 static struct linear first_tokens(const struct layer_pass *p, int out)

@@ -2,65 +2,8 @@
 
 #include <stddef.h>
 
-#include "exec/base/rng.h"
-
-struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
-                             enum dropout_site site, int64_t rows_per_sample)
-{
-    return (struct dropout){.p = p->dropout,
-                            .key = rng_key(p->seed, p->step, (uint64_t)l->item, site),
-                            .ids = p->batch->ids,
-                            .rows_per_sample = rows_per_sample};
-}
-
-const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
-                         const void *dy)
-{
-    if (p->dropout == 0.0f)
-        return dy;
-    const struct dropout drop = layer_dropout(l, p, site, p->arch->seq);
-    p->be->dropout(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, &drop, dy,
-                   p->scratch[1]);
-    return p->scratch[1];
-}
-
-/* Add this micro-batch's sums to their accumulator. */
-static void add_sums(const struct layer_pass *p, int64_t num, const float *sums, float *grad)
-{
-    if (p->fresh)
-        p->be->copy(p->be, grad, sums, num * (int64_t)sizeof *grad);
-    else
-        p->be->accumulate(p->be, num, sums, grad);
-}
-
-struct part {
-    int64_t num;
-    float *grad; /* NULL: not in PART */
-};
-/* The parts of PART in its order. What lies side by side in the gradients, too, goes as one. */
-static void add_parts(const struct layer_pass *p, const struct part *parts, int num)
-{
-    const float *sums = p->stash[PART];
-    for (int i = 0; i < num;) {
-        float *grad = parts[i].grad;
-        int64_t elems = parts[i++].num;
-        while (grad && i < num && parts[i].grad == grad + elems)
-            elems += parts[i++].num;
-        if (grad)
-            add_sums(p, elems, sums, grad);
-        sums += elems;
-    }
-}
-
-void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block)
-{
-    const int h = p->arch->hidden;
-    const struct part parts[] = {
-        {h, l->g[block]    },
-        {h, l->g[block + 1]}
-    };
-    add_parts(p, parts, 2);
-}
+#include "exec/stage/embed.h"
+#include "exec/stage/heads.h"
 
 static struct linear dense(const struct layer_pass *p, int in, int out)
 {
@@ -112,13 +55,13 @@ static void add_item(const struct layer *l, const struct layer_pass *p, int last
                      int64_t num)
 {
     const int h = p->arch->hidden;
-    const struct part parts[] = {
+    const struct layer_part parts[] = {
         {h,   l->g[NORM_G]                    },
         {h,   l->g[NORM_B]                    },
         {h,   last_sums(p) ? l->g[last] : NULL},
         {num, num > 0 ? l->g[wide] : NULL     }
     };
-    add_parts(p, parts, 4);
+    layer_add_parts(p, parts, 4);
 }
 
 /* --- attention ------------------------------------------------------------------------------ */

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "exec/base/bf16.h"
-#include "exec/stage/stage_internal.h"
+#include "exec/stage/layers.h"
+#include "exec/stage/skips.h"
+#include "exec/stage/stash.h"
 
 /* --- passes ---------------------------------------------------------------------------------- */
 
@@ -82,21 +84,6 @@ static enum status pick_rows(struct stage *stage, struct slot *slot, const struc
     slot->batch.rows = slot->rows;
     slot->batch.row_labels = slot->rows + room;
     return OK;
-}
-
-int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_FIELDS],
-                          int64_t first[BLOCK_FIELDS])
-{
-    int64_t each[BLOCK_FIELDS], all = 0;
-    model_block_fields(stage->spec.model, stage->spec.first_item == 0, stage->has_head, each);
-    for (int i = 0; i < BLOCK_FIELDS; i++) {
-        if (sample_bytes)
-            sample_bytes[i] = each[i];
-        if (first)
-            first[i] = all;
-        all += model_block_pad(each[i] * stage->spec.max_samples);
-    }
-    return all;
 }
 
 /* A block's fields in a copy on the device: refs point there. They are copied, by the lane (NULL:
@@ -329,7 +316,7 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
         rc = err_set(err, ERR_INPUT, "stage: slot %d still waits for its backward", slot_index);
     struct stash_set *set = NULL;
     if (rc == OK && keep)
-        rc = stage_take_set(stage, &set, err);
+        rc = stash_take(stage, &set, err);
     if (rc != OK)
         return rc;
     slot->in = in ? in[0] : NULL;

@@ -1,6 +1,6 @@
-#include <stdlib.h>
+#include "exec/stage/skips.h"
 
-#include "exec/stage/stage_internal.h"
+#include <stdlib.h>
 
 /* Order of the tensors, the same as workload.c's edges: a stage's edges by (other stage, whether
  * the source trains); within one edge in the order of the model's skips. */

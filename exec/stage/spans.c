@@ -1,8 +1,7 @@
 #include <string.h>
 
 #include "exec/base/bf16.h"
-#include "exec/stage/stage_internal.h"
-#include "exec/stage/stage.h"
+#include "exec/stage/stage_state.h"
 
 /* bf16 in the upper half of values widens in place from the front. */
 static void widen_upper_half(int64_t num, float *values)

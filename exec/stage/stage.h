@@ -42,6 +42,13 @@ struct loss_sums {
 
 struct stage; /* opaque */
 
+/* The stages of this rank, in a list that is num_stages long (NULL: another rank's). */
+struct stage_list {
+    struct stage **stages;
+    int num_stages;
+    struct backend *backend;
+};
+
 struct stage_spec {
     const struct model *model; /* borrowed while the stage lives */
     const struct job *job;     /* likewise: optimizer, dropout, dtype, seed */

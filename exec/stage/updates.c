@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
-#include "exec/stage/stage_internal.h"
+#include "exec/stage/layers.h"
+#include "exec/stage/stage_state.h"
 
 /* The accumulators of items that a backward writes, or of those that it only adds to. */
 static void zero_grads(struct stage *stage, bool written)

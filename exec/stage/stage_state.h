@@ -1,8 +1,8 @@
-/* exec/stage/stage_internal.h - the insides of a stage, for exec/stage*.c only. */
-#ifndef ELAPSE_EXEC_STAGE_STAGE_INTERNAL_H
-#define ELAPSE_EXEC_STAGE_STAGE_INTERNAL_H
+/* exec/stage/stage_state.h - the insides of a stage, for exec/stage*.c only. */
+#ifndef ELAPSE_EXEC_STAGE_STAGE_STATE_H
+#define ELAPSE_EXEC_STAGE_STAGE_STATE_H
 
-#include "exec/stage/layers.h"
+#include "exec/stage/layer_parts.h"
 #include "exec/stage/stage.h"
 
 /* Stash of one micro-batch: buffers of every item, and the outputs between items. */
@@ -97,10 +97,8 @@ struct stage {
 int stage_first_active(const struct stage *stage);
 /* Backend memory that stage_bytes() counts; ptr points at a pointer of any type. */
 enum status stage_grab(struct stage *stage, int64_t bytes, void *ptr, struct err *err);
+enum status stage_grab_zeroed(struct stage *stage, int64_t bytes, void *ptr, struct err *err);
 void stage_drop(struct stage *stage, void *ptr, int64_t bytes);
-/* A free stash, made at its first use: under recompute more than one is seldom live. */
-enum status stage_take_set(struct stage *stage, struct stash_set **set, struct err *err);
-
 /* The fields of a block that this stage reads, in the order of model_block_fields(): bytes of a
  * sample (0: not read) and where the field begins in a copy. Either may be NULL. Returns a copy's
  * bytes. */
@@ -110,16 +108,5 @@ int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_
 /* stage_time_items(): from here; to here it was this pass of the stage's item. */
 void stage_clock_start(struct stage *stage);
 void stage_clock_lap(struct stage *stage, int item, enum pass pass);
-
-/* Skip tensors (skips.c). Open after the slots exist; close is safe twice. */
-enum status stage_skips_open(struct stage *stage, struct err *err);
-void stage_skips_close(struct stage *stage);
-/* Where the tensor that enters item i lies (NULL: none does), where its gradient goes (NULL: not
- * wanted); hand on what leaves item i; add the gradients of what left item i to dy. n: samples. */
-const void *stage_skip_in(struct stage *stage, void *const *in, int item, int64_t n);
-void *stage_skip_grad_in(struct stage *stage, const struct slot *slot, int item, int64_t n);
-void stage_skip_leave(struct stage *stage, const struct slot *slot, int item, int64_t n,
-                      const void *y);
-void stage_skip_grad_out(struct stage *stage, void *const *grad_out, int item, int64_t n, void *dy);
 
 #endif

@@ -1,0 +1,236 @@
+#include "exec/stage/params.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/base/rng.h"
+
+enum { F32 = sizeof(float) };
+
+static int64_t pad(int64_t elems)
+{
+    return (elems + 15) / 16 * 16;
+}
+
+int params_num_states(const struct job *job)
+{
+    switch (job->train.optimizer.kind) {
+    case OPTIMIZER_SGD:
+        return job->train.optimizer.momentum != 0.0 ? 1 : 0;
+    case OPTIMIZER_ADAMW:
+    case OPTIMIZER_LAMB:
+        break;
+    }
+    return 2;
+}
+
+/* Whether a block of an item needs memory here: the head's table does only where the embedding is
+ * elsewhere (its gradient always does). */
+static bool aliases_table(const struct stage *stage, const struct item_spec *spec, int block)
+{
+    return spec->tied && block == HEAD_TABLE && stage->has_table;
+}
+
+/* Point the blocks of every layer into its item's allocations, and the params at them. */
+void params_wire(struct stage *stage)
+{
+    int at = 0;
+    for (int i = 0; i < stage->num_items; i++) {
+        struct layer *l = &stage->layers[i];
+        struct item_spec spec;
+        arch_item(stage->spec.model, &stage->arch, l->item, &spec);
+        int64_t first[MAX_BLOCKS], elems = 0;
+        for (int b = 0; b < spec.num_blocks; b++) {
+            first[b] = elems;
+            elems += pad(spec.block_elems[b]);
+            l->w[b] = stage->weights[i] + first[b];
+            l->low[b] = backend_at(stage->spec.backend, stage->low[i], first[b]);
+            l->g[b] = stage->grads[i] ? stage->grads[i] + first[b] : NULL;
+        }
+        const bool table_frozen = stage->spec.num_frozen_items > 0;
+        if (spec.tied && stage->has_table) {
+            l->w[HEAD_TABLE] = stage->layers[0].w[WORD];
+            l->low[HEAD_TABLE] = stage->layers[0].low[WORD];
+        }
+        if (spec.tied && table_frozen)
+            l->g[HEAD_TABLE] = NULL;
+        for (int t = 0; t < spec.num_tensors; t++) {
+            const struct tensor_spec *ts = &spec.tensors[t];
+            if (aliases_table(stage, &spec, ts->block))
+                continue;
+            const bool copy = spec.tied && ts->block == HEAD_TABLE;
+            struct param *p = &stage->params[at];
+            *p = (struct param){.item = l->item, .ndim = ts->ndim, .num_elems = ts->num_elems};
+            memcpy(p->name, ts->name, sizeof p->name);
+            memcpy(p->shape, ts->shape, sizeof p->shape);
+            p->tied_copy = copy;
+            p->frozen = l->frozen || (copy && table_frozen);
+            const int64_t offset = first[ts->block] + ts->offset;
+            p->weight = stage->weights[i] + offset;
+            if (!p->frozen) {
+                /* Behind the exchange the sum lies in the table's accumulator, on both sides. */
+                p->grad = copy ? stage->tied_other : stage->grads[i] + offset;
+                for (int s = 0; s < stage->num_states; s++)
+                    p->state[s] = stage->states[s][i] + offset;
+            }
+            stage->decay[at] = ts->decay;
+            at++;
+        }
+    }
+    stage->num_params = at;
+}
+
+/* Whether kernels read a copy of the weights in fewer bits. */
+bool params_rounded(const struct stage *stage)
+{
+    return stage->spec.backend->elem_bytes != F32;
+}
+
+static void count_elems(struct stage *stage, int i, const struct item_spec *spec)
+{
+    const bool frozen = spec->tied && stage->spec.num_frozen_items > 0;
+    int64_t elems = 0;
+    for (int b = 0; b < spec->num_blocks; b++)
+        elems += pad(spec->block_elems[b]);
+    const int64_t rest = spec->tied ? elems - pad(spec->block_elems[HEAD_TABLE]) : elems;
+    stage->block_elems[i] = frozen ? rest : elems;
+    stage->weight_elems[i] = aliases_table(stage, spec, HEAD_TABLE) ? rest : elems;
+    stage->state_elems[i] = frozen ? rest : stage->weight_elems[i];
+}
+
+enum status params_make(struct stage *stage, struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    enum status rc = OK;
+    int count = 0;
+    for (int i = 0; i < stage->num_items && rc == OK; i++) {
+        struct layer *l = &stage->layers[i];
+        struct item_spec spec;
+        arch_item(stage->spec.model, &stage->arch, l->item, &spec);
+        count_elems(stage, i, &spec);
+        const int64_t kept = stage->weight_elems[i];
+        count += spec.num_tensors;
+        rc = stage_grab_zeroed(stage, kept * F32, &stage->weights[i], err);
+        if (rc == OK && params_rounded(stage))
+            rc = stage_grab_zeroed(stage, backend_bytes(be, kept), &stage->low[i], err);
+        else
+            stage->low[i] = stage->weights[i];
+        if (rc != OK || l->frozen)
+            continue;
+        rc = stage_grab_zeroed(stage, stage->block_elems[i] * F32, &stage->grads[i], err);
+        for (int s = 0; s < stage->num_states && rc == OK; s++)
+            rc = stage_grab_zeroed(stage, stage->state_elems[i] * F32, &stage->states[s][i], err);
+    }
+    if (rc != OK)
+        return rc;
+    const int64_t table = (int64_t)stage->spec.model->vocab * stage->spec.model->hidden;
+    if (stage_shares_table(stage->spec.model) && stage->has_table != stage->has_head &&
+        stage->spec.num_frozen_items == 0)
+        rc = stage_grab(stage, table * F32, &stage->tied_other, err);
+    stage->params = calloc((size_t)count + 1, sizeof *stage->params);
+    stage->decay = calloc((size_t)count + 1, sizeof *stage->decay);
+    stage->sumsq = calloc((size_t)count + 1, sizeof *stage->sumsq);
+    if (!stage->params || !stage->decay || !stage->sumsq)
+        return err_nomem(err);
+    if (rc == OK)
+        params_wire(stage);
+    return rc;
+}
+
+void stage_round_weights(struct stage *stage)
+{
+    struct backend *be = stage->spec.backend;
+    for (int i = 0; params_rounded(stage) && i < stage->num_items; i++)
+        be->round(be, stage->weight_elems[i], stage->weights[i], stage->low[i]);
+}
+
+static void swap_floats(float **a, float **b)
+{
+    float *c = *a;
+    *a = *b;
+    *b = c;
+}
+
+static void swap_blocks(void **a, void **b)
+{
+    void *c = *a;
+    *a = *b;
+    *b = c;
+}
+
+bool stage_adopt(struct stage *stage, struct stage *from, int item)
+{
+    const int i = item - stage->spec.first_item, j = item - from->spec.first_item;
+    if (i < 0 || i >= stage->num_items || j < 0 || j >= from->num_items ||
+        stage->weight_elems[i] != from->weight_elems[j])
+        return false;
+    const bool trains = stage->states[0][i] && stage->state_elems[i] > 0;
+    for (int s = 0; trains && s < stage->num_states; s++)
+        if (!from->states[s][j] || stage->state_elems[i] != from->state_elems[j])
+            return false;
+    swap_floats(&stage->weights[i], &from->weights[j]);
+    swap_blocks(&stage->low[i], &from->low[j]);
+    for (int s = 0; trains && s < stage->num_states; s++)
+        swap_floats(&stage->states[s][i], &from->states[s][j]);
+    params_wire(stage);
+    params_wire(from);
+    return true;
+}
+
+enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    int at = 0;
+    for (int i = 0; i < stage->num_items; i++) {
+        struct item_spec spec;
+        arch_item(stage->spec.model, &stage->arch, stage->layers[i].item, &spec);
+        for (int t = 0; t < spec.num_tensors; t++) {
+            const struct tensor_spec *ts = &spec.tensors[t];
+            if (aliases_table(stage, &spec, ts->block))
+                continue;
+            const struct param *p = &stage->params[at++];
+            float *host = malloc((size_t)p->num_elems * sizeof *host);
+            if (!host)
+                return err_nomem(err);
+            /* The head's copy draws the numbers of item 0, tensor 0. */
+            const uint64_t key = p->tied_copy ? rng_key(seed, 0, 0, 0)
+                                              : rng_key(seed, (uint64_t)p->item, (uint64_t)t, 0);
+#pragma omp parallel for schedule(static) num_threads(be->threads)
+            for (int64_t e = 0; e < p->num_elems; e++)
+                host[e] = ts->std == 0.0f
+                              ? ts->value
+                              : ts->value + ts->std * (float)rng_normal(key, (uint64_t)e);
+            be->copy_in(be, p->weight, host, p->num_elems * (int64_t)sizeof *host);
+            enum status rc = be->sync(be, err);
+            free(host);
+            if (rc != OK)
+                return rc;
+        }
+    }
+    stage_round_weights(stage);
+    return be->sync(be, err);
+}
+
+/* The head without the gradients and state of a table that has frozen. */
+enum status params_freeze_table(struct stage *stage, struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    const int i = stage->num_items - 1;
+    const int64_t grads = stage->block_elems[i], states = stage->state_elems[i];
+    struct item_spec spec;
+    arch_item(stage->spec.model, &stage->arch, stage->layers[i].item, &spec);
+    count_elems(stage, i, &spec);
+    if (stage->layers[i].frozen || stage->block_elems[i] == grads)
+        return OK;
+    stage_drop(stage, &stage->grads[i], grads * F32);
+    enum status rc = stage_grab_zeroed(stage, stage->block_elems[i] * F32, &stage->grads[i], err);
+    for (int s = 0; rc == OK && s < stage->num_states && stage->state_elems[i] < states; s++) {
+        float *had = stage->states[s][i];
+        rc = stage_grab(stage, stage->state_elems[i] * F32, &stage->states[s][i], err);
+        if (rc == OK) {
+            be->copy(be, stage->states[s][i], had, stage->state_elems[i] * F32);
+            stage_drop(stage, &had, states * F32);
+        }
+    }
+    return rc;
+}

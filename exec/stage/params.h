@@ -1,0 +1,18 @@
+/* exec/stage/params.h - the memory of a stage's parameters, gradients and optimizer state. */
+#ifndef ELAPSE_EXEC_STAGE_PARAMS_H
+#define ELAPSE_EXEC_STAGE_PARAMS_H
+
+#include "exec/stage/stage_state.h"
+
+int params_num_states(const struct job *job); /* tensors of optimizer state a parameter has */
+/* Whether kernels read a rounded copy of the weights (a dtype below fp32). */
+bool params_rounded(const struct stage *stage);
+
+/* Allocate everything for the frozen boundary of the spec, then params_wire(). */
+enum status params_make(struct stage *stage, struct err *err);
+/* Point layers and params into the allocations, after these have changed. */
+void params_wire(struct stage *stage);
+/* The token table has frozen: the head gives up its copy's gradients and optimizer state. */
+enum status params_freeze_table(struct stage *stage, struct err *err);
+
+#endif
