@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "exec/device/device_info.h"
+#include "exec/device/devices.h"
 #include "exec/measure/measure.h"
 #include "exec/run/trainer.h"
 #include "exec/save/checkpoint.h"

@@ -14,6 +14,7 @@
 
 #include "exec/base/rng.h"
 #include "exec/cache/cache.h"
+#include "exec/cpu/backend_cpu.h"
 #include "exec/stage/stage.h"
 
 /* Three layers of a family; dtype is that of the run. */

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "exec/cpu/backend_cpu.h"
 #include "exec/data/dataset_open.h"
 #include "exec/run/layout.h"
 

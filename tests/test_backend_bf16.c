@@ -14,6 +14,8 @@
 #include "exec/base/backend.h"
 #include "exec/base/bf16.h"
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
+#include "exec/device/devices.h"
 
 enum { BIG = 300000, TENSORS = 8 };
 

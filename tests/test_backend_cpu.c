@@ -10,6 +10,7 @@
 
 #include "exec/base/backend.h"
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
 #include "exec/cpu/vmath.h"
 #include "tests/ref64.h"
 

@@ -18,6 +18,7 @@
 
 #include "exec/base/backend.h"
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
 #include "exec/device/cuda_load.h"
 #include "tests/ref64.h"
 

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "exec/cpu/backend_cpu.h"
 #include "tests/cache_case.h"
 #include "tests/on_ranks.h"
 

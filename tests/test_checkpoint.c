@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
 #include "exec/save/checkpoint.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/safetensors.h"

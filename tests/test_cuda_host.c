@@ -16,6 +16,7 @@
 
 #include "exec/base/backend.h"
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
 #include "exec/device/cuda_load.h"
 #include "exec/stage/stage.h"
 #include "tests/cache_case.h"

@@ -20,7 +20,9 @@
 
 #include "exec/base/backend.h"
 #include "exec/base/bf16.h"
+#include "exec/base/plugin.h"
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
 #include "exec/cuda/cuda_cudnn.h"
 #include "exec/device/cuda_load.h"
 
@@ -1016,7 +1018,7 @@ static void graphs__are_those_that_the_installed_cudnn_compiles(void **state)
     struct sdpa_shape s;
     char driver[sizeof emulation];
     (void)state;
-    void *symbol = own ? cuda_load_symbol(CUDA_LOAD_BACKEND, "cuda_cudnn_try", &err) : NULL;
+    void *symbol = own ? plugin_symbol(PLUGIN_CUDA, "cuda_cudnn_try", &err) : NULL;
     if (!symbol || !emulated) /* with a GPU the tests above have asked it for the real device */
         skip();
     memcpy(&try_graph, &symbol, sizeof symbol);
@@ -1074,17 +1076,17 @@ static int open_backends(void **state)
         emulated = true;
     }
     own = open_with("own");
-    void *symbol = cuda_load_symbol(CUDA_LOAD_BACKEND, "cuda_pick_served", &err);
+    void *symbol = plugin_symbol(PLUGIN_CUDA, "cuda_pick_served", &err);
     assert_non_null(symbol);
     memcpy(&served, &symbol, sizeof symbol);
-    symbol = cuda_load_symbol(CUDA_LOAD_BACKEND, "cuda_matmul_served", &err);
+    symbol = plugin_symbol(PLUGIN_CUDA, "cuda_matmul_served", &err);
     assert_non_null(symbol);
     memcpy(&gelu_served, &symbol, sizeof symbol);
     if (emulated) {
-        symbol = cuda_load_symbol(CUDA_LOAD_BACKEND, "cudasim_set_streams", &err);
+        symbol = plugin_symbol(PLUGIN_CUDA, "cudasim_set_streams", &err);
         assert_non_null(symbol);
         memcpy(&set_streams, &symbol, sizeof symbol);
-        if (!cuda_load_symbol(CUDA_LOAD_BACKEND, "cudnnCreate", NULL)) {
+        if (!plugin_symbol(PLUGIN_CUDA, "cudnnCreate", NULL)) {
             print_message("built without cuDNN's headers: skipped\n");
             backend_free(own);
             own = NULL;

@@ -12,6 +12,7 @@
 
 #include "exec/base/bf16.h"
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
 #include "exec/cpu/gemm_kernel.h"
 #include "exec/cpu/gemm.h"
 #include "profiles/profile.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "exec/cpu/backend_cpu.h"
 #include "exec/save/hf_names.h"
 #include "exec/stage/arch.h"
 #include "profiles/job_json.h"

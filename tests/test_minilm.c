@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "exec/cpu/backend_cpu.h"
 #include "exec/data/wordpiece.h"
 #include "exec/save/hf_names.h"
 

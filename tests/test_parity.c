@@ -16,6 +16,7 @@
 
 #include "exec/base/backend.h"
 #include "exec/base/rng.h"
+#include "exec/device/devices.h"
 #include "exec/stage/stage.h"
 
 enum { SAMPLES = 6, MICROBATCH = 3, STEPS = 10, SEQ = 9, VOCAB = 40, MAX_SECTIONS = 8 };

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "exec/cpu/backend_cpu.h"
 #include "exec/run/qa_eval.h"
 
 enum { SEQ = 60 };

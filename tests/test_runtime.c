@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "exec/cpu/backend_cpu.h"
 #include "exec/data/dataset_open.h"
 #include "exec/data/loader.h"
 #include "exec/step/runtime.h"

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
 #include "exec/stage/layers.h"
 #include "exec/stage/stage.h"
 #include "tests/ref64.h"

@@ -10,6 +10,7 @@
 #include "exec/base/backend.h"
 #include "exec/base/bf16.h"
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
 #include "tests/fail_malloc.h"
 
 enum { TENSORS = 9, EACH = 40000, GROWS = 4999 }; /* more than a tile */

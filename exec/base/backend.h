@@ -328,28 +328,16 @@ static inline int64_t backend_bytes(const struct backend *be, int64_t num_elems)
 {
     return num_elems * be->elem_bytes;
 }
-const char *device_text(enum device_kind device); /* "cpu", "cuda": a backend_spec's device */
-int dtype_bytes(enum dtype dtype);                /* in memory: 4, or 2 for bf16 */
+static inline int dtype_bytes(enum dtype dtype) /* in memory */
+{
+    return dtype == DTYPE_BF16 ? 2 : 4;
+}
 
-/* What a rank asks for. */
-struct backend_spec {
-    const char *device; /* "cpu" or "cuda"; NULL: cpu */
-    enum dtype dtype;
-    int threads;    /* of the cpu backend, and of cuda's host side */
-    int local_rank; /* among the ranks of this machine: which of its GPUs */
-    bool tune;      /* find the fastest choices by time: for a profiler */
-};
-
-/* The one place that knows all backends. NULL on failure: ERR_INPUT (unknown device, what the
- * backend refuses), ERR_INFEASIBLE (a dtype or a device that this machine or build has not),
- * ERR_NOMEM. Released with backend_free(). */
-struct backend *backend_new(const struct backend_spec *spec, struct err *err);
-
-/* The CPU: threads >= 1 OpenMP threads per kernel, BLAS one thread a call; fp32 or bf16. NULL on
- * failure (ERR_INPUT: threads outside 1..1024, ELAPSE_GEMM (exec/cpu/gemm.h) names nothing;
- * ERR_INFEASIBLE: tf32; ERR_NOMEM). */
-struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err);
-void backend_free(struct backend *be); /* NULL is fine */
+static inline void backend_free(struct backend *be) /* NULL is fine */
+{
+    if (be)
+        be->free_backend(be);
+}
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "exec/device/cuda_load.h"
+#include "exec/base/plugin.h"
 
 /* Of elapse-nccl.so, once it is loaded. */
 static const struct nccl_functions *nccl_lib;
@@ -46,7 +46,7 @@ void nccl_environment(void)
 }
 
 /* NCCL reads its environment at the first communicator. What the user has set stays. */
-static void set_environment(const struct comm *comm, const char *log_dir)
+static void set_environment(const struct comm *comm, const char *log_dir, int num_gpus)
 {
     char text[512], host[128] = "host";
     if (log_dir) {
@@ -56,7 +56,7 @@ static void set_environment(const struct comm *comm, const char *log_dir)
     }
     /* NCCL takes two ranks on one device of one host for a mistake; of two hosts, for what they
      * are. */
-    if (comm->local_size > cuda_load_num_devices()) {
+    if (comm->local_size > num_gpus) {
         gethostname(host, sizeof host);
         host[sizeof host - 1] = '\0';
         snprintf(text, sizeof text, "%.100s-%d", host, comm->rank);
@@ -106,7 +106,7 @@ static enum status new_nccl(const struct comm *comm, struct backend *be, bool ah
 }
 
 enum status nccl_open(const struct comm *comm, struct backend *be, const char *log_dir,
-                      struct nccl **nccl, struct err *err)
+                      int num_gpus, struct nccl **nccl, struct err *err)
 {
     char id[NCCL_ID_BYTES] = {0};
     bool ahead;
@@ -115,13 +115,13 @@ enum status nccl_open(const struct comm *comm, struct backend *be, const char *l
         rc = err_set(err, ERR_INFEASIBLE, "train.transport: nccl needs train.device cuda, got %s",
                      be->name);
     if (rc == OK && !nccl_lib)
-        nccl_lib = cuda_load_symbol(CUDA_LOAD_NCCL, "nccl_functions", err);
+        nccl_lib = plugin_symbol(PLUGIN_NCCL, "nccl_functions", err);
     if (rc == OK && !nccl_lib)
         rc = err ? err->status : ERR_SYSTEM;
     rc = comm_agree(comm, rc, err);
     if (rc != OK)
         return rc;
-    set_environment(comm, log_dir);
+    set_environment(comm, log_dir, num_gpus);
     if (comm->rank == 0)
         rc = nccl_lib->make_id(id, err);
     rc = comm_agree(comm, rc, err);

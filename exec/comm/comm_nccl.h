@@ -40,10 +40,10 @@ struct nccl_group; /* opaque: a communicator split from it, and a lane */
 void nccl_environment(void);
 
 /* Collective over the message group. log_dir: a folder, where the log of each rank goes; NULL:
- * nowhere. ERR_INFEASIBLE: this build has no NCCL, or the backend is no GPU; ERR_SYSTEM: NCCL's
- * own. */
+ * nowhere. num_gpus: that this rank can see. ERR_INFEASIBLE: this build has no NCCL, or the backend
+ * is no GPU; ERR_SYSTEM: NCCL's own. */
 enum status nccl_open(const struct comm *comm, struct backend *be, const char *log_dir,
-                      struct nccl **nccl, struct err *err);
+                      int num_gpus, struct nccl **nccl, struct err *err);
 void nccl_close(struct nccl *nccl); /* NULL is fine */
 
 /* Which ranks form groups: arrays by rank of the message group, the same on all ranks. */

@@ -1,51 +1,15 @@
-#include "exec/cpu/cpu.h"
+#include "exec/cpu/backend_cpu.h"
 
 #include <cblas.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm.h"
-
-/* 64-byte aligned; what malloc() or calloc() gave stands in front. calloc() and not memset(): it
- * leaves fresh pages of the system alone. */
-static void *alloc64(int64_t bytes, bool zeroed)
-{
-    const size_t room = sizeof(void *) + 64;
-    if (bytes < 0 || bytes > INT64_MAX - (int64_t)room)
-        return NULL;
-    char *got = zeroed ? calloc(1, (size_t)bytes + room) : malloc((size_t)bytes + room);
-    if (!got)
-        return NULL;
-    char *at = got + room - (uintptr_t)(got + room) % 64;
-    memcpy(at - sizeof got, &got, sizeof got);
-    return at;
-}
-
-static void free64(void *ptr)
-{
-    void *got = NULL;
-    if (ptr)
-        memcpy(&got, (char *)ptr - sizeof got, sizeof got);
-    free(got);
-}
-
-void *cpu_scratch(struct backend *be, int64_t bytes)
-{
-    struct cpu_backend *cpu = (struct cpu_backend *)be;
-    if (bytes > cpu->scratch_bytes) {
-        free64(cpu->scratch);
-        cpu->scratch = alloc64(bytes, false);
-        cpu->scratch_bytes = cpu->scratch ? bytes : 0;
-        if (!cpu->scratch)
-            err_set(&cpu->failed, ERR_NOMEM, "cpu backend: no memory for %lld bytes of scratch",
-                    (long long)bytes);
-    }
-    return cpu->scratch;
-}
 
 static enum status take(int64_t bytes, bool zeroed, void **ptr, struct err *err)
 {
-    void *got = alloc64(bytes, zeroed);
+    void *got = cpu_alloc64(bytes, zeroed);
     if (!got)
         return err_set(err, ERR_NOMEM, "cpu backend: cannot allocate %lld bytes", (long long)bytes);
     *ptr = got;
@@ -67,7 +31,7 @@ static enum status cpu_alloc_zeroed(struct backend *be, int64_t bytes, void **pt
 static void cpu_free(struct backend *be, void *ptr)
 {
     (void)be;
-    free64(ptr);
+    cpu_free64(ptr);
 }
 
 enum { CHUNK = 1 << 20 }; /* bytes; smaller jobs stay on one thread */
@@ -104,7 +68,7 @@ static enum status cpu_sync(struct backend *be, struct err *err)
 static void cpu_backend_free(struct backend *be)
 {
     struct cpu_backend *cpu = (struct cpu_backend *)be;
-    free64(cpu->scratch);
+    cpu_free64(cpu->scratch);
     free(cpu);
 }
 

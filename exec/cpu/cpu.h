@@ -16,8 +16,12 @@ struct cpu_backend {
     struct err failed; /* first failure, reported by sync() */
 };
 
-/* At least `bytes` of scratch, valid until the next call on this backend; NULL after recording the
- * failure when there is no memory. */
+/* Memory aligned to 64 bytes; NULL when there is none. */
+void *cpu_alloc64(int64_t bytes, bool zeroed);
+void cpu_free64(void *ptr); /* NULL is fine */
+
+/* At least `bytes` of scratch, valid until the next call on this backend. NULL when there is no
+ * memory: the failure is recorded, and sync() reports it. */
 void *cpu_scratch(struct backend *be, int64_t bytes);
 
 static inline int64_t cpu_min(int64_t a, int64_t b)

@@ -1,16 +1,13 @@
 #include "exec/measure/measure.h"
 
-#include <cblas.h>
-#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "exec/base/rng.h"
-#include "exec/cpu/gemm.h"
 #include "exec/device/choices.h"
+#include "exec/device/devices.h"
 #include "exec/measure/measure_state.h"
 
 void measure_clock_start(struct measure *m)
@@ -28,54 +25,6 @@ void measure_fill_normal(float *values, int64_t n, uint64_t key)
 {
     for (int64_t i = 0; i < n; i++)
         values[i] = (float)rng_normal(key, (uint64_t)i);
-}
-
-static void read_line(const char *path, const char *key, char *to, size_t size)
-{
-    FILE *in = fopen(path, "r");
-    char line[256];
-    while (in && fgets(line, sizeof line, in)) {
-        char *value = strchr(line, ':');
-        if (strncmp(line, key, strlen(key)) != 0 || !value)
-            continue;
-        value += 1 + strspn(value + 1, " \t");
-        value[strcspn(value, "\n")] = '\0';
-        snprintf(to, size, "%s", value);
-        break;
-    }
-    if (in)
-        fclose(in);
-}
-
-void measure_describe(const struct cores *cores, struct profile_info *info)
-{
-    char mhz[32] = "", library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length;
-    double load[1] = {0};
-    time_t now = time(NULL);
-    struct tm utc;
-    snprintf(info->source, sizeof info->source, "measured");
-    snprintf(info->device_kind, sizeof info->device_kind, "cpu");
-    read_line("/proc/cpuinfo", "model name", info->device_name, sizeof info->device_name);
-    read_line("/proc/cpuinfo", "cpu MHz", mhz, sizeof mhz);
-    info->clock_mhz = (int64_t)strtod(mhz, NULL);
-    info->cores = cores->at_hand;
-    info->mem_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    MPI_Get_library_version(library, &length);
-    library[strcspn(library, ",\n")] = '\0';
-    snprintf(info->libraries, sizeof info->libraries, "%.60s; %.60s", openblas_get_config(),
-             library);
-    snprintf(info->bf16_kernel, sizeof info->bf16_kernel, "%s", gemm_name(2));
-    snprintf(info->fp32_kernel, sizeof info->fp32_kernel, "%s", gemm_name(4));
-    if (gethostname(info->host, sizeof info->host) != 0)
-        snprintf(info->host, sizeof info->host, "unknown");
-    info->host[sizeof info->host - 1] = '\0';
-    snprintf(info->name, sizeof info->name, "cpu-%.50s", info->host);
-    gmtime_r(&now, &utc);
-    strftime(info->measured_at, sizeof info->measured_at, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    snprintf(info->version, sizeof info->version, "%s", ELAPSE_VERSION);
-    if (getloadavg(load, 1) == 1)
-        info->load = load[0];
 }
 
 static enum status make_inputs(struct measure *m, struct err *err)

@@ -27,10 +27,6 @@ struct measure_options {
                           */
 };
 
-/* This machine as a profile describes it: device, libraries, environment. Texts that cannot be
- * found out stay empty. */
-void measure_describe(const struct cores *cores, struct profile_info *info);
-
 /* Fill *profile on rank 0: layers of the model (each distinct shape once), links and all-reduce by
  * size where there are two ranks or more, the runtime's overhead an op, the input pipeline. On all
  * ranks *profile holds device_describe()'s info alone; the caller clears it. Collective; failures

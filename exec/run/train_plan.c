@@ -5,6 +5,7 @@
 
 #include "exec/base/backend.h"
 #include "exec/device/device_info.h"
+#include "exec/device/devices.h"
 #include "profiles/profile_cost.h"
 
 /* What rank 0 decided, ready for a broadcast; first_item and device follow as arrays. */

@@ -1,4 +1,3 @@
-#include "exec/data/dataset_open.h"
 #include "exec/run/trainer.h"
 
 #include <errno.h>
@@ -11,9 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exec/data/dataset_open.h"
 #include "exec/device/choices.h"
+#include "exec/device/cuda_load.h"
 #include "exec/device/device_info.h"
-#include "exec/measure/measure.h"
+#include "exec/device/devices.h"
 #include "exec/run/plan_ahead.h"
 #include "exec/run/trainer_state.h"
 
@@ -257,7 +258,7 @@ static enum status set_up(struct trainer *t, const char *weights, bool resume, s
         rc = comm_agree(comm, out_folder(t, err), err);
     if (rc == OK && t->trains && t->job->train.transport == TRANSPORT_NCCL)
         rc = nccl_open(comm, t->backend, folders_make(t->out, true, NULL) == OK ? t->out : NULL,
-                       &t->nccl, err);
+                       cuda_load_num_devices(), &t->nccl, err);
     t->base.nccl = t->nccl;
     if (rc == OK && t->trains && turn_elastic(t->job))
         rc = comm_agree(

@@ -10,8 +10,10 @@
 
 #include "exec/base/backend.h"
 #include "exec/base/bf16.h"
+#include "exec/base/plugin.h"
 #include "exec/base/rng.h"
 #include "exec/device/cuda_load.h"
+#include "exec/device/devices.h"
 
 enum { REPEATS = 11, WARM = 3, SEED_ELEMS = 1 << 18, MAX_TENSORS = 32 };
 
@@ -467,8 +469,8 @@ int main(int argc, char **argv)
     backend_free(be);
     if (strcmp(spec.device, "cuda") != 0 || spec.dtype != DTYPE_BF16 || failed)
         return failed;
-    void *attention = cuda_load_symbol(CUDA_LOAD_BACKEND, "cuda_pick_served", &err);
-    void *gelu = cuda_load_symbol(CUDA_LOAD_BACKEND, "cuda_matmul_served", &err);
+    void *attention = plugin_symbol(PLUGIN_CUDA, "cuda_pick_served", &err);
+    void *gelu = plugin_symbol(PLUGIN_CUDA, "cuda_matmul_served", &err);
     if (!ok(attention && gelu ? OK : err.status, &err))
         return failed;
     memcpy(&cudnn_served, &attention, sizeof attention);

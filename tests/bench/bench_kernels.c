@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "exec/base/rng.h"
+#include "exec/cpu/backend_cpu.h"
 #include "exec/stage/stage.h"
 
 struct bench {

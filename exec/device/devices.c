@@ -1,17 +1,13 @@
-#include "exec/base/backend.h"
+#include "exec/device/devices.h"
 
 #include <string.h>
 
+#include "exec/cpu/backend_cpu.h"
 #include "exec/device/cuda_load.h"
 
 const char *device_text(enum device_kind device)
 {
     return device == DEVICE_CUDA ? "cuda" : "cpu";
-}
-
-int dtype_bytes(enum dtype dtype)
-{
-    return dtype == DTYPE_BF16 ? 2 : 4;
 }
 
 struct backend *backend_new(const struct backend_spec *spec, struct err *err)
@@ -28,10 +24,4 @@ struct backend *backend_new(const struct backend_spec *spec, struct err *err)
                                  err);
     err_set(err, ERR_INPUT, "device must be cpu or cuda, got '%s'", device);
     return NULL;
-}
-
-void backend_free(struct backend *be)
-{
-    if (be)
-        be->free_backend(be);
 }

@@ -1,0 +1,15 @@
+/* exec/cpu/backend_cpu.h - the cpu backend: OpenBLAS and C kernels over OpenMP threads.
+ *
+ * This is all that other wings see of exec/cpu/, beside the names of the matrix kernels
+ * (exec/cpu/gemm.h). The wing includes base/ only; device/ and measure/ include it. */
+#ifndef ELAPSE_EXEC_CPU_BACKEND_CPU_H
+#define ELAPSE_EXEC_CPU_BACKEND_CPU_H
+
+#include "exec/base/backend.h"
+
+/* threads >= 1 OpenMP threads per kernel; a BLAS call runs on one thread. dtype: fp32 or bf16. NULL
+ * on failure: ERR_INPUT (threads outside 1..1024, or ELAPSE_GEMM names no kernel), ERR_INFEASIBLE
+ * (tf32), ERR_NOMEM. Released with backend_free(). */
+struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err);
+
+#endif
