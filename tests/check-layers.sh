@@ -2,17 +2,20 @@
 # tests/check-layers.sh - execute the include rule of ARCHITECTURE.md ("rooms").
 #
 #   1 includes     a room includes only the rooms it may, every path written from the root
-#   2 own-header   a .c file with a header of its own includes it first
-#   3 libraries    sqlite3.h and cJSON.h in profiles only; MPI, CUDA, NCCL, BLAS in exec only
-#   4 pure         partition does no I/O
-#   5 names        file names are unique in the tree
-#   6 headers      every header compiles alone as C, those with the extern "C" guard as C++ too
-#   7 stubs        cuda_cudnn.c has all its functions where cuDNN's headers are missing
+#   2 wings        the same inside exec, folder by folder
+#   3 circles      no file of exec depends on itself by way of others
+#   4 own-header   a .c file with a header of its own includes it first
+#   5 libraries    sqlite3.h and cJSON.h in profiles only; MPI, CUDA, NCCL, BLAS in exec only
+#   6 pure         partition does no I/O
+#   7 names        file names are unique in the tree
+#   8 headers      every header compiles alone as C, those with the extern "C" guard as C++ too
+#   9 stubs        cuda_cudnn.c has all its functions where cuDNN's headers are missing
 #
 # Prints one TAP line a rule, and each breach as "file:line: why". ROOT=dir checks another tree (the
 # test of this test). Exit 1 on a breach.
 set -u
-cd "${ROOT:-$(dirname "$0")/..}" || exit 3
+here=$(cd "$(dirname "$0")" && pwd)
+cd "${ROOT:-$here/..}" || exit 3
 failed=0
 rooms="partition profiles sim exec cli"
 may_include() {
@@ -55,6 +58,38 @@ for room in $rooms; do
     done
 done)
 rule "a room includes only what it may" "$breaches"
+
+# A wing of exec and the other wings it may include. main.c includes any.
+wings="base:
+cpu: base
+cuda: base
+comm: base
+stage: base
+data: base stage
+cache: base comm stage data
+step: base comm stage data cache
+device: base cpu cuda comm
+measure: base comm stage data cache device
+save: base comm stage step
+run: base comm stage data cache step device save"
+rule "a wing of exec includes only what it may" "$(for folder in exec/*/; do
+    wing=$(basename "$folder")
+    [ "$wing" = '*' ] && continue
+    may=$(echo "$wings" | sed -n "s/^$wing: *//p")
+    echo "$wings" | grep -q "^$wing:" || echo "exec/$wing is in no line of the table"
+    # shellcheck disable=SC2046,SC2086
+    grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"exec/' $(sources "exec/$wing") /dev/null |
+        grep -vE "\"exec/($wing$(printf '|%s' $may))/[^\"]*\"" |
+        sed "s/\$/   <- $wing may include itself${may:+, $may}/"
+done)"
+
+# A unit is a .c (.cu) file with the header of the same name. It depends on the units whose headers
+# it includes and on those that define a function or an object that it names.
+rule "exec has no circle of files" "$(if [ -d exec ]; then
+    files=$(sources exec | grep -v "^exec/cuda/") # whose kernels still call the backend for scratch
+    # shellcheck disable=SC2086
+    [ -z "$files" ] || awk -f "$here/circles.awk" $files $files
+fi)"
 
 rule "a source includes its own header first" "$(for room in $rooms; do
     for file in $(sources "$room" | grep -E '\.cu?$'); do

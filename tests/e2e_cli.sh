@@ -256,6 +256,7 @@ fi
 
 # --- the tests' own tools ---------------------------------------------------------------------------
 mkdir -p "$tmp/tree/sim" "$tmp/tree/exec" "$tmp/tree/partition" "$tmp/tree/profiles" "$tmp/tree/cli"
+mkdir "$tmp/tree/exec/comm" "$tmp/tree/exec/step" "$tmp/tree/exec/hall"
 echo '#include "exec/a.h"' >"$tmp/tree/sim/b.c"
 echo 'int a;' >"$tmp/tree/exec/a.h"
 echo '#include <sqlite3.h>' >"$tmp/tree/cli/c.c"
@@ -264,10 +265,17 @@ echo 'void f(void) { printf("x"); }' >"$tmp/tree/partition/e.c"
 echo 'int a;' >"$tmp/tree/cli/e.c"
 echo '#include "exec/a.h"' >"$tmp/tree/exec/f.c"
 echo 'int b;' >"$tmp/tree/exec/f.h"
+echo 'int g(void);' >"$tmp/tree/exec/step/g.h"
+printf '#include "exec/step/g.h"\n\nint g(void)\n{\n    return h();\n}\n' >"$tmp/tree/exec/step/g.c"
+echo 'int h(void);' >"$tmp/tree/exec/step/h.h"
+printf '#include "exec/step/h.h"\n\n#include "exec/step/g.h"\n\nint h(void)\n{\n    return g();\n}\n' >"$tmp/tree/exec/step/h.c"
+echo '#include "exec/step/g.h"' >"$tmp/tree/exec/comm/i.c"
+echo 'int j;' >"$tmp/tree/exec/hall/j.c"
 ROOT="$tmp/tree" tests/check-layers.sh >"$tmp/layers" 2>&1
 layers=$?
 report "$([ $layers -eq 1 ]; echo $?)" "check-layers fails on breaches" <"$tmp/layers"
-for breach in 'sim/b.c:1' 'cli/c.c:1' 'partition/d.h' 'partition/e.c:1' 'two files are named e.c' 'exec/f.c: first include'; do
+for breach in 'sim/b.c:1' 'cli/c.c:1' 'partition/d.h' 'partition/e.c:1' 'two files are named e.c' 'exec/f.c: first include' \
+    'exec/comm/i.c:1' 'exec/hall is in no line' 'circle: exec/step/g -> exec/step/h (h)' 'circle: exec/step/h -> exec/step/g'; do
     grep -q "$breach" "$tmp/layers"
     report $? "check-layers finds $breach" <"$tmp/layers"
 done

@@ -18,24 +18,24 @@ static void open_trainer(struct trainer *t)
     t->base = c.base;
 }
 
-static void elastic_due__at_epochs_or_every_n_steps(void **state)
+static void turn_due__at_epochs_or_every_n_steps(void **state)
 {
     (void)state;
     struct trainer t;
     open_trainer(&t);
     t.progress = (struct progress){.step = 12, .epoch = 3, .position = 0};
-    assert_true(elastic_due(&t));
-    assert_int_equal(elastic_turn(&t), 3);
+    assert_true(trainer_turn_due(&t));
+    assert_int_equal(trainer_turn(&t), 3);
     t.progress.position = 32;
-    assert_false(elastic_due(&t));
+    assert_false(trainer_turn_due(&t));
     c.job.freeze.every_steps = 5;
     int64_t turns = 0;
     for (int64_t step = 0; step < 23; step++) {
         t.progress.step = step;
-        assert_int_equal(elastic_due(&t),
+        assert_int_equal(trainer_turn_due(&t),
                          step == 0 || step == 5 || step == 10 || step == 15 || step == 20);
-        turns += step > 0 && elastic_due(&t);
-        assert_int_equal(elastic_turn(&t), turns);
+        turns += step > 0 && trainer_turn_due(&t);
+        assert_int_equal(trainer_turn(&t), turns);
     }
     c.job.freeze.every_steps = 0;
 }
@@ -144,7 +144,7 @@ static void elastic_json__lists_changes_and_their_sum(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elastic_due__at_epochs_or_every_n_steps),
+        cmocka_unit_test(turn_due__at_epochs_or_every_n_steps),
         cmocka_unit_test(elastic_open__replays_the_decisions_so_far),
         cmocka_unit_test(elastic_idle__obeys_until_the_run_ends),
         cmocka_unit_test(elastic_json__lists_changes_and_their_sum),

@@ -61,16 +61,6 @@ static enum status close_turn(struct turn_norms *norms, int num_layers, struct e
     return OK;
 }
 
-int64_t elastic_turn(const struct trainer *t)
-{
-    return turn_at(t->job, t->progress.step, t->progress.epoch);
-}
-
-bool elastic_due(const struct trainer *t)
-{
-    return turn_begins(t->job, t->progress.step, t->progress.position);
-}
-
 static enum status decide(struct trainer *t, int64_t turn, int *num_frozen, char reason[160],
                           struct err *err)
 {
@@ -88,7 +78,7 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
 {
     struct elastic *elastic = &t->elastic;
     const struct job *job = t->job;
-    const bool begins = elastic_due(t);
+    const bool begins = trainer_turn_due(t);
     char *dir = NULL, reason[160];
     int frozen[2] = {0}; /* in the first turn, and now */
     enum status rc = freeze_init(&elastic->freeze, &job->freeze, job->model.num_layers, err);
@@ -102,7 +92,7 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
             rc = checkpoint_norms(dir, job->model.num_layers, &elastic->norms, err);
         if (rc == OK && begins) /* a turn that ended with the checkpoint */
             rc = close_turn(&elastic->norms, job->model.num_layers, err);
-        for (int64_t e = 0; rc == OK && e <= elastic_turn(t); e++) {
+        for (int64_t e = 0; rc == OK && e <= trainer_turn(t); e++) {
             rc = decide(t, e, &frozen[1], reason, err);
             frozen[0] = e == 0 ? frozen[1] : frozen[0];
         }
@@ -379,7 +369,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
     if (!turn_elastic(job))
         return OK;
     decision->epoch = t->progress.epoch;
-    decision->turn = elastic_turn(t);
+    decision->turn = trainer_turn(t);
     decision->num_frozen = t->progress.num_frozen_layers;
     decision->start_ns = comm_now_ns(t->comm);
     ahead_stop(t);

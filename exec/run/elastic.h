@@ -16,43 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "exec/comm/comm_nccl.h"
-#include "exec/save/checkpoint.h"
-#include "partition/freeze.h"
-#include "profiles/json.h"
-
-struct trainer;
-
-/* One change, as it went: times of the parts on rank 0. They sum to total_ns (with what lies
- * between them) but for PART_CACHE: what the steps behind the change spent on the frozen forward of
- * samples that the cache lacked, on the rank that spent most; it is in their time. */
-enum transition_part {
-    PART_DECIDE,
-    PART_PLAN,
-    PART_MOVE,
-    PART_GROUPS,
-    PART_CACHE,
-    TRANSITION_PARTS
-};
-struct transition_note {
-    int64_t epoch, step, bytes; /* bytes that went from rank to rank */
-    int64_t part_ns[TRANSITION_PARTS], total_ns;
-    int frozen_layers, pipeline_length, replicas;
-    struct nccl_counts links; /* communicators that were there, or were made in the change */
-    char reason[160];
-};
-
-struct elastic {
-    struct freeze freeze;          /* rank 0 decides with it, */
-    struct turn_norms norms;       /* and by these */
-    int first_frozen;              /* layers, in the run's first turn */
-    int64_t transition_ns;         /* of changes, until they are recorded */
-    struct transition_note *notes; /* owned */
-    int num_notes;
-    /* Rank 0: the last decision that asked for more than there may be, and why; empty: none. */
-    char held[200], limited[200];
-    struct ahead *ahead; /* see exec/run/plan_ahead.h; NULL: nothing is under way */
-};
+#include "exec/run/trainer_state.h"
 
 /* Read what a resumed run decided before, and decide F for the epoch at which it starts.
  * Collective. *num_frozen is the same on all ranks. */
@@ -62,11 +26,6 @@ void elastic_clear(struct elastic *elastic);
 
 /* Add the squares of the last step's gradients; rank 0's sums are what counts. */
 void elastic_count(struct trainer *t);
-/* Decisions before the present turn's. */
-int64_t elastic_turn(const struct trainer *t);
-/* Whether the turn is over: at an epoch's start, or by freeze.every_steps. The same on all ranks.
- */
-bool elastic_due(const struct trainer *t);
 /* Close a turn: what filling the cache took; rank 0: norms.json of the run folder, as freeze.norms
  * reads it. Collective over the ranks at work. */
 enum status elastic_turn_end(struct trainer *t, struct err *err);

@@ -92,7 +92,7 @@ void ahead_start(struct trainer *t)
     if (!ahead)
         return;
     ahead->t = t;
-    ahead->ask = trainer_ask(t, epoch, elastic_turn(t) + 1);
+    ahead->ask = trainer_ask(t, epoch, trainer_turn(t) + 1);
     ahead->least = ahead->most = t->progress.num_frozen_layers;
     if (t->job->freeze.policy != FREEZE_NONE)
         freeze_bounds(&t->elastic.freeze, (int)ahead->ask.turn, &ahead->least, &ahead->most);

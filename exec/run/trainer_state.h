@@ -4,12 +4,11 @@
 #define ELAPSE_EXEC_RUN_TRAINER_STATE_H
 
 #include "exec/cache/cache.h"
-#include "exec/run/elastic.h"
 #include "exec/run/layout.h"
 #include "exec/run/qa_eval.h"
-#include "exec/run/trainer.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/run_files.h"
+#include "partition/freeze.h"
 
 /* The outcome of an evaluation pass. */
 struct evaluation {
@@ -17,6 +16,39 @@ struct evaluation {
     int64_t count, ns;
     struct qa_score qa; /* squad, rank 0 of the active group */
 };
+
+/* One change, as it went: times of the parts on rank 0. They sum to total_ns (with what lies
+ * between them) but for PART_CACHE: what the steps behind the change spent on the frozen forward of
+ * samples that the cache lacked, on the rank that spent most; it is in their time. */
+enum transition_part {
+    PART_DECIDE,
+    PART_PLAN,
+    PART_MOVE,
+    PART_GROUPS,
+    PART_CACHE,
+    TRANSITION_PARTS
+};
+struct transition_note {
+    int64_t epoch, step, bytes; /* bytes that went from rank to rank */
+    int64_t part_ns[TRANSITION_PARTS], total_ns;
+    int frozen_layers, pipeline_length, replicas;
+    struct nccl_counts links; /* communicators that were there, or were made in the change */
+    char reason[160];
+};
+
+struct elastic {
+    struct freeze freeze;          /* rank 0 decides with it, */
+    struct turn_norms norms;       /* and by these */
+    int first_frozen;              /* layers, in the run's first turn */
+    int64_t transition_ns;         /* of changes, until they are recorded */
+    struct transition_note *notes; /* owned */
+    int num_notes;
+    /* Rank 0: the last decision that asked for more than there may be, and why; empty: none. */
+    char held[200], limited[200];
+    struct ahead *ahead; /* see exec/run/plan_ahead.h; NULL: nothing is under way */
+};
+
+struct trainer_options;
 
 struct trainer {
     const struct comm *comm;
@@ -53,6 +85,12 @@ struct trainer {
     struct hf_import import;  /* what it held */
 };
 
+/* The turn that the next step belongs to (partition/turn.h). */
+int64_t trainer_turn(const struct trainer *t);
+/* Whether that turn is still to be decided on: at an epoch's start, or by freeze.every_steps. The
+ * same on all ranks. */
+bool trainer_turn_due(const struct trainer *t);
+
 /* What to plan for at a turn, as the cache and the data are now; F is the present one, and there is
  * no old plan but the one in place, if any. */
 struct turn_ask trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn);
@@ -60,14 +98,5 @@ struct turn_ask trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn
 /* A checkpoint of now; nothing where the last one is of the same step. Collective over the message
  * group. */
 enum status trainer_save(struct trainer *t, struct err *err);
-
-/* summary.json of a run that ends now; the caller frees it. Evaluations that were not made have no
- * count. */
-struct json *trainer_summary(const struct trainer *t, const struct cache_counts *counts,
-                             const struct evaluation *before, const struct evaluation *after,
-                             const char *digest, int64_t wall_ns);
-/* Language models: e to the loss a token. Questions: exact match and F1. */
-void trainer_add_metrics(struct json *root, const struct job *job,
-                         const struct evaluation *evaluation);
 
 #endif

@@ -5,27 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/base/rng.h"
 #include "exec/device/choices.h"
 #include "exec/device/devices.h"
 #include "exec/measure/measure_state.h"
-
-void measure_clock_start(struct measure *m)
-{
-    m->backend->event_record(m->backend, m->from);
-}
-
-double measure_clock_ns(struct measure *m)
-{
-    m->backend->event_record(m->backend, m->to);
-    return (double)m->backend->event_ns(m->backend, m->from, m->to);
-}
-
-void measure_fill_normal(float *values, int64_t n, uint64_t key)
-{
-    for (int64_t i = 0; i < n; i++)
-        values[i] = (float)rng_normal(key, (uint64_t)i);
-}
 
 static enum status make_inputs(struct measure *m, struct err *err)
 {

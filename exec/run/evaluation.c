@@ -1,0 +1,39 @@
+#include "exec/run/evaluation.h"
+
+enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err)
+{
+    int64_t start = comm_now_ns(t->comm);
+    struct loss_sums total = {0};
+    struct qa_eval spans = {.dataset = &t->dataset, .split = SPLIT_TEST};
+    struct qa_score qa = {0};
+    bool answers = t->dataset.kind == DATA_SQUAD;
+    enum status rc = OK;
+    if (answers)
+        runtime_on_eval(t->layout.runtime, qa_eval_block, &spans);
+    for (int64_t s = 0; rc == OK && s < sampler_steps_per_epoch(&t->layout.samplers[SPLIT_TEST]);
+         s++) {
+        const struct batch *batch;
+        struct loss_sums sums;
+        rc = loader_get(t->layout.loaders[SPLIT_TEST], 0, s, &batch, err);
+        if (rc == OK)
+            rc = runtime_eval(t->layout.runtime, batch, &sums, err);
+        if (rc == OK) {
+            total.loss += sums.loss;
+            total.count += sums.count;
+            total.correct += sums.correct;
+        }
+    }
+    if (answers)
+        runtime_on_eval(t->layout.runtime, NULL, NULL);
+    if (rc == OK && answers)
+        rc = qa_eval_score(&spans, t->layout.place.active, &qa, err);
+    qa_eval_clear(&spans);
+    if (rc == OK)
+        *evaluation = (struct evaluation){
+            .qa = qa,
+            .loss = total.count ? total.loss / (double)total.count : 0,
+            .accuracy = total.count ? (double)total.correct / (double)total.count : 0,
+            .count = total.count,
+            .ns = comm_now_ns(t->comm) - start};
+    return rc;
+}

@@ -1,0 +1,10 @@
+/* exec/run/evaluation.h - one pass over the test split. */
+#ifndef ELAPSE_EXEC_RUN_EVALUATION_H
+#define ELAPSE_EXEC_RUN_EVALUATION_H
+
+#include "exec/run/trainer_state.h"
+
+/* Collective over the ranks that hold a stage. */
+enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err);
+
+#endif

@@ -1,0 +1,269 @@
+#include "exec/run/trainer_setup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "exec/data/dataset_open.h"
+#include "exec/device/choices.h"
+#include "exec/device/cuda_load.h"
+#include "exec/device/device_info.h"
+#include "exec/device/devices.h"
+#include "exec/run/elastic.h"
+#include "exec/run/plan_ahead.h"
+#include "exec/run/trainer.h"
+
+enum { PARCEL_BYTES = 2 << 20, NUM_PARCELS = 16 };
+
+static enum status refuse_unsupported(const struct job *job, struct err *err)
+{
+    const char *name = job->path ? job->path : job->name;
+    if (job->model.family == FAMILY_UNIFORM || job->model.family == FAMILY_EXPLICIT)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: model '%s' is for planning and simulation, it has no layers to train",
+                       name, job->model.name);
+    return OK;
+}
+
+/* Weights to start from are there and fit the job's model; where a resumed run goes on. */
+static enum status check_weights(struct trainer *t, const char *path, bool resume, struct err *err)
+{
+    struct progress got;
+    struct stat st;
+    char *dir = NULL;
+    enum status rc;
+    if (!resume && stat(path, &st) != 0)
+        return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", path, strerror(errno));
+    if (!resume && !S_ISDIR(st.st_mode))
+        return OK; /* a safetensors file: hf_load_file() looks into it */
+    rc = checkpoint_find(path, &dir, err);
+    if (rc == OK)
+        rc = checkpoint_peek(dir, t->job, resume, &got, err);
+    free(dir);
+    if (rc != OK || !resume)
+        return rc;
+    t->progress = got;
+    if (got.position >= t->dataset.num_samples[SPLIT_TRAIN]) {
+        t->progress.epoch++;
+        t->progress.position = 0;
+    }
+    return OK;
+}
+
+/* From a path that check_weights() has passed. */
+static enum status load_weights(struct trainer *t, const char *path, bool state, struct err *err)
+{
+    struct stage_list list = layout_list(&t->base, &t->layout);
+    struct stat st;
+    enum status rc;
+    char *dir = NULL;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return hf_load_file(path, &t->job->model, &list, t->fresh_head, &t->import, err);
+    rc = checkpoint_find(path, &dir, err);
+    if (rc == OK)
+        rc = checkpoint_load(dir, &list, state, err);
+    free(dir);
+    return rc;
+}
+
+/* Only a run that may freeze wants one. */
+static enum status open_cache(struct trainer *t, struct err *err)
+{
+    enum status rc;
+    snprintf(t->cache_note, sizeof t->cache_note, "cache off");
+    if (t->job->freeze.policy == FREEZE_NONE || t->job->cache.policy == CACHE_OFF)
+        return OK;
+    rc = cache_open(t->comm, t->job, t->backend, t->dataset.num_samples[SPLIT_TRAIN], &t->cache,
+                    t->cache_note, sizeof t->cache_note, err);
+    t->base.cache = t->cache;
+    return rc;
+}
+
+static enum status first_weights(struct trainer *t, struct err *err)
+{
+    enum status rc = OK;
+    for (int s = 0; rc == OK && s <= t->layout.plan.plan.num_stages; s++)
+        if (t->layout.stages[s])
+            rc = stage_init_weights(t->layout.stages[s], t->job->train.seed, err);
+    return rc;
+}
+
+/* What the device's libraries shall do where they have several ways: as the store has it. */
+static enum status give_choices(struct trainer *t, struct err *err)
+{
+    struct profile_info present = {0};
+    struct store *store = NULL;
+    enum status rc = OK;
+    if (t->comm->rank == 0 && t->backend->choose)
+        rc = device_describe(t->job->train.device, t->cores, &present, err);
+    if (rc == OK && t->comm->rank == 0 && t->backend->choose)
+        rc = store_open(t->db, STORE_READ, &store, err);
+    rc = comm_agree(t->comm, rc, err);
+    if (rc == OK)
+        rc = choices_give(t->comm, store, &present, t->backend, err);
+    store_close(store);
+    return rc;
+}
+
+/* runs/NAME: one folder, whatever the name holds. *out is NULL without memory. */
+static void default_folder(const char *name, char **out)
+{
+    bool none = !*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+    if (asprintf(out, "runs/%s", none ? "job" : name) < 0) {
+        *out = NULL;
+        return;
+    }
+    for (char *at = strchr(*out, '/') + 1; (at = strchr(at, '/'));)
+        *at = '-';
+}
+
+/* Where the run's files go; a resumed run goes on in the folder that its checkpoint lies in, unless
+ * another is named. */
+static enum status out_folder(struct trainer *t, struct err *err)
+{
+    const struct trainer_options *options = t->options;
+    struct stat own, named;
+    char *run = NULL;
+    enum status rc = options->resume ? checkpoint_run(options->resume, &run, err) : OK;
+    if (rc != OK)
+        return rc;
+    if (options->out)
+        t->out = strdup(options->out);
+    else if (run)
+        t->out = strdup(run);
+    else
+        default_folder(t->job->name, &t->out);
+    t->goes_on = run && t->out && stat(run, &own) == 0 && stat(t->out, &named) == 0 &&
+                 own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+    free(run);
+    return t->out ? OK : err_nomem(err);
+}
+
+/* data.workers: as asked; else training samples are made beside what computes, test samples in its
+ * place. */
+static void share_workers(struct trainer *t)
+{
+    const int asked = t->job->data.workers;
+    const bool on_device = t->backend && !t->backend->host_memory;
+    t->base.workers[SPLIT_TRAIN] = asked > 0 ? asked : cores_beside(t->cores, on_device);
+    t->base.workers[SPLIT_TEST] = asked > 0 ? asked : t->cores->num;
+}
+
+/* The plan to begin with. That of an elastic run that goes on follows upon the run's first one, as
+ * it did before; learning rates count in the steps of the first one. */
+static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct err *err)
+{
+    const struct job *job = t->job;
+    struct turn_ask ask = trainer_ask(t, t->progress.epoch, trainer_turn(t)), first = ask;
+    struct train_plan begun = {0};
+    struct sampler sampler;
+    struct err why = {0};
+    if (turn_elastic(job)) {
+        first.epoch = first.turn = 0;
+        first.num_frozen_layers = t->elastic.first_frozen;
+    }
+    enum status rc = train_plan_make(t->comm, t->cores, job, t->db, &first, &begun, &why);
+    if (rc == ERR_INFEASIBLE && ask.turn > 0) { /* on these ranks, without what is frozen now */
+        why = (struct err){0};
+        rc = train_plan_make(t->comm, t->cores, job, t->db, &ask, &begun, &why);
+    }
+    if (rc != OK)
+        return err_copy(err, &why);
+    rc = sampler_init(&sampler, ask.num_samples, 0, false, begun.plan.num_replicas,
+                      begun.plan.batch, 1, err);
+    if (rc == OK)
+        t->first_steps_per_epoch = sampler_steps_per_whole_epoch(&sampler);
+    if (rc == OK && turn_changes(job, ask.turn, ask.num_frozen_layers, &begun.plan)) {
+        ask.old = &begun.plan;
+        rc = train_plan_make(t->comm, t->cores, job, t->db, &ask, plan, err);
+    } else if (rc == OK) {
+        *plan = begun;
+        begun = (struct train_plan){0};
+    }
+    train_plan_clear(&begun);
+    return rc;
+}
+
+/* All that can go wrong before the first file is made; agreed on by all ranks at each turn. */
+enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, struct err *err)
+{
+    const struct comm *comm = t->comm;
+    struct train_plan plan = {0};
+    struct progress was;
+    int num_frozen = 0;
+    const struct backend_spec spec = {.device = device_text(t->job->train.device),
+                                      .dtype = t->job->train.dtype,
+                                      .threads = t->cores->threads,
+                                      .local_rank = comm->local_rank};
+    enum status rc = refuse_unsupported(t->job, err);
+    if (t->job->train.transport == TRANSPORT_NCCL)
+        nccl_environment();
+    if (rc == OK)
+        rc = dataset_open(t->job, &t->dataset, err);
+    if (rc == OK && !(t->backend = backend_new(&spec, err)))
+        rc = err ? err->status : ERR_NOMEM;
+    if (rc == OK && weights)
+        rc = check_weights(t, weights, resume, err);
+    rc = comm_agree(comm, rc, err);
+    t->base = (struct layout_base){
+        .comm = comm, .job = t->job, .backend = t->backend, .dataset = &t->dataset};
+    share_workers(t);
+    if (rc == OK)
+        rc = give_choices(t, err);
+    if (rc == OK && t->trains)
+        rc = comm_agree(comm, out_folder(t, err), err);
+    if (rc == OK && t->trains && t->job->train.transport == TRANSPORT_NCCL)
+        rc = nccl_open(comm, t->backend, folders_make(t->out, true, NULL) == OK ? t->out : NULL,
+                       cuda_load_num_devices(), &t->nccl, err);
+    t->base.nccl = t->nccl;
+    if (rc == OK && t->trains && turn_elastic(t->job))
+        rc = comm_agree(
+            comm, parcel_room_new(t->backend, PARCEL_BYTES, NUM_PARCELS, &t->base.parcel_room, err),
+            err);
+    if (rc == OK)
+        rc = elastic_open(t, resume ? weights : NULL, &num_frozen, err);
+    if (rc == OK && t->trains)
+        rc = open_cache(t, err);
+    t->progress.num_frozen_layers = num_frozen;
+    was = t->progress;
+    if (rc == OK)
+        rc = begin_plan(t, &plan, err);
+    if (rc == OK)
+        rc = layout_place(&t->base, &plan, &t->layout, err);
+    if (rc == OK)
+        rc = comm_agree(comm, layout_batches(&t->base, was.position, &t->layout, err), err);
+    if (rc == OK)
+        rc = comm_agree(comm, layout_stages(&t->base, &t->layout, err), err);
+    if (rc == OK)
+        rc = comm_agree(comm, first_weights(t, err), err);
+    if (rc == OK && weights)
+        rc = comm_agree(comm, load_weights(t, weights, resume, err), err);
+    t->progress = was;
+    if (rc == OK)
+        rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
+    train_plan_clear(&plan);
+    return rc;
+}
+
+/* Messages may be under way in what this rank holds: it stays in place. */
+_Noreturn void trainer_fail_alone(struct trainer *t, const struct err *err)
+{
+    nccl_end(t->nccl);
+    comm_fail(t->comm, err);
+}
+
+void trainer_clear(struct trainer *t)
+{
+    ahead_stop(t);
+    nccl_end(t->nccl);
+    layout_clear(&t->layout);
+    cache_close(t->cache);
+    elastic_clear(&t->elastic);
+    nccl_close(t->nccl);
+    parcel_room_free(t->base.parcel_room);
+    backend_free(t->backend);
+    dataset_clear(&t->dataset);
+    free(t->out);
+}

@@ -1,0 +1,43 @@
+#include "exec/run/trainer_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int64_t trainer_turn(const struct trainer *t)
+{
+    return turn_at(t->job, t->progress.step, t->progress.epoch);
+}
+
+bool trainer_turn_due(const struct trainer *t)
+{
+    return turn_begins(t->job, t->progress.step, t->progress.position);
+}
+
+struct turn_ask trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn)
+{
+    const struct plan *plan = &t->layout.plan.plan;
+    return (struct turn_ask){.epoch = epoch,
+                             .turn = turn,
+                             .num_frozen_layers = t->progress.num_frozen_layers,
+                             .cache_room = t->cache ? cache_room(t->cache) : 0,
+                             .cache_whole = t->cache && cache_whole(t->cache),
+                             .num_samples = t->dataset.num_samples[SPLIT_TRAIN],
+                             .old = plan->num_ranks > 0 ? plan : NULL};
+}
+
+enum status trainer_save(struct trainer *t, struct err *err)
+{
+    struct stage_list list = layout_list(&t->base, &t->layout);
+    char *dir = NULL;
+    enum status rc;
+    if (t->last_saved == t->progress.step)
+        return OK;
+    if (asprintf(&dir, "%s/checkpoint-%lld", t->out, (long long)t->progress.step) < 0)
+        return err_nomem(err);
+    rc = checkpoint_save(t->comm, dir, t->job, &list, t->layout.place.replica == 0, &t->progress,
+                         &t->elastic.norms, err);
+    if (rc == OK)
+        t->last_saved = t->progress.step;
+    free(dir);
+    return rc;
+}

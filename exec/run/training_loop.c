@@ -1,0 +1,303 @@
+#include "exec/run/training_loop.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/run/elastic.h"
+#include "exec/run/evaluation.h"
+#include "exec/run/plan_ahead.h"
+#include "exec/run/trainer.h"
+
+enum { PROGRESS_NS = 200000000 };
+
+/* What rides along with a step; the largest of all ranks counts: rank 0 knows what to make ahead; a
+ * communicator is still being split off here; a signal came. */
+enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_SPLITS, VOTE_STOP };
+
+static volatile sig_atomic_t stop_wanted;
+
+void trainer_stop(void)
+{
+    stop_wanted = 1;
+}
+
+double trainer_lr(const struct job *job, int64_t step, int64_t total_steps)
+{
+    double lr = job->train.optimizer.lr, warmup = (double)job->train.warmup_steps, done;
+    if (step < job->train.warmup_steps)
+        return lr * (double)(step + 1) / warmup;
+    if (job->train.lr_schedule == LR_CONSTANT || total_steps <= job->train.warmup_steps)
+        return lr;
+    done = ((double)step - warmup) / ((double)total_steps - warmup);
+    if (job->train.lr_schedule == LR_LINEAR)
+        return lr * (1 - done);
+    return lr * .5 * (1 + cos(done * 3.14159265358979323846));
+}
+
+/* Times of every op of this step, from all ranks to rank 0's record. */
+static enum status record_step_ops(struct trainer *t, const struct step_result *result,
+                                   struct err *err)
+{
+    const struct schedule *full = t->layout.plan.full;
+    int n = t->layout.plan.plan.num_ranks;
+    void *all = NULL;
+    int64_t *sizes = NULL;
+    enum status rc =
+        comm_gather(t->layout.place.active, runtime_times(t->layout.runtime),
+                    full->ranks[t->layout.place.rank].num_ops * (int64_t)sizeof(struct op_time),
+                    &all, &sizes, err);
+    if (rc == OK && t->comm->rank == 0) {
+        const char *at = all;
+        int places = n * t->layout.plan.plan.num_replicas;
+        for (int rank = 0, r = 0; rc == OK && rank < t->comm->size; rank++) {
+            int place = 0;
+            while (place < places && t->layout.plan.plan.device[place] != rank)
+                place++;
+            if (place == places) /* idle */
+                continue;
+            rc = run_files_ops(t->files, t->progress.step, place / n, place % n,
+                               &full->ranks[place % n], (const struct op_time *)at,
+                               result->start_ns, err);
+            at += sizes[r++];
+        }
+    }
+    free(all);
+    free(sizes);
+    return rc;
+}
+
+static void show_progress(struct trainer *t, const struct step_result *result, int64_t samples)
+{
+    int64_t now = comm_now_ns(t->comm);
+    bool last = t->progress.step == t->total_steps;
+    if (t->comm->rank != 0 || !t->options->progress || (now - t->shown_ns < PROGRESS_NS && !last))
+        return;
+    t->shown_ns = now;
+    fprintf(stderr, "\rstep %lld/%lld  epoch %lld  loss %.4f  %.0f samples/s \033[K",
+            (long long)t->progress.step, (long long)t->total_steps, (long long)t->progress.epoch,
+            result->loss, (double)samples * 1e9 / (double)result->step_ns);
+}
+
+/* The learning rate follows epochs: where a change of R makes an epoch's steps fewer or more, each
+ * counts for as many of the first plan's. It is not scaled with the batch. */
+static int64_t lr_step(const struct trainer *t, int64_t step_in_epoch)
+{
+    const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
+    int64_t steps = sampler_steps_per_whole_epoch(sampler);
+    int64_t global = sampler->batch * sampler->num_replicas;
+    step_in_epoch = sampler_position(sampler, step_in_epoch) / global;
+    if (steps != t->first_steps_per_epoch)
+        step_in_epoch =
+            (int64_t)((double)step_in_epoch * (double)t->first_steps_per_epoch / (double)steps);
+    return t->progress.epoch * t->first_steps_per_epoch + step_in_epoch;
+}
+
+static enum vote vote_of(const struct trainer *t)
+{
+    return stop_wanted            ? VOTE_STOP
+           : nccl_splits(t->nccl) ? VOTE_SPLITS
+           : ahead_ready(t)       ? VOTE_AHEAD
+                                  : VOTE_NONE;
+}
+
+static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace,
+                            struct step_result *result, struct err *err)
+{
+    const struct plan *plan = &t->layout.plan.plan;
+    const struct batch *batch;
+    double lr = trainer_lr(t->job, lr_step(t, step_in_epoch), t->total_steps);
+    enum status rc =
+        loader_get(t->layout.loaders[SPLIT_TRAIN], t->progress.epoch, step_in_epoch, &batch, err);
+    if (rc == OK)
+        rc = runtime_step(t->layout.runtime, batch, t->progress.step, lr, vote_of(t), result, err);
+    if (runtime_not_finite(t->layout.runtime) && err) {
+        char what[sizeof err->msg];
+        memcpy(what, err->msg, sizeof what);
+        snprintf(err->msg, sizeof err->msg, "step %lld: %.400s", (long long)t->progress.step + 1,
+                 what);
+        err_hint(err, "a smaller train.optimizer.lr, warm-up or clip_norm; the last checkpoint is "
+                      "untouched");
+    }
+    if (rc != OK)
+        return rc;
+    t->progress.step++;
+    t->progress.position = sampler_position(&t->layout.samplers[SPLIT_TRAIN], step_in_epoch + 1);
+    t->last_loss = result->loss;
+    if (isnan(t->first_loss))
+        t->first_loss = result->loss;
+    if (t->comm->rank == 0)
+        rc = run_files_step(t->files,
+                            &(struct step_row){.step = t->progress.step,
+                                               .epoch = t->progress.epoch,
+                                               .start_ns = result->start_ns,
+                                               .step_ns = result->step_ns,
+                                               .loss = result->loss,
+                                               .lr = lr,
+                                               .grad_norm = result->grad_norm,
+                                               .samples_per_s = (double)batch->num_samples * 1e9 /
+                                                                (double)result->step_ns,
+                                               .frozen_layers = plan->num_frozen_layers,
+                                               .pipeline_length = plan->num_ranks,
+                                               .replicas = plan->num_replicas},
+                            err);
+    elastic_count(t);
+    if (rc == OK && trace)
+        rc = record_step_ops(t, result, err);
+    show_progress(t, result, batch->num_samples);
+    return rc;
+}
+
+/* Behind a step of a turn that goes on: communicators that a later plan may need. */
+static enum status go_ahead(struct trainer *t, enum vote vote, struct err *err)
+{
+    enum status rc = OK;
+    if (vote == VOTE_AHEAD) {
+        rc = elastic_order(t, ORDER_AHEAD, OK, err);
+        if (rc == OK)
+            rc = ahead_share(t, err);
+    }
+    return rc == OK ? nccl_go_on(t->nccl, vote < VOTE_SPLITS, err) : rc;
+}
+
+/* The steps of an epoch up to last_step, or to the end of a turn within it. */
+static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t last_step,
+                               struct err *err)
+{
+    const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
+    const int64_t global = sampler->batch * sampler->num_replicas;
+    const int64_t in_epoch = sampler_steps_per_epoch(sampler);
+    const int64_t every = t->job->train.checkpoint_every_steps;
+    int64_t begin = comm_now_ns(t->comm);
+    bool over = false;
+    enum status rc = OK;
+    for (int64_t s = (t->progress.position - sampler->origin) / global;
+         rc == OK && s < in_epoch && t->progress.step < last_step && !t->interrupted && !over;
+         s++) {
+        struct step_result result;
+        /* The first two steps of a call touch memory for the first time; not typical. */
+        int64_t done = t->progress.step - first_step;
+        const bool last = t->progress.step + 1 == last_step ||
+                          (s + 1 == in_epoch && t->progress.epoch + 1 == t->job->train.epochs);
+        bool trace = (done >= 2 && done < 2 + t->options->trace_steps) || last;
+        rc = one_step(t, s, trace, &result, err);
+        if (rc != OK)
+            break;
+        t->epoch_row.steps++;
+        t->epoch_samples += sampler_step_samples(sampler, s);
+        t->epoch_step_ns += result.step_ns;
+        t->epoch_loss += result.loss;
+        t->interrupted = result.vote == VOTE_STOP;
+        over = trainer_turn_due(t);
+        if (t->nccl && !over && !t->interrupted)
+            rc = go_ahead(t, (enum vote)result.vote, err);
+        if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate) {
+            t->train_ns += comm_now_ns(t->comm) - begin;
+            rc = elastic_order(t, ORDER_SAVE, OK, err);
+            if (rc == OK)
+                rc = trainer_save(t, err);
+            begin = comm_now_ns(t->comm);
+        }
+    }
+    t->train_ns += comm_now_ns(t->comm) - begin;
+    return rc;
+}
+
+/* What is known of the epoch now: shape of the present plan, sums over all of it. */
+static void describe_epoch(struct trainer *t)
+{
+    const struct plan *plan = &t->layout.plan.plan;
+    struct epoch_row *row = &t->epoch_row;
+    row->epoch = t->progress.epoch;
+    row->frozen_layers = plan->num_frozen_layers;
+    row->pipeline_length = plan->num_ranks;
+    row->replicas = plan->num_replicas;
+    row->microbatches = plan->microbatches.count;
+    row->transition_ns += t->elastic.transition_ns;
+    row->cached = plan->frozen == FROZEN_CACHED;
+    row->step_ns = row->steps ? t->epoch_step_ns / row->steps : 0;
+    row->train_loss = row->steps ? t->epoch_loss / (double)row->steps : NAN;
+    row->samples_per_s =
+        t->epoch_step_ns ? (double)t->epoch_samples * 1e9 / (double)t->epoch_step_ns : 0;
+    t->train_ns += t->elastic.transition_ns;
+    t->elastic.transition_ns = 0;
+}
+
+void trainer_clear_epoch(struct trainer *t)
+{
+    t->epoch_row =
+        (struct epoch_row){.bubble_fraction = NAN, .eval_loss = NAN, .eval_accuracy = NAN};
+    t->epoch_samples = t->epoch_step_ns = 0;
+    t->epoch_loss = 0;
+}
+
+/* An epoch, or what is left of it, or of a turn, on a rank that is at work. */
+static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last_step,
+                             struct err *err)
+{
+    const int64_t eval_every = t->job->train.eval_every_epochs;
+    enum status rc = epoch_steps(t, first_step, last_step, err);
+    bool over = t->progress.position >= t->layout.samplers[SPLIT_TRAIN].num_samples;
+    describe_epoch(t);
+    if (rc == OK && over) {
+        t->progress.epoch++;
+        t->progress.position = 0;
+    }
+    if (rc == OK && trainer_turn_due(t))
+        rc = elastic_turn_end(t, err);
+    if (rc == OK && over && t->options->evaluate && eval_every > 0 &&
+        t->progress.epoch % eval_every == 0) {
+        rc = trainer_evaluate(t, &t->evaluated, err);
+        t->evaluated_step = t->progress.step;
+        t->epoch_row.eval_loss = t->evaluated.loss;
+        t->epoch_row.eval_accuracy = t->evaluated.accuracy;
+    }
+    if (rc == OK && t->comm->rank == 0)
+        rc = run_files_epoch(t->files, &t->epoch_row, err);
+    if (over)
+        trainer_clear_epoch(t);
+    return rc;
+}
+
+/* Steps until the job, the call or a signal ends it. Idle ranks wait in here. */
+enum status trainer_train(struct trainer *t, struct err *err)
+{
+    const struct job *job = t->job;
+    const int64_t first_step = t->progress.step;
+    int64_t last_step = job->train.max_steps > 0 ? job->train.max_steps : INT64_MAX;
+    bool ended = false, started = false; /* started: the next turn is still to be decided on */
+    enum status rc = OK;
+    if (t->options->max_steps > 0 && t->options->max_steps < last_step - first_step)
+        last_step = first_step + t->options->max_steps;
+    if (!turn_elastic(job) && t->total_steps < last_step)
+        last_step = t->total_steps;
+    ahead_start(t);
+    while (rc == OK && !ended) {
+        if (layout_idle(&t->layout)) {
+            rc = elastic_idle(t, &ended, err);
+            started = false; /* a newcomer joins behind the decision */
+            continue;
+        }
+        ended = t->progress.epoch >= job->train.epochs || t->progress.step >= last_step ||
+                t->interrupted;
+        if (!ended && started && trainer_turn_due(t)) {
+            rc = elastic_turn_start(t, err);
+            if (rc != OK || layout_idle(&t->layout))
+                continue;
+        }
+        if (!ended && t->progress.position == 0)
+            rc = layout_epoch(&t->base, &t->layout, err);
+        if (!ended && rc == OK)
+            rc = one_epoch(t, first_step, last_step, err);
+        started = true;
+        if (ended)
+            rc = elastic_order(t, ORDER_END, OK, err);
+    }
+    if (rc == OK && t->nccl)
+        rc = nccl_prepare(t->nccl, NULL, 0, err);
+    if (t->comm->rank == 0 && t->options->progress)
+        fputc('\n', stderr);
+    return rc;
+}

@@ -1,0 +1,35 @@
+#include "exec/step/runtime_state.h"
+
+#include <stdlib.h>
+
+#include "partition/units.h"
+
+void *runtime_new_zeroed(struct runtime *rt, int64_t count, size_t size)
+{
+    int64_t bytes;
+    if (!mul_ok(count, (int64_t)size, &bytes))
+        return NULL;
+    rt->bytes += bytes;
+    return calloc(1, bytes ? (size_t)bytes : 1);
+}
+
+bool runtime_not_finite(const struct runtime *rt)
+{
+    return rt->not_finite;
+}
+
+void runtime_on_eval(struct runtime *rt, runtime_eval_hook hook, void *ctx)
+{
+    rt->on_eval = hook;
+    rt->on_eval_ctx = ctx;
+}
+
+const double *runtime_item_sumsq(const struct runtime *rt)
+{
+    return rt->have_norm ? rt->item_sumsq : NULL;
+}
+
+int64_t runtime_bytes(const struct runtime *rt)
+{
+    return rt->bytes;
+}
