@@ -11,7 +11,7 @@ static enum status has_table(struct store *store, bool *has, struct err *err)
         store, "SELECT 1 FROM sqlite_schema WHERE name = 'library_choice'", &stmt, err);
     if (rc != OK)
         return rc;
-    int step = sqlite3_step(stmt);
+    int step = store_step(store, stmt);
     *has = step == SQLITE_ROW;
     if (step != SQLITE_ROW && step != SQLITE_DONE)
         rc = store_fail(store, "cannot read", err);
@@ -66,7 +66,7 @@ enum status store_put_choices(struct store *store, const struct choice_place *pl
         bind_place(stmt, place);
         sqlite3_bind_text(stmt, 3, list[i].problem, -1, SQLITE_STATIC);
         sqlite3_bind_text(stmt, 4, list[i].answer, -1, SQLITE_STATIC);
-        if (sqlite3_step(stmt) != SQLITE_DONE)
+        if (store_step(store, stmt) != SQLITE_DONE)
             rc = store_fail(store, "cannot write", err);
         sqlite3_reset(stmt);
     }

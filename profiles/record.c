@@ -101,7 +101,7 @@ enum status record_start(struct store *store, const struct run_info *info, int64
             sqlite3_bind_text(stmt, i + 1, texts[i], -1, SQLITE_STATIC);
         sqlite3_bind_int64(stmt, 7, whole.num_devices);
         sqlite3_bind_text(stmt, 8, whole.job_json, -1, SQLITE_STATIC); /* NULL stays NULL */
-        if (sqlite3_step(stmt) == SQLITE_DONE)
+        if (store_step(store, stmt) == SQLITE_DONE)
             *run_id = sqlite3_last_insert_rowid(store->db);
         else
             rc = store_fail(store, "cannot write", err);
@@ -131,7 +131,7 @@ enum status record_finish(struct store *store, int64_t run_id, int64_t total_ns,
     if (rc == OK) {
         sqlite3_bind_int64(stmt, 1, total_ns);
         sqlite3_bind_int64(stmt, 2, run_id);
-        if (sqlite3_step(stmt) != SQLITE_DONE)
+        if (store_step(store, stmt) != SQLITE_DONE)
             rc = store_fail(store, "cannot write", err);
         else if (sqlite3_changes(store->db) == 0)
             rc = no_run(store, run_id, err);
@@ -190,7 +190,7 @@ static enum status read_rest(struct store *store, struct run_info *info, bool wi
     if (rc != OK)
         return rc;
     sqlite3_bind_int64(stmt, 1, info->id);
-    if (sqlite3_step(stmt) != SQLITE_ROW) {
+    if (store_step(store, stmt) != SQLITE_ROW) {
         rc = store_fail(store, "cannot read", err);
     } else {
         const char *text = (const char *)sqlite3_column_text(stmt, 1);

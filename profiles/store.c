@@ -3,7 +3,9 @@
  *   2  user_version counts the applied sections of schema.sql; a section is applied whole or not;
  *   3  every write happens inside BEGIN IMMEDIATE ... COMMIT, so that writers queue (busy timeout)
  *      instead of failing halfway, and a killed one leaves nothing but frames that nobody reads;
- *   4  readers never create, migrate or write. */
+ *   4  readers never create, migrate or write;
+ *   5  nothing in a file runs code of its own: views, triggers and virtual tables are refused, the
+ *      schema is not trusted, and each step of a statement has a limit. */
 #include "profiles/store.h"
 
 #include <errno.h>
@@ -27,6 +29,11 @@
 /* From here on a reader finds what it asks for: versions 3 and 7 only allow rows that were not held
  * before, and who reads what 4 to 6 added looks whether it is there. */
 #define OLDEST_READABLE 2
+/* Limits that no store of ours comes near. Sorting 10 million rows takes some 3 * 10^8 instructions
+ * in one step; a job's text is the longest value. */
+#define STEP_OPS_MAX INT64_C(1000000000)
+#define OPS_PER_LOOK 100000
+#define VALUE_BYTES_MAX (64 << 20)
 
 enum status store_fail(struct store *store, const char *what, struct err *err)
 {
@@ -55,6 +62,9 @@ enum status store_fail(struct store *store, const char *what, struct err *err)
     case SQLITE_CORRUPT:
     case SQLITE_ERROR: /* our statements fit our schema: a table or column of it is gone */
         return err_set(err, ERR_INPUT, "%s: store '%s' is damaged: %s", what, store->path, text);
+    case SQLITE_INTERRUPT:
+        return err_set(err, ERR_INPUT, "%s: store '%s' is damaged: a step takes for ever", what,
+                       store->path);
     case SQLITE_CONSTRAINT:
         return err_set(err, ERR_INPUT, "%s: store '%s': %s", what, store->path, text);
     default:
@@ -84,8 +94,43 @@ static enum status default_path(char *path, size_t size, struct err *err)
     return OK;
 }
 
+/* SQLite calls this every OPS_PER_LOOK instructions; other than 0 interrupts the step. */
+static int count_ops(void *ctx)
+{
+    struct store *store = ctx;
+    store->ops += OPS_PER_LOOK;
+    return store->ops > store->ops_limit;
+}
+
+/* Behind every sqlite3_open_v2(): see invariant 5. */
+static void distrust(struct store *store)
+{
+    sqlite3_db_config(store->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(store->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+    sqlite3_db_config(store->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+    sqlite3_limit(store->db, SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX);
+    store->ops_limit = STEP_OPS_MAX;
+    sqlite3_progress_handler(store->db, OPS_PER_LOOK, count_ops, store);
+}
+
+static int open_db(struct store *store, const char *name, int flags)
+{
+    const int code = sqlite3_open_v2(name, &store->db, flags, NULL);
+    if (code == SQLITE_OK)
+        distrust(store);
+    return code;
+}
+
+int store_step(struct store *store, sqlite3_stmt *stmt)
+{
+    store->ops = 0;
+    return sqlite3_step(stmt);
+}
+
 static enum status exec_sql(struct store *store, const char *sql, const char *what, struct err *err)
 {
+    store->ops = 0;
     return sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK
                ? OK
                : store_fail(store, what, err);
@@ -96,7 +141,7 @@ static enum status get_int(struct store *store, const char *sql, int64_t *value,
     sqlite3_stmt *stmt = NULL;
     enum status rc = OK;
     if (sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL) != SQLITE_OK ||
-        sqlite3_step(stmt) != SQLITE_ROW)
+        store_step(store, stmt) != SQLITE_ROW)
         rc = store_fail(store, "cannot open", err);
     else
         *value = sqlite3_column_int64(stmt, 0);
@@ -142,6 +187,27 @@ static enum status migrate(struct store *store, int version, bool shipped, struc
     return rc;
 }
 
+/* Invariant 5: a view or trigger in the place of a table would run its own SQL for our queries. */
+static enum status refuse_code(struct store *store, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    enum status rc = store_prepare(store,
+                                   "SELECT type, name FROM sqlite_schema WHERE type NOT IN "
+                                   "('table', 'index') OR sql LIKE 'create virtual%' LIMIT 1",
+                                   &stmt, err);
+    if (rc != OK)
+        return rc;
+    const int step = store_step(store, stmt);
+    if (step == SQLITE_ROW)
+        rc = err_set(err, ERR_INPUT, "store '%s' holds a %.16s '%.64s', which Elapse never writes",
+                     store->path, (const char *)sqlite3_column_text(stmt, 0),
+                     (const char *)sqlite3_column_text(stmt, 1));
+    else if (step != SQLITE_DONE)
+        rc = store_fail(store, "cannot open", err);
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
 /* Whose file is it, and of which version? *fresh: an empty database. One snapshot for the three
  * questions: another process may be setting the file up between them. */
 static enum status identify(struct store *store, int64_t *version, bool *fresh, struct err *err)
@@ -169,7 +235,7 @@ static enum status identify(struct store *store, int64_t *version, bool *fresh, 
         err_hint(err, "a newer Elapse wrote it: use that one");
         return rc;
     }
-    return OK;
+    return refuse_code(store, err);
 }
 
 static uint32_t big_endian(const unsigned char bytes[4])
@@ -238,7 +304,7 @@ static int open_immutable(struct store *store)
     strcpy(uri + used, "?immutable=1");
     sqlite3_close(store->db);
     store->db = NULL;
-    int rc = sqlite3_open_v2(uri, &store->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL);
+    int rc = open_db(store, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
     free(uri);
     return rc;
 }
@@ -248,7 +314,7 @@ static enum status open_shipped(struct store *store, struct err *err)
 {
     sqlite3_close(store->db);
     store->db = NULL;
-    if (sqlite3_open_v2(":memory:", &store->db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
+    if (open_db(store, ":memory:", SQLITE_OPEN_READWRITE) != SQLITE_OK)
         return store_fail(store, "cannot open", err);
     return migrate(store, 0, true, err);
 }
@@ -265,7 +331,7 @@ static enum status open_reader(struct store *store, bool users, struct err *err)
     enum status rc = check_header(store->path, err);
     if (rc != OK)
         return rc;
-    if (sqlite3_open_v2(store->path, &store->db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
+    if (open_db(store, store->path, SQLITE_OPEN_READWRITE) != SQLITE_OK)
         return store_fail(store, "cannot open", err);
     sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
     rc = exec_sql(store, "PRAGMA query_only = ON", "cannot open", err);
@@ -303,8 +369,7 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
         rc = check_header(store->path, err);
     if (rc != OK)
         return rc;
-    if (sqlite3_open_v2(store->path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,
-                        NULL) != SQLITE_OK)
+    if (open_db(store, store->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) != SQLITE_OK)
         return store_fail(store, "cannot open", err);
     sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
     rc = identify(store, &version, &fresh, err); /* before anything is written */
@@ -426,6 +491,7 @@ enum status store_commit(struct store *store, struct err *err)
 
 void store_rollback(struct store *store)
 {
+    store->ops = 0;
     if (store->depth > 0 && !sqlite3_get_autocommit(store->db))
         sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     store->depth = 0;
@@ -458,8 +524,8 @@ static int64_t load_int(const struct column *column, const char *at)
 static void save_int(const struct column *column, char *at, int64_t value)
 {
     switch (column->size) {
-    case 1:
-        *(uint8_t *)at = (uint8_t)value;
+    case 1: /* a bool; the file may hold any number */
+        *(bool *)at = value != 0;
         break;
     case 2:
         *(uint16_t *)at = (uint16_t)value;
@@ -549,7 +615,7 @@ enum status store_put_rows(struct store *store, const char *table, const char *o
         sqlite3_bind_int64(stmt, 1, owner);
         for (int c = 0; c < num_columns; c++)
             store_bind_column(stmt, c + 2, &columns[c], row);
-        if (sqlite3_step(stmt) != SQLITE_DONE)
+        if (store_step(store, stmt) != SQLITE_DONE)
             rc = store_fail(store, "cannot write", err);
         sqlite3_reset(stmt);
     }
@@ -568,7 +634,7 @@ enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct 
     int64_t count = 0, room = 0;
     enum status rc = OK;
     int step;
-    while ((step = sqlite3_step(stmt)) == SQLITE_ROW) {
+    while ((step = store_step(store, stmt)) == SQLITE_ROW) {
         if (count == room) {
             room = room ? 2 * room : 16;
             char *more = realloc(got, (size_t)room * row_size);

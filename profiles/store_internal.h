@@ -12,6 +12,8 @@ struct store {
     char *path;
     int depth; /* of store_begin(); only the outermost talks to SQLite */
     bool busy; /* store_fail() saw a lock */
+    int64_t ops,
+        ops_limit; /* instructions of SQLite's machine in this step, and the most it gets */
 };
 
 /* The status and message of an SQLite result code: what failed, on which file, and the remedy. */
@@ -19,6 +21,9 @@ enum status store_fail(struct store *store, const char *what, struct err *err);
 
 enum status store_prepare(struct store *store, const char *sql, sqlite3_stmt **stmt,
                           struct err *err);
+/* sqlite3_step() that gives up (SQLITE_INTERRUPT) after store->ops_limit instructions, so that a
+ * forged or damaged file cannot keep one step busy for ever. */
+int store_step(struct store *store, sqlite3_stmt *stmt);
 
 /* Append the names of columns, with commas, to the text in sql. */
 void store_name_columns(char *sql, size_t size, const struct column *columns, int n);

@@ -14,7 +14,7 @@ static enum status find_profile(struct store *store, const char *name, int64_t *
     if (rc != OK)
         return rc;
     sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
-    int step = sqlite3_step(stmt);
+    int step = store_step(store, stmt);
     *id = step == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
     if (step != SQLITE_ROW && step != SQLITE_DONE)
         rc = store_fail(store, "cannot read", err);
@@ -34,7 +34,7 @@ static enum status num_info_columns(struct store *store, int *num, struct err *e
     if (rc != OK)
         return rc;
     sqlite3_bind_int(stmt, 1, profile_info_num_columns);
-    if (sqlite3_step(stmt) == SQLITE_ROW)
+    if (store_step(store, stmt) == SQLITE_ROW)
         *num = sqlite3_column_int(stmt, 0);
     else
         rc = store_fail(store, "cannot read", err);
@@ -91,7 +91,7 @@ static enum status put_info(struct store *store, const struct profile_info *info
         store_bind_column(stmt, c + 1, &profile_info_columns[c], info);
     if (id)
         sqlite3_bind_int64(stmt, n + 1, id);
-    if (sqlite3_step(stmt) != SQLITE_DONE)
+    if (store_step(store, stmt) != SQLITE_DONE)
         rc = store_fail(store, "cannot write", err);
     sqlite3_finalize(stmt);
     *new_id = id ? id : sqlite3_last_insert_rowid(store->db);
@@ -108,7 +108,7 @@ static enum status delete_by_id(struct store *store, const char *table, const ch
     if (rc != OK)
         return rc;
     sqlite3_bind_int64(stmt, 1, id);
-    if (sqlite3_step(stmt) != SQLITE_DONE)
+    if (store_step(store, stmt) != SQLITE_DONE)
         rc = store_fail(store, "cannot write", err);
     sqlite3_finalize(stmt);
     return rc;
@@ -235,7 +235,7 @@ enum status store_list_profiles(struct store *store, const char *device_kind,
             if (rc != OK)
                 break;
             sqlite3_bind_text(stmt, 1, got[i].name, -1, SQLITE_STATIC);
-            if (sqlite3_step(stmt) == SQLITE_ROW)
+            if (store_step(store, stmt) == SQLITE_ROW)
                 sizes[i] += sqlite3_column_int64(stmt, 0);
             else
                 rc = store_fail(store, "cannot read", err);

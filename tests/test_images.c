@@ -43,8 +43,15 @@ static void put_png(const char *name, int width, int height)
 }
 
 /* channels: 1 grey, 3 colours, 4 inks in Adobe's way, of which the last is `black`. */
-static void put_jpeg(const char *name, int width, int height, int channels, int black)
+enum scans { BASELINE, PROGRESSIVE, SCAN_EACH /* of the colours, one after the other */ };
+static void put_scans(const char *name, int width, int height, int channels, int black,
+                      enum scans scans)
 {
+    static const jpeg_scan_info one_each[] = {
+        {1, {0}, 0, 63, 0, 0},
+        {1, {1}, 0, 63, 0, 0},
+        {1, {2}, 0, 63, 0, 0}
+    };
     static const J_COLOR_SPACE spaces[] = {0, JCS_GRAYSCALE, 0, JCS_RGB, JCS_CMYK};
     unsigned char *rgb = picture(width, height), *row = malloc((size_t)width * 4);
     assert_non_null(row);
@@ -62,6 +69,12 @@ static void put_jpeg(const char *name, int width, int height, int channels, int 
     jpeg_set_defaults(&jpeg);
     jpeg_set_quality(&jpeg, 98, TRUE);
     jpeg.comp_info[0].h_samp_factor = jpeg.comp_info[0].v_samp_factor = 1; /* full colour */
+    if (scans == PROGRESSIVE)
+        jpeg_simple_progression(&jpeg);
+    if (scans == SCAN_EACH) {
+        jpeg.scan_info = one_each;
+        jpeg.num_scans = 3;
+    }
     jpeg_start_compress(&jpeg, TRUE);
     while (jpeg.next_scanline < jpeg.image_height) {
         const unsigned char *from = rgb + (size_t)jpeg.next_scanline * (size_t)width * 3;
@@ -75,6 +88,11 @@ static void put_jpeg(const char *name, int width, int height, int channels, int 
     fclose(out);
     free(rgb);
     free(row);
+}
+
+static void put_jpeg(const char *name, int width, int height, int channels, int black)
+{
+    put_scans(name, width, height, channels, black, BASELINE);
 }
 
 static void make_tree(void)
@@ -146,6 +164,75 @@ static void image_read__makes_colours_of_four_inks(void **state)
         free(pixels.rgb);
         free(want);
     }
+}
+
+/* The sides in the header of a JPEG: behind ff c0 or ff c2, two bytes of length and one of depth.
+ */
+static void claim_sides(const char *name, int side)
+{
+    unsigned char bytes[65536];
+    FILE *file = fopen(in_folder(name), "r+b");
+    assert_non_null(file);
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    size_t at = 2;
+    while (at + 9 < n && bytes[at + 1] != 0xc0 && bytes[at + 1] != 0xc2)
+        at += 2 + (size_t)(bytes[at + 2] << 8 | bytes[at + 3]);
+    assert_true(at + 9 < n);
+    for (size_t i = at + 5; i < at + 9; i += 2) {
+        bytes[i] = (unsigned char)(side >> 8);
+        bytes[i + 1] = (unsigned char)side;
+    }
+    rewind(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    fclose(file);
+}
+
+/* A progressive image keeps all coefficients: 9 bytes a pixel here. What a header claims is refused
+ * before it is allocated (the data behind it would be called cut). */
+static void image_read__refuses_progressive_images_above_its_limit_of_memory(void **state)
+{
+    struct pixels pixels = {0};
+    struct err err = {0};
+    (void)state;
+    put_scans("scans.jpg", 64, 64, 3, 0, PROGRESSIVE);
+    assert_int_equal(image_read(in_folder("scans.jpg"), &pixels, &err), OK);
+    assert_int_equal(pixels.width, 64);
+    free(pixels.rgb);
+    claim_sides("scans.jpg", 9460); /* 9 bytes x 9460^2: 768.1 MiB */
+    assert_int_equal(image_read(in_folder("scans.jpg"), &pixels, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "decoding 9460 x 9460 takes"));
+    assert_non_null(strstr(err.msg, "the limit is 768"));
+    err = (struct err){0};
+    claim_sides("scans.jpg", 9440);
+    assert_int_equal(image_read(in_folder("scans.jpg"), &pixels, &err), ERR_INPUT);
+    assert_null(strstr(err.msg, "the limit")); /* of its 768 MiB; the data is too short */
+}
+
+/* Copies of the last scan, until there are more than 500. */
+static void image_read__refuses_images_of_too_many_scans(void **state)
+{
+    static unsigned char bytes[65536];
+    struct pixels pixels = {0};
+    struct err err = {0};
+    (void)state;
+    put_scans("scans.jpg", 16, 16, 3, 0, SCAN_EACH);
+    FILE *file = fopen(in_folder("scans.jpg"), "rb");
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    size_t first = 2;
+    while (bytes[first + 1] != 0xda) /* start of scan */
+        first += 2 + (size_t)(bytes[first + 2] << 8 | bytes[first + 3]);
+    size_t end = first + 2;
+    while (bytes[end] != 0xff || bytes[end + 1] == 0 || bytes[end + 1] == 0xff)
+        end++;
+    file = fopen(in_folder("bomb.jpg"), "wb");
+    fwrite(bytes, 1, first, file);
+    for (int scan = 0; scan < 2000; scan++)
+        fwrite(bytes + first, 1, end - first, file);
+    fwrite(bytes + end, 1, n - end, file);
+    fclose(file);
+    assert_int_equal(image_read(in_folder("bomb.jpg"), &pixels, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "more than 500 scans"));
 }
 
 static void image_read__passes_over_bytes_behind_the_pixels(void **state)
@@ -280,6 +367,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(images_open__numbers_classes_by_name_and_decodes_both_kinds,
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(image_read__makes_colours_of_four_inks, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(
+            image_read__refuses_progressive_images_above_its_limit_of_memory, make_folder,
+            remove_folder),
+        cmocka_unit_test_setup_teardown(image_read__refuses_images_of_too_many_scans, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(image_read__passes_over_bytes_behind_the_pixels,
                                         make_folder, remove_folder),

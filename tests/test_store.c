@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "profiles/choice.h"
+#include "profiles/record.h"
 #include "profiles/store_internal.h"
 #include "tests/scratch.h"
 
@@ -269,6 +270,65 @@ static void store_open__refuses_what_is_not_ours(void **state)
     store_close(open_store(at("empty.db"), STORE_READ));
     refuses(scratch, STORE_READ, ERR_SYSTEM, "store");
     refuses("/proc/nowhere/x.db", STORE_WRITE, ERR_SYSTEM, "cannot make folder");
+}
+
+/* A view in the place of a table, or a trigger, would run SQL that came with the file. */
+static void store_open__refuses_files_with_code_of_their_own(void **state)
+{
+    static const struct {
+        const char *sql, *message;
+    } forged[] = {
+        {"ALTER TABLE layer_cost RENAME TO t; CREATE VIEW layer_cost AS SELECT * FROM t",
+         "holds a view 'layer_cost'"                                                                             },
+        {"CREATE TRIGGER late AFTER INSERT ON profile BEGIN DELETE FROM profile; END",
+         "holds a trigger 'late'"                                                                                },
+        {"CREATE VIRTUAL TABLE words USING fts5(text)",                                   "holds a table 'words'"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
+        unlink(at("forged.db"));
+        store_close(open_store(at("forged.db"), STORE_RECORD));
+        exec(at("forged.db"), forged[i].sql);
+        refuses(at("forged.db"), STORE_READ, ERR_INPUT, forged[i].message);
+        refuses(at("forged.db"), STORE_WRITE, ERR_INPUT, forged[i].message);
+    }
+}
+
+static void store_step__gives_up_on_a_step_without_end(void **state)
+{
+    sqlite3_stmt *stmt = NULL;
+    struct err err = {0};
+    (void)state;
+    struct store *store = open_store(at("endless.db"), STORE_RECORD);
+    store->ops_limit = 1000000;
+    assert_int_equal(store_prepare(store,
+                                   "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+                                   " SELECT count(*) FROM c",
+                                   &stmt, NULL),
+                     OK);
+    assert_int_equal(store_step(store, stmt), SQLITE_INTERRUPT);
+    assert_int_equal(store_fail(store, "cannot read", &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "a step takes for ever"));
+    sqlite3_finalize(stmt);
+    store_close(store);
+}
+
+/* A file without our CHECKs may hold any number where a bool belongs. */
+static void record_list__reads_any_number_but_zero_as_true(void **state)
+{
+    struct run_info *infos = NULL;
+    int count = 0;
+    (void)state;
+    store_close(open_store(at("bool.db"), STORE_RECORD));
+    exec(at("bool.db"), "PRAGMA ignore_check_constraints = ON;"
+                        "INSERT INTO run (kind, name, started_at, host, version, cost_source,"
+                        " num_devices, finished) VALUES ('real', 'n', '', '', '', '', 1, 256)");
+    struct store *store = open_store(at("bool.db"), STORE_READ);
+    assert_int_equal(record_list(store, &infos, &count, NULL), OK);
+    assert_int_equal(count, 1);
+    assert_true(infos[0].finished);
+    free(infos);
+    store_close(store);
 }
 
 /* Cut the file at every page boundary and in between: never a crash, never an answer. */
@@ -824,6 +884,9 @@ int main(void)
         cmocka_unit_test(store_list_profiles__calls_a_store_without_its_tables_damaged),
         cmocka_unit_test(store_list_profiles__passes_over_a_column_that_somebody_added),
         cmocka_unit_test(store_open__refuses_what_is_not_ours),
+        cmocka_unit_test(store_open__refuses_files_with_code_of_their_own),
+        cmocka_unit_test(store_step__gives_up_on_a_step_without_end),
+        cmocka_unit_test(record_list__reads_any_number_but_zero_as_true),
         cmocka_unit_test(store_open__refuses_truncated_store),
         cmocka_unit_test(store_open__survives_flipped_bytes),
         cmocka_unit_test(store_open__brings_older_schema_up),

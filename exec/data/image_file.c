@@ -36,6 +36,17 @@ static void jpeg_message(j_common_ptr jpeg, int level)
         jpeg_fail(jpeg);
 }
 
+/* A JPEG of a few KB can hold thousands of scans, each a pass over the whole image. */
+enum { JPEG_MAX_SCANS = 500 };
+static void jpeg_progress(j_common_ptr jpeg)
+{
+    struct jpeg_failure *failure = (struct jpeg_failure *)jpeg->err;
+    if (jpeg->is_decompressor && ((j_decompress_ptr)jpeg)->input_scan_number > JPEG_MAX_SCANS) {
+        snprintf(failure->text, sizeof failure->text, "more than %d scans", JPEG_MAX_SCANS);
+        longjmp(failure->out, 1);
+    }
+}
+
 static enum status check_size(const char *path, int64_t width, int64_t height, struct err *err)
 {
     if (width < 1 || height < 1 || width > IMAGE_MAX_SIDE || height > IMAGE_MAX_SIDE)
@@ -44,11 +55,30 @@ static enum status check_size(const char *path, int64_t width, int64_t height, s
     return OK;
 }
 
+/* The pixels, and what libjpeg keeps of an image that comes in several scans: every coefficient, 64
+ * of 2 bytes a block. */
+static enum status check_jpeg_memory(const char *path, j_decompress_ptr jpeg, struct err *err)
+{
+    const int64_t width = jpeg->image_width, height = jpeg->image_height;
+    int64_t bytes = 3 * width * height;
+    for (int c = 0; jpeg_has_multiple_scans(jpeg) && c < jpeg->num_components; c++) {
+        const jpeg_component_info *part = &jpeg->comp_info[c];
+        bytes += (int64_t)part->width_in_blocks * part->height_in_blocks * DCTSIZE2 * 2;
+    }
+    if (bytes > IMAGE_MAX_BYTES)
+        return err_set(err, ERR_INPUT, "'%s': decoding %lld x %lld takes %lld MiB, the limit is %d",
+                       path, (long long)width, (long long)height, (long long)(bytes >> 20),
+                       IMAGE_MAX_BYTES >> 20);
+    jpeg->mem->max_memory_to_use = IMAGE_MAX_BYTES; /* for all that was not counted above */
+    return OK;
+}
+
 static enum status read_jpeg(FILE *in, const char *path, bool peek, struct pixels *pixels,
                              struct err *err)
 {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_failure failure;
+    struct jpeg_progress_mgr progress = {.progress_monitor = jpeg_progress};
     unsigned char *volatile rgb = NULL, *volatile line = NULL;
     volatile enum status rc = OK;
     jpeg.err = jpeg_std_error(&failure.base);
@@ -59,6 +89,7 @@ static enum status read_jpeg(FILE *in, const char *path, bool peek, struct pixel
         goto out;
     }
     jpeg_create_decompress(&jpeg);
+    jpeg.progress = &progress;
     jpeg_stdio_src(&jpeg, in);
     jpeg_read_header(&jpeg, TRUE);
     rc = check_size(path, jpeg.image_width, jpeg.image_height, err);
@@ -67,6 +98,9 @@ static enum status read_jpeg(FILE *in, const char *path, bool peek, struct pixel
     pixels->width = (int)jpeg.image_width;
     pixels->height = (int)jpeg.image_height;
     if (peek)
+        goto out;
+    rc = check_jpeg_memory(path, &jpeg, err);
+    if (rc != OK)
         goto out;
     const bool inks = jpeg.num_components == 4;
     rgb = malloc((size_t)pixels->width * (size_t)pixels->height * 3);

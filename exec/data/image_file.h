@@ -6,8 +6,10 @@
 
 #include "partition/status.h"
 
-/* Sides are 1..IMAGE_MAX_SIDE, so that a header cannot ask for more than 768 MB. */
-enum { IMAGE_MAX_SIDE = 16384 };
+/* Sides are 1..IMAGE_MAX_SIDE, and decoding one image takes at most IMAGE_MAX_BYTES: the pixels,
+ * and of a progressive JPEG all coefficients as well. A few bytes of a header can ask for no more.
+ */
+enum { IMAGE_MAX_SIDE = 16384, IMAGE_MAX_BYTES = 3 * IMAGE_MAX_SIDE * IMAGE_MAX_SIDE };
 
 struct pixels {
     int width, height;

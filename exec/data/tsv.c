@@ -177,7 +177,8 @@ static enum status add_line(struct table *table, const struct token_list *tokens
         table->lines = lines;
         table->room_lines = room;
     }
-    if (table->num_ids + tokens->count > table->room_ids) {
+    if (table->num_ids + tokens->count >=
+        table->room_ids) { /* so ids exists, without a token too */
         int64_t room = 2 * (table->num_ids + tokens->count) + 4096;
         int32_t *ids = realloc(table->ids, (size_t)room * sizeof *ids);
         if (!ids)
@@ -211,7 +212,9 @@ static enum status read_table(const struct wordpiece *wp, const char *dir, const
     if (asprintf(&path, "%s/%s", dir, name) < 0)
         return err_nomem(err);
     rc = data_read_file(path, MAX_BYTES, &text, &bytes, err);
-    const int mark = rc == OK && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    if (rc != OK)
+        goto out;
+    const int mark = bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     for (const char *line = text + mark, *end = text + bytes;
          rc == OK && line < end && (max == 0 || table->num_lines < max);) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
@@ -259,6 +262,7 @@ static enum status read_table(const struct wordpiece *wp, const char *dir, const
     }
     if (rc == OK && table->num_lines == 0)
         rc = err_set(err, ERR_INPUT, "'%s' has no line behind its header", path);
+out:
     token_list_clear(&tokens);
     free(text);
     free(path);
