@@ -11,7 +11,6 @@
 #include "profiles/job_json.h"
 #include "profiles/profile_cost.h"
 
-enum balancer { OPTIMAL, RELEASED, PAPER };
 static const char *const balancer_names[] = {"optimal", "released", "paper"};
 
 struct request {
@@ -19,7 +18,7 @@ struct request {
     int64_t stages, frozen_layers, samples, microbatches, latency_ns, mem_bytes;
     double link_bytes_per_s; /* 0: communication is free */
     bool compress, as_json;
-    enum balancer balancer;
+    enum balancer_kind balancer;
     bool by_time;
 };
 
@@ -189,17 +188,17 @@ static enum status solve_optimal(const struct chain *chain, int frozen, struct a
     return rc;
 }
 
-static enum status solve_greedy(const struct chain *chain, enum balance_variant variant, int frozen,
+static enum status solve_greedy(const struct chain *chain, enum balancer_kind balancer, int frozen,
                                 struct answer *answer, struct err *err)
 {
     double *load = malloc((size_t)answer->stages * sizeof *load);
     enum status rc;
     if (!load)
         return err_nomem(err);
-    rc = balance_greedy(variant, chain->greedy, chain->num_items, frozen, answer->stages,
+    rc = balance_greedy(balancer, chain->greedy, chain->num_items, frozen, answer->stages,
                         answer->count, load, err);
     if (rc == OK)
-        answer->discounted_max = balance_max(variant, chain->greedy, frozen, answer->stages, load);
+        answer->discounted_max = balance_max(balancer, chain->greedy, frozen, answer->stages, load);
     free(load);
     return rc;
 }
@@ -208,7 +207,8 @@ static enum status solve_greedy(const struct chain *chain, enum balance_variant 
 static enum status solve(const struct request *q, const struct chain *chain, int frozen, int stages,
                          struct answer *answer, struct err *err)
 {
-    struct answer got = {.stages = stages, .first_item = q->balancer == PAPER ? 0 : frozen};
+    struct answer got = {.stages = stages,
+                         .first_item = q->balancer == BALANCER_PAPER ? 0 : frozen};
     enum status rc;
     if (stages > chain->num_items - got.first_item)
         return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages",
@@ -219,16 +219,14 @@ static enum status solve(const struct request *q, const struct chain *chain, int
         rc = err_nomem(err);
         goto out;
     }
-    rc = is_general(q) ? solve_general(q, chain, frozen, &got, err)
-         : q->balancer == OPTIMAL
-             ? solve_optimal(chain, frozen, &got, err)
-             : solve_greedy(chain, q->balancer == PAPER ? BALANCE_PAPER : BALANCE_RELEASED, frozen,
-                            &got, err);
+    rc = is_general(q)                     ? solve_general(q, chain, frozen, &got, err)
+         : q->balancer == BALANCER_OPTIMAL ? solve_optimal(chain, frozen, &got, err)
+                                           : solve_greedy(chain, q->balancer, frozen, &got, err);
     if (rc != OK)
         goto out;
     if (!is_general(q))
         measure(chain, frozen, &got);
-    if (q->balancer == OPTIMAL)
+    if (q->balancer == BALANCER_OPTIMAL)
         got.discounted_max = (double)got.max;
     *answer = got;
     got = (struct answer){0};
@@ -242,9 +240,9 @@ out:
 static enum status halve(const struct request *q, const struct chain *chain, int frozen,
                          double budget, int *stages, struct err *err)
 {
-    if (q->balancer != OPTIMAL)
-        return balance_compress(q->balancer == PAPER ? BALANCE_PAPER : BALANCE_RELEASED,
-                                chain->greedy, chain->num_items, frozen, budget, stages, err);
+    if (q->balancer != BALANCER_OPTIMAL)
+        return balance_compress(q->balancer, chain->greedy, chain->num_items, frozen, budget,
+                                stages, err);
     for (; *stages >= 2; *stages /= 2) {
         struct answer half = {0};
         bool within;
@@ -419,7 +417,7 @@ static enum status run_request(const struct command *command, const struct reque
                                const struct chain *chain, struct err *err)
 {
     /* sizes were given as they are; else the greedy balancers count millions */
-    double scale = q->balancer == OPTIMAL || q->sizes_text ? 1 : 1e6, budget;
+    double scale = q->balancer == BALANCER_OPTIMAL || q->sizes_text ? 1 : 1e6, budget;
     int64_t budget_size;
     struct answer answer = {0}, start = {0};
     struct json *json = NULL, *steps = NULL;
@@ -478,7 +476,7 @@ static enum status run_request(const struct command *command, const struct reque
     json_add_int(json, "stages", stages);
     json_add_int(json, "first_item", answer.first_item);
     add_cut(json, &answer);
-    if (q->balancer == PAPER)
+    if (q->balancer == BALANCER_PAPER)
         json_add_double(json, "discounted_max", answer.discounted_max * scale);
     json_add_int(json, "budget", budget_size);
     rc = command_answer(json, err);
@@ -508,7 +506,7 @@ static enum status check_options(const struct request *q, const struct seen *see
     };
     if (q->by_time && q->sizes_text)
         return err_set(err, ERR_INPUT, "balance: --by time needs a MODEL, not --sizes");
-    if (is_general(q) && (!q->by_time || q->balancer != OPTIMAL))
+    if (is_general(q) && (!q->by_time || q->balancer != BALANCER_OPTIMAL))
         return err_set(err, ERR_INPUT, "balance: --link and --mem go with --by time and optimal");
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].given && !rules[i].fits)
@@ -632,7 +630,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         return rc;
     }
     rc = pick("--balancer", q.balancer_text, balancer_names, 3, &which, err);
-    q.balancer = (enum balancer)which;
+    q.balancer = (enum balancer_kind)which;
     if (rc == OK)
         rc = pick("--by", q.by_text, by_names, 2, &which, err);
     q.by_time = rc == OK && which == 1;

@@ -44,7 +44,9 @@ static void solve(const struct request *q, const struct job *job, const struct c
 {
     struct planner_problem problem;
     struct planner_options options;
-    struct plan_judge judge = {&job->model, &job->cluster, cost, NULL};
+    struct plan_judge judge = {
+        .setting = {&job->model, &job->cluster, cost}
+    };
     planner_from_job(job, cost, num_frozen, &problem, &options);
     options.cache_filled = q->cached && num_frozen > 0;
     if (options.cache_filled)

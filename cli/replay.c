@@ -62,9 +62,7 @@ static enum status plan_cut(const struct json *json, const char *what, const str
     plan->first_item = calloc((size_t)plan->num_stages + 1, sizeof *plan->first_item);
     if (!plan->first_item)
         return err_nomem(err);
-    int item = plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED
-                   ? model_frozen_items(&job->model, plan->num_frozen_layers)
-                   : 0;
+    int item = plan_cut_start(plan, &job->model);
     for (int s = 0; s < plan->num_stages; s++) {
         if (!json_int64(json_at(cut, s), &size) || size < 0 || size > job->model.num_items - item)
             return err_set(err, ERR_INPUT, "%s: plan.cut[%d] must be 0..%d", what, s,
@@ -381,6 +379,7 @@ static bool run_machine(const struct json *summary, struct profile_info *machine
 enum status replay_simulate(struct replay *replay, const char *db_path, struct err *err)
 {
     const struct sim_options options = {.record_ops = true};
+    const struct setting setting = {&replay->job.model, &replay->job.cluster, &replay->cost.cost};
     struct cost_query query = cost_query_of(&replay->job);
     const char *backend = json_string(json_get(replay->summary, "backend"));
     int64_t threads = 0;
@@ -396,13 +395,14 @@ enum status replay_simulate(struct replay *replay, const char *db_path, struct e
                          &query, &replay->cost, err);
     if (rc == ERR_SYSTEM && !db_path && replay->db)
         err_hint(err, "the run was planned from '%s'; --db says where that is now", replay->db);
-    if (rc != OK ||
-        (rc = plan_lower(&replay->job.model, &replay->job.cluster, &replay->cost.cost,
-                         &replay->plan, NULL, &replay->workload, &replay->full, err)) != OK ||
-        (rc = predict_memory(replay, err)) != OK)
+    if (rc == OK)
+        rc = plan_lower(&setting, &replay->plan, NULL, &replay->workload, &replay->full, err);
+    if (rc == OK)
+        rc = predict_memory(replay, err);
+    if (rc != OK)
         return rc;
-    return sim_step(&replay->full, &replay->workload, &replay->job.cluster, &replay->cost.cost,
-                    &replay->plan, &options, &replay->sim, err);
+    return sim_step(&replay->full, &replay->workload, &setting, &replay->plan, &options,
+                    &replay->sim, err);
 }
 
 enum status replay_load(const char *run_dir, const char *db_path, struct replay *replay,

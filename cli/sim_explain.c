@@ -17,8 +17,9 @@ static enum status step_on(const struct step_answer *a, const struct cluster *cl
     struct sim_result result = {0};
     struct sim_options quiet = *options;
     quiet.record_ops = false;
-    enum status rc = plan_lower(&a->model, cluster, &a->cost.cost, &a->plan,
-                                a->custom.num_ranks ? &a->custom : NULL, &workload, &full, err);
+    const struct setting setting = {&a->model, cluster, &a->cost.cost};
+    enum status rc = plan_lower(&setting, &a->plan, a->custom.num_ranks ? &a->custom : NULL,
+                                &workload, &full, err);
     for (int c = 0; rc == OK && stage >= 0 && c < workload.num_classes; c++) {
         struct stage_cost *cost = &workload.stages[(int64_t)c * workload.num_stages + stage];
         for (int kind = 0; kind <= OP_Z; kind++) {
@@ -28,7 +29,7 @@ static enum status step_on(const struct step_answer *a, const struct cluster *cl
         cost->whole_batch_ns[0] = (int64_t)((double)cost->whole_batch_ns[0] * factor + 0.5);
     }
     if (rc == OK)
-        rc = sim_step(&full, &workload, cluster, &a->cost.cost, &a->plan, &quiet, &result, err);
+        rc = sim_step(&full, &workload, &setting, &a->plan, &quiet, &result, err);
     if (rc == OK)
         *step_ns = result.step_ns;
     workload_clear(&workload);
@@ -161,12 +162,11 @@ static enum status spread_workloads(const struct sim_args *args, const struct st
         rc = cost_choose_for(args->request.db_path, &a->model, &a->cluster, &query, &handle, err);
         handle.cost.cache_read_ns = a->cost.cost.cache_read_ns;
         handle.cost.cache_write_ns = a->cost.cost.cache_write_ns;
+        const struct setting setting = {&a->model, &a->cluster, &handle.cost};
         if (rc == OK)
-            rc = workload_build_on(&a->model, &a->cluster, &handle.cost, &a->plan,
-                                   a->full.rank_of_stage, &side[i], err);
+            rc = workload_build_on(&setting, &a->plan, a->full.rank_of_stage, &side[i], err);
         if (rc == OK)
-            rc = workload_near(&a->model, &a->cluster, &handle.cost, &a->plan, &a->full, &side[i],
-                               err);
+            rc = workload_near(&setting, &a->plan, &a->full, &side[i], err);
         cost_handle_clear(&handle);
     }
     return rc;
@@ -188,6 +188,7 @@ enum status sim_monte_carlo(const struct sim_args *args, const struct step_answe
     if (!steps)
         return err_nomem(err);
     enum status rc = spread ? spread_workloads(args, a, side, err) : OK;
+    const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
     struct sim_options options = args->request.options;
     options.record_ops = false;
     if (spread) {
@@ -197,8 +198,7 @@ enum status sim_monte_carlo(const struct sim_args *args, const struct step_answe
     for (int64_t i = 0; i < n && rc == OK; i++) {
         struct sim_result result = {0};
         options.seed = args->request.options.seed + (uint64_t)i;
-        rc = sim_step(&a->full, &a->workload, &a->cluster, &a->cost.cost, &a->plan, &options,
-                      &result, err);
+        rc = sim_step(&a->full, &a->workload, &setting, &a->plan, &options, &result, err);
         steps[i] = result.step_ns;
         sim_result_clear(&result);
     }

@@ -90,7 +90,7 @@ static enum status set_allreduce(struct step_request *q, const char *text, struc
     return rc;
 }
 
-enum setting {
+enum step_setting {
     SET_MODEL,
     SET_CLUSTER,
     SET_STAGES,
@@ -166,7 +166,7 @@ enum status step_request_set(struct step_request *q, const char *name, const cha
     int64_t value = 0;
     int index = 0;
     enum status rc;
-    switch ((enum setting)setting) {
+    switch ((enum step_setting)setting) {
     case SET_MODEL:
         q->model_text = text;
         return OK;
@@ -357,8 +357,7 @@ static enum status plan_cut_by_time(const struct model *model, const struct clus
     enum status rc = OK;
     struct cut cut = {0};
     int S = plan->num_stages, frozen = model_frozen_items(model, plan->num_frozen_layers);
-    bool outside = plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
-    int first = outside ? frozen : 0, items = model->num_items - first;
+    int first = plan_cut_start(plan, model), items = model->num_items - first;
     struct cut_time *times = NULL;
     int *class_of_stage = malloc((size_t)S * sizeof *class_of_stage);
     int *stage_of_class = malloc((size_t)S * sizeof *stage_of_class);
@@ -393,7 +392,7 @@ static enum status plan_cut_by_time(const struct model *model, const struct clus
                 ns[pass] = device_ns(device, ns[pass]);
             }
             /* A cut behind a prefix begins with the first active item. */
-            const bool rest = i == 0 && outside && frozen > 0;
+            const bool rest = i == 0 && first > 0;
             times[c * items + i] =
                 (struct cut_time){.fwd_ns = ns[PASS_FWD],
                                   .bwd_input_ns = ns[rest ? PASS_BWD_REST : PASS_BWD_INPUT],
@@ -405,7 +404,7 @@ static enum status plan_cut_by_time(const struct model *model, const struct clus
     }
     struct cut_problem problem = {.num_items = items,
                                   .num_stages = S,
-                                  .num_frozen = outside ? 0 : frozen,
+                                  .num_frozen = frozen - first,
                                   .num_microbatches = plan->microbatches.count,
                                   .num_classes = classes,
                                   .class_of_stage = class_of_stage,
@@ -439,8 +438,7 @@ static enum status cut_given(const struct step_request *q, const struct model *m
     if (rc != OK)
         return rc;
     int S = plan->num_stages;
-    bool outside = plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
-    int64_t at = outside ? model_frozen_items(model, plan->num_frozen_layers) : 0;
+    int64_t at = plan_cut_start(plan, model);
     plan->first_item = calloc((size_t)S + 1, sizeof *plan->first_item);
     if (!plan->first_item) {
         rc = err_nomem(err);
@@ -536,13 +534,13 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
     schedule_clear(&a->full);
     workload_clear(&a->workload);
     sim_result_clear(&a->result);
+    const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
     enum status rc = sim_check_size(&a->plan, err);
     if (rc == OK)
-        rc = plan_lower(&a->model, &a->cluster, &a->cost.cost, &a->plan,
-                        a->custom.num_ranks ? &a->custom : NULL, &a->workload, &a->full, err);
+        rc = plan_lower(&setting, &a->plan, a->custom.num_ranks ? &a->custom : NULL, &a->workload,
+                        &a->full, err);
     if (rc == OK)
-        rc = sim_step(&a->full, &a->workload, &a->cluster, &a->cost.cost, &a->plan, options,
-                      &a->result, err);
+        rc = sim_step(&a->full, &a->workload, &setting, &a->plan, options, &a->result, err);
     a->wall_ns = clock_now_ns() - start;
     return rc;
 }

@@ -45,11 +45,11 @@ static enum status check(const double *sizes, int num_items, int num_frozen, int
     return OK;
 }
 
-enum status balance_greedy(enum balance_variant variant, const double *sizes, int num_items,
+enum status balance_greedy(enum balancer_kind balancer, const double *sizes, int num_items,
                            int num_frozen, int num_stages, int *count, double *load,
                            struct err *err)
 {
-    bool pinned = variant == BALANCE_PAPER;
+    bool pinned = balancer == BALANCER_PAPER;
     double frozen, discount, rest;
     int first = num_frozen; /* a of Algorithm 1: the first item not yet taken */
     enum status rc = check(sizes, num_items, num_frozen, num_stages, err);
@@ -78,11 +78,11 @@ enum status balance_greedy(enum balance_variant variant, const double *sizes, in
     return OK;
 }
 
-double balance_max(enum balance_variant variant, const double *sizes, int num_frozen,
-                   int num_stages, const double *load)
+double balance_max(enum balancer_kind balancer, const double *sizes, int num_frozen, int num_stages,
+                   const double *load)
 {
     double largest = load[0];
-    if (variant == BALANCE_PAPER)
+    if (balancer == BALANCER_PAPER)
         largest -= sum_of(sizes, num_frozen) * (1 - LAMBDA);
     for (int k = 1; k < num_stages; k++)
         if (load[k] > largest)
@@ -90,10 +90,10 @@ double balance_max(enum balance_variant variant, const double *sizes, int num_fr
     return largest;
 }
 
-enum status balance_compress(enum balance_variant variant, const double *sizes, int num_items,
+enum status balance_compress(enum balancer_kind balancer, const double *sizes, int num_items,
                              int num_frozen, double budget, int *num_stages, struct err *err)
 {
-    int items = num_items - (variant == BALANCE_PAPER ? 0 : num_frozen), *count = NULL;
+    int items = num_items - (balancer == BALANCER_PAPER ? 0 : num_frozen), *count = NULL;
     double *load = NULL;
     int stages = *num_stages;
     enum status rc = check(sizes, num_items, num_frozen, stages, err);
@@ -107,11 +107,11 @@ enum status balance_compress(enum balance_variant variant, const double *sizes, 
     }
     for (; stages >= 2; stages /= 2) {
         if (stages / 2 <= items) { /* else there are still more stages than items: halve on */
-            rc =
-                balance_greedy(variant, sizes, num_items, num_frozen, stages / 2, count, load, err);
+            rc = balance_greedy(balancer, sizes, num_items, num_frozen, stages / 2, count, load,
+                                err);
             if (rc != OK)
                 goto out;
-            if (balance_max(variant, sizes, num_frozen, stages / 2, load) > budget)
+            if (balance_max(balancer, sizes, num_frozen, stages / 2, load) > budget)
                 break;
         }
     }

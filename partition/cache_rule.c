@@ -103,18 +103,18 @@ bool cache_case_pays(const struct cache_case *c)
     return cache_case_ns(c) < c->plain_ns;
 }
 
-enum status cache_fill_extra(const struct model *model, const struct cluster *cluster,
-                             const struct cost *cost, const struct plan *plan, int level,
+enum status cache_fill_extra(const struct setting *setting, const struct plan *plan, int level,
                              int64_t *ns, struct err *err)
 {
-    const struct device *device = &cluster->devices[plan->device[0]];
+    const struct cost *cost = setting->cost;
+    const struct device *device = &setting->cluster->devices[plan->device[0]];
     const int64_t samples = plan->microbatches.size;
     bool extrapolated = false;
     int64_t sum = 0, write;
     for (int i = level; i < plan->first_item[0]; i++) {
         int64_t item;
-        enum status rc = cost->item_ns(cost->ctx, model, i, PASS_FWD_NOGRAD, samples, device, &item,
-                                       &extrapolated, err);
+        enum status rc = cost->item_ns(cost->ctx, setting->model, i, PASS_FWD_NOGRAD, samples,
+                                       device, &item, &extrapolated, err);
         if (rc != OK)
             return rc;
         if (!add_ok(sum, device_ns(device, item), &sum))

@@ -72,8 +72,7 @@ bool cache_case_pays(const struct cache_case *c);
 /* What a step of a plan that reads takes longer while the cache holds `level` frozen items (0:
  * nothing): the first device of each pipeline computes items [level, first_item[0]) of every
  * micro-batch and writes the output. ERR_INFEASIBLE where the source does not know an item. */
-enum status cache_fill_extra(const struct model *model, const struct cluster *cluster,
-                             const struct cost *cost, const struct plan *plan, int level,
+enum status cache_fill_extra(const struct setting *setting, const struct plan *plan, int level,
                              int64_t *ns, struct err *err);
 
 #ifdef __cplusplus

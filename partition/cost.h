@@ -69,6 +69,13 @@ struct cost {
     bool rows_alone;
 };
 
+/* What runs, where, and how long it takes there: what nearly every question about time needs. */
+struct setting {
+    const struct model *model; /* all three borrowed */
+    const struct cluster *cluster;
+    const struct cost *cost;
+};
+
 /* The constants inside an ITEM_OPAQUE model (uniform, explicit); ERR_INFEASIBLE for other kinds. */
 void cost_constant(struct cost *cost);
 

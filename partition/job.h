@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "partition/balance.h"
 #include "partition/cluster.h"
 #include "partition/freeze.h"
 #include "partition/model.h"
@@ -33,7 +34,6 @@ enum data_kind {
     DATA_SQUAD,
     DATA_TEXT
 };
-enum balancer_kind { BALANCER_OPTIMAL, BALANCER_RELEASED, BALANCER_PAPER };
 enum cache_policy { CACHE_OFF, CACHE_ON, CACHE_AUTO };
 enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32 };
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };

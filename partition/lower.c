@@ -220,14 +220,13 @@ static enum status custom_check(const struct schedule *custom, const struct plan
     return schedule_check(custom, 0, err);
 }
 
-static enum status lower_plan(const struct model *model, const struct cluster *cluster,
-                              const struct cost *cost, const struct plan *plan,
+static enum status lower_plan(const struct setting *setting, const struct plan *plan,
                               const struct schedule *custom, bool check, struct workload *workload,
                               struct schedule *full, struct err *err)
 {
     struct workload w = {0};
     struct schedule compute = {0}, got = {0};
-    enum status rc = plan_check(plan, model, cluster, err);
+    enum status rc = plan_check(plan, setting->model, setting->cluster, err);
     if (rc == OK && custom) {
         rc = custom_check(custom, plan, err);
     }
@@ -235,12 +234,12 @@ static enum status lower_plan(const struct model *model, const struct cluster *c
         return rc;
     }
     if (custom) {
-        rc = workload_build_on(model, cluster, cost, plan, custom->rank_of_stage, &w, err);
+        rc = workload_build_on(setting, plan, custom->rank_of_stage, &w, err);
         rc = rc == OK ? schedule_copy(custom, &compute, err) : rc;
     } else if (plan->schedule == SCHEDULE_AUTO) {
-        rc = schedule_auto(model, cluster, cost, plan, &w, &compute, err);
+        rc = schedule_auto(setting, plan, &w, &compute, err);
     } else {
-        rc = workload_build(model, cluster, cost, plan, &w, err);
+        rc = workload_build(setting, plan, &w, err);
         rc = rc == OK ? schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
                                           plan->chunks, &compute, err)
                       : rc;
@@ -257,7 +256,7 @@ static enum status lower_plan(const struct model *model, const struct cluster *c
         rc = schedule_lower(&compute, &w, plan, &got, err);
     }
     if (rc == OK) {
-        rc = workload_near(model, cluster, cost, plan, &got, &w, err);
+        rc = workload_near(setting, plan, &got, &w, err);
     }
     if (rc == OK && check) {
         rc = schedule_check(&got, 0, err);
@@ -274,17 +273,15 @@ static enum status lower_plan(const struct model *model, const struct cluster *c
     return rc;
 }
 
-enum status plan_lower(const struct model *model, const struct cluster *cluster,
-                       const struct cost *cost, const struct plan *plan,
+enum status plan_lower(const struct setting *setting, const struct plan *plan,
                        const struct schedule *custom, struct workload *workload,
                        struct schedule *full, struct err *err)
 {
-    return lower_plan(model, cluster, cost, plan, custom, true, workload, full, err);
+    return lower_plan(setting, plan, custom, true, workload, full, err);
 }
 
-enum status plan_lower_unchecked(const struct model *model, const struct cluster *cluster,
-                                 const struct cost *cost, const struct plan *plan,
+enum status plan_lower_unchecked(const struct setting *setting, const struct plan *plan,
                                  struct workload *workload, struct schedule *full, struct err *err)
 {
-    return lower_plan(model, cluster, cost, plan, NULL, false, workload, full, err);
+    return lower_plan(setting, plan, NULL, false, workload, full, err);
 }

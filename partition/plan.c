@@ -101,17 +101,20 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
     return OK;
 }
 
+int plan_cut_start(const struct plan *plan, const struct model *model)
+{
+    return frozen_outside(plan->frozen) ? model_frozen_items(model, plan->num_frozen_layers) : 0;
+}
+
 static enum status check_cut(const struct plan *plan, const struct model *model, struct err *err)
 {
-    int frozen_items = model_frozen_items(model, plan->num_frozen_layers);
     if (plan->num_frozen_layers < 0 || plan->num_frozen_layers > model->num_layers)
         return err_set(err, ERR_INFEASIBLE, "plan: %d frozen layers, must be 0..%d",
                        plan->num_frozen_layers, model->num_layers);
     if ((plan->num_frozen_layers > 0) != (plan->frozen != FROZEN_NONE))
         return err_set(err, ERR_INFEASIBLE, "plan: %d frozen layers with frozen placement '%s'",
                        plan->num_frozen_layers, frozen_placement_name(plan->frozen));
-    bool outside = plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
-    int first = outside ? frozen_items : 0;
+    int first = plan_cut_start(plan, model);
     if (!plan->first_item || plan->first_item[0] != first)
         return err_set(err, ERR_INFEASIBLE, "plan: the cut starts at item %d, must be %d",
                        plan->first_item ? plan->first_item[0] : -1, first);

@@ -76,8 +76,17 @@ enum status plan_check(const struct plan *plan, const struct model *model,
 enum status plan_check_counts(const struct plan *plan, const struct model *model,
                               const struct cluster *cluster, struct err *err);
 
+/* The item that the cut starts with: 0, or the first that is not frozen. */
+int plan_cut_start(const struct plan *plan, const struct model *model);
+
 /* Rank that holds a stage: stage mod K, or the V shape of zb-v and dualpipe-v. */
 int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
+
+/* Whether the frozen prefix is kept out of the pipeline: the cut then starts behind it. */
+static inline bool frozen_outside(enum frozen_placement placement)
+{
+    return placement == FROZEN_FIRST || placement == FROZEN_CACHED;
+}
 
 const char *frozen_placement_name(enum frozen_placement placement);
 const char *recompute_mode_name(enum recompute_mode mode);

@@ -80,7 +80,7 @@ static enum status make_plan(const struct search *search, const struct judged *j
     if (!device)
         return err_nomem(search->err);
     struct plan plan = search_bare_plan(search, node, device);
-    enum status rc = autodp_map(search->problem->cluster, node->map, node->num_ranks,
+    enum status rc = autodp_map(search->problem->setting.cluster, node->map, node->num_ranks,
                                 node->num_replicas, device, search->err);
     plan.first_item = malloc(cut);
     if (rc == OK && !plan.first_item)
@@ -113,8 +113,7 @@ static enum status finish_plan(const struct search *search, const struct judged 
         rc = err_nomem(search->err);
         goto out;
     }
-    rc = plan_lower(problem->model, problem->cluster, problem->cost, &plan, NULL, &workload, &full,
-                    search->err);
+    rc = plan_lower(&problem->setting, &plan, NULL, &workload, &full, search->err);
     if (rc == OK)
         rc = schedule_memory(&full, &workload, plan.memory_bytes, search->err);
     if (rc != OK)
@@ -276,14 +275,14 @@ static enum status none_found(const struct search *search)
     char need[32], have[32];
     if (search->need_bytes == 0 && search->refused.status != OK)
         return err_set(search->err, ERR_INFEASIBLE, "no plan for model '%s': %s",
-                       problem->model->name, search->refused.msg);
+                       problem->setting.model->name, search->refused.msg);
     if (!memory && search->need_bytes == 0)
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' (%d items) on %d devices: no pipeline length, "
                        "replica count, micro-batch count and schedule fit together",
-                       problem->model->name, problem->model->num_items,
-                       problem->cluster->num_devices);
-    const struct cluster *cluster = problem->cluster;
+                       problem->setting.model->name, problem->setting.model->num_items,
+                       problem->setting.cluster->num_devices);
+    const struct cluster *cluster = problem->setting.cluster;
     int64_t most = 0;
     bool same = true;
     for (int d = 0; d < cluster->num_devices; d++) {
@@ -296,12 +295,13 @@ static enum status none_found(const struct search *search)
         rc = err_set(search->err, ERR_INFEASIBLE,
                      "model '%s' does not fit: the nearest of the plans tried needs %s at least on "
                      "a device of %s",
-                     problem->model->name, format_bytes(search->need_bytes, need, sizeof need),
+                     problem->setting.model->name,
+                     format_bytes(search->need_bytes, need, sizeof need),
                      format_bytes(search->have_bytes, have, sizeof have));
     else
         rc = err_set(search->err, ERR_INFEASIBLE,
                      "model '%s' does not fit %d devices of %s%s with any cut",
-                     problem->model->name, cluster->num_devices, same ? "" : "at most ",
+                     problem->setting.model->name, cluster->num_devices, same ? "" : "at most ",
                      format_bytes(most, have, sizeof have));
     err_hint(search->err, "more devices a pipeline, a smaller batch, or recompute");
     return rc;
@@ -351,7 +351,7 @@ static enum status finish(struct search *search, struct planner_result *result)
 static enum status check(const struct planner_problem *problem,
                          const struct planner_options *options, struct err *err)
 {
-    const struct model *model = problem->model;
+    const struct model *model = problem->setting.model;
     if (problem->batch < 1 || problem->batch > INT32_MAX)
         return err_set(err, ERR_INPUT, "batch must be 1..%d, got %lld", INT32_MAX,
                        (long long)problem->batch);
@@ -364,15 +364,16 @@ static enum status check(const struct planner_problem *problem,
     if (options->num_ranks > model->num_items)
         return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", model->num_items,
                        options->num_ranks);
-    if (options->num_ranks > problem->cluster->num_devices)
+    if (options->num_ranks > problem->setting.cluster->num_devices)
         return err_set(err, ERR_INFEASIBLE, "a pipeline of %d does not fit %d devices",
-                       options->num_ranks, problem->cluster->num_devices);
+                       options->num_ranks, problem->setting.cluster->num_devices);
     int64_t devices;
     if (!mul_ok(options->num_ranks == AUTO ? 1 : options->num_ranks,
                 options->num_replicas == AUTO ? 1 : options->num_replicas, &devices) ||
-        devices > problem->cluster->num_devices)
+        devices > problem->setting.cluster->num_devices)
         return err_set(err, ERR_INFEASIBLE, "%d replicas of %d devices do not fit a cluster of %d",
-                       options->num_replicas, options->num_ranks, problem->cluster->num_devices);
+                       options->num_replicas, options->num_ranks,
+                       problem->setting.cluster->num_devices);
     if ((options->schedules & PLANNER_ALL_SCHEDULES) == 0)
         return err_set(err, ERR_INPUT, "planner: no schedule to choose from");
     if (!options->frozen_auto && problem->num_frozen_layers > 0 &&
@@ -422,9 +423,9 @@ out:
 void planner_from_job(const struct job *job, const struct cost *cost, int num_frozen_layers,
                       struct planner_problem *problem, struct planner_options *options)
 {
-    *problem = (struct planner_problem){.model = &job->model,
-                                        .cluster = &job->cluster,
-                                        .cost = cost,
+    *problem = (struct planner_problem){.setting.model = &job->model,
+                                        .setting.cluster = &job->cluster,
+                                        .setting.cost = cost,
                                         .batch_mode = job->train.batch_mode,
                                         .batch = job->train.batch,
                                         .num_frozen_layers = num_frozen_layers,

@@ -28,9 +28,7 @@ extern "C" {
 #endif
 
 struct planner_problem {
-    const struct model *model; /* all three borrowed */
-    const struct cluster *cluster;
-    const struct cost *cost;
+    struct setting setting;
     enum batch_mode batch_mode;
     int64_t batch;         /* per pipeline, or global */
     int num_frozen_layers; /* F */

@@ -18,7 +18,7 @@ static bool same_type(const struct device *a, const struct device *b)
 
 static enum status find_types(struct bound_table *table, struct err *err)
 {
-    const struct cluster *cluster = table->problem->cluster;
+    const struct cluster *cluster = table->problem->setting.cluster;
     for (int d = 0; d < cluster->num_devices; d++) {
         int type = 0;
         while (type < table->num_types &&
@@ -38,7 +38,7 @@ static enum status find_types(struct bound_table *table, struct err *err)
 static enum status sum_bytes(struct bound_table *table, struct err *err)
 {
     const struct planner_problem *problem = table->problem;
-    const struct model *model = problem->model;
+    const struct model *model = problem->setting.model;
     for (int i = 0; i < model->num_items; i++) {
         const struct item *item = &model->items[i];
         bool active = i >= table->num_frozen_items;
@@ -62,11 +62,11 @@ enum status bound_table_init(struct bound_table *table, const struct planner_pro
                              struct err *err)
 {
     enum status rc;
-    size_t entries = (size_t)problem->model->num_items + 1;
-    size_t devices = (size_t)problem->cluster->num_devices;
+    size_t entries = (size_t)problem->setting.model->num_items + 1;
+    size_t devices = (size_t)problem->setting.cluster->num_devices;
     *table = (struct bound_table){
         .problem = problem,
-        .num_frozen_items = model_frozen_items(problem->model, problem->num_frozen_layers),
+        .num_frozen_items = model_frozen_items(problem->setting.model, problem->num_frozen_layers),
         .type_of_device = calloc(devices, sizeof *table->type_of_device),
         .device_of_type = calloc(devices, sizeof *table->device_of_type),
         .weight_bytes = calloc(entries, sizeof *table->weight_bytes),
@@ -106,9 +106,10 @@ void bound_table_clear(struct bound_table *table)
 static enum status fill_times(struct bound_table *table, struct bound_times *times, struct err *err)
 {
     const struct planner_problem *problem = table->problem;
-    const struct device *device = &problem->cluster->devices[table->device_of_type[times->type]];
+    const struct device *device =
+        &problem->setting.cluster->devices[table->device_of_type[times->type]];
     const int nf = table->num_frozen_items;
-    for (int i = 0; i < problem->model->num_items; i++) {
+    for (int i = 0; i < problem->setting.model->num_items; i++) {
         const bool active = i >= nf;
         const struct {
             int64_t *sum;
@@ -128,8 +129,8 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
             int64_t ns = 0, *const sum = parts[j].sum + i;
             if (parts[j].runs) {
                 enum status rc =
-                    cost_item_ns(problem->cost, problem->model, i, parts[j].pass, samples, device,
-                                 times->distance, &ns, &table->extrapolated, err);
+                    cost_item_ns(problem->setting.cost, problem->setting.model, i, parts[j].pass,
+                                 samples, device, times->distance, &ns, &table->extrapolated, err);
                 if (rc != OK)
                     return rc;
                 if (device->speed != 1)
@@ -137,7 +138,7 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
             }
             if (!add_ok(sum[0], ns, &sum[1]) || sum[1] > MAX_CHAIN_NS)
                 return err_set(err, ERR_INPUT, "times of model '%s' overflow at item '%s'",
-                               problem->model->name, problem->model->items[i].name);
+                               problem->setting.model->name, problem->setting.model->items[i].name);
         }
     }
     return OK;
@@ -146,7 +147,7 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
 enum status bound_times_of(struct bound_table *table, int type, int64_t samples, bool recompute,
                            int64_t distance, const struct bound_times **times, struct err *err)
 {
-    if (!table->problem->cost->near_ns_per_byte)
+    if (!table->problem->setting.cost->near_ns_per_byte)
         distance = STASH_FAR;
     for (int i = 0; i < table->num_times; i++)
         if (table->times[i]->type == type && table->times[i]->samples == samples &&
@@ -162,7 +163,7 @@ enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
         table->times = grown;
         table->room_times = room;
     }
-    size_t entries = (size_t)table->problem->model->num_items + 1;
+    size_t entries = (size_t)table->problem->setting.model->num_items + 1;
     struct bound_times *fresh = calloc(1, sizeof *fresh);
     int64_t *block = calloc(entries * BOUND_SUMS, sizeof *block);
     if (!fresh || !block) {
@@ -193,7 +194,7 @@ enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
 /* Smallest message that a boundary of the cut can carry. */
 static int64_t least_act_bytes(const struct bound_shape *shape, int64_t samples)
 {
-    const struct model *model = shape->table->problem->model;
+    const struct model *model = shape->table->problem->setting.model;
     int64_t least = INT64_MAX, bytes;
     for (int i = shape->first_item; i < shape->num_items - 1; i++)
         least = bound_min(least, model->items[i].act_bytes);
@@ -236,7 +237,7 @@ static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_r
                        const int *device)
 {
     const struct planner_problem *problem = table->problem;
-    const struct model *model = problem->model;
+    const struct model *model = problem->setting.model;
     const int64_t bytes =
         mul_saturated(model->items[model->num_items - 1].tied_params, model->param_bytes);
     int64_t most = 0;
@@ -244,7 +245,8 @@ static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_r
         return 0;
     for (int r = 0; r < num_replicas; r++) {
         const int *row = device + (int64_t)r * num_ranks, ends[2] = {row[0], row[num_ranks - 1]};
-        most = bound_max(most, cost_allreduce_ns(problem->cost, problem->cluster, ends, 2, bytes));
+        most = bound_max(most, cost_allreduce_ns(problem->setting.cost, problem->setting.cluster,
+                                                 ends, 2, bytes));
     }
     return bound_min(most, BOUND_MAX_TERM);
 }
@@ -270,15 +272,17 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
                 t++;
             if (t == rank->num_types && t < BOUND_TYPES)
                 rank->types[rank->num_types++] = type;
-            rank->mem_bytes = bound_min(rank->mem_bytes, problem->cluster->devices[d].mem_bytes);
-            add_link(problem->cluster, rank, row[k > 0 ? k - 1 : num_ranks - 1], d);
+            rank->mem_bytes =
+                bound_min(rank->mem_bytes, problem->setting.cluster->devices[d].mem_bytes);
+            add_link(problem->setting.cluster, rank, row[k > 0 ? k - 1 : num_ranks - 1], d);
             group[r] = d;
         }
-        if (num_replicas > 1 && !problem->cost->allreduce_ns) {
+        if (num_replicas > 1 && !problem->setting.cost->allreduce_ns) {
             /* The ring is linear in bytes: two points give it, less one ns of rounding. */
             const int64_t probe = (int64_t)1 << 40;
-            int64_t none = cluster_allreduce_ns(problem->cluster, group, num_replicas, 0);
-            int64_t some = cluster_allreduce_ns(problem->cluster, group, num_replicas, probe);
+            int64_t none = cluster_allreduce_ns(problem->setting.cluster, group, num_replicas, 0);
+            int64_t some =
+                cluster_allreduce_ns(problem->setting.cluster, group, num_replicas, probe);
             rank->allreduce_ns = bound_min(none, BOUND_MAX_TERM);
             rank->allreduce_ns_per_byte =
                 (double)(bound_max(some - 1, none) - none) / (double)probe * (1 - 1e-9);
@@ -302,8 +306,8 @@ bool bound_weights_fit(const struct bound_table *table, int num_ranks, int64_t m
 {
     if (mem_bytes == INT64_MAX)
         return true;
-    mem_bytes -= table->problem->cluster->context_bytes;
-    const int n = table->problem->model->num_items;
+    mem_bytes -= table->problem->setting.cluster->context_bytes;
+    const int n = table->problem->setting.model->num_items;
     int a = first_item;
     for (int k = 0; k < num_ranks && a < n; k++) {
         int b = a;
@@ -328,7 +332,7 @@ static int64_t hop_ns(const struct planner_problem *problem, const struct bound_
     const struct bound_rank *rank = &family->ranks[up ? to : from];
     int64_t least = INT64_MAX;
     for (int i = 0; i < rank->num_links; i++)
-        least = bound_min(least, cost_transfer_ns(problem->cost, problem->cluster,
+        least = bound_min(least, cost_transfer_ns(problem->setting.cost, problem->setting.cluster,
                                                   up ? rank->from[i] : rank->to[i],
                                                   up ? rank->to[i] : rank->from[i], bytes));
     return rank->num_links > 0 && rank->num_links < BOUND_TYPES ? least : 0;
@@ -383,8 +387,8 @@ static int64_t least_distance(const struct bound_shape *shape, const struct plan
 {
     const struct bound_table *table = shape->table;
     const int64_t one = table->stash_bytes[shape->num_items],
-                  size = table->problem->model->per_microbatch ? 1 : shape->size,
-                  last = table->problem->model->per_microbatch ? 1 : shape->last_size;
+                  size = table->problem->setting.model->per_microbatch ? 1 : shape->size,
+                  last = table->problem->setting.model->per_microbatch ? 1 : shape->last_size;
     if (shape->num_stages > 1)
         return 0;
     const int64_t live =
@@ -423,7 +427,7 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
     }
     if (s > 0) {
         int64_t act, grad;
-        if (rank == previous + 1 && same_links(problem->cluster, hop->rank, of)) {
+        if (rank == previous + 1 && same_links(problem->setting.cluster, hop->rank, of)) {
             act = hop->act_ns;
             grad = hop->grad_ns;
         } else {
@@ -441,7 +445,7 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
                              shape->chunks, s);
     stage->mem_bytes = of->mem_bytes;
     if (of->mem_bytes != INT64_MAX) {
-        stage->mem_bytes -= problem->cluster->context_bytes;
+        stage->mem_bytes -= problem->setting.cluster->context_bytes;
         if (s == 0) /* of a prefix outside the cut */
             stage->mem_bytes -= table->weight_bytes[shape->first_item];
     }
@@ -487,12 +491,11 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
 {
     const struct planner_problem *problem = table->problem;
     enum status rc;
-    const bool outside = plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
     const bool only_last = plan->microbatches.count == 1;
     struct bound_shape got = {
         .table = table,
-        .first_item = outside ? table->num_frozen_items : 0,
-        .num_items = problem->model->num_items,
+        .first_item = frozen_outside(plan->frozen) ? table->num_frozen_items : 0,
+        .num_items = problem->setting.model->num_items,
         .num_ranks = plan->num_ranks,
         .chunks = plan->chunks,
         .num_stages = plan->num_stages,
@@ -505,14 +508,14 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
                      (plan->recompute == RECOMPUTE_EXCEPT_LAST && !only_last),
         .recompute_last = plan->recompute == RECOMPUTE_ALWAYS,
         .tied_ns = schedule_v_shaped(plan->schedule) ? 0 : family->tied_ns,
-        .op_ns = problem->cost->op_overhead_ns,
+        .op_ns = problem->setting.cost->op_overhead_ns,
     };
-    if (problem->cluster->host_blocking)
-        got.op_ns = bound_mul_add(problem->cluster->host_op_ns, plan->num_ranks, got.op_ns);
+    if (problem->setting.cluster->host_blocking)
+        got.op_ns = bound_mul_add(problem->setting.cluster->host_op_ns, plan->num_ranks, got.op_ns);
     else /* a rank launches an F and a backward a micro-batch (H1), of frozen stages an F only */
         got.floor_ns =
             bound_mul_add((table->num_frozen_items > 0 ? 1 : 2) * got.num_microbatches - 1,
-                          problem->cluster->host_op_ns, 0);
+                          problem->setting.cluster->host_op_ns, 0);
     got.stages = calloc((size_t)plan->num_stages, sizeof *got.stages);
     got.parts = malloc((size_t)plan->chunks * sizeof *got.parts);
     got.loads = malloc((size_t)plan->num_ranks * sizeof *got.loads);

@@ -106,7 +106,7 @@ static int64_t rank_need_bytes(const struct bound_shape *shape, const struct bou
                                int num_parts)
 {
     const struct bound_table *table = shape->table;
-    const bool each = !table->problem->model->per_microbatch;
+    const bool each = !table->problem->setting.model->per_microbatch;
     const int64_t size = each ? shape->size : 1, last = each ? shape->last_size : 1;
     int64_t fixed = 0, moment = 0, most = 0;
     for (int i = 0; i < num_parts; i++) {
@@ -291,7 +291,7 @@ static bool ranks_fit(const struct bound_shape *shape)
             room = bound_mul_add(bound_max(shape->stages[s].mem_bytes, 0), 1, room);
     }
     int64_t samples = shape->recompute ? shape->last_size : shape->size;
-    if (table->problem->model->per_microbatch)
+    if (table->problem->setting.model->per_microbatch)
         samples = 1;
     int64_t fixed = table->weight_bytes[b] - table->weight_bytes[a] + table->train_bytes[b] -
                     table->train_bytes[a];

@@ -11,9 +11,9 @@ static enum status greedy_node(struct search *search, struct node *node)
 {
     const struct planner_problem *problem = search->problem;
     const struct planner_options *options = search->options;
-    const struct model *model = problem->model;
+    const struct model *model = problem->setting.model;
     const bool released = options->balancer == BALANCER_RELEASED;
-    const enum balance_variant variant = released ? BALANCE_RELEASED : BALANCE_PAPER;
+    const enum balancer_kind balancer = options->balancer;
     const int n = model->num_items, nf = search->table.num_frozen_items;
     enum status rc;
     double *sizes = malloc((size_t)n * sizeof *sizes);
@@ -27,15 +27,15 @@ static enum status greedy_node(struct search *search, struct node *node)
     int K = options->num_ranks;
     if (K == AUTO) {
         /* Start with a node's devices, budget: the largest stage of the unfrozen model. */
-        int per_node = problem->cluster->num_devices / problem->cluster->num_nodes;
+        int per_node = problem->setting.cluster->num_devices / problem->setting.cluster->num_nodes;
         K = per_node < n ? per_node : n;
-        rc = balance_greedy(variant, sizes, n, 0, K, count, load, search->err);
+        rc = balance_greedy(balancer, sizes, n, 0, K, count, load, search->err);
         if (rc != OK)
             goto out;
-        double budget = balance_max(variant, sizes, 0, K, load);
+        double budget = balance_max(balancer, sizes, 0, K, load);
         /* F grew step by step: each step may halve. */
         for (int f = 1; f <= problem->num_frozen_layers && rc == OK; f++)
-            rc = balance_compress(variant, sizes, n, model_frozen_items(model, f), budget, &K,
+            rc = balance_compress(balancer, sizes, n, model_frozen_items(model, f), budget, &K,
                                   search->err);
         if (rc != OK)
             goto out;
@@ -47,14 +47,14 @@ static enum status greedy_node(struct search *search, struct node *node)
                 node->schedule = (enum schedule_kind)kind;
     node->chunks = schedule_chunks(node->schedule, options->chunks);
     const int stages = (int)bound_min((int64_t)K * node->chunks, INT_MAX);
-    rc = balance_greedy(variant, sizes, n, nf, stages, count, load, search->err);
+    rc = balance_greedy(balancer, sizes, n, nf, stages, count, load, search->err);
     if (rc != OK)
         goto out;
-    node->num_replicas =
-        options->num_replicas != AUTO ? options->num_replicas : problem->cluster->num_devices / K;
-    if (node->num_replicas < 1 || K > problem->cluster->num_devices) {
+    node->num_replicas = options->num_replicas != AUTO ? options->num_replicas
+                                                       : problem->setting.cluster->num_devices / K;
+    if (node->num_replicas < 1 || K > problem->setting.cluster->num_devices) {
         rc = err_set(search->err, ERR_INFEASIBLE, "a pipeline of %d does not fit %d devices", K,
-                     problem->cluster->num_devices);
+                     problem->setting.cluster->num_devices);
         goto out;
     }
     node->batch = problem->batch;
@@ -83,8 +83,7 @@ static enum status greedy_node(struct search *search, struct node *node)
             node->frozen =
                 options->frozen_auto && options->cache_filled ? FROZEN_CACHED : FROZEN_SPREAD;
     }
-    bool outside = node->frozen == FROZEN_FIRST || node->frozen == FROZEN_CACHED;
-    int at = outside ? nf : 0;
+    int at = frozen_outside(node->frozen) ? nf : 0;
     node->first_item = malloc(((size_t)stages + 1) * sizeof *node->first_item);
     if (!node->first_item) {
         rc = err_nomem(search->err);

@@ -31,12 +31,12 @@ enum status search_init(struct search *search, const struct planner_problem *pro
     enum status rc = bound_table_init(&search->table, problem, err);
     if (rc != OK)
         return rc;
-    search->num_lengths = problem->cluster->num_devices < problem->model->num_items
-                              ? problem->cluster->num_devices
-                              : problem->model->num_items;
+    search->num_lengths = problem->setting.cluster->num_devices < problem->setting.model->num_items
+                              ? problem->setting.cluster->num_devices
+                              : problem->setting.model->num_items;
     search->lengths = calloc((size_t)search->num_lengths, sizeof *search->lengths);
     search->families = calloc(FAMILY_SLOTS, sizeof *search->families);
-    search->cut = malloc(((size_t)problem->model->num_items + 1) * sizeof *search->cut);
+    search->cut = malloc(((size_t)problem->setting.model->num_items + 1) * sizeof *search->cut);
     search->over = calloc((size_t)search->num_lengths, sizeof *search->over);
     if (!search->lengths || !search->families || !search->cut || !search->over)
         return err_nomem(err);
@@ -207,7 +207,8 @@ static enum status family_of(struct search *search, const struct node *node,
     int *device = malloc((size_t)K * (size_t)R * sizeof *device);
     if (!device)
         return err_nomem(search->err);
-    enum status rc = autodp_map(search->problem->cluster, node->map, K, R, device, search->err);
+    enum status rc =
+        autodp_map(search->problem->setting.cluster, node->map, K, R, device, search->err);
     if (rc == OK)
         rc = bound_family_init(&slot->family, &search->table, K, R, device, search->err);
     slot->num_ranks = K;
@@ -264,15 +265,15 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         goto out;
     }
     memcpy(cut, first_item, ((size_t)num_stages + 1) * sizeof *cut);
-    rc = autodp_map(problem->cluster, node->map, node->num_ranks, node->num_replicas, device, &why);
+    rc = autodp_map(problem->setting.cluster, node->map, node->num_ranks, node->num_replicas,
+                    device, &why);
     if (rc != OK)
         goto out;
     plan = search_bare_plan(search, node, device);
     plan.first_item = cut;
     search->evaluated++;
     search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
-    rc = plan_lower_unchecked(problem->model, problem->cluster, problem->cost, &plan, &workload,
-                              &full, &why);
+    rc = plan_lower_unchecked(&problem->setting, &plan, &workload, &full, &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule does not exist for these counts */
         if (search->refused.status == OK)
             search->refused = why;
@@ -292,11 +293,10 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         note_need(search, node, family);
         goto out;
     }
-    rc = schedule_time(&full, &workload, problem->cluster, problem->cost, &plan, &time, &why);
+    rc = schedule_time(&full, &workload, &problem->setting, &plan, &time, &why);
     int64_t traffic_ns;
     if (rc == OK)
-        rc = workload_traffic_ns(&workload, problem->cluster, problem->cost, &plan, &traffic_ns,
-                                 &why);
+        rc = workload_traffic_ns(&workload, &problem->setting, &plan, &traffic_ns, &why);
     if (rc == OK) {
         *unshared_ns = bound_max(time.step_ns, 1);
         *step_ns = bound_max(*unshared_ns, traffic_ns);
@@ -444,7 +444,7 @@ static enum status average(struct search *search, struct node node)
  * the best plan is slower. */
 static enum status tighten(struct search *search, struct node node)
 {
-    const struct model *model = search->problem->model;
+    const struct model *model = search->problem->setting.model;
     struct bound_shape shape = {0};
     enum status rc = search_shape(search, &node, &shape);
     if (rc != OK)
@@ -567,15 +567,15 @@ static int placements_of(const struct search *search, enum frozen_placement *pla
 
 int search_items_in_cut(const struct search *search, enum frozen_placement placement)
 {
-    bool outside = placement == FROZEN_FIRST || placement == FROZEN_CACHED;
-    return search->problem->model->num_items - (outside ? search->table.num_frozen_items : 0);
+    return search->problem->setting.model->num_items -
+           (frozen_outside(placement) ? search->table.num_frozen_items : 0);
 }
 
 /* Work of all micro-batches over K equal devices, O(1); 0, which bounds nothing, where they differ.
  */
 static enum status work_bound(struct search *search, const struct node *node, int64_t *bound_ns)
 {
-    const int n = search->problem->model->num_items;
+    const int n = search->problem->setting.model->num_items;
     const int nf = search->table.num_frozen_items;
     *bound_ns = 0;
     if (search->table.num_types > 1)
@@ -588,7 +588,7 @@ static enum status work_bound(struct search *search, const struct node *node, in
                             node->recompute == RECOMPUTE_ALWAYS, 0, &last, search->err);
     if (rc != OK)
         return rc;
-    const int from = node->frozen == FROZEN_FIRST || node->frozen == FROZEN_CACHED ? nf : 0;
+    const int from = frozen_outside(node->frozen) ? nf : 0;
     double total = ((double)bound_once_ns(full, from, n) * (node->microbatches.count - 1) +
                     (double)bound_once_ns(last, from, n)) /
                    node->num_ranks;
@@ -652,7 +652,7 @@ static enum status open_family(struct search *search, const struct node *family,
 static enum status least_work(struct search *search, int num_ranks, int64_t batch, double *work_ns)
 {
     const struct planner_problem *problem = search->problem;
-    const int n = problem->model->num_items, types = search->table.num_types;
+    const int n = problem->setting.model->num_items, types = search->table.num_types;
     const struct bound_times **times = malloc(2 * (size_t)types * sizeof *times);
     enum status rc = times ? counts_of(search, batch, num_ranks) : err_nomem(search->err);
     /* Frozen items may not run at all (cached). */
@@ -687,9 +687,9 @@ static bool weights_fit(const struct search *search, int num_ranks)
 {
     const struct planner_problem *problem = search->problem;
     int64_t most = 0;
-    for (int d = 0; d < problem->cluster->num_devices; d++)
-        if (problem->cluster->devices[d].mem_bytes > most)
-            most = problem->cluster->devices[d].mem_bytes;
+    for (int d = 0; d < problem->setting.cluster->num_devices; d++)
+        if (problem->setting.cluster->devices[d].mem_bytes > most)
+            most = problem->setting.cluster->devices[d].mem_bytes;
     const int first = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
     return bound_weights_fit(&search->table, num_ranks, most, first);
 }
@@ -699,7 +699,7 @@ enum status search_seed(struct search *search)
 {
     const struct planner_problem *problem = search->problem;
     const struct planner_options *options = search->options;
-    const int devices = problem->cluster->num_devices;
+    const int devices = problem->setting.cluster->num_devices;
     for (int K = 1; K <= search->num_lengths; K++) {
         if (options->num_ranks != AUTO && options->num_ranks != K)
             continue;
@@ -729,7 +729,7 @@ enum status search_seed(struct search *search)
                 continue; /* no micro-batch count exists */
             double bound = floor(work / K * (1 - 1e-9));
             node.key = node_rate(&node, 1) / fmax(bound, 1);
-            bool crosses = problem->cluster->num_nodes > 1 && K > 1 && R > 1;
+            bool crosses = problem->setting.cluster->num_nodes > 1 && K > 1 && R > 1;
             for (int map = 0; map < (crosses ? MAP_COUNT : 1); map++) {
                 node.map = (enum rank_map)map;
                 const int64_t before = search->candidates;

@@ -21,9 +21,7 @@
 #define MOVE_REACH 12                /* places that a move may go */
 
 struct search {
-    const struct model *model;
-    const struct cluster *cluster;
-    const struct cost *cost;
+    const struct setting *setting;
     const struct plan *plan;
     struct workload *workload; /* times as of the list that was judged last (S1) */
     struct schedule best;      /* frozen compute list */
@@ -60,10 +58,10 @@ static enum status judge(struct search *s, const struct schedule *compute, int64
         s->excess_have = s->limits[worst];
     }
     if (rc == OK && *fits) {
-        rc = workload_near(s->model, s->cluster, s->cost, s->plan, &full, s->workload, err);
+        rc = workload_near(s->setting, s->plan, &full, s->workload, err);
     }
     if (rc == OK && *fits) {
-        rc = schedule_time(&full, s->workload, s->cluster, s->cost, s->plan, &time, err);
+        rc = schedule_time(&full, s->workload, s->setting, s->plan, &time, err);
         *ns = time.step_ns;
     }
     step_time_clear(&time);
@@ -306,8 +304,7 @@ static enum status run_search(struct search *s, struct err *err)
     int64_t bound = 0, *nearest = calloc((size_t)s->plan->num_stages, sizeof *nearest);
     enum status rc = nearest ? OK : err_nomem(err);
     if (rc == OK) {
-        rc = workload_set_distances(s->model, s->cluster, s->cost, s->plan, nearest, s->workload,
-                                    err);
+        rc = workload_set_distances(s->setting, s->plan, nearest, s->workload, err);
     }
     free(nearest);
     if (rc == OK) {
@@ -337,8 +334,7 @@ static void set_memory(const struct plan *plan, const struct cluster *cluster, i
     }
 }
 
-enum status schedule_auto(const struct model *model, const struct cluster *cluster,
-                          const struct cost *cost, const struct plan *plan,
+enum status schedule_auto(const struct setting *setting, const struct plan *plan,
                           struct workload *workload, struct schedule *compute, struct err *err)
 {
     const size_t K = (size_t)plan->num_ranks, S = (size_t)plan->num_stages;
@@ -348,23 +344,18 @@ enum status schedule_auto(const struct model *model, const struct cluster *clust
     struct search best = {.best_ns = INT64_MAX, .least_excess = INT64_MAX};
     enum status rc = limits && memory && ranks ? OK : err_nomem(err);
     if (rc == OK) {
-        set_memory(plan, cluster, limits);
+        set_memory(plan, setting->cluster, limits);
     }
     /* Stage mod K; with two chunks also the V. */
     for (int shape = 0; shape < (plan->chunks == 2 ? 2 : 1) && rc == OK; shape++) {
         struct workload w = {0};
-        struct search s = {.model = model,
-                           .cluster = cluster,
-                           .cost = cost,
-                           .plan = plan,
-                           .workload = &w,
-                           .memory = memory,
-                           .limits = limits};
+        struct search s = {
+            .setting = setting, .plan = plan, .workload = &w, .memory = memory, .limits = limits};
         for (int t = 0; t < plan->num_stages; t++) {
             ranks[t] =
                 plan_rank_of_stage(shape ? SCHEDULE_ZB_V : SCHEDULE_1F1B, plan->num_ranks, t);
         }
-        rc = workload_build_on(model, cluster, cost, plan, ranks, &w, err);
+        rc = workload_build_on(setting, plan, ranks, &w, err);
         if (rc == OK) {
             rc = run_search(&s, err);
         }
@@ -451,7 +442,8 @@ enum status schedule_auto_uniform(int num_ranks, int num_microbatches, int chunk
     if (rc == OK) {
         cluster.link_latency_ns = cluster.uplink_latency_ns = 0;
         cost_constant(&cost);
-        rc = schedule_auto(&model, &cluster, &cost, &plan, &workload, compute, err);
+        rc = schedule_auto(&(struct setting){&model, &cluster, &cost}, &plan, &workload, compute,
+                           err);
     }
 out:
     free(items);

@@ -22,8 +22,7 @@ extern "C" {
  * plan_rank_of_stage(). Ties go to the earlier candidate. The same inputs give the same answer
  * everywhere. Both outputs must be zeroed or cleared. ERR_INFEASIBLE when nothing fits: the need of
  * the rank that is worst off, of the candidate that came nearest. */
-enum status schedule_auto(const struct model *model, const struct cluster *cluster,
-                          const struct cost *cost, const struct plan *plan,
+enum status schedule_auto(const struct setting *setting, const struct plan *plan,
                           struct workload *workload, struct schedule *compute, struct err *err);
 
 /* The same for equal stages with F = I = W, no messages and no memory limit: what `elapse schedule

@@ -293,9 +293,8 @@ static enum status run_class(struct timing *t, struct err *err)
 }
 
 /* The buckets of a stage one after another, over the stage's devices in replica order (T4). */
-static enum status run_allreduces(struct timing *t, const struct cluster *cluster,
-                                  const struct cost *cost, const struct plan *plan,
-                                  struct step_time *time, struct err *err)
+static enum status run_allreduces(struct timing *t, const struct setting *setting,
+                                  const struct plan *plan, struct step_time *time, struct err *err)
 {
     const struct workload *w = t->workload;
     if (w->num_buckets == 0) {
@@ -316,8 +315,8 @@ static enum status run_allreduces(struct timing *t, const struct cluster *cluste
         int64_t total = 0;
         for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
             const int64_t ns =
-                collective_ns(t->watch ? t->watch->allreduce : ALLREDUCE_RING, cost, cluster,
-                              devices, w->num_replicas, w->buckets[i].bytes);
+                collective_ns(t->watch ? t->watch->allreduce : ALLREDUCE_RING, setting->cost,
+                              setting->cluster, devices, w->num_replicas, w->buckets[i].bytes);
             rc = step_add_ns(&all, ns, "all-reduces", err);
             if (rc != OK) {
                 break;
@@ -473,9 +472,8 @@ static enum status timing_init(struct timing *t, const struct schedule *full,
 }
 
 /* All ops of a step. Of *time the figures of all-reduces are set. */
-static enum status timing_run(struct timing *t, const struct cluster *cluster,
-                              const struct cost *cost, const struct plan *plan,
-                              struct step_time *time, struct err *err)
+static enum status timing_run(struct timing *t, const struct setting *setting,
+                              const struct plan *plan, struct step_time *time, struct err *err)
 {
     enum status rc = OK;
     for (int c = 0; c < t->workload->num_classes && rc == OK; c++) {
@@ -483,7 +481,7 @@ static enum status timing_run(struct timing *t, const struct cluster *cluster,
         rc = run_class(t, err);
     }
     if (rc == OK) {
-        rc = run_allreduces(t, cluster, cost, plan, time, err);
+        rc = run_allreduces(t, setting, plan, time, err);
     }
     if (rc == OK) {
         rc = run_tails(t, time, err);
@@ -492,27 +490,27 @@ static enum status timing_run(struct timing *t, const struct cluster *cluster,
 }
 
 enum status schedule_watch(const struct schedule *full, const struct workload *workload,
-                           const struct cluster *cluster, const struct cost *cost,
-                           const struct plan *plan, const struct step_watch *watch, struct err *err)
+                           const struct setting *setting, const struct plan *plan,
+                           const struct step_watch *watch, struct err *err)
 {
     struct timing t;
     struct step_time ignored = {0};
-    enum status rc = timing_init(&t, full, workload, cluster, watch, err);
+    enum status rc = timing_init(&t, full, workload, setting->cluster, watch, err);
     if (rc == OK) {
-        rc = timing_run(&t, cluster, cost, plan, &ignored, err);
+        rc = timing_run(&t, setting, plan, &ignored, err);
     }
     timing_clear(&t);
     return rc;
 }
 
 enum status schedule_time(const struct schedule *full, const struct workload *workload,
-                          const struct cluster *cluster, const struct cost *cost,
-                          const struct plan *plan, struct step_time *time, struct err *err)
+                          const struct setting *setting, const struct plan *plan,
+                          struct step_time *time, struct err *err)
 {
     const size_t K = (size_t)full->num_ranks;
     struct timing t;
     struct step_time got = {0};
-    enum status rc = timing_init(&t, full, workload, cluster, NULL, err);
+    enum status rc = timing_init(&t, full, workload, setting->cluster, NULL, err);
     got.rank_busy_ns = calloc(K, sizeof *got.rank_busy_ns);
     got.rank_first_ns = calloc(K, sizeof *got.rank_first_ns);
     got.rank_last_ns = calloc(K, sizeof *got.rank_last_ns);
@@ -520,7 +518,7 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
         rc = err_nomem(err);
     }
     if (rc == OK) {
-        rc = timing_run(&t, cluster, cost, plan, &got, err);
+        rc = timing_run(&t, setting, plan, &got, err);
     }
     if (rc != OK) {
         goto out;

@@ -27,8 +27,8 @@ void step_time_clear(struct step_time *time);
 /* The length of a step whose transfers share nothing. All-reduces are rings. One pass, O(ops);
  * replicas of one class are computed once. ERR_INFEASIBLE: the lists deadlock. */
 enum status schedule_time(const struct schedule *full, const struct workload *workload,
-                          const struct cluster *cluster, const struct cost *cost,
-                          const struct plan *plan, struct step_time *time, struct err *err);
+                          const struct setting *setting, const struct plan *plan,
+                          struct step_time *time, struct err *err);
 
 /* Watches every op of a step. Times are counted from the moment at which all hosts begin. */
 struct step_watch {
@@ -48,9 +48,8 @@ struct step_watch {
 /* schedule_time() for who wants each op. The lists are walked in the same order with the same
  * arithmetic. On failure some ops have been reported. */
 enum status schedule_watch(const struct schedule *full, const struct workload *workload,
-                           const struct cluster *cluster, const struct cost *cost,
-                           const struct plan *plan, const struct step_watch *watch,
-                           struct err *err);
+                           const struct setting *setting, const struct plan *plan,
+                           const struct step_watch *watch, struct err *err);
 
 /* ERR_INFEASIBLE: this rank waits for ever at the op at position next of its list. */
 enum status schedule_deadlock(const struct schedule *full, int replica, int rank, int64_t next,

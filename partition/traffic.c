@@ -40,10 +40,11 @@ static double wire_ns(int64_t all_ns, int64_t latency_ns)
     return all_ns > latency_ns ? (double)(all_ns - latency_ns) : 0;
 }
 
-enum status workload_traffic_ns(const struct workload *w, const struct cluster *cluster,
-                                const struct cost *cost, const struct plan *plan, int64_t *ns,
-                                struct err *err)
+enum status workload_traffic_ns(const struct workload *w, const struct setting *setting,
+                                const struct plan *plan, int64_t *ns, struct err *err)
 {
+    const struct cluster *cluster = setting->cluster;
+    const struct cost *cost = setting->cost;
     const int R = w->num_replicas, K = w->num_ranks;
     const size_t resources = (size_t)cluster_num_resources(cluster);
     struct traffic t = {.cluster = cluster,

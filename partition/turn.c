@@ -73,8 +73,7 @@ static enum status halve(const struct job *job, const struct cluster *cluster,
                          const struct turn_ask *ask, int *k, struct err *err)
 {
     const struct model *model = &job->model;
-    const enum balance_variant variant =
-        job->pipeline.balancer == BALANCER_PAPER ? BALANCE_PAPER : BALANCE_RELEASED;
+    const enum balancer_kind balancer = greedy(job) ? job->pipeline.balancer : BALANCER_RELEASED;
     const int items = model->num_items, frozen = model_frozen_items(model, ask->num_frozen_layers);
     const int a_node = cluster->num_devices / cluster->num_nodes;
     int first = job->pipeline.num_stages;
@@ -87,11 +86,11 @@ static enum status halve(const struct job *job, const struct cluster *cluster,
     *k = ask->old ? ask->old->num_ranks : first;
     if (rc == OK) {
         balance_sizes(model, sizes);
-        rc = balance_greedy(variant, sizes, items, 0, first, count, load, err);
+        rc = balance_greedy(balancer, sizes, items, 0, first, count, load, err);
     }
     if (rc == OK && frozen > 0)
-        rc = balance_compress(variant, sizes, items, frozen,
-                              balance_max(variant, sizes, 0, first, load), k, err);
+        rc = balance_compress(balancer, sizes, items, frozen,
+                              balance_max(balancer, sizes, 0, first, load), k, err);
     free(count);
     free(sizes);
     free(load);
@@ -187,7 +186,7 @@ static enum status solve_one(const struct job *job, const struct cluster *cluste
     struct planner_options options;
     enum status rc;
     planner_from_job(job, cost, ask->num_frozen_layers, &problem, &options);
-    problem.cluster = cluster;
+    problem.setting.cluster = cluster;
     if (problem.batch_mode == BATCH_GLOBAL && problem.batch % r != 0)
         return err_set(err, ERR_INPUT,
                        "%s: train.batch.global must be a multiple of the %d replicas, got %lld",
@@ -268,7 +267,8 @@ static enum status solve_cached(const struct job *job, const struct cluster *clu
     enum status other = solve_one(job, cluster, cost, ask, attempt, true, &reads, &why);
     const bool found = other == OK && reads.plan.num_ranks > 0;
     if (found)
-        other = cache_fill_extra(&job->model, cluster, cost, &reads.plan, level, &extra, &why);
+        other = cache_fill_extra(&(struct setting){&job->model, cluster, cost}, &reads.plan, level,
+                                 &extra, &why);
     if (no_answer(other)) {
         rc = other;
         if (err)

@@ -344,11 +344,6 @@ out:
 
 /* --- stages ----------------------------------------------------------------------------------- */
 
-static bool outside_pipeline(const struct plan *plan)
-{
-    return plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
-}
-
 /* Bytes a sample (or micro-batch) of what the cache holds: the frozen prefix's output and the skip
  * tensors that leave the prefix. */
 static bool cached_bytes(const struct builder *b, int64_t *bytes)
@@ -777,21 +772,24 @@ static enum status build_norm(struct builder *b)
     return OK;
 }
 
-enum status workload_build(const struct model *model, const struct cluster *cluster,
-                           const struct cost *cost, const struct plan *plan,
+enum status workload_build(const struct setting *setting, const struct plan *plan,
                            struct workload *workload, struct err *err)
 {
-    return workload_build_on(model, cluster, cost, plan, NULL, workload, err);
+    return workload_build_on(setting, plan, NULL, workload, err);
 }
 
-enum status workload_build_on(const struct model *model, const struct cluster *cluster,
-                              const struct cost *cost, const struct plan *plan,
+enum status workload_build_on(const struct setting *setting, const struct plan *plan,
                               const int *rank_of_stage, struct workload *workload, struct err *err)
 {
     enum status rc;
-    struct builder b = {.model = model, .cluster = cluster, .cost = cost, .plan = plan, .err = err};
+    struct builder b = {.model = setting->model,
+                        .cluster = setting->cluster,
+                        .cost = setting->cost,
+                        .plan = plan,
+                        .num_frozen_items =
+                            model_frozen_items(setting->model, plan->num_frozen_layers),
+                        .err = err};
     struct workload *w = &b.got;
-    b.num_frozen_items = model_frozen_items(model, plan->num_frozen_layers);
     *w = (struct workload){.num_ranks = plan->num_ranks,
                            .num_stages = plan->num_stages,
                            .num_replicas = plan->num_replicas,
@@ -799,9 +797,9 @@ enum status workload_build_on(const struct model *model, const struct cluster *c
                            .drop_first_input = plan->num_frozen_layers > 0,
                            .cache_write_stage = -1,
                            .clip = plan->clip,
-                           .host_blocking = cluster->host_blocking,
-                           .context_bytes = cluster->context_bytes,
-                           .source = cost->source};
+                           .host_blocking = setting->cluster->host_blocking,
+                           .context_bytes = setting->cluster->context_bytes,
+                           .source = setting->cost->source};
     if (plan->num_stages > SCHEDULE_MAX_STAGES) {
         return err_set(err, ERR_INPUT, "plan of %d stages, the limit is %d", plan->num_stages,
                        SCHEDULE_MAX_STAGES);
@@ -814,7 +812,7 @@ enum status workload_build_on(const struct model *model, const struct cluster *c
         w->rank_of_stage[s] = rank_of_stage
                                   ? rank_of_stage[s]
                                   : plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
-        if (!outside_pipeline(plan) && plan->first_item[s + 1] <= b.num_frozen_items) {
+        if (!frozen_outside(plan->frozen) && plan->first_item[s + 1] <= b.num_frozen_items) {
             w->num_frozen_stages = s + 1;
         }
     }
@@ -850,14 +848,14 @@ enum status workload_build_on(const struct model *model, const struct cluster *c
     return rc;
 }
 
-enum status workload_set_distances(const struct model *model, const struct cluster *cluster,
-                                   const struct cost *cost, const struct plan *plan,
+enum status workload_set_distances(const struct setting *setting, const struct plan *plan,
                                    const int64_t *distances, struct workload *workload,
                                    struct err *err)
 {
     struct workload *w = workload;
     const size_t bytes = (size_t)w->num_stages * sizeof *distances;
-    if (!cost->near_ns_per_byte || (w->distances && memcmp(w->distances, distances, bytes) == 0)) {
+    if (!setting->cost->near_ns_per_byte ||
+        (w->distances && memcmp(w->distances, distances, bytes) == 0)) {
         return OK;
     }
     if (!w->distances) {
@@ -874,11 +872,12 @@ enum status workload_set_distances(const struct model *model, const struct clust
     w->buckets = NULL;
     w->first_bucket = NULL;
     w->num_buckets = 0;
-    struct builder b = {.model = model,
-                        .cluster = cluster,
-                        .cost = cost,
+    struct builder b = {.model = setting->model,
+                        .cluster = setting->cluster,
+                        .cost = setting->cost,
                         .plan = plan,
-                        .num_frozen_items = model_frozen_items(model, plan->num_frozen_layers),
+                        .num_frozen_items =
+                            model_frozen_items(setting->model, plan->num_frozen_layers),
                         .got = *w,
                         .err = err};
     enum status rc = build_stages(&b);
@@ -889,11 +888,10 @@ enum status workload_set_distances(const struct model *model, const struct clust
     return rc;
 }
 
-enum status workload_near(const struct model *model, const struct cluster *cluster,
-                          const struct cost *cost, const struct plan *plan,
+enum status workload_near(const struct setting *setting, const struct plan *plan,
                           const struct schedule *full, struct workload *workload, struct err *err)
 {
-    if (!cost->near_ns_per_byte) {
+    if (!setting->cost->near_ns_per_byte) {
         return OK;
     }
     int64_t *distances = malloc((size_t)workload->num_stages * sizeof *distances);
@@ -901,8 +899,7 @@ enum status workload_near(const struct model *model, const struct cluster *clust
         return err_nomem(err);
     }
     schedule_stash_distance(full, workload, distances);
-    const enum status rc =
-        workload_set_distances(model, cluster, cost, plan, distances, workload, err);
+    const enum status rc = workload_set_distances(setting, plan, distances, workload, err);
     free(distances);
     return rc;
 }

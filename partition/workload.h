@@ -181,14 +181,12 @@ int64_t workload_op_ns(const struct workload *workload, int class_index, struct 
  * step's ops, launches and messages (of all replicas: those that share a link take turns), one
  * after the other, pass STEP_NS_MAX; errors of the cost source pass through. Time O(classes *
  * (items + stages * skip edges) + replicas * edges). */
-enum status workload_build(const struct model *model, const struct cluster *cluster,
-                           const struct cost *cost, const struct plan *plan,
+enum status workload_build(const struct setting *setting, const struct plan *plan,
                            struct workload *workload, struct err *err);
 
 /* As workload_build(), for a list whose stages lie on the given ranks (num_stages entries, borrowed
  * for the call; NULL: plan_rank_of_stage()). */
-enum status workload_build_on(const struct model *model, const struct cluster *cluster,
-                              const struct cost *cost, const struct plan *plan,
+enum status workload_build_on(const struct setting *setting, const struct plan *plan,
                               const int *rank_of_stage, struct workload *workload, struct err *err);
 
 /* Bytes of stash between two uses of one in each stage (S1), num_stages entries of the caller's.
@@ -199,14 +197,12 @@ void schedule_stash_distance(const struct schedule *full, const struct workload 
 /* The costs of the same plan with stash at these distances (borrowed for the call): times of stages
  * and buckets anew, unless they are so already or the cost source knows no near stash. On failure
  * *workload can only be cleared. */
-enum status workload_set_distances(const struct model *model, const struct cluster *cluster,
-                                   const struct cost *cost, const struct plan *plan,
+enum status workload_set_distances(const struct setting *setting, const struct plan *plan,
                                    const int64_t *distances, struct workload *workload,
                                    struct err *err);
 
 /* ... at the distances of this list of the plan. */
-enum status workload_near(const struct model *model, const struct cluster *cluster,
-                          const struct cost *cost, const struct plan *plan,
+enum status workload_near(const struct setting *setting, const struct plan *plan,
                           const struct schedule *full, struct workload *workload, struct err *err);
 
 /* Add to a compute schedule everything else a step does, from the workload: recompute, cache reads
@@ -221,24 +217,21 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
 /* plan -> workload, compute list (generated or, when custom is not NULL, copied from it), freeze
  * rewrite, lowering, workload_near(), schedule_check(). Simulator, planner and executor all start
  * from this one call. */
-enum status plan_lower(const struct model *model, const struct cluster *cluster,
-                       const struct cost *cost, const struct plan *plan,
+enum status plan_lower(const struct setting *setting, const struct plan *plan,
                        const struct schedule *custom, struct workload *workload,
                        struct schedule *full, struct err *err);
 
 /* The same for a generated schedule, without schedule_check(): for the planner, which lowers many
  * candidates of kinds that the tests have proved and has the chosen one checked by plan_lower(). */
-enum status plan_lower_unchecked(const struct model *model, const struct cluster *cluster,
-                                 const struct cost *cost, const struct plan *plan,
+enum status plan_lower_unchecked(const struct setting *setting, const struct plan *plan,
                                  struct workload *workload, struct schedule *full, struct err *err);
 
 /* How long the step's messages and all-reduces (as rings) keep the busiest port or uplink busy: no
  * step that shares them is shorter, however its ops lie. Between devices a message takes what it
  * takes alone, less its latency, at the narrowest of its way. O(replicas * (edges + stages)).
  * ERR_NOMEM. */
-enum status workload_traffic_ns(const struct workload *workload, const struct cluster *cluster,
-                                const struct cost *cost, const struct plan *plan, int64_t *ns,
-                                struct err *err);
+enum status workload_traffic_ns(const struct workload *workload, const struct setting *setting,
+                                const struct plan *plan, int64_t *ns, struct err *err);
 
 #ifdef __cplusplus
 }

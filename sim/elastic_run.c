@@ -135,9 +135,9 @@ static enum status simulate(const struct plan_judge *on, const struct plan *plan
     quiet.record_ops = false;
     enum status rc = sim_check_size(plan, err);
     if (rc == OK)
-        rc = plan_lower(on->model, on->cluster, on->cost, plan, NULL, &workload, &full, err);
+        rc = plan_lower(&on->setting, plan, NULL, &workload, &full, err);
     if (rc == OK)
-        rc = sim_step(&full, &workload, on->cluster, on->cost, plan, &quiet, &result, err);
+        rc = sim_step(&full, &workload, &on->setting, plan, &quiet, &result, err);
     if (rc == OK) {
         *step_ns = result.step_ns;
         *bubble = result.bubble_fraction;
@@ -163,7 +163,9 @@ enum status elastic_plan(const struct job *job, const struct cost *cost, int num
     struct planner_problem problem;
     struct planner_options options;
     struct planner_result result = {0};
-    struct plan_judge judge = {&job->model, &job->cluster, cost, NULL};
+    struct plan_judge judge = {
+        .setting = {&job->model, &job->cluster, cost}
+    };
     const int stages = job->elastic.num_stages > 0 ? job->elastic.stages[0] : AUTO;
     if (num_frozen_layers < 0 || num_frozen_layers > job->model.num_layers)
         return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %d",
@@ -230,9 +232,10 @@ static void shift_cut(struct plan *plan, int offset)
 }
 
 /* Where steps run: the job's cluster with what slows it. */
-static const struct cluster *step_cluster(const struct runner *run)
+static struct setting step_setting(const struct runner *run)
 {
-    return run->options->slowed ? run->options->slowed : &run->job->cluster;
+    const struct cluster *slowed = run->options->slowed;
+    return (struct setting){&run->job->model, slowed ? slowed : &run->job->cluster, &run->cost};
 }
 
 static enum status batch_overflows(const struct runner *run, const struct plan *plan)
@@ -263,7 +266,8 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
         eval.cache_write = false;
         eval.recompute = RECOMPUTE_ALWAYS; /* forwards that keep no stash */
         eval.first_item[0] = 0;
-        rc = workload_build(&run->job->model, step_cluster(run), &run->cost, &eval, &w, run->err);
+        const struct setting setting = step_setting(run);
+        rc = workload_build(&setting, &eval, &w, run->err);
     }
     run->extrapolated = run->extrapolated || w.extrapolated;
     for (int c = 0; c < w.num_classes && rc == OK; c++) {
@@ -297,7 +301,7 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
  * `from`: what it lacks is computed before the pipeline, from that level on, and written (R3). */
 static enum status simulate_step(struct runner *run, struct step_cost *step)
 {
-    struct plan_judge on = {&run->job->model, step_cluster(run), &run->cost, &run->extrapolated};
+    struct plan_judge on = {.setting = step_setting(run), .extrapolated = &run->extrapolated};
     struct cached_view view = {0};
     struct plan plan = {0};
     const int frozen = run->plan.num_frozen_layers;
@@ -313,8 +317,8 @@ static enum status simulate_step(struct runner *run, struct step_cost *step)
         plan.cache_write = true;
         if (step->from > 0) {
             rc = view_init(&view, &run->job->model, &run->cost, step->from, run->err);
-            on.model = &view.model;
-            on.cost = &view.cost;
+            on.setting.model = &view.model;
+            on.setting.cost = &view.cost;
             shift_cut(&plan, -view.offset);
             plan.num_frozen_layers = frozen - step->from;
         }

@@ -75,9 +75,7 @@ double elastic_speedup(const struct elastic_run *run, const struct elastic_run *
 /* The event engine's word on a plan, for planner_options.judge: links are shared there. The judge
  * is its ctx. ERR_INFEASIBLE also for steps that sim_check_size() refuses. */
 struct plan_judge {
-    const struct model *model; /* all three borrowed */
-    const struct cluster *cluster;
-    const struct cost *cost;
+    struct setting setting;
     bool *extrapolated; /* set when a step's costs are; NULL: nobody asks */
 };
 enum status plan_judge_step(void *judge, const struct plan *plan, int64_t *step_ns,

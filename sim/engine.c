@@ -262,15 +262,14 @@ static enum status out_of_memory(const struct step *step, struct err *err)
 }
 
 enum status sim_step(const struct schedule *full, const struct workload *workload,
-                     const struct cluster *cluster, const struct cost *cost,
-                     const struct plan *plan, const struct sim_options *options,
-                     struct sim_result *result, struct err *err)
+                     const struct setting *setting, const struct plan *plan,
+                     const struct sim_options *options, struct sim_result *result, struct err *err)
 {
     struct step step = {0};
     struct sim_result got = {0};
     if (!(options->jitter >= 0 && options->jitter <= 1))
         return err_set(err, ERR_INPUT, "jitter must be 0..1, got %g", options->jitter);
-    enum status rc = step_init(&step, full, workload, cluster, cost, plan, options, err);
+    enum status rc = step_init(&step, full, workload, setting, plan, options, err);
     if (rc != OK)
         return rc;
     const bool rings = rings_may_meet(&step);

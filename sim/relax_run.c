@@ -387,7 +387,8 @@ enum status relax_run(struct step *step, bool *shared, struct err *err)
         x.class_replica[w->class_of_replica[r]] = r;
     const struct step_watch watch = {
         .op = watch_op, .ctx = &x, .allreduce = step->options->allreduce, .arrival_ns = x.arrival};
-    rc = schedule_watch(step->full, w, step->cluster, step->cost, step->plan, &watch, err);
+    const struct setting setting = {.cluster = step->cluster, .cost = step->cost};
+    rc = schedule_watch(step->full, w, &setting, step->plan, &watch, err);
     if (rc != OK)
         goto out;
     spread(&x);

@@ -39,16 +39,15 @@ static enum status find_memory(struct step *step, struct err *err)
 }
 
 enum status step_init(struct step *step, const struct schedule *full,
-                      const struct workload *workload, const struct cluster *cluster,
-                      const struct cost *cost, const struct plan *plan,
-                      const struct sim_options *options, struct err *err)
+                      const struct workload *workload, const struct setting *setting,
+                      const struct plan *plan, const struct sim_options *options, struct err *err)
 {
     enum status rc = OK;
     struct step got = {0};
     got.full = full;
     got.workload = workload;
-    got.cluster = cluster;
-    got.cost = cost;
+    got.cluster = setting->cluster;
+    got.cost = setting->cost;
     got.plan = plan;
     got.options = options;
     got.num_ranks = full->num_ranks;
@@ -56,8 +55,8 @@ enum status step_init(struct step *step, const struct schedule *full,
     got.num_procs = got.num_ranks * got.num_replicas;
     got.num_links = 2 * workload->num_edges;
     got.num_microbatches = full->num_microbatches;
-    got.async_host = cluster->host_op_ns > 0 && !cluster->host_blocking;
-    got.origin_ns = got.async_host ? cluster->host_op_ns : 0;
+    got.async_host = got.cluster->host_op_ns > 0 && !got.cluster->host_blocking;
+    got.origin_ns = got.async_host ? got.cluster->host_op_ns : 0;
     int64_t cells;
     if (!mul_ok(got.num_replicas, got.num_links, &cells) ||
         !mul_ok(cells, got.num_microbatches, &cells) || cells > STEP_MAX_CELLS)
@@ -78,7 +77,7 @@ enum status step_init(struct step *step, const struct schedule *full,
     }
     step_survey(&got);
     for (int i = 0; i < got.num_procs; i++)
-        got.slow = got.slow || cluster->devices[plan->device[i]].speed < 1;
+        got.slow = got.slow || got.cluster->devices[plan->device[i]].speed < 1;
     if (options->record_ops) {
         for (int k = 0; k < got.num_ranks; k++)
             got.max_ops += got.surveys[k].num_compute + got.surveys[k].num_sends;

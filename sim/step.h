@@ -90,9 +90,8 @@ struct step {
 };
 
 enum status step_init(struct step *step, const struct schedule *full,
-                      const struct workload *workload, const struct cluster *cluster,
-                      const struct cost *cost, const struct plan *plan,
-                      const struct sim_options *options, struct err *err);
+                      const struct workload *workload, const struct setting *setting,
+                      const struct plan *plan, const struct sim_options *options, struct err *err);
 void step_clear(struct step *step);
 
 /* All procs, buckets and records back to the start. */

@@ -108,7 +108,9 @@ static inline struct train_plan case_plan(const struct case_base *c, int k, int 
     assert_non_null(got.workload);
     assert_non_null(got.full);
     cost_roofline(&cost);
-    case_ok(plan_lower(model, &got.cluster, &cost, plan, NULL, got.workload, got.full, &err), &err);
+    case_ok(plan_lower(&(struct setting){model, &got.cluster, &cost}, plan, NULL, got.workload,
+                       got.full, &err),
+            &err);
     return got;
 }
 

@@ -47,8 +47,8 @@ static inline enum status plan_case_lower(struct plan_case *c, struct err *err)
 {
     workload_clear(&c->workload);
     schedule_clear(&c->full);
-    return plan_lower(&c->model, &c->cluster, &c->cost, &c->plan, NULL, &c->workload, &c->full,
-                      err);
+    return plan_lower(&(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan, NULL,
+                      &c->workload, &c->full, err);
 }
 
 static inline void case_must(enum status rc, const struct err *err)

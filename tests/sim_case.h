@@ -55,8 +55,8 @@ static inline enum status sim_case_lower(struct sim_case *c, struct err *err)
 {
     workload_clear(&c->workload);
     schedule_clear(&c->full);
-    return plan_lower(&c->model, &c->cluster, &c->cost, &c->plan, NULL, &c->workload, &c->full,
-                      err);
+    return plan_lower(&(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan, NULL,
+                      &c->workload, &c->full, err);
 }
 
 static inline void sim_case_build(struct sim_case *c)
@@ -129,8 +129,8 @@ static inline enum status sim_case_step(struct sim_case *c, enum sim_engine engi
 {
     sim_result_clear(&c->result);
     c->options.engine = engine;
-    return sim_step(&c->full, &c->workload, &c->cluster, &c->cost, &c->plan, &c->options,
-                    &c->result, err);
+    return sim_step(&c->full, &c->workload, &(struct setting){&c->model, &c->cluster, &c->cost},
+                    &c->plan, &c->options, &c->result, err);
 }
 
 /* Build and run; the answer is in c.result. */

@@ -26,7 +26,7 @@ static struct chain load(const char *text)
     return c;
 }
 
-static void assert_cut(enum balance_variant variant, const struct chain *c, int frozen_layers,
+static void assert_cut(enum balancer_kind variant, const struct chain *c, int frozen_layers,
                        int stages, const int *want)
 {
     int count[MOST], frozen = model_frozen_items(&c->model, frozen_layers);
@@ -39,7 +39,7 @@ static void assert_cut(enum balance_variant variant, const struct chain *c, int 
 }
 
 /* K after freezing 1, 2, ... layers one by one, from K0. */
-static void compress_all(enum balance_variant variant, const struct chain *c, int stages,
+static void compress_all(enum balancer_kind variant, const struct chain *c, int stages,
                          double want_budget, const int *want)
 {
     int count[MOST];
@@ -60,12 +60,12 @@ static void released__cuts_vit_b_as_the_release(void **state)
 {
     struct chain c = load("vit-b16");
     (void)state;
-    assert_cut(BALANCE_RELEASED, &c, 0, 8, (int[]){4, 2, 3, 3, 3, 3, 4, 5});
-    assert_cut(BALANCE_RELEASED, &c, 4, 8, (int[]){2, 2, 2, 2, 2, 2, 2, 4});
-    assert_cut(BALANCE_RELEASED, &c, 5, 4, (int[]){3, 4, 4, 5});
-    assert_cut(BALANCE_RELEASED, &c, 8, 4, (int[]){2, 2, 2, 4});
-    assert_cut(BALANCE_RELEASED, &c, 9, 2, (int[]){3, 5});
-    assert_cut(BALANCE_RELEASED, &c, 10, 2, (int[]){2, 4});
+    assert_cut(BALANCER_RELEASED, &c, 0, 8, (int[]){4, 2, 3, 3, 3, 3, 4, 5});
+    assert_cut(BALANCER_RELEASED, &c, 4, 8, (int[]){2, 2, 2, 2, 2, 2, 2, 4});
+    assert_cut(BALANCER_RELEASED, &c, 5, 4, (int[]){3, 4, 4, 5});
+    assert_cut(BALANCER_RELEASED, &c, 8, 4, (int[]){2, 2, 2, 4});
+    assert_cut(BALANCER_RELEASED, &c, 9, 2, (int[]){3, 5});
+    assert_cut(BALANCER_RELEASED, &c, 10, 2, (int[]){2, 4});
     model_clear(&c.model);
 }
 
@@ -73,7 +73,7 @@ static void released__halves_vit_b_as_published(void **state)
 {
     struct chain c = load("vit-b16");
     (void)state;
-    compress_all(BALANCE_RELEASED, &c, 8, 14.175744, (int[]){8, 8, 8, 8, 4, 4, 4, 4, 2, 2, 1, 1});
+    compress_all(BALANCER_RELEASED, &c, 8, 14.175744, (int[]){8, 8, 8, 8, 4, 4, 4, 4, 2, 2, 1, 1});
     model_clear(&c.model);
 }
 
@@ -81,7 +81,7 @@ static void paper__halves_vit_b_later_because_frozen_items_weigh_a_sixth(void **
 {
     struct chain c = load("vit-b16");
     (void)state;
-    compress_all(BALANCE_PAPER, &c, 8, 14.175744, (int[]){8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 2, 2});
+    compress_all(BALANCER_PAPER, &c, 8, 14.175744, (int[]){8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 2, 2});
     model_clear(&c.model);
 }
 
@@ -89,8 +89,8 @@ static void paper__leaves_stages_empty_for_bert_base(void **state)
 {
     struct chain c = load("bert-base");
     (void)state;
-    assert_cut(BALANCE_PAPER, &c, 0, 8, (int[]){0, 0, 0, 1, 6, 6, 6, 8});
-    assert_cut(BALANCE_RELEASED, &c, 0, 8, (int[]){0, 0, 0, 1, 6, 6, 6, 8});
+    assert_cut(BALANCER_PAPER, &c, 0, 8, (int[]){0, 0, 0, 1, 6, 6, 6, 8});
+    assert_cut(BALANCER_RELEASED, &c, 0, 8, (int[]){0, 0, 0, 1, 6, 6, 6, 8});
     model_clear(&c.model);
 }
 
@@ -102,14 +102,14 @@ static void paper__pins_frozen_items_to_stage_0_at_a_sixth(void **state)
     int count[2];
     double stage[2];
     (void)state;
-    assert_int_equal(balance_greedy(BALANCE_PAPER, sizes, 5, 1, 2, count, stage, NULL), OK);
+    assert_int_equal(balance_greedy(BALANCER_PAPER, sizes, 5, 1, 2, count, stage, NULL), OK);
     assert_int_equal(count[0], 2);
     assert_int_equal(count[1], 3);
     assert_true(stage[0] == 8 && stage[1] == 6);
-    assert_true(fabs(balance_max(BALANCE_PAPER, sizes, 1, 2, stage) - 6) < 1e-12);
-    assert_int_equal(balance_greedy(BALANCE_RELEASED, sizes, 5, 1, 2, count, stage, NULL), OK);
+    assert_true(fabs(balance_max(BALANCER_PAPER, sizes, 1, 2, stage) - 6) < 1e-12);
+    assert_int_equal(balance_greedy(BALANCER_RELEASED, sizes, 5, 1, 2, count, stage, NULL), OK);
     assert_int_equal(count[0] + count[1], 4); /* the frozen item is not in the list */
-    assert_true(balance_max(BALANCE_RELEASED, sizes, 1, 2, stage) < 8);
+    assert_true(balance_max(BALANCER_RELEASED, sizes, 1, 2, stage) < 8);
 }
 
 static void slack__is_the_variance_of_what_is_left_over_the_stages_left(void **state)
@@ -121,15 +121,15 @@ static void slack__is_the_variance_of_what_is_left_over_the_stages_left(void **s
     int count[2];
     double stage[2];
     (void)state;
-    assert_int_equal(balance_greedy(BALANCE_RELEASED, a, 4, 0, 2, count, stage, NULL), OK);
+    assert_int_equal(balance_greedy(BALANCER_RELEASED, a, 4, 0, 2, count, stage, NULL), OK);
     assert_int_equal(count[0], 3);
-    assert_int_equal(balance_greedy(BALANCE_RELEASED, b, 4, 0, 2, count, stage, NULL), OK);
+    assert_int_equal(balance_greedy(BALANCER_RELEASED, b, 4, 0, 2, count, stage, NULL), OK);
     assert_int_equal(count[0], 2);
     /* population variance 1.84 leaves the limit at 6.92; a sample's 2.3 would let the 4 in */
-    assert_int_equal(balance_greedy(BALANCE_RELEASED, c, 5, 0, 2, count, stage, NULL), OK);
+    assert_int_equal(balance_greedy(BALANCER_RELEASED, c, 5, 0, 2, count, stage, NULL), OK);
     assert_int_equal(count[0], 2);
     /* mean 2, no variance: 2 < 2 is false, so equal items are not split evenly */
-    assert_int_equal(balance_greedy(BALANCE_RELEASED, d, 4, 0, 2, count, stage, NULL), OK);
+    assert_int_equal(balance_greedy(BALANCER_RELEASED, d, 4, 0, 2, count, stage, NULL), OK);
     assert_int_equal(count[0], 1);
 }
 
@@ -140,19 +140,20 @@ static void greedy__refuses_bad_input(void **state)
     double stage[4];
     struct err err = {0};
     (void)state;
-    assert_int_equal(balance_greedy(BALANCE_RELEASED, good, 2, 0, 0, count, stage, NULL),
+    assert_int_equal(balance_greedy(BALANCER_RELEASED, good, 2, 0, 0, count, stage, NULL),
                      ERR_INPUT);
-    assert_int_equal(balance_greedy(BALANCE_RELEASED, negative, 2, 0, 1, count, stage, NULL),
+    assert_int_equal(balance_greedy(BALANCER_RELEASED, negative, 2, 0, 1, count, stage, NULL),
                      ERR_INPUT);
-    assert_int_equal(balance_greedy(BALANCE_RELEASED, nan, 2, 0, 1, count, stage, NULL), ERR_INPUT);
-    assert_int_equal(balance_greedy(BALANCE_RELEASED, good, 2, 3, 1, count, stage, NULL),
+    assert_int_equal(balance_greedy(BALANCER_RELEASED, nan, 2, 0, 1, count, stage, NULL),
                      ERR_INPUT);
-    assert_int_equal(balance_greedy(BALANCE_RELEASED, good, 2, 1, 2, count, stage, &err),
+    assert_int_equal(balance_greedy(BALANCER_RELEASED, good, 2, 3, 1, count, stage, NULL),
+                     ERR_INPUT);
+    assert_int_equal(balance_greedy(BALANCER_RELEASED, good, 2, 1, 2, count, stage, &err),
                      ERR_INFEASIBLE);
     assert_string_equal(err.msg, "cannot cut 1 items into 2 stages");
-    assert_int_equal(balance_greedy(BALANCE_PAPER, good, 2, 0, 3, count, stage, NULL),
+    assert_int_equal(balance_greedy(BALANCER_PAPER, good, 2, 0, 3, count, stage, NULL),
                      ERR_INFEASIBLE);
-    assert_int_equal(balance_compress(BALANCE_RELEASED, good, 2, 2, 1, &stages, NULL),
+    assert_int_equal(balance_compress(BALANCER_RELEASED, good, 2, 2, 1, &stages, NULL),
                      ERR_INFEASIBLE);
     assert_int_equal(stages, 2);
 }
@@ -166,7 +167,7 @@ static void compress__survives_the_failure_of_any_allocation(void **state)
     for (int n = 0; n < 2; n++) {
         int stages = 4;
         fail_malloc_after(n);
-        assert_int_equal(balance_compress(BALANCE_RELEASED, sizes, 4, 0, 9, &stages, NULL),
+        assert_int_equal(balance_compress(BALANCER_RELEASED, sizes, 4, 0, 9, &stages, NULL),
                          ERR_NOMEM);
         assert_false(fail_malloc_done());
         assert_int_equal(stages, 4);

@@ -86,9 +86,12 @@ static void cache_fill_extra__counts_what_lies_above_the_level(void **state)
                               .num_stages = 1,
                               .first_item = first,
                               .device = device};
-    assert_int_equal(cache_fill_extra(&model, &cluster, &cost, &plan, 0, &all, &err), OK);
-    assert_int_equal(cache_fill_extra(&model, &cluster, &cost, &plan, 5, &upper, &err), OK);
-    assert_int_equal(cache_fill_extra(&model, &cluster, &cost, &plan, 9, &none, &err), OK);
+    assert_int_equal(
+        cache_fill_extra(&(struct setting){&model, &cluster, &cost}, &plan, 0, &all, &err), OK);
+    assert_int_equal(
+        cache_fill_extra(&(struct setting){&model, &cluster, &cost}, &plan, 5, &upper, &err), OK);
+    assert_int_equal(
+        cache_fill_extra(&(struct setting){&model, &cluster, &cost}, &plan, 9, &none, &err), OK);
     assert_int_equal(none, 4 * 8 * 700);
     int64_t want = none, low = 0;
     for (int i = 0; i < 9; i++) {
@@ -98,7 +101,8 @@ static void cache_fill_extra__counts_what_lies_above_the_level(void **state)
     assert_int_equal(all, want);
     assert_int_equal(upper, want - low);
     cluster.devices[0].speed = 0.5;
-    assert_int_equal(cache_fill_extra(&model, &cluster, &cost, &plan, 0, &all, &err), OK);
+    assert_int_equal(
+        cache_fill_extra(&(struct setting){&model, &cluster, &cost}, &plan, 0, &all, &err), OK);
     assert_true(all > want);
     model_clear(&model);
     cluster_clear(&cluster);

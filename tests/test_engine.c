@@ -448,8 +448,10 @@ static void sim_step__engines_and_schedule_time_agree_when_nothing_is_shared(voi
             assert_int_equal(sim_case_step(&c, ENGINE_RELAX, &err), OK);
         }
         struct step_time time = {0};
-        assert_int_equal(
-            schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), OK);
+        assert_int_equal(schedule_time(&c.full, &c.workload,
+                                       &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
+                                       &time, &err),
+                         OK);
         assert_int_equal(c.result.step_ns, time.step_ns);
         assert_int_equal(c.result.allreduce_ns, time.allreduce_ns);
         assert_int_equal(c.result.allreduce_exposed_ns, time.allreduce_exposed_ns);
@@ -591,8 +593,10 @@ static void sim_step__conserves_work_and_idle_time_on_random_steps(void **state)
         }
         if (!c.half_duplex) {
             struct step_time time = {0};
-            assert_int_equal(
-                schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), OK);
+            assert_int_equal(schedule_time(&c.full, &c.workload,
+                                           &(struct setting){&c.model, &c.cluster, &c.cost},
+                                           &c.plan, &time, &err),
+                             OK);
             assert_true(time.step_ns <= slow);
             step_time_clear(&time);
         }
@@ -638,8 +642,10 @@ workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(voi
         c.act *= 20;
         c.params *= 50;
         sim_case_run(&c, ENGINE_EVENT);
-        assert_int_equal(
-            workload_traffic_ns(&c.workload, &c.cluster, &c.cost, &c.plan, &traffic_ns, &err), OK);
+        assert_int_equal(workload_traffic_ns(&c.workload,
+                                             &(struct setting){&c.model, &c.cluster, &c.cost},
+                                             &c.plan, &traffic_ns, &err),
+                         OK);
         assert_true(traffic_ns <= c.result.step_ns);
         /* A message takes whole nanoseconds. */
         const double messages = c.plan.num_replicas * (2.0 * c.workload.num_edges * c.M +
@@ -649,8 +655,10 @@ workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(voi
         if (fabs((double)traffic_ns - want) > messages + 1e-8 * want)
             fail_msg("case %d: traffic of %lld ns, bytes need %.0f", n, (long long)traffic_ns,
                      want);
-        assert_int_equal(
-            schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), OK);
+        assert_int_equal(schedule_time(&c.full, &c.workload,
+                                       &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
+                                       &time, &err),
+                         OK);
         tells += traffic_ns > time.step_ns;
         step_time_clear(&time);
         sim_case_clear(&c);
@@ -825,16 +833,19 @@ static void sim_step__refuses_reductions_longer_than_time(void **state)
             err = (struct err){0};
             struct step_time time = {0};
             assert_int_equal(sim_case_lower(&c, &err), OK);
-            assert_int_equal(
-                schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err),
-                ERR_INPUT);
+            assert_int_equal(schedule_time(&c.full, &c.workload,
+                                           &(struct setting){&c.model, &c.cluster, &c.cost},
+                                           &c.plan, &time, &err),
+                             ERR_INPUT);
             /* and at a length that is still told, both say the same */
             err = (struct err){0};
             c.cluster.uplink_latency_ns = STEP_NS_MAX / 4;
             assert_int_equal(sim_case_lower(&c, &err), OK);
             assert_int_equal(sim_case_step(&c, both[e], &err), OK);
-            assert_int_equal(
-                schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), OK);
+            assert_int_equal(schedule_time(&c.full, &c.workload,
+                                           &(struct setting){&c.model, &c.cluster, &c.cost},
+                                           &c.plan, &time, &err),
+                             OK);
             if (c.options.allreduce == ALLREDUCE_RING)
                 assert_int_equal(c.result.step_ns, time.step_ns);
             assert_in_range(c.result.step_ns, STEP_NS_MAX / 2, STEP_NS_MAX);

@@ -426,7 +426,9 @@ static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
         char *csv = NULL;
         plan_case_random(&c, &seed, 4, 5);
         case_must(plan_case_lower(&c, &err), &err);
-        case_must(schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &named, &err),
+        case_must(schedule_time(&c.full, &c.workload,
+                                &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &named,
+                                &err),
                   &err);
         /* The named list through a CSV, under a plan that says custom. */
         case_must(schedule_generate(c.plan.schedule, c.plan.num_ranks, c.plan.microbatches.count,
@@ -437,10 +439,12 @@ static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
         c.plan.schedule = SCHEDULE_CUSTOM;
         workload_clear(&c.workload);
         schedule_clear(&c.full);
-        case_must(
-            plan_lower(&c.model, &c.cluster, &c.cost, &c.plan, &list, &c.workload, &c.full, &err),
-            &err);
-        case_must(schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &custom, &err),
+        case_must(plan_lower(&(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &list,
+                             &c.workload, &c.full, &err),
+                  &err);
+        case_must(schedule_time(&c.full, &c.workload,
+                                &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &custom,
+                                &err),
                   &err);
         assert_int_equal(custom.step_ns, named.step_ns);
         compared++;
@@ -449,9 +453,9 @@ static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
         struct schedule full = {0};
         c.plan.microbatches = microbatches_of(c.plan.batch, c.plan.microbatches.count - 1);
         if (c.plan.microbatches.count != list.num_microbatches) {
-            assert_int_equal(
-                plan_lower(&c.model, &c.cluster, &c.cost, &c.plan, &list, &w, &full, &err),
-                ERR_INFEASIBLE);
+            assert_int_equal(plan_lower(&(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
+                                        &list, &w, &full, &err),
+                             ERR_INFEASIBLE);
             assert_non_null(strstr(err.msg, "does not fit a plan"));
             assert_null(full.ranks);
         }
@@ -480,7 +484,8 @@ static void plan_lower__refuses_a_custom_list_that_is_wrong(void **state)
     c.plan.microbatches = (struct microbatches){2, 1, 1};
     c.plan.batch = 2;
     case_must(schedule_from_csv("0F0,0F1,0B1,0B0", "csv", &list, &err), &err);
-    assert_int_equal(plan_lower(&c.model, &c.cluster, &c.cost, &c.plan, &list, &w, &full, &err),
+    assert_int_equal(plan_lower(&(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &list,
+                                &w, &full, &err),
                      ERR_INFEASIBLE);
     assert_string_equal(err.msg, "rank 0: 0B1 before 0B0");
     schedule_clear(&list);
@@ -621,7 +626,9 @@ static enum status whole_way(struct plan_case *c, struct err *err)
     char *csv = NULL;
     enum status rc = plan_case_lower(c, err);
     if (rc == OK) {
-        rc = schedule_time(&c->full, &c->workload, &c->cluster, &c->cost, &c->plan, &time, err);
+        rc = schedule_time(&c->full, &c->workload,
+                           &(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan, &time,
+                           err);
     }
     if (rc == OK) {
         rc = schedule_memory(&c->full, &c->workload, memory, err);

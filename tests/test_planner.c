@@ -92,9 +92,9 @@ static void instance_random(struct instance *in, int most_items)
     }
     cost_constant(&in->cost);
     in->cost.op_overhead_ns = roll(0, 2) ? 0 : roll(1, 500);
-    in->problem = (struct planner_problem){.model = &in->model,
-                                           .cluster = &in->cluster,
-                                           .cost = &in->cost,
+    in->problem = (struct planner_problem){.setting.model = &in->model,
+                                           .setting.cluster = &in->cluster,
+                                           .setting.cost = &in->cost,
                                            .optim_bytes_per_param = 4};
     in->problem.batch_mode = roll(0, 2) ? BATCH_PER_PIPELINE : BATCH_GLOBAL;
     in->problem.batch = roll(1, 6);
@@ -143,17 +143,22 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
     struct step_time time = {0};
     int64_t memory[16];
     brute->plans++;
-    if (plan_lower(&in->model, &in->cluster, &in->cost, plan, NULL, &workload, &full, NULL) != OK)
+    if (plan_lower(&(struct setting){&in->model, &in->cluster, &in->cost}, plan, NULL, &workload,
+                   &full, NULL) != OK)
         return;
     assert_int_equal(schedule_memory(&full, &workload, memory, NULL), OK);
-    assert_int_equal(schedule_time(&full, &workload, &in->cluster, &in->cost, plan, &time, NULL),
+    assert_int_equal(schedule_time(&full, &workload,
+                                   &(struct setting){&in->model, &in->cluster, &in->cost}, plan,
+                                   &time, NULL),
                      OK);
     bool fits = true;
     for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)
         fits &= memory[i % plan->num_ranks] <= in->cluster.devices[plan->device[i]].mem_bytes;
     int64_t traffic_ns, step_ns = time.step_ns > 0 ? time.step_ns : 1;
-    assert_int_equal(
-        workload_traffic_ns(&workload, &in->cluster, &in->cost, plan, &traffic_ns, NULL), OK);
+    assert_int_equal(workload_traffic_ns(&workload,
+                                         &(struct setting){&in->model, &in->cluster, &in->cost},
+                                         plan, &traffic_ns, NULL),
+                     OK);
     step_ns = traffic_ns > step_ns ? traffic_ns : step_ns;
     if (fits) {
         int64_t samples = plan->num_replicas * plan->batch;
@@ -507,8 +512,10 @@ static void bound_solve__is_the_closed_form_when_stages_are_equal(void **state)
                 assert_int_equal(cluster_grid(1, K, &in.cluster, NULL), OK);
                 in.cluster.link_latency_ns = 0;
                 cost_constant(&in.cost);
-                in.problem = (struct planner_problem){
-                    .model = &in.model, .cluster = &in.cluster, .cost = &in.cost, .batch = M};
+                in.problem = (struct planner_problem){.setting.model = &in.model,
+                                                      .setting.cluster = &in.cluster,
+                                                      .setting.cost = &in.cost,
+                                                      .batch = M};
                 in.options = (struct planner_options){
                     .num_ranks = K,
                     .num_replicas = 1,
@@ -547,8 +554,10 @@ static void bound_solve__takes_each_link_as_its_devices_have_it(void **state)
         strcpy(in.cluster.devices[d].kind, d < 2 ? "a" : "b");
     cost_constant(&in.cost);
     in.cost.transfer_ns = slow_among_a;
-    in.problem = (struct planner_problem){
-        .model = &in.model, .cluster = &in.cluster, .cost = &in.cost, .batch = 4};
+    in.problem = (struct planner_problem){.setting.model = &in.model,
+                                          .setting.cluster = &in.cluster,
+                                          .setting.cost = &in.cost,
+                                          .batch = 4};
     in.options = (struct planner_options){
         .num_ranks = 4, .num_replicas = 1, .num_microbatches = 4, .schedules = 1u << SCHEDULE_1F1B};
     assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
@@ -571,8 +580,10 @@ static void bound_solve__takes_a_single_microbatch_for_the_last(void **state)
     assert_int_equal(cluster_grid(1, 2, &in.cluster, NULL), OK);
     cost_constant(&in.cost);
     in.cost.near_ns_per_byte = near_case;
-    in.problem = (struct planner_problem){
-        .model = &in.model, .cluster = &in.cluster, .cost = &in.cost, .batch = 1};
+    in.problem = (struct planner_problem){.setting.model = &in.model,
+                                          .setting.cluster = &in.cluster,
+                                          .setting.cost = &in.cost,
+                                          .batch = 1};
     in.options = (struct planner_options){.num_ranks = 2,
                                           .num_replicas = 1,
                                           .schedules = 1u << SCHEDULE_1F1B,
@@ -592,9 +603,9 @@ static void vit_problem(struct instance *in, const char *model, const char *clus
     assert_int_equal(model_parse(model, &in->model, &err), OK);
     assert_int_equal(cluster_parse(cluster, &in->cluster, &err), OK);
     cost_roofline(&in->cost);
-    in->problem = (struct planner_problem){.model = &in->model,
-                                           .cluster = &in->cluster,
-                                           .cost = &in->cost,
+    in->problem = (struct planner_problem){.setting.model = &in->model,
+                                           .setting.cluster = &in->cluster,
+                                           .setting.cost = &in->cost,
                                            .batch = batch,
                                            .bucket_bytes = 25 << 20,
                                            .optim_bytes_per_param = 4};
@@ -645,7 +656,7 @@ static void planner_solve__cuts_greedily_into_all_chunks(void **state)
         in.options.schedules = 1u << (chunks == 2 ? SCHEDULE_ZB_V : SCHEDULE_INTERLEAVED);
         assert_int_equal(planner_solve(&in.problem, &in.options, &result, NULL), OK);
         balance_sizes(&in.model, sizes);
-        assert_int_equal(balance_greedy(BALANCE_RELEASED, sizes, in.model.num_items, 0, 4 * chunks,
+        assert_int_equal(balance_greedy(BALANCER_RELEASED, sizes, in.model.num_items, 0, 4 * chunks,
                                         count, load, NULL),
                          OK);
         assert_int_equal(result.plan.num_stages, 4 * chunks);
@@ -724,9 +735,9 @@ static void planner_solve__takes_fewer_microbatches_when_launching_costs(void **
     assert_int_equal(model_parse("vit-b16", &in.model, NULL), OK);
     assert_int_equal(cluster_parse("h100-1x8", &in.cluster, NULL), OK);
     cost_roofline(&in.cost);
-    in.problem = (struct planner_problem){.model = &in.model,
-                                          .cluster = &in.cluster,
-                                          .cost = &in.cost,
+    in.problem = (struct planner_problem){.setting.model = &in.model,
+                                          .setting.cluster = &in.cluster,
+                                          .setting.cost = &in.cost,
                                           .batch = 256,
                                           .optim_bytes_per_param = 4};
     in.options = (struct planner_options){.num_ranks = 4, .schedules = 1u << SCHEDULE_1F1B};
@@ -886,8 +897,10 @@ static void planner_solve__ends_when_the_passes_cost_nothing(void **state)
     assert_int_equal(cluster_grid(1, 2, &in.cluster, &err), OK);
     in.cluster.link_latency_ns = 0;
     cost_constant(&in.cost);
-    in.problem = (struct planner_problem){
-        .model = &in.model, .cluster = &in.cluster, .cost = &in.cost, .batch = 4};
+    in.problem = (struct planner_problem){.setting.model = &in.model,
+                                          .setting.cluster = &in.cluster,
+                                          .setting.cost = &in.cost,
+                                          .batch = 4};
     in.options = (struct planner_options){.schedules = PLANNER_ALL_SCHEDULES};
     if (planner_solve(&in.problem, &in.options, &result, &err) != OK)
         fail_msg("%s", err.msg);

@@ -103,9 +103,9 @@ static void planner_solve__survives_any_failed_allocation(void **state)
         OK);
     assert_int_equal(cluster_grid(2, 1, &cluster, NULL), OK);
     cost_constant(&cost);
-    const struct planner_problem problem = {.model = &model,
-                                            .cluster = &cluster,
-                                            .cost = &cost,
+    const struct planner_problem problem = {.setting.model = &model,
+                                            .setting.cluster = &cluster,
+                                            .setting.cost = &cost,
                                             .batch = 2,
                                             .num_frozen_layers = 1,
                                             .optim_bytes_per_param = 4};

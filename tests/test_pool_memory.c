@@ -57,7 +57,8 @@ static int64_t peak_frozen(enum schedule_kind kind, int m, enum recompute_mode r
                         .device = device};
     for (int i = 0; i < model.num_items; i++)
         stash[i] = STASH;
-    assert_int_equal(plan_lower(&model, &cluster, &cost, &plan, NULL, &w, &full, &err), OK);
+    assert_int_equal(
+        plan_lower(&(struct setting){&model, &cluster, &cost}, &plan, NULL, &w, &full, &err), OK);
     assert_int_equal(pool_memory(&model, &full, &w, &plan, stash, on_device, bytes, &err), OK);
     *params = 0;
     for (int i = first_item[rank]; i < first_item[rank + 1]; i++)

@@ -148,9 +148,11 @@ static void write_run(const char *dir, const char *text, const int64_t *extra_ns
     assert_int_equal(json_parse(text, "plan", &json, NULL), OK);
     assert_int_equal(plan_from_json(json, "plan", &job, &plan, NULL), OK);
     cost_constant(&cost);
-    assert_int_equal(
-        plan_lower(&job.model, &job.cluster, &cost, &plan, NULL, &workload, &full, NULL), OK);
-    assert_int_equal(sim_step(&full, &workload, &job.cluster, &cost, &plan, &options, &sim, NULL),
+    assert_int_equal(plan_lower(&(struct setting){&job.model, &job.cluster, &cost}, &plan, NULL,
+                                &workload, &full, NULL),
+                     OK);
+    assert_int_equal(sim_step(&full, &workload, &(struct setting){&job.model, &job.cluster, &cost},
+                              &plan, &options, &sim, NULL),
                      OK);
     snprintf(path, sizeof path, "%s/run.db", dir);
     assert_int_equal(store_open(path, STORE_RECORD, &store, NULL), OK);

@@ -100,8 +100,8 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
     for (int i = 0; i < k * r; i++)
         strcpy(rig->cluster.devices[i].kind, "cpu");
     cost_roofline(&cost);
-    ok(plan_lower(&rig->job.model, &rig->cluster, &cost, &rig->plan, NULL, &rig->workload,
-                  &rig->full, &err),
+    ok(plan_lower(&(struct setting){&rig->job.model, &rig->cluster, &cost}, &rig->plan, NULL,
+                  &rig->workload, &rig->full, &err),
        &err);
     ok(runtime_groups_open(comm, &rig->plan, &rig->groups, &err), &err);
     rig->backend = backend_cpu_new(DTYPE_FP32, 1, &err);

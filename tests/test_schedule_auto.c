@@ -20,9 +20,10 @@ static int64_t step_of(struct plan_case *c, enum schedule_kind kind, struct err 
     c->plan.schedule = kind;
     *err = (struct err){0};
     if (plan_case_lower(c, err) == OK) {
-        case_must(
-            schedule_time(&c->full, &c->workload, &c->cluster, &c->cost, &c->plan, &time, err),
-            err);
+        case_must(schedule_time(&c->full, &c->workload,
+                                &(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan,
+                                &time, err),
+                  err);
         ns = time.step_ns;
     }
     step_time_clear(&time);

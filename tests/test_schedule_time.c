@@ -242,7 +242,8 @@ static void schedule_time__equals_the_oracle_on_random_plans(void **state)
         struct step_time time = {0};
         plan_case_random(&c, &seed, 4, 6);
         if (plan_case_lower(&c, &err) != OK ||
-            schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err) != OK) {
+            schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
+                          &c.plan, &time, &err) != OK) {
             fail_msg("round %d: %s", round, err.msg);
         }
         assert_int_equal(time.step_ns, oracle_step(&c));
@@ -321,7 +322,9 @@ static struct step_time uniform_step(struct uniform u, struct plan_case *kept)
     }
     struct step_time time = {0};
     case_must(plan_case_lower(&c, &err), &err);
-    case_must(schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), &err);
+    case_must(schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
+                            &c.plan, &time, &err),
+              &err);
     if (kept) {
         *kept = c;
     } else {
@@ -403,7 +406,9 @@ static void schedule_time__is_the_closed_form_of_gpipe_when_stages_are_uneven(vo
             max_b = latest(max_b, b);
         }
         case_must(plan_case_lower(&c, &err), &err);
-        case_must(schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err),
+        case_must(schedule_time(&c.full, &c.workload,
+                                &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &time,
+                                &err),
                   &err);
         assert_int_equal(time.step_ns, sum_f + (M - 1) * max_f + sum_b + (M - 1) * max_b);
         step_time_clear(&time);
@@ -485,12 +490,16 @@ static void schedule_time__charges_the_host_as_h1_and_h2_say(void **state)
     struct err err = {0};
     c.cluster.host_op_ns = 100; /* launches are the bottleneck: 8 a rank and an update */
     case_must(plan_case_lower(&c, &err), &err);
-    case_must(schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), &err);
+    case_must(schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
+                            &c.plan, &time, &err),
+              &err);
     assert_int_equal(time.step_ns, 9 * 100 - 100);
     step_time_clear(&time);
     c.cluster.host_blocking = true;
     case_must(plan_case_lower(&c, &err), &err);
-    case_must(schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err), &err);
+    case_must(schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
+                            &c.plan, &time, &err),
+              &err);
     assert_int_equal(time.step_ns, (4 + 1) * (10 + 20 + 2 * 2 * 100));
     step_time_clear(&time);
     plan_case_clear(&c);
@@ -508,9 +517,10 @@ static void schedule_time__never_gets_faster_when_links_get_slower(void **state)
         for (int step = 0; step < 4; step++) {
             struct step_time time = {0};
             case_must(plan_case_lower(&c, &err), &err);
-            case_must(
-                schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err),
-                &err);
+            case_must(schedule_time(&c.full, &c.workload,
+                                    &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
+                                    &time, &err),
+                      &err);
             assert_true(time.step_ns >= before);
             before = time.step_ns;
             step_time_clear(&time);
@@ -540,7 +550,9 @@ static void schedule_time__refuses_lists_that_deadlock(void **state)
             ops[i] = kept;
         }
     }
-    assert_int_equal(schedule_time(&c.full, &c.workload, &c.cluster, &c.cost, &c.plan, &time, &err),
+    assert_int_equal(schedule_time(&c.full, &c.workload,
+                                   &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &time,
+                                   &err),
                      ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "rank"));
     plan_case_clear(&c);

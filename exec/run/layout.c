@@ -8,11 +8,6 @@
 
 #define BLOCK_SUMS_BYTES ((int64_t)8 << 20)
 
-static bool has_prefix(const struct plan *plan)
-{
-    return plan->frozen == FROZEN_FIRST || plan->frozen == FROZEN_CACHED;
-}
-
 bool layout_has(const struct layout *layout, int stage)
 {
     return !layout_idle(layout) && layout->plan.full->rank_of_stage[stage] == layout->place.rank;
@@ -22,7 +17,7 @@ struct stage_list layout_list(const struct layout_base *base, const struct layou
 {
     const struct plan *plan = &layout->plan.plan;
     return (struct stage_list){.stages = layout->stages,
-                               .num_stages = plan->num_stages + has_prefix(plan),
+                               .num_stages = plan->num_stages + frozen_outside(plan->frozen),
                                .backend = base->backend};
 }
 
@@ -73,8 +68,9 @@ static enum status make_stages(const struct layout_base *base, struct layout *la
             .max_live = prefix ? 1 : pool_slots(layout->plan.full, s),
             .recompute = plan->recompute != RECOMPUTE_NEVER,
             /* Who reads the images: a cached prefix seldom does. */
-            .uploads = prefix ? plan->frozen != FROZEN_CACHED : s == 0 && !has_prefix(plan)};
-        if ((prefix && !has_prefix(plan)) || !layout_has(layout, prefix ? 0 : s))
+            .uploads =
+                prefix ? plan->frozen != FROZEN_CACHED : s == 0 && !frozen_outside(plan->frozen)};
+        if ((prefix && !frozen_outside(plan->frozen)) || !layout_has(layout, prefix ? 0 : s))
             continue;
         rc = stage_new(&spec, &layout->stages[s], err);
     }

@@ -57,7 +57,8 @@ static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err
     cost_roofline(&roofline);
     enum status rc = train_plan_choose(t->comm, t->cores, t->job, t->db, &ahead->ask, &next, err);
     if (rc == OK)
-        rc = plan_lower(model, &next.cluster, &roofline, &next.plan, NULL, &workload, &full, err);
+        rc = plan_lower(&(struct setting){model, &next.cluster, &roofline}, &next.plan, NULL,
+                        &workload, &full, err);
     if (rc == OK)
         rc = runtime_links_list(model, &next.plan, &workload, &full, t->comm->size, &groups, err);
     if (rc == OK)

@@ -156,8 +156,8 @@ enum status train_plan_make(const struct comm *comm, const struct cores *cores,
     } else {
         /* What the executor reads of the workload (edges, buckets) does not depend on times. */
         cost_roofline(&roofline);
-        rc = plan_lower(&job->model, &got.cluster, &roofline, &got.plan, NULL, got.workload,
-                        got.full, err);
+        rc = plan_lower(&(struct setting){&job->model, &got.cluster, &roofline}, &got.plan, NULL,
+                        got.workload, got.full, err);
     }
     rc = comm_agree(comm, rc, err);
     if (rc == OK) {

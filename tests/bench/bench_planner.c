@@ -51,9 +51,9 @@ int main(void)
             return 1;
         }
         cost_roofline(&cost);
-        const struct planner_problem problem = {.model = &model,
-                                                .cluster = &cluster,
-                                                .cost = &cost,
+        const struct planner_problem problem = {.setting.model = &model,
+                                                .setting.cluster = &cluster,
+                                                .setting.cost = &cost,
                                                 .batch = cases[i].batch,
                                                 .num_frozen_layers = cases[i].frozen_layers,
                                                 .bucket_bytes = 25 << 20,

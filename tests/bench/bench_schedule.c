@@ -91,7 +91,7 @@ static enum status lists(enum schedule_kind kind, int K, int M, struct err *err)
         struct workload w = {0};
         struct schedule compute = {0}, full = {0};
         struct step_time time = {0};
-        rc = workload_build(&s.model, &s.cluster, &s.cost, &s.plan, &w, err);
+        rc = workload_build(&(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan, &w, err);
         double t0 = now_ms(), t1;
         if (rc == OK) {
             rc = schedule_generate(kind, K, M, 1, &compute, err);
@@ -106,7 +106,8 @@ static enum status lists(enum schedule_kind kind, int K, int M, struct err *err)
         }
         checked[i] = (t1 = now_ms()) - t0;
         if (rc == OK) {
-            rc = schedule_time(&full, &w, &s.cluster, &s.cost, &s.plan, &time, err);
+            rc = schedule_time(&full, &w, &(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan,
+                               &time, err);
         }
         timed[i] = now_ms() - t1;
         ops = 0;
@@ -144,10 +145,12 @@ static enum status search(int K, int M, struct err *err)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && rc == OK; i++) {
         s.plan.schedule = kinds[i];
         ms[0] = now_ms();
-        rc = plan_lower(&s.model, &s.cluster, &s.cost, &s.plan, NULL, &w, &full, err);
+        rc = plan_lower(&(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan, NULL, &w, &full,
+                        err);
         ms[1] = now_ms();
         if (rc == OK) {
-            rc = schedule_time(&full, &w, &s.cluster, &s.cost, &s.plan, &time, err);
+            rc = schedule_time(&full, &w, &(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan,
+                               &time, err);
         }
         if (kinds[i] == SCHEDULE_AUTO) {
             found = time.step_ns;
