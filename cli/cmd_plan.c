@@ -12,11 +12,12 @@
 #include "partition/units.h"
 #include "profiles/clock.h"
 #include "profiles/job_json.h"
+#include "profiles/plan_json.h"
 #include "profiles/profile_cost.h"
 #include "sim/elastic_run.h"
 
 struct request {
-    const char *job_path, *db_path;
+    const char *job_path, *db_path, *out_path;
     struct option_list overrides;
     int64_t frozen_layers;
     int64_t from_frozen; /* -1: no transition asked for */
@@ -84,38 +85,10 @@ static void add_ints(struct json *parent, const char *key, const int64_t *values
         json_add_int(array, NULL, values[i]);
 }
 
-static void add_cut(struct json *parent, const struct plan *plan)
-{
-    struct json *cut = json_add_array(parent, "cut");
-    for (int s = 0; s < plan->num_stages; s++)
-        json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
-}
-
-static void add_devices(struct json *parent, const struct plan *plan)
-{
-    struct json *replicas = json_add_array(parent, "devices");
-    for (int r = 0; r < plan->num_replicas; r++) {
-        struct json *replica = json_add_array(replicas, NULL);
-        for (int k = 0; k < plan->num_ranks; k++)
-            json_add_int(replica, NULL, plan->device[(int64_t)r * plan->num_ranks + k]);
-    }
-}
-
 static void add_choice(struct json *json, const struct plan *plan)
 {
-    json_add_int(json, "pipeline_length", plan->num_ranks);
-    json_add_int(json, "replicas", plan->num_replicas);
-    json_add_int(json, "microbatches", plan->microbatches.count);
-    json_add_int(json, "microbatch_size", plan->microbatches.size);
-    json_add_int(json, "batch", plan->batch);
-    json_add_string(json, "schedule", schedule_kind_name(plan->schedule));
-    json_add_int(json, "chunks", plan->chunks);
-    json_add_string(json, "recompute", recompute_mode_name(plan->recompute));
-    json_add_int(json, "frozen_layers", plan->num_frozen_layers);
-    json_add_string(json, "frozen", frozen_placement_name(plan->frozen));
+    plan_json_add(json, plan);
     json_add_string(json, "cache", cache_text(plan));
-    add_cut(json, plan);
-    add_devices(json, plan);
 }
 
 static void add_answer(struct json *json, const struct answer *answer)
@@ -128,8 +101,6 @@ static void add_answer(struct json *json, const struct answer *answer)
     const struct plan *plan = &result->plan;
     add_choice(json, plan);
     add_ints(json, "stage_ns", result->stage_ns, plan->num_stages);
-    add_ints(json, "memory_bytes", plan->memory_bytes, plan->num_ranks);
-    json_add_int(json, "step_ns", plan->step_ns);
     json_add_double(json, "samples_per_s", result->samples_per_s);
     json_add_int(json, "lower_bound_ns", result->lower_bound_ns);
     json_add_double(json, "gap", result->gap);
@@ -150,9 +121,10 @@ static void add_explanation(struct json *json, const struct planner_result *resu
     for (int i = 0; i < result->num_best; i++) {
         const struct planner_candidate *candidate = &result->best[i];
         struct json *one = json_add_object(best, NULL);
-        add_choice(one, &candidate->plan);
-        json_add_int(one, "step_ns",
-                     candidate->judged_ns > 0 ? candidate->judged_ns : candidate->plan.step_ns);
+        struct plan plan = candidate->plan;
+        if (candidate->judged_ns > 0)
+            plan.step_ns = candidate->judged_ns;
+        add_choice(one, &plan);
         json_add_int(one, "unshared_step_ns", candidate->unshared_ns);
         json_add_int(one, "lower_bound_ns", candidate->lower_bound_ns);
         json_add_double(one, "samples_per_s", candidate->samples_per_s);
@@ -489,6 +461,7 @@ static enum status run_one(const struct command *command, const struct request *
 {
     struct answer answer = {0}, released = {0}, old = {0};
     struct transition transition = {0};
+    struct json *json = NULL;
     enum status rc = OK;
     solve(q, job, &cost->cost, (int)q->frozen_layers, false, &answer);
     if (answer.err.status != OK) {
@@ -500,8 +473,8 @@ static enum status run_one(const struct command *command, const struct request *
     if (rc != OK)
         goto out;
     solve(q, job, &cost->cost, (int)q->frozen_layers, true, &released);
-    if (q->as_json) {
-        struct json *json = start_json(command, job, cost);
+    if (q->as_json || q->out_path) {
+        json = start_json(command, job, cost);
         json_add_bool(json, "extrapolated", answer.result.extrapolated);
         add_answer(json, &answer);
         add_answer(json_add_object(json, "released"), &released);
@@ -509,8 +482,13 @@ static enum status run_one(const struct command *command, const struct request *
             add_explanation(json, &answer.result);
         if (q->from_frozen >= 0)
             add_transition(json, q, job, &old.result.plan, &transition);
+    }
+    if (q->out_path)
+        rc = json_write_file(json, q->out_path, err);
+    if (rc == OK && q->as_json) {
         rc = command_answer(json, err);
-    } else {
+        json = NULL;
+    } else if (rc == OK) {
         print_plan(job, cost, &answer, &released);
         if (q->explain)
             print_explanation(&answer.result);
@@ -518,6 +496,7 @@ static enum status run_one(const struct command *command, const struct request *
             rc = print_transition(q, job, &old.result.plan, &transition, err);
     }
 out:
+    json_free(json);
     transition_clear(&transition);
     answer_clear(&old);
     answer_clear(&answer);
@@ -565,6 +544,11 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_FLAG,
          .value = &q.no_simulate,
          .help = "do not judge the best again in the event engine"},
+        {.name = "o",
+         .type = OPTION_STRING,
+         .value = &q.out_path,
+         .arg = "FILE",
+         .help = "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"},
         {.name = "db",
          .type = OPTION_STRING,
          .value = &q.db_path,
@@ -586,9 +570,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
         err_hint(err, "elapse plan JOB [--set KEY=VALUE] [--json]");
         return rc;
     }
-    if (q.all_frozen && (q.frozen_layers > 0 || q.from_frozen >= 0 || q.explain))
+    if (q.all_frozen && (q.frozen_layers > 0 || q.from_frozen >= 0 || q.explain || q.out_path))
         return err_set(err, ERR_INPUT,
-                       "--all-frozen goes without --frozen, --from-frozen, --explain");
+                       "--all-frozen goes without --frozen, --from-frozen, --explain, -o");
     struct job job = {0};
     struct cost_handle cost = {0};
     rc = job_load(positional[0], q.overrides.items, q.overrides.count, &job, err);

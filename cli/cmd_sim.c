@@ -9,6 +9,7 @@
 #include "cli/sim_command.h"
 #include "partition/units.h"
 #include "profiles/clock.h"
+#include "profiles/plan_json.h"
 #include "profiles/trace.h"
 #include "profiles/whole_file.h"
 
@@ -42,29 +43,18 @@ static enum status write_ops(const struct sim_args *args, const struct sim_resul
     return rc;
 }
 
-static const char *schedule_name(const struct step_answer *a)
+static enum schedule_kind schedule_of(const struct step_answer *a)
 {
-    return schedule_kind_name(a->custom.num_ranks ? SCHEDULE_CUSTOM : a->plan.schedule);
+    return a->custom.num_ranks ? SCHEDULE_CUSTOM : a->plan.schedule;
 }
 
 static void add_plan(struct json *json, const struct step_answer *a)
 {
-    const struct plan *plan = &a->plan;
+    struct plan plan = a->plan;
+    plan.schedule = schedule_of(a);
     json_add_string(json, "model", a->model.name);
     json_add_string(json, "cluster", a->cluster.name);
-    json_add_int(json, "pipeline_length", plan->num_ranks);
-    json_add_int(json, "chunks", plan->chunks);
-    json_add_int(json, "replicas", plan->num_replicas);
-    json_add_int(json, "microbatches", plan->microbatches.count);
-    json_add_int(json, "microbatch_size", plan->microbatches.size);
-    json_add_int(json, "batch", plan->batch);
-    json_add_string(json, "schedule", schedule_name(a));
-    json_add_int(json, "frozen_layers", plan->num_frozen_layers);
-    json_add_string(json, "frozen", frozen_placement_name(plan->frozen));
-    json_add_string(json, "recompute", recompute_mode_name(plan->recompute));
-    struct json *cut = json_add_array(json, "cut");
-    for (int s = 0; s < plan->num_stages; s++)
-        json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
+    plan_json_add_shape(json, &plan);
     json_add_string(json, "cost_source", cost_source_name(a->cost.cost.source));
     json_add_bool(json, "extrapolated", a->workload.extrapolated);
 }
@@ -145,8 +135,9 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
     const struct sim_result *result = &a->result;
     const struct plan *plan = &a->plan;
     char one[32], two[32], three[32];
-    printf("%s on %s: %s, K=%d R=%d M=%d, cut", a->model.name, a->cluster.name, schedule_name(a),
-           plan->num_ranks, plan->num_replicas, plan->microbatches.count);
+    printf("%s on %s: %s, K=%d R=%d M=%d, cut", a->model.name, a->cluster.name,
+           schedule_kind_name(schedule_of(a)), plan->num_ranks, plan->num_replicas,
+           plan->microbatches.count);
     for (int s = 0; s < plan->num_stages; s++)
         printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);
     printf(" (costs: %s%s)\n", a->cost.cost.label,
@@ -305,6 +296,11 @@ static enum status check_options(const struct sim_args *args, const struct setti
         if (settings[i].text && strncmp(settings[i].name, "frozen", 6) == 0)
             with_step = settings[i].name;
     }
+    if (args->plan_path && !args->job_path)
+        return err_set(err, ERR_INPUT, "--plan needs the job that it is a plan of");
+    if (args->plan_path && (args->sweeps.count > 0 || with_step))
+        return err_set(err, ERR_INPUT, "--plan and --%s do not go together",
+                       args->sweeps.count > 0 ? "sweep" : with_step);
     if (without_job && args->job_path) {
         rc = err_set(err, ERR_INPUT, "--%s describes a step without a job; '%.128s' is given",
                      without_job, args->job_path);
@@ -408,6 +404,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
          "a table over a setting or job key (repeatable: cross product)",                                                       0, 0,       NULL},
         {"csv",           OPTION_FLAG,   &args.csv,               NULL,             "the table as CSV",                         0, 0,       NULL},
         {"threads",       OPTION_INT,    &threads,                "N",              "of a sweep (default: all cores)",          0, 1024,    NULL},
+        {"plan",          OPTION_STRING, &args.plan_path,         "FILE",
+         "the plan to simulate, of 'elapse plan -o'",                                                                           0, 0,       NULL},
         {"trace",         OPTION_STRING, &args.trace_path,        "FILE",           "Chrome trace of the step (Perfetto)",      0,
          0,                                                                                                                                 NULL},
         {"ops",           OPTION_STRING, &args.ops_path,          "FILE",           "CSV of ops with start and end",            0, 0,       NULL},

@@ -8,133 +8,9 @@
 #include "partition/pool_memory.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"
+#include "profiles/plan_json.h"
 
 #define MAX_RANKS 4096
-
-static enum status plan_int(const struct json *json, const char *what, const char *key, int64_t min,
-                            int64_t max, int64_t fallback, int64_t *value, struct err *err)
-{
-    const struct json *member = json_get(json, key);
-    if (!member && fallback >= 0) {
-        *value = fallback;
-        return OK;
-    }
-    if (!member || !json_int64(member, value) || *value < min || *value > max)
-        return err_set(err, ERR_INPUT, "%s: plan.%s must be %lld..%lld", what, key, (long long)min,
-                       (long long)max);
-    return OK;
-}
-
-/* One of a few names, by the function that prints them. */
-static enum status plan_name(const struct json *json, const char *what, const char *key, int count,
-                             const char *(*name_of)(int), int *value, struct err *err)
-{
-    const char *text = json_string(json_get(json, key));
-    if (!text)
-        return OK; /* keeps the default */
-    for (int i = 0; i < count; i++) {
-        if (strcmp(name_of(i), text) == 0) {
-            *value = i;
-            return OK;
-        }
-    }
-    return err_set(err, ERR_INPUT, "%s: plan.%s has no value '%.64s'", what, key, text);
-}
-
-static const char *frozen_name(int i)
-{
-    return frozen_placement_name((enum frozen_placement)i);
-}
-
-static const char *recompute_name(int i)
-{
-    return recompute_mode_name((enum recompute_mode)i);
-}
-
-static enum status plan_cut(const struct json *json, const char *what, const struct job *job,
-                            struct plan *plan, struct err *err)
-{
-    const struct json *cut = json_get(json, "cut");
-    int64_t size;
-    if (!cut || json_type(cut) != JSON_ARRAY || json_count(cut) != plan->num_stages)
-        return err_set(err, ERR_INPUT, "%s: plan.cut must be an array of %d counts", what,
-                       plan->num_stages);
-    plan->first_item = calloc((size_t)plan->num_stages + 1, sizeof *plan->first_item);
-    if (!plan->first_item)
-        return err_nomem(err);
-    int item = plan_cut_start(plan, &job->model);
-    for (int s = 0; s < plan->num_stages; s++) {
-        if (!json_int64(json_at(cut, s), &size) || size < 0 || size > job->model.num_items - item)
-            return err_set(err, ERR_INPUT, "%s: plan.cut[%d] must be 0..%d", what, s,
-                           job->model.num_items - item);
-        plan->first_item[s] = item;
-        item += (int)size;
-    }
-    plan->first_item[plan->num_stages] = item;
-    return OK;
-}
-
-enum status plan_from_json(const struct json *json, const char *what, const struct job *job,
-                           struct plan *plan, struct err *err)
-{
-    struct plan got = {0};
-    enum status rc = OK;
-    int64_t k = 0, r = 0, m = 0, v = 0, frozen = 0, batch = 0, bucket = 0;
-    int placement = FROZEN_NONE, recompute = RECOMPUTE_NEVER;
-    const char *kind = json_string(json_get(json, "schedule"));
-    int max_devices = job->cluster.num_devices;
-    if (!json || json_type(json) != JSON_OBJECT)
-        rc = err_set(err, ERR_INPUT, "%s: plan must be an object", what);
-    else if (!kind)
-        rc = err_set(err, ERR_INPUT, "%s: plan.schedule must be a string", what);
-    if (rc != OK || (rc = schedule_kind_parse(kind, &got.schedule, err)) != OK ||
-        (rc = plan_int(json, what, "pipeline_length", 1, max_devices, -1, &k, err)) != OK ||
-        (rc = plan_int(json, what, "replicas", 1, max_devices / k, -1, &r, err)) != OK ||
-        (rc = plan_int(json, what, "microbatches", 1, INT32_MAX, -1, &m, err)) != OK ||
-        (rc = plan_int(json, what, "chunks", 1, 64, 1, &v, err)) != OK ||
-        (rc = plan_int(json, what, "batch", 1, INT32_MAX, -1, &batch, err)) != OK ||
-        (rc = plan_int(json, what, "frozen_layers", 0, job->model.num_layers, 0, &frozen, err)) !=
-            OK ||
-        (rc = plan_int(json, what, "bucket_bytes", 0, INT64_MAX, job->pipeline.bucket_bytes,
-                       &bucket, err)) != OK ||
-        (rc = plan_name(json, what, "frozen", FROZEN_PLACEMENT_COUNT, frozen_name, &placement,
-                        err)) != OK ||
-        (rc = plan_name(json, what, "recompute", RECOMPUTE_MODE_COUNT, recompute_name, &recompute,
-                        err)) != OK)
-        goto out;
-    got.num_ranks = (int)k;
-    got.num_replicas = (int)r;
-    got.chunks = (int)v;
-    got.num_stages = (int)(k * v);
-    got.batch = batch;
-    got.microbatches = microbatches_of(batch, (int)m);
-    got.num_frozen_layers = (int)frozen;
-    got.frozen = (enum frozen_placement)placement;
-    got.recompute = (enum recompute_mode)recompute;
-    got.cache_write = json_true(json_get(json, "cache_write"));
-    got.bucket_bytes = bucket;
-    got.clip = job_wants_norm(job);
-    got.canonical = job->train.reduction == REDUCTION_CANONICAL;
-    got.optim_bytes_per_param = job_optim_bytes_per_param(job);
-    rc = plan_cut(json, what, job, &got, err);
-    if (rc != OK)
-        goto out;
-    got.device = calloc((size_t)(k * r), sizeof *got.device);
-    if (!got.device) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    for (int i = 0; i < k * r; i++)
-        got.device[i] = i;
-    rc = plan_check(&got, &job->model, &job->cluster, err);
-    if (rc != OK)
-        goto out;
-    *plan = got;
-    got = (struct plan){0};
-out:
-    plan_clear(&got);
-    return rc;
-}
 
 /* How many ranks each node of the run had, in a fresh array; one node where nothing is said. */
 static enum status node_ranks(const struct json *summary, int64_t num_ranks, const char *what,
@@ -306,7 +182,8 @@ enum status replay_read(const char *run_dir, struct replay *replay, struct err *
     if (!json_int64(json_get(got.summary, "ranks"), &got.num_ranks))
         got.num_ranks = got.info.num_devices;
     if ((rc = run_cluster(got.summary, got.num_ranks, path, &got.job, err)) != OK ||
-        (rc = plan_from_json(json_get(got.summary, "plan"), path, &got.job, &got.plan, err)) != OK)
+        (rc = plan_json_read(json_get(got.summary, "plan"), path, &got.job.model, &got.job.cluster,
+                             &got.plan, err)) != OK)
         goto out;
     db = json_string(json_get(got.summary, "db"));
     got.db = db ? strdup(db) : NULL;

@@ -64,9 +64,4 @@ enum status executor_memory(const struct cost_handle *cost, const struct model *
                             const struct plan *plan, bool on_device, int64_t *rank_bytes,
                             bool *known, struct err *err);
 
-/* The plan inside a summary ("plan": keys of `elapse plan --json`), for a job whose cluster is set.
- * *plan must be zeroed or cleared. ERR_INPUT names the key. */
-enum status plan_from_json(const struct json *json, const char *what, const struct job *job,
-                           struct plan *plan, struct err *err);
-
 #endif

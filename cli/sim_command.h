@@ -11,6 +11,7 @@ struct sim_args {
     const char *job_path; /* NULL: the step is given by options */
     struct option_list overrides, sweeps;
     const char *trace_path, *ops_path;
+    const char *plan_path;   /* the plan to simulate; NULL: the planner's */
     const char *record_path; /* a run record, in the tables that real runs use */
     bool step, json, csv, explain, no_wall;
     int64_t monte_carlo;

@@ -9,6 +9,7 @@
 #include "partition/units.h"
 #include "profiles/clock.h"
 #include "profiles/job_json.h"
+#include "profiles/plan_json.h"
 #include "profiles/record.h"
 #include "sim/elastic_run.h"
 
@@ -45,8 +46,10 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
         rc = cost_choose(args->request.db_path, &job, &a->cost, err);
     if (rc == OK) {
         a->cost.cost = turn_cost(&job, &a->cost.cost);
-        rc = elastic_plan(&job, &a->cost.cost, (int)args->request.num_frozen,
-                          where == FROZEN_CACHED, args->request.cache_write, &a->plan, err);
+        rc = args->plan_path
+                 ? plan_json_load(args->plan_path, &job, &a->cluster, &a->plan, err)
+                 : elastic_plan(&job, &a->cost.cost, (int)args->request.num_frozen,
+                                where == FROZEN_CACHED, args->request.cache_write, &a->plan, err);
         a->query = cost_query_of(&job);
     }
     if (rc == OK)
@@ -75,13 +78,15 @@ static void answer_clear(struct run_answer *a)
     free(a->source.json);
 }
 
-/* The run on the job's cluster, slowed as the arguments say. */
+/* The run on the job's cluster, slowed as the arguments say; plan: what it begins with, or NULL. */
 static enum status run_slowed(const struct sim_args *args, const struct job *job,
-                              const struct cost *cost, struct elastic_run *run, struct err *err)
+                              const struct cost *cost, const struct plan *plan,
+                              struct elastic_run *run, struct err *err)
 {
     struct cluster slowed = {0};
     struct sim_options options = args->request.options;
     enum status rc = OK;
+    options.plan = plan;
     if (args->request.stragglers_text || args->request.slow_links_text) {
         rc = cluster_copy(&job->cluster, &slowed, err);
         if (rc == OK)
@@ -100,11 +105,16 @@ enum status sim_job_run(const struct sim_args *args, char *const *more, int num_
 {
     struct job job = {0};
     struct cost_handle cost = {0};
+    struct plan plan = {0};
+    const bool given = args->plan_path && num_more == 0; /* not of a run that it is compared with */
     enum status rc = sim_job_load(args, more, num_more, &job, err);
+    if (rc == OK && given)
+        rc = plan_json_load(args->plan_path, &job, &job.cluster, &plan, err);
     if (rc == OK)
         rc = cost_choose(args->request.db_path, &job, &cost, err);
     if (rc == OK)
-        rc = run_slowed(args, &job, &cost.cost, run, err);
+        rc = run_slowed(args, &job, &cost.cost, given ? &plan : NULL, run, err);
+    plan_clear(&plan);
     if (rc == OK && source) {
         source->cost = cost.cost.source;
         snprintf(source->label, sizeof source->label, "%s", cost.cost.label);

@@ -184,6 +184,8 @@ static enum status run_train(const struct exec_command *command, struct call *ca
          "go on from a run folder or checkpoint, in the same folder unless --out",                                          0, 0,           NULL},
         {"init",        OPTION_STRING, &options.init,        "FILE",
          "start from these weights (safetensors file or checkpoint)",                                                       0, 0,           NULL},
+        {"plan",        OPTION_STRING, &options.plan,        "FILE",
+         "the plan to train on, of 'elapse plan -o' (default: planned)",                                                    0, 0,           NULL},
         {"set",         OPTION_LIST,   &set,                 "KEY=VALUE", "override a value of the job file (repeatable)",  0,
          0,                                                                                                                                 NULL},
         {"device",      OPTION_STRING, &device,              "KIND",      "cpu or cuda (default: train.device of the job)",

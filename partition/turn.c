@@ -307,11 +307,23 @@ static void keep_device_0(struct plan *plan)
     plan->device[0] = 0;
 }
 
+/* A plan from a file, where a run begins. */
+static enum status take_given(const struct plan *given, int num_frozen, struct plan *plan,
+                              struct err *err)
+{
+    if (given->num_frozen_layers != num_frozen)
+        return err_set(err, ERR_INFEASIBLE, "plan.frozen_layers is %d, the run begins with %d",
+                       given->num_frozen_layers, num_frozen);
+    return plan_copy(given, plan, err);
+}
+
 /* The planner's answer for each K, with as many replicas as there are devices for. Only elastic
  * jobs may leave devices over. */
 enum status turn_plan(const struct job *job, const struct cluster *cluster, const struct cost *cost,
                       const struct turn_ask *ask, struct plan *plan, struct err *err)
 {
+    if (ask->given && !ask->old)
+        return take_given(ask->given, ask->num_frozen_layers, plan, err);
     const bool elastic = turn_elastic(job);
     const struct cost own = turn_cost(job, cost);
     const int n = cluster->num_devices;

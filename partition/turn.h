@@ -60,10 +60,11 @@ struct cost turn_cost(const struct job *job, const struct cost *cost);
 struct turn_ask {
     int64_t turn, epoch;
     int num_frozen_layers;
-    int64_t num_samples;    /* of an epoch */
-    double cache_room;      /* share of the samples for which the cache has a slot; 0: no cache */
-    bool cache_whole;       /* see cache_share() */
-    const struct plan *old; /* the plan in force, whose devices are kept; NULL: the first one */
+    int64_t num_samples;      /* of an epoch */
+    double cache_room;        /* share of the samples for which the cache has a slot; 0: no cache */
+    bool cache_whole;         /* see cache_share() */
+    const struct plan *old;   /* the plan in force, whose devices are kept; NULL: the first one */
+    const struct plan *given; /* taken as it is, as the first plan; NULL: plan */
 };
 
 /* U4, U5. Where the job is not elastic, every device of the cluster gets a place. Under

@@ -409,10 +409,11 @@ static enum status change_plan(struct runner *run, int64_t turn, int e, int num_
                                  .num_samples = run->num_samples,
                                  .cache_room = run->cache.room,
                                  .cache_whole = run->cache.whole,
-                                 .old = old};
+                                 .old = old,
+                                 .given = run->options->plan};
     struct plan plan = {0};
     enum status rc;
-    if (turn_elastic(job))
+    if (turn_elastic(job) || ask.given)
         rc = turn_plan(job, &job->cluster, &run->cost, &ask, &plan, run->err);
     else
         rc = elastic_plan(job, &run->cost, 0, false, false, &plan, run->err);

@@ -24,6 +24,7 @@ struct sim_options {
                                      cluster; NULL: the same */
     const double *cache_room; /* elastic_run(): cache_job_room() of a run that is known; NULL: of
                                  the job */
+    const struct plan *plan;  /* elastic_run(): begins with it; NULL: with the planner's */
     bool record_ops;
     enum allreduce_kind allreduce; /* default: ring */
     /* May be NULL: called now and then in a long run with the events handled so far. */

@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 #include "cli/replay.h"
-#include "partition/planner.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"
+#include "profiles/plan_json.h"
 #include "sim/engine.h"
 
 static const char job_text[] =
@@ -20,12 +20,18 @@ static const char job_text[] =
     " \"train\": {\"batch\": {\"per_pipeline\": 8}},"
     " \"pipeline\": {\"num_stages\": 2, \"num_replicas\": 1, \"num_microbatches\": 4,"
     " \"schedule\": \"1f1b\"}}";
+#define PLAN_REST                                                                                  \
+    " \"chunks\": 1, \"microbatch_size\": 2, \"recompute\": \"never\", \"devices\": [[0, 1]],"     \
+    " \"cache_write\": false, \"bucket_bytes\": 0, \"clip\": false, \"canonical\": false,"         \
+    " \"optimizer_bytes_per_param\": 4, \"step_ns\": 0}"
 static const char plan_text[] =
     "{\"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4, \"batch\": 8,"
-    " \"schedule\": \"1f1b\", \"cut\": [2, 2]}";
+    " \"schedule\": \"1f1b\", \"frozen_layers\": 0, \"frozen\": \"none\", \"cut\": [2, "
+    "2]," PLAN_REST;
 static const char cached_plan_text[] =
     "{\"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4, \"batch\": 8,"
-    " \"schedule\": \"1f1b\", \"frozen_layers\": 1, \"frozen\": \"cached\", \"cut\": [2, 1]}";
+    " \"schedule\": \"1f1b\", \"frozen_layers\": 1, \"frozen\": \"cached\", \"cut\": [2, "
+    "1]," PLAN_REST;
 
 static void load_job(struct job *job)
 {
@@ -41,90 +47,6 @@ static void load_job(struct job *job)
     }
     cluster_clear(&job->cluster);
     job->cluster = cluster;
-}
-
-static enum status read_plan(const char *text, struct plan *plan, struct err *err)
-{
-    struct job job = {0};
-    struct json *json = NULL;
-    load_job(&job);
-    assert_int_equal(json_parse(text, "summary", &json, NULL), OK);
-    enum status rc = plan_from_json(json, "summary", &job, plan, err);
-    json_free(json);
-    job_clear(&job);
-    return rc;
-}
-
-static void plan_from_json__takes_what_a_run_wrote(void **state)
-{
-    (void)state;
-    struct plan plan = {0};
-    struct err err = {0};
-    assert_int_equal(read_plan(plan_text, &plan, &err), OK);
-    assert_int_equal(plan.num_ranks, 2);
-    assert_int_equal(plan.num_stages, 2);
-    assert_int_equal(plan.microbatches.count, 4);
-    assert_int_equal(plan.microbatches.size, 2);
-    assert_int_equal(plan.schedule, SCHEDULE_1F1B);
-    assert_int_equal(plan.first_item[1], 2);
-    assert_int_equal(plan.first_item[2], 4);
-    plan_clear(&plan);
-}
-
-/* What a run does not write down follows from its job as it did for the planner. */
-static void plan_from_json__takes_from_the_job_what_the_planner_takes(void **state)
-{
-    (void)state;
-    for (int policy = 0; policy < FREEZE_POLICY_COUNT; policy++)
-        for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_LAMB; kind++) {
-            struct job job = {0};
-            struct json *json = NULL;
-            struct cost cost = {0};
-            struct plan plan = {0};
-            struct planner_problem problem;
-            struct planner_options options;
-            load_job(&job);
-            job.freeze.policy = (enum freeze_policy)policy;
-            job.train.optimizer.kind = (enum optimizer_kind)kind;
-            job.train.reduction = kind == OPTIMIZER_LAMB ? REDUCTION_CANONICAL : REDUCTION_FAST;
-            cost_constant(&cost);
-            planner_from_job(&job, &cost, 0, &problem, &options);
-            assert_int_equal(json_parse(plan_text, "summary", &json, NULL), OK);
-            assert_int_equal(plan_from_json(json, "summary", &job, &plan, NULL), OK);
-            assert_int_equal(plan.clip, problem.clip);
-            assert_int_equal(plan.canonical, problem.canonical);
-            assert_int_equal(plan.optim_bytes_per_param, problem.optim_bytes_per_param);
-            assert_int_equal(plan.bucket_bytes, problem.bucket_bytes);
-            json_free(json);
-            plan_clear(&plan);
-            job_clear(&job);
-        }
-}
-
-static void plan_from_json__names_the_key_when_it_is_wrong(void **state)
-{
-    (void)state;
-    static const char *const cases[][2] = {
-        {"[]",                                                                 "plan must be an object"             },
-        {"{\"pipeline_length\": 2}",                                           "plan.schedule"                      },
-        {"{\"schedule\": \"1f1b\"}",                                           "plan.pipeline_length"               },
-        {"{\"schedule\": \"1f1b\", \"pipeline_length\": 3}",                   "plan.pipeline_length must be 1..2"  },
-        {"{\"schedule\": \"1f1b\", \"pipeline_length\": 2, \"replicas\": 2}",  "plan.replicas"                      },
-        {"{\"schedule\": \"1f1b\", \"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4,"
-         " \"batch\": 8, \"cut\": [4]}",                              "plan.cut must be an array of 2"     },
-        {"{\"schedule\": \"1f1b\", \"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4,"
-         " \"batch\": 8, \"cut\": [3, 2]}",                           "plan.cut[1] must be 0..1"           },
-        {"{\"schedule\": \"1f1b\", \"pipeline_length\": 2, \"replicas\": 1, \"microbatches\": 4,"
-         " \"batch\": 8, \"cut\": [2, 2], \"recompute\": \"maybe\"}", "plan.recompute has no value 'maybe'"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct plan plan = {0};
-        struct err err = {0};
-        assert_int_equal(read_plan(cases[i][0], &plan, &err), ERR_INPUT);
-        if (!strstr(err.msg, cases[i][1]))
-            fail_msg("wanted '%s' in '%s'", cases[i][1], err.msg);
-        assert_null(plan.first_item);
-    }
 }
 
 /* A folder as a run leaves it, except that the simulator played the machine: step i took
@@ -146,7 +68,7 @@ static void write_run(const char *dir, const char *text, const int64_t *extra_ns
     int64_t run_id;
     load_job(&job);
     assert_int_equal(json_parse(text, "plan", &json, NULL), OK);
-    assert_int_equal(plan_from_json(json, "plan", &job, &plan, NULL), OK);
+    assert_int_equal(plan_json_read(json, "plan", &job.model, &job.cluster, &plan, NULL), OK);
     cost_constant(&cost);
     assert_int_equal(plan_lower(&(struct setting){&job.model, &job.cluster, &cost}, &plan, NULL,
                                 &workload, &full, NULL),
@@ -317,9 +239,6 @@ static void replay_load__refuses_what_is_no_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plan_from_json__takes_what_a_run_wrote),
-        cmocka_unit_test(plan_from_json__takes_from_the_job_what_the_planner_takes),
-        cmocka_unit_test(plan_from_json__names_the_key_when_it_is_wrong),
         cmocka_unit_test(replay_load__predicts_exactly_when_the_machine_is_the_simulator),
         cmocka_unit_test(replay_load__skips_the_epoch_that_fills_the_cache),
         cmocka_unit_test(replay_load__puts_ranks_on_the_nodes_they_ran_on),

@@ -302,12 +302,13 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     const struct comm *comm = t->comm;
     struct turn_ask ask = trainer_ask(t, decision->epoch, decision->turn);
     struct transition_note note = {.epoch = decision->epoch, .step = t->progress.step};
+    const struct planning with = trainer_planning(t);
     struct train_plan plan = {0};
     struct layout next = {0};
     const struct nccl_counts before = nccl_counts(t->nccl);
     int64_t since = comm_now_ns(comm);
     ask.num_frozen_layers = decision->num_frozen;
-    enum status rc = agreed(t, train_plan_make(comm, t->cores, t->job, t->db, &ask, &plan, err));
+    enum status rc = agreed(t, train_plan_make(&with, &ask, &plan, err));
     lap(comm, &since, &note.part_ns[PART_PLAN]);
     if (rc == OK)
         rc = layout_place(&t->base, &plan, &next, err);

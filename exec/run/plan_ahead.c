@@ -49,13 +49,14 @@ static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err
     const struct trainer *t = ahead->t;
     const struct model *model = &t->job->model;
     struct train_plan next = {.cluster = t->layout.plan.cluster, .present = t->layout.plan.present};
+    const struct planning with = trainer_planning(t);
     struct link_patterns groups = {0};
     struct workload workload = {0};
     struct schedule full = {0};
     struct cost roofline;
     ahead->ask.num_frozen_layers = num_frozen;
     cost_roofline(&roofline);
-    enum status rc = train_plan_choose(t->comm, t->cores, t->job, t->db, &ahead->ask, &next, err);
+    enum status rc = train_plan_choose(&with, &ahead->ask, &next, err);
     if (rc == OK)
         rc = plan_lower(&(struct setting){model, &next.cluster, &roofline}, &next.plan, NULL,
                         &workload, &full, err);

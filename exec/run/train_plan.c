@@ -6,6 +6,7 @@
 #include "exec/base/backend.h"
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
+#include "profiles/plan_json.h"
 #include "profiles/profile_cost.h"
 
 /* What rank 0 decided, ready for a broadcast; first_item and device follow as arrays. */
@@ -108,17 +109,40 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
     return rc;
 }
 
-enum status train_plan_choose(const struct comm *comm, const struct cores *cores,
-                              const struct job *job, const char *db, const struct turn_ask *ask,
+/* The plan of a file, for these ranks: rank 0, which writes the run's files, must have a place. */
+static enum status read_plan(const struct planning *with, const struct turn_ask *ask,
+                             struct train_plan *plan, struct err *err)
+{
+    struct turn_ask begun = *ask;
+    struct plan given = {0};
+    bool found = false;
+    enum status rc = plan_json_load(with->plan_path, with->job, &plan->cluster, &given, err);
+    for (int i = 0; rc == OK && i < given.num_ranks * given.num_replicas; i++)
+        found = found || given.device[i] == 0;
+    if (rc == OK && !found)
+        rc = err_set(err, ERR_INFEASIBLE, "%s: plan.devices: device 0 needs a place",
+                     with->plan_path);
+    begun.given = &given;
+    if (rc == OK)
+        rc = turn_plan(with->job, &plan->cluster, NULL, &begun, &plan->plan, err);
+    snprintf(plan->cost_label, sizeof plan->cost_label, "plan of a file");
+    plan_clear(&given);
+    return rc;
+}
+
+enum status train_plan_choose(const struct planning *with, const struct turn_ask *ask,
                               struct train_plan *plan, struct err *err)
 {
+    const struct job *job = with->job;
     struct cost_query query = cost_query_of(job);
     struct cost_handle cost = {0};
+    if (with->plan_path && !ask->old)
+        return read_plan(with, ask, plan, err);
     query.backend = device_text(job->train.device);
-    query.threads = cores->threads;
-    query.ranks = comm->local_size;
+    query.threads = with->cores->threads;
+    query.ranks = with->comm->local_size;
     query.present = &plan->present;
-    enum status rc = cost_choose_for(db, &job->model, &plan->cluster, &query, &cost, err);
+    enum status rc = cost_choose_for(with->db, &job->model, &plan->cluster, &query, &cost, err);
     if (rc == OK)
         rc = turn_plan(job, &plan->cluster, &cost.cost, ask, &plan->plan, err);
     if (rc == OK) {
@@ -129,21 +153,23 @@ enum status train_plan_choose(const struct comm *comm, const struct cores *cores
     return rc;
 }
 
-enum status train_plan_make(const struct comm *comm, const struct cores *cores,
-                            const struct job *job, const char *db, const struct turn_ask *ask,
+enum status train_plan_make(const struct planning *with, const struct turn_ask *ask,
                             struct train_plan *plan, struct err *err)
 {
+    const struct comm *comm = with->comm;
     struct train_plan got = {0};
     struct cost roofline;
-    enum status rc;
-    rc = train_plan_check(job, comm->size, err);
+    enum status rc = OK;
+    if (!with->plan_path)
+        rc = train_plan_check(with->job, comm->size, err);
     if (rc == OK)
-        rc = comm_agree(comm, device_describe(job->train.device, cores, &got.present, err), err);
+        rc = comm_agree(
+            comm, device_describe(with->job->train.device, with->cores, &got.present, err), err);
     if (rc == OK)
         rc = cluster_of_ranks(comm->node_ranks, comm->num_nodes, got.present.device_kind,
                               &got.cluster, err);
     if (rc == OK && comm->rank == 0)
-        rc = train_plan_choose(comm, cores, job, db, ask, &got, err);
+        rc = train_plan_choose(with, ask, &got, err);
     rc = comm_agree(comm, rc, err);
     if (rc == OK)
         rc = share(comm, &got, err);
@@ -156,8 +182,8 @@ enum status train_plan_make(const struct comm *comm, const struct cores *cores,
     } else {
         /* What the executor reads of the workload (edges, buckets) does not depend on times. */
         cost_roofline(&roofline);
-        rc = plan_lower(&(struct setting){&job->model, &got.cluster, &roofline}, &got.plan, NULL,
-                        got.workload, got.full, err);
+        rc = plan_lower(&(struct setting){&with->job->model, &got.cluster, &roofline}, &got.plan,
+                        NULL, got.workload, got.full, err);
     }
     rc = comm_agree(comm, rc, err);
     if (rc == OK) {
@@ -171,22 +197,6 @@ out:
 
 void train_plan_json(const struct train_plan *plan, struct json *object)
 {
-    const struct plan *p = &plan->plan;
-    struct json *list;
-    json_add_int(object, "pipeline_length", p->num_ranks);
-    json_add_int(object, "replicas", p->num_replicas);
-    json_add_int(object, "microbatches", p->microbatches.count);
-    json_add_int(object, "microbatch_size", p->microbatches.size);
-    json_add_int(object, "batch", p->batch);
-    json_add_string(object, "schedule", schedule_kind_name(p->schedule));
-    json_add_int(object, "chunks", p->chunks);
-    list = json_add_array(object, "cut");
-    for (int s = 0; s < p->num_stages; s++)
-        json_add_int(list, NULL, p->first_item[s + 1] - p->first_item[s]);
-    json_add_int(object, "frozen_layers", p->num_frozen_layers);
-    json_add_string(object, "frozen", frozen_placement_name(p->frozen));
-    json_add_string(object, "recompute", recompute_mode_name(p->recompute));
-    json_add_int(object, "bucket_bytes", p->bucket_bytes);
-    json_add_int(object, "step_ns", p->step_ns);
+    plan_json_add(object, &plan->plan);
     json_add_string(object, "cost_source", plan->cost_label);
 }

@@ -23,18 +23,25 @@ struct train_plan {
     char cost_label[96], cost_note[256];
 };
 
+/* What the plans of a run come from, all borrowed. */
+struct planning {
+    const struct comm *comm;
+    const struct cores *cores;
+    const struct job *job;
+    const char *db;        /* profile store; NULL: the default one */
+    const char *plan_path; /* file of the plan to begin with; NULL: it is planned */
+};
+
 /* The plan of partition/turn.h for all ranks (an elastic job: for at most all of them), with the
  * costs of the machine. ERR_INFEASIBLE; ERR_INPUT with the key when ranks do not divide as asked.
  * Collective. */
-enum status train_plan_make(const struct comm *comm, const struct cores *cores,
-                            const struct job *job, const char *db, const struct turn_ask *ask,
+enum status train_plan_make(const struct planning *with, const struct turn_ask *ask,
                             struct train_plan *plan, struct err *err);
 /* Whether num_ranks ranks divide as the job asks; ERR_INPUT with the key, ERR_INFEASIBLE. */
 enum status train_plan_check(const struct job *job, int num_ranks, struct err *err);
 /* What rank 0 does of it: ask, cluster and present of *plan give its plan and where the costs are
  * from. Not collective; any thread. */
-enum status train_plan_choose(const struct comm *comm, const struct cores *cores,
-                              const struct job *job, const char *db, const struct turn_ask *ask,
+enum status train_plan_choose(const struct planning *with, const struct turn_ask *ask,
                               struct train_plan *plan, struct err *err);
 void train_plan_clear(struct train_plan *plan);
 /* The keys of `elapse plan --json` for the plan as run. */

@@ -18,6 +18,7 @@ struct trainer_options {
     const char *out;     /* run folder; NULL: "runs/NAME" */
     const char *resume;  /* run folder or checkpoint; NULL */
     const char *init;    /* safetensors file or checkpoint to start from; NULL */
+    const char *plan;    /* file of the plan to begin with; NULL: it is planned */
     const char *db;      /* profile store; NULL: the default one */
     int64_t max_steps;   /* steps of this call; 0: to the end of the job */
     int64_t trace_steps; /* steps of which every op is recorded, besides the last */

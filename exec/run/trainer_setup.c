@@ -160,14 +160,15 @@ static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct
     struct train_plan begun = {0};
     struct sampler sampler;
     struct err why = {0};
+    const struct planning with = trainer_planning(t);
     if (turn_elastic(job)) {
         first.epoch = first.turn = 0;
         first.num_frozen_layers = t->elastic.first_frozen;
     }
-    enum status rc = train_plan_make(t->comm, t->cores, job, t->db, &first, &begun, &why);
+    enum status rc = train_plan_make(&with, &first, &begun, &why);
     if (rc == ERR_INFEASIBLE && ask.turn > 0) { /* on these ranks, without what is frozen now */
         why = (struct err){0};
-        rc = train_plan_make(t->comm, t->cores, job, t->db, &ask, &begun, &why);
+        rc = train_plan_make(&with, &ask, &begun, &why);
     }
     if (rc != OK)
         return err_copy(err, &why);
@@ -177,7 +178,7 @@ static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct
         t->first_steps_per_epoch = sampler_steps_per_whole_epoch(&sampler);
     if (rc == OK && turn_changes(job, ask.turn, ask.num_frozen_layers, &begun.plan)) {
         ask.old = &begun.plan;
-        rc = train_plan_make(t->comm, t->cores, job, t->db, &ask, plan, err);
+        rc = train_plan_make(&with, &ask, plan, err);
     } else if (rc == OK) {
         *plan = begun;
         begun = (struct train_plan){0};

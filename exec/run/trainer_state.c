@@ -13,6 +13,11 @@ bool trainer_turn_due(const struct trainer *t)
     return turn_begins(t->job, t->progress.step, t->progress.position);
 }
 
+struct planning trainer_planning(const struct trainer *t)
+{
+    return (struct planning){t->comm, t->cores, t->job, t->db, t->options->plan};
+}
+
 struct turn_ask trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn)
 {
     const struct plan *plan = &t->layout.plan.plan;

@@ -91,6 +91,9 @@ int64_t trainer_turn(const struct trainer *t);
  * same on all ranks. */
 bool trainer_turn_due(const struct trainer *t);
 
+/* What its plans come from. */
+struct planning trainer_planning(const struct trainer *t);
+
 /* What to plan for at a turn, as the cache and the data are now; F is the present one, and there is
  * no old plan but the one in place, if any. */
 struct turn_ask trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn);
