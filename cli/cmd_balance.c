@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "partition/balance.h"
-#include "partition/cut.h"
+#include "partition/cut_model.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"
 #include "profiles/profile_cost.h"
@@ -82,86 +82,32 @@ static void measure(const struct chain *chain, int frozen, struct answer *answer
     }
 }
 
-/* The active chain as cut_solve() wants it: what crosses a boundary, what a stage keeps under 1F1B
- * with momentum. */
-static enum status solve_general(const struct request *q, const struct chain *chain, int frozen,
-                                 struct answer *answer, struct err *err)
-{
-    const struct model *model = &chain->model;
-    int n = chain->num_items - frozen, stages = answer->stages;
-    int64_t scale = model->per_microbatch ? 1 : q->samples;
-    struct cut_time *times = malloc((size_t)n * sizeof *times);
-    struct cut_item *items = malloc((size_t)n * sizeof *items);
-    struct cut_skip *skips = malloc(((size_t)model->num_skips + 1) * sizeof *skips);
-    struct cut_link *links = malloc((size_t)stages * sizeof *links);
-    int64_t *live = malloc((size_t)stages * sizeof *live);
-    int64_t *limits = malloc((size_t)stages * sizeof *limits);
-    struct cut_problem problem = {.num_items = n,
-                                  .num_stages = stages,
-                                  .num_microbatches = q->microbatches,
-                                  .num_classes = 1,
-                                  .times = times,
-                                  .items = items,
-                                  .skips = skips,
-                                  .links = q->link_bytes_per_s > 0 ? links : NULL,
-                                  .live = live,
-                                  .mem_limit_bytes = q->mem_bytes < INT64_MAX ? limits : NULL};
-    struct cut cut = {0};
-    enum status rc = OK;
-    if (!times || !items || !skips || !links || !live || !limits) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    for (int i = 0; rc == OK && i < n; i++) {
-        const struct item *item = &model->items[frozen + i];
-        times[i] = chain->times[frozen + i];
-        if (i == 0 && frozen > 0)
-            times[i].bwd_input_ns = times[i].bwd_rest_ns;
-        items[i] = (struct cut_item){.weight_bytes = 4 * item->params,
-                                     .train_bytes = 8 * item->params,
-                                     .tied_bytes = 12 * item->tied_params};
-        if (!mul_ok(item->act_bytes, scale, &items[i].out_bytes) ||
-            !mul_ok(item->stash_bytes, scale, &items[i].stash_bytes))
-            rc = err_set(err, ERR_INPUT, "the size of item %d overflows", frozen + i);
-    }
-    for (int e = 0; rc == OK && e < model->num_skips; e++) {
-        const struct skip_edge *skip = &model->skips[e];
-        struct cut_skip *active = &skips[problem.num_skips];
-        if (skip->from < frozen)
-            continue;
-        *active = (struct cut_skip){.from = skip->from - frozen, .to = skip->to - frozen};
-        problem.num_skips++;
-        if (!mul_ok(skip->bytes, scale, &active->bytes))
-            rc = err_set(err, ERR_INPUT, "the size of skip edge %d -> %d overflows", skip->from,
-                         skip->to);
-    }
-    for (int k = 0; k < stages; k++) {
-        links[k] = (struct cut_link){q->latency_ns, q->link_bytes_per_s};
-        live[k] = stages - k < q->microbatches ? stages - k : q->microbatches;
-        limits[k] = q->mem_bytes;
-    }
-    if (rc == OK)
-        rc = cut_solve(&problem, &cut, err);
-    if (rc == OK) {
-        cut_evaluate(&problem, cut.first_item, answer->size, NULL);
-        answer->max = cut.max;
-        for (int k = 0; k < stages; k++)
-            answer->count[k] = cut.first_item[k + 1] - cut.first_item[k];
-    }
-out:
-    free(times);
-    free(items);
-    free(skips);
-    free(links);
-    free(live);
-    free(limits);
-    cut_clear(&cut);
-    return rc;
-}
-
 static bool is_general(const struct request *q)
 {
     return q->link_bytes_per_s > 0 || q->mem_bytes < INT64_MAX;
+}
+
+/* With what crosses boundaries and what devices hold. */
+static enum status solve_general(const struct request *q, const struct chain *chain, int frozen,
+                                 struct answer *answer, struct err *err)
+{
+    const struct cut_chain on = {.model = &chain->model,
+                                 .times = chain->times,
+                                 .num_frozen = frozen,
+                                 .num_stages = answer->stages,
+                                 .samples = q->samples,
+                                 .num_microbatches = q->microbatches,
+                                 .latency_ns = q->latency_ns,
+                                 .link_bytes_per_s = q->link_bytes_per_s,
+                                 .mem_bytes = q->mem_bytes};
+    struct cut cut = {0};
+    enum status rc = cut_chain_solve(&on, &cut, answer->size, err);
+    for (int k = 0; rc == OK && k < answer->stages; k++)
+        answer->count[k] = cut.first_item[k + 1] - cut.first_item[k];
+    if (rc == OK)
+        answer->max = cut.max;
+    cut_clear(&cut);
+    return rc;
 }
 
 static enum status solve_optimal(const struct chain *chain, int frozen, struct answer *answer,
@@ -297,21 +243,17 @@ static enum status time_items(const struct request *q, struct chain *chain, stru
         return rc;
     }
     rc = cost_choose_for(q->db_path, &chain->model, &cluster, NULL, &handle, err);
+    const struct setting setting = {&chain->model, &cluster, &handle.cost};
+    const struct cut_device on = {&cluster.devices[0], q->samples, -1};
+    if (rc == OK)
+        rc = cut_times(&setting, &on, 0, chain->times, &extrapolated, err);
     for (int i = 0; rc == OK && i < chain->num_items; i++) {
-        int64_t ns[PASS_UPDATE] = {0}, sum = 0, all = 0;
-        for (int pass = PASS_FWD; rc == OK && pass < PASS_UPDATE; pass++)
-            rc = handle.cost.item_ns(handle.cost.ctx, &chain->model, i, (enum pass)pass, q->samples,
-                                     &cluster.devices[0], &ns[pass], &extrapolated, err);
-        if (rc == OK &&
-            (!add_ok(ns[PASS_FWD], ns[PASS_BWD_WEIGHT], &sum) ||
-             !add_ok(sum, ns[PASS_BWD_INPUT], &all) || !add_ok(sum, ns[PASS_BWD_REST], &sum)))
+        const struct cut_time *time = &chain->times[i];
+        int64_t sum;
+        if (!add_ok(time->fwd_ns, time->bwd_weight_ns, &sum) ||
+            !add_ok(sum, time->bwd_input_ns, &chain->sizes[i]) ||
+            !add_ok(sum, time->bwd_rest_ns, &chain->truncated[i]))
             rc = err_set(err, ERR_INPUT, "the time of item %d overflows", i);
-        chain->times[i] = (struct cut_time){.fwd_ns = ns[PASS_FWD],
-                                            .bwd_input_ns = ns[PASS_BWD_INPUT],
-                                            .bwd_weight_ns = ns[PASS_BWD_WEIGHT],
-                                            .bwd_rest_ns = ns[PASS_BWD_REST]};
-        chain->truncated[i] = sum;
-        chain->sizes[i] = all;
     }
     chain->cost_source = cost_source_name(handle.cost.source);
     chain->extrapolated = extrapolated;

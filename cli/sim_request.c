@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "partition/autodp.h"
-#include "partition/cut.h"
+#include "partition/cut_model.h"
 #include "partition/units.h"
 #include "profiles/clock.h"
 #include "profiles/job_json.h"
@@ -327,107 +327,6 @@ static enum status take_cluster(const struct step_request *q, struct step_answer
     return cluster_check(c, err);
 }
 
-/* The class of each stage's device on replica 0: the first stage with an equal device. */
-static int classify(const struct cluster *cluster, const struct plan *plan, int *class_of_stage,
-                    int *stage_of_class)
-{
-    int num = 0;
-    for (int s = 0; s < plan->num_stages; s++) {
-        const struct device *mine =
-            &cluster->devices[plan->device[plan_rank_of_stage(plan->schedule, plan->num_ranks, s)]];
-        int c = 0;
-        for (; c < num; c++) {
-            const struct device *other = &cluster->devices[plan->device[plan_rank_of_stage(
-                plan->schedule, plan->num_ranks, stage_of_class[c])]];
-            if (other->speed == mine->speed && strcmp(other->kind, mine->kind) == 0)
-                break;
-        }
-        if (c == num)
-            stage_of_class[num++] = s;
-        class_of_stage[s] = c;
-    }
-    return num;
-}
-
-/* Cut the model's items into stages: by time on the devices of replica 0, exactly. plan needs
- * everything but the cut. */
-static enum status plan_cut_by_time(const struct model *model, const struct cluster *cluster,
-                                    const struct cost *cost, struct plan *plan, struct err *err)
-{
-    enum status rc = OK;
-    struct cut cut = {0};
-    int S = plan->num_stages, frozen = model_frozen_items(model, plan->num_frozen_layers);
-    int first = plan_cut_start(plan, model), items = model->num_items - first;
-    struct cut_time *times = NULL;
-    int *class_of_stage = malloc((size_t)S * sizeof *class_of_stage);
-    int *stage_of_class = malloc((size_t)S * sizeof *stage_of_class);
-    int *first_item = malloc(((size_t)S + 1) * sizeof *first_item);
-    if (!class_of_stage || !stage_of_class || !first_item) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    if (S > items) {
-        rc = err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", items, S);
-        goto out;
-    }
-    int classes = classify(cluster, plan, class_of_stage, stage_of_class);
-    times = calloc((size_t)classes * (size_t)items, sizeof *times);
-    if (!times) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    for (int c = 0; c < classes; c++) {
-        const struct device *device = &cluster->devices[plan->device[plan_rank_of_stage(
-            plan->schedule, plan->num_ranks, stage_of_class[c])]];
-        for (int i = 0; i < items; i++) {
-            int64_t ns[PASS_COUNT];
-            bool extrapolated = false;
-            for (int pass = 0; pass < PASS_COUNT; pass++) {
-                const int64_t samples =
-                    pass == PASS_UPDATE ? plan->optim_bytes_per_param / 4 : plan->microbatches.size;
-                rc = cost->item_ns(cost->ctx, model, first + i, (enum pass)pass, samples, device,
-                                   &ns[pass], &extrapolated, err);
-                if (rc != OK)
-                    goto out;
-                ns[pass] = device_ns(device, ns[pass]);
-            }
-            /* A cut behind a prefix begins with the first active item. */
-            const bool rest = i == 0 && first > 0;
-            times[c * items + i] =
-                (struct cut_time){.fwd_ns = ns[PASS_FWD],
-                                  .bwd_input_ns = ns[rest ? PASS_BWD_REST : PASS_BWD_INPUT],
-                                  .bwd_weight_ns = ns[PASS_BWD_WEIGHT],
-                                  .update_ns = ns[PASS_UPDATE],
-                                  .bwd_rest_ns = ns[PASS_BWD_REST],
-                                  .fwd_nograd_ns = ns[PASS_FWD_NOGRAD]};
-        }
-    }
-    struct cut_problem problem = {.num_items = items,
-                                  .num_stages = S,
-                                  .num_frozen = frozen - first,
-                                  .num_microbatches = plan->microbatches.count,
-                                  .num_classes = classes,
-                                  .class_of_stage = class_of_stage,
-                                  .times = times,
-                                  .overlap = true,
-                                  .recompute = plan->recompute != RECOMPUTE_NEVER};
-    rc = cut_solve(&problem, &cut, err);
-    if (rc != OK)
-        goto out;
-    for (int s = 0; s <= S; s++)
-        first_item[s] = first + cut.first_item[s];
-    free(plan->first_item);
-    plan->first_item = first_item;
-    first_item = NULL;
-out:
-    cut_clear(&cut);
-    free(times);
-    free(class_of_stage);
-    free(stage_of_class);
-    free(first_item);
-    return rc;
-}
-
 /* --cut 3,1,2: items per stage, frozen ones outside the pipeline not counted. */
 static enum status cut_given(const struct step_request *q, const struct model *model,
                              struct plan *plan, struct err *err)
@@ -513,8 +412,9 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
     rc = autodp_map(&a->cluster, MAP_PIPELINE_INSIDE, plan.num_ranks, plan.num_replicas,
                     plan.device, err);
     if (rc == OK)
-        rc = q->cut_text ? cut_given(q, &a->model, &plan, err)
-                         : plan_cut_by_time(&a->model, &a->cluster, &a->cost.cost, &plan, err);
+        rc = q->cut_text
+                 ? cut_given(q, &a->model, &plan, err)
+                 : cut_plan(&(struct setting){&a->model, &a->cluster, &a->cost.cost}, &plan, err);
     if (rc == OK)
         rc = plan_check(&plan, &a->model, &a->cluster, err);
     if (rc != OK)

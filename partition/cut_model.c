@@ -1,0 +1,183 @@
+#include "partition/cut_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/units.h"
+
+enum status cut_times(const struct setting *setting, const struct cut_device *on, int first_item,
+                      struct cut_time *times, bool *extrapolated, struct err *err)
+{
+    const struct cost *cost = setting->cost;
+    const bool updates = on->optim_states >= 0;
+    for (int i = first_item; i < setting->model->num_items; i++) {
+        int64_t ns[PASS_COUNT] = {0};
+        for (int pass = 0; pass < (updates ? PASS_COUNT : PASS_FWD_NOGRAD); pass++) {
+            const int64_t samples = pass == PASS_UPDATE ? on->optim_states : on->samples;
+            enum status rc = cost->item_ns(cost->ctx, setting->model, i, (enum pass)pass, samples,
+                                           on->device, &ns[pass], extrapolated, err);
+            if (rc != OK)
+                return rc;
+            ns[pass] = device_ns(on->device, ns[pass]);
+        }
+        times[i - first_item] = (struct cut_time){.fwd_ns = ns[PASS_FWD],
+                                                  .bwd_input_ns = ns[PASS_BWD_INPUT],
+                                                  .bwd_weight_ns = ns[PASS_BWD_WEIGHT],
+                                                  .update_ns = ns[PASS_UPDATE],
+                                                  .bwd_rest_ns = ns[PASS_BWD_REST],
+                                                  .fwd_nograd_ns = ns[PASS_FWD_NOGRAD]};
+    }
+    return OK;
+}
+
+/* The class of each stage's device on replica 0: the first stage with an equal device. */
+static int classify(const struct cluster *cluster, const struct plan *plan, int *class_of_stage,
+                    int *stage_of_class)
+{
+    int num = 0;
+    for (int s = 0; s < plan->num_stages; s++) {
+        const struct device *mine =
+            &cluster->devices[plan->device[plan_rank_of_stage(plan->schedule, plan->num_ranks, s)]];
+        int c = 0;
+        for (; c < num; c++) {
+            const struct device *other = &cluster->devices[plan->device[plan_rank_of_stage(
+                plan->schedule, plan->num_ranks, stage_of_class[c])]];
+            if (other->speed == mine->speed && strcmp(other->kind, mine->kind) == 0)
+                break;
+        }
+        if (c == num)
+            stage_of_class[num++] = s;
+        class_of_stage[s] = c;
+    }
+    return num;
+}
+
+enum status cut_plan(const struct setting *setting, struct plan *plan, struct err *err)
+{
+    const struct model *model = setting->model;
+    const int S = plan->num_stages, frozen = model_frozen_items(model, plan->num_frozen_layers);
+    const int first = plan_cut_start(plan, model), items = model->num_items - first;
+    enum status rc = OK;
+    struct cut cut = {0};
+    struct cut_time *times = NULL;
+    bool extrapolated = false;
+    int *class_of_stage = malloc((size_t)S * sizeof *class_of_stage);
+    int *stage_of_class = malloc((size_t)S * sizeof *stage_of_class);
+    int *first_item = malloc(((size_t)S + 1) * sizeof *first_item);
+    if (!class_of_stage || !stage_of_class || !first_item) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    if (S > items) {
+        rc = err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", items, S);
+        goto out;
+    }
+    const int classes = classify(setting->cluster, plan, class_of_stage, stage_of_class);
+    times = calloc((size_t)classes * (size_t)items, sizeof *times);
+    if (!times)
+        rc = err_nomem(err);
+    for (int c = 0; c < classes && rc == OK; c++) {
+        const int rank = plan_rank_of_stage(plan->schedule, plan->num_ranks, stage_of_class[c]);
+        const struct cut_device on = {&setting->cluster->devices[plan->device[rank]],
+                                      plan->microbatches.size, plan->optim_bytes_per_param / 4};
+        struct cut_time *mine = &times[c * items];
+        rc = cut_times(setting, &on, first, mine, &extrapolated, err);
+        if (rc == OK && first > 0) /* nobody below the first active item wants its gradient */
+            mine[0].bwd_input_ns = mine[0].bwd_rest_ns;
+    }
+    struct cut_problem problem = {.num_items = items,
+                                  .num_stages = S,
+                                  .num_frozen = frozen - first,
+                                  .num_microbatches = plan->microbatches.count,
+                                  .num_classes = classes,
+                                  .class_of_stage = class_of_stage,
+                                  .times = times,
+                                  .overlap = true,
+                                  .recompute = plan->recompute != RECOMPUTE_NEVER};
+    if (rc == OK)
+        rc = cut_solve(&problem, &cut, err);
+    if (rc != OK)
+        goto out;
+    for (int s = 0; s <= S; s++)
+        first_item[s] = first + cut.first_item[s];
+    free(plan->first_item);
+    plan->first_item = first_item;
+    first_item = NULL;
+out:
+    cut_clear(&cut);
+    free(times);
+    free(class_of_stage);
+    free(stage_of_class);
+    free(first_item);
+    return rc;
+}
+
+enum status cut_chain_solve(const struct cut_chain *chain, struct cut *cut, int64_t *stage_ns,
+                            struct err *err)
+{
+    const struct model *model = chain->model;
+    const int frozen = chain->num_frozen, stages = chain->num_stages;
+    const int n = model->num_items - frozen;
+    const int64_t scale = model->per_microbatch ? 1 : chain->samples;
+    struct cut_time *times = malloc((size_t)n * sizeof *times);
+    struct cut_item *items = malloc((size_t)n * sizeof *items);
+    struct cut_skip *skips = malloc(((size_t)model->num_skips + 1) * sizeof *skips);
+    struct cut_link *links = malloc((size_t)stages * sizeof *links);
+    int64_t *live = malloc((size_t)stages * sizeof *live);
+    int64_t *limits = malloc((size_t)stages * sizeof *limits);
+    struct cut_problem problem = {.num_items = n,
+                                  .num_stages = stages,
+                                  .num_microbatches = chain->num_microbatches,
+                                  .num_classes = 1,
+                                  .times = times,
+                                  .items = items,
+                                  .skips = skips,
+                                  .links = chain->link_bytes_per_s > 0 ? links : NULL,
+                                  .live = live,
+                                  .mem_limit_bytes = chain->mem_bytes < INT64_MAX ? limits : NULL};
+    enum status rc = OK;
+    if (!times || !items || !skips || !links || !live || !limits) {
+        rc = err_nomem(err);
+        goto out;
+    }
+    for (int i = 0; rc == OK && i < n; i++) {
+        const struct item *item = &model->items[frozen + i];
+        times[i] = chain->times[frozen + i];
+        if (i == 0 && frozen > 0)
+            times[i].bwd_input_ns = times[i].bwd_rest_ns;
+        items[i] = (struct cut_item){.weight_bytes = 4 * item->params,
+                                     .train_bytes = 8 * item->params,
+                                     .tied_bytes = 12 * item->tied_params};
+        if (!mul_ok(item->act_bytes, scale, &items[i].out_bytes) ||
+            !mul_ok(item->stash_bytes, scale, &items[i].stash_bytes))
+            rc = err_set(err, ERR_INPUT, "the size of item %d overflows", frozen + i);
+    }
+    for (int e = 0; rc == OK && e < model->num_skips; e++) {
+        const struct skip_edge *skip = &model->skips[e];
+        struct cut_skip *active = &skips[problem.num_skips];
+        if (skip->from < frozen)
+            continue;
+        *active = (struct cut_skip){.from = skip->from - frozen, .to = skip->to - frozen};
+        problem.num_skips++;
+        if (!mul_ok(skip->bytes, scale, &active->bytes))
+            rc = err_set(err, ERR_INPUT, "the size of skip edge %d -> %d overflows", skip->from,
+                         skip->to);
+    }
+    for (int k = 0; k < stages; k++) {
+        links[k] = (struct cut_link){chain->latency_ns, chain->link_bytes_per_s};
+        live[k] = stages - k < chain->num_microbatches ? stages - k : chain->num_microbatches;
+        limits[k] = chain->mem_bytes;
+    }
+    if (rc == OK)
+        rc = cut_solve(&problem, cut, err);
+    if (rc == OK)
+        cut_evaluate(&problem, cut->first_item, stage_ns, NULL);
+out:
+    free(times);
+    free(items);
+    free(skips);
+    free(links);
+    free(live);
+    free(limits);
+    return rc;
+}
