@@ -212,7 +212,9 @@ static int entry_sets(const struct matrix *m, const struct entry *e,
     int n = 0;
     snprintf(sets[n++], SET_BYTES, "pipeline.num_stages=%lld", (long long)e->stages);
     snprintf(sets[n++], SET_BYTES, "pipeline.num_replicas=%lld", (long long)e->replicas);
-    snprintf(sets[n++], SET_BYTES, "pipeline.num_microbatches=%lld", (long long)e->microbatches);
+    /* A job with a global batch counts the micro-batches of all replicas. */
+    snprintf(sets[n++], SET_BYTES, "pipeline.num_microbatches=%lld",
+             (long long)(e->microbatches * (m->per_pipeline ? 1 : e->replicas)));
     snprintf(sets[n++], SET_BYTES, "pipeline.schedule=%s", e->schedule);
     snprintf(sets[n++], SET_BYTES, "pipeline.recompute=%s", e->recompute);
     snprintf(sets[n++], SET_BYTES, "train.max_steps=%lld", (long long)steps);

@@ -7,7 +7,7 @@
 
 #include "cli/sim_request.h"
 #include "partition/autodp.h"
-#include "partition/planner.h"
+#include "partition/plan_for.h"
 #include "partition/turn.h"
 #include "partition/units.h"
 #include "profiles/clock.h"
@@ -21,7 +21,7 @@ struct request {
     struct option_list overrides;
     int64_t frozen_layers;
     int64_t from_frozen; /* -1: no transition asked for */
-    bool cached, all_frozen, explain, as_json, no_simulate;
+    bool cached, all_frozen, explain, as_json, simulate, no_simulate;
 };
 
 /* A plan and how it was found; or why there is none. */
@@ -39,41 +39,65 @@ static void answer_clear(struct answer *answer)
 
 /* --- solving ------------------------------------------------------------------------------- */
 
-/* Plan a job with F layers frozen; released: as PipeTransformer's release would. */
-static void solve(const struct request *q, const struct job *job, const struct cost *cost,
-                  int num_frozen, bool released, struct answer *answer)
+/* The job as PipeTransformer's release would plan it; its members are borrowed. */
+static struct job as_released(const struct job *job)
 {
-    struct planner_problem problem;
-    struct planner_options options;
-    struct plan_judge judge = {
-        .setting = {&job->model, &job->cluster, cost}
-    };
-    planner_from_job(job, cost, num_frozen, &problem, &options);
-    options.cache_filled = q->cached && num_frozen > 0;
-    if (options.cache_filled)
-        options.cache_write = false;
-    if (!q->no_simulate) {
-        options.judge = plan_judge_step;
-        options.judge_ctx = &judge;
-        options.judge_all = q->explain;
-    }
-    if (released) {
-        options.balancer = BALANCER_RELEASED;
-        options.schedules = 1u << SCHEDULE_GPIPE;
-        options.recompute_auto = false;
-        options.recompute = RECOMPUTE_NEVER;
-        options.frozen_auto = true;
-    }
-    int64_t start = clock_now_ns();
-    if (planner_solve(&problem, &options, &answer->result, &answer->err) != OK &&
-        answer->err.status == OK)
+    struct job released = *job;
+    released.pipeline.balancer = BALANCER_RELEASED;
+    released.pipeline.schedule_auto = false;
+    released.pipeline.schedule = SCHEDULE_GPIPE;
+    released.pipeline.recompute_auto = false;
+    released.pipeline.recompute = RECOMPUTE_NEVER;
+    released.pipeline.frozen_auto = true;
+    return released;
+}
+
+/* The event engine's word on the plan that was chosen. */
+static enum status judge_chosen(const struct planner_judge *judge, struct planner_result *result,
+                                struct err *err)
+{
+    struct plan *plan = &result->plan;
+    struct err why = {0};
+    int64_t step_ns;
+    const enum status rc = judge->step_ns(judge->ctx, plan, &step_ns, &why);
+    if (rc == ERR_INFEASIBLE) /* too large to simulate */
+        return OK;
+    if (rc != OK)
+        return err_copy(err, &why);
+    if (step_ns > plan->step_ns)
+        plan->step_ns = step_ns;
+    result->samples_per_s =
+        (double)plan->num_replicas * (double)plan->batch / (double)plan->step_ns * 1e9;
+    result->gap = (double)plan->step_ns / (double)result->lower_bound_ns - 1;
+    result->best[0].judged_ns = plan->step_ns;
+    result->best[0].samples_per_s = result->samples_per_s;
+    return OK;
+}
+
+/* Plan a job with F layers frozen. */
+static void solve(const struct request *q, const struct job *job, const struct cost *cost,
+                  int num_frozen, bool cached, struct answer *answer)
+{
+    const struct run_state state = {.num_frozen_layers = num_frozen,
+                                    .num_samples = job_num_samples(job, true),
+                                    .cache_room = cached,
+                                    .cache_filled = cached};
+    const struct setting setting = {&job->model, &job->cluster, cost};
+    struct plan_judge engine = {.setting = setting};
+    const struct planner_judge judge = {plan_judge_step, &engine, q->explain};
+    const int64_t start = clock_now_ns();
+    enum status rc =
+        plan_for(job, &setting, &state, q->simulate ? &judge : NULL, &answer->result, &answer->err);
+    if (rc == OK && !q->simulate && !q->no_simulate)
+        rc = judge_chosen(&judge, &answer->result, &answer->err);
+    if (rc != OK && answer->err.status == OK)
         err_set(&answer->err, ERR_INFEASIBLE, "no plan");
     answer->solve_ns = clock_now_ns() - start;
 }
 
 static const char *cache_text(const struct plan *plan)
 {
-    return plan->frozen == FROZEN_CACHED ? "read" : plan->cache_write ? "write" : "off";
+    return plan->frozen == FROZEN_CACHED ? "read" : "off";
 }
 
 /* --- JSON ---------------------------------------------------------------------------------- */
@@ -294,9 +318,7 @@ static enum status find_transition(const struct request *q, const struct job *jo
                                    struct answer *old, struct transition *transition,
                                    struct err *err)
 {
-    struct request before = *q;
-    before.cached = false;
-    solve(&before, job, cost, (int)q->from_frozen, false, old);
+    solve(q, job, cost, (int)q->from_frozen, false, old);
     if (old->err.status != OK)
         return err_set(err, old->err.status, "with %lld frozen layers: %s",
                        (long long)q->from_frozen, old->err.msg);
@@ -409,13 +431,14 @@ static enum status run_all_frozen(const struct command *command, const struct re
                "R", "M", "schedule", "frozen", "step", "s/1000", "K", "R", "M", "released",
                "s/1000", "faster");
     }
+    const struct job release = as_released(job);
     bool extrapolated = false, any = false;
     enum status rc = OK;
     for (int f = 0; f <= job->model.num_layers && rc == OK; f++) {
         struct answer ours = {0}, theirs = {0};
         char a[32], b[32];
-        solve(q, job, &cost->cost, f, false, &ours);
-        solve(q, job, &cost->cost, f, true, &theirs);
+        solve(q, job, &cost->cost, f, q->cached, &ours);
+        solve(q, &release, &cost->cost, f, q->cached, &theirs);
         const struct plan *p = &ours.result.plan, *t = &theirs.result.plan;
         any = any || ours.err.status == OK;
         extrapolated = extrapolated || ours.result.extrapolated || theirs.result.extrapolated;
@@ -463,7 +486,8 @@ static enum status run_one(const struct command *command, const struct request *
     struct transition transition = {0};
     struct json *json = NULL;
     enum status rc = OK;
-    solve(q, job, &cost->cost, (int)q->frozen_layers, false, &answer);
+    const struct job release = as_released(job);
+    solve(q, job, &cost->cost, (int)q->frozen_layers, q->cached, &answer);
     if (answer.err.status != OK) {
         rc = err_copy(err, &answer.err);
         goto out;
@@ -472,7 +496,7 @@ static enum status run_one(const struct command *command, const struct request *
         rc = find_transition(q, job, &cost->cost, &answer, &old, &transition, err);
     if (rc != OK)
         goto out;
-    solve(q, job, &cost->cost, (int)q->frozen_layers, true, &released);
+    solve(q, &release, &cost->cost, (int)q->frozen_layers, q->cached, &released);
     if (q->as_json || q->out_path) {
         json = start_json(command, job, cost);
         json_add_bool(json, "extrapolated", answer.result.extrapolated);
@@ -540,10 +564,14 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_FLAG,
          .value = &q.explain,
          .help = "the runners-up, and what ruled out each pipeline length"},
+        {.name = "simulate",
+         .type = OPTION_FLAG,
+         .value = &q.simulate,
+         .help = "choose by the event engine, where links are shared; 'train' alone does not: -o"},
         {.name = "no-simulate",
          .type = OPTION_FLAG,
          .value = &q.no_simulate,
-         .help = "do not judge the best again in the event engine"},
+         .help = "the step's time without sharing, as the plan was chosen by"},
         {.name = "o",
          .type = OPTION_STRING,
          .value = &q.out_path,
@@ -573,6 +601,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (q.all_frozen && (q.frozen_layers > 0 || q.from_frozen >= 0 || q.explain || q.out_path))
         return err_set(err, ERR_INPUT,
                        "--all-frozen goes without --frozen, --from-frozen, --explain, -o");
+    if (q.simulate && q.no_simulate)
+        return err_set(err, ERR_INPUT, "--simulate and --no-simulate exclude each other");
     struct job job = {0};
     struct cost_handle cost = {0};
     rc = job_load(positional[0], q.overrides.items, q.overrides.count, &job, err);

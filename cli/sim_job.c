@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/sim_command.h"
+#include "partition/plan_for.h"
 #include "partition/turn.h"
 #include "partition/units.h"
 #include "profiles/clock.h"
@@ -29,6 +30,30 @@ enum status sim_job_load(const struct sim_args *args, char *const *more, int num
     return rc;
 }
 
+/* The plan of a step with F frozen layers, the cache filled where the step is to read it. */
+static enum status plan_step(const struct step_request *q, const struct job *job,
+                             const struct cost *cost, struct plan *plan, struct err *err)
+{
+    const bool cached = q->frozen == FROZEN_CACHED;
+    const struct setting setting = {&job->model, &job->cluster, cost};
+    const struct run_state state = {.num_frozen_layers = (int)q->num_frozen,
+                                    .num_samples = job_num_samples(job, true),
+                                    .cache_room = cached,
+                                    .cache_filled = cached};
+    struct planner_result result = {0};
+    if (q->num_frozen > job->model.num_layers)
+        return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %lld",
+                       job->model.num_layers, job->model.name, (long long)q->num_frozen);
+    enum status rc = plan_for(job, &setting, &state, NULL, &result, err);
+    if (rc == OK) {
+        *plan = result.plan;
+        result.plan = (struct plan){0};
+        plan->cache_write = q->cache_write && !cached && q->num_frozen > 0;
+    }
+    planner_result_clear(&result);
+    return rc;
+}
+
 enum status sim_job_step(const struct sim_args *args, struct step_answer *a, struct err *err)
 {
     const enum frozen_placement where = args->request.frozen;
@@ -36,8 +61,7 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
     char *more[] = {placement};
     struct job job = {0};
     snprintf(placement, sizeof placement, "pipeline.frozen=%s", frozen_placement_name(where));
-    enum status rc =
-        sim_job_load(args, more, where == FROZEN_FIRST || where == FROZEN_SPREAD, &job, err);
+    enum status rc = sim_job_load(args, more, where != FROZEN_NONE, &job, err);
     if (rc == OK)
         rc = model_copy(&job.model, &a->model, err);
     if (rc == OK)
@@ -46,10 +70,8 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
         rc = cost_choose(args->request.db_path, &job, &a->cost, err);
     if (rc == OK) {
         a->cost.cost = turn_cost(&job, &a->cost.cost);
-        rc = args->plan_path
-                 ? plan_json_load(args->plan_path, &job, &a->cluster, &a->plan, err)
-                 : elastic_plan(&job, &a->cost.cost, (int)args->request.num_frozen,
-                                where == FROZEN_CACHED, args->request.cache_write, &a->plan, err);
+        rc = args->plan_path ? plan_json_load(args->plan_path, &job, &a->cluster, &a->plan, err)
+                             : plan_step(&args->request, &job, &a->cost.cost, &a->plan, err);
         a->query = cost_query_of(&job);
     }
     if (rc == OK)
@@ -137,17 +159,25 @@ static bool differ(const struct elastic_run *one, const struct elastic_run *othe
 
 /* The baseline's own system at each M of K..6K that the paper tries: the best; none where no such M
  * can be. */
-static enum status tune_baseline(const struct sim_args *args, const struct job *job, int num_ranks,
-                                 struct elastic_run *best, struct err *err)
+static enum status tune_baseline(const struct sim_args *args, const struct job *job,
+                                 const struct elastic_epoch *first, struct elastic_run *best,
+                                 struct err *err)
 {
     char **sets = calloc((size_t)job->num_baseline + 1, sizeof *sets);
+    struct job base = {0};
     enum status rc = sets ? OK : err_nomem(err);
+    if (rc == OK)
+        rc = sim_job_load(args, job->baseline, job->num_baseline, &base, err);
+    /* A global batch is that of all replicas. */
+    const int unit =
+        first->pipeline_length * (base.train.batch_mode == BATCH_GLOBAL ? first->replicas : 1);
+    job_clear(&base);
     for (int m = 1; m <= 6 && rc == OK; m++) {
         char text[64];
         struct elastic_run got = {0};
         struct err why = {0};
         memcpy(sets, job->baseline, (size_t)job->num_baseline * sizeof *sets);
-        snprintf(text, sizeof text, "pipeline.num_microbatches=%d", m * num_ranks);
+        snprintf(text, sizeof text, "pipeline.num_microbatches=%d", m * unit);
         sets[job->num_baseline] = text;
         rc = sim_job_run(args, sets, job->num_baseline + 1, &got, NULL, &why);
         if (rc == ERR_INFEASIBLE || rc == ERR_INPUT)
@@ -186,7 +216,7 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
     if (rc == OK)
         rc = sim_job_run(args, tuned, (int)(sizeof tuned / sizeof tuned[0]), &a->tuned, NULL, err);
     if (rc == OK && a->has_baseline)
-        rc = tune_baseline(args, &job, a->baseline.epochs[0].pipeline_length, &a->same, err);
+        rc = tune_baseline(args, &job, &a->baseline.epochs[0], &a->same, err);
     if (rc == OK &&
         (differ(&a->run, &a->tuned) || (a->has_baseline && differ(&a->run, &a->baseline)))) {
         const size_t said = strlen(a->source.note);

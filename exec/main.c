@@ -232,6 +232,12 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         if (number(summary, "cache_corrupt") > 0)
             fprintf(stderr, "note: cache: %.0f damaged samples were computed again\n",
                     number(summary, "cache_corrupt"));
+        const struct json *plan = json_get(summary, "plan");
+        const double idle =
+            number(summary, "ranks") - number(plan, "pipeline_length") * number(plan, "replicas");
+        if (idle > 0 && !no_eval)
+            fprintf(stderr, "note: plan: %.0f of %.0f ranks are left without work\n", idle,
+                    number(summary, "ranks"));
         if (text_of(summary, "held_note")[0])
             fprintf(stderr, "note: freeze: %s\n", text_of(summary, "held_note"));
         if (text_of(summary, "limit_note")[0])

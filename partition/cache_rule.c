@@ -89,18 +89,12 @@ double cache_share(double have, int64_t microbatch_size, bool whole)
     return whole ? pow(have, (double)microbatch_size) : have;
 }
 
-double cache_case_ns(const struct cache_case *c)
+double cache_fill_weight(int64_t epochs, int64_t views, double share)
 {
-    const int64_t fills = c->views < c->epochs ? c->views : c->epochs;
-    const double read = c->share * c->read_ns + (1 - c->share) * c->fill_ns;
-    if (c->epochs <= 0 || c->views <= 0)
-        return c->fill_ns;
-    return ((double)fills * c->fill_ns + (double)(c->epochs - fills) * read) / (double)c->epochs;
-}
-
-bool cache_case_pays(const struct cache_case *c)
-{
-    return cache_case_ns(c) < c->plain_ns;
+    const int64_t fills = views < epochs ? views : epochs;
+    if (epochs <= 0 || views <= 0)
+        return 1;
+    return ((double)fills + (double)(epochs - fills) * (1 - share)) / (double)epochs;
 }
 
 enum status cache_fill_extra(const struct setting *setting, const struct plan *plan, int level,

@@ -55,19 +55,10 @@ enum status cache_fit(int64_t num_samples, int64_t sample_elems, bool bf16,
  * as enough: nobody knows what is free on a machine that is not here. */
 double cache_job_room(const struct job *job, int64_t num_samples);
 
-struct cache_case {
-    double plain_ns; /* of the best plan without a cache */
-    double read_ns;  /* of the best plan that reads */
-    double fill_ns;  /* of that plan while the cache lacks its level */
-    double share;    /* of the micro-batches that the cache has room for, 0..1 */
-    int64_t epochs;  /* left, this one included */
-    int64_t views;   /* of a sample, job_views() */
-};
-
-/* Mean over the epochs left, with the cache. */
-double cache_case_ns(const struct cache_case *c);
-/* Whether that is less than plain_ns. */
-bool cache_case_pays(const struct cache_case *c);
+/* The rule's mean: what part of a step's extra work (cache_fill_extra()) a step of a plan that
+ * reads has, over the `epochs` that are left, this one included. The first `views` of them do all
+ * of it, the others for the share of micro-batches that the cache has no room for. */
+double cache_fill_weight(int64_t epochs, int64_t views, double share);
 
 /* What a step of a plan that reads takes longer while the cache holds `level` frozen items (0:
  * nothing): the first device of each pipeline computes items [level, first_item[0]) of every

@@ -147,7 +147,7 @@ static enum status ask(struct search *search, int index)
     enum status rc = make_plan(search, judged, &plan);
     if (rc != OK)
         return rc;
-    rc = options->judge(options->judge_ctx, &plan, &step_ns, &why);
+    rc = options->judge.step_ns(options->judge.ctx, &plan, &step_ns, &why);
     search->asked_ops += 3 * (int64_t)plan.num_stages * plan.microbatches.count * plan.num_replicas;
     plan_clear(&plan);
     judged->asked_ns = rc == OK ? bound_max(step_ns, judged->step_ns) : -1;
@@ -174,7 +174,7 @@ static enum status ask_judge(struct search *search)
             if (judged->asked_ns != 0)
                 continue;
             if (search->best >= 0 && judged->step_ns > search_limit(search, &judged->node) &&
-                !(round == 0 && search->options->judge_all))
+                !(round == 0 && search->options->judge.all))
                 break;
             asked++;
             enum status rc = search_recut(search, i);
@@ -227,9 +227,10 @@ static enum status collect(struct search *search, struct planner_result *result)
         else
             plan_clear(&result->best[PLANNER_KEEP].plan);
     }
-    if (chosen < 0 || result->best[0].samples_per_s <= search->options->beat_per_s)
+    if (chosen < 0)
         return OK;
     result->samples_per_s = result->best[0].samples_per_s;
+    result->fill_ns = search->judged[chosen].node.fill_ns;
     return finish_plan(search, &search->judged[chosen], &result->plan, &result->stage_ns);
 }
 
@@ -307,24 +308,14 @@ static enum status none_found(const struct search *search)
     return rc;
 }
 
-/* Whether candidates were left for their bound alone, below what is to be beaten. */
-static bool bounds_are_slow(const struct search *search)
-{
-    bool slow = false;
-    for (int i = 0; i < search->num_lengths; i++)
-        slow |= search->lengths[i].bound_per_s > 0;
-    return slow && search->options->beat_per_s > 0;
-}
-
 static enum status finish(struct search *search, struct planner_result *result)
 {
     enum status rc = collect(search, result);
     if (rc != OK)
         return rc;
     if (result->samples_per_s == 0) {
-        const bool slow = result->num_best > 0 || bounds_are_slow(search);
         planner_result_clear(result);
-        return slow ? OK : none_found(search);
+        return none_found(search);
     }
     /* What no plan beats: judged candidates by their bounds, the others are slower than the best.
      */
@@ -332,7 +323,7 @@ static enum status finish(struct search *search, struct planner_result *result)
     for (int i = 0; i < search->num_judged; i++)
         rate = fmax(rate, node_rate(&search->judged[i].node, search->judged[i].node.bound_ns));
     const struct plan *plan = &result->plan;
-    double bound = (double)plan->num_replicas * (double)plan->batch / rate * 1e9;
+    double bound = (double)plan->num_replicas * (double)plan->batch / rate * 1e9 - result->fill_ns;
     result->lower_bound_ns = (int64_t)floor(bound * (1 + 1e-12));
     if (result->lower_bound_ns > plan->step_ns)
         result->lower_bound_ns = plan->step_ns;
@@ -406,7 +397,7 @@ enum status planner_solve(const struct planner_problem *problem,
         if (rc == OK)
             rc = search_improve(&search);
     }
-    if (rc == OK && options->judge)
+    if (rc == OK && options->judge.step_ns)
         rc = ask_judge(&search);
     if (rc == OK)
         rc = finish(&search, &got);
@@ -418,37 +409,4 @@ out:
     planner_result_clear(&got);
     search_clear(&search);
     return rc;
-}
-
-void planner_from_job(const struct job *job, const struct cost *cost, int num_frozen_layers,
-                      struct planner_problem *problem, struct planner_options *options)
-{
-    *problem = (struct planner_problem){.setting.model = &job->model,
-                                        .setting.cluster = &job->cluster,
-                                        .setting.cost = cost,
-                                        .batch_mode = job->train.batch_mode,
-                                        .batch = job->train.batch,
-                                        .num_frozen_layers = num_frozen_layers,
-                                        .bucket_bytes = job->pipeline.bucket_bytes,
-                                        .clip = job_wants_norm(job),
-                                        .optim_bytes_per_param = job_optim_bytes_per_param(job),
-                                        .canonical = job->train.reduction == REDUCTION_CANONICAL};
-    bool choose_schedule = job->pipeline.schedule_auto || job->pipeline.schedule == SCHEDULE_AUTO;
-    *options = (struct planner_options){
-        .num_ranks = job->pipeline.num_stages,
-        .num_replicas = job->pipeline.num_replicas,
-        .num_microbatches = job->pipeline.num_microbatches,
-        .equal_microbatches = job->train.reduction == REDUCTION_CANONICAL,
-        .chunks = job->pipeline.chunks > 1 ? job->pipeline.chunks : AUTO,
-        .schedules = choose_schedule ? PLANNER_ALL_SCHEDULES : 1u << job->pipeline.schedule,
-        .balancer = job->pipeline.balancer,
-        .by_params = job->pipeline.by_params,
-        .recompute_auto = job->pipeline.recompute_auto,
-        .recompute = job->pipeline.recompute,
-        .frozen_auto = job->pipeline.frozen_auto,
-        .frozen = job->pipeline.frozen,
-        .cache_write = job->cache.policy == CACHE_ON && num_frozen_layers > 0};
-    if (!choose_schedule && job->pipeline.schedule == SCHEDULE_INTERLEAVED &&
-        job->pipeline.chunks == 1)
-        options->chunks = 1;
 }

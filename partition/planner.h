@@ -27,6 +27,22 @@
 extern "C" {
 #endif
 
+/* Whether a plan may read the frozen prefix's output from a cache. Where it does, a step counts
+ * with what filling the cache takes, on average over the epochs that are left (cache_rule.h), and
+ * with full micro-batches only where the planner chooses their number: others are not cached. */
+struct planner_cache {
+    enum cache_use {
+        CACHE_UNUSED,
+        CACHE_ALLOWED, /* where that is faster */
+        CACHE_WANTED   /* every plan reads */
+    } use;
+    bool filled;           /* it holds everything: nothing to fill */
+    int level;             /* else the frozen items whose output it holds */
+    double room;           /* the share of samples for which it has slots */
+    bool whole;            /* see cache_share() */
+    int64_t epochs, views; /* see cache_fill_weight() */
+};
+
 struct planner_problem {
     struct setting setting;
     enum batch_mode batch_mode;
@@ -35,20 +51,25 @@ struct planner_problem {
     int64_t bucket_bytes;  /* of the all-reduce */
     bool clip;
     int optim_bytes_per_param;
-    bool canonical; /* plan.canonical */
+    bool canonical;     /* plan.canonical */
+    bool most_replicas; /* of each K only the most replicas that can be */
+    int64_t
+        most_samples; /* of a step, with more than one replica and a batch per pipeline; 0: any */
+    struct planner_cache cache;
 };
 
 /* Judge one plan anew (the CLI hands in the event engine): *step_ns, no less than plan->step_ns, or
  * ERR_INFEASIBLE (out of memory) to drop the candidate; any other error ends the search. */
-typedef enum status (*planner_judge)(void *ctx, const struct plan *plan, int64_t *step_ns,
-                                     struct err *err);
+struct planner_judge {
+    enum status (*step_ns)(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err);
+    void *ctx;
+    bool all; /* asked about PLANNER_KEEP candidates, also those that cannot be the best */
+};
 
 struct planner_options {
-    int num_ranks, num_replicas, num_microbatches; /* AUTO, or the count; of micro-batches a
-                                                      pipeline's, of the global batch where the sum
-                                                      is canonical */
-    bool one_of_many;  /* the caller tries many counts of ranks: of each as few cuts as with AUTO */
-    double beat_per_s; /* samples per second: no slower plan, nor one as fast, is wanted; 0: all */
+    int num_ranks, num_replicas;
+    int num_microbatches;    /* AUTO, or the count; these two as well. Of problem.batch: of a
+                                pipeline's,    or of the global one, of which a replica has its share */
     bool equal_microbatches; /* AUTO counts divide the batch */
     int chunks;              /* of interleaved: AUTO tries 2, 3 and 4 */
     unsigned schedules;      /* bit (1 << kind) for each schedule that may be chosen */
@@ -56,13 +77,9 @@ struct planner_options {
     bool by_params; /* optimal: cut by parameters in place of time */
     bool recompute_auto;
     enum recompute_mode recompute;
-    bool frozen_auto; /* FIRST or SPREAD, and CACHED where the cache is filled */
+    bool frozen_auto; /* of plans that read no cache: FIRST or SPREAD */
     enum frozen_placement frozen;
-    bool cache_filled;   /* the frozen prefix's output can be read */
-    bool cache_write;    /* the frozen prefix's output is to be written this epoch */
-    planner_judge judge; /* NULL: none */
-    void *judge_ctx;
-    bool judge_all; /* asked about PLANNER_KEEP candidates, also those that cannot be the best */
+    struct planner_judge judge; /* step_ns NULL: none */
 };
 
 /* Every schedule that the planner may choose by itself. */
@@ -100,10 +117,10 @@ struct planner_length {
 };
 
 struct planner_result {
-    struct plan plan;  /* owned; step_ns and memory_bytes filled; num_ranks 0: there are plans, but
-                          none beats beat_per_s */
-    int64_t *stage_ns; /* owned, num_stages: forward + backward of one full micro-batch */
-    double samples_per_s;
+    struct plan plan;       /* owned; step_ns and memory_bytes filled */
+    int64_t *stage_ns;      /* owned, num_stages: forward + backward of one full micro-batch */
+    double fill_ns;         /* of a step, besides: what filling the cache takes on average */
+    double samples_per_s;   /* fill_ns counted */
     int64_t lower_bound_ns; /* no plan in the search space, with any cut, does the chosen plan's
                                R * B samples in less */
     double gap;             /* step_ns / lower_bound_ns - 1 */
@@ -126,12 +143,6 @@ enum status planner_solve(const struct planner_problem *problem,
                           const struct planner_options *options, struct planner_result *result,
                           struct err *err);
 void planner_result_clear(struct planner_result *result);
-
-/* What a job asks of the planner with F layers frozen: the one translation for plan, sim and train.
- * problem borrows job and cost. Cache: filled is off unless the caller says so; written where the
- * policy is `on` (whether it pays under `auto` is a matter of the whole run). */
-void planner_from_job(const struct job *job, const struct cost *cost, int num_frozen_layers,
-                      struct planner_problem *problem, struct planner_options *options);
 
 /* Micro-batch counts that the planner tries for K ranks and a batch: K..6K and every divisor of the
  * batch, as microbatches_of() makes them, duplicates dropped, ascending by count. A fresh array of

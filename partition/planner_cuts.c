@@ -155,7 +155,7 @@ static bool may_win(const struct search *search, int index)
 /* Whether all cuts of a candidate are tried. */
 static bool few_cuts(const struct search *search, const struct node *node)
 {
-    const bool many = search->options->num_ranks == AUTO || search->options->one_of_many;
+    const bool many = search->options->num_ranks == AUTO;
     const int items = search_items_in_cut(search, node->frozen);
     return choose(items - 1, node->num_ranks * node->chunks - 1) <=
            (many ? FEW_CUTS_EACH : FEW_CUTS);

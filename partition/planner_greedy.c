@@ -4,10 +4,11 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "partition/autodp.h"
 #include "partition/balance.h"
 
-/* K, R, M and the cut by the published rules; one candidate. */
-static enum status greedy_node(struct search *search, struct node *node)
+/* K, R, M and the cut by the published rules; cached: the frozen forward is read from the cache. */
+static enum status greedy_node(struct search *search, bool cached, struct node *node)
 {
     const struct planner_problem *problem = search->problem;
     const struct planner_options *options = search->options;
@@ -77,11 +78,10 @@ static enum status greedy_node(struct search *search, struct node *node)
     node->frozen = FROZEN_NONE;
     if (problem->num_frozen_layers > 0) {
         node->frozen = options->frozen_auto ? FROZEN_FIRST : options->frozen;
-        if (options->frozen_auto && options->cache_filled)
-            node->frozen = FROZEN_CACHED;
         if (!released) /* pinned to stage 0, in the pipeline */
-            node->frozen =
-                options->frozen_auto && options->cache_filled ? FROZEN_CACHED : FROZEN_SPREAD;
+            node->frozen = FROZEN_SPREAD;
+        if (cached)
+            node->frozen = FROZEN_CACHED;
     }
     int at = frozen_outside(node->frozen) ? nf : 0;
     node->first_item = malloc(((size_t)stages + 1) * sizeof *node->first_item);
@@ -114,31 +114,64 @@ out:
     return rc;
 }
 
+/* Judge one candidate, behind those that are there. */
+static enum status judge_node(struct search *search, struct node *node)
+{
+    struct bound_shape shape = {0};
+    int64_t step_ns = 0, unshared_ns = 0;
+    enum status rc = search_shape(search, node, &shape);
+    if (rc != OK)
+        return rc;
+    search->candidates++;
+    node->bound_ns = bound_of_cut(&shape, node->first_item);
+    rc = search_judge_cut(search, node, &shape, node->first_item, &step_ns, &unshared_ns);
+    bound_shape_clear(&shape);
+    if (rc != OK)
+        return rc;
+    search->judged[search->num_judged++] =
+        (struct judged){.node = *node, .step_ns = step_ns, .unshared_ns = unshared_ns};
+    node->first_item = NULL;
+    if (step_ns > 0)
+        search_note_best(search, search->num_judged - 1);
+    return OK;
+}
+
+/* Where the greedy plan reads a cache, whether that can be filled, and what filling takes. */
+static enum status fill_greedy(const struct search *search, struct node *node, bool *exists)
+{
+    const size_t places = (size_t)node->num_ranks * (size_t)node->num_replicas;
+    int *device = malloc(places * sizeof *device);
+    if (!device)
+        return err_nomem(search->err);
+    enum status rc = autodp_map(search->problem->setting.cluster, node->map, node->num_ranks,
+                                node->num_replicas, device, search->err);
+    if (rc == OK)
+        rc = search_fill(search, device, node, exists);
+    free(device);
+    return rc;
+}
+
 enum status search_greedy(struct search *search)
 {
-    struct node node = {0};
-    enum status rc = greedy_node(search, &node);
-    struct bound_shape shape = {0};
-    if (rc == OK)
-        rc = search_shape(search, &node, &shape);
-    if (rc == OK) {
-        search->candidates = 1;
-        node.bound_ns = bound_of_cut(&shape, node.first_item);
-        int64_t step_ns = 0, unshared_ns = 0;
-        rc = search_judge_cut(search, &node, &shape, node.first_item, &step_ns, &unshared_ns);
-        search->judged = calloc(1, sizeof *search->judged);
-        if (rc == OK && !search->judged)
-            rc = err_nomem(search->err);
-        if (rc == OK) {
-            search->judged[0] =
-                (struct judged){.node = node, .step_ns = step_ns, .unshared_ns = unshared_ns};
-            search->num_judged = search->judged_room = 1;
-            node.first_item = NULL;
-            if (step_ns > 0)
-                search_note_best(search, 0);
-        }
+    const enum cache_use cache = search->problem->cache.use;
+    const bool frozen = search->problem->num_frozen_layers > 0;
+    enum status rc = OK;
+    search->judged = calloc(2, sizeof *search->judged);
+    if (!search->judged)
+        return err_nomem(search->err);
+    search->judged_room = 2;
+    for (int cached = 0; cached < 2 && rc == OK; cached++) {
+        struct node node = {0};
+        bool exists = true;
+        if (cached ? !frozen || cache == CACHE_UNUSED : frozen && cache == CACHE_WANTED)
+            continue;
+        rc = greedy_node(search, cached, &node);
+        node.order = cached;
+        if (rc == OK && cached)
+            rc = fill_greedy(search, &node, &exists);
+        if (rc == OK && exists)
+            rc = judge_node(search, &node);
+        free(node.first_item);
     }
-    bound_shape_clear(&shape);
-    free(node.first_item);
     return rc;
 }

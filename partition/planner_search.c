@@ -17,13 +17,6 @@
 #include "partition/units.h"
 #include "partition/workload.h"
 
-/* Longer op lists are no candidates: some 0.1 s to judge one. */
-#define MAX_COMPUTE_OPS ((int64_t)1 << 21)
-
-/* V-shaped schedules are candidates for pipelines up to this long, unless the job asks for one
- * schedule or one length: their bounds (B8) would take most of the search. */
-#define MAX_V_RANKS 16
-
 enum status search_init(struct search *search, const struct planner_problem *problem,
                         const struct planner_options *options, struct err *err)
 {
@@ -71,7 +64,7 @@ static bool before(const struct node *a, const struct node *b)
 }
 
 /* Takes over node->first_item, also on failure. */
-static enum status push(struct search *search, struct node node)
+enum status search_push(struct search *search, struct node node)
 {
     if (search->heap_size == search->heap_room) {
         int64_t room = search->heap_room ? 2 * search->heap_room : 256;
@@ -116,13 +109,14 @@ static struct node pop(struct search *search)
 
 double node_rate(const struct node *node, int64_t step_ns)
 {
-    return (double)node->num_replicas * (double)node->batch / (double)step_ns * 1e9;
+    return (double)node->num_replicas * (double)node->batch / ((double)step_ns + node->fill_ns) *
+           1e9;
 }
 
 double search_beat(const struct search *search)
 {
     if (search->best < 0)
-        return search->options->beat_per_s;
+        return 0;
     const struct judged *best = &search->judged[search->best];
     return node_rate(&best->node, judged_ns(best));
 }
@@ -130,10 +124,11 @@ double search_beat(const struct search *search)
 int64_t search_limit(const struct search *search, const struct node *node)
 {
     const double beat = search_beat(search), most = (double)(INT64_MAX / 4);
-    int64_t limit = (int64_t)fmin(node_rate(node, 1) / beat + 1, most);
-    while (node_rate(node, limit) <= beat)
+    int64_t limit = (int64_t)fmin(
+        (double)node->num_replicas * (double)node->batch * 1e9 / beat + 1 - node->fill_ns, most);
+    while (limit > 0 && node_rate(node, limit) <= beat)
         limit--;
-    return limit;
+    return bound_max(limit, 0);
 }
 
 /* A plan without its cut; device is the caller's storage. */
@@ -148,9 +143,6 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .schedule = node->schedule,
                          .num_frozen_layers = problem->num_frozen_layers,
                          .frozen = node->frozen,
-                         .cache_write = search->options->cache_write &&
-                                        problem->num_frozen_layers > 0 &&
-                                        node->frozen != FROZEN_CACHED,
                          .recompute = node->recompute,
                          .num_stages = node->num_ranks * node->chunks,
                          .device = device,
@@ -158,11 +150,6 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
                          .clip = problem->clip,
                          .optim_bytes_per_param = problem->optim_bytes_per_param,
                          .canonical = problem->canonical};
-}
-
-static struct planner_length *length_of(struct search *search, const struct node *node)
-{
-    return &search->lengths[node->num_ranks - 1];
 }
 
 static int compare_judged(const void *left, const void *right)
@@ -226,7 +213,7 @@ static void note_need(struct search *search, const struct node *node,
     for (int k = 1; k < node->num_ranks; k++)
         worst = search->over[k] > search->over[worst] ? k : worst;
     const int64_t have = family->ranks[worst].mem_bytes, need = have + search->over[worst];
-    struct planner_length *length = length_of(search, node);
+    struct planner_length *length = search_length(search, node);
     if (length->need_bytes == 0 || need < length->need_bytes)
         length->need_bytes = need;
     if (search->need_bytes == 0 || need - have < search->need_bytes - search->have_bytes) {
@@ -316,7 +303,7 @@ out:
 void search_note_best(struct search *search, int index)
 {
     const struct judged *judged = &search->judged[index];
-    struct planner_length *length = length_of(search, &judged->node);
+    struct planner_length *length = search_length(search, &judged->node);
     double rate = node_rate(&judged->node, judged->step_ns);
     if (rate > length->samples_per_s)
         length->samples_per_s = rate;
@@ -335,46 +322,6 @@ enum status search_shape(struct search *search, const struct node *node, struct 
     return rc;
 }
 
-int search_microbatches(const struct search *search, int64_t batch)
-{
-    const struct planner_problem *problem = search->problem;
-    const int wanted = search->options->num_microbatches;
-    if (!problem->canonical || problem->batch_mode != BATCH_GLOBAL)
-        return wanted;
-    const int64_t num_replicas = problem->batch / batch;
-    return wanted % num_replicas == 0 ? (int)(wanted / num_replicas) : INT_MAX;
-}
-
-/* planner_microbatches() or the one fixed count, kept from call to call. */
-static enum status counts_of(struct search *search, int64_t batch, int num_ranks)
-{
-    const int wanted = search_microbatches(search, batch);
-    if (search->counts && search->counts_batch == batch && search->counts_ranks == num_ranks)
-        return OK;
-    free(search->counts);
-    search->counts = NULL;
-    search->num_counts = 0;
-    search->counts_batch = batch;
-    search->counts_ranks = num_ranks;
-    if (wanted == AUTO) {
-        enum status rc = planner_microbatches(batch, num_ranks, &search->counts,
-                                              &search->num_counts, search->err);
-        int kept = 0;
-        for (int i = 0; i < search->num_counts; i++)
-            if (!search->options->equal_microbatches ||
-                search->counts[i].last_size == search->counts[i].size)
-                search->counts[kept++] = search->counts[i];
-        search->num_counts = kept;
-        return rc;
-    }
-    search->counts = malloc(sizeof *search->counts);
-    if (!search->counts)
-        return err_nomem(search->err);
-    if (wanted <= batch)
-        search->counts[search->num_counts++] = microbatches_of(batch, wanted);
-    return OK;
-}
-
 /* Judge a candidate at its starting cut, unless its own bounds say that it cannot win or cannot fit
  * (each length has one that is timed all the same); where its memory overflows, at cuts that take
  * items off the ranks that overflowed. */
@@ -385,7 +332,7 @@ static enum status judge(struct search *search, struct node *node)
     int64_t step_ns = 0, unshared_ns = 0, bound;
     enum status rc = search_shape(search, node, &shape);
     for (int round = 0; rc == OK && round <= 4; round++) {
-        if ((length_of(search, node)->samples_per_s > 0 || search->options->beat_per_s > 0) &&
+        if (search_length(search, node)->samples_per_s > 0 &&
             bound_of_cut(&shape, node->first_item) > limit)
             break;
         memset(search->over, 0, (size_t)node->num_ranks * sizeof *search->over);
@@ -437,7 +384,7 @@ static enum status average(struct search *search, struct node node)
         node.bound_ns = bound;
     node.level = LEVEL_AVERAGE;
     node.key = node_rate(&node, node.bound_ns);
-    return push(search, node);
+    return search_push(search, node);
 }
 
 /* From the average to the tight bound, with its cut; drops what cannot win, or puts it off until
@@ -450,7 +397,7 @@ static enum status tighten(struct search *search, struct node node)
     if (rc != OK)
         return rc;
     int64_t limit = search_limit(search, &node);
-    struct planner_length *length = length_of(search, &node);
+    struct planner_length *length = search_length(search, &node);
     bool alive, memory_only = false;
     if (search->options->by_params) {
         struct cut cut = {0};
@@ -486,16 +433,16 @@ static enum status tighten(struct search *search, struct node node)
         node.key = node_rate(&node, node.bound_ns);
         if (node.key > length->bound_per_s)
             length->bound_per_s = node.key;
-        rc = push(search, node);
+        rc = search_push(search, node);
     } else if (!memory_only) {
         /* Its bound is above the limit. */
         double rate = node_rate(&node, limit);
         if (rate > length->bound_per_s)
             length->bound_per_s = rate;
-        if (search->options->judge) { /* which may find the best slower than it seems */
+        if (search->options->judge.step_ns) { /* which may find the best slower than it seems */
             node.bound_ns = limit + 1;
             node.key = node_rate(&node, node.bound_ns);
-            rc = push(search, node);
+            rc = search_push(search, node);
         }
     }
 out:
@@ -503,252 +450,13 @@ out:
     return rc;
 }
 
-/* --- what exists --------------------------------------------------------------------------- */
-
-bool search_allows(const struct planner_options *options, enum schedule_kind kind)
-{
-    return options->schedules >> kind & 1;
-}
-
-/* Schedules of a pipeline length: on one device all one-chunk schedules run the same ops, so that
- * only one is taken. */
-static int schedules_of(const struct search *search, int num_ranks, int items,
-                        enum schedule_kind *kinds, int *chunks)
-{
-    const struct planner_options *options = search->options;
-    static const enum schedule_kind plain[] = {SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_ZB_H1,
-                                               SCHEDULE_ZB_H2};
-    int n = 0;
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (search_allows(options, plain[i]) && num_ranks <= items && !(num_ranks == 1 && n > 0)) {
-            kinds[n] = plain[i];
-            chunks[n++] = 1;
-        }
-    const bool others = num_ranks > 1 || n == 0;
-    if (others && search_allows(options, SCHEDULE_INTERLEAVED)) {
-        int from = options->chunks == AUTO ? 2 : options->chunks;
-        int to = options->chunks == AUTO ? 4 : options->chunks;
-        for (int v = from; v <= to; v++)
-            if ((int64_t)num_ranks * v <= items) {
-                kinds[n] = SCHEDULE_INTERLEAVED;
-                chunks[n++] = v;
-            }
-    }
-    static const enum schedule_kind v_shaped[] = {SCHEDULE_ZB_V, SCHEDULE_DUALPIPE_V};
-    const bool few =
-        num_ranks <= MAX_V_RANKS || n == 0 || (options->num_ranks != AUTO && !options->one_of_many);
-    for (size_t i = 0; i < sizeof v_shaped / sizeof *v_shaped; i++)
-        if (others && few && search_allows(options, v_shaped[i]) &&
-            2 * (int64_t)num_ranks <= items) {
-            kinds[n] = v_shaped[i];
-            chunks[n++] = 2;
-        }
-    return n;
-}
-
-enum { MAX_KINDS = 4 + 3 + 2 };
-
-static int placements_of(const struct search *search, enum frozen_placement *placements)
-{
-    const struct planner_options *options = search->options;
-    int n = 0;
-    if (search->problem->num_frozen_layers == 0) {
-        placements[n++] = FROZEN_NONE;
-    } else if (!options->frozen_auto) {
-        placements[n++] = options->frozen;
-    } else {
-        placements[n++] = FROZEN_SPREAD;
-        placements[n++] = FROZEN_FIRST;
-        if (options->cache_filled)
-            placements[n++] = FROZEN_CACHED;
-    }
-    return n;
-}
-
-int search_items_in_cut(const struct search *search, enum frozen_placement placement)
-{
-    return search->problem->setting.model->num_items -
-           (frozen_outside(placement) ? search->table.num_frozen_items : 0);
-}
-
-/* Work of all micro-batches over K equal devices, O(1); 0, which bounds nothing, where they differ.
- */
-static enum status work_bound(struct search *search, const struct node *node, int64_t *bound_ns)
-{
-    const int n = search->problem->setting.model->num_items;
-    const int nf = search->table.num_frozen_items;
-    *bound_ns = 0;
-    if (search->table.num_types > 1)
-        return OK;
-    const struct bound_times *full, *last;
-    enum status rc = bound_times_of(&search->table, 0, node->microbatches.size,
-                                    node->recompute != RECOMPUTE_NEVER, 0, &full, search->err);
-    if (rc == OK)
-        rc = bound_times_of(&search->table, 0, node->microbatches.last_size,
-                            node->recompute == RECOMPUTE_ALWAYS, 0, &last, search->err);
-    if (rc != OK)
-        return rc;
-    const int from = frozen_outside(node->frozen) ? nf : 0;
-    double total = ((double)bound_once_ns(full, from, n) * (node->microbatches.count - 1) +
-                    (double)bound_once_ns(last, from, n)) /
-                   node->num_ranks;
-    *bound_ns = (int64_t)fmin(floor(total * (1 - 1e-12)), (double)(INT64_MAX / 8));
-    return OK;
-}
-
-/* Every candidate of a family, with its cheap bound; with count_only they are only counted. */
-static enum status open_family(struct search *search, const struct node *family, bool count_only)
-{
-    const struct planner_options *options = search->options;
-    enum status rc = counts_of(search, family->batch, family->num_ranks);
-    if (rc != OK)
-        return rc;
-    const int num_counts = search->num_counts;
-    enum frozen_placement placements[3];
-    int num_placements = placements_of(search, placements);
-    for (int p = 0; p < num_placements && rc == OK; p++) {
-        enum schedule_kind kinds[MAX_KINDS];
-        int chunks[MAX_KINDS];
-        int num_kinds = schedules_of(search, family->num_ranks,
-                                     search_items_in_cut(search, placements[p]), kinds, chunks);
-        for (int i = 0; i < num_kinds * num_counts * RECOMPUTE_MODE_COUNT && rc == OK; i++) {
-            int kind = i / (num_counts * RECOMPUTE_MODE_COUNT);
-            enum recompute_mode recompute = (enum recompute_mode)(i % RECOMPUTE_MODE_COUNT);
-            struct node node = *family;
-            node.microbatches = search->counts[i / RECOMPUTE_MODE_COUNT % num_counts];
-            if (!options->recompute_auto && recompute != options->recompute)
-                continue;
-            if (recompute == RECOMPUTE_EXCEPT_LAST && node.microbatches.count == 1 &&
-                options->recompute_auto)
-                continue; /* the same as never */
-            int64_t stages = (int64_t)family->num_ranks * chunks[kind];
-            if (stages * node.microbatches.count > MAX_COMPUTE_OPS / 3)
-                continue;
-            search->candidates += count_only;
-            if (count_only)
-                continue;
-            node.schedule = kinds[kind];
-            node.chunks = chunks[kind];
-            node.recompute = recompute;
-            node.frozen = placements[p];
-            rc = work_bound(search, &node, &node.bound_ns);
-            if (rc != OK)
-                break;
-            if (node.bound_ns < 1)
-                node.bound_ns = 1;
-            node.level = LEVEL_CHEAP;
-            node.key = node_rate(&node, node.bound_ns);
-            /* A judge may find the best slower than it seems. */
-            if (node.bound_ns <= search_limit(search, &node) || options->judge)
-                rc = push(search, node);
-            else if (node.key > length_of(search, &node)->bound_per_s)
-                length_of(search, &node)->bound_per_s = node.key;
-        }
-    }
-    return rc;
-}
-
-/* Least work of a sample, over micro-batch sizes and device types: what no plan can undercut. */
-static enum status least_work(struct search *search, int num_ranks, int64_t batch, double *work_ns)
-{
-    const struct planner_problem *problem = search->problem;
-    const int n = problem->setting.model->num_items, types = search->table.num_types;
-    const struct bound_times **times = malloc(2 * (size_t)types * sizeof *times);
-    enum status rc = times ? counts_of(search, batch, num_ranks) : err_nomem(search->err);
-    /* Frozen items may not run at all (cached). */
-    const int from = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
-    *work_ns = INFINITY;
-    for (int i = 0; rc == OK && i < search->num_counts; i++) {
-        const struct microbatches *mb = &search->counts[i];
-        for (int t = 0; t < types && rc == OK; t++) {
-            rc = bound_times_of(&search->table, t, mb->size, false, 0, &times[2 * t], search->err);
-            if (rc == OK)
-                rc = bound_times_of(&search->table, t, mb->last_size, false, 0, &times[2 * t + 1],
-                                    search->err);
-        }
-        double total = 0;
-        for (int item = from; item < n && rc == OK; item++) {
-            double once = INFINITY;
-            for (int t = 0; t < types; t++) {
-                const int64_t full = bound_once_ns(times[2 * t], item, item + 1),
-                              last = bound_once_ns(times[2 * t + 1], item, item + 1);
-                once = fmin(once, (double)full * (mb->count - 1) + (double)last);
-            }
-            total += once;
-        }
-        *work_ns = fmin(*work_ns, total);
-    }
-    free(times);
-    return rc;
-}
-
-/* Whether the weights alone fit K of the largest devices. */
-static bool weights_fit(const struct search *search, int num_ranks)
-{
-    const struct planner_problem *problem = search->problem;
-    int64_t most = 0;
-    for (int d = 0; d < problem->setting.cluster->num_devices; d++)
-        if (problem->setting.cluster->devices[d].mem_bytes > most)
-            most = problem->setting.cluster->devices[d].mem_bytes;
-    const int first = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
-    return bound_weights_fit(&search->table, num_ranks, most, first);
-}
-
-/* Families: every K, R and rank map that the cluster, the batch and the options admit. */
-enum status search_seed(struct search *search)
-{
-    const struct planner_problem *problem = search->problem;
-    const struct planner_options *options = search->options;
-    const int devices = problem->setting.cluster->num_devices;
-    for (int K = 1; K <= search->num_lengths; K++) {
-        if (options->num_ranks != AUTO && options->num_ranks != K)
-            continue;
-        double work = -1;
-        int64_t work_batch = -1;
-        if (!weights_fit(search, K)) {
-            search->lengths[K - 1].verdict = PLANNER_MEMORY;
-            continue;
-        }
-        for (int R = devices / K; R >= 1; R--) {
-            if (options->num_replicas != AUTO && options->num_replicas != R)
-                continue;
-            if (problem->batch_mode == BATCH_GLOBAL && problem->batch % R != 0)
-                continue;
-            if (problem->canonical && (R & (R - 1)) != 0)
-                continue;
-            struct node node = {.level = LEVEL_FAMILY, .num_ranks = K, .num_replicas = R};
-            node.batch = problem->batch_mode == BATCH_GLOBAL ? problem->batch / R : problem->batch;
-            enum status rc = OK;
-            if (work_batch != node.batch) {
-                rc = least_work(search, K, node.batch, &work);
-                work_batch = node.batch;
-            }
-            if (rc != OK)
-                return rc;
-            if (!isfinite(work))
-                continue; /* no micro-batch count exists */
-            double bound = floor(work / K * (1 - 1e-9));
-            node.key = node_rate(&node, 1) / fmax(bound, 1);
-            bool crosses = problem->setting.cluster->num_nodes > 1 && K > 1 && R > 1;
-            for (int map = 0; map < (crosses ? MAP_COUNT : 1); map++) {
-                node.map = (enum rank_map)map;
-                const int64_t before = search->candidates;
-                rc = open_family(search, &node, true);
-                if (rc == OK && search->candidates > before)
-                    rc = push(search, node);
-                if (rc != OK)
-                    return rc;
-            }
-        }
-    }
-    return OK;
-}
+/* --- the search ---------------------------------------------------------------------------- */
 
 /* Bounds of what was left on the heap belong to the lengths they are of. */
 static void note_rest(struct search *search)
 {
     for (int64_t i = 0; i < search->heap_size; i++) {
-        struct planner_length *length = length_of(search, &search->heap[i]);
+        struct planner_length *length = search_length(search, &search->heap[i]);
         if (search->heap[i].key > length->bound_per_s)
             length->bound_per_s = search->heap[i].key;
     }
@@ -764,7 +472,7 @@ enum status search_run(struct search *search)
         struct node node = pop(search);
         switch (node.level) {
         case LEVEL_FAMILY:
-            rc = open_family(search, &node, false);
+            rc = search_open(search, &node, false);
             break;
         case LEVEL_CHEAP:
             rc = average(search, node);

@@ -24,6 +24,7 @@ struct node {
     enum schedule_kind schedule;
     enum recompute_mode recompute;
     enum frozen_placement frozen;
+    double fill_ns; /* of a step, besides: what filling the cache takes on average */
     int64_t bound_ns;
     int *first_item; /* owned; LEVEL_TIGHT */
 };
@@ -76,9 +77,23 @@ enum status search_init(struct search *search, const struct planner_problem *pro
                         const struct planner_options *options, struct err *err);
 void search_clear(struct search *search);
 
-/* Put every family (K, R, rank map) on the heap, counting candidates; then search best first. */
+/* Put every family (K, R, rank map) on the heap, counting candidates (planner_candidates.c); then
+ * search best first. */
 enum status search_seed(struct search *search);
 enum status search_run(struct search *search);
+
+/* A node onto the heap, which takes over first_item, also on failure. */
+enum status search_push(struct search *search, struct node node);
+
+/* Every candidate of a family, with its cheap bound; with count_only they are only counted
+ * (planner_candidates.c). */
+enum status search_open(struct search *search, const struct node *family, bool count_only);
+
+/* The fate of the node's pipeline length. */
+static inline struct planner_length *search_length(struct search *search, const struct node *node)
+{
+    return &search->lengths[node->num_ranks - 1];
+}
 
 /* Better cuts for the candidates that could still win (planner_cuts.c). */
 enum status search_improve(struct search *search);
@@ -89,13 +104,14 @@ enum status search_recut(struct search *search, int index);
 /* The one candidate of the published greedy rules, judged (planner_greedy.c). */
 enum status search_greedy(struct search *search);
 
-/* Samples per second of a node whose step takes step_ns. */
+/* Samples per second of a node whose step takes step_ns, and fill_ns. */
 double node_rate(const struct node *node, int64_t step_ns);
 
-/* The best plan's rate, or what is to be beaten; 0: neither. */
+/* The best plan's rate; 0: there is none yet. */
 double search_beat(const struct search *search);
 
-/* The longest step with which node is faster than that; INT64_MAX / 4 when there is neither. */
+/* The longest step with which node is faster than that, at least 0; INT64_MAX / 4 when there is
+ * none. */
 int64_t search_limit(const struct search *search, const struct node *node);
 
 /* A plan without its cut; device is the caller's storage and may be NULL. */
@@ -124,9 +140,12 @@ enum status search_shape(struct search *search, const struct node *node, struct 
 
 bool search_allows(const struct planner_options *options, enum schedule_kind kind);
 int search_items_in_cut(const struct search *search, enum frozen_placement placement);
-/* The count that is asked for of a pipeline with this batch; AUTO; INT_MAX: R does not divide it.
- */
+/* The count that is asked for of a pipeline with this batch; AUTO; INT_MAX: none that will do. */
 int search_microbatches(const struct search *search, int64_t batch);
+
+/* node->fill_ns of a node that reads a cache; *exists: it can be filled. device is its map. */
+enum status search_fill(const struct search *search, const int *device, struct node *node,
+                        bool *exists);
 
 #ifdef __cplusplus
 }

@@ -109,7 +109,7 @@ static const struct field job_fields[] = {
     OTHER("cluster", "CLUSTER text, file, or object, for plan and sim [this-machine]"),
     COUNT("pipeline.num_stages", pipeline.num_stages, "K, devices a pipeline [auto]"),
     COUNT("pipeline.num_replicas", pipeline.num_replicas, "R, pipelines [auto]"),
-    COUNT("pipeline.num_microbatches", pipeline.num_microbatches, "M, micro-batches a step [auto]"),
+    COUNT("pipeline.num_microbatches", pipeline.num_microbatches, "M, micro-batches of train.batch: a pipeline's, or the global one [auto]"),
     INT("pipeline.chunks", pipeline.chunks, 1, 1024, "v, stages a device [1]"),
     CHOICE_AUTO("pipeline.schedule", pipeline.schedule, schedule_names, pipeline.schedule_auto, "[auto]"),
     CHOICE("pipeline.balancer", pipeline.balancer, balancer_names, "how the chain is cut [optimal]"),

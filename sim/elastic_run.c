@@ -6,7 +6,7 @@
 
 #include "partition/autodp.h"
 #include "partition/cache_rule.h"
-#include "partition/planner.h"
+#include "partition/plan_for.h"
 #include "partition/turn.h"
 #include "partition/units.h"
 #include "sim/cache_levels.h"
@@ -155,48 +155,6 @@ enum status plan_judge_step(void *ctx, const struct plan *plan, int64_t *step_ns
     static const struct sim_options plain = {.seed = 1};
     double bubble;
     return simulate(ctx, plan, &plain, step_ns, &bubble, err);
-}
-
-enum status elastic_plan(const struct job *job, const struct cost *cost, int num_frozen_layers,
-                         bool filled, bool write, struct plan *plan, struct err *err)
-{
-    struct planner_problem problem;
-    struct planner_options options;
-    struct planner_result result = {0};
-    struct plan_judge judge = {
-        .setting = {&job->model, &job->cluster, cost}
-    };
-    const int stages = job->elastic.num_stages > 0 ? job->elastic.stages[0] : AUTO;
-    if (num_frozen_layers < 0 || num_frozen_layers > job->model.num_layers)
-        return err_set(err, ERR_INFEASIBLE, "frozen must be 0..%d for model '%s', got %d",
-                       job->model.num_layers, job->model.name, num_frozen_layers);
-    planner_from_job(job, cost, num_frozen_layers, &problem, &options);
-    options.cache_filled = filled;
-    options.cache_write = write;
-    if (filled && job->pipeline.balancer == BALANCER_OPTIMAL) {
-        options.frozen_auto = false;
-        options.frozen = FROZEN_CACHED;
-        options.equal_microbatches = true; /* as exec/: its cache serves full micro-batches */
-    } else if (filled) {
-        options.frozen_auto = true;
-    }
-    if (stages > 0) {
-        options.num_ranks = stages;
-        if (options.num_replicas == AUTO)
-            options.num_replicas = job->elastic.auto_dp ? job->cluster.num_devices / stages : 1;
-    }
-    if (job->pipeline.balancer == BALANCER_OPTIMAL) {
-        options.judge = plan_judge_step;
-        options.judge_ctx = &judge;
-    }
-    enum status rc = planner_solve(&problem, &options, &result, err);
-    if (rc == OK) {
-        *plan = result.plan;
-        result.plan = (struct plan){0};
-        plan->cache_write = write && plan->frozen != FROZEN_CACHED && num_frozen_layers > 0;
-    }
-    planner_result_clear(&result);
-    return rc;
 }
 
 /* R5. */
@@ -403,29 +361,27 @@ static enum status change_plan(struct runner *run, int64_t turn, int e, int num_
 {
     const struct job *job = run->job;
     const struct plan *old = run->plan.num_ranks ? &run->plan : NULL;
-    const struct turn_ask ask = {.turn = turn,
-                                 .epoch = e,
-                                 .num_frozen_layers = num_frozen,
-                                 .num_samples = run->num_samples,
-                                 .cache_room = run->cache.room,
-                                 .cache_whole = run->cache.whole,
-                                 .old = old,
-                                 .given = run->options->plan};
-    struct plan plan = {0};
-    enum status rc;
-    if (turn_elastic(job) || ask.given)
-        rc = turn_plan(job, &job->cluster, &run->cost, &ask, &plan, run->err);
-    else
-        rc = elastic_plan(job, &run->cost, 0, false, false, &plan, run->err);
+    const struct run_state state = {.turn = turn,
+                                    .epoch = e,
+                                    .num_frozen_layers = num_frozen,
+                                    .num_samples = run->num_samples,
+                                    .cache_room = run->cache.room,
+                                    .cache_whole = run->cache.whole,
+                                    .old = old,
+                                    .given = run->options->plan};
+    const struct setting setting = {&job->model, &job->cluster, &run->cost};
+    struct planner_result result = {0};
+    enum status rc = plan_for(job, &setting, &state, NULL, &result, run->err);
+    const struct plan *plan = &result.plan;
     if (rc == OK && old)
-        rc = transition_parts(run, old, &plan, epoch);
+        rc = transition_parts(run, old, plan, epoch);
     if (rc == OK) {
         plan_clear(&run->plan);
-        run->plan = plan;
-        plan = (struct plan){0};
+        run->plan = result.plan;
+        result.plan = (struct plan){0};
         run->num_known = 0;
     }
-    plan_clear(&plan);
+    planner_result_clear(&result);
     return rc;
 }
 

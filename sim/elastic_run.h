@@ -72,19 +72,13 @@ void elastic_run_clear(struct elastic_run *run);
  * stopped, which may be after other numbers of samples, by the sample. 0: the run takes no time. */
 double elastic_speedup(const struct elastic_run *run, const struct elastic_run *other);
 
-/* The event engine's word on a plan, for planner_options.judge: links are shared there. The judge
- * is its ctx. ERR_INFEASIBLE also for steps that sim_check_size() refuses. */
+/* The event engine's word on a plan, for planner_judge.step_ns: links are shared there. A
+ * struct plan_judge is its ctx. ERR_INFEASIBLE also for steps that sim_check_size() refuses. */
 struct plan_judge {
     struct setting setting;
     bool *extrapolated; /* set when a step's costs are; NULL: nobody asks */
 };
 enum status plan_judge_step(void *judge, const struct plan *plan, int64_t *step_ns,
                             struct err *err);
-
-/* The planner's plan with F frozen layers, judged by the event engine; for `sim JOB --step` and R2.
- * filled: the frozen output can be read from the cache; write: it is written. *plan must be zeroed;
- * the caller owns it. */
-enum status elastic_plan(const struct job *job, const struct cost *cost, int num_frozen_layers,
-                         bool filled, bool write, struct plan *plan, struct err *err);
 
 #endif

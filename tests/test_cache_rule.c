@@ -12,24 +12,20 @@
 
 #include "partition/planner.h"
 
-static void cache_case_ns__is_the_mean_over_the_epochs_left(void **state)
+static void cache_fill_weight__is_the_mean_over_the_epochs_left(void **state)
 {
     (void)state;
     for (int64_t epochs = 1; epochs <= 6; epochs++)
         for (int64_t views = 1; views <= 4; views++)
             for (int s = 0; s <= 4; s++) {
-                const struct cache_case c = {.plain_ns = 100,
-                                             .read_ns = 40,
-                                             .fill_ns = 130,
-                                             .share = s / 4.0,
-                                             .epochs = epochs,
-                                             .views = views};
                 double sum = 0;
                 for (int64_t e = 0; e < epochs; e++)
-                    sum += e < views ? 130 : s / 4.0 * 40 + (1 - s / 4.0) * 130;
-                assert_true(fabs(cache_case_ns(&c) - sum / (double)epochs) < 1e-9);
-                assert_int_equal(cache_case_pays(&c), sum / (double)epochs < 100);
+                    sum += e < views ? 1 : 1 - s / 4.0;
+                assert_true(fabs(cache_fill_weight(epochs, views, s / 4.0) - sum / (double)epochs) <
+                            1e-12);
             }
+    assert_true(cache_fill_weight(9, 0, 1) == 1); /* endless views: none comes again */
+    assert_true(cache_fill_weight(0, 1, 1) == 1);
 }
 
 static void cache_whole_wanted__where_equal_bits_are_promised_and_depend_on_the_rows(void **state)
@@ -40,25 +36,6 @@ static void cache_whole_wanted__where_equal_bits_are_promised_and_depend_on_the_
         struct job job = {.train.dtype = bf16 ? DTYPE_BF16 : DTYPE_FP32, .cache.bf16 = bf16_cache};
         assert_int_equal(cache_whole_wanted(&job, rows_alone), i == 0 || i == 1 || i == 3);
     }
-}
-
-static void cache_case_pays__not_where_nothing_is_gained(void **state)
-{
-    (void)state;
-    struct cache_case c = {
-        .plain_ns = 100, .read_ns = 40, .fill_ns = 100, .share = 1, .epochs = 1, .views = 1};
-    assert_false(cache_case_pays(&c)); /* the last epoch only writes */
-    c.epochs = 2;
-    assert_true(cache_case_pays(&c));
-    c.views = 2; /* no view comes again */
-    assert_false(cache_case_pays(&c));
-    c.views = 0; /* endless views */
-    assert_false(cache_case_pays(&c));
-    c = (struct cache_case){
-        .plain_ns = 100, .read_ns = 100, .fill_ns = 160, .share = 1, .epochs = 50, .views = 1};
-    assert_false(cache_case_pays(&c));
-    c.plain_ns = INFINITY; /* no plan without one */
-    assert_true(cache_case_pays(&c));
 }
 
 static void cache_fill_extra__counts_what_lies_above_the_level(void **state)
@@ -112,8 +89,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cache_whole_wanted__where_equal_bits_are_promised_and_depend_on_the_rows),
-        cmocka_unit_test(cache_case_ns__is_the_mean_over_the_epochs_left),
-        cmocka_unit_test(cache_case_pays__not_where_nothing_is_gained),
+        cmocka_unit_test(cache_fill_weight__is_the_mean_over_the_epochs_left),
         cmocka_unit_test(cache_fill_extra__counts_what_lies_above_the_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "partition/plan_for.h"
 #include "partition/turn.h"
 #include "sim/elastic_run.h"
 #include "tests/sim_case.h"
@@ -598,20 +599,23 @@ static void elastic_run__takes_the_plans_that_the_trainer_takes(void **state)
                     assert_int_equal(
                         turn_decide(&freeze, &norms[0][0], 4, e, &frozen, reason, &err), OK);
                     if (e == 0 || turn_changes(&job, e, frozen, &plan)) {
-                        const struct turn_ask ask = {.turn = e,
-                                                     .epoch = e,
-                                                     .num_frozen_layers = frozen,
-                                                     .num_samples = 800,
-                                                     .cache_room = policy == CACHE_OFF ? 0
-                                                                   : room              ? 700 / 800.
-                                                                                       : 1,
-                                                     .cache_whole = true,
-                                                     .old = e > 0 ? &plan : NULL};
-                        struct plan next = {0};
-                        assert_int_equal(turn_plan(&job, &job.cluster, &cost, &ask, &next, &err),
-                                         OK);
+                        const struct run_state ask = {.turn = e,
+                                                      .epoch = e,
+                                                      .num_frozen_layers = frozen,
+                                                      .num_samples = 800,
+                                                      .cache_room = policy == CACHE_OFF ? 0
+                                                                    : room              ? 700 / 800.
+                                                                                        : 1,
+                                                      .cache_whole = true,
+                                                      .old = e > 0 ? &plan : NULL};
+                        const struct cost own = turn_cost(&job, &cost);
+                        const struct setting setting = {&job.model, &job.cluster, &own};
+                        struct planner_result next = {0};
+                        assert_int_equal(plan_for(&job, &setting, &ask, NULL, &next, &err), OK);
                         plan_clear(&plan);
-                        plan = next;
+                        plan = next.plan;
+                        next.plan = (struct plan){0};
+                        planner_result_clear(&next);
                         changes += e > 0;
                     }
                     const struct elastic_epoch *got = &run.epochs[e];

@@ -300,7 +300,7 @@ static enum status agreed(struct trainer *t, enum status rc)
 static enum status change(struct trainer *t, const struct decision *decision, struct err *err)
 {
     const struct comm *comm = t->comm;
-    struct turn_ask ask = trainer_ask(t, decision->epoch, decision->turn);
+    struct run_state ask = trainer_ask(t, decision->epoch, decision->turn);
     struct transition_note note = {.epoch = decision->epoch, .step = t->progress.step};
     const struct planning with = trainer_planning(t);
     struct train_plan plan = {0};

@@ -11,7 +11,7 @@
 struct ahead {
     const struct trainer *t; /* borrowed */
     pthread_t thread;
-    struct turn_ask ask;       /* of the next turn, but for F */
+    struct run_state ask;      /* of the next turn, but for F */
     int least, most;           /* F may be */
     struct link_patterns list; /* without pairs */
     bool runs;

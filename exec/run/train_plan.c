@@ -109,11 +109,27 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
     return rc;
 }
 
+/* The plan for the ranks' cluster. */
+static enum status plan_from(const struct planning *with, const struct cost *cost,
+                             const struct run_state *state, struct train_plan *plan,
+                             struct err *err)
+{
+    const struct setting setting = {&with->job->model, &plan->cluster, cost};
+    struct planner_result result = {0};
+    enum status rc = plan_for(with->job, &setting, state, NULL, &result, err);
+    if (rc == OK) {
+        plan->plan = result.plan;
+        result.plan = (struct plan){0};
+    }
+    planner_result_clear(&result);
+    return rc;
+}
+
 /* The plan of a file, for these ranks: rank 0, which writes the run's files, must have a place. */
-static enum status read_plan(const struct planning *with, const struct turn_ask *ask,
+static enum status read_plan(const struct planning *with, const struct run_state *ask,
                              struct train_plan *plan, struct err *err)
 {
-    struct turn_ask begun = *ask;
+    struct run_state begun = *ask;
     struct plan given = {0};
     bool found = false;
     enum status rc = plan_json_load(with->plan_path, with->job, &plan->cluster, &given, err);
@@ -124,13 +140,13 @@ static enum status read_plan(const struct planning *with, const struct turn_ask 
                      with->plan_path);
     begun.given = &given;
     if (rc == OK)
-        rc = turn_plan(with->job, &plan->cluster, NULL, &begun, &plan->plan, err);
+        rc = plan_from(with, NULL, &begun, plan, err);
     snprintf(plan->cost_label, sizeof plan->cost_label, "plan of a file");
     plan_clear(&given);
     return rc;
 }
 
-enum status train_plan_choose(const struct planning *with, const struct turn_ask *ask,
+enum status train_plan_choose(const struct planning *with, const struct run_state *ask,
                               struct train_plan *plan, struct err *err)
 {
     const struct job *job = with->job;
@@ -143,8 +159,9 @@ enum status train_plan_choose(const struct planning *with, const struct turn_ask
     query.ranks = with->comm->local_size;
     query.present = &plan->present;
     enum status rc = cost_choose_for(with->db, &job->model, &plan->cluster, &query, &cost, err);
+    cost.cost = turn_cost(job, &cost.cost);
     if (rc == OK)
-        rc = turn_plan(job, &plan->cluster, &cost.cost, ask, &plan->plan, err);
+        rc = plan_from(with, &cost.cost, ask, plan, err);
     if (rc == OK) {
         memcpy(plan->cost_label, cost.cost.label, sizeof plan->cost_label);
         memcpy(plan->cost_note, cost.note, sizeof plan->cost_note);
@@ -153,7 +170,7 @@ enum status train_plan_choose(const struct planning *with, const struct turn_ask
     return rc;
 }
 
-enum status train_plan_make(const struct planning *with, const struct turn_ask *ask,
+enum status train_plan_make(const struct planning *with, const struct run_state *ask,
                             struct train_plan *plan, struct err *err)
 {
     const struct comm *comm = with->comm;

@@ -9,6 +9,7 @@
 #include "exec/device/cores.h"
 #include "partition/job.h"
 #include "partition/plan.h"
+#include "partition/plan_for.h"
 #include "partition/turn.h"
 #include "partition/workload.h"
 #include "profiles/json.h"
@@ -35,13 +36,13 @@ struct planning {
 /* The plan of partition/turn.h for all ranks (an elastic job: for at most all of them), with the
  * costs of the machine. ERR_INFEASIBLE; ERR_INPUT with the key when ranks do not divide as asked.
  * Collective. */
-enum status train_plan_make(const struct planning *with, const struct turn_ask *ask,
+enum status train_plan_make(const struct planning *with, const struct run_state *ask,
                             struct train_plan *plan, struct err *err);
 /* Whether num_ranks ranks divide as the job asks; ERR_INPUT with the key, ERR_INFEASIBLE. */
 enum status train_plan_check(const struct job *job, int num_ranks, struct err *err);
 /* What rank 0 does of it: ask, cluster and present of *plan give its plan and where the costs are
  * from. Not collective; any thread. */
-enum status train_plan_choose(const struct planning *with, const struct turn_ask *ask,
+enum status train_plan_choose(const struct planning *with, const struct run_state *ask,
                               struct train_plan *plan, struct err *err);
 void train_plan_clear(struct train_plan *plan);
 /* The keys of `elapse plan --json` for the plan as run. */

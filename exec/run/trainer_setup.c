@@ -156,7 +156,7 @@ static void share_workers(struct trainer *t)
 static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct err *err)
 {
     const struct job *job = t->job;
-    struct turn_ask ask = trainer_ask(t, t->progress.epoch, trainer_turn(t)), first = ask;
+    struct run_state ask = trainer_ask(t, t->progress.epoch, trainer_turn(t)), first = ask;
     struct train_plan begun = {0};
     struct sampler sampler;
     struct err why = {0};

@@ -18,16 +18,16 @@ struct planning trainer_planning(const struct trainer *t)
     return (struct planning){t->comm, t->cores, t->job, t->db, t->options->plan};
 }
 
-struct turn_ask trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn)
+struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn)
 {
     const struct plan *plan = &t->layout.plan.plan;
-    return (struct turn_ask){.epoch = epoch,
-                             .turn = turn,
-                             .num_frozen_layers = t->progress.num_frozen_layers,
-                             .cache_room = t->cache ? cache_room(t->cache) : 0,
-                             .cache_whole = t->cache && cache_whole(t->cache),
-                             .num_samples = t->dataset.num_samples[SPLIT_TRAIN],
-                             .old = plan->num_ranks > 0 ? plan : NULL};
+    return (struct run_state){.epoch = epoch,
+                              .turn = turn,
+                              .num_frozen_layers = t->progress.num_frozen_layers,
+                              .cache_room = t->cache ? cache_room(t->cache) : 0,
+                              .cache_whole = t->cache && cache_whole(t->cache),
+                              .num_samples = t->dataset.num_samples[SPLIT_TRAIN],
+                              .old = plan->num_ranks > 0 ? plan : NULL};
 }
 
 enum status trainer_save(struct trainer *t, struct err *err)

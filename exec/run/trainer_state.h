@@ -96,7 +96,7 @@ struct planning trainer_planning(const struct trainer *t);
 
 /* What to plan for at a turn, as the cache and the data are now; F is the present one, and there is
  * no old plan but the one in place, if any. */
-struct turn_ask trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn);
+struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn);
 
 /* A checkpoint of now; nothing where the last one is of the same step. Collective over the message
  * group. */

@@ -1,0 +1,377 @@
+/* What exists: the candidates that job, cluster and batch admit, by family (K, R, rank map). */
+#include "partition/planner_search.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "partition/cache_rule.h"
+
+/* Longer op lists are no candidates: some 0.1 s to judge one. */
+#define MAX_COMPUTE_OPS ((int64_t)1 << 21)
+
+/* V-shaped schedules are candidates for pipelines up to this long, unless the job asks for one
+ * schedule or one length: their bounds (B8) would take most of the search. */
+#define MAX_V_RANKS 16
+
+int search_microbatches(const struct search *search, int64_t batch)
+{
+    const struct planner_problem *problem = search->problem;
+    const int wanted = search->options->num_microbatches;
+    if (problem->batch_mode != BATCH_GLOBAL)
+        return wanted;
+    const int64_t num_replicas = problem->batch / batch, rest = wanted % num_replicas;
+    if (problem->canonical && rest != 0)
+        return INT_MAX; /* its tree has whole micro-batches */
+    return (int)(wanted / num_replicas) + (rest != 0);
+}
+
+/* planner_microbatches() or the one fixed count, kept from call to call. */
+static enum status counts_of(struct search *search, int64_t batch, int num_ranks)
+{
+    const int wanted = search_microbatches(search, batch);
+    if (search->counts && search->counts_batch == batch && search->counts_ranks == num_ranks)
+        return OK;
+    free(search->counts);
+    search->counts = NULL;
+    search->num_counts = 0;
+    search->counts_batch = batch;
+    search->counts_ranks = num_ranks;
+    if (wanted == AUTO) {
+        enum status rc = planner_microbatches(batch, num_ranks, &search->counts,
+                                              &search->num_counts, search->err);
+        int kept = 0;
+        for (int i = 0; i < search->num_counts; i++)
+            if (!search->options->equal_microbatches ||
+                search->counts[i].last_size == search->counts[i].size)
+                search->counts[kept++] = search->counts[i];
+        search->num_counts = kept;
+        return rc;
+    }
+    search->counts = malloc(sizeof *search->counts);
+    if (!search->counts)
+        return err_nomem(search->err);
+    if (wanted <= batch)
+        search->counts[search->num_counts++] = microbatches_of(batch, wanted);
+    return OK;
+}
+
+bool search_allows(const struct planner_options *options, enum schedule_kind kind)
+{
+    return options->schedules >> kind & 1;
+}
+
+/* Schedules of a pipeline length: on one device all one-chunk schedules run the same ops, so that
+ * only one is taken. */
+static int schedules_of(const struct search *search, int num_ranks, int items,
+                        enum schedule_kind *kinds, int *chunks)
+{
+    const struct planner_options *options = search->options;
+    static const enum schedule_kind plain[] = {SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_ZB_H1,
+                                               SCHEDULE_ZB_H2};
+    int n = 0;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (search_allows(options, plain[i]) && num_ranks <= items && !(num_ranks == 1 && n > 0)) {
+            kinds[n] = plain[i];
+            chunks[n++] = 1;
+        }
+    const bool others = num_ranks > 1 || n == 0;
+    if (others && search_allows(options, SCHEDULE_INTERLEAVED)) {
+        int from = options->chunks == AUTO ? 2 : options->chunks;
+        int to = options->chunks == AUTO ? 4 : options->chunks;
+        for (int v = from; v <= to; v++)
+            if ((int64_t)num_ranks * v <= items) {
+                kinds[n] = SCHEDULE_INTERLEAVED;
+                chunks[n++] = v;
+            }
+    }
+    static const enum schedule_kind v_shaped[] = {SCHEDULE_ZB_V, SCHEDULE_DUALPIPE_V};
+    const bool few = num_ranks <= MAX_V_RANKS || n == 0 || options->num_ranks != AUTO;
+    for (size_t i = 0; i < sizeof v_shaped / sizeof *v_shaped; i++)
+        if (others && few && search_allows(options, v_shaped[i]) &&
+            2 * (int64_t)num_ranks <= items) {
+            kinds[n] = v_shaped[i];
+            chunks[n++] = 2;
+        }
+    return n;
+}
+
+enum { MAX_KINDS = 4 + 3 + 2 };
+
+static int placements_of(const struct search *search, enum frozen_placement *placements)
+{
+    const struct planner_options *options = search->options;
+    const enum cache_use cache = search->problem->cache.use;
+    int n = 0;
+    if (search->problem->num_frozen_layers == 0) {
+        placements[n++] = FROZEN_NONE;
+        return n;
+    }
+    if (cache != CACHE_WANTED && !options->frozen_auto)
+        placements[n++] = options->frozen;
+    if (cache != CACHE_WANTED && options->frozen_auto) {
+        placements[n++] = FROZEN_SPREAD;
+        placements[n++] = FROZEN_FIRST;
+    }
+    if (cache != CACHE_UNUSED)
+        placements[n++] = FROZEN_CACHED;
+    return n;
+}
+
+int search_items_in_cut(const struct search *search, enum frozen_placement placement)
+{
+    return search->problem->setting.model->num_items -
+           (frozen_outside(placement) ? search->table.num_frozen_items : 0);
+}
+
+/* Work of all micro-batches over K equal devices, O(1); 0, which bounds nothing, where they differ.
+ */
+static enum status work_bound(struct search *search, const struct node *node, int64_t *bound_ns)
+{
+    const int n = search->problem->setting.model->num_items;
+    const int nf = search->table.num_frozen_items;
+    *bound_ns = 0;
+    if (search->table.num_types > 1)
+        return OK;
+    const struct bound_times *full, *last;
+    enum status rc = bound_times_of(&search->table, 0, node->microbatches.size,
+                                    node->recompute != RECOMPUTE_NEVER, 0, &full, search->err);
+    if (rc == OK)
+        rc = bound_times_of(&search->table, 0, node->microbatches.last_size,
+                            node->recompute == RECOMPUTE_ALWAYS, 0, &last, search->err);
+    if (rc != OK)
+        return rc;
+    const int from = frozen_outside(node->frozen) ? nf : 0;
+    double total = ((double)bound_once_ns(full, from, n) * (node->microbatches.count - 1) +
+                    (double)bound_once_ns(last, from, n)) /
+                   node->num_ranks;
+    *bound_ns = (int64_t)fmin(floor(total * (1 - 1e-12)), (double)(INT64_MAX / 8));
+    return OK;
+}
+
+enum status search_fill(const struct search *search, const int *device, struct node *node,
+                        bool *exists)
+{
+    const struct planner_problem *problem = search->problem;
+    const struct planner_cache *cache = &problem->cache;
+    const struct microbatches *mb = &node->microbatches;
+    int prefix = search->table.num_frozen_items, where = device[0];
+    const struct plan plan = {
+        .microbatches = *mb, .first_item = &prefix, .device = &where, .frozen = FROZEN_CACHED};
+    int64_t extra;
+    struct err why = {0};
+    node->fill_ns = 0;
+    *exists = true;
+    if (cache->filled)
+        return OK;
+    const enum status rc = cache_fill_extra(&problem->setting, &plan, cache->level, &extra, &why);
+    *exists = rc == OK;
+    if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT)
+        return err_copy(search->err, &why);
+    if (rc == OK)
+        node->fill_ns =
+            (double)extra * cache_fill_weight(cache->epochs, cache->views,
+                                              cache_share(cache->room, mb->size, cache->whole));
+    return OK;
+}
+
+/* fill_ns of each of search->counts in a family that reads a cache; negative: no such plan. */
+static enum status fills_of(const struct search *search, const struct node *family, double *fills)
+{
+    int *device = malloc((size_t)family->num_ranks * (size_t)family->num_replicas * sizeof *device);
+    if (!device)
+        return err_nomem(search->err);
+    enum status rc = autodp_map(search->problem->setting.cluster, family->map, family->num_ranks,
+                                family->num_replicas, device, search->err);
+    for (int i = 0; i < search->num_counts && rc == OK; i++) {
+        struct node node = *family;
+        const struct microbatches *mb = &node.microbatches;
+        bool exists = false;
+        node.microbatches = search->counts[i];
+        /* The planner chooses full micro-batches: others are not cached. */
+        if (search->options->num_microbatches != AUTO || mb->last_size == mb->size)
+            rc = search_fill(search, device, &node, &exists);
+        fills[i] = exists ? node.fill_ns : -1;
+    }
+    free(device);
+    return rc;
+}
+
+/* A candidate with its cheap bound, onto the heap unless that says that it cannot win. */
+static enum status open_candidate(struct search *search, struct node node)
+{
+    enum status rc = work_bound(search, &node, &node.bound_ns);
+    if (rc != OK)
+        return rc;
+    if (node.bound_ns < 1)
+        node.bound_ns = 1;
+    node.level = LEVEL_CHEAP;
+    node.key = node_rate(&node, node.bound_ns);
+    /* A judge may find the best slower than it seems. */
+    if (node.bound_ns <= search_limit(search, &node) || search->options->judge.step_ns)
+        return search_push(search, node);
+    if (node.key > search_length(search, &node)->bound_per_s)
+        search_length(search, &node)->bound_per_s = node.key;
+    return OK;
+}
+
+/* Every candidate of a family with one placement of the frozen forward. fills: by count, negative
+ * where there is none; zeros: nothing is filled. */
+static enum status open_placement(struct search *search, const struct node *family,
+                                  const double *fills, bool count_only)
+{
+    const struct planner_options *options = search->options;
+    const int num_counts = search->num_counts;
+    enum schedule_kind kinds[MAX_KINDS];
+    int chunks[MAX_KINDS];
+    enum status rc = OK;
+    const int num_kinds = schedules_of(search, family->num_ranks,
+                                       search_items_in_cut(search, family->frozen), kinds, chunks);
+    for (int i = 0; i < num_kinds * num_counts * RECOMPUTE_MODE_COUNT && rc == OK; i++) {
+        const int kind = i / (num_counts * RECOMPUTE_MODE_COUNT);
+        const int count = i / RECOMPUTE_MODE_COUNT % num_counts;
+        struct node node = *family;
+        node.microbatches = search->counts[count];
+        node.fill_ns = fills[count];
+        node.schedule = kinds[kind];
+        node.chunks = chunks[kind];
+        node.recompute = (enum recompute_mode)(i % RECOMPUTE_MODE_COUNT);
+        if (!options->recompute_auto && node.recompute != options->recompute)
+            continue;
+        if (node.recompute == RECOMPUTE_EXCEPT_LAST && node.microbatches.count == 1 &&
+            options->recompute_auto)
+            continue; /* the same as never */
+        const int64_t stages = (int64_t)family->num_ranks * chunks[kind];
+        if (stages * node.microbatches.count > MAX_COMPUTE_OPS / 3 || node.fill_ns < 0)
+            continue;
+        search->candidates += count_only;
+        if (!count_only)
+            rc = open_candidate(search, node);
+    }
+    return rc;
+}
+
+/* Every candidate of a family, with its cheap bound; with count_only they are only counted. */
+enum status search_open(struct search *search, const struct node *family, bool count_only)
+{
+    enum status rc = counts_of(search, family->batch, family->num_ranks);
+    if (rc != OK)
+        return rc;
+    enum frozen_placement placements[3];
+    const int num_placements = placements_of(search, placements);
+    double *fills = calloc((size_t)search->num_counts + 1, sizeof *fills);
+    if (!fills)
+        return err_nomem(search->err);
+    for (int p = 0; p < num_placements && rc == OK; p++) {
+        struct node node = *family;
+        node.frozen = placements[p];
+        if (node.frozen == FROZEN_CACHED)
+            rc = fills_of(search, family, fills);
+        if (rc == OK)
+            rc = open_placement(search, &node, fills, count_only);
+    }
+    free(fills);
+    return rc;
+}
+
+/* Least work of a sample, over micro-batch sizes and device types: what no plan can undercut. */
+static enum status least_work(struct search *search, int num_ranks, int64_t batch, double *work_ns)
+{
+    const struct planner_problem *problem = search->problem;
+    const int n = problem->setting.model->num_items, types = search->table.num_types;
+    const struct bound_times **times = malloc(2 * (size_t)types * sizeof *times);
+    enum status rc = times ? counts_of(search, batch, num_ranks) : err_nomem(search->err);
+    /* Frozen items may not run at all (cached). */
+    const int from = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
+    *work_ns = INFINITY;
+    for (int i = 0; rc == OK && i < search->num_counts; i++) {
+        const struct microbatches *mb = &search->counts[i];
+        for (int t = 0; t < types && rc == OK; t++) {
+            rc = bound_times_of(&search->table, t, mb->size, false, 0, &times[2 * t], search->err);
+            if (rc == OK)
+                rc = bound_times_of(&search->table, t, mb->last_size, false, 0, &times[2 * t + 1],
+                                    search->err);
+        }
+        double total = 0;
+        for (int item = from; item < n && rc == OK; item++) {
+            double once = INFINITY;
+            for (int t = 0; t < types; t++) {
+                const int64_t full = bound_once_ns(times[2 * t], item, item + 1),
+                              last = bound_once_ns(times[2 * t + 1], item, item + 1);
+                once = fmin(once, (double)full * (mb->count - 1) + (double)last);
+            }
+            total += once;
+        }
+        *work_ns = fmin(*work_ns, total);
+    }
+    free(times);
+    return rc;
+}
+
+/* Whether the weights alone fit K of the largest devices. */
+static bool weights_fit(const struct search *search, int num_ranks)
+{
+    const struct planner_problem *problem = search->problem;
+    int64_t most = 0;
+    for (int d = 0; d < problem->setting.cluster->num_devices; d++)
+        if (problem->setting.cluster->devices[d].mem_bytes > most)
+            most = problem->setting.cluster->devices[d].mem_bytes;
+    const int first = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
+    return bound_weights_fit(&search->table, num_ranks, most, first);
+}
+
+/* Families: every K, R and rank map that the cluster, the batch and the options admit. */
+enum status search_seed(struct search *search)
+{
+    const struct planner_problem *problem = search->problem;
+    const struct planner_options *options = search->options;
+    const int devices = problem->setting.cluster->num_devices;
+    for (int K = 1; K <= search->num_lengths; K++) {
+        if (options->num_ranks != AUTO && options->num_ranks != K)
+            continue;
+        double work = -1;
+        int64_t work_batch = -1;
+        if (!weights_fit(search, K)) {
+            search->lengths[K - 1].verdict = PLANNER_MEMORY;
+            continue;
+        }
+        for (int R = devices / K; R >= 1; R--) {
+            if (options->num_replicas != AUTO && options->num_replicas != R)
+                continue;
+            if (problem->batch_mode == BATCH_GLOBAL && problem->batch % R != 0)
+                continue;
+            if (problem->canonical && (R & (R - 1)) != 0)
+                continue;
+            if (problem->most_samples > 0 && problem->batch_mode == BATCH_PER_PIPELINE && R > 1 &&
+                problem->batch > problem->most_samples / R)
+                continue;
+            struct node node = {.level = LEVEL_FAMILY, .num_ranks = K, .num_replicas = R};
+            node.batch = problem->batch_mode == BATCH_GLOBAL ? problem->batch / R : problem->batch;
+            enum status rc = OK;
+            if (work_batch != node.batch) {
+                rc = least_work(search, K, node.batch, &work);
+                work_batch = node.batch;
+            }
+            if (rc != OK)
+                return rc;
+            if (!isfinite(work))
+                continue; /* no micro-batch count exists */
+            double bound = floor(work / K * (1 - 1e-9));
+            node.key = node_rate(&node, 1) / fmax(bound, 1);
+            bool crosses = problem->setting.cluster->num_nodes > 1 && K > 1 && R > 1, any = false;
+            for (int map = 0; map < (crosses ? MAP_COUNT : 1); map++) {
+                node.map = (enum rank_map)map;
+                const int64_t before = search->candidates;
+                rc = search_open(search, &node, true);
+                if (rc == OK && search->candidates > before)
+                    rc = search_push(search, node);
+                if (rc != OK)
+                    return rc;
+                any = any || search->candidates > before;
+            }
+            if (any && problem->most_replicas)
+                break;
+        }
+    }
+    return OK;
+}
