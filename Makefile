@@ -31,11 +31,12 @@ MPI_PC ?= $(if $(filter 1,$(call pkg,ompi-c)),ompi-c,mpich)
 # Where several MPIs are installed, mpirun may be another one's.
 LAUNCHER := $(notdir $(firstword $(shell command -v mpirun.$(if $(filter mpich,$(MPI_PC)),mpich,openmpi) 2>/dev/null) mpirun))
 BLAS ?= $(call pkg,openblas)
+CRYPTO := $(call pkg,libcrypto)
 SQLITE := $(call pkg,sqlite3)
 CJSON := $(call pkg,libcjson)
 CMOCKA := $(call pkg,cmocka)
 CUDA ?= $(if $(NVCC),1,0)
-EXEC := $(if $(filter 11,$(MPI)$(BLAS)),1,0)
+EXEC := $(if $(filter 111,$(MPI)$(BLAS)$(CRYPTO)),1,0)
 
 HAVE_CUDA := $(if $(filter 11,$(CUDA)$(EXEC)),1,0)
 # Where nvcc says that it lives: the one on the path may be a script.
@@ -53,12 +54,12 @@ CFLAGS_partition := -ffp-contract=off
 CFLAGS_profiles := -ffp-contract=off $(shell pkg-config --cflags sqlite3 libcjson 2>/dev/null)
 CFLAGS_sim := -ffp-contract=off
 CFLAGS_cli := -ffp-contract=off -DELAPSE_LAUNCHER='"$(LAUNCHER)"'
-CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas 2>/dev/null) -fopenmp
+CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas libcrypto 2>/dev/null) -fopenmp
 CFLAGS_exec/cpu := -O3 -march=$(ARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 CFLAGS_tests := $(CFLAGS_exec) $(CFLAGS_profiles)
 LIBS_base := $(shell pkg-config --libs sqlite3 libcjson 2>/dev/null) -lm
 LIBS_exec := $(shell pkg-config --libs $(MPI_PC) openblas 2>/dev/null) -fopenmp -lz \
-  $(shell pkg-config --libs libjpeg libpng 2>/dev/null) -ldl
+  $(shell pkg-config --libs libcrypto libjpeg libpng 2>/dev/null) -ldl
 # The cuda backend is a shared object that the program loads when a device is asked for.
 CUDA_DEFS := -DELAPSE_CUDA_MIN_ARCH=$(firstword $(CUDA_ARCH))
 CUDA_CFLAGS := -fPIC -isystem $(CUDA_HOME)/include $(CUDA_DEFS)
@@ -113,7 +114,7 @@ all: found $(if $(wildcard cli/main.c),$(BIN)) lib
 	@mkdir -p build && ln -sfn $(HASH)/bin build/bin
 lib: $(call libs,$(ROOMS))
 found:
-	@echo "mpi: $(if $(filter 1,$(MPI)),yes ($(MPI_PC)),no)  blas: $(if $(filter 1,$(BLAS)),yes,no)  sqlite: $(if $(filter 1,$(SQLITE)),yes,no)  cjson: $(if $(filter 1,$(CJSON)),yes,no)  cmocka: $(if $(filter 1,$(CMOCKA)),yes,no)  cuda: $(if $(filter 1,$(CUDA)),yes ($(NVCC)),no (CPU executor only))"
+	@echo "mpi: $(if $(filter 1,$(MPI)),yes ($(MPI_PC)),no)  blas: $(if $(filter 1,$(BLAS)),yes,no)  libcrypto: $(if $(filter 1,$(CRYPTO)),yes,no)  sqlite: $(if $(filter 1,$(SQLITE)),yes,no)  cjson: $(if $(filter 1,$(CJSON)),yes,no)  cmocka: $(if $(filter 1,$(CMOCKA)),yes,no)  cuda: $(if $(filter 1,$(CUDA)),yes ($(NVCC)),no (CPU executor only))"
 ifneq ($(SQLITE)$(CJSON),11)
 	@echo "sqlite3 or cjson is missing: run 'make deps'" >&2; exit 3
 endif

@@ -5,7 +5,7 @@
 #   2 wings        the same inside exec, folder by folder
 #   3 circles      no file of exec depends on itself by way of others
 #   4 own-header   a .c file with a header of its own includes it first
-#   5 libraries    sqlite3.h and cJSON.h in profiles only; MPI, CUDA, NCCL, BLAS in exec only
+#   5 libraries    sqlite3.h and cJSON.h in profiles only; MPI, CUDA, NCCL, BLAS, libcrypto in exec only
 #   6 pure         partition does no I/O
 #   7 names        file names are unique in the tree
 #   8 headers      every header compiles alone as C, those with the extern "C" guard as C++ too
@@ -105,9 +105,9 @@ done)"
 
 rule "libraries stay in their room" "$(for room in $rooms; do
     case $room in
-    profiles) ban='mpi|cuda[a-z_]*|cublas[A-Za-z]*|nccl|cudnn|nvtx[^>]*|cblas|openblas[^>]*' ;;
+    profiles) ban='openssl/[a-z0-9_]*|mpi|cuda[a-z_]*|cublas[A-Za-z]*|nccl|cudnn|nvtx[^>]*|cblas|openblas[^>]*' ;;
     exec) ban='sqlite3|cJSON|cjson/cJSON' ;;
-    *) ban='sqlite3|cJSON|cjson/cJSON|mpi|cuda[a-z_]*|cublas[A-Za-z]*|nccl|cudnn|nvtx[^>]*|cblas|openblas[^>]*' ;;
+    *) ban='openssl/[a-z0-9_]*|sqlite3|cJSON|cjson/cJSON|mpi|cuda[a-z_]*|cublas[A-Za-z]*|nccl|cudnn|nvtx[^>]*|cblas|openblas[^>]*' ;;
     esac
     files=$(sources "$room")
     [ -z "$files" ] && continue

@@ -10,7 +10,7 @@ set -u
 [ $# -eq 1 ] || { echo "gpu-debs: usage: $0 FOLDER" >&2; exit 2; }
 mkdir -p "$1" && cd "$1" || exit 3
 wanted="make pkg-config libsqlite3-dev libcjson-dev libcmocka-dev libopenblas-pthread-dev
-libopenmpi-dev openmpi-bin zlib1g-dev libjpeg-dev libpng-dev"
+libopenmpi-dev openmpi-bin libssl-dev zlib1g-dev libjpeg-dev libpng-dev"
 # Every machine with a compiler has these, and what they need.
 base="bash coreutils dpkg perl debconf sed grep gcc g++ libc6-dev openssh-client ca-certificates"
 # Named by packages above for languages and pages that nobody uses here.
@@ -22,7 +22,7 @@ closure() {
         sed -n 's/^Inst \([^ ]*\) .*/\1/p' | sort -u
 }
 # Small ones that a stripped image may lack all the same; where it has them its own are used.
-surely="zlib1g libudev1 libquadmath0 libatomic1"
+surely="zlib1g libudev1 libquadmath0 libatomic1 $(closure libssl-dev | grep '^libssl3')"
 needed=$(comm -23 <(closure $wanted) <(closure $base) | grep -vE "$useless")
 if [ -z "$needed" ]; then
     echo "gpu-debs: apt knows no such packages: run 'apt-get update' first" >&2

@@ -16,6 +16,7 @@
 #include "exec/save/checkpoint.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/safetensors.h"
+#include "exec/save/weights_digest.h"
 #include "tests/on_ranks.h"
 #include "tests/scratch.h"
 
@@ -297,13 +298,13 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     assert_true(read.sumsq[0] == 0 && read.sumsq[1] == 0);
     assert_int_equal(read.num_turns, 0);
     free(read.rows);
-    ok(checkpoint_digest(world.all, &list, hex[0], &err), &err);
+    ok(weights_digest(world.all, &list, hex[0], &err), &err);
     rig_init(&loaded, 6, 2u >> world.rank, 9, 10);
     ok(checkpoint_peek(dir, &loaded.job, true, &got, &err), &err);
     assert_memory_equal(&got, &progress, sizeof got);
     list = list_of(&loaded);
     ok(checkpoint_load(dir, &list, true, &err), &err);
-    ok(checkpoint_digest(world.all, &list, hex[1], &err), &err);
+    ok(weights_digest(world.all, &list, hex[1], &err), &err);
     if (world.rank == 0) {
         assert_int_equal(strlen(hex[0]), 64);
         assert_string_equal(hex[0], hex[1]);

@@ -8,6 +8,7 @@
 #include "exec/run/summary.h"
 #include "exec/run/trainer_setup.h"
 #include "exec/run/training_loop.h"
+#include "exec/save/weights_digest.h"
 
 /* What each rank holds under the last plan: all of it before that plan's first step, so this is the
  * peak. */
@@ -124,7 +125,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
         rc = trainer_evaluate(&t, &after, err);
     if (rc == OK && t.layout.place.replica == 0) {
         struct stage_list list = layout_list(&t.base, &t.layout);
-        rc = checkpoint_digest(t.layout.place.pipeline, &list, digest, err);
+        rc = weights_digest(t.layout.place.pipeline, &list, digest, err);
     }
     if (rc == OK) /* from the first rank of that pipeline */
         rc = comm_bcast(comm->all, digest, sizeof digest, t.layout.plan.plan.device[0], err);

@@ -12,7 +12,6 @@
 
 #include "exec/save/hf_names.h"
 #include "exec/save/safetensors.h"
-#include "exec/save/sha256.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"
@@ -619,77 +618,5 @@ enum status checkpoint_run(const char *dir, char **run, struct err *err)
         *run = real;
     }
     free(checkpoint);
-    return rc;
-}
-
-/* --- digest ----------------------------------------------------------------------------------- */
-
-struct tensor_digest {
-    char name[96];
-    unsigned char digest[32];
-};
-
-enum status checkpoint_digest(struct comm_group *pipeline, const struct stage_list *list,
-                              char hex[65], struct err *err)
-{
-    struct tensor_digest *digests = NULL;
-    void *all = NULL;
-    int64_t *sizes = NULL;
-    int count = 0, most = 0;
-    enum status rc = OK;
-    for (int s = 0; s < list->num_stages; s++)
-        most += list->stages[s] ? stage_num_params(list->stages[s]) : 0;
-    digests = calloc((size_t)most + 1, sizeof *digests);
-    if (!digests)
-        return err_nomem(err);
-    for (int s = 0; rc == OK && s < list->num_stages; s++) {
-        struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
-        for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++) {
-            size_t bytes = (size_t)params[i].num_elems * sizeof(float);
-            float *values;
-            struct sha256 sha;
-            if (params[i].tied_copy)
-                continue;
-            values = malloc(bytes ? bytes : 1);
-            if (!values) {
-                rc = err_nomem(err);
-                break;
-            }
-            rc = fetch_backend(list->backend, params[i].weight, params[i].num_elems, values, err);
-            sha256_init(&sha);
-            sha256_add(&sha, values, bytes);
-            sha256_end(&sha, digests[count].digest);
-            memcpy(digests[count].name, params[i].name, sizeof digests[count].name);
-            count++;
-            free(values);
-        }
-    }
-    if (rc == OK)
-        rc = comm_gather(pipeline, digests, count * (int64_t)sizeof *digests, &all, &sizes, err);
-    if (rc == OK && comm_group_rank(pipeline) == 0) {
-        struct sha256 sha;
-        unsigned char digest[32];
-        struct tensor_digest *each = all;
-        int64_t total = 0;
-        for (int r = 0; r < comm_group_size(pipeline); r++)
-            total += sizes[r] / (int64_t)sizeof *each;
-        /* Ranks may hold several stages, not in the model's order: names decide. */
-        for (int64_t i = 1; i < total; i++)
-            for (int64_t j = i; j > 0 && strcmp(each[j - 1].name, each[j].name) > 0; j--) {
-                struct tensor_digest swap = each[j];
-                each[j] = each[j - 1];
-                each[j - 1] = swap;
-            }
-        sha256_init(&sha);
-        for (int64_t i = 0; i < total; i++) {
-            sha256_add(&sha, each[i].name, strlen(each[i].name) + 1);
-            sha256_add(&sha, each[i].digest, sizeof each[i].digest);
-        }
-        sha256_end(&sha, digest);
-        sha256_hex(digest, hex);
-    }
-    free(all);
-    free(sizes);
-    free(digests);
     return rc;
 }

@@ -59,9 +59,4 @@ enum status checkpoint_find(const char *dir, char **path, struct err *err);
 /* The run folder of what checkpoint_find() finds there: dir, or the one around it. A fresh path. */
 enum status checkpoint_run(const char *dir, char **run, struct err *err);
 
-/* SHA-256 over all weights of the run: of each tensor's name and digest, sorted by name.
- * Independent of K. hex is filled on rank 0 of the group. Collective over the pipeline. */
-enum status checkpoint_digest(struct comm_group *pipeline, const struct stage_list *list,
-                              char hex[65], struct err *err);
-
 #endif

@@ -1,20 +1,20 @@
-/* exec/save/sha256.h - SHA-256 (FIPS 180-4), so that "the same weights" is one comparable line. */
+/* exec/save/sha256.h - SHA-256 (FIPS 180-4) by OpenSSL's libcrypto, which uses the processor's SHA
+ * instructions. The only place that calls libcrypto. */
 #ifndef ELAPSE_EXEC_SAVE_SHA256_H
 #define ELAPSE_EXEC_SAVE_SHA256_H
 
 #include <stddef.h>
-#include <stdint.h>
 
-struct sha256 {
-    uint32_t state[8];
-    uint64_t num_bytes;
-    unsigned char block[64];
-};
+#include "partition/status.h"
 
-void sha256_init(struct sha256 *sha);
-void sha256_add(struct sha256 *sha, const void *data, size_t size);
-void sha256_end(struct sha256 *sha, unsigned char digest[32]);
+enum { SHA256_BYTES = 32 };
+
+/* The digest of size bytes at data. Threads may call it at the same time.
+ * Returns OK, ERR_SYSTEM (libcrypto refuses, or has no memory). */
+enum status sha256_digest(const void *data, size_t size, unsigned char digest[SHA256_BYTES],
+                          struct err *err);
+
 /* 64 hex digits and the terminating zero. */
-void sha256_hex(const unsigned char digest[32], char hex[65]);
+void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1]);
 
 #endif
