@@ -3,6 +3,7 @@
 #   make               build all that this machine can, print what was found
 #   make deps          install what is missing (apt; Debian 12, Ubuntu 24.04)
 #   make test          unit and end-to-end tests; ends with "N passed, N failed"
+#   make test_NAME     one test program; ELAPSE_TEST_FILTER='PATTERN*' runs some of its tests
 #   make demo          the main job: profile, plan, simulate, train, compare, plot
 #   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
 #   make bench         speed, as ratios against a peer in the same run
@@ -90,6 +91,8 @@ EXEC_TESTS := $(patsubst tests/%.c,%,$(shell grep -l '"exec/' tests/test_*.c 2>/
 ifneq ($(EXEC),1)
 TESTS := $(filter-out $(EXEC_TESTS),$(TESTS))
 endif
+# What reads ELAPSE_TEST_FILTER, for every C test program.
+TEST_FILTER := $(OUT)/tests/cmocka_filter.c.o
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 FAIL_MPI := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so))
 # A test links the rooms it includes, and what those rooms include.
@@ -160,7 +163,7 @@ $(OUT)/bin/elapse-exec: $(OUT)/exec/main.c.o $(call libs,exec profiles partition
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_exec) $(LIBS_base) -o $@
 
 define test_bin
-$(OUT)/tests/$(1): $(OUT)/$(2).o $(call libs,$(call link_rooms,$(call rooms_of,$(2))))
+$(OUT)/tests/$(1): $(OUT)/$(2).o $(if $(filter tests/test_%,$(2)),$(TEST_FILTER)) $(call libs,$(call link_rooms,$(call rooms_of,$(2))))
 	@mkdir -p $$(@D)
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $$^ $(if $(filter exec,$(call rooms_of,$(2))),$(LIBS_exec)) $(LIBS_base) -lcmocka -o $$@
 endef

@@ -251,7 +251,7 @@ for i in \$(seq 300); do sleep 0.1; done"
     wait
     expect "and arrives whole" 0 '</html>' tail -1 "$tmp/page.html"
 else
-    skip "training" "elapse-exec is not built (no MPI or BLAS)"
+    skip "training" "elapse-exec is not built (no MPI, BLAS or libcrypto)"
 fi
 
 # --- the tests' own tools ---------------------------------------------------------------------------
@@ -286,10 +286,10 @@ printf '#!/bin/bash\necho 1000\n' >"$tmp/bin/id"
 printf '#!/bin/bash\nexit 1\n' | tee "$tmp/bin/sudo" >"$tmp/bin/apt-get"
 chmod +x "$tmp/bin/"*
 expect "deps without root or sudo prints the line to run" 3 '^deps: .*apt-get install .*libcjson-dev$' \
-    env PATH="$tmp/bin:$PATH" tests/deps.sh
+    env -u ELAPSE_SKIP_DEPS PATH="$tmp/bin:$PATH" tests/deps.sh
 printf '#!/bin/bash\necho 0\n' >"$tmp/bin/id"
 expect "deps says so when apt-get fails" 3 'deps: apt-get failed; run: apt-get update' \
-    env PATH="$tmp/bin:$PATH" tests/deps.sh
+    env -u ELAPSE_SKIP_DEPS PATH="$tmp/bin:$PATH" tests/deps.sh
 check "deps does nothing when nothing is missing" env ELAPSE_SKIP_DEPS= tests/deps.sh
 
 printf '#!/bin/bash\necho "ok - a"\necho "not ok - b"\n' >"$tmp/one"
@@ -313,5 +313,20 @@ ELAPSE_ONLY_BINARIES=1 expect "run.sh: a second try counts where it is asked for
 verify "run.sh: and says what failed at first" grep -q '^failed at first: once$' "$tmp/expect.out"
 rm "$tmp/tried"
 ELAPSE_ONLY_BINARIES=1 expect "run.sh: else it fails" 1 '^0 passed, 1 failed$' tests/run.sh "$tmp/once"
+programs=$(dirname "$(readlink -f "$elapse")")/../tests
+filtered() { # a pattern chooses among the tests of a program, and every program knows it
+    local program bad=0
+    [ "$(ELAPSE_TEST_FILTER='nearest_name__*' "$programs/test_units" 2>&1 | grep -c '^ok ')" = 1 ] || bad=1
+    for program in "$programs"/test_*; do
+        [[ -x $program && $program != *.* ]] || continue
+        grep -q ELAPSE_TEST_FILTER "$program" || { echo "$program"; bad=1; }
+    done
+    [ $bad = 0 ]
+}
+if [ -x "$programs/test_units" ]; then
+    CMOCKA_MESSAGE_OUTPUT=TAP verify "ELAPSE_TEST_FILTER: one test of a program" filtered
+else
+    skip "ELAPSE_TEST_FILTER" "no test programs here"
+fi
 expect "a user without HOME has one all the same" 0 rtx5000-paper env -u HOME -u ELAPSE_DB -u XDG_DATA_HOME "$elapse" profiles list
 finish

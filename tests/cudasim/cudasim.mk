@@ -50,9 +50,9 @@ $(SIM_DRIVER): $(SIM_OUT)/tests/cudasim/cudasim_driver.c.o
 $(SIM_OUT)/tests/test_cudasim.cpp.o: tests/test_cudasim.cpp
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(SIM_FLAGS) -O1 $(SIM_CHECKS) -include tests/cudasim/cudasim.h -MMD -MP -c $< -o $@
-$(OUT)/tests/test_cudasim $(OUT)/tests/test_cudasim_ptx: $(OUT)/tests/%: $(SIM_OUT)/tests/%.cpp.o $(SIM_DEVICE)
+$(OUT)/tests/test_cudasim $(OUT)/tests/test_cudasim_ptx: $(OUT)/tests/%: $(SIM_OUT)/tests/%.cpp.o $(SIM_DEVICE) $(TEST_FILTER)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@
-$(OUT)/tests/test_cudasim_nccl: $(SIM_OUT)/tests/test_cudasim_nccl.cpp.o $(SIM_DEVICE) $(SIM_NCCL) $(CUDA_OUT)/partition/status.c.o
+$(OUT)/tests/test_cudasim_nccl: $(SIM_OUT)/tests/test_cudasim_nccl.cpp.o $(SIM_DEVICE) $(SIM_NCCL) $(CUDA_OUT)/partition/status.c.o $(TEST_FILTER)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -pthread $^ -ldl -lm -lcmocka -o $@
