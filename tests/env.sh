@@ -5,6 +5,8 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy
 export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
 # Threads that spin while others want the cores take minutes for what takes seconds.
 export OMP_WAIT_POLICY=passive OMPI_MCA_mpi_yield_when_idle=1
+# mpirun waits this long, twice, behind each run that fails, also when its ranks have ended: 1 s unless told.
+export OMPI_MCA_odls_base_sigkill_timeout=0 PRTE_MCA_odls_base_sigkill_timeout=0
 # Looking for networks takes most of a small run.
 export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1}
 # In memory, where there is room (4 GiB, of 8): a busy virtual machine may keep fsync() waiting for a minute.

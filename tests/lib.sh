@@ -6,6 +6,7 @@
 #                                  passes when the exit status is STATUS and stderr (or stdout, when
 #                                  stderr is empty) has a line that matches the regular expression
 #   verify NAME FUNCTION...        as check, for functions of the test; no limit of time
+#   as_users_wait                  mpirun ends ranks as it does for users (tests/env.sh hurries it)
 #   skip NAME WHY                  says why a test did not run; that is not a pass
 #   finish                         exit status from what failed
 checks_failed=0
@@ -62,5 +63,6 @@ verify() {
     report $? "$name" <"$tmp/verify.out"
 }
 
+as_users_wait() { unset OMPI_MCA_odls_base_sigkill_timeout PRTE_MCA_odls_base_sigkill_timeout; }
 skip() { echo "ok - $1 # SKIP $2"; }
 finish() { exit $checks_failed; }
