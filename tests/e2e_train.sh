@@ -1,5 +1,6 @@
 #!/bin/bash
 # Training end to end: same bits at any K, resume, signals, evaluation, export, bad input.
+# seconds: 25
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
@@ -79,15 +80,19 @@ verify "a stop before there are ranks stops the run" early
 # A rank that is killed: the front door starts the job again from the last checkpoint.
 long=(-n 2 --set train.epochs=25 --set train.checkpoint_every_steps=20)
 train job whole "${long[@]}"
+ranks_below() { # PID: the processes of its ranks
+    local family=$1 pid
+    while [ -n "$family" ]; do
+        for pid in $family; do grep -qs elapse-exec "/proc/$pid/comm" && echo "$pid"; done
+        family=$(for pid in $family; do pgrep -P "$pid"; done)
+    done
+}
 train job killed "${long[@]}" --max-restarts 2 &
-for _ in $(seq 400); do
+ranks=""
+for _ in $(seq 400); do # found before the checkpoint is there, so that the kill follows it at once
+    [ "$(wc -w <<<"$ranks")" -ge 2 ] || ranks=$(ranks_below $!)
     ls "$tmp"/killed/checkpoint-*/manifest.json >/dev/null 2>&1 && break
     sleep 0.05
-done
-family=$! ranks=""
-while [ -n "$family" ]; do
-    ranks="$ranks $(for pid in $family; do grep -qs elapse-exec "/proc/$pid/comm" && echo "$pid"; done)"
-    family=$(for pid in $family; do pgrep -P "$pid"; done)
 done
 kill -KILL "$(echo $ranks | cut -d' ' -f2)"
 wait $!
