@@ -2,7 +2,10 @@
 #
 #   make               build all that this machine can, print what was found
 #   make deps          install what is missing (apt; Debian 12, Ubuntu 24.04)
-#   make test          unit and end-to-end tests; ends with "N passed, N failed"
+#   make test          unit and end-to-end tests, about 4 minutes on 2 cores; ends with "N passed, N failed"
+#   make test-slow     longer ones: several nodes, memory as predicted
+#   make test-emulated the CUDA backend on emulated GPUs (tests/cudasim), of which make test runs a smoke
+#   make test-all      these three in one
 #   make test_NAME     one test program; ELAPSE_TEST_FILTER='PATTERN*' runs some of its tests
 #   make demo          the main job: profile, plan, simulate, train, compare, plot
 #   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
@@ -99,7 +102,7 @@ FAIL_MPI := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so))
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(filter exec cli,$(1)) $(if $(filter sim cli,$(1)),sim) $(if $(filter profiles exec cli,$(1)),profiles) partition
 
-.PHONY: all found deps test run-tests test-docs demo bench check-layers format format-check golden clean help lib tests gpu-check list-tests
+.PHONY: all found deps test test-slow test-emulated test-all run-tests test-docs demo bench check-layers format format-check golden clean help lib tests gpu-check list-tests
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec) \
   $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/bin/elapse-nccl.so))
 
@@ -179,10 +182,14 @@ bench_%: $(OUT)/tests/bench_% ; $(Q)$<
 
 tests: $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS) $(SIM_LIBS) $(FAIL_MPI) $(SIM_DRIVER)
 # After deps a fresh make looks again at what this machine has.
-test: deps
-	$(Q)$(MAKE) --no-print-directory run-tests
+test: RUN_GROUPS := quick
+test-slow: RUN_GROUPS := slow
+test-emulated: RUN_GROUPS := emulated
+test-all: RUN_GROUPS := all
+test test-slow test-emulated test-all: deps
+	$(Q)$(MAKE) --no-print-directory run-tests RUN_GROUPS=$(RUN_GROUPS)
 run-tests: all tests
-	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS)
+	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" TEST_GROUPS="$(or $(RUN_GROUPS),quick)" tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS)
 bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
 	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
 gpu-check:

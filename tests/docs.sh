@@ -10,6 +10,7 @@
 #   <!-- docs: full -->                        runs in full only
 #   <!-- docs: skip WHY -->                    never runs here
 # One TAP line a block. FILE=other.md looks at another text.
+# seconds: 30
 . "$(dirname "$0")/lib.sh"
 begin
 mode=${1:-reduced}

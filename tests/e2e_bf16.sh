@@ -1,5 +1,6 @@
 #!/bin/bash
 # Training in bf16: same bits at any K and R, resume, fp32 masters, the loss of fp32, bytes.
+# seconds: 14
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin

@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/e2e_cli.sh - the command line from outside: help, misuse, bad files, exit codes, and that a
 # failed command leaves no file behind. One clear line each.
+# seconds: 23
 . "$(dirname "$0")/lib.sh"
 begin
 

@@ -2,9 +2,11 @@
 # tests/e2e_cuda_faults.sh - emulated GPUs (tests/cudasim/) and the links between them that fail while other ranks
 # wait for them: all end within 10 s, and say why. What else a broken device gets: e2e_cuda.sh, e2e_cuda_nccl.sh.
 # alone: ends of runs are timed
+# group: emulated
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 . "$(dirname "$0")/cuda_runs.sh"
+as_users_wait
 
 train vit static -n 1 "${elastic[@]}" --set cache.policy=off
 # A newcomer of a change: what fails there while the others wait for it to take its weights, or to say that it can.

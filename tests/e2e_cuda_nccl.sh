@@ -3,6 +3,7 @@
 # GPUs (tests/cudasim/) and by a stand-in for NCCL in the same object: schedules, sums, communicators made
 # ahead of a change of plan, and links that fail.
 # alone: links made beside the steps of a run want cores
+# group: emulated
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 . "$(dirname "$0")/cuda_runs.sh"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/e2e_cuda_ptx.sh - the kernels as nvcc compiled them, interpreted (tests/cudasim/cudasim_ptx.h):
 # against the cpu backend one by one, in training, and by what they would cost a GPU.
+# group: emulated, seconds: 130
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin

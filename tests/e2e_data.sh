@@ -1,6 +1,7 @@
 #!/bin/bash
 # Every kind of data through the front door: trained for a moment, evaluated with its metric, refused
 # when it is wrong. Small files made here; tinyshakespeare where it is at hand.
+# seconds: 11
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin

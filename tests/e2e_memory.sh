@@ -1,6 +1,7 @@
 #!/bin/bash
 # Predicted memory beside what the executor took, from a profile of the model: fp32 and bf16, one stage
 # and two, a frozen prefix computed and read from the cache.
+# group: slow, seconds: 85
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin

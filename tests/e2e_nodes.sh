@@ -2,12 +2,14 @@
 # Training over several machines: two nodes of namespaces (nodes.sh), between which there is only a
 # network; same bits as on one machine, a cache a node, dead ranks, clocks, links.
 # alone: ends of runs are timed
+# group: slow
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 . "$(dirname "$0")/nodes.sh"
 nodes_as_root
 case ${TMPDIR:-/dev/shm} in /dev/shm*) export TMPDIR=/tmp ;; esac # each node has a /dev/shm of its own
 begin
+as_users_wait
 if ! nodes_here; then
     skip "training over several nodes" "$why_not"
     finish

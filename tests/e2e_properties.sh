@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/e2e_properties.sh - what must hold whatever is asked (tests/reference/properties.py): random steps,
 # plans, whole runs and absurd figures, each answered in several ways that must agree.
+# seconds: 11
 . "$(dirname "$0")/lib.sh"
 begin
 if command -v python3 >/dev/null; then

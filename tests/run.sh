@@ -5,15 +5,22 @@
 #
 # Everything speaks TAP ("ok ...", "not ok ...", "... # SKIP why"), is counted test by test, and has
 # TEST_TIMEOUT seconds (900). Output is shown in full where something failed, and again, in short, above
-# the last line. A program that dies, hangs or runs no test counts as one failure. "ranks: N" in the first
-# comment of a test's source runs the binary under $ELAPSE_MPIRUN (mpirun) -n N. TEST_JOBS (as many as there
-# are cores) run side by side; behind them, one by one, those with ranks and the scripts whose first comment
-# says "alone: WHY". Each group is shown in the order given. TEST_RETRIES=1 (0): what failed runs once more,
-# alone, and counts as it does then; that it did is said. Exit 1 on any failure.
+# the last line. A program that dies, hangs or runs no test counts as one failure. The first comment of a
+# test's source may say:
+#
+#   ranks: N         run the binary under $ELAPSE_MPIRUN (mpirun) -n N, while nothing else runs
+#   alone: WHY       (scripts) nothing else may run meanwhile
+#   group: NAME      quick where nothing is said. TEST_GROUPS (quick) lists the groups that run, or is all
+#   seconds: N       how long it takes, roughly: the longest are started first
+#
+# TEST_JOBS (as many as there are cores) run side by side; behind them, one by one, those with ranks and those
+# that are to be alone. Tests are shown in the order of their start, with their seconds and the processor's.
+# TEST_RETRIES=1 (0): what failed runs once more, alone, and counts as it does then; that it did is said.
+# Exit 1 on any failure.
 set -u
 cd "$(dirname "$0")/.." || exit 3
-limit=${TEST_TIMEOUT:-900} jobs=${TEST_JOBS:-$(nproc)} retries=${TEST_RETRIES:-0}
-unset TEST_TIMEOUT TEST_JOBS TEST_RETRIES # of this run, not of those that a test starts
+limit=${TEST_TIMEOUT:-900} jobs=${TEST_JOBS:-$(nproc)} retries=${TEST_RETRIES:-0} groups=${TEST_GROUPS:-quick}
+unset TEST_TIMEOUT TEST_JOBS TEST_RETRIES TEST_GROUPS # of this run, not of those that a test starts
 . tests/env.sh
 log=$(mktemp -d "${TMPDIR:-/tmp}/elapse-test.XXXXXX") || exit 3
 trap 'for job in $(jobs -p); do pkill -P "$job"; done; rm -rf "$log"' EXIT
@@ -21,22 +28,41 @@ export CMOCKA_MESSAGE_OUTPUT=TAP LC_ALL=C ELAPSE_BIN="${ELAPSE_OUT:+$PWD/$ELAPSE
 ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin}
 passed=0 failed=0 skipped=0
 
-ranks() { sed -n '1,/\*\//s/.*ranks: *\([0-9][0-9]*\).*/\1/p' "tests/$(basename "$1").c" 2>/dev/null | head -1; }
-alone() { [ -n "$(ranks "$1")" ] || { [[ $1 = *.sh ]] && sed '/^[^#]/q' "$1" | grep -q '^# alone: '; }; }
+# says TEST KEY: the word behind "KEY:" in the first comment of its source
+says() {
+    if [[ $1 = *.sh ]]; then
+        sed '/^[^#]/q' "$1"
+    else
+        cat "tests/$(basename "$1")".{c,cpp} 2>/dev/null | sed '/\*\//q'
+    fi | sed -n "s/^\(.*[^a-z]\)\?$2: *\([A-Za-z0-9]*\).*/\2/p" | head -1
+}
+declare -A num_ranks=() seconds_of=() is_alone=()
+# know TEST: fills these; false where its group does not run
+know() {
+    local group
+    group=$(says "$1" group)
+    [[ " $groups " = *" ${group:-quick} "* || $groups = all ]] || return
+    num_ranks[$1]=$(says "$1" ranks)
+    seconds_of[$1]=$(says "$1" seconds)
+    is_alone[$1]=${num_ranks[$1]}$([[ $1 != *.sh ]] || says "$1" alone)
+}
 
-# run TEST: its output into $log/NAME; then, into $log/NAME.end, exit status and seconds.
+# run TEST: its output into $log/NAME; then, into $log/NAME.end, exit status, seconds and the processor's seconds.
 run() {
-    local start=$SECONDS n
-    n=$(ranks "$1")
-    { timeout --kill-after=10 "$limit" ${n:+${ELAPSE_MPIRUN:-mpirun} -n "$n"} "$1" </dev/null >"$log/$(basename "$1")" 2>&1; } 2>/dev/null
-    echo "$? $((SECONDS - start))" >"$log/$(basename "$1").end"
+    local TIMEFORMAT='%0R %0U %0S' n=${num_ranks[$1]} at
+    at=$log/$(basename "$1")
+    { time {
+        timeout --kill-after=10 "$limit" ${n:+${ELAPSE_MPIRUN:-mpirun} -n "$n"} "$1" </dev/null >"$at" 2>&1
+        echo $? >"$at.rc"
+    } 2>/dev/null; } 2>"$at.time"
+    awk -v rc="$(cat "$at.rc")" '{print rc, $1, $2 + $3}' "$at.time" >"$at.end"
 }
 
 # count TEST: the TAP lines of one that has ended, into ok, not and skip; why: what is wrong beside them.
 count() {
     local out
     out=$log/$(basename "$1")
-    read -r rc seconds <"$out.end"
+    read -r rc seconds cpu <"$out.end"
     skip=$(grep -Ec '^(not )?ok\b.*# *SKIP' "$out")
     not=$(grep -E '^not ok\b' "$out" | grep -Evc '# *SKIP')
     ok=$(grep -E '^ok\b' "$out" | grep -Evc '# *SKIP')
@@ -53,9 +79,10 @@ count() {
 
 # summary TEST: its line, and what it left out.
 summary() {
-    printf '%-28s %4d passed %s%s(%d s)\n' "$(basename "$1")$(ranks "$1" | sed 's/.*/ (-n &)/')" "$ok" \
+    local n=${num_ranks[$1]}
+    printf '%-28s %4d passed %s%s(%d s, processor %d s)\n' "$(basename "$1")${n:+ (-n $n)}" "$ok" \
         "$([ "$not" -gt 0 ] && echo "$not FAILED ")" \
-        "$([ "$skip" -gt 0 ] && echo "$skip skipped ")" "$seconds"
+        "$([ "$skip" -gt 0 ] && echo "$skip skipped ")" "$seconds" "$cpu"
     sed -En 's/^(not )?ok\b( [0-9]+)?( -)?(.*)# *SKIP */    skipped:\4/p' "$log/$(basename "$1")"
 }
 
@@ -72,7 +99,7 @@ failure() {
 
 # show TEST: one that has ended; what failed in it, and again where there is another try.
 show() {
-    local ok not skip rc seconds why
+    local ok not skip rc seconds cpu why
     count "$1"
     summary "$1"
     if [ "$not" -gt 0 ]; then
@@ -86,10 +113,17 @@ show() {
 
 # ELAPSE_ONLY_BINARIES=1: the runner's own test stops behind the binaries.
 [ -n "${ELAPSE_ONLY_BINARIES:-}" ] || set -- "$@" tests/check-layers.sh tests/golden.sh tests/e2e_*.sh tests/docs.sh
-shared=() single=() again=()
+single=() again=()
 for test in "$@"; do
-    if [ "$jobs" -eq 1 ] || alone "$test"; then single+=("$test"); else shared+=("$test"); fi
+    know "$test" || continue
+    if [ "$jobs" -eq 1 ] || [ -n "${is_alone[$test]}" ]; then
+        single+=("$test")
+    else
+        echo "${seconds_of[$test]:-0} $test" >>"$log/.shared"
+    fi
 done
+touch "$log/.shared"
+mapfile -t shared < <(sort -s -k 1,1nr "$log/.shared" | cut -d' ' -f2-)
 
 started=0 shown=0
 show_ended() {

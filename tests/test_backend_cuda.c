@@ -4,7 +4,8 @@
  *
  * Without a GPU (ELAPSE_TEST_DEVICE is not cuda) kernels run emulated, with every access checked
  * (tests/cudasim/), in several orders of threads and with work that comes late: same bits each
- * time. On a GPU each test runs twice for that. Skipped where neither is there. */
+ * time. On a GPU each test runs twice for that. Skipped where neither is there.
+ * group: emulated, seconds: 51 */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>

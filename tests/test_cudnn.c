@@ -5,7 +5,8 @@
  * Without a GPU (ELAPSE_TEST_DEVICE is not cuda) cuDNN is tests/cudasim/cudasim_dnn.cpp, which
  * computes what the graphs say; the installed library itself judges the graphs and compiles their
  * kernels, for GPUs that are not there. On a GPU the installed library serves. Skipped where none
- * of this is there. */
+ * of this is there.
+ * group: emulated, seconds: 51 */
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
