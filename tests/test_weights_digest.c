@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "exec/cpu/backend_cpu.h"
 #include "exec/save/weights_digest.h"
 #include "tests/on_ranks.h"
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "exec/cpu/backend_cpu.h"
 #include "exec/save/weights_digest.h"
 
 /* Nanoseconds of the fastest of five calls; -1 where one fails. */
