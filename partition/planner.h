@@ -68,8 +68,8 @@ struct planner_judge {
 
 struct planner_options {
     int num_ranks, num_replicas;
-    int num_microbatches;    /* AUTO, or the count; these two as well. Of problem.batch: of a
-                                pipeline's,    or of the global one, of which a replica has its share */
+    int num_microbatches;    /* AUTO, or the count (so may the two above be). Of problem.batch: of a
+                                pipeline's batch, or of the global one, shared by replicas */
     bool equal_microbatches; /* AUTO counts divide the batch */
     int chunks;              /* of interleaved: AUTO tries 2, 3 and 4 */
     unsigned schedules;      /* bit (1 << kind) for each schedule that may be chosen */

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "exec/run/trainer.h"
+
 int64_t trainer_turn(const struct trainer *t)
 {
     return turn_at(t->job, t->progress.step, t->progress.epoch);
