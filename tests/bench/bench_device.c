@@ -2,7 +2,8 @@
  * operand once) and in operations of the model's count. Beside them the device's own copy and a
  * large matrix product, the ceilings to compare with. Attention, and GELU behind a product, are our
  * own kernels', and in bf16 on cuda once more cuDNN's where it can.
- *   bench_device [DEVICE [DTYPE [SHRINK]]]    cuda bf16 1; batches are divided by SHRINK
+ *   bench_device [DEVICE [DTYPE [SHRINK [REPEATS]]]]    cuda bf16 1 11; batches are divided by
+ *                                                       SHRINK; REPEATS 1: without a warm-up
  * Without such a device: one line, exit 0. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +16,11 @@
 #include "exec/device/cuda_load.h"
 #include "exec/device/devices.h"
 
-enum { REPEATS = 11, WARM = 3, SEED_ELEMS = 1 << 18, MAX_TENSORS = 32 };
+enum { MAX_REPEATS = 101, WARM = 3, SEED_ELEMS = 1 << 18, MAX_TENSORS = 32 };
 
 static struct backend *be;
 static int64_t shrink = 1;
+static int repeats = 11;
 static void *kept[MAX_TENSORS];
 static int num_kept;
 static bool failed; /* reported already */
@@ -106,18 +108,18 @@ static void row(const char *name, double bytes, double flops, void (*call)(const
 {
     struct backend_event *from = NULL, *to = NULL;
     struct err err = {0};
-    int64_t ns[REPEATS] = {0};
+    int64_t ns[MAX_REPEATS] = {0};
     if (!failed && ok(be->event_new(be, &from, &err), &err) &&
         ok(be->event_new(be, &to, &err), &err)) {
-        for (int r = -WARM; r < REPEATS && !failed; r++) {
+        for (int r = repeats > 1 ? -WARM : 0; r < repeats && !failed; r++) {
             be->event_record(be, from);
             call(ctx);
             be->event_record(be, to);
             if (ok(be->sync(be, &err), &err) && r >= 0)
                 ns[r] = be->event_ns(be, from, to);
         }
-        qsort(ns, REPEATS, sizeof *ns, by_value);
-        const double s = (double)ns[REPEATS / 2] * 1e-9;
+        qsort(ns, (size_t)repeats, sizeof *ns, by_value);
+        const double s = (double)ns[repeats / 2] * 1e-9;
         if (!failed && s > 0.0) {
             printf("%-44s %9.3f ms %8.0f GB/s", name, s * 1e3, bytes / s * 1e-9);
             if (flops > 0.0)
@@ -457,6 +459,8 @@ int main(int argc, char **argv)
     }
     spec.dtype = (enum dtype)known;
     shrink = argc > 3 && atoll(argv[3]) > 0 ? atoll(argv[3]) : 1;
+    if (argc > 4 && atoi(argv[4]) > 0 && atoi(argv[4]) <= MAX_REPEATS)
+        repeats = atoi(argv[4]);
     setvbuf(stdout, NULL, _IOLBF, 0);
     setenv("ELAPSE_ATTENTION", "own", 1);
     setenv("ELAPSE_GELU", "own", 1);

@@ -1,0 +1,194 @@
+#!/bin/bash
+# tests/gpu/part.sh NAME - one part of tests/gpu_check.sh, which sets the environment: device, size, out, elapse,
+# programs, python, and seconds, after which it kills this script. Answers go to $out, a table of some lines to
+# $out/NAME.txt. Exit 77: this machine has not what the part needs; the last line says what.
+set -u
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+began=$SECONDS
+left() { echo $((seconds - (SECONDS - began))); }
+# libraries COMMAND...: a program of ours that is not `elapse`, which finds the bundle's libraries by itself.
+libraries() { if [ -e run ]; then ./run "$@"; else "$@"; fi; }
+
+quick=
+[ "$size" = full ] || quick=quick
+case $device-$size in
+cuda-full) model=bert-base:task=classify,seq=128,classes=2 dtype=bf16 sizes=16,32,64 batch=64 frozen=6 kernels=(1) ;;
+*-small) model=vit-tiny:image=16,patch=8,hidden=32,heads=2,mlp=64,layers=2,classes=10 dtype=fp32 sizes=4 batch=8 frozen=1 kernels=(4096 1) ;;
+esac
+
+# A third of the time for each program at most, but the last may take what is left.
+part_tests() {
+    local name rc=0 behind=3 share
+    export ELAPSE_TEST_DEVICE=${GPU_CHECK_TEST_DEVICE-$device} CMOCKA_MESSAGE_OUTPUT=TAP
+    [ -n "$ELAPSE_TEST_DEVICE" ] || unset ELAPSE_TEST_DEVICE
+    rm -f "$out/failed-tests.txt"
+    for name in test_parity test_cudnn test_backend_cuda; do
+        share=$(($(left) / behind--))
+        [ -x "$programs/tests/$name" ] || { echo "not ok - $name was not built"; rc=1; continue; }
+        libraries timeout -k 2 "$share" "$programs/tests/$name" >"$out/$name.tap" 2>&1
+        case $? in
+        0) ;;
+        124 | 137) rc=1; echo "not ok - $name ran past $share s" ;;
+        *) rc=1; grep -q '^not ok' "$out/$name.tap" || echo "not ok - $name as a whole" ;;
+        esac
+        cat "$out/$name.tap"
+        sed -n "s/^not ok [0-9]* - \([a-z0-9_]*\).*/$name \1/p" "$out/$name.tap" >>"$out/failed-tests.txt"
+    done
+    return $rc
+}
+
+part_kernels() {
+    libraries "$programs/tests/bench_device" "$device" "$([ "$device" = cuda ] && echo bf16 || echo fp32)" "${kernels[@]}" >"$out/kernels.txt" || return 1
+    ! grep skipped "$out/kernels.txt"
+}
+
+part_bench() {
+    local options=()
+    [ "$size" = full ] || options=(--only tiny --no-compile)
+    [ "$device" = cuda ] || options+=(--dtype fp32)
+    "$python" -c 'import torch.nn.functional as f; f.scaled_dot_product_attention' 2>/dev/null || options+=(--no-torch)
+    "$python" tests/bench/bench_gpu.py --elapse "$elapse" --out "$out" --device "$device" --budget $(($(left) - 3)) "${options[@]}" >"$out/bench.txt"
+}
+
+part_ranks() {
+    TEST_TIMEOUT=60 ELAPSE_BIN=$(dirname "$elapse") tests/gpu_ranks.sh "$device" $quick
+}
+
+part_profile() {
+    "$elapse" profile --device "$device" --model "$model,dtype=$dtype" --microbatches "$sizes" --quick -n 1 --name "gpu-check-$device" --json >"$out/profile-run.json" &&
+        "$elapse" profiles export "gpu-check-$device" >"$out/profile.json"
+}
+
+# One rank, K = 1: micro-batch sizes, recompute, a frozen prefix, the cache, simulated from the profile of the part above.
+part_compare() {
+    cat >"$out/compare-job.json" <<JOB
+{ "name": "gpu-compare", "model": "$model",
+  "data": {"kind": "synthetic", "train_samples": $((batch * 4)), "test_samples": $batch},
+  "train": {"epochs": 100, "batch": {"per_pipeline": $batch}, "dtype": "$dtype", "device": "$device",
+            "optimizer": {"kind": "adamw", "lr": 1e-4}, "seed": 1},
+  "freeze": {"policy": "none"} }
+JOB
+    "$elapse" compare --matrix "$out/compare-job.json" -n 1 --stages 1 --replicas 1 --microbatches 1,2,4 --schedules gpipe \
+        --recompute never,always --frozen 0,$frozen --cache off,on --steps 12 --repeats 1 --json >"$out/compare.json" || return 1
+    "$python" tests/bench/compare_table.py "$out/compare.json" >"$out/compare.txt"
+}
+
+# What a change of plan takes: AdamW, four ranks, K 4-4-2-1.
+change_by() { # TRANSPORT
+    local vit=$model pieces=2
+    [ "$size" = full ] && vit=vit-s16:classes=10 pieces=8
+    mkdir -p "$out/change"
+    cat >"$out/change-job.json" <<JOB
+{ "name": "gpu-change", "model": "$vit",
+  "data": {"kind": "synthetic", "train_samples": $((batch * 24)), "test_samples": $batch},
+  "train": {"epochs": 4, "batch": {"global": $batch}, "dtype": "$dtype", "device": "$device", "eval_every_epochs": 0,
+            "optimizer": {"kind": "adamw", "lr": 1e-4}, "seed": 1},
+  "pipeline": {"num_microbatches": $pieces},
+  "freeze": {"policy": "table", "table": [0, 1, 1, 2]}, "elastic": {"stages": [4, 4, 2, 1]}, "cache": {"policy": "off"} }
+JOB
+    rm -rf "$out/change/$1"
+    "$elapse" train "$out/change-job.json" -n 4 --set train.transport="$1" --out "$out/change/$1" --json >/dev/null 2>"$out/change/$1.err" ||
+        { cat "$out/change/$1.err"; return 1; }
+}
+part_change() {
+    change_by mpi && "$python" tests/bench/change_table.py "$out/change/mpi/summary.json" >"$out/change.txt"
+}
+
+# sanitize LOG COMMAND...
+sanitize() {
+    local log=$1 rc
+    shift
+    libraries timeout -k 2 "$(($(left) / behind--))" "$sanitizer" --tool memcheck --error-exitcode 9 "$@" >"$out/$log" 2>&1
+    rc=$?
+    case $rc in
+    0) echo "ok - $log: nothing found" ;;
+    9) echo "not ok - $log: compute-sanitizer found errors"; grep -m 12 -E '^=========' "$out/$log" ;;
+    124 | 137) echo "ok - $log # SKIP ran out of time" ;;
+    *) echo "not ok - $log: exit $rc"; tail -5 "$out/$log" ;;
+    esac
+}
+# What failed in the part tests, or what GPU_CHECK_TESTS names, once more under compute-sanitizer; else a training step.
+part_sanitizer() {
+    local program test behind
+    sanitizer=$(find_tool compute-sanitizer) || { echo "no compute-sanitizer on this machine"; return 77; }
+    if [ -n "${GPU_CHECK_TESTS:-}" ]; then
+        printf '%s\n' "test_backend_cuda $GPU_CHECK_TESTS" "test_cudnn $GPU_CHECK_TESTS" >"$out/sanitized.txt"
+    else
+        head -4 "$out/failed-tests.txt" >"$out/sanitized.txt" 2>/dev/null
+    fi
+    behind=$(wc -l <"$out/sanitized.txt")
+    export ELAPSE_TEST_DEVICE=${GPU_CHECK_TEST_DEVICE-$device} CMOCKA_MESSAGE_OUTPUT=TAP
+    [ -n "$ELAPSE_TEST_DEVICE" ] || unset ELAPSE_TEST_DEVICE
+    if [ "$behind" -eq 0 ]; then
+        behind=1
+        step_job
+        sanitize sanitizer-step.log --target-processes all "$elapse" train "$out/step-job.json" -n 1 --steps 2 \
+            --set train.batch.per_pipeline=2 --no-eval --out "$out/step-run"
+    fi
+    while read -r program test; do
+        ELAPSE_TEST_FILTER=$test sanitize "sanitizer-$program-${test//[^a-zA-Z0-9_]/}.log" "$programs/tests/$program"
+    done <"$out/sanitized.txt"
+    rm -rf "$out/step-run"
+}
+
+find_tool() {
+    local at
+    for at in "$(command -v "$1" 2>/dev/null)" /usr/local/cuda/bin/"$1" /opt/nvidia/nsight-*/*/"$1" /opt/nvidia/nsight-*/*/bin/"$1"; do
+        [ -n "$at" ] && [ -x "$at" ] && { echo "$at"; return; }
+    done
+    return 1
+}
+
+# Two layers have every kernel of the whole model, at its size, in a tenth of the launches.
+step_job() {
+    local model=gpt2:seq=1024,layers=2 batch=16
+    [ "$size" = full ] || model=gpt2:seq=16,layers=1,hidden=32,heads=2,mlp=64,vocab=64 batch=4
+    cat >"$out/step-job.json" <<JOB
+{ "name": "gpu-step", "model": "$model",
+  "data": {"kind": "synthetic", "train_samples": $((batch * 8)), "test_samples": $batch},
+  "train": {"epochs": 1, "batch": {"per_pipeline": $batch}, "dtype": "bf16", "device": "$device",
+            "optimizer": {"kind": "adamw", "lr": 1e-4}, "seed": 1},
+  "pipeline": {"num_stages": 1, "num_replicas": 1, "num_microbatches": 1, "schedule": "gpipe"} }
+JOB
+}
+# One training step by kernel: our own trace, Nsight Systems' sums, Nsight Compute's rates of each kernel.
+part_step() {
+    local train ncu nsys rc=0 tools=0
+    step_job
+    train=("$elapse" train "$out/step-job.json" -n 1 --no-eval --out "$out/step-run")
+    "${train[@]}" --steps 8 --trace-steps 2 --trace "$out/step-trace.json" --json >"$out/step-summary.json" || return 1
+    if nsys=$(find_tool nsys); then
+        tools=$((tools + 1))
+        timeout -k 2 $(($(left) / 3)) "$nsys" profile -t cuda -s none --force-overwrite true -o "$out/step" "${train[@]}" --steps 4 &&
+            timeout -k 2 20 "$nsys" stats --report cuda_gpu_kern_sum --format csv "$out/step.nsys-rep" >"$out/step-nsys.csv" || rc=1
+    fi
+    if ncu=$(find_tool ncu); then # the clocks stay as they are, and the first step is left out by its launches
+        tools=$((tools + 1))
+        timeout -k 5 $(($(left) - 10)) "$ncu" --target-processes all --clock-control none --section SpeedOfLight --section LaunchStats \
+            --section Occupancy --launch-skip 120 --launch-count 160 --force-overwrite -o "$out/step" "${train[@]}" --steps 4 &&
+            "$ncu" --import "$out/step.ncu-rep" --page raw --csv >"$out/step-ncu.csv" &&
+            "$python" tests/gpu/ncu_table.py "$out/step-ncu.csv" >"$out/step.txt" || rc=1
+    fi
+    rm -rf "$out/step-run"
+    [ $tools -gt 0 ] || echo "no ncu and no nsys here: step-trace.json is all there is"
+    return $rc
+}
+
+# NVIDIA does not support several ranks of one GPU in one communicator.
+part_nccl() {
+    local rc=0
+    export NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1
+    TEST_TIMEOUT=60 ELAPSE_BIN=$(dirname "$elapse") timeout -k 2 $(($(left) - 30)) tests/gpu_ranks.sh "$device" nccl $quick || rc=1
+    if change_by nccl; then
+        "$python" tests/bench/change_table.py "$out/change/"{mpi,nccl}/summary.json >"$out/change.txt" 2>/dev/null ||
+            "$python" tests/bench/change_table.py "$out/change/nccl/summary.json" >"$out/change.txt"
+    elif grep -qEi 'no such backend|duplicate gpu' "$out/change/nccl.err"; then
+        echo "nccl: not between ranks of one device here"
+    else
+        rc=1
+    fi
+    return $rc
+}
+
+part_"$1"
