@@ -9,6 +9,7 @@
 #   make test_NAME     one test program; ELAPSE_TEST_FILTER='PATTERN*' runs some of its tests
 #   make demo          the main job: profile, plan, simulate, train, compare, plot
 #   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
+#   make gpu-bundle    the same, built, in one folder to carry to a GPU (docs/gpu.md)
 #   make bench         speed, as ratios against a peer in the same run
 #   make check-layers  who may include whom; every header compiles alone
 #   make format        clang-format in place      make format-check   only look
@@ -102,7 +103,7 @@ FAIL_MPI := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so))
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(filter exec cli,$(1)) $(if $(filter sim cli,$(1)),sim) $(if $(filter profiles exec cli,$(1)),profiles) partition
 
-.PHONY: all found deps test test-slow test-emulated test-all run-tests test-docs demo bench check-layers format format-check golden clean help lib tests gpu-check list-tests
+.PHONY: all found deps test test-slow test-emulated test-all run-tests test-docs demo bench check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec) \
   $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/bin/elapse-nccl.so))
 
@@ -194,6 +195,14 @@ bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
 	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
 gpu-check:
 	@tests/gpu_check.sh || [ $$? -eq 77 ]
+# What to carry to a GPU machine, for Hopper and any processor with AVX2 (docs/gpu.md); gpu-rehearsal tries it without.
+gpu-bundle:
+	$(Q)$(MAKE) --no-print-directory ARCH=x86-64-v3 CUDA_ARCH=90 gpu-bundle-folder
+gpu-bundle-folder: all $(addprefix $(OUT)/tests/,test_backend_cuda test_cudnn test_parity bench_device)
+	$(Q)tests/gpu/bundle.sh $(OUT) build/gpu-bundle $(CUDA_HOME)
+gpu-rehearsal: gpu-bundle
+	$(Q)$(MAKE) --no-print-directory $(SIM_OUT)/elapse-cuda-plain.so $(SIM_DRIVER)
+	$(Q)tests/gpu_rehearsal.sh build/gpu-bundle $(SIM_OUT)/elapse-cuda-plain.so
 list-tests:
 	@printf '%s\n' $(addprefix $(OUT)/tests/,$(TESTS))
 demo: deps
