@@ -7,16 +7,16 @@
 # The root holds what every machine has (the packages that dpkg calls essential, awk, python3) and no compiler, no MPI, no
 # library of ours; no network but a loopback, a host name that nothing resolves, 64 MiB of /dev/shm. nvidia-smi and the
 # profilers are stand-ins that show what was asked of them. hang: the first call with tests that never end.
-# Shows what each call printed (in full in FOLDER/*.log, FOLDER is said), then TAP. GPU_REHEARSAL_SECONDS: promised
-# to a call (default: the table's own).
+# Shows what each call printed, and TAP. GPU_REHEARSAL_OUT: folder of these texts and the archives (default:
+# build/gpu-rehearsal). GPU_REHEARSAL_SECONDS: promised to a call (default: the table's own).
 . "$(dirname "$0")/lib.sh"
 begin
 bundle=$(cd "${1:?usage: gpu_rehearsal.sh BUNDLE EMULATION [first|second|third|hang]...}" && pwd) emulation=$(readlink -f "${2:?}")
 shift 2
 [ $# -gt 0 ] || set -- first second third hang
 [ "$(id -u)" -eq 0 ] || { echo "gpu-rehearsal: wants root, for a root of its own" >&2; exit 3; }
-kept=build/gpu-rehearsal
-rm -rf "$kept" && mkdir -p "$kept" && kept=$(cd "$kept" && pwd)
+kept=${GPU_REHEARSAL_OUT:-build/gpu-rehearsal}
+rm -rf "${kept:?}" && mkdir -p "$kept" && kept=$(cd "$kept" && pwd)
 box=$tmp/root
 
 # --- the machine ------------------------------------------------------------------------------------

@@ -92,17 +92,18 @@ for file in $(closure /usr/bin/pkg-config); do
     case $file in *libpkgconf*) cp -L "$file" "$dev/sys-dev/$lib/" ;; esac
 done
 modules="ompi-c openblas sqlite3 libcjson cmocka libjpeg libpng zlib libcrypto"
+present=
 for module in $modules orte opal; do
+    ! pkg-config --exists "$module" || present="$present $module"
     file=$(pkg-config --path "$module" 2>/dev/null) || continue
     cp -L "$file" "$dev/sys-dev/pkgconfig/$module.pc"
 done
 # Every header that our sources reach and that the compiler and glibc do not bring themselves.
-for file in $(cc -M -D_GNU_SOURCE -I. -I"$build" $(pkg-config --cflags $(for m in $modules; do pkg-config --exists $m && echo $m; done)) \
+headers=$(cc -M -D_GNU_SOURCE -I. -I"$build" $(pkg-config --cflags $present) \
     $(git ls-files 'exec/*.c' 'profiles/*.c' | grep -vE 'cuda/|nccl') tests/test_backend_cuda.c 2>/dev/null |
-    tr -d '\\' | tr ' ' '\n' | grep '^/usr/\(include\|lib/x86_64-linux-gnu\)/' | sort -u); do
-    dpkg -S "$file" 2>/dev/null | grep -qE '^(libc6-dev|linux-libc-dev|libgcc|libcrypt-dev)' || cp -L --parents "$file" "$dev/sys-dev/"
-done
-for name in $(pkg-config --libs $(for m in $modules; do pkg-config --exists $m && echo $m; done) | tr ' ' '\n' | sed -n 's/^-l//p' | sort -u) z; do
+    tr -d '\\' | tr ' ' '\n' | grep -E '^/usr/(include|lib/x86_64-linux-gnu)/' | sort -u)
+printf '%s\n' $headers | grep -vxFf <(dpkg -L libc6-dev linux-libc-dev libcrypt-dev) | xargs cp -L --parents -t "$dev/sys-dev"
+for name in $(pkg-config --libs $present | tr ' ' '\n' | sed -n 's/^-l//p' | sort -u) z; do
     file=$(cc -print-file-name="lib$name.so")
     [ -e "$file" ] || file=$(ls /$lib/*/lib$name.so /$lib/*/lib/lib$name.so 2>/dev/null | head -1)
     echo "lib$name.so $(readelf -d "$file" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')"

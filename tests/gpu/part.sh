@@ -14,7 +14,7 @@ quick=
 [ "$size" = full ] || quick=quick
 case $device-$size in
 cuda-full) model=bert-base:task=classify,seq=128,classes=2 dtype=bf16 sizes=16,32,64 batch=64 frozen=6 kernels=(1) ;;
-*-small) model=vit-tiny:image=16,patch=8,hidden=32,heads=2,mlp=64,layers=2,classes=10 dtype=fp32 sizes=4 batch=8 frozen=1 kernels=(4096 1) ;;
+*-small) model=vit-tiny:image=8,patch=4,hidden=16,heads=1,mlp=16,layers=2,classes=10 dtype=fp32 sizes=4 batch=8 frozen=1 kernels=(4096 1) ;;
 esac
 
 # A third of the time for each program at most, but the last may take what is left.
@@ -55,8 +55,9 @@ part_ranks() {
     TEST_TIMEOUT=60 ELAPSE_BIN=$(dirname "$elapse") tests/gpu_ranks.sh "$device" $quick
 }
 
+# Layers are alike, so a small model is measured with one.
 part_profile() {
-    "$elapse" profile --device "$device" --model "$model,dtype=$dtype" --microbatches "$sizes" --quick -n 1 --name "gpu-check-$device" --json >"$out/profile-run.json" &&
+    "$elapse" profile --device "$device" --model "${model/layers=2/layers=1},dtype=$dtype" --microbatches "$sizes" --quick -n 1 --name "gpu-check-$device" --json >"$out/profile-run.json" &&
         "$elapse" profiles export "gpu-check-$device" >"$out/profile.json"
 }
 
@@ -123,6 +124,7 @@ part_sanitizer() {
     if [ "$behind" -eq 0 ]; then
         behind=1
         step_job
+        rm -rf "$out/step-run"
         sanitize sanitizer-step.log --target-processes all "$elapse" train "$out/step-job.json" -n 1 --steps 2 \
             --set train.batch.per_pipeline=2 --no-eval --out "$out/step-run"
     fi
@@ -143,7 +145,7 @@ find_tool() {
 # Two layers have every kernel of the whole model, at its size, in a tenth of the launches.
 step_job() {
     local model=gpt2:seq=1024,layers=2 batch=16
-    [ "$size" = full ] || model=gpt2:seq=16,layers=1,hidden=32,heads=2,mlp=64,vocab=64 batch=4
+    [ "$size" = full ] || model=gpt2:seq=8,layers=1,hidden=16,heads=1,mlp=16,vocab=16 batch=4
     cat >"$out/step-job.json" <<JOB
 { "name": "gpu-step", "model": "$model",
   "data": {"kind": "synthetic", "train_samples": $((batch * 8)), "test_samples": $batch},
@@ -155,13 +157,16 @@ JOB
 # One training step by kernel: our own trace, Nsight Systems' sums, Nsight Compute's rates of each kernel.
 part_step() {
     local train ncu nsys rc=0 tools=0
+    rm -rf "$out/step-run"
     step_job
     train=("$elapse" train "$out/step-job.json" -n 1 --no-eval --out "$out/step-run")
     "${train[@]}" --steps 8 --trace-steps 2 --trace "$out/step-trace.json" --json >"$out/step-summary.json" || return 1
+    rm -rf "$out/step-run" # a run folder is used once
     if nsys=$(find_tool nsys); then
         tools=$((tools + 1))
         timeout -k 2 $(($(left) / 3)) "$nsys" profile -t cuda -s none --force-overwrite true -o "$out/step" "${train[@]}" --steps 4 &&
             timeout -k 2 20 "$nsys" stats --report cuda_gpu_kern_sum --format csv "$out/step.nsys-rep" >"$out/step-nsys.csv" || rc=1
+        rm -rf "$out/step-run"
     fi
     if ncu=$(find_tool ncu); then # the clocks stay as they are, and the first step is left out by its launches
         tools=$((tools + 1))
