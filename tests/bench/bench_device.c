@@ -2,9 +2,9 @@
  * operand once) and in operations of the model's count. Beside them the device's own copy and a
  * large matrix product, the ceilings to compare with. Attention, and GELU behind a product, are our
  * own kernels', and in bf16 on cuda once more cuDNN's where it can.
- *   bench_device [DEVICE [DTYPE [SHRINK [REPEATS]]]]    cuda bf16 1 11; batches are divided by
- *                                                       SHRINK; REPEATS 1: without a warm-up
- * Without such a device: one line, exit 0. */
+ *   bench_device [DEVICE [DTYPE [SHRINK [REPEATS]]]]    cuda bf16 1 11
+ * Batches are divided by SHRINK, and from 1024 on also the other sides by 16, for an emulated
+ * device; REPEATS 1 has no warm-up. Without such a device: one line, exit 0. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -253,6 +253,11 @@ static int64_t batch(int64_t n)
     return n / shrink > 0 ? n / shrink : 1;
 }
 
+static int side(int n)
+{
+    return shrink < 1024 || n < 16 * 16 ? n : (n / 16 + 7) / 8 * 8;
+}
+
 static int64_t *sample_ids(int64_t n)
 {
     int64_t *ids = bytes_of(n * (int64_t)sizeof *ids);
@@ -261,8 +266,10 @@ static int64_t *sample_ids(int64_t n)
     return ids;
 }
 
-static void attention_rows(const char *model, int64_t n, int seq, int heads, bool causal, float p)
+static void attention_rows(const char *model, int64_t n, int tokens, int heads, bool causal,
+                           float p)
 {
+    const int seq = side(tokens);
     for (int backward = 0; backward < 2; backward++) {
         char name[96];
         const int dim = 64;
@@ -376,12 +383,12 @@ static void mlp_rows(int64_t rows, int in, int out)
 
 static void run(void)
 {
-    const int h = 768, classes = 50257, padded = 50304;
+    const int h = side(768), classes = side(50257), padded = side(50304);
     struct operands o = {.num = batch(1 << 29)};
     o.t[0] = elems_of(o.num);
     o.t[1] = elems_of(o.num);
     row("copy", 2.0 * (double)backend_bytes(be, o.num), 0.0, do_copy, &o);
-    linear_row(8192, 8192, 8192, 0);
+    linear_row(8192, side(8192), side(8192), 0);
     linear_row(1 << 16, h, 4 * h, 0);
     linear_row(1 << 14, h, (classes + 7) / 8 * 8,
                padded); /* GPT-2's head, as models/arch.h has it */
@@ -483,7 +490,7 @@ int main(int argc, char **argv)
     setenv("ELAPSE_GELU", "cudnn", 1);
     be = backend_new(&spec, &err);
     if (ok(be ? OK : err.status, &err)) {
-        mlp_rows(1 << 15, 768, 4 * 768);
+        mlp_rows(1 << 15, side(768), 4 * side(768));
         attention_without_dropout();
     }
     backend_free(be);

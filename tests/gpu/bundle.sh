@@ -99,7 +99,8 @@ for module in $modules orte opal; do
     cp -L "$file" "$dev/sys-dev/pkgconfig/$module.pc"
 done
 # Every header that our sources reach and that the compiler and glibc do not bring themselves.
-headers=$(cc -M -D_GNU_SOURCE -I. -I"$build" $(pkg-config --cflags $present) \
+# Flags are those of the Makefile.
+headers=$(cc -M -D_GNU_SOURCE -I. $(pkg-config --cflags ompi-c openblas sqlite3 libcjson) \
     $(git ls-files 'exec/*.c' 'profiles/*.c' | grep -vE 'cuda/|nccl') tests/test_backend_cuda.c 2>/dev/null |
     tr -d '\\' | tr ' ' '\n' | grep -E '^/usr/(include|lib/x86_64-linux-gnu)/' | sort -u)
 printf '%s\n' $headers | grep -vxFf <(dpkg -L libc6-dev linux-libc-dev libcrypt-dev) | xargs cp -L --parents -t "$dev/sys-dev"
