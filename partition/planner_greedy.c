@@ -7,6 +7,21 @@
 #include "partition/autodp.h"
 #include "partition/balance.h"
 
+/* As many as there are devices for, and as the batch and its sum can be shared among. */
+static int replicas_of(const struct planner_problem *problem, int num_ranks)
+{
+    int r = problem->setting.cluster->num_devices / num_ranks;
+    for (; r > 1; r--) {
+        const bool shared = problem->batch_mode != BATCH_GLOBAL || problem->batch % r == 0;
+        const bool tree = !problem->canonical || (r & (r - 1)) == 0;
+        const bool filled = problem->batch_mode == BATCH_GLOBAL || problem->most_samples == 0 ||
+                            problem->batch <= problem->most_samples / r;
+        if (shared && tree && filled)
+            break;
+    }
+    return r;
+}
+
 /* K, R, M and the cut by the published rules; cached: the frozen forward is read from the cache. */
 static enum status greedy_node(struct search *search, bool cached, struct node *node)
 {
@@ -51,8 +66,8 @@ static enum status greedy_node(struct search *search, bool cached, struct node *
     rc = balance_greedy(balancer, sizes, n, nf, stages, count, load, search->err);
     if (rc != OK)
         goto out;
-    node->num_replicas = options->num_replicas != AUTO ? options->num_replicas
-                                                       : problem->setting.cluster->num_devices / K;
+    node->num_replicas =
+        options->num_replicas != AUTO ? options->num_replicas : replicas_of(problem, K);
     if (node->num_replicas < 1 || K > problem->setting.cluster->num_devices) {
         rc = err_set(search->err, ERR_INFEASIBLE, "a pipeline of %d does not fit %d devices", K,
                      problem->setting.cluster->num_devices);
