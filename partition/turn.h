@@ -9,7 +9,8 @@
  * U2  The policy then decides F from the norms of the turn before (partition/freeze.h);
  *     elastic.stages says K, the turn's entry or the last.
  * U3  The plan changes where F or that K does, and nowhere else.
- * What the plan is then, partition/plan_for.h says.
+ *
+ * partition/plan_for.h makes the plan that follows.
  *
  * Pure; deterministic. */
 #ifndef ELAPSE_PARTITION_TURN_H
@@ -26,8 +27,7 @@
 extern "C" {
 #endif
 
-/* Whether plans may change in mid-run, and leave devices idle: a freeze policy or elastic.stages.
- */
+/* Whether plans may change in mid-run: a freeze policy or elastic.stages. */
 bool turn_elastic(const struct job *job);
 
 /* The turn that the step behind `step` steps, in `epoch`, belongs to: decisions before its own. */

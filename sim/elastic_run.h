@@ -6,8 +6,7 @@
  *
  * R1  When decisions are due, what they decide and the plan that follows is partition/turn.h, as in
  *     the trainer; norms are recorded ones where the job has them.
- * R2  A job that is not elastic runs on the planner's best plan, judged by the event engine, as
- *     `elapse plan` prints it. Plans of elastic jobs are not judged: the trainer cannot either.
+ * R2  Plans are those of partition/plan_for.h, static and elastic ones alike, as in the trainer.
  * R3  Under a plan that reads the cache, what the cache lacks of its level is computed on the first
  *     device of each pipeline, before the pipeline, and written: from a lower level on where that
  *     is there, else from the input on. Epochs draw the order of the samples anew, so after a
