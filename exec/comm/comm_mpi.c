@@ -1,4 +1,12 @@
-/* exec/comm/comm_mpi.c - the mpi backend of comm.h, over host memory. */
+/* exec/comm/comm_mpi.c - comm.h over MPI, in host memory.
+ *
+ * Point-to-point calls and small collectives are thin wrappers: MPI_TRY() turns a failed call into
+ * one error with its text, the rank and the line. Sums of floats do not use MPI_Allreduce(),
+ * because MPI does not fix the order in which it adds. They have two ways instead: in shared memory
+ * (shm_reduce.h) where all ranks of a group are on one machine, else by messages, in chunks: each
+ * rank gets its segment of all ranks by MPI_Ialltoallv(), adds it in order, and sends the sum to
+ * the others by MPI_Iallgatherv(). Read comm_init() for the numbering of ranks, then
+ * comm_allreduce_start() and next_phase(). */
 #include <assert.h>
 #include <limits.h>
 #include <mpi.h>
@@ -11,7 +19,8 @@
 #include "partition/units.h"
 #include "profiles/clock.h"
 
-/* Run an MPI call; on failure record call text, library message, rank and place, and go to out. */
+/* Run an MPI call. On failure record its text, the message of the library, the rank and the place,
+ * then go to out. */
 #define MPI_TRY(call)                                                                              \
     do {                                                                                           \
         int mpi_code_ = (call);                                                                    \
@@ -21,7 +30,7 @@
         }                                                                                          \
     } while (0)
 
-/* In the message group; -1 before there is one. */
+/* Rank in the message group; -1 before comm_init(). */
 static int own_rank = -1;
 
 enum { PING_ROUNDS = 32, PING_TAG = 1, MAX_CHUNK = 1 << 30 };
@@ -29,8 +38,8 @@ enum { PING_ROUNDS = 32, PING_TAG = 1, MAX_CHUNK = 1 << 30 };
 struct comm_group {
     MPI_Comm mpi;
     int rank, size;
-    struct shm_reduce *shared; /* owned; NULL: not asked for, or not to be had */
-    float *sums;               /* of comm_sum_buffer(): shared's buffer, or owned */
+    struct shm_reduce *shared; /* owned; NULL: not requested, or shared memory is not available */
+    float *sums;               /* result of comm_sum_buffer(): the buffer of `shared`, or owned */
     int64_t sums_count;
 };
 
@@ -44,8 +53,8 @@ static enum status mpi_failed(const char *call, int code, const char *file, int 
                    file, line);
 }
 
-/* Cristian's algorithm: the offset seen by the fastest round trip is off by less than half of it.
- */
+/* Set the clock by Cristian's algorithm. The offset measured by the fastest round trip is wrong by
+ * less than half of that round trip. */
 static enum status set_clock(struct comm *comm, struct err *err)
 {
     enum status rc;
@@ -76,8 +85,9 @@ out:
     return rc;
 }
 
-/* Who is where, from each rank's node (the lowest rank that MPI has started there): ranks are
- * numbered anew, node by node, so that the stages of a pipeline are neighbours. */
+/* Number the ranks node by node, so that the stages of a pipeline are neighbours. A node is named
+ * by the lowest rank that MPI started on it; node_of holds this rank's entry on entry and all
+ * entries afterwards. */
 static enum status number_ranks(struct comm *comm, int *node_of, struct err *err)
 {
     enum status rc;
@@ -211,7 +221,8 @@ enum status comm_split(const struct comm *comm, int color, int key, struct comm_
     enum status rc = comm_agree(comm, got ? OK : err_nomem(err), err);
     if (rc != OK)
         goto out;
-    shm_reduce_free_retired(); /* of groups that all who are here have freed */
+    /* All ranks of those groups have freed them before this collective call. */
+    shm_reduce_free_retired();
     MPI_TRY(MPI_Comm_split(comm->all->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi));
     *group = NULL;
     if (mpi != MPI_COMM_NULL) {
@@ -244,7 +255,8 @@ void comm_group_free(struct comm_group *group)
 {
     if (!group)
         return;
-    drop_sums(group, shm_reduce_retire); /* peers may be elsewhere: this rank may have failed */
+    /* Not collective, because this rank may have failed and its peers may be elsewhere. */
+    drop_sums(group, shm_reduce_retire);
     MPI_Comm_free(&group->mpi);
     free(group);
 }
@@ -471,13 +483,14 @@ out:
     return rc;
 }
 
-/* Segment r of n, in elements. */
+/* First element of segment r of n. */
 static int64_t segment_first(int64_t count, int r, int n)
 {
     return count / n * r + (count % n < r ? count % n : r);
 }
 
-/* parts: n segments of `size`, one behind the other; their sum goes to `sum`. */
+/* parts holds n segments of `size` elements, one after another. Writes their sum, added left to
+ * right, to `sum`. */
 static void sum_in_order(float *parts, int n, size_t size, float *sum)
 {
     for (size_t i = 0; i < size; i++) {
@@ -488,6 +501,7 @@ static void sum_in_order(float *parts, int n, size_t size, float *sum)
     }
 }
 
+/* Like sum_in_order(), but adds neighbours first, then neighbouring pairs. Overwrites parts. */
 static void sum_pairwise(float *parts, int n, size_t size, float *sum)
 {
     for (int width = 1; width < n; width *= 2)
@@ -530,8 +544,9 @@ out:
     return rc;
 }
 
-/* Phases of a sum that goes by messages, once a chunk: reduce-scatter by all-to-all, a sum on each
- * segment's owner, all-gather. */
+/* Phases of a sum. PHASE_SHARED: in shared memory. A sum by messages has two phases for each chunk.
+ * PHASE_SCATTER: every rank receives its segment of all ranks. PHASE_GATHER: the owners of the
+ * segments send the sums to all ranks. */
 enum phase { PHASE_SHARED, PHASE_SCATTER, PHASE_GATHER };
 
 static enum status start_scatter(struct comm_reduce *reduce, struct err *err)
@@ -592,7 +607,7 @@ enum status comm_allreduce_start(const struct comm_group *group, float *values, 
 {
     enum status rc = OK;
     const size_t n = (size_t)group->size;
-    /* A chunk's segments, one from each rank, fit what MPI counts with an int. */
+    /* MPI counts elements with an int, so a sum proceeds in chunks. */
     const int64_t chunk = MAX_CHUNK / (int64_t)sizeof *values;
     assert(!reduce->active);
     if (pairwise && (n & (n - 1)) != 0)
@@ -614,7 +629,7 @@ enum status comm_allreduce_start(const struct comm_group *group, float *values, 
     return rc;
 }
 
-/* What follows a phase that is over. */
+/* Start the phase after the one that has just ended. */
 static enum status next_phase(struct comm_reduce *reduce, struct err *err)
 {
     if (reduce->phase == PHASE_SCATTER)

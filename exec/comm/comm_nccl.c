@@ -1,3 +1,11 @@
+/* Groups of NCCL: a list of them, and a small state machine that makes each (comm_nccl.h says why).
+ *
+ * The list has the same groups in the same order on all ranks; they are made in that order. make()
+ * takes one step of the first group that is not ready: split it off, wait for that, start its first
+ * message, wait until it is connected, wait until the device has carried the message. nccl_go_on()
+ * calls make() without waiting, while steps run; make_all() waits. Read enum making and make()
+ * first, then nccl_group_open() and nccl_prepare(). The calls of NCCL itself are in nccl_device.c,
+ * which is loaded at run time as nccl_lib. */
 #include "exec/comm/comm_nccl.h"
 
 #include <stdio.h>
@@ -8,20 +16,22 @@
 
 #include "exec/base/plugin.h"
 
-/* Of elapse-nccl.so, once it is loaded. */
+/* The functions of elapse-nccl.so; NULL until it is loaded. */
 static const struct nccl_functions *nccl_lib;
 
 enum { MEETING_BYTES = 256, PAUSE_NS = 20000 };
 
-/* How far a group is made: SPLIT waits for the word to meet. */
+/* The state of a group. NEW: nothing done. SPLITS: the split is in flight. SPLIT: the group waits
+ * for meet (nccl_go_on()). CONNECTS: its first message is being set up. MEETS: the message is in
+ * the lane. READY: it can be used. */
 enum making { NEW, SPLITS, SPLIT, CONNECTS, MEETS, READY };
 
 struct nccl_group {
     struct nccl *nccl;           /* borrowed */
-    struct nccl_comm *comm;      /* from SPLITS on */
-    struct backend_lane *lane;   /* while it is open, on a rank that is in it */
+    struct nccl_comm *comm;      /* NULL in state NEW */
+    struct backend_lane *lane;   /* NULL unless the group is open and this rank is in it */
     struct nccl_pattern pattern; /* its arrays are owned */
-    bool kept, late;             /* nccl_prepare() wants it; it was waited for */
+    bool kept, late; /* kept: nccl_prepare() named it. late: a call had to wait for it */
     int opened;
     enum making at;
     struct nccl_group *next;
@@ -31,11 +41,12 @@ struct nccl {
     const struct comm *comm;
     struct backend *be;
     struct nccl_device *device;
-    struct nccl_group *groups; /* owned; the same ones in the same order on all ranks (G5) */
+    struct nccl_group *groups; /* owned; the same groups in the same order on all ranks */
     struct nccl_counts counts;
-    bool ahead;                /* nccl_prepare() does something */
-    void *meeting;             /* owned, backend: MEETING_BYTES out and as many in */
-    struct backend_lane *lane; /* of the group that meets; one at a time */
+    bool ahead;    /* false: ELAPSE_NCCL_AHEAD=off */
+    void *meeting; /* owned, device memory of first messages: MEETING_BYTES to send, then
+                      MEETING_BYTES to receive */
+    struct backend_lane *lane; /* carries first messages, one at a time */
     struct backend_event *met;
 };
 
@@ -45,7 +56,8 @@ void nccl_environment(void)
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
-/* NCCL reads its environment at the first communicator. What the user has set stays. */
+/* Set NCCL's environment variables, which it reads when the first communicator is made. For
+ * NCCL_DEBUG_FILE, NCCL_DEBUG and NCCL_HOSTID a value set by the user stays. */
 static void set_environment(const struct comm *comm, const char *log_dir, int num_gpus)
 {
     char text[512], host[128] = "host";
@@ -54,8 +66,8 @@ static void set_environment(const struct comm *comm, const char *log_dir, int nu
         setenv("NCCL_DEBUG_FILE", text, 0);
         setenv("NCCL_DEBUG", "WARN", 0);
     }
-    /* NCCL takes two ranks on one device of one host for a mistake; of two hosts, for what they
-     * are. */
+    /* NCCL refuses two ranks on one device of one host. It accepts them if the ranks claim to be on
+     * different hosts. */
     if (comm->local_size > num_gpus) {
         gethostname(host, sizeof host);
         host[sizeof host - 1] = '\0';
@@ -73,7 +85,7 @@ static enum status read_ahead(bool *ahead, struct err *err)
     return OK;
 }
 
-/* Collective, as nccl_open(). */
+/* The second half of nccl_open(), with its checks passed. Collective over the message group. */
 static enum status new_nccl(const struct comm *comm, struct backend *be, bool ahead,
                             const char id[NCCL_ID_BYTES], struct nccl **out, struct err *err)
 {
@@ -95,7 +107,8 @@ static enum status new_nccl(const struct comm *comm, struct backend *be, bool ah
         be->zero(be, nccl->meeting, 2 * MEETING_BYTES);
         rc = be->sync(be, err);
     }
-    rc = comm_agree(comm, rc, err); /* before the others wait for this rank's part */
+    /* Agree first, because opening a communicator waits for every rank. */
+    rc = comm_agree(comm, rc, err);
     if (rc == OK)
         rc = comm_agree(comm, nccl_lib->open(id, comm->rank, comm->size, &nccl->device, err), err);
     if (rc == OK)
@@ -146,7 +159,7 @@ static bool is_in(const struct nccl_group *group)
     return group->pattern.color[group->nccl->comm->rank] >= 0;
 }
 
-/* NULL: none such is there. */
+/* The group of an equal pattern; NULL: there is none. */
 static struct nccl_group *find(const struct nccl *nccl, const struct nccl_pattern *pattern)
 {
     struct nccl_group *group = nccl->groups;
@@ -170,7 +183,8 @@ static void drop(struct nccl_group *group)
     free(group);
 }
 
-/* At the end of the list: groups are made in its order. */
+/* Appends a group to the list. The end is the only place, because groups are made in the order of
+ * the list. */
 static enum status append(struct nccl *nccl, const struct nccl_pattern *pattern,
                           struct nccl_group **out, struct err *err)
 {
@@ -194,8 +208,8 @@ static enum status append(struct nccl *nccl, const struct nccl_pattern *pattern,
     return OK;
 }
 
-/* G3. What follows does without the hosts: NCCL's threads connect, and put the message into the
- * lane. */
+/* Start the first message of a group. It needs no host from here on: NCCL's threads set up the
+ * connection and put the message into the lane. */
 static enum status start_meeting(struct nccl_group *group, struct err *err)
 {
     struct nccl *nccl = group->nccl;
@@ -209,7 +223,7 @@ static enum status start_meeting(struct nccl_group *group, struct err *err)
                                                     stream, &later, err);
 }
 
-/* One step of a group's making, if what it waits for is there. */
+/* Take one step of making a group, unless the operation it waits for is still in flight. */
 static enum status make(struct nccl_group *group, bool meet, struct err *err)
 {
     struct nccl *nccl = group->nccl;
@@ -228,7 +242,8 @@ static enum status make(struct nccl_group *group, bool meet, struct err *err)
         if (rc == OK && done)
             group->at = SPLIT;
         break;
-    case SPLIT: /* who is not in it goes on with the others: the next split needs them */
+    case SPLIT: /* ranks outside the group also wait for meet, because the next split needs all
+                   ranks */
         if (meet && is_in(group))
             rc = start_meeting(group, err);
         else if (meet)
@@ -252,7 +267,7 @@ static enum status make(struct nccl_group *group, bool meet, struct err *err)
     return rc;
 }
 
-/* The first that is not made; NULL: all are. */
+/* The first group of the list that is not ready; NULL: all are ready. */
 static struct nccl_group *unmade(const struct nccl *nccl)
 {
     struct nccl_group *group = nccl->groups;
@@ -274,13 +289,13 @@ enum status nccl_go_on(struct nccl *nccl, bool meet, struct err *err)
         const enum status rc = make(group, meet, err);
         if (rc != OK || group->at == was)
             return rc;
-        if (was < SPLIT) /* the word was for what had been split off before */
+        if (was < SPLIT) /* meet applies only to a group that was split off before this call */
             meet = false;
     }
     return OK;
 }
 
-/* All that is to be made, waited for. */
+/* Make all groups of the list; waits until they are ready. */
 static enum status make_all(struct nccl *nccl, struct err *err)
 {
     for (struct nccl_group *group = nccl->groups; group; group = group->next)
@@ -297,12 +312,13 @@ enum status nccl_group_open(struct nccl *nccl, const struct nccl_pattern *patter
                             struct nccl_group **out, struct err *err)
 {
     struct nccl_group *group = find(nccl, pattern);
-    const bool opens = !group || group->opened == 0; /* on all ranks alike */
+    /* Equal on all ranks, because all make the same calls. */
+    const bool opens = !group || group->opened == 0;
     enum status rc = group ? OK : append(nccl, pattern, &group, err);
     *out = NULL;
     if (rc == OK && opens && is_in(group))
         rc = nccl->be->lane_new(nccl->be, &group->lane, err);
-    if (opens) /* before the others wait for this rank's part in it */
+    if (opens) /* agree first, because making the group waits for every rank */
         rc = comm_agree(nccl->comm, rc, err);
     if (rc == OK)
         rc = make_all(nccl, err);
@@ -345,7 +361,8 @@ void nccl_end(struct nccl *nccl)
 enum status nccl_prepare(struct nccl *nccl, const struct nccl_pattern *patterns, int num,
                          struct err *err)
 {
-    /* One that is there on this rank may still have its first message under way on another. */
+    /* A group that is ready on this rank may still have its first message in flight on another
+     * rank. */
     enum status rc = comm_agree(nccl->comm, make_all(nccl, err), err);
     keep_none(nccl);
     for (int i = 0; rc == OK && nccl->ahead && i < num; i++) {

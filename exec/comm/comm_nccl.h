@@ -1,27 +1,33 @@
 /* exec/comm/comm_nccl.h - messages and sums between devices by NCCL, beside the host's.
  *
- * comm.h stays the message group: decisions, agreement, errors, and whatever goes through the host.
- * With train.transport nccl activations and their gradients go from device to device, and the
- * replicas of a stage sum their gradients where they lie. A group is a communicator and a lane of
- * its own; a call puts work into that lane and returns. The order of a sum is NCCL's (the same on
- * every run of the same machine), so reduction canonical goes through the host as before.
+ * comm.h stays the message group: decisions, agreement, errors, and all messages through the host.
+ * With train.transport nccl, activations and their gradients go from device to device, and the
+ * replicas of a stage sum their gradients in device memory. A group is a communicator with a lane
+ * of its own (exec/base/backend.h). A call puts work into that lane and returns. NCCL chooses the
+ * order of a sum (the same order on every run of the same machine), so canonical reduction still
+ * goes through the host.
  *
- * G1  Work of a group runs in the order of the calls, which must match on all its ranks.
- * G2  Groups know nothing of each other: one that waits for a peer holds up no other, since each
- *     has its lane. What orders them are events (exec/base/backend.h).
- * G3  The first message of a pair sets up its connection and waits for the peer to do likewise, so
- *     it is sent when the group is made, where all ranks are at the same place.
- * G4  A thread looks at all communicators. When one fails it aborts all, so that nothing on the
- *     device waits any longer; nccl_check() knows it from then on. A process that has not ended
- *     5 s later, since it waits in some other library, ends itself with the cause.
- * G5  Groups that a later plan may ask for are made ahead (nccl_prepare()), one after the other and
- *     in the same order on all ranks, beside the steps: each nccl_go_on() looks once at what is
- *     under way and starts what follows it. All ranks keep the same groups at the same calls, those
- *     too that have no part in them, so that each knows without a message which are there.
- *     ELAPSE_NCCL_AHEAD=off in the environment: a change makes what it needs.
+ * Order. The work of one group runs in the order of the calls, and all its ranks must make the same
+ * calls in the same order. Groups are independent: a group that waits for a peer does not block
+ * another group, because each has its own lane. Events order the lanes where that is needed.
  *
- * The library is loaded when it is asked for (elapse-nccl.so beside the program). Its log goes to a
- * file a rank. Ranks that share a device are told apart by NCCL_HOSTID. */
+ * First message. The first message of a pair sets up its connection, which blocks until the peer
+ * does the same. It is therefore sent when the group is made, at a point that all ranks reach.
+ *
+ * Failures. A thread watches all communicators. When one fails, the thread aborts all of them, so
+ * that nothing on the device waits any longer, and nccl_check() returns the cause from then on. If
+ * the process has not ended 5 s later, because it waits in another library, a second thread prints
+ * the cause and ends the process.
+ *
+ * Groups made ahead. nccl_prepare() names groups that a later plan may need. They are made one
+ * after another, in the same order on all ranks, while training steps run: each nccl_go_on() looks
+ * once at the operation in flight and starts the next one. All ranks keep the same list of groups,
+ * including ranks that are in none of them, so each rank knows without a message which groups
+ * exist. ELAPSE_NCCL_AHEAD=off in the environment disables this: a change of plan then makes its
+ * groups itself.
+ *
+ * The library is loaded on first use (elapse-nccl.so beside the program). Each rank writes NCCL's
+ * log to a file of its own. Ranks that share a device get different values of NCCL_HOSTID. */
 #ifndef ELAPSE_EXEC_COMM_COMM_NCCL_H
 #define ELAPSE_EXEC_COMM_COMM_NCCL_H
 
@@ -32,74 +38,84 @@
 #include "exec/comm/comm.h"
 
 struct nccl;       /* opaque: the parent communicator of all ranks */
-struct nccl_group; /* opaque: a communicator split from it, and a lane */
+struct nccl_group; /* opaque: a communicator split from the parent, and its lane */
 
-/* Before the first call of CUDA: settings that the driver reads then, unless the user has set them.
- * As many hardware queues as there may be lanes, and kernels loaded at the start: a kernel loaded
- * in mid-run waits for those that run, and they may wait for it. */
+/* Set environment variables that the CUDA driver reads at its first call, unless the user has set
+ * them. CUDA_DEVICE_MAX_CONNECTIONS=32 gives every lane a hardware queue of its own.
+ * CUDA_MODULE_LOADING=EAGER loads all kernels at the start: a kernel that is loaded during the run
+ * blocks until the running ones end, and those may be waiting for a peer. Call it before any CUDA
+ * call. */
 void nccl_environment(void);
 
-/* Collective over the message group. log_dir: a folder, where the log of each rank goes; NULL:
- * nowhere. num_gpus: that this rank can see. ERR_INFEASIBLE: this build has no NCCL, or the backend
- * is no GPU; ERR_SYSTEM: NCCL's own. */
+/* Collective over the message group. log_dir: the folder for the log of each rank; NULL: no log.
+ * num_gpus: the number of GPUs that this rank can see. ERR_INPUT: ELAPSE_NCCL_AHEAD is neither on
+ * nor off. ERR_INFEASIBLE: this build has no NCCL, or the backend is not a GPU. ERR_SYSTEM: an
+ * error of NCCL. */
 enum status nccl_open(const struct comm *comm, struct backend *be, const char *log_dir,
                       int num_gpus, struct nccl **nccl, struct err *err);
 void nccl_close(struct nccl *nccl); /* NULL is fine */
 
-/* Which ranks form groups: arrays by rank of the message group, the same on all ranks. */
+/* Which ranks form groups. Arrays are indexed by rank of the message group and equal on all ranks.
+ */
 struct nccl_pattern {
-    const int *color; /* ranks of the same color >= 0 form a group; below: in none */
-    const int *key;   /* they are ordered by it */
-    int copy;         /* tells several alike of one plan apart */
-    int most_blocks;  /* of the device that its kernels may take at once; 0: NCCL chooses */
-    bool sums;        /* for sums; else groups of two, for messages */
+    const int *color; /* ranks with the same color >= 0 form a group; < 0: in no group */
+    const int *key;   /* order of the ranks within their group */
+    int copy;         /* distinguishes groups of one plan that are otherwise equal */
+    int most_blocks;  /* limit of thread blocks for NCCL's kernels; 0: NCCL chooses */
+    bool sums;        /* the group sums; otherwise it has two ranks and carries messages */
 };
 
 bool nccl_pattern_same(const struct nccl_pattern *a, const struct nccl_pattern *b, int num_ranks);
 
-/* This rank's group: one that is there already, or made now and waited for, which has carried a
- * message each way or a sum (G3). Never NULL behind OK; a rank in no group gets one that is for
- * nccl_group_free() alone. The same pattern again is the same group. Collective over the message
- * group, in the same order. */
+/* This rank's group: an existing one, or a new one for which the call waits. It has then carried a
+ * first message or sum. *group is never NULL on OK; a rank in no group gets one that it may only
+ * pass to nccl_group_free(). An equal pattern gives the same group again. Collective over the
+ * message group, with the same calls in the same order on all ranks. */
 enum status nccl_group_open(struct nccl *nccl, const struct nccl_pattern *pattern,
                             struct nccl_group **group, struct err *err);
-/* As often as opened, at the same places on all ranks; gone with the last, unless it is kept for
- * later (nccl_prepare()). Work under way is given up then. NULL is fine. */
+/* Call it once for each nccl_group_open(), at the same points on all ranks. The last call releases
+ * the group and drops its work in flight, unless nccl_prepare() keeps the group. NULL is fine. */
 void nccl_group_free(struct nccl_group *group);
 struct backend_lane *nccl_group_lane(const struct nccl_group *group);
 
-/* Groups that are wanted soon, in place of those named before: what is there of them is kept, the
- * others are made beside what runs (G5). Collective as above. */
+/* Name the groups that are needed soon; this replaces the list of the call before. Groups that
+ * exist are kept, and the others are made while steps run (see nccl_go_on()). Collective over the
+ * message group. */
 enum status nccl_prepare(struct nccl *nccl, const struct nccl_pattern *patterns, int num,
                          struct err *err);
-/* Move what is being made ahead; never waits. To be called by all ranks until it is done: idle ones
- * too, since a group needs its ranks. meet: a group that was split off by the last call sends its
- * first message. Ranks that depend on each other's work must all get that word at the same place of
- * it, where nccl_splits() was false on each of them when they last came by: then all of them have
- * started the message before one goes on to what the others wait for, and it needs no host any
- * more. Ranks that nobody waits for may always say so. Costs nothing when nothing is to be made. */
+/* Advance the groups that are being made ahead; never waits. All ranks must call it until they are
+ * made, idle ranks too, because making a group needs all its ranks. Costs nothing when there is
+ * nothing to make.
+ *
+ * meet: a group that the last call has split off sends its first message. Pass meet=true only at a
+ * step boundary that all dependent ranks share, and only if nccl_splits() was false on each of them
+ * at the boundary before. Then all of them have started the message before any of them goes on to
+ * work that the others wait for, and the message needs no host any more. A rank that nobody waits
+ * for may always pass true. */
 enum status nccl_go_on(struct nccl *nccl, bool meet, struct err *err);
-/* Whether a group is being split off, as of the last call above. NULL: no. */
+/* Whether a group was being split off at the last nccl_go_on(). nccl may be NULL: false. */
 bool nccl_splits(const struct nccl *nccl);
-/* At a run's end: first nccl_prepare() of nothing, where all ranks are well, so that none is left
- * in the middle of making a group; then this, anywhere. It ends all groups with what is under way,
- * at once: one by one each would wait for the messages of the others. They can only be freed
- * afterwards. NULL is fine. */
+/* End all groups at once and drop their work in flight; ended one by one, each would wait for the
+ * messages of the others. Afterwards groups can only be freed. If all ranks are well, call
+ * nccl_prepare() with no groups first, so that no rank is left in the middle of making one. NULL is
+ * fine. */
 void nccl_end(struct nccl *nccl);
-/* Groups opened so far that were there, and those that had to be waited for. NULL: none. */
+/* Groups opened so far. ready: they existed already. made: the call had to wait for them. nccl may
+ * be NULL: both are 0. */
 struct nccl_counts {
     int ready, made;
 };
 struct nccl_counts nccl_counts(const struct nccl *nccl);
 
-/* To, and from, the other rank of a group of two; device memory, which belongs to the message until
- * the lane is past it. exchange does both at once. */
+/* Send to, or receive from, the other rank of a group of two; nccl_exchange() does both at once.
+ * The buffers are device memory and belong to the message until the lane has passed it. */
 enum status nccl_send(struct nccl_group *group, const void *data, int64_t bytes, struct err *err);
 enum status nccl_recv(struct nccl_group *group, void *data, int64_t bytes, struct err *err);
 enum status nccl_exchange(struct nccl_group *group, const void *out, void *in, int64_t bytes,
                           struct err *err);
 
-/* Add up blocks of fp32 over the group, in place: each holds the sum of all ranks' afterwards. */
+/* Sum blocks of fp32 over the group, in place: afterwards each block holds the sum over all ranks.
+ */
 struct nccl_block {
     float *values; /* device memory */
     int64_t count;
@@ -107,27 +123,29 @@ struct nccl_block {
 enum status nccl_sum(struct nccl_group *group, const struct nccl_block *blocks, int num_blocks,
                      struct err *err);
 
-/* ERR_SYSTEM with the cause once a communicator has failed (G4). Costs nothing. */
+/* ERR_SYSTEM with the cause once a communicator of this process has failed. Costs one atomic load.
+ */
 enum status nccl_check(const struct nccl *nccl, struct err *err);
 
-/* What elapse-nccl.so offers, for comm_nccl.c; streams are cudaStream_t. */
+/* The functions of elapse-nccl.so, for comm_nccl.c. A stream is a cudaStream_t. */
 enum { NCCL_ID_BYTES = 128 };
-struct nccl_device; /* the parent, and the thread of G4 */
+struct nccl_device; /* opaque: the parent communicator and the thread that watches for failures */
 struct nccl_comm;
 struct nccl_functions {
     enum status (*make_id)(char id[NCCL_ID_BYTES], struct err *err);
     enum status (*open)(const char id[NCCL_ID_BYTES], int rank, int size,
                         struct nccl_device **device, struct err *err);
-    void (*end)(struct nccl_device *device); /* all communicators at once */
+    void (*end)(struct nccl_device *device); /* ends all communicators at once */
     void (*close)(struct nccl_device *device);
-    /* Starts one; the next may start when it has ended. */
+    /* Starts to split off one communicator. The next split may start when this one has ended. */
     enum status (*split)(struct nccl_device *device, int color, int key, int most_blocks,
                          struct nccl_comm **comm, struct err *err);
-    /* Whether the last call on it has ended: until then there may be no other. */
+    /* Whether the last call on comm has ended. Until then no other call on comm is allowed. */
     enum status (*ended)(struct nccl_comm *comm, bool *done, struct err *err);
+    /* Frees a communicator and drops its work in flight. */
     void (*drop)(struct nccl_comm *comm);
-    /* In a communicator of two; out or in may be NULL. later NULL: the call waits until its work is
-     * in the stream; else *later says that it is not yet. */
+    /* comm has two ranks; out or in may be NULL. later == NULL: the call waits until its work is in
+     * the stream. Otherwise *later says whether it is still in flight; ask ended() then. */
     enum status (*exchange)(struct nccl_comm *comm, const void *out, void *in, int64_t bytes,
                             void *stream, bool *later, struct err *err);
     enum status (*sum)(struct nccl_comm *comm, const struct nccl_block *blocks, int num_blocks,

@@ -2,7 +2,7 @@
 
 enum { TAG_UB_AT_LEAST = 32767 }; /* MPI 4.0, 9.1.2 */
 
-/* After MPI_Init, the same for ever. */
+/* MPI_TAG_UB does not change after MPI_Init(), so it is read once. */
 static int upper_bound(void)
 {
     static int bound;

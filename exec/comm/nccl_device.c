@@ -1,8 +1,12 @@
-/* exec/comm/nccl_device.c - the calls of NCCL behind comm_nccl.h; the shared object elapse-nccl.so.
+/* exec/comm/nccl_device.c - the calls of NCCL behind comm_nccl.h; built as the shared object
+ * elapse-nccl.so.
  *
- * Communicators do not block: a call that has not ended says so, and the wait for it looks at the
- * communicator (settle()). One lock is held over every call of NCCL, none over a wait, so that the
- * thread of G4 can look and abort at any time. Not yet run on a GPU. */
+ * Communicators are non-blocking: a call of NCCL may return ncclInProgress, and settle() then polls
+ * the communicator until the call has ended. One mutex is held during every call of NCCL and
+ * released while waiting, so that the watching thread (watch()) can poll and abort at any time. The
+ * first failure is stored in device->cause, all communicators are aborted, and a detached thread
+ * (last_resort()) ends the process if it still runs after LAST_SECONDS. Read watch(), give_up() and
+ * settle() first; the functions below them are one call of NCCL each. Not yet run on a GPU. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <pthread.h>
@@ -18,26 +22,27 @@
 
 _Static_assert(NCCL_ID_BYTES == NCCL_UNIQUE_ID_BYTES, "an id of NCCL's size");
 
-/* How often the thread looks; how long a process may go on behind a failure; how often settle()
- * looks before it sleeps between two looks. */
+/* WATCH_NS: time between two looks of the watching thread. LAST_SECONDS: a process that still runs
+ * after a failure is ended after this time. EAGER_LOOKS: settle() yields this many times before it
+ * sleeps PAUSE_NS between two looks. */
 enum { WATCH_NS = 50000000, LAST_SECONDS = 5, EAGER_LOOKS = 200, PAUSE_NS = 20000 };
 
 struct nccl_comm {
     struct nccl_device *device;
-    ncclComm_t comm; /* NULL: this rank is not in it, or it was aborted */
-    bool splits;     /* the parent is splitting it off; in no list yet */
+    ncclComm_t comm; /* NULL: this rank is not in the communicator, or it was aborted */
+    bool splits;     /* the split is in flight; the communicator is not in the device's list yet */
     int rank, size;
-    struct nccl_comm *next; /* of the device's list */
+    struct nccl_comm *next; /* next in the device's list */
 };
 
 struct nccl_device {
-    struct nccl_comm parent; /* the last of the list */
+    struct nccl_comm parent; /* the last entry of the list */
     struct nccl_comm *comms;
     int rank; /* in the message group */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t watch;
-    bool watched, ends; /* watched: the thread runs */
+    bool watched, ends; /* watched: the watching thread exists; ends: it must return */
     _Atomic bool failed;
     struct err cause; /* written before failed is set */
 };
@@ -51,7 +56,7 @@ static enum status nccl_failed(int rank, ncclComm_t comm, ncclResult_t code, con
                    ncclGetErrorString(code), ncclGetLastError(comm));
 }
 
-/* The first failure, known to all from here on. */
+/* ERR_SYSTEM with the first failure, if there was one. */
 static enum status check(const struct nccl_device *device, struct err *err)
 {
     if (!atomic_load(&device->failed))
@@ -61,7 +66,7 @@ static enum status check(const struct nccl_device *device, struct err *err)
     return ERR_SYSTEM;
 }
 
-/* The process hangs where no abort reaches it. */
+/* Ends a process that waits in another library, where an abort of NCCL cannot reach it. */
 static void *last_resort(void *arg)
 {
     const struct nccl_device *device = arg;
@@ -71,9 +76,10 @@ static void *last_resort(void *arg)
     _exit(status_exit_code(ERR_SYSTEM));
 }
 
-/* With the lock held: what waits on the device for a peer returns. All in one group: an abort frees
- * memory, which waits for the device, and so for the messages of communicators that are not told to
- * end (github.com/NVIDIA/nccl/issues/1013). */
+/* Abort all communicators, so that kernels which wait for a peer return. The lock is held. All
+ * aborts are in one NCCL group: an abort frees memory, which waits until the device is idle, and so
+ * would wait for the messages of communicators that are not aborted yet
+ * (github.com/NVIDIA/nccl/issues/1013). */
 static void abort_all(struct nccl_device *device)
 {
     ncclGroupStart();
@@ -85,7 +91,8 @@ static void abort_all(struct nccl_device *device)
     ncclGroupEnd();
 }
 
-/* G4, with the lock held: here, and there, since their links break. */
+/* Record the first failure and abort all communicators. The lock is held. The peers notice it too,
+ * because their connections to this rank break. */
 static void give_up(struct nccl_device *device, ncclComm_t comm, ncclResult_t code,
                     const char *call)
 {
@@ -99,7 +106,7 @@ static void give_up(struct nccl_device *device, ncclComm_t comm, ncclResult_t co
     abort_all(device);
 }
 
-/* What has become of the last call on a communicator, with the lock held. */
+/* The state of the last call on a communicator. The lock is held. */
 static ncclResult_t state_of(const struct nccl_comm *c)
 {
     ncclResult_t state = ncclSuccess;
@@ -112,7 +119,8 @@ static bool goes_on(ncclResult_t code)
     return code == ncclSuccess || code == ncclInProgress;
 }
 
-/* G4 */
+/* The watching thread: looks at all communicators every WATCH_NS, until one fails or `ends` is set.
+ */
 static void *watch(void *arg)
 {
     struct nccl_device *device = arg;
@@ -135,9 +143,10 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* Until a call has ended, one way or the other. The lock is held, and let go while it waits. NCCL
- * gives each to a thread of its own, which is done in tens of microseconds where it has not to
- * connect: less than a sleep takes. */
+/* Wait until a call on c has ended, and return its failure. The lock is held on entry and on
+ * return, and released while waiting. NCCL runs each call in a thread of its own. Without a
+ * connection to set up, that takes some tens of microseconds, less than a sleep takes; so the first
+ * looks only yield. */
 static enum status settle(struct nccl_comm *c, ncclResult_t code, const char *call, struct err *err)
 {
     struct nccl_device *device = c->device;
@@ -158,7 +167,8 @@ static enum status settle(struct nccl_comm *c, ncclResult_t code, const char *ca
     return check(device, err);
 }
 
-/* The same without waiting, where *later is asked for: whether the call is still under way. */
+/* Like settle(), but with later != NULL it does not wait: *later says whether the call is still in
+ * flight. */
 static enum status settle_or_leave(struct nccl_comm *c, ncclResult_t code, const char *call,
                                    bool *later, struct err *err)
 {
@@ -197,7 +207,7 @@ static void close_device(struct nccl_device *device)
         pthread_join(device->watch, NULL);
     end_device(device);
     if (atomic_load(&device->failed))
-        return; /* the last resort reads the cause; the process ends */
+        return; /* last_resort() still reads *device; the process ends anyway */
     pthread_mutex_destroy(&device->lock);
     pthread_cond_destroy(&device->changed);
     free(device);
@@ -235,7 +245,7 @@ static enum status open_device(const char id[NCCL_ID_BYTES], int rank, int size,
 static void drop(struct nccl_comm *c)
 {
     struct nccl_device *device = c->device;
-    if (c->splits) /* NCCL still writes to it: the run ends in mid-split */
+    if (c->splits) /* NCCL may still write to c: the run ends during the split, so c is leaked */
         return;
     pthread_mutex_lock(&device->lock);
     struct nccl_comm **at = &device->comms;
@@ -275,11 +285,12 @@ static enum status split(struct nccl_device *device, int color, int key, int mos
     if (rc == OK)
         *out = c;
     else
-        free(c); /* the parent is aborted, and the process ends */
+        free(c); /* no split is in flight: the parent has been aborted, and the process ends */
     return rc;
 }
 
-/* What follows a split: it is watched from here on. With the lock held. */
+/* Finish a split: enter the communicator into the list, where it is watched, and read its rank and
+ * size. The lock is held. */
 static enum status open_child(struct nccl_comm *c, struct err *err)
 {
     enum status rc = OK;
@@ -293,7 +304,8 @@ static enum status open_child(struct nccl_comm *c, struct err *err)
     return rc;
 }
 
-/* The parent first: until it has split the communicator off, there may be none. */
+/* Whether the last call on c has ended. During a split ask the parent first, because c->comm may
+ * not exist until the parent has finished. */
 static enum status ended(struct nccl_comm *c, bool *done, struct err *err)
 {
     struct nccl_device *device = c->device;

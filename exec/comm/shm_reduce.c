@@ -1,3 +1,10 @@
+/* Sums over ranks in shared memory, without locks.
+ *
+ * Each rank publishes two counters in the window: the number of the last sum whose values it has
+ * written, and the number of the last sum whose segment it has added. shm_reduce_advance() compares
+ * the counters of all ranks with its own count of sums: release stores and acquire loads order the
+ * values behind them. Read struct flags, then shm_reduce_start(), shm_reduce_advance() and
+ * sum_segment(). The rest opens and frees the window. */
 #include "exec/comm/shm_reduce.h"
 
 #include <sched.h>
@@ -10,8 +17,9 @@
 
 enum { LANES = 16, BLOCK = 512, PATIENCE = 4096 };
 
-/* At the head of each rank's part of the window: the last sum whose values it has written, and for
- * which it has done its segment. */
+/* At the start of each rank's part of the window, in cache lines of their own. written: this rank's
+ * values for the sum of that number are in its buffer. summed: it has added its segment of that
+ * sum. */
 struct flags {
     _Alignas(64) _Atomic uint64_t written;
     _Alignas(64) _Atomic uint64_t summed;
@@ -21,12 +29,12 @@ struct shm_reduce {
     MPI_Comm comm; /* borrowed */
     MPI_Win window;
     int rank, size;
-    uint64_t sums;        /* started */
-    int64_t first, count; /* of the one under way */
+    uint64_t sums;        /* number of sums started */
+    int64_t first, count; /* elements of the sum in flight */
     bool pairwise, mine_done, done;
     struct flags **flags;    /* [size], in the window */
     float **buffer;          /* [size], in the window */
-    struct shm_reduce *next; /* retired before this one */
+    struct shm_reduce *next; /* list of retired objects */
 };
 
 static enum status failed(const char *what, int code, struct err *err)
@@ -37,8 +45,9 @@ static enum status failed(const char *what, int code, struct err *err)
     return err_set(err, ERR_SYSTEM, "shared memory: %s failed: %.200s", what, text);
 }
 
-/* Memory that is not there shows only when it is touched, as a SIGBUS: look first. True where no
- * /dev/shm can be asked, for then it is not what MPI uses. */
+/* Whether /dev/shm has enough free space. A window larger than the free space is created without an
+ * error and fails later with SIGBUS, when it is first touched. True if there is no /dev/shm to ask,
+ * because then MPI uses something else. */
 static bool there_is_room(int64_t count, int size)
 {
     struct statvfs shm;
@@ -64,7 +73,7 @@ enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **red
         got->flags = calloc((size_t)size, sizeof *got->flags);
         got->buffer = calloc((size_t)size, sizeof *got->buffer);
     }
-    /* Nobody opens a window alone. */
+    /* All ranks agree first, because opening a window is collective. */
     fine = got && got->flags && got->buffer && there_is_room(count, size);
     code = MPI_Allreduce(&fine, &all_fine, 1, MPI_INT, MPI_MIN, comm);
     if (code != MPI_SUCCESS)
@@ -74,7 +83,8 @@ enum status shm_reduce_new(MPI_Comm comm, int64_t count, struct shm_reduce **red
                      (long long)count, size);
     if (rc != OK)
         goto out;
-    const int64_t lines = (count + LANES - 1) / LANES; /* of 64 bytes; MPI aligns to 8 */
+    /* Cache lines of 64 bytes. MPI aligns a window to 8 bytes only, hence the 64 extra bytes. */
+    const int64_t lines = (count + LANES - 1) / LANES;
     const MPI_Aint bytes = 64 + (MPI_Aint)sizeof(struct flags) + lines * 64;
     code = MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, comm, &mine, &got->window);
     if (code != MPI_SUCCESS) {
@@ -155,7 +165,8 @@ static void add(const float *from, const float *with, float *to, int64_t n)
         to[i] = from[i] + with[i];
 }
 
-/* The sum of `width` parts as a balanced tree; n <= BLOCK. Where it is one part it is that part. */
+/* Adds `width` parts as a balanced tree, n <= BLOCK elements of each. Returns where the sum lies:
+ * in `to`, or for width 1 in the part itself. */
 static const float *add_tree(float *const *parts, int64_t at, int width, float *to, int64_t n)
 {
     float right[BLOCK];
@@ -178,7 +189,7 @@ void shm_reduce_start(struct shm_reduce *reduce, int64_t first, int64_t count, b
                           memory_order_release);
 }
 
-/* This rank's segment of all buffers. */
+/* Adds this rank's segment of all buffers and writes the sum into all of them. */
 static void sum_segment(struct shm_reduce *reduce)
 {
     const int n = reduce->size, me = reduce->rank;
@@ -218,8 +229,8 @@ bool shm_reduce_advance(struct shm_reduce *reduce)
     return reduce->done = true;
 }
 
-/* Spin first, for peers on other cores are close behind; then give the core away, and let MPI move
- * what peers may be waiting for. */
+/* Spin first, because peers on other cores are usually close behind. Then yield the core, and let
+ * MPI progress the messages that peers may be waiting for. */
 void shm_reduce_wait(struct shm_reduce *reduce)
 {
     int patience = PATIENCE;

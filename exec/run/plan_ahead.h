@@ -4,8 +4,8 @@
  * What the next decision may be is known when a turn begins (freeze_bounds()), and so are the plans
  * that may follow it. A thread of rank 0 makes those plans; when it has them, rank 0 says so with
  * the vote of a step, and behind that step all ranks learn which groups they need and start making
- * them (G5 of exec/comm/comm_nccl.h). A guess that was wrong costs the change what it would have
- * cost without. Elsewhere than with nccl, nothing happens. */
+ * them (nccl_prepare() of exec/comm/comm_nccl.h). A guess that was wrong costs the change what it
+ * would have cost without. Elsewhere than with nccl, nothing happens. */
 #ifndef ELAPSE_EXEC_RUN_PLAN_AHEAD_H
 #define ELAPSE_EXEC_RUN_PLAN_AHEAD_H
 
