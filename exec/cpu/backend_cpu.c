@@ -1,3 +1,5 @@
+/* Creates the cpu backend and fills its table: memory, zeroing and copies here, kernels by the
+ * *_install() functions of the other files of exec/cpu/. */
 #include "exec/cpu/backend_cpu.h"
 
 #include <cblas.h>
@@ -34,7 +36,7 @@ static void cpu_free(struct backend *be, void *ptr)
     cpu_free64(ptr);
 }
 
-enum { CHUNK = 1 << 20 }; /* bytes; smaller jobs stay on one thread */
+enum { CHUNK = 1 << 20 }; /* in bytes; copies up to this size use one thread */
 
 static void cpu_zero(struct backend *be, void *dst, int64_t bytes)
 {
@@ -115,7 +117,7 @@ struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
     cpu_embed_install(be);
     cpu_loss_install(be);
     cpu_optim_install(be);
-    /* Our tiles are the parallelism; a call of BLAS stays on the thread that makes it. */
+    /* Our loops over tiles use all threads already, so each call of BLAS uses only its own. */
     openblas_set_num_threads(1);
     return be;
 }

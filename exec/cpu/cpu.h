@@ -1,7 +1,8 @@
-/* exec/cpu/cpu.h - what the files of the cpu backend share; private to exec/cpu/.
+/* exec/cpu/cpu.h - helpers that the files of the cpu backend share; private to exec/cpu/.
  *
- * Parallel loops run over tiles whose bounds depend on shapes only; every output element is written
- * by one tile, and sums over tiles are taken in tile order. */
+ * Parallel loops run over tiles. The bounds of a tile depend on shapes only, every output element
+ * is written by one tile, and sums over tiles are added in tile order. So results do not depend on
+ * the number of threads. */
 #ifndef ELAPSE_EXEC_CPU_CPU_H
 #define ELAPSE_EXEC_CPU_CPU_H
 
@@ -10,18 +11,18 @@
 #include "exec/base/rng.h"
 
 struct cpu_backend {
-    struct backend base; /* first: the table is the object */
-    void *scratch;       /* owned; 64-byte aligned, grows */
+    struct backend base; /* must come first, because a struct backend * is cast to this struct */
+    void *scratch;       /* owned; 64-byte aligned; grows on demand */
     int64_t scratch_bytes;
-    struct err failed; /* first failure, reported by sync() */
+    struct err failed; /* the first failure; sync() reports it */
 };
 
 /* Memory aligned to 64 bytes; NULL when there is none. */
 void *cpu_alloc64(int64_t bytes, bool zeroed);
 void cpu_free64(void *ptr); /* NULL is fine */
 
-/* At least `bytes` of scratch, valid until the next call on this backend. NULL when there is no
- * memory: the failure is recorded, and sync() reports it. */
+/* At least `bytes` of scratch, valid until the next call on this backend. Without memory the
+ * failure is recorded for sync(), and the result is NULL. */
 void *cpu_scratch(struct backend *be, int64_t bytes);
 
 static inline int64_t cpu_min(int64_t a, int64_t b)
@@ -33,15 +34,16 @@ static inline int64_t cpu_tiles(int64_t n, int64_t tile)
     return (n + tile - 1) / tile;
 }
 
-/* Where part `part` of `parts` equal ones of n begins. */
+/* First index of part `part` when n items are cut into `parts` equal parts. */
 static inline int64_t cpu_share(int64_t n, int64_t part, int64_t parts)
 {
     return n * part / parts;
 }
 
-/* Windows on n elements of a tensor of the backend's dtype, as fp32: in fp32 the tensor itself, in
- * bf16 a buffer of the caller's. in: read; out: where to compute, then put() rounds it into the
- * tensor (and does nothing in fp32). What several threads write must be windows of their own. */
+/* Access to n elements of a tensor of the backend's dtype as fp32. In fp32 they return a pointer
+ * into the tensor; in bf16 they use the caller's buffer. cpu_in() reads. cpu_out() returns where to
+ * compute, and cpu_put() then rounds the buffer into the tensor (in fp32 it does nothing). Each
+ * thread must write a range of its own. */
 static inline const float *cpu_in(const struct backend *be, const void *x, int64_t at, int64_t n,
                                   float *buffer)
 {
@@ -60,7 +62,7 @@ static inline void cpu_put(const struct backend *be, void *y, int64_t at, int64_
     if (be->elem_bytes != 4)
         bf16_narrow(n, buffer, (uint16_t *)y + at);
 }
-/* The same from anywhere else: n elements, rounded or copied. */
+/* Store n fp32 values from any place: rounded to bf16, or copied. */
 static inline void cpu_store(const struct backend *be, void *y, int64_t at, int64_t n,
                              const float *x)
 {
@@ -69,18 +71,20 @@ static inline void cpu_store(const struct backend *be, void *y, int64_t at, int6
     else
         bf16_narrow(n, x, (uint16_t *)y + at);
 }
-/* Floats of a row buffer, so that rows of several threads do not share a cache line. */
+/* n rounded up to 16 floats, so that row buffers of two threads do not share a cache line. */
 static inline int64_t cpu_pad(int64_t n)
 {
     return (n + 15) / 16 * 16;
 }
 
-/* dst[cols] += the rows of part[tiles][cols], in tile order (dst = when fresh). */
+/* dst[cols] += scale * the sum of the rows of part[tiles][cols], in tile order. fresh: dst is
+ * written, not added to. */
 void cpu_add_partials(const float *part, int64_t tiles, int64_t cols, float scale, bool fresh,
                       float *dst);
 
-/* Dropout as in backend.h: whether there is any; what a sample's numbers are drawn from; elements
- * `first` and up of its mask: y = keep ? x / (1 - p) : 0, where y may be x. */
+/* Dropout as defined in exec/base/backend.h. cpu_drops(): whether it is on. cpu_mask_key(): the key
+ * of a sample's random numbers. cpu_mask(): apply elements [first, first + n) of the mask, y = keep
+ * ? x / (1 - p) : 0; y may be x. */
 static inline bool cpu_drops(const struct dropout *drop)
 {
     return drop && drop->p > 0.0f;
@@ -99,7 +103,7 @@ static inline void cpu_mask(const struct dropout *drop, uint64_t key, uint32_t f
 }
 
 #define CPU_FUNCTIONS(name)                                                                        \
-    void name##_install(struct backend *be) /* each file puts its kernels into the table */
+    void name##_install(struct backend *be) /* each file enters its kernels into the table */
 CPU_FUNCTIONS(cpu_host);
 CPU_FUNCTIONS(cpu_linear);
 CPU_FUNCTIONS(cpu_norm);

@@ -1,3 +1,10 @@
+/* Attention on the CPU, one head of one sample a task.
+ *
+ * head_forward() and head_backward() take QUERY_BLOCK queries at a time, so that a task holds
+ * QUERY_BLOCK x seq scores and not seq x seq. The forward saves the log-sum-exp of each row; the
+ * backward recomputes the probabilities from it. Each thread runs a fixed range of tasks with
+ * scratch of its own: memory for products first, then fp32 copies of the head's tensors (bf16
+ * only), then scores. */
 #include <math.h>
 #include <string.h>
 
@@ -5,18 +12,17 @@
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/vmath.h"
 
-/* One task is one head of one sample. Its scores live in scratch a block of queries at a time,
- * never more; the backward rebuilds probabilities from the saved log-sum-exp. */
 enum { QUERY_BLOCK = 128, LANES = 16 };
 
 static inline int64_t keys_of(const struct attention *a, int64_t sample, int64_t query_end)
 {
     int64_t keys = a->lengths ? a->lengths[sample] : a->seq;
-    keys = keys < 1 ? 1 : cpu_min(keys, a->seq); /* a sample of padding only attends to itself */
+    /* A sample that is all padding attends to its first key. */
+    keys = keys < 1 ? 1 : cpu_min(keys, a->seq);
     return a->causal ? cpu_min(keys, query_end) : keys;
 }
 
-/* Index of the first element of row `query` in the mask of a sample: [heads, seq, seq]. */
+/* Index of the first element of row `query` in a sample's dropout mask [heads, seq, seq]. */
 static inline uint32_t mask_first(const struct attention *a, int head, int64_t query)
 {
     return (uint32_t)(((int64_t)head * a->seq + query) * a->seq);
@@ -39,7 +45,7 @@ static inline float row_max(const float *x, int64_t n)
     return max;
 }
 
-/* x = exp(x - max), returns the sum. */
+/* x = exp(x - max). Returns the sum. */
 static inline float row_exp(float *x, int64_t n, float max)
 {
     float lane[LANES] = {0};
@@ -60,13 +66,14 @@ static inline float row_exp(float *x, int64_t n, float max)
     return lane[0];
 }
 
-/* Queries, keys and values of one head as fp32: in fp32 where they lie, in bf16 [seq, head_dim]
- * each in a buffer. Also ctx and dctx, whose rows lie heads * head_dim apart. */
+/* Queries, keys and values of one head as fp32, rows `ld` apart. In fp32 they point into qkv; in
+ * bf16 they are copies [seq, head_dim] in the task's buffers. */
 struct head {
     const float *q, *k, *v;
     int ld;
 };
 
+/* Copies rows of a head, `ld` elements apart, from bf16 to fp32. */
 static void widen_rows(const struct attention *a, const void *x, int64_t at, int64_t ld, float *y)
 {
     for (int64_t i = 0; i < a->seq; i++)
@@ -80,7 +87,7 @@ static void store_rows(const struct backend *be, const struct attention *a, cons
         cpu_store(be, y, at + i * ld, a->head_dim, x + i * a->head_dim);
 }
 
-/* Floats of a head's buffers per tensor of [seq, head_dim]; none in fp32. */
+/* Floats of a head's buffer for one tensor [seq, head_dim]; 0 in fp32, which needs no copy. */
 static int64_t buffer_elems(const struct backend *be, const struct attention *a)
 {
     return be->elem_bytes == 4 ? 0 : cpu_pad((int64_t)a->seq * a->head_dim);
@@ -100,7 +107,7 @@ static struct head head_of(const struct backend *be, const struct attention *a, 
     return (struct head){buffers, buffers + one, buffers + 2 * one, a->head_dim};
 }
 
-/* Floats that the products of a head take; a multiple of a cache line. */
+/* Floats of scratch that the products of a head need; a multiple of a cache line. */
 static int64_t product_elems(const struct attention *a)
 {
     const int64_t block = cpu_min(QUERY_BLOCK, a->seq), seq = a->seq, d = a->head_dim;
@@ -115,10 +122,10 @@ static int64_t product_elems(const struct attention *a)
 struct operand {
     const float *x;
     int64_t ld;
-    bool turned; /* columns lie one behind the other */
+    bool turned; /* the matrix is stored by columns */
 };
 
-/* c [m, n] = alpha a b, added to c unless fresh. */
+/* c [m, n] += alpha a b; fresh: c is written. room: scratch of gemm_alone(). */
 static void product(int64_t m, int64_t n, int64_t k, float alpha, struct operand a,
                     struct operand b, bool fresh, float *c, int64_t ldc, float *room)
 {
@@ -201,7 +208,7 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
         widen_rows(a, ctx, at, wide, scratch + 3 * one);
         widen_rows(a, dctx, at, wide, scratch + 4 * one);
     }
-    memset(dk, 0, 2 * (size_t)(dv - dk) * sizeof *dk); /* and dv behind it */
+    memset(dk, 0, 2 * (size_t)(dv - dk) * sizeof *dk); /* also clears dv, which follows dk */
     for (int64_t q0 = 0; q0 < a->seq; q0 += QUERY_BLOCK) {
         const int nq = (int)cpu_min(QUERY_BLOCK, a->seq - q0);
         const int nk = (int)keys_of(a, s, q0 + nq);
@@ -241,7 +248,7 @@ static void head_backward(struct backend *be, const struct attention *a, int64_t
                    3 * wide);
 }
 
-/* One iteration of the loop over workers: a fixed run of tasks, and scratch of its own. */
+/* An iteration of the loop over workers runs a fixed range of tasks with scratch of its own. */
 static void attention_forward(struct backend *be, const struct attention *a, const void *qkv,
                               const struct dropout *drop, void *ctx, float *lse)
 {

@@ -1,8 +1,9 @@
+/* Embeddings: patches of images and tables of tokens, and moves of rows for heads and skips. */
 #include "exec/cpu/cpu.h"
 
 #include <string.h>
 
-enum { STRIP = 256 }; /* elements that are widened and rounded at a time */
+enum { STRIP = 256 }; /* elements that are widened, computed and rounded together */
 
 static void patchify(struct backend *be, const struct patches *p, const float *images, void *cols)
 {
@@ -45,7 +46,7 @@ static void patch_finish(struct backend *be, const struct patches *p, const void
         }
 }
 
-/* Samples are added in order; tokens are the tiles. */
+/* A tile is one token; it adds the samples in order. */
 static void patch_backward(struct backend *be, const struct patches *p, const void *dy, float *dcls,
                            float *dpos, float *db)
 {
@@ -93,7 +94,7 @@ static void tokens_forward(struct backend *be, const struct tokens *t, const voi
         }
 }
 
-/* Columns are the tiles: within one, tokens are added in order, so repeated ids never race. */
+/* A tile is a strip of columns. It adds the tokens in order, so repeated ids cause no race. */
 static void tokens_backward(struct backend *be, const struct tokens *t, const void *dy, float *dwte,
                             float *dwpe, float *dwtt)
 {

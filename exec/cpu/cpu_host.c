@@ -1,9 +1,10 @@
+/* Host memory, events and sumsq_many() of the cpu backend. */
 #include <stdlib.h>
 
 #include "exec/cpu/cpu.h"
 #include "profiles/clock.h"
 
-/* Work is done when its call returns, so an event is a time of the clock. */
+/* A call returns when its work is done, so an event is just a time. */
 struct backend_event {
     int64_t at_ns;
 };

@@ -1,3 +1,8 @@
+/* Linear layers: forward, both halves of the backward, activations and dropout.
+ *
+ * The products are gemm.h's. Forward and input gradient give gemm() a finish() function
+ * (end_forward(), end_backward()), which adds bias, activation, dropout and residual to a tile
+ * while it is in cache. The weight gradient goes directly to its accumulator. */
 #include <string.h>
 
 #include "exec/cpu/cpu.h"
@@ -6,7 +11,7 @@
 
 enum { STRIP = 1024, SUM_COLS = 256 };
 
-/* Elements [first, first + num) of a row of `cols`, masked. */
+/* Applies dropout to elements [first, first + num) of a row of `cols` elements. */
 static void mask(const struct dropout *drop, int64_t row, int64_t cols, int64_t first, int num,
                  const float *x, float *y)
 {
@@ -14,7 +19,7 @@ static void mask(const struct dropout *drop, int64_t row, int64_t cols, int64_t 
     cpu_mask(drop, cpu_mask_key(drop, row / drop->rows_per_sample), at, num, x, y);
 }
 
-/* Elements [at, at + n) of y = x + those of add; add may be NULL, or y. */
+/* y[at .. at + n) = x[0 .. n) + add[at .. at + n). add may be NULL, or y. */
 static void put_sum(const struct backend *be, int n, const float *restrict x, const void *add,
                     int64_t at, void *y)
 {
@@ -96,7 +101,7 @@ void cpu_add_partials(const float *part, int64_t tiles, int64_t cols, float scal
     }
 }
 
-/* What happens to a tile of the product before it is stored. */
+/* Arguments of end_forward(). */
 struct forward_end {
     const struct backend *be;
     const void *bias, *residual;
@@ -107,6 +112,7 @@ struct forward_end {
     int out;
 };
 
+/* Bias, activation, dropout and residual of a tile of the product; stores it. */
 static void end_forward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, float *tile,
                         int64_t ld)
 {
@@ -121,7 +127,7 @@ static void end_forward(void *ctx, int64_t r0, int rows, int64_t c0, int cols, f
         if (f->pre)
             cpu_store(f->be, f->pre, at, cols, row);
         act_row(cols, f->act, row);
-        if (cpu_drops(f->drop)) /* the mask is indexed in the whole row */
+        if (cpu_drops(f->drop)) /* the mask index counts over the whole row */
             mask(f->drop, r0 + r, f->out, c0, cols, row, row);
         put_sum(f->be, cols, row, f->residual, at, f->y);
     }
@@ -147,6 +153,7 @@ static void linear_forward(struct backend *be, const struct linear *l, const voi
                             .ctx = &end});
 }
 
+/* Arguments of end_backward(). */
 struct backward_end {
     const struct backend *be;
     const void *pre, *add;
@@ -188,7 +195,7 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
                             .ctx = &end});
 }
 
-/* db += scale * column sums of dy (db = when fresh); strips of columns are the tiles. */
+/* db += scale * column sums of dy; fresh: db is written. A tile is a strip of SUM_COLS columns. */
 static void add_columns(struct backend *be, int64_t rows, int cols, int64_t stride, const void *dy,
                         float scale, bool fresh, float *db)
 {

@@ -11,8 +11,9 @@ struct row_result {
     int counted, correct;
 };
 
-/* One row in place: logits to softmax - target. The loss is taken in double from the fp32 logits'
- * maximum and sum; ties of the maximum go to the first class. */
+/* Turns one row of logits into softmax - target, in place. The loss is computed in double, from the
+ * maximum and the sum of the fp32 logits. If several logits are the maximum, the first class counts
+ * as the prediction. */
 static struct row_result xent_row(float *x, int64_t stride, int n, int32_t label, float smoothing)
 {
     struct row_result res = {0};

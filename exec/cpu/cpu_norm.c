@@ -1,3 +1,4 @@
+/* Layer norm, forward and backward. */
 #include <math.h>
 #include <omp.h>
 #include <stddef.h>
@@ -6,7 +7,8 @@
 
 enum { LANES = 16, ROW_TILE = 64 };
 
-/* A row's sums run in 16 fixed lanes, folded pairwise: the same order at any vector width. */
+/* Adds the 16 partial sums of a row pairwise. Rows are always summed in 16 lanes, so the order of
+ * additions does not depend on the vector width of the machine. */
 static inline float fold(float *lane)
 {
     for (int w = LANES / 2; w > 0; w /= 2)
@@ -68,7 +70,8 @@ static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_
     }
 }
 
-/* With g = dy gamma and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)). */
+/* dx = rstd (g - mean(g) - h mean(g h)), with g = dy gamma and h = (x - mean) rstd. Sums of gamma
+ * and beta go by tiles of ROW_TILE rows. */
 static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
                                const void *dy, const void *x, const float *stats,
                                const float *gamma, const void *add, void *dx, bool unused,
@@ -77,7 +80,8 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
     (void)unused;
     const int64_t ldx = x_stride ? x_stride : cols, wide = cpu_pad(cols);
     const int64_t tiles = cpu_tiles(rows, ROW_TILE), sum_elems = part ? tiles * 2 * cols : 0;
-    /* [tiles][2][cols] sums of tiles, then rows of each thread: dy, x, add, dx */
+    /* scratch: sums of gamma and beta [tiles][2][cols], then four rows per thread: dy, x, add, dx
+     */
     float *scratch =
         cpu_scratch(be, (cpu_pad(sum_elems) + 4 * wide * be->threads) * (int64_t)sizeof *scratch);
     if (!scratch)

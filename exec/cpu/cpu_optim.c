@@ -1,8 +1,12 @@
+/* Optimizers, and elementwise work on fp32 tensors.
+ *
+ * Every function runs over tiles of TILE elements. Sums of squares are taken per tile in double and
+ * added in tile order, so they do not depend on the number of threads. update() is the entry point
+ * of training: it calls one of the three optimizers per tensor, and rounds the new weights. */
 #include <math.h>
 
 #include "exec/cpu/cpu.h"
 
-/* Elementwise work by tiles; sums by tile in double, added in tile order. */
 enum { TILE = 16384, LANES = 16 };
 
 static void accumulate(struct backend *be, int64_t num, const float *x, float *y)
@@ -76,7 +80,7 @@ static double sum_of(const double *part, int64_t tiles)
     return all;
 }
 
-/* false: without memory, which sync() will tell. */
+/* Sum of squares. false: no memory; sync() reports it. */
 static bool sum_squares(struct backend *be, int64_t num, const float *x, double *sum)
 {
     const int64_t tiles = cpu_tiles(num, TILE);
@@ -96,8 +100,9 @@ static enum status sumsq(struct backend *be, int64_t num, const float *x, double
     return sum_squares(be, num, x, sum) ? OK : be->sync(be, err);
 }
 
-/* PyTorch's SGD: g += decay w; m = momentum m + g (m starts at zero); w -= lr m. part, not NULL:
- * the gradient's sums of squares by tile, as in sumsq(), while a tile is at hand. */
+/* SGD as in PyTorch: g += decay w; m = momentum m + g (m starts at zero); w -= lr m. part != NULL:
+ * also receives the sums of squares of the gradient by tile, as sum_squares() computes them, while
+ * the tile is in cache. */
 static void sgd_summing(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
                         float *weight, float *momentum, double *part)
 {
@@ -124,7 +129,8 @@ static void sgd(struct backend *be, int64_t num, const struct sgd *o, const floa
     sgd_summing(be, num, o, grad, weight, momentum, NULL);
 }
 
-/* Decoupled weight decay (Loshchilov and Hutter, 2019), in PyTorch's order of operations. */
+/* AdamW: decoupled weight decay (Loshchilov and Hutter, 2019), in PyTorch's order of operations.
+ * part as in sgd_summing(). */
 static void adamw_summing(struct backend *be, int64_t num, const struct adam *o, const float *grad,
                           float *weight, float *m, float *v, double *part)
 {
@@ -155,8 +161,8 @@ static void adamw(struct backend *be, int64_t num, const struct adam *o, const f
     adamw_summing(be, num, o, grad, weight, m, v, NULL);
 }
 
-/* You et al. 2020, algorithm 2, with bias correction: per tensor, the Adam direction plus decay, at
- * the length of the weights. */
+/* LAMB (You et al. 2020, algorithm 2) with bias correction. Per tensor, the step is the Adam
+ * direction plus decay, scaled to the length of the weights. */
 static void lamb(struct backend *be, int64_t num, const struct adam *o, const float *grad,
                  float *weight, float *m, float *v)
 {
@@ -208,7 +214,8 @@ static void update(struct backend *be, const struct update_rule *rule, int count
         struct adam o = rule->adam;
         const int64_t tiles = cpu_tiles(u->num, TILE);
         double *part = NULL;
-        if (u->sumsq && rule->kind == OPTIMIZER_LAMB) /* which needs the scratch itself */
+        /* LAMB uses the scratch itself, so its sum of squares is a pass of its own. */
+        if (u->sumsq && rule->kind == OPTIMIZER_LAMB)
             (void)sum_squares(be, u->num, u->grad, u->sumsq);
         else if (u->sumsq)
             part = cpu_scratch(be, (tiles + 1) * (int64_t)sizeof *part);

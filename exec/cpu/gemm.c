@@ -1,3 +1,9 @@
+/* The blocked matrix product of gemm.h, and the choice of its kernel.
+ *
+ * gemm() cuts the product into blocks of ROW_BLOCK rows, GEMM_COLS columns and K_BLOCK values of k.
+ * All threads pack the block of b together, then multiply it with tiles of rows of a, a tile a
+ * thread. A product without c collects each tile in scratch and hands it to finish() after the last
+ * block of k. Read gemm() first, then tile_rows(). */
 #include "exec/cpu/gemm.h"
 
 #include <omp.h>
@@ -8,14 +14,14 @@
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_kernel.h"
 
-/* Rows are taken in blocks, whose tiles stay in a cache while a block of b, packed once, passes by
- * all of them. */
+/* Rows come in blocks, so that the tiles of a block stay in a cache while the blocks of b, each
+ * packed once, are multiplied with all of them. */
 enum { ROW_BLOCK = 2048, K_BLOCK = 2048, TILE_FLOATS = 128 * 1024 };
 
 const struct gemm_kernel *const gemm_kernels[] = {
 #ifdef __x86_64__
-    &gemm_amx,      /* tiles, Intel since Sapphire Rapids */
-    &gemm_dot,      /* AVX512-BF16, Intel since Cooper Lake, AMD Zen 4 */
+    &gemm_amx,      /* AMX tiles: Intel since Sapphire Rapids */
+    &gemm_dot,      /* AVX512-BF16: Intel since Cooper Lake, AMD since Zen 4 */
     &gemm_fma_wide, /* AVX-512 */
 #endif
 #if defined __x86_64__ || defined __aarch64__
@@ -23,7 +29,7 @@ const struct gemm_kernel *const gemm_kernels[] = {
 #endif
     &gemm_widen, /* BLAS on widened blocks */
 #ifdef __x86_64__
-    &gemm_fma, /* fp32 from here on: AVX-512 */
+    &gemm_fma, /* fp32 kernels from here on: AVX-512 */
 #endif
 #if defined __x86_64__ || defined __aarch64__
     &gemm_vector, /* AVX2, NEON */
@@ -31,7 +37,8 @@ const struct gemm_kernel *const gemm_kernels[] = {
     &gemm_blas, /* BLAS */
     NULL};
 
-static const struct gemm_kernel *in_use[2]; /* bf16, fp32; every thread would choose the same */
+static const struct gemm_kernel *in_use[2]; /* [0] bf16, [1] fp32; no lock is needed, because all
+                                               threads choose the same kernel */
 
 const struct gemm_kernel *gemm_kernel(int elem_bytes)
 {
@@ -86,8 +93,9 @@ const char *gemm_name(int elem_bytes)
     return gemm_kernel(elem_bytes)->name;
 }
 
-/* Equal tiles, an even number of them where there are rows for two; those that are finished stay in
- * the L2 cache. BLAS gives a row the same bits in any place of tiles of 16s that are not small. */
+/* Rows of a tile. Tiles are equal, and their number is even unless there are too few rows for two.
+ * Tiles that finish() reads stay in the L2 cache. For BLAS a tile is large and a multiple of 16
+ * rows, because BLAS then gives a row the same bits at any place of the tile. */
 static int64_t tile_rows(const struct gemm_kernel *kernel, int64_t rows, int64_t cols,
                          bool finished)
 {
@@ -112,7 +120,8 @@ void gemm(struct backend *be, const struct gemm *g)
                   tile = tile_rows(kernel, most_rows, most_cols, !g->c);
     const int64_t packed = up64(kernel->packed_bytes(kernel, most_cols, most_k)),
                   work = up64(kernel->work_bytes(kernel, tile, most_k));
-    /* Tiles of the product: of a thread if one block of k makes them, else of the block of rows. */
+    /* Scratch for tiles of the product. If one block of k completes a tile, each thread needs one.
+     * Otherwise every tile of the block of rows must be kept. */
     const bool whole = g->k <= K_BLOCK;
     const int64_t tiles = g->c ? 0 : whole ? be->threads : cpu_tiles(most_rows, tile);
     const int64_t tile_bytes = up64(tile * most_cols * (int64_t)sizeof(float));

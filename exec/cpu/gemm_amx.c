@@ -1,11 +1,11 @@
-/* Blocks of bf16 on the tiles of AMX (Intel, Software Developer's Manual 1, chapter 18): a tile
- * holds 16 rows of 64 bytes, and one instruction multiplies 16 x 32 by 32 x 16 elements. Subnormal
- * operands count as zero.
+/* The AMX kernel: bf16 blocks on tile registers (Intel, Software Developer's Manual 1, chapter 18).
  *
- * Four tiles hold sums of 32 x 32 elements, two each pass by from a and b: four products for four
- * loads. A tile of a has the k of one row along its rows, a tile of b pairs (k, k + 1) of 16
- * columns; whichever way the matrix lies, a block of 16 x 16 pairs is read along memory and turned
- * in registers where needed. */
+ * A tile holds 16 rows of 64 bytes. One instruction multiplies 16 x 32 by 32 x 16 elements;
+ * subnormal operands count as zero. Four tiles hold the sums of 32 x 32 elements. The other four
+ * hold two tiles of a and two of b, so four loads feed four products. A row of a tile of a has the
+ * values of k of one row of a. A row of a tile of b has pairs (k, k + 1) of 16 columns. Whichever
+ * way a matrix lies, a block of 16 x 16 pairs is read along memory and transposed in registers
+ * where needed (pairs_load()). Read pack_panel() and multiply_panels() first, then multiply(). */
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_kernel.h"
 
@@ -18,11 +18,11 @@
 
 #define AMX __attribute__((target("avx512f,avx512bw,avx512vl,amx-tile,amx-bf16")))
 
-/* A panel of b of 512 k is 32 KiB, of the L1 cache. */
+/* A panel of b with KC = 512 values of k is 32 KiB and fits the L1 cache. */
 enum { SIDE = UNITS_SIDE, STEP = PAIRS_STEP, PANEL = 32, KC = 512, TILE_BYTES = 1024 };
 
-/* Leaf 7 of CPUID says AMX-BF16 and AMX-TILE; the system saves tiles of a process only that asked
- * for it (Linux, arch/x86/xstate.rst). */
+/* AMX needs the processor's support (CPUID leaf 7: AMX-BF16, AMX-TILE) and the kernel's permission:
+ * Linux saves the tiles only of a process that has asked for it (arch/x86/xstate.rst). */
 static bool usable(void)
 {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, BF16_AND_TILE = 1 << 22 | 1 << 24 };
@@ -44,8 +44,8 @@ AMX static void configure(void)
     _tile_loadconfig(&config);
 }
 
-/* num rows (columns) from `first` by len k from `k` as one tile of 16 x 32, zero outside of them.
- * of_a: pair p of row i at [i][p], else at [p][i]. */
+/* Packs `num` rows (or columns) from `first` on and `len` values of k from `k` on as one tile of 16
+ * x 32, zero outside. of_a: pair p of row i goes to [i][p]; otherwise to [p][i]. */
 AMX static inline __attribute__((always_inline)) void pack_part(const struct gemm_block *b,
                                                                 int64_t first, int64_t k, int num,
                                                                 int len, bool of_a, void *to)
@@ -57,7 +57,7 @@ AMX static inline __attribute__((always_inline)) void pack_part(const struct gem
         _mm512_store_si512((char *)to + 64 * i, x[i]);
 }
 
-/* A full tile, where num and len are constants, takes half the time. */
+/* Packs one tile. A full tile passes num and len as constants, which takes half the time. */
 AMX static void pack_tile(const struct gemm_block *b, int64_t first, int64_t k, bool of_a, void *to)
 {
     const int num = (int)cpu_min(SIDE, b->num - first), len = (int)cpu_min(STEP, b->k - k);
@@ -67,8 +67,8 @@ AMX static void pack_tile(const struct gemm_block *b, int64_t first, int64_t k, 
         pack_part(b, first, k, num, len, of_a, to);
 }
 
-/* Rows (columns) [first, first + 32) and k [k, k + len): tile by tile, the two of one k together.
- */
+/* Packs rows (or columns) [first, first + 32) for k in [k, k + len): tile by tile, the two tiles of
+ * the same k side by side. */
 AMX static void pack_panel(const struct gemm_block *b, int64_t first, int64_t k, int64_t len,
                            bool of_a, char *to)
 {
@@ -94,8 +94,9 @@ static int64_t work_bytes(const struct gemm_kernel *kernel, int64_t rows, int64_
     return cpu_tiles(rows, PANEL) * panel_bytes(cpu_min(k, KC));
 }
 
-/* Pieces of KC of k one behind the other; within one, panel by panel. Written in the order in which
- * b lies: what comes from memory is read from its start to its end. */
+/* The packed block has pieces of KC values of k one after another, and in each piece panel after
+ * panel. The loops follow the order in which b lies in memory, so that memory is read sequentially.
+ */
 static void pack(const struct gemm_kernel *kernel, const struct gemm_block *b, int part, int parts,
                  void *packed)
 {
@@ -120,7 +121,7 @@ static void pack(const struct gemm_kernel *kernel, const struct gemm_block *b, i
     }
 }
 
-/* sum [32, 32] = a b over `steps` steps of 32 k. */
+/* sum [32, 32] = a b, over `steps` steps of 32 k. */
 AMX static void multiply_panels(int64_t steps, const char *a, const char *b,
                                 float sum[PANEL][PANEL])
 {
@@ -144,6 +145,7 @@ AMX static void multiply_panels(int64_t steps, const char *a, const char *b,
     _tile_stored(3, sum[SIDE] + SIDE, sizeof sum[0]);
 }
 
+/* c [rows, cols] = (add ? c : 0) + alpha sum. */
 AMX static void add_sum(float sum[PANEL][PANEL], int rows, int cols, float alpha, bool add,
                         float *c, int64_t ldc)
 {
@@ -185,7 +187,8 @@ AMX static void multiply(const struct gemm_kernel *kernel, const struct gemm_blo
     _tile_release();
 }
 
-/* An element's sum goes over k in one order, inside a panel and at its edge. */
+/* The sum of an element runs over k in the same order inside a panel and at the edge of the matrix.
+ */
 const struct gemm_kernel gemm_amx = {.name = "amx",
                                      .elem_bytes = 2,
                                      .rows_alone = true,

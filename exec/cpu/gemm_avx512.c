@@ -1,7 +1,7 @@
-/* Blocks by the vectors of AVX-512: fp32, and bf16 widened where it is packed, by multiply-adds;
- * bf16 by the dot product of AVX512-BF16, which takes two k in a lane: twice the multiplications of
- * fp32 in a cycle (on Zen 4; no gain was seen on an Intel Xeon with AMX), and subnormal operands
- * count as zero. */
+/* The AVX-512 kernels: fp32, and bf16 widened to fp32 when it is packed, by multiply-adds; bf16 by
+ * the dot product of AVX512-BF16. The dot product takes two k in a lane, which doubles the
+ * multiplications per cycle on Zen 4; on an Intel Xeon with AMX no gain was measured. It treats
+ * subnormal operands as zero. */
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_panels.h"
 
@@ -12,12 +12,14 @@
 #define INLINE FMA __attribute__((always_inline)) static inline
 #define DOT __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 
-/* A panel of b of 192 units is 36 KiB, of 128 24 KiB: of the L1 cache. */
+/* A panel of b has 192 units of fp32 (36 KiB) or 128 of pairs (24 KiB), about the size of an L1
+ * cache. */
 enum { PANEL_A = 8, PANEL_B = 48, FLOAT_KC = 192, PAIR_KC = 256 };
 
-enum form { FLOATS, WIDE, PAIRS }; /* of units: fp32, bf16 as fp32, two bf16 */
+/* Content of a unit: fp32, bf16 widened to fp32, or a pair of bf16. */
+enum form { FLOATS, WIDE, PAIRS };
 
-/* A full square, where num and len are constants, takes less time. */
+/* Packs one square. Faster when num and len are compile-time constants, as for a full square. */
 INLINE void pack_square(const struct gemm_block *b, int64_t first, int64_t k, int num, int len,
                         enum form form, int stride, uint32_t *to, uint32_t *high)
 {
@@ -112,7 +114,7 @@ static bool pairs_usable(void)
     return floats_usable() && __builtin_cpu_supports("avx512bf16");
 }
 
-_Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "of an edge's buffer");
+_Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "a panel fits the edge buffer");
 static const struct gemm_panels pairs = {2, PANEL_A, PANEL_B, PAIR_KC, pack_pairs, multiply_pairs};
 static const struct gemm_panels floats = {1,        PANEL_A,     PANEL_B,
                                           FLOAT_KC, pack_floats, multiply_floats};

@@ -1,5 +1,5 @@
-/* Blocks multiplied by BLAS: of fp32 as they lie, of bf16 widened in the order in which they lie.
- */
+/* Kernels that call BLAS: fp32 blocks as they lie in memory, and bf16 blocks widened to fp32 in the
+ * order in which they lie. */
 #include <cblas.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void blas(const struct gemm_block *a, const float *ax, int64_t lda,
                 alpha, ax, (int)lda, bx, (int)ldb, add ? 1.0f : 0.0f, c, (int)ldc);
 }
 
-/* Asks the library: a product of equal rows. */
+/* Tests the library: multiplies a matrix of equal rows and compares the rows of the result. */
 static bool rows_anywhere(void)
 {
     enum { M = 61, N = 64, K = 64 };
@@ -51,7 +51,8 @@ static void pack_nothing(const struct gemm_kernel *kernel, const struct gemm_blo
     (void)kernel, (void)b, (void)part, (void)parts, (void)packed;
 }
 
-/* Of a single row both strides may be 1; BLAS wants no less than its length. */
+/* The leading dimension for BLAS. For a block with one row both strides may be 1, but BLAS requires
+ * at least the row's length. */
 static int64_t stride(const struct gemm_block *block)
 {
     if (block->inner != 1)
@@ -69,7 +70,7 @@ static void multiply_in_place(const struct gemm_kernel *kernel, const struct gem
 
 const struct gemm_kernel gemm_blas = {.name = "blas",
                                       .elem_bytes = 4,
-                                      .rows_alone = false, /* other kernels for few rows */
+                                      .rows_alone = false, /* few rows use other kernels */
                                       .rows_anywhere = rows_anywhere,
                                       .tile_rows = 512,
                                       .usable = usable,

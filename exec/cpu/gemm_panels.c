@@ -1,3 +1,4 @@
+/* Packing and multiplying by panels (gemm_panels.h), independent of the instruction set. */
 #include "exec/cpu/gemm_panels.h"
 
 #include <string.h>
@@ -20,7 +21,7 @@ int64_t gemm_panels_work_bytes(const struct gemm_kernel *kernel, int64_t rows, i
     return panel_bytes(p, rows, cpu_min(k, p->kc), p->panel_a);
 }
 
-/* [k, k + kc) of a block, or what is left of it. */
+/* The part of a block with k in [k, k + kc), or up to its end. */
 static struct gemm_block piece_at(const struct gemm_kernel *kernel, const struct gemm_block *b,
                                   int64_t k)
 {
@@ -30,7 +31,7 @@ static struct gemm_block piece_at(const struct gemm_kernel *kernel, const struct
     return piece;
 }
 
-/* A square of a piece to its place in panels. */
+/* Packs one square of a piece to its place in the panels at `to`. */
 static void pack_at(const struct gemm_panels *p, const struct gemm_block *piece, int64_t first,
                     int64_t k, int panel, uint32_t *to)
 {
@@ -42,8 +43,8 @@ static void pack_at(const struct gemm_panels *p, const struct gemm_block *piece,
                 : NULL);
 }
 
-/* Pieces of k one behind the other; within one, panel by panel. Written in the order in which b
- * lies: what comes from memory is read from its start to its end. */
+/* The packed block has the pieces of k one after another, and in each piece panel after panel. The
+ * loops follow the order in which b lies in memory, so that memory is read sequentially. */
 void gemm_panels_pack(const struct gemm_kernel *kernel, const struct gemm_block *b, int part,
                       int parts, void *packed)
 {
@@ -72,7 +73,7 @@ void gemm_panels_pack(const struct gemm_kernel *kernel, const struct gemm_block 
     }
 }
 
-/* A panel at the edge of a tile goes through a buffer. */
+/* Multiplies a panel that reaches beyond the edge of c, through a buffer. */
 static void multiply_edge(const struct gemm_panels *p, int64_t num, const uint32_t *a,
                           const uint32_t *b, float alpha, bool add, int rows, int cols, float *c,
                           int64_t ldc)

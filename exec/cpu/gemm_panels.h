@@ -1,25 +1,27 @@
-/* exec/cpu/gemm_panels.h - products by panels of vectors: what the kernels of gemm_avx512.c and
- * gemm_vector.c share; private to exec/cpu/gemm*.c.
+/* exec/cpu/gemm_panels.h - products by panels of vectors: code that the kernels of gemm_avx512.c
+ * and gemm_vector.c share; private to exec/cpu/gemm*.c.
  *
- * A block of b is packed into panels of panel_b columns, one of a into panels of panel_a rows; in a
- * panel the same unit of all columns (rows) lies together. A unit is 4 bytes: one fp32, or a pair
- * (k, k + 1) of bf16. */
+ * A block of b is packed into panels of panel_b columns, and a block of a into panels of panel_a
+ * rows. A panel stores, for each k in turn, one unit of every column (or row) side by side. A unit
+ * is 4 bytes: one fp32, or a pair (k, k + 1) of bf16. */
 #ifndef ELAPSE_EXEC_CPU_GEMM_PANELS_H
 #define ELAPSE_EXEC_CPU_GEMM_PANELS_H
 
 #include "exec/cpu/gemm_kernel.h"
 
-enum { GEMM_PANELS_MOST = 8 * 48 }; /* panel_a * panel_b at most */
+enum { GEMM_PANELS_MOST = 8 * 48 }; /* largest panel_a * panel_b */
 
-/* What a kernel says of its panels. */
+/* Sizes and inner functions that a kernel provides. */
 struct gemm_panels {
-    int unit_k;  /* k of a unit: 1, or 2 of bf16 */
-    int panel_a; /* half the side of a square, of which panel_b is a multiple */
+    int unit_k;  /* number of k in a unit: 1, or 2 for pairs of bf16 */
+    int panel_a; /* half the side of a square (see pack()); panel_b is a multiple of the side */
     int panel_b;
-    int kc; /* k of a piece, which is multiplied at a time; a multiple of a square's */
-    /* Packs a square: rows (columns) [first, first + side), zero where the block has none, and
-     * `side` units from k on, or as many as there are. Unit p of the first half of the rows goes to
-     * to[p * stride], of the other half to high[p * stride] (NULL: there is none). */
+    int kc; /* number of k that are packed and multiplied at a time; a multiple of the k in a square
+             */
+    /* Packs a square of side 2 * panel_a: rows (or columns) [first, first + side), zero where the
+     * block has none, and `side` units from k on, or as many as the block has. Unit p of the lower
+     * half of the rows goes to to[p * stride], of the upper half to high[p * stride]. high NULL:
+     * skip the upper half. */
     void (*pack)(const struct gemm_block *b, int64_t first, int64_t k, int stride, uint32_t *to,
                  uint32_t *high);
     /* c [panel_a, panel_b] = (add ? c : 0) + alpha a b over num units. */
@@ -27,8 +29,8 @@ struct gemm_panels {
                      float *c, int64_t ldc);
 };
 
-/* A struct gemm_kernel of panels: an element's sum goes over k in one order, inside a panel and at
- * its edge. */
+/* Initialiser of a struct gemm_kernel that uses panels. rows_alone is true, because the sum of an
+ * element runs over k in the same order inside a panel and at the edge of the matrix. */
 #define GEMM_PANELS_KERNEL(name_, elem_bytes_, panels_, usable_)                                   \
     {                                                                                              \
         .name = (name_), .elem_bytes = (elem_bytes_), .rows_alone = true, .tile_rows = 128,        \
@@ -37,7 +39,7 @@ struct gemm_panels {
         .multiply = gemm_panels_multiply                                                           \
     }
 
-/* The functions of such a kernel. */
+/* The functions of a kernel that uses panels. */
 int64_t gemm_panels_packed_bytes(const struct gemm_kernel *kernel, int64_t cols, int64_t k);
 int64_t gemm_panels_work_bytes(const struct gemm_kernel *kernel, int64_t rows, int64_t k);
 void gemm_panels_pack(const struct gemm_kernel *kernel, const struct gemm_block *b, int part,

@@ -1,8 +1,8 @@
-/* exec/cpu/gemm_units.h - what AVX-512 multiplies in one 32-bit lane, read by vectors whichever way
- * a matrix lies: a pair (k, k + 1) of bf16, as AVX512-BF16 and AMX take them, or one fp32; private
- * to gemm_amx.c and gemm_avx512.c.
+/* exec/cpu/gemm_units.h - loads squares of a matrix into AVX-512 registers, whichever way the
+ * matrix lies in memory; private to gemm_amx.c and gemm_avx512.c.
  *
- * For functions whose target attribute has AVX-512 F, BW and VL. */
+ * A unit is what one 32-bit lane holds: a pair (k, k + 1) of bf16, as AVX512-BF16 and AMX need it,
+ * or one fp32. Callers need a target attribute with AVX-512 F, BW and VL. */
 #ifndef ELAPSE_EXEC_CPU_GEMM_UNITS_H
 #define ELAPSE_EXEC_CPU_GEMM_UNITS_H
 
@@ -13,10 +13,11 @@
 
 #define GEMM_UNITS __attribute__((target("avx512f,avx512bw,avx512vl"), always_inline)) static inline
 
-/* A square of units: 16 rows (columns) by 16 units, which are 32 k of bf16. */
+/* A square of units has 16 rows (or columns) by 16 units, which are 32 k for pairs of bf16. */
 enum { UNITS_SIDE = 16, PAIRS_STEP = 32 };
 
-/* x[i][j] becomes x[j][i]. Loops over x are unrolled, so that it stays in registers. */
+/* Transposes: x[i][j] becomes x[j][i]. Loops over x must be unrolled, so that x stays in registers.
+ */
 GEMM_UNITS void units_turn(__m512i x[16])
 {
     __m512i y[16];
@@ -32,7 +33,7 @@ GEMM_UNITS void units_turn(__m512i x[16])
             x[i + 2 * h] = _mm512_unpacklo_epi64(y[i + h], y[i + 2 + h]);
             x[i + 2 * h + 1] = _mm512_unpackhi_epi64(y[i + h], y[i + 2 + h]);
         }
-        /* now x[4 q + c] has, in its 128-bit lane l, rows 4 q to 4 q + 3 of column 4 l + c */
+        /* now 128-bit lane l of x[4 q + c] holds rows 4 q to 4 q + 3 of column 4 l + c */
 #pragma GCC unroll 16
     for (int c = 0; c < 4; c++) {
         const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x44);
@@ -49,8 +50,9 @@ GEMM_UNITS void units_turn(__m512i x[16])
         x[i] = y[i];
 }
 
-/* num rows (columns) from `first` by len k from `k`, zero outside of them (num may be 0 or less).
- * by_row: x[i][p] is pair p of row i; else x[p][i]. Faster where num and len are constants. */
+/* Loads `num` rows (or columns) from `first` on, `len` values of k from `k` on; the rest of the
+ * square is zero, and num may be 0 or less. by_row: x[i][p] is pair p of row i. Otherwise x[p][i]
+ * is. Faster when num and len are compile-time constants. */
 GEMM_UNITS void pairs_load(const struct gemm_block *b, int64_t first, int64_t k, int num, int len,
                            bool by_row, __m512i x[16])
 {
@@ -79,15 +81,16 @@ GEMM_UNITS void pairs_load(const struct gemm_block *b, int64_t first, int64_t k,
         units_turn(x);
 }
 
-/* 16 fp32, or bf16 as fp32 (wide), of which `from` holds those of the mask; zero else. */
+/* Loads the elements that the mask selects, fp32 or, if wide, bf16 widened to fp32; the others are
+ * zero. */
 GEMM_UNITS __m512i floats_row(const void *from, __mmask16 mask, bool wide)
 {
     return wide ? _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16)
                 : _mm512_maskz_loadu_epi32(mask, from);
 }
 
-/* The same of fp32, or of bf16 as fp32 (wide), 16 k at most: x[p][i] is element (first + i, k + p).
- */
+/* Like pairs_load(), for fp32, or bf16 widened to fp32 if wide; at most 16 k. x[p][i] is element
+ * (first + i, k + p). */
 GEMM_UNITS void floats_load(const struct gemm_block *b, int64_t first, int64_t k, int num, int len,
                             bool wide, __m512i x[16])
 {

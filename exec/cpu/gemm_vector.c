@@ -1,6 +1,6 @@
-/* Blocks by vectors that processors without AVX-512 have: eight floats of AVX2, four of Arm's
- * NEON, bf16 widened where it is packed. Written in GCC's vector extensions; a product and the sum
- * behind it are one multiply-add (-ffp-contract=fast). */
+/* The kernel for processors without AVX-512: vectors of eight floats (AVX2) or four (Arm's NEON).
+ * bf16 is widened to fp32 when it is packed. Written in GCC's vector extensions; -ffp-contract=fast
+ * turns a product and the following sum into one multiply-add. */
 #include <string.h>
 
 #include "exec/base/bf16.h"
@@ -14,7 +14,7 @@ typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 #define VECTOR __attribute__((target("avx2,fma")))
 #define NAME "avx2"
 #define IN_REGISTER(x) "+x"(x)
-/* The rows of a panel of a at one k: each is read where it is spread over a vector. */
+/* The elements of a panel of a at one k. AVX2 reads each from memory where it is broadcast. */
 #define ROWS_AT(a, x) const float *const x = (const float *)(const void *)(a)
 enum { LANES = 8 };
 #else
@@ -25,15 +25,15 @@ enum { LANES = 8 };
 enum { LANES = 4 };
 #endif
 
-/* Sums of 4 x 24 are 12 of AVX2's 16 registers, 24 of NEON's 32; a panel of b of 256 k is 24 KiB,
- * of the L1 cache. */
+/* The sums of 4 x 24 elements take 12 of the 16 registers of AVX2, or 24 of the 32 of NEON. A panel
+ * of b with KC = 256 values of k is 24 KiB and fits the L1 cache. */
 enum { PANEL_A = 4, PANEL_B = 24, VECTORS = PANEL_B / LANES, SIDE = 2 * PANEL_A, KC = 256 };
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(8), aligned(2), may_alias));
 typedef uint32_t words __attribute__((vector_size(16), may_alias));
 
-/* x[i][j] becomes x[j][i]. */
+/* Transposes: x[i][j] becomes x[j][i]. */
 VECTOR static inline void turn(four x[4])
 {
     const four low01 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
@@ -54,7 +54,7 @@ VECTOR static inline four load(const char *from, int elem_bytes)
     return (four)wide;
 }
 
-/* Four rows (columns) from `from` by four k: x[p][i] is k p of row i. */
+/* Loads four rows (or columns) from `from` on by four k: x[p][i] is k p of row i. */
 VECTOR static inline void load_square(const char *from, int64_t outer, int64_t inner,
                                       int elem_bytes, four x[4])
 {
@@ -66,7 +66,7 @@ VECTOR static inline void load_square(const char *from, int64_t outer, int64_t i
         turn(x);
 }
 
-/* Four rows (columns) and up to eight k, zero where there are no rows. */
+/* Packs four rows (or columns) and up to eight k; rows beyond the block are zero. */
 VECTOR static inline void pack_half(const struct gemm_block *b, int64_t first, int64_t k,
                                     int stride, int elem_bytes, uint32_t *to)
 {
@@ -117,7 +117,8 @@ VECTOR static void multiply(int64_t num, const uint32_t *a, const uint32_t *b, f
 #pragma GCC unroll 6
         for (int j = 0; j < VECTORS; j++) {
             row[j] = *(const vec *)(const void *)(b + j * LANES);
-            __asm__("" : IN_REGISTER(row[j])); /* read once, not by each product */
+            /* Keeps row[j] in a register, so that it is read once and not for each product. */
+            __asm__("" : IN_REGISTER(row[j]));
         }
 #pragma GCC unroll 4
         for (int i = 0; i < PANEL_A; i++)
@@ -143,7 +144,7 @@ static bool usable(void)
 #endif
 }
 
-_Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "of an edge's buffer");
+_Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "a panel fits the edge buffer");
 static const struct gemm_panels floats = {1, PANEL_A, PANEL_B, KC, pack_floats, multiply};
 static const struct gemm_panels wide = {1, PANEL_A, PANEL_B, KC, pack_wide, multiply};
 
