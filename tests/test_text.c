@@ -215,9 +215,9 @@ static void text_open__reads_gpt2_tokens(void **state)
     refuse_open(&job, ERR_INPUT, "vocab.json' has 268 tokens, model 'gpt2' has room for 267");
     job.model.vocab = 300;
     put_bpe(merges, 11, "l o\n");
-    refuse_open(&job, ERR_INPUT, "merges.txt' line 13: 'l o' is no pair of tokens");
+    refuse_open(&job, ERR_INPUT, "merges.txt' line 13: 'l o' is not a pair of tokens");
     put_bpe(merges, 11, "x y\n");
-    refuse_open(&job, ERR_INPUT, "line 13: 'x y' is no pair");
+    refuse_open(&job, ERR_INPUT, "line 13: 'x y' is not a pair");
     put_bpe(merges, 11, "nospace\n");
     refuse_open(&job, ERR_INPUT, "line 13: 'nospace'");
     put_text("vocab.json", "{\"a\": 0}");

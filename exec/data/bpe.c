@@ -1,3 +1,8 @@
+/* GPT-2's byte-pair encoding (bpe.h).
+ *
+ * Opening reads vocab.json into a table from bytes to ids, and merges.txt into a table from pairs
+ * of ids to ranks. bpe_encode() cuts the text into words by word_end() (GPT-2's pattern, written as
+ * code) and encode_word() joins the bytes of a word, lowest rank first. */
 #include "exec/data/bpe.h"
 
 #include <stdio.h>
@@ -17,7 +22,8 @@ void bpe_clear(struct bpe *bpe)
     *bpe = (struct bpe){0};
 }
 
-/* Printable Latin-1 stands for itself, the other bytes, in order, for U+0100 and up. */
+/* Both files write a byte as one character: printable Latin-1 is itself, and the other bytes, in
+ * order, are U+0100 and up. */
 static bool printable(int byte)
 {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
@@ -34,7 +40,8 @@ static int byte_of(uint32_t code)
     return -1;
 }
 
-/* Printable form to bytes; -1 when a character stands for no byte or the token is too long. */
+/* Converts the printable form of a token to bytes. -1: a character stands for no byte, or the token
+ * is too long. */
 static int unprint(const char *text, size_t length, char *bytes)
 {
     size_t at = 0;
@@ -64,7 +71,8 @@ static enum status read_vocab(const char *path, struct bpe *bpe, struct err *err
         if (!json_int64(m, &id) || id < 0 || id >= INT32_MAX)
             rc = err_set(err, ERR_INPUT, "'%s': the id of '%.60s' must be 0..%d", path, name,
                          INT32_MAX - 1);
-        else if (n < 1) /* a special token with a space or the like: never found in a text */
+        else if (n < 1) /* a special token, for instance with a space: it counts for the size, but
+                           no text contains it */
             bpe->size = id >= bpe->size ? (int)id + 1 : bpe->size;
         else if ((rc = vocab_put(&bpe->vocab, bytes, (size_t)n, (int32_t)id, &inner)) != OK)
             err_set(err, rc, "'%s': %s", path, inner.msg);
@@ -82,6 +90,8 @@ static enum status read_vocab(const char *path, struct bpe *bpe, struct err *err
     return rc;
 }
 
+/* Adds one line of merges.txt. *known becomes false if it is not a new pair of tokens of the
+ * vocabulary. */
 static enum status add_merge(struct bpe *bpe, const char *line, size_t length, int64_t *room,
                              bool *known, struct err *err)
 {
@@ -132,8 +142,8 @@ static enum status read_merges(const char *path, struct bpe *bpe, struct err *er
             rc = add_merge(bpe, line, length, &room, &known, err);
         if (rc == OK && !known)
             rc = err_set(err, ERR_INPUT,
-                         "'%s' line %lld: '%.*s' is no pair of tokens of the vocabulary, or a "
-                         "second time there",
+                         "'%s' line %lld: '%.*s' is not a pair of tokens of the vocabulary, or "
+                         "occurs twice",
                          path, (long long)number, length < 60 ? (int)length : 60, line);
         line = stop ? stop + 1 : end;
     }
@@ -183,7 +193,7 @@ static size_t run_of(const char *text, size_t bytes, size_t at, enum sign sign)
     return at;
 }
 
-/* End of the word that starts at `at`: the alternatives of GPT-2's pattern, in its order. */
+/* End of the word that starts at `at`. Tries the alternatives of GPT-2's pattern in its order. */
 static size_t word_end(const char *text, size_t bytes, size_t at)
 {
     static const char *const contractions[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
@@ -202,7 +212,8 @@ static size_t word_end(const char *text, size_t bytes, size_t at)
         if (sign != SIGN_SPACE)
             return run_of(text, bytes, next, sign);
     }
-    /* Spaces: all but the last one where something follows, if that leaves any. */
+    /* A run of spaces: all of them at the end of the text; otherwise all but the last, unless it is
+     * the only one. */
     end = run_of(text, bytes, at, SIGN_SPACE);
     if (end == bytes)
         return end;
@@ -213,6 +224,8 @@ static size_t word_end(const char *text, size_t bytes, size_t at)
     return last > at ? last : end;
 }
 
+/* Encodes text[first .. end) as one word. parts: scratch of MAX_WORD tokens. Every pass joins all
+ * pairs of the lowest rank. */
 static enum status encode_word(const struct bpe *bpe, const char *text, int32_t first, int32_t end,
                                struct token *parts, struct token_list *tokens, struct err *err)
 {
@@ -263,7 +276,8 @@ enum status bpe_encode(const struct bpe *bpe, const char *text, size_t bytes,
     if (!parts)
         return err_nomem(err);
     while (rc == OK && at < bytes) {
-        /* The pattern looks ahead no further than a word; long words must not be scanned twice. */
+        /* A window bounds the search for the end of a word, so that a very long word is not scanned
+         * again for each part. */
         size_t window = bytes - at < 2 * MAX_WORD ? bytes : at + 2 * MAX_WORD;
         size_t end = word_end(text, window, at);
         if (end - at > MAX_WORD)

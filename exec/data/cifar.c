@@ -1,10 +1,10 @@
 /* exec/data/cifar.c - CIFAR-10 and CIFAR-100 in their official binary format.
  *
- * A record is its label bytes (CIFAR-10: the class; CIFAR-100: coarse, then fine class) and 3,072
- * pixel bytes: 1,024 red, 1,024 green, 1,024 blue, each plane row by row. Source:
- * www.cs.toronto.edu/~kriz/cifar.html. A file may hold any number of records. Samples are read with
- * pread() as they are asked for: the page cache is shared by all ranks of a node, and a file that
- * shrinks under way is an error instead of a signal. */
+ * A record is its label bytes (CIFAR-10: the class; CIFAR-100: the coarse, then the fine class) and
+ * 3,072 pixel bytes: 1,024 red, 1,024 green, 1,024 blue, each plane row by row. Source:
+ * www.cs.toronto.edu/~kriz/cifar.html. A file may hold any number of records. A sample is read with
+ * pread() when it is asked for: all ranks of a node share the page cache, and a file that shrinks
+ * during the run gives an error instead of a signal (as a mapping would). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,8 +18,7 @@
 
 enum { SIDE = 32, PIXELS = 3 * SIDE * SIDE, MAX_FILES = 6, CHUNK_RECORDS = 256 };
 
-/* Per-channel mean and standard deviation of pixels / 255 over the 50,000 training images, as
- * commonly used and easily recomputed. */
+/* Mean and standard deviation of each channel of pixels / 255, over the 50,000 training images. */
 static const float cifar10_mean[3] = {0.4914f, 0.4822f, 0.4465f};
 static const float cifar10_std[3] = {0.2470f, 0.2435f, 0.2616f};
 static const float cifar100_mean[3] = {0.5071f, 0.4865f, 0.4409f};
@@ -28,12 +27,12 @@ static const float cifar100_std[3] = {0.2673f, 0.2564f, 0.2762f};
 struct cifar_file {
     char *path;
     int fd;
-    int64_t first; /* sample id of its first record */
+    int64_t first; /* sample id of the file's first record */
     int64_t count;
 };
 
 struct cifar {
-    int label_bytes; /* the last one is the label */
+    int label_bytes; /* label bytes of a record; the last one is the label */
     struct cifar_file files[SPLIT_COUNT][MAX_FILES];
     int num_files[SPLIT_COUNT];
 };
@@ -52,7 +51,7 @@ static void cifar_clear(struct dataset *dataset)
     dataset->ctx = NULL;
 }
 
-/* Size a whole multiple of the record, every label in range. */
+/* Checks that every label of the file is in range. */
 static enum status check_file(const struct cifar *cifar, const struct cifar_file *file, int classes,
                               struct err *err)
 {
@@ -76,7 +75,7 @@ static enum status check_file(const struct cifar *cifar, const struct cifar_file
     return rc;
 }
 
-/* Open one file of a split; a missing file is reported only when `required`. */
+/* Opens and checks one file of a split. A missing file is an error only if `required`. */
 static enum status add_file(struct cifar *cifar, enum split split, const char *dir,
                             const char *name, int classes, bool required, int64_t *total,
                             struct err *err)
@@ -167,7 +166,8 @@ enum status cifar_open(const char *dir, int classes, struct dataset *dataset, st
         for (int i = 1; rc == OK && i <= 5; i++) {
             char name[32];
             snprintf(name, sizeof name, "data_batch_%d.bin", i);
-            /* Without any training file, the first one is named as missing. */
+            /* Only the first file is required, so a folder without training files names it as
+             * missing. */
             rc = add_file(cifar, SPLIT_TRAIN, dir, name, classes, i == 1,
                           &got.num_samples[SPLIT_TRAIN], err);
         }

@@ -1,7 +1,6 @@
-/* exec/data/counter.h - random numbers of the data room, from a counter: the same key gives the
- * same number on every rank, at every K and R, in any order of asking. Over exec/base/rng.h. Pure,
- * O(1).
- */
+/* exec/data/counter.h - random numbers of exec/data/, drawn by counter: a key and an index give the
+ * same number on every rank, for every K and R, in any order of calls. Built on exec/base/rng.h.
+ * Pure, O(1). */
 #ifndef ELAPSE_EXEC_DATA_COUNTER_H
 #define ELAPSE_EXEC_DATA_COUNTER_H
 

@@ -1,3 +1,5 @@
+/* Checks that several readers share, and views of samples: dataset_view() crops and flips training
+ * images (dataset.h). */
 #include "exec/data/dataset.h"
 
 #include <stddef.h>
@@ -41,8 +43,9 @@ void dataset_clear(struct dataset *dataset)
     *dataset = (struct dataset){0};
 }
 
-/* Pad by an eighth of the side with the mean (0 after normalisation), crop back at a random place,
- * mirror every other view: the usual recipe for CIFAR (He et al. 2016, section 4.2). */
+/* Pads the image by an eighth of the side with the mean (0 after normalisation), crops it at a
+ * random place, and mirrors it with probability 1/2: the usual recipe for CIFAR (He et al. 2016,
+ * section 4.2). */
 static void augment_image(const float *src, float *dst, int channels, int image, uint64_t key)
 {
     int pad = image / 8;

@@ -1,8 +1,9 @@
-/* exec/data/dataset.h - where samples come from: files or the procedural set, one interface.
+/* exec/data/dataset.h - one interface over all sources of samples: files and the procedural sets.
  *
- * A dataset turns (split, id) - and the epoch, where it masks tokens - into one sample, the same
- * bytes each time, in any order, from any thread. Opening checks every file as a whole (sizes,
- * label ranges), so that training does not stop in the middle over a bad record. */
+ * A dataset turns (split, id), and the epoch where it masks tokens, into one sample. The bytes are
+ * the same every time, in any order of calls and from any thread. Opening a dataset checks every
+ * file as a whole (sizes, label ranges), so that training does not stop in the middle over a bad
+ * record. */
 #ifndef ELAPSE_EXEC_DATA_DATASET_H
 #define ELAPSE_EXEC_DATA_DATASET_H
 
@@ -14,9 +15,10 @@
 
 enum split { SPLIT_TRAIN, SPLIT_TEST, SPLIT_COUNT };
 
-/* Where one sample goes; fields that are NULL are not wanted. Sizes are the dataset's. */
+/* Destination of one sample. Fields that are NULL are not written. Their sizes follow from the
+ * dataset. */
 struct sample_out {
-    int64_t epoch;        /* of a training sample: which masks it shows */
+    int64_t epoch;        /* of a training sample: the epoch selects the masks */
     float *image;         /* [channels, image, image], normalised */
     int32_t *tokens;      /* [seq] */
     int32_t *token_types; /* [seq] */
@@ -27,16 +29,17 @@ struct sample_out {
 struct dataset {
     enum data_kind kind;
     int64_t num_samples[SPLIT_COUNT];
-    int channels, image;    /* images; 0 for text */
-    int seq;                /* text; 0 for images */
-    int labels_per_sample;  /* 1 class, 2 span, seq for language models */
-    int targets_per_sample; /* labels that count; 0: varies (masked tokens) */
-    int classes;            /* labels are 0..classes-1 (the vocabulary for language models) */
+    int channels, image;    /* of images; 0 for text */
+    int seq;                /* of text; 0 for images */
+    int labels_per_sample;  /* 1: a class; 2: a span; seq: language models */
+    int targets_per_sample; /* labels of a sample that enter the loss; 0: varies (masked tokens) */
+    int classes;            /* labels are 0..classes-1; for language models the vocabulary */
     bool augment;           /* crop and flip training images */
-    int64_t views;          /* training: epoch e sees what epoch e mod views saw; 0: its own */
+    int64_t views; /* training: epoch e uses the masks and crops of epoch e mod views; 0: every
+                      epoch has its own */
     uint64_t seed;
-    void *ctx; /* the kind's own, released by clear */
-    /* One sample, without crop and flip. Reads at most the file it came from. */
+    void *ctx; /* private to the kind; clear() releases it */
+    /* Write one sample, without crop and flip. Reads at most the file that holds it. */
     enum status (*sample)(const struct dataset *dataset, enum split split, int64_t id,
                           const struct sample_out *out, struct err *err);
     void (*clear)(struct dataset *dataset);
@@ -44,9 +47,9 @@ struct dataset {
 
 void dataset_clear(struct dataset *dataset); /* safe twice, and on a zeroed one */
 
-/* One view of a sample: masked, cropped and flipped as (seed, epoch, id) says where it is a
- * training sample of a dataset that masks or augments; out->epoch is not read. scratch holds one
- * image and may be NULL where nothing is augmented. */
+/* Write one sample as an epoch sees it. A training sample is masked, or cropped and flipped,
+ * according to (seed, epoch, id), if the dataset does so. out->epoch is ignored. scratch holds one
+ * image; it may be NULL if the dataset does not augment. */
 enum status dataset_view(const struct dataset *dataset, enum split split, int64_t epoch, int64_t id,
                          const struct sample_out *out, float *scratch, struct err *err);
 
@@ -60,7 +63,7 @@ enum status images_open(const struct job *job, struct dataset *dataset, struct e
 enum status tsv_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status squad_open(const struct job *job, struct dataset *dataset, struct err *err);
 enum status text_open(const struct job *job, struct dataset *dataset, struct err *err);
-/* Token sequences made from a seed, for the text models: see phrases.c. */
+/* Token sequences made from a seed, for text models (see phrases.c). */
 enum status phrases_open(const struct model *model, int64_t num_train, int64_t num_test,
                          uint64_t seed, struct dataset *dataset, struct err *err);
 

@@ -1,10 +1,16 @@
+/* Opens the kind of dataset that a job names, and checks it against the job and the model.
+ *
+ * open_kind() calls the reader of the kind; a new kind is added there. dataset_open() then limits
+ * the splits to the counts that the job asks for, and check_fits() compares with the model and
+ * wraps the dataset in a scaler if data.resize is set and the image side differs. Read
+ * dataset_open() first. */
 #include "exec/data/dataset_open.h"
 
 #include <stdlib.h>
 
 enum { SHAPES_TRAIN = 10000, SHAPES_TEST = 2000 };
 
-/* A dataset whose images are scaled to the side that the model wants. */
+/* The context of a dataset that scales another one's images to the model's side. */
 struct resized {
     struct dataset inner;
 };
@@ -24,7 +30,8 @@ static enum status resized_sample(const struct dataset *dataset, enum split spli
         wanted.image = small;
     }
     rc = inner->sample(inner, split, id, &wanted, err);
-    /* Bilinear, pixel centres aligned: the value at (i + 1/2) * from / to - 1/2. */
+    /* Bilinear, with pixel centres aligned: output i is the input at (i + 1/2) * from / to - 1/2.
+     */
     for (int c = 0; rc == OK && small && c < inner->channels; c++) {
         const float *plane = small + (size_t)c * (size_t)from * (size_t)from;
         for (int y = 0; y < to; y++) {
@@ -101,7 +108,7 @@ static enum status check_fits(const struct job *job, struct dataset *dataset, st
     return OK;
 }
 
-/* Whether the splits hold as many samples as the job asks for; then cut to that. */
+/* Limits the splits to the counts that the job asks for. ERR_INPUT: a split holds fewer. */
 static enum status take_asked(const struct job *job, int64_t num_samples[SPLIT_COUNT],
                               struct err *err)
 {

@@ -4,9 +4,10 @@
 
 #include "exec/data/dataset.h"
 
-/* Open what job->data names and check that it fits job->model (image side, channels, classes,
- * sequence). *dataset must be zeroed or cleared; the caller owns it. ERR_SYSTEM: a missing file;
- * ERR_INPUT: truncated or malformed (file, size, expected multiple), or not fit for the model. */
+/* Open the data that job->data names, and check that they fit job->model (image side, channels,
+ * classes, sequence). *dataset must be zeroed or cleared. The caller owns it and releases it with
+ * dataset_clear(). ERR_SYSTEM: a file is missing. ERR_INPUT: a file is truncated or malformed (the
+ * message gives file, size, expected multiple), or does not fit the model. */
 enum status dataset_open(const struct job *job, struct dataset *dataset, struct err *err);
 
 #endif

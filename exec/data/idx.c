@@ -1,10 +1,11 @@
 /* exec/data/idx.c - the MNIST family: IDX files, plain or gzip.
  *
- * An IDX file is two zero bytes, a type (8: unsigned byte), a number of dimensions, the dimensions
- * as big-endian 32-bit counts, then the data, last dimension fastest. Source: yann.lecun.com/exdb/
- * mnist, "The IDX file format". data.path holds train-images-idx3-ubyte, train-labels-idx1-ubyte,
- * t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, each with or without .gz. Images are kept in
- * memory as bytes, normalised by the mean and deviation of the training images. */
+ * An IDX file is two zero bytes, a type (8: unsigned byte), the number of dimensions, the
+ * dimensions as big-endian 32-bit counts, then the data, last dimension fastest. Source:
+ * yann.lecun.com/exdb/mnist, "The IDX file format". data.path holds train-images-idx3-ubyte,
+ * train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each with or without
+ * .gz. Images are kept in memory as bytes and normalised by the mean and deviation of the training
+ * images. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@
 enum { MAX_BYTES = 1 << 30, IDX_UBYTE = 8, IDX_MAX_DIMS = 3, MAX_SIDE = 4096 };
 
 struct idx {
-    unsigned char *images[SPLIT_COUNT], *labels[SPLIT_COUNT]; /* owned: whole files */
+    /* Owned: the whole files, headers included. */
+    unsigned char *images[SPLIT_COUNT], *labels[SPLIT_COUNT];
     int64_t first_pixel, first_label;
     float mean, deviation;
 };
@@ -35,7 +37,8 @@ static void idx_clear(struct dataset *dataset)
     dataset->ctx = NULL;
 }
 
-/* One file with num_dims dimensions; *path (fresh, may be NULL) is the one that was read. */
+/* Reads one file with num_dims dimensions. *path (new; may be NULL) receives the name of the file
+ * that was read. */
 static enum status read_idx(const char *dir, const char *name, int num_dims, unsigned char **bytes,
                             int64_t *dims, char **path, struct err *err)
 {
@@ -55,7 +58,7 @@ static enum status read_idx(const char *dir, const char *name, int num_dims, uns
             free(*path);
             *path = packed;
         } else {
-            free(packed); /* the plain name is the one to report */
+            free(packed); /* report the plain name as missing */
         }
     }
     rc = data_read_file(*path, MAX_BYTES, &text, &num_bytes, err);
@@ -160,7 +163,7 @@ enum status idx_open(const struct job *job, struct dataset *dataset, struct err 
         rc = read_split(idx, job->data.path, split, job->model.classes, &got.num_samples[split],
                         &got.image, err);
     if (rc == OK) {
-        /* In integers, so that every rank and machine has the same values. */
+        /* Summed in integers, so that every rank and machine gets the same values. */
         int64_t n = got.num_samples[SPLIT_TRAIN] * got.image * got.image, sum = 0, squares = 0;
         const unsigned char *p = idx->images[SPLIT_TRAIN] + idx->first_pixel;
         for (int64_t i = 0; i < n; i++) {

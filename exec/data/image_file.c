@@ -1,3 +1,7 @@
+/* Decodes JPEG by libjpeg and PNG by libpng, and scales pictures (image_file.h).
+ *
+ * read_image() chooses the decoder by the first bytes of the file. image_square() scales in two
+ * passes, columns then rows, with weights from filter(). */
 #include "exec/data/image_file.h"
 
 #include <errno.h>
@@ -14,7 +18,7 @@
 
 /* --- JPEG ------------------------------------------------------------------------------------- */
 
-/* libjpeg reports by callbacks; errors must not return, so they jump. */
+/* libjpeg reports errors by callbacks that must not return, so they leave by longjmp(). */
 struct jpeg_failure {
     struct jpeg_error_mgr base;
     jmp_buf out;
@@ -28,15 +32,17 @@ static void jpeg_fail(j_common_ptr jpeg)
     longjmp(failure->out, 1);
 }
 
-/* Level -1 is a warning about damaged data; grey fill in place of pixels is no sample. Bytes to
- * spare behind the pixels, which some cameras write, are no damage. */
+/* Level -1 is a warning about damaged data, and is treated as an error: libjpeg would fill the
+ * missing pixels with grey. Extra bytes after the pixels, which some cameras write, are accepted.
+ */
 static void jpeg_message(j_common_ptr jpeg, int level)
 {
     if (level < 0 && jpeg->err->msg_code != JWRN_EXTRANEOUS_DATA)
         jpeg_fail(jpeg);
 }
 
-/* A JPEG of a few KB can hold thousands of scans, each a pass over the whole image. */
+/* Limit of scans, because a JPEG of a few KB can hold thousands, and each is a pass over the whole
+ * image. */
 enum { JPEG_MAX_SCANS = 500 };
 static void jpeg_progress(j_common_ptr jpeg)
 {
@@ -55,8 +61,8 @@ static enum status check_size(const char *path, int64_t width, int64_t height, s
     return OK;
 }
 
-/* The pixels, and what libjpeg keeps of an image that comes in several scans: every coefficient, 64
- * of 2 bytes a block. */
+/* Checks the memory of decoding: the pixels, and for an image with several scans also every
+ * coefficient, which libjpeg keeps (64 of 2 bytes in a block). */
 static enum status check_jpeg_memory(const char *path, j_decompress_ptr jpeg, struct err *err)
 {
     const int64_t width = jpeg->image_width, height = jpeg->image_height;
@@ -69,7 +75,8 @@ static enum status check_jpeg_memory(const char *path, j_decompress_ptr jpeg, st
         return err_set(err, ERR_INPUT, "'%s': decoding %lld x %lld takes %lld MiB, the limit is %d",
                        path, (long long)width, (long long)height, (long long)(bytes >> 20),
                        IMAGE_MAX_BYTES >> 20);
-    jpeg->mem->max_memory_to_use = IMAGE_MAX_BYTES; /* for all that was not counted above */
+    /* A limit for libjpeg's own memory, which is not counted above. */
+    jpeg->mem->max_memory_to_use = IMAGE_MAX_BYTES;
     return OK;
 }
 
@@ -110,13 +117,15 @@ static enum status read_jpeg(FILE *in, const char *path, bool peek, struct pixel
         goto out;
     }
     jpeg.out_color_space = inks ? JCS_CMYK : JCS_RGB;
-    jpeg.dct_method = JDCT_ISLOW; /* the exact one: same pixels on every machine */
+    /* The integer method gives the same pixels on every machine. */
+    jpeg.dct_method = JDCT_ISLOW;
     jpeg_start_decompress(&jpeg);
     while (jpeg.output_scanline < jpeg.output_height) {
         unsigned char *to = rgb + (size_t)jpeg.output_scanline * (size_t)pixels->width * 3;
         JSAMPROW row = inks ? line : to;
         jpeg_read_scanlines(&jpeg, &row, 1);
-        for (int x = 0; inks && x < pixels->width; x++) /* inverted, as Adobe stores them */
+        /* CMYK values are stored inverted, as by Adobe. */
+        for (int x = 0; inks && x < pixels->width; x++)
             for (int c = 0; c < 3; c++)
                 to[3 * x + c] = (unsigned char)((line[4 * x + c] * line[4 * x + 3] + 127) / 255);
     }
@@ -202,7 +211,8 @@ enum status image_read(const char *path, struct pixels *pixels, struct err *err)
 
 /* --- scaling ---------------------------------------------------------------------------------- */
 
-/* Weights of output i over the n inputs of one axis; returns how many, *first the first one. */
+/* Weights of output i over the n inputs of one axis. Returns their number; *first is the first
+ * input. */
 static int filter(int i, int n, int side, int *first, float *weights)
 {
     double scale = (double)n / side, reach = scale > 1 ? scale : 1;
@@ -226,7 +236,7 @@ enum status image_square(const struct pixels *pixels, int side, float *planes, s
 {
     int w = pixels->width, h = pixels->height, n = w < h ? w : h;
     int left = (w - n) / 2, top = (h - n) / 2, first;
-    /* A column pass into [n rows, side], then a row pass. */
+    /* The first pass scales the width into half [n, side, 3]; the second scales the height. */
     float *half = malloc((size_t)n * (size_t)side * 3 * sizeof *half);
     float *weights = malloc(((size_t)2 * ((size_t)n / (size_t)side + 2) + 2) * sizeof *weights);
     enum status rc = OK;

@@ -1,4 +1,4 @@
-/* exec/data/image_file.h - one JPEG or PNG file as RGB bytes, and scaling. */
+/* exec/data/image_file.h - decodes one JPEG or PNG file to RGB bytes, and scales it. */
 #ifndef ELAPSE_EXEC_DATA_IMAGE_FILE_H
 #define ELAPSE_EXEC_DATA_IMAGE_FILE_H
 
@@ -6,27 +6,29 @@
 
 #include "partition/status.h"
 
-/* Sides are 1..IMAGE_MAX_SIDE, and decoding one image takes at most IMAGE_MAX_BYTES: the pixels,
- * and of a progressive JPEG all coefficients as well. A few bytes of a header can ask for no more.
- */
+/* Limits. Width and height are 1..IMAGE_MAX_SIDE. Decoding one image takes at most IMAGE_MAX_BYTES:
+ * the pixels, and for a progressive JPEG also its coefficients. So a header of a few bytes cannot
+ * make us allocate more. */
 enum { IMAGE_MAX_SIDE = 16384, IMAGE_MAX_BYTES = 3 * IMAGE_MAX_SIDE * IMAGE_MAX_SIDE };
 
 struct pixels {
     int width, height;
-    unsigned char *rgb; /* owned: height rows of width x (red, green, blue); NULL after peek */
+    /* Owned; height rows of width x (red, green, blue); NULL after image_peek(). */
+    unsigned char *rgb;
 };
 
-/* Only the header: width and height. The kind is told by the first bytes, not by the name.
- * ERR_SYSTEM: missing; ERR_INPUT: neither JPEG nor PNG, malformed, too large; the file is named. */
+/* Read only the header: width and height. The first bytes of the file decide the format, not its
+ * name. ERR_SYSTEM: missing. ERR_INPUT: neither JPEG nor PNG, malformed, or too large; the message
+ * names the file. */
 enum status image_peek(const char *path, struct pixels *pixels, struct err *err);
 
-/* Decode. Grey becomes RGB, transparency goes onto white; a cut or damaged file is ERR_INPUT. The
- * caller frees pixels->rgb. */
+/* Decode a file. Grey becomes RGB; transparent pixels are drawn on white. A cut or damaged file is
+ * ERR_INPUT. The caller frees pixels->rgb. */
 enum status image_read(const char *path, struct pixels *pixels, struct err *err);
 
-/* The central square of the picture, scaled to side x side: planes red, green, blue of values
- * 0..255. A triangle filter as wide as the scale where it shrinks (no aliasing), bilinear where it
- * grows. ERR_NOMEM. O(side * (side + height) * scale). */
+/* Scale the central square of the picture to side x side; planes receives red, green and blue
+ * planes of values 0..255. Shrinking uses a triangle filter as wide as the scale, which prevents
+ * aliasing; enlarging is bilinear. ERR_NOMEM. O(side * (side + height) * scale). */
 enum status image_square(const struct pixels *pixels, int side, float *planes, struct err *err);
 
 #endif

@@ -1,11 +1,11 @@
-/* exec/data/images.c - a folder of JPEG and PNG files, a folder a class.
+/* exec/data/images.c - a folder of JPEG and PNG files, one folder a class.
  *
- * data.path holds train/CLASS/FILE and val/CLASS/FILE (or test/CLASS/FILE), as torchvision's
- * ImageFolder has it; classes are numbered by the sorted names of train's folders, samples by class
- * and sorted name. Opening looks at the header of every file; pixels are decoded when a sample is
- * asked for. With data.resize the central square of a picture is scaled to the model's side,
- * otherwise its size must match. Pixels become (p / 255 - 0.5) / 0.5, as ViT's own preprocessing.
- */
+ * data.path holds train/CLASS/FILE and val/CLASS/FILE (or test/CLASS/FILE), the layout of
+ * torchvision's ImageFolder. Classes are numbered by the sorted names of train's folders; samples
+ * are ordered by class, then by name. Opening reads the header of every file; pixels are decoded
+ * when a sample is asked for. With data.resize the central square of a picture is scaled to the
+ * model's side; otherwise its size must match. Pixels become (p / 255 - 0.5) / 0.5, as in ViT's own
+ * preprocessing. Read images_open() first, then read_split() and images_sample(). */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -18,11 +18,11 @@
 #include "exec/data/image_file.h"
 
 struct name_list {
-    char **at; /* owned, and each name */
+    char **at; /* owned, like each name */
     int64_t count, room;
 };
 struct picture_list {
-    char **path; /* owned, and each path */
+    char **path; /* owned, like each path */
     int32_t *label;
     int64_t count, room;
 };
@@ -65,7 +65,7 @@ static bool is_picture(const char *name)
            (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".png"));
 }
 
-/* Sorted names in a folder: its folders, or its pictures. Hidden names are left out. */
+/* The sorted names of a folder's folders, or of its pictures. Hidden names are skipped. */
 static enum status list_names(const char *dir, bool folders, struct name_list *list,
                               struct err *err)
 {

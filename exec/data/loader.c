@@ -1,3 +1,11 @@
+/* Fills batches, ahead of their use on a thread of its own.
+ *
+ * There are two slots: slots[current] was handed out last, and the other one is filled next. Its
+ * state goes from EMPTY to WANTED (loader_get() asks for the next step) to READY (the thread has
+ * filled it). While it is WANTED only the thread touches its contents; `lock` protects the states.
+ * Without a thread, or if another step is asked for, loader_get() fills the slot itself. The
+ * samples of a batch are made by a parallel loop. Read loader_get(), prefetch_thread() and
+ * fill_slot() first. */
 #include "exec/data/loader.h"
 
 #include <omp.h>
@@ -9,7 +17,7 @@
 
 enum slot_state { SLOT_EMPTY, SLOT_WANTED, SLOT_READY };
 
-/* One batch with its memory: a block of `size` samples per micro-batch in each array. */
+/* One batch and its memory. Each array holds a block of `size` samples for every micro-batch. */
 struct slot {
     enum slot_state state;
     int64_t epoch, step;
@@ -26,19 +34,19 @@ struct loader {
     struct sampler sampler;
     int64_t image_elems;
     int workers;
-    float **scratch; /* [workers] images, where they are augmented */
+    float **scratch; /* [workers], one image each; NULL unless images are augmented */
     struct slot slots[2];
-    int current; /* slot handed out last */
+    int current; /* the slot that was handed out last */
     bool threaded, stop;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
 };
 
-/* Where samples of a step are made side by side: the first that failed, in the order of samples,
- * whoever came upon it. */
+/* The first failure among samples that are made in parallel: the first in the order of samples, not
+ * of time, so that the message does not depend on scheduling. */
 struct first_failure {
-    int64_t at; /* INT64_MAX: none */
+    int64_t at; /* index of the sample; INT64_MAX: no failure */
     struct err err;
 };
 
@@ -54,8 +62,9 @@ static enum status failure_of(const struct first_failure *first, struct err *err
     return first->at == INT64_MAX ? OK : err_copy(err, &first->err);
 }
 
-/* Targets of a step over all replicas. Where each sample has a fixed number it needs no look at the
- * data; masked tokens are counted by making the labels, which are cheap beside a forward. */
+/* Counts the targets of a step over all replicas. If every sample has a fixed number, the data need
+ * not be read. Masked tokens are counted by making the labels, which costs little beside a forward.
+ */
 static enum status count_targets(struct loader *loader, int64_t epoch, int64_t step, int64_t *count,
                                  struct err *err)
 {
@@ -90,9 +99,9 @@ static enum status count_targets(struct loader *loader, int64_t epoch, int64_t s
     return failure_of(&failure, err);
 }
 
-static _Atomic uint64_t serials; /* given so far */
+static _Atomic uint64_t serials; /* the last serial number given to a block */
 
-/* Sample id of the split, as the slot's epoch sees it, to place `at` of the batch. */
+/* Makes sample `id`, as the slot's epoch sees it, at index `at` of the batch. */
 static enum status fill_sample(struct loader *loader, struct slot *slot, int64_t at, int64_t id,
                                float *scratch, struct err *err)
 {
@@ -112,6 +121,7 @@ static enum status fill_sample(struct loader *loader, struct slot *slot, int64_t
     return dataset_view(dataset, loader->spec.split, slot->epoch, id, &out, scratch, err);
 }
 
+/* Fills a slot with the batch of its epoch and step. */
 static enum status fill_slot(struct loader *loader, struct slot *slot, struct err *err)
 {
     const struct microbatches *mb = &loader->sampler.microbatches;
@@ -217,8 +227,8 @@ const struct batch *loader_peek(struct loader *loader)
     return batch;
 }
 
-/* count * elems elements of `size` bytes, zeroed, where the backend's copies read them by
- * themselves. */
+/* A zeroed array of count * elems elements of `size` bytes. With a backend it is host memory that
+ * the device can copy from directly. */
 static void *new_array(const struct loader_spec *spec, int64_t count, int64_t elems, size_t size)
 {
     struct backend *be = spec->backend;

@@ -1,7 +1,7 @@
-/* exec/data/loader.h - the micro-batches of a step, ready when they are wanted.
+/* exec/data/loader.h - prefetches the micro-batches of a step.
  *
- * A loader holds two batches: the one in use, and the next one, which threads of its own make
- * meanwhile. Which samples a batch holds is the sampler's; what they look like the dataset's; so a
+ * A loader holds two batches: the one in use, and the next one, which its own threads fill
+ * meanwhile. The sampler decides which samples a batch holds, and the dataset makes them, so a
  * batch is the same whether it was prefetched or not. */
 #ifndef ELAPSE_EXEC_DATA_LOADER_H
 #define ELAPSE_EXEC_DATA_LOADER_H
@@ -14,12 +14,12 @@ struct loader; /* opaque */
 
 /* The micro-batches of one replica in one step. */
 struct batch {
-    struct loader *loader; /* whose it is; NULL: made by hand */
-    int64_t epoch, step;   /* of the epoch */
+    struct loader *loader; /* the loader that owns it; NULL: the batch was not made by a loader */
+    int64_t epoch, step;   /* step: within the epoch */
     int num_blocks;
-    struct sample_block *blocks; /* may hold 0 samples at the end of an epoch */
-    int64_t num_samples;         /* over all replicas */
-    int64_t num_targets;         /* over all replicas: what the loss is divided by */
+    struct sample_block *blocks; /* one per micro-batch; some may be empty */
+    int64_t num_samples;         /* of the step, over all replicas */
+    int64_t num_targets;         /* of the step, over all replicas; the loss is divided by it */
 };
 
 struct loader_spec {
@@ -27,25 +27,27 @@ struct loader_spec {
     const struct sampler *sampler; /* copied */
     enum split split;
     int replica;
-    bool want_inputs; /* images or tokens: the rank holds the first stage */
-    bool want_labels; /* it holds the last one */
+    bool want_inputs; /* fill images or tokens: this rank holds the first stage */
+    bool want_labels; /* fill labels: this rank holds the last stage */
     bool prefetch;
-    int workers;             /* threads that make a batch's samples; 0 is 1 */
-    struct backend *backend; /* borrowed: whose copies read the batches; NULL: nobody's */
+    int workers;             /* threads that make the samples of a batch; 0 means 1 */
+    struct backend *backend; /* borrowed; its copies read the batches, so it allocates them; NULL:
+                                plain memory */
 };
 
-/* Allocates both batches. The caller releases with loader_free(). ERR_NOMEM, ERR_SYSTEM (thread).
+/* Allocates both batches. Release with loader_free(). ERR_NOMEM; ERR_SYSTEM: a thread cannot start.
  */
 enum status loader_new(const struct loader_spec *spec, struct loader **loader, struct err *err);
 void loader_free(struct loader *loader); /* NULL is fine */
 
-/* The batch of a step; valid until the next call. Starts to make the step behind it. A record that
- * cannot be read any more is the error of the call that needs it. */
+/* The batch of a step, valid until the next call. Starts to prefetch the step after it. If a record
+ * can no longer be read, the call that needs it returns the error. */
 enum status loader_get(struct loader *loader, int64_t epoch, int64_t step_in_epoch,
                        const struct batch **batch, struct err *err);
 
-/* The batch behind the one that was handed out last, if it is ready: the next loader_get() gives
- * it, if asked for what comes next, and until then it stays. NULL: not yet, or there is none. */
+/* The prefetched batch, if it is ready, without taking it: the next loader_get() returns this batch
+ * if it asks for the step that follows. The batch stays valid until then. NULL: it is not ready, or
+ * nothing is prefetched. */
 const struct batch *loader_peek(struct loader *loader); /* NULL is fine */
 
 #endif

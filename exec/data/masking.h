@@ -1,8 +1,9 @@
-/* exec/data/masking.h - which tokens a masked language model is to predict.
+/* exec/data/masking.h - chooses the tokens that a masked language model must predict.
  *
- * Exactly model_masked_of(count) of `count` tokens, every choice equally likely, drawn from (seed,
- * split, epoch, sample): training samples show other masks each epoch, test samples always the
- * same, and a resumed run the ones it would have shown. Pure. */
+ * Exactly model_masked_of(count) of `count` tokens are chosen, and every choice is equally likely.
+ * The choice is drawn from (seed, split, epoch, sample): training samples show different masks in
+ * each epoch, test samples always the same masks, and a resumed run shows the masks that the first
+ * run would have shown. Pure. */
 #ifndef ELAPSE_EXEC_DATA_MASKING_H
 #define ELAPSE_EXEC_DATA_MASKING_H
 
@@ -13,7 +14,7 @@
 #include "partition/model.h"
 
 struct masking {
-    uint64_t key; /* numbers 2^32 and up of its stream are free for the caller */
+    uint64_t key; /* key of the random stream; the caller may use its numbers from 2^32 on */
     int64_t left, wanted;
 };
 
@@ -26,8 +27,8 @@ static inline struct masking masking_start(uint64_t seed, int split, int64_t epo
                             .wanted = model_masked_of(count)};
 }
 
-/* Whether the next token, of those given to masking_start(), is one. Knuth, The Art of Computer
- * Programming 2, 3.4.2, algorithm S: it is with probability wanted / left. */
+/* Whether the next token is masked; call it once for each of the `count` tokens. Knuth, The Art of
+ * Computer Programming 2, 3.4.2, algorithm S: a token is chosen with probability wanted / left. */
 static inline bool masking_next(struct masking *m)
 {
     uint64_t index = (uint64_t)m->left--;

@@ -1,10 +1,11 @@
-/* exec/data/phrases.c - token sequences made from a seed, for text models where no text is at hand.
+/* exec/data/phrases.c - token sequences made from a seed, for text models when no text is
+ * available.
  *
- * A phrase walks over a small alphabet: the next token follows the previous one by a fixed keyed
- * map, except for one token in eight, which is drawn at random. Language models learn the map. A
- * classifier's label (class = id % classes) selects the map, so it can be read off the transitions,
- * not off any single token. Phrases of the bert family vary in length. Masked models see zeros in
- * place of the tokens that they are to predict (masking.h). */
+ * A phrase walks over a small alphabet. The next token follows from the previous one by a fixed
+ * keyed map, except one token in eight, which is random. Language models learn the map. For a
+ * classifier the label (class = id % classes) selects the map, so the class can be read from the
+ * transitions but not from any single token. Phrases for the bert family vary in length. Masked
+ * models see 0 in place of the tokens that they must predict (masking.h). */
 #include <stdlib.h>
 
 #include "exec/data/dataset.h"
@@ -51,7 +52,7 @@ static enum status phrases_sample(const struct dataset *dataset, enum split spli
                                                        (uint64_t)phrases->alphabet);
         bool inside = i < length;
         bool masked = phrases->task == TASK_MLM && i > 0 && inside && masking_next(&masks);
-        /* A span is marked by the one value outside the alphabet. */
+        /* The answer of a question is the one token outside the alphabet. */
         int32_t shown = masked ? 0 : token;
         if (i == span)
             shown = (int32_t)phrases->alphabet;

@@ -81,9 +81,9 @@ int64_t sampler_microbatch(const struct sampler *sampler, int64_t step_in_epoch,
     return count;
 }
 
-/* A balanced Feistel network on 2 * half_bits bits, walked along its cycle until it lands inside
- * [0, n) (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). The domain is less than
- * 4 n, so a walk takes fewer than 4 rounds on average. */
+/* A balanced Feistel network on 2 * half_bits bits, applied repeatedly until the result is inside
+ * [0, n) (cycle walking: Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). The
+ * domain is smaller than 4 n, so fewer than 4 applications are needed on average. */
 int64_t sampler_id(const struct sampler *sampler, int64_t epoch, int64_t position)
 {
     uint64_t n = (uint64_t)sampler->num_samples, x = (uint64_t)position;

@@ -1,10 +1,10 @@
 /* exec/data/shapes.c - the procedural image set: ten classes of rendered shapes.
  *
- * Sample id of a split is drawn from counters keyed by (seed, split, id): a shape of class id % 10
- * at a random place, size, angle and light colour over a dark random gradient, with a stray line of
- * a third colour and pixel noise. Edges are anti-aliased by signed distance, so that any image side
- * works. Colour, place and angle say nothing of the class. Made on demand, 15 to 40 us for
- * 32 x 32. */
+ * A sample is drawn from counters keyed by (seed, split, id): a shape of class id % 10 at a random
+ * place, size and angle, in a light random colour over a dark random gradient, with a line of a
+ * third colour across and pixel noise. Edges are anti-aliased by signed distance, so any image side
+ * works. Colour, place and angle do not depend on the class. Samples are made on demand, in 15 to
+ * 40 us for 32 x 32. Read shapes_sample() first. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,7 +32,7 @@ struct point {
     float x, y;
 };
 
-/* Corners in the unit circle, in order. */
+/* Corners inside the unit circle, in order along the outline. */
 static const struct point square[] = {
     {-.8f, -.8f},
     {.8f,  -.8f},
@@ -105,8 +105,8 @@ static void polygon_init(struct polygon *polygon, const struct point *corner, in
     }
 }
 
-/* Signed distance to a simple polygon, negative inside: distance to the nearest edge, sign by the
- * parity of crossings of a ray. */
+/* Signed distance to a simple polygon, negative inside: the distance to the nearest edge, with the
+ * sign from the parity of crossings of a ray. */
 static float polygon_distance(const struct polygon *polygon, float x, float y)
 {
     float best = INFINITY;
@@ -164,14 +164,15 @@ static float shape_distance(enum shape_class shape, const struct polygon *polygo
     }
 }
 
-/* How much of a pixel of side `pixel` lies inside, from the distance of its centre. */
+/* The share of a pixel of side `pixel` that lies inside the shape, from the signed distance of its
+ * centre. */
 static float coverage(float distance, float pixel)
 {
     float c = .5f - distance / pixel;
     return c < 0 ? 0 : c > 1 ? 1 : c;
 }
 
-/* Everything random about a sample. Lengths are in units of the image's side. */
+/* All random choices of a sample. Lengths are in units of the image's side. */
 struct scene {
     float x, y, size, cos, sin;
     float ink[3], ground[2][3], line[3];
@@ -193,7 +194,8 @@ static void draw_scene(uint64_t key, struct scene *scene)
     scene->line_x = (float)counter_unit(key, i++);
     scene->line_y = (float)counter_unit(key, i++);
     scene->line_width = (float)(.01 + .03 * counter_unit(key, i++));
-    /* A dark ground and a light ink of any hue: light alone does not tell the class. */
+    /* The ground is dark and the ink light, both of any hue, so brightness does not reveal the
+     * class. */
     for (int c = 0; c < 3; c++) {
         scene->ground[0][c] = (float)(.5 * counter_unit(key, i++));
         scene->ground[1][c] = (float)(.5 * counter_unit(key, i++));
@@ -244,7 +246,7 @@ static enum status shapes_sample(const struct dataset *dataset, enum split split
                                   256.0f -
                               2.0f;
                 value += .139f * noise;
-                /* Mean and standard deviation over the set, about. */
+                /* MEAN and STD are approximately the mean and deviation of the whole set. */
                 out->image[at] = (value - MEAN) / STD;
             }
         }

@@ -1,11 +1,12 @@
-/* exec/data/squad.c - SQuAD 1.1: a question, a context, and where the answer stands in it.
+/* exec/data/squad.c - SQuAD 1.1: questions about a context, and the place of the answer in it.
  *
  * data.path is a folder with train-v1.1.json and dev-v1.1.json. A sample is [CLS] question [SEP]
- * window [SEP]; contexts that are too long become windows that overlap (each starts half a window,
- * at most 128 tokens, behind the one before it); the label is the first and last token of the first
- * answer, or [CLS] twice in windows that do not hold all of it (Devlin et al. 2018, section 4.2,
- * and google-research/bert, run_squad.py). Questions keep at most 64 tokens. answer_start counts
- * code points. */
+ * window [SEP]. A context that is too long becomes several windows that overlap: each starts half a
+ * window, at most 128 tokens, after the one before. The label is the first and last token of the
+ * first answer, or [CLS] twice if the window does not hold the whole answer (Devlin et al. 2018,
+ * section 4.2, and google-research/bert, run_squad.py). Questions keep at most 64 tokens.
+ * answer_start counts code points. Read squad_open() first, then read_paragraph() and add_windows()
+ * (file to windows), squad_sample() (window to sample) and squad_score() (spans to scores). */
 #include "exec/data/squad.h"
 
 #include <ctype.h>
@@ -21,21 +22,22 @@ enum { MAX_QUESTION = 64, MAX_STRIDE = 128, MIN_SEQ = 16, MAX_ANSWER_WORDS = 512
 
 struct context {
     char *text;               /* owned */
-    struct token_list tokens; /* owned; bytes of text */
+    struct token_list tokens; /* owned; with byte ranges in text */
 };
 struct question {
     int32_t ids[MAX_QUESTION];
     int num_ids;
     int32_t context;
-    int32_t first_token, last_token; /* of the first answer; -1: it stands in no token */
+    /* Tokens of the context that hold the first answer; -1: no token does. */
+    int32_t first_token, last_token;
     int32_t num_answers;
-    char **answers; /* owned, and each */
+    char **answers; /* owned, like each answer */
 };
 struct window {
-    int32_t question, first, count; /* tokens of the context */
+    int32_t question, first, count; /* first, count: tokens of the context */
 };
 
-/* A growing array of anything. */
+/* A growing array of elements of one size. */
 struct list {
     void *at; /* owned */
     int64_t count, room;
@@ -48,7 +50,7 @@ struct squad {
     struct squad_split splits[SPLIT_COUNT];
 };
 
-/* Room for one more element, zeroed; NULL without memory. */
+/* Appends a zeroed element. NULL: no memory. */
 static void *list_add(struct list *list, size_t size)
 {
     if (list->count == list->room) {
@@ -97,7 +99,7 @@ static void squad_clear(struct dataset *dataset)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Where in the file an error lies. */
+/* Place in the file, for error messages. */
 struct place {
     const char *path;
     int article, paragraph, question;
@@ -109,7 +111,7 @@ static enum status refuse(const struct place *at, const char *what, struct err *
                    at->paragraph, at->question, what);
 }
 
-/* Byte of code point number `number`; -1 past the end. */
+/* Byte offset of code point number `number`; -1: past the end. */
 static int64_t byte_of(const char *text, int64_t number)
 {
     size_t at = 0, bytes = strlen(text);
@@ -161,6 +163,7 @@ static enum status read_answers(const struct json *qa, const struct context *con
     return OK;
 }
 
+/* Adds the windows of question `number`: at least one, until the end of the context. */
 static enum status add_windows(struct squad_split *split, int32_t number, int seq, struct err *err)
 {
     const struct question *question = (struct question *)split->questions.at + number;
@@ -364,7 +367,7 @@ bool squad_text(const struct dataset *dataset, const struct span *span, enum spl
     return true;
 }
 
-/* An answer as words: lower case, ASCII punctuation dropped, without a, an, the. */
+/* The words of an answer: lower case, without ASCII punctuation and without a, an, the. */
 struct words {
     char *text; /* owned; words separated by NUL */
     int count;
@@ -400,6 +403,7 @@ static enum status to_words(const char *text, int bytes, struct words *words, st
     return OK;
 }
 
+/* Exact match and F1 of two answers as lists of words. */
 static void compare_words(const struct words *a, const struct words *b, double *exact, double *f1)
 {
     bool used[MAX_ANSWER_WORDS] = {false}, same = a->count == b->count;
@@ -459,7 +463,7 @@ enum status squad_score(const struct dataset *dataset, enum split split, const s
         if (!*at || spans[i].score > (*at)->score)
             *at = &spans[i];
     }
-    /* Questions with a window among the samples in use. */
+    /* Only questions with a window among the samples in use count. */
     got.questions = last > 0 ? windows[last - 1].question + 1 : 0;
     for (int64_t q = 0; rc == OK && q < got.questions; q++) {
         const char *text = "";

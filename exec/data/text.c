@@ -1,12 +1,13 @@
 /* exec/data/text.c - plain text for language models.
  *
- * data.path is a file, of which the last tenth of the tokens is the test split, or a folder with
- * train.txt and test.txt (or input.txt alone, split the same way). Without data.vocab a token is a
- * byte; with a vocab.json it is GPT-2's (data.merges, or merges.txt beside it); with a vocab.txt it
- * is WordPiece, for masked language models. Causal models read windows of seq tokens end to end,
- * each labelled with its successor. Masked models read [CLS] window [SEP]; 15 % of the tokens are
- * predicted (masking.h), of them 80 % shown as [MASK], 10 % as a random token, 10 % unchanged
- * (Devlin et al. 2018, section 3.1). */
+ * data.path is a file, or a folder with train.txt and test.txt, or a folder with input.txt. A
+ * single file is split: the last tenth of its tokens is the test split. Tokens: without data.vocab
+ * a token is a byte; with a vocab.json the tokenizer is GPT-2's (data.merges, or merges.txt beside
+ * it); with a vocab.txt it is WordPiece, for masked language models. Causal models read consecutive
+ * windows of seq tokens; the label of a token is its successor. Masked models read [CLS] window
+ * [SEP]. 15 % of the tokens are predicted (masking.h): 80 % of these are shown as [MASK], 10 % as a
+ * random token, 10 % unchanged (Devlin et al. 2018, section 3.1). Read text_open() first, then
+ * read_all(), causal_sample() and masked_sample(). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,9 +27,10 @@ struct text {
     enum text_tokens kind;
     struct bpe bpe;
     struct wordpiece wp;
-    int32_t *ids[SPLIT_COUNT]; /* [TEST] lies inside [TRAIN]'s block where one file was split */
+    int32_t *ids[SPLIT_COUNT]; /* owned; if one file was split, [SPLIT_TEST] points into the block
+                                  of [SPLIT_TRAIN] */
     int64_t count[SPLIT_COUNT];
-    bool shared;
+    bool shared; /* one file was split */
 };
 
 static void text_clear(struct dataset *dataset)

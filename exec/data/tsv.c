@@ -1,14 +1,15 @@
-/* exec/data/tsv.c - GLUE tasks: tab-separated lines under a header, one or two texts and a label,
- * as WordPiece tokens for BERT.
+/* exec/data/tsv.c - GLUE tasks: tab-separated lines with a header, one or two texts and a label
+ * each, as WordPiece tokens for BERT.
  *
- * Columns are found by name: sentence (SST-2); sentence1, sentence2 (RTE, WNLI, MNLI); question,
- * sentence (QNLI); question1, question2 (QQP); #1 String, #2 String (MRPC); question, answer;
- * premise, hypothesis; with label, gold_label, is_duplicate or Quality. CoLA has no header: source,
- * label, mark (* or nothing), sentence. STS-B, whose score is no class, is refused. Labels are
- * numbers, or GLUE's words (entailment 0, not_entailment and neutral 1, contradiction 2). data.path
- * is a folder with train.tsv and dev.tsv (MNLI: dev_matched.tsv); the test split is the latter, as
- * GLUE keeps the labels of its test sets. Source of the layout: gluebenchmark.com. All lines are
- * cut into tokens when the set is opened. */
+ * Columns are found by name. Texts: sentence (SST-2); sentence1, sentence2 (RTE, WNLI, MNLI);
+ * question, sentence (QNLI); question1, question2 (QQP); #1 String, #2 String (MRPC); question,
+ * answer; premise, hypothesis. Label: label, gold_label, is_duplicate or Quality. CoLA has no
+ * header; its columns are source, label, mark (* or nothing), sentence. STS-B is refused, because
+ * its score is not a class. Labels are numbers, or the words of GLUE (entailment 0, not_entailment
+ * and neutral 1, contradiction 2). data.path is a folder with train.tsv and dev.tsv (MNLI:
+ * dev_matched.tsv). The test split is the dev file, because GLUE does not publish the labels of its
+ * test sets. Source of the layout: gluebenchmark.com. Opening tokenizes all lines. Read tsv_open()
+ * first, then read_table() (files to tokens) and tsv_sample() (tokens to a sample). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@
 enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 64, MAX_LINES = 64 };
 
 struct line {
-    int64_t first; /* token of its first text */
+    int64_t first; /* index in ids of the first token of its first text */
     int32_t tokens[2];
     int32_t label;
 };
@@ -89,7 +90,7 @@ static int find_column(const struct cells *header, const char *name)
 }
 
 struct columns {
-    int text[2], label; /* text[1] -1: one text */
+    int text[2], label; /* text[1] is -1 if there is one text */
 };
 
 static enum status find_columns(const struct cells *header, const char *path,
@@ -130,7 +131,7 @@ static enum status find_columns(const struct cells *header, const char *path,
     return ERR_INPUT;
 }
 
-/* A line of CoLA, which has no header. */
+/* Whether the first line is a line of CoLA, which has no header. */
 static bool cola_line(const struct cells *cells)
 {
     return cells->count == 4 && (cell_is(cells, 1, "0") || cell_is(cells, 1, "1")) &&
@@ -220,8 +221,9 @@ static enum status read_table(const struct wordpiece *wp, const char *dir, const
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((stop ? stop : end) - line);
         split_line(line, length, &cells);
-        /* Texts of QQP hold newlines: too few columns go on in the next line. (A whole line behind
-         * one that was cut makes too many.) */
+        /* Texts of QQP contain newlines. A line with too few columns is therefore joined with the
+         * next ones. (If the line was merely cut off, joining the next one gives too many columns,
+         * which is refused below.) */
         const int64_t here = ++number;
         for (; here > 1 && stop && stop + 1 < end && cells.count > 1 && cells.count < header &&
                number < here + MAX_LINES;
@@ -261,7 +263,7 @@ static enum status read_table(const struct wordpiece *wp, const char *dir, const
             rc = add_line(table, &tokens, first_text, label, err);
     }
     if (rc == OK && table->num_lines == 0)
-        rc = err_set(err, ERR_INPUT, "'%s' has no line behind its header", path);
+        rc = err_set(err, ERR_INPUT, "'%s' has no line after its header", path);
 out:
     token_list_clear(&tokens);
     free(text);
@@ -283,7 +285,7 @@ static enum status tsv_sample(const struct dataset *dataset, enum split split, i
     (void)err;
     if (out->labels)
         out->labels[0] = line->label;
-    /* Too long: the longer text gives way first. */
+    /* Too long: shorten the longer text first. */
     if (a + b > room) {
         int32_t half = (int32_t)room / 2;
         int32_t keep_b = a < room - half ? (int32_t)room - a : half;
@@ -318,7 +320,7 @@ static bool in_folder(const char *dir, const char *name)
     return there;
 }
 
-/* MNLI has two dev sets, of which the matched one counts. */
+/* MNLI has two dev sets; the matched one is used. */
 static const char *dev_file(const char *dir)
 {
     static const char *const matched = "dev_matched.tsv";

@@ -2,7 +2,7 @@
 
 enum unicode_class unicode_class_of(uint32_t code)
 {
-    int low = 0, high = unicode_num_runs; /* the run lies in [low, high) */
+    int low = 0, high = unicode_num_runs; /* the run of `code` is in [low, high) */
     while (high - low > 1) {
         int middle = (low + high) / 2;
         if (unicode_runs[middle] >> 3 <= code)
@@ -15,7 +15,7 @@ enum unicode_class unicode_class_of(uint32_t code)
 
 int unicode_fold(uint32_t code, uint32_t to[UNICODE_FOLD_MAX])
 {
-    /* Hangul by arithmetic: The Unicode Standard, section 3.12. */
+    /* Hangul syllables are decomposed by arithmetic (The Unicode Standard, section 3.12). */
     enum { S = 0xac00, L = 0x1100, V = 0x1161, T = 0x11a7, NV = 21, NT = 28, NS = 11172 };
     int low = 0, high = unicode_num_folds, n = 0;
     if (code < 0x80) {

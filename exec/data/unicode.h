@@ -1,7 +1,7 @@
-/* exec/data/unicode.h - what tokenizers ask of a code point.
+/* exec/data/unicode.h - classes and folding of code points, for tokenizers.
  *
- * Tables from the Unicode Character Database (unicode_tables.c says which version and how they are
- * made). Pure; lookups are O(log n). */
+ * The tables come from the Unicode Character Database; unicode_tables.c states the version and how
+ * they are made. Pure; lookups are O(log n). */
 #ifndef ELAPSE_EXEC_DATA_UNICODE_H
 #define ELAPSE_EXEC_DATA_UNICODE_H
 
@@ -11,7 +11,8 @@
 #include "exec/data/unicode_tables.h"
 #include "profiles/utf8.h"
 
-/* By general category: Z*, C* (unassigned too), P*, Mn, L*, N*, the rest. */
+/* General categories, in the order of the values: all others, Z*, C* (also unassigned), P*, Mn, L*,
+ * N*. */
 enum unicode_class {
     UNICODE_OTHER,
     UNICODE_SPACE,
@@ -24,7 +25,8 @@ enum unicode_class {
 
 enum unicode_class unicode_class_of(uint32_t code);
 
-/* Lower case, canonically decomposed, without marks: 0..3 code points in to. */
+/* Lower case, canonically decomposed, without marks. Writes 0..3 code points to `to`; returns how
+ * many. */
 int unicode_fold(uint32_t code, uint32_t to[UNICODE_FOLD_MAX]);
 
 #endif

@@ -1,3 +1,5 @@
+/* A hash table with open addressing and linear probing, at most half full; and reading of whole
+ * files. */
 #include "exec/data/vocab.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
-/* exec/data/vocab.h - the numbers of pieces of text, and lists of tokens.
+/* exec/data/vocab.h - a hash table from pieces of text to ids, and lists of tokens.
  *
- * A hash table over bytes; pieces are copied into one block. Reading from any thread; filling from
- * one. */
+ * Keys are bytes; the table copies them into one block. Any thread may look up; only one may
+ * insert, and none may look up meanwhile. */
 #ifndef ELAPSE_EXEC_DATA_VOCAB_H
 #define ELAPSE_EXEC_DATA_VOCAB_H
 
@@ -12,24 +12,24 @@
 #include "partition/status.h"
 
 struct vocab_slot {
-    int64_t text; /* offset into bytes */
+    int64_t text; /* offset of the piece in bytes */
     int32_t length, id;
 };
 struct vocab {
     char *bytes; /* owned */
     int64_t num_bytes, room_bytes;
-    struct vocab_slot *slots; /* owned, num_slots, a power of two; length < 0: empty */
+    struct vocab_slot *slots; /* owned; num_slots, a power of two; length < 0: empty slot */
     int64_t num_slots, count;
     int32_t max_id, max_length;
 };
 
 void vocab_clear(struct vocab *vocab); /* {0} is an empty vocabulary */
-/* ERR_INPUT when the piece is there already. Amortised O(length). */
+/* Insert a piece. ERR_INPUT: it exists already. Amortised O(length). */
 enum status vocab_put(struct vocab *vocab, const char *piece, size_t length, int32_t id,
                       struct err *err);
 int32_t vocab_find(const struct vocab *vocab, const char *piece, size_t length); /* -1: absent */
 
-/* A token and the bytes [first, end) of the text that it stands for. */
+/* A token, and the bytes [first, end) of the text that it stands for. */
 struct token {
     int32_t id;
     int32_t first, end;
@@ -41,8 +41,9 @@ struct token_list {
 enum status token_list_add(struct token_list *list, struct token token, struct err *err);
 void token_list_clear(struct token_list *list);
 
-/* A whole file, decompressed where it is gzip, with a NUL behind it. Fresh. ERR_SYSTEM: missing or
- * unreadable; ERR_INPUT: a cut or corrupt gzip stream, or more than limit bytes (decompressed). */
+/* Read a whole file, decompressed if it is gzip, into a new buffer that ends with a NUL. The caller
+ * frees *bytes. ERR_SYSTEM: missing or unreadable. ERR_INPUT: the gzip stream is cut off or
+ * corrupt, or the file has more than `limit` bytes (decompressed). */
 enum status data_read_file(const char *path, int64_t limit, char **bytes, int64_t *num_bytes,
                            struct err *err);
 

@@ -1,3 +1,7 @@
+/* WordPiece tokenization (wordpiece.h).
+ *
+ * wordpiece_encode() reads code points and collects folded characters in a struct word, each with
+ * its byte range in the source. At the end of a word word_flush() cuts it into pieces. */
 #include "exec/data/wordpiece.h"
 
 #include <stdlib.h>
@@ -5,7 +9,7 @@
 
 #include "exec/data/unicode.h"
 
-/* MAX_CHARS: longer words are unknown as a whole, as in the reference. */
+/* MAX_CHARS: a longer word is one unknown token, as in the reference. */
 enum { MAX_VOCAB_BYTES = 64 << 20, MAX_TEXT = 1 << 30, MAX_CHARS = 100, CHAR_BYTES = 4 };
 
 void wordpiece_clear(struct wordpiece *wp)
@@ -54,12 +58,13 @@ enum status wordpiece_open(const char *path, struct wordpiece *wp, struct err *e
     return rc;
 }
 
-/* The word under way, as folded text, with where each of its characters came from. */
+/* The word that is being collected: its folded text, and the source bytes of each of its
+ * characters. */
 struct word {
     char text[2 * MAX_CHARS * CHAR_BYTES];
-    int chars;                /* may pass MAX_CHARS; no more than that are kept */
-    int at[MAX_CHARS + 1];    /* byte of text where a character starts */
-    int32_t first[MAX_CHARS]; /* byte of the source */
+    int chars;                /* may exceed MAX_CHARS, but only MAX_CHARS are stored */
+    int at[MAX_CHARS + 1];    /* byte of text where character i starts */
+    int32_t first[MAX_CHARS]; /* byte of the source where character i starts */
     int32_t end[MAX_CHARS];
     int32_t whole_first, whole_end;
 };
@@ -80,7 +85,8 @@ static void word_add(struct word *word, uint32_t code, int32_t first, int32_t en
     word->chars++;
 }
 
-/* Longest piece first, from the left; a word with a part that no piece fits is unknown. */
+/* Cuts a word from the left into the longest pieces of the vocabulary. If some part has no piece,
+ * the whole word is one unknown token. */
 static enum status word_flush(const struct wordpiece *wp, struct word *word,
                               struct token_list *tokens, struct err *err)
 {
@@ -113,7 +119,8 @@ static enum status word_flush(const struct wordpiece *wp, struct word *word,
     return rc;
 }
 
-/* The ideographs' blocks; Hangul, Hiragana, Katakana are written with spaces or as words. */
+/* The blocks of CJK ideographs. Hangul, Hiragana and Katakana are not split, as in the reference.
+ */
 static bool ideograph(uint32_t c)
 {
     return (c >= 0x4e00 && c <= 0x9fff) || (c >= 0x3400 && c <= 0x4dbf) ||
@@ -124,7 +131,8 @@ static bool ideograph(uint32_t c)
 
 static bool punctuation(uint32_t c)
 {
-    if (c < 0x80) /* all ASCII that is neither letter, digit nor space, "$" and "^" too */
+    if (c < 0x80) /* every ASCII character that is not a letter, digit, space or control, also "$"
+                     and "^" */
         return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) ||
                (c >= 123 && c <= 126);
     return unicode_class_of(c) == UNICODE_PUNCTUATION;

@@ -1,12 +1,14 @@
 /* exec/data/wordpiece.h - BERT's tokenizer, from a vocab.txt.
  *
- * The text is cleaned (control characters and U+FFFD dropped, spaces alike), split at spaces,
- * around punctuation and around CJK ideographs; lower-cased and freed of accents where the
- * vocabulary is uncased (no piece of it holds a capital); each word is then cut into the longest
- * pieces that the vocabulary has, those inside a word with "##" in front. Source: Devlin et al.
- * 2018 and the behaviour of Hugging Face's BertTokenizer, whose tokens these are, with two
- * differences: special tokens spelled in a text are ordinary text, and a final sigma is lower-cased
- * like any other (as their fast tokenizer does). Immutable after opening; any thread may encode. */
+ * The text is cleaned: control characters and U+FFFD are dropped, and all kinds of space count as a
+ * space. It is split at spaces and around every punctuation character and CJK ideograph. If the
+ * vocabulary is uncased (no piece has a capital letter), the text is lower-cased and loses its
+ * accents. Each word is then cut, from the left, into the longest pieces that the vocabulary has;
+ * pieces inside a word carry "##" in front. Source: Devlin et al. 2018, and the behaviour of
+ * Hugging Face's BertTokenizer, which gives the same tokens with two exceptions: a special token
+ * spelled out in a text is ordinary text here, and a final sigma is lower-cased like any other
+ * sigma (as in their fast tokenizer). A struct wordpiece does not change after opening, and any
+ * thread may encode. */
 #ifndef ELAPSE_EXEC_DATA_WORDPIECE_H
 #define ELAPSE_EXEC_DATA_WORDPIECE_H
 
@@ -15,17 +17,19 @@
 struct wordpiece {
     struct vocab vocab; /* owned */
     bool lower;
-    int size;                         /* lines of the vocabulary */
-    int32_t pad, unk, cls, sep, mask; /* mask -1: none */
+    int size; /* number of lines of the vocabulary */
+    /* Ids of the special tokens; mask is -1 if the vocabulary has no [MASK]. */
+    int32_t pad, unk, cls, sep, mask;
 };
 
-/* vocab.txt: one piece a line, its number is the line's. ERR_SYSTEM: missing; ERR_INPUT: a piece
- * twice, or no [PAD], [UNK], [CLS], [SEP]. *wp must be zeroed or cleared; the caller owns it. */
+/* Read vocab.txt: one piece a line; its id is the number of the line, from 0. ERR_SYSTEM: missing.
+ * ERR_INPUT: a piece occurs twice, or [PAD], [UNK], [CLS] or [SEP] is missing. *wp must be zeroed
+ * or cleared; the caller owns it. */
 enum status wordpiece_open(const char *path, struct wordpiece *wp, struct err *err);
 void wordpiece_clear(struct wordpiece *wp);
 
-/* Append the tokens of a text (no special ones) with the bytes that they stand for. Bytes that are
- * no UTF-8 are dropped. ERR_INPUT over 1 GiB. O(bytes * longest piece). */
+/* Append the tokens of a text, without special tokens, and with the bytes that they stand for.
+ * Bytes that are not valid UTF-8 are dropped. ERR_INPUT: over 1 GiB. O(bytes * longest piece). */
 enum status wordpiece_encode(const struct wordpiece *wp, const char *text, size_t bytes,
                              struct token_list *tokens, struct err *err);
 
