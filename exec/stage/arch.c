@@ -1,3 +1,9 @@
+/* Tensors, shapes and stash sizes of the three families (arch.h).
+ *
+ * arch_init() sets what differs between the families. arch_item() lists the tensors of an item:
+ * tensor() appends one to a block, and the *_spec() functions call it in the order in which tensors
+ * lie in their blocks. arch_stash() must agree with the passes in layers.c, embed.c and heads.c. To
+ * add a family, start with arch_init() and embedding_spec(). */
 #include "exec/stage/arch.h"
 
 #include <math.h>
@@ -49,8 +55,8 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
     return OK;
 }
 
-/* Append a tensor that fills a block, or a slice of one (offset > 0 or a later call for the same
- * block). */
+/* Appends a tensor to a block. The first tensor of a block starts at offset 0, later ones follow
+ * it. */
 static struct tensor_spec *tensor(struct item_spec *spec, int block, float std, float value,
                                   int ndim, const int64_t *shape, const char *name, ...)
     __attribute__((format(printf, 7, 8)));
@@ -100,7 +106,7 @@ static void dense_pair(struct item_spec *spec, int weight, int bias, bool in_out
     tensor(spec, bias, 0.0f, 0.0f, SHAPE(out), "%s.bias", prefix);
 }
 
-/* A token table, and in its block the rows behind it (arch.table_rows). */
+/* A token table, and in its block the padding rows after it (arch.table_rows). */
 static void table_spec(const struct model *m, const struct arch *a, struct item_spec *spec,
                        int block, const char *name)
 {
@@ -135,7 +141,7 @@ static void embedding_spec(const struct model *m, const struct arch *a, struct i
     }
 }
 
-/* Whether a long skip ends in item `item`. */
+/* Whether a long skip ends at item `item`. */
 static bool joins_skip(const struct model *m, int item)
 {
     for (int i = 0; i < m->num_skips; i++)
@@ -158,7 +164,8 @@ static void attention_spec(const struct model *m, const struct arch *a, int laye
         snprintf(name, sizeof name, "%s.attn.c_attn", prefix);
         dense_pair(spec, QKV_W, QKV_B, true, h, 3 * h, std, name);
         snprintf(name, sizeof name, "%s.attn.c_proj", prefix);
-        /* Radford et al. 2019: residual projections start smaller by sqrt(2 layers). */
+        /* Radford et al. 2019: residual projections start smaller, by a factor of sqrt(2 layers).
+         */
         dense_pair(spec, OUT_W, OUT_B, true, h, h, std / sqrtf(2.0f * (float)m->num_layers), name);
         return;
     }
@@ -236,7 +243,8 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
     case ITEM_ATTENTION:
         attention_spec(model, arch, it->layer, spec);
         if (joins_skip(model, item)) {
-            char name[96]; /* Bao et al. 2023, U-ViT: long skips by concatenation and a linear */
+            /* U-ViT (Bao et al. 2023): long skips are joined by concatenation and a linear. */
+            char name[96];
             snprintf(name, sizeof name, "vit.encoder.layer.%d.skip_linear", it->layer);
             dense_pair(spec, JOIN_W, JOIN_B, false, 2 * (int64_t)arch->hidden, arch->hidden, 0.02f,
                        name);

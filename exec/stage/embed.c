@@ -1,3 +1,5 @@
+/* The passes of embedding items: patches (vit), or tables of tokens, positions and types (bert,
+ * gpt). */
 #include "exec/stage/embed.h"
 
 #include <stddef.h>
@@ -21,8 +23,8 @@ static struct tokens tokens_of(const struct layer_pass *p)
                            .types = p->batch->types};
 }
 
-/* A convolution of p x p at stride p is a GEMM over patches; the class token's row of patches is
- * zero and its output overwritten. */
+/* The projection of patches: a convolution of p x p with stride p is a GEMM over patches. The class
+ * token's row of patches is zero, and patch_finish() overwrites its output. */
 static struct linear projection(const struct layer_pass *p)
 {
     return (struct linear){.rows = p->batch->num_samples * p->arch->seq,

@@ -1,8 +1,14 @@
+/* The passes of poolers and heads; a head also computes the loss.
+ *
+ * head_forward() computes logits for the task (classify, qa, mlm, causal-lm), and xent() replaces
+ * them by the gradient of the summed loss. So head_backward_input() and head_backward_weight()
+ * start from st[HE_LOGITS]. The heads of language models multiply by the token table, which they
+ * share with the embedding (table_of()). Read head_forward() first. */
 #include "exec/stage/heads.h"
 
 #include <stddef.h>
 
-/* First tokens only: rows lie seq * hidden apart. */
+/* A linear over the first token of every sample: its rows are seq * hidden elements apart. */
 static struct linear first_tokens(const struct layer_pass *p, int out)
 {
     return (struct linear){.rows = p->batch->num_samples,
@@ -26,7 +32,7 @@ static struct linear masked_tokens(const struct layer_pass *p, int out)
         .rows = p->batch->num_rows, .in = p->arch->hidden, .out = out, .fresh = p->fresh};
 }
 
-/* The token table as the last layer, over all tokens or the masked ones. */
+/* The token table as a linear, over all tokens or only the masked ones. */
 static struct linear table_of(const struct layer_pass *p)
 {
     struct linear table = p->arch->task == TASK_MLM ? masked_tokens(p, p->arch->table_rows)
@@ -66,7 +72,8 @@ void pooler_backward_weight(const struct layer *l, const struct layer_pass *p)
 
 /* --- heads ----------------------------------------------------------------------------------- */
 
-/* ViT classifies the first token of the last norm, BERT the pooled vector behind dropout. */
+/* The classifier. ViT reads the first token of the last norm; BERT the pooled vector, after
+ * dropout. */
 static struct linear classifier(const struct layer_pass *p)
 {
     struct linear lin = first_tokens(p, p->arch->outputs);
@@ -110,7 +117,7 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
         const struct linear lin = all_tokens(p, 2);
         be->linear_forward(be, &lin, p->x, l->low[DENSE_W], l->low[DENSE_B], ACT_NONE, NULL, NULL,
                            NULL, st[HE_LOGITS]);
-        /* Two rows a sample, start and end, over the positions. */
+        /* Two rows a sample, start and end, with the positions as classes. */
         loss = (struct xent){.rows = 2 * n,
                              .classes = p->arch->seq,
                              .group = 2,
@@ -206,7 +213,8 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, floa
     }
 }
 
-/* The gradients of a micro-batch in which there was nothing to predict. */
+/* Gradients of a micro-batch without masked tokens: zero, which matters only if the accumulators
+ * are fresh. */
 static void add_nothing(const struct layer *l, const struct layer_pass *p)
 {
     struct item_spec spec;
@@ -246,7 +254,7 @@ void head_backward_weight(const struct layer *l, const struct layer_pass *p, flo
         be->linear_backward_weight(be, &lin, st[HE_GRAD], p->scratch[0], 1.0f, l->g[DENSE_W],
                                    l->g[DENSE_B]);
         layer_add_norm(l, p, HEAD_G);
-        /* The table's gradient is NULL when it froze with the embedding. */
+        /* The table's gradient is NULL if it is frozen with the embedding. */
         be->linear_backward_weight(be, &table, st[HE_LOGITS], st[HE_LN], scale, l->g[HEAD_TABLE],
                                    l->g[HEAD_BIAS]);
         break;

@@ -22,7 +22,7 @@ const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum
     return p->scratch[1];
 }
 
-/* Add this micro-batch's sums to their accumulator. */
+/* Adds this micro-batch's sums to their accumulator; fresh: writes them. */
 static void add_sums(const struct layer_pass *p, int64_t num, const float *sums, float *grad)
 {
     if (p->fresh)
@@ -31,7 +31,7 @@ static void add_sums(const struct layer_pass *p, int64_t num, const float *sums,
         p->be->accumulate(p->be, num, sums, grad);
 }
 
-/* Pieces whose accumulators are neighbours, too, are added in one call. */
+/* Pieces whose accumulators are also adjacent are added in one call. */
 void layer_add_parts(const struct layer_pass *p, const struct layer_part *parts, int num)
 {
     const float *sums = p->stash[PART];

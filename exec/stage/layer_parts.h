@@ -1,5 +1,5 @@
-/* exec/stage/layer_parts.h - what every layer's code shares: an item of a stage, a pass over it,
- * and small steps of such passes. */
+/* exec/stage/layer_parts.h - code that the passes of all items share: an item of a stage, a pass
+ * over it, and small steps of such passes. */
 #ifndef ELAPSE_EXEC_STAGE_LAYER_PARTS_H
 #define ELAPSE_EXEC_STAGE_LAYER_PARTS_H
 
@@ -9,14 +9,14 @@
 extern "C" {
 #endif
 
-/* A micro-batch in backend memory (fields as struct sample_block). */
+/* A micro-batch in backend memory; fields as in struct sample_block. */
 struct batch_refs {
     int64_t num_samples;
     const int64_t *ids;
     const float *images;
     const int32_t *tokens, *types, *lengths, *labels;
-    /* Masked language models: the rows of [n * seq] that have a label, ascending, and those labels;
-     * at most n * model_masked_of(seq). The head computes these rows only. */
+    /* Masked language models: the rows of [n * seq] that have a label, in ascending order, and
+     * their labels. At most n * model_masked_of(seq). The head computes only these rows. */
     int64_t num_rows;
     const int32_t *rows, *row_labels;
 };
@@ -26,9 +26,9 @@ struct layer {
     int item;
     enum item_kind kind;
     bool frozen;
-    bool joins; /* attention: a skip tensor enters and is joined to x by a linear (U-ViT) */
-    /* Blocks: the fp32 master, its compute copy (in fp32 the master itself; elements of the
-     * backend's dtype otherwise), the fp32 gradient (NULL when frozen). */
+    bool joins; /* attention: a linear joins a skip tensor to x (U-ViT) */
+    /* Blocks. w: the fp32 master. low: its compute copy in the backend's dtype; in fp32 the master
+     * itself. g: the fp32 gradient; NULL if frozen. */
     float *w[MAX_BLOCKS];
     void *low[MAX_BLOCKS];
     float *g[MAX_BLOCKS];
@@ -40,39 +40,42 @@ struct layer_pass {
     const struct arch *arch;
     const struct batch_refs *batch;
     uint64_t seed, step;
-    float dropout;   /* of this pass: 0 in evaluation and for frozen items */
-    float smoothing; /* of labels */
-    /* Elements of the backend's dtype; in the stash statistics and PART are fp32. */
+    float dropout;   /* probability of this pass; 0 in evaluation and for frozen items */
+    float smoothing; /* label smoothing */
+    /* The tensors below have elements of the backend's dtype; statistics and PART in the stash are
+     * fp32. */
     void *scratch[2]; /* [rows, hidden] each */
     void *cols;       /* vit: [rows, channels * patch^2] */
     void *const *stash;
-    void *wide; /* [rows, 2 hidden], where a skip joins */
-    /* [rows, 3 hidden], where attention's dqkv goes and stays until the weights' half; NULL: over
-     * qkv. */
+    void *wide; /* [rows, 2 hidden]; used only where a skip joins */
+    /* [rows, 3 hidden]: receives attention's dqkv and keeps it until layer_backward_weight(). NULL:
+     * dqkv overwrites qkv. */
     void *aside;
     const void *x;
     const void *skip; /* the tensor that joins x, or NULL */
-    void *skip_dx;    /* its gradient; NULL: not wanted */
+    void *skip_dx;    /* gradient of skip; NULL: not needed */
     void *y;
-    struct xent_sums *sums; /* backend memory; heads only */
-    bool fresh;             /* the weights' half writes all accumulators of the item */
+    struct xent_sums *sums; /* heads only; backend memory */
+    bool fresh; /* layer_backward_weight() writes the item's accumulators instead of adding */
 };
 
-/* The dropout of one place in an item; p 0: off. */
+/* The dropout of one site of an item; p is 0 if it is off. */
 enum dropout_site { SITE_EMBED, SITE_PROBS, SITE_ATTENTION, SITE_MLP, SITE_HEAD };
 struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,
                              enum dropout_site site, int64_t rows_per_sample);
-/* dy, or its masked copy in scratch[1] where dropout is on. */
+/* dy itself, or with dropout its masked copy in scratch[1]. */
 const void *layer_masked(const struct layer *l, const struct layer_pass *p, enum dropout_site site,
                          const void *dy);
-/* A piece of the stash's PART: `num` sums of this micro-batch that belong to an accumulator. */
+/* A piece of the stash buffer PART: `num` sums of this micro-batch, and their accumulator. */
 struct layer_part {
     int64_t num;
-    float *grad; /* NULL: the piece is skipped */
+    float *grad; /* accumulator; NULL: the piece is skipped */
 };
-/* Add the pieces, in their order, to their accumulators. */
+/* Add the pieces to their accumulators, or write them if p->fresh. `parts` lists PART in its order.
+ */
 void layer_add_parts(const struct layer_pass *p, const struct layer_part *parts, int num);
-/* The pieces of a norm alone: gamma and beta, whose accumulators are blocks `block`, block + 1. */
+/* Add only the pieces of a norm: gamma and beta, with accumulators in blocks `block` and block + 1.
+ */
 void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block);
 
 #ifdef __cplusplus

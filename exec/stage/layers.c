@@ -1,3 +1,11 @@
+/* The passes of attention, mlp and norm items, and the dispatch by kind of item. Embeddings are in
+ * embed.c, poolers and heads in heads.c.
+ *
+ * Each kind has three functions: forward, backward_input, backward_weight (layers.h describes the
+ * two halves). With pre-norm (vit, gpt) the norm is the item's first step, with post-norm (bert)
+ * its last. Gradients of norms and biases that kernels sum on the way are collected in the stash
+ * buffer PART and added by add_item(). Read mlp_forward() and mlp_backward_input() first: attention
+ * has the same shape. */
 #include "exec/stage/layers.h"
 
 #include <stddef.h>
@@ -31,10 +39,10 @@ static void norm_forward(const struct layer *l, const struct layer_pass *p, cons
                              l->w[NORM_G], l->w[NORM_B], p->arch->eps, y, stats);
 }
 
-/* This micro-batch's gradient of the bias of an item's last linear layer, behind those of its norm,
- * where the norm's backward has it for nothing: without dropout the layer's output is the residual
- * that the norm adds, or behind the norm (post-norm) what it returns. Else NULL, and the weights'
- * half sums. */
+/* Where the norm's backward puts this micro-batch's gradient of the bias of the item's last linear
+ * layer: in PART, after gamma and beta. Without dropout the backward has that gradient at no cost.
+ * With pre-norm the linear's output is the residual, so the bias gradient is the column sums of
+ * `add`; with post-norm it is those of dx. NULL: layer_backward_weight() must sum. */
 static float *last_sums(const struct layer_pass *p)
 {
     const bool has = p->be->sums_norm && p->dropout == 0.0f;
@@ -49,8 +57,8 @@ static void norm_backward(const struct layer *l, const struct layer_pass *p, con
                               x, stats, l->w[NORM_G], add, dx, sums, p->stash[PART]);
 }
 
-/* All of an item's PART: its last linear layer's bias is `last`, and `num` elements are of `wide`.
- */
+/* Adds all of PART to the accumulators of an item. `last`: block of the last linear's bias. `wide`:
+ * block of the wide linear's bias, of which PART has `num` elements (0: none). */
 static void add_item(const struct layer *l, const struct layer_pass *p, int last, int wide,
                      int64_t num)
 {
@@ -66,7 +74,7 @@ static void add_item(const struct layer *l, const struct layer_pass *p, int last
 
 /* --- attention ------------------------------------------------------------------------------ */
 
-/* U-ViT: x and the skip tensor side by side, through a linear back to the width of x. */
+/* U-ViT: the linear from [x, skip] back to the width of x. */
 static struct linear join_linear(const struct layer_pass *p)
 {
     return dense(p, 2 * p->arch->hidden, p->arch->hidden);
@@ -112,7 +120,8 @@ static void attention_forward(const struct layer *l, const struct layer_pass *p)
         norm_forward(l, p, st[AT_LN], p->y, st[AT_STATS]);
 }
 
-/* The same of qkv's bias, behind that, where attention's backward has it. */
+/* Where attention's backward puts the gradient of qkv's bias: in PART, after last_sums(). NULL: it
+ * does not sum. */
 static float *qkv_sums(const struct layer_pass *p, const struct attention *a,
                        const struct dropout *probs)
 {
@@ -184,7 +193,8 @@ static void attention_backward_weight(const struct layer *l, const struct layer_
 
 /* --- mlp ------------------------------------------------------------------------------------ */
 
-/* The same of fc1's bias, behind fc2's, where the GELU's backward has it. */
+/* Where the GELU's backward puts the gradient of fc1's bias: in PART, after last_sums(). NULL: it
+ * does not sum. */
 static float *wide_sums(const struct layer_pass *p)
 {
     const bool has = p->be->sums_dx && p->be->sums_dx(p->be, p->arch->gelu);
