@@ -56,7 +56,7 @@ enum status replay_load(const char *run_dir, const char *db_path, struct replay 
                         struct err *err);
 void replay_clear(struct replay *replay);
 
-/* What each rank of a real run of the plan holds (P1-P6 of partition/pool_memory.h), rank_bytes is
+/* What each rank of a real run of the plan holds (partition/pool_memory.h), rank_bytes is
  * the caller's, plan.num_ranks. *known false, and rank_bytes untouched: the profile does not tell
  * what the executor's kernels keep of a sample. */
 enum status executor_memory(const struct cost_handle *cost, const struct model *model,

@@ -45,9 +45,9 @@ struct cost {
                            bool *extrapolated, struct err *err);
     /* Optional (NULL: none): how much less a pass takes for each byte of its item's stash when only
      * `distance` bytes of stash are touched from one use of that byte to the next, so that the
-     * processor's caches still hold some of it (workload.h, S1). Of PASS_FWD, PASS_BWD_INPUT (for
-     * PASS_BWD_REST too) and PASS_BWD_WEIGHT; at nominal speed; never negative, never growing with
-     * distance. Ask cost_item_ns(). */
+     * processor's caches still hold some of it (step_rules.h, stash-distance). Of PASS_FWD,
+     * PASS_BWD_INPUT (for PASS_BWD_REST too) and PASS_BWD_WEIGHT; at nominal speed; never negative,
+     * never growing with distance. Ask cost_item_ns(). */
     double (*near_ns_per_byte)(const void *ctx, const struct device *device, enum pass pass,
                                int64_t distance);
     /* Optional (NULL: cluster_transfer_ns / cluster_allreduce_ns): measured times of a message. */

@@ -57,7 +57,7 @@ struct plan {
     int64_t bucket_bytes;      /* gradient bucket of the all-reduce; 0: one bucket a stage */
     bool clip;                 /* a global gradient norm is taken each step (OP_NORM) */
     int optim_bytes_per_param; /* optimizer state: 0 plain SGD, 4 momentum, 8 Adam */
-    bool canonical;            /* gradients are summed by a tree, whose sums take room (M1) */
+    bool canonical;            /* gradients are summed by a tree, whose sums take room (memory-1) */
     /* Predictions, by the planner (planner.h) or the simulator; 0 when not asked. */
     int64_t step_ns;
     int64_t *memory_bytes; /* owned, num_ranks: peak on the rank's device; NULL when not asked */

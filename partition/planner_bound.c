@@ -381,8 +381,8 @@ int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches,
     return group + (chunk == 0 ? bound_max(more - group, 0) : 0);
 }
 
-/* Stash is no nearer than this in any cut (S1): one stage holds P >= B of it. On a single rank
- * without recompute P is at least what the schedule keeps. */
+/* Stash is no nearer than this in any cut (stash-distance): one stage holds P >= B of it. On a
+ * single rank without recompute P is at least what the schedule keeps. */
 static int64_t least_distance(const struct bound_shape *shape, const struct plan *plan)
 {
     const struct bound_table *table = shape->table;
@@ -512,7 +512,8 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
     };
     if (problem->setting.cluster->host_blocking)
         got.op_ns = bound_mul_add(problem->setting.cluster->host_op_ns, plan->num_ranks, got.op_ns);
-    else /* a rank launches an F and a backward a micro-batch (H1), of frozen stages an F only */
+    else /* a rank launches an F and a backward a micro-batch (launch-async), of frozen stages an F
+            only */
         got.floor_ns =
             bound_mul_add((table->num_frozen_items > 0 ? 1 : 2) * got.num_microbatches - 1,
                           problem->setting.cluster->host_op_ns, 0);

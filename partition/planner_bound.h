@@ -9,7 +9,7 @@
  *
  *   B1  step >= fill(a) + work(a, b) + drain(a)                         (backward in one op)
  *   B2  step >= fill(a) + forward and input halves of (a, b) + input halves before a   (split)
- *       TIED (T8) comes behind either.
+ *       TIED (time-8) comes behind either.
  *   B3  step >= fill(a) + work(a, b) + max(0, allreduce(a, b) - last backward op) + update(a, b)
  *   B4  memory: context, weights, gradients, optimizer state, and the stash of the micro-batches
  *       that the schedule keeps at least, must fit the device.
@@ -71,7 +71,7 @@ static inline int64_t bound_mul_add(int64_t a, int64_t b, int64_t c)
 /* Prefix sums over items on one type of device (kind and speed), at one micro-batch size, in ns
  * rounded down; freezing is in them: no backward below the boundary, at it what is left of the
  * input half; and recompute: the first forward, and again the one that keeps the stash. distance:
- * stash lies no nearer than that (workload.h, S1), so no pass is shorter. */
+ * stash lies no nearer than that (step_rules.h, stash-distance), so no pass is shorter. */
 struct bound_times {
     int type;
     int64_t samples;
@@ -167,7 +167,7 @@ struct bound_shape {
     bool split;     /* backward as I and W */
     bool recompute; /* for all micro-batches but perhaps the last */
     bool recompute_last;
-    int64_t distance;                                /* no stash is nearer (S1) */
+    int64_t distance;                                /* no stash is nearer */
     int64_t before_ns;                               /* whole-batch forward of the frozen prefix */
     int64_t tied_ns;                                 /* TIED; 0: none */
     int64_t op_ns;                                   /* runtime's and host's time in every op */

@@ -4,7 +4,8 @@
 
 enum { WIDE_TENSORS = 5, READ_AHEAD = 2 };
 
-/* Most micro-batches that a stage holds at once from F, or, of those that run again, from R on. */
+/* The most micro-batches that a stage holds at once, from F on. from_r: those that are recomputed
+ * count from R on. */
 static int most_live(const struct schedule *full, int stage, bool from_r)
 {
     const struct rank_ops *list = &full->ranks[full->rank_of_stage[stage]];
@@ -32,7 +33,7 @@ static bool add_product(int64_t *sum, int64_t a, int64_t b)
     return mul_ok(a, b, &product) && add_ok(*sum, product, sum);
 }
 
-/* P3, of one sample: the work space of the items [first, end). */
+/* The work space of the items [first, end), for one sample. */
 static bool work_bytes(const struct model *model, const int64_t *stash_bytes, int first, int end,
                        int64_t *work)
 {
@@ -46,7 +47,7 @@ static bool work_bytes(const struct model *model, const int64_t *stash_bytes, in
                         (int64_t)model->channels * model->patch * model->patch));
 }
 
-/* P6, of the stage of items [first, end): its slots, and what comes ahead. */
+/* What a device copies from the host for a stage of items [first, end): for its slots and ahead. */
 static bool add_blocks(const struct model *model, const struct plan *plan, int first, int end,
                        int slots, int64_t *sum)
 {
@@ -57,7 +58,7 @@ static bool add_blocks(const struct model *model, const struct plan *plan, int f
         model_block_bytes(model, first == 0, end == model->num_items, plan->microbatches.size));
 }
 
-/* P5. The workload counts the prefix's weights. */
+/* The pools of a prefix outside the pipeline. The workload counts its weights. */
 static bool prefix_pool(const struct model *model, const struct plan *plan,
                         const int64_t *stash_bytes, bool on_device, int64_t *sum)
 {
@@ -74,7 +75,8 @@ static bool prefix_pool(const struct model *model, const struct plan *plan,
            add_product(sum, work, plan->microbatches.size);
 }
 
-/* P1-P3. A frozen item keeps nothing, but the last one what it hands to the first that trains. */
+/* Weights, slots and work space of a stage. A frozen item keeps nothing, except that the last one
+ * keeps what it hands to the first that trains. */
 static bool stage_pool(const struct model *model, const struct schedule *full,
                        const struct workload *w, const struct plan *plan,
                        const int64_t *stash_bytes, int s, int slots, int64_t *sum)
@@ -120,7 +122,7 @@ enum status pool_memory(const struct model *model, const struct schedule *full,
     for (int e = 0; e < workload->num_edges && fits; e++) {
         const struct stage_edge *edge = &workload->edges[e];
         const int ends[] = {edge->to, edge->from};
-        for (int back = 0; back < (edge->grad ? 2 : 1) && fits; back++) { /* P4 */
+        for (int back = 0; back < (edge->grad ? 2 : 1) && fits; back++) {
             int64_t buffers = pool_slots(full, ends[back]) + MESSAGE_WINDOW;
             if (buffers > full->num_microbatches)
                 buffers = full->num_microbatches;

@@ -23,7 +23,7 @@
 struct search {
     const struct setting *setting;
     const struct plan *plan;
-    struct workload *workload; /* times as of the list that was judged last (S1) */
+    struct workload *workload; /* times as of the list that was judged last (stash-distance) */
     struct schedule best;      /* frozen compute list */
     int64_t best_ns;           /* INT64_MAX: none yet */
     /* Of the candidate that came nearest to fitting, when none fits. */

@@ -46,9 +46,9 @@ static int64_t received_bytes(const struct workload *w, struct op op, int mb)
     return w->edges[e].bytes[mb];
 }
 
-/* Walk one list (M1-M3). On entry memory->peak_bytes is what the rank holds all the time. All that
- * has been received is for the next compute op, because lowering puts a RECV and a C directly
- * before the op that needs them. */
+/* Walk one list (memory-1 to memory-3). On entry memory->peak_bytes is what the rank holds all the
+ * time. All that has been received is for the next compute op, because lowering puts a RECV and a C
+ * directly before the op that needs them. */
 static void walk_rank(const struct schedule *full, const struct workload *w, int k,
                       int64_t limit_bytes, struct rank_memory *memory)
 {

@@ -1,5 +1,5 @@
 /* partition/schedule_memory.h - what each rank holds while it runs its list, by the rules memory-1
- * to memory-3 of partition/workload.h. For the planner and the simulator. */
+ * to memory-3 of partition/step_rules.h. For the planner and the simulator. */
 #ifndef ELAPSE_PARTITION_SCHEDULE_MEMORY_H
 #define ELAPSE_PARTITION_SCHEDULE_MEMORY_H
 

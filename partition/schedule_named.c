@@ -65,7 +65,7 @@ static void write_1f1b(struct writer *to, int K, int r)
 }
 
 /* 1F1B with the backward split; W follows `delay` input-backwards late. warm K-1-r and delay r keep
- * 1F1B's memory (H1); 2(K-1-r) and 2r fill the bubble with 2K-1 live (H2). */
+ * 1F1B's memory (zb-h1); 2(K-1-r) and 2r fill the bubble with 2K-1 live (zb-h2). */
 static void write_zb_h(struct writer *to, int r, int warm, int delay)
 {
     const int M = to->num_microbatches;

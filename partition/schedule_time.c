@@ -80,7 +80,7 @@ static inline int64_t *arrival_of(const struct timing *t, int edge, bool grad, i
     return &t->arrival[((int64_t)edge * 2 + grad) * t->workload->num_microbatches + microbatch];
 }
 
-/* An op may start when its launch has ended (H1). */
+/* An op may start when its launch has ended (launch-async). */
 static inline int64_t launch(const struct timing *t, struct rank_clock *clock)
 {
     return t->host_op_ns > 0 ? ++clock->launched * t->host_op_ns : 0;
@@ -292,7 +292,7 @@ static enum status run_class(struct timing *t, struct err *err)
     return OK;
 }
 
-/* The buckets of a stage one after another, over the stage's devices in replica order (T4). */
+/* The buckets of a stage one after another, over the stage's devices in replica order (time-4). */
 static enum status run_allreduces(struct timing *t, const struct setting *setting,
                                   const struct plan *plan, struct step_time *time, struct err *err)
 {
@@ -338,7 +338,7 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
     return rc;
 }
 
-/* TIED of each class (T8). rank_reduced: the end of each rank's all-reduces. */
+/* TIED of each class (time-8). rank_reduced: the end of each rank's all-reduces. */
 static void run_tied(struct timing *t, const int64_t *rank_reduced)
 {
     const struct schedule *full = t->full;
@@ -353,7 +353,7 @@ static void run_tied(struct timing *t, const int64_t *rank_reduced)
     }
 }
 
-/* Run what is left of a rank's list: TIED, NORM and UPDATE (T5, T6). */
+/* Run what is left of a rank's list: TIED, NORM and UPDATE (time-5, time-6). */
 static enum status run_tail(struct timing *t, int k, int64_t norm_from, int64_t norm_end,
                             struct err *err)
 {

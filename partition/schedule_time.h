@@ -1,6 +1,6 @@
 /* partition/schedule_time.h - when each op of a step runs, and how long the step takes.
  *
- * One recurrence over the op lists gives all times by the rules of partition/workload.h, to the
+ * One recurrence over the op lists gives all times by the rules of partition/step_rules.h, to the
  * nanosecond, as long as no two transfers share a port or an uplink. The planner asks for the
  * length of the step; the simulator watches each op. The event engine (sim/event_run.c) knows
  * nothing of this code and is its judge. */

@@ -12,7 +12,7 @@ struct builder {
     const struct cost *cost;
     const struct plan *plan;
     int num_frozen_items; /* leading items that are frozen */
-    int64_t distance;     /* of the stage at hand (S1) */
+    int64_t distance;     /* of the stage at hand (stash-distance) */
     struct workload got;
     struct err *err;
 };
@@ -55,14 +55,6 @@ static enum status too_large(struct builder *b, const char *what)
 static bool add_to(int64_t *sum, int64_t value)
 {
     return add_ok(*sum, value, sum);
-}
-
-enum status step_add_ns(int64_t *sum, int64_t ns, const char *what, struct err *err)
-{
-    if (!add_to(sum, ns) || *sum > STEP_NS_MAX) {
-        return err_set(err, ERR_INPUT, "%s of a step take longer than 2^60 ns", what);
-    }
-    return OK;
 }
 
 /* Bytes of `samples` samples, from a figure that is per sample or per micro-batch. */
@@ -221,7 +213,7 @@ static int64_t tied_params(const struct builder *b)
     return b->num_frozen_items > 0 ? 0 : b->model->items[b->model->num_items - 1].tied_params;
 }
 
-/* T8: nothing where one rank holds both stages. */
+/* time-8: nothing where one rank holds both stages. */
 static enum status build_tied(struct builder *b)
 {
     struct workload *w = &b->got;
@@ -492,7 +484,7 @@ static enum status stage_times(struct builder *b, int first, int end, int64_t sa
         input = 0;
     }
     int64_t both, host = 0;
-    /* The samples are prepared beside the first stage's forward, on its cores (T1). */
+    /* The samples are prepared beside the first stage's forward, on its cores. */
     fits = fits && (first > 0 || add_to(&forward, input_time(b, samples, device))) &&
            add_ok(input, weight, &both) &&
            (!b->got.host_blocking || mul_ok(b->cluster->host_op_ns, b->plan->num_ranks, &host)) &&

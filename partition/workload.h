@@ -10,6 +10,7 @@
 #include "partition/cost.h"
 #include "partition/plan.h"
 #include "partition/schedule.h"
+#include "partition/step_rules.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -76,72 +77,15 @@ struct workload {
     int *rank_of_stage; /* owned, num_stages */
     int64_t *edge_ns;   /* owned: unshared times of transfers, and of OP_TIED, by class; see
                            workload_edge_ns(), workload_tied_ns() */
-    int64_t *distances; /* owned, num_stages: stash between two uses of a byte (S1); NULL: far */
+    int64_t *distances; /* owned, num_stages: stash-distance; NULL: far */
     int64_t tied_bytes; /* gradient of the table that OP_TIED adds; 0: there is none */
     int64_t norm_ns;    /* OP_NORM, once everybody is there: the squares of the rank with most
                            gradients, and a tree of 2 ceil(log2(K R)) latencies */
-    bool host_blocking; /* H2 */
+    bool host_blocking; /* launch-blocking */
     int64_t context_bytes;
     enum cost_source source;
     bool extrapolated;
 };
-
-/* Rules of time. schedule_time() and sim/ follow them to the nanosecond; exec/ is built alike.
- *
- * T1  A device runs F B I W R Z UPDATE one at a time on its compute stream, in list order; each
- *     takes op_ns of its stage (whole_batch_ns for Z of OP_WHOLE_BATCH). Where the device's own
- *     cores prepare the samples, that time is in F of stage 0 (in Z under FROZEN_FIRST).
- * T2  C and P run on copy engines, one a direction, each serial in list order. C waits for its
- *     launch only (it reads ahead); its F waits for it. P starts when the compute op before it in
- *     the list has ended; nothing but the end of the step waits for it.
- * T3  A SEND starts when the compute op before it in the list has ended, takes latency +
- *     bytes / bandwidth (also for 0 bytes), and occupies no stream. A RECV takes no time; the next
- *     compute op of the list waits for its message. Stages of one rank hand over at once.
- * T4  Bucket b of a stage is ready on a replica when the stage's last backward op ends, less
- *     lead_ns (lead_w_ns where that op is a W), but not before that op starts. Its all-reduce
- *     starts when it is ready on all replicas and the stage's bucket before it has ended: serial
- *     in list order per stage, stages beside each other. A host's processor sums on the cores that
- *     compute: what it sums beside a backward puts that off by as much, so its leads are 0.
- * T5  NORM starts when every rank of every replica has reached it: its compute ops before it and
- *     its stages' all-reduces have ended. It takes norm_ns, and ends everywhere at once.
- * T6  UPDATE waits for its stage's all-reduces (for NORM where there is one).
- * T7  The step runs from the first op start to the last op end on any device (sends excluded,
- *     all-reduces included). Device times are counted from the step's start.
- * T8  TIED is an all-reduce between two: the ranks of the first and the last stage of a replica,
- *     which hold a gradient each of the table that these stages share (tied weights) while it
- *     trains. It starts when both have reached it - their compute ops before it and their stages'
- *     all-reduces have ended - and ends on both at once; NORM and UPDATE wait for it. One rank that
- *     holds both stages adds for itself, which is not counted. (Megatron-LM's embedding group.)
- *     The last stage's UPDATE takes in its copy of the table.
- * H1  Asynchronous launch (cluster.host_blocking false): a host thread a device launches F B I W R
- *     Z C P UPDATE of its list, host_op_ns each, without waiting; the i-th of them (from 0) starts
- *     no earlier than (i + 1) * host_op_ns on the clock on which all hosts begin at 0. Other ops
- *     cost the host nothing. With host_op_ns = 0 there is no host.
- * H2  Blocking launch: one process drives the K devices of a pipeline wave by wave, launching one
- *     device after the other and waiting for all: each F B I W R Z takes K * host_op_ns longer (as
- *     busy time; it is in op_ns already), and C and P run on the compute stream (T1) in place of
- *     T2. (The paper's system shows 30, 10, 10 ms a micro-batch at K = 8, 4, 2; this gives a cost
- *     that grows with K.)
- * S1  What a pass takes depends on how much stash its rank goes over before it comes back to the
- *     same bytes: the processor's caches keep the last of it. A rank that holds P bytes of stash at
- *     most writes and reads them in turn, so that a stage whose micro-batch has a stash of B bytes
- *     finds a byte after P - B/2 others, on average over its items (Mattson et al., 1970, call it
- *     stack distance). F, R, B, I and W take cost_item_ns() at that distance, the same for all
- *     micro-batches. M2 says what is held when.
- * Busy time is the compute stream's. A message of an edge lives on no device between send and RECV.
- *
- * M1  A rank holds context, weights (trainable and frozen; rank 0 also those of a prefix outside
- * the pipeline, for evaluation and what a cache lacks), gradients (of a table that the head shares
- *     two, both where the table is and where the head is), optimizer state and, under a canonical
- *     reduction, the sums of gradients that wait for their neighbours in its tree.
- * M2  Stash is taken when F starts and freed when B ends, or W where split. Under recompute (an R
- *     exists for the pair) F takes input_bytes in its place, R adds the stash, and both go.
- * M3  A receive buffer (edge bytes) is taken at RECV and freed when the next compute op of its
- *     stage and micro-batch ends. C takes copy_bytes likewise.
- * Every change happens at an op of the device, so that the list alone gives the peak.
- *
- * Left out: the rewriting of a cache that is being read (FROZEN_CACHED ignores cache_write: it
- * would write what it reads). */
 
 void workload_clear(struct workload *workload);
 
@@ -168,13 +112,7 @@ static inline int64_t workload_tied_ns(const struct workload *workload, int clas
 void workload_tied_devices(const struct workload *workload, const struct plan *plan, int replica,
                            int ends[2]);
 
-/* Longest step that is accepted, 36 years: sums of a few such still fit an int64_t. */
-#define STEP_NS_MAX ((int64_t)1 << 60)
-
-/* Add to a sum of times of one step. ERR_INPUT when that passes STEP_NS_MAX; what names them. */
-enum status step_add_ns(int64_t *sum, int64_t ns, const char *what, struct err *err);
-
-/* Duration of F B I W R Z C P UPDATE; device speed, op overhead and H2 are in it. */
+/* Duration of F B I W R Z C P UPDATE; device speed, op overhead and blocking launches are in it. */
 int64_t workload_op_ns(const struct workload *workload, int class_index, struct op op);
 
 /* The costs of a plan. The plan must pass plan_check(). ERR_INPUT on overflow, and where a
@@ -189,8 +127,8 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
 enum status workload_build_on(const struct setting *setting, const struct plan *plan,
                               const int *rank_of_stage, struct workload *workload, struct err *err);
 
-/* Bytes of stash between two uses of one in each stage (S1), num_stages entries of the caller's.
- * O(ops). */
+/* Bytes of stash between two uses of one in each stage (stash-distance), num_stages entries of the
+ * caller's. O(ops). */
 void schedule_stash_distance(const struct schedule *full, const struct workload *workload,
                              int64_t *distances);
 

@@ -104,7 +104,8 @@ struct host_row {
 
 /* Host rows of what a pass (PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT) takes less for each MiB of
  * stash, by item.stash_bytes, when `bytes` of stash lie between two uses of one
- * (partition/workload.h, S1), at `samples` a micro-batch: "near_fwd", "near_bwd_input_bf16". */
+ * (partition/step_rules.h, stash-distance), at `samples` a micro-batch: "near_fwd",
+ * "near_bwd_input_bf16". */
 void near_row_name(enum pass pass, enum dtype dtype, char name[24]);
 
 struct memory_row {

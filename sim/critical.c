@@ -1,3 +1,6 @@
+/* The critical path, walked back from the last op: at each op, predecessor() finds what it waited
+ * for. That is the op before it on its device, or a message or all-reduce that ended just when it
+ * started (find_far()), or for a message the op that made it (find_maker()). */
 #include "sim/critical.h"
 
 #include <stdlib.h>

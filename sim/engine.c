@@ -1,3 +1,8 @@
+/* sim_step(): set the step up, let an engine run it, collect the answer.
+ *
+ * The direct engine (relax_run.c) is asked first, unless ops draw their times or all-reduces surely
+ * meet other traffic. If it finds that transfers shared a link, the event engine (event_run.c)
+ * answers. Read sim_step() at the end first. */
 #include "sim/engine.h"
 
 #include <stdio.h>

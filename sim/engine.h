@@ -1,7 +1,7 @@
 /* sim/engine.h - one training step in virtual time.
  *
- * Runs the lowered op lists that exec/ runs, by the rules of partition/workload.h: a compute stream
- * and a host thread a device, ports and uplinks shared max-min fairly, copy engines. Integer
+ * Runs the lowered op lists that exec/ runs, by the rules of partition/step_rules.h: a compute
+ * stream and a host thread a device, ports and uplinks shared max-min fairly, copy engines. Integer
  * nanoseconds; events ordered by (time, kind, insertion number), so that every run repeats exactly.
  */
 #ifndef ELAPSE_SIM_ENGINE_H

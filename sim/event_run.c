@@ -10,7 +10,7 @@
  * Channels: link l of replica r is r * num_links + l. Behind these come the rings of the stages,
  * then those of the two ranks that run TIED, by replica.
  *
- * The rules of partition/workload.h are followed here on their own, without the recurrence of
+ * The rules of partition/step_rules.h are followed here on their own, without the recurrence of
  * partition/schedule_time.c, so that each can judge the other. Read advance() and event_run()
  * first.
  */
@@ -163,7 +163,7 @@ static void send(struct events *e, int channel, int32_t message, struct proc *ma
     c->wait_tail = index;
 }
 
-/* The first bucket of a stage that is ready and has not run goes onto the ring (T4). */
+/* The first bucket of a stage that is ready and has not run goes onto the ring (time-4). */
 static void start_ring(struct events *e, int stage, int64_t now_ns)
 {
     struct step *step = e->step;
@@ -250,7 +250,7 @@ static void start_op(struct events *e, int proc, struct op op, int64_t now_ns, i
     *end_ns = start + ns;
 }
 
-/* C or P goes onto its copy engine (T2). */
+/* C or P goes onto its copy engine (time-2). */
 static void start_copy(struct step *step, int proc, struct op op, int64_t now_ns)
 {
     struct proc *p = &step->procs[proc];
@@ -284,7 +284,7 @@ static bool rank_reduced(const struct step *step, int rank)
 
 static void advance(struct events *e, int proc, int64_t now_ns);
 
-/* TIED starts when both ends of the replica have reached it (T8). */
+/* TIED starts when both ends of the replica have reached it (time-8). */
 static void reach_tied(struct events *e, int proc, int64_t now_ns)
 {
     struct step *step = e->step;
@@ -297,7 +297,7 @@ static void reach_tied(struct events *e, int proc, int64_t now_ns)
     send(e, e->first_tied + replica, 0, NULL, now_ns);
 }
 
-/* NORM starts when the last proc has reached it (T5). */
+/* NORM starts when the last proc has reached it (time-5). */
 static void reach_norm(struct events *e, int proc, int64_t now_ns)
 {
     struct step *step = e->step;
@@ -310,7 +310,7 @@ static void reach_norm(struct events *e, int proc, int64_t now_ns)
 }
 
 /* The last backward of a stage runs on one replica from start_ns to end_ns. That makes its buckets
- * ready there (T4); they are once they are ready on all replicas. */
+ * ready there (time-4); they are once they are ready on all replicas. */
 static void last_backward(struct events *e, struct op op, int64_t start_ns, int64_t end_ns)
 {
     struct step *step = e->step;

@@ -1,3 +1,9 @@
+/* Max-min fair sharing in integers; sim/network.h says what a channel is.
+ *
+ * network_start() and network_finished() put a channel on its resources and take it off, and mark
+ * the resources whose users changed. network_settle() then gathers everything that is connected to
+ * these and fills it anew. Read set_event() for how a rate becomes a time, then network_settle().
+ */
 #include "sim/network.h"
 
 #include <stdlib.h>

@@ -2,15 +2,14 @@
  *
  * A channel is a way through the network that many transfers take one after the other or together:
  * sender to receiver, or the ring of an all-reduce. Transfers of one channel always have equal
- * rates, so the channel carries one rate, one count and one clock of service (N1), and an event
- * touches channels, not transfers.
+ * rates, so the channel carries one rate, one count and one clock of service, and an event touches
+ * channels, not transfers. The clock (served) is what each transfer of the channel would have
+ * received since the channel was last empty, in bytes/s x ns. A transfer that enters needs
+ * solo_rate x solo_ns of it, so alone it takes solo_ns to the nanosecond.
  *
- * N1  served is what each transfer of the channel would have received since the channel was last
- *     empty, in bytes/s x ns; a transfer that enters needs solo_rate x solo_ns of it.
- * N2  Alone, a transfer takes solo_ns to the nanosecond (its rate is solo_rate throughout).
- * N3  Rates are whole bytes per second: progressive filling over the resources of the connected
- *     component that changed, shares rounded down, never below 1.
- * N4  Rates change once per moment, after all that happens at it (network_settle). */
+ * Rates are whole bytes per second, by progressive filling over the resources that are connected to
+ * a change, with shares rounded down and never below 1. They change once per moment, after
+ * everything that happens at that moment (network_settle()). */
 #ifndef ELAPSE_SIM_NETWORK_H
 #define ELAPSE_SIM_NETWORK_H
 

@@ -1,3 +1,8 @@
+/* The tables of a step and the accounts of its devices.
+ *
+ * step_init() counts what the lists hold (step_survey()) and walks their memory; step_reset()
+ * starts a run. The engines then report ops, waits and messages, and mark_idle() splits a device's
+ * idle time by cause: a device has one mark, up to which its time is accounted for. */
 #include "sim/step.h"
 
 #include <stdlib.h>

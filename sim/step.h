@@ -1,7 +1,7 @@
 /* sim/step.h - what the two engines share: the step's tables and the accounts of its devices.
  *
- * The engines differ in who tells time. event_run.c follows the rules of partition/workload.h by a
- * queue of events over a shared network. relax_run.c watches the planner's recurrence
+ * The engines differ in who tells time. event_run.c follows the rules of partition/step_rules.h by
+ * a queue of events over a shared network. relax_run.c watches the planner's recurrence
  * (partition/schedule_time.h). Both report what they see here, so that busy time, idle time by
  * cause, recorded ops and overflows are counted once. */
 #ifndef ELAPSE_SIM_STEP_H

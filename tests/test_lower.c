@@ -39,7 +39,8 @@ static int64_t stash_of(const struct plan_case *c, int stage, int mb)
     return bytes * (c->model.per_microbatch ? 1 : n);
 }
 
-/* Rule S1 op by op: which stash the stage's rank holds, written down and added up anew each time.
+/* stash-distance op by op: which stash the stage's rank holds, written down and added up anew each
+ * time.
  */
 static int64_t distance_of(const struct plan_case *c, int stage)
 {

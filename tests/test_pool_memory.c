@@ -15,7 +15,7 @@
 enum { STASH = 1000 };
 
 static bool canonical; /* of the plans that peak_frozen() makes */
-static bool on_device; /* P6 */
+static bool on_device;
 
 /* Two ranks, a tiny ViT with attention and MLP items, stash STASH bytes a sample everywhere. Two
  * layers (5 items) frozen where a placement is given. */

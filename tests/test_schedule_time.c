@@ -12,13 +12,14 @@
 #include "partition/schedule_time.h"
 #include "tests/plan_case.h"
 
-/* --- the oracle: rules T1-T8, H1, H2 as written, swept until nothing changes -------------------
+/* --- the oracle: the rules of step_rules.h as written, swept until nothing changes
+ * -------------------
  */
 
 struct timed {
     struct op op;
     int replica, rank;
-    int64_t launch; /* H1: earliest start */
+    int64_t launch; /* launch-async: earliest start */
     int64_t start, end;
 };
 
@@ -187,7 +188,7 @@ static int64_t oracle_step(const struct plan_case *c)
                 took = cost_allreduce_ns(&c->cost, &c->cluster, devices, R, bucket->bytes);
                 break;
             }
-            case OP_TIED: { /* T8: the later of the two */
+            case OP_TIED: { /* time-8: the later of the two */
                 int devices[2];
                 for (int j = 0, ends = 0; j < n; j++) {
                     if (all[j].op.kind == OP_TIED && all[j].replica == t->replica) {
@@ -200,7 +201,7 @@ static int64_t oracle_step(const struct plan_case *c)
                                              c->model.param_bytes);
                 break;
             }
-            case OP_NORM: /* T5: the latest of all */
+            case OP_NORM: /* time-5: the latest of all */
                 for (int j = 0; j < n; j++) {
                     if (all[j].op.kind == OP_NORM) {
                         start = latest(start, all[j].start);
@@ -480,7 +481,7 @@ static void schedule_time__adds_the_ring_when_there_are_replicas(void **state)
     plan_case_clear(&c);
 }
 
-static void schedule_time__charges_the_host_as_h1_and_h2_say(void **state)
+static void schedule_time__charges_the_host_as_the_rules_of_launching_say(void **state)
 {
     (void)state;
     struct uniform u = {.kind = SCHEDULE_GPIPE, .K = 2, .M = 4, .v = 1, .f = 10, .i = 10, .w = 10};
@@ -659,7 +660,7 @@ int main(void)
         cmocka_unit_test(schedule_time__is_the_closed_form_with_messages_when_they_hide),
         cmocka_unit_test(schedule_time__runs_the_frozen_prefix_where_the_plan_says),
         cmocka_unit_test(schedule_time__adds_the_ring_when_there_are_replicas),
-        cmocka_unit_test(schedule_time__charges_the_host_as_h1_and_h2_say),
+        cmocka_unit_test(schedule_time__charges_the_host_as_the_rules_of_launching_say),
         cmocka_unit_test(schedule_time__never_gets_faster_when_links_get_slower),
         cmocka_unit_test(schedule_time__refuses_lists_that_deadlock),
         cmocka_unit_test(schedule_memory__is_the_closed_form_when_stages_are_equal),

@@ -75,7 +75,7 @@ static int live_of(const struct layers *l, int size)
     return live < MIN_LIVE ? MIN_LIVE : live > MAX_LIVE ? MAX_LIVE : (int)live;
 }
 
-/* Rule S1 of partition/workload.h. */
+/* stash-distance of partition/step_rules.h. */
 static int64_t stash_distance(const struct layers *l, int size, int live)
 {
     return live * stash_bytes(l, size) - stash_bytes(l, size) / 2;

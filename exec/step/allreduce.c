@@ -2,9 +2,9 @@
  *
  * The ops ALLREDUCE of a rank's list, in its order, are a queue. An op is ready when its bucket is
  * final: behind the items of the stage's last backward (R8), or where the list has it. One sum is
- * under way at a time (T4); it moves between items and between ops, and what is left is waited for
- * before NORM and UPDATE (T5, T6). Sums are formed by index, so that neither buckets nor their
- * timing show in the bits. */
+ * under way at a time (time-4); it moves between items and between ops, and what is left is waited
+ * for before NORM and UPDATE (time-5, time-6). Sums are formed by index, so that neither buckets
+ * nor their timing show in the bits. */
 #include <stdlib.h>
 
 #include "exec/step/runtime_state.h"

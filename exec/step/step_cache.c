@@ -107,7 +107,8 @@ enum status runtime_cache_init(struct runtime *rt, struct err *err)
         rc = init_device(rt, err);
     if (rc != OK)
         return rc;
-    rt->bytes += CACHE_AHEAD * c->sample_bytes * plan->microbatches.size; /* P5 */
+    rt->bytes +=
+        CACHE_AHEAD * c->sample_bytes * plan->microbatches.size; /* pool_memory() counts it, too */
     struct cache_ahead_spec spec = {.cache = c->cache,
                                     .sampler = rt->spec.sampler,
                                     .replica = rt->spec.replica,
