@@ -516,6 +516,9 @@ static enum status run_compare(const struct command *command, int argc, char **a
     };
     enum { NUM_OPTIONS = sizeof options / sizeof *options };
     _Static_assert(NUM_OPTIONS == sizeof seen / sizeof *seen, "one for each");
+    const char *ways[NUM_OPTIONS] = {NULL}; /* those from -n to --set are the matrix's */
+    for (int i = 1; i < 13; i++)
+        ways[i] = "--matrix";
     for (int i = 0; i < NUM_OPTIONS; i++)
         options[i].seen = &seen[i];
     const char *run_dir = NULL;
@@ -530,7 +533,8 @@ static enum status run_compare(const struct command *command, int argc, char **a
         return rc;
     if ((num_words == 1) == (m.job != NULL))
         return err_set(err, ERR_INPUT, "compare needs either a RUN_DIR or --matrix JOB");
-    rc = command_check_way(command, options, NUM_OPTIONS, m.job ? "--matrix" : "RUN_DIR", err);
+    rc =
+        command_check_way(command, options, ways, NUM_OPTIONS, m.job ? "--matrix" : "RUN_DIR", err);
     if (rc != OK)
         return rc;
     if (num_words == 1)

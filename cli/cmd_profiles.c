@@ -415,7 +415,10 @@ static enum status run(const struct command *command, int argc, char **argv, str
         {"merge",   OPTION_FLAG,   &q.merge,   NULL,   "import: into one of that name",                 0, 0, NULL},
     };
     enum { NUM_OPTIONS = sizeof options / sizeof *options };
+    static const char *const ways[] = {NULL,     NULL,     "list",   "export", "export",
+                                       "export", "import", "import", "import"};
     _Static_assert(NUM_OPTIONS == sizeof seen / sizeof *seen, "one for each");
+    _Static_assert(NUM_OPTIONS == sizeof ways / sizeof *ways, "one for each");
     for (int i = 0; i < NUM_OPTIONS; i++)
         options[i].seen = &seen[i];
     enum status rc =
@@ -440,7 +443,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (num - 1 != action->num_args)
         return err_set(err, ERR_INPUT, "profiles %s takes %s, got %d arguments", action->name,
                        action->num_args ? action->args : "no arguments", num - 1);
-    rc = command_check_way(command, options, NUM_OPTIONS, action->name, err);
+    rc = command_check_way(command, options, ways, NUM_OPTIONS, action->name, err);
     if (rc != OK)
         return rc;
     q.num_args = num - 1;

@@ -211,14 +211,8 @@ static enum status answer_step(const struct command *command, const struct sim_a
     return command_answer(json, err);
 }
 
-/* One string per setting of step_request_set(). */
-struct setting_option {
-    const char *name, *arg, *help;
-    const char *text;
-};
-
 /* Op lists in place of a generator's. They say K, v and M, and options that do must agree. */
-static enum status read_schedule(const char *path, const struct setting_option *settings,
+static enum status read_schedule(const char *path, const struct step_setting *settings,
                                  int num_settings, struct step_request *request,
                                  struct schedule *schedule, struct err *err)
 {
@@ -280,7 +274,7 @@ static bool applies_to_job(const char *name)
 }
 
 /* Options that do not go with one another, or not with a job, a step, a whole run. */
-static enum status check_options(const struct sim_args *args, const struct setting_option *settings,
+static enum status check_options(const struct sim_args *args, const struct step_setting *settings,
                                  int num_settings, const char *schedule_csv, struct err *err)
 {
     const struct step_request *request = &args->request;
@@ -341,45 +335,15 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     struct sim_args args = {0};
     struct step_request *request = &args.request;
     step_request_init(request);
-    struct setting_option settings[] = {
-        {"model",            "MODEL",   "model of the step: preset, file or uniform:...",                    NULL},
-        {"cluster",          "CLUSTER", "preset, file or NODESxDEVICES (default 1xK*R)",                     NULL},
-        {"stages",           "K",       "devices per pipeline (default 1)",                                  NULL},
-        {"replicas",         "R",       "pipelines side by side (default 1)",                                NULL},
-        {"microbatches",     "M",       "micro-batches of a mini-batch (default 1)",                         NULL},
-        {"schedule",         "KIND",
-         "gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v auto (default 1f1b)",                           NULL},
-        {"chunks",           "V",       "stages per device (default 1; interleaved, zb-v, dualpipe-v: 2)",   NULL},
-        {"batch",            "B",       "samples per pipeline (default M)",                                  NULL},
-        {"frozen",           "F",       "frozen layers (default 0)",                                         NULL},
-        {"frozen-placement", "WHERE",   "their forward: first, spread or cached (default spread)",
-         NULL                                                                                                    },
-        {"cut",              "N,N,...", "items per stage (default: exact min-max by time)",                  NULL},
-        {"recompute",        "MODE",    "never, always or except-last (default never)",                      NULL},
-        {"link",             "RATE",    "bandwidth of a device's port (default as CLUSTER; 16GBps)",         NULL},
-        {"uplink",           "RATE",    "bandwidth of a node's uplink (default as CLUSTER; 16GBps)",         NULL},
-        {"latency",          "TIME",    "of a message (default as CLUSTER; 5us)",                            NULL},
-        {"mem",              "BYTES",   "memory of a device (default as CLUSTER; unlimited)",                NULL},
-        {"host-op",          "TIME",    "host time to launch an op (default as CLUSTER; 0)",                 NULL},
-        {"bucket",           "BYTES",   "gradient bucket of the all-reduce, 0: one a stage (default 0)",     NULL},
-        {"optimizer-bytes",  "N",       "optimizer state per parameter (default 4: momentum)",               NULL},
-        {"jitter",           "RATIO",   "standard deviation of op times over their mean (default 0)",        NULL},
-        {"seed",             "N",       "of the jitter (default 1)",                                         NULL},
-        {"engine",           "NAME",    "auto, event or relax (default auto)",                               NULL},
-        {"allreduce",        "KIND",    "ring, tree or hierarchical (default ring)",                         NULL},
-        {"stragglers",       "TABLE",
-         "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed)",                               NULL},
-        {"slow-links",       "TABLE",   "slow ports: DEVICE:FACTOR,... or random:SHARE:FACTOR of bandwidth",
-         NULL                                                                                                    },
-    };
-    enum { NUM_SETTINGS = sizeof settings / sizeof settings[0] };
+    struct step_setting settings[STEP_SETTINGS_MAX];
+    const int num_settings = step_settings(settings);
     const char *schedule_csv = NULL;
     int64_t threads = 0;
-    struct option options[NUM_SETTINGS + 32];
+    struct option options[STEP_SETTINGS_MAX + 32];
     int n = 0;
     options[n++] = (struct option){
         "step", OPTION_FLAG, &args.step, NULL, "one step in place of the whole run", 0, 0, NULL};
-    for (int i = 0; i < NUM_SETTINGS; i++)
+    for (int i = 0; i < num_settings; i++)
         options[n++] = (struct option){settings[i].name,
                                        OPTION_STRING,
                                        &settings[i].text,
@@ -430,14 +394,14 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     if (rc != OK || help)
         return rc;
     args.threads = (int)threads;
-    for (int i = 0; i < NUM_SETTINGS; i++) {
+    for (int i = 0; i < num_settings; i++) {
         if (!settings[i].text)
             continue;
         rc = step_request_set(request, settings[i].name, settings[i].text, err);
         if (rc != OK)
             return rc;
     }
-    rc = check_options(&args, settings, NUM_SETTINGS, schedule_csv, err);
+    rc = check_options(&args, settings, num_settings, schedule_csv, err);
     if (rc != OK)
         return rc;
     request->options.record_ops =
@@ -450,7 +414,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     }
     struct step_answer answer = {0};
     if (schedule_csv)
-        rc = read_schedule(schedule_csv, settings, NUM_SETTINGS, request, &answer.custom, err);
+        rc = read_schedule(schedule_csv, settings, num_settings, request, &answer.custom, err);
     if (rc == OK && args.sweeps.count > 0)
         rc = sim_sweep(command, &args, err);
     else if (rc == OK && !args.step)

@@ -31,16 +31,13 @@ enum status command_parse(const struct command *command, const struct option *op
 }
 
 enum status command_check_way(const struct command *command, const struct option *options,
-                              int num_options, const char *way, struct err *err)
+                              const char *const *ways, int num_options, const char *way,
+                              struct err *err)
 {
-    for (int i = 0; i < num_options; i++) {
-        const char *help = options[i].help, *name = options[i].name;
-        const int length = (int)strcspn(help, ": ");
-        const bool other = (int)strlen(way) != length || strncmp(help, way, (size_t)length) != 0;
-        if (help[length] == ':' && other && *options[i].seen)
-            return err_set(err, ERR_INPUT, "%s %s takes no %s%s: it is of %.*s", command->name, way,
-                           name[1] ? "--" : "-", name, length, help);
-    }
+    for (int i = 0; i < num_options; i++)
+        if (ways[i] && strcmp(ways[i], way) != 0 && *options[i].seen)
+            return err_set(err, ERR_INPUT, "%s %s takes no %s%s: it is of %s", command->name, way,
+                           options[i].name[1] ? "--" : "-", options[i].name, ways[i]);
     return OK;
 }
 

@@ -29,11 +29,12 @@ enum status command_parse(const struct command *command, const struct option *op
                           int num_options, int argc, char **argv, const char **positional,
                           int max_positional, int *num_positional, bool *help, struct err *err);
 
-/* Where a command is used in several ways (an action, RUN_DIR or --matrix), an option whose help
- * starts with "WAY: " is of that one only. ERR_INPUT names the first other one that was given;
- * every such option needs its `seen`. */
+/* Where a command is used in several ways (an action, RUN_DIR or --matrix), ways[i] is the one that
+ * options[i] is of; NULL: any. ERR_INPUT names the first option given that is of another way; every
+ * option of one way needs its `seen`. */
 enum status command_check_way(const struct command *command, const struct option *options,
-                              int num_options, const char *way, struct err *err);
+                              const char *const *ways, int num_options, const char *way,
+                              struct err *err);
 
 /* A fresh answer object {"schema":1,"version":...,"command":name}; NULL never (allocation failure
  * is reported by command_answer()). */

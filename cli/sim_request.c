@@ -1,5 +1,6 @@
 #include "cli/sim_request.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,207 +40,165 @@ static enum status set_flag(const char *text, const char *what, bool *value, str
     return OK;
 }
 
-static enum status set_named(const char *text, const char *what, const char *const *names, int n,
-                             int *value, struct err *err)
+static const char *frozen_name(int i)
+{
+    return frozen_placement_name((enum frozen_placement)i);
+}
+
+static const char *recompute_name(int i)
+{
+    return recompute_mode_name((enum recompute_mode)i);
+}
+
+static const char *allreduce_name(int i)
+{
+    return allreduce_kind_name((enum allreduce_kind)i);
+}
+
+static const char *engine_name(int i)
+{
+    static const char *const names[] = {"auto", "event", "relax"};
+    return names[i];
+}
+
+enum setting_type {
+    SET_TEXT,  /* borrowed */
+    SET_INT,   /* int64_t, min..max */
+    SET_NAME,  /* an enum of max names */
+    SET_RATE,  /* double, bytes per second */
+    SET_RATIO, /* double */
+    SET_NS,    /* int64_t */
+    SET_BYTES, /* int64_t */
+    SET_FLAG   /* bool */
+};
+
+static const struct setting_entry {
+    const char *name, *arg, *help; /* arg NULL: no option with a value */
+    enum setting_type type;
+    size_t offset;
+    int64_t min, max;
+    const char *(*name_of)(int);
+} entries[] = {
+    {"model",            "MODEL",   "model of the step: preset, file or uniform:...",                         SET_TEXT,
+     offsetof(struct step_request,                                                                                                                     model_text),         0, 0,                      NULL          },
+    {"cluster",          "CLUSTER", "preset, file or NODESxDEVICES (default 1xK*R)",                          SET_TEXT,
+     offsetof(struct step_request,                                                                                                                     cluster_text),       0, 0,                      NULL          },
+    {"stages",           "K",       "devices per pipeline (default 1)",                                       SET_INT,
+     offsetof(struct step_request,                                                                                                                     num_ranks),          1, RANKS_MAX,              NULL          },
+    {"replicas",         "R",       "pipelines side by side (default 1)",                                     SET_INT,
+     offsetof(struct step_request,                                                                                                                     num_replicas),       1, 1 << 20,                NULL          },
+    {"microbatches",     "M",       "micro-batches of a mini-batch (default 1)",                              SET_INT,
+     offsetof(struct step_request,                                                                                                                     num_microbatches),   1, 1 << 24,                NULL          },
+    {"schedule",         "KIND",    "gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v auto (default 1f1b)",
+     SET_TEXT,                                                                                                           offsetof(struct step_request, schedule_text),      0, 0,                      NULL          },
+    {"chunks",           "V",       "stages per device (default 1; interleaved, zb-v, dualpipe-v: 2)",        SET_INT,
+     offsetof(struct step_request,                                                                                                                     chunks),             1, 1024,                   NULL          },
+    {"batch",            "B",       "samples per pipeline (default M)",                                       SET_INT,
+     offsetof(struct step_request,                                                                                                                     batch),              1, (int64_t)1 << 40,       NULL          },
+    {"frozen",           "F",       "frozen layers (default 0)",                                              SET_INT,   offsetof(struct step_request, num_frozen),
+     0,                                                                                                                                                                        INT32_MAX,              NULL          },
+    {"frozen-placement", "WHERE",   "their forward: first, spread or cached (default spread)",
+     SET_NAME,                                                                                                           offsetof(struct step_request, frozen),             0, FROZEN_PLACEMENT_COUNT, frozen_name   },
+    {"cut",              "N,N,...", "items per stage (default: exact min-max by time)",                       SET_TEXT,
+     offsetof(struct step_request,                                                                                                                     cut_text),           0, 0,                      NULL          },
+    {"recompute",        "MODE",    "never, always or except-last (default never)",                           SET_NAME,
+     offsetof(struct step_request,                                                                                                                     recompute),          0, RECOMPUTE_MODE_COUNT,   recompute_name},
+    {"link",             "RATE",    "bandwidth of a device's port (default as CLUSTER; 16GBps)",              SET_RATE,
+     offsetof(struct step_request,                                                                                                                     link_bytes_per_s),   0, 0,                      NULL          },
+    {"uplink",           "RATE",    "bandwidth of a node's uplink (default as CLUSTER; 16GBps)",              SET_RATE,
+     offsetof(struct step_request,                                                                                                                     uplink_bytes_per_s), 0, 0,                      NULL          },
+    {"latency",          "TIME",    "of a message (default as CLUSTER; 5us)",                                 SET_NS,
+     offsetof(struct step_request,                                                                                                                     latency_ns),         0, 0,                      NULL          },
+    {"mem",              "BYTES",   "memory of a device (default as CLUSTER; unlimited)",                     SET_BYTES,
+     offsetof(struct step_request,                                                                                                                     mem_bytes),          0, 0,                      NULL          },
+    {"host-op",          "TIME",    "host time to launch an op (default as CLUSTER; 0)",                      SET_NS,
+     offsetof(struct step_request,                                                                                                                     host_op_ns),         0, 0,                      NULL          },
+    {"bucket",           "BYTES",   "gradient bucket of the all-reduce, 0: one a stage (default 0)",          SET_BYTES,
+     offsetof(struct step_request,                                                                                                                     bucket_bytes),       0, 0,                      NULL          },
+    {"optimizer-bytes",  "N",       "optimizer state per parameter (default 4: momentum)",                    SET_INT,
+     offsetof(struct step_request,                                                                                                                     optimizer_bytes),    0, 64,                     NULL          },
+    {"jitter",           "RATIO",   "standard deviation of op times over their mean (default 0)",             SET_RATIO,
+     offsetof(struct step_request,                                                                                                                     options.jitter),     0, 0,                      NULL          },
+    {"seed",             "N",       "of the jitter (default 1)",                                              SET_INT,   offsetof(struct step_request, options.seed),
+     0,                                                                                                                                                                        INT64_MAX,              NULL          },
+    {"engine",           "NAME",    "auto, event or relax (default auto)",                                    SET_NAME,
+     offsetof(struct step_request,                                                                                                                     options.engine),     0, ENGINE_RELAX + 1,       engine_name   },
+    {"allreduce",        "KIND",    "ring, tree or hierarchical (default ring)",                              SET_NAME,
+     offsetof(struct step_request,                                                                                                                     options.allreduce),  0, ALLREDUCE_KIND_COUNT,   allreduce_name},
+    {"stragglers",       "TABLE",   "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed)",
+     SET_TEXT,                                                                                                           offsetof(struct step_request, stragglers_text),    0, 0,                      NULL          },
+    {"slow-links",       "TABLE",   "slow ports: DEVICE:FACTOR,... or random:SHARE:FACTOR of bandwidth",
+     SET_TEXT,                                                                                                           offsetof(struct step_request, slow_links_text),    0, 0,                      NULL          },
+    {"cache-write",      NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, cache_write),        0, 0,                      NULL          },
+    {"host-blocking",    NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, host_blocking),      0, 0,
+     NULL                                                                                                                                                                                                            },
+    {"half-duplex",      NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, half_duplex),        0, 0,                      NULL          },
+    {"clip",             NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, clip),               0, 0,                      NULL          },
+};
+enum { NUM_ENTRIES = sizeof entries / sizeof entries[0] };
+
+int step_settings(struct step_setting settings[STEP_SETTINGS_MAX])
+{
+    int n = 0;
+    for (int i = 0; i < NUM_ENTRIES; i++)
+        if (entries[i].arg)
+            settings[n++] =
+                (struct step_setting){entries[i].name, entries[i].arg, entries[i].help, NULL};
+    return n;
+}
+
+static enum status set_named(const struct setting_entry *entry, const char *text, int *value,
+                             struct err *err)
 {
     char list[256] = "";
-    for (int i = 0; i < n; i++) {
-        if (strcmp(text, names[i]) == 0) {
+    for (int i = 0; i < (int)entry->max; i++) {
+        if (strcmp(text, entry->name_of(i)) == 0) {
             *value = i;
             return OK;
         }
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", names[i]);
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
+                 entry->name_of(i));
     }
-    return err_set(err, ERR_INPUT, "%s must be one of %s, got '%.64s'", what, list, text);
+    return err_set(err, ERR_INPUT, "%s must be one of %s, got '%.64s'", entry->name, list, text);
 }
 
-static enum status set_recompute(struct step_request *q, const char *text, struct err *err)
+static enum status set_entry(struct step_request *q, const struct setting_entry *entry,
+                             const char *text, struct err *err)
 {
-    const char *names[RECOMPUTE_MODE_COUNT];
-    int value = 0;
-    for (int i = 0; i < RECOMPUTE_MODE_COUNT; i++)
-        names[i] = recompute_mode_name((enum recompute_mode)i);
-    enum status rc = set_named(text, "recompute", names, RECOMPUTE_MODE_COUNT, &value, err);
-    if (rc == OK)
-        q->recompute = (enum recompute_mode)value;
-    return rc;
+    void *at = (char *)q + entry->offset;
+    switch (entry->type) {
+    case SET_TEXT:
+        *(const char **)at = text;
+        return OK;
+    case SET_INT:
+        return parse_int(text, entry->name, entry->min, entry->max, at, err);
+    case SET_NAME:
+        return set_named(entry, text, at, err);
+    case SET_RATE:
+        return parse_rate(text, entry->name, at, err);
+    case SET_RATIO:
+        return parse_ratio(text, entry->name, at, err);
+    case SET_NS:
+        return parse_ns(text, entry->name, at, err);
+    case SET_BYTES:
+        return parse_bytes(text, entry->name, at, err);
+    case SET_FLAG:
+        return set_flag(text, entry->name, at, err);
+    }
+    return OK;
 }
-
-static enum status set_placement(struct step_request *q, const char *text, struct err *err)
-{
-    const char *names[FROZEN_PLACEMENT_COUNT];
-    int value = 0;
-    for (int i = 0; i < FROZEN_PLACEMENT_COUNT; i++)
-        names[i] = frozen_placement_name((enum frozen_placement)i);
-    enum status rc =
-        set_named(text, "frozen-placement", names, FROZEN_PLACEMENT_COUNT, &value, err);
-    if (rc == OK)
-        q->frozen = (enum frozen_placement)value;
-    return rc;
-}
-
-static enum status set_allreduce(struct step_request *q, const char *text, struct err *err)
-{
-    const char *names[ALLREDUCE_KIND_COUNT];
-    int value = 0;
-    for (int i = 0; i < ALLREDUCE_KIND_COUNT; i++)
-        names[i] = allreduce_kind_name((enum allreduce_kind)i);
-    enum status rc = set_named(text, "allreduce", names, ALLREDUCE_KIND_COUNT, &value, err);
-    if (rc == OK)
-        q->options.allreduce = (enum allreduce_kind)value;
-    return rc;
-}
-
-enum step_setting {
-    SET_MODEL,
-    SET_CLUSTER,
-    SET_STAGES,
-    SET_REPLICAS,
-    SET_MICROBATCHES,
-    SET_SCHEDULE,
-    SET_CHUNKS,
-    SET_FROZEN,
-    SET_FROZEN_PLACEMENT,
-    SET_CACHE_WRITE,
-    SET_BATCH,
-    SET_RECOMPUTE,
-    SET_CUT,
-    SET_LINK,
-    SET_UPLINK,
-    SET_LATENCY,
-    SET_MEM,
-    SET_HALF_DUPLEX,
-    SET_HOST_OP,
-    SET_HOST_BLOCKING,
-    SET_BUCKET,
-    SET_CLIP,
-    SET_OPTIMIZER_BYTES,
-    SET_JITTER,
-    SET_SEED,
-    SET_ENGINE,
-    SET_ALLREDUCE,
-    SET_STRAGGLERS,
-    SET_SLOW_LINKS,
-    SETTING_COUNT
-};
-
-static const char *const setting_names[SETTING_COUNT] = {
-    "model",
-    "cluster",
-    "stages",
-    "replicas",
-    "microbatches",
-    "schedule",
-    "chunks",
-    "frozen",
-    "frozen-placement",
-    "cache-write",
-    "batch",
-    "recompute",
-    "cut",
-    "link",
-    "uplink",
-    "latency",
-    "mem",
-    "half-duplex",
-    "host-op",
-    "host-blocking",
-    "bucket",
-    "clip",
-    "optimizer-bytes",
-    "jitter",
-    "seed",
-    "engine",
-    "allreduce",
-    "stragglers",
-    "slow-links",
-};
-
-static const char *const engine_names[] = {"auto", "event", "relax"};
 
 enum status step_request_set(struct step_request *q, const char *name, const char *text,
                              struct err *err)
 {
-    int setting = 0;
-    while (setting < SETTING_COUNT && strcmp(setting_names[setting], name) != 0)
-        setting++;
-    int64_t value = 0;
-    int index = 0;
-    enum status rc;
-    switch ((enum step_setting)setting) {
-    case SET_MODEL:
-        q->model_text = text;
-        return OK;
-    case SET_CLUSTER:
-        q->cluster_text = text;
-        return OK;
-    case SET_STAGES:
-        return parse_int(text, name, 1, RANKS_MAX, &q->num_ranks, err);
-    case SET_REPLICAS:
-        return parse_int(text, name, 1, 1 << 20, &q->num_replicas, err);
-    case SET_MICROBATCHES:
-        return parse_int(text, name, 1, 1 << 24, &q->num_microbatches, err);
-    case SET_SCHEDULE:
-        q->schedule_text = text;
-        return OK;
-    case SET_CHUNKS:
-        return parse_int(text, name, 1, 1024, &q->chunks, err);
-    case SET_FROZEN:
-        return parse_int(text, name, 0, INT32_MAX, &q->num_frozen, err);
-    case SET_FROZEN_PLACEMENT:
-        return set_placement(q, text, err);
-    case SET_CACHE_WRITE:
-        return set_flag(text, name, &q->cache_write, err);
-    case SET_BATCH:
-        return parse_int(text, name, 1, (int64_t)1 << 40, &q->batch, err);
-    case SET_RECOMPUTE:
-        return set_recompute(q, text, err);
-    case SET_CUT:
-        q->cut_text = text;
-        return OK;
-    case SET_LINK:
-        return parse_rate(text, name, &q->link_bytes_per_s, err);
-    case SET_UPLINK:
-        return parse_rate(text, name, &q->uplink_bytes_per_s, err);
-    case SET_LATENCY:
-        return parse_ns(text, name, &q->latency_ns, err);
-    case SET_MEM:
-        return parse_bytes(text, name, &q->mem_bytes, err);
-    case SET_HALF_DUPLEX:
-        return set_flag(text, name, &q->half_duplex, err);
-    case SET_HOST_OP:
-        return parse_ns(text, name, &q->host_op_ns, err);
-    case SET_HOST_BLOCKING:
-        return set_flag(text, name, &q->host_blocking, err);
-    case SET_BUCKET:
-        return parse_bytes(text, name, &q->bucket_bytes, err);
-    case SET_CLIP:
-        return set_flag(text, name, &q->clip, err);
-    case SET_OPTIMIZER_BYTES:
-        return parse_int(text, name, 0, 64, &q->optimizer_bytes, err);
-    case SET_JITTER:
-        return parse_ratio(text, name, &q->options.jitter, err);
-    case SET_SEED:
-        rc = parse_int(text, name, 0, INT64_MAX, &value, err);
-        q->options.seed = (uint64_t)value;
-        return rc;
-    case SET_ENGINE:
-        rc = set_named(text, name, engine_names, 3, &index, err);
-        q->options.engine = (enum sim_engine)index;
-        return rc;
-    case SET_ALLREDUCE:
-        return set_allreduce(q, text, err);
-    case SET_STRAGGLERS:
-        q->stragglers_text = text;
-        return OK;
-    case SET_SLOW_LINKS:
-        q->slow_links_text = text;
-        return OK;
-    case SETTING_COUNT:
-        break;
+    const char *names[NUM_ENTRIES];
+    for (int i = 0; i < NUM_ENTRIES; i++) {
+        names[i] = entries[i].name;
+        if (strcmp(entries[i].name, name) == 0)
+            return set_entry(q, &entries[i], text, err);
     }
-    rc = err_set(err, ERR_INPUT, "no setting '%.64s'", name);
-    const char *near = nearest_name(name, setting_names, SETTING_COUNT);
+    enum status rc = err_set(err, ERR_INPUT, "no setting '%.64s'", name);
+    const char *near = nearest_name(name, names, NUM_ENTRIES);
     if (near)
         err_hint(err, "did you mean '%s'?", near);
     else

@@ -27,6 +27,15 @@ struct step_request {
 
 void step_request_init(struct step_request *request);
 
+/* A setting that is an option with a value, and the text given for it; NULL: none. */
+struct step_setting {
+    const char *name, *arg, *help;
+    const char *text;
+};
+enum { STEP_SETTINGS_MAX = 32 };
+/* All of them, in the order of the help, without texts. Returns how many. */
+int step_settings(struct step_setting settings[STEP_SETTINGS_MAX]);
+
 /* Set one setting from its text; ERR_INPUT names the unknown one and lists the valid. Texts are
  * borrowed. */
 enum status step_request_set(struct step_request *request, const char *name, const char *text,
