@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/lower.h"
 #include "partition/pool_memory.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"

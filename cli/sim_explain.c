@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/sim_command.h"
+#include "partition/lower.h"
 #include "partition/units.h"
 #include "sim/critical.h"
 
@@ -164,7 +165,7 @@ static enum status spread_workloads(const struct sim_args *args, const struct st
         handle.cost.cache_write_ns = a->cost.cost.cache_write_ns;
         const struct setting setting = {&a->model, &a->cluster, &handle.cost};
         if (rc == OK)
-            rc = workload_build_on(&setting, &a->plan, a->full.rank_of_stage, &side[i], err);
+            rc = workload_build(&setting, &a->plan, a->full.rank_of_stage, &side[i], err);
         if (rc == OK)
             rc = workload_near(&setting, &a->plan, &a->full, &side[i], err);
         cost_handle_clear(&handle);

@@ -7,6 +7,7 @@
 
 #include "partition/autodp.h"
 #include "partition/cut_model.h"
+#include "partition/lower.h"
 #include "partition/units.h"
 #include "profiles/clock.h"
 #include "profiles/job_json.h"

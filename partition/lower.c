@@ -1,8 +1,13 @@
-/* From compute ops to everything a step does; see schedule_lower() in workload.h. */
+/* From compute ops to everything that a step does.
+ *
+ * lower_op() puts messages, recompute, cache and all-reduces around one compute op, lower_tails()
+ * ends the lists. What a stage needs is described once (describe_stages()), for schedule_check() as
+ * well. plan_lower() at the end ties workload, compute list, freezing and lowering together. */
+#include "partition/lower.h"
+
 #include <stdlib.h>
 
 #include "partition/schedule_auto.h"
-#include "partition/workload.h"
 
 struct lowering {
     const struct workload *workload;
@@ -234,19 +239,19 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
         return rc;
     }
     if (custom) {
-        rc = workload_build_on(setting, plan, custom->rank_of_stage, &w, err);
+        rc = workload_build(setting, plan, custom->rank_of_stage, &w, err);
         rc = rc == OK ? schedule_copy(custom, &compute, err) : rc;
     } else if (plan->schedule == SCHEDULE_AUTO) {
         rc = schedule_auto(setting, plan, &w, &compute, err);
     } else {
-        rc = workload_build(setting, plan, &w, err);
+        rc = workload_build(setting, plan, NULL, &w, err);
         rc = rc == OK ? schedule_generate(plan->schedule, plan->num_ranks, plan->microbatches.count,
                                           plan->chunks, &compute, err)
                       : rc;
     }
     if (rc == OK && compute.num_frozen_stages == 0 && !compute.drop_first_input &&
         plan->num_frozen_layers > 0) {
-        rc = schedule_freeze(&compute, w.num_frozen_stages, w.no_input_half, err);
+        rc = schedule_freeze(&compute, w.num_frozen_stages, w.i_folded_into_w, err);
     }
     if (rc == OK && compute.num_frozen_stages != w.num_frozen_stages) {
         rc = err_set(err, ERR_INFEASIBLE, "schedule freezes %d stages, the plan %d",

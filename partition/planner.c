@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/lower.h"
 #include "partition/planner_search.h"
 #include "partition/units.h"
 #include "partition/schedule_memory.h"

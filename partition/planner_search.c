@@ -12,8 +12,10 @@
 #include <string.h>
 
 #include "partition/cut.h"
+#include "partition/lower.h"
 #include "partition/schedule_memory.h"
 #include "partition/schedule_time.h"
+#include "partition/traffic.h"
 #include "partition/units.h"
 #include "partition/workload.h"
 

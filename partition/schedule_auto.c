@@ -8,6 +8,7 @@
  * A step is left out once a proven lower bound is reached. Steps 2 and 3 are bounded in ops looked
  * at (LIST_WORK, MOVE_WORK); a schedule too large for them is the best named one. */
 #include "partition/schedule_auto.h"
+#include "partition/lower.h"
 #include "partition/schedule_memory.h"
 #include "partition/schedule_time.h"
 
@@ -105,7 +106,7 @@ static enum status offer_named(struct search *s, struct err *err)
         enum status rc = err_copy(err, &none);
         if (rc == OK && plan->num_frozen_layers > 0) {
             rc = schedule_freeze(&compute, s->workload->num_frozen_stages,
-                                 s->workload->no_input_half, err);
+                                 s->workload->i_folded_into_w, err);
         }
         if (rc == OK) {
             rc = offer(s, &compute, err);
@@ -355,7 +356,7 @@ enum status schedule_auto(const struct setting *setting, const struct plan *plan
             ranks[t] =
                 plan_rank_of_stage(shape ? SCHEDULE_ZB_V : SCHEDULE_1F1B, plan->num_ranks, t);
         }
-        rc = workload_build_on(setting, plan, ranks, &w, err);
+        rc = workload_build(setting, plan, ranks, &w, err);
         if (rc == OK) {
             rc = run_search(&s, err);
         }

@@ -266,7 +266,7 @@ static bool ready(const struct check *check, int rank, struct op op, struct op *
     case OP_Z:
         return m == OP_WHOLE_BATCH || input_ready(check, op, waits);
     case OP_W:
-        if (!has_no_input_half(schedule, s)) {
+        if (!input_is_folded(schedule, s)) {
             return stage->input_done > m || wait_for(waits, OP_I, s, m);
         } /* fall through */
     case OP_B:
@@ -325,7 +325,7 @@ static bool exchange(struct check *check, struct op op)
     const int *rank = schedule->rank_of_stage, s = op.stage;
     const bool forward = op.kind == OP_F || op.kind == OP_Z;
     const bool takes_grad =
-        op.kind == OP_B || op.kind == OP_I || (op.kind == OP_W && has_no_input_half(schedule, s));
+        op.kind == OP_B || op.kind == OP_I || (op.kind == OP_W && input_is_folded(schedule, s));
     bool owes = false;
     if (forward) {
         if (s > 0 && rank[s - 1] != rank[s]) {

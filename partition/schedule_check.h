@@ -72,7 +72,7 @@ static inline bool is_frozen(const struct schedule *schedule, int stage)
 }
 
 /* The first active stage of a list whose I ops vanished. */
-static inline bool has_no_input_half(const struct schedule *schedule, int stage)
+static inline bool input_is_folded(const struct schedule *schedule, int stage)
 {
     return schedule->drop_first_input && stage == schedule->num_frozen_stages;
 }

@@ -143,10 +143,10 @@ static enum status see(struct check *check, int rank, struct op op, struct err *
         if (frozen) {
             return unexpected(rank, op, "the stage is frozen", err);
         }
-        if (op.kind == OP_I && has_no_input_half(schedule, op.stage)) {
+        if (op.kind == OP_I && input_is_folded(schedule, op.stage)) {
             return unexpected(rank, op, "the stage has no input half", err);
         }
-        if (op.kind != OP_W && !has_no_input_half(schedule, op.stage)) {
+        if (op.kind != OP_W && !input_is_folded(schedule, op.stage)) {
             rc = see_half(rank, op, &stage->next_input, err);
         }
         if (op.kind != OP_I && rc == OK) {
@@ -254,7 +254,7 @@ enum status schedule_check_ops(struct check *check, struct err *err)
         } else if (!frozen && stage->next_weight < M) {
             rc = missing(schedule, stage->next_input > stage->next_weight ? OP_W : OP_B, s,
                          stage->next_weight, err);
-        } else if (!frozen && stage->next_input < M && !has_no_input_half(schedule, s)) {
+        } else if (!frozen && stage->next_input < M && !input_is_folded(schedule, s)) {
             rc = missing(schedule, OP_I, s, stage->next_input, err);
         } else if (schedule->lowered) {
             rc = lowered_complete(check, s, err);

@@ -42,7 +42,7 @@ static bool is_frozen(const struct list_state *l, int stage)
 
 static bool weight_only(const struct list_state *l, int stage)
 {
-    return l->w->no_input_half && stage == l->w->num_frozen_stages;
+    return l->w->i_folded_into_w && stage == l->w->num_frozen_stages;
 }
 
 static int64_t op_ns(const struct list_state *l, enum op_kind kind, int stage, int microbatch)
@@ -249,7 +249,7 @@ enum status schedule_list(const struct workload *workload, const struct list_rul
     }
     memcpy(got.rank_of_stage, workload->rank_of_stage, (size_t)S * sizeof(int));
     got.num_frozen_stages = workload->num_frozen_stages;
-    got.drop_first_input = rules->split && workload->no_input_half;
+    got.drop_first_input = rules->split && workload->i_folded_into_w;
     for (int k = 0; k < K; k++) {
         choose(&l, k);
     }

@@ -1,7 +1,7 @@
+#include "partition/traffic.h"
+
 #include <math.h>
 #include <stdlib.h>
-
-#include "partition/workload.h"
 
 /* What flows through one step's ports and uplinks, one flow after another. */
 struct traffic {

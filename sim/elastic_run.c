@@ -6,6 +6,7 @@
 
 #include "partition/autodp.h"
 #include "partition/cache_rule.h"
+#include "partition/lower.h"
 #include "partition/plan_for.h"
 #include "partition/turn.h"
 #include "partition/units.h"
@@ -225,7 +226,7 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
         eval.recompute = RECOMPUTE_ALWAYS; /* forwards that keep no stash */
         eval.first_item[0] = 0;
         const struct setting setting = step_setting(run);
-        rc = workload_build(&setting, &eval, &w, run->err);
+        rc = workload_build(&setting, &eval, NULL, &w, run->err);
     }
     run->extrapolated = run->extrapolated || w.extrapolated;
     for (int c = 0; c < w.num_classes && rc == OK; c++) {

@@ -14,6 +14,7 @@
 #include "exec/cpu/backend_cpu.h"
 #include "exec/data/dataset_open.h"
 #include "exec/run/layout.h"
+#include "partition/lower.h"
 
 /* What a run has once. */
 struct case_base {

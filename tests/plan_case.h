@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/lower.h"
 #include "partition/workload.h"
 #include "tests/near_case.h"
 

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "partition/lower.h"
 #include "partition/workload.h"
 #include "sim/engine.h"
 

@@ -4,6 +4,7 @@
 
 #include "partition/schedule_memory.h"
 #include "partition/schedule_time.h"
+#include "partition/traffic.h"
 #include "sim/engine.h"
 #include "tests/sim_case.h"
 

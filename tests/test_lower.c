@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "partition/lower.h"
 #include "partition/schedule_memory.h"
 #include "partition/schedule_time.h"
 #include "tests/fail_malloc.h"
@@ -388,10 +389,10 @@ static void plan_lower__holds_every_op_of_the_plan(void **state)
         const int first = p->first_item[w->num_frozen_stages], frozen = frozen_items(&c);
         const int trained =
             p->first_item[w->num_frozen_stages + 1] - (first > frozen ? first : frozen);
-        assert_int_equal(w->no_input_half, p->num_frozen_layers > 0 && trained == 1);
+        assert_int_equal(w->i_folded_into_w, p->num_frozen_layers > 0 && trained == 1);
         if (p->schedule == SCHEDULE_ZB_H1 || p->schedule == SCHEDULE_ZB_V) {
-            assert_int_equal(count[OP_I], (active - w->no_input_half) * M);
-            halves += w->no_input_half;
+            assert_int_equal(count[OP_I], (active - w->i_folded_into_w) * M);
+            halves += w->i_folded_into_w;
         }
         assert_int_equal(count[OP_R], p->recompute == RECOMPUTE_NEVER    ? 0
                                       : p->recompute == RECOMPUTE_ALWAYS ? active * M

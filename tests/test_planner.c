@@ -16,11 +16,13 @@
 #include "partition/balance.h"
 #include "partition/cut.h"
 #include "partition/cache_rule.h"
+#include "partition/lower.h"
 #include "partition/plan_for.h"
 #include "partition/planner.h"
 #include "partition/planner_bound.h"
 #include "partition/schedule_memory.h"
 #include "partition/schedule_time.h"
+#include "partition/traffic.h"
 #include "partition/workload.h"
 #include "tests/near_case.h"
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "partition/cluster.h"
+#include "partition/lower.h"
 #include "partition/pool_memory.h"
 #include "profiles/job_json.h"
 

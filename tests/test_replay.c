@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "cli/replay.h"
+#include "partition/lower.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"
 #include "profiles/plan_json.h"

@@ -15,6 +15,7 @@
 #include "exec/data/dataset_open.h"
 #include "exec/data/loader.h"
 #include "exec/step/runtime.h"
+#include "partition/lower.h"
 #include "partition/pool_memory.h"
 #include "tests/fail_malloc.h"
 #include "tests/on_ranks.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "exec/run/trainer_state.h"
+#include "partition/lower.h"
 
 /* What the thread works on, and what comes of it. The trainer leaves its plan alone meanwhile. */
 struct ahead {

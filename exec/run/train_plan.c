@@ -6,6 +6,7 @@
 #include "exec/base/backend.h"
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
+#include "partition/lower.h"
 #include "profiles/plan_json.h"
 #include "profiles/profile_cost.h"
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "partition/lower.h"
 #include "partition/schedule_auto.h"
 #include "partition/schedule_time.h"
 #include "partition/workload.h"
@@ -91,7 +92,8 @@ static enum status lists(enum schedule_kind kind, int K, int M, struct err *err)
         struct workload w = {0};
         struct schedule compute = {0}, full = {0};
         struct step_time time = {0};
-        rc = workload_build(&(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan, &w, err);
+        rc = workload_build(&(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan, NULL, &w,
+                            err);
         double t0 = now_ms(), t1;
         if (rc == OK) {
             rc = schedule_generate(kind, K, M, 1, &compute, err);

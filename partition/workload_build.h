@@ -1,0 +1,85 @@
+/* partition/workload_build.h - what the parts of workload_build() share; for them only. */
+#ifndef ELAPSE_PARTITION_WORKLOAD_BUILD_H
+#define ELAPSE_PARTITION_WORKLOAD_BUILD_H
+
+#include "partition/units.h"
+#include "partition/workload.h"
+
+struct builder {
+    const struct model *model;
+    const struct cluster *cluster;
+    const struct cost *cost;
+    const struct plan *plan;
+    int num_frozen_items; /* leading items that are frozen */
+    struct workload got;
+    struct err *err;
+    /* Of the stage at hand. */
+    const struct device *device;
+    int64_t distance; /* stash-distance */
+};
+
+/* The parts, in their order. */
+enum status workload_build_edges(struct builder *b);
+enum status workload_build_classes(struct builder *b); /* tied table, classes of replicas */
+enum status workload_build_stages(struct builder *b);
+enum status workload_build_buckets(struct builder *b);
+enum status workload_build_norm(struct builder *b);
+
+/* The time of one pass over an item on the device at hand. */
+enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t samples,
+                            int64_t *ns);
+
+static inline enum status builder_overflow(struct builder *b, const char *what)
+{
+    return err_set(b->err, ERR_INPUT, "%s of model '%s' overflow", what, b->model->name);
+}
+
+static inline bool add_to(int64_t *sum, int64_t value)
+{
+    return add_ok(*sum, value, sum);
+}
+
+/* Bytes of `samples` samples, from a figure per sample or per micro-batch. */
+static inline bool builder_scale(const struct builder *b, int64_t bytes, int64_t samples,
+                                 int64_t *out)
+{
+    return mul_ok(bytes, b->model->per_microbatch ? 1 : samples, out);
+}
+
+static inline int64_t builder_samples(const struct builder *b, int mb)
+{
+    return mb == MB_FULL ? b->plan->microbatches.size : b->plan->microbatches.last_size;
+}
+
+static inline const struct device *builder_device(const struct builder *b, int replica, int rank)
+{
+    return &b->cluster->devices[b->plan->device[(int64_t)replica * b->plan->num_ranks + rank]];
+}
+
+/* Parameters of the table that the last item shares with the first, while they train. */
+static inline int64_t builder_tied_params(const struct builder *b)
+{
+    return b->num_frozen_items > 0 ? 0 : b->model->items[b->model->num_items - 1].tied_params;
+}
+
+/* The backward for the input of an item. Behind a frozen prefix nobody wants the gradient of the
+ * first active item's input. */
+static inline enum pass builder_input_pass(const struct builder *b, int item)
+{
+    return item > b->num_frozen_items || b->num_frozen_items == 0 ? PASS_BWD_INPUT : PASS_BWD_REST;
+}
+
+/* The first item of a stage that trains, or one at or past its end where none does. */
+static inline int builder_first_active(const struct builder *b, int stage)
+{
+    const int first = b->plan->first_item[stage];
+    return first > b->num_frozen_items ? first : b->num_frozen_items;
+}
+
+/* Whether a time or a size was never measured; range[1] is 0 where any is fine. */
+static inline bool builder_outside(const int64_t range[2], int64_t bytes)
+{
+    return range[1] > 0 && (bytes < range[0] || bytes > range[1]);
+}
+
+#endif

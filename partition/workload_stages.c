@@ -1,0 +1,372 @@
+/* What each stage takes and holds: the times of its ops, its bytes.
+ *
+ * Items are asked for one pass at a time (builder_item_ns()) and summed up, for a full micro-batch
+ * and for the last one. Read workload_build_stages() first. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "partition/workload_build.h"
+
+enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t samples,
+                            int64_t *ns)
+{
+    enum status rc = cost_item_ns(b->cost, b->model, item, pass, samples, b->device, b->distance,
+                                  ns, &b->got.extrapolated, b->err);
+    if (rc != OK) {
+        return rc;
+    }
+    *ns = device_ns(b->device, *ns);
+    if (*ns < 0 || *ns > STEP_NS_MAX) {
+        return err_set(b->err, ERR_INPUT, "item %d of model '%s' takes %lld ns, must be 0..2^60",
+                       item, b->model->name, (long long)*ns);
+    }
+    return OK;
+}
+
+/* --- bytes ------------------------------------------------------------------------------------ */
+
+/* Bytes that the cache holds of a sample (or micro-batch): the frozen prefix's output and the skip
+ * tensors that leave the prefix. */
+static bool cached_bytes(const struct builder *b, int64_t *bytes)
+{
+    *bytes = b->model->items[b->num_frozen_items - 1].act_bytes;
+    for (int i = 0; i < b->model->num_skips; i++) {
+        const struct skip_edge *skip = &b->model->skips[i];
+        if (skip->from < b->num_frozen_items && skip->to >= b->num_frozen_items &&
+            !add_to(bytes, skip->bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What a stage holds all the time (memory-1). */
+static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage)
+{
+    const struct model *model = b->model;
+    const struct plan *plan = b->plan;
+    const int first = plan->first_item[s], end = plan->first_item[s + 1];
+    const bool has_table = first == 0, has_head = end == model->num_items;
+    const int64_t tied = builder_tied_params(b);
+    int64_t trainable = 0, frozen = 0, grads, sums;
+    bool fits = true;
+    for (int i = s == 0 ? 0 : first; i < end; i++) { /* a prefix outside is rank 0's */
+        const struct item *item = &model->items[i];
+        fits = fits && add_to(i < b->num_frozen_items ? &frozen : &trainable, item->params);
+        /* A stage that holds the table's owner, the first item, uses the table in place. */
+        if (item->tied_params > 0 && !has_table) {
+            fits =
+                fits && add_to(b->num_frozen_items > 0 ? &frozen : &trainable, item->tied_params);
+        }
+    }
+    int depth = 0;
+    while (plan->canonical && ((int64_t)1 << depth) < plan->microbatches.count) {
+        depth++;
+    }
+    /* Table and head sum up a gradient each. Where they are apart each stage also takes in the
+       other's. */
+    return fits && add_ok(trainable, has_table || has_head ? tied : 0, &grads) &&
+           add_ok(trainable, has_table && has_head ? tied : 0, &sums) &&
+           mul_ok(trainable, model_weight_bytes(model), &stage->weight_bytes) &&
+           mul_ok(frozen, model_weight_bytes(model), &stage->frozen_bytes) &&
+           mul_ok(grads, model->param_bytes, &stage->grad_bytes) &&
+           mul_ok(sums, model->param_bytes, &sums) && mul_ok(sums, depth, &stage->tree_bytes) &&
+           mul_ok(trainable, plan->optim_bytes_per_param, &stage->optim_bytes);
+}
+
+/* What a stage holds of a micro-batch. */
+static bool flowing_bytes(const struct builder *b, int s, struct stage_cost *stage)
+{
+    const struct model *model = b->model;
+    const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];
+    const bool reads = s == 0 && b->plan->frozen == FROZEN_CACHED;
+    int64_t stash = 0, copied = 0, input = first > 0 ? model->items[first - 1].act_bytes : 0;
+    bool fits = true;
+    for (int i = builder_first_active(b, s); i < end; i++) {
+        fits = fits && add_to(&stash, model->items[i].stash_bytes);
+    }
+    for (int i = 0; i < model->num_skips; i++) {
+        const struct skip_edge *skip = &model->skips[i];
+        if (skip->to >= first && skip->to < end && skip->from < first) {
+            fits = fits && add_to(&input, skip->bytes);
+        }
+    }
+    if (reads || s == b->got.cache_write_stage) {
+        fits = fits && cached_bytes(b, &copied);
+    }
+    for (int mb = 0; mb < MB_SIZES; mb++) {
+        const int64_t samples = builder_samples(b, mb);
+        fits = fits && builder_scale(b, stash, samples, &stage->stash_bytes[mb]) &&
+               builder_scale(b, input, samples, &stage->input_bytes[mb]) &&
+               builder_scale(b, copied, samples, &stage->copy_bytes[mb]);
+    }
+    return fits;
+}
+
+/* --- times ------------------------------------------------------------------------------------ */
+
+/* The time of preparing samples on the device's own cores. */
+static int64_t input_time(const struct builder *b, int64_t samples)
+{
+    const double ns = b->cost->input_ns_per_sample * (double)samples;
+    return ns > 0 && ns < (double)STEP_NS_MAX ? device_ns(b->device, llround(ns)) : 0;
+}
+
+/* What every op costs beside its passes: its overhead, and a launch where that blocks. */
+static bool op_extra(const struct builder *b, int64_t *extra)
+{
+    *extra = 0;
+    return (!b->got.host_blocking || mul_ok(b->cluster->host_op_ns, b->plan->num_ranks, extra)) &&
+           add_to(extra, b->cost->op_overhead_ns);
+}
+
+/* Time of C or P. */
+static bool cache_ns(const struct builder *b, int64_t per_sample_ns, int64_t samples, int64_t bytes,
+                     int64_t *ns)
+{
+    const double copy = device_copy_ns(b->device, bytes);
+    return mul_ok(per_sample_ns, samples, ns) && *ns <= STEP_NS_MAX && copy < (double)STEP_NS_MAX &&
+           add_to(ns, (int64_t)ceil(copy)) && add_to(ns, b->cost->op_overhead_ns);
+}
+
+/* The forward that F runs. What is recomputed keeps no stash either, until R. */
+static enum pass forward_pass(const struct builder *b, int item, int mb)
+{
+    const enum recompute_mode again = b->plan->recompute;
+    return item < b->num_frozen_items || again == RECOMPUTE_ALWAYS ||
+                   (again == RECOMPUTE_EXCEPT_LAST && mb == MB_FULL)
+               ? PASS_FWD_NOGRAD
+               : PASS_FWD;
+}
+
+/* Add one pass over an item to a sum. */
+static enum status add_pass(struct builder *b, int item, enum pass pass, int64_t samples,
+                            int64_t *sum)
+{
+    int64_t ns;
+    const enum status rc = builder_item_ns(b, item, pass, samples, &ns);
+    return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
+}
+
+struct passes {
+    int64_t forward, again, input, weight;
+};
+
+/* The passes over a stage for one micro-batch. R begins at the stage's input, so it runs frozen
+ * items too. */
+static enum status sum_passes(struct builder *b, int s, int mb, struct passes *sum)
+{
+    const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];
+    const int active = builder_first_active(b, s);
+    const int64_t samples = builder_samples(b, mb);
+    enum status rc = OK;
+    *sum = (struct passes){0};
+    for (int i = first; i < end && rc == OK; i++) {
+        const bool trains = i >= active;
+        rc = add_pass(b, i, forward_pass(b, i, mb), samples, &sum->forward);
+        if (rc == OK) {
+            rc = add_pass(b, i, trains ? PASS_FWD : PASS_FWD_NOGRAD, samples, &sum->again);
+        }
+        if (rc == OK && trains) {
+            rc = add_pass(b, i, builder_input_pass(b, i), samples, &sum->input);
+        }
+        if (rc == OK && trains) {
+            rc = add_pass(b, i, PASS_BWD_WEIGHT, samples, &sum->weight);
+        }
+    }
+    return rc;
+}
+
+/* F I W B R and Z of one micro-batch. */
+static enum status pass_times(struct builder *b, int s, int mb, struct stage_cost *stage)
+{
+    struct passes sum;
+    enum status rc = sum_passes(b, s, mb, &sum);
+    if (rc != OK) {
+        return rc;
+    }
+    bool fits = true;
+    if (b->got.i_folded_into_w && s == b->got.num_frozen_stages) {
+        fits = add_to(&sum.weight, sum.input);
+        sum.input = 0;
+    }
+    int64_t both = 0, extra = 0;
+    if (b->plan->first_item[s] == 0) { /* beside the first stage's forward, on its cores */
+        fits = fits && add_to(&sum.forward, input_time(b, builder_samples(b, mb)));
+    }
+    fits = fits && add_ok(sum.input, sum.weight, &both) && op_extra(b, &extra) &&
+           add_to(&sum.forward, extra) && add_to(&sum.again, extra) && add_to(&sum.input, extra) &&
+           add_to(&sum.weight, extra) && add_to(&both, extra);
+    stage->op_ns[OP_F][mb] = stage->op_ns[OP_Z][mb] = sum.forward;
+    stage->op_ns[OP_R][mb] = sum.again;
+    stage->op_ns[OP_I][mb] = sum.input;
+    stage->op_ns[OP_W][mb] = sum.weight;
+    stage->op_ns[OP_B][mb] = both;
+    return fits ? OK : builder_overflow(b, "times");
+}
+
+/* UPDATE. Without weights there is one only where the model says that it takes time. */
+static enum status update_time(struct builder *b, int s, struct stage_cost *stage)
+{
+    const int end = b->plan->first_item[s + 1];
+    const int64_t state = b->plan->optim_bytes_per_param / 4;
+    int64_t update = 0;
+    enum status rc = OK;
+    for (int i = builder_first_active(b, s); i < end && rc == OK; i++) {
+        rc = add_pass(b, i, PASS_UPDATE, state, &update);
+    }
+    /* The last stage's UPDATE takes in its copy of a tied table. That takes what the first item's
+       does, which is little else. */
+    if (rc == OK && b->plan->first_item[s] > 0 && end == b->model->num_items &&
+        builder_tied_params(b) > 0) {
+        rc = add_pass(b, 0, PASS_UPDATE, state, &update);
+    }
+    if (rc == OK && (update > 0 || stage->weight_bytes > 0)) {
+        rc = add_to(&update, b->cost->op_overhead_ns) ? OK : builder_overflow(b, "times");
+        stage->op_ns[OP_UPDATE][MB_FULL] = stage->op_ns[OP_UPDATE][MB_LAST] = update;
+    }
+    return rc;
+}
+
+/* C and P of one micro-batch. */
+static enum status cache_times(struct builder *b, int s, int mb, struct stage_cost *stage)
+{
+    const int64_t samples = builder_samples(b, mb), bytes = stage->copy_bytes[mb];
+    bool fits = true;
+    if (s == 0 && b->plan->frozen == FROZEN_CACHED) {
+        fits = cache_ns(b, b->cost->cache_read_ns, samples, bytes, &stage->op_ns[OP_C][mb]);
+    }
+    if (s == b->got.cache_write_stage) {
+        fits =
+            fits && cache_ns(b, b->cost->cache_write_ns, samples, bytes, &stage->op_ns[OP_P][mb]);
+    }
+    return fits ? OK : builder_overflow(b, "times");
+}
+
+/* The serial forward of the frozen prefix over the whole batch, and its way into the cache. */
+static enum status whole_batch_times(struct builder *b, struct stage_cost *stage)
+{
+    const struct plan *plan = b->plan;
+    int64_t forward = 0, extra = 0, cached;
+    bool fits = true;
+    /* Constants per micro-batch hold once for each micro-batch. */
+    const int64_t times = b->model->per_microbatch ? plan->microbatches.count : 1;
+    for (int i = 0; i < b->num_frozen_items; i++) {
+        int64_t ns;
+        const enum status rc = builder_item_ns(b, i, PASS_FWD_NOGRAD, plan->batch, &ns);
+        if (rc != OK) {
+            return rc;
+        }
+        fits = fits && mul_ok(ns, times, &ns) && add_to(&forward, ns);
+    }
+    fits = fits && add_to(&forward, input_time(b, plan->batch)) && op_extra(b, &extra) &&
+           add_to(&forward, extra);
+    stage->whole_batch_ns[0] = forward;
+    if (plan->cache_write) {
+        fits = fits && cached_bytes(b, &cached) &&
+               mul_ok(cached, b->model->per_microbatch ? times : plan->batch,
+                      &stage->host_copy_bytes_whole) &&
+               cache_ns(b, b->cost->cache_write_ns, plan->batch, stage->host_copy_bytes_whole,
+                        &stage->whole_batch_ns[1]);
+    }
+    return fits ? OK : builder_overflow(b, "times");
+}
+
+/* One stage on the device at hand. */
+static enum status build_stage(struct builder *b, int s, struct stage_cost *stage)
+{
+    const struct plan *plan = b->plan;
+    const bool equal = plan->microbatches.last_size == plan->microbatches.size &&
+                       plan->recompute != RECOMPUTE_EXCEPT_LAST;
+    enum status rc = fixed_bytes(b, s, stage) && flowing_bytes(b, s, stage)
+                         ? OK
+                         : builder_overflow(b, "parameters or activations");
+    for (int mb = 0; mb < (equal ? 1 : MB_SIZES) && rc == OK; mb++) {
+        rc = pass_times(b, s, mb, stage);
+        if (rc == OK) {
+            rc = cache_times(b, s, mb, stage);
+        }
+    }
+    for (int kind = 0; kind < OP_KIND_COUNT && equal; kind++) {
+        stage->op_ns[kind][MB_LAST] = stage->op_ns[kind][MB_FULL];
+    }
+    if (rc == OK) {
+        rc = update_time(b, s, stage);
+    }
+    if (rc == OK && s == 0 && plan->frozen == FROZEN_FIRST) {
+        rc = whole_batch_times(b, stage);
+    }
+    return rc;
+}
+
+/* --- the longest step that could come of it --------------------------------------------------- */
+
+/* Add what a stage's ops take, one after the other. */
+static bool add_ops(const struct workload *w, const struct stage_cost *stage, int64_t *step)
+{
+    static const enum op_kind each[] = {OP_F, OP_R, OP_I, OP_W, OP_C, OP_P};
+    bool fits = true;
+    for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
+        int64_t all;
+        fits = fits && mul_ok(stage->op_ns[each[i]][MB_FULL], w->num_microbatches, &all) &&
+               add_to(step, all);
+    }
+    return fits && add_to(step, stage->whole_batch_ns[0]) &&
+           add_to(step, stage->whole_batch_ns[1]) && add_to(step, stage->op_ns[OP_UPDATE][MB_FULL]);
+}
+
+/* Add messages and launches, as if each waited for the one before. */
+static bool add_waits(const struct builder *b, int class_index, int64_t *step)
+{
+    const struct workload *w = &b->got;
+    int64_t once = 0, all = 0;
+    bool fits = true;
+    for (int e = 0; e < w->num_edges; e++) {
+        for (int grad = 0; grad < 2; grad++) {
+            const int64_t full = workload_edge_ns(w, class_index, e, grad, MB_FULL),
+                          last = workload_edge_ns(w, class_index, e, grad, MB_LAST);
+            fits = fits && add_to(&once, full > last ? full : last);
+        }
+    }
+    fits = fits && mul_ok(once, (int64_t)w->num_microbatches * w->num_replicas, &all) &&
+           add_to(step, all) && mul_ok(workload_tied_ns(w, class_index), w->num_replicas, &all) &&
+           add_to(step, all);
+    if (!w->host_blocking) {
+        /* F R I W C P of each stage and micro-batch; Z, P and UPDATE of the batch */
+        const int64_t launches = w->num_stages * (6 * (int64_t)w->num_microbatches + 3);
+        fits = fits && mul_ok(b->cluster->host_op_ns, launches, &all) && add_to(step, all);
+    }
+    return fits;
+}
+
+enum status workload_build_stages(struct builder *b)
+{
+    struct workload *w = &b->got;
+    w->stages = calloc((size_t)w->num_classes * (size_t)w->num_stages, sizeof *w->stages);
+    if (!w->stages) {
+        return err_nomem(b->err);
+    }
+    for (int c = 0; c < w->num_classes; c++) {
+        int64_t step = 0;
+        int replica = 0;
+        bool fits = true;
+        while (w->class_of_replica[replica] != c) {
+            replica++;
+        }
+        for (int s = 0; s < w->num_stages; s++) {
+            struct stage_cost *stage = &w->stages[(int64_t)c * w->num_stages + s];
+            b->device = builder_device(b, replica, w->rank_of_stage[s]);
+            b->distance = w->distances ? w->distances[s] : STASH_FAR;
+            const enum status rc = build_stage(b, s, stage);
+            if (rc != OK) {
+                return rc;
+            }
+            fits = fits && add_ops(w, stage, &step);
+        }
+        if (!fits || !add_waits(b, c, &step) || step > STEP_NS_MAX) {
+            return err_set(b->err, ERR_INPUT, "a step of model '%s' is longer than 2^60 ns",
+                           b->model->name);
+        }
+    }
+    return OK;
+}
