@@ -19,10 +19,10 @@ const char *cache_refusal(const struct job *job)
     return NULL;
 }
 
-bool cache_whole_wanted(const struct job *job, bool rows_alone)
+bool cache_whole_wanted(const struct job *job, bool bits_independent_of_row_count)
 {
     const bool rounds = job->cache.bf16 && job->train.dtype != DTYPE_BF16;
-    return !rounds && !rows_alone;
+    return !rounds && !bits_independent_of_row_count;
 }
 
 enum status cache_fit(int64_t num_samples, int64_t sample_elems, bool bf16,

@@ -32,8 +32,8 @@ const char *cache_refusal(const struct job *job);
 
 /* Whether a micro-batch of which the cache lacks a sample is computed as a whole, else only what
  * lacks: where equal bits are promised (all but a bf16 cache of fp32 values) and the bits of a
- * sample depend on how many it is computed with (rows_alone false). */
-bool cache_whole_wanted(const struct job *job, bool rows_alone);
+ * sample depend on how many it is computed with (bits_independent_of_row_count false). */
+bool cache_whole_wanted(const struct job *job, bool bits_independent_of_row_count);
 
 /* Of micro-batches of that many samples, drawn at random, the share that the cache can serve where
  * it has a share `have` of all samples; whole as above. */

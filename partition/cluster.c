@@ -1,3 +1,6 @@
+/* Clusters: presets and CLUSTER texts, the checks, and unshared times of messages. cluster_grid()
+ * builds every cluster and apply_kind() fills in published figures of a device kind. wire_ns()
+ * computes all times in integers, so they are equal on every machine. Read cluster.h first. */
 #include "partition/cluster.h"
 
 #include <limits.h>
@@ -10,14 +13,14 @@
 #include "partition/units.h"
 
 #define GB 1e9
-#define MAX_DEVICES (1 << 20) /* of one cluster; 16,384 is the largest that anyone asked for */
+#define MAX_DEVICES (1 << 20) /* per cluster; real ones have far fewer */
 
 /* Defaults of the command line. */
 #define DEFAULT_LINK_BYTES_PER_S (16 * GB)
 #define DEFAULT_LATENCY_NS 5000
 
-/* What a node of each kind brings beside the device itself (whose memory and port stand in the
- * roofline table of cost.c). */
+/* Published figures of a node of each device kind. The device's own memory and port are in the
+ * roofline table of cost.c. */
 struct node_preset {
     const char *kind;
     double uplink_bytes_per_s;
@@ -29,9 +32,9 @@ struct node_preset {
 /* uplink: RTX 5000 from PipeTransformer's evaluation; the others are the InfiniBand ports of
  * NVIDIA's DGX-1, DGX A100, DGX H100, DGX H200 and DGX B200 data sheets (4 x 100, 8 x 200, 8 x 400
  * Gb/s). copy: PCIe x16 of generation 3, 4 or 5 (15.754, 31.508, 63.015 GB/s, PCI-SIG). context:
- * measured on the RTX 5000 of that system, the same where nothing better is known. Latencies: a
- * typical small message over NVLink or PCIe (5 us) and over InfiniBand with its software (10 us).
- */
+ * measured on the RTX 5000 of PipeTransformer's evaluation; the others use that figure until they
+ * are measured. Latencies: a typical small message over NVLink or PCIe (5 us) and over InfiniBand
+ * with its software (10 us). */
 static const struct node_preset node_presets[] = {
     {"rtx5000", 5 * GB,   15.754 * GB, 5000, 10000, 867LL << 20},
     {"v100",    50 * GB,  15.754 * GB, 5000, 10000, 867LL << 20},
@@ -113,7 +116,7 @@ static void apply_kind(struct cluster *cluster, const char *kind)
     }
 }
 
-/* "2x8" -> 2, 8. False when text is no such pair. */
+/* "2x8" -> 2, 8. False if text is not such a pair. */
 static bool parse_grid(const char *text, int64_t *nodes, int64_t *devices)
 {
     char left[16];
@@ -145,7 +148,7 @@ enum status cluster_parse(const char *text, struct cluster *cluster, struct err 
     int64_t nodes, devices;
     if (strcmp(text, "this-machine") == 0) {
         strcpy(kind, "cpu");
-        grid = "1x2"; /* pure code cannot look; the mains set the count they find */
+        grid = "1x2"; /* partition does no I/O; the mains set the number of cores that they find */
     } else if (!parse_grid(text, &nodes, &devices)) {
         const char *dash = strrchr(text, '-');
         if (!dash || (size_t)(dash - text) >= sizeof kind)
@@ -186,7 +189,7 @@ double device_copy_ns(const struct device *device, int64_t bytes)
     return device_is_host(device) ? 0 : (double)bytes / device->copy_bytes_per_s * 1e9;
 }
 
-/* As a grid of its largest node, of which devices are left out at the end. */
+/* Build a grid in which every node is as large as the largest, then drop the devices too many. */
 enum status cluster_of_ranks(const int *node_ranks, int num_nodes, const char *kind,
                              struct cluster *cluster, struct err *err)
 {
@@ -298,8 +301,8 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
     return OK;
 }
 
-/* ceil(numerator * bytes / (denominator * bandwidth)) in ns, exact: bandwidths count as whole bytes
- * per second, so that every machine gives the same integer. */
+/* ceil(numerator * bytes / (denominator * bandwidth)) in ns, exactly. The bandwidth is rounded to
+ * whole bytes per second, so every machine computes the same integer. */
 static int64_t wire_ns(int64_t bytes, int64_t numerator, int64_t denominator, double bytes_per_s)
 {
     uint64_t small_top, small_bottom = (uint64_t)(bytes_per_s + 0.5);
@@ -331,7 +334,7 @@ int64_t cluster_capacity(const struct cluster *cluster, int resource)
     const int d = resource / 2, n = d - cluster->num_devices;
     const double rate =
         n < 0 ? cluster->devices[d].link_bytes_per_s : cluster->uplink_bytes_per_s[n];
-    return (int64_t)(uint64_t)(rate + 0.5); /* as cluster_transfer_ns() counts it */
+    return (int64_t)(uint64_t)(rate + 0.5); /* rounded like in wire_ns() */
 }
 
 int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4])
@@ -363,7 +366,7 @@ int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int
     return add_saturated(latency, wire_ns(bytes, 1, 1, rate));
 }
 
-/* Ring edges that leave (or enter) a node; around a ring the two counts are equal. */
+/* Number of ring edges that leave a node. As many enter it, because the ring is closed. */
 static int edges_leaving(const struct cluster *cluster, const int *devices, int n, int node)
 {
     int count = 0;
@@ -374,7 +377,7 @@ static int edges_leaving(const struct cluster *cluster, const int *devices, int 
     return count;
 }
 
-/* Up to this many nodes the table of their edges is on the stack. */
+/* Up to this many nodes, the table of edges per node is on the stack. */
 #define TABLE_NODES 4096
 
 int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, int n,
@@ -386,7 +389,7 @@ int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, 
     int *leaving = cluster->num_nodes <= TABLE_NODES
                        ? few
                        : malloc((size_t)cluster->num_nodes * sizeof *leaving);
-    const bool table = leaving; /* else there is no memory, and they are looked for */
+    const bool table = leaving; /* without memory for a table, edges_leaving() counts again */
     for (int i = 0; i < n && table; i++)
         leaving[cluster->devices[devices[i]].node] = 0;
     for (int i = 0; i < n && table; i++) {

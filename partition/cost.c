@@ -1,3 +1,7 @@
+/* Cost sources without a profile: constants of the model, and the roofline over a table of
+ * published device figures. pass_flops() and pass_bytes() count the work of a pass for the
+ * roofline. The cost_ functions at the end answer for any source. Read struct cost in cost.h first.
+ */
 #include "partition/cost.h"
 
 #include <math.h>
@@ -10,12 +14,12 @@
 #define TERA 1e12
 #define GB 1e9
 
-/* Dense peaks as the vendors print them, without structured sparsity; link is one direction of the
- * port (half of the "bidirectional" NVLink figure). Volta and Turing have no bf16 units: bf16 runs
- * at the fp32 rate there. CPU peaks: cores x base clock x flops a cycle of the vector units (32 for
- * two 256-bit FMA, 64 for two 512-bit FMA, fp32); bf16 without AMX or AVX512-BF16 at the fp32 rate.
- * "cpu" is no machine in particular: 2 cores of a 2.5 GHz server with AVX2 and two DDR4-3200
- * channels. */
+/* Dense peaks as the vendors print them, without structured sparsity. link is one direction of the
+ * port (half of the "bidirectional" NVLink figure). Volta and Turing have no bf16 units, so bf16
+ * runs at the fp32 rate there. A CPU's fp32 peak is cores x base clock x flops per cycle of the
+ * vector units (32 for two 256-bit FMA, 64 for two 512-bit FMA); without AMX or AVX512-BF16, bf16
+ * runs at the fp32 rate. "cpu" stands for a small machine: 2 cores of a 2.5 GHz server with AVX2
+ * and two DDR4-3200 channels. */
 static const struct roofline rooflines[] = {
     {"v100",      15.7 * TERA, 15.7 * TERA,  900 * GB,   32LL << 30,     150 * GB,
      "NVIDIA V100 data sheet (SXM2, 32 GB), 2020"                                            },
@@ -107,9 +111,9 @@ void cost_constant(struct cost *cost)
     snprintf(cost->label, sizeof cost->label, "constants of the model");
 }
 
-/* Flops of the product that makes the gradient of an item's input and nothing else: of its first
- * linear, unless a norm in front of it (pre-norm blocks) needs that gradient for its own weights.
- */
+/* Flops that PASS_BWD_REST saves: the product that computes the gradient of the first linear's
+ * input. In pre-norm blocks the LayerNorm in front needs that gradient for its weights, so nothing
+ * is saved. */
 static double last_dgrad_flops(const struct model *model, const struct item *it)
 {
     const double hidden = model->hidden, tokens = model->seq;
@@ -119,7 +123,7 @@ static double last_dgrad_flops(const struct model *model, const struct item *it)
         return post_norm ? 6 * hidden * hidden * tokens : 0;
     case ITEM_MLP:
         return post_norm ? 2 * hidden * model->mlp * tokens : 0;
-    case ITEM_HEAD: /* masked LM: a dense layer and a norm before the product with the table */
+    case ITEM_HEAD: /* masked LM: its first linear is a dense layer before the token table */
         return model->task == TASK_MLM ? 2 * hidden * hidden * (double)model_masked_of(model->seq)
                                        : (double)it->fwd_flops;
     case ITEM_POOLER:
@@ -129,10 +133,9 @@ static double last_dgrad_flops(const struct model *model, const struct item *it)
     }
 }
 
-/* Flops of one sample. Backward does twice the work of forward; of it, the weight gradient is one
- * product of the shape of each weight's forward product (2 x params x tokens), the rest
- * (attention's score products twice, the input gradients) belongs to the input pass. The first item
- * has no input that wants a gradient. */
+/* Flops of one sample. Backward does twice the work of forward. The weight pass repeats the forward
+ * product of each weight (2 x params x tokens). The input pass does the rest: the input gradients,
+ * and attention's score products twice. The embedding's input has no gradient. */
 static double pass_flops(const struct model *model, const struct item *it, enum pass pass)
 {
     double fwd = (double)it->fwd_flops;
@@ -157,10 +160,10 @@ static double pass_flops(const struct model *model, const struct item *it, enum 
     return 0;
 }
 
-/* Bytes to and from device memory of one micro-batch: weights once; what the pass reads and writes
- * per sample (forward writes the stash and its output, each backward half reads the stash and one
- * gradient and writes another). Update: weight, gradient and one moment read, two of them written.
- */
+/* Bytes that one micro-batch moves to and from device memory: the weights once, and per sample the
+ * stash and one tensor of activation size. Forward writes the stash and its output; each half of
+ * the backward reads the stash and one gradient. Update reads weight, gradient and one moment and
+ * writes two of them. */
 static double pass_bytes(const struct model *model, const struct item *it, enum pass pass,
                          int64_t samples)
 {
@@ -168,7 +171,7 @@ static double pass_bytes(const struct model *model, const struct item *it, enum 
     double moved = (double)samples * ((double)it->stash_bytes + (double)it->act_bytes);
     switch (pass) {
     case PASS_FWD:
-    case PASS_FWD_NOGRAD: /* what would be the stash goes from kernel to kernel all the same */
+    case PASS_FWD_NOGRAD: /* kernels still pass these tensors through memory, then drop them */
         return params + moved;
     case PASS_BWD_INPUT:
     case PASS_BWD_REST:

@@ -1,5 +1,6 @@
-/* partition/cost.h - how long things take: one struct of functions over a measured profile, a
- * roofline or constants. Planner, simulator and reports all ask here and nowhere else. */
+/* partition/cost.h - times of passes, messages and all-reduces, from one of three sources: a
+ * measured profile, a roofline or constants. Planner, simulator and reports get every time through
+ * struct cost. */
 #ifndef ELAPSE_PARTITION_COST_H
 #define ELAPSE_PARTITION_COST_H
 
@@ -14,10 +15,10 @@
 extern "C" {
 #endif
 
-/* PASS_BWD_REST: what is left of PASS_BWD_INPUT where nobody below the item wants the gradient of
- * its input, as behind a frozen prefix: all that the item's own weights need. PASS_FWD_NOGRAD: a
- * forward that keeps no stash (frozen items, the first forward under recompute); never slower than
- * PASS_FWD. */
+/* PASS_BWD_REST replaces PASS_BWD_INPUT in the first item behind a frozen prefix. No item below
+ * needs the gradient of its input, so only the gradients that its own weights need are computed.
+ * PASS_FWD_NOGRAD is a forward that keeps no stash (frozen items, the first forward under
+ * recompute); it is never slower than PASS_FWD. */
 enum pass {
     PASS_FWD,
     PASS_BWD_INPUT,
@@ -33,53 +34,55 @@ enum cost_source { COST_CONSTANT, COST_MEASURED, COST_ROOFLINE };
 struct cost {
     enum cost_source source;
     char label[96];  /* for people: "profile cpu-2core (measured)", "roofline h200" */
-    const void *ctx; /* borrowed by the struct; owned by whoever made the cost source */
+    const void *ctx; /* borrowed; the maker of the cost source owns it */
     /* Time of one pass of an item over a micro-batch of `samples` on a device kind at nominal
      * speed; the caller divides by device.speed. For PASS_UPDATE samples is the number of
      * optimizer state tensors (0 SGD, 1 momentum, 2 Adam), which constants and rooflines ignore.
-     * *extrapolated is set to true (never to false) when the answer lies outside what was measured.
-     * ERR_INFEASIBLE when the source does not know the item ("no layers for ... in profile ...").
-     */
+     * *extrapolated is set to true (never to false) if the answer lies outside the measured range.
+     * ERR_INFEASIBLE if the source does not know the item ("no layers for ... in profile ..."). */
     enum status (*item_ns)(const void *ctx, const struct model *model, int item, enum pass pass,
                            int64_t samples, const struct device *device, int64_t *ns,
                            bool *extrapolated, struct err *err);
-    /* Optional (NULL: none): how much less a pass takes for each byte of its item's stash when only
-     * `distance` bytes of stash are touched from one use of that byte to the next, so that the
-     * processor's caches still hold some of it (step_rules.h, stash-distance). Of PASS_FWD,
-     * PASS_BWD_INPUT (for PASS_BWD_REST too) and PASS_BWD_WEIGHT; at nominal speed; never negative,
-     * never growing with distance. Ask cost_item_ns(). */
+    /* Optional (NULL: nothing is saved): the time that a pass saves per byte of its item's stash
+     * because the processor's caches still hold some of it. `distance` is the number of stash bytes
+     * touched between two uses of one byte (step_rules.h, stash-distance). pass is PASS_FWD,
+     * PASS_BWD_INPUT (also for PASS_BWD_REST) or PASS_BWD_WEIGHT. At nominal speed; never negative,
+     * never growing with distance. Callers use cost_item_ns(). */
     double (*near_ns_per_byte)(const void *ctx, const struct device *device, enum pass pass,
                                int64_t distance);
-    /* Optional (NULL: cluster_transfer_ns / cluster_allreduce_ns): measured times of a message. */
+    /* Optional (NULL: cluster_transfer_ns and cluster_allreduce_ns): measured times of a message
+     * and of an all-reduce. Callers use cost_transfer_ns() and cost_allreduce_ns(). */
     int64_t (*transfer_ns)(const void *ctx, const struct cluster *cluster, int from, int to,
                            int64_t bytes);
     int64_t (*allreduce_ns)(const void *ctx, const struct cluster *cluster, const int *devices,
                             int n, int64_t bytes);
-    /* Least and most bytes of which these two were measured, inside a node; {0, 0}: they were not.
-     * Answers outside are flagged by whoever asks (workload.extrapolated). */
+    /* Range of bytes for which these two were measured inside a node; {0, 0}: not measured. The
+     * caller flags answers outside the range (workload.extrapolated). */
     int64_t message_bytes[2], allreduce_bytes[2];
-    /* Cache of frozen activations, per sample of `bytes`; host side, besides the copy engine. */
+    /* Cache of frozen activations: host time per sample, without the copy engine's. */
     int64_t cache_read_ns, cache_write_ns;
     int64_t op_overhead_ns; /* the runtime's own time per compute op, measured; added to every op */
-    /* 0: not known, or beside the device. A sample's preparation where the compute device's own
-     * cores do it (decode, augment, lay out); the norm's sum of squares. */
-    double input_ns_per_sample, norm_ns_per_byte;
-    /* The bits of a sample do not depend on how many are computed with it (cache_whole_wanted()).
-     */
-    bool rows_alone;
+    /* Time to prepare a sample (decode, augment, lay out); 0: unknown, or done by cores that do not
+     * compute. */
+    double input_ns_per_sample;
+    double norm_ns_per_byte;            /* the gradient norm's sum of squares; 0: unknown */
+    bool bits_independent_of_row_count; /* a sample's result has the same bits in a micro-batch of
+                                           any size; see cache_whole_wanted() */
 };
 
-/* What runs, where, and how long it takes there: what nearly every question about time needs. */
+/* The model that runs, the cluster that it runs on, and the cost source that gives its times. Nearly
+ * every question about time needs all three. */
 struct setting {
     const struct model *model; /* all three borrowed */
     const struct cluster *cluster;
     const struct cost *cost;
 };
 
-/* The constants inside an ITEM_OPAQUE model (uniform, explicit); ERR_INFEASIBLE for other kinds. */
+/* Times are the constants of ITEM_OPAQUE items (uniform and explicit models). item_ns() answers
+ * ERR_INFEASIBLE for other kinds of items. */
 void cost_constant(struct cost *cost);
 
-/* Published data of one device kind, for the roofline max(flops / peak, bytes / bandwidth). */
+/* Published figures of one device kind. The roofline is max(flops / peak, bytes / bandwidth). */
 struct roofline {
     const char *kind;
     double fp32_flops_per_s, bf16_flops_per_s; /* dense tensor-core or FMA peak, as published */
@@ -91,18 +94,20 @@ struct roofline {
 const struct roofline *roofline_find(const char *kind); /* NULL when unknown */
 const char *const *roofline_names(void);
 
-/* Roofline estimates for the device's kind, always marked COST_ROOFLINE. */
+/* Times are roofline estimates for the device's kind; source is always COST_ROOFLINE. */
 void cost_roofline(struct cost *cost);
 
-/* The distance at which no cache holds anything: what item_ns() says. */
+/* The distance at which no cache holds any stash, so near_ns_per_byte() saves nothing. */
 #define STASH_FAR INT64_MAX
 
-/* item_ns() of an item that trains, less what nearness saves; never below 0. */
+/* Time of a pass of an item that trains: item_ns() minus the time that near stash saves; at least
+ * 0. */
 enum status cost_item_ns(const struct cost *cost, const struct model *model, int item,
                          enum pass pass, int64_t samples, const struct device *device,
                          int64_t distance, int64_t *ns, bool *extrapolated, struct err *err);
 
-/* The two shared questions, overrides applied. */
+/* Time of a message and of an all-reduce: measured if the source has it, else the cluster's
+ * formula. */
 int64_t cost_transfer_ns(const struct cost *cost, const struct cluster *cluster, int from, int to,
                          int64_t bytes);
 int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster,

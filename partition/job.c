@@ -1,3 +1,6 @@
+/* Defaults and checks of a job. job_defaults() sets every field, job_check() refuses values and
+ * combinations that no run could use, with one check function per group of fields. Read struct job
+ * in job.h first. */
 #include "partition/job.h"
 
 #include <math.h>
@@ -42,13 +45,13 @@ void job_defaults(struct job *job)
     job->cache.policy = CACHE_AUTO;
 }
 
-/* What errors call it. */
+/* The job's name in error messages. */
 static const char *source_of(const struct job *job)
 {
     return job->path ? job->path : "job";
 }
 
-/* "job.json: key must be LIMIT, got VALUE". */
+/* Fail with "job.json: KEY must be LIMIT, got VALUE". */
 static enum status bad_int(const struct job *job, const char *key, const char *limit, int64_t value,
                            struct err *err)
 {
@@ -141,7 +144,9 @@ static enum status check_pipeline(const struct job *job, struct err *err)
                            job->model.name, job->pipeline.num_stages,
                            job->pipeline.chunks > 1 ? " with several chunks each" : "");
     }
-    int64_t batch = job->train.batch; /* of a pipeline, at the most; a canonical sum counts all */
+    /* The most samples that num_microbatches can split: one pipeline's share of the batch. With a
+     * canonical sum num_microbatches counts the micro-batches of all pipelines. */
+    int64_t batch = job->train.batch;
     if (job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0) {
         if (batch % job->pipeline.num_replicas != 0)
             return err_set(
@@ -162,7 +167,7 @@ static enum status check_freeze(const struct job *job, struct err *err)
 {
     const struct freeze_spec *spec = &job->freeze;
     const int num_layers = job->model.num_layers;
-    if (!(spec->alpha > 0 && spec->alpha < 1)) /* also of policies that have no use for it */
+    if (!(spec->alpha > 0 && spec->alpha < 1)) /* checked even if the policy does not use it */
         return bad_real(job, "freeze.alpha", "in (0, 1)", spec->alpha, err);
     if (spec->min_active < 0 || spec->min_active > num_layers)
         return err_set(err, ERR_INPUT, "%s: freeze.min_active must be 0..%d, got %d",

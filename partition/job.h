@@ -1,7 +1,7 @@
-/* partition/job.h - a job as plain data: what `plan`, `sim` and `train` all start from.
+/* partition/job.h - a job as plain data. `plan`, `sim` and `train` all start from it.
  *
- * The JSON form is profiles/job_json.h; defaults and range checks are here, so that they exist
- * once. */
+ * profiles/job_json.h reads and writes its JSON form. Defaults and range checks are here and
+ * nowhere else. */
 #ifndef ELAPSE_PARTITION_JOB_H
 #define ELAPSE_PARTITION_JOB_H
 
@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define AUTO 0 /* of a count that the planner chooses */
+#define AUTO 0 /* value of a count that the planner chooses */
 
 enum batch_mode { BATCH_PER_PIPELINE, BATCH_GLOBAL };
 enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAMW, OPTIMIZER_LAMB };
@@ -42,17 +42,17 @@ enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
 
 struct job {
     char name[64];
-    char *path; /* owned: the file it came from, for messages; NULL when built from options */
-    char *dir;  /* owned: folder that relative paths start from */
+    char *path;         /* owned: the job's file, for messages; NULL if built from options */
+    char *dir;          /* owned: folder that relative paths start from */
     struct model model; /* owned */
     struct {
         enum data_kind kind;
         char *path;   /* owned, resolved against dir; NULL for synthetic */
-        char *vocab;  /* owned, likewise; NULL */
-        char *merges; /* owned, likewise: GPT-2's merges.txt; NULL: beside vocab */
+        char *vocab;  /* owned, resolved against dir; NULL: none */
+        char *merges; /* owned, resolved against dir: GPT-2's merges.txt; NULL: beside vocab */
         bool augment, resize;
-        int64_t train_samples, test_samples; /* 0: all there are (synthetic: its default) */
-        int workers; /* threads a rank that make samples; 0: its cores that do not compute */
+        int64_t train_samples, test_samples; /* 0: all samples (synthetic: its default number) */
+        int workers; /* threads per rank that prepare samples; 0: as many as it has idle cores */
     } data;
     struct {
         int epochs;
@@ -68,11 +68,11 @@ struct job {
         double clip_norm; /* 0: off */
         double dropout, label_smoothing;
         enum dtype dtype;
-        enum device_kind device;  /* of `elapse train`; plan and sim study the cluster's */
-        enum transport transport; /* of activations and gradients, between GPUs */
+        enum device_kind device;  /* for `elapse train`; plan and sim use the cluster's devices */
+        enum transport transport; /* how activations and gradients travel between GPUs */
         enum reduction reduction;
         uint64_t seed;
-        int64_t eval_every_epochs, checkpoint_every_steps; /* 0: at the end only */
+        int64_t eval_every_epochs, checkpoint_every_steps; /* 0: only at the end of the run */
     } train;
     struct cluster cluster; /* owned */
     struct {
@@ -89,46 +89,47 @@ struct job {
         int64_t bucket_bytes;
     } pipeline;
     struct freeze_spec freeze; /* owned */
-    double *norms; /* owned: recorded gradient norms, norm_epochs x model.num_layers; NULL */
+    double *norms; /* owned: recorded gradient norms, norm_epochs x model.num_layers; or NULL */
     int norm_epochs;
     struct {
         bool auto_pipe, auto_dp;
-        bool halving; /* the paper's compression rule in place of ours */
-        int *stages;  /* owned: K of epoch e at stages[min(e, num_stages - 1)]; NULL: planned */
+        bool halving; /* use the paper's compression rule instead of ours */
+        int *stages;  /* owned: K of epoch e is stages[min(e, num_stages - 1)]; NULL: planned */
         int num_stages;
-        int64_t setup_ns; /* of a change of K or R, besides what moves over links: processes,
-                             groups, warm-up */
+        int64_t setup_ns; /* time that a change of K or R takes besides transfers over links:
+                             processes, groups, warm-up */
     } elastic;
     struct {
         enum cache_policy policy;
-        int64_t limit_bytes; /* of a node; 0: half of what is free */
+        int64_t limit_bytes; /* per node; 0: half of the free memory */
         bool bf16;
         char *dir;                 /* owned; NULL: shared memory */
-        char *spill_dir;           /* owned; NULL: what does not fit is computed again */
-        int64_t spill_bytes;       /* 0: half of what the disk has left */
-        int64_t views;             /* distinct views of a sample, see job_views(); 0: endless */
-        int64_t read_ns, write_ns; /* host side, per sample; 0: as the cost source says */
+        char *spill_dir;           /* owned; NULL: samples that do not fit are recomputed */
+        int64_t spill_bytes;       /* 0: half of the disk's free space */
+        int64_t views;             /* distinct views of a sample, see job_views(); 0: unlimited */
+        int64_t read_ns, write_ns; /* host time per sample; 0: ask the cost source */
     } cache;
-    char **baseline; /* owned: overrides "key=value" that define the baseline run */
+    char **baseline; /* owned: "key=value" overrides that define the baseline run */
     int num_baseline;
     char *json; /* owned: the resolved job as JSON text, for records and --json */
 };
 
-/* Every field at its default: no model yet, synthetic data, SGD at 0.03 with momentum 0.9, seed 1,
- * one epoch, batch 32. */
+/* Set every field to its default: no model yet, synthetic data, SGD at 0.03 with momentum 0.9,
+ * seed 1, one epoch, batch 32. */
 void job_defaults(struct job *job);
 
-/* Ranges and combinations that one field cannot show; names key, value and limit. */
+/* Check ranges, and combinations of fields that the parser cannot check one by one. The error names
+ * key, value and limit. */
 enum status job_check(const struct job *job, struct err *err);
 void job_clear(struct job *job);
 
-/* How many views a training sample has: 1 where all epochs see the same; else (crops and flips,
- * masks) cache.views, and epoch e sees view e mod that many; 0: another one in each epoch, so that
- * what is computed from one does not serve the next. */
+/* Number of views of a training sample. 1: every epoch sees the sample unchanged. With augmentation
+ * or masks it is cache.views = n, and epoch e sees view e mod n. 0: each epoch sees a new view, so
+ * no activation can be reused in a later epoch. */
 int64_t job_views(const struct job *job);
 
-/* Whether each step forms the global gradient norm before its update: to clip by it, or because the
- * freeze policy decides by norms. Plans say it as `clip`. */
+/* Whether each step computes the global gradient norm before its update, either to clip gradients
+ * or because the freeze policy needs norms. A plan carries it as `clip`. */
 bool job_wants_norm(const struct job *job);
 
 /* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB. */

@@ -1,24 +1,26 @@
-/* Item chains of the transformer families, by formula.
+/* Item chains of the transformer families, by formula. resolve() replaces zero dims by defaults and
+ * checks them, the fill functions write one item each, model_build() and model_explicit() make the
+ * chain. Read model.h first, then the formulas here.
  *
  * Notation: s tokens of a sample, h hidden, m MLP width, a heads, c classes, V vocabulary, p patch
  * side, e bytes of an activation element.
  *
  * params: the layers as published (ViT: Dosovitskiy et al. 2021; BERT: Devlin et al. 2019; GPT-2:
- *   Radford et al. 2019), all linears with bias, LayerNorm 2h, ViT's patch embedding a convolution
- *   with bias plus class token and positions. The heads of GPT and of masked BERT share the token
- *   table: counted once, in the embedding; tied_params says so.
+ *   Radford et al. 2019). Every linear has a bias, a LayerNorm has 2h parameters, and ViT's patch
+ *   embedding is a convolution with bias plus class token and positions. The heads of GPT and of
+ *   masked BERT share the token table. It counts once, in the embedding; tied_params has its size.
  * fwd_flops: the matrix products, a multiply-add is 2 (Narayanan et al. 2021, appendix): attention
  *   8sh^2 + 4s^2h, MLP 4shm. Norms, GELU, softmax and table look-ups are memory-bound and count 0;
- *   a roofline sees them by their bytes.
- * act_bytes: [s, h] crosses every boundary; behind the pooler [h]; nothing leaves the head.
- * stash_bytes: what a plain executor in the manner of PyTorch keeps per sample, dropout on, masks a
- *   byte an element, LayerNorm's mean and rstd in fp32 (8s):
+ *   a roofline charges their bytes.
+ * act_bytes: [s, h] crosses every boundary, [h] leaves the pooler, nothing leaves the head.
+ * stash_bytes: the tensors that PyTorch's autograd would keep per sample with dropout on. A mask
+ *   takes a byte per element, LayerNorm's mean and rstd are fp32 (8s):
  *     attention  LayerNorm input, QKV input, Q, K, V, output projection's input: 6 [s, h]; softmax
  *                and its dropout's output: 2 [a, s, s]; masks of both dropouts: [a, s, s] + [s, h]
  *     MLP        LayerNorm input, first linear's input: 2 [s, h]; GELU input, second linear's
  *                input: 2 [s, m]; dropout masks: [s, h], and [s, m] in ViT, which drops behind GELU
- *   BERT norms behind the residual add (post-LN): other tensors, the same count. ViT-B/16 fp32:
- *   14.8 MB a layer-image; about 15.1 MB measured on PipeTransformer's system.
+ *   BERT has its LayerNorm behind the residual add (post-LN): other tensors, equal sizes. ViT-B/16
+ *   fp32: 14.8 MB per layer and image; about 15.1 MB measured on PipeTransformer's system.
  * U-ViT (Bao et al. 2023): the attention item that a long skip enters starts with a linear from
  *   the concatenation [s, 2h] to [s, h], whose input is kept. */
 #include "partition/model.h"
@@ -31,8 +33,8 @@
 
 #define ITEMS_MAX (1 << 20)
 
-/* Formulas are evaluated in 128 bits, where dims inside their limits cannot overflow, and checked
- * when they are stored. */
+/* Formulas are evaluated in 128 bits, which dims within the limits of model.h cannot overflow.
+ * store() checks that the result fits 64 bits. */
 typedef __int128 wide;
 
 static bool store(wide value, int64_t *out)
@@ -43,7 +45,7 @@ static bool store(wide value, int64_t *out)
     return true;
 }
 
-/* One item's figures in one place. False when one of them is beyond int64. */
+/* Write one item. False if a value exceeds int64. */
 static bool fill(struct item *item, enum item_kind kind, int layer, const char *name, wide params,
                  wide fwd_flops, wide act_bytes, wide stash_bytes)
 {
@@ -65,7 +67,7 @@ static bool fill_embedding(const struct model *model, struct item *item)
     wide tables = (wide)model->vocab + model->max_seq;
     if (model->family == FAMILY_GPT) /* kept: token ids (8 B), dropout mask */
         return fill(item, ITEM_EMBEDDING, -1, "embedding", tables * h, 0, s * h * e, 8 * s + s * h);
-    /* BERT: token types and a LayerNorm besides */
+    /* BERT also has token types and a LayerNorm */
     return fill(item, ITEM_EMBEDDING, -1, "embedding", (tables + 2) * h + 2 * h, 0, s * h * e,
                 16 * s + s * h * e + 8 * s + s * h);
 }
@@ -98,7 +100,7 @@ static bool fill_mlp(const struct model *model, int layer, struct item *item)
                 stash);
 }
 
-/* What stands behind the last layer: norm or pooler where the model has one, and the head. */
+/* Write the items behind the last layer: a norm or pooler if the model has one, and the head. */
 static bool fill_tail(const struct model *model, struct item *item, int *count)
 {
     int behind = model->num_layers;
@@ -108,12 +110,12 @@ static bool fill_tail(const struct model *model, struct item *item, int *count)
     int n = 0;
     if (model->family == FAMILY_VIT || model->family == FAMILY_GPT)
         ok = fill(&item[n++], ITEM_NORM, behind, "norm", 2 * h, 0, s * h * e, s * h * e + 8 * s);
-    else if (model->task == TASK_CLASSIFY) /* kept: the first token, and what tanh gave */
+    else if (model->task == TASK_CLASSIFY) /* kept: the first token and the output of tanh */
         ok =
             fill(&item[n++], ITEM_POOLER, behind, "pooler", h * h + h, 2 * h * h, h * e, 2 * h * e);
     struct item *head = &item[n++];
     switch (model->task) {
-    case TASK_CLASSIFY: /* kept: input, log-probabilities; BERT drops before it */
+    case TASK_CLASSIFY: /* kept: input, log-probabilities; BERT: also its dropout's mask */
         ok = ok && fill(head, ITEM_HEAD, behind, "head", h * c + c, 2 * h * c, 0,
                         h * e + c * e + (model->family == FAMILY_BERT ? h : 0));
         break;
@@ -121,8 +123,8 @@ static bool fill_tail(const struct model *model, struct item *item, int *count)
         ok = ok &&
              fill(head, ITEM_HEAD, behind, "head", 2 * h + 2, 4 * s * h, 0, s * h * e + 2 * s * e);
         break;
-    case TASK_MLM: /* dense, GELU, LayerNorm, the token table transposed, an output bias; of the
-                      tokens to predict only */
+    case TASK_MLM: /* dense, GELU, LayerNorm, the token table transposed, an output bias; runs only
+                      on the tokens to predict */
         ok =
             ok && fill(head, ITEM_HEAD, behind, "head", h * h + h + 2 * h + vocab,
                        2 * p * h * h + 2 * p * h * vocab, 0, 4 * p * h * e + 8 * p + p * vocab * e);
@@ -169,7 +171,7 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
     snprintf(model->name, sizeof model->name, "%s",
              spec->name[0] ? spec->name : model_family_name(spec->family));
     model->family = spec->family;
-    /* the tasks of other families cannot be meant: VIT classifies, GPT predicts tokens */
+    /* only BERT has a choice: ViT classifies, GPT predicts tokens */
     model->task = spec->family == FAMILY_BERT ? spec->task : base.task;
     model->num_layers = OR_BASE(num_layers);
     model->hidden = OR_BASE(hidden);
@@ -231,11 +233,12 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
     };
     rc = check_dims(spec->name, text, 4, err);
     if (rc != OK && model->seq > model->max_seq)
-        err_hint(err, "raise max_seq to have more positions");
+        err_hint(err, "raise max_seq for more positions");
     return rc;
 }
 
-/* Totals must fit too: everybody sums items. One rule for every way a model is made. */
+/* Check that every sum over items fits int64, because most callers sum. Every function that makes a
+ * model calls this. */
 static enum status check_totals(const struct model *model, struct err *err)
 {
     wide params = 0, flops = 0, act = 0, stash = 0, ns = 0, skip = 0;

@@ -1,8 +1,8 @@
 /* partition/model.h - a transformer as a chain of sublayers ("items") plus skip edges.
  *
- * A cut never goes inside an item: a transformer layer is two items, attention and MLP, each with
- * its LayerNorm and residual add, so that one tensor [b, seq, hidden] crosses every boundary
- * (PipeTransformer section 3.1). Costs that depend on a device are not here (partition/cost.h). */
+ * A transformer layer is two items, attention and MLP, each with its LayerNorm and residual add. A
+ * cut falls only between items, so one tensor [b, seq, hidden] crosses every boundary
+ * (PipeTransformer section 3.1). partition/cost.h has the costs that depend on a device. */
 #ifndef ELAPSE_PARTITION_MODEL_H
 #define ELAPSE_PARTITION_MODEL_H
 
@@ -15,8 +15,8 @@
 extern "C" {
 #endif
 
-/* Limits of a model's dims: stages are 16 bits in an op; with the others no formula of model.c
- * passes 2^127. */
+/* Limits of a model's dims. Layers are limited because an op stores its stage in 16 bits. The other
+ * limits keep every formula of model.c below 2^127. */
 #define MODEL_LAYERS_MAX 65535
 #define MODEL_DIM_MAX (1 << 20)
 #define MODEL_VOCAB_MAX (1 << 26)
@@ -34,27 +34,27 @@ enum item_kind {
     ITEM_KIND_COUNT
 };
 
-/* One item. Sizes are per sample unless model.per_microbatch is set; then act_bytes, stash_bytes
- * and the constant times hold for one micro-batch of whatever size. */
+/* One item. Sizes are per sample. If model.per_microbatch is set, act_bytes, stash_bytes and the
+ * constant times are per micro-batch instead, for any micro-batch size. */
 struct item {
     char name[32];
     enum item_kind kind;
-    int layer;           /* owning transformer layer 0..num_layers-1; -1 before (embedding),
-                            num_layers behind the last */
-    int64_t params;      /* count of trainable parameters */
-    int64_t tied_params; /* parameters of another item (the embedding) that this one uses too; not
-                            in params, but a stage that lacks their owner keeps a copy of them */
-    int64_t fwd_flops;   /* multiply-adds count 2; forward, one sample */
-    int64_t act_bytes;   /* leaves the item towards the next one */
+    int layer;           /* owning transformer layer 0..num_layers-1; -1 for the embedding,
+                            num_layers for items behind the last layer */
+    int64_t params;      /* number of trainable parameters */
+    int64_t tied_params; /* parameters of the embedding that this item uses too. params does not
+                            count them; a stage without the embedding holds a copy */
+    int64_t fwd_flops;   /* forward of one sample; a multiply-add is 2 */
+    int64_t act_bytes;   /* output, sent to the next item */
     int64_t stash_bytes; /* kept from forward to backward */
-    /* Constants of ITEM_OPAQUE, ns; 0 for the others, whose time comes from a cost source. */
+    /* Constant times of ITEM_OPAQUE; 0 for other kinds, which a cost source knows. */
     int64_t fwd_ns, bwd_input_ns, bwd_weight_ns, update_ns;
-    int64_t fwd_stash_ns; /* of fwd_ns, for the stash: a forward that keeps none does without */
-    int64_t bwd_rest_ns;  /* of bwd_input_ns, where nobody wants the gradient of the input */
+    int64_t fwd_stash_ns; /* the part of fwd_ns that a forward without stash saves */
+    int64_t bwd_rest_ns;  /* replaces bwd_input_ns if no item below needs the input's gradient */
 };
 
-/* A tensor that item `from` hands to item `to` beside the chain (from < to). It travels straight
- * from source stage to destination stage; its gradient travels back. */
+/* A tensor that item `from` sends to item `to` outside the chain (from < to). It goes directly from
+ * source stage to destination stage; its gradient goes back the same way. */
 struct skip_edge {
     int from, to;
     int64_t bytes; /* per sample, or per micro-batch as in struct item */
@@ -75,9 +75,9 @@ struct model {
     int num_skips;
     struct skip_edge *skips; /* owned, num_skips; sorted by (from, to) */
     bool per_microbatch;     /* sizes and constant times are per micro-batch, not per sample */
-    int elem_bytes;          /* of activations: 4 fp32, 2 bf16 */
-    int param_bytes;         /* of one parameter as stored: 4 */
-    /* Dims of vit, bert, gpt; 0 where the family has no such thing. */
+    int elem_bytes;          /* bytes of an activation element: 4 fp32, 2 bf16 */
+    int param_bytes;         /* bytes of a stored parameter: 4 */
+    /* Dims of vit, bert and gpt; 0 if the family has no such dim. */
     int hidden, heads, mlp, seq; /* seq: tokens of one sample, class token included */
     int image, patch, channels;  /* vit: side in pixels, side of a patch, 3 */
     int vocab, max_seq;          /* bert, gpt: rows of the token and position tables */
@@ -85,19 +85,18 @@ struct model {
 };
 
 /* Build a model from a MODEL text of the command line: a preset, optionally with modifiers
- * ("vit-b16:classes=1000,image=224"), or "uniform:layers=8,fwd=1ms,...". (A JSON file is read by
- * profiles/, which ends in model_build() or model_explicit().) *model must be zeroed or cleared; on
- * OK the caller owns it and releases it with model_clear(). ERR_INPUT names the unknown preset or
- * key and the nearest valid one; sizes are checked for overflow. */
+ * ("vit-b16:classes=1000,image=224"), or "uniform:layers=8,fwd=1ms,...". (profiles/ reads JSON
+ * files and calls model_build() or model_explicit().) *model must be zeroed or cleared; on OK the
+ * caller owns it and releases it with model_clear(). ERR_INPUT names the unknown preset or key and
+ * the nearest valid one, or the size that overflows. */
 enum status model_parse(const char *text, struct model *model, struct err *err);
-/* The next "key=value" of the comma-separated list of modifiers that begins at start, copied into
- * key and value; *list (not at its end) moves on. name is the model's, for errors. ERR_INPUT also
- * for a key that came before. */
+/* Copy the next "key=value" of a comma-separated list of modifiers into key and value, and move
+ * *list behind it. start is the beginning of the list; *list must not be at its end. name is the
+ * model's name for errors. ERR_INPUT: malformed, or a key that the list already had. */
 enum status model_next_modifier(const char *start, const char **list, const char *name,
                                 char key[32], char value[64], struct err *err);
 
-/* The dims from which a transformer family is built; zero means the preset's or family's default.
- */
+/* The dims from which model_build() makes a model; zero means the family's default. */
 struct model_spec {
     enum model_family family;
     enum model_task task;
@@ -116,11 +115,11 @@ enum status model_preset(const char *name, struct model_spec *spec, struct err *
 enum status model_spec_set(struct model_spec *spec, const char *key, const char *value,
                            struct err *err);
 
-/* The item chain of a vit, bert or gpt spec, by the formulas of model.c (sources there). */
+/* Build the item chain of a vit, bert or gpt spec. model.c has the formulas and their sources. */
 enum status model_build(const struct model_spec *spec, struct model *model, struct err *err);
 
-/* A chain given item by item, with skip edges; copies its arguments. Refuses empty chains, negative
- * sizes, edges that do not go forward, overflowing totals. */
+/* Build a model from a given chain of items and skip edges; copies its arguments. ERR_INPUT: an
+ * empty chain, a negative size, an edge that does not go forward, an overflowing total. */
 enum status model_explicit(const char *name, const struct item *items, int num_items,
                            const struct skip_edge *skips, int num_skips, bool per_microbatch,
                            struct model *model, struct err *err);
@@ -137,18 +136,19 @@ const char *model_family_name(enum model_family family);
 int64_t model_total_params(const struct model *model);
 
 /* Number of leading items that F = num_frozen_layers freezes: 0 for F = 0, else the embedding and
- * both items of layers 0..F-1. F = num_layers leaves the final norm or pooler and the head. */
+ * both items of layers 0..F-1. With F = num_layers, the final norm or pooler and the head still
+ * train. */
 int model_frozen_items(const struct model *model, int num_frozen_layers);
-/* ERR_INFEASIBLE: F is not 0..num_layers, or leaves no item that could be trained. */
+/* Check F. ERR_INFEASIBLE: F is not 0..num_layers, or no item is left to train. */
 enum status model_check_frozen(const struct model *model, int64_t num_frozen_layers,
                                struct err *err);
 
-/* Bytes that a device holds of one weight: as stored, and below that the rounded copy that kernels
- * read (fp32 masters and bf16 copies: 6). */
+/* Bytes that a device holds per weight: the stored value plus, if activations are narrower, the
+ * rounded copy that kernels read. For example 6: an fp32 master and a bf16 copy. */
 int model_weight_bytes(const struct model *model);
 
-/* What a stage reads of a micro-batch beside the tensor that enters it, field by field: bytes of a
- * sample, 0: not read. embeds, head: whether it holds the first, the last item. */
+/* Input data: the fields of a micro-batch that a stage reads besides the activation that enters it.
+ */
 enum block_field {
     BLOCK_IDS,
     BLOCK_IMAGES,
@@ -156,23 +156,26 @@ enum block_field {
     BLOCK_TYPES,
     BLOCK_LENGTHS,
     BLOCK_LABELS,
-    BLOCK_ROWS,       /* those that a masked language model predicts */
-    BLOCK_ROW_LABELS, /* and what is right there */
+    BLOCK_ROWS,       /* indices of the tokens that a masked language model predicts */
+    BLOCK_ROW_LABELS, /* the correct tokens there */
     BLOCK_FIELDS
 };
+/* Bytes per sample of each field that a stage reads; 0: not read. embeds, head: whether the stage
+ * holds the model's first or last item. */
 void model_block_fields(const struct model *model, bool embeds, bool head,
                         int64_t bytes[BLOCK_FIELDS]);
 
-/* A field's place in a device's copy of them, which begins every one at a multiple of 256 bytes;
- * the copy as a whole. */
+/* Size of a field in a device's copy of the input data. Each field starts at a multiple of 256
+ * bytes. */
 static inline int64_t model_block_pad(int64_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
+/* Size of a device's copy of all fields of `samples` samples. */
 int64_t model_block_bytes(const struct model *model, bool embeds, bool head, int64_t samples);
 
-/* Masked language models predict this many of `count` tokens: 15 % (Devlin et al. 2018, section
- * 3.1), at least one; 0 of none. */
+/* How many of `count` tokens a masked language model predicts: 15 % (Devlin et al. 2018, section
+ * 3.1), at least one unless count is 0. */
 static inline int64_t model_masked_of(int64_t count)
 {
     return count < 1 ? 0 : count < 7 ? 1 : (count * 15 + 50) / 100;

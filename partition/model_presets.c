@@ -1,4 +1,6 @@
-/* The presets of models, and the modifiers of a MODEL text. Dims from the papers' tables. */
+/* The presets of models, and the parser of MODEL texts with their modifiers. A preset is a struct
+ * model_spec whose dims come from the paper's table; a modifier overwrites one field of it. Read
+ * struct model_spec in model.h first. */
 #include "partition/model.h"
 
 #include <stddef.h>
@@ -38,7 +40,7 @@ static const struct model_spec presets[] = {
     VIT("vit-l16", 24, 1024, 16, 4096, 16),
     VIT("vit-l32", 24, 1024, 16, 4096, 32),
     VIT("vit-h14", 32, 1280, 16, 5120, 14),
- /* ViT-Ti on 32x32 images with patches of 4: what a laptop trains on CIFAR. */
+ /* ViT-Ti on 32x32 images with patches of 4: small enough to train on CIFAR on a laptop. */
     {.family = FAMILY_VIT,
      .task = TASK_CLASSIFY,
      .name = "vit-tiny",
@@ -61,7 +63,8 @@ static const struct model_spec presets[] = {
     GPT("gpt2-large", 36, 1280, 20, 1024),
     GPT("gpt2-xl", 48, 1600, 25, 1024),
  /* Brown et al. 2020, table 2.1. Two of its rows do not multiply out (XL: 24 heads of 128 in
-  * 2048; 13B: hidden 5140); here 16 heads and 5120, as heads * head size must be hidden. */
+  * 2048; 13B: hidden 5140). These presets use 16 heads and 5120, because hidden must equal heads
+  * times head size. */
     GPT("gpt3-125m", 12, 768, 12, 2048),
     GPT("gpt3-350m", 24, 1024, 16, 2048),
     GPT("gpt3-760m", 24, 1536, 16, 2048),
@@ -74,7 +77,7 @@ static const struct model_spec presets[] = {
 
 enum { NUM_PRESETS = sizeof presets / sizeof presets[0] };
 
-/* The last is no preset but a MODEL all the same. */
+/* Names of MODEL texts: all presets, and last "uniform", which is not a preset. */
 static const char *const preset_names[] = {
     "vit-b16",     "vit-b32",    "vit-b8",   "vit-ti16",  "vit-s16",    "vit-s32",   "vit-l16",
     "vit-l32",     "vit-h14",    "vit-tiny", "bert-base", "bert-large", "minilm-l6", "gpt2",
@@ -112,7 +115,7 @@ enum { VIT_ONLY = 1, BERT_ONLY = 2, GPT_ONLY = 4, TEXT = BERT_ONLY | GPT_ONLY, A
 
 struct modifier {
     const char *key;
-    int families; /* bits above */
+    int families; /* VIT_ONLY | ... */
     size_t offset;
     int min, max;
 };

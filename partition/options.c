@@ -77,7 +77,7 @@ static enum status set_value(const struct option *option, const char *shown, con
     return err_set(err, ERR_INPUT, "%s has an unknown type", shown);
 }
 
-/* One option at argv[*i], which starts with a dash; moves *i onto its last word. */
+/* Parse the option at argv[*i], which starts with a dash. Moves *i onto the option's last word. */
 static enum status parse_one(const struct option *options, int num_options, int argc, char **argv,
                              int *i, bool *given, struct err *err)
 {
@@ -152,7 +152,7 @@ enum status options_parse(const struct option *options, int num_options, int arg
     return OK;
 }
 
-/* snprintf at the end of what is there; *used counts what was wanted. */
+/* Print behind the text in buf. `used` counts the bytes needed, even beyond the buffer's end. */
 #define APPEND(...)                                                                                \
     do {                                                                                           \
         int wanted_ =                                                                              \

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* What a file or a user put into a name cannot break the line, or steer a terminal. */
+/* A name from a file or a user must not break the line or send control codes to a terminal. */
 static void one_line(char *text)
 {
     for (; *text; text++) {

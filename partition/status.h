@@ -1,7 +1,7 @@
 /* partition/status.h - how every function of the project reports failure.
  *
  * A function that can fail returns enum status and fills a caller-supplied struct err (which may be
- * NULL). The first error wins: err_set() never overwrites one that is already there. Libraries
+ * NULL). The first error wins: err_set() never overwrites an error that is already there. Libraries
  * never print and never exit; a main turns the status into a line on stderr and an exit code. */
 #ifndef ELAPSE_PARTITION_STATUS_H
 #define ELAPSE_PARTITION_STATUS_H
@@ -19,7 +19,7 @@ extern "C" {
 enum status {
     OK = 0,
     ERR_INPUT,      /* bad usage or malformed content; exit 2 */
-    ERR_INFEASIBLE, /* well-formed, but the answer is no (K > items, out of memory); exit 1 */
+    ERR_INFEASIBLE, /* well-formed input without a solution (K > items, out of memory); exit 1 */
     ERR_SYSTEM,     /* a missing or unreadable file, device, network, rank; exit 3 */
     ERR_NOMEM,      /* the host is out of memory; exit 3 */
 };
@@ -35,13 +35,14 @@ struct err {
  * NULL. */
 enum status err_set(struct err *err, enum status code, const char *fmt, ...) ELAPSE_PRINTF(3, 4);
 
-/* Add the remedy to an error that err_set() recorded; does nothing on NULL or when one is there. */
+/* Add the remedy to an error that err_set() recorded. Does nothing if err is NULL or has a hint. */
 void err_hint(struct err *err, const char *fmt, ...) ELAPSE_PRINTF(2, 3);
 
-/* As err_set() and err_hint() with what another err holds; returns its status. */
+/* Copy status, message and hint of `from` into err, unless err already holds an error. Returns
+ * from's status. */
 enum status err_copy(struct err *err, const struct err *from);
 
-/* ERR_NOMEM with a fixed text; for every failed allocation. */
+/* Record ERR_NOMEM with a fixed text. Every failed allocation reports through here. */
 enum status err_nomem(struct err *err);
 
 /* Process exit code of a status: OK 0, ERR_INFEASIBLE 1, ERR_INPUT 2, the rest 3. */

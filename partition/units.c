@@ -1,3 +1,7 @@
+/* Parsers and printers of values with units. scan_decimal() reads a number exactly into a struct
+ * decimal, parse_quantity() applies a unit from a table to it, and the parse functions of units.h
+ * are thin callers of both. The end of the file has the help for error texts (nearest_name) and the
+ * printers. Read struct decimal first. */
 #include "partition/units.h"
 
 #include <errno.h>
@@ -6,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A decimal number as text is read into mantissa * 10^exponent, exactly; doubles enter only where
- * the answer is one. So 9007199254740993ns keeps its last digit, and no locale matters. */
+/* A decimal number, exactly: mantissa * 10^exponent. A double is used only where the result is a
+ * double, so 9007199254740993ns keeps its last digit. */
 struct decimal {
     unsigned __int128 mantissa; /* below 10^DIGITS_MAX */
     int exponent;
 };
 
 #define DIGITS_MAX 24   /* 10^24 times the largest unit (2^40) stays inside 128 bits */
-#define EXPONENT_MAX 40 /* of an 'e'; far beyond any value that is legal afterwards */
+#define EXPONENT_MAX 40 /* largest exponent after 'e'; no legal value comes near it */
 
 struct unit {
     const char *name;
@@ -42,7 +46,8 @@ static const struct unit byte_units[] = {
     {NULL,  0               }
 };
 
-/* The digits at *text; *text moves behind them. False: no digits, too many, or a wild exponent. */
+/* Read the number at *text and move *text behind it. False: no digits, too many digits, or an
+ * exponent beyond EXPONENT_MAX. */
 static bool scan_decimal(const char **text, struct decimal *number)
 {
     const char *p = *text;
@@ -76,7 +81,7 @@ static bool scan_decimal(const char **text, struct decimal *number)
             sign = *q++ == '-' ? -1 : 1;
         for (; *q >= '0' && *q <= '9' && e <= EXPONENT_MAX; q++, digits++)
             e = e * 10 + (*q - '0');
-        if (digits > 0) { /* else the 'e' belongs to whatever follows, and is refused there */
+        if (digits > 0) { /* else 'e' is not an exponent: the caller refuses it as a unit */
             if (e > EXPONENT_MAX)
                 return false;
             number->exponent += sign * e;
@@ -87,7 +92,7 @@ static bool scan_decimal(const char **text, struct decimal *number)
     return true;
 }
 
-/* number * scale, rounded to nearest (halves up); false when beyond int64. */
+/* number * scale, rounded to nearest (halves up); false if it exceeds int64. */
 static bool decimal_to_int(struct decimal number, int64_t scale, int64_t *out)
 {
     unsigned __int128 value = number.mantissa * (unsigned __int128)scale;
@@ -114,7 +119,8 @@ static bool decimal_to_int(struct decimal number, int64_t scale, int64_t *out)
     return true;
 }
 
-/* Exact where mantissa and power of ten are doubles themselves (Clinger 1990), else by strtod. */
+/* If mantissa and power of ten are exact doubles, one operation rounds correctly (Clinger 1990).
+ * Otherwise strtod() reads the text. */
 static double decimal_to_double(struct decimal number, const char *text)
 {
     static const double power[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -143,8 +149,8 @@ static enum status refuse_negative(const char *text, const char *what, struct er
     return err_set(err, ERR_INPUT, "%s must not be negative, got '%s'", what, text);
 }
 
-/* A number with one of the units; bare_scale is that of a number without one, 0 where only a bare
- * zero is legal. */
+/* Parse a number with one of the units. bare_scale is the scale of a number without a unit; if it
+ * is 0, only a bare zero is legal. */
 static enum status parse_quantity(const char *text, const char *what, const struct unit *units,
                                   int64_t bare_scale, const char *example, int64_t *value,
                                   struct err *err)
@@ -238,7 +244,7 @@ enum status parse_ratio(const char *text, const char *what, double *ratio, struc
     return OK;
 }
 
-/* The integer at text, up to `end` (exclusive). */
+/* Parse the integer in text..end (exclusive). */
 static bool scan_int(const char *text, const char *end, int64_t *value)
 {
     bool negative = text < end && *text == '-';
@@ -249,7 +255,7 @@ static bool scan_int(const char *text, const char *end, int64_t *value)
     for (; p < end; p++) {
         if (*p < '0' || *p > '9')
             return false;
-        /* downwards, so that INT64_MIN is reached without overflow */
+        /* count downwards, because -INT64_MIN does not fit an int64_t */
         if (__builtin_mul_overflow(magnitude, 10, &magnitude) ||
             __builtin_sub_overflow(magnitude, *p - '0', &magnitude))
             return false;
@@ -301,7 +307,7 @@ enum status parse_int_list(const char *text, const char *what, int64_t min, int6
     return OK;
 }
 
-/* Levenshtein distance, one row; words longer than the row count as far away. */
+/* Levenshtein distance with one row of the table; words longer than the row count as far away. */
 static int edit_distance(const char *a, const char *b)
 {
     enum { LONGEST = 63 };

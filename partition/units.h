@@ -1,8 +1,8 @@
 /* partition/units.h - values with units, as people write them: 1ms, 20us, 5GBps, 16GiB, 1/3.
  *
  * Decimal prefixes are powers of 1000 (GB = 10^9 B), binary ones powers of 1024 (GiB). Every parser
- * wants the whole string, refuses NaN, negative and overflowing values, and names `what` (an option
- * or a key) in its error. Pure functions, no locale. */
+ * reads the whole string and refuses NaN, negative and overflowing values. Its error names `what`,
+ * the option or key. Pure functions, no locale. */
 #ifndef ELAPSE_PARTITION_UNITS_H
 #define ELAPSE_PARTITION_UNITS_H
 
@@ -16,8 +16,7 @@
 extern "C" {
 #endif
 
-/* ns us ms s -> integer nanoseconds, rounded to nearest; a bare 0 is legal, other bare numbers not.
- */
+/* ns us ms s -> integer nanoseconds, rounded to nearest. A number without a unit must be 0. */
 enum status parse_ns(const char *text, const char *what, int64_t *ns, struct err *err);
 
 /* B KB MB GB TB KiB MiB GiB TiB -> bytes; a bare integer is bytes. */
@@ -49,7 +48,7 @@ static inline bool mul_ok(int64_t a, int64_t b, int64_t *out)
     return !__builtin_mul_overflow(a, b, out);
 }
 
-/* The same, INT64_MAX where the result does not fit. */
+/* Saturating arithmetic: INT64_MAX where the result does not fit. Operands must be >= 0. */
 static inline int64_t add_saturated(int64_t a, int64_t b)
 {
     int64_t sum;
@@ -62,7 +61,7 @@ static inline int64_t mul_saturated(int64_t a, int64_t b)
     return mul_ok(a, b, &product) ? product : INT64_MAX;
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014) as a hash of a counter; kernels have it in
+/* splitmix64 (Steele, Lea, Flood 2014) as a hash of a counter. Kernels use the copy in
  * exec/base/rng.h. */
 static inline uint64_t mix64(uint64_t x)
 {
@@ -75,10 +74,11 @@ static inline uint64_t mix64(uint64_t x)
 /* Nearest of the n names to word by edit distance, for "did you mean"; NULL when none is near. */
 const char *nearest_name(const char *word, const char *const *names, int n);
 
-/* "a b c": the n names in one line, for hints, as far as they fit; returns buf. */
+/* Join the n names with spaces ("a b c") for a hint; names that do not fit are left out. Returns
+ * buf. */
 const char *join_names(const char *const *names, int n, char *buf, size_t size);
 
-/* Human forms for tables ("1.25 ms", "16.0 GiB"), into buf; returns buf. */
+/* Write a value for a human reader ("1.25 ms", "16.0 GiB") into buf; returns buf. */
 const char *format_ns(int64_t ns, char *buf, size_t size);
 const char *format_bytes(int64_t bytes, char *buf, size_t size);
 

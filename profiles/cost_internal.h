@@ -32,7 +32,7 @@ struct kind_cost {
     struct curve near[PASS_BWD_WEIGHT + 1]; /* by distance in bytes: -1 times what a MiB of stash
                                                saves (curves rise); n = 0: not measured */
     double spread;
-    bool rows_alone;
+    bool bits_independent_of_row_count;
     bool
         dropout_unknown; /* measured with dropout only where it was asked for without, or without */
 };

@@ -443,7 +443,7 @@ enum status kind_cost_build(const struct profile *profile, const struct model *m
     if (query->input && combos[c].threads * ranks >= profile->info.cores)
         kind->input_ns_per_sample = input_rate(profile, model, &combos[c], query->spread);
     kind->spread = mean_spread(profile, &combos[c], dtype);
-    kind->rows_alone = profile_rows_alone(&profile->info, query->dtype);
+    kind->bits_independent_of_row_count = profile_rows_alone(&profile->info, query->dtype);
     snprintf(kind->kind, sizeof kind->kind, "%s", profile->info.device_kind);
     snprintf(kind->profile, sizeof kind->profile, "%s", profile->info.name);
     if (query->threads && combos[c].threads && combos[c].threads != query->threads)

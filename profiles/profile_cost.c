@@ -159,7 +159,7 @@ void profile_cost_finish(struct cost_handle *handle, struct profile_cost *ctx, b
     size_t used;
     handle->ctx = ctx;
     *cost = (struct cost){.source = COST_MEASURED, .ctx = ctx, .item_ns = item_ns};
-    cost->rows_alone = ctx->num_kinds > 0;
+    cost->bits_independent_of_row_count = ctx->num_kinds > 0;
     used = (size_t)snprintf(cost->label, sizeof cost->label, "profile ");
     for (int k = 0; k < ctx->num_kinds; k++) {
         const struct kind_cost *kind = &ctx->kinds[k];
@@ -175,7 +175,8 @@ void profile_cost_finish(struct cost_handle *handle, struct profile_cost *ctx, b
                 narrow(&kind->groups[g].bytes, cost->allreduce_bytes);
         if (kind->near[PASS_FWD].n)
             cost->near_ns_per_byte = near_ns_per_byte;
-        cost->rows_alone = cost->rows_alone && kind->rows_alone;
+        cost->bits_independent_of_row_count =
+            cost->bits_independent_of_row_count && kind->bits_independent_of_row_count;
         if (kind->op_overhead_ns > cost->op_overhead_ns)
             cost->op_overhead_ns = kind->op_overhead_ns;
         if (kind->input_ns_per_sample > cost->input_ns_per_sample)

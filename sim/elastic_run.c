@@ -513,7 +513,8 @@ static enum status open_runner(struct runner *run, struct err *err)
     if (rc == OK)
         rc = cache_levels_init(&run->cache, job->model.num_layers, views > 0 ? views : 1,
                                room ? *room : cache_job_room(job, run->num_samples),
-                               cache_whole_wanted(job, run->cost.rows_alone), err);
+                               cache_whole_wanted(job, run->cost.bits_independent_of_row_count),
+                               err);
     run->from = calloc((size_t)job->model.num_layers + 1, sizeof *run->from);
     return rc == OK && !run->from ? err_nomem(err) : rc;
 }
