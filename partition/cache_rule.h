@@ -1,16 +1,17 @@
-/* partition/cache_rule.h - whether reading a frozen prefix's output from a cache pays.
+/* partition/cache_rule.h - whether a cache of a frozen prefix's output saves time, and its size.
  *
- * One home for the rule of cache.policy auto: the trainer asks it at each change of plan, the
- * simulator for the same change. It compares the epochs that are left, this one included, as if the
- * boundary stayed where it is:
+ * This is the rule of cache.policy auto. Trainer and simulator both use it at each change of plan.
+ * It compares the remaining epochs, the current one included, as if the frozen prefix stayed as it
+ * is:
  *
- *   without: every step computes the frozen forward, wherever the best such plan puts it;
- *   with:    the first `views` epochs compute what the cache lacks and write it, the others read.
+ *   without cache: every step computes the frozen forward, where the best such plan puts it.
+ *   with cache:    the first `views` epochs compute the missing samples and write them, the others
+ *                  read.
  *
- * And for how many samples a cache has slots: the trainer makes as many, the simulator counts with
- * them.
+ * cache_fit() and cache_job_room() say for how many samples a cache has slots. The trainer makes
+ * that many; the simulator assumes that many.
  *
- * Pure; times may be of a step or of a sample, alike in all fields. */
+ * Pure. */
 #ifndef ELAPSE_PARTITION_CACHE_RULE_H
 #define ELAPSE_PARTITION_CACHE_RULE_H
 
@@ -27,42 +28,45 @@ extern "C" {
 
 enum { CACHE_LEVEL_MAX = 4095 }; /* frozen items */
 
-/* Why a job cannot use a cache: NULL if it can, else a text to print behind "cache off: ". */
+/* The reason why a job cannot use a cache, to print behind "cache off: "; NULL if it can. */
 const char *cache_refusal(const struct job *job);
 
-/* Whether a micro-batch of which the cache lacks a sample is computed as a whole, else only what
- * lacks: where equal bits are promised (all but a bf16 cache of fp32 values) and the bits of a
- * sample depend on how many it is computed with (bits_independent_of_row_count false). */
+/* Whether a micro-batch is recomputed as a whole if the cache misses one of its samples; otherwise
+ * only the missing samples are computed. It must be whole if results promise equal bits (all but a
+ * bf16 cache of fp32 values) and the bits of a sample depend on the size of its micro-batch. */
 bool cache_whole_wanted(const struct job *job, bool bits_independent_of_row_count);
 
-/* Of micro-batches of that many samples, drawn at random, the share that the cache can serve where
- * it has a share `have` of all samples; whole as above. */
+/* The share of micro-batches that the cache can serve, or of samples if not `whole` (see
+ * cache_whole_wanted()). The cache holds a share `have` of all samples, and micro-batches draw
+ * their microbatch_size samples at random. */
 double cache_share(double have, int64_t microbatch_size, bool whole);
 
-/* A cache of a node: a file in memory and one in a folder for what that has no room for (the
- * spill), each a header and slots, a slot a sample; the slots' states lie in memory for both. */
+/* A node's cache has two tiers: a file in memory, and a file on disk (the spill) for samples that
+ * do not fit in memory. Each file is a header and one slot per sample. The states of both tiers'
+ * slots are in memory. */
 enum { CACHE_TIERS = 2, CACHE_HEADER_BYTES = 128, CACHE_STATE_BYTES = 16, CACHE_ALIGN_BYTES = 64 };
 struct cache_size {
     int64_t slot_bytes, num_slots[CACHE_TIERS], bytes[CACHE_TIERS];
 };
-/* limits: bytes at most in memory and in the spill; 0: none of it. ERR_INPUT for counts < 1 and
- * overflow. */
+/* Size of a cache for num_samples samples of sample_elems values each. limits: most bytes in memory
+ * and in the spill; 0: do not use that tier. ERR_INPUT: a count < 1, overflow. */
 enum status cache_fit(int64_t num_samples, int64_t sample_elems, bool bf16,
                       const int64_t limits[CACHE_TIERS], struct cache_size *size, struct err *err);
 
-/* The share of so many samples, all their views, for which the job's cache has slots; 0: the job
- * has no cache. A limit that the job leaves to the machine (0: half of what is free there) counts
- * as enough: nobody knows what is free on a machine that is not here. */
+/* The share of num_samples samples, with all their views, for which the job's cache has slots; 0 if
+ * the job has no cache. The simulator cannot know the free memory or disk of another machine, so a
+ * limit of 0 in the job (half of the free bytes) counts as enough. */
 double cache_job_room(const struct job *job, int64_t num_samples);
 
-/* The rule's mean: what part of a step's extra work (cache_fill_extra()) a step of a plan that
- * reads has, over the `epochs` that are left, this one included. The first `views` of them do all
- * of it, the others for the share of micro-batches that the cache has no room for. */
+/* Mean share of the extra work of cache_fill_extra() in a step of a plan that reads, over the
+ * remaining `epochs`, the current one included. The first `views` epochs do all of the work. The
+ * others do it for the 1 - share of the micro-batches that have no slot in the cache. Returns
+ * 0..1. */
 double cache_fill_weight(int64_t epochs, int64_t views, double share);
 
-/* What a step of a plan that reads takes longer while the cache holds `level` frozen items (0:
- * nothing): the first device of each pipeline computes items [level, first_item[0]) of every
- * micro-batch and writes the output. ERR_INFEASIBLE where the source does not know an item. */
+/* Extra time of a step of a plan that reads, while the cache holds only `level` frozen items (0:
+ * nothing). The first device of each pipeline then computes items [level, first_item[0]) of every
+ * micro-batch and writes the output. ERR_INFEASIBLE if the cost source does not know an item. */
 enum status cache_fill_extra(const struct setting *setting, const struct plan *plan, int level,
                              int64_t *ns, struct err *err);
 

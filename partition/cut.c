@@ -1,16 +1,20 @@
-/* Exact min-max cuts with everything that makes them real.
+/* Exact min-max cuts with communication, skip tensors, a frozen prefix and memory limits.
  *
- * The problem is not monotone: moving a boundary changes what is sent over it, so greedy
- * tests bound the answer but do not give it. cut_solve() therefore
- *   C1  relaxes: each stage costs its compute or the least it can send, memory counts what grows
- *       with the stage. That is monotone in the stage's ends, greedy is exact for it, and bisection
- *       gives a lower bound L of the answer;
- *   C2  takes a bound U >= L and restricts stage k's first item to [low, high]: where the stages
- *       behind and before it can, relaxed, still do their part within U;
- *   C3  runs the dynamic program D(k, a) = min over b of max(cost(k, a, b), D(k+1, b)) over those
- *       bands, backwards, each scan ended by the relaxed cost of stage k;
- *   C4  if D(0, 0) <= U that is the optimum, else U moves away from L by a factor and C2 repeats.
- * D is exact wherever it is <= U; a value below L is as good as L, so a scan may end at L. */
+ * A stage's cost is not monotone in its ends, because another boundary may send fewer bytes. A
+ * greedy cut therefore only bounds the answer. cut_solve() works in four steps:
+ *   1. Relax the problem. A relaxed stage sends the fewest bytes of any boundary, and its memory
+ *      counts only the parts that grow with the stage. The relaxed cost is monotone, so a greedy
+ *      cut is exact for it, and bisection gives a lower bound L of the answer.
+ *   2. Take a bound U >= L. For each stage k find the band [low, high] of first items that the
+ *      relaxed stages before and behind k allow within U.
+ *   3. Run the dynamic program D(k, a) = min over b of max(cost(k, a, b), D(k+1, b)) over the
+ * bands, from the last stage to the first. A scan over b stops when the relaxed cost of stage k
+ *      exceeds the best value so far.
+ *   4. If D(0, 0) <= U it is the optimum. Otherwise raise U and repeat steps 2 and 3.
+ * D is exact wherever it is <= U. No answer is below L, so values below L count as L and a scan may
+ * stop at L.
+ *
+ * Read struct cut_problem in cut.h first, then cut_solve() at the end of this file. */
 #include "partition/cut.h"
 
 #include <stdlib.h>
@@ -33,7 +37,7 @@ static int class_of(const struct cut_problem *p, int stage)
     return p->class_of_stage ? p->class_of_stage[stage] : 0;
 }
 
-/* One item's share of its stage's compute, by the definition in cut.h. */
+/* The share of one item in its stage's compute, as defined in cut.h. */
 static wide compute_of(const struct cut_problem *p, int kind, int item)
 {
     const struct cut_time *t = &p->times[(size_t)kind * (size_t)p->num_items + (size_t)item];
@@ -44,7 +48,7 @@ static wide compute_of(const struct cut_problem *p, int kind, int item)
     return one * p->num_microbatches + t->update_ns;
 }
 
-/* latency + bytes / bandwidth, rounded up; the same integer as cluster_transfer_ns(). */
+/* latency + bytes / bandwidth, rounded up: the integer that cluster_transfer_ns() returns. */
 static int64_t send_ns(const struct cut_link *link, int64_t bytes)
 {
     uint64_t rate = (uint64_t)(link->bytes_per_s + 0.5);
@@ -53,25 +57,27 @@ static int64_t send_ns(const struct cut_link *link, int64_t bytes)
     return link->latency_ns + (int64_t)(((unsigned __int128)bytes * 1000000000u + rate - 1) / rate);
 }
 
-/* Bytes of skip tensors that go over boundaries a and b at once, from below a to b or above; those
- * of edges with `from` >= num_frozen apart, because only they carry a gradient. */
+/* Bytes of the skip tensors that cross both boundaries a and b: from an item below a to item b or
+ * above. */
 struct spans {
-    int64_t bytes, grad_bytes;
+    int64_t bytes;
+    int64_t grad_bytes; /* of edges from an active item, which alone carry a gradient */
 };
 
 struct solver {
     const struct cut_problem *p;
     int n, num_stages;
-    int64_t *compute;       /* [num_classes][n + 1], prefix sums, ns a step */
-    int64_t *fixed, *stash; /* [n + 1], prefix sums, bytes: once, and per live micro-batch */
-    int64_t *tied;          /* [n + 1], likewise: copies where item 0 is elsewhere */
-    int64_t *least_send;    /* [num_stages], ns a step: no stage k sends less */
-    struct spans *cross;    /* [n + 1]: skip edges over each boundary */
-    struct spans *span;     /* [n + 1]: over boundary a of the moment and each b */
-    struct spans *entering; /* [n]: weight by destination of edges that start below a */
-    int *order;             /* edges sorted by `from`; first_edge[i] .. first_edge[i + 1] */
+    int64_t *compute;       /* [num_classes][n + 1], prefix sums, ns per step */
+    int64_t *fixed;         /* [n + 1], prefix sums of weight and train bytes */
+    int64_t *stash;         /* [n + 1], prefix sums of bytes per live micro-batch */
+    int64_t *tied;          /* [n + 1], prefix sums of tied_bytes */
+    int64_t *least_send;    /* [num_stages], ns per step: lower bound of what stage k sends */
+    struct spans *cross;    /* [n + 1]: bytes of skip edges that cross each boundary */
+    struct spans *span;     /* [n + 1]: bytes that cross the current boundary a and boundary b */
+    struct spans *entering; /* [n]: bytes of edges from below the current a, by destination */
+    int *order;             /* edges sorted by `from`; item i has first_edge[i]..[i + 1] of them */
     int *first_edge;        /* [n + 2] */
-    int *low, *high;        /* [num_stages + 1], bands of first items */
+    int *low, *high;        /* [num_stages + 1], bands of first items (step 2) */
     int64_t **rows;         /* [num_stages + 1], rows[k][a - low[k]] = D(k, a) */
     int64_t *states;
 };
@@ -95,7 +101,7 @@ static void solver_clear(struct solver *s)
     *s = (struct solver){0};
 }
 
-/* The stage's input, kept for each live micro-batch under recompute. */
+/* Bytes of the stage's inputs that recompute keeps, one per live micro-batch. */
 static int64_t kept_inputs(const struct cut_problem *p, int stage, int a, int b)
 {
     int first = a > p->num_frozen ? a : p->num_frozen;
@@ -104,14 +110,14 @@ static int64_t kept_inputs(const struct cut_problem *p, int stage, int a, int b)
     return (p->live ? p->live[stage] : 1) * p->items[first - 1].out_bytes;
 }
 
-/* Memory that grows with the stage at either end. */
+/* The part of the stage's memory that grows when either end moves outwards. */
 static int64_t memory_growing(const struct solver *s, int stage, int a, int b)
 {
     int64_t live = s->p->recompute || !s->p->live ? 1 : s->p->live[stage];
     return s->fixed[b] - s->fixed[a] + live * (s->stash[b] - s->stash[a]);
 }
 
-/* All of it, by the definition in cut.h. */
+/* The stage's memory, as defined in cut.h. */
 static int64_t memory_of(const struct solver *s, int stage, int a, int b)
 {
     return memory_growing(s, stage, a, b) + kept_inputs(s->p, stage, a, b) +
@@ -124,7 +130,7 @@ static int64_t compute_ns(const struct solver *s, int stage, int a, int b)
     return prefix[b] - prefix[a];
 }
 
-/* All that stage k = [a, b) sends in a step; span is that of (a, b). */
+/* Time of all sends of stage k = [a, b) in a step. span: the skip bytes that cross both a and b. */
 static int64_t sends_ns(const struct solver *s, int k, int a, int b, struct spans span)
 {
     const struct cut_problem *p = s->p;
@@ -147,7 +153,7 @@ static int64_t join(const struct cut_problem *p, int64_t compute, int64_t sends)
     return compute + sends;
 }
 
-/* The relaxed cost of C1, never above the true one and monotone in a and b. */
+/* The relaxed cost (step 1): never above the true cost, and monotone in a and b. */
 static int64_t relaxed_ns(const struct solver *s, int k, int a, int b)
 {
     return join(s->p, compute_ns(s, k, a, b), s->least_send[k]);
@@ -159,8 +165,8 @@ static bool relaxed_fits(const struct solver *s, int k, int a, int b, int64_t bo
            (!s->p->mem_limit_bytes || memory_growing(s, k, a, b) <= s->p->mem_limit_bytes[k]);
 }
 
-/* Farthest end of a relaxed stage k that starts at a or before, at most `most`. When item a does
- * not fit, that is a: the stage then lies before it. */
+/* Farthest end, at most `most`, of a relaxed stage k that starts at a. Returns a if item a does not
+ * fit; the stage must then start earlier. */
 static int farthest_end(const struct solver *s, int k, int a, int most, int64_t bound)
 {
     int low = a, high = most;
@@ -176,7 +182,8 @@ static int farthest_end(const struct solver *s, int k, int a, int most, int64_t 
     return low;
 }
 
-/* First start of a relaxed stage k that ends at b or behind, at least `least`. */
+/* First start, at least `least`, of a relaxed stage k that ends at b. Returns b if item b - 1 does
+ * not fit; the stage must then end later. */
 static int nearest_start(const struct solver *s, int k, int b, int least, int64_t bound)
 {
     int low = least, high = b - 1;
@@ -192,22 +199,23 @@ static int nearest_start(const struct solver *s, int k, int b, int least, int64_
     return low;
 }
 
-/* high[k]: the farthest first item of stage k that the relaxed stages before it can reach, leaving
- * an item for each stage behind. Returns the number of stages passed; all when the end is reached.
- * A relaxed stage may stop short, so every first item from k to high[k] can be reached in the sense
- * of a bound: no cut within `bound` starts stage k beyond it. */
+/* Fill high[k], the farthest first item of stage k that the relaxed stages before it can reach if
+ * each stage behind still gets an item. No cut within `bound` starts stage k beyond high[k].
+ * Returns the number of stages that could be filled: num_stages if they reach the last item. */
 static int fill_high(struct solver *s, int64_t bound)
 {
     int k, last = s->num_stages;
     s->high[0] = 0;
     for (k = 0; k < last; k++) {
         s->high[k + 1] = farthest_end(s, k, s->high[k], s->n - (last - 1 - k), bound);
-        if (s->high[k + 1] <= k) /* stage k is empty whatever happens */
+        if (s->high[k + 1] <= k) /* stage k is empty in every cut within the bound */
             return k;
     }
     return s->high[last] == s->n ? last : last - 1;
 }
 
+/* Fill low[k], the earliest first item of stage k, from the last stage back. False if the bands
+ * show that no cut is within `bound`. */
 static bool fill_low(struct solver *s, int64_t bound)
 {
     int last = s->num_stages;
@@ -220,7 +228,7 @@ static bool fill_low(struct solver *s, int64_t bound)
     return s->low[0] == 0;
 }
 
-/* Edges in order of `from`, and what they add to each boundary. */
+/* Sort the edges by `from`, and sum their bytes over each boundary. */
 static enum status prepare_skips(struct solver *s, struct err *err)
 {
     const struct cut_problem *p = s->p;
@@ -254,7 +262,7 @@ static enum status prepare_skips(struct solver *s, struct err *err)
     return OK;
 }
 
-/* What stage k sends whatever its ends: the lightest boundary. */
+/* Lower bound of what stage k sends: its links carry at least the lightest boundary. */
 static void fill_least_sends(struct solver *s)
 {
     const struct cut_problem *p = s->p;
@@ -351,7 +359,7 @@ static enum status check_problem(const struct cut_problem *p, struct err *err)
     return check_items(p, err);
 }
 
-/* Check everything, and build the tables; on failure the caller still calls solver_clear(). */
+/* Check the problem and build the tables. On failure the caller still calls solver_clear(). */
 static enum status prepare(struct solver *s, const struct cut_problem *p, struct err *err)
 {
     size_t n, stages;
@@ -396,7 +404,7 @@ static enum status prepare(struct solver *s, const struct cut_problem *p, struct
     return prepare_skips(s, err);
 }
 
-/* Tables of D for the bands of this bound. */
+/* Allocate the table of D for the current bands. */
 static enum status lay_rows(struct solver *s, struct err *err)
 {
     int64_t count = 0;
@@ -420,7 +428,7 @@ static enum status lay_rows(struct solver *s, struct err *err)
     return OK;
 }
 
-/* D(k, a) of C3; span[b] is that of (a, b). */
+/* D(k, a) of step 3. s->span must be up to date for boundary a. */
 static int64_t best_of(const struct solver *s, int k, int a, int64_t bound, int64_t lower)
 {
     int b = s->low[k + 1] > a ? s->low[k + 1] : a + 1, last = s->high[k + 1];
@@ -435,7 +443,7 @@ static int64_t best_of(const struct solver *s, int k, int a, int64_t bound, int6
         if (join(s->p, compute, s->least_send[k]) >= best)
             break;
         if (limit < INT64_MAX && memory_of(s, k, a, b) > limit)
-            break; /* for one start it only grows */
+            break; /* memory only grows with b */
         cost = join(s->p, compute, sends_ns(s, k, a, b, s->span[b]));
         if (cost < behind)
             cost = behind;
@@ -450,7 +458,8 @@ static int64_t best_of(const struct solver *s, int k, int a, int64_t bound, int6
     return best <= bound ? best : FAR;
 }
 
-/* Turn entering[] and span[] from a + 1 to a: edges that start at a no longer start below. */
+/* Update entering[] and span[] from boundary a + 1 to a: edges that start at item a no longer start
+ * below the boundary. */
 static void step_spans(struct solver *s, int a)
 {
     const struct cut_problem *p = s->p;
@@ -472,12 +481,12 @@ static void step_spans(struct solver *s, int a)
     }
 }
 
-/* C3, all states; items outermost so that skip traffic is walked once. */
+/* Compute D for all states (step 3). The outer loop is over a, so span[] is updated once per a. */
 static void fill_states(struct solver *s, int64_t bound, int64_t lower)
 {
     int top = s->num_stages - 1; /* the last stage whose band reaches up to a */
-    for (int e = 0; e < s->p->num_skips;
-         e++) { /* all edges start below n; step_spans() takes back */
+    /* All edges start below n; step_spans() subtracts them again. */
+    for (int e = 0; e < s->p->num_skips; e++) {
         const struct cut_skip *skip = &s->p->skips[e];
         s->entering[skip->to].bytes += skip->bytes;
         s->entering[skip->to].grad_bytes += active(s->p, skip->from) ? skip->bytes : 0;
@@ -492,7 +501,7 @@ static void fill_states(struct solver *s, int64_t bound, int64_t lower)
     }
 }
 
-/* Bytes over both boundaries, by looking at every edge. */
+/* Bytes that cross both boundaries, computed from every edge. */
 static struct spans span_of(const struct cut_problem *p, int a, int b)
 {
     struct spans span = {0};
@@ -505,7 +514,7 @@ static struct spans span_of(const struct cut_problem *p, int a, int b)
     return span;
 }
 
-/* The lexicographically smallest cut within `most`, by the finished table. */
+/* Read the lexicographically smallest cut within `most` from the finished table. */
 static void walk(const struct solver *s, int64_t most, int *first_item)
 {
     int a = 0;
@@ -525,7 +534,8 @@ static void walk(const struct solver *s, int64_t most, int *first_item)
     }
 }
 
-/* Why not even the relaxed problem has an answer: memory, and where. */
+/* Report why not even the relaxed problem has a solution. Only memory can be the reason: the bound
+ * `everything` allows any time. */
 static enum status refuse_memory(struct solver *s, int64_t everything, struct err *err)
 {
     const struct cut_problem *p = s->p;
@@ -553,8 +563,8 @@ static enum status refuse_memory(struct solver *s, int64_t everything, struct er
     if (stage >= s->num_stages - 1)
         return err_set(
             err, ERR_INFEASIBLE,
-            "no cut of %d items into %d stages fits the memory: filled to the brim, they "
-            "hold items 0..%d",
+            "no cut of %d items into %d stages fits the memory: filled completely, they hold "
+            "items 0..%d",
             s->n, s->num_stages, s->high[s->num_stages] - 1);
     return err_set(err, ERR_INFEASIBLE,
                    "no cut of %d items into %d stages fits the memory: nothing fits into stage %d",
@@ -605,7 +615,7 @@ enum status cut_solve(const struct cut_problem *p, struct cut *cut, struct err *
         rc = refuse_memory(&s, everything, err);
         goto out;
     }
-    while (low < high) { /* C1 */
+    while (low < high) { /* step 1 */
         int64_t middle = low + (high - low) / 2;
         if (fill_high(&s, middle) == p->num_stages && fill_low(&s, middle))
             high = middle;
@@ -613,7 +623,7 @@ enum status cut_solve(const struct cut_problem *p, struct cut *cut, struct err *
             low = middle + 1;
     }
     lower = low;
-    for (bound = lower, slack = lower / 64 + 1;;) { /* C2 to C4 */
+    for (bound = lower, slack = lower / 64 + 1;;) { /* steps 2 to 4 */
         if (fill_high(&s, bound) == p->num_stages && fill_low(&s, bound)) {
             rc = lay_rows(&s, err);
             if (rc != OK)

@@ -1,7 +1,7 @@
-/* Plain sizes: bisection over the answer with a greedy test on prefix sums, where every test moves
- * its end of the bracket to a value that a cut attains, so that the bracket closes after a handful
- * of tests (Nicol, J. Parallel Distrib. Comput. 23, 1994; Pinar and Aykanat, same journal 64,
- * 2004). */
+/* Exact min-max cuts of plain sizes, by bisection over the answer with a greedy test on prefix
+ * sums. Each test moves one end of the bracket to a value at which the greedy cut changes, so a few
+ * tests are enough (Nicol, J. Parallel Distrib. Comput. 23, 1994; Pinar and Aykanat, J. Parallel
+ * Distrib. Comput. 64, 2004). */
 #include "partition/cut.h"
 
 #include <stdlib.h>
@@ -28,11 +28,11 @@ enum status cut_check_counts(int num_items, int num_stages, struct err *err)
     return OK;
 }
 
-/* The last index e in [first, n] with prefix[e] <= limit; prefix[first] <= limit. */
+/* The last index e in [first, n] with prefix[e] <= limit. Requires prefix[first] <= limit. */
 static int last_within(const int64_t *prefix, int first, int n, int64_t limit)
 {
     int low = first, high = n, step = 1;
-    while (low + step <= n && prefix[low + step] <= limit) { /* stages are short: gallop */
+    while (low + step <= n && prefix[low + step] <= limit) { /* gallop, because stages are short */
         low += step;
         step *= 2;
     }
@@ -48,8 +48,9 @@ static int last_within(const int64_t *prefix, int first, int n, int64_t limit)
     return low;
 }
 
-/* Do num_stages stages of at most `size` cover all? If so *size falls to what the greedy cut needs,
- * else it rises to the least at which the greedy cut would differ. */
+/* Whether num_stages stages of at most *size hold all items. If so, *size falls to the largest
+ * stage of the greedy cut. Otherwise it rises to the smallest size at which the greedy cut differs.
+ */
 static bool fits(const int64_t *prefix, int n, int num_stages, int64_t *size)
 {
     int64_t largest = 0, next = INT64_MAX;
@@ -107,8 +108,7 @@ enum status cut_sizes(const int64_t *sizes, int num_items, int num_stages, struc
         else
             low = middle;
     }
-    /* The earliest cut: stage k starts as soon as what is behind fits into the stages behind,
-     * filled from the right. */
+    /* The lexicographically smallest cut: fill the stages from the right. */
     got.max = high;
     got.first_item[num_stages] = num_items;
     for (int k = num_stages - 1, end = num_items; k >= 0; k--) {
