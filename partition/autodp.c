@@ -1,3 +1,7 @@
+/* Rank maps, transfers of a plan change, and the permutation of devices that moves the fewest
+ * bytes. The three parts are independent: autodp_map(), transition_build() over struct mover, and
+ * autodp_keep_devices() over struct keeper with the assignment solver assign(). Read autodp.h
+ * first. */
 #include "partition/autodp.h"
 
 #include <stdlib.h>
@@ -21,7 +25,8 @@ enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num
                 device[(int64_t)r * num_ranks + k] = k * num_replicas + r;
         return OK;
     }
-    /* Whole pipelines of each node, in node order; then pipelines of what the nodes have left. */
+    /* First the pipelines that fit inside a node, in node order. Then pipelines over the remaining
+     * devices of all nodes. */
     int64_t placed = 0;
     for (int first = 0, end; first < cluster->num_devices && placed < need; first = end) {
         end = first;
@@ -43,13 +48,13 @@ enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num
     return OK;
 }
 
-/* --- who holds what ------------------------------------------------------------------------ */
+/* --- owners of items ----------------------------------------------------------------------- */
 
-/* Rank of a replica that holds an item's weights under a plan. */
+/* Write to rank[i] the rank, inside each replica, that holds item i's weights under a plan. */
 static void ranks_of_items(const struct plan *plan, const struct model *model, int *rank)
 {
     for (int i = 0; i < model->num_items; i++)
-        rank[i] = 0; /* frozen ones outside the cut are rank 0's */
+        rank[i] = 0; /* rank 0 holds frozen items outside the cut */
     for (int s = 0; s < plan->num_stages; s++)
         for (int i = plan->first_item[s]; i < plan->first_item[s + 1]; i++)
             rank[i] = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
@@ -158,7 +163,7 @@ static enum status add_transfer(struct mover *m, struct transfer transfer)
     return OK;
 }
 
-/* Weights, and optimizer state where they train, of so many parameters. */
+/* Move the weights of `params` parameters of an item, and their optimizer state if it trains. */
 static enum status move_params(struct mover *m, int item, bool tied, int to, int64_t params,
                                bool train)
 {
@@ -189,7 +194,8 @@ static enum status move_item(struct mover *m, int item, int to)
     return move_params(m, item, false, to, model->items[item].params, train);
 }
 
-/* Parameters of the table whose copy the last stage needs, not holding the first item itself. */
+/* Number of parameters of the table that the last stage needs a copy of; 0 if it holds the table
+ * itself. */
 static int64_t tied_copy(const struct model *model, const struct plan *plan)
 {
     return plan->first_item[plan->num_stages - 1] > 0
@@ -197,7 +203,7 @@ static int64_t tied_copy(const struct model *model, const struct plan *plan)
                : 0;
 }
 
-/* A device of this old rank has held the table or a copy of it. */
+/* Whether devices of old rank pos held the table or a copy of it. pos -1: a device without rank. */
 static bool held_table(const struct model *model, const int *old_rank, int pos)
 {
     return pos >= 0 && (pos == old_rank[0] || pos == old_rank[model->num_items - 1]);
@@ -223,8 +229,8 @@ static int compare_transfers(const void *left, const void *right)
     return (int)a->kind - (int)b->kind;
 }
 
-/* All transfers flow at once; each port and uplink is busy for its bytes, and the busiest decides.
- */
+/* All transfers run at once. Each port and uplink is busy for its bytes, and the slowest one
+ * determines the time. */
 static int64_t moving_ns(const struct mover *m)
 {
     const struct cluster *cluster = m->cluster;
@@ -281,11 +287,12 @@ void transition_clear(struct transition *transition)
     *transition = (struct transition){0};
 }
 
-/* --- survivors keep their devices ---------------------------------------------------------- */
+/* --- permuting devices --------------------------------------------------------------------- */
 
 /* Minimum-cost assignment of n rows to n columns: shortest augmenting paths with potentials (Kuhn
- * 1955, Munkres 1957; the O(n^3) form of Jonker and Volgenant 1987). cost is [n][n], each at most
- * INT64_MAX / 4 / n; column_of[row] is written; work holds 6 (n + 1) entries. Returns the total. */
+ * 1955, Munkres 1957; the O(n^3) form of Jonker and Volgenant 1987). cost is [n][n] with entries of
+ * at most INT64_MAX / 4 / n. Writes column_of[row]. work is scratch of 6 (n + 1) entries. Returns
+ * the total cost. */
 static int64_t assign(int n, const int64_t *cost, int *column_of, int64_t *work)
 {
     int64_t *u = work, *v = u + n + 1, *least = v + n + 1, *row_of = least + n + 1,
@@ -340,12 +347,13 @@ static int64_t assign(int n, const int64_t *cost, int *column_of, int64_t *work)
 struct keeper {
     const struct cluster *cluster;
     const struct plan *old, *plan;
-    int *first;      /* owned: first device of each node; num_nodes + 1 */
-    int *slot_of;    /* owned, by device: slot r * K + k that plan puts there, or -1 */
-    int *old_pos;    /* owned, by device: its old rank, or -1 */
-    int64_t *lacks;  /* owned, [K][K_old + 1]: what old rank j's device (last: none) lacks for k */
-    int widest;      /* devices of the largest node */
-    int64_t never;   /* more than all devices of a node can lack together */
+    int *first;     /* owned: first device of each node; num_nodes + 1 */
+    int *slot_of;   /* owned, by device: the slot r * K + k that plan puts there, or -1 */
+    int *old_pos;   /* owned, by device: its old rank, or -1 */
+    int64_t *lacks; /* owned, [K][K_old + 1]: cost of the bytes that a device of old rank j needs to
+                       become rank k; j = K_old: a device without old rank */
+    int widest;     /* devices of the largest node */
+    int64_t never;  /* cost of a forbidden pair: above the cost of all devices of a node */
     int64_t *matrix; /* owned: scratch, widest node squared */
     int64_t *work;   /* owned: scratch */
     int *column;     /* owned: scratch */
@@ -371,8 +379,8 @@ static bool nodes_alike(const struct keeper *keep, int a, int b)
     return true;
 }
 
-/* Cost of giving the slots that the map put on node `from` to the devices of node `to`; column[i]
- * is the place in `to` of what stood at place i of `from`. */
+/* Least cost of moving the slots of node `from` to the devices of node `to`. Writes column[i], the
+ * place in node `to` of the slot at place i of node `from`. */
 static int64_t node_cost(const struct keeper *keep, int from, int to, int *column)
 {
     const int n = keep->first[from + 1] - keep->first[from];
@@ -393,8 +401,8 @@ static int64_t node_cost(const struct keeper *keep, int from, int to, int *colum
     return assign(n, keep->matrix, column, keep->work);
 }
 
-/* Bytes that a device of each old rank lacks for each new rank, as cost: bytes first, then one per
- * device that moves. */
+/* Fill keep->lacks: the bytes that a device of each old rank needs to become each new rank. The
+ * cost orders by bytes first, then by the number of devices that receive any. */
 static enum status fill_lacks(struct keeper *keep, const struct model *model, int *old_rank,
                               int *new_rank, struct err *err)
 {
@@ -402,7 +410,7 @@ static enum status fill_lacks(struct keeper *keep, const struct model *model, in
     const int frozen = model_frozen_items(model, plan->num_frozen_layers);
     ranks_of_items(old, model, old_rank);
     ranks_of_items(plan, model, new_rank);
-    for (int n = 0; n <= model->num_items; n++) { /* the last of them is the tied table's copy */
+    for (int n = 0; n <= model->num_items; n++) { /* n = num_items: the copy of the tied table */
         const bool tied = n == model->num_items;
         const int i = tied ? 0 : n, rank = new_rank[tied ? n - 1 : n];
         int64_t per_param = model->param_bytes + (i >= frozen ? plan->optim_bytes_per_param : 0);
@@ -416,7 +424,7 @@ static enum status fill_lacks(struct keeper *keep, const struct model *model, in
                     return err_set(err, ERR_INPUT, "model '%s' overflows", model->name);
             }
     }
-    /* What keeps both assignments within assign()'s bound. */
+    /* Largest cost for which both assignments stay within the bound of assign(). */
     const int64_t n = keep->widest, N = keep->cluster->num_nodes;
     const int64_t room = INT64_MAX / 8 / (n * n + N * N * n);
     int64_t most = 0, scale = keep->cluster->num_devices + 1;
@@ -426,7 +434,7 @@ static enum status fill_lacks(struct keeper *keep, const struct model *model, in
     if (most > room)
         return err_set(err, ERR_INPUT, "model '%s' is too large to move: %lld bytes a device",
                        model->name, (long long)most);
-    /* bytes * (devices + 1) + 1 where there is room; else bytes alone */
+    /* The cost is bytes * (devices + 1) + 1, or bytes alone if that would exceed the bound. */
     if (most <= (room - 1) / scale) {
         for (int64_t i = 0; i < count; i++)
             keep->lacks[i] = keep->lacks[i] > 0 ? keep->lacks[i] * scale + 1 : 0;

@@ -1,3 +1,6 @@
+/* Names, memory and frozen prefixes of schedules. schedule_alloc() makes the lists of all ranks one
+ * block, schedule_freeze() rewrites them in place. schedule_named.c generates the lists and
+ * schedule_check.c proves them. Read schedule.h first. */
 #include "partition/schedule.h"
 
 #include <stdio.h>
