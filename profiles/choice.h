@@ -1,7 +1,8 @@
-/* profiles/choice.h - what a device's library was found fastest with, where it has several ways.
+/* profiles/choice.h - the algorithm that a device's library was measured fastest with.
  *
- * Ways found by time differ from run to run, and their bits differ. So one that was found is kept
- * in the store for its device and libraries, never replaced, and every run is given it. */
+ * A library may have several algorithms for a problem, and their results differ in bits. Timing
+ * them chooses another one from run to run. The store therefore keeps the first choice for each
+ * device and set of libraries, never replaces it, and every run uses it. */
 #ifndef ELAPSE_PROFILES_CHOICE_H
 #define ELAPSE_PROFILES_CHOICE_H
 
@@ -14,21 +15,21 @@ extern "C" {
 enum { CHOICE_BYTES = 160 };
 struct library_choice {
     char problem[CHOICE_BYTES]; /* "bf16 tn 3072x8192x768 ..." */
-    char answer[CHOICE_BYTES];  /* in the library's terms */
+    char answer[CHOICE_BYTES];  /* the chosen algorithm, in the library's format */
 };
 
-/* Where they are kept. device and libraries as in struct profile_info. */
+/* The device and libraries of a choice, as in struct profile_info. */
 struct choice_place {
     const char *device, *libraries;
 };
 
 struct store;
 
-/* All of a place, by problem; *list is fresh (free() it), NULL where *num is 0, as in a store of a
- * version that had none. Errors of the store. */
+/* Read all choices of a place, sorted by problem. *list is fresh (free() it), or NULL if *num is 0.
+ * A store of an older version has none. Errors of the store. */
 enum status store_get_choices(struct store *store, const struct choice_place *place,
                               struct library_choice **list, int *num, struct err *err);
-/* Add those whose problem is new, in one transaction. Errors of the store. */
+/* Add the choices whose problem is new, in one transaction. Errors of the store. */
 enum status store_put_choices(struct store *store, const struct choice_place *place,
                               const struct library_choice *list, int num, struct err *err);
 

@@ -1,5 +1,5 @@
-/* profiles/clock.h - this machine's monotonic clock, for spans of time. (Ranks of several machines
- * agree by comm_now_ns().) */
+/* profiles/clock.h - this machine's monotonic clock, to measure durations. (Ranks on several
+ * machines use comm_now_ns(), which is one clock for all of them.) */
 #ifndef ELAPSE_PROFILES_CLOCK_H
 #define ELAPSE_PROFILES_CLOCK_H
 

@@ -9,8 +9,8 @@
 #include "partition/units.h"
 #include "profiles/fields.h"
 
-/* What may be said of a cluster as a whole (over a preset or a grid) and of one device. Unset
- * figures are negative (0 for rates) and leave what is there. */
+/* The figures of a cluster object, which override a preset or a grid, or of one device object.
+ * A figure that the file does not set is negative (0 for rates) and overrides nothing. */
 struct figures {
     char name[64], preset[64], kind[32];
     int64_t nodes, devices_per_node;
@@ -22,8 +22,8 @@ struct figures {
 #define AT(member) offsetof(struct figures, member), sizeof(((struct figures *)0)->member)
 /* clang-format off */
 static const struct field cluster_fields[] = {
-    {"name", FIELD_TEXT, AT(name), 0, 0, NULL, 0, "for people"},
-    {"preset", FIELD_TEXT, AT(preset), 0, 0, NULL, 0, "CLUSTER text that the rest changes"},
+    {"name", FIELD_TEXT, AT(name), 0, 0, NULL, 0, "shown in reports"},
+    {"preset", FIELD_TEXT, AT(preset), 0, 0, NULL, 0, "CLUSTER text; the other keys override it"},
     {"nodes", FIELD_INT, AT(nodes), 1, 1 << 20, NULL, 0, "in place of a preset"},
     {"devices_per_node", FIELD_INT, AT(devices_per_node), 1, 1 << 20, NULL, 0, "in place of a preset"},
     {"kind", FIELD_TEXT, AT(kind), 0, 0, NULL, 0, "of the devices: key of a profile or roofline"},
@@ -98,7 +98,7 @@ static void apply_cluster(const struct figures *f, struct cluster *cluster)
         snprintf(cluster->name, sizeof cluster->name, "%s", f->name);
 }
 
-/* A list of devices that may differ; the figures of the whole stand where one is silent. */
+/* Read a list of devices that may differ. A figure that a device does not set is the cluster's. */
 static enum status list_devices(const struct json *array, const struct figures *whole,
                                 const char *file, const char *key, struct cluster *cluster,
                                 struct err *err)
@@ -222,7 +222,7 @@ enum status cluster_from_json(const struct json *value, const char *file, const 
         rc = list_devices(devices, &figures, file, key, &got, err);
         if (rc != OK)
             goto out;
-        figures.mem_bytes = -1; /* already given to those that were silent */
+        figures.mem_bytes = -1; /* list_devices() has applied these already */
         figures.speed = -1;
         figures.link = figures.copy = 0;
         figures.kind[0] = '\0';
@@ -239,7 +239,7 @@ enum status cluster_from_json(const struct json *value, const char *file, const 
     }
     if (rc != OK)
         goto out;
-    /* A kind with published data brings its memory and port where nothing else is said. */
+    /* Memory and port that the file does not set are the published figures of the kind, if any. */
     const struct roofline *roof = *figures.kind ? roofline_find(figures.kind) : NULL;
     for (int i = 0; roof && grid && i < got.num_devices; i++) {
         got.devices[i].mem_bytes = roof->mem_bytes;
@@ -259,8 +259,8 @@ out:
     return rc;
 }
 
-/* One node whose devices are the cores that are online; memory is shared out evenly. Ports and
- * latency are the preset's until a profile of the links exists. */
+/* One node whose devices are the online cores, each with an equal share of the memory. Ports and
+ * latency are the preset's. */
 static enum status this_machine(struct cluster *cluster, struct err *err)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES);

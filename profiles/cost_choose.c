@@ -5,9 +5,10 @@
 
 #include "profiles/cost_internal.h"
 
-enum { MAX_KINDS = 32 }; /* of devices in a cluster */
+enum { MAX_KINDS = 32 }; /* device kinds of a cluster */
 
-/* Measured before published, this host before others, later before earlier. */
+/* Whether profile a is better than b: measured beats published, this host beats others, later beats
+ * earlier. */
 static bool better(const struct profile_info *a, const struct profile_info *b, const char *host)
 {
     bool a_measured = strcmp(a->source, "measured") == 0;
@@ -20,12 +21,12 @@ static bool better(const struct profile_info *a, const struct profile_info *b, c
     return strcmp(a->measured_at, b->measured_at) > 0;
 }
 
-/* What of the machine is not as it was when the profile was measured, "driver, libraries", behind
- * what the note says already. */
+/* Append to the note how this machine differs from the one that the profile was measured on, as in
+ * "driver, libraries". */
 static void note_differences(const struct profile_info *then, const struct profile_info *now,
                              enum dtype dtype, char note[256])
 {
-    /* Of interest where it computes; a profile of before it was written down says nothing. */
+    /* A kernel matters only for its dtype. Older profiles do not name their kernels. */
     const bool bf16 = dtype == DTYPE_BF16 && *then->bf16_kernel,
                fp32 = dtype == DTYPE_FP32 && *then->fp32_kernel;
     const struct {
@@ -43,7 +44,7 @@ static void note_differences(const struct profile_info *then, const struct profi
         if (*texts[i].now && strcmp(texts[i].then, texts[i].now) != 0)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
                      texts[i].name);
-    /* A clock that a governor moves a little is still the same clock. */
+    /* A frequency governor moves the clock a little, so differences up to 5 % do not count. */
     if (now->clock_mhz && llabs(then->clock_mhz - now->clock_mhz) * 20 > now->clock_mhz)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%sclock", *list ? ", " : "");
     const size_t used = strlen(note);
@@ -53,8 +54,8 @@ static void note_differences(const struct profile_info *then, const struct profi
         snprintf(note, 256, "profile '%s' was measured with another %s", then->name, list);
 }
 
-/* The best profile of a device kind that knows the whole model. ERR_INFEASIBLE: there is none, and
- * err says what the best of those that exist lacks. */
+/* Choose the best profile of a device kind that has every item of the model. ERR_INFEASIBLE if
+ * there is none; err names the item that the best profile lacks. */
 static enum status choose_kind(struct store *store, const char *device_kind,
                                const struct model *model, const struct cluster *cluster,
                                const struct cost_query *query, struct kind_cost *kind,
@@ -129,7 +130,7 @@ static bool is_opaque(const struct model *model)
     return model->family == FAMILY_UNIFORM || model->family == FAMILY_EXPLICIT;
 }
 
-/* The roofline, if it knows every kind of device of the cluster. */
+/* Choose the roofline, if it has figures for every device kind of the cluster. */
 static enum status choose_roofline(const struct model *model, const struct cluster *cluster,
                                    const char *const *kinds, int num_kinds,
                                    struct cost_handle *handle, struct err *err)

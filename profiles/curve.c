@@ -13,7 +13,7 @@ static int compare_points(const void *a, const void *b)
     return (p->x > q->x) - (p->x < q->x);
 }
 
-/* Pool q into p: one y for both, their mean by weight. */
+/* Merge q into p: both get the weighted mean of their y. */
 static void pool(struct point *p, const struct point *q)
 {
     double weight = p->weight + q->weight;
@@ -86,8 +86,9 @@ double curve_at(const struct curve *curve, double x, bool *extrapolated)
     if (last == 0 || x <= xs[0]) {
         if (x == xs[0])
             return ys[0];
-        /* Below: the first slope, but never less than in proportion (fixed costs only help), never
-         * more than the smallest that was measured. A single point knows only proportion. */
+        /* Below the first point: extrapolate with the first slope. The result stays between the
+         * time in proportion to x (there may be fixed costs) and the smallest measured time. A
+         * single point gives proportion only. */
         double share = xs[0] > 0 ? ys[0] * x / xs[0] : ys[0];
         if (last == 0)
             return share;

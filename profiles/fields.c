@@ -8,10 +8,11 @@
 
 #include "partition/units.h"
 
-/* A job has 60 keys, of at most 40 characters. */
+/* Large enough for a job, which has 60 keys of at most 40 characters. */
 enum { MAX_KEY = 96, MAX_NAMES = 128 };
 
-/* What the project leaves out on purpose, so that nobody searches for the right spelling. */
+/* Features that the project leaves out on purpose. Their keys get their own error, so that nobody
+ * looks for the right spelling. */
 static const struct {
     const char *word, *what;
 } out_of_scope[] = {
@@ -81,7 +82,7 @@ enum status fields_unknown(const struct field *fields, int n, const struct field
     full_key(source, key, full, sizeof full);
     if (scope)
         return err_set(err, ERR_INPUT, "%s: '%s': %s is out of scope", source->file, full, scope);
-    /* Valid keys beside it: what follows the same parent, up to the next dot, once each. */
+    /* List the valid keys with the parent of `key`, each up to its next dot and only once. */
     for (int i = 0; i < n && num_names < MAX_NAMES; i++) {
         names[num_names++] = fields[i].key;
         if (strncmp(fields[i].key, key, parent) != 0)
@@ -190,7 +191,7 @@ static enum status read_real(const struct field *field, const struct json *value
     return OK;
 }
 
-/* What a field takes: "0..1024", "gpipe|1f1b|auto". */
+/* Describe the values of a field for the help: "0..1024", "gpipe|1f1b|auto". */
 static void describe(const struct field *field, char *buf, size_t size)
 {
     static const char *const words[] = {"",     "",     "number", "true|false", "",          "text",
@@ -240,7 +241,7 @@ static enum status read_choice(const struct field *field, const struct json *val
     return fields_refuse(source, field->key, limit, value, err);
 }
 
-/* A number in the base unit, or a text with a unit. */
+/* Read a number in the base unit, or a text with a unit. */
 static enum status read_unit(const struct field *field, const struct json *value,
                              const struct fields_source *source, void *base, struct err *err)
 {
@@ -268,7 +269,7 @@ static enum status read_unit(const struct field *field, const struct json *value
     return ok ? OK : fields_refuse(source, field->key, limits[field->type - FIELD_NS], value, err);
 }
 
-/* Names are printed: they cannot break a line or steer a terminal. */
+/* Names are printed, so they must not break a line or send control codes to a terminal. */
 static bool has_control(const char *text)
 {
     while ((unsigned char)*text >= ' ' && *text != 0x7f)
@@ -336,7 +337,7 @@ static enum status read_field(const struct field *field, const struct json *valu
     return OK;
 }
 
-/* Members of one level; at is the dotted key of the level itself. Depth is bounded by the parser.
+/* Read the members of one level. `at` is the level's own dotted key. The parser limits the depth.
  */
 static enum status read_level(const struct field *fields, int n, const struct json *object,
                               const char *at, const struct fields_source *source, void *base,
@@ -346,9 +347,9 @@ static enum status read_level(const struct field *fields, int n, const struct js
         char key[MAX_KEY];
         bool group;
         enum status rc;
-        if (strchr(json_key(m), '.')) /* read here, but by nobody who looks for FIELD_OTHER */
+        if (strchr(json_key(m), '.')) /* callers that read FIELD_OTHER would not find such a key */
             return err_set(err, ERR_INPUT,
-                           "%s: key '%.100s' must be objects in one another; dots are for --set",
+                           "%s: key '%.100s' must be written as nested objects; dots are for --set",
                            source->file, json_key(m));
         if (snprintf(key, sizeof key, "%s%s%s", at, *at ? "." : "", json_key(m)) >= MAX_KEY)
             return fields_unknown(fields, n, source, key, err);

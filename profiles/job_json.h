@@ -5,46 +5,49 @@
 #include "partition/job.h"
 #include "profiles/json.h"
 
-/* Load a job file, then apply num_overrides texts "a.b=v" in order. Unknown keys, wrong types and
- * values out of range name file, key, value and limit, and list the valid keys with the nearest.
- * Paths are relative to the file. Data sets are not touched. *job must be zeroed or cleared; the
- * caller owns it, job_clear() releases it. job->json holds the resolved job: loaded again it gives
- * the same job. */
+/* Load a job file, then apply num_overrides texts "a.b=v" in order. ERR_INPUT: an unknown key, a
+ * wrong type, a value out of range; the error names file, key, value and limit, or the nearest key.
+ * Paths are relative to the file. Data sets are not opened. *job must be zeroed or cleared; the
+ * caller owns it and releases it with job_clear(). job->json holds the resolved job; loading that
+ * text gives an equal job. */
 enum status job_load(const char *path, const char *const *overrides, int num_overrides,
                      struct job *job, struct err *err);
 
-/* The same from a tree, which is only read. what names it in errors, dir is the folder that
- * relative paths start from (NULL: the current one). */
+/* Like job_load(), from a JSON tree that is only read. `what` names it in errors, dir is the folder
+ * that relative paths start from (NULL: the current one). */
 enum status job_from_json(const struct json *root, const char *what, const char *dir,
                           const char *const *overrides, int num_overrides, struct job *job,
                           struct err *err);
 
-/* The keys of a job file, one line each: key, what it takes, what it means. Fresh text. */
+/* Help text of the keys of a job file, one line each: key, values, meaning. Fresh text. */
 enum status job_keys_help(char **text, struct err *err);
 
-/* Two arrays that jobs and the command line read, in place of *counts and *norms, which are freed:
- * whole numbers low..high (of `unit`); gradient norms, num_layers of each of *num_epochs. file and
- * key name the array in errors. ERR_INPUT (file, place, limit, value), ERR_NOMEM. */
+/* Read an array of a job or of the command line: whole numbers low..high (named `unit` in errors),
+ * or gradient norms, num_layers for each of *num_epochs epochs. The result replaces *counts or
+ * *norms, which are freed. file and key name the array in errors. ERR_INPUT (file, place, limit,
+ * value), ERR_NOMEM. */
 enum status counts_from_json(const struct json *array, const char *file, const char *key, int low,
                              int high, const char *unit, int **counts, int *num, struct err *err);
 enum status norms_from_json(const struct json *array, const char *file, const char *key,
                             int num_layers, double **norms, int *num_epochs, struct err *err);
-/* The latter, added to an array. */
+/* Append gradient norms to a JSON array, in the form that the reader takes. */
 void norms_to_json(struct json *array, const double *norms, int64_t num_epochs, int num_layers);
 
-/* Samples of an epoch (train) or an evaluation, for plan and sim, which read no data: what the job
- * says, else the published size of the set (0: unknown, the kind has none). */
+/* Number of samples of an epoch (train) or of an evaluation, without reading the data, for plan and
+ * sim. It is the job's number, else the published size of the data set; 0 if the kind has no
+ * published size. */
 int64_t job_num_samples(const struct job *job, bool train);
 
-/* A MODEL of the command line: preset with modifiers, or a JSON file (ours, or a Hugging Face
- * config.json). A CLUSTER: preset, NODESxDEVICES, or a JSON file; "this-machine" asks the operating
- * system for cores and memory. *model and *cluster must be zeroed or cleared. */
+/* Load a MODEL text of the command line: a preset with modifiers, or a JSON file (ours, or a
+ * Hugging Face config.json). Load a CLUSTER text: a preset, NODESxDEVICES, or a JSON file;
+ * "this-machine" asks the operating system for cores and memory. *model and *cluster must be zeroed
+ * or cleared. */
 enum status model_load(const char *text, struct model *model, struct err *err);
 enum status cluster_load(const char *text, struct cluster *cluster, struct err *err);
 
-/* The same from the value of a key "model" or "cluster" of a file: a text as above (file names
- * relative to dir), or an object. elem_bytes (0: default) is the activation size that a model
- * takes unless it says otherwise. */
+/* Load a model or cluster from the value of a file's key: a MODEL or CLUSTER text (file names
+ * relative to dir), or an object. elem_bytes is the size of an activation element if the model does
+ * not set one (0: the default). */
 enum status model_from_json(const struct json *value, const char *file, const char *key,
                             const char *dir, int elem_bytes, struct model *model, struct err *err);
 enum status cluster_from_json(const struct json *value, const char *file, const char *key,

@@ -9,9 +9,10 @@
 
 #include "profiles/utf8.h"
 
-/* How the tree is represented stands in json_parse.c. */
+/* json_parse.c explains how the tree is represented. */
 
-/* A node to which something could not be added, for want of memory; cJSON uses the low 10 bits. */
+/* Flag of a node to which a value could not be added, because memory ran out. cJSON uses the low 10
+ * bits of the type. */
 #define TYPE_NOMEM (1 << 16)
 
 static cJSON *node(const struct json *json)
@@ -140,7 +141,7 @@ bool json_int64(const struct json *json, int64_t *value)
         *value = whole;
         return true;
     }
-    /* 1e3 and 10.0 are integers too, where a double holds them exactly. */
+    /* 1e3 and 10.0 are integers too, if a double holds them exactly. */
     double number = strtod(text, NULL);
     if (fabs(number) > 9007199254740992.0 || number != floor(number))
         return false;
@@ -155,7 +156,7 @@ bool json_true(const struct json *json)
 
 /* --- building --------------------------------------------------------------------------------- */
 
-/* Hang item under parent; marks the parent when there was no memory for either. */
+/* Add item to parent. Marks the parent if the item is NULL or memory runs out. */
 static struct json *attach(struct json *parent, const char *key, cJSON *item)
 {
     cJSON *to = node(parent);
@@ -210,11 +211,11 @@ void json_add_double(struct json *parent, const char *key, double value)
     attach(parent, key, cJSON_CreateRaw(text));
 }
 
-/* Paths may hold any byte: what is no UTF-8 becomes the replacement character. */
+/* Paths may hold any bytes. Bytes that are not UTF-8 become the replacement character. */
 static cJSON *create_text(const char *value)
 {
     size_t length = strlen(value);
-    char *text = malloc(3 * length + 1), *to = text; /* that character has 3 bytes */
+    char *text = malloc(3 * length + 1), *to = text; /* the replacement character has 3 bytes */
     cJSON *item = NULL;
     for (size_t at = 0; text && at < length;)
         to += utf8_put(utf8_next(value, length, &at), to);
@@ -249,7 +250,7 @@ void json_remove(struct json *parent, const char *key)
 
 void json_add_copy(struct json *parent, const char *key, const struct json *value)
 {
-    /* The copy first: value may be the very thing that is replaced. */
+    /* Copy first, because value may be the value that is replaced. */
     cJSON *copy = value ? cJSON_Duplicate(node(value), true) : cJSON_CreateNull();
     if (key)
         json_remove(parent, key);

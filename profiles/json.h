@@ -1,10 +1,10 @@
-/* profiles/json.h - all JSON of the project, read and written, over cJSON (which only profiles/
+/* profiles/json.h - read and write all JSON of the project, over cJSON (which only profiles/
  * includes).
  *
- * A struct json is a handle to a cJSON value. json_free() frees a tree; values that were added to a
- * parent or obtained from one are the parent's. Building never fails halfway: an allocation failure
- * marks the tree, and json_check(), json_text(), json_write() then return ERR_NOMEM. Integers keep
- * all 64 bits, doubles round-trip. */
+ * A struct json is a handle to a cJSON value. json_free() frees a tree; a value that was added to a
+ * parent or obtained from one belongs to the parent. Building does not report failures: running out
+ * of memory marks the tree, and json_check(), json_text() and json_write() then return ERR_NOMEM.
+ * Integers keep all 64 bits, doubles round-trip. */
 #ifndef ELAPSE_PROFILES_JSON_H
 #define ELAPSE_PROFILES_JSON_H
 
@@ -17,9 +17,9 @@
 
 struct json; /* opaque */
 
-/* Reading. what names the source in errors ("job.json"). Truncated text, trailing garbage,
- * duplicate keys, bytes that are no UTF-8 and nesting over 64 are ERR_INPUT with line and column; a
- * missing file ERR_SYSTEM. */
+/* Reading. `what` names the source in errors ("job.json"). ERR_INPUT with line and column:
+ * truncated text, text behind the value, duplicate keys, bytes that are not UTF-8, nesting over 64.
+ * ERR_SYSTEM: a missing file. */
 enum status json_read_file(const char *path, struct json **json, struct err *err);
 enum status json_parse(const char *text, const char *what, struct json **json, struct err *err);
 void json_free(struct json *json);
@@ -41,32 +41,32 @@ double json_number(const struct json *json);              /* NaN when not a numb
 bool json_int64(const struct json *json, int64_t *value); /* false when not an exact integer */
 bool json_true(const struct json *json);
 
-/* Building. key is NULL inside arrays. A NULL root is one for which there was no memory. */
+/* Building. key is NULL inside arrays. A NULL root means that memory ran out. */
 struct json *json_object_new(void);
 struct json *json_array_new(void);
 struct json *json_add_object(struct json *parent, const char *key);
 struct json *json_add_array(struct json *parent, const char *key);
 void json_add_int(struct json *parent, const char *key, int64_t value);
 void json_add_double(struct json *parent, const char *key, double value); /* NaN, Inf: null */
-/* value NULL: null. Bytes that are no UTF-8 become U+FFFD. */
+/* A NULL value becomes null. Bytes that are not UTF-8 become U+FFFD. */
 void json_add_string(struct json *parent, const char *key, const char *value);
 void json_add_bool(struct json *parent, const char *key, bool value);
 void json_add_null(struct json *parent, const char *key);
 void json_remove(struct json *parent, const char *key);
-/* Deep-copy a value under a key, replacing what was there. */
+/* Add a deep copy of a value under a key; it replaces the key's old value. */
 void json_add_copy(struct json *parent, const char *key, const struct json *value);
-/* JSON text under a key (a job's or record's); text NULL, or none of JSON: nothing. */
+/* Parse JSON text (a job's or a record's) and add it under a key. Adds nothing if text is NULL or
+ * not JSON. */
 void json_add_parsed(struct json *parent, const char *key, const char *text);
-/* OK, or ERR_NOMEM where something could not be added: for a tree that is read again rather than
- * written. */
+/* ERR_NOMEM if a value could not be added for want of memory. For trees that are never written. */
 enum status json_check(const struct json *root, struct err *err);
 
 /* Fresh text (free() it), compact or indented. */
 enum status json_text(const struct json *root, bool pretty, char **text, struct err *err);
-/* With a newline behind it. A write that fails shows in the stream alone, as of any writer to a
- * FILE: who has opened it knows its name. */
+/* Write the text and a newline to out. A failed write is not returned; the owner of the FILE checks
+ * ferror(). */
 enum status json_write(const struct json *root, bool pretty, FILE *out, struct err *err);
-/* To a temporary name beside path, synced, renamed: the file is whole or absent. */
+/* Write to a temporary file beside path, sync and rename it, so path is whole or absent. */
 enum status json_write_file(const struct json *root, const char *path, struct err *err);
 
 #endif

@@ -7,10 +7,10 @@
 
 #include "profiles/utf8.h"
 
-/* The tree is cJSON's, and so is the printing. Two things of cJSON do not serve us: its parser is
- * lenient and has no positions, and it keeps numbers as doubles that it prints to 15 digits. So
- * text is parsed here, strictly (RFC 8259), into cJSON nodes, and every number is a raw node that
- * holds its text: 64-bit integers stay exact, and doubles round-trip. */
+/* cJSON represents and prints the tree. Its parser does not fit, because it is lenient, reports no
+ * positions and keeps numbers as doubles, which it prints to 15 digits. This parser is strict
+ * (RFC 8259) and makes cJSON nodes. Every number is a raw node that holds its text, so 64-bit
+ * integers stay exact and doubles round-trip. */
 
 #define MAX_DEPTH 64
 
@@ -24,7 +24,7 @@ struct parser {
 
 static cJSON *parse_value(struct parser *p);
 
-/* Line and column (both from 1) of a place in the text, found only when they are needed. */
+/* Record an error with the line and column (both from 1) of a place in the text. */
 static void *fail_at(struct parser *p, const char *place, const char *what_failed)
 {
     int line = 1;
@@ -112,7 +112,7 @@ static bool parse_hex4(struct parser *p, unsigned *code)
     return true;
 }
 
-/* What follows a \u: one unit, or a surrogate pair. */
+/* Decode the digits behind \u: one unit, or a surrogate pair. */
 static bool parse_unicode(struct parser *p, char **out)
 {
     unsigned code, low;
@@ -134,7 +134,8 @@ static bool parse_unicode(struct parser *p, char **out)
     return true;
 }
 
-/* Decode a string into scratch (an escape never grows); at stands on the opening quote. */
+/* Decode a string into scratch; p->at is at the opening quote. The text is never shorter than the
+ * decoded string, so scratch is large enough. */
 static const char *parse_string(struct parser *p)
 {
     static const char escapes[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -183,7 +184,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp((*(cJSON *const *)a)->string, (*(cJSON *const *)b)->string);
 }
 
-/* Refuse duplicate keys: sorted, so that a hostile object costs n log n. */
+/* Refuse duplicate keys. Sorting keeps a hostile object at O(n log n). */
 static bool check_keys(struct parser *p, const cJSON *object, int count, const char *place)
 {
     if (count < 2)
