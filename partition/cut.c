@@ -8,8 +8,8 @@
  *   2. Take a bound U >= L. For each stage k find the band [low, high] of first items that the
  *      relaxed stages before and behind k allow within U.
  *   3. Run the dynamic program D(k, a) = min over b of max(cost(k, a, b), D(k+1, b)) over the
- * bands, from the last stage to the first. A scan over b stops when the relaxed cost of stage k
- *      exceeds the best value so far.
+ *      bands, from the last stage to the first. A scan over b stops when the relaxed cost of stage
+ *      k exceeds the best value so far.
  *   4. If D(0, 0) <= U it is the optimum. Otherwise raise U and repeat steps 2 and 3.
  * D is exact wherever it is <= U. No answer is below L, so values below L count as L and a scan may
  * stop at L.

@@ -17,10 +17,10 @@ extern "C" {
 
 enum freeze_policy {
     FREEZE_NONE,
-    FREEZE_CLOSED_FORM,     /* the cap alone [C] */
-    FREEZE_GRADIENT_NORM,   /* min(cap, argmin of the active norms) [P] */
-    FREEZE_RELATIVE_CHANGE, /* median test of |prev - now| / prev [C] */
-    FREEZE_TABLE,           /* F per epoch, given */
+    FREEZE_CLOSED_FORM,     /* the cap alone, as in the released code */
+    FREEZE_GRADIENT_NORM,   /* min(cap, argmin of the active norms), as in the paper */
+    FREEZE_RELATIVE_CHANGE, /* median test of |prev - now| / prev, as in the released code */
+    FREEZE_TABLE,           /* F per epoch from a table */
     FREEZE_PLATEAU,         /* ours: does not depend on the learning rate, see freeze.c */
     FREEZE_POLICY_COUNT
 };
@@ -69,8 +69,9 @@ void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most
 /* The closed form of the released code, evaluated in the same order of operations. */
 int freeze_closed_form(int num_layers, double alpha, int epoch);
 
-/* Named tables of the release's history: mild, mild-early (6 from epoch 1 on), by_epoch, linear;
- * fills spec->table (replaced; owned) for num_epochs, clipped to num_layers. */
+/* Fill spec->table (owned; frees the old one) for num_epochs with a named table of the released
+ * code: mild, mild-early (6 from epoch 1 on), by_epoch or linear. Entries are at most num_layers.
+ */
 enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
                                struct freeze_spec *spec, struct err *err);
 

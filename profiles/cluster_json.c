@@ -1,3 +1,5 @@
+/* Clusters from JSON. A file gives a preset, a grid or a list of devices; struct figures holds the
+ * values that override it. Read cluster_fields, the table of keys, first. */
 #include "profiles/job_json.h"
 
 #include <stdio.h>

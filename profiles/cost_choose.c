@@ -1,3 +1,5 @@
+/* Choose a cost source: constants, the best profile of every device kind, or the roofline. The
+ * profiles come from the store. Read cost_choose() in profile_cost.h first. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

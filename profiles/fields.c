@@ -1,3 +1,6 @@
+/* Reading, writing and help of JSON objects by a table of fields. fields_read() walks the members
+ * of an object and finds their fields by the dotted key; read_field() reads a value by the type of
+ * its field. Read struct field in fields.h first. */
 #include "profiles/fields.h"
 
 #include <ctype.h>

@@ -1,3 +1,5 @@
+/* JSON trees over cJSON: queries, building and writing. attach() adds every value to its parent and
+ * marks the parent if memory runs out. Read json.h first. */
 #include "profiles/json.h"
 
 #include <cjson/cJSON.h>

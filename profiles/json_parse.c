@@ -1,3 +1,10 @@
+/* A strict JSON parser that makes cJSON trees, by recursive descent. json_parse() at the end starts
+ * it.
+ *
+ * cJSON represents and prints the tree. Its parser does not fit, because it is lenient, reports no
+ * positions and keeps numbers as doubles, which it prints to 15 digits. This parser is strict
+ * (RFC 8259) and makes cJSON nodes. Every number is a raw node that holds its text, so 64-bit
+ * integers stay exact and doubles round-trip. */
 #include "profiles/json.h"
 
 #include <cjson/cJSON.h>
@@ -6,11 +13,6 @@
 #include <string.h>
 
 #include "profiles/utf8.h"
-
-/* cJSON represents and prints the tree. Its parser does not fit, because it is lenient, reports no
- * positions and keeps numbers as doubles, which it prints to 15 digits. This parser is strict
- * (RFC 8259) and makes cJSON nodes. Every number is a raw node that holds its text, so 64-bit
- * integers stay exact and doubles round-trip. */
 
 #define MAX_DEPTH 64
 

@@ -1,3 +1,6 @@
+/* Curves of one device kind, from the rows of a profile. kind_cost_build() lists the ways of
+ * measuring in the profile, takes the nearest one that has every item of the model, and gathers the
+ * rows of that way into curves. Read cost_internal.h first, then kind_cost_build() at the end. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +9,7 @@
 
 enum { MAX_COMBOS = 256 };
 
-/* One way of measuring: rows of different ways are never mixed. */
+/* One way of measuring (backend, threads, busy ranks). Rows of different ways are never mixed. */
 struct combo {
     const char *backend;
     int64_t threads, ranks;
@@ -28,10 +31,11 @@ void kind_cost_clear(struct kind_cost *kind)
     *kind = (struct kind_cost){0};
 }
 
-/* Points of a curve while they are gathered from rows. */
+/* The points of a curve, gathered from rows. */
 struct gather {
     double *x, *y, *weight;
-    int n, spread; /* of struct cost_query */
+    int n;
+    int spread; /* as in struct cost_query: which percentile of a row counts */
 };
 
 static enum status gather_init(struct gather *gather, int room, int spread, struct err *err)
@@ -73,7 +77,8 @@ static bool in_combo(const struct layer_row *row, const struct combo *combo, con
            strcmp(row->backend, combo->backend) == 0 && strcmp(row->dtype, dtype) == 0;
 }
 
-/* The distinct ways of measuring that match the query, best first: threads before ranks. */
+/* List the distinct ways of measuring that match the query, nearest first: by threads, then ranks.
+ */
 static int list_combos(const struct profile *profile, const struct cost_query *query,
                        int64_t threads, int64_t ranks, struct combo *combos)
 {
@@ -101,8 +106,8 @@ static int list_combos(const struct profile *profile, const struct cost_query *q
     return n;
 }
 
-/* Does an item cost something in this pass, so that a profile must know it? Profiles of older
- * versions lack PASS_BWD_REST and PASS_FWD_NOGRAD; see gather_items(). */
+/* Whether an item takes time in this pass, so the profile must have it. Profiles of older versions
+ * lack PASS_BWD_REST and PASS_FWD_NOGRAD; gather_items() substitutes them. */
 static bool pass_matters(const struct item *item, int pass)
 {
     if (pass == PASS_BWD_REST || pass == PASS_FWD_NOGRAD)
@@ -135,8 +140,9 @@ static void gather_rows(struct gather *gather, const struct profile *profile,
     }
 }
 
-/* Frozen layers do not drop, nor do updates. Where a pass was not measured as asked, it is as it
- * was measured. */
+/* Gather the rows of one pass, with or without dropout as the query asks. Frozen layers and updates
+ * have no dropout. If no such rows exist, the rows of the other kind are used, and
+ * kind->dropout_unknown tells so. */
 static void gather_pass(struct gather *gather, const struct profile *profile,
                         const struct combo *combo, const struct cost_query *query,
                         const struct layer_key *key, enum pass pass, struct kind_cost *kind)
@@ -155,7 +161,7 @@ static void gather_pass(struct gather *gather, const struct profile *profile,
     kind->dropout_unknown = kind->dropout_unknown || gather->n > 0;
 }
 
-/* Curves of every distinct item of the model; ERR_INFEASIBLE when one is missing. */
+/* Make the curves of every distinct item of the model. ERR_INFEASIBLE if the profile lacks one. */
 static enum status gather_items(const struct profile *profile, const struct model *model,
                                 const struct combo *combo, const struct cost_query *query,
                                 struct kind_cost *kind, struct err *err)
@@ -199,7 +205,7 @@ static enum status gather_items(const struct profile *profile, const struct mode
     return rc;
 }
 
-/* Whether PASS_BWD_REST is a guess for an item that can be the first behind frozen layers. */
+/* Whether PASS_BWD_REST is unknown for an item that can be the first one behind frozen layers. */
 static bool rest_unknown(const struct kind_cost *kind, const struct model *model)
 {
     for (int i = 1; i < model->num_items; i++) {
@@ -214,7 +220,7 @@ static bool rest_unknown(const struct kind_cost *kind, const struct model *model
     return false;
 }
 
-/* The number of busy pairs nearest to alone that was measured at a place; -1: none. */
+/* The smallest number of busy pairs that was measured at a place; -1: nothing was. */
 static int64_t fewest_pairs(const struct profile *profile, const char *place)
 {
     int64_t fewest = -1;
@@ -241,7 +247,7 @@ static enum status gather_links(const struct profile *profile, const struct cost
                 gather_add(&gather, profile->links[i].bytes, &profile->links[i].ns);
         rc = gather_curve(&gather, curves[p], err);
     }
-    /* All-reduces, a curve for each place and number of ranks. */
+    /* All-reduces get a curve for each place and number of ranks. */
     kind->groups = calloc((size_t)profile->num_collectives + 1, sizeof *kind->groups);
     if (!kind->groups)
         rc = err_nomem(err);
@@ -267,13 +273,14 @@ static enum status gather_links(const struct profile *profile, const struct cost
     return rc;
 }
 
-/* Nearness as measured in just this way: caches are shared by threads and ranks. */
+/* Make the curves of the time that near stash saves. Only rows of this way of measuring count,
+ * because threads and ranks share the processor's caches. */
 static enum status gather_near(const struct profile *profile, const struct combo *combo,
                                const struct cost_query *query, struct kind_cost *kind,
                                struct err *err)
 {
     struct gather gather = {0};
-    /* whoever wants short times wants much saved */
+    /* The sign flips: the 10th percentile of times goes with the 90th percentile of savings. */
     enum status rc = gather_init(&gather, profile->num_hosts, -query->spread, err);
     for (int p = 0; p <= PASS_BWD_WEIGHT && rc == OK; p++) {
         char name[24];
@@ -292,7 +299,8 @@ static enum status gather_near(const struct profile *profile, const struct combo
     return rc;
 }
 
-/* A host cost at the combo's threads and ranks, or the nearest; by bytes where it has sizes. */
+/* A host cost, from the rows whose threads and ranks are nearest to the combo's. If the rows have
+ * sizes, it is read from their curve at `bytes`. */
 static enum status gather_host(const struct profile *profile, const char *what,
                                const struct combo *combo, int64_t bytes, int spread, int64_t *ns,
                                struct err *err)
@@ -326,8 +334,9 @@ static enum status gather_host(const struct profile *profile, const char *what,
     return rc;
 }
 
-/* What the rows of a kind take per sample (or per byte): the row nearest in bytes, or (near_bytes
- * 0) in threads and ranks of the combo; 0: not measured. */
+/* Time per sample (or per byte) in the rows named `what`; 0: not measured. Uses the row whose bytes
+ * are nearest to near_bytes, or with near_bytes 0 the row whose threads and ranks are nearest to
+ * the combo's. */
 static double host_rate(const struct profile *profile, const char *what, const struct combo *combo,
                         int spread, bool per_sample, int64_t near_bytes, int64_t *bytes)
 {
@@ -352,7 +361,7 @@ static double host_rate(const struct profile *profile, const char *what, const s
     return rate;
 }
 
-/* Preparing a sample on the cores that compute: proportional to the sample's size. */
+/* Time to prepare a sample on the cores that compute, in proportion to the sample's size. */
 static double input_rate(const struct profile *profile, const struct model *model,
                          const struct combo *combo, int spread)
 {
@@ -363,7 +372,8 @@ static double input_rate(const struct profile *profile, const struct model *mode
     return strcmp(combo->backend, "cpu") == 0 && bytes > 0 ? rate * (double)own / (double)bytes : 0;
 }
 
-/* Relative spread of the rows that were measured this way, by time; see profile_noise(). */
+/* Mean relative spread of the rows of this way of measuring, weighted by time; see profile_noise().
+ */
 static double mean_spread(const struct profile *profile, const struct combo *combo,
                           const char *dtype)
 {
@@ -439,11 +449,12 @@ enum status kind_cost_build(const struct profile *profile, const struct model *m
     int64_t bytes;
     kind->norm_ns_per_byte =
         host_rate(profile, "norm", &combos[c], query->spread, false, 0, &bytes);
-    /* Where a node has more cores than its ranks have threads, a spare one prepares the samples. */
+    /* If a node has more cores than its ranks have threads, idle cores prepare the samples. */
     if (query->input && combos[c].threads * ranks >= profile->info.cores)
         kind->input_ns_per_sample = input_rate(profile, model, &combos[c], query->spread);
     kind->spread = mean_spread(profile, &combos[c], dtype);
-    kind->bits_independent_of_row_count = profile_rows_alone(&profile->info, query->dtype);
+    kind->bits_independent_of_row_count =
+        profile_bits_independent_of_row_count(&profile->info, query->dtype);
     snprintf(kind->kind, sizeof kind->kind, "%s", profile->info.device_kind);
     snprintf(kind->profile, sizeof kind->profile, "%s", profile->info.name);
     if (query->threads && combos[c].threads && combos[c].threads != query->threads)
@@ -458,8 +469,8 @@ enum status kind_cost_build(const struct profile *profile, const struct model *m
                  query->dropout ? " --dropout" : "", query->dropout ? "" : "out");
     else if (rest_unknown(kind, model))
         snprintf(note, 256,
-                 "profile '%s' does not tell what is left of the backward of the first trained "
-                 "item behind frozen layers; taken as the whole of its input half",
+                 "profile '%s' has no bwd_rest time of the first trained item behind frozen "
+                 "layers; its bwd_input time is used instead",
                  profile->info.name);
     else if (kind->spread > PROFILE_NOISY)
         snprintf(note, 256, "profile '%s' is noisy: p10 to p90 spans %.0f %% of the median",

@@ -1,3 +1,6 @@
+/* Models from JSON: explicit chains of items, Hugging Face's config.json, and objects with a preset
+ * or dims. model_from_json() at the end decides which of them a value is. Read the tables of keys
+ * first. */
 #include "profiles/job_json.h"
 
 #include <stdio.h>
@@ -26,9 +29,9 @@ static const struct field item_fields[] = {
     ITEM("bwd_input_ns", FIELD_NS, bwd_input_ns, "[0]"),
     ITEM("bwd_weight_ns", FIELD_NS, bwd_weight_ns, "[0]"),
     ITEM("bwd_rest_ns", FIELD_NS, bwd_rest_ns,
-         "of bwd_input_ns behind a frozen prefix, where nobody wants the input's gradient [0]"),
+         "replaces bwd_input_ns behind a frozen prefix, if no item needs the input's gradient [0]"),
     ITEM("fwd_stash_ns", FIELD_NS, fwd_stash_ns,
-         "of fwd_ns, for the stash, which frozen items do not keep [0]"),
+         "part of fwd_ns that frozen items save, because they keep no stash [0]"),
     ITEM("update_ns", FIELD_NS, update_ns, "[0]"),
 };
 /* clang-format off */
@@ -134,8 +137,8 @@ out:
 
 /* --- Hugging Face config.json ----------------------------------------------------------------- */
 
-/* Keys of transformers' ViTConfig, BertConfig and GPT2Config, with the defaults that stand for an
- * absent key there. */
+/* Keys of transformers' ViTConfig, BertConfig and GPT2Config, with the defaults of transformers for
+ * absent keys. */
 struct hf_key {
     const char *key;
     size_t offset;
@@ -178,8 +181,8 @@ static enum status hf_int(const struct json *object, const char *key, int fallba
     return OK;
 }
 
-/* Outputs of a classifier: id2label says them all, num_labels only where it is absent; 2 is
- * transformers' default. */
+/* Number of a classifier's outputs: the size of id2label, else num_labels, else 2 (the default of
+ * transformers). */
 static enum status hf_classes(const struct json *object, const char *file, int *classes,
                               struct err *err)
 {
@@ -242,7 +245,7 @@ static enum status read_hf(const struct json *object, const char *file, struct m
 
 /* --- any MODEL -------------------------------------------------------------------------------- */
 
-/* A value as the text that a modifier takes: 10 -> "10", "qa" -> "qa". */
+/* Write a JSON value as the text of a modifier: 10 -> "10", "qa" -> "qa". */
 static enum status modifier_text(const struct json *value, char *buf, size_t size, struct err *err)
 {
     char *text = NULL;
@@ -265,7 +268,7 @@ static enum status prefix_error(const char *file, const char *key, enum status r
     return rc;
 }
 
-/* {"family": "uniform", "layers": 8, "fwd": "1ms"}: the command line's form, key by key. */
+/* Read {"family": "uniform", "layers": 8, "fwd": "1ms"}. The keys are those of the command line. */
 static enum status read_uniform(const struct json *object, struct model *model, struct err *err)
 {
     char text[512] = "uniform", value[96];
@@ -288,7 +291,7 @@ static enum status read_uniform(const struct json *object, struct model *model, 
     return model_parse(text, model, err);
 }
 
-/* {"family": ..., "preset": ..., dims}. */
+/* Read {"family": ..., "preset": ..., dims}. */
 static enum status read_family(const struct json *object, const char *file, const char *key,
                                int elem_bytes, struct model *model, struct err *err)
 {
@@ -311,7 +314,7 @@ static enum status read_family(const struct json *object, const char *file, cons
     if (f == FAMILY_UNIFORM || (preset && strcmp(preset, "uniform") == 0))
         return prefix_error(file, key, read_uniform(object, model, &inner), &inner, err);
     if (preset && strchr(preset, ':')) {
-        /* A whole MODEL text where modifiers follow: "vit-b16:classes=10", or uniform's. */
+        /* The preset may be a MODEL text with modifiers: "vit-b16:classes=10", "uniform:...". */
         char head[64];
         snprintf(head, sizeof head, "%.*s", (int)strcspn(preset, ":"), preset);
         const char *const start = strchr(preset, ':') + 1;
@@ -391,7 +394,7 @@ enum status model_from_json(const struct json *value, const char *file, const ch
         return rc;
     }
     if (text) {
-        /* A text is {"preset": text}. */
+        /* A text is short for {"preset": text}. */
         struct json *object = json_object_new();
         struct err inner = {0};
         json_add_string(object, "preset", text);

@@ -1,3 +1,6 @@
+/* Profiles in memory: the tables of columns, adding rows, keys, and checks. The rows of all tables
+ * are handled by their columns, so a new column needs only a line in its table. Read struct column
+ * in profile.h first. */
 #include "profiles/profile.h"
 
 #include <math.h>
@@ -36,8 +39,8 @@ const struct column profile_info_columns[] = {
     INFO(measured_at, COLUMN_TEXT),
     INFO(version, COLUMN_TEXT),
     INFO(load, COLUMN_REAL),
-    INFO(bf16_kernel, COLUMN_TEXT), /* stores below version 5 end before this one, */
-    INFO(fp32_kernel, COLUMN_TEXT), /* below version 6 before this one */
+    INFO(bf16_kernel, COLUMN_TEXT), /* stores below version 5 lack this column */
+    INFO(fp32_kernel, COLUMN_TEXT), /* stores below version 6 lack this column */
 };
 const int profile_info_num_columns = sizeof profile_info_columns / sizeof *profile_info_columns;
 
@@ -115,7 +118,7 @@ enum status profile_add_row(struct profile *profile, const struct profile_table 
 {
     void **rows = rows_of(profile, table);
     int *count = (int *)((char *)profile + table->count_offset);
-    if ((*count & (*count - 1)) == 0) { /* full at 0, 1, 2, 4, 8, ... */
+    if ((*count & (*count - 1)) == 0) { /* the array is full at 0, 1, 2, 4, 8, ... rows */
         if (*count > INT32_MAX / 2)
             return err_nomem(err);
         void *more = realloc(*rows, (size_t)(*count ? *count * 2 : 1) * table->row_size);
@@ -172,7 +175,7 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
     memset(key, 0, sizeof *key);
     if (it->kind == ITEM_OPAQUE)
         return;
-    strcpy(key->item, item_kind_name(it->kind)); /* asked a million times: no snprintf here */
+    strcpy(key->item, item_kind_name(it->kind)); /* not snprintf(), because this is a hot path */
     key->hidden = model->hidden;
     switch (it->kind) {
     case ITEM_EMBEDDING:
@@ -188,7 +191,7 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
         break;
     case ITEM_ATTENTION:
         variant = model->family == FAMILY_GPT ? "causal" : "full";
-        /* A long skip enters through a linear of its own (U-ViT). */
+        /* A long skip enters its attention item through an extra linear (U-ViT). */
         for (int s = 0; s < model->num_skips; s++)
             if (model->skips[s].to == item)
                 variant = "full+skip";
@@ -220,7 +223,7 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
     strcpy(key->variant, variant);
 }
 
-bool profile_rows_alone(const struct profile_info *info, enum dtype dtype)
+bool profile_bits_independent_of_row_count(const struct profile_info *info, enum dtype dtype)
 {
     const char *kernel = dtype == DTYPE_BF16 ? info->bf16_kernel : info->fp32_kernel;
     return *kernel && strcmp(kernel, "blas") != 0 && strcmp(kernel, "widened") != 0;
@@ -333,7 +336,7 @@ static int compare_with(const void *a, const void *b, void *table)
     return profile_compare_rows(table, a, b);
 }
 
-/* The key of a row for people: "mlp erf 192 768 65 fwd 8". */
+/* Write the key of a row for a reader: "mlp erf 192 768 65 fwd 8". */
 static void row_text(const struct profile_table *table, const void *row, char *buf, size_t size)
 {
     size_t used = 0;
@@ -367,7 +370,7 @@ static enum status check_row(const struct profile_table *table, const void *row,
                            table->name, key, column->name, (long long)least,
                            (long long)int_at(column, row));
         }
-        /* Beyond that nobody has threads or ranks, and their products leave int64. */
+        /* Products of threads and ranks must fit int64. */
         const bool crowd =
             strcmp(column->name, "threads") == 0 || strcmp(column->name, "ranks") == 0;
         if (crowd && int_at(column, row) > INT32_MAX) {
@@ -376,7 +379,7 @@ static enum status check_row(const struct profile_table *table, const void *row,
                            table->name, key, column->name, INT32_MAX,
                            (long long)int_at(column, row));
         }
-        /* A year is far beyond anything that is measured, and keeps sums inside int64. */
+        /* No measured time comes near a year, and with this limit sums fit int64. */
         if (column->type == COLUMN_REAL && !(real >= 0 && real < 3.2e16)) {
             row_text(table, row, key, sizeof key);
             return err_set(err, ERR_INPUT,

@@ -1,3 +1,5 @@
+/* Answers of a measured cost source: the functions of struct cost over the curves of struct
+ * kind_cost. profile_cost_finish() installs them. Read cost_internal.h first. */
 #include "profiles/profile_cost.h"
 
 #include <math.h>
@@ -33,12 +35,12 @@ static enum status item_ns(const void *opaque, const struct model *model, int it
         if (curve->n == 0)
             return OK;
         double x = (double)samples;
-        if (pass == PASS_UPDATE) { /* of the optimizers that were measured */
+        if (pass == PASS_UPDATE) { /* x is an optimizer; use the nearest that was measured */
             x = x < curve->x[0] ? curve->x[0] : x;
             x = x > curve->x[curve->n - 1] ? curve->x[curve->n - 1] : x;
         }
         double got = curve_at(curve, x, &beyond);
-        if (pass == PASS_FWD_NOGRAD) /* who keeps nothing is not slower: noise */
+        if (pass == PASS_FWD_NOGRAD) /* without stash it cannot be slower; that would be noise */
             got = fmin(got, curve_at(&kind->items[i].passes[PASS_FWD], x, &beyond));
         if (!(got < 9e18))
             return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g ns for %lld samples",
@@ -52,7 +54,7 @@ static enum status item_ns(const void *opaque, const struct model *model, int it
                    model->name, kind->profile, model->items[item].name);
 }
 
-/* Nearer than was measured, or farther: as at the end of what was. */
+/* Outside the measured distances the saving is that of the nearest measured distance. */
 static double near_ns_per_byte(const void *opaque, const struct device *device, enum pass pass,
                                int64_t distance)
 {
@@ -65,7 +67,7 @@ static double near_ns_per_byte(const void *opaque, const struct device *device, 
     return fmax(0, -curve_at(curve, x, &beyond)) / (1 << 20);
 }
 
-/* Of a message; where no int64_t holds it, whoever asked refuses it. */
+/* Round a message's time to whole ns. INT64_MAX if it overflows; the callers refuse that. */
 static int64_t message_ns(double ns)
 {
     return ns < 9e18 ? (int64_t)(ns + 0.5) : INT64_MAX;
@@ -87,8 +89,8 @@ static int64_t transfer_ns(const void *opaque, const struct cluster *cluster, in
     return message_ns(curve_at(curve, (double)bytes, &beyond));
 }
 
-/* As measured with so many ranks at the place. Between nodes, where nobody has measured just that:
- * the ring of cluster_allreduce_ns(), each of its 2 (n - 1) steps a message between nodes. */
+/* Measured with n ranks at the place of the group. If that was not measured between nodes, it is
+ * the ring of cluster_allreduce_ns() with 2 (n - 1) measured messages between nodes. */
 static int64_t allreduce_ns(const void *opaque, const struct cluster *cluster, const int *devices,
                             int n, int64_t bytes)
 {
@@ -140,7 +142,7 @@ void cost_handle_clear(struct cost_handle *handle)
     *handle = (struct cost_handle){0};
 }
 
-/* Keep of a range what the curve covers too; {0, 0} is all. */
+/* Intersect a range of bytes with the range of a curve; {0, 0} stands for every size. */
 static void narrow(const struct curve *curve, int64_t range[2])
 {
     if (curve->n == 0)

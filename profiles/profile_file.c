@@ -1,3 +1,6 @@
+/* Profiles as JSON, CSV and SQL text. Writers and readers go through profile_tables.
+ * row_from_json() and cell_to_row() convert a value by its column. Read profile_file.h, which has
+ * the formats, first. */
 #include "profiles/profile_file.h"
 
 #include <errno.h>
@@ -10,7 +13,7 @@
 
 #define FORMAT_VERSION 1
 
-/* The profile's own row is a table too, of one row. */
+/* A table with one row that describes struct profile_info, so it is written like other tables. */
 static struct profile_table info_table(void)
 {
     return (struct profile_table){.name = "profile",
@@ -56,11 +59,11 @@ static void write_real(FILE *out, double value)
         if (strtod(text, NULL) == value)
             break;
     }
-    /* SQLite's STRICT tables take an integer for a REAL, but let the type show. */
+    /* SQLite's STRICT tables accept an integer for a REAL; ".0" only shows the type to a reader. */
     fprintf(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
 }
 
-/* A text inside quotes that are doubled where they occur: '"' for CSV, '\'' for SQL. */
+/* Write a text in quotes, and double the quotes inside it: '"' for CSV, '\'' for SQL. */
 static void write_quoted(FILE *out, const char *text, char quote)
 {
     fputc(quote, out);
@@ -126,7 +129,7 @@ void profile_to_sql(const struct profile *profile, FILE *out)
         const struct profile_table *table = &profile_tables[t];
         int n = profile_num_rows(profile, table);
         for (int i = 0; i < n; i++) {
-            /* SQLite limits the terms of one VALUES only by memory; keep statements readable. */
+            /* 500 rows per statement, to keep statements readable; SQLite has no limit. */
             if (i % 500 == 0) {
                 fprintf(out, "INSERT INTO %s (profile_id, ", table->name);
                 write_names(out, table, ", ");
@@ -224,7 +227,7 @@ static enum status row_from_json(const struct profile_table *table, const struct
     return OK;
 }
 
-/* Room for a row of any table. */
+/* Large enough for a row of any table. */
 union any_row {
     struct profile_info info;
     struct layer_row layer;
@@ -292,8 +295,8 @@ static enum status profile_from_json(const struct json *root, const char *where,
 
 enum { MAX_CELLS = 40, MAX_CELL = 512 };
 
-/* Split one CSV record into cells; *text moves behind it. Returns the number of cells, -1 on a
- * quote that does not end or too many or too long cells. */
+/* Split one CSV record into cells and move *text behind it. Returns the number of cells; -1 if a
+ * quote does not end, or there are too many cells, or a cell is too long. */
 static int split_record(const char **text, char cells[MAX_CELLS][MAX_CELL], int *lines)
 {
     const char *at = *text;

@@ -1,10 +1,11 @@
-/* profiles/profile_file.h - a profile as JSON, CSV or SQL text, and back.
+/* profiles/profile_file.h - write a profile as JSON, CSV or SQL text; read JSON and CSV.
  *
- * JSON: {"elapse_profile": 1, "profile": {...}, "layer_cost": [{...}], ...}, a key a column. CSV:
- * one block a table, its header "table,<columns>", rows that start with the table's name, quoted as
- * RFC 4180 says; the last line ends, too, or the file was cut off. SQL: statements for
- * profiles/shipped/, written only. All numbers round-trip. Units are in the names of the columns,
- * so a file in other units fails by its names. */
+ * JSON: {"elapse_profile": 1, "profile": {...}, "layer_cost": [{...}], ...} with one key per
+ * column. CSV: one block per table with the header "table,<columns>"; every row starts with the
+ * table's name and is quoted as in RFC 4180. The last line must end with a newline, because
+ * otherwise the file was cut off. SQL: statements for profiles/shipped/; there is no reader. All
+ * numbers round-trip. Columns have their units in their names, so a file in other units is refused.
+ */
 #ifndef ELAPSE_PROFILES_PROFILE_FILE_H
 #define ELAPSE_PROFILES_PROFILE_FILE_H
 
@@ -14,19 +15,21 @@
 #include "profiles/profile.h"
 
 void profile_to_json(const struct profile *profile, struct json *object);
-void profile_to_csv(const struct profile *profile, FILE *out); /* a failed write shows in out */
+/* A failed write is not returned; the owner of the FILE checks ferror(). */
+void profile_to_csv(const struct profile *profile, FILE *out);
 void profile_to_sql(const struct profile *profile, FILE *out);
 
-/* Read a file, JSON when its first character is '{', else CSV, and check it (profile_check()).
- * Unknown and missing columns, wrong types, NaN, negative times and duplicate keys are ERR_INPUT
- * with file, table and row; *profile (zeroed or cleared) is then untouched. */
+/* Read a file and check it with profile_check(). It is JSON if its first character is '{', else
+ * CSV. ERR_INPUT names file, table and row: an unknown or missing column, a wrong type, NaN, a
+ * negative time, a duplicate key. *profile must be zeroed or cleared and is untouched on failure.
+ */
 enum status profile_read_file(const char *path, struct profile *profile, struct err *err);
-/* The same of a CSV text; where: what errors call it. */
+/* Like profile_read_file(), from a CSV text. `where` names it in errors. */
 enum status profile_from_csv(const char *text, const char *where, struct profile *profile,
                              struct err *err);
 
-/* Rows in which two profiles differ, in key order, by callback: a or b is NULL where only the other
- * has the row. Both must be sorted (profile_check()). */
+/* Report the rows in which two profiles differ, in key order, through a callback. a or b is NULL if
+ * only the other profile has the row. Both profiles must be sorted (profile_check()). */
 typedef void profile_diff_fn(void *ctx, const struct profile_table *table, const void *a,
                              const void *b);
 void profile_diff(const struct profile *a, const struct profile *b, profile_diff_fn *report,

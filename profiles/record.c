@@ -1,3 +1,5 @@
+/* Run records in the store: tables of columns for each kind of row, and typed functions over
+ * store_put_rows() and store_get_rows(). Read record.h first. */
 #include "profiles/record.h"
 
 #include <stdio.h>
@@ -180,7 +182,7 @@ enum status record_memory(struct store *store, int64_t run_id, const struct devi
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* kind and job_json, which are no plain columns. */
+/* Read kind and job_json, which the table of columns cannot describe. */
 static enum status read_rest(struct store *store, struct run_info *info, bool with_job,
                              struct err *err)
 {
@@ -245,7 +247,7 @@ enum status record_run(struct store *store, int64_t run_id, struct run_info *inf
     return rc;
 }
 
-/* Typed faces of store_get_rows(). */
+/* Define the typed readers over store_get_rows(). */
 #define READER(function, row_type, table, columns, order)                                          \
     enum status function(struct store *store, int64_t run_id, struct row_type **rows, int64_t *n,  \
                          struct err *err)                                                          \

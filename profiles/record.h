@@ -1,8 +1,8 @@
-/* profiles/record.h - run records: what a simulated or a real run did, in the same tables.
+/* profiles/record.h - run records. Simulated and real runs write the same tables.
  *
  * A writer opens a store (STORE_RECORD for a run's own file, STORE_WRITE for the shared one), adds
- * a run, appends rows in batches (each call is one transaction) and finishes it. A reader gets the
- * rows back as arrays. Rows refer to their run and vanish with it. */
+ * a run, appends rows in batches (each call is one transaction) and finishes the run. A reader gets
+ * the rows back as arrays. Removing a run removes its rows. */
 #ifndef ELAPSE_PROFILES_RECORD_H
 #define ELAPSE_PROFILES_RECORD_H
 
@@ -15,14 +15,14 @@
 
 struct run_info {
     int64_t id;                                 /* set by record_start() */
-    bool simulated;                             /* else real */
+    bool simulated;                             /* false: a real run */
     bool finished;                              /* false: still running, or died */
-    char name[64];                              /* the job's */
-    char started_at[32], host[64], version[32]; /* filled by record_start() where empty */
+    char name[64];                              /* name of the job */
+    char started_at[32], host[64], version[32]; /* record_start() fills those that are empty */
     char cost_source[96];
     int64_t num_devices;
     int64_t total_ns; /* set by record_finish() */
-    char *job_json;   /* the resolved job; borrowed when writing, owned when read; NULL */
+    char *job_json;   /* the resolved job, or NULL; borrowed when writing, owned when read */
 };
 
 struct epoch_row {
@@ -30,18 +30,18 @@ struct epoch_row {
     int64_t step_ns, transition_ns;
     double samples_per_s, bubble_fraction;
     bool cached;
-    double train_loss, eval_loss, eval_accuracy; /* NaN where there is none */
+    double train_loss, eval_loss, eval_accuracy; /* NaN: not computed */
 };
 
 struct step_row {
-    int64_t step, epoch, start_ns, step_ns; /* start since the run's */
+    int64_t step, epoch, start_ns, step_ns; /* start_ns: since the start of the run */
     double loss, lr, grad_norm, samples_per_s;
     int64_t frozen_layers, pipeline_length, replicas;
 };
 
 struct op_row {
     int64_t step, replica, rank;
-    int64_t start_ns, end_ns; /* since the step's start */
+    int64_t start_ns, end_ns; /* since the start of the step */
     struct op op;
 };
 
@@ -52,17 +52,17 @@ struct transition_row {
 };
 
 struct device_memory_row {
-    int64_t epoch, device, predicted_bytes, peak_bytes; /* 0 where unknown */
+    int64_t epoch, device, predicted_bytes, peak_bytes; /* bytes 0: unknown */
     char what[16]; /* total weights grads optimizer stash ... */
 };
 
-/* *run_id identifies the run from now on. */
+/* Add a run. Other functions take the *run_id that it returns. */
 enum status record_start(struct store *store, const struct run_info *info, int64_t *run_id,
                          struct err *err);
 enum status record_finish(struct store *store, int64_t run_id, int64_t total_ns, struct err *err);
 
-/* Rows of equal key (epoch; step; step, replica, rank, start, kind; ...) replace older ones, so
- * that a resumed run may write a step again. */
+/* Append rows. A row replaces an older one with an equal key (epoch; step; step, replica, rank,
+ * start, kind; ...), because a resumed run may write a step again. */
 enum status record_epochs(struct store *store, int64_t run_id, const struct epoch_row *rows,
                           int64_t n, struct err *err);
 enum status record_steps(struct store *store, int64_t run_id, const struct step_row *rows,
@@ -74,10 +74,10 @@ enum status record_transitions(struct store *store, int64_t run_id,
 enum status record_memory(struct store *store, int64_t run_id, const struct device_memory_row *rows,
                           int64_t n, struct err *err);
 
-/* Reading: fresh arrays, free() them. run_list() frees with run_infos_free() (job_json is not read
- * there). record_run() with run_id 0 takes the last one, a real one without a step (resumed at its
- * end, or just begun) only where there is no other; free(info->job_json). ERR_INFEASIBLE when there
- * is no such run. step < 0: all steps. */
+/* Reading. Arrays are fresh: free() them. record_list() does not read job_json. record_run() does:
+ * free(info->job_json). With run_id 0 it takes the last run. A real run without a step (resumed at
+ * its end, or just started) counts only if there is no other run. ERR_INFEASIBLE if there is no
+ * such run. step < 0: all steps. */
 enum status record_list(struct store *store, struct run_info **infos, int *count, struct err *err);
 enum status record_run(struct store *store, int64_t run_id, struct run_info *info, struct err *err);
 enum status record_read_epochs(struct store *store, int64_t run_id, struct epoch_row **rows,

@@ -140,7 +140,7 @@ CREATE TABLE memory (
 ) STRICT, WITHOUT ROWID;
 
 -- version 3
--- The pass bwd_rest: backward of an item whose input's gradient nobody wants.
+-- The pass bwd_rest: backward of an item if no item below needs the gradient of its input.
 CREATE TABLE layer_cost_3 (
     profile_id INTEGER NOT NULL REFERENCES profile (id) ON DELETE CASCADE,
     backend TEXT NOT NULL, dtype TEXT NOT NULL, threads INTEGER NOT NULL, ranks INTEGER NOT NULL,
@@ -161,7 +161,7 @@ DROP TABLE layer_cost;
 ALTER TABLE layer_cost_3 RENAME TO layer_cost;
 
 -- version 4
--- Algorithms that a device's libraries were found fastest with (profiles/choice.h).
+-- The algorithms that a device's libraries were measured fastest with (profiles/choice.h).
 CREATE TABLE library_choice (
     device_name TEXT NOT NULL, libraries TEXT NOT NULL,
     problem TEXT NOT NULL, answer TEXT NOT NULL,
@@ -169,11 +169,11 @@ CREATE TABLE library_choice (
 ) STRICT, WITHOUT ROWID;
 
 -- version 5
--- The device's kernel for products of bf16 (a CPU's).
+-- The CPU kernel for bf16 matrix products.
 ALTER TABLE profile ADD COLUMN bf16_kernel TEXT NOT NULL DEFAULT '';
 
 -- version 6
--- Likewise of fp32; the last of profile_info_columns.
+-- The CPU kernel for fp32 matrix products. It is the last of profile_info_columns.
 ALTER TABLE profile ADD COLUMN fp32_kernel TEXT NOT NULL DEFAULT '';
 
 -- version 7

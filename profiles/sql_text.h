@@ -1,7 +1,7 @@
 /* profiles/sql_text.h - profiles/schema.sql and profiles/shipped/ as text inside the program.
  *
- * The Makefile writes the C file from them. The first entry is the schema, the last has a NULL
- * name, between them stand the shipped profiles. */
+ * The Makefile generates the C file from them. The first entry is the schema, then come the shipped
+ * profiles, and the last entry has a NULL name. */
 #ifndef ELAPSE_PROFILES_SQL_TEXT_H
 #define ELAPSE_PROFILES_SQL_TEXT_H
 

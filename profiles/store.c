@@ -1,10 +1,11 @@
-/* Invariants:
- *   1  a file is ours when its application_id says so; no other file is ever written to;
- *   2  user_version counts the applied sections of schema.sql; a section is applied whole or not;
- *   3  every write happens inside BEGIN IMMEDIATE ... COMMIT, so that writers queue (busy timeout)
- *      instead of failing halfway, and a killed one leaves nothing but frames that nobody reads;
- *   4  readers never create, migrate or write;
- *   5  nothing in a file runs code of its own: views, triggers and virtual tables are refused, the
+/* Open, migrate and lock the SQLite file, and move rows between tables and arrays. The functions
+ * follow in that order: errors, opening, transactions, generic rows. Read these invariants first:
+ *   1  A file is ours if its application_id says so. No other file is ever written to.
+ *   2  user_version counts the applied sections of schema.sql. A section is applied whole or not.
+ *   3  Every write is inside BEGIN IMMEDIATE ... COMMIT. Writers therefore queue (busy timeout)
+ *      instead of failing halfway. A killed writer leaves only WAL frames that readers ignore.
+ *   4  Readers never create, migrate or write.
+ *   5  Nothing in a file runs code of its own: views, triggers and virtual tables are refused, the
  *      schema is not trusted, and each step of a statement has a limit. */
 #include "profiles/store.h"
 
@@ -26,8 +27,8 @@
 
 #define APPLICATION_ID 0x456c6170 /* "Elap" */
 #define BUSY_TIMEOUT_MS 30000
-/* From here on a reader finds what it asks for: versions 3 and 7 only allow rows that were not held
- * before, and who reads what 4 to 6 added looks whether it is there. */
+/* Readers work with stores from this version on. Versions 3 and 7 only allow more rows. Functions
+ * that read what versions 4 to 6 added check that it exists. */
 #define OLDEST_READABLE 2
 /* Limits that no store of ours comes near. Sorting 10 million rows takes some 3 * 10^8 instructions
  * in one step; a job's text is the longest value. */
@@ -50,7 +51,7 @@ enum status store_fail(struct store *store, const char *what, struct err *err)
         store->busy = true;
         rc = err_set(err, ERR_SYSTEM, "%s: store '%s' is locked by another process", what,
                      store->path);
-        err_hint(err, "wait for the other writer to end, or use another store with --db");
+        err_hint(err, "wait for the other process to end, or use another store with --db");
         return rc;
     case SQLITE_READONLY:
         return err_set(err, ERR_SYSTEM, "%s: store '%s' is read-only", what, store->path);
@@ -60,7 +61,7 @@ enum status store_fail(struct store *store, const char *what, struct err *err)
     case SQLITE_NOTADB:
         return err_set(err, ERR_INPUT, "%s: '%s' is not an SQLite file", what, store->path);
     case SQLITE_CORRUPT:
-    case SQLITE_ERROR: /* our statements fit our schema: a table or column of it is gone */
+    case SQLITE_ERROR: /* our statements fit our schema, so a table or column must be missing */
         return err_set(err, ERR_INPUT, "%s: store '%s' is damaged: %s", what, store->path, text);
     case SQLITE_INTERRUPT:
         return err_set(err, ERR_INPUT, "%s: store '%s' is damaged: a step takes for ever", what,
@@ -166,7 +167,7 @@ static int newest_version(void)
     return version;
 }
 
-/* Bring an open transaction's file from `version` to the newest. */
+/* Apply the sections of schema.sql above `version`, inside the caller's transaction. */
 static enum status migrate(struct store *store, int version, bool shipped, struct err *err)
 {
     enum status rc = OK;
@@ -208,8 +209,8 @@ static enum status refuse_code(struct store *store, struct err *err)
     return rc;
 }
 
-/* Whose file is it, and of which version? *fresh: an empty database. One snapshot for the three
- * questions: another process may be setting the file up between them. */
+/* Check that the file is ours and read its version. *fresh: it is an empty database. The savepoint
+ * makes the queries one snapshot, because another process may be setting the file up. */
 static enum status identify(struct store *store, int64_t *version, bool *fresh, struct err *err)
 {
     int64_t application = 0, objects = 0;
@@ -232,7 +233,7 @@ static enum status identify(struct store *store, int64_t *version, bool *fresh, 
     if (*version > newest_version()) {
         rc = err_set(err, ERR_INPUT, "store '%s' has schema version %lld, this program knows 1..%d",
                      store->path, (long long)*version, newest_version());
-        err_hint(err, "a newer Elapse wrote it: use that one");
+        err_hint(err, "a newer Elapse wrote it: use that version");
         return rc;
     }
     return refuse_code(store, err);
@@ -251,19 +252,19 @@ static bool has_wal(const char *path)
     return stat(wal, &st) == 0 && st.st_size > 0;
 }
 
-/* Look at the header before SQLite does, which might recover another program's WAL: the file is
- * SQLite's, ours (or nobody's yet), and as long as the header counts pages; a shorter one was cut
- * off. (While a WAL exists the file may lag behind; SQLite recovers that itself.) File format:
- * sqlite.org/fileformat2.html, section 1.3. */
+/* Check the header before SQLite opens the file, because SQLite might recover another program's
+ * WAL. The file must be an SQLite file, ours or without an application_id yet, and as long as the
+ * header says; a shorter file was cut off. (If a WAL exists the file may be shorter; SQLite
+ * recovers that itself.) File format: sqlite.org/fileformat2.html, section 1.3. */
 static enum status check_header(const char *path, struct err *err)
 {
-    /* A checkpoint of another process may run between our looks: a real cut stays. */
+    /* Another process may run a checkpoint while we read, so a short file is checked again. */
     for (int look = 0;; look++) {
         unsigned char header[100];
         struct stat st;
         FILE *file = fopen(path, "rb");
         if (!file)
-            return OK; /* SQLite will say why */
+            return OK; /* SQLite will report the reason */
         size_t got = fread(header, 1, sizeof header, file);
         bool known = fstat(fileno(file), &st) == 0;
         fclose(file);
@@ -287,7 +288,7 @@ static enum status check_header(const char *path, struct err *err)
     }
 }
 
-/* A WAL database in a folder that cannot be written to opens only as immutable. */
+/* Open a WAL database in a folder that cannot be written to. SQLite then needs immutable=1. */
 static int open_immutable(struct store *store)
 {
     size_t length = strlen(store->path), used = 5;
@@ -309,7 +310,8 @@ static int open_immutable(struct store *store)
     return rc;
 }
 
-/* The shipped profiles alone, in memory; its path stays that of the file which is to come. */
+/* Open a store in memory that has only the shipped profiles. Its path stays that of the user's
+ * file, which does not exist yet. */
 static enum status open_shipped(struct store *store, struct err *err)
 {
     sqlite3_close(store->db);
@@ -319,7 +321,7 @@ static enum status open_shipped(struct store *store, struct err *err)
     return migrate(store, 0, true, err);
 }
 
-/* users: nobody named it, so it need not be there, nor be made yet. */
+/* Open for reading. users: the path is the user's default store, which need not exist. */
 static enum status open_reader(struct store *store, bool users, struct err *err)
 {
     int64_t version = 0;
@@ -339,7 +341,7 @@ static enum status open_reader(struct store *store, bool users, struct err *err)
         return rc;
     int probe = sqlite3_exec(store->db, "SELECT 1 FROM sqlite_schema", NULL, NULL, NULL);
     if ((probe == SQLITE_CANTOPEN || probe == SQLITE_READONLY) && access(store->path, R_OK) == 0) {
-        if (has_wal(store->path)) { /* whose rows an immutable file would be without */
+        if (has_wal(store->path)) { /* opened as immutable, the rows in the WAL would be missing */
             rc = err_set(err, ERR_SYSTEM, "cannot open store '%s': '-wal' beside it holds rows",
                          store->path);
             err_hint(err, "open it once where its folder can be written to");
@@ -355,7 +357,7 @@ static enum status open_reader(struct store *store, bool users, struct err *err)
     if (rc == OK && version < OLDEST_READABLE) {
         rc = err_set(err, ERR_INPUT, "store '%s' has the old schema version %lld, not %d..%d",
                      store->path, (long long)version, OLDEST_READABLE, newest_version());
-        err_hint(err, "open it once for writing (elapse profiles import), which brings it up");
+        err_hint(err, "open it once for writing (elapse profiles import), which migrates it");
     }
     return rc;
 }
@@ -372,14 +374,14 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
     if (open_db(store, store->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) != SQLITE_OK)
         return store_fail(store, "cannot open", err);
     sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
-    rc = identify(store, &version, &fresh, err); /* before anything is written */
+    rc = identify(store, &version, &fresh, err); /* must come before any write */
     if (rc == OK)
         rc = exec_sql(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
                       "cannot open", err);
     if (rc == OK && (fresh || version < newest_version())) {
         rc = store_begin(store, err);
         if (rc == OK)
-            rc = identify(store, &version, &fresh, err); /* another process may have been faster */
+            rc = identify(store, &version, &fresh, err); /* another process may have migrated it */
         if (rc == OK && version < newest_version())
             rc = migrate(store, (int)version, shipped, err);
         if (rc == OK)
@@ -392,8 +394,9 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
     return rc;
 }
 
-/* Open a file that others may be making at this moment. The switch to WAL needs the file alone, and
- * where waiting could deadlock SQLite says busy at once, whatever the timeout; so start over. */
+/* Open a file that other processes may be creating at this moment. The switch to WAL needs
+ * exclusive access. If waiting could deadlock, SQLite returns busy at once and ignores the timeout,
+ * so this function tries again. */
 static enum status open_patiently(struct store *store, enum store_mode mode, bool users,
                                   struct err *err)
 {
@@ -428,7 +431,7 @@ enum status store_open(const char *path, enum store_mode mode, struct store **st
         if (rc != OK)
             goto out;
         path = found;
-    } else if (!*path) { /* SQLite would make a store that is lost at its end */
+    } else if (!*path) { /* SQLite would make a temporary store */
         rc = err_set(err, ERR_SYSTEM, "cannot open store '': %s", strerror(ENOENT));
         goto out;
     }

@@ -1,10 +1,11 @@
 /* profiles/store.h - the SQLite file that keeps profiles and run records.
  *
- * One file holds both (schema.sql): profiles for years, run records for every simulated or real
- * run. Invariants: a transaction is whole or absent, also after kill -9 (WAL); writers of several
- * processes queue up to 30 s and lose nothing; a file that is not ours, or of a newer version, is
- * refused and never touched; an older one is migrated step by step inside one transaction. A handle
- * belongs to one thread. */
+ * One file holds both; schema.sql has the tables. Invariants:
+ *   - A transaction is whole or absent, even after kill -9 (WAL).
+ *   - Writers of several processes queue up to 30 s and lose nothing.
+ *   - A file of another program or of a newer version is refused and never changed.
+ *   - An older file is migrated inside one transaction when it is opened for writing.
+ * A handle belongs to one thread. */
 #ifndef ELAPSE_PROFILES_STORE_H
 #define ELAPSE_PROFILES_STORE_H
 
@@ -18,23 +19,23 @@
 struct store; /* opaque */
 
 enum store_mode {
-    STORE_READ,  /* must exist; nothing is written */
-    STORE_WRITE, /* created where missing (folders too), with the shipped profiles */
-    STORE_RECORD /* the same without the shipped profiles: a run's own file */
+    STORE_READ,  /* the file must exist and is not written */
+    STORE_WRITE, /* a missing file is created (folders too), with the shipped profiles */
+    STORE_RECORD /* a missing file is created without the shipped profiles: a run's own file */
 };
 
-/* path NULL: $ELAPSE_DB, or $XDG_DATA_HOME/elapse/profiles.db, or
- * ~/.local/share/elapse/profiles.db (~: $HOME, or where the system has the user at home), and in
- * STORE_READ mode the shipped profiles alone (in memory) where no file is there yet, or an empty
- * one. ERR_SYSTEM: missing, unreadable, read-only, locked for 30 s, disk full; ERR_INPUT:
- * truncated, damaged, not SQLite, not ours, newer. */
+/* Open a store. path NULL: $ELAPSE_DB, or $XDG_DATA_HOME/elapse/profiles.db, or
+ * ~/.local/share/elapse/profiles.db (~: $HOME, or the home folder in the system's user database).
+ * If that file is missing or empty, STORE_READ opens the shipped profiles in memory. ERR_SYSTEM:
+ * missing, unreadable, read-only, locked for 30 s, disk full; ERR_INPUT: truncated, damaged, not
+ * SQLite, of another program, of a newer version. */
 enum status store_open(const char *path, enum store_mode mode, struct store **store,
                        struct err *err);
-void store_close(struct store *store); /* NULL is fine; an open transaction is rolled back */
+void store_close(struct store *store); /* store may be NULL; rolls back an open transaction */
 const char *store_path(const struct store *store);
 
-/* Write a whole profile in one transaction. MERGE adds to a profile of that name and replaces rows
- * of equal key; REPLACE drops what it held before; CREATE is ERR_INPUT when the name is taken. */
+/* Write a whole profile in one transaction. MERGE adds to the profile of that name and replaces
+ * rows with equal keys; REPLACE drops the old rows; CREATE is ERR_INPUT if the name is taken. */
 enum profile_write { PROFILE_MERGE, PROFILE_REPLACE, PROFILE_CREATE };
 enum status store_put_profile(struct store *store, struct profile *profile, enum profile_write how,
                               struct err *err);
@@ -45,13 +46,13 @@ enum status store_get_profile(struct store *store, const char *name, struct prof
                               struct err *err);
 enum status store_remove_profile(struct store *store, const char *name, struct err *err);
 
-/* All profiles, by name; device_kind NULL: any. *infos is fresh (free() it); rows may be NULL, else
- * fresh too: the number of rows of each. */
+/* List all profiles by name; device_kind NULL: of any kind. *infos is fresh (free() it). If rows is
+ * not NULL, *rows is a fresh array with the number of rows of each profile. */
 enum status store_list_profiles(struct store *store, const char *device_kind,
                                 struct profile_info **infos, int64_t **rows, int *count,
                                 struct err *err);
 
-/* A transaction around several calls; store_commit() or store_rollback() ends it. */
+/* Begin a transaction around several calls; store_commit() or store_rollback() ends it. */
 enum status store_begin(struct store *store, struct err *err);
 enum status store_commit(struct store *store, struct err *err);
 void store_rollback(struct store *store);

@@ -1,4 +1,5 @@
-/* Profiles in the store: the row of a profile, and by its id the rows of profile_tables. */
+/* Profiles in the store. Table profile has one row for each; the rows of profile_tables refer to it
+ * by its id. Read profile.h first. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "partition/units.h"
 #include "profiles/store_internal.h"
 
-/* id of a profile, 0 when there is none. */
+/* Find the id of a profile; 0 if there is none. */
 static enum status find_profile(struct store *store, const char *name, int64_t *id, struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
@@ -22,8 +23,8 @@ static enum status find_profile(struct store *store, const char *name, int64_t *
     return rc;
 }
 
-/* Columns of the profile's own row that a reader finds: an older store lacks the last ones, all of
- * them one whose table is gone, which the first one's query then says. */
+/* Number of columns of table profile that exist in this store. An older store lacks the last ones.
+ * If the table is missing the answer is 1, so the next query fails and reports the damage. */
 static enum status num_info_columns(struct store *store, int *num, struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
@@ -61,7 +62,8 @@ static enum status no_profile(struct store *store, const char *name, struct err 
     return rc;
 }
 
-/* Insert the profile's own row, or update it in place, so that its rows stay. */
+/* Insert the row of a profile, or update it in place, because replacing it would delete the rows
+ * that refer to it. */
 static enum status put_info(struct store *store, const struct profile_info *info, int64_t id,
                             int64_t *new_id, struct err *err)
 {
@@ -168,7 +170,7 @@ enum status store_get_profile(struct store *store, const char *name, struct prof
     for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
         const struct profile_table *table = &profile_tables[t];
         void *rows = NULL;
-        /* The key columns are the primary key's order, but profile_check() sorts for certain. */
+        /* The primary key gives this order already; profile_check() sorts to be certain. */
         rc = store_get_rows(store, table->name, "profile_id", id, "", 0, table->columns,
                             table->num_columns, table->row_size, &rows, &n, err);
         for (int64_t i = 0; i < n && rc == OK; i++)
@@ -211,7 +213,7 @@ enum status store_list_profiles(struct store *store, const char *device_kind,
     void *all = NULL;
     int columns = 0;
     enum status rc = num_info_columns(store, &columns, err);
-    if (rc == OK) /* "1 = ?1" selects everybody. */
+    if (rc == OK) /* "1 = ?1" selects all rows */
         rc = store_get_rows(store, "profile", "1", 1, "ORDER BY name", 0, profile_info_columns,
                             columns, sizeof *got, &all, &n, err);
     got = all;

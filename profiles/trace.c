@@ -10,7 +10,7 @@
 
 #include "profiles/json.h"
 
-/* A process or thread that has its name already. */
+/* A process or thread whose name was written. */
 struct lane {
     int64_t process, thread; /* thread -1: the process */
 };
@@ -18,7 +18,7 @@ struct lane {
 struct trace {
     FILE *out; /* the caller's */
     char title[64];
-    struct lane *lanes; /* owned: a few per rank, searched from the end */
+    struct lane *lanes; /* owned; few per rank, so a linear search from the end is fast */
     int num_lanes, room;
     bool any, no_memory;
 };
@@ -67,7 +67,7 @@ static void announce(struct trace *trace, int64_t process, int64_t thread, const
             process, thread < 0 ? 0 : thread, thread < 0 ? "process_name" : "thread_name");
     write_text(trace->out, name);
     fputs("}}", trace->out);
-    if (thread >= 0) { /* keep ranks in order rather than by name */
+    if (thread >= 0) { /* sort ranks by number, not by name */
         comma(trace);
         fprintf(trace->out,
                 "{\"ph\":\"M\",\"pid\":%" PRId64 ",\"tid\":%" PRId64
@@ -108,7 +108,7 @@ static bool is_message(int kind)
     return kind >= OP_SEND_ACT && kind <= OP_TIED;
 }
 
-/* What a reader looks for: passes by name, messages as a group of their own. */
+/* Category of an op, by which a viewer filters and colours: a pass, or a message. */
 static const char *category(int kind)
 {
     if (is_message(kind))

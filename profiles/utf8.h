@@ -5,13 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { UNICODE_BAD = 0xfffd }; /* the replacement character, which text may hold, too */
+enum { UNICODE_BAD = 0xfffd }; /* the replacement character; valid text may contain it too */
 
-/* The code point at text[*at], and *at behind it. A byte that starts no valid sequence (overlong,
- * surrogate, beyond 10FFFF, cut off) is UNICODE_BAD and one byte long. *at < bytes. */
+/* Read the code point at text[*at] and move *at behind it. Requires *at < bytes. A byte that does
+ * not start a valid sequence (overlong, surrogate, beyond 10FFFF, cut off) gives UNICODE_BAD, and
+ * *at moves one byte. */
 uint32_t utf8_next(const char *text, size_t bytes, size_t *at);
 
-/* Appends a code point; returns its 1..4 bytes. */
+/* Write a code point to `to`; returns its length, 1..4 bytes. */
 int utf8_put(uint32_t code, char *to);
 
 #endif

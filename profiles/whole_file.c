@@ -1,3 +1,6 @@
+/* Reading whole files, and files that appear whole: a temporary file beside the path that is synced
+ * and renamed. Streams, such as pipes and terminals, are written to directly. Read whole_file.h
+ * first. */
 #include "profiles/whole_file.h"
 
 #include <errno.h>
@@ -81,7 +84,7 @@ enum status file_read_text(const char *path, char **text, struct err *err)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* -1: neither standard output nor error. */
+/* The descriptor if path names standard output or standard error, else -1. */
 static int standard_fd(const char *path)
 {
     return strcmp(path, "/dev/stdout") == 0   ? STDOUT_FILENO
@@ -96,9 +99,10 @@ bool file_is_stream(const char *path)
            (stat(path, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)));
 }
 
-/* A stream: standard output and error by their own descriptors (which share the offset with what is
- * printed besides), terminals and pipes by name. NULL and errno 0: an ordinary file, to be
- * replaced; a folder cannot be. */
+/* Open a path that is written to directly. Standard output and error are opened by their own
+ * descriptors, which share their offset with other prints; terminals and pipes by name. NULL with
+ * errno 0: an ordinary file, which the caller replaces. NULL with errno set: an error, for example
+ * a folder. */
 static FILE *open_direct(const char *path)
 {
     struct stat st;
@@ -128,7 +132,7 @@ enum status atomic_open(struct atomic_file *file, const char *path, struct err *
                        : err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
         goto failed;
     }
-    /* Through symbolic links: the file is replaced, not the link to it. */
+    /* Resolve symbolic links, so the file is replaced and not the link to it. */
     file->path = realpath(path, NULL);
     if (!file->path)
         file->path = strdup(path);
@@ -195,7 +199,7 @@ enum status atomic_close(struct atomic_file *file, enum status status, struct er
     errno = 0;
     bool ok = fflush(file->out) == 0 && !ferror(file->out) &&
               (!file->temp || fsync(fileno(file->out)) == 0);
-    int why = errno ? errno : EIO; /* an earlier write's, which this one did not meet again */
+    int why = errno ? errno : EIO; /* errno 0: an earlier write failed and fflush() did not */
     if (fclose(file->out) != 0 && ok) {
         ok = false;
         why = errno;

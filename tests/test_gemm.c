@@ -227,13 +227,14 @@ static void profile_rows_alone__says_what_the_kernels_say(void **state)
 {
     struct profile_info info = {0};
     (void)state;
-    assert_false(profile_rows_alone(&info, DTYPE_FP32));
+    assert_false(profile_bits_independent_of_row_count(&info, DTYPE_FP32));
     for (int i = 0; gemm_kernels[i]; i++) {
         const bool bf16 = gemm_kernels[i]->elem_bytes == 2;
         char *name = bf16 ? info.bf16_kernel : info.fp32_kernel;
         strcpy(name, gemm_kernels[i]->name);
-        assert_int_equal(profile_rows_alone(&info, bf16 ? DTYPE_BF16 : DTYPE_FP32),
-                         gemm_kernels[i]->rows_alone);
+        assert_int_equal(
+            profile_bits_independent_of_row_count(&info, bf16 ? DTYPE_BF16 : DTYPE_FP32),
+            gemm_kernels[i]->rows_alone);
     }
 }
 

@@ -244,7 +244,7 @@ static void profile_cost__takes_input_half_where_rest_was_not_measured(void **st
         if (!lacking)
             assert_string_equal(handle.note, "");
         else
-            assert_non_null(strstr(handle.note, "taken as the whole of its input half"));
+            assert_non_null(strstr(handle.note, "its bwd_input time is used instead"));
         cost_handle_clear(&handle);
     }
     end();
