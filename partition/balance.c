@@ -1,12 +1,13 @@
-/* The greedy balancers, as published and released: Algorithm 1 of He et al. 2021 with the release's
- * population variance. The order of every floating-point operation is part of the definition. */
+/* The greedy balancers: Algorithm 1 of He et al. 2021 with the population variance of the released
+ * code. The order of every floating-point operation is part of the definition, because the result
+ * depends on the rounding. */
 #include "partition/balance.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define LAMBDA (1.0 / 6) /* what a frozen parameter weighs, in the paper */
+#define LAMBDA (1.0 / 6) /* weight of a frozen parameter, from the paper */
 
 static double population_variance(const double *sizes, int n)
 {
@@ -106,7 +107,7 @@ enum status balance_compress(enum balancer_kind balancer, const double *sizes, i
         goto out;
     }
     for (; stages >= 2; stages /= 2) {
-        if (stages / 2 <= items) { /* else there are still more stages than items: halve on */
+        if (stages / 2 <= items) { /* else there are more stages than items: halve again */
             rc = balance_greedy(balancer, sizes, num_items, num_frozen, stages / 2, count, load,
                                 err);
             if (rc != OK)

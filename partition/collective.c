@@ -2,7 +2,7 @@
 
 #include "partition/units.h"
 
-/* ceil(a * b / c) without overflow; saturates. */
+/* ceil(a * b / c), computed without overflow; INT64_MAX if the result does not fit. */
 static int64_t mul_div_up(int64_t a, int64_t b, int64_t c)
 {
     unsigned __int128 top = (unsigned __int128)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1;
@@ -18,7 +18,7 @@ static int ceil_log2(int n)
     return log;
 }
 
-/* Longest latency of one edge of the ring. */
+/* The longest latency of an edge of the ring. */
 static int64_t edge_latency(const struct cluster *cluster, const int *devices, int n)
 {
     int64_t latency = 0;
@@ -32,8 +32,8 @@ static int64_t edge_latency(const struct cluster *cluster, const int *devices, i
     return latency;
 }
 
-/* Two trees that each carry half of the bytes up and down (Sanders, Speck, Traeff 2009; NCCL 2.4):
- * every rank sends and receives twice the bytes in all, where a ring has 2(n-1)/n of them. */
+/* Double binary tree: two trees carry half of the bytes each, up and down (Sanders, Speck, Traeff
+ * 2009; NCCL 2.4). Every rank sends and receives 2 x bytes in all, a ring 2(n-1)/n x bytes. */
 static int64_t tree_ns(const struct cost *cost, const struct cluster *cluster, const int *devices,
                        int n, int64_t bytes)
 {
@@ -43,7 +43,8 @@ static int64_t tree_ns(const struct cost *cost, const struct cluster *cluster, c
                          mul_saturated(2 * ceil_log2(n), edge_latency(cluster, devices, n)));
 }
 
-/* Devices of each node in ring order; 0 when they are not equally many on consecutive places. */
+/* Number of devices of each node; 0 if the nodes differ in it, or if the devices of a node are not
+ * consecutive in the ring. */
 static int devices_per_node(const struct cluster *cluster, const int *devices, int n)
 {
     int per_node = 1;
@@ -74,7 +75,8 @@ static int64_t hierarchical_ns(const struct cost *cost, const struct cluster *cl
         if (ns > inside)
             inside = ns;
     }
-    /* per_node rings of bytes / per_node each over an uplink: as one ring of all the bytes there */
+    /* per_node rings of bytes / per_node each share an uplink. Together they take as long as one
+     * ring of all bytes. */
     int nodes = n / per_node;
     double rate = 1e18;
     for (int i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* partition/collective.h - how long an all-reduce takes alone, by algorithm. */
+/* partition/collective.h - time of an unshared all-reduce by algorithm. */
 #ifndef ELAPSE_PARTITION_COLLECTIVE_H
 #define ELAPSE_PARTITION_COLLECTIVE_H
 
@@ -9,16 +9,17 @@ extern "C" {
 #endif
 
 enum allreduce_kind {
-    ALLREDUCE_RING, /* 2(n-1)/n x bytes / bandwidth + 2(n-1) x latency, as the planner */
+    ALLREDUCE_RING, /* 2(n-1)/n x bytes / bandwidth + 2(n-1) x latency; the planner uses this */
     ALLREDUCE_TREE, /* double binary tree: 2 x bytes / bandwidth + 2 ceil(log2 n) x latency */
-    ALLREDUCE_HIERARCHICAL, /* rings inside the nodes, then one ring a device of a node between
-                               them: each node's uplink carries every byte once, devices of equal
-                               place hold a share each */
+    ALLREDUCE_HIERARCHICAL, /* a ring inside each node, then rings between nodes: devices at the
+                               same place of their nodes form a ring over an equal share of the
+                               bytes */
     ALLREDUCE_KIND_COUNT
 };
 
-/* Whole ns, alone on its links; 0 for n < 2. Hierarchical needs equally many devices on each node
- * and falls back to the ring where they are not, or where all are on one node. */
+/* Time in ns of an all-reduce of bytes over n devices in ring order, without other traffic on the
+ * links; 0 for n < 2. Hierarchical falls back to the ring if the nodes have different numbers of
+ * devices, or if all devices are on one node. */
 int64_t collective_ns(enum allreduce_kind kind, const struct cost *cost,
                       const struct cluster *cluster, const int *devices, int n, int64_t bytes);
 
