@@ -70,8 +70,8 @@ struct cost {
                                            any size; see cache_whole_wanted() */
 };
 
-/* The model that runs, the cluster that it runs on, and the cost source that gives its times. Nearly
- * every question about time needs all three. */
+/* The model that runs, the cluster that it runs on, and the cost source that gives its times.
+ * Nearly every question about time needs all three. */
 struct setting {
     const struct model *model; /* all three borrowed */
     const struct cluster *cluster;
