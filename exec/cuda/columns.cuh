@@ -1,6 +1,7 @@
-/* exec/cuda/columns.cuh - sums of a matrix's columns by kernels that go over it anyway: each block
- * takes 32 V columns and some rows, each lane V neighbouring columns, each warp every
- * COLUMN_WARPS-th row; the warps are added in order, the blocks by cuda_fold(). */
+/* exec/cuda/columns.cuh - column sums of a matrix, for kernels that read the matrix anyway.
+ *
+ * A block takes 32 V columns and a range of rows, a lane V neighbouring columns, a warp every
+ * COLUMN_WARPS-th row. column_store() adds the warps in order, cuda_fold() the blocks. */
 #ifndef ELAPSE_EXEC_CUDA_COLUMNS_CUH
 #define ELAPSE_EXEC_CUDA_COLUMNS_CUH
 
@@ -8,11 +9,11 @@
 
 enum { COLUMN_WARPS = 8, COLUMN_THREADS = 32 * COLUMN_WARPS, COLUMN_BLOCKS = 1536 };
 
-/* Blocks of rows and how many rows each takes: as many blocks in all as fill any device, few enough
- * to fold quickly; by shape alone. rows, cols > 0. */
+/* How rows are split into parts. The number of blocks is enough to fill any device and small enough
+ * to fold quickly, and depends on the shape only. rows, cols > 0. */
 struct column_split {
     int64_t num_parts, per_part;
-    unsigned strips; /* of 32 V columns */
+    unsigned strips; /* number of strips of 32 V columns */
 };
 static inline struct column_split column_split_of(int64_t rows, int64_t cols, int V)
 {
@@ -37,14 +38,14 @@ static inline dim3 column_grid(const struct column_split &s)
     return dim3(s.strips, (unsigned)s.num_parts);
 }
 
-/* A lane's first column. */
+/* First column of this lane. */
 template <int V> static __device__ __forceinline__ int64_t column_of_lane(void)
 {
     return ((int64_t)blockIdx.x * 32 + threadIdx.x % 32) * V;
 }
 
-/* 32 V columns in shared memory: neither lanes that hold V neighbours each nor lanes that hold one
- * each meet in a bank. */
+/* Layout of 32 V columns in shared memory, free of bank conflicts both for lanes that access V
+ * neighbours each and for lanes that access one column each. */
 template <int V> struct column_strip {
     enum { STEP = 32 + 32 / V, FLOATS = V * STEP };
     static __device__ __forceinline__ int place(int lane, int k)
@@ -57,7 +58,7 @@ template <int V> struct column_strip {
     }
 };
 
-/* All threads of the block: their sums to parts[blockIdx.y][cols]. */
+/* Writes the block's column sums to parts[blockIdx.y][cols]. All threads must call it. */
 template <int V>
 static __device__ __forceinline__ void column_store(const float *sum, int64_t cols, float *parts)
 {

@@ -1,7 +1,8 @@
 /* exec/cuda/cuda.h - the cuda backend: an NVIDIA GPU behind the table of exec/base/backend.h.
  *
- * One rank drives one device; several ranks may share one. Calls are issued to a stream and return
- * at once; sync() waits and reports the first failure with the place that issued it. */
+ * One rank drives one device; several ranks may share a device. Calls are issued to a stream and
+ * return at once. sync() waits and reports the first failure, with the place that issued the call.
+ */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_H
 #define ELAPSE_EXEC_CUDA_CUDA_H
 
@@ -13,31 +14,30 @@ extern "C" {
 #endif
 
 struct cuda_spec {
-    int device;       /* ordinal among the visible ones; -1: local_rank modulo their number */
-    int local_rank;   /* of this process on its machine */
-    enum dtype dtype; /* of activations and of the weights that kernels read */
-    int threads;      /* host threads of the data room's loops, at least 1 */
-    bool tune;        /* time the ways of libraries at first use of a shape (cuda_choice.h) */
+    int device;       /* ordinal among the visible devices; -1: local_rank modulo their number */
+    int local_rank;   /* rank of this process on its machine */
+    enum dtype dtype; /* type of activations and of the weights that kernels read */
+    int threads;      /* host threads for loops over data, at least 1 */
+    bool tune; /* time the alternatives of libraries at the first use of a shape (cuda_choice.h) */
 };
 
-/* How many devices the driver shows: 0 without a driver or device. Never fails. */
+/* Number of devices that the driver shows; 0 without a driver or device. Never fails. */
 int cuda_num_devices(void);
 
-/* Opens the device. NULL on failure: ERR_SYSTEM (no driver or device, the driver too old for the
- * runtime, a device this build has no code for), ERR_INPUT (a device that is not there),
- * ERR_NOMEM. No device memory is taken before reserve() or alloc(). Released with
- * backend_free(). */
+/* Open the device. NULL on failure. ERR_SYSTEM: no driver, no device, a driver too old for the
+ * runtime, or a device that this build has no code for. ERR_INPUT: the device does not exist.
+ * ERR_NOMEM. Takes no device memory before reserve() or alloc(). Release with backend_free(). */
 struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err);
 
-/* What the device is, for profiles and summaries. */
+/* Properties of a device, for profiles and summaries. */
 struct cuda_device {
     char name[128];
     int major, minor, multiprocessors, clock_khz;
     int driver, runtime; /* 13000: 13.0 */
     int64_t memory_bytes, free_bytes, l2_bytes;
-    char cublaslt[32], nccl[32]; /* versions; empty: not there */
+    char cublaslt[32], nccl[32]; /* versions; empty: not installed */
 };
-/* ERR_SYSTEM as above. */
+/* ERR_SYSTEM, ERR_INPUT as for backend_cuda_new(). */
 enum status cuda_device_info(int device, struct cuda_device *info, struct err *err);
 
 #ifdef __cplusplus

@@ -1,3 +1,9 @@
+/* Slabs in the order in which they were taken; each slab is a list of pieces by address
+ * (cuda_arena.h).
+ *
+ * cuda_arena_alloc() searches all slabs for a free piece and takes a new slab if there is none.
+ * cuda_arena_release() merges a piece with its free neighbours. cuda_arena_reserve() first
+ * rehearses: it allocates all that fits, adds up the rest, and releases everything again. */
 #include "exec/cuda/cuda_arena.h"
 
 #include <assert.h>
@@ -7,11 +13,12 @@
 #include "exec/cuda/cuda_internal.h"
 #include "partition/units.h"
 
-/* Small requests share a slab of this size; more is taken as asked. */
+/* Small requests share a slab of this size; a larger request gets a slab of its own size. */
 #define SLAB_BYTES ((int64_t)64 << 20)
 #define ALIGNMENT ((int64_t)256)
 
-/* The pieces of a slab lie side by side in a list, by address; two free ones never meet. */
+/* The pieces of a slab cover it without gaps, in a list by address. Two free pieces are never
+ * neighbours. */
 struct piece {
     char *at;
     int64_t bytes;
@@ -28,7 +35,7 @@ struct slab {
 
 struct cuda_arena {
     struct slab *slabs; /* in the order in which they were taken */
-    int64_t held;       /* taken from the driver */
+    int64_t held;       /* bytes taken from the driver */
 };
 
 enum status cuda_arena_new(struct cuda_arena **arena, struct err *err)
@@ -58,11 +65,12 @@ void cuda_arena_free(struct cuda_arena *arena)
     free(arena);
 }
 
-/* Slabs with nothing in them go back to the driver. */
+/* Returns empty slabs to the driver. True: there was one. */
 static bool drop_empty(struct cuda_arena *arena)
 {
     bool dropped = false;
-    /* Work in flight may still use what was given back; cudaFree() "may" wait for it. */
+    /* Work in flight may still use released pieces, and cudaFree() does not promise to wait for it.
+     */
     if (arena->slabs)
         cudaDeviceSynchronize();
     for (struct slab **at = &arena->slabs; *at;) {
@@ -141,7 +149,7 @@ static bool round_up(int64_t bytes, int64_t *rounded)
     return true;
 }
 
-/* The first free piece that holds `bytes`. */
+/* The first free piece of at least `bytes`. */
 static struct piece *find_free(const struct cuda_arena *arena, int64_t bytes)
 {
     for (struct slab *s = arena->slabs; s; s = s->next)
@@ -151,7 +159,8 @@ static struct piece *find_free(const struct cuda_arena *arena, int64_t bytes)
     return NULL;
 }
 
-/* Split a free piece that is large enough; NULL without host memory for the rest's entry. */
+/* Takes `bytes` from a free piece that is large enough; the rest stays free. NULL: no host memory
+ * for the entry of the rest. */
 static void *take(struct piece *p, int64_t bytes)
 {
     if (p->bytes > bytes) {
@@ -177,7 +186,8 @@ enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr
             *ptr = take(piece, want);
             return *ptr ? OK : err_nomem(err);
         }
-        /* A slab for many small ones where that fits, else for this one alone. */
+        /* A common slab for small requests if it fits in memory, otherwise a slab for this request
+         * alone. */
         enum status rc = ERR_INFEASIBLE;
         struct err full = {0};
         if (attempt == 0 && want < SLAB_BYTES)
@@ -187,7 +197,7 @@ enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr
         if (rc != OK)
             return rc;
     }
-    assert(false); /* the new slab holds it */
+    assert(false); /* not reached: the new slab is large enough */
     return ERR_NOMEM;
 }
 
@@ -218,10 +228,10 @@ void cuda_arena_release(struct cuda_arena *arena, void *ptr)
             return;
         }
     }
-    assert(false); /* not one of ours */
+    assert(false); /* ptr was not allocated here */
 }
 
-/* Give out what is asked for as far as there is room, and take it back: *missing has found none. */
+/* Allocates whatever fits, and releases it again. *missing: the bytes that did not fit. */
 static enum status rehearse(struct cuda_arena *arena, const int64_t *bytes, int64_t num,
                             int64_t *missing, struct err *err)
 {
@@ -249,7 +259,8 @@ enum status cuda_arena_reserve(struct cuda_arena *arena, const int64_t *bytes, i
 {
     int64_t missing;
     enum status rc = rehearse(arena, bytes, num, &missing, err);
-    if (rc == OK && missing > 0 && drop_empty(arena)) /* rather one slab than two */
+    /* Return empty slabs first, so that one new slab replaces them. */
+    if (rc == OK && missing > 0 && drop_empty(arena))
         rc = rehearse(arena, bytes, num, &missing, err);
     return rc == OK && missing > 0 ? add_slab(arena, missing, err) : rc;
 }

@@ -1,9 +1,9 @@
-/* exec/cuda/cuda_arena.h - device memory by the piece: taken from the driver in large slabs, given
- * out by address.
+/* exec/cuda/cuda_arena.h - device memory: large slabs taken from the driver, and pieces given out
+ * of them.
  *
- * Lowest address that fits, so that the same calls give the same addresses. A piece given back may
- * be given out again at once: all work on one stream is in order. Memory returns to the driver when
- * another slab is wanted and does not fit, and at the end. */
+ * An allocation takes the first free piece that is large enough, so the same calls give the same
+ * addresses. A released piece may be given out again at once, because all work is on one stream and
+ * therefore in order. Slabs return to the driver at the end, or when a new slab does not fit. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_ARENA_H
 #define ELAPSE_EXEC_CUDA_CUDA_ARENA_H
 
@@ -18,15 +18,17 @@ extern "C" {
 struct cuda_arena;
 
 enum status cuda_arena_new(struct cuda_arena **arena, struct err *err);
-void cuda_arena_free(struct cuda_arena *arena); /* NULL is fine; all pieces with it */
+void cuda_arena_free(struct cuda_arena *arena); /* NULL is fine; frees all pieces */
 
-/* See that allocs of these sizes, in this order, will not go to the driver: what finds no place in
- * what is free gets one slab together. ERR_INFEASIBLE: the device has not that much. */
+/* Make sure that allocations of these sizes, in this order, will not go to the driver. The sizes
+ * that find no free piece get one common new slab. ERR_INFEASIBLE: the device does not have that
+ * much free memory. */
 enum status cuda_arena_reserve(struct cuda_arena *arena, const int64_t *bytes, int64_t num,
                                struct err *err);
 
-/* 256-byte aligned. ERR_INFEASIBLE with what was asked, what the device has free and what this
- * arena holds; ERR_INPUT: bytes < 0. O(pieces). */
+/* Allocate, 256-byte aligned. ERR_INFEASIBLE: out of device memory; the message gives the bytes
+ * asked for, the bytes free, and the bytes that this arena holds. ERR_INPUT: bytes < 0. O(pieces).
+ */
 enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr, struct err *err);
 void cuda_arena_release(struct cuda_arena *arena, void *ptr); /* NULL is fine */
 

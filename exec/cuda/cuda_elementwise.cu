@@ -1,11 +1,15 @@
+/* Elementwise kernels on activations and gradients.
+ *
+ * All are bound by memory and access 16 bytes at a time. add and accumulate read two elements and
+ * write one. round reads 4 bytes and writes 2. reduce reads `count` elements and writes one.
+ * dropout reads and writes one element, and computes a random number from about 10 integer
+ * operations. Each has two versions: packs of 16 bytes, and single elements for unaligned pointers.
+ */
 #include "exec/cuda/elem.cuh"
 
-/* Elementwise work on activations and gradients, 16 bytes an access, bound by memory: add and
- * accumulate read two and write one element, round reads 4 bytes and writes 2, reduce reads count
- * and writes one, dropout reads one and writes one (and draws 10 integer operations each). */
 enum { THREADS = 256, MAX_SOURCES = 256 };
 
-/* Enough blocks to fill the device several times; kernels stride over the rest. */
+/* Enough blocks to fill the device several times; the kernels loop over the rest. */
 static int stride_blocks(struct backend *be, int64_t num, int per_thread)
 {
     return cuda_blocks(num, (int64_t)THREADS * per_thread, 8 * (int64_t)cuda_of(be)->num_sms);
@@ -15,7 +19,7 @@ static int stride_blocks(struct backend *be, int64_t num, int per_thread)
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * (V); i < (num);               \
          i += (int64_t)gridDim.x * THREADS * (V))
 
-/* y += x; the last elements one by one. */
+/* y += x. The last elements are added one by one. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS) add_elements(int64_t num, const T *x, T *y)
 {
@@ -156,7 +160,7 @@ static enum status sumsq(struct backend *be, int64_t num, const float *x, double
     return be->sumsq_many(be, 1, &num, &x, sum, err);
 }
 
-/* One warp a row, so that a sample's key is mixed once a row. */
+/* A warp takes a row, so that the sample's key is computed once per row. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     drop_rows(int64_t rows, int cols, const struct drop_args d, const T *x, T *y)

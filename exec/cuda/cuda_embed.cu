@@ -1,7 +1,11 @@
+/* Embeddings: images as rows of patches, tables of tokens, their gradients, and moves of rows.
+ *
+ * All kernels are bound by memory. A thread takes V neighbouring elements: 16 bytes, or one element
+ * if widths or addresses are not aligned. The gradient of the token table has no atomics:
+ * sort_ids() sorts the tokens by id, add_runs() sums equal ids inside tiles, and join_runs() adds
+ * the runs that cross tiles. Read tokens_backward() for the order of these kernels. */
 #include "exec/cuda/elem.cuh"
 
-/* Embeddings: images as rows of patches, tables of tokens, and their gradients. All bound by
- * memory; V neighbouring elements (16 bytes, or one where widths or addresses are odd) a thread. */
 enum { THREADS = 128 };
 
 #define EMBED_PICK(be, wide, DO)                                                                   \
@@ -12,7 +16,7 @@ enum { THREADS = 128 };
             DO(T, 1);                                                                              \
     })
 
-/* Rows that a thread asks for before it looks at the first: few threads must keep memory busy. */
+/* Rows that a thread loads before it uses the first, because few threads must keep memory busy. */
 enum { ROWS_AHEAD = 8 };
 
 static bool embed_wide(struct backend *be, int64_t cols, uintptr_t pointers)
@@ -22,7 +26,7 @@ static bool embed_wide(struct backend *be, int64_t cols, uintptr_t pointers)
 
 /* --- images ---------------------------------------------------------------------------------- */
 
-/* One row of patches a block: reads 4 bytes and writes one element for each. */
+/* A block makes one row of patches. For each element it reads 4 bytes and writes one element. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     patch_rows(const struct patches p, const float *images, T *cols)
@@ -94,7 +98,7 @@ static void patch_finish(struct backend *be, const struct patches *p, const void
 
 /* --- sums of gradients ----------------------------------------------------------------------- */
 
-/* dst[i] += sum over samples, in order, of x[sample][i]; kept, when not NULL, receives the sum. */
+/* dst[i] += the sum over samples, in order, of x[sample][i]. kept: NULL, or receives the sum. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     sum_samples(int64_t num_samples, int64_t size, const T *x, float *dst, float *kept)
@@ -150,7 +154,7 @@ static void patch_backward(struct backend *be, const struct patches *p, const vo
 
 /* --- tokens ---------------------------------------------------------------------------------- */
 
-/* One warp a token. */
+/* A warp makes the row of one token. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     token_rows(const struct tokens t, const T *wte, const T *wpe, const T *wtt, T *y)
@@ -191,15 +195,16 @@ static void tokens_forward(struct backend *be, const struct tokens *t, const voi
     EMBED_PICK(be, wide, TOKEN_ROWS);
 }
 
-/* order = rows sorted by id, equal ids in the order of rows: a stable radix sort by 8 bits a pass
- * in one block. A warp owns a run of neighbouring positions and takes 32 at a time; a position's
- * place is its warp's counter of the digit, plus the lanes before it that hold the same digit;
- * counters are scanned digit by digit, warp by warp. 32 Ki ids of 16 bits are four passes over 128
- * KiB, whose time is that of loads one behind the other: SORT_AHEAD times 32 are under way. */
+/* order = the rows sorted by id, rows of equal id in ascending order: a stable radix sort, 8 bits a
+ * pass, in one block. A warp owns a run of neighbouring positions and takes 32 at a time. The place
+ * of a position is its warp's counter for the digit, plus the number of lower lanes with the same
+ * digit. Counters are summed digit by digit, and within a digit warp by warp. 32 Ki ids of 16 bits
+ * take four passes over 128 KiB. The time is that of dependent loads, so SORT_AHEAD times 32 are in
+ * flight. */
 enum { SORT_THREADS = 1024, SORT_WARPS = SORT_THREADS / 32, SORT_BITS = 8, SORT_AHEAD = 8 };
 enum { SORT_DIGITS = 1 << SORT_BITS, SORT_EACH = SORT_DIGITS * SORT_WARPS / SORT_THREADS };
 
-/* Lanes of the warp whose digit is this lane's; -1 is one more. */
+/* The lanes of the warp with the same digit as this lane. -1 counts as a digit of its own. */
 static __device__ __forceinline__ unsigned same_digit(int digit)
 {
     unsigned peers = ~0u;
@@ -212,8 +217,8 @@ static __device__ __forceinline__ unsigned same_digit(int digit)
     return peers;
 }
 
-/* Of SORT_AHEAD times 32 positions from `at` on, this lane's first: their rows, and the digits of
- * these rows' ids; -1 from `end` on. */
+/* Loads SORT_AHEAD positions for this lane: at, at + 32, ... row: their rows. digit: the digits of
+ * the ids of these rows; -1 from `end` on. */
 static __device__ __forceinline__ void sort_load(const int32_t *ids, const int32_t *from, int at,
                                                  int end, int shift, int32_t *row, int *digit)
 {
@@ -228,7 +233,8 @@ static __device__ __forceinline__ void sort_load(const int32_t *ids, const int32
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_ids(int rows, int bits, const int32_t *ids, int32_t *order, int32_t *other)
 {
-    __shared__ int32_t counts[SORT_DIGITS][SORT_WARPS + 1]; /* one more: digits in other banks */
+    __shared__ int32_t counts[SORT_DIGITS][SORT_WARPS + 1]; /* one more element, so that the digits
+                                                               are in different banks */
     __shared__ int32_t totals[SORT_THREADS];
     const int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32;
     const int per = ((rows + SORT_WARPS - 1) / SORT_WARPS + 31) / 32 * 32;
@@ -236,7 +242,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     int32_t *mine = &counts[tid * SORT_EACH / SORT_WARPS][tid * SORT_EACH % SORT_WARPS];
     int32_t *from = NULL, *to = order, row[SORT_AHEAD];
     int digit[SORT_AHEAD];
-    /* The last pass must write to `order`. */
+    /* Choose the first target so that the last pass writes to `order`. */
     if ((bits + SORT_BITS - 1) / SORT_BITS % 2 == 0)
         to = other;
     for (int shift = 0; shift < bits; shift += SORT_BITS) {
@@ -254,7 +260,8 @@ static __global__ void __launch_bounds__(SORT_THREADS)
             }
         }
         __syncthreads();
-        /* Exclusive sums in place: SORT_EACH counters a thread, then the threads. */
+        /* Exclusive sums in place: first over the SORT_EACH counters of a thread, then over the
+         * threads. */
         int32_t sum = 0;
         for (int i = 0; i < SORT_EACH; i++) {
             const int32_t count = mine[i];
@@ -287,23 +294,23 @@ static __global__ void __launch_bounds__(SORT_THREADS)
                 __syncwarp();
             }
         }
-        __syncthreads(); /* orders the writes to `to` before the block reads them, too */
+        __syncthreads(); /* the block must see the writes to `to` before it reads them */
         from = to;
         to = to == order ? other : order;
     }
 }
 
-/* Sums of equal ids over tiles of RUN_TILE sorted rows. A run inside its tile is added to the
- * table at once; of a run that crosses tiles, the piece that came from the tile before goes to
- * parts[tile][0], the piece that goes on into the next, if it began here, to parts[tile][1]. Reads
- * dy once, by rows. */
+/* Sums the gradients of equal ids over tiles of RUN_TILE sorted rows. A run of equal ids that lies
+ * inside a tile is added to the table at once. A run that crosses tiles leaves pieces: the piece
+ * that began in an earlier tile goes to parts[tile][0], and the piece that begins here and goes on
+ * in the next tile to parts[tile][1]. dy is read once, by rows. */
 enum { RUN_TILE = 64 };
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     add_runs(int rows, int hidden, const int32_t *ids, const int32_t *order, const T *dy,
              float *dwte, float *parts)
 {
-    __shared__ int32_t row_of[RUN_TILE], id_of[RUN_TILE + 2]; /* id_of[0]: before the tile */
+    __shared__ int32_t row_of[RUN_TILE], id_of[RUN_TILE + 2]; /* id_of[0]: the id before the tile */
     const int first = (int)blockIdx.x * RUN_TILE;
     const int num = rows - first < RUN_TILE ? rows - first : RUN_TILE;
     for (int i = (int)threadIdx.x; i < RUN_TILE + 2; i += THREADS) {
@@ -318,7 +325,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (c >= hidden)
         return;
     float sum[V];
-    bool came = id_of[1] == id_of[0]; /* the run that sum belongs to began in an earlier tile */
+    bool came = id_of[1] == id_of[0]; /* whether the current run began in an earlier tile */
 #pragma unroll
     for (int k = 0; k < V; k++)
         sum[k] = 0.0f;
@@ -352,7 +359,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The runs that cross tiles: the block of the tile where one begins adds its pieces in order. */
+/* Adds the runs that cross tiles. The block of the tile where a run begins adds its pieces in
+ * order. */
 template <int V>
 static __global__ void __launch_bounds__(THREADS)
     join_runs(int rows, int hidden, const int32_t *ids, const int32_t *order, const float *parts,
@@ -365,7 +373,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int32_t id = ids[order[next]];
     if (ids[order[next - 1]] != id || (first > 0 && ids[order[first - 1]] == id))
         return;
-    int low = next, high = rows; /* the run's end: sorted, so by bisection */
+    int low = next, high = rows; /* find the end of the run by bisection, because ids are sorted */
     while (low < high) {
         const int middle = low + (high - low) / 2;
         if (ids[order[middle]] == id)
@@ -387,8 +395,8 @@ static __global__ void __launch_bounds__(THREADS)
     elem_add_n<V>(dwte + (int64_t)id * hidden + c, sum);
 }
 
-/* Rows of TYPE_TILE tokens by type, in order: parts[tile][TYPES][hidden]. */
-enum { TYPES = 2, TYPE_TILE = 64 }; /* BERT knows two segments */
+/* Sums the rows of TYPE_TILE tokens by type, in order: parts[tile][TYPES][hidden]. */
+enum { TYPES = 2, TYPE_TILE = 64 }; /* BERT has two segments */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     type_parts(int64_t rows, int hidden, const int32_t *types, const T *dy, float *parts)
@@ -477,7 +485,8 @@ static void tokens_backward(struct backend *be, const struct tokens *t, const vo
 
 /* --- rows moved ------------------------------------------------------------------------------ */
 
-/* Copies of `unit` packs (P): rows of a and b side by side, or back. */
+/* Interleaves rows of `unit` packs of type P: out row 2 r is row r of a, and 2 r + 1 is row r of b.
+ * split_rows() reverses it. */
 template <typename P>
 static __global__ void __launch_bounds__(THREADS)
     join_rows(int64_t num, int unit, const P *a, const P *b, P *out)
@@ -503,7 +512,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Calls DO(P, packs of a row) with the widest P that fits: 16, 4 or 2 bytes. */
+/* Calls DO(P, packs per row) with the widest P that is aligned: 16, 4 or 2 bytes. */
 #define ROWS_PICK(row_bytes, pointers, DO)                                                         \
     do {                                                                                           \
         if ((row_bytes) % 16 == 0 && (pointers) % 16 == 0)                                         \
@@ -535,7 +544,7 @@ static void split(struct backend *be, int64_t rows, int cols, const void *in, vo
     ROWS_PICK(bytes, (uintptr_t)a | (uintptr_t)b | (uintptr_t)in, SPLIT_ROWS);
 }
 
-/* Rows of `unit` packs by a list of rows. */
+/* y[i] = x[rows[i]], for rows of `unit` packs; scatter_packs() reverses it. */
 template <typename P>
 static __global__ void __launch_bounds__(THREADS)
     gather_packs(int64_t num, int unit, const int32_t *rows, const P *x, P *y)

@@ -1,33 +1,34 @@
+/* Attention forward in bf16 on mma.m16n8k16, with fp32 sums.
+ *
+ * A block holds 128 queries in 4 warps of 32 rows. It walks over the keys, 32 or 64 at a time,
+ * double-buffered by cp.async, with one barrier per tile. Each B fragment that a warp reads from
+ * shared memory serves two products. Scores stay in the accumulators; after rounding they are the A
+ * fragments of P V (FlashAttention-2, section 3.3). exp(scale (s - max)) is one FMA and one ex2.
+ *
+ * Work per head: 4 seq^2 head_dim operations (half of it if causal), and 8 seq head_dim bytes of
+ * memory, so from 197 tokens on the tensor cores are the limit. There is one exp per 4 head_dim
+ * operations; an SM does 16 a clock, so at head_dim 64 the exps take half as long as the products.
+ * Shared memory is 48 KiB at head_dim 64 and 64 KiB at 128; registers limit an SM to two blocks.
+ * Read flash_forward() first. */
 #include "exec/cuda/flash_tile.cuh"
 
-/* Attention forward in bf16 on mma.m16n8k16, fp32 sums.
- *
- * A block holds 128 queries in 4 warps of 32 rows and walks over the keys, 32 or 64 at a time,
- * double-buffered by cp.async: one barrier a tile. Each B fragment that a warp reads from shared
- * memory serves two products. Scores stay in the accumulators, which are the A fragments of P V
- * once rounded (FlashAttention-2, section 3.3). exp(scale (s - max)) is one FMA and one ex2.
- *
- * Work: 4 seq^2 head_dim operations a head (half of it causal), memory 8 seq head_dim bytes: at 197
- * tokens and more bound by the tensor cores; exps are 1 per 4 head_dim operations (16 a clock on an
- * SM, so at head_dim 64 they take half as long as the products). Shared memory: 48 KiB at
- * head_dim 64, 64 KiB at 128: two blocks an SM, by their registers. */
 enum { WARPS = 4, THREADS = 32 * WARPS, MT = 2, QUERIES = 16 * MT * WARPS };
 
-/* Chosen so that next to nothing spills with 255 registers (ptxas of CUDA 13.0: at most 36 bytes,
- * on sm_80). */
+/* Chosen so that almost nothing spills with 255 registers (ptxas of CUDA 13.0: at most 36 bytes, on
+ * sm_80). */
 template <int D, bool DROP> struct forward_shape {
     static const int keys = D == 128 || (DROP && D >= 64) ? 32 : 64;
-    static const bool keep_q = D <= 64; /* q's fragments live in registers */
+    static const bool keep_q = D <= 64; /* q's fragments stay in registers */
     static const int shared = (QUERIES + 4 * keys) * D * (int)sizeof(bf16);
 };
 
 template <int D> struct forward_state {
-    float sum[MT][D / 8][4];         /* of P V, times exp(-max) */
-    float max[2 * MT], norm[2 * MT]; /* norm: of this lane's columns only */
+    float sum[MT][D / 8][4];         /* sums of P V, times exp(-max) */
+    float max[2 * MT], norm[2 * MT]; /* norm: over this lane's columns only */
 };
 
-/* One tile of keys. EDGE: only the first `limit` of them (rounded up to 16) are looked at, and
- * those that a row must not see are masked. */
+/* One tile of keys. EDGE: only the first `limit` keys (rounded up to 16) are read, and keys that a
+ * row must not see are masked. */
 template <int D, bool DROP, bool EDGE>
 static __device__ __forceinline__ void
 forward_tile(const struct attn_args &a, const struct attn_place &p, struct forward_state<D> &state,
@@ -89,7 +90,7 @@ forward_tile(const struct attn_args &a, const struct attn_place &p, struct forwa
                 max = fmaxf(max, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
             max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
-            /* The first tile shows every row its key 0: max is finite from there on. */
+            /* Every row sees key 0 in the first tile, so max is finite from then on. */
             const float shrink = exp2_approx((state.max[2 * m + half] - max) * c);
             const float base = max * c;
             float norm = state.norm[2 * m + half] * shrink;
@@ -147,7 +148,7 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_forward(const struct 
     bf16 *q_tile = shared, *k_tile = q_tile + QUERIES * D, *v_tile = k_tile + 2 * KEYS * D;
     const struct attn_place p = attn_place_of(a);
     const int warp = (int)threadIdx.x >> 5, lane = (int)threadIdx.x & 31;
-    /* Causal: the longest rows start first. */
+    /* If causal, the longest rows start first. */
     const int q0 = (a.causal ? a.tiles - 1 - p.tile : p.tile) * QUERIES;
     const int row_first = q0 + warp * 16 * MT, row_last = row_first + 16 * MT - 1;
     const bf16 *q_head = (const bf16 *)a.qkv + p.qkv_at;
@@ -176,7 +177,7 @@ static __global__ void __launch_bounds__(THREADS, 2) flash_forward(const struct 
     for (int j = 0; j < tiles; j++) {
         const int k0 = j * KEYS, now = (j & 1) * KEYS * D, next = KEYS * D - now;
         cp_async_wait<0>();
-        __syncthreads(); /* tile j is there; nobody reads tile j - 1 any more */
+        __syncthreads(); /* tile j has arrived, and all warps are done with tile j - 1 */
         if (j + 1 < tiles) {
             tile_load<D, KEYS, THREADS>(k_tile + next, k_head, p.qkv_row, k0 + KEYS, a.seq);
             tile_load<D, KEYS, THREADS>(v_tile + next, v_head, p.qkv_row, k0 + KEYS, a.seq);

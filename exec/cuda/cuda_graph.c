@@ -1,3 +1,9 @@
+/* A table of runs, each with its key and, once captured, its graph (cuda_graph.h).
+ *
+ * begin() finds the run by its key. The first occurrence is issued normally: it allocates memory
+ * and chooses algorithms. Later occurrences are timed (auto, the second one), captured, or launched
+ * as a graph; end() finishes what begin() started. Read cuda_graphs_begin() and cuda_graphs_end()
+ * first. */
 #include "exec/cuda/cuda_graph.h"
 
 #include <stdlib.h>
@@ -10,10 +16,10 @@ enum { MOST_RUNS = 512 };
 struct run {
     void *key; /* owned */
     int64_t bytes, seen;
-    cudaGraphExec_t graph; /* NULL: none yet */
-    bool never;            /* it pays not, or cannot be captured */
-    cudaEvent_t from, to;  /* around its second time, where that is measured */
-    int64_t host_ns;       /* of issuing it then */
+    cudaGraphExec_t graph; /* NULL: not captured yet */
+    bool never;            /* a graph does not pay, or the run cannot be captured */
+    cudaEvent_t from, to;  /* around the second occurrence, if it is timed */
+    int64_t host_ns;       /* time the host took to issue it */
 };
 
 struct cuda_graphs {
@@ -21,11 +27,11 @@ struct cuda_graphs {
     enum { GRAPHS_AUTO, GRAPHS_ON, GRAPHS_OFF } mode;
     struct run runs[MOST_RUNS];
     int num;
-    struct run *open; /* between begin and end; NULL: nothing is to be done there */
+    struct run *open; /* the run between begin and end; NULL: end has nothing to do */
     bool capturing;
-    bool stale; /* memory went back during the capture */
+    bool stale; /* memory was released during the capture, so the graph must be dropped */
     int64_t began_ns;
-    struct err failed; /* before the capture */
+    struct err failed; /* the first failure before the capture, to restore it */
 };
 
 enum status cuda_graphs_new(cudaStream_t stream, struct cuda_graphs **out, struct err *err)
@@ -49,13 +55,13 @@ enum status cuda_graphs_new(cudaStream_t stream, struct cuda_graphs **out, struc
 
 void cuda_graphs_forget(struct cuda_graphs *graphs)
 {
-    if (graphs && graphs->capturing) { /* at its end */
+    if (graphs && graphs->capturing) { /* the end of the capture drops them */
         graphs->stale = true;
         return;
     }
     for (int i = 0; graphs && i < graphs->num; i++) {
         struct run *run = &graphs->runs[i];
-        if (run->graph) /* one that is under way ends all the same */
+        if (run->graph) /* a graph in flight still completes */
             CUDA_NOTE(cudaGraphExecDestroy(run->graph));
         if (run->from)
             CUDA_NOTE(cudaEventDestroy(run->from));
@@ -75,7 +81,7 @@ void cuda_graphs_free(struct cuda_graphs *graphs)
     free(graphs);
 }
 
-/* The run of this key; NULL: there is no room for one more. */
+/* The run of this key, entered if it is new. NULL: the table is full, or no memory. */
 static struct run *run_of(struct cuda_graphs *graphs, const void *key, int64_t bytes)
 {
     for (int i = 0; i < graphs->num; i++)
@@ -108,7 +114,7 @@ bool cuda_graph_pays(int64_t host_ns, int64_t device_ns)
     return host_ns >= device_ns - host_ns;
 }
 
-/* Whether it pays: known once the device has been through what was timed. */
+/* Whether a graph pays for this run. False until the device has finished the timed occurrence. */
 static bool known_to_pay(struct run *run)
 {
     float ms = 0.0f;
@@ -135,7 +141,8 @@ bool cuda_graphs_begin(struct cuda_graphs *graphs, const void *key, int64_t byte
         CUDA_NOTE(cudaGraphLaunch(run->graph, graphs->stream));
         return true;
     }
-    run->seen++; /* the first time memory is taken and ways are chosen */
+    run->seen++; /* the first occurrence allocates memory and chooses algorithms, so it cannot be
+                    captured */
     if (graphs->mode == GRAPHS_AUTO && run->seen == 2)
         start_timing(graphs, run);
     else if (run->seen >= 2 && (graphs->mode == GRAPHS_ON || known_to_pay(run))) {
@@ -148,7 +155,7 @@ bool cuda_graphs_begin(struct cuda_graphs *graphs, const void *key, int64_t byte
     return false;
 }
 
-/* What was issued since begin, as a graph; false: it cannot be one. */
+/* Turns the calls since begin into a graph. false: they cannot be captured. */
 static bool captured(struct cuda_graphs *graphs, struct run *run)
 {
     cudaGraph_t graph = NULL;
@@ -160,7 +167,8 @@ static bool captured(struct cuda_graphs *graphs, struct run *run)
     if (!good) {
         run->graph = NULL;
         (void)cudaGetLastError();
-        cuda_set_failures(&graphs->failed); /* what was not issued has not failed */
+        cuda_set_failures(&graphs->failed); /* calls in a capture were not executed, so their
+                                               failures do not count */
     }
     return good;
 }

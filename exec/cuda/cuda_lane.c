@@ -1,5 +1,6 @@
-/* exec/cuda/cuda_lane.c - streams beside the one that computes. They have the highest priority:
- * what they carry is short, and somebody waits for it. */
+/* exec/cuda/cuda_lane.c - lanes: streams beside the one that computes. They have the highest
+ * priority, because their copies and messages are short and another rank or stream waits for them.
+ */
 #include <stdlib.h>
 
 #include "exec/cuda/cuda_internal.h"

@@ -1,10 +1,15 @@
-/* exec/cuda/cuda_linear.cu - linear layers: products by cuBLASLt with as much of what follows them
- * as its epilogues take, or by cuDNN with GELU; the rest (dropout, what the libraries refuse or do
- * no faster) in one pass of a kernel of ours behind it.
+/* exec/cuda/cuda_linear.cu - linear layers.
  *
- * Row-major y [rows, out] is the library's column-major [out, rows], so every product is computed
- * transposed: y^T = W x^T. Where an activation or dropout comes behind, the product is rounded to
- * the dtype before it, as it is stored for the backward anyway. */
+ * The products are cuBLASLt's, with as much of the following work as its epilogues can do, or
+ * cuDNN's with GELU. One of our kernels does the rest in one pass afterwards: dropout, and whatever
+ * the libraries refuse or do no faster. Row-major y [rows, out] is the library's column-major [out,
+ * rows], so every product is computed transposed: y^T = W x^T. If an activation or dropout follows,
+ * the product is rounded to the dtype before it, because the backward needs it stored in that form
+ * anyway.
+ *
+ * linear_forward(), linear_backward_input() and linear_backward_weight() each build one struct
+ * matmul and try it in one piece; forward_apart(), backward_apart() and weight_apart() compute the
+ * same in separate kernels. Read linear_forward() and forward_apart() first. */
 #include "exec/cuda/columns.cuh"
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/ptx.cuh"
@@ -17,10 +22,10 @@
 #define TANH_CUBIC 0.044715f
 #define LOG2E 1.4426950408889634f
 
-/* For bf16, whose last bit is 2^-8, two instructions of the special-function unit and a few FMAs
- * stand for erff(), expf() and tanhf(), which would make the pass slower than memory. The normal
- * distribution's tail below -|x| by Abramowitz and Stegun 7.1.26 (absolute error below 1.5e-7);
- * *bell = exp(-x^2 / 2). */
+/* The tail of the normal distribution below -|x|, by Abramowitz and Stegun 7.1.26 (absolute error
+ * below 1.5e-7); *bell = exp(-x^2 / 2). For bf16, whose last bit is 2^-8, two instructions of the
+ * special-function unit and a few FMAs replace erff(), expf() and tanhf(), which would make the
+ * pass slower than memory. */
 static __device__ __forceinline__ float normal_tail(float x, float *bell)
 {
     const float t = rcp_approx(1.0f + 0.3275911f * SQRT_HALF * fabsf(x));
@@ -31,8 +36,8 @@ static __device__ __forceinline__ float normal_tail(float x, float *bell)
     *bell = exp2_approx(x * x * (-0.5f * LOG2E));
     return t * sum * *bell;
 }
-/* What GELU multiplies x with: the normal distribution at x, or (1 + tanh(u)) / 2 of its
- * approximation, which is 1 / (1 + exp(-2 u)). slope: its derivative. */
+/* The factor that GELU multiplies x with: the normal distribution function at x, or its
+ * approximation (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)). *slope: its derivative. */
 template <int ACT, typename T>
 static __device__ __forceinline__ float gelu_gate(float x, float *slope)
 {
@@ -64,7 +69,7 @@ template <int ACT, typename T> static __device__ __forceinline__ float act_of(fl
     return ACT == ACT_TANH ? tanhf(x) : x;
 }
 
-/* Of the activation's input; for ACT_TANH of its output. */
+/* The derivative of the activation at its input x; for ACT_TANH x is the output. */
 template <int ACT, typename T> static __device__ __forceinline__ float act_grad_of(float x)
 {
     float slope;
@@ -79,12 +84,12 @@ template <int ACT, typename T> static __device__ __forceinline__ float act_grad_
 
 enum { PASS_THREADS = 256 };
 
-/* y = residual + dropout(act(t + bias)), pre = t + bias. All but bias have rows ld apart; pointers
- * may be equal. */
+/* y = residual + dropout(act(t + bias)), pre = t + bias. Rows are ld elements apart, except for
+ * bias. Pointers may be equal. */
 struct forward_pass {
-    int64_t packs; /* of V elements, to which cols is a multiple */
+    int64_t packs; /* number of packs of V elements; cols is a multiple of V */
     int64_t cols, ld;
-    bool flat; /* rows without a gap, of which nothing depends on row or column */
+    bool flat; /* rows have no gap, and nothing depends on the row or column */
     const void *t, *bias, *residual;
     struct drop_args drop;
     void *pre, *y;
@@ -130,7 +135,7 @@ static __global__ void __launch_bounds__(PASS_THREADS) finish_forward(const stru
     }
 }
 
-/* dx = add + t * act'(pre); rows of t are ld_t apart, of the others ld. */
+/* dx = add + t * act'(pre). Rows of t are ld_t apart, of the others ld. */
 struct backward_pass {
     int64_t packs, cols, ld_t, ld;
     bool flat;
@@ -138,7 +143,7 @@ struct backward_pass {
     void *dx;
 };
 
-/* V neighbours of the operands that every backward reads. */
+/* V neighbouring elements of the operands of the backward. */
 template <int V, int ACT, typename T> struct backward_packs {
     elem_pack<V, T> t, pre;
 };
@@ -150,7 +155,7 @@ static __device__ __forceinline__ void backward_load(const struct backward_pass 
     if (ACT != ACT_NONE)
         in->pre = elem_pack_load<V>((const T *)p.pre + row * p.ld + col);
 }
-/* value: what was stored, before it was rounded. */
+/* Computes and stores V elements of dx. value: the result before rounding. */
 template <int V, int ACT, typename T>
 static __device__ __forceinline__ void
 backward_store(const struct backward_pass &p, int64_t row, int64_t col,
@@ -187,9 +192,10 @@ static __global__ void __launch_bounds__(PASS_THREADS) finish_backward(const str
     }
 }
 
-/* The same by strips of columns, whose sums go to parts[][cols] (columns.cuh). Two rows are on
- * their way at a time: dx may be any of the operands, so the compiler asks for none ahead. Three
- * blocks an SM: with the registers of four ptxas (CUDA 13.0) waits for one row after the other. */
+/* Like finish_backward(), by strips of columns, and writes their sums to parts[][cols]
+ * (columns.cuh). Two rows are loaded at a time, because dx may be any of the operands and so the
+ * compiler loads none ahead. Three blocks per SM: with four, ptxas (CUDA 13.0) has too few
+ * registers and handles one row after the other. */
 template <int V, int ACT, typename T>
 static __global__ void __launch_bounds__(COLUMN_THREADS, 3)
     finish_backward_sums(const struct backward_pass p, int64_t rows, int64_t per_part, float *parts)
@@ -226,7 +232,7 @@ static int pass_blocks(const struct cuda_backend *cuda, int64_t packs)
     return cuda_blocks(packs, PASS_THREADS, (int64_t)cuda->num_sms * 16);
 }
 
-/* Launches kernel<V, A, T> for the activation. */
+/* PASS_LAUNCH() launches kernel<V, A, T> for the activation. */
 #define PASS_CASE(name, kernel, be, V, T, p)                                                       \
     CUDA_CASE(A, name, {                                                                           \
         CUDA_LAUNCH((kernel<V, A, T>), pass_blocks(cuda_of(be), (p).packs), PASS_THREADS, 0,       \
@@ -239,7 +245,7 @@ static int pass_blocks(const struct cuda_backend *cuda, int64_t packs)
         PASS_CASE(ACT_GELU_TANH, kernel, be, V, T, p)                                              \
         PASS_CASE(ACT_TANH, kernel, be, V, T, p)                                                   \
     }
-/* 16 bytes at a time where rows and pointers are aligned to that, else one element. */
+/* Uses packs of 16 bytes if rows and pointers are aligned to that, else single elements. */
 #define PASS_RUN(kernel, act, be, rows, aligned, p)                                                \
     CUDA_DTYPE(be, T, {                                                                            \
         constexpr int WIDE = 16 / (int)sizeof(T);                                                  \
@@ -280,8 +286,8 @@ static void launch_backward_sums(struct backend *be, int64_t rows, const struct 
                 cuda_of(be)->stream, p, rows, split.per_part, parts);
 }
 
-/* The columns of dx summed on the way; parts: column_part_bytes(). false: not this shape or
- * alignment. */
+/* Backward that also sums the columns of dx; parts: column_part_bytes(). false: not for this shape
+ * or alignment. */
 static bool run_backward_sums(struct backend *be, enum act act, int64_t rows,
                               const struct backward_pass &p, float *parts, float *sums)
 {
@@ -312,12 +318,13 @@ static int64_t stride(int64_t given, int64_t dense)
     return given ? given : dense;
 }
 
-/* cuBLASLt does not say how its GELU computes tanh: good for dtypes of few bits. */
+/* cuBLASLt does not document the accuracy of its GELU's tanh, so it is used only for dtypes with
+ * few bits. */
 static bool gelu_by_library(const struct backend *be, enum act act)
 {
     return act == ACT_GELU_TANH && be->dtype != DTYPE_FP32;
 }
-/* GELU by erf is cuDNN's alone, in bf16 (cuda_matmul.h). */
+/* Only cuDNN has GELU by erf, in bf16 (cuda_matmul.h). */
 static bool gelu_by_cudnn(const struct backend *be, enum act act)
 {
     return act == ACT_GELU_ERF && be->dtype == DTYPE_BF16;
@@ -328,8 +335,8 @@ static bool drops(const struct dropout *drop)
     return drop && drop->p > 0.0f;
 }
 
-/* The three calls with what an epilogue would have done in kernels of our own; also what tuning
- * holds the epilogue against (matmul_apart). `product` is the call's, without its epilogue. */
+/* The three calls, with the work of the epilogue in kernels of our own. Tuning compares the
+ * epilogue with them (matmul_apart). `product` is the call's product without its epilogue. */
 
 struct forward_call {
     struct matmul product;
@@ -339,7 +346,8 @@ struct forward_call {
     void *pre;
 };
 
-/* The product lies where the backward wants it, or in y, or aside; the rest in a pass. */
+/* The product goes to pre if the backward needs it, else to y or to scratch; one pass does the
+ * rest. */
 static void forward_apart(struct backend *be, const void *call, void *y, float *unused)
 {
     const struct forward_call *c = (const struct forward_call *)call;
@@ -406,8 +414,9 @@ static void linear_forward(struct backend *be, const struct linear *l, const voi
     forward_apart(be, &call, y, NULL);
 }
 
-/* cuBLASLt's epilogue leaves the sums to a pass of their own, which tuning would have to hold
- * against the kernel's; so there the weights' half may have them (MATMUL_BIAS_GRAD). */
+/* Whether the backward sums dx's columns on the way. Not with cuBLASLt's epilogue: it would need a
+ * pass of its own, which tuning would have to compare with our kernel. There
+ * layer_backward_weight() sums (MATMUL_BIAS_GRAD). */
 static bool sums_dx(const struct backend *be, enum act act)
 {
     return act != ACT_NONE && !gelu_by_library(be, act);
@@ -417,7 +426,7 @@ struct backward_call {
     struct matmul product;
     enum act act;
     const void *pre, *add;
-    float *sums; /* of dx's columns; NULL: not wanted */
+    float *sums; /* column sums of dx; NULL: not needed */
 };
 
 static void backward_apart(struct backend *be, const void *call, void *dx, float *unused)
@@ -479,7 +488,7 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
         return;
     }
     if (!add && (gelu_by_cudnn(be, act) || (gelu_by_library(be, act) && !l->dx_sums))) {
-        /* dx may be pre: an element of the output needs that element of the aux alone. */
+        /* dx may be pre, because an element of the output needs only the same element of aux. */
         p.epilogue = MATMUL_DGELU;
         p.erf = act == ACT_GELU_ERF;
         p.d_sums = l->dx_sums;
@@ -492,7 +501,7 @@ static void linear_backward_input(struct backend *be, const struct linear *l, co
 
 struct weight_call {
     const struct linear *l;
-    struct matmul product; /* to dw */
+    struct matmul product; /* the product for dw */
     const void *dy;
     float scale;
 };
@@ -534,7 +543,8 @@ static void linear_backward_weight(struct backend *be, const struct linear *l, c
         p.grad_of_a = l->in_out;
         p.bias_grad = (float *)cuda_scratch(be, l->out * (int64_t)sizeof(float));
         const bool pays = p.bias_grad && cuda_matmul_pays(be, &p, weight_apart, &call);
-        p.bias_grad = (float *)cuda_scratch(be, l->out * (int64_t)sizeof(float)); /* may move */
+        /* Take scratch again, because it may have moved. */
+        p.bias_grad = (float *)cuda_scratch(be, l->out * (int64_t)sizeof(float));
         if (pays && cuda_matmul_run(be, &p)) {
             cuda_fold(be, 1, l->out, p.bias_grad, 1.0f, !l->fresh, db);
             return;

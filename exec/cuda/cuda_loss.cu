@@ -1,20 +1,23 @@
+/* Cross-entropy and its gradient, in place, one block per row.
+ *
+ * A first pass keeps a running maximum and sum per thread (Milakov and Gimelshein, 2018), which are
+ * then folded in a fixed order. A second pass replaces the logits by softmax - target.
+ * Probabilities are stored nowhere else. The kernel is bound by memory: a row is read once and
+ * written once, 4 bytes a logit in bf16. Between the passes a long row is held in shared memory if
+ * two blocks per SM fit (50257 classes are 98 KiB in bf16), because the rows in flight (26 MB on an
+ * H100) would not all stay in L2. Short rows, and long ones on smaller devices, are read again.
+ * Read xent_rows() first. */
 #include "exec/cuda/elem.cuh"
 
 #include <math.h>
 
 #include "exec/cuda/ptx.cuh"
 
-/* Cross-entropy in place, one block a row: a first pass keeps a running maximum and sum per thread
- * (Milakov and Gimelshein, 2018), folded in a fixed order; a second replaces the logits by softmax
- * - target. Probabilities are stored nowhere else. Bound by memory: a row is read once and written
- * once, 4 bytes a logit in bf16. Between the passes a long row waits in shared memory where two
- * blocks an SM find room (50257 classes are 98 KiB in bf16): the rows in flight, 26 MB on an H100,
- * would not all stay in L2. Short rows, and long ones on smaller devices, are read again. */
 enum {
     IGNORED = -100,
     MAX_WARPS = 16,
-    AHEAD = 4,             /* packs that a thread asks for before it looks at the first */
-    HELD_BYTES = 16 << 10, /* rows from here on wait */
+    AHEAD = 4,             /* packs that a thread loads before it uses the first */
+    HELD_BYTES = 16 << 10, /* rows of at least this size are held in shared memory */
 };
 
 struct row_result {
@@ -23,13 +26,15 @@ struct row_result {
 };
 
 struct running {
-    float max, sum; /* of exp(x - max) */
-    int best;       /* first class of the maximum; while a row is read, of its pack */
+    float max, sum; /* sum: of exp(x - max) */
+    int best; /* first class with the maximum; while a row is read, the first class of that class's
+                 pack */
 };
 
 #define LOG2_E 1.4426950408889634f
 
-/* Exactly 1 of max itself: the loss of a certain class is 0. */
+/* exp(x - max). It is exactly 1 for x = max, so that the loss of a class with probability 1 is 0.
+ */
 template <typename T> static __device__ __forceinline__ float loss_exp(float x, float max)
 {
     return sizeof(T) == 2 ? exp2_approx((x - max) * LOG2_E) : expf(x - max);
@@ -47,7 +52,7 @@ static __device__ __forceinline__ struct running running_merge(struct running a,
     return out;
 }
 
-/* Lane 0: of the warp, in a fixed order. */
+/* Merges the states of the warp in a fixed order. Lane 0 returns the result. */
 template <typename T>
 static __device__ __forceinline__ struct running running_fold(struct running run)
 {
@@ -62,8 +67,8 @@ static __device__ __forceinline__ struct running running_fold(struct running run
     return run;
 }
 
-/* N neighbouring classes from `first` on; a thread meets its classes in rising order. best becomes
- * `first` where the maximum is among them. */
+/* Adds N neighbouring classes from `first` on; a thread must add its classes in ascending order. If
+ * the new maximum is among them, best becomes `first`. */
 template <typename T, int N>
 static __device__ __forceinline__ void running_add(struct running *run, const float *x, int first)
 {
@@ -82,8 +87,8 @@ static __device__ __forceinline__ void running_add(struct running *run, const fl
             run->sum += loss_exp<T>(x[i], run->max);
 }
 
-/* exp(x - max) / sum. For bf16 max and sum are one exponent: two instructions, whose relative error
- * is some 2^-18 where bf16 keeps 2^-9. */
+/* exp(x - max) / sum. For bf16, max and sum are folded into one exponent, which leaves two
+ * instructions with a relative error of about 2^-18, while bf16 keeps 2^-9. */
 struct row_softmax {
     float shift, inv;
 };
@@ -108,8 +113,8 @@ static __device__ __forceinline__ double warp_sum(double x)
     return x;
 }
 
-/* N: elements of 16 bytes where the classes are neighbours, else 1. HELD: the packs of the row wait
- * in shared memory, where each thread looks at its own only. */
+/* N: the elements in 16 bytes if classes are adjacent in memory, else 1. HELD: the packs of the row
+ * are held in shared memory, where each thread reads only its own. */
 template <typename T, int N, bool HELD>
 static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
     xent_rows(const struct xent x, const int32_t *labels, T *logits, struct row_result *results)
@@ -130,7 +135,8 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
             results[r] = {0.0, 0, 0};
         return;
     }
-    /* Up to the first multiple of 16 bytes one by one, then in packs, then what is left. */
+    /* Single elements up to the first multiple of 16 bytes, then packs, then the remaining
+     * elements. */
     const int ahead = N > 1 ? (int)((16 - (uintptr_t)row % 16) % 16 / sizeof(T)) : 0;
     const int head = ahead < n ? ahead : n, packs = (n - head) / N, tail = head + packs * N;
     struct running run = {-INFINITY, 0.0f, 0};
@@ -166,7 +172,7 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
                     sum_logits += value[k];
         }
     }
-    if (N > 1 && run.max > -INFINITY && run.best >= head) { /* which of its pack */
+    if (N > 1 && run.max > -INFINITY && run.best >= head) { /* find the class within its pack */
         float value[N];
         elem_load_n<N>(HELD ? held + (run.best - head) : row + run.best, value);
         int k = 0;
@@ -223,7 +229,7 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
         else
             elem_store(row + i * stride, value[0]);
     }
-    /* The label's, once more, by the thread that stored its pack. */
+    /* The element of the label is stored again, by the thread that stored its pack. */
     if (label >= head && label < tail && (label - head) / N % threads == tid)
         elem_store(row + label * stride, row_share<T>(softmax, target) - even - hit);
     if (tail + tid < n) {
@@ -232,7 +238,8 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 2)
     }
 }
 
-/* One block: thread t sums rows t, t + 256, ..., then the threads pairwise. */
+/* Sums the results of all rows in one block: thread t sums rows t, t + 256, ..., then the threads
+ * are added pairwise. */
 enum { FOLD_THREADS = 256 };
 static __global__ void __launch_bounds__(FOLD_THREADS)
     xent_fold(int64_t rows, const struct row_result *results, struct xent_sums *sums)
@@ -268,12 +275,13 @@ template <typename T>
 static void launch_rows(struct backend *be, const struct xent *x, const int32_t *labels, T *logits,
                         struct row_result *results)
 {
-    const int N = 16 / (int)sizeof(T), besides = 2 << 10; /* bytes of a block, at most */
+    /* besides: limit of the bytes of the block's other shared memory. */
+    const int N = 16 / (int)sizeof(T), besides = 2 << 10;
     const bool wide = x->class_stride == 1;
     const int packs = wide ? x->classes / N : x->classes, bytes = packs * 16;
     cudaStream_t stream = cuda_of(be)->stream;
-    /* Three packs a thread and more before a block grows: its folds cost as much. By shape alone,
-     * so that the bits are, too. */
+    /* A block grows only if each thread gets at least three packs, because folding costs about as
+     * much. The size depends on shapes only, and so do the bits. */
     const int threads = packs >= 3 * 512 ? 512 : packs >= 3 * 256 ? 256 : packs > 64 ? 128 : 32;
     if (!wide) {
         CUDA_LAUNCH((xent_rows<T, 1, false>), (unsigned)x->rows, threads, 0, stream, *x, labels,

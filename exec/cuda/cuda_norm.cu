@@ -1,10 +1,14 @@
+/* Layer norm, forward and backward, one warp per row.
+ *
+ * If width, stride and addresses are multiples of 16 bytes, a row stays in registers between its
+ * passes: lane l holds the 16-byte chunks l, l + 32, ... (norm_forward(), norm_backward()). The
+ * *_any() kernels take any width and read the row several times. All are bound by memory. Forward
+ * reads x and writes y (4 bytes an element in bf16). Backward reads dy, x and add and writes dx (8
+ * bytes), and each block writes 2 * cols fp32 sums, which cuda_fold() then adds. Read
+ * layernorm_forward() and layernorm_backward() first; they choose the kernel. */
 #include "exec/cuda/columns.cuh"
 #include "exec/cuda/elem.cuh"
 
-/* LayerNorm. One warp a row; a row whose width and stride are multiples of 16 bytes lives in
- * registers between its passes: lane l holds the 16-byte chunks l, l + 32, ... All are bound by
- * memory: forward reads x and writes y (4 bytes an element in bf16), backward reads dy, x and add
- * and writes dx (8 bytes), plus 2 cols fp32 a block of part's first stage. */
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
 static __device__ __forceinline__ float warp_sum(float x)
@@ -66,7 +70,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Any width and alignment: three passes over the row. */
+/* For any width and alignment: reads the row three times. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     norm_forward_any(int64_t rows, int cols, int64_t ldx, const T *x, const float *gamma,
@@ -94,24 +98,24 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Blocks an SM that leave the registers which a lane needs for its elements: four rows each, of dy,
- * x and two sums. */
+/* Blocks per SM that leave enough registers for a lane: it holds four rows of `elems` elements, of
+ * dy, x and two sums. */
 constexpr int norm_blocks(int elems)
 {
     return elems <= 24 ? 4 : elems <= 32 ? 3 : 2;
 }
-/* Parts at most: blocks of one wave on 128 SMs, by shape alone, so that the bits are the same on
- * every device. */
+/* Limit of the number of parts: the blocks of one wave on 128 SMs. It depends on shapes only, so
+ * that the bits are the same on every device. */
 enum { WAVE_SMS = 128 };
 
-/* A row's sums in shared memory, by chunks of 32 V columns: fours of a lane lie 32 fours apart, so
- * that lanes do not meet in a bank. */
+/* Index of a column in a row of sums in shared memory, in chunks of 32 V columns. The groups of
+ * four of a lane are 32 groups apart, which avoids bank conflicts. */
 template <int V> static __device__ __forceinline__ int norm_place(int column)
 {
     const int in = column % (32 * V), lane = in / V, k = in % V;
     return column - in + (k / 4 * 32 + lane) * 4 + k % 4;
 }
-/* A lane's V neighbours of chunk i added to theirs. */
+/* Adds a lane's V columns of chunk i to their sums. */
 template <int V>
 static __device__ __forceinline__ void norm_add(const float *row, int i, int lane, float *sums)
 {
@@ -125,8 +129,8 @@ static __device__ __forceinline__ void norm_add(const float *row, int i, int lan
         elem_pack_store<4>(at, sum);
     }
 }
-/* Shared memory: where there is `add`, a row of it for each warp; for `part`, two strips of columns
- * for each chunk, behind them a row of sums for each warp. */
+/* Shared memory of norm_backward(): with `add`, one row of it per warp; with `part`, two strips of
+ * columns per chunk, followed (if SUMS) by a row of sums per warp. */
 template <typename T, int CHUNKS, bool SUMS>
 static int norm_shared_bytes(const void *add, const float *part)
 {
@@ -135,11 +139,12 @@ static int norm_shared_bytes(const void *add, const float *part)
     return (add ? WARPS * row * (int)sizeof(T) : 0) + (part ? floats * (int)sizeof(float) : 0);
 }
 
-/* With g = dy gamma and h = (x - mean) rstd: dx = add + rstd (g - mean(g) - h mean(g h)). A block
- * takes `per_block` rows and leaves their sums of dy h and dy in parts[block][2][cols], its warps
- * added in order; SUMS: [3], behind them the sums of add, or of dx before it is rounded, which wait
- * in shared memory. The packed elements stay in registers, as many as in memory; add, for which
- * none are left, is on its way to shared memory meanwhile. */
+/* dx = add + rstd (g - mean(g) - h mean(g h)), with g = dy gamma and h = (x - mean) rstd. A block
+ * takes `per_block` rows and writes their sums of dy h and of dy to parts[block][2][cols], adding
+ * its warps in order. With SUMS it is parts[block][3][cols]; the third row holds the column sums of
+ * add, or without add those of dx before rounding, which are collected in shared memory. The
+ * elements of dy and x stay in registers in packed form. No registers are left for add, so it is
+ * copied to shared memory asynchronously meanwhile. */
 template <typename T, int CHUNKS, bool SUMS>
 static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<T>::V))
     norm_backward(int64_t rows, int64_t per_block, int cols, int64_t ldx, const T *dy, const T *x,
@@ -153,7 +158,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
     float *total = reinterpret_cast<float *>(added + (add ? WARPS * (CHUNKS * 32 * V) : 0));
     float *rows_of_warps = total + 2 * CHUNKS * strip::FLOATS;
     float *last = rows_of_warps + warp * (CHUNKS * 32 * V);
-    T *base = added + warp * (CHUNKS * 32 * V) + lane * V; /* of this lane alone */
+    T *base = added + warp * (CHUNKS * 32 * V) + lane * V; /* only this lane uses it */
     float dgamma[CHUNKS][V], dbeta[CHUNKS][V];
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++)
@@ -258,7 +263,7 @@ static __global__ void __launch_bounds__(THREADS, norm_blocks(CHUNKS *norm_pack<
     }
 }
 
-/* Any width and alignment. parts first: dx may be x. */
+/* Sums for any width and alignment. Must run before norm_backward_any(), because dx may be x. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     norm_parts_any(int64_t rows, int64_t per_block, int cols, int64_t ldx, const T *dy, const T *x,
@@ -308,7 +313,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* --- host ----------------------------------------------------------------------------------- */
 
-/* Chunks a lane when rows may live in registers, else 0. */
+/* Chunks per lane if rows can stay in registers, else 0. */
 static int norm_chunks(struct backend *be, int cols, int64_t ldx, uintptr_t pointers)
 {
     const int v = 16 / be->elem_bytes, chunks = (cols + 32 * v - 1) / (32 * v);
@@ -386,7 +391,8 @@ static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64
             be->zero(be, part, part_rows * cols * (int64_t)sizeof *part);
         return;
     }
-    if (last && add && !chunks) /* dx may be add */
+    /* Sum add before the kernel, because dx may be add. */
+    if (last && add && !chunks)
         cuda_column_sums(be, rows, cols, ldx, add, 1.0f, false, last);
     const int most = WAVE_SMS * norm_blocks(chunks * 16 / be->elem_bytes);
     const int64_t wanted = cuda_blocks(rows, 2 * WARPS, most);

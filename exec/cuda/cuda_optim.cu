@@ -1,41 +1,45 @@
+/* Optimizers in fp32, many tensors per launch.
+ *
+ * All are bound by memory. SGD with momentum moves 20 bytes an element, AdamW 28, LAMB 28 + 20
+ * because its step length is known only after a first pass, and each moves 2 more if it writes the
+ * bf16 copy of the weights. A block takes PART elements of one tensor; a thread accesses 16 bytes
+ * of each array at a time. On request a block also writes the sum of squares of its gradients to
+ * squares[block]. update() collects tensors into a list, update_list() launches the kernels for a
+ * list. Read these first. */
 #include "exec/cuda/squares.cuh"
 
 #include <math.h>
 
-/* Optimizers in fp32 over many tensors a launch, bound by memory: SGD with momentum moves 20 bytes
- * an element, AdamW 28, LAMB 28 + 20 (its step's length is known only after a pass), and 2 more
- * where the bf16 copy of the weights is written. A block takes PART elements of one tensor, 16
- * bytes of each array a thread and turn; where that is wanted it leaves its sum of the gradients'
- * squares in squares[block]. */
 enum { THREADS = SQUARE_THREADS, V = 4, PART = SQUARE_PART, MAX_TENSORS = SQUARE_TENSORS };
 
 struct tensor_ref {
     const float *grad;
-    float *weight, *m, *v; /* m: SGD's momentum; NULL where there is none */
-    __nv_bfloat16 *low;    /* or NULL */
+    float *weight, *m, *v; /* m: also SGD's momentum; NULL: the rule does not have it */
+    __nv_bfloat16 *low;    /* NULL: no copy */
     int64_t num;
 };
-/* Passed by value: below the 4 KiB of a kernel's arguments. */
+/* Passed by value: it is smaller than the 4 KiB of a kernel's arguments. */
 struct tensor_list {
     int count;
     struct tensor_ref tensor[MAX_TENSORS];
-    float decay[MAX_TENSORS];         /* as the rule needs it */
-    int first_block[MAX_TENSORS + 1]; /* in the grid */
+    float decay[MAX_TENSORS];         /* see decay_of() */
+    int first_block[MAX_TENSORS + 1]; /* first block of each tensor in the grid */
 };
 
-/* What a block works on. */
+/* The part of a tensor that a block works on. */
 struct tensor_part {
     struct tensor_ref t;
     int index;
     float decay;
     int64_t first, end;
-    bool wide; /* all its addresses are multiples of 16 bytes */
+    bool wide; /* all addresses are multiples of 16 bytes */
 };
 
 static __device__ __forceinline__ struct tensor_part tensor_part_of(const struct tensor_list &list)
 {
     struct tensor_part p;
-    int low = 0, high = list.count - 1; /* the last tensor whose blocks begin here or before */
+    /* Find the last tensor whose first block is this one or before it. */
+    int low = 0, high = list.count - 1;
     while (low < high) {
         const int middle = (low + high + 1) / 2;
         if (list.first_block[middle] <= (int)blockIdx.x)
@@ -83,7 +87,7 @@ static __device__ __forceinline__ void store_weights(const struct tensor_part &p
 
 #define FOR_GROUPS(i, p) FOR_FOURS(i, (p).first, (p).end)
 
-/* PyTorch's SGD: g += decay w; m = momentum m + g; w -= lr m. */
+/* SGD as in PyTorch: g += decay w; m = momentum m + g; w -= lr m. */
 static __global__ void __launch_bounds__(THREADS)
     sgd_step(const struct sgd o, const struct tensor_list list, double *squares)
 {
@@ -112,7 +116,7 @@ static __global__ void __launch_bounds__(THREADS)
         square_store(sq, squares);
 }
 
-/* What AdamW and LAMB take from struct adam, computed in double once. */
+/* Constants of a step of AdamW or LAMB, computed once in double. */
 struct adam_step {
     float b1, b2, c1, c2, mul, eps;
     float inv1, inv2; /* bias corrections of m and of sqrt(v) */
@@ -145,8 +149,8 @@ static __device__ __forceinline__ void adam_moments(const struct adam_step &s, f
     *v = s.b2 * *v + s.c2 * g * g;
 }
 
-/* Decoupled weight decay (Loshchilov and Hutter, 2019), in PyTorch's order of operations; decay
- * holds 1 - lr * weight_decay. */
+/* AdamW: decoupled weight decay (Loshchilov and Hutter, 2019), in PyTorch's order of operations.
+ * decay holds 1 - lr * weight_decay. */
 static __global__ void __launch_bounds__(THREADS)
     adamw_step(const struct adam_step s, const struct tensor_list list, double *squares)
 {
@@ -174,7 +178,7 @@ static __global__ void __launch_bounds__(THREADS)
         square_store(sq, squares);
 }
 
-/* The sums of two doubles a thread over the block, pairwise, in thread 0. */
+/* Sums two doubles per thread over the block, pairwise. Thread 0 returns the result. */
 static __device__ __forceinline__ double2 block_sum(double2 x, double2 *shared)
 {
     const int tid = (int)threadIdx.x;
@@ -195,8 +199,9 @@ static __device__ __forceinline__ float lamb_direction(const struct adam_step &s
     return m * s.inv1 / (sqrtf(v) * s.inv2 + s.eps) + decay * w;
 }
 
-/* You et al. 2020, algorithm 2, with bias correction: the moments, and the squared lengths of
- * weights and direction by block; their ratio by tensor; the step. */
+/* LAMB (You et al. 2020, algorithm 2) with bias correction takes three kernels. lamb_moments()
+ * updates m and v and writes the squared lengths of weights and direction by block. lamb_rates()
+ * computes the rate of each tensor from them. lamb_step() takes the step. */
 static __global__ void __launch_bounds__(THREADS)
     lamb_moments(const struct adam_step s, const struct tensor_list list, double2 *parts,
                  double *squares)
@@ -267,7 +272,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* --- host ------------------------------------------------------------------------------------ */
 
-/* As the kernel of the rule wants it. */
+/* The decay in the form that the kernel of the rule needs. */
 static float decay_of(const struct update_rule *rule, bool decay)
 {
     switch (rule->kind) {
@@ -281,7 +286,7 @@ static float decay_of(const struct update_rule *rule, bool decay)
     return decay ? (float)rule->adam.weight_decay : 0.0f;
 }
 
-/* squares, where not NULL, [blocks]. */
+/* Launches the kernels of the rule for a list. squares: NULL, or [blocks]. */
 static void launch_list(struct backend *be, const struct update_rule *rule,
                         const struct tensor_list &list, double2 *parts, double *squares)
 {
@@ -303,7 +308,8 @@ static void launch_list(struct backend *be, const struct update_rule *rule,
     CUDA_LAUNCH(lamb_step, blocks, THREADS, 0, stream, s, list, (const float *)rates);
 }
 
-/* to[t], where not NULL, receives the sum of tensor t's squares; neighbours in one copy. */
+/* Updates the tensors of a list. to[t], if not NULL, receives the sum of squares of tensor t's
+ * gradient; adjacent destinations take one copy. */
 static void update_list(struct backend *be, const struct update_rule *rule,
                         const struct tensor_list &list, double *const *to)
 {

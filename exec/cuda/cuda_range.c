@@ -1,5 +1,5 @@
-/* exec/cuda/cuda_range.c - NVTX ranges: what Nsight shows above the kernels. Header only; without a
- * profiler a call costs a comparison. */
+/* exec/cuda/cuda_range.c - NVTX ranges, which Nsight shows above the kernels. NVTX is a library of
+ * headers only. Without a profiler a call costs one comparison. */
 #include "exec/cuda/cuda_internal.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)

@@ -1,3 +1,9 @@
+/* A ring of pinned memory for copies from and to pageable memory, and a pool of pinned memory for
+ * others (cuda_staging.h).
+ *
+ * A copy is split into chunks. take_room() finds space in the ring for a chunk, and waits for the
+ * oldest transfers if there is none; finish_oldest() delivers a chunk that has arrived from the
+ * device. Read cuda_staging_out(), take_room() and finish_oldest() first. */
 #include "exec/cuda/cuda_staging.h"
 
 #include <stdbool.h>
@@ -6,18 +12,18 @@
 
 #include "exec/cuda/cuda_internal.h"
 
-/* The ring: transfers in flight lie in it in the order in which they were started, and end in that
- * order, so its oldest entry is the first that makes room. */
+/* Transfers in flight lie in the ring in the order in which they were started, and end in that
+ * order. So the oldest one is the first to free its space. */
 enum { MAX_FLIGHT = 256 };
 #define RING_BYTES ((int64_t)64 << 20)
 #define MAX_CHUNK ((int64_t)8 << 20)
-/* Pinned memory that was given back and stays: a change of plan gives and asks for much the same,
- * and the driver pins and unpins page by page. */
+/* Limit of released pinned memory that is kept. A change of plan releases and requests similar
+ * sizes, and the driver is slow because it pins and unpins page by page. */
 #define SPARE_BYTES ((int64_t)1 << 30)
 
 struct flight {
-    int64_t first, end; /* in the ring */
-    char *deliver;      /* host memory that gets it at the end; NULL: went to the device */
+    int64_t first, end; /* byte range in the ring */
+    char *deliver; /* host memory that receives the bytes; NULL: the transfer goes to the device */
     cudaEvent_t arrived;
 };
 
@@ -30,10 +36,10 @@ struct pinned {
 struct cuda_staging {
     cudaStream_t stream;
     char *ring;
-    int64_t head; /* where the next one goes */
+    int64_t head; /* where the next transfer goes */
     struct flight flights[MAX_FLIGHT];
     int oldest, count;
-    struct pinned *pinned, *spare; /* given out; given back */
+    struct pinned *pinned, *spare; /* pinned: in use; spare: released and kept */
     int64_t spare_bytes;
 };
 
@@ -86,7 +92,7 @@ void cuda_staging_free(struct cuda_staging *s)
     free(s);
 }
 
-/* The oldest transfer has ended: its part of the ring is free. */
+/* Waits for the oldest transfer, delivers it, and frees its part of the ring. */
 static void finish_oldest(struct cuda_staging *s)
 {
     struct flight *f = &s->flights[s->oldest];
@@ -97,7 +103,8 @@ static void finish_oldest(struct cuda_staging *s)
     s->count--;
 }
 
-/* Room for `bytes` in the ring, and an entry for its transfer. */
+/* Finds space for `bytes` in the ring, and an entry for the transfer; waits for older ones if
+ * needed. */
 static struct flight *take_room(struct cuda_staging *s, int64_t bytes)
 {
     const int64_t first = s->head + bytes > RING_BYTES ? 0 : s->head, end = first + bytes;
@@ -176,7 +183,8 @@ void cuda_staging_flush(struct cuda_staging *s)
 
 /* --- pinned memory ---------------------------------------------------------------------------- */
 
-/* The smallest spare piece that holds so much and is not twice as large, out of the list. */
+/* Takes from the list the smallest spare piece of at least `bytes` that is not more than twice as
+ * large. NULL: none. */
 static struct pinned *take_spare(struct cuda_staging *s, int64_t bytes)
 {
     struct pinned **best = NULL;
@@ -205,7 +213,7 @@ static enum status new_pinned(struct cuda_staging *s, int64_t bytes, struct pinn
         drop_spare(s);
         code = cudaHostAlloc(&base, size, cudaHostAllocDefault);
     }
-    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+    (void)cudaGetLastError(); /* clear the error, or the next launch would report it */
     if (code != cudaSuccess) {
         free(p);
         return cuda_failed(err, "cudaHostAlloc", code, __FILE__, __LINE__);
@@ -221,7 +229,7 @@ enum status cuda_staging_pin(struct cuda_staging *s, int64_t bytes, void **ptr, 
         return err_set(err, ERR_INPUT, "cuda: cannot pin %lld bytes", (long long)bytes);
     struct pinned *p = take_spare(s, bytes);
     enum status rc = OK;
-    if (p) /* copies of who had it may be under way */
+    if (p) /* copies of the previous user may still be in flight */
         CUDA_NOTE(cudaDeviceSynchronize());
     else
         rc = new_pinned(s, bytes, &p, err);

@@ -1,6 +1,6 @@
-/* exec/cuda/cuda_sums.cu - sums in a fixed order: columns of a matrix (gradients of biases),
- * squares of many tensors (norms). Parts of fixed size are summed by a block each, the parts in
- * order. */
+/* exec/cuda/cuda_sums.cu - sums in a fixed order: column sums of a matrix (gradients of biases),
+ * and sums of squares of many tensors (norms). A block sums a part of fixed size; the parts are
+ * then added in order. */
 #include "exec/cuda/columns.cuh"
 #include "exec/cuda/squares.cuh"
 
@@ -37,7 +37,8 @@ void cuda_fold(struct backend *be, int64_t num_parts, int64_t cols, const float 
 
 /* --- columns ---------------------------------------------------------------------------------- */
 
-/* What a product's weights half reads once more where nobody summed on the way. */
+/* Column sums of a part of the rows. Used for a bias gradient that no other kernel has summed on
+ * its way. */
 template <int V, typename T>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
     column_parts(int64_t rows, int64_t per_part, int64_t cols, int64_t ld, const T *x, float *parts)
@@ -94,9 +95,9 @@ void cuda_column_sums(struct backend *be, int64_t rows, int64_t cols, int64_t ld
 
 /* --- squares ---------------------------------------------------------------------------------- */
 
-enum { SQUARES_AHEAD = 4 }; /* loads under way of a thread */
+enum { SQUARES_AHEAD = 4 }; /* loads in flight per thread */
 
-/* Some tensors, by value: the table fits the 4 KiB of a kernel's arguments. */
+/* A list of tensors, passed by value: it fits in the 4 KiB of a kernel's arguments. */
 struct square_list {
     int count;
     const float *x[SQUARE_TENSORS];

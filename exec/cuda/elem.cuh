@@ -1,10 +1,9 @@
-/* exec/cuda/elem.cuh - elements of tensors in kernels: fp32 or bf16, computed with in fp32; and the
- * dropout of exec/base/rng.h.
+/* exec/cuda/elem.cuh - loads and stores of tensor elements in kernels (fp32 or bf16, computed with
+ * in fp32), and dropout.
  *
- *   CUDA_DTYPE(be, T, { CUDA_LAUNCH((kernel<T>), ...); })   T: float or __nv_bfloat16, by the
- *       backend's element type
- *   CUDA_CASE(name, value, { ... })   one case of a switch over a template argument: `name` is the
- *       constant `value` inside */
+ *   CUDA_DTYPE(be, T, { CUDA_LAUNCH((kernel<T>), ...); })   T is float or __nv_bfloat16, according
+ * to the backend's element type CUDA_CASE(name, value, { ... })   one case of a switch over a
+ * template argument; inside, `name` is the constant `value` */
 #ifndef ELAPSE_EXEC_CUDA_ELEM_CUH
 #define ELAPSE_EXEC_CUDA_ELEM_CUH
 
@@ -50,8 +49,9 @@ static __device__ __forceinline__ void elem_store(__nv_bfloat16 *y, float value)
     *y = __float2bfloat16_rn(value);
 }
 
-/* N neighbours in one access of N * sizeof(T) bytes (2, 4, 8 or 16), to which the pointer must be
- * aligned: as a built-in vector, since nvcc may take a structure of elements apart. */
+/* N neighbours in one access of N * sizeof(T) bytes (2, 4, 8 or 16); the pointer must be aligned to
+ * that size. The access uses a built-in vector type, because nvcc may split a structure of elements
+ * into several accesses. */
 template <int BYTES> struct elem_word;
 template <> struct elem_word<2> {
     typedef uint16_t type;
@@ -91,7 +91,7 @@ static __device__ __forceinline__ void elem_load_n(const T *x, float *to)
     for (int i = 0; i < N; i++)
         to[i] = elem_load(&pack.at[i]);
 }
-/* fp32 by fours: a pointer to 8 is aligned to 16 bytes. */
+/* fp32 is loaded in fours, so a pointer to 8 elements needs alignment to 16 bytes only. */
 template <int N> static __device__ __forceinline__ void elem_load_n(const float *x, float *to)
 {
     const int EACH = N < 4 ? N : 4;
@@ -103,7 +103,7 @@ template <int N> static __device__ __forceinline__ void elem_load_n(const float 
             to[i + k] = pack.at[k];
     }
 }
-/* y: in device memory, written by instructions that do not come apart. */
+/* y is device memory. store_global_16() keeps each store a single instruction. */
 template <int N> static __device__ __forceinline__ void elem_store_n(float *y, const float *from)
 {
     if constexpr (N % 4 == 0) {
@@ -123,7 +123,7 @@ static __device__ __forceinline__ void elem_store_n(__nv_bfloat16 *y, const floa
 {
     if constexpr (N == 1) {
         elem_store(y, from[0]);
-    } else { /* by pairs: one instruction rounds two */
+    } else { /* in pairs: one instruction rounds two elements */
         typename elem_word<2 * N>::type bits;
         __nv_bfloat162 pair[N / 2];
 #pragma unroll
@@ -146,13 +146,14 @@ template <int N> static __device__ __forceinline__ void elem_add_n(float *y, con
     elem_store_n<N>(y, sum);
 }
 
-/* Dropout of exec/base/backend.h's counter: on a row of sample ids[row / rows_per_sample], element
- * c is kept where bits(key, index) >= limit, index = (row % rows_per_sample) * cols + c. */
+/* Dropout with the counter of exec/base/backend.h. In a row of sample ids[row / rows_per_sample],
+ * element c is kept if bits(key, index) >= limit, with index = (row % rows_per_sample) * cols + c.
+ */
 struct drop_args {
     const int64_t *ids;
     uint64_t key;
     int64_t rows_per_sample;
-    uint32_t limit; /* 0: keep all */
+    uint32_t limit; /* 0: keep all elements */
     float up;       /* 1 / (1 - p) */
 };
 
@@ -169,7 +170,7 @@ static inline struct drop_args drop_args_of(const struct dropout *drop)
     return d;
 }
 
-/* Of a sample, once a row. */
+/* The key of a sample's mask; compute it once per row. */
 static __device__ __forceinline__ uint64_t drop_row_key(const struct drop_args &d, int64_t sample)
 {
     return rng_mix(d.key ^ (uint64_t)d.ids[sample]);

@@ -1,10 +1,10 @@
 /* exec/cuda/flash_tile.cuh - tiles of bf16 in shared memory for the tensor-core attention.
  *
- * A tile is [rows][D]; the 16-byte chunks of a row are permuted so that the eight rows that one
- * phase of ldmatrix reads, or one quarter warp copies, meet all 32 banks once: chunk c of row r
- * lies at c ^ (r & 7) where a row is a multiple of 128 bytes, else (64 or 192 bytes: two rows
- * share a line of 128) at c ^ (r / 2 & 3). A lane reads rows of the same r & 7 everywhere, so its
- * permutation is one constant. */
+ * A tile is [rows][D]. The 16-byte chunks of a row are permuted, so that the eight rows read by one
+ * phase of ldmatrix, or the row parts copied by a quarter warp, touch all 32 banks once. If a row
+ * is a multiple of 128 bytes, chunk c of row r is at position c ^ (r & 7). Otherwise (64 or 192
+ * bytes) two rows share a line of 128 bytes, and chunk c is at c ^ (r / 2 & 3). All rows that a
+ * lane reads have the same r & 7, so its permutation is one constant. */
 #ifndef ELAPSE_EXEC_CUDA_FLASH_TILE_CUH
 #define ELAPSE_EXEC_CUDA_FLASH_TILE_CUH
 
@@ -24,7 +24,7 @@ template <int D> static __device__ __forceinline__ int tile_at(int row, int chun
     return row * D + ((chunk ^ tile_swizzle<D>(row)) << 3);
 }
 
-/* Begins to copy rows [first, first + ROWS) of a head; zeros from row `rows` on. */
+/* Starts to copy rows [first, first + ROWS) of a head; rows from `rows` on become zero. */
 template <int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void tile_load(bf16 *tile, const bf16 *head, int64_t stride,
                                                  int first, int rows)
@@ -41,10 +41,10 @@ static __device__ __forceinline__ void tile_load(bf16 *tile, const bf16 *head, i
     }
 }
 
-/* A lane's place in ldmatrix_x4 of 16 rows x 16 columns. `a`: matrices in the order of an A
- * fragment (rows 0-7, rows 8-15, then columns 8-15 of both); read transposed, the same order gives
- * the B fragments of two neighbouring blocks of 8 columns. `b`: B fragments of two neighbouring
- * blocks of 8 rows. */
+/* The address offset of a lane for ldmatrix_x4 of 16 rows x 16 columns. tile_lane_a(): matrices in
+ * the order of an A fragment (rows 0-7, rows 8-15, then columns 8-15 of both); read transposed,
+ * this order gives the B fragments of two neighbouring blocks of 8 columns. tile_lane_b(): the B
+ * fragments of two neighbouring blocks of 8 rows. */
 struct tile_lane {
     int row, swizzle;
 };
@@ -58,7 +58,7 @@ template <int D> static __device__ __forceinline__ struct tile_lane tile_lane_b(
     const int row = (lane >> 4) * 8 + (lane & 7);
     return {row * D, (lane >> 3 & 1) ^ tile_swizzle<D>(lane & 7)};
 }
-/* row a multiple of 16, column of 16. */
+/* Address of a lane for the part at (row, column), both multiples of 16. */
 template <int D>
 static __device__ __forceinline__ const bf16 *tile_part(const bf16 *tile, struct tile_lane lane,
                                                         int row, int column)
@@ -76,7 +76,8 @@ static __device__ __forceinline__ uint32_t bf16_pair(float low, float high)
     return u.bits;
 }
 
-/* Accumulators of two neighbouring blocks of 8 columns as an A fragment of 16. */
+/* Rounds the accumulators of two neighbouring blocks of 8 columns to an A fragment of 16 columns.
+ */
 static __device__ __forceinline__ void tile_fragment(uint32_t *a, const float *left,
                                                      const float *right)
 {
@@ -86,9 +87,9 @@ static __device__ __forceinline__ void tile_fragment(uint32_t *a, const float *l
     a[3] = bf16_pair(right[2], right[3]);
 }
 
-/* A warp's accumulators of 16 MT rows, times scale, through its own rows of a tile in shared memory
- * (row `row` on; nobody else reads them) to rows [first, ...) of a head, in whole 16-byte chunks.
- */
+/* Stores a warp's accumulators of 16 MT rows, times scale, to rows [first, ...) of a head. They go
+ * through the warp's own rows of a tile in shared memory (from `row` on), so that whole 16-byte
+ * chunks are written. */
 template <int D, int MT>
 static __device__ __forceinline__ void tile_store(const float (*sum)[D / 8][4], const float *scale,
                                                   bf16 *tile, int row, bf16 *head, int64_t stride,
@@ -119,7 +120,7 @@ static __device__ __forceinline__ void tile_store(const float (*sum)[D / 8][4], 
     __syncwarp();
 }
 
-/* Whether the kernels have this head_dim, and may read and write 16 bytes at a time. */
+/* Whether the kernels support this head_dim, and pointers allow 16 bytes per access. */
 static inline bool flash_fits(struct backend *be, const struct attn_args *a)
 {
     const uintptr_t bits = (uintptr_t)a->qkv | (uintptr_t)a->ctx | (uintptr_t)a->dctx |
@@ -127,7 +128,8 @@ static inline bool flash_fits(struct backend *be, const struct attn_args *a)
     return cuda_flash_takes(be, a->head_dim) && bits % 16 == 0;
 }
 
-/* FLASH_PICK(a, LAUNCH): LAUNCH(D, DROP) by head_dim and by whether there is dropout. */
+/* FLASH_PICK(a, LAUNCH) calls LAUNCH(D, DROP) for the head_dim, and for whether there is dropout.
+ */
 #define FLASH_DIM(D, a, LAUNCH)                                                                    \
     CUDA_CASE(DIM, D, {                                                                            \
         if ((a)->drop.limit)                                                                       \

@@ -1,20 +1,22 @@
-/* exec/cuda/launch.cuh - how kernels are written, so that they run on a GPU and, for tests, on a
- * CPU (tests/cudasim/, whose header defines the same names).
+/* exec/cuda/launch.cuh - macros around kernel launches, so that kernels also run on a CPU in tests
+ * (tests/cudasim/, whose header defines the same names).
  *
- *   CUDA_LAUNCH(kernel, grid, block, shared, stream, args...)   no kernel is launched otherwise;
- *       parentheses around a template: CUDA_LAUNCH((rows<float, 4>), ...). shared: bytes of
- *       dynamic shared memory. A failure sticks and the next sync() of the backend reports it.
- *   CUDA_DYNAMIC_SHARED(type, name)    type *name: the block's dynamic shared memory, aligned to 16
- *       bytes
- *   CUDA_ALLOW_SHARED(kernel, bytes)   before a launch with more than 48 KiB of it
+ *   CUDA_LAUNCH(kernel, grid, block, shared, stream, args...)   the only way to launch a kernel.
+ *       A template needs parentheses: CUDA_LAUNCH((rows<float, 4>), ...). shared: bytes of dynamic
+ *       shared memory. A failure sticks, and the next sync() of the backend reports it.
+ *   CUDA_DYNAMIC_SHARED(type, name)    declares type *name, the block's dynamic shared memory,
+ *       aligned to 16 bytes
+ *   CUDA_ALLOW_SHARED(kernel, bytes)   required before a launch with more than 48 KiB of it
  *
- * No assumption that a warp runs in step without *_sync; no inline PTX outside ptx.cuh. */
+ * Kernels must not assume that a warp runs in step without *_sync, and use inline PTX only through
+ * ptx.cuh. */
 #ifndef ELAPSE_EXEC_CUDA_LAUNCH_CUH
 #define ELAPSE_EXEC_CUDA_LAUNCH_CUH
 
 #include "exec/cuda/cuda_internal.h"
 
-#ifndef ELAPSE_CUDASIM /* else the emulation's header came first, by the compiler's -include */
+#ifndef ELAPSE_CUDASIM /* in the emulation its header is included first, by the compiler's         \
+                          -include */
 
 #include <cuda_runtime.h>
 

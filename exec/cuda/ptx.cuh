@@ -1,8 +1,8 @@
-/* exec/cuda/ptx.cuh - the instructions of sm_80 and later that CUDA C has no word for. No other
- * file holds inline PTX. The emulation (tests/cudasim/) defines the same functions.
+/* exec/cuda/ptx.cuh - instructions of sm_80 and later that CUDA C does not offer. No other file
+ * holds inline PTX. The emulation (tests/cudasim/) defines the same functions.
  *
- * All lanes of a warp call mma_* and ldmatrix_* together. With g = lane / 4 and t = lane % 4, a
- * register of two bf16 holding the lower column (or row k) in its lower half:
+ * All lanes of a warp must call mma_* and ldmatrix_* together. With g = lane / 4 and t = lane % 4,
+ * and the lower column (or row k) in the lower half of a register of two bf16:
  *
  *   mma_bf16_16816   D[16, 8] += A[16, 16] B[16, 8]
  *     a[0] A[g][2t, 2t+1]   a[1] A[g+8][2t, 2t+1]   a[2] A[g][2t+8, +9]   a[3] A[g+8][2t+8, +9]
@@ -44,9 +44,9 @@ static __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t *to, const voi
                  : "memory");
 }
 
-/* Begins to copy 16 bytes (both addresses multiples of 16) past the registers; zeros instead where
- * !valid, and then `global` is not read. Done for this thread after cp_async_wait(), for the block
- * after the barrier behind it. */
+/* Starts an asynchronous copy of 16 bytes from device to shared memory (both addresses multiples of
+ * 16). If !valid it writes zeros and does not read `global`. The data are visible to this thread
+ * after cp_async_wait(), and to the block after the next barrier. */
 static __device__ __forceinline__ void cp_async_16(void *shared, const void *global, bool valid)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -55,19 +55,19 @@ static __device__ __forceinline__ void cp_async_16(void *shared, const void *glo
                  : "memory");
 }
 
-/* Closes a group: the copies begun by this thread since the last one. */
+/* Closes a group: the copies that this thread has started since the last group. */
 static __device__ __forceinline__ void cp_async_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Waits until at most PENDING of this thread's newest groups are under way. */
+/* Waits until at most PENDING of this thread's groups, the newest, are in flight. */
 template <int PENDING> static __device__ __forceinline__ void cp_async_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-/* 16 bytes to device memory, in one access. */
+/* Stores 16 bytes to device memory in one access. */
 static __device__ __forceinline__ void store_global_16(void *global, uint4 x)
 {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(global)),
@@ -75,7 +75,7 @@ static __device__ __forceinline__ void store_global_16(void *global, uint4 x)
                  : "memory");
 }
 
-/* 2^x, relative error below 2^-22; denormal results are zero; -infinity gives 0. */
+/* 2^x with a relative error below 2^-22. Denormal results become 0; -infinity gives 0. */
 static __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;
@@ -83,7 +83,7 @@ static __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-/* 1 / x within an ulp; of infinity 0. */
+/* 1 / x with an error below one ulp; infinity gives 0. */
 static __device__ __forceinline__ float rcp_approx(float x)
 {
     float y;

@@ -1,6 +1,6 @@
-/* exec/cuda/squares.cuh - sums of squares by parts of a tensor: SQUARE_PART elements a block, four
- * neighbours a thread and turn; cuda_add_squares() adds the parts. Who has the elements at hand
- * sums them alike, so that the bits are the same wherever it is done. */
+/* exec/cuda/squares.cuh - sums of squares by parts of a tensor: a block takes SQUARE_PART elements,
+ * a thread four neighbours at a time; cuda_add_squares() adds the parts. Every kernel that sums
+ * squares uses these functions, so that the bits are the same wherever it is done. */
 #ifndef ELAPSE_EXEC_CUDA_SQUARES_CUH
 #define ELAPSE_EXEC_CUDA_SQUARES_CUH
 
@@ -11,7 +11,7 @@ enum { SQUARE_THREADS = 256, SQUARE_PART = 8192, SQUARE_TENSORS = 48 };
 #define FOR_FOURS(i, first, end)                                                                   \
     for (int64_t i = (first) + (int64_t)threadIdx.x * 4; i < (end); i += SQUARE_THREADS * 4)
 
-/* x[i] to x[i + 3], zeros from `end` on; wide: in one access where they are all there. */
+/* Loads x[i] to x[i + 3]; elements from `end` on are zero. wide: one access if all four exist. */
 static __device__ __forceinline__ void load_four(bool wide, const float *x, int64_t i, int64_t end,
                                                  float *to)
 {
@@ -32,7 +32,7 @@ static __device__ __forceinline__ double square_four(double sum, const float *x)
     return sum;
 }
 
-/* The block's sum to parts[blockIdx.x]. All threads. */
+/* Writes the sum of the block to parts[blockIdx.x]. All threads must call it. */
 static __device__ __forceinline__ void square_store(double sum, double *parts)
 {
     __shared__ double shared[SQUARE_THREADS];
