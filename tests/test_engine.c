@@ -784,6 +784,8 @@ static void sim_step__out_of_memory_names_device_time_and_contents(void **state)
         assert_non_null(strstr(err.msg, "device 1 (rank 1 of replica 0) out of memory at "));
         assert_non_null(strstr(err.msg, "F of micro-batch 5"));
         assert_non_null(strstr(err.msg, "6 live micro-batches"));
+        assert_non_null(strstr(err.msg, "stash 5.86 KiB"));
+        assert_non_null(strstr(err.msg, "buffers 10 B"));
         sim_case_clear(&c);
     }
 }
