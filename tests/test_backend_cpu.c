@@ -559,38 +559,36 @@ static void dropout__depends_on_sample_not_on_row(void **state)
 
 /* --- sums ------------------------------------------------------------------------------------ */
 
-static void reduce__adds_in_index_order(void **state)
+static void sumsq_many__has_the_sums_of_squares(void **state)
 {
     (void)state;
-    const float *src[] = {fa, fb, fc};
-    fill(1, 3000, 1, fa, NULL);
-    fill(2, 3000, 1e6, fb, NULL);
-    fill(3, 3000, 1, fc, NULL);
-    for (int i = 0; i < 3000; i++)
-        fd[i] = (fa[i] + fb[i]) + fc[i];
-    three->reduce(three, 3000, 3, src, fb); /* in place of one of them */
-    assert_bits(fb, fd, 3000);
-    double sum, want = 0;
+    const int64_t num[] = {40000, 3};
+    const float *const x[] = {fa, fb};
+    double sum[2], want = 0;
     fill(1, 40000, 1, fa, NULL);
     for (int i = 0; i < 40000; i++)
         want += (double)fa[i] * fa[i];
-    assert_int_equal(three->sumsq(three, 40000, fa, &sum, NULL), OK);
-    assert_true(fabs(sum / want - 1) < 1e-12);
+    fb[0] = 1, fb[1] = -2, fb[2] = 3;
+    assert_int_equal(three->sumsq_many(three, 2, num, x, sum, NULL), OK);
+    assert_true(fabs(sum[0] / want - 1) < 1e-12);
+    assert_true(sum[1] == 14);
 }
 
 static void optimizers__same_bits_threaded(void **state)
 {
     (void)state;
     const int n = 50000; /* several tiles; PyTorch judges the values (test_parity) */
-    const struct adam o = {.lr = 0.01,
-                           .beta1 = 0.9,
-                           .beta2 = 0.999,
-                           .eps = 1e-8,
-                           .weight_decay = 0.1,
-                           .grad_mul = 0.5f,
-                           .step = 3};
-    const struct sgd q = {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .grad_mul = 0.5f};
-    for (int kind = 0; kind < 3; kind++) {
+    struct update_rule rule = {
+        .sgd = {.lr = 0.1f,  .momentum = 0.9f, .weight_decay = 0.01f, .grad_mul = 0.5f},
+        .adam = { .lr = 0.01,
+                .beta1 = 0.9,
+                .beta2 = 0.999,
+                .eps = 1e-8,
+                .weight_decay = 0.1,
+                .grad_mul = 0.5f,
+                .step = 3}
+    };
+    for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_LAMB; kind++) {
         struct backend *bes[] = {one, three};
         fill(9, n, 1, fa, NULL);
         for (int k = 0; k < 2; k++) {
@@ -600,12 +598,12 @@ static void optimizers__same_bits_threaded(void **state)
             fill(3, n, 1, v, NULL);
             for (int i = 0; i < n; i++)
                 v[i] = v[i] * v[i];
-            if (kind == 0)
-                bes[k]->sgd(bes[k], n, &q, fa, w, m);
-            else if (kind == 1)
-                bes[k]->adamw(bes[k], n, &o, fa, w, m, v);
-            else
-                bes[k]->lamb(bes[k], n, &o, fa, w, m, v);
+            const struct update tensor = {
+                .num = n, .grad = fa, .weight = w, .state = {m, v},
+                           .decay = true
+            };
+            rule.kind = (enum optimizer_kind)kind;
+            bes[k]->update(bes[k], &rule, 1, &tensor);
         }
         assert_bits(fb, fe, n);
         assert_bits(fc, ff, n);
@@ -667,7 +665,7 @@ int main(void)
         cmocka_unit_test(patchify__puts_each_pixel_once),
         cmocka_unit_test(gather_rows__and_scatter_rows_move_whole_rows),
         cmocka_unit_test(dropout__depends_on_sample_not_on_row),
-        cmocka_unit_test(reduce__adds_in_index_order),
+        cmocka_unit_test(sumsq_many__has_the_sums_of_squares),
         cmocka_unit_test(optimizers__same_bits_threaded),
         cmocka_unit_test(alloc_zeroed__is_zero_and_aligned),
         cmocka_unit_test(backend_cpu_new__refuses_bad_thread_counts),

@@ -801,19 +801,11 @@ static void elementwise_case(int64_t num, int off)
     float *rounded = down(low_c, num);
     for (int64_t i = 0; i < num; i++)
         assert_true(rounded[i] == (low() ? round_low(f[i]) : f[i]));
-    const float *src[5], *src_c[5];
-    float *to[5];
-    for (int i = 0; i < 5; i++) {
-        src[i] = to[i] = numbers(num, 1, false);
-        src_c[i] = up_fp32(src[i], num);
-    }
-    cuda->reduce(cuda, num, 5, src_c, (float *)src_c[2]);
-    cpu->reduce(cpu, num, 5, src, to[2]);
-    assert_memory_equal(down_fp32(src_c[2], num), to[2], (size_t)num * 4);
     double sum = 0, sum_cuda = 0;
     struct err err = {0};
-    assert_int_equal(cpu->sumsq(cpu, num, f, &sum, &err), OK);
-    assert_int_equal(cuda->sumsq(cuda, num, f_c, &sum_cuda, &err), OK);
+    const float *one = f, *one_c = f_c;
+    assert_int_equal(cpu->sumsq_many(cpu, 1, &num, &one, &sum, &err), OK);
+    assert_int_equal(cuda->sumsq_many(cuda, 1, &num, &one_c, &sum_cuda, &err), OK);
     assert_true(fabs(sum - sum_cuda) <= 1e-12 * sum);
     hash_in(&sum_cuda, sizeof sum_cuda);
     forget();
@@ -850,8 +842,13 @@ IN_ALL_WAYS(elementwise__sums_copies_and_rounding, false)
 
 static void optimizer_case(int64_t num, int kind)
 {
-    const struct sgd sgd = {0.1f, 0.9f, 0.01f, 0.5f};
-    const struct adam adam = {1e-2, 0.9, 0.999, 1e-8, 0.01, 0.5f, 3};
+    static const enum optimizer_kind kinds[] = {OPTIMIZER_SGD, OPTIMIZER_SGD, OPTIMIZER_ADAMW,
+                                                OPTIMIZER_LAMB};
+    const struct update_rule rule = {
+        .kind = kinds[kind],
+        .sgd = {0.1f,  0.9f, 0.01f, 0.5f},
+        .adam = { 1e-2, 0.9, 0.999,  1e-8,    0.01, 0.5f, 3}
+    };
     float *g = numbers(num, 1, false), *w = numbers(num, 1, false), *m = numbers(num, 0.1, false);
     float *v = numbers(num, 1, false);
     for (int64_t i = 0; i < num; i++)
@@ -860,13 +857,19 @@ static void optimizer_case(int64_t num, int kind)
     float *v_c = up_fp32(v, num);
     for (int i = 0; i < 2; i++) {
         struct backend *be = i ? cuda : cpu;
-        float *wi = i ? w_c : w, *mi = i ? m_c : m, *vi = i ? v_c : v, *gi = i ? g_c : g;
-        if (kind < 2)
-            be->sgd(be, num, &sgd, gi, wi, kind ? mi : NULL);
-        else if (kind == 2)
-            be->adamw(be, num, &adam, gi, wi, mi, vi);
-        else
-            be->lamb(be, num, &adam, gi, wi, mi, vi);
+        const struct update tensor = {
+            .num = num,
+            .grad = i ? g_c : g,
+            .weight = i ? w_c : w,
+            .state = {kind == 0 ? NULL
+                      : i       ? m_c
+                                : m,
+                      kind < 2 ? NULL
+                      : i      ? v_c
+                               : v},
+            .decay = true
+        };
+        be->update(be, &rule, 1, &tensor);
     }
     near("weight", down_fp32(w_c, num), w, num, 1e-6);
     near("momentum", down_fp32(m_c, num), m, num, 1e-6);
@@ -934,7 +937,8 @@ static void update_case(enum optimizer_kind kind)
     near("m", down_fp32(theirs[2], ALL), mine[2], ALL, 1e-6);
     near("v", down_fp32(theirs[3], ALL), mine[3], ALL, 1e-6);
     for (int t = 0; t < TENSORS; t++) { /* to the bit */
-        assert_int_equal(cuda->sumsq(cuda, device[t].num, device[t].grad, &sum, &err), OK);
+        assert_int_equal(cuda->sumsq_many(cuda, 1, &device[t].num, &device[t].grad, &sum, &err),
+                         OK);
         assert_true(!device[t].sumsq || sums[t] == sum);
     }
     float *rounded = down(low_c, at);

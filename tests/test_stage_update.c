@@ -53,10 +53,6 @@ static void step_both_ways(struct backend *be, enum optimizer_kind kind)
     fill();
     for (int t = 0; t < TENSORS; t++) {
         const int num = 1 + GROWS * t;
-        struct sgd q = rule.sgd;
-        struct adam o = rule.adam;
-        q.weight_decay = t % 2 ? q.weight_decay : 0.0f;
-        o.weight_decay = t % 2 ? o.weight_decay : 0.0;
         tensors[t] = (struct update){
             .num = num,
             .grad = grad[t],
@@ -66,19 +62,21 @@ static void step_both_ways(struct backend *be, enum optimizer_kind kind)
             .sumsq = t % 3 ? &sums[t] : NULL,
             .decay = t % 2
         };
-        float *w = single[0][t], *m = single[1][t], *v = single[2][t];
-        if (kind == OPTIMIZER_SGD)
-            be->sgd(be, num, &q, grad[t], w, m);
-        else if (kind == OPTIMIZER_ADAMW)
-            be->adamw(be, num, &o, grad[t], w, m, v);
-        else
-            be->lamb(be, num, &o, grad[t], w, m, v);
+        const struct update alone = {
+            .num = num,
+            .grad = grad[t],
+            .weight = single[0][t],
+            .state = {single[1][t], single[2][t]},
+            .decay = t % 2
+        };
+        be->update(be, &rule, 1, &alone);
     }
     be->update(be, &rule, TENSORS, tensors);
     assert_int_equal(be->sync(be, NULL), OK);
     for (int t = 0; t < TENSORS; t++)
         if (tensors[t].sumsq) { /* to the bit */
-            assert_int_equal(be->sumsq(be, tensors[t].num, grad[t], &want, NULL), OK);
+            const float *one = grad[t];
+            assert_int_equal(be->sumsq_many(be, 1, &tensors[t].num, &one, &want, NULL), OK);
             assert_memory_equal(&sums[t], &want, sizeof want);
         }
 }

@@ -115,7 +115,7 @@ struct update {
     float *state[2]; /* momentum, or m and v; NULL where the rule has none */
     void *low;       /* the weights' compute copy, written with them; NULL: none */
     bool decay;      /* the rule's weight decay applies */
-    double *sumsq;   /* host: receives what sumsq() says of grad, by the next sync(); NULL: no */
+    double *sumsq;   /* host: receives grad's sum of squares by the next sync(); NULL: no */
 };
 
 struct backend_event; /* opaque */
@@ -295,23 +295,13 @@ struct backend {
     void (*add)(struct backend *be, int64_t num, const void *x, void *y); /* y += x */
     /* y += x in fp32: gradients of weights. */
     void (*accumulate)(struct backend *be, int64_t num, const float *x, float *y);
-    /* dst = ((src[0] + src[1]) + src[2]) + ...; dst may be any of them. src: host array. */
-    void (*reduce)(struct backend *be, int64_t num, int count, const float *const *src, float *dst);
-    /* sum of x^2 in double, host result (waits for it). */
-    enum status (*sumsq)(struct backend *be, int64_t num, const float *x, double *sum,
-                         struct err *err);
-    /* The same for many tensors at once. num, x, sums: host arrays. */
+    /* Sums of squares in double, for many tensors at once. num, x and sums are host arrays; the call
+     * waits for the results. */
     enum status (*sumsq_many)(struct backend *be, int count, const int64_t *num,
                               const float *const *x, double *sums, struct err *err);
     /* LAMB's lengths are per tensor. tensors: host array. */
     void (*update)(struct backend *be, const struct update_rule *rule, int count,
                    const struct update *tensors);
-    void (*sgd)(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
-                float *weight, float *momentum);
-    void (*adamw)(struct backend *be, int64_t num, const struct adam *o, const float *grad,
-                  float *weight, float *m, float *v);
-    void (*lamb)(struct backend *be, int64_t num, const struct adam *o, const float *grad,
-                 float *weight, float *m, float *v);
 };
 
 /* Element `index` of a tensor of the backend's dtype. NULL stays NULL. */

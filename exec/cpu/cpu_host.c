@@ -55,15 +55,6 @@ static int64_t event_ns(struct backend *be, struct backend_event *from, struct b
     return to->at_ns - from->at_ns;
 }
 
-static enum status sumsq_many(struct backend *be, int count, const int64_t *num,
-                              const float *const *x, double *sums, struct err *err)
-{
-    enum status rc = OK;
-    for (int i = 0; rc == OK && i < count; i++)
-        rc = be->sumsq(be, num[i], x[i], &sums[i], err);
-    return rc;
-}
-
 void cpu_host_install(struct backend *be)
 {
     be->reserve = reserve;
@@ -75,5 +66,4 @@ void cpu_host_install(struct backend *be)
     be->event_done = event_done;
     be->event_wait = event_wait;
     be->event_ns = event_ns;
-    be->sumsq_many = sumsq_many;
 }

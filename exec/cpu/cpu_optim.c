@@ -41,23 +41,6 @@ static void round_weights(struct backend *be, int64_t num, const float *master, 
         to[i] = bf16_from(master[i]);
 }
 
-static void reduce(struct backend *be, int64_t num, int count, const float *const *src, float *dst)
-{
-#pragma omp parallel for schedule(static) num_threads(be->threads)
-    for (int64_t t = 0; t < cpu_tiles(num, 1024); t++) {
-        const int64_t first = t * 1024;
-        const int n = (int)cpu_min(1024, num - first);
-        float sum[1024];
-        for (int i = 0; i < n; i++)
-            sum[i] = src[0][first + i];
-        for (int s = 1; s < count; s++)
-            for (int i = 0; i < n; i++)
-                sum[i] += src[s][first + i];
-        for (int i = 0; i < n; i++)
-            dst[first + i] = sum[i];
-    }
-}
-
 static double tile_sumsq(const float *x, int64_t n)
 {
     double lane[LANES] = {0}, sum = 0.0;
@@ -94,17 +77,20 @@ static bool sum_squares(struct backend *be, int64_t num, const float *x, double 
     return true;
 }
 
-static enum status sumsq(struct backend *be, int64_t num, const float *x, double *sum,
-                         struct err *err)
+static enum status sumsq_many(struct backend *be, int count, const int64_t *num,
+                              const float *const *x, double *sums, struct err *err)
 {
-    return sum_squares(be, num, x, sum) ? OK : be->sync(be, err);
+    for (int i = 0; i < count; i++)
+        if (!sum_squares(be, num[i], x[i], &sums[i]))
+            return be->sync(be, err);
+    return OK;
 }
 
 /* SGD as in PyTorch: g += decay w; m = momentum m + g (m starts at zero); w -= lr m. part != NULL:
  * also receives the sums of squares of the gradient by tile, as sum_squares() computes them, while
  * the tile is in cache. */
-static void sgd_summing(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
-                        float *weight, float *momentum, double *part)
+static void sgd(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
+                float *weight, float *momentum, double *part)
 {
     const float lr = o->lr, mu = o->momentum, decay = o->weight_decay, mul = o->grad_mul;
 #pragma omp parallel for schedule(static) num_threads(be->threads)
@@ -123,16 +109,10 @@ static void sgd_summing(struct backend *be, int64_t num, const struct sgd *o, co
     }
 }
 
-static void sgd(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
-                float *weight, float *momentum)
-{
-    sgd_summing(be, num, o, grad, weight, momentum, NULL);
-}
-
 /* AdamW: decoupled weight decay (Loshchilov and Hutter, 2019), in PyTorch's order of operations.
- * part as in sgd_summing(). */
-static void adamw_summing(struct backend *be, int64_t num, const struct adam *o, const float *grad,
-                          float *weight, float *m, float *v, double *part)
+ * part as in sgd(). */
+static void adamw(struct backend *be, int64_t num, const struct adam *o, const float *grad,
+                  float *weight, float *m, float *v, double *part)
 {
     const double fix1 = 1.0 - pow(o->beta1, (double)o->step);
     const double fix2 = sqrt(1.0 - pow(o->beta2, (double)o->step));
@@ -153,12 +133,6 @@ static void adamw_summing(struct backend *be, int64_t num, const struct adam *o,
             weight[i] = weight[i] * shrink - rate * m1 / (sqrtf(v1) * inv2 + eps);
         }
     }
-}
-
-static void adamw(struct backend *be, int64_t num, const struct adam *o, const float *grad,
-                  float *weight, float *m, float *v)
-{
-    adamw_summing(be, num, o, grad, weight, m, v, NULL);
 }
 
 /* LAMB (You et al. 2020, algorithm 2) with bias correction. Per tensor, the step is the Adam
@@ -225,10 +199,10 @@ static void update(struct backend *be, const struct update_rule *rule, int count
         }
         switch (rule->kind) {
         case OPTIMIZER_SGD:
-            sgd_summing(be, u->num, &q, u->grad, u->weight, u->state[0], part);
+            sgd(be, u->num, &q, u->grad, u->weight, u->state[0], part);
             break;
         case OPTIMIZER_ADAMW:
-            adamw_summing(be, u->num, &o, u->grad, u->weight, u->state[0], u->state[1], part);
+            adamw(be, u->num, &o, u->grad, u->weight, u->state[0], u->state[1], part);
             break;
         case OPTIMIZER_LAMB:
             lamb(be, u->num, &o, u->grad, u->weight, u->state[0], u->state[1]);
@@ -247,9 +221,5 @@ void cpu_optim_install(struct backend *be)
     be->round = round_weights;
     be->add = add;
     be->accumulate = accumulate;
-    be->reduce = reduce;
-    be->sumsq = sumsq;
-    be->sgd = sgd;
-    be->adamw = adamw;
-    be->lamb = lamb;
+    be->sumsq_many = sumsq_many;
 }

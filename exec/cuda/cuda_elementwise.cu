@@ -1,13 +1,13 @@
 /* Elementwise kernels on activations and gradients.
  *
  * All are bound by memory and access 16 bytes at a time. add and accumulate read two elements and
- * write one. round reads 4 bytes and writes 2. reduce reads `count` elements and writes one.
- * dropout reads and writes one element, and computes a random number from about 10 integer
- * operations. Each has two versions: packs of 16 bytes, and single elements for unaligned pointers.
+ * write one. round reads 4 bytes and writes 2. dropout reads and writes one element, and computes a
+ * random number from about 10 integer operations. Each has two versions: packs of 16 bytes, and
+ * single elements for unaligned pointers.
  */
 #include "exec/cuda/elem.cuh"
 
-enum { THREADS = 256, MAX_SOURCES = 256 };
+enum { THREADS = 256 };
 
 /* Enough blocks to fill the device several times; the kernels loop over the rest. */
 static int stride_blocks(struct backend *be, int64_t num, int per_thread)
@@ -94,73 +94,7 @@ static void round_weights(struct backend *be, int64_t num, const float *master, 
                     num, master, (__nv_bfloat16 *)low);
 }
 
-struct source_list {
-    int count;
-    const float *src[MAX_SOURCES];
-};
-
-template <int V>
-static __global__ void __launch_bounds__(THREADS)
-    reduce_sources(int64_t num, const struct source_list list, float *dst)
-{
-    FOR_PACKS(i, num, V)
-    {
-        const int n = num - i < V ? (int)(num - i) : V;
-        float sum[V], value[V];
-        for (int s = 0; s < list.count; s++) {
-            const float *src = list.src[s] + i;
-            if (n == V)
-                elem_load_n<V>(src, value);
-            else
-#pragma unroll
-                for (int k = 0; k < V; k++)
-                    value[k] = k < n ? src[k] : 0.0f;
-#pragma unroll
-            for (int k = 0; k < V; k++)
-                sum[k] = s ? sum[k] + value[k] : value[k];
-        }
-        if (n == V)
-            elem_store_n<V>(dst + i, sum);
-        else
-#pragma unroll
-            for (int k = 0; k < V; k++)
-                if (k < n)
-                    dst[i + k] = sum[k];
-    }
-}
-
-static void reduce(struct backend *be, int64_t num, int count, const float *const *src, float *dst)
-{
-    struct source_list list;
-    uintptr_t pointers = (uintptr_t)dst;
-    if (num <= 0 || count <= 0)
-        return;
-    if (count > MAX_SOURCES) {
-        if (cuda_of(be)->failed.status == OK)
-            err_set(&cuda_of(be)->failed, ERR_INPUT,
-                    "cuda backend: reduce of %d sources, at most %d", count, MAX_SOURCES);
-        return;
-    }
-    list.count = count;
-    for (int s = 0; s < count; s++) {
-        list.src[s] = src[s];
-        pointers |= (uintptr_t)src[s];
-    }
-    if (pointers % 16 == 0)
-        CUDA_LAUNCH((reduce_sources<4>), stride_blocks(be, num, 4), THREADS, 0, cuda_of(be)->stream,
-                    num, list, dst);
-    else
-        CUDA_LAUNCH((reduce_sources<1>), stride_blocks(be, num, 1), THREADS, 0, cuda_of(be)->stream,
-                    num, list, dst);
-}
-
-static enum status sumsq(struct backend *be, int64_t num, const float *x, double *sum,
-                         struct err *err)
-{
-    return be->sumsq_many(be, 1, &num, &x, sum, err);
-}
-
-/* A warp takes a row, so that the sample's key is computed once per row. */
+/* One warp a row, so that a sample's key is mixed once a row. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     drop_rows(int64_t rows, int cols, const struct drop_args d, const T *x, T *y)
@@ -208,7 +142,5 @@ void cuda_elementwise_install(struct backend *be)
     be->add = add;
     be->accumulate = accumulate;
     be->round = round_weights;
-    be->reduce = reduce;
-    be->sumsq = sumsq;
     be->dropout = dropout;
 }

@@ -366,48 +366,7 @@ static void update(struct backend *be, const struct update_rule *rule, int count
     }
 }
 
-static void sgd(struct backend *be, int64_t num, const struct sgd *o, const float *grad,
-                float *weight, float *momentum)
-{
-    struct update_rule rule = {};
-    rule.kind = OPTIMIZER_SGD;
-    rule.sgd = *o;
-    const struct update u = {
-        num, grad, weight, {momentum, NULL},
-           NULL, true, NULL
-    };
-    update(be, &rule, 1, &u);
-}
-
-static void adam(struct backend *be, enum optimizer_kind kind, int64_t num, const struct adam *o,
-                 const float *grad, float *weight, float *m, float *v)
-{
-    struct update_rule rule = {};
-    rule.kind = kind;
-    rule.adam = *o;
-    const struct update u = {
-        num, grad, weight, {m, v},
-           NULL, true, NULL
-    };
-    update(be, &rule, 1, &u);
-}
-
-static void adamw(struct backend *be, int64_t num, const struct adam *o, const float *grad,
-                  float *weight, float *m, float *v)
-{
-    adam(be, OPTIMIZER_ADAMW, num, o, grad, weight, m, v);
-}
-
-static void lamb(struct backend *be, int64_t num, const struct adam *o, const float *grad,
-                 float *weight, float *m, float *v)
-{
-    adam(be, OPTIMIZER_LAMB, num, o, grad, weight, m, v);
-}
-
 void cuda_optim_install(struct backend *be)
 {
     be->update = update;
-    be->sgd = sgd;
-    be->adamw = adamw;
-    be->lamb = lamb;
 }
