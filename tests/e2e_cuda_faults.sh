@@ -25,7 +25,7 @@ if ! grep -q ncclCommSplit "$sim"; then
     finish
 fi
 export ELAPSE_NCCL_LIB=$sim
-nccl=(--set train.transport=nccl --set train.epochs=2) # the first steps of a runtime are staged (R13)
+nccl=(--set train.transport=nccl --set train.epochs=2) # the first steps of a runtime are staged (NEW_PASSES in exec/step/runtime_state.h)
 two=("${nccl[@]}" --set pipeline.num_stages=2)
 began=$SECONDS
 ELAPSE_CUDASIM_FAULT_RANK=0 broken "a launch that fails on one rank, while the others wait for its messages" 3 'unspecified launch failure' \

@@ -13,7 +13,7 @@ if ! grep -q ncclCommSplit "$sim"; then
 fi
 
 export ELAPSE_NCCL_LIB=$sim
-twice=(--set train.epochs=2) # the first steps of a runtime are staged (R13)
+twice=(--set train.epochs=2) # the first steps of a runtime are staged (NEW_PASSES in exec/step/runtime_state.h)
 nccl=(--set train.transport=nccl "${twice[@]}")
 train vit vit-twice -n 1 "${twice[@]}"
 train gpt gpt-twice -n 1 "${twice[@]}"

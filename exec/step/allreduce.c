@@ -1,23 +1,23 @@
-/* exec/step/allreduce.c - sums of gradients over replicas, beside the backward that makes them.
+/* exec/step/allreduce.c - sums gradients over replicas while the backward still runs.
  *
- * The ops ALLREDUCE of a rank's list, in its order, are a queue. An op is ready when its bucket is
- * final: behind the items of the stage's last backward (R8), or where the list has it. One sum is
- * under way at a time (time-4); it moves between items and between ops, and what is left is waited
- * for before NORM and UPDATE (time-5, time-6). Sums are formed by index, so that neither buckets
- * nor their timing show in the bits. */
+ * The ALLREDUCE ops of a rank's list form a queue in the order of the list. An op may start when
+ * its bucket is final: when the stage's last backward has passed its items, at the latest where the
+ * list has the op. One sum is in flight at a time; it moves on between items and between ops, and
+ * the rest is waited for before NORM and UPDATE. Sums are formed by index, so the bits depend
+ * neither on the buckets nor on timing. Read runtime_reduce_advance() first. */
 #include <stdlib.h>
 
 #include "exec/step/runtime_state.h"
 
 struct reducer {
     int num_sums;
-    int64_t *op; /* [num_sums] where in the list; both in one block */
-    /* Of this step, counted in order; through the host started - ended is 0 or 1. */
+    int64_t *op; /* [num_sums] positions in the list; in one allocation with the struct */
+    /* Counts of this step. Through the host, started - ended is 0 or 1. */
     int ready, started, ended;
     int64_t most;  /* elements of the largest bucket */
-    float *bucket; /* packed gradients of the one under way; the group's */
+    float *bucket; /* packed gradients of the sum in flight; belongs to the group */
     struct comm_reduce sum;
-    struct nccl_block *blocks; /* owned; of the one under way, where it is summed in place */
+    struct nccl_block *blocks; /* owned; gradients of the sum in flight, where summed in place */
 };
 
 static const struct op *op_of(const struct runtime *rt, int sum)
@@ -25,14 +25,14 @@ static const struct op *op_of(const struct runtime *rt, int sum)
     return &rt->ops->ops[rt->reducer->op[sum]];
 }
 
-/* Between GPUs, where the gradients lie; a canonical sum has an order of its own and goes by the
- * host. */
+/* NCCL sums gradients in device memory. A canonical sum has an order of its own, so it goes through
+ * the host. */
 static bool sums_in_place(const struct runtime *rt)
 {
     return rt->spec.nccl && rt->spec.job->train.reduction != REDUCTION_CANONICAL;
 }
 
-/* Of the stage. */
+/* First item of the op's bucket, counted from the stage's first. */
 static int first_item(const struct runtime *rt, const struct op *op)
 {
     const struct workload *w = rt->spec.workload;
@@ -118,7 +118,7 @@ static enum status pack(struct runtime *rt, const struct op *op, bool back, stru
             be->copy_out(be, at, grad, elems * (int64_t)sizeof *grad);
         at += elems;
     }
-    return back ? OK : be->sync(be, err); /* the bucket has been read, or is there */
+    return back ? OK : be->sync(be, err); /* the host is about to read the bucket */
 }
 
 static enum status start_in_place(struct runtime *rt, const struct op *op, struct err *err)
@@ -169,8 +169,8 @@ static enum status end_one(struct runtime *rt, struct err *err)
     return rc;
 }
 
-/* Sums of the device are under way once they are issued, one behind the other on their lane; with
- * wait, what is issued next comes behind them. */
+/* Issue all sums that are ready; their lane runs them one after the other. With wait, work that is
+ * issued next on the main lane waits for them. */
 static enum status advance_in_place(struct runtime *rt, bool wait, struct err *err)
 {
     struct reducer *r = rt->reducer;

@@ -1,20 +1,24 @@
-/* exec/step/device_links.c - the communicators of a plan between devices. */
+/* exec/step/device_links.c - opens the communicators between devices that a plan needs.
+ *
+ * NCCL communicators are made by all ranks together, so the pairs of ranks that exchange messages
+ * are gathered into rounds: within a round no rank is in two pairs, and one split makes all pairs
+ * of the round. The same list tells plan_ahead.c which communicators a later plan may need. */
 #include <stdlib.h>
 
 #include "exec/step/runtime_state.h"
 
-/* Blocks of the device that the kernels of a link may take while they wait for its peer. */
+/* Thread blocks that the kernels of a link may occupy while they wait for its peer. */
 enum { LINK_BLOCKS = 4 };
 enum { TIED = -1, NO_ROUND = -1 };
 
-/* Two ranks of a pipeline, in every replica alike. */
+/* Two ranks of a pipeline; the same two in every replica. */
 struct link_pair {
     int a, b;
     int at;    /* edge times DIRECTIONS plus direction, or TIED */
-    int round; /* the pattern that has it */
+    int round; /* index of its pattern */
 };
 
-/* Every edge between ranks in its directions, and the ends of a tied table. */
+/* List every direction of every edge between ranks, and the two ends of a tied table. */
 static enum status list_pairs(const struct model *model, const struct plan *plan,
                               const struct workload *w, const struct schedule *full,
                               struct link_patterns *list, struct err *err)
@@ -42,7 +46,7 @@ static const int *ranks_of(const struct plan *plan, int replica)
     return plan->device + (size_t)replica * (size_t)plan->num_ranks;
 }
 
-/* Take the pair in, in all replicas, unless the round has one of their ranks already. */
+/* Add the pair of each replica to the round, unless one of their ranks is in the round already. */
 static bool join_round(const struct plan *plan, const struct link_pair *pair, int *color, int *key)
 {
     for (int r = 0; r < plan->num_replicas; r++)
@@ -56,7 +60,7 @@ static bool join_round(const struct plan *plan, const struct link_pair *pair, in
     return true;
 }
 
-/* Edges between the same ranks have a pattern each, which differ in this only. */
+/* Edges between the same ranks have separate patterns, which differ in their copy number only. */
 static void number_copies(struct link_patterns *list, int num_ranks)
 {
     for (int i = 0; i < list->num; i++)
@@ -65,7 +69,7 @@ static void number_copies(struct link_patterns *list, int num_ranks)
                 nccl_pattern_same(&list->patterns[j], &list->patterns[i], num_ranks);
 }
 
-/* One more, in which no rank is in a group. */
+/* Append a pattern in which no rank is in a group yet. */
 static enum status add_pattern(struct link_patterns *list, int num_ranks, bool sums, int **color,
                                int **key, struct err *err)
 {

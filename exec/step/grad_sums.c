@@ -1,10 +1,18 @@
+/* exec/step/grad_sums.c - gradients between the backward and the update: canonical sums over
+ * micro-batches, tied token tables, the norm.
+ *
+ * Under train.reduction canonical the gradient of each micro-batch is completed before it is added.
+ * Sums form by the tree that halves [0, R * M) at midpoints. A rank's part [r * M, (r + 1) * M) is
+ * a node of that tree because R is a power of two, so the sum over the replicas finishes the tree.
+ * The stack stage_state.tree holds sums that wait for their right half. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/step/runtime_state.h"
 
-/* --- R6 --------------------------------------------------------------------------------------- */
+/* --- canonical sums ----------------------------------------------------------------------------
+ */
 
 enum status runtime_tree_init(struct runtime *rt, struct stage_state *s, struct err *err)
 {
@@ -35,7 +43,7 @@ enum status runtime_tree_init(struct runtime *rt, struct stage_state *s, struct 
     return OK;
 }
 
-/* Nodes of the tree over [0, n) that end with leaf m: sums that are complete with it. */
+/* Count the tree nodes over [0, n) that end with leaf m: leaf m completes their sums. */
 static int nodes_ending(int m, int n)
 {
     int low = 0, high = n, count = 0;
@@ -87,7 +95,8 @@ void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch,
     stage_begin_grad(s->stage);
 }
 
-/* From device to device, behind what was issued and in front of what follows. */
+/* From device to device, ordered after everything issued so far and before everything that follows.
+ */
 static enum status exchange_by_link(struct runtime *rt, const struct tied_table *mine,
                                     struct stage *stage, struct err *err)
 {
@@ -105,7 +114,7 @@ static enum status exchange_by_link(struct runtime *rt, const struct tied_table 
     return rc;
 }
 
-/* The same through host memory, where a device's gradients are staged; peer: of the pipeline. */
+/* Like exchange_by_link(), but through host memory. peer: a rank of the pipeline. */
 static enum status exchange_by_host(struct runtime *rt, const struct tied_table *mine,
                                     struct stage *stage, int peer, struct err *err)
 {
@@ -136,13 +145,13 @@ static enum status exchange_by_host(struct runtime *rt, const struct tied_table 
         stage_tied_add(stage);
         rc = be->sync(be, err);
     }
-    if (!send.active && !recv.active) /* else the rank has failed, and they may be under way */
+    if (!send.active && !recv.active) /* after a failure messages may still use the memory */
         free(staged);
     return rc;
 }
 
-/* Both ends of a tied token table learn each other's accumulator (stage.h), once a step, when the
- * replicas have been summed. */
+/* Once a step, after the sum over replicas, the two ends of a tied token table give each other
+ * their accumulators (struct tied_table). */
 enum status runtime_finish_gradients(struct runtime *rt, struct err *err)
 {
     struct tied_table table = {0}, head = {0}, tied;
@@ -182,7 +191,7 @@ enum status runtime_finish_gradients(struct runtime *rt, struct err *err)
     return exchange_by_host(rt, mine, stage, peer, err);
 }
 
-/* The rank of the job that holds an item of this pipeline. */
+/* The rank, in the message group, that holds an item of this pipeline. */
 static int rank_of_item(const struct runtime *rt, int item)
 {
     const struct plan *plan = rt->spec.plan;
@@ -192,8 +201,8 @@ static int rank_of_item(const struct runtime *rt, int item)
     return plan->device[rt->spec.replica * plan->num_ranks + rt->spec.full->rank_of_stage[stage]];
 }
 
-/* Every item's sum of squares comes from one rank of the pipeline; the total is formed in item
- * order, so that no cut shows in its bits. */
+/* One rank of the pipeline has the sum of squares of each item. The total is formed in item order,
+ * so its bits do not depend on the cut. */
 enum status runtime_norm(struct runtime *rt, struct err *err)
 {
     const struct plan *plan = rt->spec.plan;

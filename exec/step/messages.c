@@ -1,4 +1,11 @@
-/* exec/step/messages.c - activations and their gradients on their way between ranks. */
+/* exec/step/messages.c - carries activations and their gradients between ranks.
+ *
+ * Each edge of the plan has receive buffers in both directions (inbox), posted in the order of the
+ * list, and for each slot of the sending stage a place for the message that leaves it (outgoing).
+ * On a host-memory backend MPI reads and writes backend memory. On a device a message is either
+ * staged through pinned host memory or sent by NCCL (enum carriage). The rules slot-* and lane-* of
+ * runtime_state.h say who waits for whom. Read runtime_message() first, the four message ops; then
+ * receive(), send_message() and the waits. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +25,8 @@ static int64_t message_bytes(const struct runtime *rt, const struct edge *edge,
 
 /* --- construction ----------------------------------------------------------------------------- */
 
-/* The micro-batches in the order in which the receiver posts them: that of its own list, or of the
- * sender's (R11). Edges inside this rank hand over without an op. */
+/* List the micro-batches in the order in which the receiver posts them: the order of its own list,
+ * or with links that of the sender's list (lane-3). Edges inside this rank have no message ops. */
 static void list_order(struct runtime *rt, struct inbox *inbox, const struct edge *edge,
                        enum direction d)
 {
@@ -71,7 +78,7 @@ static enum status inbox_init(struct runtime *rt, struct edge *edge, enum direct
                               int num_slots, int64_t bytes, struct err *err)
 {
     struct inbox *inbox = &edge->inbox[d];
-    const int m = rt->num_microbatches, most = num_slots + rt->window; /* R4 */
+    const int m = rt->num_microbatches, most = num_slots + rt->window; /* slot-2 */
     enum status rc = OK;
     inbox->num_buffers = most < m ? most : m;
     inbox->buffers = runtime_new_zeroed(rt, inbox->num_buffers, sizeof *inbox->buffers);
@@ -210,8 +217,8 @@ enum status runtime_progress(struct runtime *rt, struct err *err)
     return rc;
 }
 
-/* A device that has failed is past every place, and the others wait for it: who goes on to them
- * must not. */
+/* A device that has failed reports every event as done. The failure is checked here, because other
+ * ranks would wait for this one's messages. */
 static enum status await_place(struct runtime *rt, struct backend_event *event, struct err *err)
 {
     struct backend *be = rt->spec.backend;
@@ -224,7 +231,7 @@ static enum status await_place(struct runtime *rt, struct backend_event *event, 
 enum status runtime_await(struct runtime *rt, struct backend_event *event, struct err *err)
 {
     enum status rc = event ? await_place(rt, event, err) : OK;
-    while (rc == OK && rt->first_waits) /* or a collective that follows would hold it back */
+    while (rc == OK && rt->first_waits) /* a collective that follows would hold the sends back */
         rc = runtime_progress(rt, err);
     return rc;
 }
@@ -242,7 +249,7 @@ enum status runtime_settle(struct runtime *rt, struct err *err)
     return rc == OK && rt->spec.nccl ? nccl_check(rt->spec.nccl, err) : rc;
 }
 
-/* Until MPI has done with a request; others go on meanwhile. */
+/* Wait for a request of MPI; other messages go on meanwhile. */
 static enum status wait_request(struct runtime *rt, struct comm_request *request, struct err *err)
 {
     enum status rc = OK;
@@ -253,13 +260,13 @@ static enum status wait_request(struct runtime *rt, struct comm_request *request
         rc = comm_test(request, &done, err);
         if (rc == OK && !done)
             rc = runtime_progress(rt, err);
-        if (rc == OK && !done) /* its peer may wait for what this rank's device does no more */
+        if (rc == OK && !done) /* the peer may wait for a device of this rank that has failed */
             rc = rt->spec.backend->failure(rt->spec.backend, err);
     }
     return rc;
 }
 
-/* Until the host's side of a message has left. */
+/* Wait until the host memory of a message has been sent. */
 static enum status depart(struct runtime *rt, struct outgoing *out, struct err *err)
 {
     enum status rc = OK;
@@ -268,7 +275,7 @@ static enum status depart(struct runtime *rt, struct outgoing *out, struct err *
     return rc == OK ? wait_request(rt, &out->request, err) : rc;
 }
 
-/* Behind the message out of a slot, what is issued next may write there. */
+/* Make work that is issued next wait for the message out of this slot. */
 static enum status clear_slot(struct runtime *rt, struct outgoing *sends, int slot, struct err *err)
 {
     struct backend *be = rt->spec.backend;
@@ -322,14 +329,14 @@ static enum status post(struct runtime *rt, struct edge *edge, enum direction d,
         be->lane_record(be, lane, buffer->arrived);
         return rc;
     }
-    if (rt->carriage == CARRY_STAGED) /* the copy out of its host memory */
+    if (rt->carriage == CARRY_STAGED) /* the copy that still reads this host memory */
         rc = await_place(rt, buffer->arrived, err);
     return rc == OK ? comm_irecv(rt->spec.pipeline, buffer->host, bytes, edge->peer,
                                  tag_of(rt, edge, d, mb), &buffer->request, err)
                     : rc;
 }
 
-/* Post what comes next on this edge, as far as buffers are free (R3). */
+/* Post the next receives of this edge, as far as buffers are free (slot-2). */
 static enum status post_receives(struct runtime *rt, struct edge *edge, enum direction d,
                                  const struct batch *batch, struct err *err)
 {
@@ -368,7 +375,7 @@ enum status runtime_post_first(struct runtime *rt, const struct batch *batch, bo
 {
     enum status rc = OK;
     const bool fresh = rt->passes[train] < NEW_PASSES;
-    const bool links = rt->spec.links && !fresh && has_plan_sizes(rt, batch); /* R13 */
+    const bool links = rt->spec.links && !fresh && has_plan_sizes(rt, batch); /* lane-4 */
     rt->passes[train] += fresh;
     rt->carriage = !runtime_on_device(rt) ? CARRY_HOST : links ? CARRY_LINKS : CARRY_STAGED;
     for (int e = 0; rc == OK && e < rt->spec.workload->num_edges; e++)
@@ -388,7 +395,7 @@ static enum status receive(struct runtime *rt, struct edge *edge, enum direction
     enum status rc = post_receives(rt, edge, d, batch, err);
     if (rc != OK)
         return rc;
-    if (inbox->buffer_of[mb] < 0) /* R4 proves this away */
+    if (inbox->buffer_of[mb] < 0) /* a bug: slot-2 excludes it */
         return err_set(err, ERR_SYSTEM, "no buffer for micro-batch %d from stage %d", mb,
                        d == ACT ? edge->from : edge->to);
     struct buffer *buffer = &inbox->buffers[inbox->buffer_of[mb]];
@@ -449,8 +456,8 @@ void *runtime_received(const struct edge *edge, enum direction d, int mb)
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
-/* On a lane of its own, behind what the device was given so far; the op's mark says when it left.
- */
+/* The message leaves on a lane of its own, after everything that the device was given so far. The
+ * op's mark says when it has left. */
 static enum status send_from_device(struct runtime *rt, const struct edge *edge, enum direction d,
                                     struct outgoing *out, const void *data, int64_t bytes, int tag,
                                     struct err *err)
@@ -458,7 +465,7 @@ static enum status send_from_device(struct runtime *rt, const struct edge *edge,
     struct backend *be = rt->spec.backend;
     const bool staged = rt->carriage == CARRY_STAGED;
     struct backend_lane *lane = staged ? rt->lane_out : nccl_group_lane(edge->link[d]);
-    enum status rc = staged ? depart(rt, out, err) : OK; /* of the last one's host memory */
+    enum status rc = staged ? depart(rt, out, err) : OK; /* the last message's host memory */
     if (rc != OK)
         return rc;
     be->lane_wait(be, lane, rt->mark->from);

@@ -1,3 +1,5 @@
+/* exec/step/ops.c - the compute ops: forward (F, R, Z) and backward (B, I, W) of a stage, the
+ * frozen prefix in front of it, and copying images ahead. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +17,7 @@ enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batc
         return OK;
     if (rt->cache && rt->training)
         return runtime_prefix_cached(rt, microbatch, batch, err);
-    /* Frozen layers run without dropout, in training as in evaluation. */
+    /* Frozen layers run without dropout, also in training. */
     rc = stage_forward(rt->spec.prefix, 0, block, STEP_EVAL, in, out, false, NULL, err);
     if (rc == OK) {
         be->copy(be, rt->prefix_out[microbatch], out[0],
@@ -39,7 +41,7 @@ enum status runtime_forward(struct runtime *rt, const struct op *op, const struc
         slot = s->slot_of[mb];
         keep = true;
     } else {
-        /* In turn, so that a slot rests while the last message that reads from it leaves. */
+        /* Slots are taken in turn, so that the last message out of a slot has time to leave. */
         slot = s->next_slot;
         for (int i = 1; i < s->num_slots && s->busy[slot]; i++)
             slot = (slot + 1) % s->num_slots;
@@ -54,7 +56,7 @@ enum status runtime_forward(struct runtime *rt, const struct op *op, const struc
     memset(s->in_ptr, 0, (size_t)(s->num_in + 1) * sizeof *s->in_ptr);
     for (int e = 0; e < s->num_in; e++)
         s->in_ptr[runtime_in_place(op->stage, e)] = runtime_received(&rt->edges[s->in[e]], ACT, mb);
-    if (op->stage == 0 && rt->spec.prefix) { /* R7 */
+    if (op->stage == 0 && rt->spec.prefix) {
         rc = runtime_prefix(rt, mb, batch, err);
         if (rc != OK)
             return rc;
@@ -98,7 +100,7 @@ enum status runtime_backward(struct runtime *rt, const struct op *op, const stru
     stage_on_grad(s->stage, NULL, NULL);
     if (rc != OK)
         return rc;
-    /* The gradient for the input leaves after B or I, or after a W that did both. */
+    /* The input's gradient leaves after B or I, or after a W that did the work of both. */
     if (what != BACKWARD_WEIGHT || !s->has_i[mb])
         for (int e = 0; rc == OK && e < s->num_in; e++) {
             struct edge *edge = &rt->edges[s->in[e]];
@@ -147,7 +149,7 @@ enum status runtime_reads_init(struct runtime *rt, struct err *err)
     return OK;
 }
 
-/* The next of a batch's blocks that holds samples, from rt->reads[at] on; NULL: there is none. */
+/* The next block of the batch that holds samples, from rt->reads[at] on; NULL: none. */
 static const struct sample_block *next_read(const struct runtime *rt, const struct batch *batch,
                                             int at)
 {

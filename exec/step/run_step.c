@@ -1,9 +1,16 @@
+/* exec/step/run_step.c - one step: the walk over the rank's op list.
+ *
+ * runtime_step() runs the ops in order; between them it lets messages and sums move on. Before the
+ * first op that uses final gradients it waits for the sums and shares the losses. At its end it
+ * waits for messages and for the device, and combines times and votes of all ranks. An evaluation
+ * runs the forward ops of the same list. */
 #include <math.h>
 #include <string.h>
 
 #include "exec/step/runtime_state.h"
 
-/* The loss of all micro-batches of all replicas, everywhere; the sum goes by index. */
+/* Give every rank the losses of all micro-batches of all replicas. The sum goes by index, so all
+ * ranks get the same bits. */
 static enum status share_losses(struct runtime *rt, const struct comm_group *group,
                                 struct loss_sums *sums, struct err *err)
 {
@@ -41,7 +48,7 @@ static bool is_send(enum op_kind kind)
     return kind == OP_SEND_ACT || kind == OP_SEND_GRAD;
 }
 
-/* Where no NORM came before it, it sums squares while it has the gradients. */
+/* Without a NORM op before it, the update sums the gradients' squares as it reads them. */
 static void update(struct runtime *rt, int stage, uint64_t step, double lr)
 {
     struct stage_state *s = &rt->stages[stage];
@@ -67,7 +74,7 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
         return rc;
     case OP_C:
         return runtime_prefix(rt, op->microbatch, batch, err);
-    case OP_P: /* what made the prefix's output has put it already */
+    case OP_P: /* runtime_prefix() has put the output into the cache already */
         return OK;
     case OP_B:
     case OP_I:
@@ -96,8 +103,9 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
                    op_kind_name((enum op_kind)op->kind));
 }
 
-/* One op, between its two places in time: of the clock, or on the lanes of the device (a send marks
- * its end itself). Those of an ALLREDUCE are where its sum is. span grows by it, on the clock. */
+/* Run one op and note when it begins and ends: by the clock, or by marks on the device's lanes (a
+ * send marks its end itself). The reducer times an ALLREDUCE, whose sum runs beside other ops.
+ * *span covers the ops so far, by the clock. */
 static enum status run_timed(struct runtime *rt, const struct op *op, const struct batch *batch,
                              int64_t step, double lr, struct op_time *span, struct err *err)
 {
@@ -135,7 +143,8 @@ static int64_t clock_at(const struct runtime *rt, struct backend_event *event)
     return rt->anchor_ns - be->event_ns(be, event, rt->anchor);
 }
 
-/* The end of a step on a device: everything has ended, which ties its places to the clock. */
+/* The end of a step on a device: wait for everything, then read the clock, which gives marks a
+ * time. */
 static enum status end_on_device(struct runtime *rt, struct op_time *span, struct err *err)
 {
     int64_t first = 0;
@@ -162,7 +171,7 @@ static enum status begin(struct runtime *rt, const struct batch *batch, bool tra
     return runtime_post_first(rt, batch, train, err);
 }
 
-/* The forward ops of the list, without what a backward needs. */
+/* Run the forward ops of the list and keep nothing for a backward. */
 static enum status forward_only(struct runtime *rt, const struct batch *batch, struct err *err)
 {
     enum status rc = begin(rt, batch, false, err);
@@ -188,8 +197,9 @@ static enum status forward_only(struct runtime *rt, const struct batch *batch, s
     return rc == OK ? runtime_finish_sends(rt, err) : rc;
 }
 
-/* After a bad loss, known to all: the micro-batches once more, forward only and without dropout, to
- * find the first item whose output is not finite. It is the head where no output below it is. */
+/* After a bad loss, which all ranks know of: run the micro-batches once more, forward only and
+ * without dropout, to find the first item whose output is not finite. If there is none below the
+ * head, the head is named. */
 static void name_bad_item(struct runtime *rt, const struct batch *batch, struct err *err)
 {
     const int num_stages = rt->spec.workload->num_stages, none = rt->spec.model->num_items;
@@ -217,7 +227,8 @@ static void name_bad_item(struct runtime *rt, const struct batch *batch, struct 
             rt->spec.model->items[-first / ranks].name, (long long)(-first % ranks));
 }
 
-/* A bad loss must not reach the weights. */
+/* Called once a step before the first op that uses final gradients: finish the sums over replicas
+ * and check the loss, because a bad loss must not reach the weights. */
 static enum status before_weights(struct runtime *rt, struct loss_sums *sums, bool *bad_loss,
                                   struct err *err)
 {
@@ -264,7 +275,8 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
         const struct op *op = &rt->ops->ops[i];
         const bool weights = op->kind >= OP_TIED; /* and NORM, UPDATE */
         const bool per_microbatch = op->kind != OP_ALLREDUCE && !weights && op->microbatch >= 0;
-        if (per_microbatch && batch->blocks[op->microbatch].num_samples == 0) { /* R5, R6 */
+        if (per_microbatch &&
+            batch->blocks[op->microbatch].num_samples == 0) { /* an empty micro-batch */
             if (op->kind == OP_B || op->kind == OP_W) {
                 stage_skip_grad(rt->stages[op->stage].stage);
                 runtime_tree_add(rt, &rt->stages[op->stage], op->microbatch, false);
@@ -292,9 +304,9 @@ enum status runtime_step(struct runtime *rt, const struct batch *batch, int64_t 
         rc = runtime_finish_sends(rt, err);
     if (rc == OK && rt->marks)
         rc = end_on_device(rt, &span, err);
-    if (rc == OK && !rt->have_norm) /* the updates have left the gradients as they were */
+    if (rc == OK && !rt->have_norm) /* updates do not change the gradients */
         rc = runtime_norm(rt, err);
-    /* A rank of frozen stages runs no op where its replica has no samples. */
+    /* A rank of frozen stages runs no op if its replica has no samples. */
     int64_t most[3] = {span.start_ns ? -span.start_ns : -INT64_MAX, span.end_ns, vote};
     if (rc == OK)
         rc = comm_max_i64(rt->spec.active, most, 3, err);

@@ -5,8 +5,11 @@
  * message whose buffer was posted ahead. Activations stay where the stage made them until their
  * message has left and their slot is wanted again; so the slots bound what is in flight.
  *
- * A runtime is built for one plan and thrown away with it; the stages (weights, optimizer state)
- * outlive it, so that a change of plan in mid-run builds a new runtime over moved stages. */
+ * A runtime is built for one plan and thrown away with it. The stages (weights, optimizer state)
+ * outlive it: a change of plan builds a new runtime over moved stages.
+ *
+ * The wing step/ runs training steps. It includes base/, comm/, stage/, data/ and cache/; save/ and
+ * run/ include it. */
 #ifndef ELAPSE_EXEC_STEP_RUNTIME_H
 #define ELAPSE_EXEC_STEP_RUNTIME_H
 
@@ -30,32 +33,32 @@ struct runtime_spec {
     struct comm_group *active;         /* all K * R ranks, by their number in the message group */
     struct comm_group *pipeline;       /* the K ranks of this replica, by position */
     struct comm_group *replicas;       /* the R ranks that hold the same stages, by replica */
-    struct nccl *nccl;                 /* train.transport nccl; NULL: all goes through the host */
+    struct nccl *nccl;                 /* train.transport nccl; NULL: through the host */
     const struct runtime_links *links; /* of the plan, where nccl is set */
     struct backend *backend;
     struct stage **stages; /* num_stages entries; those of other ranks are NULL */
     /* Frozen items in front of the pipeline (FROZEN_FIRST, FROZEN_CACHED), one slot; NULL on ranks
      * without the first stage, and where there are none. */
     struct stage *prefix;
-    /* Of the prefix's output, met by training steps under FROZEN_CACHED; and the order of their
-     * samples, which is read ahead. NULL: none. */
+    /* Cache of the prefix's output, for training steps under FROZEN_CACHED, and the sampler whose
+     * order it reads ahead. NULL: none. */
     struct cache *cache;
     const struct sampler *sampler;
     int replica, rank; /* position of this process in the plan */
 };
 
-/* When an op ran on this rank, on the clock of comm_now_ns(). On a device: when its lane came to it
- * and when that was past it, so that a RECV lasts as long as the device waited; the clock is read
- * once a step, at its end. Ops of empty micro-batches have start_ns = end_ns = 0. */
+/* When an op ran on this rank, on the clock of comm_now_ns(). On a device these are the times at
+ * which the op's lane began and ended it, so a RECV lasts as long as the device waited. The clock
+ * is read once a step, at its end. Ops of empty micro-batches have start_ns = end_ns = 0. */
 struct op_time {
     int64_t start_ns, end_ns;
 };
 
 /* The same on every rank. */
 struct step_result {
-    double loss; /* mean over all targets of the step; the model of before the update */
+    double loss; /* mean over all targets of the step, computed before the update */
     int64_t count, correct;
-    double grad_norm; /* before clipping; shared behind step_ns where the list has no NORM */
+    double grad_norm; /* before clipping; not part of step_ns where the list has no NORM */
     int64_t start_ns; /* first start of an op over all ranks */
     int64_t step_ns;  /* from there to the last end over all ranks */
     int64_t vote;     /* the largest vote of any rank */
@@ -71,8 +74,9 @@ enum status runtime_groups_open(const struct comm *comm, const struct plan *plan
                                 struct runtime_groups *groups, struct err *err);
 void runtime_groups_clear(struct runtime_groups *groups); /* safe twice */
 
-/* Communicators between devices: a plan's edges between ranks, one a direction (R11); the two ends
- * of a tied table; the replicas that hold the same stages. NULL where this rank has no part. */
+/* Communicators between devices: one for each direction of each edge between ranks, one for the two
+ * ends of a tied table, one for the replicas that hold the same stages. NULL where this rank has no
+ * part in it. */
 struct runtime_links {
     struct nccl_group **edges; /* owned array of borrowed groups, [edges][directions]; direction 0
                                   is the activations' */
@@ -81,11 +85,11 @@ struct runtime_links {
     int num_groups;
 };
 /* The groups that a plan's links need, in the order in which they are opened: rounds of pairs of
- * ranks, as few as come of taking each pair into the first that has room, then the replicas. */
+ * ranks, then the replicas. Each pair goes into the first round in which both ranks are free. */
 struct link_patterns {
     struct nccl_pattern *patterns; /* owned, with what they point to */
     int num;
-    struct link_pair *pairs; /* owned: what each round is for */
+    struct link_pair *pairs; /* owned; each names its round */
     int num_pairs;
 };
 /* With the plan lowered; num_ranks: of the message group. Local; ERR_NOMEM. */
@@ -94,8 +98,8 @@ enum status runtime_links_list(const struct model *model, const struct plan *pla
                                int num_ranks, struct link_patterns *list, struct err *err);
 void link_patterns_clear(struct link_patterns *list); /* safe twice */
 
-/* Collective over the message group. Each link has carried a message in both directions afterwards,
- * so that no first one waits for its connection. */
+/* Collective over the message group. It sends a message each way over each link, so that no message
+ * of a step has to wait for its connection. */
 enum status runtime_links_open(const struct comm *comm, struct nccl *nccl,
                                const struct model *model, const struct plan *plan,
                                const struct workload *workload, const struct schedule *full,
@@ -106,36 +110,38 @@ enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtim
 void runtime_free(struct runtime *runtime); /* NULL is fine */
 
 /* One step. Collective over all ranks of the plan. Under train.reduction canonical, gradients are
- * summed by a tree that halves [0, R * M) at midpoints; R must be a power of two. vote rides along:
- * the largest comes back on all ranks (a signal that one of them got). step counts from 0 over the
- * whole run (dropout, bias correction). A loss or norm that is not finite is ERR_INFEASIBLE on
- * every rank, with the first micro-batch or item it shows in; where the list has a NORM before any
- * weight has changed. Other failures may be known to this rank only. */
+ * summed by a tree that halves [0, R * M) at midpoints; R must be a power of two. Each rank votes
+ * once per step; the maximum wins and comes back on all ranks. step counts from 0 over the whole
+ * run (dropout and bias correction use it). A loss or norm that is not finite is ERR_INFEASIBLE on
+ * every rank, and the message names the first micro-batch or item; where the list has a NORM op, no
+ * weight has changed by then. Other failures may be known to this rank only. */
 enum status runtime_step(struct runtime *runtime, const struct batch *batch, int64_t step,
                          double lr, int64_t vote, struct step_result *result, struct err *err);
 
-/* Forward only, by the forward ops of the same list; sums over all replicas, on every rank.
- * Collective. Must not run between the ops of a step. */
+/* Forward only, by the forward ops of the same list. Every rank gets the sums over all replicas.
+ * Collective. */
 enum status runtime_eval(struct runtime *runtime, const struct batch *batch, struct loss_sums *sums,
                          struct err *err);
 
-/* Whether that is how the last step or evaluation ended: on all ranks of the plan alike. */
+/* Whether the last step or evaluation ended with a value that was not finite. All ranks of the plan
+ * agree. */
 bool runtime_not_finite(const struct runtime *runtime);
 
-/* Called in runtime_eval() behind the forward of the stage with the head, on its rank. NULL: off.
+/* runtime_eval() calls the hook after each forward of the stage with the head, on its rank. NULL:
+ * off.
  */
 typedef enum status (*runtime_eval_hook)(void *ctx, struct stage *stage,
                                          const struct sample_block *block, struct err *err);
 void runtime_on_eval(struct runtime *runtime, runtime_eval_hook hook, void *ctx);
 
-/* Times of the last step's ops, one per op of the rank's list. On a device they are those of its
- * lanes, and asking for them costs some us an op. */
+/* Times of the last step's ops, one per op of the rank's list. On a device, asking for them costs
+ * some us an op. */
 const struct op_time *runtime_times(struct runtime *runtime);
 /* Sum of squares of the last step's gradients by item, over all stages; NULL before the first. */
 const double *runtime_item_sumsq(const struct runtime *runtime);
-/* Time that this rank's steps have spent on the frozen forward of samples that the cache lacked. */
+/* Time that this rank's steps have spent on the frozen forward of samples that the cache missed. */
 int64_t runtime_fill_ns(const struct runtime *runtime);
-/* Backend and host memory of messages. */
+/* Bytes of backend and host memory that messages, sums and the runtime's own tables take. */
 int64_t runtime_bytes(const struct runtime *runtime);
 
 #endif

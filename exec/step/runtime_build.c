@@ -1,3 +1,5 @@
+/* exec/step/runtime_build.c - makes and frees a runtime, and the groups of ranks that a plan needs.
+ */
 #include <stdlib.h>
 
 #include "exec/step/runtime_state.h"
@@ -76,7 +78,7 @@ static enum status stage_init(struct runtime *rt, int index, struct err *err)
     return OK;
 }
 
-/* Room for the prefix's output of a whole step. */
+/* Allocate the prefix's output of a whole step. */
 static enum status prefix_init(struct runtime *rt, struct err *err)
 {
     const struct plan *plan = rt->spec.plan;
@@ -104,7 +106,8 @@ static enum status prefix_init(struct runtime *rt, struct err *err)
     return OK;
 }
 
-/* What the host reads at the end of a step, and what times ops on a device. */
+/* Allocate the losses that the host reads at the end of a step and, on a device, the marks that
+ * time ops. */
 static enum status marks_init(struct runtime *rt, struct err *err)
 {
     struct backend *be = rt->spec.backend;

@@ -1,68 +1,65 @@
-/* exec/step/runtime_state.h - what a runtime holds, for runtime.c (building, the walk over the
- * list), ops.c (compute ops), messages.c (activations and their gradients between ranks) and
- * grad_sums.c (sums over ranks).
+/* exec/step/runtime_state.h - what a runtime holds; private to exec/step/.
  *
- * R1  A stage has num_slots slots; a micro-batch takes one at its F (Z) and gives it back after its
- *     B (W), or at once where nothing is kept.
- * R2  Before a forward writes into a slot, all messages that read from that slot have left.
- * R3  A message buffer of an edge is posted for the next micro-batch of the list as soon as it is
- *     free; it is free when the slot of the micro-batch that it was for is.
- * R4  There are num_slots + window buffers an edge and direction; schedule_check() has proved that
- *     no rank waits for ever with `window` messages an edge in flight.
- * R5  Micro-batches without samples (end of an epoch) are skipped alike on all ranks: no compute,
- *     no message.
- * R6  Canonical reduction: the gradient of each micro-batch is complete before it is added; sums
- *     form by the tree that halves [0, R * M) at midpoints. A rank's part [r * M, (r + 1) * M) is a
- *     node of it, since R is a power of two. An empty micro-batch counts as zeros.
- * R7  What stage 0 reads of the frozen prefix is made once a step and micro-batch: by Z of the
- *     whole batch, by C, or, in evaluation, when F asks for it.
- * R8  The gradient of an item is final when the stage's last backward (B or W of the last
- *     micro-batch) has passed it; the sum of its bucket starts then.
+ * runtime_build.c makes a runtime, run_step.c walks the op list, ops.c runs the compute ops,
+ * messages.c carries activations and their gradients between ranks, allreduce.c sums gradients over
+ * replicas, grad_sums.c holds canonical sums, tied tables and the norm, step_cache.c reads and
+ * fills the cache of frozen activations, device_links.c opens communicators between devices. Read
+ * run_step.c first.
  *
- * On a device (backend memory is not host memory) the host runs ahead of it:
+ * Slots and message buffers
  *
- * R9  Ops are issued to the main lane in the order of the list. What other lanes do beside it is
- *     tied to it by events: a message leaves behind the op that made it, the slot is written again
- *     behind its departure (R2), a buffer is filled behind its last reader and read behind the
- *     arrival. The end of a step is behind all of them.
- * R10 The host waits for what it needs itself: the losses, the norm, a sum or a tied table that
- *     goes through it, host memory of a message or of the cache that is still under way, the end of
- *     the step. None of these waits for work that is not issued yet, and in each of them messages
- *     go on: a staged send starts when its copy has left the device.
- * R11 With links (NCCL) each edge has a communicator and a lane a direction, and the receiver posts
- *     in the order of the sender's list. A message that a rank waits for is preceded on its link by
- *     at most `window` - 1 that wait in buffers and num_slots that are in use, so a buffer is there
- *     and R4's proof holds.
- * R12 Images go to the device one micro-batch ahead of who reads them, on a lane of their own; the
- *     first of the next step as soon as this one has read its last and the loader has it.
- * R13 What comes for the first time (a kernel made at run time, an algorithm tried, a pass recorded
- *     as a graph) may wait for all that the device has before it. A message between devices is part
- *     of that and waits for the peer, which may do the same. So the first NEW_PASSES steps and as
- *     many evaluations of a runtime with links are staged, and each batch whose micro-batches have
- *     other sizes than the plan's (end of an epoch): then no stage's device waits for its
- *     neighbour's. Sums over replicas wait for what the same list has before them on all. */
+ * slot-1  A stage has num_slots slots. A micro-batch takes one at its F (Z) and gives it back after
+ *         its B (W), or at once where nothing is kept. Before a forward writes into a slot, every
+ *         message that reads from that slot must have left.
+ * slot-2  Each edge has num_slots + window receive buffers in each direction. A free buffer is
+ *         posted for the next micro-batch of the list. A buffer becomes free together with the slot
+ *         of the micro-batch that it was for. schedule_check() has proved that no rank waits for
+ *         ever while `window` messages are in flight on an edge.
+ *
+ * Micro-batches without samples (end of an epoch) are skipped on all ranks: no compute and no
+ * message. A canonical sum counts them as zeros.
+ *
+ * On a device (backend memory is not host memory) the host runs ahead of the device
+ *
+ * lane-1  Ops are issued to the main lane in the order of the list. Events order the other lanes
+ *         against it: a message leaves after the op that made it, a slot is written again after its
+ *         message has left (slot-1), a buffer is filled after its last reader and read after the
+ *         arrival. The end of a step comes after all of them.
+ * lane-2  The host waits for what it needs itself: the losses, the norm, a sum or a tied table that
+ *         goes through the host, host memory whose copy or message is still in flight, and the end
+ *         of the step. It never waits for work that is not issued yet, and messages go on during
+ *         each wait: a staged send starts once its copy has left the device.
+ * lane-3  With links (NCCL) each edge has a communicator and a lane for each direction. The
+ * receiver posts in the order of the sender's list. At most window - 1 unread messages and
+ * num_slots messages in use precede the one that a rank waits for, so slot-2 has a buffer for it.
+ * lane-4  Something that happens for the first time (a kernel compiled at run time, an algorithm
+ *         tried, a pass recorded as a graph) can block until the device is idle. If a neighbour
+ *         blocks too while each waits for the other's NCCL message, both wait for ever. Therefore
+ *         the first NEW_PASSES steps and evaluations of a runtime go through the host, and so does
+ *         each batch whose micro-batch sizes differ from the plan's (end of an epoch). Sums over
+ *         replicas are safe, because all replicas run the same list before them. */
 #ifndef ELAPSE_EXEC_STEP_RUNTIME_STATE_H
 #define ELAPSE_EXEC_STEP_RUNTIME_STATE_H
 
 #include "exec/step/runtime.h"
 
 enum { LOSS_WORDS = 3 }; /* loss, count, correct of a micro-batch */
-enum { NEW_PASSES = 2 }; /* R13; a pass may be recorded when it comes for the second time */
+enum { NEW_PASSES = 2 }; /* lane-4; a graph may be recorded when a pass runs the second time */
 
 enum direction { ACT, GRAD, DIRECTIONS };
 
-/* How messages get from rank to rank. */
+/* How messages travel from rank to rank. */
 enum carriage {
-    CARRY_HOST,   /* backend memory is host memory: MPI takes it from there */
-    CARRY_STAGED, /* through pinned host memory, copied on lanes of their own, and MPI */
-    CARRY_LINKS   /* from device to device, R11; staged at first, R13 */
+    CARRY_HOST,   /* backend memory is host memory, and MPI sends from there */
+    CARRY_STAGED, /* by MPI from pinned host memory; separate lanes copy */
+    CARRY_LINKS   /* from device to device (lane-3) */
 };
 
-/* One receive buffer: backend memory, and host memory, which is the same where the backend's is. */
+/* One receive buffer. On a host-memory backend data and host are one pointer. */
 struct buffer {
     void *data, *host;
     struct comm_request request;
-    struct backend_event *arrived, *freed; /* R9; NULL: not on a device */
+    struct backend_event *arrived, *freed; /* lane-1; NULL on a host-memory backend */
     int microbatch;                        /* -1: free */
 };
 
@@ -70,14 +67,14 @@ struct buffer {
 struct outgoing {
     struct comm_request request;
     void *host;                 /* on a device: owned */
-    struct backend_event *left; /* R9, borrowed: its op's mark; NULL: nothing under way */
+    struct backend_event *left; /* lane-1; borrowed from its op's mark; NULL: none in flight */
     int64_t bytes;
     int peer, tag;
-    bool waits; /* CARRY_STAGED: for its copy, in the queue of those that do */
+    bool waits; /* CARRY_STAGED: queued until its copy has left the device */
     struct outgoing *next;
 };
 
-/* What one edge brings to this rank in one direction. */
+/* Receive buffers of an edge in one direction. */
 struct inbox {
     struct buffer *buffers;
     int num_buffers;
@@ -109,12 +106,12 @@ struct stage_state {
     bool *has_r, *has_i; /* by micro-batch */
     bool summed;         /* this step's update has summed the squares of its gradients */
     int next_slot;
-    float **tree; /* R6: sums that wait for their right neighbour; backend memory, tree_depth */
+    float **tree; /* canonical sums that wait for their right half; backend memory, tree_depth */
     int tree_depth, tree_top;
     int64_t grad_elems; /* of all accumulators of the stage */
 };
 
-/* The device's times of an op: places on its lane, in a step that is not over. */
+/* Where an op begins and ends on its lane; read as times when the step is over. */
 struct op_mark {
     struct backend_event *from, *to;
     bool set;
@@ -127,25 +124,29 @@ struct runtime {
     struct edge *edges;
     struct stage_state *stages;
     struct op_time *times;
-    /* On a device: of all ops, the place that anchors them to the clock, and what the clock said
-     * there. NULL where the clock times ops. */
-    struct op_mark *marks, *mark; /* mark: of the op being issued */
+    /* On a device: marks of all ops, and an anchor event whose time on the host's clock is known.
+     * NULL on a host-memory backend, where the clock times ops directly. */
+    struct op_mark *marks, *mark; /* mark: of the op that is being issued */
     struct backend_event *anchor;
     int64_t anchor_ns;
-    enum carriage carriage;                    /* of this pass */
-    struct backend_lane *lane_in, *lane_out;   /* on a device, for what is staged */
+    enum carriage carriage;                    /* for the present pass */
+    struct backend_lane *lane_in, *lane_out;   /* on a device, for staged copies */
     struct outgoing *first_waits, *last_waits; /* in the order of their copies */
     struct loss_sums *losses;                  /* [microbatches], alloc_host()'s */
-    struct backend_event *losses_out;          /* behind the last of them; NULL on the host */
-    void **prefix_out; /* R7: by micro-batch, backend memory; NULL without a prefix */
+    struct backend_event *losses_out;          /* after the last copy; NULL on the host */
+    /* Output of the frozen prefix by micro-batch, backend memory; NULL without a prefix. It is made
+     * once a step and micro-batch: by Z of the whole batch, by C, or by F in an evaluation. */
+    void **prefix_out;
     bool *prefix_ready;
-    /* R12: the stage that reads images, if it is here and on a device; micro-batches in the order
-     * in which it does, and how many of them it has read in this step. */
+    /* On a device, the stage that reads images, if this rank has it. Images are copied one
+     * micro-batch ahead on a lane of their own; the first one of the next step starts as soon as
+     * this step has read its last and the loader has the batch. reads: micro-batches in reading
+     * order; reads_done: how many of them this step has read. */
     struct stage *reader;
     int *reads, num_reads, reads_done;
     bool training;               /* a step, not an evaluation */
-    int passes[2];               /* over the list, begun, of evaluations and of steps; R13 */
-    struct runtime_cache *cache; /* step_cache.c; NULL: the prefix meets no cache */
+    int passes[2];               /* evaluations and steps begun, up to NEW_PASSES (lane-4) */
+    struct runtime_cache *cache; /* step_cache.c; NULL: the prefix uses no cache */
     struct reducer *reducer;     /* allreduce.c */
     double *sums;                /* [replicas * microbatches][LOSS_WORDS] */
     double *item_sumsq;          /* num_items */
@@ -167,34 +168,35 @@ static inline bool runtime_on_device(const struct runtime *rt)
 /* --- messages.c --- */
 enum status runtime_edges_init(struct runtime *rt, struct err *err);
 void runtime_edges_clear(struct runtime *rt);
-/* A pass over the list begins, of a step (train) or an evaluation: how its messages go (R13), and
- * what comes first on every edge is posted (R3). */
+/* Begin a pass over the list, for a step (train) or an evaluation: choose how messages travel
+ * (lane-4), and post the first receives of every edge (slot-2). */
 enum status runtime_post_first(struct runtime *rt, const struct batch *batch, bool train,
                                struct err *err);
-/* Before a stage writes into a slot: R2. */
+/* Called before a stage writes into a slot (slot-1). */
 enum status runtime_wait_slot(struct runtime *rt, struct stage_state *s, int slot, struct err *err);
-/* Until no message of this rank is under way (R9: on a device, the main lane is behind them). */
+/* Wait until no message of this rank is in flight. On a device the main lane waits for them too. */
 enum status runtime_finish_sends(struct runtime *rt, struct err *err);
-/* Messages go on: those of MPI, and staged ones whose copy has left. */
+/* Let MPI's messages move on, and start staged sends whose copy has left the device. */
 enum status runtime_progress(struct runtime *rt, struct err *err);
-/* R10. Until the device is past the event (NULL: there is none) and no send waits for its copy, so
- * that a collective of the host may follow; likewise past all that was issued, its failures known.
- */
+/* lane-2. runtime_await() waits until the device is past the event (NULL: none) and no send waits
+ * for its copy, so that a collective of the host may follow. runtime_settle() waits for everything
+ * issued so far and reports the device's failures. */
 enum status runtime_await(struct runtime *rt, struct backend_event *event, struct err *err);
 enum status runtime_settle(struct runtime *rt, struct err *err);
 
-/* R12, behind an op. */
+/* Called after an op: start the copy of the next images, see struct runtime's reader. */
 enum status runtime_reads_init(struct runtime *rt, struct err *err);
 void runtime_upload(struct runtime *rt, const struct op *op, const struct batch *batch);
 
 /* The four message ops. */
 enum status runtime_message(struct runtime *rt, const struct op *op, const struct batch *batch,
                             struct err *err);
-/* From stage to stage inside the rank: a copy, so that the sender's slot is free. */
+/* From stage to stage inside this rank. It copies, so that the sender's slot becomes free. */
 enum status runtime_hand_over(struct runtime *rt, struct edge *edge, enum direction d, int mb,
                               const void *data, const struct batch *batch, struct err *err);
-/* What has come for a micro-batch, NULL where the edge brings nothing; and its buffer is free for
- * the next message behind what was issued so far. */
+/* runtime_received(): the data that have arrived for a micro-batch; NULL where the edge carries
+ * none. runtime_release(): everything issued so far may still read the buffer; later messages may
+ * fill it. */
 void *runtime_received(const struct edge *edge, enum direction d, int mb);
 enum status runtime_release(struct runtime *rt, struct edge *edge, enum direction d, int mb,
                             const struct batch *batch, struct err *err);
@@ -215,36 +217,41 @@ enum status runtime_forward(struct runtime *rt, const struct op *op, const struc
 enum status runtime_backward(struct runtime *rt, const struct op *op, const struct batch *batch,
                              int64_t step, struct err *err);
 
-/* R7: the prefix's output of a micro-batch lies in prefix_out afterwards. */
+/* Make sure that prefix_out holds the output of this micro-batch. */
 enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batch *batch,
                            struct err *err);
 
-/* Training steps of a plan that reads the cache: its buffers and its thread. */
+/* For training steps of a plan that reads the cache: buffers and a thread. */
 enum status runtime_cache_init(struct runtime *rt, struct err *err);
 void runtime_cache_clear(struct runtime *rt);
-/* Before a step ends: all that it made is in the cache; where the step has failed (rc, which it
- * then returns), no thread reads what it made any more. */
+/* Called before a step ends, with its status: puts everything that the step computed into the
+ * cache. After a failed step it only waits until no thread reads the step's memory. Returns rc, or
+ * the first failure of its own. */
 enum status runtime_cache_flush(struct runtime *rt, enum status rc, struct err *err);
 
-/* R7 by way of the cache: what it has is read, the rest computed and put there. */
+/* Like runtime_prefix(), but reads samples from the cache. The rest is computed and cached. */
 enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const struct batch *batch,
                                   struct err *err);
 
-/* R6: buffers of a stage; what follows the weight gradients of a micro-batch; and, in front of
- * that, the sums that are complete with it for one item, where that is wanted earlier (folded). */
+/* Canonical sums of a stage's gradients (grad_sums.c). runtime_tree_init() allocates their buffers;
+ * runtime_tree_add() follows the weight gradients of a micro-batch. runtime_tree_fold() adds, for
+ * one item, the sums that this micro-batch completes; where it was called for all items before,
+ * runtime_tree_add() gets folded = true. */
 enum status runtime_tree_init(struct runtime *rt, struct stage_state *s, struct err *err);
 void runtime_tree_add(struct runtime *rt, struct stage_state *s, int microbatch, bool folded);
 void runtime_tree_fold(struct runtime *rt, struct stage_state *s, int microbatch, int item);
 
-/* Sums over replicas (allreduce.c). A step begins; an ALLREDUCE op and those before it are
- * ready; sums go on, or, with wait, end. */
+/* Sums over replicas (allreduce.c). begin: at a step's start. ready: this ALLREDUCE op and those
+ * before it may start. advance: let sums move on; with wait, until all that may start have ended.
+ */
 enum status runtime_reduce_init(struct runtime *rt, struct err *err);
 void runtime_reduce_clear(struct runtime *rt);
 enum status runtime_reduce_begin(struct runtime *rt, struct err *err);
 enum status runtime_reduce_ready(struct runtime *rt, const struct op *op, struct err *err);
 enum status runtime_reduce_advance(struct runtime *rt, bool wait, struct err *err);
-/* Whether a backward makes gradients final (R8); then runtime_reduce_item() is its stage_grad_hook.
- */
+/* Whether this backward makes gradients final, because it is the stage's last one and a sum waits
+ * for it. Then runtime_reduce_item() is its stage_grad_hook: the sum of a bucket starts as soon as
+ * the backward has passed the bucket's items. */
 bool runtime_reduce_ahead(const struct runtime *rt, const struct op *op);
 struct final_grads {
     struct runtime *rt;
@@ -252,7 +259,8 @@ struct final_grads {
 };
 enum status runtime_reduce_item(void *final_grads, int item, struct err *err);
 
-/* NORM; and what comes before NORM and UPDATE once a step: the exchange of tied tables. */
+/* The NORM op. runtime_finish_gradients() exchanges tied tables, once a step, before NORM and
+ * UPDATE. */
 enum status runtime_norm(struct runtime *rt, struct err *err);
 enum status runtime_finish_gradients(struct runtime *rt, struct err *err);
 

@@ -1,16 +1,22 @@
+/* exec/step/step_cache.c - the frozen prefix by way of the cache of its output.
+ *
+ * For each micro-batch runtime_prefix_cached() takes from the cache's thread what the cache holds
+ * of its samples, computes the rest from the highest level that it got, and gives the results to
+ * the thread, which puts them into the cache while the step goes on. On a device both directions go
+ * through pinned host memory on lanes of their own. */
 #include <stdlib.h>
 
 #include "exec/cache/cache_ahead.h"
 #include "exec/step/runtime_state.h"
 #include "partition/units.h"
 
-/* On a device: a micro-batch that was computed, on its way into the cache. */
+/* On a device: a computed micro-batch on its way into the cache. */
 struct outgoing_content {
     enum { OUT_FREE, OUT_LEAVING, OUT_PUT } state; /* OUT_PUT: the cache's thread has it */
-    void *host;                                    /* alloc_host()'s */
-    struct backend_event *from, *made, *left;      /* of the computing lane, and of the copies' */
+    void *host;                                    /* from alloc_host() */
+    struct backend_event *from, *made, *left;      /* computing begins, ends; the copy has ended */
     int64_t epoch, n;
-    const int64_t *ids; /* the batch's, which stays until the step has ended */
+    const int64_t *ids; /* borrowed from the batch, which stays until the step has ended */
 };
 enum { CONTENTS_OUT = 3 };
 
@@ -21,10 +27,11 @@ struct runtime_cache {
     int level;   /* frozen items */
     bool whole;  /* cache_whole() */
     int64_t elems, sample_bytes;
-    int64_t fill_ns;            /* spent on what the cache lacked */
-    void *buffers[CACHE_AHEAD]; /* the thread's, when it does not run; alloc_host()'s */
-    /* On a device: a micro-batch in host memory (owned), what copies it in, and when it has; what
-     * leaves, oldest first from first_out on, on a lane of its own. */
+    int64_t fill_ns;            /* time spent on samples that the cache missed */
+    void *buffers[CACHE_AHEAD]; /* from alloc_host(); the thread's while it runs */
+    /* On a device. host (owned) holds a micro-batch from the cache, lane copies it in, and copied
+     * marks the end of that. out[] are micro-batches that lane_out copies out, the oldest at
+     * first_out. */
     void *host;
     struct backend_lane *lane, *lane_out;
     struct backend_event *copied;
@@ -32,7 +39,7 @@ struct runtime_cache {
     int first_out;
 };
 
-/* A micro-batch's worth of what the cache holds, in memory that the prefix's output may lie in. */
+/* Host memory for one micro-batch. On a host-memory backend the prefix's output may lie in it. */
 static enum status new_buffer(struct runtime *rt, void **buffer, struct err *err)
 {
     const struct runtime_cache *c = rt->cache;
@@ -138,9 +145,9 @@ void runtime_cache_clear(struct runtime *rt)
 
 /* --- what was computed, into the cache ------------------------------------------------------ */
 
-/* Those that have left the device are the thread's; of the oldest `wait` that is waited for. What a
- * device leaves that failed meanwhile is worth nothing, but the step fails with it, on all ranks
- * that share the cache. */
+/* Hand micro-batches that have left the device to the cache's thread, and wait for the oldest
+ * `wait` of them. If the device has failed they hold garbage; then the step fails on all ranks that
+ * share the cache. */
 static enum status hand_to_thread(struct runtime *rt, int wait, struct err *err)
 {
     struct runtime_cache *c = rt->cache;
@@ -161,7 +168,7 @@ static enum status hand_to_thread(struct runtime *rt, int wait, struct err *err)
     return OK;
 }
 
-/* Until the thread has put what it was handed. */
+/* Wait until the thread has put everything that it was handed. */
 static void finish_puts(struct runtime_cache *c)
 {
     cache_ahead_flush(c->ahead);
@@ -180,7 +187,7 @@ enum status runtime_cache_flush(struct runtime *rt, enum status rc, struct err *
     return rc;
 }
 
-/* Room for one more: the oldest makes it. */
+/* Take the oldest entry for a new micro-batch, after its own content has reached the cache. */
 static enum status take_out(struct runtime *rt, struct outgoing_content **out, struct err *err)
 {
     struct runtime_cache *c = rt->cache;
@@ -193,7 +200,7 @@ static enum status take_out(struct runtime *rt, struct outgoing_content **out, s
     return rc;
 }
 
-/* Samples [first, first + n) of a block for the prefix, which has no head. */
+/* Samples [first, first + n) of a block. The prefix has no head, so labels are left out. */
 static struct sample_block part_of(const struct runtime *rt, const struct sample_block *b,
                                    int64_t first, int64_t n)
 {
@@ -208,8 +215,8 @@ static struct sample_block part_of(const struct runtime *rt, const struct sample
                                  .lengths = b->lengths ? b->lengths + first : NULL};
 }
 
-/* Compute samples [first, first + n), of which the cache gave level `from` (0: nothing), where they
- * lie in the prefix's output: `at`. */
+/* Compute samples [first, first + n) into the prefix's output at `at`. The cache has given their
+ * level `from` there; 0: it had nothing. */
 static enum status compute(struct runtime *rt, const struct sample_block *block, int64_t first,
                            int64_t n, int from, void *at, struct err *err)
 {
@@ -224,12 +231,12 @@ static enum status compute(struct runtime *rt, const struct sample_block *block,
     return rc;
 }
 
-/* Neighbours in a micro-batch that the cache gave at the same level. */
+/* Consecutive samples of a micro-batch that the cache gave at one level. */
 struct run {
     int64_t first, n;
     int from;
 };
-/* The one behind *run; false: there is none. */
+/* Advance *run to the next run; false: there is none. */
 static bool next_run(const struct runtime_cache *c, int64_t n, struct run *run)
 {
     const int64_t first = run->first + run->n;
@@ -242,8 +249,8 @@ static bool next_run(const struct runtime_cache *c, int64_t n, struct run *run)
     return true;
 }
 
-/* What the cache has is copied in, the rest computed behind that, and copied out behind that again
- * while the main lane goes on. */
+/* Copy in what the cache has, then compute the rest, then copy the micro-batch out while the main
+ * lane goes on. */
 static enum status fill_on_device(struct runtime *rt, int64_t epoch,
                                   const struct sample_block *block, char *to, bool lacks, bool keep,
                                   struct err *err)
@@ -257,7 +264,7 @@ static enum status fill_on_device(struct runtime *rt, int64_t epoch,
         if (run.from > 0)
             be->lane_copy_in(be, c->lane, to + run.first * bytes,
                              (char *)c->host + run.first * bytes, bytes * run.n);
-    be->lane_record(be, c->lane, c->copied); /* what was there has had no reader since last step */
+    be->lane_record(be, c->lane, c->copied); /* the previous step was the last reader of `to` */
     be->lane_wait(be, NULL, c->copied);
     if (!lacks || rc != OK)
         return rc;
@@ -294,7 +301,7 @@ static enum status fill_on_host(struct runtime *rt, int64_t epoch, const struct 
         rc = compute(rt, block, run.first, run.n, run.from, to + run.first * bytes, err);
         if (rc == OK)
             rc = be->sync(be, err);
-        if (rc == OK && keep) /* what lies there stays until the step has ended */
+        if (rc == OK && keep) /* `to` does not change before the step has ended */
             cache_ahead_put(c->ahead, epoch, block->ids + run.first, run.n, to + run.first * bytes);
     }
     if (lacks)
@@ -302,10 +309,10 @@ static enum status fill_on_host(struct runtime *rt, int64_t epoch, const struct 
     return rc;
 }
 
-/* The bits of a sample never depend on its place in a micro-batch or on its neighbours. Where they
- * depend on the size of the micro-batch (cache_whole()), one that lacks a sample is computed as a
- * whole, and kept if it is full; else neighbours that lack the same are computed together and the
- * rest is not. */
+/* The bits of a sample depend neither on its place in a micro-batch nor on its neighbours. BLAS
+ * results depend on the batch size, however. Where that matters (cache_whole()) and the cache
+ * misses one sample, the whole micro-batch is recomputed; it is kept only if it is full. Elsewhere
+ * only missing samples are computed, those of one level together. */
 enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const struct batch *batch,
                                   struct err *err)
 {
@@ -315,7 +322,7 @@ enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const stru
     const int64_t n = block->num_samples;
     void *host = be->host_memory ? (void *)rt->prefix_out[microbatch] : c->host;
     int lowest = c->level, highest = 0;
-    enum status rc = runtime_await(rt, c->copied, err); /* out of what the thread gets back */
+    enum status rc = runtime_await(rt, c->copied, err); /* the thread gets this memory back */
     if (rc != OK)
         return rc;
     cache_ahead_get(c->ahead, batch->epoch, batch->step, microbatch, &host, c->levels);
@@ -328,7 +335,7 @@ enum status runtime_prefix_cached(struct runtime *rt, int microbatch, const stru
         lowest = got < lowest ? got : lowest;
         highest = got > highest ? got : highest;
     }
-    for (int64_t i = 0; i < n; i++) { /* what is used, and counted */
+    for (int64_t i = 0; i < n; i++) { /* the levels that are used and counted */
         const bool damaged = c->levels[i] < 0;
         if (damaged || (c->whole && lowest < c->level))
             c->levels[i] = lowest == highest ? lowest : 0;
