@@ -164,7 +164,7 @@ static bool lies_ready(const struct rig *rig, float *const *buffers, int64_t epo
     return any;
 }
 
-/* Q1, seen from outside: what was not asked for yet appears in the buffers. */
+/* Reading ahead, seen from outside: samples that were not asked for yet appear in the buffers. */
 static void cache_ahead__reads_the_next_two_without_being_asked(void **state)
 {
     (void)state;

@@ -89,7 +89,7 @@ static void cache_arena__gives_back_what_was_put(void **state)
     float data[ELEMS], got[ELEMS];
     assert_int_equal(cache_arena_attach(&spec, &b, NULL), OK);
     cache_arena_unlink(a);
-    assert_int_equal(files_left(), 0); /* A5: both go on without a name */
+    assert_int_equal(files_left(), 0); /* arena-5: both go on without a name */
     for (int s = 0; s < 10; s++) {
         assert_int_equal(cache_arena_take(b, s, 1, got), CACHE_MISS);
         assert_int_equal(cache_arena_level(b, s), 0);
@@ -168,7 +168,7 @@ static void cache_arena__caches_only_what_has_room_and_spills_the_next(void **st
     assert_true(less.bytes[0] <= spec.limit_bytes);
     spec.limit_bytes++;
     struct cache_arena *a = created(&spec), *b = NULL;
-    for (int t = 0; t < 2; t++) { /* A4 */
+    for (int t = 0; t < 2; t++) { /* arena-4 */
         struct stat st;
         assert_int_equal(stat(path_of(t), &st), 0);
         assert_true(st.st_size == size.bytes[t] && st.st_blocks * 512 >= st.st_size);

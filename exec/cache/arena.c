@@ -1,3 +1,9 @@
+/* exec/cache/arena.c - files, mappings and slots of the arena.
+ *
+ * The file has three parts: the checksum; sizes and files (create, attach, unlink), which run once;
+ * and the slots. A slot's state word is changed by compare-and-swap, and content is copied without
+ * a lock. Read cache_arena_put() and cache_arena_take() against rules arena-1 to arena-3 of the
+ * header. */
 #include "exec/cache/arena.h"
 
 #include <dirent.h>
@@ -41,7 +47,7 @@ struct slot_head {
 
 _Static_assert(sizeof(struct slot_head) == CACHE_STATE_BYTES, "as cache_fit() counts");
 
-/* A1: state 2 bits, level 12, pid of the writer 24 (Linux gives 22), number 26. */
+/* The word of arena-1: state 2 bits, level 12, pid of the writer 24 (Linux uses 22), number 26. */
 enum slot_state { SLOT_FREE, SLOT_WRITING, SLOT_FULL };
 
 struct word {
@@ -124,7 +130,8 @@ static int64_t available_memory(void)
     return kib < 0 ? INT64_MAX : (int64_t)kib * 1024;
 }
 
-/* Half of what the folder's file system (and, in shared memory, the machine) has left. */
+/* Half of the free space of the folder's file system; in shared memory at most half of the
+ * machine's available memory. */
 static int64_t default_limit(const char *dir, bool memory)
 {
     struct statvfs st;
@@ -213,7 +220,7 @@ static bool alive(uint32_t pid)
     return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
-/* Bytes read; nobody waits for one who would write into a pipe of that name. */
+/* Returns the bytes read. O_NONBLOCK, because the name could be a pipe without a writer. */
 static ssize_t read_header(const char *path, struct header *h)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -223,7 +230,7 @@ static ssize_t read_header(const char *path, struct header *h)
     return n;
 }
 
-/* A file of that name is there. Remove it if its maker is dead. */
+/* A file of that name exists. Remove it if its maker is dead. */
 static enum status replace_stale(const char *path, struct err *err)
 {
     struct header h = {0};
@@ -238,7 +245,8 @@ static enum status replace_stale(const char *path, struct err *err)
     return OK;
 }
 
-/* A5: remove what crashed runs of this machine have left in a folder; a folder may be shared. */
+/* Remove files that crashed runs of this machine have left in a folder (arena-5). Other machines
+ * may share the folder. */
 static void remove_stale(const char *dir)
 {
     DIR *files = opendir(dir);
@@ -264,7 +272,7 @@ static enum status no_room(const struct tier *tier, int64_t bytes, int failed, s
     return rc;
 }
 
-/* Tier 0 is mapped, the spill is kept open. Takes the descriptor over. */
+/* Map tier 0, keep the spill open. Takes over the descriptor. */
 static enum status open_tier(struct tier *tier, int t, int fd, int64_t bytes, struct err *err)
 {
     tier->bytes = bytes;
@@ -307,7 +315,7 @@ static enum status create_tier(struct cache_arena *arena, const struct cache_spe
         return rc != OK ? rc
                         : err_set(err, ERR_SYSTEM, "cache: cannot make '%s': %s", tier->path,
                                   strerror(errno));
-    /* The maker's pid stands there while pages are still being made. */
+    /* The header with the maker's pid is written before the pages are allocated. */
     h.ready = 0;
     if (!file_write_at(fd, &h, sizeof h, 0))
         failed = errno ? errno : EIO;
@@ -342,7 +350,7 @@ static enum status attach_tier(struct cache_arena *arena, const struct cache_spe
         goto out;
     }
     want.pid = h.pid;
-    want.num_slots = h.num_slots; /* as the maker found room; checked below */
+    want.num_slots = h.num_slots; /* the maker decided by the room it found; checked below */
     want.first_sample = h.first_sample;
     if (memcmp(&h, &want, sizeof h) != 0) {
         rc = err_set(err, ERR_SYSTEM, "cache: '%s' belongs to another job, shape or version",
@@ -385,7 +393,7 @@ enum status cache_arena_create(const struct cache_spec *spec, struct cache_arena
     return rc;
 }
 
-/* A6. */
+/* Whether tier 0 has room for the states of the spill's slots (arena-6). */
 static bool heads_fit(const struct cache_arena *arena)
 {
     const int64_t behind = CACHE_HEADER_BYTES + arena->size.num_slots[0] * arena->size.slot_bytes;
@@ -399,7 +407,7 @@ enum status cache_arena_attach(const struct cache_spec *spec, struct cache_arena
     struct cache_arena *got = NULL;
     enum status rc = arena_new(spec, &got, err);
     for (int t = 0; rc == OK && t < CACHE_TIERS; t++) {
-        /* Which files there are, the maker decided: room may have changed since. */
+        /* The maker decided which files exist; the free space may have changed since. */
         if (got->tiers[t].path[0] && access(got->tiers[t].path, F_OK) == 0)
             rc = attach_tier(got, spec, t, err);
         else
@@ -447,7 +455,7 @@ const struct cache_size *cache_arena_sizes(const struct cache_arena *arena)
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-/* Where a slot's content lies: behind its head in memory, or in the spill. */
+/* Where a slot's content lies: after its head in memory, or in the spill. */
 struct slot {
     struct slot_head *head; /* NULL: the sample has none */
     char *content;          /* NULL: in the spill */
@@ -475,8 +483,8 @@ static int64_t content_bytes(const struct cache_arena *arena)
     return arena->sample_elems * (arena->bf16 ? 2 : 4);
 }
 
-/* The checksum covers whose content it is, too: a slot written for another sample or level does
- * not fit. */
+/* The seed makes the checksum cover sample and level, so content of another sample or level does
+ * not match. */
 static uint64_t seed_of(int64_t sample, int level)
 {
     return rng_mix((uint64_t)sample) ^ (uint64_t)level;
@@ -492,9 +500,9 @@ int cache_arena_level(const struct cache_arena *arena, int64_t sample)
     return w.state == SLOT_FULL ? w.level : 0;
 }
 
-/* Bytes of bf16 that are to be widened lie in the upper half of data while they are checked, then
- * widen in place from the front: value i is read at 2 (elems + i), behind what value i writes at
- * 4 i. */
+/* If bf16 is to be widened, its bytes are read into the upper half of data, checked there, and
+ * widened in place from the front. Value i is read at byte 2 (elems + i), which no earlier value
+ * has overwritten: value i is written at 4 i. */
 enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, int level, void *data)
 {
     const struct slot slot = slot_of(arena, sample);
@@ -515,7 +523,7 @@ enum cache_answer cache_arena_take(struct cache_arena *arena, int64_t sample, in
     else
         whole = file_read_at(arena->tiers[1].fd, to, bytes, slot.offset);
     atomic_thread_fence(memory_order_acquire);
-    if (atomic_load_explicit(&slot.head->word, memory_order_relaxed) != bits) /* A3 */
+    if (atomic_load_explicit(&slot.head->word, memory_order_relaxed) != bits) /* arena-3 */
         return CACHE_MISS;
     if (!whole || cache_checksum(to, bytes, seed_of(sample, level)) != checksum) {
         w.state = SLOT_FREE;
@@ -543,7 +551,7 @@ bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const
 {
     const struct slot slot = slot_of(arena, sample);
     const int64_t bytes = content_bytes(arena), n = arena->sample_elems;
-    const char *lies = data; /* what the checksum is taken of */
+    const char *lies = data; /* the bytes that the checksum covers */
     char *rounded = NULL;    /* for the spill */
     bool done = true;
     uint64_t bits;
@@ -557,7 +565,7 @@ bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const
     if (!slot.content && arena->widen && !(lies = rounded = malloc((size_t)bytes)))
         return false;
     w = (struct word){SLOT_WRITING, level, (uint32_t)getpid(), w.number + 1};
-    if (!atomic_compare_exchange_strong(&slot.head->word, &bits, pack(w))) { /* A2 */
+    if (!atomic_compare_exchange_strong(&slot.head->word, &bits, pack(w))) { /* arena-2 */
         free(rounded);
         return false;
     }
@@ -566,7 +574,7 @@ bool cache_arena_put(struct cache_arena *arena, int64_t sample, int level, const
         round_values(data, n, rounded ? rounded : slot.content);
     else if (slot.content)
         memcpy(slot.content, data, (size_t)bytes);
-    if (slot.content) /* of what lies there now: between put and take nothing may change */
+    if (slot.content) /* check the bytes in the slot, so that damage by the copy is found too */
         lies = slot.content;
     else
         done = file_write_at(arena->tiers[1].fd, lies, bytes, slot.offset);

@@ -16,7 +16,8 @@ struct cache {
     _Atomic int64_t puts;
 };
 
-/* The key that keeps runs apart; drawn by rank 0. Machines that share a folder differ in it too. */
+/* The key that tells runs apart, drawn by rank 0. Machines that share a folder get different keys.
+ */
 static enum status share_key(const struct comm *comm, uint64_t *key, struct err *err)
 {
     *key = rng_mix((uint64_t)comm_now_ns(comm)) ^ (uint64_t)getpid();
@@ -25,8 +26,8 @@ static enum status share_key(const struct comm *comm, uint64_t *key, struct err 
     return rc;
 }
 
-/* As asked; where the disk has no room for that, without the spill; where memory has none, as much
- * as it has. why: the first refusal, empty where all went well. */
+/* Create the arena as asked. If the disk has no room, go without the spill; if memory has no room,
+ * take as much as there is. why: the first refusal, empty if all went well. */
 static enum status create_what_fits(struct cache_spec *spec, struct cache_arena **arena,
                                     struct err *why)
 {
@@ -43,7 +44,7 @@ static enum status create_what_fits(struct cache_spec *spec, struct cache_arena 
     return rc;
 }
 
-/* What rank 0 prints of the arena. */
+/* The note that rank 0 prints. */
 static void describe(const struct cache *cache, const struct cache_spec *spec, bool same_bits,
                      const struct err *why, char *note, int64_t note_bytes)
 {
@@ -63,8 +64,9 @@ static void describe(const struct cache *cache, const struct cache_spec *spec, b
     if (why->status != OK && at < note_bytes)
         at += snprintf(note + at, (size_t)(note_bytes - at), " (%.90s)", why->msg);
     if (!same_bits && at < note_bytes)
-        snprintf(note + at, (size_t)(note_bytes - at),
-                 "; this BLAS rounds a row by its place, so a run without it has other bits");
+        snprintf(
+            note + at, (size_t)(note_bytes - at),
+            "; this BLAS rounds a row by its place, so a run without the cache has other bits");
 }
 
 enum status cache_open(const struct comm *comm, const struct job *job, const struct backend *be,

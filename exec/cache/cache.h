@@ -1,10 +1,12 @@
-/* exec/cache/cache.h - AutoCache on one rank: the machine's arena (exec/cache/arena.h), counts of
- * what it answered, and whether a job may and should use one.
+/* exec/cache/cache.h - AutoCache on one rank: outputs of frozen layers, kept by sample.
  *
- * A cache never fails a run: what is missing, damaged or has no room is computed again. A sample's
- * content depends on the sample, its view and the frozen weights only (frozen layers run without
- * dropout; each view of a sample has a slot), so a run gives the same bits with and without it,
- * unless it rounds fp32 values to bf16. */
+ * It opens the machine's arena (exec/cache/arena.h), counts hits and misses, and decides whether a
+ * job may and should use a cache. A cache never fails a run: a sample that is missing, damaged or
+ * has no slot is computed again. A sample's content depends on the sample, its view and the frozen
+ * weights only (frozen layers run without dropout, and each view of a sample has a slot). So a run
+ * has the same bits with and without a cache, unless the cache rounds fp32 values to bf16.
+ *
+ * The wing cache/ includes base/, comm/, stage/ and data/; step/, measure/ and run/ include it. */
 #ifndef ELAPSE_EXEC_CACHE_CACHE_H
 #define ELAPSE_EXEC_CACHE_CACHE_H
 
@@ -16,7 +18,7 @@
 
 struct cache; /* opaque */
 
-/* Of this process, per sample, since open. */
+/* Counts of samples, of this process, since cache_open(). */
 struct cache_counts {
     int64_t hits;     /* taken at the wanted level */
     int64_t upgrades; /* taken at a lower level; the rest was computed */
@@ -25,31 +27,34 @@ struct cache_counts {
     int64_t puts;
 };
 
-/* Make the machine's arena and attach to it; names are gone when it returns (A5). be, borrowed for
- * the call, computes what goes in. Collective over the message group, idle ranks included: they may
- * get work later. Returns OK with *cache NULL on every rank where the job refuses one or one of the
- * ranks cannot have it; note then says why, else how much memory it takes (at least 256 bytes, for
- * rank 0 to print). Errors are of comm only. */
+/* Make the machine's arena and attach to it; its files have no names when this returns (arena-5).
+ * be is the backend that computes the content; it is borrowed for the call. Collective over the
+ * message group, idle ranks included, because they may get work later. If the job refuses a cache,
+ * or one rank cannot have it, the call returns OK with *cache NULL on every rank. note (at least
+ * 256 bytes) receives the reason, or how much memory the cache takes, for rank 0 to print. Errors
+ * are those of comm only. */
 enum status cache_open(const struct comm *comm, const struct job *job, const struct backend *be,
                        int64_t num_samples, struct cache **cache, char *note, int64_t note_bytes,
                        struct err *err);
 void cache_close(struct cache *cache); /* NULL is fine */
 
-/* Sample's content at `level` frozen items, as epoch `epoch` sees it, into data. If that is not
- * there but a lower level is, data gets that. Returns the level that data holds; 0: none; -1: none,
- * it was damaged. elems must be what a sample has at that level; others miss. Changes no counts.
- * Values of data are bf16 where train.dtype is, else fp32. Any thread. */
+/* Copy the content of the sample, as epoch `epoch` sees it, into data: the output of `level` frozen
+ * items, or of fewer if the cache has only that. Returns the level that data holds; 0: none; -1:
+ * none, because the content was damaged. elems is the number of values of a sample at that level;
+ * if it differs from the cache's, the call misses. Changes no counts. Values are bf16 where
+ * train.dtype is, else fp32. Any thread. */
 int cache_look(const struct cache *cache, int64_t epoch, int64_t sample, int level, int64_t elems,
                void *data);
-/* The same in one go for whoever computes with it: count what cache_look() gave. */
+/* Count a result of cache_look() that is used. */
 void cache_count(struct cache *cache, int level, int got);
 /* Any thread. */
 void cache_put(struct cache *cache, int64_t epoch, int64_t sample, int level, int64_t elems,
                const void *data);
 int cache_elem_bytes(const struct cache *cache); /* of a value of data: 2 or 4 */
-/* Whether only full micro-batches may meet the cache, and are computed as a whole where they lack a
- * sample: cache_whole_wanted(). Products by BLAS, which has other kernels for small matrices, and
- * by a GPU's libraries want it; those of our own kernels do not (exec/cpu/gemm.h). */
+/* Whether only full micro-batches may use the cache, and are recomputed as a whole if it misses a
+ * sample (cache_whole_wanted()). It is so where the bits of a row depend on the number of rows:
+ * with BLAS, which has other kernels for small matrices, and with a GPU's libraries. Our own
+ * kernels (exec/cpu/gemm.h) do not need it. */
 bool cache_whole(const struct cache *cache);
 
 bool cache_complete(const struct cache *cache); /* every sample (and view) has a slot */

@@ -1,3 +1,9 @@
+/* exec/cache/cache_ahead.c - a reading and writing thread behind one lock.
+ *
+ * The state is a few reads (buffers, each EMPTY, FILLING or READY), a ring of puts, and the place
+ * `next` to read from. ahead_thread() prefers reads to puts, because a step waits for reads. Read
+ * cache_ahead_get() first: it waits until the wanted micro-batch is READY, and moves `next` if the
+ * thread is heading elsewhere. */
 #include "exec/cache/cache_ahead.h"
 
 #include <pthread.h>
@@ -33,8 +39,8 @@ struct cache_ahead {
     bool threaded;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* Under the lock, but for the contents of a FILLING read, which are the filler's; the sampler
-     * changes only while there is none. */
+    /* The lock guards everything below except the contents of a FILLING read, which belong to the
+     * thread that fills it. The sampler changes only while no read is FILLING. */
     struct sampler sampler;
     bool stop;
     struct place next; /* to be read */
@@ -70,7 +76,8 @@ static void make_put(struct cache_ahead *ahead, const struct put *put)
                   put->data + i * ahead->sample_bytes);
 }
 
-/* Q2. Micro-batches without samples are not asked for. */
+/* The micro-batch after `at` in the same epoch; step -1 at its end. Micro-batches without samples
+ * are skipped, because nobody asks for them. */
 static struct place behind(const struct cache_ahead *ahead, struct place at)
 {
     const int64_t steps = sampler_steps_per_epoch(&ahead->sampler);
@@ -103,7 +110,7 @@ static struct read *empty_read(struct cache_ahead *ahead)
     return NULL;
 }
 
-/* Fill a read with what is next. The lock is held before and after, not meanwhile. */
+/* Fill a read with the next micro-batch. The lock is held on entry and exit, not while reading. */
 static void read_next(struct cache_ahead *ahead, struct read *read)
 {
     read->place = ahead->next;
@@ -154,13 +161,13 @@ void cache_ahead_get(struct cache_ahead *ahead, int64_t epoch, int64_t step_in_e
                 found = &ahead->reads[i];
         if (found && found->state == READ_READY)
             break;
-        for (int i = 0; i < CACHE_AHEAD && !found; i++) /* nobody asked for these */
+        for (int i = 0; i < CACHE_AHEAD && !found; i++) /* read ahead, but not wanted any more */
             if (ahead->reads[i].state == READ_READY)
                 ahead->reads[i].state = READ_EMPTY;
         if (!found && !same(next, want)) {
-            if (filling(ahead)) { /* come to rest first */
+            if (filling(ahead)) { /* let the thread finish first */
                 ahead->next.step = -1;
-            } else { /* go on from here */
+            } else { /* then jump */
                 ahead->next = want;
                 ahead->sampler = *ahead->spec.sampler;
             }
@@ -229,7 +236,7 @@ enum status cache_ahead_new(const struct cache_ahead_spec *spec, struct cache_ah
         cache_ahead_free(got, NULL);
         return err_nomem(err);
     }
-    got->threaded = pthread_create(&got->thread, NULL, ahead_thread, got) == 0; /* Q4 */
+    got->threaded = pthread_create(&got->thread, NULL, ahead_thread, got) == 0;
     *ahead = got;
     return OK;
 }
