@@ -1,3 +1,8 @@
+/* exec/run/elastic.c - decisions to freeze, changes of plan, and orders to idle ranks.
+ *
+ * The file has four parts: the state of the freeze policy with its norms; notes of changes for the
+ * records; orders from rank 0 to idle ranks; and change(), which all ranks run together. Read
+ * elastic_turn_start() first, then change(). */
 #include "exec/run/elastic.h"
 
 #include <errno.h>
@@ -15,7 +20,7 @@
 enum { ORDER_TAG = 7 };
 enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 5000000 };
 
-/* What rank 0 found before a turn. */
+/* What rank 0 decided before a turn. */
 struct decision {
     int64_t epoch, turn, start_ns, decide_ns;
     int num_frozen;
@@ -43,7 +48,7 @@ void elastic_clear(struct elastic *elastic)
     *elastic = (struct elastic){0};
 }
 
-/* The sums, if there are any, become a row of norms, and zero. */
+/* Turn the sums, if there are any, into a row of norms, and clear them. */
 static enum status close_turn(struct turn_norms *norms, int num_layers, struct err *err)
 {
     const size_t n = (size_t)num_layers, at = (size_t)norms->num_turns * n;
@@ -90,14 +95,14 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
             rc = checkpoint_find(resume_dir, &dir, err);
         if (rc == OK && dir)
             rc = checkpoint_norms(dir, job->model.num_layers, &elastic->norms, err);
-        if (rc == OK && begins) /* a turn that ended with the checkpoint */
+        if (rc == OK && begins) /* the checkpoint was written at the end of a turn */
             rc = close_turn(&elastic->norms, job->model.num_layers, err);
         for (int64_t e = 0; rc == OK && e <= trainer_turn(t); e++) {
             rc = decide(t, e, &frozen[1], reason, err);
             frozen[0] = e == 0 ? frozen[1] : frozen[0];
         }
-        /* Within a turn F stays; and what was frozen has no optimizer state any more, whatever the
-         * policy says now. */
+        /* The frozen prefix does not change within a turn. It never shrinks either, because frozen
+         * layers have no optimizer state any more, whatever the policy says now. */
         if (!begins || t->progress.num_frozen_layers > frozen[1])
             frozen[1] = t->progress.num_frozen_layers;
         if (job->freeze.policy != FREEZE_NONE)
@@ -125,7 +130,7 @@ void elastic_count(struct trainer *t)
 /* --- notes of changes --------------------------------------------------------------------------
  */
 
-/* What the changes of the last noted one's epoch took together. */
+/* Record the changes of the last note's epoch, summed. */
 static enum status write_notes(struct trainer *t, struct err *err)
 {
     static const char *const names[] = {"decide", "plan", "move", "groups", "cache", "total"};
@@ -159,7 +164,8 @@ static enum status note_change(struct trainer *t, const struct transition_note *
     return write_notes(t, err);
 }
 
-/* What the present plan has spent on filling the cache belongs to the change that made it. */
+/* The time that the present plan has spent on filling the cache belongs to the change that made it.
+ */
 static enum status note_fill(struct trainer *t, struct err *err)
 {
     struct elastic *elastic = &t->elastic;
@@ -243,7 +249,7 @@ static enum status wait_for_order(struct trainer *t, struct order *order, struct
         rc = comm_test(&request, &done, err);
         if (rc == OK && !done && t->nccl) {
             rc = nccl_go_on(t->nccl, true, err);
-            if (rc != OK) /* before the order's memory goes */
+            if (rc != OK) /* the message must not arrive in memory that is gone */
                 comm_cancel(&request);
         }
         if (rc == OK && !done) {
@@ -263,8 +269,9 @@ static void lap(const struct comm *comm, int64_t *since, int64_t *sum)
     *since = now;
 }
 
-/* Says so where the ranks could form more pipelines than the samples of an epoch are for, or than
- * share the micro-batches of a canonical sum, which were counted by the first plan. */
+/* Note it where the ranks could form more replicas, but an epoch has too few samples for them, or
+ * they cannot share the micro-batches of a canonical sum evenly (their number is the first plan's).
+ */
 static void add_limit(struct trainer *t, char *reason, size_t room)
 {
     const struct plan *now = &t->layout.plan.plan;
@@ -289,14 +296,63 @@ static void add_limit(struct trainer *t, char *reason, size_t room)
     }
 }
 
-/* A status that all ranks have agreed on, unless it is MPI that has failed. */
+/* Note that all ranks have agreed on this status. Failures of MPI are not agreed on. */
 static enum status agreed(struct trainer *t, enum status rc)
 {
-    t->all_know = rc == ERR_INFEASIBLE;
+    t->failure_agreed = rc == ERR_INFEASIBLE;
     return rc;
 }
 
-/* L2. Collective over all ranks. */
+/* From the layout in place to `next`, whose stages are still to be made: weights move, and the
+ * runtime is built anew. Collective over all ranks. On failure *next keeps what is not in place
+ * yet. */
+static enum status change_layout(struct trainer *t, struct layout *next,
+                                 struct transition_note *note, int64_t *since, struct err *err)
+{
+    const struct comm *comm = t->comm;
+    enum status rc;
+    runtime_free(t->layout.runtime);
+    t->layout.runtime = NULL;
+    for (int split = 0; split < SPLIT_COUNT; split++) {
+        loader_free(t->layout.loaders[split]);
+        t->layout.loaders[split] = NULL;
+    }
+    rc = agreed(t, comm_agree(comm, layout_stages(&t->base, next, err), err));
+    if (rc == OK)
+        rc = move_weights(&t->base, &t->layout, next, &note->bytes, err);
+    if (rc == OK) /* after a failure the others wait for messages: this rank ends the job */
+        rc = comm_agree(comm, OK, err);
+    lap(comm, since, &note->part_ns[PART_MOVE]);
+    if (rc != OK)
+        return rc;
+    layout_clear(&t->layout);
+    t->layout = *next; /* the runtime will point into it, so it must not move any more */
+    *next = (struct layout){0};
+    rc = comm_agree(comm, layout_batches(&t->base, t->progress.position, &t->layout, err), err);
+    if (rc == OK)
+        rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
+    return agreed(t, rc);
+}
+
+/* Rank 0 records a change that has ended. */
+static enum status describe_change(struct trainer *t, const struct decision *decision,
+                                   const struct nccl_counts *before, struct transition_note *note,
+                                   struct err *err)
+{
+    const struct plan *now = &t->layout.plan.plan;
+    note->part_ns[PART_DECIDE] = decision->decide_ns;
+    note->frozen_layers = decision->num_frozen;
+    note->pipeline_length = now->num_ranks;
+    note->replicas = now->num_replicas;
+    note->links = nccl_counts(t->nccl);
+    note->links.ready -= before->ready;
+    note->links.made -= before->made;
+    memcpy(note->reason, decision->reason, sizeof note->reason);
+    add_limit(t, note->reason, sizeof note->reason);
+    return note_change(t, note, err);
+}
+
+/* Make the plan of the decision, and change to it. Collective over all ranks. */
 static enum status change(struct trainer *t, const struct decision *decision, struct err *err)
 {
     const struct comm *comm = t->comm;
@@ -313,48 +369,16 @@ static enum status change(struct trainer *t, const struct decision *decision, st
     if (rc == OK)
         rc = layout_place(&t->base, &plan, &next, err);
     lap(comm, &since, &note.part_ns[PART_GROUPS]);
-    if (rc != OK)
-        goto out;
-    runtime_free(t->layout.runtime);
-    t->layout.runtime = NULL;
-    for (int split = 0; split < SPLIT_COUNT; split++) {
-        loader_free(t->layout.loaders[split]);
-        t->layout.loaders[split] = NULL;
-    }
-    rc = agreed(t, comm_agree(comm, layout_stages(&t->base, &next, err), err));
     if (rc == OK)
-        rc = move_weights(&t->base, &t->layout, &next, &note.bytes, err);
-    if (rc == OK) /* else the others wait for messages, not here: this rank ends the job */
-        rc = comm_agree(comm, OK, err);
-    lap(comm, &since, &note.part_ns[PART_MOVE]);
-    if (rc != OK)
-        goto out;
-    layout_clear(&t->layout);
-    t->layout = next; /* where the runtime will look for it */
-    next = (struct layout){0};
-    rc = comm_agree(comm, layout_batches(&t->base, t->progress.position, &t->layout, err), err);
-    if (rc == OK)
-        rc = comm_agree(comm, layout_runtime(&t->base, &t->layout, err), err);
-    if (agreed(t, rc) != OK)
-        goto out;
-    t->progress.num_frozen_layers = decision->num_frozen;
-    lap(comm, &since, &note.part_ns[PART_GROUPS]);
-    if (comm->rank == 0) {
-        const struct plan *now = &t->layout.plan.plan;
-        note.part_ns[PART_DECIDE] = decision->decide_ns;
+        rc = change_layout(t, &next, &note, &since, err);
+    if (rc == OK) {
+        t->progress.num_frozen_layers = decision->num_frozen;
+        lap(comm, &since, &note.part_ns[PART_GROUPS]);
         note.total_ns = since - decision->start_ns;
-        note.frozen_layers = decision->num_frozen;
-        note.pipeline_length = now->num_ranks;
-        note.replicas = now->num_replicas;
-        note.links = nccl_counts(t->nccl);
-        note.links.ready -= before.ready;
-        note.links.made -= before.made;
-        memcpy(note.reason, decision->reason, sizeof note.reason);
-        add_limit(t, note.reason, sizeof note.reason);
-        rc = note_change(t, &note, err);
+        if (comm->rank == 0)
+            rc = describe_change(t, decision, &before, &note, err);
     }
-out:
-    if (t->all_know) /* else messages may be under way in it */
+    if (t->failure_agreed) /* otherwise messages may be in flight in it */
         layout_clear(&next);
     train_plan_clear(&plan);
     return rc;
@@ -377,7 +401,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
     if (t->comm->rank == 0) {
         if (job->freeze.policy != FREEZE_NONE)
             rc = decide(t, decision->turn, &decision->num_frozen, decision->reason, err);
-        if (rc != OK) /* known here only: the caller ends the run */
+        if (rc != OK) /* only this rank knows: the caller ends the job */
             return rc;
         decision->change = turn_changes(job, decision->turn, decision->num_frozen, plan);
         decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
@@ -412,7 +436,7 @@ enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
         if (order.kind == ORDER_END) {
             *ended = true;
             rc = order.status;
-            t->all_know = rc != OK;
+            t->failure_agreed = rc != OK;
             if (rc != OK)
                 err_copy(err, &order.err);
         }

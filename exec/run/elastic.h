@@ -1,15 +1,18 @@
-/* exec/run/elastic.h - a run that changes shape: which layers freeze, and a new plan in mid-run.
+/* exec/run/elastic.h - a run that changes shape: layers freeze, and the plan changes during the
+ * run.
  *
- * L1  Before each turn (partition/turn.h) rank 0 decides; the ranks at work learn it by a broadcast
- *     among them. Nobody else decides anything.
- * L2  Where F or K changes, rank 0 wakes the idle ranks, and all ranks make the same change: the
- *     new plan, groups by split, weights and optimizer state from owner to new owner, batches,
- *     runtime. Survivors keep the buffers of the items that stay with them.
- * L3  Idle ranks wait for a message of rank 0 in the message group: a look, then a sleep that grows
- *     to 5 ms, so that they cost no core.
- * L4  Samples, learning rate, optimizer step count and random numbers depend on epoch, step and
- *     global micro-batch only, so a change leaves them alone. A change in mid-epoch goes on at the
- *     next sample, also where the global batch is another one. */
+ * Before each turn (partition/turn.h) rank 0 decides how many layers are frozen and whether the
+ * plan changes, and broadcasts that to the ranks that hold stages. If the plan changes, rank 0
+ * wakes the idle ranks, and all ranks make the same change: they take the new plan, split groups,
+ * move weights and optimizer state from each owner to the new one, and build batches and runtime.
+ * Items that stay on a rank keep their buffers.
+ *
+ * Idle ranks wait for a message of rank 0 in the message group. They look, then sleep for a time
+ * that grows to 5 ms, so that they take no core from others.
+ *
+ * Samples, learning rate, optimizer step count and random numbers depend on epoch, step and global
+ * micro-batch only, so a change does not alter them. A change within an epoch goes on at the next
+ * sample, also if the global batch is another one. */
 #ifndef ELAPSE_EXEC_RUN_ELASTIC_H
 #define ELAPSE_EXEC_RUN_ELASTIC_H
 
@@ -18,32 +21,34 @@
 
 #include "exec/run/trainer_state.h"
 
-/* Read what a resumed run decided before, and decide F for the epoch at which it starts.
- * Collective. *num_frozen is the same on all ranks. */
+/* Repeat the decisions that a resumed run made before, and decide how many layers are frozen where
+ * it starts. Collective; *num_frozen is the same on all ranks. */
 enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_frozen,
                          struct err *err);
 void elastic_clear(struct elastic *elastic);
 
-/* Add the squares of the last step's gradients; rank 0's sums are what counts. */
+/* Add the squares of the last step's gradients to the turn's sums, which rank 0 uses. */
 void elastic_count(struct trainer *t);
-/* Close a turn: what filling the cache took; rank 0: norms.json of the run folder, as freeze.norms
- * reads it. Collective over the ranks at work. */
+/* Close a turn: record the time spent on filling the cache; rank 0 writes norms.json into the run
+ * folder, in the form that freeze.norms reads. Collective over the ranks that hold stages. */
 enum status elastic_turn_end(struct trainer *t, struct err *err);
 
-/* Before a turn, on the ranks at work: decide, and change the plan where it is due. */
+/* Before a turn, on the ranks that hold stages: decide, and change the plan if the decision says
+ * so. */
 enum status elastic_turn_start(struct trainer *t, struct err *err);
 
-/* What rank 0 tells the idle ranks. */
+/* Orders of rank 0 to idle ranks. */
 enum order_kind { ORDER_CHANGE, ORDER_AHEAD, ORDER_SAVE, ORDER_END };
-/* Rank 0 to all idle ranks; elsewhere, and where none is idle, nothing. status: of the run (END).
+/* Rank 0 sends the order to all idle ranks; other ranks do nothing. status: of the run, for
+ * ORDER_END.
  */
 enum status elastic_order(struct trainer *t, enum order_kind kind, enum status status,
                           struct err *err);
-/* An idle rank's work: wait and obey until it gets a place or the run ends (*ended). The status of
- * the run comes back at its end. */
+/* An idle rank waits for orders and follows them until it gets a stage or the run ends (*ended). At
+ * the end it returns the status of the run. */
 enum status elastic_idle(struct trainer *t, bool *ended, struct err *err);
 
-/* transitions[] of the summary, and its sums. */
+/* Add transitions[] and their sums to the summary. */
 void elastic_json(const struct trainer *t, struct json *root);
 
 #endif

@@ -1,3 +1,6 @@
+/* exec/run/layout.c - makes the stages, batches and runtime that a plan gives this rank. Read the
+ * calls of layout.h in their order: layout_place(), layout_stages(), layout_batches(),
+ * layout_runtime(). */
 #include "exec/run/layout.h"
 
 #include <stdlib.h>
@@ -67,7 +70,7 @@ static enum status make_stages(const struct layout_base *base, struct layout *la
             .max_samples = plan->microbatches.size,
             .max_live = prefix ? 1 : pool_slots(layout->plan.full, s),
             .recompute = plan->recompute != RECOMPUTE_NEVER,
-            /* Who reads the images: a cached prefix seldom does. */
+            /* The stage that reads images copies them ahead; a cached prefix seldom reads any. */
             .uploads =
                 prefix ? plan->frozen != FROZEN_CACHED : s == 0 && !frozen_outside(plan->frozen)};
         if ((prefix && !frozen_outside(plan->frozen)) || !layout_has(layout, prefix ? 0 : s))
@@ -85,8 +88,8 @@ static void free_stages(struct layout *layout)
     layout->stages = NULL;
 }
 
-/* What kernels take for themselves beside the tensors they are given: at most two as wide as any,
- * and sums by blocks, which do not grow with the batch. */
+/* Scratch that kernels take: at most two tensors of the widest kind, and sums by blocks, which do
+ * not grow with the batch. */
 static int64_t kernel_bytes(const struct layout_base *base, const struct layout *layout)
 {
     const struct model *model = &base->job->model;
@@ -95,12 +98,12 @@ static int64_t kernel_bytes(const struct layout_base *base, const struct layout 
     return 2 * backend_bytes(base->backend, elems) + BLOCK_SUMS_BYTES;
 }
 
-/* All memory that a layout will take of a device, in one piece before anything is built: the
- * stages and the runtime are made once on a backend that only counts. */
+/* Reserve all device memory of a layout in one piece before anything is built. To find out how much
+ * that is, stages and runtime are made once on a backend that only counts. */
 static enum status announce(const struct layout_base *base, struct layout *layout, struct err *err)
 {
     struct layout_base counted = *base;
-    struct layout trial = *layout; /* borrows all but what is made here */
+    struct layout trial = *layout; /* borrows everything except stages and runtime */
     struct backend *be = base->backend;
     enum status rc;
     if (be->host_memory || layout_idle(layout))
@@ -108,7 +111,7 @@ static enum status announce(const struct layout_base *base, struct layout *layou
     rc = backend_count_new(be, &counted.backend, err);
     if (rc != OK)
         return rc;
-    counted.cache = NULL; /* its buffers are the host's */
+    counted.cache = NULL; /* its buffers are host memory */
     rc = make_stages(&counted, &trial, err);
     if (rc == OK)
         rc = layout_runtime(&counted, &trial, err);
@@ -205,7 +208,7 @@ enum status layout_runtime(const struct layout_base *base, struct layout *layout
 
 void layout_clear(struct layout *layout)
 {
-    /* First, or freeing memory would wait for messages of a step that has failed. */
+    /* Links go first, because freeing memory would wait for messages of a step that has failed. */
     runtime_links_clear(&layout->links);
     runtime_free(layout->runtime);
     for (int split = 0; split < SPLIT_COUNT; split++)

@@ -5,7 +5,7 @@
 
 #include "partition/autodp.h"
 
-/* TIED_TABLE stands for an item: the head's copy of a tied table. */
+/* TIED_TABLE is used as an item: the head's copy of a tied table. */
 enum { TIED_TABLE = -1, FIRST_TAG = 16 };
 
 struct move {
@@ -20,8 +20,8 @@ static bool is_item(const struct param *param, int item)
     return item == TIED_TABLE ? param->tied_copy : param->item == item && !param->tied_copy;
 }
 
-/* The param of a layout that holds the n-th tensor of an item; the table itself stands in for its
- * copy, and the copy for the table. */
+/* The param of a layout that holds the n-th tensor of an item. If the layout has no copy of a tied
+ * table, the table itself is found in its place. */
 static struct param *find_param(const struct layout *layout, int item, int nth)
 {
     struct param *table = NULL;
@@ -39,10 +39,8 @@ static struct param *find_param(const struct layout *layout, int item, int nth)
     return item == TIED_TABLE && nth == 0 ? table : NULL;
 }
 
-/* --- the change ------------------------------------------------------------------------------- */
-
-/* What this rank sends from the old layout, or receives into the next. The parcels of a transfer
- * follow each other under one tag, in the order of the item's params. */
+/* List what this rank sends from the old layout, or receives into the next. The parcels of a
+ * transfer have one tag and follow each other in the order of the item's params. */
 static enum status list_parcels(struct move *move, bool sends, struct err *err)
 {
     const struct layout *layout = sends ? move->old : move->next;
@@ -69,8 +67,8 @@ static enum status list_parcels(struct move *move, bool sends, struct err *err)
     return rc;
 }
 
-/* Items [first, end) that stay here: buffers change hands, or tensors are copied where stages lay
- * them out otherwise. */
+/* Keep items [first, end) that stay on this rank: their buffers change hands. Where the two stages
+ * lay an item out differently, its tensors are copied. */
 static void keep_items(struct move *move, int first, int end)
 {
     struct backend *be = move->base->backend;
@@ -110,11 +108,11 @@ enum status move_weights(const struct layout_base *base, struct layout *old, str
     *bytes = move.transition.bytes;
     if (rc == OK)
         rc = list_parcels(&move, true, err);
-    if (rc == OK) /* the old tensors are there, and the new ones cleared */
+    if (rc == OK) /* the old tensors are complete, and the new ones cleared */
         rc = base->backend->sync(base->backend, err);
     if (rc == OK)
         rc = parcels_start(&move.sent, true, base->comm, base->parcel_room, err);
-    if (rc == OK) { /* the table is copied before its buffer goes */
+    if (rc == OK) { /* the tied table first, before its buffer changes hands */
         keep_items(&move, TIED_TABLE, 0);
         keep_items(&move, 0, base->job->model.num_items);
         rc = list_parcels(&move, false, err);
@@ -126,7 +124,7 @@ enum status move_weights(const struct layout_base *base, struct layout *old, str
             stage_round_weights(next->stages[s]);
     if (rc == OK)
         rc = base->backend->sync(base->backend, err);
-    /* Behind a failure messages may be under way in tensors and windows, not in these. */
+    /* After a failure messages may be in flight in tensors and windows, but not in these lists. */
     parcels_clear(&move.sent);
     parcels_clear(&move.received);
     transition_clear(&move.transition);

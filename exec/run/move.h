@@ -1,16 +1,16 @@
-/* exec/run/move.h - weights and optimizer state from the owners under one plan to those under the
- * next.
+/* exec/run/move.h - moves weights and optimizer state from their owners under one plan to their
+ * owners under the next.
  *
- * The list of what goes where is partition/autodp.h's, the same on every rank; here are the bytes.
+ * partition/autodp.h lists the transfers, the same list on every rank; this file moves the bytes.
  */
 #ifndef ELAPSE_EXEC_RUN_MOVE_H
 #define ELAPSE_EXEC_RUN_MOVE_H
 
 #include "exec/run/layout.h"
 
-/* Fill the stages of `next` from those of `old`: buffers that stay on this rank change hands, the
- * rest comes in messages. The stages of `old` are of no use afterwards. *bytes: what crossed from
- * rank to rank, on all ranks together. Collective over the message group. */
+/* Fill the stages of `next` from those of `old`. Buffers of items that stay on this rank change
+ * hands, the rest comes in messages. Afterwards the stages of `old` can only be freed. *bytes: the
+ * bytes that went from rank to rank, over all ranks. Collective over the message group. */
 enum status move_weights(const struct layout_base *base, struct layout *old, struct layout *next,
                          int64_t *bytes, struct err *err);
 

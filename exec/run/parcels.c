@@ -2,17 +2,17 @@
 
 #include <stdlib.h>
 
-/* In the order of a send; a receive travels first. */
+/* A send passes these in order; a receive travels first and is copied then. */
 enum stage_of_parcel { COPIES, TRAVELS, ARRIVED };
 
 /* A tensor, or a piece of one. */
 struct parcel {
     char *tensor; /* of a stage */
-    char *data;   /* host memory: the tensor itself, or the window's */
+    char *data;   /* host memory: the tensor itself, or a place in the window */
     int64_t bytes;
     int peer, tag;
     enum stage_of_parcel at;
-    struct backend_event *copied; /* the window's */
+    struct backend_event *copied; /* borrowed from the window */
     struct comm_request request;
 };
 
@@ -165,14 +165,15 @@ enum status parcels_start(struct parcels *parcels, bool sends, const struct comm
     return rc;
 }
 
-/* What follows for a parcel whose copy or message has ended. On the host it waits for that. */
+/* Take the next step of a parcel if its copy or message has ended. On the host, wait for the
+ * message. */
 static enum status go_on(struct parcel *p, bool sends, const struct comm *comm,
                          struct parcel_room *room, struct err *err)
 {
     enum status rc = OK;
     bool done = false;
     if (p->at == COPIES && room->be->event_done(room->be, p->copied)) {
-        rc = room->be->failure(room->be, err); /* a device that has failed is past every place */
+        rc = room->be->failure(room->be, err); /* after a failure every event is done */
         if (rc == OK && sends)
             return travel(p, sends, comm, err);
         p->at = ARRIVED;
@@ -196,7 +197,7 @@ static enum status advance(struct parcels *parcels, bool sends, const struct com
     for (int64_t i = parcels->first; rc == OK && i < parcels->next; i++) {
         struct parcel *p = &parcels->list[i];
         rc = go_on(p, sends, comm, room, err);
-        if (sends && p->at == COPIES) /* V2: nothing overtakes it */
+        if (sends && p->at == COPIES) /* later messages must not overtake it */
             break;
     }
     while (parcels->first < parcels->next && parcels->list[parcels->first].at == ARRIVED)

@@ -8,21 +8,21 @@
 #include "exec/run/trainer_state.h"
 #include "partition/lower.h"
 
-/* What the thread works on, and what comes of it. The trainer leaves its plan alone meanwhile. */
+/* The thread's input and result. The trainer does not change its plan while the thread runs. */
 struct ahead {
     const struct trainer *t; /* borrowed */
     pthread_t thread;
-    struct run_state ask;      /* of the next turn, but for F */
-    int least, most;           /* F may be */
+    struct run_state ask;      /* of the next turn; the thread sets the number of frozen layers */
+    int least, most;           /* frozen layers that the next decision may choose */
     struct link_patterns list; /* without pairs */
     bool runs;
-    _Atomic bool done, unwanted; /* unwanted: no further plan */
+    _Atomic bool done, unwanted; /* unwanted: make no further plan */
 };
 
-/* A pattern on its way to the other ranks: its ints behind one another. */
+/* A pattern is sent as an array of ints: copy, most_blocks, sums, then colors and keys. */
 enum { HEADER_INTS = 3 };
 
-/* Patterns that the list has not yet are taken over. */
+/* Move patterns into the list that it does not have yet. */
 static enum status join(struct link_patterns *list, struct link_patterns *more, int num_ranks,
                         struct err *err)
 {
@@ -44,7 +44,8 @@ static enum status join(struct link_patterns *list, struct link_patterns *more, 
     return OK;
 }
 
-/* The groups that the plan for this F would need. A plan that cannot be is none of our business. */
+/* Add the groups that a plan with this many frozen layers needs. The caller ignores failures: a
+ * plan that cannot be made needs no groups. */
 static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err)
 {
     const struct trainer *t = ahead->t;
@@ -68,16 +69,16 @@ static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err
     link_patterns_clear(&groups);
     workload_clear(&workload);
     schedule_clear(&full);
-    plan_clear(&next.plan); /* the cluster is the present plan's */
+    plan_clear(&next.plan); /* the cluster belongs to the present plan */
     return rc;
 }
 
-/* The most first: it is what the policies' caps give. */
+/* Begin with the most frozen layers, because policies usually freeze up to their cap. */
 static void *plan_ahead(void *arg)
 {
     struct ahead *ahead = arg;
     const struct trainer *t = ahead->t;
-    (void)cores_release(t->cores, NULL); /* those that compute are busy */
+    (void)cores_release(t->cores, NULL); /* this rank's own cores are busy computing */
     for (int f = ahead->most; f >= ahead->least && !atomic_load(&ahead->unwanted); f--)
         if (turn_changes(t->job, ahead->ask.turn, f, &t->layout.plan.plan))
             (void)add_plan(ahead, f, NULL);
@@ -87,7 +88,7 @@ static void *plan_ahead(void *arg)
 
 void ahead_start(struct trainer *t)
 {
-    const bool steps = t->job->freeze.every_steps > 0; /* turns are shorter than epochs */
+    const bool steps = t->job->freeze.every_steps > 0; /* turns may be shorter than epochs */
     const int64_t epoch = t->progress.epoch + !steps;
     if (!t->nccl || t->comm->rank != 0 || !turn_elastic(t->job) || epoch >= t->job->train.epochs)
         return;
@@ -163,6 +164,6 @@ enum status ahead_share(struct trainer *t, struct err *err)
         rc = nccl_prepare(t->nccl, patterns, num, err);
     free(all);
     free(patterns);
-    ahead_stop(t); /* known to all */
+    ahead_stop(t); /* all ranks know the groups now */
     return rc;
 }

@@ -1,11 +1,11 @@
-/* exec/run/plan_ahead.h - communicators between devices for plans to come, made beside the steps of
- * the present one, so that a change of plan finds them (train.transport nccl).
+/* exec/run/plan_ahead.h - makes communicators of later plans while steps of the present plan run,
+ * so that a change of plan finds them ready (train.transport nccl).
  *
- * What the next decision may be is known when a turn begins (freeze_bounds()), and so are the plans
- * that may follow it. A thread of rank 0 makes those plans; when it has them, rank 0 says so with
- * the vote of a step, and behind that step all ranks learn which groups they need and start making
- * them (nccl_prepare() of exec/comm/comm_nccl.h). A guess that was wrong costs the change what it
- * would have cost without. Elsewhere than with nccl, nothing happens. */
+ * When a turn begins, freeze_bounds() limits what the next decision can be, and so the plans that
+ * may follow. A thread of rank 0 makes those plans. When it has them, rank 0 says so by its vote in
+ * a step; after that step all ranks learn which groups the plans need and start making them
+ * (nccl_prepare()). If a guess was wrong, the change makes its groups itself.
+ * Without NCCL nothing happens. */
 #ifndef ELAPSE_EXEC_RUN_PLAN_AHEAD_H
 #define ELAPSE_EXEC_RUN_PLAN_AHEAD_H
 
@@ -16,15 +16,16 @@
 struct trainer;
 struct ahead; /* opaque: of rank 0 */
 
-/* At a turn's start, with its plan in place. Does nothing on other ranks, nor where no turn
- * follows. Without memory or a thread, nothing is made ahead. */
+/* Call at a turn's start, with its plan in place. Does nothing on ranks other than 0, or if no turn
+ * follows. If there is no memory or no thread, nothing is made ahead. */
 void ahead_start(struct trainer *t);
-/* Before the plan goes. Waits for the plan that the thread is at. Safe twice. */
+/* Call before the present plan is freed. Waits for the plan that the thread is making. Safe twice.
+ */
 void ahead_stop(struct trainer *t);
 
-/* Whether rank 0 has something for the others; false elsewhere. */
+/* Whether rank 0 has groups to tell the others; false elsewhere. */
 bool ahead_ready(const struct trainer *t);
-/* All ranks learn what is to be made. Collective over the message group. */
+/* Tell all ranks which groups to make. Collective over the message group. */
 enum status ahead_share(struct trainer *t, struct err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* exec/run/qa_eval.h - exact match and F1 of question answering, gathered while an evaluation runs.
  *
- * The rank with the span head keeps the best span of each sample; at the end rank 0 of the group
- * scores the texts (exec/data/squad.h). */
+ * The rank with the span head keeps the best span of each sample. At the end rank 0 of the group
+ * compares the texts with the answers (exec/data/squad.h). */
 #ifndef ELAPSE_EXEC_RUN_QA_EVAL_H
 #define ELAPSE_EXEC_RUN_QA_EVAL_H
 
@@ -18,13 +18,13 @@ struct qa_eval {
     int64_t num_probabilities;
 };
 
-/* A runtime_eval_hook, with a struct qa_eval as ctx: the most probable span of each sample, of at
- * most 30 tokens of its context (google-research/bert, run_squad.py). */
+/* A runtime_eval_hook with a struct qa_eval as ctx. It takes the most probable span of each sample,
+ * of at most 30 tokens of the sample's context (google-research/bert, run_squad.py). */
 enum status qa_eval_block(void *ctx, struct stage *stage, const struct sample_block *block,
                           struct err *err);
 
-/* The best span of one sample; probabilities as stage_span_probabilities(), positions [first, end)
- * hold the context. Score 0 where there is none. O((end - first) * 30). */
+/* The best span of one sample. probabilities: as from stage_span_probabilities(); positions [first,
+ * end) hold the context. The score is 0 if there is no span. O((end - first) * 30). */
 struct span qa_best_span(const float *probabilities, int first, int end);
 
 /* Collective; *score is filled on rank 0 of the group. */

@@ -19,7 +19,7 @@ void trainer_add_metrics(struct json *root, const struct job *job,
     }
 }
 
-/* Whether a run that could use a cache of all samples has less. */
+/* Whether a run that may use a cache has no slot for some samples. */
 static bool cache_lacks(const struct trainer *t)
 {
     const bool wanted = t->job->freeze.policy != FREEZE_NONE && t->job->cache.policy != CACHE_OFF;
@@ -39,12 +39,11 @@ static void add_cache(struct json *root, const struct trainer *t, const struct c
     json_add_double(root, "cache_room", t->cache ? cache_room(t->cache) : 0);
 }
 
-/* The machine and the device that computed, as profiles describe them: who compares the run with a
- * profile sees what differs. */
+/* The machine and the device, described as in profiles, so that `compare` can tell what differs. */
 static void add_machine(struct json *root, const struct trainer *t)
 {
     struct profile_info here = {0};
-    struct err ignored = {0}; /* then it is the host alone */
+    struct err ignored = {0}; /* then the host alone is described */
     struct json *machine = json_add_object(root, "machine");
     device_describe(t->job->train.device, t->cores, &here, &ignored);
     json_add_string(machine, "host", here.host);
@@ -77,7 +76,7 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_int(root, "cores_at_hand", t->cores->at_hand);
     json_add_string(root, "backend", t->backend->name);
     char *db = t->db ? realpath(t->db, NULL) : NULL;
-    json_add_string(root, "db", db ? db : t->db); /* from whatever folder it is read */
+    json_add_string(root, "db", db ? db : t->db); /* readers may be in another folder */
     free(db);
     add_machine(root, t);
     json_add_string(root, "cost_note", t->layout.plan.cost_note);

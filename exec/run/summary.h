@@ -1,15 +1,14 @@
-/* exec/run/summary.h - summary.json: what is told of a run at its end. */
+/* exec/run/summary.h - summary.json, written at the end of a run. */
 #ifndef ELAPSE_EXEC_RUN_SUMMARY_H
 #define ELAPSE_EXEC_RUN_SUMMARY_H
 
 #include "exec/run/trainer_state.h"
 
-/* summary.json of a run that ends now; the caller frees it. Evaluations that were not made have no
- * count. */
+/* The summary; the caller frees it. An evaluation that was not made has count 0. */
 struct json *trainer_summary(const struct trainer *t, const struct cache_counts *counts,
                              const struct evaluation *before, const struct evaluation *after,
                              const char *digest, int64_t wall_ns);
-/* Language models: e to the loss a token. Questions: exact match and F1. */
+/* Add a task's own scores: perplexity for language models, exact match and F1 for questions. */
 void trainer_add_metrics(struct json *root, const struct job *job,
                          const struct evaluation *evaluation);
 

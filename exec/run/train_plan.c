@@ -10,7 +10,7 @@
 #include "profiles/plan_json.h"
 #include "profiles/profile_cost.h"
 
-/* What rank 0 decided, ready for a broadcast; first_item and device follow as arrays. */
+/* The plan as rank 0 broadcasts it; first_item and device follow as arrays. */
 struct plan_message {
     struct plan plan;
     char cost_label[96], cost_note[256];
@@ -29,7 +29,7 @@ void train_plan_clear(struct train_plan *plan)
     *plan = (struct train_plan){0};
 }
 
-/* Behind err_set(ERR_INPUT): the number of ranks that would do. */
+/* After err_set(ERR_INPUT): hint at a number of ranks that works. */
 static enum status use_ranks(struct err *err, int64_t num_ranks)
 {
     err_hint(err, "use -n %lld", (long long)num_ranks);
@@ -198,7 +198,7 @@ enum status train_plan_make(const struct planning *with, const struct run_state 
     if (!got.workload || !got.full) {
         rc = err_nomem(err);
     } else {
-        /* What the executor reads of the workload (edges, buckets) does not depend on times. */
+        /* The executor reads edges and buckets of the workload; these do not depend on times. */
         cost_roofline(&roofline);
         rc = plan_lower(&(struct setting){&with->job->model, &got.cluster, &roofline}, &got.plan,
                         NULL, got.workload, got.full, err);

@@ -20,7 +20,7 @@ struct train_plan {
     struct cluster cluster;
     struct workload *workload;   /* owned */
     struct schedule *full;       /* owned */
-    struct profile_info present; /* the machine that costs were asked for */
+    struct profile_info present; /* the machine whose costs were used */
     char cost_label[96], cost_note[256];
 };
 

@@ -1,3 +1,9 @@
+/* exec/run/trainer_run.c - a run from beginning to end: set up, open its files, evaluate, train,
+ * evaluate again, sum up; and the evaluation of a checkpoint alone.
+ *
+ * Until the run's files are open, all ranks agree on each step, so a failure is returned
+ * everywhere. After that a failure may be known to one rank only; that rank ends the job
+ * (trainer_fail_alone()), because its peers may wait for its messages. */
 #include "exec/run/trainer.h"
 
 #include <math.h>
@@ -10,8 +16,8 @@
 #include "exec/run/training_loop.h"
 #include "exec/save/weights_digest.h"
 
-/* What each rank holds under the last plan: all of it before that plan's first step, so this is the
- * peak. */
+/* Record the bytes that each rank holds under the last plan. A plan takes all its memory before its
+ * first step, so this is the plan's peak. */
 static enum status record_bytes(struct trainer *t, struct err *err)
 {
     const struct plan *plan = &t->layout.plan.plan;
@@ -34,7 +40,7 @@ static enum status record_bytes(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* No step is left. */
+/* Whether no step is left. */
 static bool finished(const struct trainer *t)
 {
     const struct job *job = t->job;
@@ -42,8 +48,8 @@ static bool finished(const struct trainer *t)
            (job->train.max_steps > 0 && t->progress.step >= job->train.max_steps);
 }
 
-/* A run that goes on at its end and has its summary: that is the answer, and nothing is written.
- * *summary stays NULL on all ranks where it is not so. */
+/* If a resumed run had reached its end and has its summary, hand that back; then nothing is
+ * written. Else *over is false. *over is the same on all ranks; only rank 0 gets *summary. */
 static enum status recall(const struct trainer *t, struct json **summary, bool *over,
                           struct err *err)
 {
@@ -63,6 +69,82 @@ static enum status recall(const struct trainer *t, struct json **summary, bool *
     return rc;
 }
 
+/* After trainer_set_up(): count the steps, and open the run's files on rank 0. *over: the run had
+ * ended before and *summary is its summary. Collective; all ranks agree on the status. */
+static enum status open_run(struct trainer *t, struct json **summary, bool *over, struct err *err)
+{
+    const struct job *job = t->job;
+    t->total_steps = t->first_steps_per_epoch * job->train.epochs;
+    if (job->train.max_steps > 0 && job->train.max_steps < t->total_steps)
+        t->total_steps = job->train.max_steps;
+    if (t->goes_on) /* the checkpoint of this step is in the folder */
+        t->last_saved = t->progress.step;
+    enum status rc = recall(t, summary, over, err);
+    if (rc != OK || *over)
+        return rc;
+    if (t->comm->rank == 0)
+        rc = run_files_open(t->out, t->goes_on, &t->progress, job, t->comm->size,
+                            t->layout.plan.cost_label, t->options->trace, &t->files, err);
+    if (rc == OK && t->comm->rank == 0)
+        run_files_losses(t->files, &t->first_loss, &t->last_loss);
+    return comm_agree(t->comm, rc, err);
+}
+
+/* Train, with an evaluation before and after. *alone becomes false if all ranks know of a failure.
+ */
+static enum status train_between_evaluations(struct trainer *t, struct evaluation *before,
+                                             struct evaluation *after, bool *alone, struct err *err)
+{
+    const bool evaluate = t->options->evaluate;
+    enum status rc = OK;
+    if (evaluate && !layout_idle(&t->layout))
+        rc = trainer_evaluate(t, before, err);
+    if (rc == OK)
+        rc = trainer_train(t, err);
+    if (rc != OK && t->layout.runtime && runtime_not_finite(t->layout.runtime)) {
+        (void)elastic_order(t, ORDER_END, rc, err); /* ranks with stages know; tell the idle ones */
+        t->failure_agreed = true;
+    }
+    *alone = !t->failure_agreed;
+    if (rc == OK)
+        rc = record_bytes(t, err);
+    if (rc == OK && (evaluate || t->interrupted))
+        rc = trainer_save(t, err);
+    if (t->evaluated_step == t->progress.step)
+        *after = t->evaluated;
+    else if (rc == OK && evaluate && !t->interrupted && !layout_idle(&t->layout))
+        rc = trainer_evaluate(t, after, err);
+    return rc;
+}
+
+/* Digest of the weights, counts of the cache, and on rank 0 the summary. Collective. */
+static enum status sum_up(struct trainer *t, const struct evaluation *before,
+                          const struct evaluation *after, int64_t start_ns, struct json **summary,
+                          struct err *err)
+{
+    struct cache_counts counts = {0};
+    char digest[65] = "";
+    enum status rc = OK;
+    if (t->layout.place.replica == 0) {
+        struct stage_list list = layout_list(&t->base, &t->layout);
+        rc = weights_digest(t->layout.place.pipeline, &list, digest, err);
+    }
+    if (rc == OK) /* from the first rank of that pipeline */
+        rc = comm_bcast(t->comm->all, digest, sizeof digest, t->layout.plan.plan.device[0], err);
+    if (rc == OK && t->cache)
+        rc = cache_counts_all(t->comm, t->cache, &counts, err);
+    if (rc != OK || t->comm->rank != 0)
+        return rc;
+    struct json *got =
+        trainer_summary(t, &counts, before, after, digest, comm_now_ns(t->comm) - start_ns);
+    rc = run_files_finish(t->files, got, t->train_ns, err);
+    if (rc == OK)
+        *summary = got;
+    else
+        json_free(got);
+    return rc;
+}
+
 enum status trainer_run(const struct comm *comm, const struct cores *cores, const struct job *job,
                         const struct trainer_options *options, struct json **summary,
                         struct err *err)
@@ -79,68 +161,19 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
                         .first_loss = NAN,
                         .last_loss = NAN};
     struct evaluation before = {0}, after = {0};
-    struct cache_counts counts = {0};
-    int64_t start = comm_now_ns(comm);
-    trainer_clear_epoch(&t);
+    const int64_t start_ns = comm_now_ns(comm);
     const char *weights = options->resume ? options->resume : options->init;
-    char digest[65] = "";
-    bool over, alone = false; /* an error may be this rank's own */
-    enum status rc;
-    rc = trainer_set_up(&t, weights, options->resume != NULL, err);
-    if (rc != OK)
-        goto out;
-    t.total_steps = t.first_steps_per_epoch * job->train.epochs;
-    if (job->train.max_steps > 0 && job->train.max_steps < t.total_steps)
-        t.total_steps = job->train.max_steps;
-    if (t.goes_on) /* it lies there */
-        t.last_saved = t.progress.step;
-    rc = recall(&t, summary, &over, err);
-    if (rc != OK || over)
-        goto out;
-    if (comm->rank == 0)
-        rc = run_files_open(t.out, t.goes_on, &t.progress, job, comm->size,
-                            t.layout.plan.cost_label, options->trace, &t.files, err);
-    if (rc == OK && comm->rank == 0)
-        run_files_losses(t.files, &t.first_loss, &t.last_loss);
-    rc = comm_agree(comm, rc, err);
-    if (rc != OK)
-        goto out;
-    alone = true;
-    if (options->evaluate && !layout_idle(&t.layout))
-        rc = trainer_evaluate(&t, &before, err);
+    bool over = false, alone = false; /* alone: other ranks may not know of a failure */
+    trainer_clear_epoch(&t);
+    enum status rc = trainer_set_up(&t, weights, options->resume != NULL, err);
     if (rc == OK)
-        rc = trainer_train(&t, err);
-    if (rc != OK && t.layout.runtime && runtime_not_finite(t.layout.runtime)) {
-        (void)elastic_order(&t, ORDER_END, rc, err); /* all that are at work have seen it */
-        t.all_know = true;
-    }
-    alone = !t.all_know;
-    if (rc == OK)
-        rc = record_bytes(&t, err);
-    if (rc == OK && (options->evaluate || t.interrupted))
-        rc = trainer_save(&t, err);
-    if (t.evaluated_step == t.progress.step)
-        after = t.evaluated;
-    else if (rc == OK && options->evaluate && !t.interrupted && !layout_idle(&t.layout))
-        rc = trainer_evaluate(&t, &after, err);
-    if (rc == OK && t.layout.place.replica == 0) {
-        struct stage_list list = layout_list(&t.base, &t.layout);
-        rc = weights_digest(t.layout.place.pipeline, &list, digest, err);
-    }
-    if (rc == OK) /* from the first rank of that pipeline */
-        rc = comm_bcast(comm->all, digest, sizeof digest, t.layout.plan.plan.device[0], err);
-    if (rc == OK && t.cache)
-        rc = cache_counts_all(comm, t.cache, &counts, err);
-    if (rc == OK && comm->rank == 0) {
-        struct json *got =
-            trainer_summary(&t, &counts, &before, &after, digest, comm_now_ns(comm) - start);
-        rc = run_files_finish(t.files, got, t.train_ns, err);
+        rc = open_run(&t, summary, &over, err);
+    if (rc == OK && !over) {
+        alone = true;
+        rc = train_between_evaluations(&t, &before, &after, &alone, err);
         if (rc == OK)
-            *summary = got;
-        else
-            json_free(got);
+            rc = sum_up(&t, &before, &after, start_ns, summary, err);
     }
-out:
     run_files_free(t.files);
     if (rc != OK && alone)
         trainer_fail_alone(&t, err);

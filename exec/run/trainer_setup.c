@@ -1,3 +1,6 @@
+/* exec/run/trainer_setup.c - what a run makes before its first step: data, backend, choices of GPU
+ * libraries, output folder, NCCL, freeze state, cache, plan, stages, weights, runtime. Read
+ * trainer_set_up() first; it makes them in this order. */
 #include "exec/run/trainer_setup.h"
 
 #include <errno.h>
@@ -27,7 +30,8 @@ static enum status refuse_unsupported(const struct job *job, struct err *err)
     return OK;
 }
 
-/* Weights to start from are there and fit the job's model; where a resumed run goes on. */
+/* Check that the weights to start from exist and fit the job's model. A resumed run takes its
+ * progress from them. */
 static enum status check_weights(struct trainer *t, const char *path, bool resume, struct err *err)
 {
     struct progress got;
@@ -52,7 +56,7 @@ static enum status check_weights(struct trainer *t, const char *path, bool resum
     return OK;
 }
 
-/* From a path that check_weights() has passed. */
+/* Load weights from a path that check_weights() has accepted. */
 static enum status load_weights(struct trainer *t, const char *path, bool state, struct err *err)
 {
     struct stage_list list = layout_list(&t->base, &t->layout);
@@ -68,7 +72,7 @@ static enum status load_weights(struct trainer *t, const char *path, bool state,
     return rc;
 }
 
-/* Only a run that may freeze wants one. */
+/* Only a run that may freeze layers needs a cache. */
 static enum status open_cache(struct trainer *t, struct err *err)
 {
     enum status rc;
@@ -90,7 +94,7 @@ static enum status first_weights(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* What the device's libraries shall do where they have several ways: as the store has it. */
+/* Give the backend the choices of its libraries that the profile store holds. */
 static enum status give_choices(struct trainer *t, struct err *err)
 {
     struct profile_info present = {0};
@@ -107,7 +111,8 @@ static enum status give_choices(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* runs/NAME: one folder, whatever the name holds. *out is NULL without memory. */
+/* runs/NAME. Slashes in the name are replaced, so that it is one folder. *out is NULL if there is
+ * no memory. */
 static void default_folder(const char *name, char **out)
 {
     bool none = !*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
@@ -119,8 +124,8 @@ static void default_folder(const char *name, char **out)
         *at = '-';
 }
 
-/* Where the run's files go; a resumed run goes on in the folder that its checkpoint lies in, unless
- * another is named. */
+/* Find the run's folder. A resumed run continues in the folder of its checkpoint, unless another is
+ * named. */
 static enum status out_folder(struct trainer *t, struct err *err)
 {
     const struct trainer_options *options = t->options;
@@ -141,8 +146,8 @@ static enum status out_folder(struct trainer *t, struct err *err)
     return t->out ? OK : err_nomem(err);
 }
 
-/* data.workers: as asked; else training samples are made beside what computes, test samples in its
- * place. */
+/* data.workers, if the job sets it. Else training samples are made by cores that neither compute
+ * nor launch work, and test samples by all cores. */
 static void share_workers(struct trainer *t)
 {
     const int asked = t->job->data.workers;
@@ -151,8 +156,8 @@ static void share_workers(struct trainer *t)
     t->base.workers[SPLIT_TEST] = asked > 0 ? asked : t->cores->num;
 }
 
-/* The plan to begin with. That of an elastic run that goes on follows upon the run's first one, as
- * it did before; learning rates count in the steps of the first one. */
+/* The plan to begin with. A resumed elastic run first makes the plan that the run had begun with,
+ * because the learning rate counts in that plan's steps and later plans follow from it. */
 static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct err *err)
 {
     const struct job *job = t->job;
@@ -166,7 +171,8 @@ static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct
         first.num_frozen_layers = t->elastic.first_frozen;
     }
     enum status rc = train_plan_make(&with, &first, &begun, &why);
-    if (rc == ERR_INFEASIBLE && ask.turn > 0) { /* on these ranks, without what is frozen now */
+    if (rc == ERR_INFEASIBLE && ask.turn > 0) {
+        /* these ranks hold the model only with its frozen layers */
         why = (struct err){0};
         rc = train_plan_make(&with, &ask, &begun, &why);
     }
@@ -187,7 +193,6 @@ static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct
     return rc;
 }
 
-/* All that can go wrong before the first file is made; agreed on by all ranks at each turn. */
 enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, struct err *err)
 {
     const struct comm *comm = t->comm;
@@ -248,7 +253,6 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     return rc;
 }
 
-/* Messages may be under way in what this rank holds: it stays in place. */
 _Noreturn void trainer_fail_alone(struct trainer *t, const struct err *err)
 {
     nccl_end(t->nccl);

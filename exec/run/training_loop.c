@@ -1,3 +1,9 @@
+/* exec/run/training_loop.c - the steps of a run.
+ *
+ * trainer_train() alternates between turns and decisions: one_epoch() runs the steps of an epoch or
+ * of a turn within it, then elastic_turn_start() decides and may change the plan. A rank that has
+ * no stage waits in elastic_idle(). Read trainer_train() first, then one_epoch(), epoch_steps(),
+ * one_step(). */
 #include "exec/run/training_loop.h"
 
 #include <math.h>
@@ -13,8 +19,8 @@
 
 enum { PROGRESS_NS = 200000000 };
 
-/* What rides along with a step; the largest of all ranks counts: rank 0 knows what to make ahead; a
- * communicator is still being split off here; a signal came. */
+/* Each rank votes once per step; the maximum wins. VOTE_AHEAD: rank 0 knows which communicators to
+ * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_STOP: a signal came. */
 enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_SPLITS, VOTE_STOP };
 
 static volatile sig_atomic_t stop_wanted;
@@ -37,7 +43,7 @@ double trainer_lr(const struct job *job, int64_t step, int64_t total_steps)
     return lr * .5 * (1 + cos(done * 3.14159265358979323846));
 }
 
-/* Times of every op of this step, from all ranks to rank 0's record. */
+/* Gather the times of this step's ops from all ranks into rank 0's record. */
 static enum status record_step_ops(struct trainer *t, const struct step_result *result,
                                    struct err *err)
 {
@@ -81,8 +87,9 @@ static void show_progress(struct trainer *t, const struct step_result *result, i
             result->loss, (double)samples * 1e9 / (double)result->step_ns);
 }
 
-/* The learning rate follows epochs: where a change of R makes an epoch's steps fewer or more, each
- * counts for as many of the first plan's. It is not scaled with the batch. */
+/* The learning rate follows epochs. If a change of R gives an epoch fewer or more steps, each of
+ * them counts for proportionally more or fewer steps of the first plan. The rate is not scaled with
+ * the batch. */
 static int64_t lr_step(const struct trainer *t, int64_t step_in_epoch)
 {
     const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
@@ -150,7 +157,7 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
     return rc;
 }
 
-/* Behind a step of a turn that goes on: communicators that a later plan may need. */
+/* After a step, if the turn goes on: make communicators that a later plan may need. */
 static enum status go_ahead(struct trainer *t, enum vote vote, struct err *err)
 {
     enum status rc = OK;
@@ -177,7 +184,8 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
          rc == OK && s < in_epoch && t->progress.step < last_step && !t->interrupted && !over;
          s++) {
         struct step_result result;
-        /* The first two steps of a call touch memory for the first time; not typical. */
+        /* The first two steps of a call touch memory for the first time, so they are not typical.
+         */
         int64_t done = t->progress.step - first_step;
         const bool last = t->progress.step + 1 == last_step ||
                           (s + 1 == in_epoch && t->progress.epoch + 1 == t->job->train.epochs);
@@ -205,7 +213,7 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
     return rc;
 }
 
-/* What is known of the epoch now: shape of the present plan, sums over all of it. */
+/* Fill the epoch's record: the shape of the present plan, sums over the whole epoch so far. */
 static void describe_epoch(struct trainer *t)
 {
     const struct plan *plan = &t->layout.plan.plan;
@@ -233,7 +241,7 @@ void trainer_clear_epoch(struct trainer *t)
     t->epoch_loss = 0;
 }
 
-/* An epoch, or what is left of it, or of a turn, on a rank that is at work. */
+/* Train to the end of the epoch or of the turn, on a rank that holds stages. */
 static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last_step,
                              struct err *err)
 {
@@ -261,13 +269,12 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
     return rc;
 }
 
-/* Steps until the job, the call or a signal ends it. Idle ranks wait in here. */
 enum status trainer_train(struct trainer *t, struct err *err)
 {
     const struct job *job = t->job;
     const int64_t first_step = t->progress.step;
     int64_t last_step = job->train.max_steps > 0 ? job->train.max_steps : INT64_MAX;
-    bool ended = false, started = false; /* started: the next turn is still to be decided on */
+    bool ended = false, started = false; /* started: a turn has ended, the next one is undecided */
     enum status rc = OK;
     if (t->options->max_steps > 0 && t->options->max_steps < last_step - first_step)
         last_step = first_step + t->options->max_steps;
@@ -277,7 +284,7 @@ enum status trainer_train(struct trainer *t, struct err *err)
     while (rc == OK && !ended) {
         if (layout_idle(&t->layout)) {
             rc = elastic_idle(t, &ended, err);
-            started = false; /* a newcomer joins behind the decision */
+            started = false; /* the decision of this turn has been made */
             continue;
         }
         ended = t->progress.epoch >= job->train.epochs || t->progress.step >= last_step ||
