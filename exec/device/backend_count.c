@@ -14,7 +14,7 @@ static void free_counter(struct backend *be)
     free(be);
 }
 
-/* Addresses differ and lie nowhere. */
+/* Returns distinct addresses of memory that does not exist. */
 static enum status count_alloc(struct backend *be, int64_t bytes, void **ptr, struct err *err)
 {
     struct counter *counter = (struct counter *)be;
@@ -109,7 +109,7 @@ static int64_t no_time(struct backend *be, struct backend_event *from, struct ba
 
 static enum status no_lane(struct backend *be, struct backend_lane **lane, struct err *err)
 {
-    *lane = NULL; /* the main one */
+    *lane = NULL; /* the main lane */
     return nothing_issued(be, err);
 }
 

@@ -7,7 +7,7 @@ static struct choice_place place_of(const struct profile_info *info)
     return (struct choice_place){.device = info->device_name, .libraries = info->libraries};
 }
 
-/* Rank 0's list on all ranks. */
+/* Broadcast rank 0's list. */
 static enum status share(const struct comm *comm, struct library_choice **list, int *num,
                          struct err *err)
 {

@@ -1,5 +1,5 @@
-/* exec/device/choices.h - the choices of a backend's libraries (backend.h's choose()) from and to
- * the profile store, the same on all ranks. */
+/* exec/device/choices.h - hands the choices of a GPU's libraries (choose() of exec/base/backend.h)
+ * from the profile store to all ranks, and back into the store. */
 #ifndef ELAPSE_EXEC_DEVICE_CHOICES_H
 #define ELAPSE_EXEC_DEVICE_CHOICES_H
 
@@ -8,14 +8,14 @@
 #include "profiles/profile.h"
 #include "profiles/store.h"
 
-/* Give the backend what rank 0's store holds for the device and libraries of `present` (rank 0's
- * too); a backend with nothing to choose is left alone. Before the first kernel. store NULL: none,
- * as on other ranks; comm NULL: this rank alone, else collective over the message group. Errors of
- * the store; ERR_NOMEM. */
+/* Give the backend the choices that rank 0's store holds for the device and libraries of `present`.
+ * Only rank 0's store and `present` are read; store is NULL elsewhere, or if there is none. A
+ * backend that has nothing to choose is left alone. Call it before the first kernel. comm NULL: for
+ * this rank alone; else collective over the message group. Errors of the store; ERR_NOMEM. */
 enum status choices_give(const struct comm *comm, struct store *store,
                          const struct profile_info *present, struct backend *be, struct err *err);
 
-/* What the backend chose by time, into the store (NULL: nowhere). */
+/* Write the choices that the backend made by timing into the store (NULL: nowhere). */
 enum status choices_keep(struct store *store, const struct profile_info *present,
                          struct backend *be, struct err *err);
 

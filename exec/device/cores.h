@@ -8,22 +8,22 @@
 #include "partition/status.h"
 
 struct cores {
-    int at_hand;    /* cores that this process may use, before binding */
-    int first, num; /* its share: `num` of them, beginning with the first-th */
+    int at_hand;    /* cores that this process may use before binding */
+    int first, num; /* its share of them: [first, first + num) */
     int threads;
-    char list[128]; /* "0,1": as bound, for the record */
-    cpu_set_t all;  /* what was at hand */
+    char list[128]; /* the bound cores, "0,1", for the record */
+    cpu_set_t all;  /* the cores at hand */
 };
 
-/* Share out the cores at hand among the ranks of this machine, in order, and bind the calling
- * thread (threads made later inherit it). Ranks beyond the cores share them. threads 0: one a core
- * of the share; else that many. Open MPI must not have bound already (mpirun --bind-to none).
- * ERR_SYSTEM when the system refuses. */
+/* Divide the cores at hand among the ranks of this machine, in order, and bind the calling thread
+ * (threads made later inherit it). If there are more ranks than cores, ranks share them. threads 0:
+ * one for each core of the share; else that many. Open MPI must not have bound the process before
+ * (mpirun --bind-to none). ERR_SYSTEM if the system refuses. */
 enum status cores_bind(int local_rank, int local_size, int threads, struct cores *cores,
                        struct err *err);
 
-/* Threads beside the work of a rank's own: as many as its share has cores that neither compute nor,
- * where a device does (on_device), issue; at least 1. */
+/* How many threads may run beside the rank's own work: the cores of its share that do not compute,
+ * or, if a device computes (on_device), that do not launch work; at least 1. */
 int cores_beside(const struct cores *cores, bool on_device);
 
 /* Give the calling thread all cores at hand again. */

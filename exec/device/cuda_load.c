@@ -4,7 +4,7 @@
 
 #include "exec/base/plugin.h"
 
-/* ISO C has no cast from an object pointer to a function's. */
+/* ISO C does not convert an object pointer to a function pointer. */
 #define LOAD(function, name, err)                                                                  \
     do {                                                                                           \
         void *symbol_ = plugin_symbol(PLUGIN_CUDA, name, err);                                     \

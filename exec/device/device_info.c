@@ -97,7 +97,7 @@ enum status device_describe(enum device_kind device, const struct cores *cores,
              gpu.driver % 1000 / 10);
     snprintf(info->libraries, sizeof info->libraries, "CUDA %d.%d; cuBLASLt %s", gpu.runtime / 1000,
              gpu.runtime % 1000 / 10, gpu.cublaslt);
-    info->bf16_kernel[0] = info->fp32_kernel[0] = '\0'; /* the host's */
+    info->bf16_kernel[0] = info->fp32_kernel[0] = '\0'; /* kernels of the host */
     info->mem_bytes = gpu.memory_bytes;
     info->cores = gpu.multiprocessors;
     info->clock_mhz = gpu.clock_khz / 1000;

@@ -1,5 +1,6 @@
-/* exec/device/device_info.h - what the device of a rank is, for profiles, summaries and the
- * planner. */
+/* exec/device/device_info.h - describes machine and device, for profiles, summaries and the
+ * planner.
+ */
 #ifndef ELAPSE_EXEC_DEVICE_DEVICE_INFO_H
 #define ELAPSE_EXEC_DEVICE_DEVICE_INFO_H
 
@@ -13,8 +14,9 @@
 enum status device_describe(enum device_kind device, const struct cores *cores,
                             struct profile_info *info, struct err *err);
 
-/* The kind under which published data of a GPU are kept ("h200" for "NVIDIA H200"); of one that
- * nobody wrote down the data centre part of its generation. major: of the compute capability. */
+/* The kind under which published data of a GPU are kept ("h200" for "NVIDIA H200"). For a GPU
+ * without such data it is the data centre part of its generation. major: of the compute capability.
+ */
 const char *device_gpu_kind(const char *name, int major);
 
 #endif

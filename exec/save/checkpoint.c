@@ -68,7 +68,7 @@ out:
     return rc;
 }
 
-/* Remove a folder of plain files; missing is fine. */
+/* Remove a folder of plain files; a missing one is fine. */
 static void remove_dir(const char *path)
 {
     DIR *dir = opendir(path);
@@ -177,7 +177,7 @@ enum status checkpoint_save(const struct comm *comm, const char *dir, const stru
     if (comm->rank == 0) {
         if (rc == OK)
             rc = write_manifest(temp, job, list->num_stages, progress, norms, err);
-        if (rc == OK) { /* the names in it are as durable as the manifest's */
+        if (rc == OK) { /* writing the manifest has synced the folder's names */
             remove_dir(dir);
             if (rename(temp, dir) != 0)
                 rc = err_set(err, ERR_SYSTEM, "cannot rename '%s' to '%s': %s", temp, dir,
@@ -245,8 +245,8 @@ static enum status manifest_int(const struct json *manifest, const char *dir, co
     return OK;
 }
 
-/* Optimizer state means nothing to another optimizer, a place in an epoch nothing to another order
- * of samples. */
+/* Another optimizer cannot use the optimizer state, and another seed orders the samples
+ * differently, so the position within the epoch would be wrong. */
 static enum status check_state(const struct json *manifest, const char *dir, const struct job *job,
                                struct err *err)
 {
@@ -347,7 +347,7 @@ static bool same_shape(const struct param *param, const struct tensor_info *info
     return same;
 }
 
-/* One tensor from whichever file has it. */
+/* Load one tensor from the file that has it. */
 static enum status load_tensor(struct safetensors **files, int num_files, const char *where,
                                const char *name, const struct param *param, float *to,
                                struct backend *be, struct err *err)
@@ -473,9 +473,9 @@ static enum status fetch_export(void *ctx, const void *source, int64_t num_elems
     return safetensors_read(from->file, from->name, &from->info, values, err);
 }
 
-/* The manifest's config as config.json in the folder of the weights, where other tools look for it.
- * One that is there already and says something else is not replaced; weights that go into a device
- * or pipe have none. *made: its name where it was not there before; free() it. */
+/* Write the manifest's config as config.json into the folder of the weights, where other tools look
+ * for it. An existing file that says something else is not replaced. Weights that go into a device
+ * or pipe get none. *made: the name of a file that did not exist before; free() it. */
 static enum status export_config(const char *dir, const char *weights, char **made, struct err *err)
 {
     const char *slash = strrchr(weights, '/');
@@ -609,7 +609,7 @@ enum status checkpoint_run(const char *dir, char **run, struct err *err)
 {
     char *checkpoint = NULL;
     enum status rc = checkpoint_find(dir, &checkpoint, err);
-    char *real = rc == OK ? realpath(checkpoint, NULL) : NULL; /* whatever "." or a link says */
+    char *real = rc == OK ? realpath(checkpoint, NULL) : NULL; /* resolves "." and links */
     if (rc == OK && !real)
         rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", checkpoint, strerror(errno));
     if (real) {

@@ -1,3 +1,5 @@
+/* exec/save/hf_names.c - checks and loads weights under Hugging Face's names, and writes
+ * config.json. Read hf_check() first; hf_load_file() loads what it has accepted. */
 #include "exec/save/hf_names.h"
 
 #include <stdio.h>
@@ -16,7 +18,7 @@ static bool starts(const char *text, const char *head)
     return strncmp(text, head, strlen(head)) == 0;
 }
 
-/* A norm's tensors as the first TensorFlow exports called them. */
+/* The old name of a norm's tensor, from the first TensorFlow exports. */
 static bool old_norm_name(const char *name, char *old)
 {
     size_t n = strlen(name);
@@ -29,7 +31,7 @@ static bool old_norm_name(const char *name, char *old)
     return true;
 }
 
-/* The name under which a file holds tensor `name` of ours; false: not at all. *info as in
+/* Find the name under which a file holds our tensor `name`; false: it has none. *info as from
  * safetensors_find(). */
 static bool hf_find(const struct safetensors *file, const char *name, char found[NAME_BYTES],
                     struct tensor_info *info)
@@ -66,7 +68,7 @@ static bool same_shape(int ndim, const int64_t *shape, const struct tensor_info 
     return same;
 }
 
-/* Another number of classes: the first dimension alone differs. */
+/* Whether only the number of classes differs, which is the first dimension. */
 static bool other_classes(const struct tensor_spec *want, const struct tensor_info *info)
 {
     bool same = starts(want->name, "classifier.") && want->ndim == info->ndim;
@@ -75,8 +77,8 @@ static bool other_classes(const struct tensor_spec *want, const struct tensor_in
     return same;
 }
 
-/* GPT-2's linears are transformers' Conv1D, [in, out]. Other tools write [out, in]; the first of
- * them, which is never square, tells for all. */
+/* GPT-2's linears are transformers' Conv1D, [in, out]. Other tools write [out, in]. The first
+ * linear is never square, so its shape tells how all of them lie. */
 static bool linears_turned(const struct safetensors *file, const struct model *model)
 {
     char found[NAME_BYTES];
@@ -92,7 +94,7 @@ static bool is_linear(const char *name)
            strstr(name, ".c_fc.weight");
 }
 
-/* Layer numbers of the file must end where the model's do. */
+/* Refuse a file with more layers than the model. */
 static enum status check_layers(const struct safetensors *file, const char *path,
                                 const struct model *model, struct err *err)
 {
@@ -113,7 +115,7 @@ static enum status check_layers(const struct safetensors *file, const char *path
     return OK;
 }
 
-/* A table of its own at the output cannot be had here. */
+/* Refuse a file whose output table differs from the token table, because ours are tied. */
 static enum status check_tied(const struct safetensors *file, const char *path,
                               const struct model *model, struct err *err)
 {
@@ -146,7 +148,7 @@ static enum status check_tied(const struct safetensors *file, const char *path,
     return rc;
 }
 
-/* The tensor in the file: loaded, fresh, or an error. */
+/* Check one tensor: it can be loaded, it starts fresh (*fresh), or it is an error. */
 static enum status check_tensor(const struct safetensors *file, const char *path,
                                 const struct tensor_spec *want, bool turned, bool fresh_head,
                                 bool *fresh, struct err *err)
@@ -191,7 +193,7 @@ enum status hf_check(const struct safetensors *file, const char *path, const str
         for (int t = 0; rc == OK && t < spec.num_tensors; t++) {
             bool fresh;
             if (spec.tied && spec.tensors[t].block == HEAD_TABLE)
-                continue; /* the embedding's */
+                continue; /* checked with the embedding */
             rc = check_tensor(file, path, &spec.tensors[t], turned, fresh_head, &fresh, err);
             if (fresh && got.num_fresh++ == 0)
                 snprintf(first, sizeof first, "%s", spec.tensors[t].name);
@@ -226,7 +228,7 @@ static enum status load_param(const struct safetensors *file, struct param *para
     float *values, *from;
     enum status rc;
     if (!hf_find(file, param->name, found, &info) || info.num_elems != param->num_elems)
-        return OK; /* fresh, as hf_check() found */
+        return OK; /* it starts fresh, as hf_check() has reported */
     values = malloc((size_t)info.num_elems * 2 * sizeof *values + 1);
     if (!values)
         return err_nomem(err);

@@ -1,3 +1,5 @@
+/* exec/save/run_files.c - opens, fills and closes the files of a run's folder. Read
+ * run_files_open() first: it decides what a resumed run keeps, and what a failed start removes. */
 #include "exec/save/run_files.h"
 
 #include <dirent.h>
@@ -16,12 +18,12 @@
 #include "profiles/trace.h"
 #include "profiles/whole_file.h"
 
-enum { STEP_ROWS = 256 }; /* kept before they go into the record */
+enum { STEP_ROWS = 256 }; /* rows that are gathered before they go into run.db */
 
 struct run_files {
     char *dir;
-    int lock; /* descriptor of the folder, locked while the run goes on; below 0: none */
-    double first_loss, last_loss; /* of the steps that were there; NaN: none */
+    int lock; /* descriptor of the folder, locked while the program runs; below 0: none */
+    double first_loss, last_loss; /* of steps before a resume; NaN: none */
     FILE *metrics;
     struct store *store;
     int64_t run_id;
@@ -32,8 +34,8 @@ struct run_files {
     struct atomic_file trace_file;
 };
 
-/* One run at a time in a folder; the lock ends with the process. File systems without such locks go
- * without. */
+/* A folder holds one run at a time. The lock ends with the process. File systems that have no such
+ * locks are used without. */
 static enum status lock_folder(const char *dir, int *lock, struct err *err)
 {
     *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -86,9 +88,9 @@ out:
     return rc;
 }
 
-/* Checkpoints of steps behind the one that the run goes on from are of another history, like the
- * metrics that cut_metrics() drops: they get names under which checkpoint_find() does not take them
- * for the newest. */
+/* Rename checkpoints of steps after the one that the run continues from, so that checkpoint_find()
+ * does not take them for the newest. Like the metrics that cut_metrics() drops, they belong to a
+ * history that the resumed run does not share. */
 static enum status set_aside(const char *dir, int64_t last_step, struct err *err)
 {
     enum status rc = OK;
@@ -126,7 +128,8 @@ static enum status begin_trace(struct run_files *files, const char *path, struct
     return rc == OK ? trace_begin(files->trace_file.out, "real", &files->trace, err) : rc;
 }
 
-/* A closed store that could not write back its log has left it, and the index of that. */
+/* Remove a store with its log and the log's index, which stay if closing could not write them back.
+ */
 static void remove_store(const char *db)
 {
     static const char *const suffixes[] = {"", "-wal", "-shm"};
@@ -147,7 +150,7 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
     struct run_info info = {.num_devices = num_ranks, .job_json = job->json};
     char *metrics = NULL, *db = NULL, *summary = NULL;
     const bool new_dir = !is_there(dir);
-    bool ours = false, new_metrics = false, new_db = false; /* they go again where the rest fails */
+    bool ours = false, new_metrics = false, new_db = false; /* to be removed on failure */
     enum status rc = OK;
     if (!got)
         return err_nomem(err);
@@ -178,8 +181,8 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
         goto out;
     new_db = !is_there(db);
     rc = store_open(db, STORE_RECORD, &got->store, err);
-    /* Whatever may be refused has been. Killed between the two, the run is as the older checkpoint
-     * and longer metrics say. */
+    /* All checks have passed; files change from here on. A kill between the next two calls leaves
+     * an older checkpoint with metrics of later steps, from which the run can be resumed again. */
     if (rc == OK && resume)
         rc = set_aside(dir, progress->step, err);
     if (rc == OK && resume)
@@ -197,7 +200,7 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
     snprintf(info.cost_source, sizeof info.cost_source, "%s", cost_label);
     rc = record_start(got->store, &info, &got->run_id, err);
     if (rc == OK) {
-        unlink(summary); /* of the run before it was resumed; it comes back at the end */
+        unlink(summary); /* the old one; run_files_finish() writes a new one */
         *files = got;
         got = NULL;
     }
@@ -238,7 +241,7 @@ struct json *run_files_summary(const char *dir, int64_t step)
     return got;
 }
 
-/* The trace appears, or, with a status that is not OK, does not. */
+/* Finish the trace file; it appears only if status is OK. */
 static enum status end_trace(struct run_files *files, enum status status, struct err *err)
 {
     enum status rc = files->trace ? trace_end(files->trace, err) : OK;
@@ -260,7 +263,7 @@ void run_files_free(struct run_files *files)
 {
     if (!files)
         return;
-    end_trace(files, ERR_SYSTEM, NULL); /* an end without finish() */
+    end_trace(files, ERR_SYSTEM, NULL); /* run_files_finish() was not called */
     (void)flush_rows(files, NULL);
     if (files->metrics)
         fclose(files->metrics);

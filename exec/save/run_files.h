@@ -1,5 +1,5 @@
-/* exec/save/run_files.h - what a training run leaves in its folder: metrics.jsonl, run.db,
- * summary.json. Rank 0 only. */
+/* exec/save/run_files.h - the files of a run's folder: metrics.jsonl, run.db, summary.json. Rank 0
+ * only. */
 #ifndef ELAPSE_EXEC_SAVE_RUN_FILES_H
 #define ELAPSE_EXEC_SAVE_RUN_FILES_H
 
@@ -14,22 +14,23 @@
 struct run_files; /* opaque */
 
 /* Make the folder and open its files. A folder that already holds a run is ERR_INPUT, unless resume
- * is set: then metrics behind progress->step are dropped and new ones appended, and checkpoints
- * behind it get the suffix ".old-1" (or the next that is free). A folder in which a run goes on is
- * ERR_SYSTEM. trace: a file for a Chrome trace of what run_files_ops() gets, which appears in
- * finish(); NULL: none. A failure leaves no file that was not there. */
+ * is set. Then metrics of steps after progress->step are dropped, new ones are appended, and
+ * checkpoints of later steps get the suffix ".old-1" (or the next free number). A folder that a
+ * running program uses is ERR_SYSTEM. trace: a file for a Chrome trace of the rows that
+ * run_files_ops() gets, complete after run_files_finish(); NULL: none. A failure leaves no new file
+ * behind. */
 enum status run_files_open(const char *dir, bool resume, const struct progress *progress,
                            const struct job *job, int num_ranks, const char *cost_label,
                            const char *trace, struct run_files **files, struct err *err);
-/* Losses of the first and the last step that a resumed run had already; NaN: none. */
+/* Losses of the first and the last step that the run had before it was resumed; NaN: none. */
 void run_files_losses(const struct run_files *files, double *first, double *last);
-/* The summary of the run in dir where it ended after `step` steps, not interrupted; else NULL. The
- * caller frees it. */
+/* The summary of the run in dir, if the run ended after `step` steps without being interrupted;
+ * else NULL. The caller frees it. */
 struct json *run_files_summary(const char *dir, int64_t step);
 void run_files_free(struct run_files *files); /* NULL is fine */
 
-/* A line of metrics.jsonl at once, a row of run.db before long. row->start_ns is on the clock of
- * comm_now_ns(). */
+/* Writes a line of metrics.jsonl at once, and a row of run.db later. row->start_ns is on the clock
+ * of comm_now_ns(). */
 enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err);
 enum status run_files_ops(struct run_files *files, int64_t step, int replica, int rank,
                           const struct rank_ops *ops, const struct op_time *times,
@@ -39,8 +40,7 @@ enum status run_files_epoch(struct run_files *files, const struct epoch_row *row
 enum status run_files_transitions(struct run_files *files, const struct transition_row *rows,
                                   int num_rows, struct err *err);
 
-/* Bytes that each rank's stages and messages hold, beside what the plan predicted (NULL: nothing).
- */
+/* Bytes that each rank holds, and the plan's prediction (NULL: none). */
 enum status run_files_memory(struct run_files *files, const int64_t *bytes, int num_ranks,
                              const int64_t *predicted, int64_t epoch, struct err *err);
 

@@ -1,3 +1,7 @@
+/* exec/save/safetensors.c - reads and writes the safetensors format: 8 bytes with the length of a
+ * JSON header, the header (name, dtype, shape and byte range of each tensor), then the tensors'
+ * bytes. The reader checks every entry of the header when it opens a file, so later reads can trust
+ * it. */
 #include "exec/save/safetensors.h"
 
 #include <errno.h>
@@ -49,7 +53,7 @@ static enum status read_part(const struct safetensors *file, void *data, int64_t
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* One entry of the header; false with *why when it lies. */
+/* Parse and check one entry of the header. false: it is wrong, *why says how. */
 static bool parse_entry(const struct safetensors *file, const struct json *entry,
                         struct tensor_info *info, const char **why)
 {
