@@ -19,7 +19,7 @@ enum status measure_input(struct measure *m, struct err *err)
     double times[ROUNDS];
     struct host_row row = {.what = "input", .ranks = 1, .samples = BATCH};
     struct job job = m->job;
-    if (job.model.family == FAMILY_VIT) { /* whatever is measured, of procedural images */
+    if (job.model.family == FAMILY_VIT) { /* procedural images, whatever the model's input is */
         job.model.channels = 3;
         job.model.classes = INT_MAX;
     }
@@ -81,7 +81,7 @@ enum status measure_cache(struct measure *m, struct err *err)
         write[i] = (double)(middle - begin) / (double)spec.num_samples;
         read[i] = (double)(clock_now_ns() - middle) / (double)spec.num_samples;
     }
-    if (!held) /* the limit of the machine's memory left samples without a slot */
+    if (!held) /* memory was too short, so some samples have no slot */
         goto out;
     row.bytes = bytes;
     snprintf(row.backend, sizeof row.backend, "%s", m->backend->name);
@@ -136,7 +136,7 @@ static enum status measure_copies(struct measure *m, enum copy_kind kind, int64_
     return profile_add_host(m->profile, &row, err);
 }
 
-/* What the host takes to issue a kernel, with room in the device's queue. */
+/* The time in which the host issues a kernel while the device's queue has room. */
 static enum status measure_launch(struct measure *m, float *at, struct err *err)
 {
     enum { ROUNDS = 20, OPS = 100 };

@@ -5,11 +5,11 @@
 #include "exec/measure/measure_state.h"
 #include "profiles/clock.h"
 
-enum { OTHER_BYTES = 128 << 20 }; /* what a step goes through between two sums, at least */
+enum { OTHER_BYTES = 128 << 20 }; /* a step touches at least this much between two sums */
 enum { LINK_ROUNDS = 40, SUM_ROUNDS = 15, QUICK_NET_ROUNDS = 5, FEWEST_ROUNDS = 3 };
-static const int64_t size_budget_ns = 2000000000; /* of one size at one place, on a slow network */
+static const int64_t size_budget_ns = 2000000000; /* for one size at one place, on a slow network */
 
-/* As many rounds as fit the budget when one takes round_ns. */
+/* The rounds that fit the budget if one takes round_ns; at least FEWEST_ROUNDS, at most `most`. */
 static int64_t rounds_within(int64_t round_ns, int64_t most)
 {
     const int64_t fit = size_budget_ns / (round_ns + 1);
@@ -49,7 +49,7 @@ static enum status measure_link(struct measure *m, int other, const char *place,
         return OK;
     for (int i = 0; rc == OK && i < MEASURE_WARM_UP; i++)
         rc = round_trip(all, peer, first, bytes, buffer, &ns, err);
-    if (rc == OK) { /* both take what rank 0 has seen */
+    if (rc == OK) { /* rank 0's time decides for both */
         struct comm_request request = {0};
         rounds = rounds_within(ns, LINK_ROUNDS);
         rc = first ? comm_isend(all, &rounds, sizeof rounds, peer, 2, &request, err)
@@ -70,22 +70,22 @@ static enum status measure_link(struct measure *m, int other, const char *place,
     return rc;
 }
 
-/* Buffers that measure_links() goes through. */
+/* Buffers of measure_links(). */
 struct link_room {
     char *buffer;     /* two messages */
-    float *gradients; /* in it */
+    float *gradients; /* points into buffer */
     char *other;
 };
 
-/* A group whose sums are measured, and where they are; bucket is its sum buffer. */
+/* A group whose sums are measured. bucket: its sum buffer. */
 struct sums {
     struct comm_group *group; /* NULL: this rank is in none */
     const char *place;
     float *bucket;
 };
 
-/* As the runtime does it: gradients gathered into a bucket, summed, put back. A backward lies
- * between two sums of a step, so that caches hold other things by then: `other` stands for it. */
+/* Like the runtime: copy gradients into a bucket, sum, copy them back. In a step a backward runs
+ * between two sums and replaces the content of the caches; writing `other` has that effect here. */
 static enum status measure_allreduce(struct measure *m, const struct sums *sums, int64_t bytes,
                                      const struct link_room *room, struct err *err)
 {
@@ -125,7 +125,7 @@ static enum status measure_allreduce(struct measure *m, const struct sums *sums,
     return rc;
 }
 
-/* What is measured: sums of the ranks of a node, of one rank a node, and of all. */
+/* Sums are measured over the ranks of a node, over one rank of each node, and over all ranks. */
 enum { SUMS_NODE, SUMS_ACROSS, SUMS_ALL, SUMS_KINDS };
 
 static enum status make_sums(const struct measure *m, int64_t bytes, struct sums sums[SUMS_KINDS],
@@ -181,7 +181,7 @@ enum status measure_links(struct measure *m, struct err *err)
     }
     for (int s = 0; s < SUMS_KINDS; s++)
         comm_group_free(sums[s].group);
-    if (rc == OK) /* else messages may be under way in it: the rank ends the job */
+    if (rc == OK) /* after a failure messages may be in flight in it: this rank ends the job */
         free(room.buffer);
     return rc;
 }

@@ -1,8 +1,12 @@
-/* exec/measure/measure.h - what this machine takes for what: the profiler behind `elapse profile`.
+/* exec/measure/measure.h - measures this machine: the profiler behind `elapse profile`.
  *
- * Measured through the interfaces that training uses (stages, comm.h, the loader), alone and with
- * all ranks busy, repeats interleaved, after warm-up, on the device by its own events. Nothing is
- * fitted to whole steps. */
+ * It measures through the interfaces that training uses (stages, comm.h, the loader), with one rank
+ * alone and with all ranks busy, in interleaved repeats, after a warm-up. A device is timed by its
+ * own events. Nothing is fitted to whole steps.
+ *
+ * The wing measure/ includes base/, comm/, device/, stage/, data/ and cache/; only main.c includes
+ * it. measure_machine.c has the phases, layer_costs.c times layers, link_costs.c messages and sums,
+ * host_costs.c input, cache, copies and launches. */
 #ifndef ELAPSE_EXEC_MEASURE_MEASURE_H
 #define ELAPSE_EXEC_MEASURE_MEASURE_H
 
@@ -20,17 +24,17 @@ struct measure_options {
     enum device_kind device;
     const int64_t *samples; /* micro-batch sizes, borrowed */
     int num_samples;
-    bool dropout; /* of jobs that drop */
+    bool dropout; /* measure layers with dropout */
     bool quick;   /* fewer repeats: about a third of the time */
     bool progress;
     struct store *store; /* rank 0: libraries' choices from earlier profiles, and to it; NULL: none
                           */
 };
 
-/* Fill *profile on rank 0: layers of the model (each distinct shape once), links and all-reduce by
- * size where there are two ranks or more, the runtime's overhead an op, the input pipeline. On all
- * ranks *profile holds device_describe()'s info alone; the caller clears it. Collective; failures
- * as of trainer_run() (exec/run/trainer.h). */
+/* Fill *profile on rank 0: layers of the model (each distinct shape once), links and all-reduces by
+ * size if there are two ranks or more, the runtime's overhead for an op, the input pipeline. Before
+ * the call *profile holds the info of device_describe() on all ranks; the caller clears it.
+ * Collective; failures like those of trainer_run() (exec/run/trainer.h). */
 enum status measure_machine(const struct comm *comm, const struct cores *cores,
                             const struct model *model, const struct measure_options *options,
                             struct profile *profile, struct err *err);

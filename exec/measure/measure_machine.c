@@ -1,3 +1,6 @@
+/* exec/measure/measure_machine.c - the phases of a profile: one rank alone, all ranks busy, links
+ * and sums, one rank on all cores. Read measure_machine() first.
+ */
 #include "exec/measure/measure.h"
 
 #include <stdio.h>
@@ -41,8 +44,8 @@ static enum status make_inputs(struct measure *m, struct err *err)
     return OK;
 }
 
-/* Others sleep while rank 0 measures by itself: a rank that spins in a barrier takes clocks and
- * cache from it. */
+/* The other ranks sleep while rank 0 measures alone, because a rank that spins in a barrier takes
+ * clock speed and cache from it. */
 static enum status wait_asleep(const struct comm *comm, struct err *err)
 {
     enum status rc = OK;
@@ -66,8 +69,8 @@ static enum status wait_asleep(const struct comm *comm, struct err *err)
     return rc;
 }
 
-/* One phase with a fresh backend of so many threads. What a library may do in several ways is
- * found out by the rank that measures alone, kept, and the same for all phases to come. */
+/* One phase, with a fresh backend of so many threads. The rank that measures alone also times the
+ * alternatives of GPU libraries; its choices go into the store, and later phases use them. */
 static enum status phase(struct measure *m, int threads, bool together, struct err *err)
 {
     enum status rc;
@@ -122,28 +125,28 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     m.profile = &got;
     job_defaults(&m.job);
     m.job.train.dtype = model->elem_bytes == 2 ? DTYPE_BF16 : DTYPE_FP32;
-    m.job.train.dropout = options->dropout ? 0.1 : 0; /* of any probability it takes as long */
+    m.job.train.dropout = options->dropout ? 0.1 : 0; /* the probability does not change the time */
     rc = model_copy(model, &m.job.model, err);
     for (int i = 0; i < options->num_samples; i++)
         m.most = options->samples[i] > m.most ? options->samples[i] : m.most;
     if (rc == OK)
         rc = make_inputs(&m, err);
     rc = comm_agree(comm, rc, err);
-    const bool alone = rc == OK; /* from here on an error may be one rank's own */
+    const bool alone = rc == OK; /* after this, other ranks may not know of a failure */
     if (rc == OK && comm->rank == 0) {
         say(&m, "layers, one rank alone");
         rc = phase(&m, cores->threads, false, err);
     }
     if (rc == OK)
         rc = wait_asleep(comm, err);
-    if (rc == OK && comm->node_ranks[0] > 1) { /* one rank a node was busy alone */
+    if (rc == OK && comm->node_ranks[0] > 1) { /* a node has more than one rank */
         say(&m, "layers, all ranks busy");
         rc = phase(&m, cores->threads, true, err);
     }
     if (rc == OK && comm->size > 1) {
         say(&m, "links and all-reduce");
         rc = measure_links(&m, err);
-        /* One rank that has the machine to itself runs with all cores. */
+        /* A run of one rank may use all cores, so that is measured too. */
         if (rc == OK && comm->rank == 0 && cores->at_hand > cores->threads &&
             options->device == DEVICE_CPU) {
             say(&m, "layers, one rank on all cores");

@@ -6,7 +6,12 @@
  * or the rank, so that any cut gives the same bits. Pointers to activations and their gradients are
  * backend memory, elements of the backend's dtype; parameters, their gradients and the optimizer
  * state are fp32. Below fp32 kernels read a rounded compute copy of the parameters: who writes
- * parameters from outside (a checkpoint, a move) calls stage_round_weights() behind it. */
+ * parameters from outside (a checkpoint, a move) calls stage_round_weights() behind it.
+ *
+ * The wing stage/ includes base/ only. stage_build.c makes a stage, params.c and stash.c its
+ * memory, passes.c runs forward and backward, layers.c, embed.c and heads.c the layers, updates.c
+ * the optimizer. Read passes.c first. data/, cache/, step/, measure/, save/ and run/ include the
+ * wing. */
 #ifndef ELAPSE_EXEC_STAGE_STAGE_H
 #define ELAPSE_EXEC_STAGE_STAGE_H
 
@@ -19,10 +24,10 @@
 #include "partition/model.h"
 #include "partition/status.h"
 
-/* One micro-batch as the data room delivers it, host memory, borrowed. Fields that the model does
- * not use are NULL. */
+/* One micro-batch as data/ delivers it, in host memory, borrowed. Fields that the model does not
+ * use are NULL. */
 struct sample_block {
-    uint64_t serial; /* of this content: no other block has had it; 0: not known */
+    uint64_t serial; /* identifies the content: no other block has had this number; 0: unknown */
     int64_t num_samples;
     const int64_t *ids;         /* [n] sample ids, keys of dropout */
     const float *images;        /* [n, channels, image, image], normalised */
@@ -33,16 +38,16 @@ struct sample_block {
         *labels; /* [n] class; [n, 2] span; [n, seq] next token or masked token, -100: none */
 };
 
-/* What the head found in one micro-batch: sums, so that the caller divides by the real count. */
+/* The head's result for one micro-batch: sums, so that the caller divides by the real count. */
 struct loss_sums {
     double loss;     /* sum over counted targets of the cross-entropy, nats */
     int64_t count;   /* counted targets */
-    int64_t correct; /* of them predicted right */
+    int64_t correct; /* counted targets that were predicted right */
 };
 
 struct stage; /* opaque */
 
-/* The stages of this rank, in a list that is num_stages long (NULL: another rank's). */
+/* All stages of the model; NULL where another rank holds the stage. */
 struct stage_list {
     struct stage **stages;
     int num_stages;
@@ -51,8 +56,8 @@ struct stage_list {
 
 struct stage_spec {
     const struct model *model; /* borrowed while the stage lives */
-    const struct job *job;     /* likewise: optimizer, dropout, dtype, seed */
-    struct backend *backend;   /* likewise */
+    const struct job *job;     /* borrowed: optimizer, dropout, dtype, seed */
+    struct backend *backend;   /* borrowed */
     int first_item, end_item;
     int num_frozen_items; /* items [0, n) of the model are frozen */
     int64_t max_samples;  /* of a micro-batch */
@@ -68,18 +73,18 @@ struct stage_spec {
 enum status stage_new(const struct stage_spec *spec, struct stage **stage, struct err *err);
 void stage_free(struct stage *stage);
 
-/* Initial weights: each tensor from a counter keyed by (seed, item, tensor), so that the cut does
- * not matter. */
+/* Initial weights. The random numbers of a tensor depend on (seed, item, tensor) only, not on the
+ * cut. */
 enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *err);
 
-/* Make the compute copy anew from the parameters: after writing into stage_params(). Nothing in
- * fp32, where the parameters are what kernels read. */
+/* Round the parameters into their compute copy. Call it after writing into stage_params(). In fp32,
+ * where kernels read the parameters themselves, it does nothing. */
 void stage_round_weights(struct stage *stage);
 
 /* Elements per sample of the tensor that enters item `item` (== leaves item - 1); 0 for item 0. */
 int64_t stage_input_elems(const struct model *model, int item);
 
-/* step of a pass that is no training step: dropout is off. */
+/* The step to pass outside of training: dropout is off. */
 #define STEP_EVAL UINT64_MAX
 
 /* Steps count from 0; the same step must be given to forward, recompute and backward of a
@@ -104,28 +109,29 @@ enum status stage_forward(struct stage *stage, int slot, const struct sample_blo
                           uint64_t step, void *const *in, void **out, bool keep_stash,
                           struct loss_sums *loss, struct err *err);
 
-/* Start to bring a block to the device, beside what that computes: the next stage_forward() of the
- * block with this serial finds it there. An earlier one that no forward has taken is dropped.
- * Images only, which are large: false where nothing was started, for other models, in host memory,
- * and where the block is on its way already. The block's arrays are alloc_host()'s and stay until
- * stage_upload_end(), behind which the main lane, and whoever waits for it, is past the copy. */
+/* Start to copy a block to the device while the device computes. The next stage_forward() of the
+ * block with this serial uses the copy. An earlier copy that no forward has used is dropped. Only
+ * images are copied ahead, because they are large. Returns false if nothing was started: for other
+ * models, on a host-memory backend, or if the block is being copied already. The block's arrays
+ * come from alloc_host() and must stay until stage_upload_end(), which makes the main lane wait for
+ * the copy. */
 bool stage_upload(struct stage *stage, const struct sample_block *block);
-bool stage_uploads(const struct stage *stage); /* false: stage_upload() never does anything */
+bool stage_uploads(const struct stage *stage); /* false: stage_upload() never starts a copy */
 void stage_upload_end(struct stage *stage);
 
-/* Start to copy what the head found in the slot's last forward to host memory (alloc_host()'s: it
- * is there behind an event or a sync). false: this stage has no head. */
+/* Start to copy the head's result of the slot's last forward to host memory (from alloc_host()); it
+ * has arrived after an event or a sync. false: this stage has no head. */
 bool stage_loss_out(struct stage *stage, int slot, struct loss_sums *host);
 
-/* Directly behind an evaluating forward (keep_stash false) of a stage with a span head: how
- * probable each position is as start and as end, [n][seq][2] in host memory. ERR_INPUT for other
- * stages. */
+/* The probability of each position to be the start and the end of the span, [n][seq][2] in host
+ * memory. Call it directly after an evaluating forward (keep_stash false) of a stage with a span
+ * head. ERR_INPUT for other stages. */
 enum status stage_span_probabilities(struct stage *stage, const struct sample_block *block,
                                      float *probabilities, struct err *err);
 
-/* The frozen forward of a stage that is frozen as a whole, from its item `first` > 0 on: in is what
- * enters that item. For what a cache holds of a lower level; the model has no skip edges. Bits as
- * by stage_forward(). */
+/* The forward of a completely frozen stage from its item `first` > 0 on; `in` is the input of that
+ * item. It continues from a lower level that a cache holds. The model has no skip edges. The bits
+ * are those of stage_forward(). */
 enum status stage_forward_tail(struct stage *stage, int slot, const struct sample_block *block,
                                int first, void *in, void **out, struct err *err);
 
@@ -155,32 +161,32 @@ struct param {
 int stage_num_params(const struct stage *stage);
 struct param *stage_params(struct stage *stage);
 
-/* The accumulators begin again from zero, which a new stage's are. Nothing is stored for most: the
- * first backward that makes weight gradients writes where later ones add. Until it has come, or
- * stage_skip_grad() in place of one whose micro-batch is empty, what lies there is old. */
+/* Reset the accumulators; those of a new stage are zero. Most are not written: instead, the first
+ * backward that makes weight gradients writes where later ones add. Until then they hold old
+ * values. If the micro-batch of that backward is empty, call stage_skip_grad() in its place. */
 void stage_begin_grad(struct stage *stage);
 void stage_skip_grad(struct stage *stage);
-/* Sum of squares of all gradients, one partial a tensor added in order, in double. */
+/* Sums of squares of the gradients by item, in double; tensors are added in order. */
 enum status stage_grad_sumsq(struct stage *stage,
                              double *per_item_sumsq /* end_item - first_item */, struct err *err);
-/* The accumulators of item i of the stage (0-based in it), one block with its padding, frozen items
- * NULL. *num_elems is set. What sums over micro-batches and replicas works on; a tied table's two
- * accumulators both lie in such blocks. */
+/* The accumulators of item i of the stage (counted from its first), as one block with padding; NULL
+ * for a frozen item. *num_elems is set. Sums over micro-batches and replicas work on these blocks;
+ * both accumulators of a tied table lie in them. */
 int stage_num_items(const struct stage *stage);
 float *stage_grad_block(const struct stage *stage, int i, int64_t *num_elems);
 /* One optimizer step with learning rate lr; gradients are multiplied by grad_mul (clipping) first.
- * sums: stage_update_sumsq() has what stage_grad_sumsq() says, at less cost, from the next sync()
- * on. */
+ * With sums it also sums the gradients' squares as it reads them: after the next sync(),
+ * stage_update_sumsq() gives the result of stage_grad_sumsq() at less cost. */
 void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul, bool sums);
 void stage_update_sumsq(const struct stage *stage, double *per_item_sumsq);
-/* Move the boundary up: frees optimizer state and gradients of items that froze. */
+/* Freeze more items: frees their optimizer state and gradients. */
 enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err);
 
-/* Take over the buffers of a model's item (weights, optimizer state) from another stage of the same
- * job and backend, which gets this one's in exchange and is to be freed. false, and nothing is
- * changed, where one of them does not hold the item or lays it out otherwise (the head beside a
- * tied table), or `from` has no optimizer state that this one needs. O(parameters of the stages) of
- * pointers, no bytes move. */
+/* Exchange the buffers of a model's item (weights, optimizer state) with another stage of the same
+ * job and backend, which is about to be freed. Moves no bytes; O(parameters of both stages).
+ * Returns false and changes nothing if one of them does not hold the item, if they lay it out
+ * differently (the head beside a tied table), or if `from` lacks optimizer state that this stage
+ * needs. */
 bool stage_adopt(struct stage *stage, struct stage *from, int item);
 
 /* A table shared by embedding and head (GPT-2; BERT's masked-LM head). Each side has an
@@ -196,22 +202,23 @@ struct tied_table {
     float *weight; /* the head's copy starts equal: both sides initialise from the same counter */
     float *table_grad, *head_grad;
 };
-bool stage_shares_table(const struct model *model); /* embedding and head read one table */
+bool stage_shares_table(const struct model *model); /* embedding and head use one table */
 bool stage_tied(struct stage *stage, struct tied_table *tied);
 void stage_tied_add(struct stage *stage);
 
-/* While set, a backward that makes weight gradients calls it behind each item, last to first, once
- * that item's are issued: item is 0-based in the stage. Its error ends the backward. NULL: off. */
+/* While a hook is set, a backward that makes weight gradients calls it for each item, last to
+ * first, once the item's gradients are issued. item is counted from the stage's first. An error of
+ * the hook ends the backward. NULL: off. */
 typedef enum status (*stage_grad_hook)(void *ctx, int item, struct err *err);
 void stage_on_grad(struct stage *stage, stage_grad_hook hook, void *ctx);
 
-/* While set, a forward notes in *first_bad the lowest item of the model, below what stands there,
- * whose output has a value that is not finite. Waits and copies behind each item. NULL: off. */
+/* While set, each forward lowers *first_bad to the first item of the model whose output has a value
+ * that is not finite. It waits and copies after each item, so it is slow. NULL: off. */
 void stage_watch(struct stage *stage, int *first_bad);
 
-/* For a profiler: while item_ns is set, forward, backward and update mark where each item begins
- * and ends on the device, by events, without waiting for it. stage_time_read() waits, and adds the
- * times to item_ns[(item - first_item) * PASS_COUNT + pass]. Borrowed; NULL ends it. */
+/* For a profiler: while item_ns is set, forward, backward and update record events at the beginning
+ * and end of each item, without waiting. stage_time_read() waits, and adds the times to
+ * item_ns[(item - first_item) * PASS_COUNT + pass]. item_ns is borrowed; NULL ends it. */
 void stage_time_items(struct stage *stage, int64_t *item_ns);
 void stage_time_read(struct stage *stage);
 
