@@ -62,6 +62,19 @@ static void write_steps(struct run_files *files, int64_t first, int64_t last)
     }
 }
 
+static enum status open_run(const char *dir, bool resume, const struct progress *progress,
+                            const struct job *job, const char *trace, struct run_files **files,
+                            struct err *err)
+{
+    const struct run_start start = {.resume = resume,
+                                    .progress = progress,
+                                    .job = job,
+                                    .num_ranks = 2,
+                                    .cost_label = "test",
+                                    .trace = trace};
+    return run_files_open(dir, &start, files, err);
+}
+
 static void run_files_open__leaves_nothing_where_it_fails(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", path[64];
@@ -74,17 +87,12 @@ static void run_files_open__leaves_nothing_where_it_fails(void **state)
     snprintf(path, sizeof path, "%s/run.db", dir);
     assert_int_equal(mkdir(path, 0700), 0);
     job_defaults(&job);
-    assert_int_not_equal(run_files_open(dir, false, &progress, &job, 2, "test", NULL, &files, &err),
-                         OK);
+    assert_int_not_equal(open_run(dir, false, &progress, &job, NULL, &files, &err), OK);
     assert_null(files);
     rmdir(path);
-    assert_int_equal(
-        run_files_open(dir, false, &progress, &job, 2, "test", "/proc/none", &files, NULL),
-        ERR_SYSTEM);
+    assert_int_equal(open_run(dir, false, &progress, &job, "/proc/none", &files, NULL), ERR_SYSTEM);
     assert_int_equal(rmdir(dir), 0);
-    assert_int_equal(
-        run_files_open(dir, false, &progress, &job, 2, "test", "/proc/none", &files, NULL),
-        ERR_SYSTEM);
+    assert_int_equal(open_run(dir, false, &progress, &job, "/proc/none", &files, NULL), ERR_SYSTEM);
     assert_int_not_equal(access(dir, F_OK), 0);
     assert_null(files);
 }
@@ -101,8 +109,7 @@ static void run_files_open__keeps_metrics_when_memory_ends_on_resume(void **stat
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", dir);
     snprintf(summary, sizeof summary, "%s/summary.json", dir);
     job_defaults(&job);
-    assert_int_equal(run_files_open(dir, false, &progress, &job, 2, "test", NULL, &files, NULL),
-                     OK);
+    assert_int_equal(open_run(dir, false, &progress, &job, NULL, &files, NULL), OK);
     write_steps(files, 1, 3);
     run_files_free(files);
     assert_int_equal(close(creat(summary, 0666)), 0);
@@ -111,7 +118,7 @@ static void run_files_open__keeps_metrics_when_memory_ends_on_resume(void **stat
         struct err err = {0};
         files = NULL;
         fail_malloc_after(n);
-        enum status rc = run_files_open(dir, true, &progress, &job, 2, "test", NULL, &files, &err);
+        enum status rc = open_run(dir, true, &progress, &job, NULL, &files, &err);
         assert_false(fail_malloc_done());
         assert_int_equal(lines_of(metrics), 3);
         assert_int_equal(access(summary, F_OK) == 0, rc != OK);
@@ -137,8 +144,7 @@ static void run_files_free__keeps_the_steps_of_a_run_that_failed(void **state)
     assert_non_null(mkdtemp(dir));
     snprintf(db, sizeof db, "%s/run.db", dir);
     job_defaults(&job);
-    assert_int_equal(run_files_open(dir, false, &progress, &job, 2, "test", NULL, &files, &err),
-                     OK);
+    assert_int_equal(open_run(dir, false, &progress, &job, NULL, &files, &err), OK);
     write_steps(files, 1, 3);
     run_files_free(files);
     assert_int_equal(store_open(db, STORE_READ, &store, &err), OK);
@@ -168,18 +174,15 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     snprintf(run, sizeof run, "%s/a/b", dir);
     snprintf(path, sizeof path, "%s/metrics.jsonl", run);
     job_defaults(&job);
-    assert_int_equal(run_files_open(run, false, &progress, &job, 2, "test", NULL, &files, &err),
-                     OK);
+    assert_int_equal(open_run(run, false, &progress, &job, NULL, &files, &err), OK);
     write_steps(files, 1, 7);
     struct run_files *second = NULL;
-    assert_int_equal(run_files_open(run, true, &progress, &job, 2, "test", NULL, &second, &err),
-                     ERR_SYSTEM);
+    assert_int_equal(open_run(run, true, &progress, &job, NULL, &second, &err), ERR_SYSTEM);
     assert_non_null(strstr(err.msg, "in use by a run that goes on"));
     assert_int_equal(lines_of(path), 7);
     err = (struct err){0};
     run_files_free(files);
-    assert_int_equal(run_files_open(run, false, &progress, &job, 2, "test", NULL, &files, &err),
-                     ERR_INPUT);
+    assert_int_equal(open_run(run, false, &progress, &job, NULL, &files, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "already holds a run"));
     FILE *torn = fopen(path, "a");
     assert_non_null(torn);
@@ -187,7 +190,7 @@ static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void *
     fclose(torn);
     progress.step = 5;
     err = (struct err){0};
-    assert_int_equal(run_files_open(run, true, &progress, &job, 2, "test", NULL, &files, &err), OK);
+    assert_int_equal(open_run(run, true, &progress, &job, NULL, &files, &err), OK);
     assert_int_equal(lines_of(path), 5);
     run_files_losses(files, &first, &last);
     assert_true(first == 1.0 && last == 1.0 / 5);

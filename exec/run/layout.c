@@ -43,8 +43,10 @@ enum status layout_place(const struct layout_base *base, struct train_plan *plan
     *plan = (struct train_plan){0};
     enum status rc = runtime_groups_open(base->comm, &layout->plan.plan, &layout->place, err);
     if (rc == OK && base->nccl)
-        rc = runtime_links_open(base->comm, base->nccl, &base->job->model, &layout->plan.plan,
-                                layout->plan.workload, layout->plan.full, &layout->links, err);
+        rc = runtime_links_open(base->comm, base->nccl,
+                                &(struct link_plan){&base->job->model, &layout->plan.plan,
+                                                    layout->plan.workload, layout->plan.full},
+                                &layout->links, err);
     return rc;
 }
 

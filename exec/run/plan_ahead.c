@@ -63,7 +63,8 @@ static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err
         rc = plan_lower(&(struct setting){model, &next.cluster, &roofline}, &next.plan, NULL,
                         &workload, &full, err);
     if (rc == OK)
-        rc = runtime_links_list(model, &next.plan, &workload, &full, t->comm->size, &groups, err);
+        rc = runtime_links_list(&(struct link_plan){model, &next.plan, &workload, &full},
+                                t->comm->size, &groups, err);
     if (rc == OK)
         rc = join(&ahead->list, &groups, t->comm->size, err);
     link_patterns_clear(&groups);

@@ -83,8 +83,14 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
     if (rc != OK || *over)
         return rc;
     if (t->comm->rank == 0)
-        rc = run_files_open(t->out, t->goes_on, &t->progress, job, t->comm->size,
-                            t->layout.plan.cost_label, t->options->trace, &t->files, err);
+        rc = run_files_open(t->out,
+                            &(struct run_start){.resume = t->goes_on,
+                                                .progress = &t->progress,
+                                                .job = job,
+                                                .num_ranks = t->comm->size,
+                                                .cost_label = t->layout.plan.cost_label,
+                                                .trace = t->options->trace},
+                            &t->files, err);
     if (rc == OK && t->comm->rank == 0)
         run_files_losses(t->files, &t->first_loss, &t->last_loss);
     return comm_agree(t->comm, rc, err);

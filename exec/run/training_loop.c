@@ -64,9 +64,14 @@ static enum status record_step_ops(struct trainer *t, const struct step_result *
                 place++;
             if (place == places) /* idle */
                 continue;
-            rc = run_files_ops(t->files, t->progress.step, place / n, place % n,
-                               &full->ranks[place % n], (const struct op_time *)at,
-                               result->start_ns, err);
+            rc = run_files_ops(t->files,
+                               &(struct rank_step){.step = t->progress.step,
+                                                   .start_ns = result->start_ns,
+                                                   .replica = place / n,
+                                                   .rank = place % n,
+                                                   .ops = &full->ranks[place % n],
+                                                   .times = (const struct op_time *)at},
+                               err);
             at += sizes[r++];
         }
     }

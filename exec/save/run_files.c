@@ -142,12 +142,11 @@ static void remove_store(const char *db)
     }
 }
 
-enum status run_files_open(const char *dir, bool resume, const struct progress *progress,
-                           const struct job *job, int num_ranks, const char *cost_label,
-                           const char *trace, struct run_files **files, struct err *err)
+enum status run_files_open(const char *dir, const struct run_start *start, struct run_files **files,
+                           struct err *err)
 {
     struct run_files *got = calloc(1, sizeof *got);
-    struct run_info info = {.num_devices = num_ranks, .job_json = job->json};
+    struct run_info info = {.num_devices = start->num_ranks, .job_json = start->job->json};
     char *metrics = NULL, *db = NULL, *summary = NULL;
     const bool new_dir = !is_there(dir);
     bool ours = false, new_metrics = false, new_db = false; /* to be removed on failure */
@@ -166,7 +165,7 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
     if (rc == OK)
         rc = lock_folder(dir, &got->lock, err);
     ours = rc == OK;
-    if (rc == OK && !resume && is_there(metrics)) {
+    if (rc == OK && !start->resume && is_there(metrics)) {
         char *checkpoint = NULL;
         rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
         if (checkpoint_find(dir, &checkpoint, NULL) == OK)
@@ -175,18 +174,18 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
             err_hint(err, "choose another --out, or remove it: it has no checkpoint to go on from");
         free(checkpoint);
     }
-    if (rc == OK && trace)
-        rc = begin_trace(got, trace, err);
+    if (rc == OK && start->trace)
+        rc = begin_trace(got, start->trace, err);
     if (rc != OK)
         goto out;
     new_db = !is_there(db);
     rc = store_open(db, STORE_RECORD, &got->store, err);
     /* All checks have passed; files change from here on. A kill between the next two calls leaves
      * an older checkpoint with metrics of later steps, from which the run can be resumed again. */
-    if (rc == OK && resume)
-        rc = set_aside(dir, progress->step, err);
-    if (rc == OK && resume)
-        rc = cut_metrics(got, metrics, progress->step, err);
+    if (rc == OK && start->resume)
+        rc = set_aside(dir, start->progress->step, err);
+    if (rc == OK && start->resume)
+        rc = cut_metrics(got, metrics, start->progress->step, err);
     if (rc != OK)
         goto out;
     new_metrics = !is_there(metrics);
@@ -196,8 +195,8 @@ enum status run_files_open(const char *dir, bool resume, const struct progress *
         goto out;
     }
     setvbuf(got->metrics, NULL, _IOLBF, 0);
-    snprintf(info.name, sizeof info.name, "%s", job->name);
-    snprintf(info.cost_source, sizeof info.cost_source, "%s", cost_label);
+    snprintf(info.name, sizeof info.name, "%s", start->job->name);
+    snprintf(info.cost_source, sizeof info.cost_source, "%s", start->cost_label);
     rc = record_start(got->store, &info, &got->run_id, err);
     if (rc == OK) {
         unlink(summary); /* the old one; run_files_finish() writes a new one */
@@ -302,27 +301,25 @@ enum status run_files_step(struct run_files *files, const struct step_row *row, 
     return files->num_rows == STEP_ROWS ? flush_rows(files, err) : OK;
 }
 
-enum status run_files_ops(struct run_files *files, int64_t step, int replica, int rank,
-                          const struct rank_ops *ops, const struct op_time *times,
-                          int64_t step_start_ns, struct err *err)
+enum status run_files_ops(struct run_files *files, const struct rank_step *of, struct err *err)
 {
-    struct op_row *rows = calloc((size_t)ops->num_ops + 1, sizeof *rows);
+    struct op_row *rows = calloc((size_t)of->ops->num_ops + 1, sizeof *rows);
     int64_t n = 0;
     enum status rc = flush_rows(files, err);
     if (!rows)
         rc = err_nomem(err);
-    for (int64_t i = 0; rc == OK && i < ops->num_ops; i++)
-        if (times[i].end_ns > 0)
-            rows[n++] = (struct op_row){.step = step,
-                                        .replica = replica,
-                                        .rank = rank,
-                                        .start_ns = times[i].start_ns - step_start_ns,
-                                        .end_ns = times[i].end_ns - step_start_ns,
-                                        .op = ops->ops[i]};
+    for (int64_t i = 0; rc == OK && i < of->ops->num_ops; i++)
+        if (of->times[i].end_ns > 0)
+            rows[n++] = (struct op_row){.step = of->step,
+                                        .replica = of->replica,
+                                        .rank = of->rank,
+                                        .start_ns = of->times[i].start_ns - of->start_ns,
+                                        .end_ns = of->times[i].end_ns - of->start_ns,
+                                        .op = of->ops->ops[i]};
     if (rc == OK)
         rc = record_ops(files->store, files->run_id, rows, n, err);
     if (rc == OK && files->trace)
-        trace_ops(files->trace, rows, n, step_start_ns - files->start_ns);
+        trace_ops(files->trace, rows, n, of->start_ns - files->start_ns);
     free(rows);
     return rc;
 }

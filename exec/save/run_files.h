@@ -19,9 +19,15 @@ struct run_files; /* opaque */
  * running program uses is ERR_SYSTEM. trace: a file for a Chrome trace of the rows that
  * run_files_ops() gets, complete after run_files_finish(); NULL: none. A failure leaves no new file
  * behind. */
-enum status run_files_open(const char *dir, bool resume, const struct progress *progress,
-                           const struct job *job, int num_ranks, const char *cost_label,
-                           const char *trace, struct run_files **files, struct err *err);
+struct run_start {
+    bool resume;
+    const struct progress *progress;
+    const struct job *job;
+    int num_ranks;
+    const char *cost_label, *trace;
+};
+enum status run_files_open(const char *dir, const struct run_start *start, struct run_files **files,
+                           struct err *err);
 /* Losses of the first and the last step that the run had before it was resumed; NaN: none. */
 void run_files_losses(const struct run_files *files, double *first, double *last);
 /* The summary of the run in dir, if the run ended after `step` steps without being interrupted;
@@ -32,9 +38,14 @@ void run_files_free(struct run_files *files); /* NULL is fine */
 /* Writes a line of metrics.jsonl at once, and a row of run.db later. row->start_ns is on the clock
  * of comm_now_ns(). */
 enum status run_files_step(struct run_files *files, const struct step_row *row, struct err *err);
-enum status run_files_ops(struct run_files *files, int64_t step, int replica, int rank,
-                          const struct rank_ops *ops, const struct op_time *times,
-                          int64_t step_start_ns, struct err *err);
+/* Times of a rank's ops in one step, for run.db and the trace. */
+struct rank_step {
+    int64_t step, start_ns; /* start_ns: of the step */
+    int replica, rank;
+    const struct rank_ops *ops;
+    const struct op_time *times;
+};
+enum status run_files_ops(struct run_files *files, const struct rank_step *of, struct err *err);
 enum status run_files_epoch(struct run_files *files, const struct epoch_row *row, struct err *err);
 
 enum status run_files_transitions(struct run_files *files, const struct transition_row *rows,

@@ -19,10 +19,11 @@ struct link_pair {
 };
 
 /* List every direction of every edge between ranks, and the two ends of a tied table. */
-static enum status list_pairs(const struct model *model, const struct plan *plan,
-                              const struct workload *w, const struct schedule *full,
-                              struct link_patterns *list, struct err *err)
+static enum status list_pairs(const struct link_plan *of, struct link_patterns *list,
+                              struct err *err)
 {
+    const struct workload *w = of->workload;
+    const struct schedule *full = of->full;
     const int first = full->rank_of_stage[0], last = full->rank_of_stage[w->num_stages - 1];
     struct link_pair *pairs = calloc((size_t)w->num_edges * DIRECTIONS + 1, sizeof *pairs);
     int n = 0;
@@ -34,7 +35,7 @@ static enum status list_pairs(const struct model *model, const struct plan *plan
         if (a != b && (i % DIRECTIONS == ACT || edge->grad))
             pairs[n++] = (struct link_pair){.a = a, .b = b, .at = i, .round = NO_ROUND};
     }
-    if (stage_shares_table(model) && plan->num_frozen_layers == 0 && first != last)
+    if (stage_shares_table(of->model) && of->plan->num_frozen_layers == 0 && first != last)
         pairs[n++] = (struct link_pair){.a = first, .b = last, .at = TIED, .round = NO_ROUND};
     list->pairs = pairs;
     list->num_pairs = n;
@@ -91,13 +92,13 @@ static enum status add_pattern(struct link_patterns *list, int num_ranks, bool s
     return OK;
 }
 
-enum status runtime_links_list(const struct model *model, const struct plan *plan,
-                               const struct workload *w, const struct schedule *full, int num_ranks,
+enum status runtime_links_list(const struct link_plan *of, int num_ranks,
                                struct link_patterns *list, struct err *err)
 {
+    const struct plan *plan = of->plan;
     int *color, *key;
     *list = (struct link_patterns){0};
-    enum status rc = list_pairs(model, plan, w, full, list, err);
+    enum status rc = list_pairs(of, list, err);
     for (int done = 0; rc == OK && done < list->num_pairs;) {
         rc = add_pattern(list, num_ranks, false, &color, &key, err);
         for (int i = 0; rc == OK && i < list->num_pairs; i++) {
@@ -133,13 +134,14 @@ void link_patterns_clear(struct link_patterns *list)
 }
 
 enum status runtime_links_open(const struct comm *comm, struct nccl *nccl,
-                               const struct model *model, const struct plan *plan,
-                               const struct workload *w, const struct schedule *full,
-                               struct runtime_links *links, struct err *err)
+                               const struct link_plan *of, struct runtime_links *links,
+                               struct err *err)
 {
+    const struct plan *plan = of->plan;
+    const struct workload *w = of->workload;
     struct link_patterns list = {0};
     int place = -1; /* in its pipeline */
-    enum status rc = runtime_links_list(model, plan, w, full, comm->size, &list, err);
+    enum status rc = runtime_links_list(of, comm->size, &list, err);
     *links = (struct runtime_links){
         .edges = calloc((size_t)w->num_edges * DIRECTIONS + 1, sizeof *links->edges),
         .groups = calloc((size_t)list.num + 1, sizeof *links->groups)};

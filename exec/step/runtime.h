@@ -92,18 +92,23 @@ struct link_patterns {
     struct link_pair *pairs; /* owned; each names its round */
     int num_pairs;
 };
-/* With the plan lowered; num_ranks: of the message group. Local; ERR_NOMEM. */
-enum status runtime_links_list(const struct model *model, const struct plan *plan,
-                               const struct workload *workload, const struct schedule *full,
-                               int num_ranks, struct link_patterns *list, struct err *err);
+/* A lowered plan. */
+struct link_plan {
+    const struct model *model;
+    const struct plan *plan;
+    const struct workload *workload;
+    const struct schedule *full;
+};
+/* num_ranks: of the message group. Local; ERR_NOMEM. */
+enum status runtime_links_list(const struct link_plan *of, int num_ranks,
+                               struct link_patterns *list, struct err *err);
 void link_patterns_clear(struct link_patterns *list); /* safe twice */
 
 /* Collective over the message group. It sends a message each way over each link, so that no message
  * of a step has to wait for its connection. */
 enum status runtime_links_open(const struct comm *comm, struct nccl *nccl,
-                               const struct model *model, const struct plan *plan,
-                               const struct workload *workload, const struct schedule *full,
-                               struct runtime_links *links, struct err *err);
+                               const struct link_plan *of, struct runtime_links *links,
+                               struct err *err);
 void runtime_links_clear(struct runtime_links *links); /* safe twice */
 
 enum status runtime_new(const struct runtime_spec *spec, struct runtime **runtime, struct err *err);
