@@ -61,13 +61,11 @@ static void safetensors_write__is_read_back_bit_by_bit_and_padded(void **state)
         {.name = "layer.0.weight", .ndim = 2, .shape = shape_a, .num_elems = 6, .source = a},
         {.name = "scalar",         .ndim = 0, .shape = NULL,    .num_elems = 1, .source = b},
     };
-    const char *metadata[] = {"format", "pt"};
     struct safetensors *file;
     struct tensor_info info;
     struct err err = {0};
     char path[160], *whole = NULL;
     size_t length;
-    int64_t bytes;
     struct stat st;
     (void)state;
     if (world.rank != 0)
@@ -75,11 +73,9 @@ static void safetensors_write__is_read_back_bit_by_bit_and_padded(void **state)
     path_of("good.safetensors", path);
     for (int i = 0; i < 6; i++)
         a[i] = (float)rng_normal(1, (uint64_t)i);
-    assert_int_equal(safetensors_write(path, tensors, 2, metadata, 1, fetch, NULL, &bytes, &err),
-                     OK);
+    assert_int_equal(safetensors_write(path, tensors, 2, fetch, NULL, &err), OK);
     assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_size, bytes);
-    assert_int_equal((bytes - 28) % 8, 0); /* the data begin aligned */
+    assert_int_equal((st.st_size - 28) % 8, 0); /* the data begin aligned */
     assert_int_equal(safetensors_open(path, &file, &err), OK);
     assert_int_equal(file_read(path, &whole, &length, &err), OK);
     assert_non_null(strstr(whole + 8, "\"__metadata__\":{\"format\":\"pt\"}"));
@@ -105,7 +101,6 @@ static void safetensors_write__into_a_pipe_leaves_the_pipe(void **state)
     const struct tensor_out one = {.name = "a", .num_elems = 1, .source = &value};
     struct err err = {0};
     char path[160], got[256];
-    int64_t bytes;
     struct stat st;
     (void)state;
     if (world.rank != 0)
@@ -114,10 +109,11 @@ static void safetensors_write__into_a_pipe_leaves_the_pipe(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     int fd = open(path, O_RDWR | O_NONBLOCK); /* a reader that takes nothing yet */
     assert_true(fd >= 0);
-    assert_int_equal(safetensors_write(path, &one, 1, NULL, 0, fetch, NULL, &bytes, &err), OK);
+    assert_int_equal(safetensors_write(path, &one, 1, fetch, NULL, &err), OK);
     assert_int_equal(stat(path, &st), 0);
     assert_true(S_ISFIFO(st.st_mode));
-    assert_int_equal(read(fd, got, sizeof got), bytes);
+    const int64_t bytes = (int64_t)read(fd, got, sizeof got);
+    assert_true(bytes > 8 + (int64_t)sizeof value);
     assert_memory_equal(got + bytes - sizeof value, &value, sizeof value);
     close(fd);
     unlink(path);

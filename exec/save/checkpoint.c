@@ -36,7 +36,6 @@ static enum status write_stage(const char *path, struct stage *stage, struct bac
     int n = stage_num_params(stage), count = 0;
     struct tensor_out *tensors = calloc((size_t)n * 3, sizeof *tensors);
     char(*names)[NAME_MAX_BYTES] = calloc((size_t)n * 3, sizeof *names);
-    const char *metadata[] = {"format", "pt"};
     enum status rc;
     if (n > 0 && (!tensors || !names)) {
         rc = err_nomem(err);
@@ -61,7 +60,7 @@ static enum status write_stage(const char *path, struct stage *stage, struct bac
             count++;
         }
     }
-    rc = safetensors_write(path, tensors, count, metadata, 1, fetch_backend, be, NULL, err);
+    rc = safetensors_write(path, tensors, count, fetch_backend, be, err);
 out:
     free(tensors);
     free(names);
@@ -526,7 +525,6 @@ enum status checkpoint_export(const char *dir, const char *path, int *tensors, s
     int num_files = 0, most = 0, count = 0;
     struct export_source *sources = NULL;
     struct tensor_out *outs = NULL;
-    const char *metadata[] = {"format", "pt"};
     char *config = NULL;
     enum status rc = export_config(dir, path, &config, err);
     if (rc == OK)
@@ -556,7 +554,7 @@ enum status checkpoint_export(const char *dir, const char *path, int *tensors, s
                                               .source = source};
             count++;
         }
-    rc = safetensors_write(path, outs, count, metadata, 1, fetch_export, NULL, NULL, err);
+    rc = safetensors_write(path, outs, count, fetch_export, NULL, err);
     if (rc == OK)
         *tensors = count;
 out:

@@ -263,18 +263,14 @@ enum status safetensors_read(const struct safetensors *file, const char *name,
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static enum status header_text(const struct tensor_out *tensors, int num_tensors,
-                               const char *const *metadata, int num_metadata, char **text,
+static enum status header_text(const struct tensor_out *tensors, int num_tensors, char **text,
                                struct err *err)
 {
     struct json *header = json_object_new();
     int64_t offset = 0;
     enum status rc;
-    if (num_metadata > 0) {
-        struct json *object = json_add_object(header, "__metadata__");
-        for (int i = 0; i < num_metadata; i++)
-            json_add_string(object, metadata[2 * i], metadata[2 * i + 1]);
-    }
+    /* transformers refuses files without this entry. */
+    json_add_string(json_add_object(header, "__metadata__"), "format", "pt");
     for (int i = 0; i < num_tensors; i++) {
         struct json *entry = json_add_object(header, tensors[i].name), *list;
         int64_t bytes;
@@ -296,18 +292,17 @@ static enum status header_text(const struct tensor_out *tensors, int num_tensors
 }
 
 enum status safetensors_write(const char *path, const struct tensor_out *tensors, int num_tensors,
-                              const char *const *metadata, int num_metadata, tensor_fetch fetch,
-                              void *ctx, int64_t *bytes, struct err *err)
+                              tensor_fetch fetch, void *ctx, struct err *err)
 {
     enum status rc;
     char *text = NULL;
     float *values = NULL;
     struct atomic_file file = {0};
     FILE *out;
-    int64_t most = 0, total;
+    int64_t most = 0;
     size_t length, padded;
     unsigned char prefix[8];
-    rc = header_text(tensors, num_tensors, metadata, num_metadata, &text, err);
+    rc = header_text(tensors, num_tensors, &text, err);
     if (rc != OK)
         goto out;
     for (int i = 0; i < num_tensors; i++)
@@ -327,16 +322,12 @@ enum status safetensors_write(const char *path, const struct tensor_out *tensors
         prefix[i] = (unsigned char)((uint64_t)padded >> (8 * i));
     fwrite(prefix, 1, sizeof prefix, out);
     fprintf(out, "%s%*s", text, (int)(padded - length), "");
-    total = (int64_t)padded + 8;
     for (int i = 0; rc == OK && i < num_tensors; i++) {
         rc = fetch(ctx, tensors[i].source, tensors[i].num_elems, values, err);
         if (rc == OK)
             fwrite(values, sizeof *values, (size_t)tensors[i].num_elems, out);
-        total += tensors[i].num_elems * 4;
     }
     rc = atomic_close(&file, rc, err);
-    if (rc == OK && bytes)
-        *bytes = total;
 out:
     free(values);
     free(text);

@@ -52,10 +52,8 @@ struct tensor_out {
 typedef enum status (*tensor_fetch)(void *ctx, const void *source, int64_t num_elems, float *values,
                                     struct err *err);
 
-/* As atomic_open() writes: the file is whole or absent, a device or pipe stays one. metadata: pairs
- * of texts, key then value, 2 * num_metadata. *bytes (may be NULL) gets the file's size. */
+/* Like atomic_open(): the file is whole or absent, and a device or pipe stays one. */
 enum status safetensors_write(const char *path, const struct tensor_out *tensors, int num_tensors,
-                              const char *const *metadata, int num_metadata, tensor_fetch fetch,
-                              void *ctx, int64_t *bytes, struct err *err);
+                              tensor_fetch fetch, void *ctx, struct err *err);
 
 #endif
