@@ -12,6 +12,7 @@
 #include "exec/measure/measure.h"
 #include "exec/run/trainer.h"
 #include "exec/save/checkpoint.h"
+#include "exec/save/export.h"
 #include "partition/options.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"

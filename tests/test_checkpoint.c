@@ -14,6 +14,7 @@
 #include "exec/base/rng.h"
 #include "exec/cpu/backend_cpu.h"
 #include "exec/save/checkpoint.h"
+#include "exec/save/export.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/safetensors.h"
 #include "exec/save/weights_digest.h"

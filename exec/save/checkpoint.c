@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exec/save/checkpoint_files.h"
 #include "exec/save/hf_names.h"
 #include "exec/save/safetensors.h"
 #include "partition/units.h"
@@ -17,7 +18,7 @@
 #include "profiles/json.h"
 #include "profiles/whole_file.h"
 
-enum { FORMAT_VERSION = 1, NAME_MAX_BYTES = 128 };
+enum { NAME_MAX_BYTES = 128 };
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
@@ -101,7 +102,7 @@ static enum status write_manifest(const char *dir, const struct job *job, int nu
     char name[32], *path = NULL;
     enum status rc;
     json_add_string(root, "format", "elapse-checkpoint");
-    json_add_int(root, "schema", FORMAT_VERSION);
+    json_add_int(root, "schema", CHECKPOINT_SCHEMA);
     json_add_int(root, "step", progress->step);
     json_add_int(root, "epoch", progress->epoch);
     json_add_int(root, "position", progress->position);
@@ -193,47 +194,6 @@ enum status checkpoint_save(const struct comm *comm, const char *dir, const stru
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-static enum status read_manifest(const char *dir, struct json **manifest, struct err *err)
-{
-    char *path = NULL;
-    struct json *root = NULL, *value;
-    int64_t schema;
-    enum status rc;
-    if (asprintf(&path, "%s/manifest.json", dir) < 0)
-        return err_nomem(err);
-    rc = json_read_file(path, &root, err);
-    if (rc != OK)
-        goto out;
-    value = json_get(root, "format");
-    if (!value || !json_string(value) || strcmp(json_string(value), "elapse-checkpoint") != 0) {
-        rc = err_set(err, ERR_INPUT, "'%s' is not the manifest of a checkpoint", path);
-        goto out;
-    }
-    value = json_get(root, "schema");
-    if (!value || !json_int64(value, &schema) || schema != FORMAT_VERSION) {
-        rc = err_set(err, ERR_INPUT, "'%s': schema must be %d", path, FORMAT_VERSION);
-        goto out;
-    }
-    value = json_get(root, "files");
-    if (!value || json_type(value) != JSON_ARRAY || json_count(value) < 1) {
-        rc = err_set(err, ERR_INPUT, "'%s': files is missing", path);
-        goto out;
-    }
-    for (int i = 0; i < json_count(value); i++) {
-        const char *name = json_string(json_at(value, i));
-        if (!name || strchr(name, '/')) {
-            rc = err_set(err, ERR_INPUT, "'%s': files.%d is not a file name", path, i);
-            goto out;
-        }
-    }
-    *manifest = root;
-    root = NULL;
-out:
-    json_free(root);
-    free(path);
-    return rc;
-}
-
 static enum status manifest_int(const struct json *manifest, const char *dir, const char *key,
                                 int64_t max, int64_t *value, struct err *err)
 {
@@ -283,7 +243,7 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
         {"model.heads",  model->heads             },
         {"model.params", model_total_params(model)},
     };
-    enum status rc = read_manifest(dir, &manifest, err);
+    enum status rc = checkpoint_manifest(dir, &manifest, err);
     if (rc != OK)
         return rc;
     rc = manifest_int(manifest, dir, "step", INT64_MAX, &got.step, err);
@@ -314,7 +274,7 @@ enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms 
     struct json *manifest = NULL;
     const struct json *list;
     int rows = 0;
-    enum status rc = read_manifest(dir, &manifest, err);
+    enum status rc = checkpoint_manifest(dir, &manifest, err);
     norms->steps = 0;
     memset(norms->sumsq, 0, (size_t)num_layers * sizeof *norms->sumsq);
     if (rc == OK && (list = json_get(manifest, "norms")))
@@ -402,168 +362,16 @@ static enum status load_stages(struct safetensors **files, int num_files, const 
     return rc;
 }
 
-static void close_files(struct safetensors **files, int num_files)
-{
-    for (int i = 0; files && i < num_files; i++)
-        safetensors_close(files[i]);
-    free(files);
-}
-
-static enum status open_files(const char *dir, struct safetensors ***files, int *num_files,
-                              struct err *err)
-{
-    struct json *manifest = NULL;
-    struct safetensors **got = NULL;
-    int n = 0;
-    enum status rc = read_manifest(dir, &manifest, err);
-    if (rc != OK)
-        return rc;
-    n = json_count(json_get(manifest, "files"));
-    got = calloc((size_t)n, sizeof *got);
-    if (!got)
-        rc = err_nomem(err);
-    for (int i = 0; rc == OK && i < n; i++) {
-        char *path = NULL;
-        if (asprintf(&path, "%s/%s", dir, json_string(json_at(json_get(manifest, "files"), i))) <
-            0) {
-            rc = err_nomem(err);
-            break;
-        }
-        rc = safetensors_open(path, &got[i], err);
-        free(path);
-    }
-    json_free(manifest);
-    if (rc == OK) {
-        *files = got;
-        *num_files = n;
-    } else {
-        close_files(got, n);
-    }
-    return rc;
-}
-
 enum status checkpoint_load(const char *dir, const struct stage_list *list, bool state,
                             struct err *err)
 {
     struct safetensors **files = NULL;
     int num_files = 0;
-    enum status rc = open_files(dir, &files, &num_files, err);
+    enum status rc = checkpoint_files_open(dir, &files, &num_files, err);
     if (rc != OK)
         return rc;
     rc = load_stages(files, num_files, dir, list, state, err);
-    close_files(files, num_files);
-    return rc;
-}
-
-/* --- export ----------------------------------------------------------------------------------- */
-
-struct export_source {
-    const struct safetensors *file;
-    const char *name;
-    struct tensor_info info;
-};
-
-static enum status fetch_export(void *ctx, const void *source, int64_t num_elems, float *values,
-                                struct err *err)
-{
-    const struct export_source *from = source;
-    (void)ctx;
-    (void)num_elems;
-    return safetensors_read(from->file, from->name, &from->info, values, err);
-}
-
-/* Write the manifest's config as config.json into the folder of the weights, where other tools look
- * for it. An existing file that says something else is not replaced. Weights that go into a device
- * or pipe get none. *made: the name of a file that did not exist before; free() it. */
-static enum status export_config(const char *dir, const char *weights, char **made, struct err *err)
-{
-    const char *slash = strrchr(weights, '/');
-    struct json *manifest = NULL, *there = NULL;
-    char *path = NULL, *want = NULL, *got = NULL;
-    enum status rc = read_manifest(dir, &manifest, err);
-    const struct json *config = rc == OK ? json_get(manifest, "config") : NULL;
-    if (!config || file_is_stream(weights))
-        goto out;
-    if (strcmp(slash ? slash + 1 : weights, "config.json") == 0) {
-        rc = err_set(err, ERR_INPUT, "'%s' is where the weights are described", weights);
-        err_hint(err, "give the weights another name");
-        goto out;
-    }
-    if (asprintf(&path, "%.*sconfig.json", slash ? (int)(slash + 1 - weights) : 0, weights) < 0) {
-        path = NULL;
-        rc = err_nomem(err);
-        goto out;
-    }
-    rc = json_text(config, false, &want, err);
-    if (rc == OK && access(path, F_OK) == 0) {
-        if (json_read_file(path, &there, NULL) == OK)
-            rc = json_text(there, false, &got, err);
-        if (rc == OK && (!got || strcmp(got, want) != 0)) {
-            rc = err_set(err, ERR_INPUT, "'%s' is there and describes something else", path);
-            err_hint(err, "export into a folder of its own");
-        }
-        goto out;
-    }
-    if (rc == OK)
-        rc = json_write_file(config, path, err);
-    if (rc == OK) {
-        *made = path;
-        path = NULL;
-    }
-out:
-    json_free(manifest);
-    json_free(there);
-    free(path);
-    free(want);
-    free(got);
-    return rc;
-}
-
-enum status checkpoint_export(const char *dir, const char *path, int *tensors, struct err *err)
-{
-    struct safetensors **files = NULL;
-    int num_files = 0, most = 0, count = 0;
-    struct export_source *sources = NULL;
-    struct tensor_out *outs = NULL;
-    char *config = NULL;
-    enum status rc = export_config(dir, path, &config, err);
-    if (rc == OK)
-        rc = open_files(dir, &files, &num_files, err);
-    if (rc != OK)
-        goto out;
-    for (int f = 0; f < num_files; f++)
-        most += safetensors_count(files[f]);
-    sources = calloc((size_t)most + 1, sizeof *sources);
-    outs = calloc((size_t)most + 1, sizeof *outs);
-    if (!sources || !outs) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    for (int f = 0; f < num_files; f++)
-        for (int i = 0; i < safetensors_count(files[f]); i++) {
-            struct export_source *source = &sources[count];
-            source->file = files[f];
-            source->name = safetensors_name(files[f], i);
-            if (strncmp(source->name, "optimizer.", 10) == 0 ||
-                !safetensors_find(files[f], source->name, &source->info))
-                continue;
-            outs[count] = (struct tensor_out){.name = source->name,
-                                              .ndim = source->info.ndim,
-                                              .shape = source->info.shape,
-                                              .num_elems = source->info.num_elems,
-                                              .source = source};
-            count++;
-        }
-    rc = safetensors_write(path, outs, count, fetch_export, NULL, err);
-    if (rc == OK)
-        *tensors = count;
-out:
-    if (rc != OK && config)
-        unlink(config);
-    free(config);
-    free(sources);
-    free(outs);
-    close_files(files, num_files);
+    checkpoint_files_close(files, num_files);
     return rc;
 }
 

@@ -52,10 +52,6 @@ enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms 
 enum status checkpoint_load(const char *dir, const struct stage_list *list, bool state,
                             struct err *err);
 
-/* Write all weights of a checkpoint into one safetensors file, under Hugging Face's names, and its
- * config.json into the same folder (U-ViT has none). *tensors gets the number of tensors. */
-enum status checkpoint_export(const char *dir, const char *path, int *tensors, struct err *err);
-
 /* The newest checkpoint of a run folder ("checkpoint-STEP" with the largest STEP), or the folder
  * itself when it is one. A fresh path. ERR_SYSTEM when there is none. */
 enum status checkpoint_find(const char *dir, char **path, struct err *err);
