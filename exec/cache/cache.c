@@ -1,3 +1,5 @@
+/* exec/cache/cache.c - opens the arena that a job may have, and counts its answers. Read
+ * cache_open() first; everything else is a few lines around exec/cache/arena.h. */
 #include "exec/cache/cache.h"
 
 #include <stdio.h>

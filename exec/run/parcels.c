@@ -1,3 +1,6 @@
+/* exec/run/parcels.c - each parcel passes COPIES, TRAVELS, ARRIVED (a receive travels first).
+ * advance() moves all parcels of one direction that are in the window; parcels_finish() alternates
+ * between both directions until everything has arrived. */
 #include "exec/run/parcels.h"
 
 #include <stdlib.h>

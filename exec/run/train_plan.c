@@ -1,3 +1,5 @@
+/* exec/run/train_plan.c - rank 0 makes the plan, all ranks get it by broadcast and lower it
+ * themselves. Read train_plan_make() first. */
 #include "exec/run/train_plan.h"
 
 #include <stdlib.h>

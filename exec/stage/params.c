@@ -1,3 +1,10 @@
+/* exec/stage/params.c - parameters, gradients and optimizer state.
+ *
+ * Each item has one allocation of weights, one of gradients and one for each tensor of optimizer
+ * state; its blocks lie in them one after another. params_wire() points layers and params into the
+ * allocations; it runs again whenever these have changed (freezing, stage_adopt()). A tied token
+ * table is the special case: the head uses the embedding's weights if both are in this stage, and
+ * has a copy otherwise. */
 #include "exec/stage/params.h"
 
 #include <stdlib.h>
@@ -24,14 +31,13 @@ int params_num_states(const struct job *job)
     return 2;
 }
 
-/* Whether a block of an item needs memory here: the head's table does only where the embedding is
- * elsewhere (its gradient always does). */
+/* Whether this block is the head's token table, and the embedding's memory serves for it. (The
+ * gradient of the head's table always has memory of its own.) */
 static bool aliases_table(const struct stage *stage, const struct item_spec *spec, int block)
 {
     return spec->tied && block == HEAD_TABLE && stage->has_table;
 }
 
-/* Point the blocks of every layer into its item's allocations, and the params at them. */
 void params_wire(struct stage *stage)
 {
     int at = 0;
@@ -68,7 +74,7 @@ void params_wire(struct stage *stage)
             const int64_t offset = first[ts->block] + ts->offset;
             p->weight = stage->weights[i] + offset;
             if (!p->frozen) {
-                /* Behind the exchange the sum lies in the table's accumulator, on both sides. */
+                /* After the exchange both sides have the sum in the table's accumulator. */
                 p->grad = copy ? stage->tied_other : stage->grads[i] + offset;
                 for (int s = 0; s < stage->num_states; s++)
                     p->state[s] = stage->states[s][i] + offset;
@@ -80,7 +86,6 @@ void params_wire(struct stage *stage)
     stage->num_params = at;
 }
 
-/* Whether kernels read a copy of the weights in fewer bits. */
 bool params_rounded(const struct stage *stage)
 {
     return stage->spec.backend->elem_bytes != F32;
@@ -192,7 +197,7 @@ enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *e
             float *host = malloc((size_t)p->num_elems * sizeof *host);
             if (!host)
                 return err_nomem(err);
-            /* The head's copy draws the numbers of item 0, tensor 0. */
+            /* The head's copy draws the same numbers as item 0, tensor 0. */
             const uint64_t key = p->tied_copy ? rng_key(seed, 0, 0, 0)
                                               : rng_key(seed, (uint64_t)p->item, (uint64_t)t, 0);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
@@ -211,7 +216,6 @@ enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *e
     return be->sync(be, err);
 }
 
-/* The head without the gradients and state of a table that has frozen. */
 enum status params_freeze_table(struct stage *stage, struct err *err)
 {
     struct backend *be = stage->spec.backend;

@@ -1,3 +1,9 @@
+/* exec/stage/passes.c - forward and backward of one micro-batch.
+ *
+ * A pass first makes the block's fields available in backend memory (take_block()), then runs the
+ * items in order (forward_items(), backward_items()). A backend with graphs may record a pass and
+ * replay it the next time: pass_begin() and pass_end(). Read stage_forward() first, then
+ * stage_backward(). */
 #include <assert.h>
 #include <math.h>
 #include <stddef.h>
@@ -7,8 +13,6 @@
 #include "exec/stage/layers.h"
 #include "exec/stage/skips.h"
 #include "exec/stage/stash.h"
-
-/* --- passes ---------------------------------------------------------------------------------- */
 
 static enum status check_range(const int32_t *v, int64_t num, int64_t per_sample, int64_t end,
                                bool may_skip, const char *what, struct err *err)
@@ -57,7 +61,7 @@ static int64_t rows_each(const struct stage *stage)
     return stage->has_head && stage->arch.task == TASK_MLM ? model_masked_of(stage->arch.seq) : 0;
 }
 
-/* The rows that have a label, in host memory. */
+/* List the rows that have a label, in host memory. */
 static enum status pick_rows(struct stage *stage, struct slot *slot, const struct sample_block *b,
                              struct err *err)
 {
@@ -86,8 +90,8 @@ static enum status pick_rows(struct stage *stage, struct slot *slot, const struc
     return OK;
 }
 
-/* A block's fields in a copy on the device: refs point there. They are copied, by the lane (NULL:
- * the main one's copies), where `copy`. */
+/* Point refs to the fields of the block's copy on the device. With copy, also copy the fields
+ * there: on the lane, or with lane NULL in the order of the main lane. */
 static void refer(struct stage *stage, char *area, bool copy, struct backend_lane *lane,
                   struct batch_refs *refs)
 {
@@ -148,7 +152,8 @@ void stage_upload_end(struct stage *stage)
         be->lane_wait(be, NULL, stage->upload.ready);
 }
 
-/* The uploaded block for the slot's; the slot's memory is free behind what was issued so far. */
+/* Exchange the slot's memory for the uploaded copy. The slot's old memory may be overwritten after
+ * everything issued so far. */
 static void exchange(struct stage *stage, struct slot *slot)
 {
     struct backend *be = stage->spec.backend;
@@ -161,7 +166,8 @@ static void exchange(struct stage *stage, struct slot *slot)
     up->serial = 0;
 }
 
-/* The block's fields as backend memory: themselves, or copies in the slot, which may be there. */
+/* Make the block's fields available in backend memory: the fields themselves, or a copy in the
+ * slot, which may exist already. */
 static enum status take_block(struct stage *stage, struct slot *slot, const struct sample_block *b,
                               struct err *err)
 {
@@ -198,8 +204,8 @@ static struct layer_pass pass_of(struct stage *stage, const struct slot *slot, u
 
 /* --- passes as a whole (backend.h's graph_begin()) -------------------------------------------- */
 
-/* All that the calls of a pass depend on beside the stage's own memory, which stays where it is
- * until some is given back. Zeroed first. */
+/* Everything that the calls of a pass depend on, except the stage's own memory, which does not move
+ * while a graph exists. Zeroed first, because it is compared byte by byte. */
 struct pass_key {
     const struct stage *stage;
     const struct slot *slot;
@@ -213,9 +219,9 @@ struct pass_key {
     bool fresh;
 };
 
-/* false: its calls are to be issued; where *open, pass_end() comes behind them. Numbers of dropout
- * and of predicted rows differ from step to step; whoever looks at single items wants them issued.
- */
+/* true: the backend has replayed the pass. false: issue its calls; if *open, call pass_end()
+ * afterwards. A pass is never replayed if its calls differ from step to step (dropout, predicted
+ * rows), or if single items are timed, watched or hooked. */
 static bool pass_begin(const struct stage *stage, const struct slot *slot, uint64_t step,
                        struct pass_key *key, bool *open)
 {
@@ -237,7 +243,7 @@ static bool pass_begin(const struct stage *stage, const struct slot *slot, uint6
     return !*open;
 }
 
-/* false: issue the calls again. */
+/* false: recording failed and nothing has run; issue the calls again. */
 static bool pass_end(const struct stage *stage, bool open)
 {
     return !open || stage->spec.backend->graph_end(stage->spec.backend);
@@ -249,7 +255,7 @@ static float dropout_of(const struct stage *stage, const struct layer *l, uint64
     return l->frozen || step == STEP_EVAL ? 0.0f : (float)stage->spec.job->train.dropout;
 }
 
-/* stage_watch(): item i's output of n samples. */
+/* For stage_watch(): check item i's output of n samples. */
 static enum status watch_output(struct stage *stage, int i, int64_t n, const void *y,
                                 struct err *err)
 {
@@ -271,7 +277,7 @@ static enum status watch_output(struct stage *stage, int i, int64_t n, const voi
     return rc;
 }
 
-/* The items of a forward; in as of stage_forward(). */
+/* Run the items of a forward; in: as for stage_forward(). */
 static enum status forward_items(struct stage *stage, struct slot *slot, uint64_t step,
                                  void *const *in, struct err *err)
 {
@@ -388,8 +394,8 @@ static void *input_of(const struct slot *slot, int i)
     return i == 0 ? slot->in : slot->set->y[i - 1];
 }
 
-/* Where the gradient of item i's input goes: out of the stage, over the input, or into the buffer
- * that flows downwards; NULL where no trainable item lies below. */
+/* Where the gradient of item i's input goes: out of the stage, over the input itself, or into the
+ * stage's gradient buffer. NULL if no trainable item lies below. */
 static void *gradient_of(struct stage *stage, struct slot *slot, int i)
 {
     if (i <= stage_first_active(stage) &&
@@ -400,8 +406,9 @@ static void *gradient_of(struct stage *stage, struct slot *slot, int i)
     return layer_in_place(&stage->layers[i], &stage->arch) ? slot->set->y[i - 1] : stage->flow;
 }
 
-/* On a device attention's kernels take a detour where dqkv lies over qkv. Where the weights' half
- * comes right behind, it goes to memory of passes without stash, which rests meanwhile. */
+/* On a device, attention's kernels need an extra pass if dqkv overwrites qkv. If the weights' half
+ * follows at once, dqkv goes to the memory of passes without stash instead, which is unused during
+ * a backward. */
 static void *aside_of(const struct stage *stage, int i, enum backward what)
 {
     const struct stash_set *shared = &stage->sets[stage->num_slots];
@@ -411,8 +418,9 @@ static void *aside_of(const struct stage *stage, int i, enum backward what)
                : NULL;
 }
 
-/* The items of a backward, whose weights' halves write the accumulators where fresh; without
- * `issue` only what the stage remembers of it. */
+/* Run the items of a backward. fresh: the weights' halves write the accumulators instead of adding.
+ * issue false: only note in the slot what a later weights' half needs, because a graph does the
+ * work. */
 static enum status backward_items(struct stage *stage, struct slot *slot, uint64_t step,
                                   enum backward what, float grad_scale, bool fresh,
                                   void *const *grad_out, bool issue, struct err *err)
@@ -465,7 +473,7 @@ enum status stage_backward(struct stage *stage, int slot_index, const struct sam
     else if (slot->state != need)
         return err_set(err, ERR_INPUT, "stage: backward of slot %d without its forward",
                        slot_index);
-    /* In memory of its own the forward's copy is still there. */
+    /* On a device the slot still holds the forward's copy. */
     enum status rc = be->host_memory ? take_block(stage, slot, block, err) : OK;
     if (rc != OK)
         return rc;

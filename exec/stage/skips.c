@@ -1,9 +1,14 @@
+/* exec/stage/skips.c - skip tensors between the items of a stage and between stages (U-ViT).
+ *
+ * A skip tensor has two ports: the item that it leaves and the item that it enters. If both are in
+ * this stage, the tensor stays in a buffer of its own; else it lies in the buffer of an edge, which
+ * carries all tensors of one pair of stages. */
 #include "exec/stage/skips.h"
 
 #include <stdlib.h>
 
-/* Order of the tensors, the same as workload.c's edges: a stage's edges by (other stage, whether
- * the source trains); within one edge in the order of the model's skips. */
+/* The order of edges is that of the workload (partition/): by other stage, then by whether the
+ * source trains. Within an edge the tensors have the order of the model's skips. */
 
 static int stage_of(const struct stage_spec *spec, int item)
 {
@@ -13,7 +18,8 @@ static int stage_of(const struct stage_spec *spec, int item)
     return s;
 }
 
-/* Number the edges of one side: ports come in model order; equal (peer, grad) share an edge. */
+/* Number the edges of one side. Ports come in model order; ports with equal (peer, grad) share an
+ * edge. */
 static int number(const struct stage *stage, struct skip_port *ports, int num, bool entering)
 {
     const struct model *m = stage->spec.model;

@@ -3,7 +3,7 @@
 #include "exec/base/bf16.h"
 #include "exec/stage/stage_state.h"
 
-/* bf16 in the upper half of values widens in place from the front. */
+/* Widen bf16 numbers in place, from the front; they lie in the upper half of values. */
 static void widen_upper_half(int64_t num, float *values)
 {
     for (int64_t i = 0; i < num; i++) {
@@ -13,7 +13,8 @@ static void widen_upper_half(int64_t num, float *values)
     }
 }
 
-/* The loss leaves softmax minus target in place of the logits; the target is known. */
+/* The loss has replaced the logits by softmax minus target, so adding the target gives the softmax.
+ */
 enum status stage_span_probabilities(struct stage *stage, const struct sample_block *block,
                                      float *probabilities, struct err *err)
 {

@@ -1,3 +1,4 @@
+/* exec/stage/stage_build.c - makes a stage, frees it, and moves its frozen boundary. */
 #include "exec/stage/stage.h"
 
 #include <stdlib.h>

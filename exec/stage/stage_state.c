@@ -1,3 +1,5 @@
+/* exec/stage/stage_state.c - what every file of a stage uses: its memory account, sizes, the timing
+ * of items, the layout of a block's copy. */
 #include "exec/stage/stage_state.h"
 
 #include <stdlib.h>
@@ -87,8 +89,8 @@ void stage_time_items(struct stage *stage, int64_t *item_ns)
     stage->num_marks = 0;
 }
 
-/* An event behind what was issued so far; entry: of item_ns, what lies between it and the one
- * before. */
+/* Record an event after everything issued so far. entry: index into item_ns for the time since the
+ * previous event. */
 static void set_mark(struct stage *stage, int entry)
 {
     struct backend *be = stage->spec.backend;

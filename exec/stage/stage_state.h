@@ -1,4 +1,4 @@
-/* exec/stage/stage_state.h - the insides of a stage, for exec/stage*.c only. */
+/* exec/stage/stage_state.h - the inside of a stage; private to exec/stage/. */
 #ifndef ELAPSE_EXEC_STAGE_STAGE_STATE_H
 #define ELAPSE_EXEC_STAGE_STAGE_STATE_H
 
@@ -9,7 +9,7 @@
 struct stash_set {
     void *mem; /* owned, backend; NULL until first used */
     void *(*buf)[MAX_STASH];
-    void **y; /* output of item i, i < num_items - 1; the last is the slot's out */
+    void **y; /* output of item i, i < num_items - 1; the last item's is the slot's out */
     bool used;
 };
 
@@ -22,8 +22,8 @@ struct slot {
     void *out, *grad_in;          /* owned, backend */
     void *in, *grad_out;          /* borrowed */
     void **skip_out, **skip_grad; /* owned, backend; by edge, [0] unused */
-    void *inputs; /* owned, backend; copies of the block where backend memory is not host memory */
-    uint64_t serial; /* of the block in there */
+    void *inputs;                 /* owned, backend; on a device, a copy of the block */
+    uint64_t serial;              /* of the block in inputs */
     struct batch_refs batch;
     int32_t *rows;          /* owned, host: batch_refs' rows, then from half way their labels */
     struct xent_sums *sums; /* owned, backend */
@@ -34,23 +34,24 @@ struct slot {
 struct skip_port {
     int skip, item; /* of the model; of the stage */
     int edge;       /* index into in[] or out[]; 0: both ends are here */
-    int nth;        /* tensor of the edge's buffer: an edge carries all of its pair of stages */
+    int nth;        /* position in the edge's buffer, which holds all tensors of its two stages */
     bool grad;      /* the source trains */
 };
 
-/* stage_time_items(): the end of a pass of an item, or a beginning (entry < 0). */
+/* For stage_time_items(): the end of an item's pass, or the beginning of a run of items (entry <
+ * 0). */
 struct mark {
     struct backend_event *at; /* owned */
     int entry;                /* of item_ns */
 };
 
-/* stage_upload(): a block on its way into the area that the next forward will exchange for its
- * slot's. */
+/* For stage_upload(): a block that is being copied into `area`. The next forward exchanges the area
+ * for its slot's. */
 struct upload {
     void *area; /* owned, backend; NULL: the stage uploads nothing */
     struct backend_lane *lane;
-    struct backend_event *freed, *ready; /* behind the area's last reader; behind the copy */
-    uint64_t serial;                     /* 0: no forward is waiting for one */
+    struct backend_event *freed, *ready; /* after the area's last reader; after the copy */
+    uint64_t serial;                     /* 0: no copy waits for a forward */
 };
 
 struct stage {
@@ -61,8 +62,9 @@ struct stage {
     float **weights, **grads, **states[2]; /* owned: one backend allocation an item */
     void **
         low; /* owned: compute copies of weights[i] in the same layout; in fp32 weights[i] itself */
-    /* Elements of grads[i], weights[i], states[][i], [num_items]: less, at the end, a tied table
-     * that has frozen; that lies in the first item; either. */
+    /* Elements of grads[i], weights[i] and states[][i], [num_items]. At the head they leave out the
+     * tied table: in grads if it has frozen, in weights if it lies in the first item, in states in
+     * either case. */
     int64_t *block_elems, *weight_elems, *state_elems;
     int num_params, num_states;
     struct param *params; /* owned */
@@ -75,7 +77,7 @@ struct stage {
     void *flow;             /* gradient between items that cannot overwrite their input */
     void *scratch[2];       /* [rows, hidden] */
     void *cols;
-    void *ping[2];                     /* outputs between items of a pass without stash */
+    void *ping[2];                     /* outputs between items in a pass that keeps nothing */
     bool has_table, has_head;          /* of a tied table */
     float *tied_other;                 /* the accumulator of the side that lives elsewhere */
     int num_enters, num_leaves;        /* skip tensors that end or start in this stage */
@@ -105,7 +107,8 @@ void stage_drop(struct stage *stage, void *ptr, int64_t bytes);
 int64_t stage_block_bytes(const struct stage *stage, int64_t sample_bytes[BLOCK_FIELDS],
                           int64_t first[BLOCK_FIELDS]);
 
-/* stage_time_items(): from here; to here it was this pass of the stage's item. */
+/* For stage_time_items(): start the clock; add the time since then to this pass of the stage's
+ * item. */
 void stage_clock_start(struct stage *stage);
 void stage_clock_lap(struct stage *stage, int item, enum pass pass);
 

@@ -9,14 +9,13 @@ static int64_t pad_bytes(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Bytes of item i's stash buffers and output. */
 void stash_sizes(const struct stage *stage, int i, int64_t *bytes, int64_t *out)
 {
     arch_stash(stage->spec.model, &stage->arch, stage->layers[i].item, stage->spec.max_samples,
                stage->spec.backend->elem_bytes, !stage->spec.backend->host_memory, bytes, out);
 }
 
-/* Lay one set out over mem; with set NULL only count. */
+/* Lay a set out over mem and return its bytes; with set NULL only count. */
 static int64_t lay_out(struct stage *stage, struct stash_set *set, char *mem)
 {
     int64_t at = 0;
@@ -24,7 +23,8 @@ static int64_t lay_out(struct stage *stage, struct stash_set *set, char *mem)
         int64_t bytes[MAX_STASH], out;
         stash_sizes(stage, i, bytes, &out);
         const bool last = i + 1 == stage->num_items;
-        if (i < stage_first_active(stage)) { /* frozen: nothing kept but the input of what trains */
+        if (i <
+            stage_first_active(stage)) { /* frozen: keep only the input of the first active item */
             memset(bytes, 0, sizeof bytes);
             if (i + 1 < stage_first_active(stage))
                 out = 0;
@@ -41,7 +41,7 @@ static int64_t lay_out(struct stage *stage, struct stash_set *set, char *mem)
     return at;
 }
 
-/* Buffers of a pass without stash: one item at a time, all sharing the same memory. */
+/* Like lay_out() for a pass that keeps nothing: all items use the same memory in turn. */
 static int64_t lay_out_shared(struct stage *stage, struct stash_set *set, char *mem)
 {
     int64_t most = 0;

@@ -1,9 +1,11 @@
+/* exec/stage/updates.c - accumulators, tied tables, the norm's sums, and the optimizer's step. */
 #include <stdlib.h>
 
 #include "exec/stage/layers.h"
 #include "exec/stage/stage_state.h"
 
-/* The accumulators of items that a backward writes, or of those that it only adds to. */
+/* Zero the accumulators of items that a backward writes (written), or of those that it only adds
+ * to. */
 static void zero_grads(struct stage *stage, bool written)
 {
     struct backend *be = stage->spec.backend;
@@ -51,8 +53,8 @@ void stage_tied_add(struct stage *stage)
                                         tied.table_grad);
 }
 
-/* All tensors at once: the host waits for the sums, and a device that it lets run dry meanwhile
- * does so once. */
+/* All tensors in one call, because the host waits for the result and the device runs dry meanwhile.
+ */
 enum status stage_grad_sumsq(struct stage *stage, double *per_item_sumsq, struct err *err)
 {
     struct backend *be = stage->spec.backend;
@@ -117,11 +119,11 @@ static struct update update_of(const struct stage *stage, int t)
     };
 }
 
-/* Tensors go to the backend in groups, of two launches on a device (MAX_TENSORS of
+/* Tensors go to the backend in groups. On a device a group is two launches (MAX_TENSORS in
  * exec/cuda/cuda_optim.cu). */
 enum { GROUP = 96 };
 
-/* One item at a time while the clock runs. */
+/* While items are timed, each item is updated by a call of its own. */
 void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul, bool sums)
 {
     struct backend *be = stage->spec.backend;
