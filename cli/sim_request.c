@@ -5,14 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/autodp.h"
 #include "partition/cut_model.h"
 #include "partition/lower.h"
 #include "partition/units.h"
 #include "profiles/clock.h"
 #include "profiles/job_json.h"
 
-#define RANKS_MAX 65535 /* struct op keeps a stage in 16 bits */
+#define RANKS_MAX SCHEDULE_MAX_STAGES
 
 void step_request_init(struct step_request *request)
 {
@@ -287,104 +286,34 @@ static enum status take_cluster(const struct step_request *q, struct step_answer
     return cluster_check(c, err);
 }
 
-/* --cut 3,1,2: items per stage, frozen ones outside the pipeline not counted. */
-static enum status cut_given(const struct step_request *q, const struct model *model,
-                             struct plan *plan, struct err *err)
-{
-    int64_t *sizes = NULL;
-    int count = 0;
-    enum status rc = parse_int_list(q->cut_text, "cut", 1, model->num_items, &sizes, &count, err);
-    if (rc != OK)
-        return rc;
-    int S = plan->num_stages;
-    int64_t at = plan_cut_start(plan, model);
-    plan->first_item = calloc((size_t)S + 1, sizeof *plan->first_item);
-    if (!plan->first_item) {
-        rc = err_nomem(err);
-    } else if (count != S) {
-        rc = err_set(err, ERR_INPUT, "cut has %d stages, expected %d", count, S);
-    } else {
-        for (int s = 0; s < S && at <= model->num_items; s++) {
-            plan->first_item[s] = (int)at;
-            at += sizes[s];
-        }
-        plan->first_item[S] = (int)at;
-        if (at != model->num_items)
-            rc = err_set(err, ERR_INPUT, "cut covers %lld items, model '%s' has %d", (long long)at,
-                         model->name, model->num_items);
-    }
-    free(sizes);
-    return rc;
-}
-
 static enum status take_plan(const struct step_request *q, struct step_answer *a, struct err *err)
 {
-    struct plan plan = {0};
-    enum schedule_kind kind;
-    enum status rc = schedule_kind_parse(q->schedule_text, &kind, err);
-    if (rc != OK)
-        return rc;
-    int64_t devices;
-    if (!mul_ok(q->num_ranks, q->num_replicas, &devices) || devices > a->cluster.num_devices) {
-        rc = err_set(err, ERR_INFEASIBLE,
-                     "%lld replicas of %lld devices do not fit cluster '%s' of %d devices",
-                     (long long)q->num_replicas, (long long)q->num_ranks, a->cluster.name,
-                     a->cluster.num_devices);
-        return rc;
-    }
-    int64_t chunks = q->chunks ? q->chunks : schedule_default_chunks(kind);
-    if (q->num_ranks * chunks > RANKS_MAX)
-        return err_set(err, ERR_INPUT, "%lld stages of %lld chunks, at most %d stages",
-                       (long long)q->num_ranks, (long long)chunks, RANKS_MAX);
-    if (q->num_ranks * chunks > a->model.num_items)
-        return err_set(err, ERR_INFEASIBLE, "cannot cut %d items of model '%s' into %lld stages",
-                       a->model.num_items, a->model.name, (long long)(q->num_ranks * chunks));
-    rc = model_check_frozen(&a->model, q->num_frozen, err);
-    if (rc != OK)
-        return rc;
-    plan.num_ranks = (int)q->num_ranks;
-    plan.chunks = (int)chunks;
-    plan.num_stages = (int)(q->num_ranks * chunks);
-    plan.num_replicas = (int)q->num_replicas;
-    plan.batch = q->batch ? q->batch : q->num_microbatches;
-    if (q->num_microbatches > plan.batch)
-        return err_set(err, ERR_INFEASIBLE, "cannot cut a batch of %lld into %lld micro-batches",
-                       (long long)plan.batch, (long long)q->num_microbatches);
-    plan.microbatches = microbatches_of(plan.batch, (int)q->num_microbatches);
-    plan.schedule = kind;
-    plan.num_frozen_layers = (int)q->num_frozen;
-    plan.frozen = q->num_frozen == 0         ? FROZEN_NONE
-                  : q->frozen == FROZEN_NONE ? FROZEN_SPREAD
-                                             : q->frozen;
-    plan.cache_write = q->cache_write;
-    plan.recompute = q->recompute;
-    plan.bucket_bytes = q->bucket_bytes;
-    plan.clip = q->clip;
-    plan.optim_bytes_per_param = (int)q->optimizer_bytes;
-    rc = plan_check_counts(&plan, &a->model, &a->cluster, err);
-    if (rc != OK)
-        return rc;
-    plan.device = calloc((size_t)devices, sizeof *plan.device);
-    if (!plan.device) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    rc = autodp_map(&a->cluster, MAP_PIPELINE_INSIDE, plan.num_ranks, plan.num_replicas,
-                    plan.device, err);
+    const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
+    struct plan plan = {.num_ranks = (int)q->num_ranks,
+                        .chunks = (int)q->chunks,
+                        .num_replicas = (int)q->num_replicas,
+                        .batch = q->batch ? q->batch : q->num_microbatches,
+                        .microbatches.count = (int)q->num_microbatches,
+                        .num_frozen_layers = (int)q->num_frozen,
+                        .frozen = q->frozen,
+                        .cache_write = q->cache_write,
+                        .recompute = q->recompute,
+                        .bucket_bytes = q->bucket_bytes,
+                        .clip = q->clip,
+                        .optim_bytes_per_param = (int)q->optimizer_bytes};
+    int64_t *sizes = NULL; /* --cut 3,1,2 */
+    int num_sizes = 0;
+    enum status rc = schedule_kind_parse(q->schedule_text, &plan.schedule, err);
+    if (rc == OK && q->cut_text)
+        rc = parse_int_list(q->cut_text, "cut", 1, a->model.num_items, &sizes, &num_sizes, err);
     if (rc == OK)
-        rc = q->cut_text
-                 ? cut_given(q, &a->model, &plan, err)
-                 : cut_plan(&(struct setting){&a->model, &a->cluster, &a->cost.cost}, &plan, err);
-    if (rc == OK)
-        rc = plan_check(&plan, &a->model, &a->cluster, err);
+        rc = plan_complete(&setting, sizes, num_sizes, &plan, err);
+    free(sizes);
     if (rc != OK)
-        goto out;
+        return rc;
     plan_clear(&a->plan);
     a->plan = plan;
-    plan = (struct plan){0};
-out:
-    plan_clear(&plan);
-    return rc;
+    return OK;
 }
 
 enum status step_answer_simulate(struct step_answer *a, const struct sim_options *options,

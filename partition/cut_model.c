@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/autodp.h"
+#include "partition/schedule.h"
 #include "partition/units.h"
 
 enum status cut_times(const struct setting *setting, const struct cut_device *on, int first_item,
@@ -109,6 +111,87 @@ out:
     free(class_of_stage);
     free(stage_of_class);
     free(first_item);
+    return rc;
+}
+
+/* The cut that is given. */
+static enum status take_sizes(const struct model *model, const int64_t *sizes, int num_sizes,
+                              struct plan *plan, struct err *err)
+{
+    const int S = plan->num_stages;
+    int64_t at = plan_cut_start(plan, model);
+    if (num_sizes != S)
+        return err_set(err, ERR_INPUT, "cut has %d stages, expected %d", num_sizes, S);
+    plan->first_item = calloc((size_t)S + 1, sizeof *plan->first_item);
+    if (!plan->first_item)
+        return err_nomem(err);
+    for (int s = 0; s < S && at <= model->num_items; s++) {
+        plan->first_item[s] = (int)at;
+        at += sizes[s];
+    }
+    plan->first_item[S] = (int)at;
+    if (at != model->num_items)
+        return err_set(err, ERR_INPUT, "cut covers %lld items, model '%s' has %d", (long long)at,
+                       model->name, model->num_items);
+    return OK;
+}
+
+/* The counts alone, before anything is allocated for them. */
+static enum status complete_counts(const struct setting *setting, struct plan *plan,
+                                   struct err *err)
+{
+    const struct model *model = setting->model;
+    const int wanted = plan->microbatches.count;
+    int64_t devices, stages;
+    if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) ||
+        devices > setting->cluster->num_devices)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%d replicas of %d devices do not fit cluster '%s' of %d devices",
+                       plan->num_replicas, plan->num_ranks, setting->cluster->name,
+                       setting->cluster->num_devices);
+    if (plan->chunks == 0)
+        plan->chunks = schedule_default_chunks(plan->schedule);
+    if (!mul_ok(plan->num_ranks, plan->chunks, &stages) || stages > SCHEDULE_MAX_STAGES)
+        return err_set(err, ERR_INPUT, "%d stages of %d chunks, at most %d stages", plan->num_ranks,
+                       plan->chunks, SCHEDULE_MAX_STAGES);
+    if (stages > model->num_items)
+        return err_set(err, ERR_INFEASIBLE, "cannot cut %d items of model '%s' into %lld stages",
+                       model->num_items, model->name, (long long)stages);
+    enum status rc = model_check_frozen(model, plan->num_frozen_layers, err);
+    if (rc != OK)
+        return rc;
+    if (wanted > plan->batch)
+        return err_set(err, ERR_INFEASIBLE, "cannot cut a batch of %lld into %d micro-batches",
+                       (long long)plan->batch, wanted);
+    plan->num_stages = (int)stages;
+    plan->microbatches = microbatches_of(plan->batch, wanted);
+    if (plan->num_frozen_layers == 0)
+        plan->frozen = FROZEN_NONE;
+    else if (plan->frozen == FROZEN_NONE)
+        plan->frozen = FROZEN_SPREAD;
+    return plan_check_counts(plan, model, setting->cluster, err);
+}
+
+enum status plan_complete(const struct setting *setting, const int64_t *sizes, int num_sizes,
+                          struct plan *plan, struct err *err)
+{
+    enum status rc = complete_counts(setting, plan, err);
+    if (rc != OK)
+        return rc;
+    plan->device =
+        calloc((size_t)plan->num_ranks * (size_t)plan->num_replicas, sizeof *plan->device);
+    if (!plan->device)
+        rc = err_nomem(err);
+    if (rc == OK)
+        rc = autodp_map(setting->cluster, MAP_PIPELINE_INSIDE, plan->num_ranks, plan->num_replicas,
+                        plan->device, err);
+    if (rc == OK)
+        rc = sizes ? take_sizes(setting->model, sizes, num_sizes, plan, err)
+                   : cut_plan(setting, plan, err);
+    if (rc == OK)
+        rc = plan_check(plan, setting->model, setting->cluster, err);
+    if (rc != OK)
+        plan_clear(plan);
     return rc;
 }
 

@@ -27,6 +27,15 @@ enum status cut_times(const struct setting *setting, const struct cut_device *on
  * has everything but first_item, which it gets. ERR_INFEASIBLE: more stages than items. */
 enum status cut_plan(const struct setting *setting, struct plan *plan, struct err *err);
 
+/* Make a plan of counts: K, R, chunks (0: the schedule's own), batch, the wanted
+ * microbatches.count, schedule, frozen layers and their placement (FROZEN_NONE: spread where there
+ * are any) are as asked; micro-batches, stages, devices in the cluster's order and the cut are
+ * filled in. sizes: items a stage, frozen ones outside the pipeline not counted; NULL: cut_plan().
+ * On failure the plan owns nothing. ERR_INFEASIBLE where the counts do not fit, ERR_INPUT where
+ * sizes do not. */
+enum status plan_complete(const struct setting *setting, const int64_t *sizes, int num_sizes,
+                          struct plan *plan, struct err *err);
+
 /* A model on a chain of equal devices. */
 struct cut_chain {
     const struct model *model;    /* borrowed, as times */
