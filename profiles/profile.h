@@ -159,7 +159,8 @@ struct spread spread_of(double *times_ns, int n);
 
 enum column_type {
     COLUMN_TEXT, /* char[size] */
-    COLUMN_INT,  /* by size: 1 bool, 2 uint16_t, 4 int32_t, 8 int64_t */
+    COLUMN_INT,  /* by size: 1 uint8_t, 2 uint16_t, 4 int32_t, 8 int64_t */
+    COLUMN_BOOL, /* the file may hold any number */
     COLUMN_REAL, /* double; NaN is NULL */
     COLUMN_OP    /* uint8_t of enum op_kind, by name */
 };

@@ -19,12 +19,13 @@
         name, type, 0, offsetof(struct row, member), sizeof(((struct row *)0)->member)             \
     }
 #define INT(row, member) COLUMN(row, #member, COLUMN_INT, member)
+#define BOOL(row, member) COLUMN(row, #member, COLUMN_BOOL, member)
 #define REAL(row, member) COLUMN(row, #member, COLUMN_REAL, member)
 #define TEXT(row, member) COLUMN(row, #member, COLUMN_TEXT, member)
 #define COUNT(columns) ((int)(sizeof columns / sizeof *columns))
 
 static const struct column run_columns[] = {
-    INT(run_info, id),           INT(run_info, finished),    TEXT(run_info, name),
+    INT(run_info, id),           BOOL(run_info, finished),   TEXT(run_info, name),
     TEXT(run_info, started_at),  TEXT(run_info, host),       TEXT(run_info, version),
     TEXT(run_info, cost_source), INT(run_info, num_devices), INT(run_info, total_ns),
 };
@@ -34,7 +35,7 @@ static const struct column epoch_columns[] = {
     INT(epoch_row, microbatches),    INT(epoch_row, steps),
     INT(epoch_row, step_ns),         INT(epoch_row, transition_ns),
     REAL(epoch_row, samples_per_s),  REAL(epoch_row, bubble_fraction),
-    INT(epoch_row, cached),          REAL(epoch_row, train_loss),
+    BOOL(epoch_row, cached),         REAL(epoch_row, train_loss),
     REAL(epoch_row, eval_loss),      REAL(epoch_row, eval_accuracy),
 };
 static const struct column step_columns[] = {

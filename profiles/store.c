@@ -527,8 +527,8 @@ static int64_t load_int(const struct column *column, const char *at)
 static void save_int(const struct column *column, char *at, int64_t value)
 {
     switch (column->size) {
-    case 1: /* a bool; the file may hold any number */
-        *(bool *)at = value != 0;
+    case 1:
+        *(uint8_t *)at = (uint8_t)value;
         break;
     case 2:
         *(uint16_t *)at = (uint16_t)value;
@@ -549,6 +549,7 @@ void store_bind_column(sqlite3_stmt *stmt, int index, const struct column *colum
         sqlite3_bind_text(stmt, index, at, -1, SQLITE_STATIC);
         break;
     case COLUMN_INT:
+    case COLUMN_BOOL:
         sqlite3_bind_int64(stmt, index, load_int(column, at));
         break;
     case COLUMN_REAL:
@@ -571,6 +572,9 @@ static void fetch_column(sqlite3_stmt *stmt, int index, const struct column *col
         break;
     case COLUMN_INT:
         save_int(column, at, sqlite3_column_int64(stmt, index));
+        break;
+    case COLUMN_BOOL:
+        *(bool *)at = sqlite3_column_int64(stmt, index) != 0;
         break;
     case COLUMN_REAL:
         *(double *)at = sqlite3_column_type(stmt, index) == SQLITE_NULL
