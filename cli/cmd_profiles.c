@@ -108,7 +108,7 @@ static void print_info(const struct profile_info *info)
 }
 
 /* Key columns that hold something, then the spread: median, p10..p90, count. */
-static void print_row(const struct profile_table *table, const void *row)
+static void print_row(const struct row_table *table, const void *row)
 {
     const struct spread *spread = NULL;
     for (int c = 0; c < table->num_columns; c++) {
@@ -250,7 +250,7 @@ struct diff {
     int64_t num_ratios;
 };
 
-static const struct spread *spread_in(const struct profile_table *table, const void *row)
+static const struct spread *spread_in(const struct row_table *table, const void *row)
 {
     for (int c = 0; row && c < table->num_columns; c++)
         if (strcmp(table->columns[c].name, "median_ns") == 0)
@@ -258,7 +258,7 @@ static const struct spread *spread_in(const struct profile_table *table, const v
     return NULL;
 }
 
-static void add_key(struct json *entry, const struct profile_table *table, const void *row)
+static void add_key(struct json *entry, const struct row_table *table, const void *row)
 {
     for (int c = 0; c < table->num_columns; c++) {
         const struct column *column = &table->columns[c];
@@ -273,7 +273,7 @@ static void add_key(struct json *entry, const struct profile_table *table, const
 }
 
 /* What a row of a table without times says. */
-static void add_values(struct json *entry, const char *name, const struct profile_table *table,
+static void add_values(struct json *entry, const char *name, const struct row_table *table,
                        const void *row)
 {
     struct json *values = row ? json_add_object(entry, name) : NULL;
@@ -285,7 +285,7 @@ static void add_values(struct json *entry, const char *name, const struct profil
     }
 }
 
-static void report(void *ctx, const struct profile_table *table, const void *a, const void *b)
+static void report(void *ctx, const struct row_table *table, const void *a, const void *b)
 {
     struct diff *diff = ctx;
     const struct spread *sa = spread_in(table, a), *sb = spread_in(table, b);

@@ -32,9 +32,10 @@ enum status store_get_choices(struct store *store, const struct choice_place *pl
         {"problem", COLUMN_TEXT, 0, offsetof(struct library_choice, problem), CHOICE_BYTES},
         {"answer",  COLUMN_TEXT, 0, offsetof(struct library_choice, answer),  CHOICE_BYTES},
     };
+    static const struct row_table table = {
+        "library_choice", NULL, columns, 2, sizeof(struct library_choice), 0, 0};
     sqlite3_stmt *stmt = NULL;
-    void *rows = NULL;
-    int64_t count = 0;
+    struct rows rows = {0};
     bool has = false;
     enum status rc = has_table(store, &has, err);
     if (rc == OK && has)
@@ -44,12 +45,12 @@ enum status store_get_choices(struct store *store, const struct choice_place *pl
                            &stmt, err);
     if (rc == OK && stmt) {
         bind_place(stmt, place);
-        rc = store_collect(store, stmt, columns, 2, sizeof **list, &rows, &count, err);
+        rc = store_collect(store, stmt, &table, &rows, err);
     }
     if (rc != OK)
         return rc;
-    *list = rows;
-    *num = (int)count;
+    *list = rows.at;
+    *num = (int)rows.n;
     return OK;
 }
 

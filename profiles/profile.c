@@ -24,7 +24,7 @@
         COLUMN(row, "count", COLUMN_INT, COLUMN_POSITIVE, ns.count)
 
 #define INFO(name, type) COLUMN(profile_info, #name, type, 0, name)
-const struct column profile_info_columns[] = {
+static const struct column info_columns[] = {
     COLUMN(profile_info, "name", COLUMN_TEXT, COLUMN_KEY, name),
     INFO(source, COLUMN_TEXT),
     INFO(note, COLUMN_TEXT),
@@ -42,7 +42,12 @@ const struct column profile_info_columns[] = {
     INFO(bf16_kernel, COLUMN_TEXT), /* stores below version 5 lack this column */
     INFO(fp32_kernel, COLUMN_TEXT), /* stores below version 6 lack this column */
 };
-const int profile_info_num_columns = sizeof profile_info_columns / sizeof *profile_info_columns;
+const struct row_table profile_info_table = {
+    .name = "profile",
+    .columns = info_columns,
+    .num_columns = sizeof info_columns / sizeof *info_columns,
+    .row_size = sizeof(struct profile_info),
+};
 
 static const struct column layer_columns[] = {
     TEXT(layer_row, backend),
@@ -84,10 +89,10 @@ static const struct column memory_columns[] = {
 
 #define TABLE(name, columns, row, rows, count)                                                     \
     {                                                                                              \
-        name, columns, sizeof columns / sizeof *columns, sizeof(struct row),                       \
+        name, "profile_id", columns, sizeof columns / sizeof *columns, sizeof(struct row),         \
             offsetof(struct profile, rows), offsetof(struct profile, count)                        \
     }
-const struct profile_table profile_tables[PROFILE_TABLES] = {
+const struct row_table profile_tables[PROFILE_TABLES] = {
     TABLE("layer_cost", layer_columns, layer_row, layers, num_layers),
     TABLE("link_cost", link_columns, link_row, links, num_links),
     TABLE("collective_cost", collective_columns, collective_row, collectives, num_collectives),
@@ -97,24 +102,24 @@ const struct profile_table profile_tables[PROFILE_TABLES] = {
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-static void **rows_of(struct profile *profile, const struct profile_table *table)
+static void **rows_of(struct profile *profile, const struct row_table *table)
 {
     return (void **)((char *)profile + table->rows_offset);
 }
 
-int profile_num_rows(const struct profile *profile, const struct profile_table *table)
+int profile_num_rows(const struct profile *profile, const struct row_table *table)
 {
     return *(const int *)((const char *)profile + table->count_offset);
 }
 
-const void *profile_row(const struct profile *profile, const struct profile_table *table, int i)
+const void *profile_row(const struct profile *profile, const struct row_table *table, int i)
 {
     const char *rows = *(const char *const *)((const char *)profile + table->rows_offset);
     return rows + (size_t)i * table->row_size;
 }
 
-enum status profile_add_row(struct profile *profile, const struct profile_table *table,
-                            const void *row, struct err *err)
+enum status profile_add_row(struct profile *profile, const struct row_table *table, const void *row,
+                            struct err *err)
 {
     void **rows = rows_of(profile, table);
     int *count = (int *)((char *)profile + table->count_offset);
@@ -312,7 +317,7 @@ static int64_t int_at(const struct column *column, const void *row)
     return column->size == sizeof(int64_t) ? *(const int64_t *)at : *(const int32_t *)at;
 }
 
-int profile_compare_rows(const struct profile_table *table, const void *a, const void *b)
+int profile_compare_rows(const struct row_table *table, const void *a, const void *b)
 {
     for (int c = 0; c < table->num_columns; c++) {
         const struct column *column = &table->columns[c];
@@ -337,7 +342,7 @@ static int compare_with(const void *a, const void *b, void *table)
 }
 
 /* Write the key of a row for a reader: "mlp erf 192 768 65 fwd 8". */
-static void row_text(const struct profile_table *table, const void *row, char *buf, size_t size)
+static void row_text(const struct row_table *table, const void *row, char *buf, size_t size)
 {
     size_t used = 0;
     *buf = '\0';
@@ -354,7 +359,7 @@ static void row_text(const struct profile_table *table, const void *row, char *b
     }
 }
 
-static enum status check_row(const struct profile_table *table, const void *row, const char *where,
+static enum status check_row(const struct row_table *table, const void *row, const char *where,
                              struct err *err)
 {
     char key[200];
@@ -430,7 +435,7 @@ enum status profile_check(struct profile *profile, const char *where, struct err
         return err_set(err, ERR_INPUT, "%s: source must be measured|published, got '%s'", where,
                        profile->info.source);
     for (int t = 0; t < PROFILE_TABLES; t++) {
-        const struct profile_table *table = &profile_tables[t];
+        const struct row_table *table = &profile_tables[t];
         int n = profile_num_rows(profile, table);
         if (n > 0)
             qsort_r(*rows_of(profile, table), (size_t)n, table->row_size, compare_with,

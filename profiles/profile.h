@@ -173,25 +173,26 @@ struct column {
     size_t offset, size; /* in the row */
 };
 
-struct profile_table {
-    const char *name; /* "layer_cost" */
+/* A table of the store, and the struct that holds one row of it. */
+struct row_table {
+    const char *name;  /* "layer_cost" */
+    const char *owner; /* column with the id of the row's profile or run; not in columns */
     const struct column *columns;
     int num_columns;
     size_t row_size;
-    size_t rows_offset, count_offset; /* of the array and its length in struct profile */
+    size_t rows_offset, count_offset; /* tables of a profile: the array and its length there */
 };
 
 enum { PROFILE_TABLES = 5 };
-extern const struct profile_table profile_tables[PROFILE_TABLES];
-extern const struct column profile_info_columns[];
-extern const int profile_info_num_columns;
+extern const struct row_table profile_tables[PROFILE_TABLES];
+extern const struct row_table profile_info_table; /* struct profile_info; no owner */
 
-const void *profile_row(const struct profile *profile, const struct profile_table *table, int i);
-int profile_num_rows(const struct profile *profile, const struct profile_table *table);
-enum status profile_add_row(struct profile *profile, const struct profile_table *table,
-                            const void *row, struct err *err);
+const void *profile_row(const struct profile *profile, const struct row_table *table, int i);
+int profile_num_rows(const struct profile *profile, const struct row_table *table);
+enum status profile_add_row(struct profile *profile, const struct row_table *table, const void *row,
+                            struct err *err);
 /* Compare two rows by their key columns; returns < 0, 0 or > 0. */
-int profile_compare_rows(const struct profile_table *table, const void *a, const void *b);
+int profile_compare_rows(const struct row_table *table, const void *a, const void *b);
 /* Sort every table by key and check the profile. ERR_INPUT: a name that is empty or holds control
  * characters, a negative or non-finite time, p10 > median or median > p90, an unknown pass,
  * duplicate keys. `where` names the source in errors. */

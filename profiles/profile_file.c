@@ -13,18 +13,9 @@
 
 #define FORMAT_VERSION 1
 
-/* A table with one row that describes struct profile_info, so it is written like other tables. */
-static struct profile_table info_table(void)
-{
-    return (struct profile_table){.name = "profile",
-                                  .columns = profile_info_columns,
-                                  .num_columns = profile_info_num_columns,
-                                  .row_size = sizeof(struct profile_info)};
-}
-
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static void row_to_json(const struct profile_table *table, const void *row, struct json *object)
+static void row_to_json(const struct row_table *table, const void *row, struct json *object)
 {
     for (int c = 0; c < table->num_columns; c++) {
         const struct column *column = &table->columns[c];
@@ -40,11 +31,10 @@ static void row_to_json(const struct profile_table *table, const void *row, stru
 
 void profile_to_json(const struct profile *profile, struct json *object)
 {
-    struct profile_table info = info_table();
     json_add_int(object, "elapse_profile", FORMAT_VERSION);
-    row_to_json(&info, &profile->info, json_add_object(object, "profile"));
+    row_to_json(&profile_info_table, &profile->info, json_add_object(object, "profile"));
     for (int t = 0; t < PROFILE_TABLES; t++) {
-        const struct profile_table *table = &profile_tables[t];
+        const struct row_table *table = &profile_tables[t];
         struct json *rows = json_add_array(object, table->name);
         for (int i = 0; i < profile_num_rows(profile, table); i++)
             row_to_json(table, profile_row(profile, table, i), json_add_object(rows, NULL));
@@ -75,7 +65,7 @@ static void write_quoted(FILE *out, const char *text, char quote)
     fputc(quote, out);
 }
 
-static void write_cells(FILE *out, const struct profile_table *table, const void *row, bool sql)
+static void write_cells(FILE *out, const struct row_table *table, const void *row, bool sql)
 {
     for (int c = 0; c < table->num_columns; c++) {
         const struct column *column = &table->columns[c];
@@ -92,7 +82,7 @@ static void write_cells(FILE *out, const struct profile_table *table, const void
     }
 }
 
-static void write_names(FILE *out, const struct profile_table *table, const char *separator)
+static void write_names(FILE *out, const struct row_table *table, const char *separator)
 {
     for (int c = 0; c < table->num_columns; c++)
         fprintf(out, "%s%s", c ? separator : "", table->columns[c].name);
@@ -100,9 +90,8 @@ static void write_names(FILE *out, const struct profile_table *table, const char
 
 void profile_to_csv(const struct profile *profile, FILE *out)
 {
-    struct profile_table info = info_table();
     for (int t = -1; t < PROFILE_TABLES; t++) {
-        const struct profile_table *table = t < 0 ? &info : &profile_tables[t];
+        const struct row_table *table = t < 0 ? &profile_info_table : &profile_tables[t];
         int n = t < 0 ? 1 : profile_num_rows(profile, table);
         if (n == 0)
             continue;
@@ -119,14 +108,13 @@ void profile_to_csv(const struct profile *profile, FILE *out)
 
 void profile_to_sql(const struct profile *profile, FILE *out)
 {
-    struct profile_table info = info_table();
     fputs("INSERT INTO profile (", out);
-    write_names(out, &info, ", ");
+    write_names(out, &profile_info_table, ", ");
     fputs(")\nVALUES (", out);
-    write_cells(out, &info, &profile->info, true);
+    write_cells(out, &profile_info_table, &profile->info, true);
     fputs(");\n", out);
     for (int t = 0; t < PROFILE_TABLES; t++) {
-        const struct profile_table *table = &profile_tables[t];
+        const struct row_table *table = &profile_tables[t];
         int n = profile_num_rows(profile, table);
         for (int i = 0; i < n; i++) {
             /* 500 rows per statement, to keep statements readable; SQLite has no limit. */
@@ -148,7 +136,7 @@ void profile_to_sql(const struct profile *profile, FILE *out)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-static int find_column(const struct profile_table *table, const char *name)
+static int find_column(const struct row_table *table, const char *name)
 {
     for (int c = 0; c < table->num_columns; c++)
         if (strcmp(table->columns[c].name, name) == 0)
@@ -156,7 +144,7 @@ static int find_column(const struct profile_table *table, const char *name)
     return -1;
 }
 
-static enum status unknown_column(const struct profile_table *table, const char *where,
+static enum status unknown_column(const struct row_table *table, const char *where,
                                   const char *name, struct err *err)
 {
     const char *names[32], *near;
@@ -191,7 +179,7 @@ static enum status put_text(const struct column *column, const char *text, const
     return OK;
 }
 
-static enum status row_from_json(const struct profile_table *table, const struct json *object,
+static enum status row_from_json(const struct row_table *table, const struct json *object,
                                  const char *where, bool all, void *row, struct err *err)
 {
     bool seen[32] = {false};
@@ -237,7 +225,7 @@ union any_row {
     struct memory_row memory;
 };
 
-static const struct profile_table *find_table(const char *name)
+static const struct row_table *find_table(const char *name)
 {
     for (int t = 0; t < PROFILE_TABLES; t++)
         if (strcmp(profile_tables[t].name, name) == 0)
@@ -249,7 +237,6 @@ static enum status profile_from_json(const struct json *root, const char *where,
                                      struct profile *profile, struct err *err)
 {
     struct profile got = {0};
-    struct profile_table info = info_table();
     char place[256];
     int64_t version = 0;
     enum status rc = OK;
@@ -258,13 +245,13 @@ static enum status profile_from_json(const struct json *root, const char *where,
                        FORMAT_VERSION,
                        version ? "another version" : json_type_name(json_type(root)));
     for (struct json *m = json_first(root); m && rc == OK; m = json_next(m)) {
-        const struct profile_table *table = find_table(json_key(m));
+        const struct row_table *table = find_table(json_key(m));
         int i = 0;
         if (strcmp(json_key(m), "elapse_profile") == 0)
             continue;
         if (strcmp(json_key(m), "profile") == 0) {
             snprintf(place, sizeof place, "%s: profile", where);
-            rc = row_from_json(&info, m, place, false, &got.info, err);
+            rc = row_from_json(&profile_info_table, m, place, false, &got.info, err);
             continue;
         }
         if (!table || json_type(m) != JSON_ARRAY) {
@@ -362,7 +349,6 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
                              struct err *err)
 {
     struct profile got = {0};
-    struct profile_table info = info_table();
     char(*cells)[MAX_CELL] = calloc(MAX_CELLS, sizeof *cells);
     char(*header)[MAX_CELL] = calloc(MAX_CELLS, sizeof *header);
     int line = 1, num_header = 0;
@@ -385,7 +371,7 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
             continue;
         }
         bool is_info = strcmp(cells[0], "profile") == 0;
-        const struct profile_table *table = is_info ? &info : find_table(cells[0]);
+        const struct row_table *table = is_info ? &profile_info_table : find_table(cells[0]);
         if (!table)
             rc = err_set(err, ERR_INPUT,
                          "%s: the first cell must be table|profile|layer_cost|link_cost|"
@@ -459,7 +445,7 @@ enum status profile_read_file(const char *path, struct profile *profile, struct 
 
 /* --- difference ------------------------------------------------------------------------------- */
 
-static bool same_values(const struct profile_table *table, const void *a, const void *b)
+static bool same_values(const struct row_table *table, const void *a, const void *b)
 {
     for (int c = 0; c < table->num_columns; c++) {
         const struct column *column = &table->columns[c];
@@ -474,7 +460,7 @@ void profile_diff(const struct profile *a, const struct profile *b, profile_diff
                   void *ctx)
 {
     for (int t = 0; t < PROFILE_TABLES; t++) {
-        const struct profile_table *table = &profile_tables[t];
+        const struct row_table *table = &profile_tables[t];
         int na = profile_num_rows(a, table), nb = profile_num_rows(b, table), i = 0, j = 0;
         while (i < na || j < nb) {
             const void *ra = i < na ? profile_row(a, table, i) : NULL;

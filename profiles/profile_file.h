@@ -30,7 +30,7 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
 
 /* Report the rows in which two profiles differ, in key order, through a callback. a or b is NULL if
  * only the other profile has the row. Both profiles must be sorted (profile_check()). */
-typedef void profile_diff_fn(void *ctx, const struct profile_table *table, const void *a,
+typedef void profile_diff_fn(void *ctx, const struct row_table *table, const void *a,
                              const void *b);
 void profile_diff(const struct profile *a, const struct profile *b, profile_diff_fn *report,
                   void *ctx);

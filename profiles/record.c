@@ -22,13 +22,17 @@
 #define BOOL(row, member) COLUMN(row, #member, COLUMN_BOOL, member)
 #define REAL(row, member) COLUMN(row, #member, COLUMN_REAL, member)
 #define TEXT(row, member) COLUMN(row, #member, COLUMN_TEXT, member)
-#define COUNT(columns) ((int)(sizeof columns / sizeof *columns))
+#define TABLE(name, columns, row)                                                                  \
+    {                                                                                              \
+        name, "run_id", columns, sizeof columns / sizeof *columns, sizeof(struct row), 0, 0        \
+    }
 
 static const struct column run_columns[] = {
     INT(run_info, id),           BOOL(run_info, finished),   TEXT(run_info, name),
     TEXT(run_info, started_at),  TEXT(run_info, host),       TEXT(run_info, version),
     TEXT(run_info, cost_source), INT(run_info, num_devices), INT(run_info, total_ns),
 };
+static const struct row_table run_table = TABLE("run", run_columns, run_info);
 static const struct column epoch_columns[] = {
     INT(epoch_row, epoch),           INT(epoch_row, frozen_layers),
     INT(epoch_row, pipeline_length), INT(epoch_row, replicas),
@@ -38,6 +42,7 @@ static const struct column epoch_columns[] = {
     BOOL(epoch_row, cached),         REAL(epoch_row, train_loss),
     REAL(epoch_row, eval_loss),      REAL(epoch_row, eval_accuracy),
 };
+static const struct row_table epoch_table = TABLE("epoch", epoch_columns, epoch_row);
 static const struct column step_columns[] = {
     INT(step_row, step),          INT(step_row, epoch),
     INT(step_row, start_ns),      INT(step_row, step_ns),
@@ -46,6 +51,7 @@ static const struct column step_columns[] = {
     INT(step_row, frozen_layers), INT(step_row, pipeline_length),
     INT(step_row, replicas),
 };
+static const struct row_table step_table = TABLE("step", step_columns, step_row);
 static const struct column op_columns[] = {
     INT(op_row, step),
     INT(op_row, replica),
@@ -57,17 +63,21 @@ static const struct column op_columns[] = {
     COLUMN(op_row, "microbatch", COLUMN_INT, op.microbatch),
     COLUMN(op_row, "arg", COLUMN_INT, op.arg),
 };
+static const struct row_table op_table = TABLE("op", op_columns, op_row);
 static const struct column transition_columns[] = {
     INT(transition_row, epoch),
     TEXT(transition_row, part),
     INT(transition_row, ns),
     INT(transition_row, bytes),
 };
+static const struct row_table transition_table =
+    TABLE("transition", transition_columns, transition_row);
 static const struct column memory_columns[] = {
     INT(device_memory_row, epoch),      INT(device_memory_row, device),
     TEXT(device_memory_row, what),      INT(device_memory_row, predicted_bytes),
     INT(device_memory_row, peak_bytes),
 };
+static const struct row_table memory_table = TABLE("memory", memory_columns, device_memory_row);
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
@@ -149,36 +159,31 @@ enum status record_finish(struct store *store, int64_t run_id, int64_t total_ns,
 enum status record_epochs(struct store *store, int64_t run_id, const struct epoch_row *rows,
                           int64_t n, struct err *err)
 {
-    return store_put_rows(store, "epoch", "run_id", run_id, epoch_columns, COUNT(epoch_columns),
-                          rows, sizeof *rows, n, err);
+    return store_put_rows(store, &epoch_table, run_id, rows, n, err);
 }
 
 enum status record_steps(struct store *store, int64_t run_id, const struct step_row *rows,
                          int64_t n, struct err *err)
 {
-    return store_put_rows(store, "step", "run_id", run_id, step_columns, COUNT(step_columns), rows,
-                          sizeof *rows, n, err);
+    return store_put_rows(store, &step_table, run_id, rows, n, err);
 }
 
 enum status record_ops(struct store *store, int64_t run_id, const struct op_row *rows, int64_t n,
                        struct err *err)
 {
-    return store_put_rows(store, "op", "run_id", run_id, op_columns, COUNT(op_columns), rows,
-                          sizeof *rows, n, err);
+    return store_put_rows(store, &op_table, run_id, rows, n, err);
 }
 
 enum status record_transitions(struct store *store, int64_t run_id,
                                const struct transition_row *rows, int64_t n, struct err *err)
 {
-    return store_put_rows(store, "transition", "run_id", run_id, transition_columns,
-                          COUNT(transition_columns), rows, sizeof *rows, n, err);
+    return store_put_rows(store, &transition_table, run_id, rows, n, err);
 }
 
 enum status record_memory(struct store *store, int64_t run_id, const struct device_memory_row *rows,
                           int64_t n, struct err *err)
 {
-    return store_put_rows(store, "memory", "run_id", run_id, memory_columns, COUNT(memory_columns),
-                          rows, sizeof *rows, n, err);
+    return store_put_rows(store, &memory_table, run_id, rows, n, err);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -207,76 +212,71 @@ static enum status read_rest(struct store *store, struct run_info *info, bool wi
 
 enum status record_list(struct store *store, struct run_info **infos, int *count, struct err *err)
 {
-    void *rows = NULL;
-    int64_t n = 0;
-    enum status rc = store_get_rows(store, "run", "1", 1, "ORDER BY id", 0, run_columns,
-                                    COUNT(run_columns), sizeof **infos, &rows, &n, err);
-    struct run_info *got = rows;
-    for (int64_t i = 0; i < n && rc == OK; i++)
+    struct rows rows = {0};
+    enum status rc = store_get_rows(store, &run_table, "ORDER BY id", NULL, &rows, err);
+    struct run_info *got = rows.at;
+    for (int64_t i = 0; i < rows.n && rc == OK; i++)
         rc = read_rest(store, &got[i], false, err);
     if (rc != OK) {
-        free(rows);
+        free(got);
         return rc;
     }
     *infos = got;
-    *count = (int)n;
+    *count = (int)rows.n;
     return OK;
 }
 
 enum status record_run(struct store *store, int64_t run_id, struct run_info *info, struct err *err)
 {
-    void *rows = NULL;
-    int64_t n = 0;
-    enum status rc;
-    if (run_id == 0)
-        rc = store_get_rows(store, "run", "1", 1,
-                            "ORDER BY kind = 'real' AND NOT EXISTS "
-                            "(SELECT 1 FROM step WHERE run_id = run.id), id DESC LIMIT 1",
-                            0, run_columns, COUNT(run_columns), sizeof *info, &rows, &n, err);
-    else
-        rc = store_get_rows(store, "run", "id", run_id, "", 0, run_columns, COUNT(run_columns),
-                            sizeof *info, &rows, &n, err);
-    if (rc == OK && n == 0)
+    struct rows rows = {0};
+    const char *tail = run_id ? "WHERE id = ?"
+                              : "ORDER BY kind = 'real' AND NOT EXISTS "
+                                "(SELECT 1 FROM step WHERE run_id = run.id), id DESC LIMIT 1";
+    enum status rc = store_get_rows(store, &run_table, tail, &run_id, &rows, err);
+    if (rc == OK && rows.n == 0)
         rc = no_run(store, run_id, err);
     if (rc == OK) {
-        struct run_info got = *(struct run_info *)rows;
+        struct run_info got = *(struct run_info *)rows.at;
         rc = read_rest(store, &got, true, err);
         if (rc == OK)
             *info = got;
     }
-    free(rows);
+    free(rows.at);
     return rc;
 }
 
 /* Define the typed readers over store_get_rows(). */
-#define READER(function, row_type, table, columns, order)                                          \
+#define READER(function, row_type, table, order)                                                   \
     enum status function(struct store *store, int64_t run_id, struct row_type **rows, int64_t *n,  \
                          struct err *err)                                                          \
     {                                                                                              \
-        void *got = NULL;                                                                          \
-        enum status rc = store_get_rows(store, table, "run_id", run_id, order, 0, columns,         \
-                                        COUNT(columns), sizeof **rows, &got, n, err);              \
-        if (rc == OK)                                                                              \
-            *rows = got;                                                                           \
+        struct rows got;                                                                           \
+        enum status rc =                                                                           \
+            store_get_rows(store, &table, "WHERE run_id = ? ORDER BY " order, &run_id, &got, err); \
+        if (rc == OK) {                                                                            \
+            *rows = got.at;                                                                        \
+            *n = got.n;                                                                            \
+        }                                                                                          \
         return rc;                                                                                 \
     }
 
-READER(record_read_epochs, epoch_row, "epoch", epoch_columns, "ORDER BY epoch")
-READER(record_read_steps, step_row, "step", step_columns, "ORDER BY step")
-READER(record_read_transitions, transition_row, "transition", transition_columns,
-       "ORDER BY epoch, part")
-READER(record_read_memory, device_memory_row, "memory", memory_columns,
-       "ORDER BY epoch, device, what")
+READER(record_read_epochs, epoch_row, epoch_table, "epoch")
+READER(record_read_steps, step_row, step_table, "step")
+READER(record_read_transitions, transition_row, transition_table, "epoch, part")
+READER(record_read_memory, device_memory_row, memory_table, "epoch, device, what")
 
 enum status record_read_ops(struct store *store, int64_t run_id, int64_t step, struct op_row **rows,
                             int64_t *n, struct err *err)
 {
-    void *got = NULL;
-    const char *tail = step < 0 ? "ORDER BY step, start_ns, replica, rank, end_ns, kind"
-                                : "AND step = ?2 ORDER BY start_ns, replica, rank, end_ns, kind";
-    enum status rc = store_get_rows(store, "op", "run_id", run_id, tail, step, op_columns,
-                                    COUNT(op_columns), sizeof **rows, &got, n, err);
-    if (rc == OK)
-        *rows = got;
+    struct rows got;
+    const char *tail =
+        step < 0 ? "WHERE run_id = ? ORDER BY step, start_ns, replica, rank, end_ns, kind"
+                 : "WHERE run_id = ? AND step = ? ORDER BY start_ns, replica, rank, end_ns, kind";
+    enum status rc =
+        store_get_rows(store, &op_table, tail, (const int64_t[]){run_id, step}, &got, err);
+    if (rc == OK) {
+        *rows = got.at;
+        *n = got.n;
+    }
     return rc;
 }

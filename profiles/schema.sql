@@ -173,7 +173,7 @@ CREATE TABLE library_choice (
 ALTER TABLE profile ADD COLUMN bf16_kernel TEXT NOT NULL DEFAULT '';
 
 -- version 6
--- The CPU kernel for fp32 matrix products. It is the last of profile_info_columns.
+-- The CPU kernel for fp32 matrix products. It is the last of profile_info_table.
 ALTER TABLE profile ADD COLUMN fp32_kernel TEXT NOT NULL DEFAULT '';
 
 -- version 7

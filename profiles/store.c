@@ -598,19 +598,18 @@ void store_name_columns(char *sql, size_t size, const struct column *columns, in
         used += (size_t)snprintf(sql + used, size - used, "%s%s", c ? ", " : "", columns[c].name);
 }
 
-enum status store_put_rows(struct store *store, const char *table, const char *owner_column,
-                           int64_t owner, const struct column *columns, int num_columns,
-                           const void *rows, size_t row_size, int64_t n, struct err *err)
+enum status store_put_rows(struct store *store, const struct row_table *table, int64_t owner,
+                           const void *rows, int64_t n, struct err *err)
 {
     char sql[1024];
     sqlite3_stmt *stmt = NULL;
     if (n == 0)
         return OK;
-    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO %s (%s, ", table, owner_column);
-    store_name_columns(sql, sizeof sql, columns, num_columns);
+    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO %s (%s, ", table->name, table->owner);
+    store_name_columns(sql, sizeof sql, table->columns, table->num_columns);
     size_t used = strlen(sql);
     used += (size_t)snprintf(sql + used, sizeof sql - used, ") VALUES (?");
-    for (int c = 0; c < num_columns; c++)
+    for (int c = 0; c < table->num_columns; c++)
         used += (size_t)snprintf(sql + used, sizeof sql - used, ", ?");
     snprintf(sql + used, sizeof sql - used, ")");
     enum status rc = store_begin(store, err);
@@ -618,10 +617,10 @@ enum status store_put_rows(struct store *store, const char *table, const char *o
         return rc;
     rc = store_prepare(store, sql, &stmt, err);
     for (int64_t i = 0; i < n && rc == OK; i++) {
-        const char *row = (const char *)rows + (size_t)i * row_size;
+        const char *row = (const char *)rows + (size_t)i * table->row_size;
         sqlite3_bind_int64(stmt, 1, owner);
-        for (int c = 0; c < num_columns; c++)
-            store_bind_column(stmt, c + 2, &columns[c], row);
+        for (int c = 0; c < table->num_columns; c++)
+            store_bind_column(stmt, c + 2, &table->columns[c], row);
         if (store_step(store, stmt) != SQLITE_DONE)
             rc = store_fail(store, "cannot write", err);
         sqlite3_reset(stmt);
@@ -633,9 +632,8 @@ enum status store_put_rows(struct store *store, const char *table, const char *o
     return rc;
 }
 
-enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct column *columns,
-                          int num_columns, size_t row_size, void **rows, int64_t *n,
-                          struct err *err)
+enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct row_table *table,
+                          struct rows *rows, struct err *err)
 {
     char *got = NULL;
     int64_t count = 0, room = 0;
@@ -644,17 +642,17 @@ enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct 
     while ((step = store_step(store, stmt)) == SQLITE_ROW) {
         if (count == room) {
             room = room ? 2 * room : 16;
-            char *more = realloc(got, (size_t)room * row_size);
+            char *more = realloc(got, (size_t)room * table->row_size);
             if (!more) {
                 rc = err_nomem(err);
                 break;
             }
             got = more;
         }
-        char *row = got + (size_t)count++ * row_size;
-        memset(row, 0, row_size);
-        for (int c = 0; c < num_columns; c++)
-            fetch_column(stmt, c, &columns[c], row);
+        char *row = got + (size_t)count++ * table->row_size;
+        memset(row, 0, table->row_size);
+        for (int c = 0; c < table->num_columns; c++)
+            fetch_column(stmt, c, &table->columns[c], row);
     }
     if (rc == OK && step != SQLITE_DONE)
         rc = store_fail(store, "cannot read", err);
@@ -663,26 +661,22 @@ enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct 
         free(got);
         return rc;
     }
-    *rows = got;
-    *n = count;
+    *rows = (struct rows){got, count};
     return OK;
 }
 
-enum status store_get_rows(struct store *store, const char *table, const char *owner_column,
-                           int64_t owner, const char *tail, int64_t arg,
-                           const struct column *columns, int num_columns, size_t row_size,
-                           void **rows, int64_t *n, struct err *err)
+enum status store_get_rows(struct store *store, const struct row_table *table, const char *tail,
+                           const int64_t *args, struct rows *rows, struct err *err)
 {
     char sql[1024] = "SELECT ";
     sqlite3_stmt *stmt = NULL;
-    store_name_columns(sql, sizeof sql, columns, num_columns);
+    store_name_columns(sql, sizeof sql, table->columns, table->num_columns);
     size_t used = strlen(sql);
-    snprintf(sql + used, sizeof sql - used, " FROM %s WHERE %s = ?1 %s", table, owner_column, tail);
+    snprintf(sql + used, sizeof sql - used, " FROM %s %s", table->name, tail);
     enum status rc = store_prepare(store, sql, &stmt, err);
     if (rc != OK)
         return rc;
-    sqlite3_bind_int64(stmt, 1, owner);
-    if (sqlite3_bind_parameter_count(stmt) > 1)
-        sqlite3_bind_int64(stmt, 2, arg);
-    return store_collect(store, stmt, columns, num_columns, row_size, rows, n, err);
+    for (int i = 0; i < sqlite3_bind_parameter_count(stmt); i++)
+        sqlite3_bind_int64(stmt, i + 1, args[i]);
+    return store_collect(store, stmt, table, rows, err);
 }

@@ -30,23 +30,23 @@ int store_step(struct store *store, sqlite3_stmt *stmt);
 void store_name_columns(char *sql, size_t size, const struct column *columns, int n);
 void store_bind_column(sqlite3_stmt *stmt, int index, const struct column *column, const void *row);
 
-/* INSERT OR REPLACE n flat rows into a table. owner_column of each row is owner, the other columns
- * come from the row. */
-enum status store_put_rows(struct store *store, const char *table, const char *owner_column,
-                           int64_t owner, const struct column *columns, int num_columns,
-                           const void *rows, size_t row_size, int64_t n, struct err *err);
+/* INSERT OR REPLACE n rows of an owner. */
+enum status store_put_rows(struct store *store, const struct row_table *table, int64_t owner,
+                           const void *rows, int64_t n, struct err *err);
 
-/* Read all rows of a statement whose results are the columns in order. Its parameters must be
- * bound. The statement is finalized. *rows is fresh (free() it), or NULL if n is 0. */
-enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct column *columns,
-                          int num_columns, size_t row_size, void **rows, int64_t *n,
-                          struct err *err);
+struct rows {
+    void *at; /* fresh (free() it), or NULL if n is 0 */
+    int64_t n;
+};
 
-/* SELECT the columns of all rows of an owner. tail is SQL behind the WHERE clause ("AND step = ?2
- * ORDER BY start_ns"); ?2 is arg. *rows is fresh (free() it), or NULL if n is 0. */
-enum status store_get_rows(struct store *store, const char *table, const char *owner_column,
-                           int64_t owner, const char *tail, int64_t arg,
-                           const struct column *columns, int num_columns, size_t row_size,
-                           void **rows, int64_t *n, struct err *err);
+/* Read all rows of a statement whose results are the table's columns in order. Its parameters must
+ * be bound. The statement is finalized. */
+enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct row_table *table,
+                          struct rows *rows, struct err *err);
+
+/* SELECT rows. tail is the SQL behind FROM ("WHERE run_id = ? ORDER BY step"); args has a value for
+ * each of its parameters. */
+enum status store_get_rows(struct store *store, const struct row_table *table, const char *tail,
+                           const int64_t *args, struct rows *rows, struct err *err);
 
 #endif

@@ -23,9 +23,9 @@ static enum status find_profile(struct store *store, const char *name, int64_t *
     return rc;
 }
 
-/* Number of columns of table profile that exist in this store. An older store lacks the last ones.
- * If the table is missing the answer is 1, so the next query fails and reports the damage. */
-static enum status num_info_columns(struct store *store, int *num, struct err *err)
+/* Table profile as it is in this store. An older store lacks the last columns. If the table is
+ * missing, one column remains, so the next query fails and reports the damage. */
+static enum status info_table(struct store *store, struct row_table *table, struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
     enum status rc = store_prepare(
@@ -34,9 +34,10 @@ static enum status num_info_columns(struct store *store, int *num, struct err *e
         &stmt, err);
     if (rc != OK)
         return rc;
-    sqlite3_bind_int(stmt, 1, profile_info_num_columns);
+    sqlite3_bind_int(stmt, 1, profile_info_table.num_columns);
+    *table = profile_info_table;
     if (store_step(store, stmt) == SQLITE_ROW)
-        *num = sqlite3_column_int(stmt, 0);
+        table->num_columns = sqlite3_column_int(stmt, 0);
     else
         rc = store_fail(store, "cannot read", err);
     sqlite3_finalize(stmt);
@@ -69,17 +70,18 @@ static enum status put_info(struct store *store, const struct profile_info *info
 {
     char sql[1024];
     sqlite3_stmt *stmt = NULL;
-    int n = profile_info_num_columns;
+    const struct column *columns = profile_info_table.columns;
+    const int n = profile_info_table.num_columns;
     size_t used;
     if (id) {
         used = (size_t)snprintf(sql, sizeof sql, "UPDATE profile SET ");
         for (int c = 0; c < n; c++)
             used += (size_t)snprintf(sql + used, sizeof sql - used, "%s%s = ?%d", c ? ", " : "",
-                                     profile_info_columns[c].name, c + 1);
+                                     columns[c].name, c + 1);
         snprintf(sql + used, sizeof sql - used, " WHERE id = ?%d", n + 1);
     } else {
         snprintf(sql, sizeof sql, "INSERT INTO profile (");
-        store_name_columns(sql, sizeof sql, profile_info_columns, n);
+        store_name_columns(sql, sizeof sql, columns, n);
         used = strlen(sql);
         used += (size_t)snprintf(sql + used, sizeof sql - used, ") VALUES (?");
         for (int c = 1; c < n; c++)
@@ -90,7 +92,7 @@ static enum status put_info(struct store *store, const struct profile_info *info
     if (rc != OK)
         return rc;
     for (int c = 0; c < n; c++)
-        store_bind_column(stmt, c + 1, &profile_info_columns[c], info);
+        store_bind_column(stmt, c + 1, &columns[c], info);
     if (id)
         sqlite3_bind_int64(stmt, n + 1, id);
     if (store_step(store, stmt) != SQLITE_DONE)
@@ -134,14 +136,12 @@ enum status store_put_profile(struct store *store, struct profile *profile, enum
     if (rc == OK)
         rc = put_info(store, &profile->info, id, &id, err);
     for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
-        const struct profile_table *table = &profile_tables[t];
+        const struct row_table *table = &profile_tables[t];
         int n = profile_num_rows(profile, table);
         if (how == PROFILE_REPLACE)
             rc = delete_by_id(store, table->name, "profile_id", id, err);
         if (rc == OK && n > 0)
-            rc = store_put_rows(store, table->name, "profile_id", id, table->columns,
-                                table->num_columns, profile_row(profile, table, 0), table->row_size,
-                                n, err);
+            rc = store_put_rows(store, table, id, profile_row(profile, table, 0), n, err);
     }
     if (rc == OK)
         return store_commit(store, err);
@@ -153,29 +153,27 @@ enum status store_get_profile(struct store *store, const char *name, struct prof
                               struct err *err)
 {
     struct profile got = {0};
-    int64_t id = 0, n = 0;
-    void *info = NULL;
-    int columns = 0;
+    struct row_table infos;
+    struct rows rows = {0};
+    int64_t id = 0;
     enum status rc = find_profile(store, name, &id, err);
     if (rc == OK && !id)
         rc = no_profile(store, name, err);
     if (rc == OK)
-        rc = num_info_columns(store, &columns, err);
+        rc = info_table(store, &infos, err);
     if (rc == OK)
-        rc = store_get_rows(store, "profile", "id", id, "", 0, profile_info_columns, columns,
-                            sizeof got.info, &info, &n, err);
-    if (rc == OK && n == 1)
-        got.info = *(struct profile_info *)info;
-    free(info);
+        rc = store_get_rows(store, &infos, "WHERE id = ?", &id, &rows, err);
+    if (rc == OK && rows.n == 1)
+        got.info = *(struct profile_info *)rows.at;
+    free(rows.at);
     for (int t = 0; t < PROFILE_TABLES && rc == OK; t++) {
-        const struct profile_table *table = &profile_tables[t];
-        void *rows = NULL;
+        const struct row_table *table = &profile_tables[t];
+        rows = (struct rows){0};
         /* The primary key gives this order already; profile_check() sorts to be certain. */
-        rc = store_get_rows(store, table->name, "profile_id", id, "", 0, table->columns,
-                            table->num_columns, table->row_size, &rows, &n, err);
-        for (int64_t i = 0; i < n && rc == OK; i++)
-            rc = profile_add_row(&got, table, (char *)rows + (size_t)i * table->row_size, err);
-        free(rows);
+        rc = store_get_rows(store, table, "WHERE profile_id = ?", &id, &rows, err);
+        for (int64_t i = 0; i < rows.n && rc == OK; i++)
+            rc = profile_add_row(&got, table, (char *)rows.at + (size_t)i * table->row_size, err);
+        free(rows.at);
     }
     if (rc == OK)
         rc = profile_check(&got, store->path, err);
@@ -209,17 +207,16 @@ enum status store_list_profiles(struct store *store, const char *device_kind,
                                 struct err *err)
 {
     struct profile_info *got = NULL;
-    int64_t *sizes = NULL, n = 0, kept = 0;
-    void *all = NULL;
-    int columns = 0;
-    enum status rc = num_info_columns(store, &columns, err);
-    if (rc == OK) /* "1 = ?1" selects all rows */
-        rc = store_get_rows(store, "profile", "1", 1, "ORDER BY name", 0, profile_info_columns,
-                            columns, sizeof *got, &all, &n, err);
-    got = all;
+    int64_t *sizes = NULL, kept = 0;
+    struct row_table table;
+    struct rows all = {0};
+    enum status rc = info_table(store, &table, err);
+    if (rc == OK)
+        rc = store_get_rows(store, &table, "ORDER BY name", NULL, &all, err);
+    got = all.at;
     if (rc != OK)
         return rc;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < all.n; i++)
         if (!device_kind || strcmp(got[i].device_kind, device_kind) == 0)
             got[kept++] = got[i];
     sizes = calloc((size_t)kept + 1, sizeof *sizes);

@@ -55,8 +55,7 @@ static void fill(struct profile *profile)
     assert_int_equal(profile_check(profile, "t", NULL), OK);
 }
 
-static void count_difference(void *ctx, const struct profile_table *table, const void *a,
-                             const void *b)
+static void count_difference(void *ctx, const struct row_table *table, const void *a, const void *b)
 {
     (void)table;
     (void)a;

@@ -97,7 +97,7 @@ static void same_profile(const struct profile *a, const struct profile *b)
     assert_string_equal(a->info.note, b->info.note);
     assert_true(a->info.load == b->info.load);
     for (int t = 0; t < PROFILE_TABLES; t++) {
-        const struct profile_table *table = &profile_tables[t];
+        const struct row_table *table = &profile_tables[t];
         assert_int_equal(profile_num_rows(a, table), profile_num_rows(b, table));
         for (int i = 0; i < profile_num_rows(a, table); i++)
             assert_memory_equal(profile_row(a, table, i), profile_row(b, table, i),
