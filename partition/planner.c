@@ -1,3 +1,7 @@
+/* The planner's front and back: planner_solve() checks the problem, runs the search
+ * (planner_search.c) or the greedy rules (planner_greedy.c), asks the judge about the best
+ * candidates, and turns the result into plans. Read planner_solve() at the end first, then
+ * planner_search.h. */
 #include "partition/planner.h"
 
 #include <math.h>
@@ -10,14 +14,14 @@
 #include "partition/schedule_memory.h"
 #include "partition/workload.h"
 
-/* After the judge has spoken: times that it is asked anew in any case and where plans are small,
- * ops on all devices that it may have judged then (some seconds, some tenths of one), and ops that
- * may be timed besides as many as before it. */
+/* Limits of ask_judge(). Rounds beyond ASK_ROUNDS are only for small plans. ASKED_OPS and
+ * ASKED_SMALL_OPS count the ops on all devices in the plans that the judge was asked about; they
+ * take it some seconds and some tenths of a second. */
 #define ASK_ROUNDS 4
 #define ASK_SMALL_ROUNDS 64
-#define ASKED_OPS ((int64_t)1 << 22)
-#define ASKED_SMALL_OPS ((int64_t)1 << 19)
-#define MORE_OPS ((int64_t)1 << 20)
+#define ASKED_OPS ((int64_t)1 << 22)       /* no further round beyond this many */
+#define ASKED_SMALL_OPS ((int64_t)1 << 19) /* from round ASK_ROUNDS on */
+#define MORE_OPS ((int64_t)1 << 20)        /* ops that may be timed while asking, see `until` */
 
 static int compare_counts(const void *left, const void *right)
 {
@@ -71,7 +75,7 @@ void planner_result_clear(struct planner_result *result)
     *result = (struct planner_result){0};
 }
 
-/* The plan of a judged candidate, without what its memory will be. */
+/* Make the plan of a judged candidate, without memory_bytes. */
 static enum status make_plan(const struct search *search, const struct judged *judged,
                              struct plan *out)
 {
@@ -96,7 +100,8 @@ static enum status make_plan(const struct search *search, const struct judged *j
     return OK;
 }
 
-/* The same with its memory, its lists checked, and the times of its stages. */
+/* Make the plan of the chosen candidate with memory_bytes and the times of its stages, and check
+ * its op lists. *stage_ns is a fresh array that the caller owns. */
 static enum status finish_plan(const struct search *search, const struct judged *judged,
                                struct plan *out, int64_t **stage_ns)
 {
@@ -137,7 +142,7 @@ out:
     return rc;
 }
 
-/* The judge's word on a candidate. */
+/* Ask the judge about one candidate. */
 static enum status ask(struct search *search, int index)
 {
     const struct planner_options *options = search->options;
@@ -157,9 +162,9 @@ static enum status ask(struct search *search, int index)
     return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(search->err, &why);
 }
 
-/* Ask the judge about the fastest candidates, as long as one could still be the best: it never says
- * less than what they were found with. Where it says more, candidates that the search has left out
- * for a plan that is not as good as it seemed are looked for once more. */
+/* Ask the judge about the fastest candidates, as long as one could still be the best. The judge
+ * never makes a step shorter. If it makes the best one longer, candidates that were left out
+ * because of that plan may win now, so the search goes on for another round. */
 static enum status ask_judge(struct search *search)
 {
     search->asking = true;
@@ -196,7 +201,8 @@ static enum status ask_judge(struct search *search)
     return OK;
 }
 
-/* The best judged candidates as plans, best first: of those asked, where there is a judge. */
+/* Collect the best candidates as plans, fastest first. With a judge only candidates that it was
+ * asked about count. */
 static enum status collect(struct search *search, struct planner_result *result)
 {
     result->best = calloc(PLANNER_KEEP + 1, sizeof *result->best);
@@ -235,7 +241,7 @@ static enum status collect(struct search *search, struct planner_result *result)
     return finish_plan(search, &search->judged[chosen], &result->plan, &result->stage_ns);
 }
 
-/* The best that the judge found of a length; 0: it saw none. */
+/* The best rate by the judge's times of a pipeline length; 0 if it was not asked about any. */
 static double asked_rate(const struct search *search, int num_ranks)
 {
     double best = 0;
@@ -318,8 +324,8 @@ static enum status finish(struct search *search, struct planner_result *result)
         planner_result_clear(result);
         return none_found(search);
     }
-    /* What no plan beats: judged candidates by their bounds, the others are slower than the best.
-     */
+    /* The rate that no plan exceeds: the highest that the bound of a judged candidate allows, and
+     * at least the best rate, which no other candidate exceeds. */
     double rate = node_rate(&search->judged[0].node, search->judged[0].step_ns);
     for (int i = 0; i < search->num_judged; i++)
         rate = fmax(rate, node_rate(&search->judged[i].node, search->judged[i].node.bound_ns));
@@ -392,7 +398,7 @@ enum status planner_solve(const struct planner_problem *problem,
         rc = search_seed(&search);
         for (int64_t i = 0; rc == OK && i < search.heap_size; i++)
             search.lengths[search.heap[i].num_ranks - 1].verdict =
-                PLANNER_MEMORY; /* until seen better */
+                PLANNER_MEMORY; /* until a candidate fits */
         if (rc == OK)
             rc = search_run(&search);
         if (rc == OK)

@@ -1,18 +1,21 @@
 /* partition/planner.h - the best plan for a model on a cluster.
  *
  * Objective: throughput. A step of a plan processes R * B samples (B per pipeline; with a global
- * batch, B = global / R), so the planner maximises R * B / step_ns, where step_ns is what
- * schedule_time() says, or workload_traffic_ns() if that is more, and where asked the event engine
- * after it. The search is exact over
- * pipeline length K, replicas R, micro-batches M, schedule, recompute, placement of the frozen
- * forward and of the replicas (two rank maps), with one starting cut each (the one whose lower
- * bound is least) and, for every candidate that could still win, all cuts where they are few, else
- * the plain ones (equally many items a stage, least longest stage) and local moves of the best
- * candidates' cuts. Not in the search space: V-shaped schedules on pipelines of more than 16 ranks
- * (unless K or the schedule is given), more than 2^21 ops, pipelines of unequal length side by
- * side, and on one device more than one schedule (they run the same ops). What it skips beyond
- * that, it skips by a proven lower bound (planner_bound.h). Pure; deterministic; threads may call
- * it on distinct objects. */
+ * batch, B = global / R), so the planner maximises R * B / step_ns. step_ns is the larger of
+ * schedule_time() and workload_traffic_ns(). A judge, such as the event engine, may raise it.
+ *
+ * The search is exact over pipeline length K, replicas R, micro-batches M, schedule, recompute,
+ * placement of the frozen forward, and placement of the replicas (two rank maps). Each candidate
+ * starts with the cut whose lower bound is least. For candidates that could still win the planner
+ * then tries all cuts if they are few. Otherwise it tries two plain cuts (equally many items a
+ * stage, shortest longest stage) and improves the best candidates' cuts by local moves.
+ *
+ * The search space leaves out V-shaped schedules on pipelines of more than 16 ranks (unless K or
+ * the schedule is given), op lists of more than 2^21 ops, and pipelines of different lengths side
+ * by side. On one device it holds one schedule, because all of them run the same ops there. Inside
+ * the search space a candidate is skipped only by a proven lower bound (planner_bound.h).
+ *
+ * Pure; deterministic; threads may call it on distinct objects. */
 #ifndef ELAPSE_PARTITION_PLANNER_H
 #define ELAPSE_PARTITION_PLANNER_H
 
@@ -27,18 +30,19 @@
 extern "C" {
 #endif
 
-/* Whether a plan may read the frozen prefix's output from a cache. Where it does, a step counts
- * with what filling the cache takes, on average over the epochs that are left (cache_rule.h), and
- * with full micro-batches only where the planner chooses their number: others are not cached. */
+/* Whether a plan may read the frozen prefix's output from a cache. The cost of filling the cache is
+ * spread over the epochs that are left and added to each step of a plan that reads
+ * (cache_rule.h). If the planner chooses M for a plan that reads, all micro-batches are full,
+ * because smaller ones are not cached. */
 struct planner_cache {
     enum cache_use {
         CACHE_UNUSED,
-        CACHE_ALLOWED, /* where that is faster */
-        CACHE_WANTED   /* every plan reads */
+        CACHE_ALLOWED, /* a plan reads the cache if that is faster */
+        CACHE_WANTED   /* every plan reads the cache */
     } use;
-    bool filled;           /* it holds everything: nothing to fill */
-    int level;             /* else the frozen items whose output it holds */
-    double room;           /* the share of samples for which it has slots */
+    bool filled;           /* the cache holds the prefix's output of all samples */
+    int level;             /* unless filled: the cache holds the output of this many frozen items */
+    double room;           /* share of the samples for which the cache has slots */
     bool whole;            /* see cache_share() */
     int64_t epochs, views; /* see cache_fill_weight() */
 };
@@ -52,101 +56,108 @@ struct planner_problem {
     bool clip;
     int optim_bytes_per_param;
     bool canonical;     /* plan.canonical */
-    bool most_replicas; /* of each K only the most replicas that can be */
-    int64_t
-        most_samples; /* of a step, with more than one replica and a batch per pipeline; 0: any */
+    bool most_replicas; /* try only the largest possible R of each K */
+    /* With a batch per pipeline and R > 1, a step has at most this many samples; 0: no limit. */
+    int64_t most_samples;
     struct planner_cache cache;
 };
 
-/* Judge one plan anew (the CLI hands in the event engine): *step_ns, no less than plan->step_ns, or
- * ERR_INFEASIBLE (out of memory) to drop the candidate; any other error ends the search. */
+/* A second opinion on one plan; the CLI passes the event engine. The judge sets *step_ns, and the
+ * planner raises a value below plan->step_ns to it. ERR_INFEASIBLE (out of memory) drops the
+ * candidate, any other error ends the search. */
 struct planner_judge {
     enum status (*step_ns)(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err);
     void *ctx;
-    bool all; /* asked about PLANNER_KEEP candidates, also those that cannot be the best */
+    bool all; /* also ask about candidates that cannot win, up to PLANNER_KEEP */
 };
 
 struct planner_options {
-    int num_ranks, num_replicas;
-    int num_microbatches;    /* AUTO, or the count (so may the two above be). Of problem.batch: of a
-                                pipeline's batch, or of the global one, shared by replicas */
-    bool equal_microbatches; /* AUTO counts divide the batch */
-    int chunks;              /* of interleaved: AUTO tries 2, 3 and 4 */
-    unsigned schedules;      /* bit (1 << kind) for each schedule that may be chosen */
+    int num_ranks, num_replicas; /* AUTO or a count */
+    /* AUTO, or into how many micro-batches problem.batch is cut. The replicas share the
+     * micro-batches of a global batch. */
+    int num_microbatches;
+    bool equal_microbatches; /* with AUTO, only counts that divide the batch */
+    int chunks;              /* of the interleaved schedule; AUTO tries 2, 3 and 4 */
+    unsigned schedules;      /* bit (1 << kind) is set if the schedule may be chosen */
     enum balancer_kind balancer;
-    bool by_params; /* optimal: cut by parameters in place of time */
+    bool by_params; /* BALANCER_OPTIMAL cuts by parameters instead of time */
     bool recompute_auto;
-    enum recompute_mode recompute;
-    bool frozen_auto; /* of plans that read no cache: FIRST or SPREAD */
-    enum frozen_placement frozen;
-    struct planner_judge judge; /* step_ns NULL: none */
+    enum recompute_mode recompute; /* used unless recompute_auto */
+    bool frozen_auto; /* a plan that reads no cache may use FROZEN_FIRST or FROZEN_SPREAD */
+    enum frozen_placement frozen; /* used by such plans unless frozen_auto */
+    struct planner_judge judge;   /* judge.step_ns may be NULL: there is no judge */
 };
 
-/* Every schedule that the planner may choose by itself. */
+/* All schedules that the planner may choose without being asked for one. */
 #define PLANNER_ALL_SCHEDULES                                                                      \
     (1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED |                     \
      1u << SCHEDULE_ZB_H1 | 1u << SCHEDULE_ZB_H2 | 1u << SCHEDULE_ZB_V |                           \
      1u << SCHEDULE_DUALPIPE_V)
 
-#define PLANNER_KEEP 16 /* candidates kept, and judged anew */
+#define PLANNER_KEEP 16 /* candidates reported at most, and asked the judge about in one round */
 
 /* A candidate that was judged, for --explain. */
 struct planner_candidate {
-    struct plan plan;       /* owned; step_ns before the judge was asked */
-    int64_t unshared_ns;    /* schedule_time()'s */
-    int64_t judged_ns;      /* what the judge said; 0: not asked */
-    int64_t lower_bound_ns; /* of any cut of this candidate */
+    struct plan plan;       /* owned; its step_ns is the planner's, not the judge's */
+    int64_t unshared_ns;    /* schedule_time(), where no transfers share a link */
+    int64_t judged_ns;      /* the judge's step time; 0: it was not asked */
+    int64_t lower_bound_ns; /* no cut of this candidate has a shorter step */
     double samples_per_s;
 };
 
 /* The fate of one pipeline length. */
 enum planner_verdict {
     PLANNER_CHOSEN,
-    PLANNER_SLOWER, /* judged: its best is slower */
-    PLANNER_BOUND,  /* its lower bound already is slower */
-    PLANNER_MEMORY, /* does not fit the devices */
+    PLANNER_SLOWER, /* its best candidate was timed and is slower */
+    PLANNER_BOUND,  /* its lower bound is already longer than the best step */
+    PLANNER_MEMORY, /* no candidate fits the devices' memory */
     PLANNER_NONE    /* no candidate exists (batch, replicas or schedule do not divide) */
 };
 struct planner_length {
     int num_ranks;
     enum planner_verdict verdict;
-    double samples_per_s; /* of its best judged candidate; 0: none */
-    double bound_per_s;   /* no plan of this length is faster; 0 where none fits */
-    int64_t need_bytes;   /* MEMORY: least peak of a cut tried, or bound of it; 0: bounds exclude
-                             every cut */
+    double samples_per_s; /* of its best timed candidate; 0: no candidate was timed */
+    double bound_per_s;   /* no plan of this length is faster; 0: none fits the memory */
+    int64_t need_bytes;   /* with PLANNER_MEMORY: the smallest peak, or bound of a peak, of the cuts
+                             tried; 0: bounds exclude every cut */
 };
 
 struct planner_result {
     struct plan plan;       /* owned; step_ns and memory_bytes filled */
     int64_t *stage_ns;      /* owned, num_stages: forward + backward of one full micro-batch */
-    double fill_ns;         /* of a step, besides: what filling the cache takes on average */
-    double samples_per_s;   /* fill_ns counted */
-    int64_t lower_bound_ns; /* no plan in the search space, with any cut, does the chosen plan's
-                               R * B samples in less */
+    double fill_ns;         /* cost of filling the cache, per step on average; step_ns lacks it */
+    double samples_per_s;   /* R * B / (step_ns + fill_ns) */
+    int64_t lower_bound_ns; /* no plan in the search space, with any cut, processes the chosen
+                               plan's R * B samples in less time */
     double gap;             /* step_ns / lower_bound_ns - 1 */
-    int64_t candidates;     /* K, R, M, schedule, recompute, placement: all that exist */
-    int64_t evaluated;      /* of them judged by schedule_time(), cuts counted each */
-    bool extrapolated;      /* the cost source left what it had measured */
+    int64_t candidates;     /* combinations of K, R, M, schedule, recompute and placement */
+    int64_t evaluated;      /* cuts of candidates that were lowered and weighed or timed */
+    bool extrapolated;      /* the cost source was asked outside the range that it measured */
     int num_best;
-    struct planner_candidate *best; /* owned; the chosen one first; with a judge those asked */
+    /* Owned; fastest first, so [0] is the chosen plan. With a judge: candidates it was asked about.
+     */
+    struct planner_candidate *best;
     int num_lengths;
     struct planner_length *lengths; /* owned; ascending K */
 };
 
 /* Find the best plan. *result must be zeroed or cleared; on OK the caller owns it, on failure it is
- * untouched. ERR_INFEASIBLE: no plan exists or none fits the memory; the message says the least
- * need. balancer RELEASED and PAPER reproduce the greedy rules (balance.h): the released M of
- * 16, 16, 16, 4 where M is AUTO, K by the halving rule from the devices of a node where K is AUTO,
- * R the devices / K, GPipe unless one schedule is fixed, frozen forward first. An empty stage is
- * ERR_INFEASIBLE then. */
+ * untouched. ERR_INFEASIBLE: no plan exists or none fits the memory; the message names the smallest
+ * need.
+ *
+ * With BALANCER_RELEASED or BALANCER_PAPER the plan follows the greedy rules (balance.h). If M is
+ * AUTO, it is 4 for K = 1 and 16 otherwise, as released. If K is AUTO, it starts with the number of
+ * devices of a node and follows the halving rule. If R is AUTO, it is the largest that the devices
+ * and the batch allow. The schedule is GPipe unless one is fixed. If the greedy cut has an empty
+ * stage, the result is ERR_INFEASIBLE. */
 enum status planner_solve(const struct planner_problem *problem,
                           const struct planner_options *options, struct planner_result *result,
                           struct err *err);
 void planner_result_clear(struct planner_result *result);
 
-/* Micro-batch counts that the planner tries for K ranks and a batch: K..6K and every divisor of the
- * batch, as microbatches_of() makes them, duplicates dropped, ascending by count. A fresh array of
- * *num entries, the caller's. */
+/* The micro-batch counts that the planner tries for K ranks and a batch: K..6K and every divisor of
+ * the batch, made by microbatches_of(), without duplicates, in ascending order. *list is a fresh
+ * array of *num entries that the caller owns. */
 enum status planner_microbatches(int64_t batch, int num_ranks, struct microbatches **list, int *num,
                                  struct err *err);
 

@@ -1,3 +1,11 @@
+/* What the bounds of planner_bound.h are computed from, at three levels.
+ *
+ * A bound_table belongs to a search. It holds prefix sums of bytes, and of times for each device
+ * type, micro-batch size, recompute and stash distance that a candidate needed so far. A
+ * bound_family belongs to one (K, R, rank map) and describes the devices and links of each rank. A
+ * bound_shape belongs to one candidate and holds the terms of each stage that do not depend on the
+ * cut. planner_bound_cut.c then bounds cuts. Read planner_bound.h first, then
+ * bound_shape_init(). */
 #include "partition/planner_bound.h"
 
 #include <math.h>
@@ -6,9 +14,9 @@
 
 #include "partition/units.h"
 
-/* Sums stay far below int64: bound_times_of() refuses a chain whose times add up to more. */
+/* bound_times_of() refuses a chain whose times add up to more ns, so that sums cannot overflow. */
 #define MAX_CHAIN_NS (INT64_MAX / 16)
-/* Prefix sums of struct bound_times. */
+/* Number of prefix sums in struct bound_times. */
 enum { BOUND_SUMS = 5 };
 
 static bool same_type(const struct device *a, const struct device *b)
@@ -123,7 +131,7 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
             {times->update,     PASS_UPDATE,                                              active                    }
         };
         for (int j = 0; j < BOUND_SUMS; j++) {
-            /* An update is asked for by states of the optimizer (cost.h). */
+            /* For an update, cost_item_ns() takes the number of optimizer states (cost.h). */
             const int64_t samples =
                 parts[j].pass == PASS_UPDATE ? problem->optim_bytes_per_param / 4 : times->samples;
             int64_t ns = 0, *const sum = parts[j].sum + i;
@@ -191,7 +199,7 @@ enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
     return OK;
 }
 
-/* Smallest message that a boundary of the cut can carry. */
+/* Bytes of the smallest message that can cross a boundary of a cut. */
 static int64_t least_act_bytes(const struct bound_shape *shape, int64_t samples)
 {
     const struct model *model = shape->table->problem->setting.model;
@@ -203,7 +211,7 @@ static int64_t least_act_bytes(const struct bound_shape *shape, int64_t samples)
     return mul_ok(least, model->per_microbatch ? 1 : samples, &bytes) ? bytes : INT64_MAX;
 }
 
-/* Measured messages depend on the kind of device, too. */
+/* The kinds must be equal too, because measured message times depend on the kind of device. */
 static bool same_port(const struct device *a, const struct device *b)
 {
     return a->link_bytes_per_s == b->link_bytes_per_s && strcmp(a->kind, b->kind) == 0;
@@ -231,8 +239,9 @@ static void add_link(const struct cluster *cluster, struct bound_rank *rank, int
     }
 }
 
-/* The slowest, whichever replica a bound is about: none starts before the sums of the first item,
- * which holds the table, and so not before the last backward of any replica. */
+/* Time of OP_TIED in the slowest replica. This is a bound for every replica, because OP_TIED waits
+ * for the all-reduce of the first item, which holds the table, and so for the last backward of all
+ * replicas. */
 static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_replicas,
                        const int *device)
 {
@@ -278,7 +287,8 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
             group[r] = d;
         }
         if (num_replicas > 1 && !problem->setting.cost->allreduce_ns) {
-            /* The ring is linear in bytes: two points give it, less one ns of rounding. */
+            /* The ring's time is linear in bytes, so two points define it. One ns is taken off
+             * because the times are rounded. */
             const int64_t probe = (int64_t)1 << 40;
             int64_t none = cluster_allreduce_ns(problem->setting.cluster, group, num_replicas, 0);
             int64_t some =
@@ -322,7 +332,8 @@ bool bound_weights_fit(const struct bound_table *table, int num_ranks, int64_t m
     return a == n;
 }
 
-/* Least time of the link between the ranks of neighbouring stages over its kinds. */
+/* Least time of a message between the ranks of neighbouring stages, over the kinds of link that the
+ * replicas have there. */
 static int64_t hop_ns(const struct planner_problem *problem, const struct bound_family *family,
                       int from, int to, int64_t bytes)
 {
@@ -338,7 +349,7 @@ static int64_t hop_ns(const struct planner_problem *problem, const struct bound_
     return rank->num_links > 0 && rank->num_links < BOUND_TYPES ? least : 0;
 }
 
-/* The last hop that was asked for: mostly the next one is alike. */
+/* The times of the last hop, kept because the next one usually has an equal link. */
 struct last_hop {
     const struct bound_rank *rank;
     int64_t act_ns, grad_ns;
@@ -359,21 +370,22 @@ int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches,
     switch (kind) {
     case SCHEDULE_GPIPE:
         return M;
-    case SCHEDULE_ZB_H1: /* K - 1 - r forwards ahead, W's r behind */
+    case SCHEDULE_ZB_H1: /* K - 1 - r forwards before the first I, W follows r micro-batches late */
         return bound_min(M, K);
     case SCHEDULE_ZB_H2:
         return bound_min(M, 2 * K - 1);
     case SCHEDULE_ZB_V:
         return bound_min(M, chunk == 0 ? 2 * K - 1 - r : r + 1);
-    case SCHEDULE_DUALPIPE_V: /* on the last rank a forward comes before the first backward */
+    case SCHEDULE_DUALPIPE_V: /* the last rank runs one more forward before its first backward */
         return chunk == 0 ? 2 * K - 1 - r + (r == K - 1) : r + 1;
     default:
         break;
     }
     if (chunks == 1)
         return bound_min(M, K - r);
-    /* (v - 1) groups and 2 (K - 1 - r) forwards ahead, and one; the last go to chunk v - 1, and
-     * where its group is full to chunk 0 of the next. */
+    /* Interleaved: (v - 1) groups and 2 (K - 1 - r) + 1 forwards come before the first backward.
+     * The last of them are of chunk v - 1. When its group is full, the rest are of chunk 0 and the
+     * next group. */
     const int64_t groups = bound_max(M / K, 1), group = (M + groups - 1) / groups;
     const int64_t more = bound_min(2 * (K - 1 - r) + 1, M * chunks - (chunks - 1) * group);
     if (chunk == chunks - 1)
@@ -381,8 +393,8 @@ int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches,
     return group + (chunk == 0 ? bound_max(more - group, 0) : 0);
 }
 
-/* Stash is no nearer than this in any cut (stash-distance): one stage holds P >= B of it. On a
- * single rank without recompute P is at least what the schedule keeps. */
+/* A stash distance that no cut falls below (stash-distance). It is 0 with several stages. A single
+ * stage without recompute holds at least the stash that the schedule keeps (bound_live()). */
 static int64_t least_distance(const struct bound_shape *shape, const struct plan *plan)
 {
     const struct bound_table *table = shape->table;
@@ -393,7 +405,7 @@ static int64_t least_distance(const struct bound_shape *shape, const struct plan
         return 0;
     const int64_t live =
         shape->recompute ? 1 : bound_live(plan->schedule, 1, (int)shape->num_microbatches, 1, 0);
-    /* P = (live - 1) full ones and the last, B a full one */
+    /* P: live - 1 full micro-batches and one sample of the last. B: one full micro-batch. */
     return bound_max(bound_mul_add(bound_mul_add(live - 1, size, last), one, 0) -
                          bound_mul_add(size, one, 0) / 2,
                      0);
@@ -446,14 +458,15 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
     stage->mem_bytes = of->mem_bytes;
     if (of->mem_bytes != INT64_MAX) {
         stage->mem_bytes -= problem->setting.cluster->context_bytes;
-        if (s == 0) /* of a prefix outside the cut */
+        if (s == 0) /* rank 0 also holds the weights of a prefix outside the cut */
             stage->mem_bytes -= table->weight_bytes[shape->first_item];
     }
     return OK;
 }
 
-/* The type of device on which the whole chain goes forward fastest; where types differ item by item
- * a bound may not mix them, so fill counts only when one type is in use. */
+/* Set the times of fill and drain if all stages use one device type. With several types they stay
+ * NULL and fill counts as 0, because the fastest type may differ from item to item and a bound may
+ * not mix types. */
 static void shape_fill(struct bound_shape *shape)
 {
     const struct bound_stage *first = &shape->stages[0];
@@ -464,7 +477,8 @@ static void shape_fill(struct bound_shape *shape)
     shape->fill_last = one ? first->last[0] : NULL;
 }
 
-/* Without sums too large to be exact. */
+/* Make the prefix sums over all micro-batches. They stay NULL if a sum would saturate, because a
+ * difference of saturated sums is wrong. */
 static enum status shape_sums(struct bound_shape *shape, struct err *err)
 {
     const int n = shape->num_items;
@@ -512,8 +526,8 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
     };
     if (problem->setting.cluster->host_blocking)
         got.op_ns = bound_mul_add(problem->setting.cluster->host_op_ns, plan->num_ranks, got.op_ns);
-    else /* a rank launches an F and a backward a micro-batch (launch-async), of frozen stages an F
-            only */
+    else /* The host of a rank launches an F and a backward for each micro-batch (launch-async). A
+            frozen stage has only an F. */
         got.floor_ns =
             bound_mul_add((table->num_frozen_items > 0 ? 1 : 2) * got.num_microbatches - 1,
                           problem->setting.cluster->host_op_ns, 0);
@@ -543,7 +557,7 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
     if (rc != OK)
         goto out;
     if (plan->frozen == FROZEN_FIRST) {
-        /* Z of the whole batch on rank 0's device; replicas differ at most in type. */
+        /* Z takes the whole batch on rank 0's device. The fastest type of the replicas counts. */
         got.before_ns = INT64_MAX;
         for (int t = 0; t < got.stages[0].num_types; t++) {
             const struct bound_times *whole;

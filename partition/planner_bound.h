@@ -1,40 +1,49 @@
 /* partition/planner_bound.h - proven lower bounds of a step, over every cut of a chain.
  *
- * The planner's only reason to skip a candidate. Stage s of a pipeline holds items [a, b). By the
- * rules of workload.h its device cannot start before micro-batch 0 has been forwarded through the
- * items before a and over s links (fill), then works for all micro-batches (work), and after its
- * last backward the last micro-batch still has to go back through the items before a (drain; where
- * backward is split, only the input halves must follow the last I, and W may overlap them), its
- * gradients are reduced and its weights updated:
+ * The planner skips a candidate only if one of these bounds shows that it cannot win or cannot fit.
+ * Stage s of a pipeline holds items [a, b). By the rules of step_rules.h:
+ *   - fill(a): its device cannot start before micro-batch 0 has gone forward through the items
+ *     before a and over s links.
+ *   - work(a, b): the device then works on all micro-batches.
+ *   - drain(a): after its last backward the last micro-batch still goes back through the items
+ *     before a. If the backward is split, only the input halves must follow the last I, because W
+ *     may overlap them.
+ * The device also reduces its gradients and updates its weights. This gives four bounds:
  *
- *   B1  step >= fill(a) + work(a, b) + drain(a)                         (backward in one op)
- *   B2  step >= fill(a) + forward and input halves of (a, b) + input halves before a   (split)
- *       TIED (time-8) comes behind either.
- *   B3  step >= fill(a) + work(a, b) + max(0, allreduce(a, b) - last backward op) + update(a, b)
- *   B4  memory: context, weights, gradients, optimizer state, and the stash of the micro-batches
- *       that the schedule keeps at least, must fit the device.
+ *   bound-1: backward in one op. step >= fill(a) + work(a, b) + drain(a)
  *
- * Each right side grows with b and does not grow with a (moving item i from behind a to before it
- * adds its forward, and its backward at most once, and takes them away M >= 1 times). So the cut
- * that gives each stage in turn as many items as T allows reaches furthest: if it does not reach
+ *   bound-2: backward split. step >= fill(a) + forwards and input halves of [a, b) + input halves
+ *   of the items before a
+ *
+ *   bound-3: step >= fill(a) + work(a, b) + max(0, allreduce(a, b) - last backward op)
+ *   + update(a, b)
+ *
+ *   bound-4: memory. The device must hold its context, weights, gradients, optimizer state and the
+ *   stash of as many micro-batches as the schedule keeps at least.
+ *
+ * bound-1 and bound-2 also add the time of TIED (time-8), which follows the backwards.
+ *
+ * Each right side grows with b and does not grow with a: moving item i from behind a to before it
+ * adds its forward, and its backward at most once, and takes them away M >= 1 times. So the cut
+ * that gives each stage in turn as many items as T allows reaches furthest. If it does not reach
  * the end, no cut has a step below T. Bisection over T then gives the least T that these bounds
- * allow, and a cut for it. For equal stages and no communication B1 is (M + K - 1)(f + b), the
+ * allow, and a cut for it. For equal stages and no communication bound-1 is (M + K - 1)(f + b), the
  * exact step of GPipe and 1F1B.
  *
- * With several chunks a rank, B1..B4 hold for a rank's stages together, a being where its lowest
- * stage begins (every op of the rank waits for that stage's first forward, and its last backward is
- * that stage's). Over all cuts:
+ * With several chunks a rank, the four bounds hold for all stages of a rank together, where a is
+ * the first item of the rank's lowest stage: every op of the rank waits for the first forward of
+ * that stage, and the last backward of the rank is of that stage.
  *
- *   B5  step >= (M * work of the whole chain + sum over ranks r of what the first r items take
- *       once) / K, because rank r waits for stages 0..r-1 first, and each of them holds an item;
- *       (M * work + the same of forwards alone + updates) / K likewise
+ * Three more bounds hold for any cut and any schedule:
+ *   - The average of the ranks: step >= (M * work of the whole chain + sum over ranks r of the time
+ *     of the first r items for one micro-batch) / K. Rank r first waits for stages 0..r-1, and each
+ *     of them holds at least one item. A second form counts only the forwards in the sum and adds
+ *     the updates of all items.
+ *   - The way of one micro-batch: step >= one forward and backward through the whole chain.
+ *   - The memory of all ranks together, see ranks_fit() in planner_bound_cut.c.
  *
- *   B6  step >= one micro-batch through the whole chain and back
- *
- *   B7  memory summed over the ranks, see ranks_fit()
- *
- *   B8  the least T that B1..B4 allow where ranks hold a stage on each arm of a V, see peel();
- *       of interleaved chunks only B5..B7 are known */
+ * If ranks hold a stage on each arm of a V, peel() finds the least T that bound-1 to bound-4 allow.
+ * For interleaved chunks only the three bounds for any cut are known. */
 #ifndef ELAPSE_PARTITION_PLANNER_BOUND_H
 #define ELAPSE_PARTITION_PLANNER_BOUND_H
 
@@ -49,7 +58,8 @@
 extern "C" {
 #endif
 
-/* All that a bound adds up besides two chains: six such fit an int64_t. A bound may be too low. */
+/* The terms of a bound, in ns or bytes, saturate here, so that six of them and two chains fit an
+ * int64_t. Saturation only makes a bound lower, and a low bound is still a bound. */
 #define BOUND_MAX_TERM (INT64_MAX / 8)
 
 static inline int64_t bound_min(int64_t a, int64_t b)
@@ -68,10 +78,11 @@ static inline int64_t bound_mul_add(int64_t a, int64_t b, int64_t c)
     return bound_min(add_saturated(mul_saturated(a, b), c), BOUND_MAX_TERM);
 }
 
-/* Prefix sums over items on one type of device (kind and speed), at one micro-batch size, in ns
- * rounded down; freezing is in them: no backward below the boundary, at it what is left of the
- * input half; and recompute: the first forward, and again the one that keeps the stash. distance:
- * stash lies no nearer than that (step_rules.h, stash-distance), so no pass is shorter. */
+/* Prefix sums over items on one type of device (kind and speed), at one micro-batch size, in ns,
+ * rounded down. They include the effect of freezing: frozen items have no backward, and the first
+ * active item has only the rest of its input half. Under recompute `fwd` sums the first forward,
+ * and `again` the second one, which keeps the stash. Stash lies at `distance` or further
+ * (step_rules.h, stash-distance), so no pass is shorter than its entry here. */
 struct bound_times {
     int type;
     int64_t samples;
@@ -93,14 +104,14 @@ struct bound_table {
     int num_frozen_items;
     int num_types;
     int *type_of_device; /* owned, cluster.num_devices */
-    int *device_of_type; /* owned: a device of each type */
+    int *device_of_type; /* owned: one device of each type */
     int num_times, room_times;
     struct bound_times **times; /* owned */
     int64_t *weight_bytes;      /* owned, prefix sums: weights of all items */
     int64_t *train_bytes; /* owned, prefix sums: gradients and optimizer state of active items */
     int64_t *grad_bytes;  /* owned, prefix sums: gradients of active items */
-    int64_t *stash_bytes; /* owned, prefix sums: stash of active items, one sample (or one
-                             micro-batch, where the model counts so) */
+    int64_t *stash_bytes; /* owned, prefix sums: stash of active items for one sample, or for one
+                             micro-batch if model.per_microbatch */
     bool extrapolated;
 };
 
@@ -108,53 +119,55 @@ enum status bound_table_init(struct bound_table *table, const struct planner_pro
                              struct err *err);
 void bound_table_clear(struct bound_table *table);
 
-/* The prefix sums of a type at a micro-batch size, with recompute or without, with stash at least
- * so far, computed once. Lives as long as the table. */
+/* Return in *times the prefix sums for a device type, a micro-batch size of `samples`, recompute or
+ * not, and a stash distance. They are computed at the first call and live as long as the table. */
 enum status bound_times_of(struct bound_table *table, int type, int64_t samples, bool recompute,
                            int64_t distance, const struct bound_times **times, struct err *err);
 
-/* Device types (or kinds of link) of one rank that are looked at; where there are more, a bound
- * over some of the replicas is a bound. */
+/* A rank's bound looks at this many device types, and at this many kinds of link. If its replicas
+ * use more, the bound covers only some of the replicas, and it is still a lower bound. */
 #define BOUND_TYPES 4
 
-/* What all candidates of one (K, R, rank map) share; costs O(K * R) once. */
+/* Data that all candidates of one family (K, R, rank map) share. Computed once in O(K * R). */
 struct bound_rank {
     int num_types, types[BOUND_TYPES];
-    int64_t mem_bytes;    /* least over the replicas; INT64_MAX: no limit */
-    int64_t allreduce_ns; /* of 0 bytes over the rank's replicas */
+    int64_t mem_bytes;    /* smallest device memory of the replicas; INT64_MAX: no limit */
+    int64_t allreduce_ns; /* an all-reduce of 0 bytes over the rank's replicas */
     double allreduce_ns_per_byte;
-    int num_links; /* kinds of link from rank k - 1 (for k = 0: from K - 1) */
-    int from[BOUND_TYPES], to[BOUND_TYPES]; /* a pair of devices of each */
+    int num_links; /* kinds of link from rank k - 1, or from rank K - 1 for k = 0 */
+    int from[BOUND_TYPES], to[BOUND_TYPES]; /* one pair of devices for each kind of link */
 };
 struct bound_family {
     int num_ranks;
     struct bound_rank *ranks; /* owned */
-    int64_t tied_ns;          /* OP_TIED where it is slowest, between ranks 0 and K - 1 */
+    int64_t tied_ns;          /* OP_TIED between ranks 0 and K - 1 in the slowest replica */
 };
-/* device[r * K + k]. *family must be zeroed or cleared. */
+/* device[r * K + k] is the device of rank k of replica r, borrowed for the call. *family must be
+ * zeroed or cleared. ERR_NOMEM. */
 enum status bound_family_init(struct bound_family *family, const struct bound_table *table,
                               int num_ranks, int num_replicas, const int *device, struct err *err);
 void bound_family_clear(struct bound_family *family);
 
 /* Whether the weights, gradients and optimizer state of the items from first_item on fit K devices
- * of mem_bytes each, stash aside. */
+ * of mem_bytes each. Stash is not counted. */
 bool bound_weights_fit(const struct bound_table *table, int num_ranks, int64_t mem_bytes,
                        int first_item);
 
-/* One candidate's figures, stage by stage. */
+/* What the bounds of one candidate need to know about one stage. */
 struct bound_stage {
     int rank;
     int num_types;
     const struct bound_times *full[BOUND_TYPES], *last[BOUND_TYPES];
-    int64_t hop_act_ns;   /* all links before the stage, one activation each */
-    int64_t hop_grad_ns;  /* likewise, gradients of the last micro-batch */
-    int64_t allreduce_ns; /* of 0 bytes */
+    int64_t hop_act_ns;   /* all links before the stage, each with one activation message */
+    int64_t hop_grad_ns;  /* all links before the stage, each with a gradient of the last
+                             micro-batch */
+    int64_t allreduce_ns; /* an all-reduce of 0 bytes over the rank's replicas */
     double allreduce_ns_per_byte;
-    int64_t mem_bytes; /* what is left for B4; INT64_MAX: no limit */
-    int64_t live;      /* bound_live() */
+    int64_t mem_bytes; /* memory left for the terms of bound-4; INT64_MAX: no limit */
+    int64_t live;      /* bound_live() of this stage */
 };
 
-/* Items [a, b) of a stage. A rank's parts begin with its lowest stage. */
+/* A stage and its items [a, b). An array of a rank's parts begins with the rank's lowest stage. */
 struct bound_part {
     int stage, a, b;
 };
@@ -164,55 +177,61 @@ struct bound_shape {
     int first_item, num_items; /* the cut covers [first_item, num_items) */
     int num_ranks, chunks, num_stages;
     int64_t num_microbatches, size, last_size;
-    bool split;     /* backward as I and W */
-    bool recompute; /* for all micro-batches but perhaps the last */
-    bool recompute_last;
-    int64_t distance;                                /* no stash is nearer */
-    int64_t before_ns;                               /* whole-batch forward of the frozen prefix */
-    int64_t tied_ns;                                 /* TIED; 0: none */
-    int64_t op_ns;                                   /* runtime's and host's time in every op */
-    int64_t floor_ns;                                /* host launches: no step is shorter */
-    const struct bound_times *fill_full, *fill_last; /* the fastest type in use */
-    /* Owned: where one type is in use, prefix sums of what all micro-batches take, and of their
-     * forwards and input halves; else NULL. */
+    bool split;          /* backward as I and W */
+    bool recompute;      /* all micro-batches except the last are recomputed */
+    bool recompute_last; /* the last micro-batch is recomputed */
+    int64_t distance;    /* no stash is nearer than this (stash-distance) */
+    int64_t before_ns;   /* forward of the frozen prefix for the whole batch, before the pipeline */
+    int64_t tied_ns;     /* OP_TIED; 0: no tied table */
+    int64_t op_ns;       /* time of the runtime and the host in every op */
+    int64_t floor_ns;    /* time of all host launches; no step is shorter */
+    /* Times on the one device type in use; NULL if several types are in use. */
+    const struct bound_times *fill_full, *fill_last;
+    /* Owned prefix sums over all micro-batches if one device type is in use, otherwise NULL.
+     * `work`: all ops. `halves`: forwards and input halves. */
     int64_t *work, *halves;
-    int64_t input_bytes;        /* least that enters a stage but the first, of one micro-batch */
+    int64_t input_bytes;        /* smallest input of one micro-batch to a stage after the first */
     struct bound_stage *stages; /* owned, num_stages */
-    struct bound_part *parts;   /* owned, scratch: chunks */
-    double *loads;              /* owned, scratch: num_ranks */
-    /* Owned, scratch of a V-shaped schedule: 2 * num_ranks * (num_items + 1); else NULL. */
+    struct bound_part *parts;   /* owned, scratch: chunks entries */
+    double *loads;              /* owned, scratch: num_ranks entries */
+    /* Owned scratch of a V-shaped schedule, 2 * num_ranks * (num_items + 1) entries. NULL for other
+     * schedules. */
     int *peel;
 };
 
-/* Fill *shape (zeroed or cleared) for a plan that lacks its cut and devices (both may be NULL; the
- * family knows the devices). */
+/* Fill *shape, which must be zeroed or cleared, for a plan without a cut: plan->first_item and
+ * plan->device may be NULL, because the family describes the devices. ERR_NOMEM, or an error of the
+ * cost source. */
 enum status bound_shape_init(struct bound_shape *shape, struct bound_table *table,
                              const struct bound_family *family, const struct plan *plan,
                              struct err *err);
 void bound_shape_clear(struct bound_shape *shape);
 
-/* B5, B6 and the host: O(1) after the prefix sums. Holds for every schedule. */
+/* The bound for any cut and any schedule: the average of the ranks, the way of one micro-batch, and
+ * the host's launches. O(num_ranks) where one device type is in use. */
 int64_t bound_average_ns(const struct bound_shape *shape);
 
-/* Least bound over all cuts when it is at most limit_ns, with the cut that has it (first_item is
- * the caller's, num_stages + 1). False: no cut can be done in limit_ns. memory_only (may be NULL)
- * is set when memory alone excludes every cut. */
+/* Find the least bound over all cuts, and the cut that has it, if the bound is at most limit_ns.
+ * first_item is the caller's array of num_stages + 1 entries. Returns false if no cut can have a
+ * step of limit_ns or less. *memory_only (may be NULL) tells whether memory alone excludes every
+ * cut. */
 bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bound_ns,
                  int *first_item, bool *memory_only);
 
-/* Bound of one cut: B1..B3, of the busiest rank. */
+/* The bound of one cut: the largest of bound-1 to bound-3 over the ranks. */
 int64_t bound_of_cut(const struct bound_shape *shape, const int *first_item);
 
-/* B4 of one cut: over[k], num_ranks entries, is by how many bytes rank k is too large at least.
- * False: it cannot fit. */
+/* bound-4 of one cut. over, the caller's array of num_ranks entries, gets the least number of bytes
+ * by which each rank exceeds its memory. Returns false if any rank exceeds it. */
 bool bound_cut_fits(const struct bound_shape *shape, const int *first_item, int64_t *over);
 
-/* Move boundaries of a cut while the ranks' bounds get more alike, and those that cannot fit fewer;
- * no bound comes of it. */
+/* Improve a cut heuristically: move boundaries while the ranks' bounds become more equal and fewer
+ * ranks exceed their memory. The result proves nothing. */
 void bound_balance(const struct bound_shape *shape, int *first_item);
 
-/* Micro-batches whose stash stage s of a named schedule holds at once, at least: all stages of a
- * rank at one moment, before the rank's first backward (zb-h1 and zb-h2: its first W). */
+/* The least number of micro-batches whose stash a stage of a named schedule holds just before its
+ * rank's first backward (for zb-h1 and zb-h2: its first W). All stages of a rank hold theirs at
+ * that moment. */
 int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches, int chunks, int s);
 
 #ifdef __cplusplus

@@ -1,12 +1,20 @@
-/* The bounds of planner_bound.h over cuts: of one cut, and the least over all. */
+/* The bounds of planner_bound.h for one cut, and the least bound over all cuts.
+ *
+ * rank_bound_ns() computes bound-1 to bound-3 of a rank, and rank_need_bytes() bound-4.
+ * bound_solve() bisects over the step time T. For each T it asks whether a cut exists: reaches()
+ * answers for one chunk a rank by giving each stage as many items as T allows, and peel() answers
+ * for V-shaped schedules by a table over both ends of the chain. bound_balance() at the end is a
+ * heuristic that evens out a cut; it proves nothing. Read planner_bound.h first, then
+ * bound_solve(). */
 #include <limits.h>
 #include <math.h>
 
 #include "partition/planner_bound.h"
 #include "partition/units.h"
 
-/* Ops that every stage runs for each micro-batch at least: of frozen stages one, else a forward and
- * a backward (schedules that split it may leave some whole). */
+/* The least number of ops of a stage for each micro-batch. A frozen stage runs one forward. An
+ * active stage runs a forward and a backward; a schedule that splits backwards may leave some
+ * whole, so a split backward counts as one op. */
 static int64_t ops_of_stage(bool active)
 {
     return active ? 2 : 1;
@@ -23,8 +31,9 @@ static int64_t work_ns(const struct bound_shape *shape, const struct bound_stage
                          bound_mul_add(1, ops_ns, bound_once_ns(stage->last[t], a, b)));
 }
 
-/* What lies before the first op of a rank whose lowest stage is s and begins at item a, and behind
- * the last (of backwards, of input halves). None of it shrinks where s or a grows. */
+/* Times before and after the ops of a rank, in ns, for a lowest stage s that begins at item a.
+ * base: before the first op. drain: after the last backward. drain_in: after the last input half.
+ * None of them shrinks when s or a grows. */
 struct edges {
     int64_t base, drain, drain_in;
 };
@@ -63,7 +72,7 @@ static int64_t halves_ns(const struct bound_shape *shape, const struct bound_sta
     return bound_mul_add(once, shape->num_microbatches - 1, end);
 }
 
-/* The largest of B1..B3 for a rank with these parts (of one chunk: one). */
+/* The largest of bound-1 to bound-3 for a rank with these parts, one for each chunk. */
 static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound_part *parts,
                              int num_parts)
 {
@@ -79,7 +88,7 @@ static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound
             work = bound_mul_add(work_ns(shape, stage, t, from, b), 1, work);
             if (shape->split)
                 halves = bound_mul_add(halves_ns(shape, stage, t, from, b), 1, halves);
-            /* The rank's last backward may be this stage's. */
+            /* Any stage of the rank may run the rank's last backward, so the least tail counts. */
             int64_t last_op = last->bwd_weight[b] - last->bwd_weight[from] + shape->op_ns;
             if (!shape->split)
                 last_op += last->bwd_input[b] - last->bwd_input[from];
@@ -101,7 +110,8 @@ static int64_t rank_bound_ns(const struct bound_shape *shape, const struct bound
     return bound;
 }
 
-/* B4: least peak of a rank, beside what mem_bytes already leaves out. */
+/* bound-4: the least peak of a rank, without the context and the weights that bound_shape_init()
+ * has already subtracted from mem_bytes. */
 static int64_t rank_need_bytes(const struct bound_shape *shape, const struct bound_part *parts,
                                int num_parts)
 {
@@ -122,7 +132,8 @@ static int64_t rank_need_bytes(const struct bound_shape *shape, const struct bou
                                                              : bound_mul_add(live - 1, size, last);
             moment = bound_mul_add(stash, samples, moment);
         } else {
-            /* The first backward, of the highest stage, finds its stash rebuilt. */
+            /* The rank's first backward is of its highest stage. At that moment the stash of that
+             * stage is rebuilt, and the other micro-batches hold only their inputs. */
             if (b > table->num_frozen_items && parts[i].stage > 0)
                 moment = bound_mul_add(live < shape->num_microbatches ? live : live - 1,
                                        shape->input_bytes, moment);
@@ -149,7 +160,8 @@ static bool rank_ok(const struct bound_shape *shape, const struct bound_part *pa
     return rank_fits(shape, parts, num_parts) && rank_bound_ns(shape, parts, num_parts) <= limit_ns;
 }
 
-/* What a stage must meet by itself, also where its rank has others. */
+/* Whether stage s may hold items [a, b). With several chunks this looks at the stage alone, so it
+ * is only a necessary condition. */
 static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64_t limit_ns)
 {
     const struct bound_part part = {s, a, b};
@@ -163,7 +175,8 @@ static bool stage_ok(const struct bound_shape *shape, int s, int a, int b, int64
     return true;
 }
 
-/* The last end b in [a, most] of a stage that starts at a; near a + guess, mostly. */
+/* The largest end b in [a, most] of a stage that starts at a. The search starts at a + guess,
+ * because neighbouring stages usually have similar sizes. */
 static int stage_end(const struct bound_shape *shape, int s, int a, int most, int guess,
                      int64_t limit_ns)
 {
@@ -199,7 +212,7 @@ static int stage_end(const struct bound_shape *shape, int s, int a, int most, in
     return good;
 }
 
-/* Give empty stages items of the stages before, then of those behind. */
+/* Give each empty stage an item: first from the stages before it, then from the stages after it. */
 static void make_whole(const struct bound_shape *shape, int *first_item)
 {
     for (int s = shape->num_stages - 1; s > 0; s--)
@@ -208,10 +221,11 @@ static void make_whole(const struct bound_shape *shape, int *first_item)
         first_item[s] = (int)bound_max(first_item[s], first_item[s - 1] + 1);
 }
 
-/* Give each stage in turn as much as limit_ns allows, and leave one item for each stage to come. A
- * stage that cannot take even the next item stays empty here, since where devices or memory differ
- * a later stage may be able to: a bound may relax the rule that none is empty, but of the first
- * stage, whose items nobody before it could have taken. The cut is made whole afterwards. */
+/* Give each stage in turn as many items as limit_ns allows, and leave one item for each stage to
+ * come. A stage that cannot take even the next item stays empty at first, because a later stage may
+ * have a faster device or more memory. A bound may relax the rule that no stage is empty. The first
+ * stage is the exception: if it is empty, there is no cut. make_whole() fills empty stages at the
+ * end. */
 static bool reaches(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
 {
     int a = shape->first_item, guess = (shape->num_items - a) / shape->num_stages;
@@ -235,7 +249,7 @@ int64_t bound_average_ns(const struct bound_shape *shape)
 {
     const struct bound_stage *stage = &shape->stages[0];
     const int a = shape->first_item, b = shape->num_items;
-    if (!shape->fill_full) { /* unequal devices: each item where it runs fastest */
+    if (!shape->fill_full) { /* several device types: each item counts on the fastest of them */
         struct bound_shape bare = *shape;
         bare.op_ns = 0;
         int64_t total = 0;
@@ -249,11 +263,11 @@ int64_t bound_average_ns(const struct bound_shape *shape)
         return bound_max(shape->before_ns + total / shape->num_ranks, shape->floor_ns);
     }
     int64_t work = work_ns(shape, stage, 0, a, b);
-    /* The chain counts as one stage there; the others have their ops too. */
+    /* work_ns() took the chain as one stage. Add the ops of the other stages. */
     int64_t ops = bound_mul_add(ops_of_stage(shape->table->num_frozen_items == 0),
                                 shape->num_microbatches, 0);
     work = bound_mul_add(bound_mul_add(ops, shape->num_stages - 1, 0), shape->op_ns, work);
-    /* sums over ranks r of fill and drain before it: item j is before ranks j+1..K-1 */
+    /* Sum fill and drain over ranks r: the first r items of the cut lie before rank r. */
     int64_t fill = 0, drain = 0;
     for (int r = 1; r < shape->num_ranks; r++) {
         fill = bound_mul_add(shape->fill_full->fwd[a + r] - shape->fill_full->fwd[a], 1, fill);
@@ -263,7 +277,7 @@ int64_t bound_average_ns(const struct bound_shape *shape)
                     shape->fill_last->bwd_weight[a + r] - shape->fill_last->bwd_weight[a],
                 1, drain);
     }
-    /* a rank drains or updates behind its work */
+    /* After its work a rank waits for drain or runs its update. The larger sum counts. */
     int64_t update = shape->fill_full->update[b] - shape->fill_full->update[a];
     int64_t bound =
         bound_mul_add(bound_max(drain, update), 1, bound_mul_add(work, 1, fill)) / shape->num_ranks;
@@ -274,11 +288,12 @@ int64_t bound_average_ns(const struct bound_shape *shape)
     return bound_max(shape->before_ns + bound, shape->floor_ns);
 }
 
-/* B7. Several chunks: stage by stage says too little, but over all ranks the weights, gradients and
- * optimizer state of the whole chain must fit, and stashes: when a rank begins the backward of
- * micro-batch 0 on its last stage, micro-batch 0 is alive on all its stages, since their backwards
- * come later. Under recompute only one of them has its stash rebuilt then, at best the v-th part.
- */
+/* Whether the whole chain fits the memory of all ranks together. With several chunks a bound for
+ * each stage alone is weak. The sum over the ranks must hold the weights, gradients and optimizer
+ * state of all items. It must also hold stash: when a rank begins the backward of micro-batch 0 on
+ * its last stage, micro-batch 0 is in flight on all stages of the rank, because their backwards
+ * come later. Under recompute only one of the v stages has rebuilt its stash then, so 1/v of the
+ * stash counts. */
 static bool ranks_fit(const struct bound_shape *shape)
 {
     const struct bound_table *table = shape->table;
@@ -287,7 +302,7 @@ static bool ranks_fit(const struct bound_shape *shape)
     for (int s = 0; s < shape->num_stages; s++) {
         if (shape->stages[s].mem_bytes == INT64_MAX)
             return true;
-        if (s < shape->num_ranks) /* stages 0..K-1 are on different ranks */
+        if (s < shape->num_ranks) /* stages 0..K-1 are on different ranks: count each rank once */
             room = bound_mul_add(bound_max(shape->stages[s].mem_bytes, 0), 1, room);
     }
     int64_t samples = shape->recompute ? shape->last_size : shape->size;
@@ -299,12 +314,14 @@ static bool ranks_fit(const struct bound_shape *shape)
     return bound_mul_add(shape->recompute ? stash / shape->chunks : stash, samples, fixed) <= room;
 }
 
-/* What ranks have at most for items: room_bytes, and the limit less what they wait for. */
+/* Upper limits of what a rank can hold: memory, and the time limit minus the time that the rank
+ * waits. work_ns limits all ops, halves_ns limits forwards and input halves. */
 struct room {
     int64_t bytes, work_ns, halves_ns;
 };
 
-/* Of rank r, which begins at item a, and so of each rank behind it, which waits for no less. */
+/* The room of rank r if it begins at item a. It is an upper limit for each later rank too, because
+ * later ranks wait at least as long. */
 static struct room rank_room(const struct bound_shape *shape, int r, int a, int64_t limit_ns)
 {
     const struct edges edges = rank_edges(shape, r, a);
@@ -313,7 +330,8 @@ static struct room rank_room(const struct bound_shape *shape, int r, int a, int6
                          .halves_ns = bound_max(limit_ns - edges.base - edges.drain_in, 0)};
 }
 
-/* Whether `ranks` of them may take items [a, b) and [c, d), if these came in any pieces. */
+/* Whether `ranks` ranks, with `room` for memory in all and for time each, can hold items [a, b) and
+ * [c, d). Items may be split in any way here, so this is a necessary condition. */
 static bool room_for(const struct bound_shape *shape, const struct room *room, int64_t ranks, int a,
                      int b, int c, int d)
 {
@@ -328,11 +346,14 @@ static bool room_for(const struct bound_shape *shape, const struct room *room, i
                 bound_mul_add(ranks, room->halves_ns, 0));
 }
 
-/* B8. Where ranks hold a stage on each arm of a V, rank r has what is left of the chain [a, b) at
- * both ends: [a, a2) and [b2, b), either empty, since a bound may relax that. For each a that is
- * left behind ranks 0..r-1 the smallest b is the best, whatever follows: the ranks to come can take
- * the same items or fewer. So min_b[r][a], rank by rank, says exactly whether ranks can share the
- * chain with all within limit_ns and their memory. A rank takes few items: O(num_items^2). */
+/* Whether a cut for a V-shaped schedule exists within limit_ns and the memory.
+ *
+ * Ranks 0..r-1 hold both ends of the chain and leave the items [a, b) in the middle. Rank r, with a
+ * stage on each arm of the V, takes [a, a2) and [b2, b). Either may be empty, because a bound may
+ * relax the rule that no stage is empty. For a given a, the smallest b is best whatever follows,
+ * because then the ranks to come have to take fewer items. So the table min_b[r][a], filled rank by
+ * rank, decides exactly whether the ranks can share the chain. A rank takes few items, so filling
+ * the table takes O(num_items^2). */
 static bool peel(const struct bound_shape *shape, int64_t limit_ns, int *first_item)
 {
     const int K = shape->num_ranks, n = shape->num_items, first = shape->first_item;
@@ -425,13 +446,14 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
     }
     const bool exact = shape->chunks == 1 || shape->peel;
     if (!exact) {
-        /* The average is the bound; the cut is the one whose largest stage is least. */
+        /* Only the average is proven, so it is the bound. The bisection then finds the cut whose
+         * longest stage is shortest. */
         *bound_ns = low + 1;
         low = 0;
     }
     if (shape->peel)
         high = bound_min(high, bound_of_cut(shape, first_item));
-    /* Where nothing limits it yet, the answer is near the average all the same. */
+    /* Gallop up from the average first: the answer is near it, and limit_ns may be far away. */
     for (int64_t step = low / 8 + 1; low + step < high; step *= 2) {
         if (cut_exists(shape, low + step, first_item)) {
             high = low + step;
@@ -439,10 +461,11 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
         }
         low += step;
     }
-    /* Exact to the ns for short pipelines; long ones stop at one part in 16,384, those of a V at
-     * one in 1,024, which costs nothing but a few candidates more to judge. */
+    /* Bisect to the ns for short pipelines, to one part in 16,384 for long ones, and to one part in
+     * 1,024 for V-shaped schedules. The bound is then a little lower, so the planner judges a few
+     * more candidates. */
     const int shift = shape->peel ? 10 : shape->num_stages <= 16 ? 40 : 14;
-    while (high - low > 1 + (bound_max(low, 0) >> shift)) { /* low is -1 where work is nothing */
+    while (high - low > 1 + (bound_max(low, 0) >> shift)) { /* low is -1 if the work is 0 ns */
         int64_t middle = low + (high - low) / 2;
         if (cut_exists(shape, middle, first_item))
             high = shape->peel
@@ -457,7 +480,7 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
     return true;
 }
 
-/* The parts of rank r under a cut. */
+/* Set the parts of rank r under a cut; returns how many there are. */
 static int parts_of_rank(const struct bound_shape *shape, const int *first_item, int r,
                          struct bound_part *parts)
 {
@@ -493,8 +516,8 @@ bool bound_cut_fits(const struct bound_shape *shape, const int *first_item, int6
     return fits;
 }
 
-/* How bad a rank is: far beyond 1 where it does not fit, else near the eighth power of its bound
- * over unit_ns, so that a sum over ranks is led by the longest and still tells the others apart. */
+/* The penalty of a rank: (bound / unit_ns)^8, plus 1e6 for each byte beyond its memory. The eighth
+ * power lets the longest rank dominate a sum over ranks, and still tells the others apart. */
 static double rank_load(const struct bound_shape *shape, const int *first_item, int r,
                         double unit_ns)
 {
@@ -507,7 +530,7 @@ static double rank_load(const struct bound_shape *shape, const int *first_item, 
     return x * x * x * x * x * x * x * x + over * 1e6;
 }
 
-/* Move the boundaries from .. to by step if that helps. */
+/* Move the boundaries `from` to `to` by `step` items if that lowers the sum of penalties. */
 static bool balance_move(const struct bound_shape *shape, int *first_item, int from, int to,
                          int step, double unit_ns)
 {

@@ -1,4 +1,9 @@
-/* What exists: the candidates that job, cluster and batch admit, by family (K, R, rank map). */
+/* The candidates that job, cluster and batch admit.
+ *
+ * search_seed() pushes one heap node for each family (K, R, rank map), with a bound from the least
+ * work of a sample. When the search pops a family, search_open() pushes each of its candidates
+ * (placement of the frozen forward, schedule, M, recompute) with a cheap bound. Read search_seed()
+ * first, then search_open(). */
 #include "partition/planner_search.h"
 
 #include <limits.h>
@@ -7,11 +12,12 @@
 
 #include "partition/cache_rule.h"
 
-/* Longer op lists are no candidates: some 0.1 s to judge one. */
+/* Longer op lists are not candidates, because judging one would take more than about 0.1 s. */
 #define MAX_COMPUTE_OPS ((int64_t)1 << 21)
 
-/* V-shaped schedules are candidates for pipelines up to this long, unless the job asks for one
- * schedule or one length: their bounds (B8) would take most of the search. */
+/* V-shaped schedules are candidates for pipelines of at most this many ranks, unless the job asks
+ * for one schedule or one length. Their bound (peel() in planner_bound_cut.c) would otherwise take
+ * most of the search's time. */
 #define MAX_V_RANKS 16
 
 int search_microbatches(const struct search *search, int64_t batch)
@@ -22,11 +28,12 @@ int search_microbatches(const struct search *search, int64_t batch)
         return wanted;
     const int64_t num_replicas = problem->batch / batch, rest = wanted % num_replicas;
     if (problem->canonical && rest != 0)
-        return INT_MAX; /* its tree has whole micro-batches */
+        return INT_MAX; /* the leaves of the canonical tree are whole micro-batches */
     return (int)(wanted / num_replicas) + (rest != 0);
 }
 
-/* planner_microbatches() or the one fixed count, kept from call to call. */
+/* Set search->counts to planner_microbatches() or to the one fixed count. Kept until batch or
+ * num_ranks changes. */
 static enum status counts_of(struct search *search, int64_t batch, int num_ranks)
 {
     const int wanted = search_microbatches(search, batch);
@@ -61,8 +68,8 @@ bool search_allows(const struct planner_options *options, enum schedule_kind kin
     return options->schedules >> kind & 1;
 }
 
-/* Schedules of a pipeline length: on one device all one-chunk schedules run the same ops, so that
- * only one is taken. */
+/* List the schedules for a pipeline of num_ranks; returns how many. On one device all one-chunk
+ * schedules run the same ops, so only one of them is listed. */
 static int schedules_of(const struct search *search, int num_ranks, int items,
                         enum schedule_kind *kinds, int *chunks)
 {
@@ -124,8 +131,8 @@ int search_items_in_cut(const struct search *search, enum frozen_placement place
            (frozen_outside(placement) ? search->table.num_frozen_items : 0);
 }
 
-/* Work of all micro-batches over K equal devices, O(1); 0, which bounds nothing, where they differ.
- */
+/* A bound from the work of all micro-batches, shared by K equal devices. 0, which is no bound, if
+ * the devices differ. O(1). */
 static enum status work_bound(struct search *search, const struct node *node, int64_t *bound_ns)
 {
     const int n = search->problem->setting.model->num_items;
@@ -175,7 +182,8 @@ enum status search_fill(const struct search *search, const int *device, struct n
     return OK;
 }
 
-/* fill_ns of each of search->counts in a family that reads a cache; negative: no such plan. */
+/* Set fills[i] to the node's fill_ns for search->counts[i] in a family that reads a cache.
+ * Negative: no plan with that count can fill the cache. */
 static enum status fills_of(const struct search *search, const struct node *family, double *fills)
 {
     int *device = malloc((size_t)family->num_ranks * (size_t)family->num_replicas * sizeof *device);
@@ -188,7 +196,8 @@ static enum status fills_of(const struct search *search, const struct node *fami
         const struct microbatches *mb = &node.microbatches;
         bool exists = false;
         node.microbatches = search->counts[i];
-        /* The planner chooses full micro-batches: others are not cached. */
+        /* If M is AUTO, only counts with full micro-batches are tried, because smaller ones are not
+         * cached. */
         if (search->options->num_microbatches != AUTO || mb->last_size == mb->size)
             rc = search_fill(search, device, &node, &exists);
         fills[i] = exists ? node.fill_ns : -1;
@@ -197,7 +206,7 @@ static enum status fills_of(const struct search *search, const struct node *fami
     return rc;
 }
 
-/* A candidate with its cheap bound, onto the heap unless that says that it cannot win. */
+/* Push a candidate with its cheap bound, unless the bound shows that it cannot win. */
 static enum status open_candidate(struct search *search, struct node node)
 {
     enum status rc = work_bound(search, &node, &node.bound_ns);
@@ -207,7 +216,7 @@ static enum status open_candidate(struct search *search, struct node node)
         node.bound_ns = 1;
     node.level = LEVEL_CHEAP;
     node.key = node_rate(&node, node.bound_ns);
-    /* A judge may find the best slower than it seems. */
+    /* With a judge nothing is dropped here, because the judge may find the best plan slower. */
     if (node.bound_ns <= search_limit(search, &node) || search->options->judge.step_ns)
         return search_push(search, node);
     if (node.key > search_length(search, &node)->bound_per_s)
@@ -215,8 +224,9 @@ static enum status open_candidate(struct search *search, struct node node)
     return OK;
 }
 
-/* Every candidate of a family with one placement of the frozen forward. fills: by count, negative
- * where there is none; zeros: nothing is filled. */
+/* Open all candidates of a family with one placement of the frozen forward. fills[i] belongs to
+ * search->counts[i]: the node's fill_ns, 0 if nothing is to be filled, negative if no such plan
+ * exists. */
 static enum status open_placement(struct search *search, const struct node *family,
                                   const double *fills, bool count_only)
 {
@@ -240,7 +250,7 @@ static enum status open_placement(struct search *search, const struct node *fami
             continue;
         if (node.recompute == RECOMPUTE_EXCEPT_LAST && node.microbatches.count == 1 &&
             options->recompute_auto)
-            continue; /* the same as never */
+            continue; /* equal to RECOMPUTE_NEVER */
         const int64_t stages = (int64_t)family->num_ranks * chunks[kind];
         if (stages * node.microbatches.count > MAX_COMPUTE_OPS / 3 || node.fill_ns < 0)
             continue;
@@ -251,7 +261,6 @@ static enum status open_placement(struct search *search, const struct node *fami
     return rc;
 }
 
-/* Every candidate of a family, with its cheap bound; with count_only they are only counted. */
 enum status search_open(struct search *search, const struct node *family, bool count_only)
 {
     enum status rc = counts_of(search, family->batch, family->num_ranks);
@@ -274,7 +283,8 @@ enum status search_open(struct search *search, const struct node *family, bool c
     return rc;
 }
 
-/* Least work of a sample, over micro-batch sizes and device types: what no plan can undercut. */
+/* The least work of a batch over all micro-batch counts, each item on the fastest device type. No
+ * plan has less. */
 static enum status least_work(struct search *search, int num_ranks, int64_t batch, double *work_ns)
 {
     const struct planner_problem *problem = search->problem;
@@ -308,7 +318,8 @@ static enum status least_work(struct search *search, int num_ranks, int64_t batc
     return rc;
 }
 
-/* Whether the weights alone fit K of the largest devices. */
+/* Whether the weights and training state fit num_ranks devices of the largest memory in the
+ * cluster. */
 static bool weights_fit(const struct search *search, int num_ranks)
 {
     const struct planner_problem *problem = search->problem;
@@ -320,7 +331,6 @@ static bool weights_fit(const struct search *search, int num_ranks)
     return bound_weights_fit(&search->table, num_ranks, most, first);
 }
 
-/* Families: every K, R and rank map that the cluster, the batch and the options admit. */
 enum status search_seed(struct search *search)
 {
     const struct planner_problem *problem = search->problem;

@@ -1,6 +1,8 @@
-/* Better cuts for judged candidates: all of them where they are few, else the plain ones, and for
- * the best candidates items moved from stage to stage while that helps. A cut whose own bound is no
- * shorter than what is known is not judged. */
+/* Better cuts for candidates that were judged at their starting cut.
+ *
+ * If a candidate has few cuts, all are tried. Otherwise two plain cuts are tried, and for the best
+ * candidates climb() moves items from stage to stage while the step gets shorter. A cut is judged
+ * only if its own bound is shorter than the step already found. Read search_improve() first. */
 #include "partition/planner_search.h"
 
 #include <stdlib.h>
@@ -8,14 +10,15 @@
 
 #include "partition/cut.h"
 
-/* Cuts of a candidate are all tried where there are no more than this many. */
-#define FEW_CUTS 3000     /* K is given; a ViT-B on 4 devices has 2,600 */
-#define FEW_CUTS_EACH 128 /* every K is tried */
+/* All cuts of a candidate are tried if there are at most this many. */
+#define FEW_CUTS 3000     /* if K is given; a ViT-B on 4 devices has 2,600 cuts */
+#define FEW_CUTS_EACH 128 /* if all K are tried */
 
-/* Climbing times as many ops as all before it, or these: some 40 ms. */
+/* Climbing may time as many ops as the search has timed before it, and at least this many: about
+ * 40 ms. */
 #define CLIMB_OPS ((int64_t)1 << 21)
 
-/* n choose k, or FEW_CUTS + 1 when it is more. */
+/* n choose k, or FEW_CUTS + 1 if it is larger than FEW_CUTS. */
 static int64_t choose(int n, int k)
 {
     int64_t c = 1;
@@ -27,7 +30,7 @@ static int64_t choose(int n, int k)
     return c;
 }
 
-/* Try search->cut for a judged candidate. */
+/* Judge search->cut for a candidate; *better tells whether the candidate took it. */
 static enum status try_cut(struct search *search, int index, const struct bound_shape *shape,
                            bool *better)
 {
@@ -54,7 +57,7 @@ static enum status try_cut(struct search *search, int index, const struct bound_
     return rc;
 }
 
-/* All cuts, in lexicographic order. */
+/* Try all cuts in lexicographic order. */
 static enum status all_cuts(struct search *search, int index, const struct bound_shape *shape)
 {
     const int S = shape->num_stages;
@@ -77,8 +80,9 @@ static enum status all_cuts(struct search *search, int index, const struct bound
     }
 }
 
-/* Move an item from a stage to one of the three next to it, those between shifting along, while
- * that helps and no more than `until` ops have been timed in all. */
+/* Hill climbing: move an item from a stage to one of the next three stages, and shift the stages
+ * between. Ends when no move makes the step shorter, or when the search has timed `until` ops in
+ * all. */
 static enum status climb(struct search *search, int index, const struct bound_shape *shape,
                          int64_t until)
 {
@@ -109,7 +113,7 @@ static enum status climb(struct search *search, int index, const struct bound_sh
     return OK;
 }
 
-/* What anyone would try: equally many items a stage, and the cut whose longest stage is shortest by
+/* Try two plain cuts: equally many items a stage, and the cut whose longest stage is shortest by
  * the times of one micro-batch. */
 static enum status plain_cuts(struct search *search, int index, const struct bound_shape *shape)
 {
@@ -146,13 +150,13 @@ static bool may_win(const struct search *search, int index)
 {
     const struct judged *judged = &search->judged[index];
     if (judged->step_ns > 0 && judged->step_ns <= judged->node.bound_ns)
-        return false; /* its cut is proven best */
+        return false; /* its step equals its bound, so no cut is better */
     if (search->asking && (judged->asked_ns != 0 || search->ops > search->until))
         return false;
     return index == search->best || judged->node.bound_ns <= search_limit(search, &judged->node);
 }
 
-/* Whether all cuts of a candidate are tried. */
+/* Whether a candidate has so few cuts that all are tried. */
 static bool few_cuts(const struct search *search, const struct node *node)
 {
     const bool many = search->options->num_ranks == AUTO;
@@ -161,7 +165,7 @@ static bool few_cuts(const struct search *search, const struct node *node)
            (many ? FEW_CUTS_EACH : FEW_CUTS);
 }
 
-/* Whether the cut is a rule's, not the search's. */
+/* Whether a rule determines the cut, so that the search must not change it. */
 static bool cut_given(const struct planner_options *options)
 {
     return options->by_params || options->balancer != BALANCER_OPTIMAL;

@@ -1,4 +1,5 @@
-/* The released and the published greedy rules as one candidate (balance.h). */
+/* The greedy rules of the release and of the paper (balance.h), each as one candidate, or as two if
+ * a plan may read the cache. */
 #include "partition/planner_search.h"
 
 #include <limits.h>
@@ -7,7 +8,8 @@
 #include "partition/autodp.h"
 #include "partition/balance.h"
 
-/* As many as there are devices for, and as the batch and its sum can be shared among. */
+/* The largest R for which there are devices, that shares a global batch evenly, that is a power of
+ * two under canonical sums, and whose step has at most most_samples. */
 static int replicas_of(const struct planner_problem *problem, int num_ranks)
 {
     int r = problem->setting.cluster->num_devices / num_ranks;
@@ -22,7 +24,8 @@ static int replicas_of(const struct planner_problem *problem, int num_ranks)
     return r;
 }
 
-/* K, R, M and the cut by the published rules; cached: the frozen forward is read from the cache. */
+/* Fill *node with K, R, M and the cut of the greedy rules. cached: the plan reads the frozen
+ * prefix's output from the cache. */
 static enum status greedy_node(struct search *search, bool cached, struct node *node)
 {
     const struct planner_problem *problem = search->problem;
@@ -42,14 +45,15 @@ static enum status greedy_node(struct search *search, bool cached, struct node *
     balance_sizes(model, sizes);
     int K = options->num_ranks;
     if (K == AUTO) {
-        /* Start with a node's devices, budget: the largest stage of the unfrozen model. */
+        /* Start with the number of devices of a node. The budget is the largest stage of the
+         * unfrozen model. */
         int per_node = problem->setting.cluster->num_devices / problem->setting.cluster->num_nodes;
         K = per_node < n ? per_node : n;
         rc = balance_greedy(balancer, sizes, n, 0, K, count, load, search->err);
         if (rc != OK)
             goto out;
         double budget = balance_max(balancer, sizes, 0, K, load);
-        /* F grew step by step: each step may halve. */
+        /* In the paper F grows step by step, and each step may halve K. */
         for (int f = 1; f <= problem->num_frozen_layers && rc == OK; f++)
             rc = balance_compress(balancer, sizes, n, model_frozen_items(model, f), budget, &K,
                                   search->err);
@@ -93,7 +97,7 @@ static enum status greedy_node(struct search *search, bool cached, struct node *
     node->frozen = FROZEN_NONE;
     if (problem->num_frozen_layers > 0) {
         node->frozen = options->frozen_auto ? FROZEN_FIRST : options->frozen;
-        if (!released) /* pinned to stage 0, in the pipeline */
+        if (!released) /* the paper keeps frozen items on stage 0, inside the pipeline */
             node->frozen = FROZEN_SPREAD;
         if (cached)
             node->frozen = FROZEN_CACHED;
@@ -129,7 +133,7 @@ out:
     return rc;
 }
 
-/* Judge one candidate, behind those that are there. */
+/* Judge the candidate and append it to search->judged. */
 static enum status judge_node(struct search *search, struct node *node)
 {
     struct bound_shape shape = {0};
@@ -151,7 +155,8 @@ static enum status judge_node(struct search *search, struct node *node)
     return OK;
 }
 
-/* Where the greedy plan reads a cache, whether that can be filled, and what filling takes. */
+/* For a greedy plan that reads the cache: set node->fill_ns. *exists tells whether the cache can be
+ * filled. */
 static enum status fill_greedy(const struct search *search, struct node *node, bool *exists)
 {
     const size_t places = (size_t)node->num_ranks * (size_t)node->num_replicas;

@@ -1,9 +1,12 @@
-/* Best-first search (A*): a heap holds families of candidates (K, R, rank map), candidates with the
- * cheap bound of planner_bound.h, and candidates with their tight bound and its cut, all keyed by
- * the throughput that the bound still allows. The top is opened, tightened or judged by
- * schedule_time(). When the top cannot beat the best judged plan, nothing below it can: the search
- * is over, and exact over everything but the cut. Cuts are then improved for the candidates whose
- * bound still allows it. */
+/* Best-first search (A*) over the candidates of a problem.
+ *
+ * A heap holds nodes keyed by the throughput that their bound still allows. A node is a family of
+ * candidates (K, R, rank map), or a candidate with a cheap, an average or a tight bound (enum
+ * level). A tight bound comes with its cut. The top node is opened, its bound is tightened, or
+ * schedule_time() judges it. When the top cannot beat the best judged plan, no other node can, so
+ * the search ends. It is exact over everything but the cut. planner_cuts.c then improves the cuts
+ * of candidates whose bound still allows a better plan. Read search_run() at the end first, then
+ * judge() and tighten(). */
 #include "partition/planner_search.h"
 
 #include <limits.h>
@@ -65,7 +68,6 @@ static bool before(const struct node *a, const struct node *b)
     return a->key != b->key ? a->key > b->key : a->order < b->order;
 }
 
-/* Takes over node->first_item, also on failure. */
 enum status search_push(struct search *search, struct node node)
 {
     if (search->heap_size == search->heap_room) {
@@ -133,7 +135,6 @@ int64_t search_limit(const struct search *search, const struct node *node)
     return bound_max(limit, 0);
 }
 
-/* A plan without its cut; device is the caller's storage. */
 struct plan search_bare_plan(const struct search *search, const struct node *node, int *device)
 {
     const struct planner_problem *problem = search->problem;
@@ -207,7 +208,7 @@ static enum status family_of(struct search *search, const struct node *node,
     return rc;
 }
 
-/* A cut does not fit: by how little has any been too large? */
+/* A cut does not fit. Note its need if it is the smallest so far, for the error message. */
 static void note_need(struct search *search, const struct node *node,
                       const struct bound_family *family)
 {
@@ -263,7 +264,7 @@ enum status search_judge_cut(struct search *search, const struct node *node,
     search->evaluated++;
     search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
     rc = plan_lower_unchecked(&problem->setting, &plan, &workload, &full, &why);
-    if (rc == ERR_INFEASIBLE) { /* the schedule does not exist for these counts */
+    if (rc == ERR_INFEASIBLE) { /* the schedule cannot be made for these counts */
         if (search->refused.status == OK)
             search->refused = why;
         rc = OK;
@@ -324,13 +325,13 @@ enum status search_shape(struct search *search, const struct node *node, struct 
     return rc;
 }
 
-/* Judge a candidate at its starting cut, unless its own bounds say that it cannot win or cannot fit
- * (each length has one that is timed all the same); where its memory overflows, at cuts that take
- * items off the ranks that overflowed. */
+/* Judge a candidate at its starting cut. It is skipped if its bounds show that it cannot win and
+ * another candidate of this length has been timed. If a rank exceeds its memory, up to four more
+ * cuts are judged, each with less memory for the ranks that exceeded it. */
 static enum status judge(struct search *search, struct node *node)
 {
     const int64_t limit = search_limit(search, node);
-    struct bound_shape shape = {0}, tight = {0}; /* with the memory that is left to cuts */
+    struct bound_shape shape = {0}, tight = {0}; /* tight: with reduced memory of some ranks */
     int64_t step_ns = 0, unshared_ns = 0, bound;
     enum status rc = search_shape(search, node, &shape);
     for (int round = 0; rc == OK && round <= 4; round++) {
@@ -373,7 +374,7 @@ static enum status judge(struct search *search, struct node *node)
     return OK;
 }
 
-/* From the cheap bound to the average of its shape. */
+/* Raise a node from its cheap bound to bound_average_ns(), and push it again. */
 static enum status average(struct search *search, struct node node)
 {
     struct bound_shape shape = {0};
@@ -389,8 +390,9 @@ static enum status average(struct search *search, struct node node)
     return search_push(search, node);
 }
 
-/* From the average to the tight bound, with its cut; drops what cannot win, or puts it off until
- * the best plan is slower. */
+/* Raise a node to the tight bound with its cut, and push it again. A node that cannot win is
+ * dropped. With a judge it is pushed with a lower key, because the judge may find the best plan
+ * slower. */
 static enum status tighten(struct search *search, struct node node)
 {
     const struct model *model = search->problem->setting.model;
@@ -437,11 +439,11 @@ static enum status tighten(struct search *search, struct node node)
             length->bound_per_s = node.key;
         rc = search_push(search, node);
     } else if (!memory_only) {
-        /* Its bound is above the limit. */
+        /* The bound is longer than the limit. */
         double rate = node_rate(&node, limit);
         if (rate > length->bound_per_s)
             length->bound_per_s = rate;
-        if (search->options->judge.step_ns) { /* which may find the best slower than it seems */
+        if (search->options->judge.step_ns) { /* the judge may find the best plan slower */
             node.bound_ns = limit + 1;
             node.key = node_rate(&node, node.bound_ns);
             rc = search_push(search, node);
@@ -454,7 +456,7 @@ out:
 
 /* --- the search ---------------------------------------------------------------------------- */
 
-/* Bounds of what was left on the heap belong to the lengths they are of. */
+/* The search has ended: enter the bounds of the nodes left on the heap into their lengths. */
 static void note_rest(struct search *search)
 {
     for (int64_t i = 0; i < search->heap_size; i++) {

@@ -1,5 +1,4 @@
-/* partition/planner_search.h - the state of a search, shared by the planner's files and nobody
- * else. */
+/* partition/planner_search.h - the state of a search. Only the planner's own files include it. */
 #ifndef ELAPSE_PARTITION_PLANNER_SEARCH_H
 #define ELAPSE_PARTITION_PLANNER_SEARCH_H
 
@@ -11,8 +10,10 @@
 extern "C" {
 #endif
 
+/* How far a node has been worked out: a family, or a candidate with a bound of this kind. */
 enum level { LEVEL_FAMILY, LEVEL_CHEAP, LEVEL_AVERAGE, LEVEL_TIGHT };
 
+/* An entry of the heap. LEVEL_FAMILY uses only key, order, K, R, map and batch. */
 struct node {
     double key; /* samples per second that the bound allows */
     int64_t order;
@@ -24,19 +25,20 @@ struct node {
     enum schedule_kind schedule;
     enum recompute_mode recompute;
     enum frozen_placement frozen;
-    double fill_ns; /* of a step, besides: what filling the cache takes on average */
-    int64_t bound_ns;
-    int *first_item; /* owned; LEVEL_TIGHT */
+    double fill_ns;   /* cost of filling the cache, per step on average; not in bound_ns */
+    int64_t bound_ns; /* no cut of the node has a shorter step */
+    int *first_item;  /* owned; the cut, with LEVEL_TIGHT; otherwise NULL */
 };
 
+/* A candidate that was taken from the heap at LEVEL_TIGHT. */
 struct judged {
     struct node node;    /* owns first_item: the best cut so far */
-    int64_t step_ns;     /* as of planner.h; 0: does not fit the memory, or was not timed */
-    int64_t unshared_ns; /* schedule_time()'s: what counts among equal steps */
-    int64_t asked_ns;    /* the judge's word on that cut; 0: not asked, -1: it does not fit */
+    int64_t step_ns;     /* as in planner.h; 0: it does not fit the memory, or was not timed */
+    int64_t unshared_ns; /* schedule_time(); decides between equal step_ns */
+    int64_t asked_ns;    /* the judge's step time of that cut; 0: not asked, -1: it does not fit */
 };
 
-/* What bound_family_init() found, kept while the search goes from family to family and back. */
+/* A cached result of bound_family_init(). The search returns to a family many times. */
 #define FAMILY_SLOTS 1024
 struct family_slot {
     int num_ranks, num_replicas;
@@ -54,96 +56,101 @@ struct search {
     int num_judged, judged_room;
     struct planner_length *lengths; /* owned, by K - 1 */
     int num_lengths;
-    int best;    /* index into judged; -1: none */
-    bool asking; /* the judge's word counts: best is the best of those asked */
-    int64_t asked_ops;
-    int64_t until; /* while asking, no more than these ops are timed in all */
-    int64_t candidates, evaluated;
-    int64_t ops;                    /* in the lists of those evaluated */
-    int *cut;                       /* owned: scratch, num_items + 1 */
-    int64_t *over;                  /* owned: by rank, of the last cut judged */
-    int64_t need_bytes, have_bytes; /* of the cut that is least too large: a rank's peak, or bound
-                                       of it, and the rank's memory; 0: none was */
-    struct family_slot *families;   /* owned, FAMILY_SLOTS: a direct-mapped cache */
-    struct microbatches *counts;    /* owned: planner_microbatches() of the last (batch, K) */
+    int best;          /* index into judged; -1: none */
+    bool asking;       /* ask_judge() has begun: `best` is the best by the judge's times */
+    int64_t asked_ops; /* ops in the plans that the judge was asked about */
+    int64_t until;     /* while asking, search_run() stops when `ops` exceeds this */
+    int64_t candidates, evaluated; /* see struct planner_result */
+    int64_t ops;                   /* ops in the lists of all cuts evaluated */
+    int *cut;                      /* owned scratch, num_items + 1 entries */
+    int64_t *over; /* owned; by how many bytes each rank exceeded its memory in the last cut */
+    /* Of the cut that exceeds the memory least: the peak (or a bound of it) of its worst rank, and
+     * that rank's memory. 0: no cut exceeded it. */
+    int64_t need_bytes, have_bytes;
+    struct family_slot *families; /* owned, FAMILY_SLOTS: a direct-mapped cache */
+    struct microbatches *counts;  /* owned: planner_microbatches() of the last (batch, K) */
     int num_counts, counts_ranks;
     int64_t counts_batch;
-    struct err refused; /* of the first candidate whose schedule does not exist, why */
+    struct err refused; /* why the first schedule that could not be made was refused */
     struct err *err;
 };
 
-/* Allocate what a search needs; search_clear() in any case. */
+/* Allocate what a search needs. Call search_clear() afterwards, also on failure. ERR_NOMEM, or an
+ * error of bound_table_init(). */
 enum status search_init(struct search *search, const struct planner_problem *problem,
                         const struct planner_options *options, struct err *err);
 void search_clear(struct search *search);
 
-/* Put every family (K, R, rank map) on the heap, counting candidates (planner_candidates.c); then
- * search best first. */
+/* search_seed() pushes every family (K, R, rank map) and counts all candidates
+ * (planner_candidates.c). search_run() then searches best first. */
 enum status search_seed(struct search *search);
 enum status search_run(struct search *search);
 
-/* A node onto the heap, which takes over first_item, also on failure. */
+/* Push a node onto the heap. It takes over node.first_item, also on failure. ERR_NOMEM. */
 enum status search_push(struct search *search, struct node node);
 
-/* Every candidate of a family, with its cheap bound; with count_only they are only counted
- * (planner_candidates.c). */
+/* Push every candidate of a family with its cheap bound. With count_only candidates are counted and
+ * not pushed (planner_candidates.c). */
 enum status search_open(struct search *search, const struct node *family, bool count_only);
 
-/* The fate of the node's pipeline length. */
+/* The entry of the node's pipeline length. */
 static inline struct planner_length *search_length(struct search *search, const struct node *node)
 {
     return &search->lengths[node->num_ranks - 1];
 }
 
-/* Better cuts for the candidates that could still win (planner_cuts.c). */
+/* Find better cuts for all candidates that could still win (planner_cuts.c). */
 enum status search_improve(struct search *search);
-/* The same for one that the judge is to be asked about: cuts that could not win beside a plan that
- * the judge has found slower since. */
+/* Find better cuts for one candidate before the judge is asked about it. Some of its cuts may have
+ * been left out because of a plan that the judge has since found slower. */
 enum status search_recut(struct search *search, int index);
 
-/* The one candidate of the published greedy rules, judged (planner_greedy.c). */
+/* Judge the candidates of the greedy rules (planner_greedy.c). */
 enum status search_greedy(struct search *search);
 
-/* Samples per second of a node whose step takes step_ns, and fill_ns. */
+/* Samples per second of a node whose step takes step_ns. node->fill_ns is added. */
 double node_rate(const struct node *node, int64_t step_ns);
 
-/* The best plan's rate; 0: there is none yet. */
+/* Samples per second of the best plan so far; 0 if there is none. */
 double search_beat(const struct search *search);
 
-/* The longest step with which node is faster than that, at least 0; INT64_MAX / 4 when there is
- * none. */
+/* The longest step_ns, at least 0, with which the node is faster than search_beat(). INT64_MAX / 4
+ * if there is no best plan yet. */
 int64_t search_limit(const struct search *search, const struct node *node);
 
 /* A plan without its cut; device is the caller's storage and may be NULL. */
 struct plan search_bare_plan(const struct search *search, const struct node *node, int *device);
 
-/* Lower one plan, weigh it, time it; what bound_cut_fits() rules out is not lowered. *step_ns is 0
- * when it does not fit; search->over[k] is by how many bytes rank k is too large. */
+/* Lower the node's plan with this cut, compute its memory and its step time. A cut that
+ * bound_cut_fits() rules out is not lowered. If the plan does not fit, *step_ns is 0 and
+ * search->over[k] is the number of bytes by which rank k exceeds its memory. */
 enum status search_judge_cut(struct search *search, const struct node *node,
                              const struct bound_shape *shape, const int *first_item,
                              int64_t *step_ns, int64_t *unshared_ns);
 
-/* Time of a judged candidate's step, as far as it is known. */
+/* Step time of a judged candidate: the judge's if it was asked, otherwise the planner's. */
 static inline int64_t judged_ns(const struct judged *judged)
 {
     return judged->asked_ns > 0 ? judged->asked_ns : judged->step_ns;
 }
 
-/* Put the judged candidates in order, the fastest first, those that do not fit last. */
+/* Sort the judged candidates: the fastest first, those that do not fit last. */
 void search_sort(struct search *search);
 
-/* A judged candidate that fits: the best so far? */
+/* Note the result of a judged candidate that fits, as the best of its length or of all. */
 void search_note_best(struct search *search, int index);
 
-/* The node's bounds; bound_shape_clear() them. */
+/* Make the node's bound_shape. The caller releases it with bound_shape_clear(). */
 enum status search_shape(struct search *search, const struct node *node, struct bound_shape *shape);
 
 bool search_allows(const struct planner_options *options, enum schedule_kind kind);
 int search_items_in_cut(const struct search *search, enum frozen_placement placement);
-/* The count that is asked for of a pipeline with this batch; AUTO; INT_MAX: none that will do. */
+/* The micro-batch count that the job asks of a pipeline with this batch: a count, AUTO, or INT_MAX
+ * if no count satisfies the job. */
 int search_microbatches(const struct search *search, int64_t batch);
 
-/* node->fill_ns of a node that reads a cache; *exists: it can be filled. device is its map. */
+/* Set node->fill_ns of a node that reads the cache. device is the device map of its family. *exists
+ * tells whether the cache can be filled. */
 enum status search_fill(const struct search *search, const int *device, struct node *node,
                         bool *exists);
 
