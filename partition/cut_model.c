@@ -32,7 +32,8 @@ enum status cut_times(const struct setting *setting, const struct cut_device *on
     return OK;
 }
 
-/* The class of each stage's device on replica 0: the first stage with an equal device. */
+/* Number the different devices of replica 0's stages. class_of_stage[s] is the class of stage s,
+ * stage_of_class[c] the first stage of class c. Returns the number of classes. */
 static int classify(const struct cluster *cluster, const struct plan *plan, int *class_of_stage,
                     int *stage_of_class)
 {
@@ -84,7 +85,7 @@ enum status cut_plan(const struct setting *setting, struct plan *plan, struct er
                                       plan->microbatches.size, plan->optim_bytes_per_param / 4};
         struct cut_time *mine = &times[c * items];
         rc = cut_times(setting, &on, first, mine, &extrapolated, err);
-        if (rc == OK && first > 0) /* nobody below the first active item wants its gradient */
+        if (rc == OK && first > 0) /* no item below needs the input gradient of the first one */
             mine[0].bwd_input_ns = mine[0].bwd_rest_ns;
     }
     struct cut_problem problem = {.num_items = items,
@@ -114,7 +115,7 @@ out:
     return rc;
 }
 
-/* The cut that is given. */
+/* Set the cut from the given sizes. */
 static enum status take_sizes(const struct model *model, const int64_t *sizes, int num_sizes,
                               struct plan *plan, struct err *err)
 {
@@ -136,7 +137,7 @@ static enum status take_sizes(const struct model *model, const int64_t *sizes, i
     return OK;
 }
 
-/* The counts alone, before anything is allocated for them. */
+/* Complete and check the counts, before anything is allocated for them. */
 static enum status complete_counts(const struct setting *setting, struct plan *plan,
                                    struct err *err)
 {

@@ -1,5 +1,5 @@
-/* partition/plan.h - every decision about how a job runs: cut, replicas, micro-batches, schedule,
- * place. */
+/* partition/plan.h - every decision about how a job runs: cut, replicas, micro-batches, schedule
+ * and devices. */
 #ifndef ELAPSE_PARTITION_PLAN_H
 #define ELAPSE_PARTITION_PLAN_H
 
@@ -18,9 +18,9 @@ extern "C" {
 /* Where the forward of the frozen prefix runs. */
 enum frozen_placement {
     FROZEN_NONE,   /* nothing is frozen */
-    FROZEN_FIRST,  /* serially on rank 0, the whole mini-batch before the pipeline (the release) */
+    FROZEN_FIRST,  /* on rank 0, for the whole mini-batch before the pipeline, as in the release */
     FROZEN_SPREAD, /* in the pipeline: the cut covers frozen items too */
-    FROZEN_CACHED, /* nowhere: stage 0 reads the cache; rank 0 keeps the weights */
+    FROZEN_CACHED, /* it does not run: stage 0 reads the cache; rank 0 keeps the weights */
     FROZEN_PLACEMENT_COUNT
 };
 
@@ -31,8 +31,8 @@ enum recompute_mode {
     RECOMPUTE_MODE_COUNT
 };
 
-/* Micro-batches of a mini-batch, as torch.chunk does it: size = ceil(batch / wanted), count =
- * ceil(batch / size); the last one holds what is left. */
+/* Micro-batches of a mini-batch, cut like torch.chunk: size = ceil(batch / wanted), count =
+ * ceil(batch / size). The last micro-batch holds the remaining samples. */
 struct microbatches {
     int count;
     int64_t size, last_size; /* samples */
@@ -48,41 +48,43 @@ struct plan {
     enum schedule_kind schedule;
     int num_frozen_layers; /* F */
     enum frozen_placement frozen;
-    bool cache_write; /* the frozen prefix's output also goes to the cache this epoch */
+    bool cache_write; /* steps also write the frozen prefix's output to the cache */
     enum recompute_mode recompute;
     int num_stages;
-    int *first_item; /* owned, num_stages + 1; [0] is 0 for NONE and SPREAD, the number of frozen
+    int *first_item; /* owned, num_stages + 1 entries; stage s holds items [first_item[s],
+                        first_item[s + 1]). [0] is 0 for NONE and SPREAD, the number of frozen
                         items for FIRST and CACHED; [num_stages] is model.num_items */
     int *device; /* owned, num_replicas * num_ranks: device of rank k of replica r at r * K + k */
     int64_t bucket_bytes;      /* gradient bucket of the all-reduce; 0: one bucket a stage */
-    bool clip;                 /* a global gradient norm is taken each step (OP_NORM) */
+    bool clip;                 /* each step computes the global gradient norm (OP_NORM) */
     int optim_bytes_per_param; /* optimizer state: 0 plain SGD, 4 momentum, 8 Adam */
-    bool canonical;            /* gradients are summed by a tree, whose sums take room (memory-1) */
-    /* Predictions, by the planner (planner.h) or the simulator; 0 when not asked. */
+    bool canonical;            /* gradients are summed by a tree; its sums take memory (memory-1) */
+    /* A prediction by the planner (planner.h) or the simulator; 0: not predicted. */
     int64_t step_ns;
-    int64_t *memory_bytes; /* owned, num_ranks: peak on the rank's device; NULL when not asked */
+    int64_t *memory_bytes; /* owned, num_ranks: peak of each rank's device; NULL: not predicted */
 };
 
+/* Copy src into *dst, which the caller owns. On failure *dst is untouched. ERR_NOMEM. */
 enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err);
 void plan_clear(struct plan *plan);
 
-/* Every structural rule at once: counts positive, cut ascending and covering, no empty stage,
- * devices distinct and inside the cluster, K*R within it. ERR_INFEASIBLE names the rule and the
- * stage. */
+/* Check every structural rule: counts are positive, the cut ascends and covers the model, no stage
+ * is empty, devices are distinct and inside the cluster, and K * R devices exist. ERR_INFEASIBLE
+ * names the rule and the stage. ERR_NOMEM. */
 enum status plan_check(const struct plan *plan, const struct model *model,
                        const struct cluster *cluster, struct err *err);
 
-/* The counts alone, before there is a cut: K, R, M, chunks and batch. ERR_INFEASIBLE. */
+/* Check only the counts K, R, M, chunks and batch. The plan needs no cut. ERR_INFEASIBLE. */
 enum status plan_check_counts(const struct plan *plan, const struct model *model,
                               const struct cluster *cluster, struct err *err);
 
-/* The item that the cut starts with: 0, or the first that is not frozen. */
+/* The first item of the cut: 0, or the first active item if the frozen prefix is outside. */
 int plan_cut_start(const struct plan *plan, const struct model *model);
 
-/* Rank that holds a stage: stage mod K, or the V shape of zb-v and dualpipe-v. */
+/* The rank that holds a stage: stage mod K, or by the V shape of zb-v and dualpipe-v. */
 int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 
-/* Whether the frozen prefix is kept out of the pipeline: the cut then starts behind it. */
+/* Whether the frozen prefix is outside the pipeline. The cut then starts after it. */
 static inline bool frozen_outside(enum frozen_placement placement)
 {
     return placement == FROZEN_FIRST || placement == FROZEN_CACHED;

@@ -1,6 +1,8 @@
-/* Translate a job and the state of its run into the planner's problem, and ask the planner once. It
- * is asked again where cache.policy on finds no plan that reads, and where a greedy balancer has no
- * cut for a K that must stay. Start with plan_for() at the end. */
+/* Translate a job and the state of its run into the planner's problem, and ask the planner once.
+ *
+ * The planner is asked again in two cases: cache.policy is on but no plan can read the cache, or a
+ * greedy balancer has no cut for a K that must stay. The set_*() functions each fill one part of
+ * the problem. Read plan_for() at the end first. */
 #include "partition/plan_for.h"
 
 #include <stdlib.h>
@@ -44,8 +46,9 @@ static bool greedy(const struct job *job)
     return job->pipeline.balancer != BALANCER_OPTIMAL;
 }
 
-/* The paper's rule: halve while the largest stage stays within that of the unfrozen model at the
- * first K. The greedy balancers start with a node's devices. */
+/* Set *k by the paper's rule: halve K while the largest stage is no larger than the largest stage
+ * of the unfrozen model at the first K. With a greedy balancer the first K is the number of devices
+ * of a node. */
 static enum status halve(const struct job *job, const struct setting *setting,
                          const struct run_state *state, int *k, struct err *err)
 {
@@ -78,7 +81,7 @@ static enum status halve(const struct job *job, const struct setting *setting,
     return rc;
 }
 
-/* Stages a rank that the job's schedule has at least. */
+/* The least number of stages per rank under the job's schedule. */
 static int chunks_of(const struct job *job)
 {
     const enum schedule_kind kind = job->pipeline.schedule;
@@ -92,7 +95,7 @@ static int items_left(const struct setting *setting, const struct run_state *sta
     return setting->model->num_items - model_frozen_items(setting->model, state->num_frozen_layers);
 }
 
-/* K and R that may be tried. */
+/* Set which K and R the planner may try. */
 static enum status set_counts(const struct job *job, const struct setting *setting,
                               const struct run_state *state, struct planner_problem *problem,
                               struct planner_options *options, struct err *err)
@@ -118,7 +121,7 @@ static enum status set_counts(const struct job *job, const struct setting *setti
     return OK;
 }
 
-/* What the canonical sum and a global batch want of R and M. */
+/* Fix M under canonical sums, and check R and M against the global batch. */
 static enum status set_microbatches(const struct job *job, const struct run_state *state,
                                     struct planner_options *options, struct err *err)
 {
@@ -146,7 +149,7 @@ static enum status set_microbatches(const struct job *job, const struct run_stat
     return OK;
 }
 
-/* Where the frozen forward may run, and whether it may be read from the cache. */
+/* Set where the frozen forward may run, and whether plans may read its output from the cache. */
 static void set_frozen(const struct job *job, const struct setting *setting,
                        const struct run_state *state, struct planner_problem *problem,
                        struct planner_options *options)
@@ -156,10 +159,10 @@ static void set_frozen(const struct job *job, const struct setting *setting,
     const bool asked = !options->frozen_auto && options->frozen == FROZEN_CACHED;
     if (state->num_frozen_layers == 0)
         return;
-    if (skips) { /* skip tensors stay inside the pipeline */
+    if (skips) { /* skip tensors never leave the pipeline, so the prefix must stay in it */
         options->frozen_auto = false;
         options->frozen = FROZEN_SPREAD;
-    } else if (asked) { /* where it is not to be had */
+    } else if (asked) { /* for plans that cannot read the cache */
         options->frozen_auto = true;
         options->frozen = FROZEN_SPREAD;
     }
@@ -176,8 +179,9 @@ static void set_frozen(const struct job *job, const struct setting *setting,
         .views = job_views(job)};
 }
 
-/* The planner's answer; where nothing reads the cache though all should, one that computes; where a
- * greedy balancer leaves stages empty for a K that must stay, the nearest cut that has none. */
+/* Ask the planner. If every plan should read the cache and none can, fall back to plans that
+ * compute the prefix. If a greedy balancer leaves a stage empty for a K that must stay, fall back
+ * to the optimal balancer. */
 static enum status solve(const struct job *job, const struct run_state *state,
                          struct planner_problem *problem, struct planner_options *options,
                          struct planner_result *result, struct err *err)
@@ -202,7 +206,7 @@ static enum status solve(const struct job *job, const struct run_state *state,
     return rc;
 }
 
-/* A plan from a file, where a run begins. */
+/* Take the given plan if its frozen layers match the run's. */
 static enum status take_given(const struct plan *given, int num_frozen, struct plan *plan,
                               struct err *err)
 {
@@ -212,7 +216,7 @@ static enum status take_given(const struct plan *given, int num_frozen, struct p
     return plan_copy(given, plan, err);
 }
 
-/* Device 0 has a place: its rank decides and writes. */
+/* Make sure that the plan uses device 0, because the rank there decides and writes files. */
 static void keep_device_0(struct plan *plan)
 {
     for (int i = 0; i < plan->num_ranks * plan->num_replicas; i++)

@@ -1,22 +1,30 @@
-/* partition/plan_for.h - the one maker of plans: plan, sim and train ask here.
+/* partition/plan_for.h - the one function that makes plans; plan, sim and train call it.
  *
- * What a job leaves open is chosen for a setting and for the state of its run:
+ * plan_for() chooses what a job leaves open, for a setting and for the state of its run.
  *
- *   K and R   as pipeline.num_stages and num_replicas say, or free. Of an elastic run
- * elastic.stages says K; a change keeps K without auto_pipe (unless too few items are left for it)
- * and R without auto_dp; with auto_dp each K has as many replicas as there are devices for, and,
- *             where each adds a batch, samples. elastic.compression halving and the greedy
- * balancers follow the paper's rule for K. M         pipeline.num_microbatches counts the
- * micro-batches of train.batch as the job gives it: of a pipeline's batch, or of the global one, of
- * which each replica has its share. Under train.reduction canonical the global count stays what the
- * first plan had. cache     where the run has a cache and a frozen prefix, plans that read it are
- * candidates beside plans that compute the prefix in every step; each counts with what filling
- * takes (cache_rule.h). With cache.policy on, all plans read where one can. the rest  schedule,
- * recompute, placement, cut: the planner's (planner.h).
+ * K and R:
+ *   - pipeline.num_stages and num_replicas fix them or leave them open. elastic.stages fixes K of
+ *     an elastic run.
+ *   - A change keeps K unless elastic.auto_pipe is on or too few items are left for it. It keeps R
+ *     unless elastic.auto_dp is on.
+ *   - In an elastic run an open R is the largest one that the devices allow for each K. With a
+ *     batch per pipeline, a changed plan's step takes no more samples than an epoch has.
+ *   - With elastic.compression halving or a greedy balancer, an open K follows the paper's rule.
  *
- * The best plan is the one that takes least time a sample by schedule_time() and the busiest link:
- * the executor, which has no event engine, finds the same one. A plan may leave devices idle, but
- * never device 0: its rank writes the run's files. A judge may be handed in for another answer.
+ * M: pipeline.num_microbatches counts the micro-batches of train.batch as the job gives it, either
+ * a pipeline's batch or the global batch. Replicas share a global count. Under train.reduction
+ * canonical with a global batch, an open count stays what the first plan had in all.
+ *
+ * Cache: if the run has a cache and a frozen prefix, plans that read the cache compete with plans
+ * that compute the prefix in every step. The cost of filling the cache is added to plans that read
+ * it (cache_rule.h). With cache.policy on, every plan reads if a plan can read at all.
+ *
+ * The planner chooses schedule, recompute, placement and cut (planner.h).
+ *
+ * The best plan takes the least time per sample by schedule_time() and the busiest link. The
+ * executor, which has no event engine, therefore finds the plan that `elapse plan` finds. A caller
+ * may pass a judge to get another answer. A plan may leave devices idle, but not device 0, because
+ * the rank there writes the run's files.
  *
  * Pure; deterministic. */
 #ifndef ELAPSE_PARTITION_PLAN_FOR_H
@@ -28,7 +36,7 @@
 extern "C" {
 #endif
 
-/* Where a run is when it needs a plan. */
+/* The state of a run at the moment when it needs a plan. */
 struct run_state {
     int64_t turn, epoch; /* see turn.h */
     int num_frozen_layers;
@@ -37,19 +45,19 @@ struct run_state {
     bool cache_whole;         /* see cache_share() */
     bool cache_filled;        /* it holds the prefix's output of all samples */
     const struct plan *old;   /* the plan in force, whose devices are kept; NULL: the first one */
-    const struct plan *given; /* taken as it is, as the first plan; NULL: plan */
+    const struct plan *given; /* the first plan, used unchanged; NULL: search for one */
 };
 
-/* The best plan, how it was found, and what it was chosen over; of a given plan only that. judge:
- * NULL, or as in planner.h. *result must be zeroed; the caller owns it; on failure it stays so.
- * ERR_INFEASIBLE; ERR_INPUT with the key where the job's counts contradict each other; ERR_NOMEM.
- * At most three searches. */
+/* Find the best plan. judge may be NULL (planner.h). *result must be zeroed; the caller owns it; on
+ * failure it stays zeroed. It also holds how the plan was found and what it was chosen over; with
+ * state->given only the plan is set. ERR_INFEASIBLE: no plan exists or fits. ERR_INPUT names the
+ * key if the job's counts contradict each other. ERR_NOMEM. At most three searches. */
 enum status plan_for(const struct job *job, const struct setting *setting,
                      const struct run_state *state, const struct planner_judge *judge,
                      struct planner_result *result, struct err *err);
 
-/* What a job asks of the planner with F layers frozen and no cache. problem borrows the setting's
- * parts. */
+/* Translate a job with F frozen layers and no cache into the planner's problem and options. problem
+ * borrows what the setting points to. */
 void planner_from_job(const struct job *job, const struct setting *setting, int num_frozen_layers,
                       struct planner_problem *problem, struct planner_options *options);
 

@@ -1,12 +1,15 @@
-/* The search behind SCHEDULE_AUTO: candidates, then local moves; schedule_time() judges all.
+/* The search behind SCHEDULE_AUTO. schedule_time() judges every candidate.
  *
  * 1. The named schedules for the plan's chunks.
- * 2. List schedules (schedule_list.c) over a grid of rules: backward whole or split, who goes
- *    first, how long to wait for a backward, how far a W may overrun a gap, how many pairs live.
- * 3. Moves of one op within its list, seeded and counted, so that every machine sees the same.
+ * 2. List schedules (schedule_list.c) over a grid of rules: backward whole or split, forward or
+ *    backward first, how long to wait for a backward, how far a W may overrun a gap, and how many
+ *    pairs may be in flight.
+ * 3. Local moves of one op within its list. The random numbers are seeded and the moves counted, so
+ *    every machine finds the same schedule.
  *
- * A step is left out once a proven lower bound is reached. Steps 2 and 3 are bounded in ops looked
- * at (LIST_WORK, MOVE_WORK); a schedule too large for them is the best named one. */
+ * The search ends as soon as a proven lower bound is reached. Steps 2 and 3 look at a limited
+ * number of ops (LIST_WORK, MOVE_WORK). For a larger schedule the result is the best named one.
+ * Read schedule_auto() at the end first, then judge(). */
 #include "partition/schedule_auto.h"
 #include "partition/lower.h"
 #include "partition/schedule_memory.h"
@@ -19,19 +22,19 @@
 
 #define LIST_WORK ((int64_t)1 << 22) /* ops * ranks of one list schedule: about 20 ms */
 #define MOVE_WORK ((int64_t)1 << 22) /* ops timed by all moves together: about half a second */
-#define MOVE_REACH 12                /* places that a move may go */
+#define MOVE_REACH 12                /* a move carries an op over at most this many places */
 
 struct search {
     const struct setting *setting;
     const struct plan *plan;
-    struct workload *workload; /* times as of the list that was judged last (stash-distance) */
+    struct workload *workload; /* its times hold for the list judged last (stash-distance) */
     struct schedule best;      /* frozen compute list */
     int64_t best_ns;           /* INT64_MAX: none yet */
-    /* Of the candidate that came nearest to fitting, when none fits. */
+    /* While no candidate fits: excess, need and memory of the one that came nearest, in bytes. */
     int64_t least_excess, excess_need, excess_have;
     int excess_rank;
     int64_t *memory;
-    const int64_t *limits; /* memory of each rank's device, the least over the replicas */
+    const int64_t *limits; /* memory of each rank, the smallest of its devices in all replicas */
 };
 
 /* Time a frozen compute list; *fits tells whether every rank keeps within its memory. */
@@ -119,7 +122,8 @@ static enum status offer_named(struct search *s, struct err *err)
     return OK;
 }
 
-/* How many pairs may live on each rank: depth counts micro-batches ahead of a rank in the chain. */
+/* Set how many (stage, micro-batch) pairs may be in flight on each rank. The variants range from
+ * the depth of 1F1B to all micro-batches. */
 static void set_limits(const struct search *s, int variant, int *limits)
 {
     const int K = s->plan->num_ranks, M = s->plan->microbatches.count, v = s->plan->chunks;
@@ -146,7 +150,8 @@ static enum status offer_lists(struct search *s, struct err *err)
     }
     for (int variant = 0; variant < LIMIT_VARIANTS; variant++) {
         set_limits(s, variant, limits);
-        /* split, forward_first, wait and fill; what one switch makes idle is tried once */
+        /* The bits of i choose split, forward_first, wait and fill. If one switch makes another one
+         * meaningless, only one value of the other is tried. */
         for (int i = 0; i < 64 && rc == OK; i++) {
             const bool split = i & 1, forward_first = i & 2;
             const int wait = (i >> 2) & 3, fill = i >> 4;
@@ -170,8 +175,8 @@ static enum status offer_lists(struct search *s, struct err *err)
     return rc;
 }
 
-/* No schedule is faster: the first forward has to reach a rank, which then has all its work to do.
- */
+/* Set *bound_ns such that no schedule is faster: the first forward has to reach a rank, and then
+ * the rank has to do all its work. */
 static enum status lower_bound(const struct workload *w, int64_t *bound_ns, struct err *err)
 {
     const int M = w->num_microbatches;
@@ -182,7 +187,7 @@ static enum status lower_bound(const struct workload *w, int64_t *bound_ns, stru
     for (int s = 0; s < w->num_stages; s++) {
         const struct stage_cost *stage = &w->stages[s];
         int64_t *rank_end = &end[w->rank_of_stage[s]];
-        *rank_end = *rank_end > 0 ? *rank_end : reach; /* its first stage, ascending */
+        *rank_end = *rank_end > 0 ? *rank_end : reach; /* set at the rank's lowest stage */
         for (int mb = 0; mb < MB_SIZES; mb++) {
             const int64_t backward = s < w->num_frozen_stages ? 0 : stage->op_ns[OP_B][mb];
             *rank_end += (mb == MB_LAST ? 1 : M - 1) * (stage->op_ns[OP_F][mb] + backward);
@@ -212,14 +217,15 @@ static uint64_t next_random(uint64_t *state)
     return *state = x;
 }
 
-/* May a and b, neighbours on a rank, change places without breaking the rank's own order? */
+/* Whether a and b, neighbours on a rank, may change places without breaking the order that the ops
+ * of one rank must keep. */
 static bool may_swap(struct op a, struct op b)
 {
     const bool forward_a = a.kind == OP_F || a.kind == OP_Z;
     const bool forward_b = b.kind == OP_F || b.kind == OP_Z;
     const int apart = a.stage > b.stage ? a.stage - b.stage : b.stage - a.stage;
     if (a.microbatch == b.microbatch) {
-        return apart > 1; /* a skip edge inside the rank is found by schedule_check() */
+        return apart > 1; /* schedule_check() finds a broken skip edge inside the rank */
     }
     if (a.stage != b.stage) {
         return true;
@@ -230,7 +236,7 @@ static bool may_swap(struct op a, struct op b)
     return (a.kind == OP_I && b.kind == OP_W) || (a.kind == OP_W && b.kind == OP_I);
 }
 
-/* Take the op at `from` to `to` as far as may_swap() lets it; returns where it stands. */
+/* Move the op at `from` towards `to` as far as may_swap() allows; returns its new place. */
 static int64_t move_op(struct rank_ops *rank, int64_t from, int64_t to)
 {
     const int step = to > from ? 1 : -1;
@@ -254,7 +260,8 @@ static void move_back(struct rank_ops *rank, int64_t from, int64_t to)
     rank->ops[to] = op;
 }
 
-/* Hill climbing that also walks on the level. A move that deadlocks is no schedule. */
+/* Hill climbing. It also accepts moves that change nothing, to cross plateaus. A move that makes
+ * the lists deadlock is undone. */
 static enum status improve(struct search *s, struct err *err)
 {
     int64_t ops = 0;
@@ -347,7 +354,7 @@ enum status schedule_auto(const struct setting *setting, const struct plan *plan
     if (rc == OK) {
         set_memory(plan, setting->cluster, limits);
     }
-    /* Stage mod K; with two chunks also the V. */
+    /* Shape 0 puts stage s on rank s mod K. Shape 1, with two chunks, is the V. */
     for (int shape = 0; shape < (plan->chunks == 2 ? 2 : 1) && rc == OK; shape++) {
         struct workload w = {0};
         struct search s = {
@@ -410,7 +417,7 @@ enum status schedule_auto_uniform(int num_ranks, int num_microbatches, int chunk
         .schedule = SCHEDULE_AUTO
     };
     struct item *items = NULL;
-    /* The same limits on counts as for a named schedule. */
+    /* Counts have the limits that they have for a named schedule. */
     enum status rc =
         schedule_generate(SCHEDULE_INTERLEAVED, num_ranks, num_microbatches, chunks, &probe, err);
     schedule_clear(&probe);

@@ -1,12 +1,14 @@
-/* The proof that an op list works.
+/* Proves that op lists run to their end, in two passes.
  *
- * Two passes over the lists. The first looks at what is there: every op on its stage's rank, none
- * twice, none missing, backwards and weight halves each in ascending micro-batch order. The second
- * runs the lists without time: a rank goes on until its next op waits for another rank, and is
- * woken when that happens; each op runs once and each wait is resolved once, so it is O(ops). The
- * outcome does not depend on the order in which ranks are taken, because an op that may run stays
- * so: buffers are the only shared thing, and each has one writer and one reader. What is left when
- * nothing can run is a rank that violates its own order, or a deadlock. */
+ * Pass 1 (schedule_check_ops.c) checks which ops there are: every op is on its stage's rank, no op
+ * is missing or appears twice, and backwards and weight halves are each in ascending micro-batch
+ * order. Pass 2 runs the lists without time. A rank runs until its next op waits for another rank,
+ * and that rank wakes it. Each op runs once and each wait ends once, so the pass is O(ops).
+ *
+ * The result does not depend on the order in which ranks are taken. Ranks share only message
+ * buffers, and each buffer has one writer and one reader, so an op that may run stays able to run.
+ * If no rank can go on before the end, a rank violates its own order or the lists deadlock. Read
+ * schedule_check() at the end first, then ready() and run(). */
 #include "partition/schedule_check.h"
 
 #include <stdlib.h>
@@ -26,7 +28,7 @@ static void check_clear(struct check *check)
     free(check->stack);
 }
 
-/* Does a gradient go from stage to stage - 1 in a compute list? */
+/* Whether a gradient goes from stage to stage - 1 in a compute list. */
 static bool grad_leaves(const struct schedule *schedule, int stage)
 {
     return stage > schedule->num_frozen_stages;
@@ -61,7 +63,8 @@ static enum status counts_check(const struct schedule *schedule, struct err *err
         return err_set(err, ERR_INFEASIBLE, "lowered schedule of %d stages has %d edges", S,
                        schedule->num_edges);
     }
-    /* Each pair needs at least one op: what is allocated below is bounded by what is there. */
+    /* Each (stage, micro-batch) pair needs at least one op, so the number of ops bounds the memory
+     * that is allocated below. */
     int64_t ops = 0;
     for (int k = 0; k < K; k++) {
         ops += schedule->ranks[k].num_ops;
@@ -88,7 +91,7 @@ static enum status edges_build(struct check *check)
         !check->unreceived || !check->crosses || !check->mail) {
         return ERR_NOMEM;
     }
-    /* Counted one entry further, so that filling leaves the starts in place. */
+    /* Count one entry further on, so that the starts are in place after filling. */
     for (int e = 0; e < E; e++) {
         check->out_first[schedule->edges[e].from + 2]++;
         check->in_first[schedule->edges[e].to + 2]++;
@@ -106,7 +109,7 @@ static enum status edges_build(struct check *check)
     return OK;
 }
 
-/* Pass 2: it runs to the end. (Pass 1 is schedule_check_ops.c.) */
+/* Pass 2. */
 
 static bool wait_for(struct op *waits, enum op_kind kind, int stage, int microbatch)
 {
@@ -114,7 +117,7 @@ static bool wait_for(struct op *waits, enum op_kind kind, int stage, int microba
     return false;
 }
 
-/* Has everything that op needs from stages above come? */
+/* Whether op has all gradients that it needs from later stages. */
 static bool gradient_ready(const struct check *check, struct op op, struct op *waits)
 {
     const struct schedule *schedule = check->schedule;
@@ -196,7 +199,7 @@ static bool message_ready(const struct check *check, struct op op, struct op *wa
     return true;
 }
 
-/* All backwards and all-reduces of a stage are behind it. */
+/* Whether all backwards and all-reduces of stage s have run. If not, *waits is one that has not. */
 static bool reduced(const struct check *check, int s, struct op *waits)
 {
     const struct schedule *schedule = check->schedule;
@@ -227,7 +230,7 @@ static int tied_to(const struct check *check, int stage)
     return stage == 0 ? check->schedule->num_stages - 1 : 0;
 }
 
-/* Both ends stand there, or the other has seen that. */
+/* Whether both ends of the tied table have reached TIED, or the other end has already run it. */
 static bool tied_ready(const struct check *check, int rank, int stage, struct op *waits)
 {
     const struct schedule *schedule = check->schedule;
@@ -245,7 +248,7 @@ static bool tied_ready(const struct check *check, int rank, int stage, struct op
     return wait_for(waits, OP_TIED, other, OP_WHOLE_BATCH);
 }
 
-/* Where the rank runs TIED, that comes before NORM and UPDATE. */
+/* Whether the rank has run its TIED, if it has one. NORM and UPDATE come after it. */
 static bool tied_done(const struct check *check, int rank, struct op *waits)
 {
     const struct rank_state *at = &check->ranks[rank];
@@ -255,7 +258,7 @@ static bool tied_done(const struct check *check, int rank, struct op *waits)
                     OP_WHOLE_BATCH);
 }
 
-/* May op run now? If not, *waits is an op it waits for. */
+/* Whether op can run now. If not, *waits is an op that it waits for. */
 static bool ready(const struct check *check, int rank, struct op op, struct op *waits)
 {
     const struct schedule *schedule = check->schedule;
@@ -318,7 +321,8 @@ static void wake(struct check *check, int rank)
     }
 }
 
-/* A compute op of a compute list takes its message from its neighbour and owes one in turn. */
+/* Let a compute op of a compute list take its message from the neighbour stage. Returns whether the
+ * op itself makes a message. */
 static bool exchange(struct check *check, struct op op)
 {
     const struct schedule *schedule = check->schedule;
@@ -343,7 +347,7 @@ static bool exchange(struct check *check, struct op op)
     return owes;
 }
 
-/* Put the message of a compute list's op on its edge, or find it full. */
+/* Put the message of a compute list's op on its edge. Returns false if the edge is full. */
 static bool deliver(struct check *check, struct op op)
 {
     const struct schedule *schedule = check->schedule;
@@ -363,7 +367,8 @@ static bool deliver(struct check *check, struct op op)
     return true;
 }
 
-/* Run an op that is ready; false when (in a compute list) its message has to wait for room. */
+/* Run an op that is ready. Returns false if, in a compute list, its message must wait because the
+ * edge is full. */
 static bool run(struct check *check, int rank, struct op op)
 {
     const struct schedule *schedule = check->schedule;
@@ -447,10 +452,10 @@ static void run_rank(struct check *check, int k)
             return;
         }
     }
-    __builtin_prefetch(list->ops + rank->next + 8); /* for when it comes back */
+    __builtin_prefetch(list->ops + rank->next + 8); /* needed when the rank goes on */
 }
 
-/* Why rank k stands: its op and the one it waits for. */
+/* Find why rank k is stuck: *at is its next op, *waits the op that it waits for. */
 static void stuck_at(const struct check *check, int k, struct op *at, struct op *waits)
 {
     const struct rank_state *rank = &check->ranks[k];
@@ -484,7 +489,7 @@ static enum status explain_stuck(const struct check *check, struct err *err)
         }
         first = first < 0 ? k : first;
     }
-    /* Follow who waits for whom until somebody comes twice; four are enough to see it. */
+    /* Follow the chain of waiting ranks until a rank appears twice, and print at most four. */
     size_t used = 0;
     for (int k = first, shown = 0; shown < 4; shown++) {
         stuck_at(check, k, &at, &waits);

@@ -1,4 +1,8 @@
-/* Pass 1 of schedule_check(): what is there. */
+/* Pass 1 of schedule_check(): which ops the lists hold.
+ *
+ * schedule_check_ops() sees each op of each list once and marks it. A see_*() function handles one
+ * kind of op and refuses one that is out of place. At the end every stage must have all its ops.
+ * Read schedule_check.h first, then schedule_check_ops() at the end. */
 #include "partition/schedule_check.h"
 
 static enum status twice(int rank, struct op op, struct err *err)
@@ -13,7 +17,7 @@ static enum status unexpected(int rank, struct op op, const char *why, struct er
     return err_set(err, ERR_INFEASIBLE, "rank %d: unexpected %s, %s", rank, op_text(op, text), why);
 }
 
-/* One half of a backward must be micro-batch *next of its stage. */
+/* See one half of a backward. Its micro-batch must be *next, which then grows by one. */
 static enum status see_half(int rank, struct op op, int32_t *next, struct err *err)
 {
     char text[48], missing[48];
@@ -57,7 +61,7 @@ static enum status see_message(struct check *check, int rank, struct op op, stru
                    (uint8_t)(grad ? bit << GRAD_SHIFT : bit), err);
 }
 
-/* Ops that stand for the whole mini-batch. */
+/* See an op of the whole mini-batch. */
 static enum status see_whole(struct check *check, int rank, struct op op, struct err *err)
 {
     const struct lowered_stage *low = &check->schedule->lowered[op.stage];
@@ -180,7 +184,7 @@ static enum status missing(const struct schedule *schedule, enum op_kind kind, i
                    op_text(make_op(kind, stage, microbatch), text));
 }
 
-/* The ops that lowering owes a stage. */
+/* Check that a stage of lowered lists has all ops that lowering adds. */
 static enum status lowered_complete(const struct check *check, int s, struct err *err)
 {
     const struct schedule *schedule = check->schedule;

@@ -1,3 +1,8 @@
+/* Compute lists as CSV: one line for each rank, one cell for each op, such as "0F5".
+ *
+ * The format is that of PyTorch's pipeline schedules, whose files can be read too.
+ * schedule_from_csv() walks over the text twice: first it counts the ops, then it fills the lists.
+ * Read walk() and read_ops() first. */
 #include "partition/schedule.h"
 
 #include <ctype.h>
@@ -34,7 +39,7 @@ static int num_digits(int value)
 
 enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct err *err)
 {
-    /* Stage, kind, micro-batch and a separator for each op; a line end for each rank. */
+    /* Each op needs stage, kind, micro-batch and a separator. Each rank needs a line end. */
     const size_t cell = (size_t)num_digits(schedule->num_stages) +
                         (size_t)num_digits(schedule->num_microbatches) + 2;
     size_t room = (size_t)schedule->num_ranks + 1;
@@ -68,7 +73,7 @@ enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct 
     return OK;
 }
 
-/* A decimal number of at most max from *at on; -1 where there is none or it is larger. */
+/* Read a decimal number from *at and move *at behind it. -1 if there is none or it exceeds max. */
 static int64_t read_int(const char **at, const char *end, int64_t max)
 {
     int64_t value = 0;
@@ -84,7 +89,7 @@ static int64_t read_int(const char **at, const char *end, int64_t max)
     return any ? value : -1;
 }
 
-/* One cell without its blanks; an empty one is no op. */
+/* Read the op of one cell, given without blanks around it. Returns false if it is not an op. */
 static bool read_cell(const char *at, const char *end, struct op *op)
 {
     static const char kinds[] = {'F', 'B', 'I', 'W', 'Z'};
@@ -102,8 +107,8 @@ static bool read_cell(const char *at, const char *end, struct op *op)
     return microbatch >= 0 && at == end;
 }
 
-/* The ops of a cell: one, or two that PyTorch would overlap, "(0F5;7B0)OVERLAP_F_B", in that order.
- * Returns how many, 0 when malformed. */
+/* Read the ops of a cell: one op, or two that PyTorch would overlap, "(0F5;7B0)OVERLAP_F_B". Their
+ * order is kept. Returns the number of ops, 0 if the cell is malformed. */
 static int read_ops(const char *at, const char *end, struct op ops[2])
 {
     static const char suffix[] = ")OVERLAP_F_B";
@@ -118,8 +123,8 @@ static int read_ops(const char *at, const char *end, struct op ops[2])
                : 0;
 }
 
-/* Go over all cells: fill ranks where they have room (fill), else count their ops. *num_rows counts
- * the lines; a line end at the end of the text starts no row. */
+/* Go over all cells and count the ops of each rank. With `fill`, also store them in the lists.
+ * *num_rows is the number of lines; a line end at the end of the text starts no further line. */
 static enum status walk(const char *csv, const char *what, bool fill, struct rank_ops *ranks,
                         int64_t *counts, int *num_rows, struct err *err)
 {
@@ -163,7 +168,7 @@ static enum status walk(const char *csv, const char *what, bool fill, struct ran
     return OK;
 }
 
-/* Where the stages lie, and which of them are frozen. */
+/* Find the rank of each stage, and which stages are frozen. */
 static void describe(struct schedule *schedule)
 {
     const int S = schedule->num_stages;

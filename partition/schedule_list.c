@@ -1,6 +1,9 @@
-/* List scheduling over virtual time. Of all ranks the one whose chosen op starts first commits it,
- * so that an arrival still unknown can only be later than what is decided now (but for zero-time
- * ops). Micro-batches go through every stage in ascending order. */
+/* List scheduling over virtual time.
+ *
+ * Each rank chooses its best next op by the rules (better()). The rank whose chosen op starts first
+ * commits it. So a message whose arrival is still unknown cannot arrive before the op that is
+ * decided now, except for ops of 0 ns. Micro-batches pass every stage in ascending order. Read
+ * schedule_list() at the end first, then better() and commit(). */
 #include "partition/schedule_auto.h"
 
 #include <stdlib.h>
@@ -16,11 +19,11 @@ struct list_state {
     const struct list_rules *rules;
     int num_microbatches;
     int *next_forward, *next_backward, *next_weight; /* [stage] */
-    /* [stage][microbatch]: latest arrival so far, and how many messages are missing. */
+    /* [stage][microbatch]: the latest arrival so far, and the number of messages still missing. */
     int64_t *input_at, *grad_at;
     uint16_t *inputs_missing, *grads_missing;
-    int64_t *free_at;           /* [rank] */
-    int *live;                  /* [rank] */
+    int64_t *free_at;           /* [rank]: end of its last op */
+    int *live;                  /* [rank]: pairs in flight */
     int *stages_first, *stages; /* stages of rank k: stages[stages_first[k] ..], ascending */
     struct choice *choices;     /* [rank] */
 };
@@ -52,7 +55,7 @@ static int64_t op_ns(const struct list_state *l, enum op_kind kind, int stage, i
         (struct op){.microbatch = microbatch, .stage = (uint16_t)stage, .kind = (uint8_t)kind});
 }
 
-/* Is a the better choice? Both may start; kinds are F/Z or a backward. */
+/* Whether a is the better choice. Both ops can start; each is F, Z or a backward. */
 static bool better(const struct list_state *l, const struct choice *a, const struct choice *b)
 {
     const bool forward_a = a->op.kind == OP_F || a->op.kind == OP_Z;
@@ -61,7 +64,7 @@ static bool better(const struct list_state *l, const struct choice *a, const str
         return true;
     }
     if (forward_a != forward_b && !l->rules->forward_first) {
-        /* A backward may be waited for. */
+        /* The rank may wait a little for the backward. */
         const int64_t wait =
             op_ns(l, OP_F, forward_a ? a->op.stage : b->op.stage, 0) / 100 * l->rules->wait_percent;
         return forward_a ? a->start + wait < b->start : a->start <= b->start + wait;
@@ -72,7 +75,8 @@ static bool better(const struct list_state *l, const struct choice *a, const str
     if (forward_a != forward_b) {
         return forward_a;
     }
-    /* Deep forwards first, shallow backwards first: what ends a micro-batch's way. */
+    /* Prefer the forward of the last stage and the backward of the first stage, because these bring
+     * a micro-batch closest to its end. */
     return forward_a ? a->op.stage > b->op.stage : a->op.stage < b->op.stage;
 }
 
@@ -85,7 +89,7 @@ static void choose(struct list_state *l, int rank)
     for (int i = first; i < end; i++) {
         const int s = l->stages[i];
         const int f = l->next_forward[s], b = l->next_backward[s];
-        /* Keep a place for each later chunk, so that it can take what this one sends. */
+        /* Keep room for one pair of each later chunk, so that it can take this chunk's output. */
         const bool room = is_frozen(l, s) || l->live[rank] < l->rules->limits[rank] - (end - 1 - i);
         if (f < l->num_microbatches && room && l->inputs_missing[pair(l, s, f)] == 0) {
             const struct choice c = {
@@ -125,7 +129,7 @@ static void choose(struct list_state *l, int rank)
     l->choices[rank] = best;
 }
 
-/* The op of a rank runs: tell those who wait for it. */
+/* Run the rank's chosen op and record its arrival at the stages that wait for it. */
 static void commit(struct list_state *l, int rank)
 {
     const struct workload *w = l->w;

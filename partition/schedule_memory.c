@@ -1,5 +1,5 @@
-/* What a rank holds, by a walk over its list. Every change happens at an op of the device, so the
- * walk needs no times. */
+/* The memory of a rank, by a walk over its list. Every change happens at an op of the device, so
+ * the walk needs no times. */
 #include "partition/schedule_memory.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static int size_of(const struct workload *w, struct op op)
 void schedule_stash_distance(const struct schedule *full, const struct workload *w,
                              int64_t *distances)
 {
-    for (int s = 0; s < full->num_stages; s++) { /* of stages without an F: they keep nothing */
+    for (int s = 0; s < full->num_stages; s++) { /* frozen stages keep no stash */
         distances[s] = STASH_FAR;
     }
     for (int k = 0; k < full->num_ranks; k++) {
@@ -46,9 +46,9 @@ static int64_t received_bytes(const struct workload *w, struct op op, int mb)
     return w->edges[e].bytes[mb];
 }
 
-/* Walk one list (memory-1 to memory-3). On entry memory->peak_bytes is what the rank holds all the
- * time. All that has been received is for the next compute op, because lowering puts a RECV and a C
- * directly before the op that needs them. */
+/* Walk one list (memory-1 to memory-3). On entry memory->peak_bytes is the memory that the rank
+ * holds all the time. All receive buffers belong to the next compute op, because lowering puts a
+ * RECV and a C directly before the op that needs them. */
 static void walk_rank(const struct schedule *full, const struct workload *w, int k,
                       int64_t limit_bytes, struct rank_memory *memory)
 {
@@ -95,7 +95,7 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
         default:
             continue;
         }
-        /* What was received counts here too: the compute op that needs it holds it still. */
+        /* Receive buffers count here too, because the compute op holds them until it ends. */
         peak = held > peak ? held : peak;
         if (peak > limit_bytes && memory->full_op < 0) {
             memory->full_op = i;

@@ -1,5 +1,5 @@
-/* partition/schedule_memory.h - what each rank holds while it runs its list, by the rules memory-1
- * to memory-3 of partition/step_rules.h. For the planner and the simulator. */
+/* partition/schedule_memory.h - the memory that each rank holds while it runs its list, by the
+ * rules memory-1 to memory-3 of partition/step_rules.h. For the planner and the simulator. */
 #ifndef ELAPSE_PARTITION_SCHEDULE_MEMORY_H
 #define ELAPSE_PARTITION_SCHEDULE_MEMORY_H
 
@@ -17,15 +17,16 @@ enum status schedule_memory(const struct schedule *full, const struct workload *
 
 struct rank_memory {
     int64_t peak_bytes;
-    int peak_live; /* (stage, micro-batch) pairs that hold stash */
-    /* The first compute op that finds more than the limit, and what is held when it starts. */
+    int peak_live; /* most (stage, micro-batch) pairs that hold stash at one time */
+    /* The first compute op at which the rank exceeds its limit, and the bytes held when it starts.
+     */
     int64_t full_op;                       /* position in the rank's list; -1: none */
-    int64_t full_bytes, full_buffer_bytes; /* in all; receive buffers among them */
+    int64_t full_bytes, full_buffer_bytes; /* all bytes; the part of them in receive buffers */
     int full_live;
 };
 
-/* schedule_memory() with the op at which each rank passes its limit. limit_bytes is borrowed for
- * the call, memory is the caller's, both of num_ranks entries. */
+/* Like schedule_memory(), and also find the op at which each rank exceeds its limit. limit_bytes is
+ * borrowed for the call, memory is the caller's. Both have num_ranks entries. */
 enum status schedule_memory_limited(const struct schedule *full, const struct workload *workload,
                                     const int64_t *limit_bytes, struct rank_memory *memory,
                                     struct err *err);

@@ -1,4 +1,5 @@
-/* The named schedules, each a walk over one rank's list; nothing looks at another rank.
+/* The named schedules. A write_*() function writes the list of one rank and needs nothing from
+ * other ranks. Read write_1f1b() first, then schedule_generate() at the end.
  *
  * K ranks, M micro-batches, rank r. F B I W as in enum op_kind; chunk c of a rank is its c-th stage
  * from the front. Sources:
@@ -7,7 +8,7 @@
  *   interleaved  Narayanan et al. 2021 (Megatron-LM), groups of micro-batches made even for any M
  *   zb-h1, zb-h2 Qi et al. 2023 (Zero Bubble Pipeline Parallelism), handcrafted schedules
  *   zb-v         Qi et al. 2024 (Pipeline Parallelism with Controllable Memory), V-shaped
- *   dualpipe-v   DeepSeek 2025 (DualPipeV): F and B that overlap there stand one behind the other
+ *   dualpipe-v   DeepSeek 2025 (DualPipeV); an F and a B that overlap there follow one another here
  */
 #include "partition/schedule.h"
 
@@ -26,7 +27,7 @@ static inline void emit(struct writer *to, enum op_kind kind, int stage, int mic
         (struct op){.microbatch = microbatch, .stage = (uint16_t)stage, .kind = (uint8_t)kind};
 }
 
-/* For schedules written for a larger M: micro-batches that do not exist leave a hole. */
+/* For schedules that are written for a larger M: leave out micro-batches that do not exist. */
 static inline void emit_if(struct writer *to, enum op_kind kind, int stage, int microbatch)
 {
     if (microbatch < to->num_microbatches) {
@@ -49,7 +50,7 @@ static void write_gpipe(struct writer *to, int r)
     }
 }
 
-/* warm forwards ahead, then one forward, one backward. */
+/* K - 1 - r forwards, then one forward and one backward in turn. */
 static void write_1f1b(struct writer *to, int K, int r)
 {
     const int M = to->num_microbatches, warm = min_int(M, K - 1 - r);
@@ -64,8 +65,9 @@ static void write_1f1b(struct writer *to, int K, int r)
     }
 }
 
-/* 1F1B with the backward split; W follows `delay` input-backwards late. warm K-1-r and delay r keep
- * 1F1B's memory (zb-h1); 2(K-1-r) and 2r fill the bubble with 2K-1 live (zb-h2). */
+/* 1F1B with the backward split. W follows its I with a delay of `delay` further I's. With warm =
+ * K-1-r and delay = r the memory is that of 1F1B (zb-h1). With warm = 2(K-1-r) and delay = 2r the
+ * W's fill the bubble, and 2K-1 micro-batches are in flight (zb-h2). */
 static void write_zb_h(struct writer *to, int r, int warm, int delay)
 {
     const int M = to->num_microbatches;
@@ -87,12 +89,14 @@ static void write_zb_h(struct writer *to, int r, int warm, int delay)
     }
 }
 
-/* A walk over (chunk, micro-batch): groups of micro-batches, within a group chunk by chunk. */
+/* The position of a walk over (chunk, micro-batch): group by group of micro-batches, and within a
+ * group chunk by chunk. */
 struct turn {
     int group_first, group_size, chunk, in_group;
 };
 
-/* M micro-batches in max(1, M / K) groups as even as can be, the larger ones first. */
+/* Size of the group that starts at micro-batch `first`. M micro-batches form max(1, M / K) groups
+ * whose sizes differ by at most one, the larger ones first. */
 static int group_size(int K, int M, int first)
 {
     const int groups = M / K > 1 ? M / K : 1, size = M / groups, larger = M % groups;
@@ -132,8 +136,8 @@ static void write_interleaved(struct writer *to, int K, int v, int r)
     }
 }
 
-/* Down one arm of the V (chunk 0), up the other (chunk 1): the first rank holds the first and the
- * last stage. Written for at least 2K - 1 micro-batches. */
+/* Micro-batches go down one arm of the V (chunk 0) and up the other (chunk 1), so the first rank
+ * holds the first and the last stage. Written for at least 2K - 1 micro-batches. */
 static void write_zb_v(struct writer *to, int K, int r)
 {
     const int M = to->num_microbatches, full = M > 2 * K - 1 ? M : 2 * K - 1;
@@ -178,12 +182,12 @@ static void write_zb_v(struct writer *to, int K, int r)
     }
 }
 
-/* Needs M >= 2K. W's that were put off are taken first in, first out over both chunks. */
+/* Needs M >= 2K. Postponed W's run first in, first out over both chunks. */
 static void write_dualpipe_v(struct writer *to, int K, int r)
 {
     const int M = to->num_microbatches, down = r, up = 2 * K - 1 - r, back = K - 1 - r;
     int f0 = 0, f1 = 0, b0 = 0, b1 = 0;
-    struct op *put_off = NULL; /* the oldest I in the list whose W is still to come */
+    struct op *put_off = NULL; /* the oldest I in the list whose W has not run */
     while (f0 < 2 * back) {
         emit(to, OP_F, down, f0++);
     }
@@ -208,7 +212,7 @@ static void write_dualpipe_v(struct writer *to, int K, int r)
         emit(to, OP_B, down, b0++);
     }
     put_off = to->next;
-    /* r + 1 pairs of backwards; the second half of them splits. */
+    /* r + 1 pairs of backwards. The second half of them is split into I and W. */
     for (int i = 0; i < 2 * (r + 1); i++) {
         const enum op_kind kind = i < r + 1 ? OP_B : OP_I;
         if (i % 2 == 0) {
@@ -229,7 +233,7 @@ static void write_dualpipe_v(struct writer *to, int K, int r)
     }
 }
 
-/* Refuse counts before anything is allocated; *num_stages and *per_rank are set on OK. */
+/* Refuse bad counts before anything is allocated. Sets *num_stages and *per_rank on OK. */
 static enum status check_counts(enum schedule_kind kind, int K, int M, int v, int *num_stages,
                                 int64_t *per_rank, struct err *err)
 {

@@ -1,13 +1,13 @@
-/* When each op runs, by relaxation over the op lists: no events, no queue of times.
+/* The time of each op, by relaxation over the op lists, without events or a queue of times.
  *
- * Where no link is shared, an op starts at the latest of a few ends. In list order all of them are
- * known when the op is reached, except a message from another rank. So a rank runs on until a
- * message is missing, and goes on when that message has been sent: each op is looked at once, each
- * wait once more. Replicas of one class behave alike up to the all-reduces and are run once. Then
- * the tails of the lists (TIED, NORM, UPDATE) join the classes.
+ * If no link is shared, an op starts at the latest of a few ends. In list order all of these ends
+ * are known when the op is reached, except the arrival of a message from another rank. So a rank
+ * runs until a message is missing, and goes on when that message has been sent. Each op is looked
+ * at once, and once more for each wait. Replicas of one class have equal times up to the
+ * all-reduces and are run once. The classes meet in the tails of the lists (TIED, NORM, UPDATE).
  *
  * Read run_rank() first, then run_allreduces() and run_tails(). run_rank() is compiled twice, with
- * a watch and without, so that the planner does not pay for the simulator's. */
+ * a watch and without, so that the planner does not pay for the watch of the simulator. */
 #include "partition/schedule_time.h"
 
 #include <stdlib.h>
@@ -16,24 +16,24 @@
 struct rank_clock {
     int64_t next;              /* position in the list */
     int64_t now;               /* end of the last compute op */
-    int64_t ready;             /* the next compute op starts no earlier: messages, cache reads */
-    int64_t launched;          /* ops the host has launched */
-    int64_t copy_in, copy_out; /* the copy engines are free from then */
+    int64_t ready;             /* messages and cache reads let the next compute op start then */
+    int64_t launched;          /* number of ops that the host has launched */
+    int64_t copy_in, copy_out; /* times from which the copy engines are free */
     int64_t busy, first, last; /* of the compute stream; first is INT64_MAX before the first op */
-    int64_t backward_end;      /* of the last op of the pipeline */
-    int64_t *missing;          /* the message it waits for, or NULL */
+    int64_t backward_end;      /* end of the rank's last compute op before the tail */
+    int64_t *missing;          /* the message that the rank waits for, or NULL */
 };
 
 struct timing {
     const struct schedule *full;
     const struct workload *workload;
-    const struct step_watch *watch; /* NULL: nobody watches */
+    const struct step_watch *watch; /* may be NULL */
     int64_t host_op_ns;
     int class_index;
     struct rank_clock *clocks;       /* [class][rank] */
-    struct rank_clock *class_clocks; /* those of the class at hand */
-    int64_t *arrival;     /* [edge][grad][microbatch], -1: not sent; of the class at hand */
-    int64_t *own_arrival; /* used by one class after another where nobody watches */
+    struct rank_clock *class_clocks; /* the clocks of the class that is run now */
+    int64_t *arrival;     /* [edge][grad][microbatch] of the class that is run now; -1: not sent */
+    int64_t *own_arrival; /* storage of `arrival` for each class in turn if there is no watch */
     int64_t *backward_start, *backward_end; /* [stage], of its last backward op so far */
     uint8_t *backward_kind;                 /* [stage] */
     int64_t *bucket_ready;                  /* [bucket], latest over the classes */
@@ -74,13 +74,14 @@ static inline int edge_of(const struct workload *w, struct op op, bool leaving)
                    : w->in_edge[w->in_first[op.stage] + op.arg];
 }
 
-/* When the message arrives, -1 as long as it has not been sent. */
+/* Where the arrival time of a message is stored; it is -1 until the message is sent. */
 static inline int64_t *arrival_of(const struct timing *t, int edge, bool grad, int microbatch)
 {
     return &t->arrival[((int64_t)edge * 2 + grad) * t->workload->num_microbatches + microbatch];
 }
 
-/* An op may start when its launch has ended (launch-async). */
+/* Launch the rank's next op; returns the end of the launch, before which it cannot start
+ * (launch-async). */
 static inline int64_t launch(const struct timing *t, struct rank_clock *clock)
 {
     return t->host_op_ns > 0 ? ++clock->launched * t->host_op_ns : 0;
@@ -116,7 +117,7 @@ static int64_t run_copy(struct timing *t, struct rank_clock *clock, struct op op
     return start;
 }
 
-/* Send a message and wake the rank that misses it; returns its arrival. */
+/* Send a message and wake the rank if it waits for this message; returns its arrival. */
 static inline int64_t send(struct timing *t, const struct rank_clock *clock, struct op op,
                            bool grad)
 {
@@ -134,7 +135,7 @@ static inline int64_t send(struct timing *t, const struct rank_clock *clock, str
     return *cell;
 }
 
-/* Receive a message; returns its arrival, or -1 where the rank has to wait for it. */
+/* Receive a message; returns its arrival, or -1 if the rank has to wait for it. */
 static inline int64_t receive(const struct timing *t, struct rank_clock *clock, struct op op,
                               bool grad)
 {
@@ -232,7 +233,7 @@ tail:
     return;
 missing:
     clock->next = at - list->ops;
-    __builtin_prefetch(at + 8); /* for when the rank comes back */
+    __builtin_prefetch(at + 8); /* needed when the rank goes on */
 }
 
 static void run_rank_alone(struct timing *t, int k)
@@ -292,7 +293,8 @@ static enum status run_class(struct timing *t, struct err *err)
     return OK;
 }
 
-/* The buckets of a stage one after another, over the stage's devices in replica order (time-4). */
+/* Run the buckets of a stage one after another, over the stage's devices in replica order
+ * (time-4). */
 static enum status run_allreduces(struct timing *t, const struct setting *setting,
                                   const struct plan *plan, struct step_time *time, struct err *err)
 {
@@ -338,7 +340,7 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
     return rc;
 }
 
-/* TIED of each class (time-8). rank_reduced: the end of each rank's all-reduces. */
+/* Run TIED of each class (time-8). rank_reduced[k] is the end of rank k's all-reduces. */
 static void run_tied(struct timing *t, const int64_t *rank_reduced)
 {
     const struct schedule *full = t->full;
@@ -353,7 +355,7 @@ static void run_tied(struct timing *t, const int64_t *rank_reduced)
     }
 }
 
-/* Run what is left of a rank's list: TIED, NORM and UPDATE (time-5, time-6). */
+/* Run the tail of a rank's list: TIED, NORM and UPDATE (time-5, time-6). */
 static enum status run_tail(struct timing *t, int k, int64_t norm_from, int64_t norm_end,
                             struct err *err)
 {
@@ -382,7 +384,7 @@ static enum status run_tail(struct timing *t, int k, int64_t norm_from, int64_t 
     return OK;
 }
 
-/* The tails of all classes: NORM is where they meet. */
+/* Run the tails of all classes. NORM waits for all of them. */
 static enum status run_tails(struct timing *t, struct step_time *time, struct err *err)
 {
     const struct schedule *full = t->full;
@@ -471,7 +473,7 @@ static enum status timing_init(struct timing *t, const struct schedule *full,
                : err_nomem(err);
 }
 
-/* All ops of a step. Of *time the figures of all-reduces are set. */
+/* Run all ops of a step. Sets only the all-reduce members of *time. */
 static enum status timing_run(struct timing *t, const struct setting *setting,
                               const struct plan *plan, struct step_time *time, struct err *err)
 {

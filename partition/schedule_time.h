@@ -2,8 +2,8 @@
  *
  * One recurrence over the op lists gives all times by the rules of partition/step_rules.h, to the
  * nanosecond, as long as no two transfers share a port or an uplink. The planner asks for the
- * length of the step; the simulator watches each op. The event engine (sim/event_run.c) knows
- * nothing of this code and is its judge. */
+ * length of the step; the simulator watches each op. The event engine (sim/event_run.c) shares no
+ * code with this one, and tests compare the two. */
 #ifndef ELAPSE_PARTITION_SCHEDULE_TIME_H
 #define ELAPSE_PARTITION_SCHEDULE_TIME_H
 
@@ -24,34 +24,36 @@ struct step_time {
 };
 void step_time_clear(struct step_time *time);
 
-/* The length of a step whose transfers share nothing. All-reduces are rings. One pass, O(ops);
- * replicas of one class are computed once. ERR_INFEASIBLE: the lists deadlock. */
+/* Compute the length of a step whose transfers do not share links. All-reduces are rings. *time
+ * must be zeroed or cleared; the caller owns it. One pass, O(ops); replicas of one class are
+ * computed once. ERR_INFEASIBLE: the lists deadlock. */
 enum status schedule_time(const struct schedule *full, const struct workload *workload,
                           const struct setting *setting, const struct plan *plan,
                           struct step_time *time, struct err *err);
 
-/* Watches every op of a step. Times are counted from the moment at which all hosts begin. */
+/* Callbacks for every op of a step. Times count from the moment at which all hosts begin. */
 struct step_watch {
     /* Called once for each op of each class of replicas. A SEND runs from leaving to arrival, a
-     * RECV starts and ends when its message arrives, TIED and NORM start when the last rank has
-     * reached them. The ops of a rank come in list order and a SEND before its RECV. The exception
-     * is ALLREDUCE: all of them come between the last backward and the first TIED, NORM or UPDATE,
-     * once for all classes (class_index 0). */
+     * RECV starts and ends when its message arrives, and TIED and NORM start when the last rank has
+     * reached them. The ops of a rank come in list order, and a SEND comes before its RECV.
+     * ALLREDUCE is the exception: all of them come after the last backward and before the first
+     * TIED, NORM or UPDATE, once for all classes (class_index 0). */
     void (*op)(void *ctx, int class_index, int rank, struct op op, int64_t start_ns,
                int64_t end_ns);
     void *ctx;
     enum allreduce_kind allreduce;
-    int64_t *arrival_ns; /* the caller's, [class][2 * edge + (1: gradient)][micro-batch]; filled
-                            with the arrival of each message, -1 where none is sent */
+    int64_t *arrival_ns; /* the caller's, [class][2 * edge + (1: gradient)][micro-batch]; gets the
+                            arrival of each message, -1 if none is sent */
 };
 
-/* schedule_time() for who wants each op. The lists are walked in the same order with the same
- * arithmetic. On failure some ops have been reported. */
+/* Like schedule_time(), and also report each op to the watch. Order and arithmetic are equal. On
+ * failure some ops have been reported. */
 enum status schedule_watch(const struct schedule *full, const struct workload *workload,
                            const struct setting *setting, const struct plan *plan,
                            const struct step_watch *watch, struct err *err);
 
-/* ERR_INFEASIBLE: this rank waits for ever at the op at position next of its list. */
+/* Set ERR_INFEASIBLE with a message that this rank waits for ever at position `next` of its list.
+ */
 enum status schedule_deadlock(const struct schedule *full, int replica, int rank, int64_t next,
                               struct err *err);
 

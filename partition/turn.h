@@ -1,16 +1,13 @@
 /* partition/turn.h - the turns of an elastic run: when a decision is due, what it decides, and
  * whether the plan changes.
  *
- * The trainer and the simulator both ask here, with the same costs, so that a simulated run freezes
- * and changes as the real one does.
+ * The trainer and the simulator both call these functions with equal costs, so a simulated run
+ * freezes and changes its plan as the real one does.
  *
- * U1  A turn begins with each epoch or, with freeze.every_steps n, before every n-th step of the
- *     run.
- * U2  The policy then decides F from the norms of the turn before (partition/freeze.h);
- *     elastic.stages says K, the turn's entry or the last.
- * U3  The plan changes where F or that K does, and nowhere else.
- *
- * partition/plan_for.h makes the plan that follows.
+ * A turn begins with each epoch or, with freeze.every_steps n, before every n-th step of the run.
+ * At its start the freeze policy decides F from the gradient norms of the previous turn
+ * (partition/freeze.h), and elastic.stages gives K: its entry for this turn, or its last entry.
+ * The plan changes only if F or this K changes. partition/plan_for.h then makes the next plan.
  *
  * Pure; deterministic. */
 #ifndef ELAPSE_PARTITION_TURN_H
@@ -27,28 +24,31 @@
 extern "C" {
 #endif
 
-/* Whether plans may change in mid-run: a freeze policy or elastic.stages. */
+/* Whether plans may change during the run: the job has a freeze policy or elastic.stages. */
 bool turn_elastic(const struct job *job);
 
-/* The turn that the step behind `step` steps, in `epoch`, belongs to: decisions before its own. */
+/* The turn, counted from 0, of the step in `epoch` before which the run has done `step` steps. */
 int64_t turn_at(const struct job *job, int64_t step, int64_t epoch);
-/* U1. Whether a turn begins there; position: samples of the epoch that are done. */
+/* Whether a turn begins with the step before which the run has done `step` steps and the epoch
+ * `position` samples. */
 bool turn_begins(const struct job *job, int64_t step, int64_t position);
-/* Steps from there to where the next turn may begin within an epoch; INT64_MAX: at its end only. */
+/* Number of steps from `step` to the next turn within an epoch. INT64_MAX: the next turn begins
+ * with the next epoch. */
 int64_t turn_steps_left(const struct job *job, int64_t step);
 
-/* U2. norms: [num_rows][layers], a row a turn; turns without one decide without. Errors and reason
- * as of freeze_decide(). */
+/* Ask the freeze policy at the start of a turn. norms is [num_rows][layers] with one row for each
+ * turn that is over, or NULL. If the previous turn has no row, the policy gets no norms.
+ * *num_frozen gets F. reason and errors are those of freeze_decide(). */
 enum status turn_decide(struct freeze *freeze, const double *norms, int64_t num_rows, int64_t turn,
                         int *num_frozen, char reason[160], struct err *err);
 
-/* K as elastic.stages says it for a turn; 0: it does not. */
+/* K of a turn by elastic.stages; 0 if the job has none. */
 int turn_stages(const struct job *job, int64_t turn);
 
-/* U3. */
+/* Whether a turn with num_frozen layers changes the plan. */
 bool turn_changes(const struct job *job, int64_t turn, int num_frozen, const struct plan *plan);
 
-/* A cost source with the job's own times for the cache. */
+/* A copy of cost in which the job's cache times, if it has any, replace the measured ones. */
 struct cost turn_cost(const struct job *job, const struct cost *cost);
 
 #ifdef __cplusplus
