@@ -173,7 +173,7 @@ static enum status judge_epochs(struct elastic_pair *pair, struct err *err)
     return OK;
 }
 
-/* How the simulator names the parts: moving, setting up (R5), filling the cache (R3). */
+/* The parts of a simulated epoch besides its plain steps: moving, setup, filling the cache. */
 static void sim_parts(const struct elastic_epoch *epoch, int64_t ns[NUM_PARTS])
 {
     ns[DECIDE] = ns[PLAN] = 0;

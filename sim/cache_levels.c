@@ -62,6 +62,6 @@ void cache_levels_from(const struct cache_levels *levels, int level, int64_t mic
         from[l] = cache_share(have[l], microbatch_size, levels->whole);
         from[0] -= from[l];
     }
-    if (from[0] < 1e-12) /* rounding of the sums */
+    if (from[0] < 1e-12) /* a rounding error of the sum */
         from[0] = 0;
 }

@@ -1,6 +1,8 @@
-/* The critical path, walked back from the last op: at each op, predecessor() finds what it waited
- * for. That is the op before it on its device, or a message or all-reduce that ended just when it
- * started (find_far()), or for a message the op that made it (find_maker()). */
+/* The critical path, walked back from the last op.
+ *
+ * At each op, predecessor() finds the op that it waited for. That is the op before it on its
+ * device, or a message or all-reduce that ended just when it started (find_far()). For a message it
+ * is the op that made it (find_maker()). Read critical_path_find() first, then predecessor(). */
 #include "sim/critical.h"
 
 #include <stdlib.h>
@@ -13,8 +15,8 @@ struct finder {
     const struct sim_result *result;
     const struct schedule *full;
     const struct workload *workload;
-    int64_t *before;     /* by op: the op before it on its device's stream, -1 none */
-    struct far_end *far; /* ops that others wait for at a distance, by end */
+    int64_t *before;     /* [op]: the op before it on its device's stream; -1: none */
+    struct far_end *far; /* ops that ops of other devices wait for, sorted by end */
     int64_t num_far;
 };
 
@@ -89,7 +91,7 @@ static int64_t find_maker(const struct finder *f, int64_t i)
     return -1;
 }
 
-/* Whether op j is of a device that meets others in op i: all in NORM, two in TIED. */
+/* Whether op i waits for the device of op j: NORM waits for all devices, TIED for two. */
 static bool meets(const struct finder *f, const struct sim_op *i, const struct sim_op *j)
 {
     const struct schedule *full = f->full;
@@ -98,7 +100,7 @@ static bool meets(const struct finder *f, const struct sim_op *i, const struct s
                                      (j->replica == i->replica || j->op.kind == OP_ALLREDUCE));
 }
 
-/* Who reached NORM or TIED last. */
+/* The last op before NORM or TIED op i on the device that reached it last. */
 static int64_t last_there(const struct finder *f, int64_t i)
 {
     const struct sim_op *ops = f->result->ops;
@@ -179,7 +181,7 @@ enum status critical_path_find(const struct sim_result *result, const struct sch
         const struct sim_op *op = &result->ops[at];
         int64_t end = op->end_ns < until ? op->end_ns : until;
         int64_t ns = end > op->start_ns ? end - op->start_ns : 0;
-        got.host_ns += until - end; /* nothing on the path ran: launching */
+        got.host_ns += until - end; /* no op of the path ran: the host was launching */
         if (op->op.kind == OP_SEND_ACT || op->op.kind == OP_SEND_GRAD)
             got.transfer_ns += ns;
         else if (op->op.kind == OP_ALLREDUCE || op->op.kind == OP_TIED || op->op.kind == OP_NORM)

@@ -1,5 +1,5 @@
-/* sim/critical.h - the critical path of a simulated step: the chain of ops, messages and waits that
- * its length is made of, from the last end back to the first start. */
+/* sim/critical.h - the critical path of a simulated step: the chain of ops, messages and waits
+ * whose times add up to its length. */
 #ifndef ELAPSE_SIM_CRITICAL_H
 #define ELAPSE_SIM_CRITICAL_H
 
@@ -8,14 +8,14 @@
 struct critical_path {
     int64_t num_ops;
     int64_t *ops; /* owned; indices into result->ops, first to last */
-    /* What the path spends its time on; they sum to step_ns. */
+    /* The parts of the path's time. They sum to step_ns. */
     int64_t *stage_ns; /* owned, num_stages: compute of each stage */
     int num_stages;
     int64_t transfer_ns, allreduce_ns, host_ns; /* host: launching, copy engines, anything else */
 };
 
-/* result must have been recorded. *path must be zeroed or cleared; the caller owns it.
- * O(ops log ops), and O(ops) more for each message, sum and norm on the path. */
+/* Find the critical path. result must hold recorded ops. *path must be zeroed or cleared; the
+ * caller owns it. O(ops log ops), plus O(ops) for each message, sum and norm on the path. */
 enum status critical_path_find(const struct sim_result *result, const struct schedule *full,
                                const struct workload *workload, struct critical_path *path,
                                struct err *err);

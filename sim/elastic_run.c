@@ -1,3 +1,10 @@
+/* A whole elastic job in virtual time; sim/elastic_run.h has its rules.
+ *
+ * elastic_run() goes from epoch to epoch. begin_turn() asks the freeze policy and changes the plan
+ * if needed, run_steps() adds the steps up to the next turn. A step is simulated by the step engine
+ * (sim/step.h) on a `cached_view`: a model whose first items are replaced by one item that reads
+ * their output from the cache. Read elastic_run() at the end first, then run_steps() and
+ * mean_step(). */
 #include "sim/elastic_run.h"
 
 #include <stdio.h>
@@ -14,9 +21,9 @@
 
 enum { MOST_TURNS = 1000000 };
 
-/* A step of the plan in force; simulated once. */
+/* A distinct step of the plan in force. */
 struct step_cost {
-    int from;      /* level from which the frozen forward is computed; F: it is not */
+    int from;      /* level from which the frozen forward is computed; F: nothing is computed */
     int64_t batch; /* samples per pipeline */
     int64_t ns;
     double bubble;
@@ -30,11 +37,11 @@ struct runner {
     struct freeze freeze;
     struct cache_levels cache;
     double *from;            /* owned, layers + 1: scratch of cache_levels_from() */
-    struct plan plan;        /* owned; in force */
-    struct step_cost *known; /* owned; of that plan */
+    struct plan plan;        /* owned; the plan in force */
+    struct step_cost *known; /* owned; the steps of that plan that have been simulated */
     int num_known, max_known;
     int64_t step, position, num_turns; /* steps of the run and samples of the epoch that are done */
-    char reason[160];                  /* of the last decision */
+    char reason[160];                  /* the reason of the last decision */
     double device_ns;                  /* devices in use x time */
     int64_t steps_simulated;
     bool extrapolated;
@@ -49,7 +56,7 @@ struct cached_view {
     int offset; /* item i of the view is item i + offset of the model, for i > 0 */
     int64_t bytes;
     struct model model; /* owned */
-    struct cost cost;   /* ctx is this view */
+    struct cost cost;   /* its ctx points to this view */
 };
 
 static enum status view_item_ns(const void *ctx, const struct model *model, int item,
@@ -94,7 +101,8 @@ static void view_clear(struct cached_view *view)
     model_clear(&view->model);
 }
 
-/* Layers [0, level) come from the cache. The view stays where it is: its cost points at it. */
+/* Make a view in which layers [0, level) come from the cache. The view must not be moved, because
+ * its cost points to it. */
 static enum status view_init(struct cached_view *view, const struct model *model,
                              const struct cost *base, int level, struct err *err)
 {
@@ -158,7 +166,7 @@ enum status plan_judge_step(void *ctx, const struct plan *plan, int64_t *step_ns
     return simulate(ctx, plan, &plain, step_ns, &bubble, err);
 }
 
-/* R5. */
+/* Set the time and bytes of the change from the old plan to the next one. */
 static enum status transition_parts(struct runner *run, const struct plan *old,
                                     const struct plan *plan, struct elastic_epoch *epoch)
 {
@@ -183,14 +191,14 @@ static enum status transition_parts(struct runner *run, const struct plan *old,
 
 /* ---- steps ---- */
 
-/* Move a plan's cut by `offset` items: whole model to view (negative) or back. */
+/* Shift a plan's cut by `offset` items: negative from the model to a view, positive back. */
 static void shift_cut(struct plan *plan, int offset)
 {
     for (int s = plan->first_item[0] == 0 ? 1 : 0; s <= plan->num_stages; s++)
         plan->first_item[s] += offset;
 }
 
-/* Where steps run: the job's cluster with what slows it. */
+/* The setting of the steps: the job's cluster, slowed as the options say. */
 static struct setting step_setting(const struct runner *run)
 {
     const struct cluster *slowed = run->options->slowed;
@@ -203,7 +211,7 @@ static enum status batch_overflows(const struct runner *run, const struct plan *
                    (long long)plan->batch, plan->num_replicas);
 }
 
-/* R6. */
+/* The time of one evaluation, see elastic_run.h. */
 static enum status evaluation_ns(struct runner *run, const struct plan *plan, int64_t *ns)
 {
     struct plan eval = {0};
@@ -215,7 +223,7 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
     const int64_t steps = (run->num_test - 1) / global + 1;
     const int64_t rest = run->num_test - (steps - 1) * global;
     const int64_t last = (rest < plan->batch ? rest : plan->batch) - 1;
-    /* micro-batches of the first replica, but the first of each step */
+    /* The micro-batches of the first replica, without the first one of each step. */
     const int64_t others =
         (steps - 1) * (plan->microbatches.count - 1) + last / plan->microbatches.size;
     enum status rc = plan_copy(plan, &eval, run->err);
@@ -223,7 +231,7 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
         eval.num_frozen_layers = 0;
         eval.frozen = FROZEN_NONE;
         eval.cache_write = false;
-        eval.recompute = RECOMPUTE_ALWAYS; /* forwards that keep no stash */
+        eval.recompute = RECOMPUTE_ALWAYS; /* so that forwards keep no stash */
         eval.first_item[0] = 0;
         const struct setting setting = step_setting(run);
         rc = workload_build(&setting, &eval, NULL, &w, run->err);
@@ -256,8 +264,9 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
     return rc;
 }
 
-/* The plan in force for one step of `batch` samples a pipeline, of which the cache gives level
- * `from`: what it lacks is computed before the pipeline, from that level on, and written (R3). */
+/* Simulate one step of the plan in force with step->batch samples per pipeline. The cache holds
+ * level step->from of these samples. The layers from there to the plan's level are computed before
+ * the pipeline, and the output is written to the cache. */
 static enum status simulate_step(struct runner *run, struct step_cost *step)
 {
     struct plan_judge on = {.setting = step_setting(run), .extrapolated = &run->extrapolated};
@@ -290,7 +299,7 @@ static enum status simulate_step(struct runner *run, struct step_cost *step)
     return rc;
 }
 
-/* The same, or find it done. */
+/* Return a step from run->known, or simulate it. */
 static enum status step_cost(struct runner *run, int from, int64_t batch, struct step_cost *found)
 {
     struct step_cost step = {.from = from, .batch = batch};
@@ -301,7 +310,7 @@ static enum status step_cost(struct runner *run, int from, int64_t batch, struct
         }
     enum status rc = simulate_step(run, &step);
     if (rc == ERR_INFEASIBLE && batch < run->plan.batch) {
-        /* a schedule that wants M in multiples: pad to a step */
+        /* The schedule allows only some M, which a short batch does not have: take a full step. */
         *run->err = (struct err){0};
         rc = step_cost(run, from, run->plan.batch, found);
         step.ns = found->ns;
@@ -322,8 +331,8 @@ static enum status step_cost(struct runner *run, int from, int64_t batch, struct
     return OK;
 }
 
-/* R3. A step now: the mean over what its micro-batches find in the cache. read_ns: if they found
- * all. */
+/* A step with the present cache: the mean over the levels that its micro-batches find. *read_ns is
+ * the time of the step if the cache held everything. */
 static enum status mean_step(struct runner *run, int64_t batch, struct step_cost *step,
                              int64_t *read_ns)
 {
@@ -356,7 +365,7 @@ static enum status mean_step(struct runner *run, int64_t batch, struct step_cost
 
 /* ---- the run ---- */
 
-/* The plan that a turn begins with; what it takes goes to the epoch's account. */
+/* Make the plan that a turn begins with, and add the time of the change to the epoch. */
 static enum status change_plan(struct runner *run, int64_t turn, int e, int num_frozen,
                                struct elastic_epoch *epoch)
 {
@@ -386,7 +395,7 @@ static enum status change_plan(struct runner *run, int64_t turn, int e, int num_
     return rc;
 }
 
-/* R1, R2. */
+/* Begin a turn: decide F, and change the plan if the decision asks for it. */
 static enum status begin_turn(struct runner *run, int e, struct elastic_epoch *epoch)
 {
     const struct job *job = run->job;
@@ -405,15 +414,14 @@ static enum status begin_turn(struct runner *run, int e, struct elastic_epoch *e
     return rc;
 }
 
-/* R4. Steps from here to where the job ends them. */
+/* Number of steps until train.max_steps ends the run. */
 static int64_t steps_left(const struct runner *run)
 {
     const int64_t most = run->job->train.max_steps;
     return most > 0 ? most - run->step : INT64_MAX;
 }
 
-/* R4. The steps of an epoch up to the next turn, or to its end or the run's. *bubble_ns sums over
- * steps. */
+/* Run steps until the next turn, the end of the epoch or the end of the run. Adds to *bubble_ns. */
 static enum status run_steps(struct runner *run, struct elastic_epoch *epoch, double *bubble_ns)
 {
     const struct plan *plan = &run->plan;
@@ -429,7 +437,7 @@ static enum status run_steps(struct runner *run, struct elastic_epoch *epoch, do
     const bool ends = steps <= most;
     steps = ends ? steps : most;
     const int64_t rest = ends ? left - (steps - 1) * global : global;
-    const int64_t most_of_one = rest < plan->batch ? rest : plan->batch; /* the first replica's */
+    const int64_t most_of_one = rest < plan->batch ? rest : plan->batch; /* of the first replica */
     enum status rc = mean_step(run, plan->batch, &step, &read_ns);
     if (rc != OK)
         return rc;

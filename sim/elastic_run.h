@@ -1,82 +1,92 @@
 /* sim/elastic_run.h - a whole elastic job in virtual time: turns of freeze decision, plan,
  * transition and steps.
  *
- * A step's time depends on the plan and on what the cache holds, so identical steps are simulated
- * once. Transitions count in the total; start-up does not, and evaluation is reported apart.
+ * A step's time depends only on the plan and on the content of the cache, so each distinct step is
+ * simulated once. The total includes transitions but not start-up. Evaluation is reported
+ * separately.
  *
- * R1  When decisions are due, what they decide and the plan that follows is partition/turn.h, as in
- *     the trainer; norms are recorded ones where the job has them.
- * R2  Plans are those of partition/plan_for.h, static and elastic ones alike, as in the trainer.
- * R3  Under a plan that reads the cache, what the cache lacks of its level is computed on the first
- *     device of each pipeline, before the pipeline, and written: from a lower level on where that
- *     is there, else from the input on. Epochs draw the order of the samples anew, so after a
- *     decision within an epoch samples of several levels meet by chance: a step takes the mean over
- *     its micro-batches (sim/cache_levels.h). Short micro-batches count as full ones here.
- * R4  An epoch has ceil(samples / (R * B)) steps; the last one holds what is left: replicas, and
- *     their micro-batches, are filled one after the other, so it takes what its first replica does.
- *     A decision within an epoch parts it: the rest goes on at the next sample, with the plan's own
- *     R and B. train.max_steps ends the run, in mid-epoch too.
- * R5  A change of K or R costs elastic.setup_ns and the transfers of partition/autodp.h.
- * R6  After every eval_every_epochs-th epoch and at the end, the test samples go forward
- *     through all layers on the epoch's plan, in steps as in R4, whose losses are summed up before
- *     the next begins: the first micro-batch's way through all stages and boundaries, then one more
- *     of the slowest device for each other.
- */
+ * Decisions and plans: partition/turn.h says when a decision is due and what it decides, and
+ * partition/plan_for.h makes the plan. The trainer uses both too. Gradient norms are the recorded
+ * ones if the job has them.
+ *
+ * Filling the cache: a plan that reads the cache needs the output of its frozen level. For samples
+ * that lack it, the first device of each pipeline computes it before the pipeline and writes it to
+ * the cache. It starts from a lower level if the cache holds one, otherwise from the input. Each
+ * epoch has a new order of the samples, so after a decision within an epoch a step meets samples of
+ * several levels by chance. Its time is the mean over its micro-batches (sim/cache_levels.h). Short
+ * micro-batches count as full ones here.
+ *
+ * Steps: an epoch has ceil(samples / (R * B)) steps. In the last one the remaining samples fill one
+ * replica after the other, and one micro-batch after the other, so its time is that of the first
+ * replica. A decision within an epoch splits the epoch: the next plan goes on at the next sample
+ * with its own R and B. train.max_steps ends the run, also within an epoch.
+ *
+ * A change of K or R costs elastic.setup_ns and the transfers of partition/autodp.h.
+ *
+ * Evaluation: after every eval_every_epochs-th epoch and at the end, the test samples go forward
+ * through all layers on the epoch's plan. They are cut into steps like training samples, and a step
+ * ends before the next begins, because its losses are summed. A step takes the time of its first
+ * micro-batch through all stages and boundaries, plus the time of the slowest device for each
+ * further micro-batch. */
 #ifndef ELAPSE_SIM_ELASTIC_RUN_H
 #define ELAPSE_SIM_ELASTIC_RUN_H
 
 #include "partition/job.h"
 #include "sim/engine.h"
 
-/* The plan is that of the epoch's end; times are of all of it. */
+/* One epoch of a run. The members that describe a plan are those of the plan at its end. Times
+ * cover the whole epoch. */
 struct elastic_epoch {
     int frozen_layers, pipeline_length, replicas, microbatches;
     enum schedule_kind schedule;
-    enum frozen_placement frozen; /* of what is not read from the cache */
+    enum frozen_placement frozen; /* FROZEN_CACHED: the prefix's output is read from the cache */
     int64_t microbatch_size;
-    int64_t samples;                       /* all of the data, but where train.max_steps ends it */
-    int64_t steps, last_step_ns, epoch_ns; /* epoch_ns: the steps */
-    int64_t step_ns;                       /* of a full step; of a parted epoch the mean of all */
-    int64_t transition_ns, moved_bytes;    /* the former is move_ns + setup_ns */
+    int64_t samples; /* all samples of the data, or fewer if train.max_steps ended the run */
+    int64_t steps, last_step_ns, epoch_ns; /* epoch_ns is the sum of all steps */
+    int64_t step_ns;                    /* a full step, or the mean if a decision split the epoch */
+    int64_t transition_ns, moved_bytes; /* transition_ns = move_ns + setup_ns */
     int64_t move_ns, setup_ns;
-    int64_t cache_ns; /* of epoch_ns: what the steps take longer because they fill the cache */
-    int64_t eval_ns;  /* R6; 0: none after this epoch */
-    double samples_per_s, bubble_fraction; /* 0 where the steps take no time */
-    int cache_read;   /* level from which most micro-batches went on at its end, 0: none */
-    bool cache_write; /* some had to be computed, and were written */
+    int64_t cache_ns; /* the part of epoch_ns that filling the cache added to the steps */
+    int64_t eval_ns;  /* the evaluation after this epoch; 0: none */
+    double samples_per_s, bubble_fraction; /* 0 if the steps take no time */
+    int cache_read;   /* level that most micro-batches read at the epoch's end; 0: none */
+    bool cache_write; /* some micro-batches were computed and written to the cache */
     char reason[160]; /* of the last freeze decision */
 };
 
 struct elastic_run {
-    int num_epochs;               /* begun; at least 1 */
+    int num_epochs;               /* epochs begun; at least 1 */
     struct elastic_epoch *epochs; /* owned */
     int64_t samples;              /* of all epochs */
     int64_t total_ns;             /* steps and transitions */
-    int64_t eval_ns;              /* evaluations, not in total_ns */
+    int64_t eval_ns;              /* all evaluations; not in total_ns */
     double device_hours;          /* devices in use x time */
     int64_t steps_simulated;      /* distinct steps */
-    bool stopped;                 /* train.max_steps ended it before its last sample */
-    bool extrapolated;            /* the costs of one of them, or of an evaluation, are */
+    bool stopped;                 /* train.max_steps ended the run before its last sample */
+    bool extrapolated;            /* a step or an evaluation used extrapolated costs */
 };
 
-/* *run must be zeroed or cleared; the caller owns it. num_samples: of an epoch; num_test: of an
- * evaluation, 0: none. ERR_INPUT when the run is longer than 2^63 ns; ERR_INFEASIBLE when the job
- * has no epochs; errors of the planner and of the steps pass through. */
+/* Simulate a run. *run must be zeroed or cleared; the caller owns it. num_samples is the number of
+ * samples of an epoch, num_test that of an evaluation (0: no evaluation). ERR_INPUT: the run is
+ * longer than 2^63 ns. ERR_INFEASIBLE: the job has no epochs. Errors of the planner and of the
+ * steps pass through. */
 enum status elastic_run(const struct job *job, const struct cost *cost, int64_t num_samples,
                         int64_t num_test, const struct sim_options *options,
                         struct elastic_run *run, struct err *err);
 void elastic_run_clear(struct elastic_run *run);
 
-/* How many times faster than `other` a run is: total time by total time; where one of them was
- * stopped, which may be after other numbers of samples, by the sample. 0: the run takes no time. */
+/* How many times faster than `other` a run is, by total time. If one of the runs was stopped, the
+ * times per sample are compared, because the runs may have different numbers of samples. 0: the run
+ * takes no time. */
 double elastic_speedup(const struct elastic_run *run, const struct elastic_run *other);
 
-/* The event engine's word on a plan, for planner_judge.step_ns: links are shared there. A
- * struct plan_judge is its ctx. ERR_INFEASIBLE also for steps that sim_check_size() refuses. */
+/* The context of plan_judge_step(). */
 struct plan_judge {
     struct setting setting;
-    bool *extrapolated; /* set when a step's costs are; NULL: nobody asks */
+    bool *extrapolated; /* set if a step uses extrapolated costs; may be NULL */
 };
+/* A function for planner_judge.step_ns: the step time of a plan by the event engine, where
+ * transfers share links. ERR_INFEASIBLE: out of memory, or sim_check_size() refuses the step. */
 enum status plan_judge_step(void *judge, const struct plan *plan, int64_t *step_ns,
                             struct err *err);
 

@@ -102,7 +102,8 @@ void event_queue_remove(struct event_queue *queue, int32_t entry)
         mark_slot_empty(queue, level, slot);
 }
 
-/* Move base_ns to the first entry's time, so that it is on a now list; false when empty. */
+/* Move base_ns to the time of the first entry, so that the entry is on a now list. Returns false if
+ * the queue is empty. */
 static bool settle(struct event_queue *queue)
 {
     for (;;) {

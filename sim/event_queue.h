@@ -1,9 +1,9 @@
-/* sim/event_queue.h - what happens next, in the order (time, kind, insertion).
+/* sim/event_queue.h - the queue of events, in the order (time, kind, insertion).
  *
- * A hierarchical wheel with 64 slots a level: an entry lies on the level of the highest base-64
- * digit in which its time differs from the present, so it moves at most once a level, and entries
- * of equal time keep the order in which they came. Entries are small integers that the caller
- * hands out (a device, a flow); each is in the queue at most once. */
+ * A hierarchical wheel with 64 slots on each level. An entry lies on the level of the highest
+ * base-64 digit in which its time differs from base_ns. So it moves at most once for each level,
+ * and entries of equal time keep their order of insertion. Entries are small integers that the
+ * caller assigns, such as the number of a device or a flow. Each is in the queue at most once. */
 #ifndef ELAPSE_SIM_EVENT_QUEUE_H
 #define ELAPSE_SIM_EVENT_QUEUE_H
 
@@ -12,7 +12,7 @@
 
 #include "partition/status.h"
 
-/* Kinds of event, first things first where times are equal. */
+/* Kinds of event. At equal times the kind with the smaller value comes first. */
 enum event_kind {
     EVENT_FLOW_END,   /* a transfer's last byte arrives */
     EVENT_FLOW_START, /* a transfer's latency is over, it starts to use bandwidth */
@@ -34,27 +34,28 @@ struct event_node {
 };
 
 struct event_queue {
-    int64_t base_ns;          /* nothing earlier is in the queue */
-    struct event_node *nodes; /* owned; by entry */
-    uint8_t *kinds;           /* owned; by entry */
+    int64_t base_ns;          /* no entry is earlier */
+    struct event_node *nodes; /* owned; [entry] */
+    uint8_t *kinds;           /* owned; [entry] */
     uint64_t used[QUEUE_LEVELS];
-    unsigned levels; /* bit l: level l has entries */
+    unsigned levels; /* bit l is set if level l has entries */
     struct event_list slots[QUEUE_LEVELS][QUEUE_SLOTS];
     struct event_list now[EVENT_KIND_COUNT]; /* entries at base_ns */
 };
 
-/* Entries 0 .. capacity - 1. *queue must be zeroed or cleared. */
+/* Make a queue for the entries 0 .. capacity - 1. *queue must be zeroed or cleared. ERR_NOMEM. */
 enum status event_queue_init(struct event_queue *queue, int32_t capacity, struct err *err);
 void event_queue_clear(struct event_queue *queue);
 
-/* The entry must be out of the queue, time_ns not before the last popped time. O(1). */
+/* Add an entry that is not in the queue. time_ns must not be before the last popped time. O(1). */
 void event_queue_push(struct event_queue *queue, int32_t entry, enum event_kind kind,
                       int64_t time_ns);
-/* The entry must be in the queue. O(1). */
+/* Remove an entry that is in the queue. O(1). */
 void event_queue_remove(struct event_queue *queue, int32_t entry);
-/* Whether an entry is left at the time of the last pop. O(1). */
+/* Whether the queue holds another entry with the time of the last pop. O(1). */
 bool event_queue_any_now(const struct event_queue *queue);
-/* Take the first entry; -1 when empty. *kind and *time_ns are its own. Amortised O(levels). */
+/* Remove and return the first entry, with its *kind and *time_ns. -1 if the queue is empty.
+ * Amortised O(levels). */
 int32_t event_queue_pop(struct event_queue *queue, enum event_kind *kind, int64_t *time_ns);
 
 #endif

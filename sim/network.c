@@ -1,9 +1,9 @@
 /* Max-min fair sharing in integers; sim/network.h says what a channel is.
  *
- * network_start() and network_finished() put a channel on its resources and take it off, and mark
- * the resources whose users changed. network_settle() then gathers everything that is connected to
- * these and fills it anew. Read set_event() for how a rate becomes a time, then network_settle().
- */
+ * network_start() puts a channel on its resources, network_finished() takes it off, and both mark
+ * the resources whose users changed. network_settle() then gathers all channels and resources that
+ * are connected to the marked ones and computes their rates again. Read set_event() for how a rate
+ * becomes a time, then network_settle(). */
 #include "sim/network.h"
 
 #include <stdlib.h>
@@ -90,7 +90,7 @@ void network_add_pair(struct network *network, int channel, int from, int to)
 void network_add_ring(struct network *network, int channel, const int *devices, int n)
 {
     new_channel(network, channel);
-    int *count = network->edge_count; /* all zero between calls */
+    int *count = network->edge_count; /* scratch; all entries are 0 between calls */
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < n; i++) {
             int32_t used[4];
@@ -158,7 +158,7 @@ static void serve(struct channel *c, int64_t now_ns)
     c->since_ns = now_ns;
 }
 
-/* Set the event at which the channel's first transfer is through, rounded up to whole ns. */
+/* Set the event at which the channel's first transfer ends, rounded up to whole ns. */
 static void set_event(struct network *network, int channel)
 {
     struct channel *c = &network->channels[channel];
@@ -212,7 +212,7 @@ void network_start(struct network *network, int channel, int32_t transfer, int64
         t->next = -1;
         network->transfers[c->tail].next = transfer;
         c->tail = transfer;
-    } else { /* a smaller one behind larger ones: the last micro-batch */
+    } else { /* this transfer is smaller than those before it: the last micro-batch */
         int32_t *at = &c->head;
         while (network->transfers[*at].finish <= t->finish)
             at = &network->transfers[*at].next;
@@ -225,7 +225,7 @@ void network_start(struct network *network, int channel, int32_t transfer, int64
         return;
     }
     if (c->num_active == 1)
-        c->rate = 0; /* until settled */
+        c->rate = 0; /* until network_settle() */
     c->stale = true;
     for (int i = 0; i < c->num_hops; i++)
         mark_dirty(network, hops[i].resource);
@@ -242,7 +242,7 @@ int32_t network_finished(struct network *network, int channel, int64_t now_ns)
     int32_t first = c->head;
     struct hop *hops = &network->hops[c->first_hop];
     if (network->transfers[first].finish > c->served) {
-        c->stale = true; /* the rest goes on; its event was taken */
+        c->stale = true; /* other transfers go on, but the channel's event was popped */
         for (int i = 0; i < c->num_hops; i++)
             mark_dirty(network, hops[i].resource);
         return -1;
@@ -266,8 +266,8 @@ int32_t network_finished(struct network *network, int channel, int64_t now_ns)
     return first;
 }
 
-/* All resources that the dirty ones are connected to through active channels, and those channels.
- */
+/* Gather all resources that are connected to the dirty ones through active channels, and these
+ * channels. Returns the number of resources. */
 static int gather(struct network *network, int *num_channels)
 {
     int num = 0, seen = 0;
@@ -313,13 +313,13 @@ static int64_t share_of(const struct resource *r)
 static void freeze_channel(struct network *network, int channel, int64_t rate, int64_t now_ns)
 {
     struct channel *c = &network->channels[channel];
-    c->stamp--; /* done; the next gather() starts from a stamp above both */
+    c->stamp--; /* marks the channel as done; the next gather() uses a larger stamp */
     for (int k = c->first_hop; k < c->first_hop + c->num_hops; k++) {
         struct resource *r = &network->resources[network->hops[k].resource];
         int64_t users = (int64_t)network->hops[k].weight * c->num_active;
         r->left -= users * rate;
         if (r->left < 0)
-            r->left = 0; /* only where a share was raised to 1 */
+            r->left = 0; /* happens only if a share was raised to 1 */
         r->weight -= users;
     }
     if (c->rate != rate || c->stale) {
@@ -329,14 +329,15 @@ static void freeze_channel(struct network *network, int channel, int64_t rate, i
     }
 }
 
-/* Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2): the resource with the
- * smallest share fixes its channels at it; take them out; again. */
+/* Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2). The resource with the
+ * smallest share gives its channels this rate. They are taken out, and the next resource follows.
+ */
 void network_settle(struct network *network, int64_t now_ns)
 {
     int num_channels;
     int num = gather(network, &num_channels);
     uint32_t stamp = network->stamp;
-    ++network->stamp; /* freeze_channel() marks with stamp - 1: keep it free */
+    ++network->stamp; /* freeze_channel() marks channels with stamp - 1, so skip one value */
     while (num_channels > 0) {
         int64_t least = INT64_MAX;
         for (int i = 0; i < num;) {

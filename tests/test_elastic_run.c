@@ -90,8 +90,9 @@ static void elastic_run__gives_the_last_samples_to_the_first_replicas(void **sta
     }
 }
 
-/* R6: 20 test samples in steps of 8, in micro-batches of 2 on 4 stages of 2 layers: three times a
- * first one through four stages of 4 us and three boundaries of 200 bytes, and 7 others. */
+/* 20 test samples in steps of 8, in micro-batches of 2, on 4 stages of 2 layers. Three steps take
+ * the time of a first micro-batch through four stages of 4 us and three boundaries of 200 bytes.
+ * The 7 other micro-batches take the time of the slowest device. */
 static void elastic_run__evaluates_beside_the_total(void **state)
 {
     (void)state;
