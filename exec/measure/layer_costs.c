@@ -39,7 +39,8 @@ struct layers {
     int *shape_of;    /* by item */
     int64_t *item_ns; /* [num_items][PASS_COUNT], of the round under way */
     double *item_sumsq;
-    double *near_ns; /* [num_samples][NEAR_PASSES][MAX_REPEATS]: saved, a MiB of stash */
+    double *near_ns;          /* [num_samples][NEAR_PASSES][MAX_REPEATS]: saved, a MiB of stash */
+    struct loss_sums *losses; /* [MAX_LIVE], pinned; NULL: backend memory is host memory */
     double norm_times[MAX_REPEATS];
     double op_times[MAX_REPEATS]; /* what a pass of a stage takes besides its items */
 };
@@ -96,6 +97,8 @@ static void clear(struct layers *l)
     free(l->item_ns);
     free(l->item_sumsq);
     free(l->near_ns);
+    if (l->losses)
+        l->m->backend->free_host(l->m->backend, l->losses);
     stage_free(l->stage);
 }
 
@@ -130,7 +133,13 @@ static enum status make_shapes(struct layers *l, struct err *err)
         if (!shape->times)
             return err_nomem(err);
     }
-    return OK;
+    if (l->m->backend->host_memory)
+        return OK;
+    void *losses = NULL;
+    enum status rc = l->m->backend->alloc_host(l->m->backend, MAX_LIVE * (int64_t)sizeof *l->losses,
+                                               &losses, err);
+    l->losses = losses;
+    return rc;
 }
 
 /* The whole model on this rank, as a pipeline of one stage holds it. */
@@ -172,7 +181,9 @@ static void forget_round(struct layers *l)
 
 /* Micro-batches of a size forward through the whole model, then backward: every item finds
  * weights, stash and caches as in a step, not as its own last call left them. What the items took
- * is in item_ns, *rest_ns is what a pass took besides. */
+ * is in item_ns, *rest_ns is what a pass took besides. On a device each forward starts a copy of
+ * its loss, as the runtime's do: a wait for the loss would drain the device's queue every time, and
+ * *rest_ns would hold the drain. */
 static enum status run_passes(struct layers *l, int size, int live, double *rest_ns,
                               struct err *err)
 {
@@ -189,8 +200,11 @@ static enum status run_passes(struct layers *l, int size, int live, double *rest
     int64_t items_ns = 0;
     stage_time_items(l->stage, l->item_ns);
     measure_clock_start(l->m);
-    for (int mb = 0; rc == OK && mb < live; mb++)
-        rc = stage_forward(l->stage, mb, &block, 0, in, out, true, &loss, err);
+    for (int mb = 0; rc == OK && mb < live; mb++) {
+        rc = stage_forward(l->stage, mb, &block, 0, in, out, true, l->losses ? NULL : &loss, err);
+        if (rc == OK && l->losses)
+            stage_loss_out(l->stage, mb, &l->losses[mb]);
+    }
     for (int mb = 0; rc == OK && mb < live; mb++)
         rc = stage_backward(l->stage, mb, &block, 0, BACKWARD_BOTH, 1, in, grad_in, err);
     const double all_ns = measure_clock_ns(l->m);
