@@ -361,6 +361,8 @@ static enum status run_profile(const struct exec_command *command, struct call *
         {"dropout",      OPTION_FLAG,   &options.dropout, NULL,
          "layers drop, as jobs with train.dropout train them",                                              0, 0,           NULL},
         {"quick",        OPTION_FLAG,   &quick,           NULL,      "fewer repeats",                       0, 0,           NULL},
+        {"retune",       OPTION_FLAG,   &options.retune,  NULL,
+         "time the GPU libraries' algorithms again and replace the stored choices",                         0, 0,           NULL},
         {"name",         OPTION_STRING, &name,            "NAME",    "of the profile (default: KIND-HOST)", 0, 0,           NULL},
         {"db",           OPTION_STRING, &db,              "FILE",    "profile store (default: the user's)", 0, 0,           NULL},
         {"json",         OPTION_FLAG,   &json,            NULL,      "print one JSON object",               0, 0,           NULL},

@@ -61,7 +61,7 @@ enum status store_put_choices(struct store *store, const struct choice_place *pl
     enum status rc = store_begin(store, err);
     if (rc != OK)
         return rc;
-    rc = store_prepare(store, "INSERT OR IGNORE INTO library_choice VALUES (?, ?, ?, ?)", &stmt,
+    rc = store_prepare(store, "INSERT OR REPLACE INTO library_choice VALUES (?, ?, ?, ?)", &stmt,
                        err);
     for (int i = 0; rc == OK && i < num; i++) {
         bind_place(stmt, place);

@@ -1,8 +1,10 @@
 /* profiles/choice.h - the algorithm that a device's library was measured fastest with.
  *
  * A library may have several algorithms for a problem, and their results differ in bits. Timing
- * them chooses another one from run to run. The store therefore keeps the first choice for each
- * device and set of libraries, never replaces it, and every run uses it. */
+ * them chooses another one from run to run. The store therefore keeps a choice for each device and
+ * set of libraries, and every run uses it. A profile replaces a choice where it timed the problem
+ * again: because the library no longer takes the stored answer (another cuDNN), or because the user
+ * asked for it (`elapse profile --retune`). */
 #ifndef ELAPSE_PROFILES_CHOICE_H
 #define ELAPSE_PROFILES_CHOICE_H
 
@@ -29,7 +31,8 @@ struct store;
  * A store of an older version has none. Errors of the store. */
 enum status store_get_choices(struct store *store, const struct choice_place *place,
                               struct library_choice **list, int *num, struct err *err);
-/* Add the choices whose problem is new, in one transaction. Errors of the store. */
+/* Add the choices in one transaction; each replaces the answer to the same problem. Errors of the
+ * store. */
 enum status store_put_choices(struct store *store, const struct choice_place *place,
                               const struct library_choice *list, int num, struct err *err);
 

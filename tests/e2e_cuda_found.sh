@@ -39,6 +39,12 @@ verify "two ranks do them as one does" same_run found-1 found-2
 train vit found-part -n 1 --steps 2 --db "$tmp/found.db"
 train vit found-part -n 2 --resume "$tmp/found-part" --db "$tmp/found.db"
 verify "so does a resumed run, and another profile changes nothing" same_run found-1 found-part
+cp "$tmp/found.db" "$tmp/again.db"
+ELAPSE_CUDASIM_SLOW=02 expect "elapse profile --retune" 0 '"rows":|too noisy' \
+    "$elapse" profile --device cuda --model "$tmp/tiny.json" --microbatches 4 --quick --retune --db "$tmp/again.db" --json -n 1
+train vit again-1 -n 1 --db "$tmp/again.db"
+verify "one that times again replaces the choices: other bits, the same losses" near_run vit-1 again-1 1e-5
+verify "and the bits are others than before" test "$(value again-1 weights_sha256)" != "$(value found-1 weights_sha256)"
 
 # Attention and GELU go to cuDNN where a profile found it faster. Here time says nothing but where cuDNN is slowed
 # down; that an answer is followed, test_cudnn shows.

@@ -463,7 +463,7 @@ static void store_open__brings_older_schema_up(void **state)
     profile_clear(&profile);
 }
 
-static void store_choices__keep_the_first_of_a_problem_in_its_place(void **state)
+static void store_choices__hold_the_last_of_a_problem_in_its_place(void **state)
 {
     static const struct library_choice first[] = {
         {"b", "1"},
@@ -490,7 +490,7 @@ static void store_choices__keep_the_first_of_a_problem_in_its_place(void **state
     assert_int_equal(num, 3);
     for (int i = 0; i < 3; i++) {
         assert_string_equal(list[i].problem, i == 0 ? "a" : i == 1 ? "b" : "c");
-        assert_string_equal(list[i].answer, i == 0 ? "2" : i == 1 ? "1" : "4");
+        assert_string_equal(list[i].answer, i == 0 ? "3" : i == 1 ? "1" : "4");
     }
     free(list);
     store_close(store);
@@ -890,7 +890,7 @@ int main(void)
         cmocka_unit_test(store_open__refuses_truncated_store),
         cmocka_unit_test(store_open__survives_flipped_bytes),
         cmocka_unit_test(store_open__brings_older_schema_up),
-        cmocka_unit_test(store_choices__keep_the_first_of_a_problem_in_its_place),
+        cmocka_unit_test(store_choices__hold_the_last_of_a_problem_in_its_place),
         cmocka_unit_test(store_put_profile__loses_nothing_when_eight_write_at_once),
         cmocka_unit_test(store_put_profile__is_whole_or_absent_after_kill),
         cmocka_unit_test(store_put_profile__says_so_when_locked),

@@ -214,19 +214,22 @@ static bool cudnn_is_faster(struct backend *be, const struct entry *e, const str
 {
     const struct cuda_backend *cuda = cuda_of(be);
     const int64_t out_bytes = whole(c->out_elems * be->elem_bytes);
-    struct timed_call t = {.be = be, .call = *c, .qkv = c->qkv};
+    struct timed_call own = {.be = be, .call = *c, .qkv = c->qkv}, cudnn;
     char problem[CHOICE_BYTES];
     void *aside = NULL;
     if (be->alloc(be, out_bytes + c->lse_elems * (int64_t)sizeof(float), &aside, NULL) != OK)
         return false;
     if (c->qkv == c->out)
-        t.call.qkv = aside;
-    t.call.out = aside;
-    t.call.lse = (float *)(void *)((char *)aside + out_bytes);
-    const float own_ms = cuda_choices_time(cuda->choices, cuda->stream, run_timed, &t);
-    t.e = e;
-    const float cudnn_ms = cuda_choices_time(cuda->choices, cuda->stream, run_timed, &t);
-    const bool faster = cudnn_ms > 0.0f && cudnn_ms < own_ms;
+        own.call.qkv = aside;
+    own.call.out = aside;
+    own.call.lse = (float *)(void *)((char *)aside + out_bytes);
+    cudnn = own;
+    cudnn.e = e;
+    struct way ways[2] = {
+        {.once = run_timed, .ctx = &own  },
+        {.once = run_timed, .ctx = &cudnn}
+    };
+    const bool faster = cuda_choices_race(be, ways, 2) == 1;
     be->free(be, aside);
     name_problem(be, &e->key, problem);
     cuda_choices_note(cuda->choices, problem, faster ? BY_CUDNN : BY_OWN);

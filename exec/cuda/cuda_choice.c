@@ -6,14 +6,15 @@
 #include <string.h>
 
 #include "exec/base/bf16.h"
+#include "exec/cuda/cuda_matmul.h"
 
-enum { TIMED_RUNS = 5 };
+enum { ROUNDS = 2, RUNS = 5, ALL_RUNS = ROUNDS * RUNS };
 
 struct cuda_choices {
     struct library_choice *given, *made; /* owned */
     int num_given, num_made;
     bool tune;
-    cudaEvent_t start, stop;
+    cudaEvent_t marks[RUNS + 1]; /* before the runs of a round, and behind each */
 };
 
 enum status cuda_choices_new(bool tune, struct cuda_choices **out, struct err *err)
@@ -23,8 +24,8 @@ enum status cuda_choices_new(bool tune, struct cuda_choices **out, struct err *e
     if (!choices)
         return err_nomem(err);
     choices->tune = tune;
-    CUDA_TRY(cudaEventCreateWithFlags(&choices->start, cudaEventDefault));
-    CUDA_TRY(cudaEventCreateWithFlags(&choices->stop, cudaEventDefault));
+    for (int i = 0; i <= RUNS; i++)
+        CUDA_TRY(cudaEventCreateWithFlags(&choices->marks[i], cudaEventDefault));
     *out = choices;
     choices = NULL;
     rc = OK;
@@ -37,10 +38,9 @@ void cuda_choices_free(struct cuda_choices *choices)
 {
     if (!choices)
         return;
-    if (choices->start)
-        cudaEventDestroy(choices->start);
-    if (choices->stop)
-        cudaEventDestroy(choices->stop);
+    for (int i = 0; i <= RUNS; i++)
+        if (choices->marks[i])
+            cudaEventDestroy(choices->marks[i]);
     free(choices->given);
     free(choices->made);
     free(choices);
@@ -147,21 +147,57 @@ double cuda_choices_distance(const uint16_t *got, const uint16_t *want, int64_t 
     return apart == 0.0 ? 0.0 : sqrt(apart / norm);
 }
 
-float cuda_choices_time(const struct cuda_choices *choices, cudaStream_t stream,
-                        bool (*once)(const void *ctx), const void *ctx)
+/* --- races ------------------------------------------------------------------------------------ */
+
+static int by_time(const void *a, const void *b)
 {
-    float ms = 0.0f;
-    bool ok = true;
-    for (int run = -1; run < TIMED_RUNS && ok; run++) {
-        if (run == 0)
-            CUDA_NOTE(cudaEventRecord(choices->start, stream));
-        ok = once(ctx);
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static float median(float times[ALL_RUNS])
+{
+    qsort(times, ALL_RUNS, sizeof *times, by_time);
+    return (times[ALL_RUNS / 2 - 1] + times[ALL_RUNS / 2]) / 2;
+}
+
+/* One round of one way, behind a run that warms its caches up. false: it cannot. */
+static bool time_round(struct backend *be, const struct way *way, float times[RUNS])
+{
+    const cudaEvent_t *marks = cuda_of(be)->choices->marks;
+    cudaStream_t stream = cuda_of(be)->stream;
+    bool ok = way->once(way->ctx);
+    CUDA_NOTE(cudaEventRecord(marks[0], stream));
+    for (int run = 0; run < RUNS && ok; run++) {
+        ok = way->once(way->ctx);
+        CUDA_NOTE(cudaEventRecord(marks[run + 1], stream));
     }
-    CUDA_NOTE(cudaEventRecord(choices->stop, stream));
-    CUDA_NOTE(cudaEventSynchronize(choices->stop));
-    if (ok)
-        CUDA_NOTE(cudaEventElapsedTime(&ms, choices->start, choices->stop));
-    else
+    if (!ok)
         (void)cudaGetLastError(); /* or the next launch would be blamed for it */
-    return ok ? ms / TIMED_RUNS : 0.0f;
+    CUDA_NOTE(cudaStreamSynchronize(stream));
+    for (int run = 0; run < RUNS && ok; run++)
+        CUDA_NOTE(cudaEventElapsedTime(&times[run], marks[run], marks[run + 1]));
+    return ok;
+}
+
+int cuda_choices_race(struct backend *be, struct way *ways, int num)
+{
+    static bool warm; /* one process drives one device, from one thread */
+    float(*times)[ALL_RUNS] = calloc((size_t)num + 1, sizeof *times);
+    bool *out = calloc((size_t)num + 1, sizeof *out);
+    int best = -1;
+    if (!warm)
+        cuda_matmul_keep_busy(be, WARM_UP_NS);
+    warm = true;
+    for (int round = 0; times && out && round < ROUNDS; round++)
+        for (int i = 0; i < num; i++)
+            out[i] = out[i] || !time_round(be, &ways[i], times[i] + (ptrdiff_t)round * RUNS);
+    for (int i = 0; times && out && i < num; i++) {
+        ways[i].ms = out[i] ? 0.0f : median(times[i]);
+        if (!out[i] && (best < 0 || ways[i].ms < ways[best].ms))
+            best = i;
+    }
+    free(times);
+    free(out);
+    return best;
 }

@@ -2,8 +2,8 @@
  *
  * A problem is a text that says all of a call that its way may depend on; so is the answer, in the
  * terms of who asks. What was given (backend.h's choose(), from the profile store) is followed.
- * Where a profiler tunes, a problem without one is timed at its first call and noted, for
- * choices(). */
+ * Where a profiler tunes, a problem without one, or with one that the library there does not take,
+ * is timed at its first call and noted, for choices(). */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_CHOICE_H
 #define ELAPSE_EXEC_CUDA_CUDA_CHOICE_H
 
@@ -44,10 +44,19 @@ void cuda_choices_note(struct cuda_choices *choices, const char *problem, const 
 double cuda_choices_distance(const uint16_t *got, const uint16_t *want, int64_t num);
 #define CHOICE_TOLERANCE 2e-2
 
-/* Milliseconds: the mean of a few calls behind one that warms up, waited for. 0: one of them
- * returned false. once() issues to `stream`. */
-float cuda_choices_time(const struct cuda_choices *choices, cudaStream_t stream,
-                        bool (*once)(const void *ctx), const void *ctx);
+/* One of several ways to do the same work. once() issues it to the backend's stream; false: it
+ * cannot. May tune what it consists of, at its first call. */
+struct way {
+    bool (*once)(const void *ctx);
+    const void *ctx;
+    float ms; /* filled in: median of its runs; 0: it cannot */
+};
+/* Time the ways and return the number of the fastest, of equal ones the first; -1: none can. Runs
+ * alternate in rounds, so that a change of the device's clocks meets every way. Before the first
+ * race of the process the device multiplies for WARM_UP_NS: an idle one takes so long to raise its
+ * clocks. Waits for the device. */
+int cuda_choices_race(struct backend *be, struct way *ways, int num);
+#define WARM_UP_NS ((int64_t)200000000)
 
 #ifdef __cplusplus
 }

@@ -6,8 +6,9 @@
 
 #include "exec/cuda/cuda_arena.h"
 #include "exec/cuda/cuda_matmul_plan.h"
+#include "profiles/clock.h"
 
-enum { MAX_PROPOSALS = 24, FIRST_TABLE = 64 };
+enum { FIRST_TABLE = 64 };
 
 enum status cuda_matmul_new(struct backend *be, struct cuda_matmul **out, struct err *err)
 {
@@ -173,15 +174,12 @@ static bool find_way(struct backend *be, struct matmul_plan *e, const struct mat
     const bool tunes = cuda_choices_tune(cuda_of(be)->choices);
     const int most = tunes ? MAX_PROPOSALS : 1;
     const int count = is_for_lt(&e->key) ? matmul_propose(be, e, proposals, most) : 0;
-    if (count > 0) {
-        const int pick = tunes ? matmul_fastest(be, e, p, proposals, count) : 0;
-        e->algo = proposals[pick].algo;
-        e->workspace = proposals[pick].workspaceSize;
-    }
-    if (tunes && mm->gelu == CUDNN_WHERE_FASTER)
-        matmul_weigh_cudnn(be, e, p);
     e->tuned = tunes;
-    return count > 0 || e->cudnn;
+    if (tunes)
+        return matmul_fastest(be, e, p, proposals, count, mm->gelu == CUDNN_WHERE_FASTER);
+    if (count > 0)
+        matmul_take_proposal(e, &proposals[0]);
+    return count > 0;
 }
 
 /* A way for the plan; false: there is none. */
@@ -256,6 +254,36 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
     cuda_note_text(ERR_SYSTEM, "cuda: cublasLtMatmul of %lld x %lld x %lld failed: %s",
                    (long long)p->m, (long long)p->n, (long long)p->k, why);
     return true;
+}
+
+void cuda_matmul_keep_busy(struct backend *be, int64_t ns)
+{
+    enum { SIDE = 2048, DEPTH = 256 }; /* 128 or 256 tiles: one for each multiprocessor or more */
+    const int64_t square = (int64_t)SIDE * SIDE, flat = (int64_t)SIDE * DEPTH;
+    const int64_t bytes = backend_bytes(be, square + 2 * flat), begin = clock_now_ns();
+    struct matmul p = {
+        .m = SIDE, .n = SIDE, .k = DEPTH, .lda = SIDE, .ldb = DEPTH, .ldd = SIDE, .alpha = 1.0f};
+    struct cuda_arena *arena = cuda_of(be)->arena;
+    cublasLtMatmulHeuristicResult_t proposal;
+    void *operands = NULL;
+    if (cuda_matmul_take(cuda_of(be)->matmul, NULL) != OK ||
+        cuda_arena_alloc(arena, bytes, &operands, NULL) != OK)
+        return;
+    CUDA_NOTE(cudaMemsetAsync(operands, 0, (size_t)bytes, cuda_of(be)->stream));
+    p.d = operands;
+    p.a = backend_at(be, operands, square);
+    p.b = backend_at(be, operands, square + flat);
+    struct matmul_plan plan = {.key = key_of(&p)};
+    bool ok = matmul_describe(be, &plan, &p) && matmul_propose(be, &plan, &proposal, 1) > 0;
+    if (ok)
+        matmul_take_proposal(&plan, &proposal);
+    for (int runs = 1; ok && clock_now_ns() - begin < ns; runs *= 2) {
+        for (int i = 0; ok && i < runs; i++)
+            ok = !matmul_issue(be, &plan, &p);
+        ok = CUDA_NOTE(cudaStreamSynchronize(cuda_of(be)->stream)) == OK && ok;
+    }
+    matmul_plan_clear(&plan);
+    cuda_arena_release(arena, operands);
 }
 
 int cuda_matmul_served(struct backend *be)

@@ -3,9 +3,9 @@
  * A plan is the library's descriptors and one algorithm, fixed at the first call of a shape: the
  * one that was given for it (cuda_choice.h; the answer is the library's description of an
  * algorithm, which it takes back in the same version); else, where tuning is on, the fastest of the
- * library's proposals on the real operands; else its first proposal. It stays for the backend's
- * life, so that a shape gives the same bits whenever it comes. Algorithms that sum partial products
- * in an order that may change are left out.
+ * library's proposals, timed side by side on the real operands; else its first proposal. It stays
+ * for the backend's life, so that a shape gives the same bits whenever it comes. Algorithms that
+ * sum partial products in an order that may change are left out.
  *
  * A product in bf16 with GELU behind it, or with its gradient, may be one kernel of cuDNN's
  * (cuda_cudnn.h), which has GELU by erf too. ELAPSE_GELU in the environment:
@@ -78,6 +78,10 @@ typedef void matmul_apart(struct backend *be, const void *call, void *d, float *
  * part of its product's kernel, some run behind it, slower than ours. May use cuda_scratch(). */
 bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
                       const void *call);
+
+/* The device multiplies for at least so long, then is waited for. Nothing of it is kept; where the
+ * device has no room for the operands nothing is done. */
+void cuda_matmul_keep_busy(struct backend *be, int64_t ns);
 
 /* How many shapes cuDNN serves so far. For benchmarks and tests. */
 int cuda_matmul_served(struct backend *be);

@@ -109,6 +109,12 @@ int matmul_propose(struct backend *be, const struct matmul_plan *e,
     return kept;
 }
 
+void matmul_take_proposal(struct matmul_plan *e, const cublasLtMatmulHeuristicResult_t *proposal)
+{
+    e->algo = proposal->algo;
+    e->workspace = proposal->workspaceSize;
+}
+
 static cublasStatus_t issue_lt(struct backend *be, const struct matmul_plan *e,
                                const struct matmul *p)
 {

@@ -22,7 +22,6 @@ struct matmul_key {
 struct matmul_plan {
     struct matmul_key key;
     bool made, works, tuned, compared; /* compared: with the work in pieces */
-    float ms;                          /* of the pick, where tuned */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
@@ -56,9 +55,12 @@ struct matmul_plan *matmul_plan_of(struct backend *be, const struct matmul *p);
 
 /* cuBLASLt's descriptors of the product. false: noted. */
 bool matmul_describe(const struct backend *be, struct matmul_plan *e, const struct matmul *p);
-/* cuBLASLt's proposals, best first by its own guess; 0: it cannot. */
+/* cuBLASLt's proposals, at most `most` of MAX_PROPOSALS, best first by its own guess; 0: it cannot.
+ */
+enum { MAX_PROPOSALS = 24 };
 int matmul_propose(struct backend *be, const struct matmul_plan *e,
                    cublasLtMatmulHeuristicResult_t *proposals, int most);
+void matmul_take_proposal(struct matmul_plan *e, const cublasLtMatmulHeuristicResult_t *proposal);
 /* cuDNN's of this number (cuda_cudnn.h) becomes the plan's way; false: there is none. */
 bool matmul_plan_by_cudnn(struct backend *be, struct matmul_plan *e, int proposal);
 
@@ -76,13 +78,12 @@ void matmul_plan_clear(struct matmul_plan *e);
 
 /* --- cuda_matmul_tune.c ----------------------------------------------------------------------- */
 
-/* Of cuBLASLt's proposals the number of the fastest on the real operands, outputs aside, but for an
- * aux that is written: that comes out the same each time, up to its last bits. Where there is no
- * room the first stands. */
-int matmul_fastest(struct backend *be, struct matmul_plan *e, const struct matmul *p,
-                   const cublasLtMatmulHeuristicResult_t *proposals, int count);
-/* cuDNN's fastest proposal becomes the plan's way, where it is faster. */
-void matmul_weigh_cudnn(struct backend *be, struct matmul_plan *e, const struct matmul *p);
+/* The fastest way becomes the plan's: of cuBLASLt's proposals, and where `cudnn` of cuDNN's. All
+ * are timed on the real operands, outputs aside, but for an aux that is written: that comes out the
+ * same each time, up to its last bits. Where there is no room cuBLASLt's first stands. false: there
+ * is no way. */
+bool matmul_fastest(struct backend *be, struct matmul_plan *e, const struct matmul *p,
+                    const cublasLtMatmulHeuristicResult_t *proposals, int count, bool cudnn);
 /* Whether the plan gives the same bits where its aux is its output: tried on a copy. */
 bool matmul_works_in_place(struct backend *be, const struct matmul_plan *e, const struct matmul *p);
 

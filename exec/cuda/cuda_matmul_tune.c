@@ -21,67 +21,70 @@ static void *take_aside(struct backend *be, const struct matmul *p, float **bias
     return aside;
 }
 
+/* p with its outputs aside, where take_aside() has room; else timed->d is NULL. */
+static void put_aside(struct backend *be, const struct matmul *p, struct matmul *timed)
+{
+    float *sums = NULL;
+    *timed = *p;
+    timed->d = take_aside(be, p, &sums);
+    timed->bias_grad = sums;
+    if (p->c == p->d)
+        timed->c = timed->d;
+    if (p->d_sums)
+        timed->d_sums = sums;
+}
+
 struct plan_call {
     struct backend *be;
-    const struct matmul_plan *e;
+    struct matmul_plan plan;
     const struct matmul *p;
 };
 static bool run_plan(const void *ctx)
 {
     const struct plan_call *c = ctx;
-    return matmul_issue(c->be, c->e, c->p) == NULL;
+    return matmul_issue(c->be, &c->plan, c->p) == NULL;
 }
 
-/* Milliseconds of p the plan's way, outputs aside; 0: it cannot, or there is no room. */
-static float time_plan(struct backend *be, const struct matmul_plan *e, const struct matmul *p)
+/* All ways of a product, at the start of a race. */
+struct field {
+    struct way ways[MAX_PROPOSALS + MAX_CUDNN_PROPOSALS];
+    struct plan_call calls[MAX_PROPOSALS + MAX_CUDNN_PROPOSALS];
+    int num;
+};
+static struct matmul_plan *enter(struct field *f, struct backend *be, const struct matmul_plan *e,
+                                 const struct matmul *timed)
 {
-    struct matmul timed = *p;
-    const struct plan_call call = {be, e, &timed};
-    float *sums = NULL, ms = 0.0f;
-    timed.d = take_aside(be, p, &sums);
-    timed.bias_grad = sums;
-    if (p->c == p->d)
-        timed.c = timed.d;
-    if (p->d_sums)
-        timed.d_sums = sums;
+    struct plan_call *call = &f->calls[f->num];
+    *call = (struct plan_call){be, *e, timed};
+    f->ways[f->num++] = (struct way){.once = run_plan, .ctx = call};
+    return &call->plan;
+}
+
+bool matmul_fastest(struct backend *be, struct matmul_plan *e, const struct matmul *p,
+                    const cublasLtMatmulHeuristicResult_t *proposals, int count, bool cudnn)
+{
+    struct field *f = calloc(1, sizeof *f);
+    struct matmul timed = {0};
+    int best = -1;
+    if (count > 0)
+        matmul_take_proposal(e, &proposals[0]);
+    if (f)
+        put_aside(be, p, &timed);
+    for (int i = 0; timed.d && i < count; i++)
+        matmul_take_proposal(enter(f, be, e, &timed), &proposals[i]);
+    for (int i = 0; timed.d && cudnn && i < MAX_CUDNN_PROPOSALS; i++)
+        if (!matmul_plan_by_cudnn(be, enter(f, be, e, &timed), i))
+            f->num--;
     if (timed.d)
-        ms = cuda_choices_time(cuda_of(be)->choices, cuda_of(be)->stream, run_plan, &call);
+        best = cuda_choices_race(be, f->ways, f->num);
+    for (int i = 0; f && i < f->num; i++)
+        if (i == best)
+            *e = f->calls[i].plan;
+        else
+            cuda_cudnn_plan_free(f->calls[i].plan.cudnn);
     cuda_arena_release(cuda_of(be)->arena, timed.d);
-    return ms;
-}
-
-int matmul_fastest(struct backend *be, struct matmul_plan *e, const struct matmul *p,
-                   const cublasLtMatmulHeuristicResult_t *proposals, int count)
-{
-    int best = 0;
-    for (int i = 0; i < count; i++) {
-        struct matmul_plan tried = *e;
-        tried.algo = proposals[i].algo;
-        tried.workspace = proposals[i].workspaceSize;
-        const float ms = time_plan(be, &tried, p);
-        if (ms > 0.0f && (e->ms == 0.0f || ms < e->ms)) {
-            e->ms = ms;
-            best = i;
-        }
-    }
-    return best;
-}
-
-void matmul_weigh_cudnn(struct backend *be, struct matmul_plan *e, const struct matmul *p)
-{
-    for (int proposal = 0; proposal < MAX_CUDNN_PROPOSALS; proposal++) {
-        struct matmul_plan tried = {.key = e->key};
-        const float ms =
-            matmul_plan_by_cudnn(be, &tried, proposal) ? time_plan(be, &tried, p) : 0.0f;
-        if (ms > 0.0f && (e->ms == 0.0f || ms < e->ms)) {
-            cuda_cudnn_plan_free(e->cudnn);
-            e->cudnn = tried.cudnn;
-            e->cudnn_proposal = proposal;
-            e->ms = ms;
-        } else {
-            cuda_cudnn_plan_free(tried.cudnn);
-        }
-    }
+    free(f);
+    return count > 0 || e->cudnn;
 }
 
 bool matmul_works_in_place(struct backend *be, const struct matmul_plan *e, const struct matmul *p)
@@ -183,13 +186,17 @@ bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *
     struct apart_call pieces = {be, apart, call, NULL, NULL};
     bool pays = !was.cudnn || agrees(be, &was, p, pieces);
     if (pays && was.tuned) {
-        float apart_ms = 0.0f;
-        pieces.d = take_aside(be, p, &pieces.bias_grad);
-        if (pieces.d)
-            apart_ms =
-                cuda_choices_time(cuda_of(be)->choices, cuda_of(be)->stream, run_apart, &pieces);
-        cuda_arena_release(cuda_of(be)->arena, pieces.d);
-        pays = apart_ms == 0.0f || was.ms <= apart_ms;
+        struct matmul timed;
+        const struct plan_call whole = {be, was, &timed};
+        struct way ways[2] = {
+            {.once = run_plan,  .ctx = &whole },
+            {.once = run_apart, .ctx = &pieces}
+        };
+        put_aside(be, p, &timed);
+        pieces.d = timed.d;
+        pieces.bias_grad = timed.bias_grad;
+        pays = !timed.d || cuda_choices_race(be, ways, 2) != 1;
+        cuda_arena_release(cuda_of(be)->arena, timed.d);
     }
     e = matmul_plan_of(be, p);
     if (e) {

@@ -26,6 +26,7 @@ struct measure_options {
     int num_samples;
     bool dropout; /* measure layers with dropout */
     bool quick;   /* fewer repeats: about a third of the time */
+    bool retune;  /* time the libraries' ways again and replace the choices in the store */
     bool progress;
     struct store *store; /* rank 0: libraries' choices from earlier profiles, and to it; NULL: none
                           */

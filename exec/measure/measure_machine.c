@@ -70,7 +70,8 @@ static enum status wait_asleep(const struct comm *comm, struct err *err)
 }
 
 /* One phase, with a fresh backend of so many threads. The rank that measures alone also times the
- * alternatives of GPU libraries; its choices go into the store, and later phases use them. */
+ * alternatives of GPU libraries; its choices go into the store, and later phases use them. That
+ * rank starts with the stored choices, unless it is to time them anew (--retune). */
 static enum status phase(struct measure *m, int threads, bool together, struct err *err)
 {
     enum status rc;
@@ -86,7 +87,9 @@ static enum status phase(struct measure *m, int threads, bool together, struct e
     if (!m->backend)
         return err ? err->status : ERR_NOMEM;
     struct backend *be = m->backend;
-    rc = choices_give(together ? m->comm : NULL, store, here, be, err);
+    rc = OK;
+    if (together || !m->options->retune)
+        rc = choices_give(together ? m->comm : NULL, store, here, be, err);
     if (rc == OK)
         rc = be->event_new(be, &m->from, err);
     if (rc == OK)
