@@ -28,7 +28,8 @@ struct entry {
 
 struct cuda_pick {
     struct backend own;       /* only the functions of attention */
-    bool wherever;            /* ELAPSE_ATTENTION=cudnn; else what is faster */
+    bool wherever;            /* ELAPSE_ATTENTION=cudnn or fastest; else what is faster */
+    bool any_bits;            /* ELAPSE_ATTENTION=fastest */
     struct cuda_arena *arena; /* borrowed */
     struct entry *entries;
     int num, room;
@@ -47,6 +48,7 @@ struct call {
     int64_t out_elems;    /* elems, or 3 of them */
     int64_t lse_elems;    /* forward, else 0 */
     int64_t padded_delta; /* bytes of SDPA_DELTA, a multiple of 256 */
+    int64_t padded_sum;   /* of SDPA_DQ_SUM, were it wanted */
 };
 
 static int64_t whole(int64_t bytes)
@@ -62,6 +64,7 @@ static struct call call_of(const struct attention *a, const struct dropout *drop
     c.out_elems = backward ? 3 * c.elems : c.elems;
     c.lse_elems = backward ? 0 : stats;
     c.padded_delta = backward ? whole(stats * (int64_t)sizeof(float)) : 0;
+    c.padded_sum = backward ? whole(c.elems * (int64_t)sizeof(float)) : 0;
     return c;
 }
 
@@ -127,13 +130,15 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
     const int64_t width = (int64_t)c->a->heads * c->a->head_dim;
     const int64_t out_bytes = c->out_elems * be->elem_bytes;
     const int64_t workspace = whole(cuda_cudnn_workspace(e->plan));
+    const int64_t sum_bytes = cuda_of(be)->pick->any_bits ? c->padded_sum : 0;
     const bool in_place = c->out == c->qkv;
-    char *scratch =
-        cuda_scratch_or(be, c->padded_delta + workspace + (in_place ? out_bytes : 0), err);
-    if (!scratch)
+    char *delta = cuda_scratch_or(
+        be, c->padded_delta + sum_bytes + workspace + (in_place ? out_bytes : 0), err);
+    if (!delta)
         return err->status;
+    char *sum = delta + c->padded_delta, *work = sum + sum_bytes;
     uint16_t *qkv = (uint16_t *)(uintptr_t)c->qkv;
-    uint16_t *out = in_place ? (void *)(scratch + c->padded_delta + workspace) : c->out;
+    uint16_t *out = in_place ? (void *)(work + workspace) : c->out;
     void *at[CUDNN_NUM_UIDS] = {
         [SDPA_Q] = qkv,
         [SDPA_K] = qkv + width,
@@ -146,11 +151,14 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
         [SDPA_DQ] = out,
         [SDPA_DK] = out + width,
         [SDPA_DV] = out + 2 * width,
-        [SDPA_DELTA] = scratch,
+        [SDPA_DELTA] = delta,
+        [SDPA_DQ_SUM] = sum,
     };
+    if (sum_bytes > 0)
+        be->zero(be, sum, sum_bytes);
     if (c->backward && c->a->lengths)
         be->zero(be, out, out_bytes); /* gradients of keys that do not count */
-    rc = cuda_cudnn_run(cuda_cudnn_of(be), e->plan, at, scratch + c->padded_delta, err);
+    rc = cuda_cudnn_run(cuda_cudnn_of(be), e->plan, at, work, err);
     if (rc == OK)
         cuda_launched("attention by cuDNN", __FILE__, __LINE__);
     if (rc == OK && in_place)
@@ -310,6 +318,7 @@ static struct sdpa_shape shape_of(struct backend *be, const struct key *k)
     s.causal = k->causal;
     s.padded = k->lengths || cuda_cudnn_wants_lengths(cuda_cudnn_of(be), k->seq);
     s.backward = k->backward;
+    s.any_bits = k->backward && cuda_of(be)->pick->any_bits;
     return s;
 }
 
@@ -464,7 +473,7 @@ static void backward(struct backend *be, const struct attention *a, const void *
 enum status cuda_pick_new(struct backend *be, struct cuda_pick **out, struct err *err)
 {
     enum cudnn_use use = CUDNN_WHERE_FASTER;
-    const enum status rc = cuda_cudnn_use("ELAPSE_ATTENTION", &use, err);
+    const enum status rc = cuda_cudnn_use("ELAPSE_ATTENTION", true, &use, err);
     if (rc != OK || use == CUDNN_NEVER)
         return rc;
     if (be->elem_bytes != 2)
@@ -472,7 +481,8 @@ enum status cuda_pick_new(struct backend *be, struct cuda_pick **out, struct err
     struct cuda_pick *pick = calloc(1, sizeof *pick);
     if (!pick)
         return err_nomem(err);
-    pick->wherever = use == CUDNN_WHEREVER;
+    pick->any_bits = use == CUDNN_ANY_BITS;
+    pick->wherever = pick->any_bits || use == CUDNN_WHEREVER;
     if (pick->wherever)
         cuda_cudnn_need(be, "attention stays with our own kernels");
     pick->arena = cuda_of(be)->arena;

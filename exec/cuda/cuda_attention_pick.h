@@ -7,6 +7,9 @@
  *           nearest that was; a shape without an answer stays with our own
  *   own     our kernels
  *   cudnn   cuDNN's wherever it can
+ *   fastest cuDNN's wherever it can, its backward by kernels that add to dq in any order: the bits
+ *           of gradients differ from run to run, and so does all that follows. Gives up what the
+ *           others promise: equal bits of two runs, of K pipelines and one, of a resumed run
  *
  * cuDNN can in bf16 without dropout. A shape is decided at its first use and stays as it is. Where
  * it goes to cuDNN both compute the given data then; where cuDNN refuses the shape, finds no memory

@@ -6,7 +6,8 @@
 
 #include "exec/cuda/cuda_internal.h"
 
-enum status cuda_cudnn_use(const char *variable, enum cudnn_use *use, struct err *err)
+enum status cuda_cudnn_use(const char *variable, bool has_fastest, enum cudnn_use *use,
+                           struct err *err)
 {
     const char *named = getenv(variable);
     if (!named || !*named || strcmp(named, "auto") == 0)
@@ -15,9 +16,11 @@ enum status cuda_cudnn_use(const char *variable, enum cudnn_use *use, struct err
         *use = CUDNN_NEVER;
     else if (strcmp(named, "cudnn") == 0)
         *use = CUDNN_WHEREVER;
+    else if (has_fastest && strcmp(named, "fastest") == 0)
+        *use = CUDNN_ANY_BITS;
     else
-        return err_set(err, ERR_INPUT, "%s must be own, cudnn or auto, got '%.40s'", variable,
-                       named);
+        return err_set(err, ERR_INPUT, "%s must be %s, got '%.40s'", variable,
+                       has_fastest ? "own, cudnn, fastest or auto" : "own, cudnn or auto", named);
     return OK;
 }
 
@@ -229,10 +232,10 @@ out:
     return rc;
 }
 
-/* Of cuDNN's proposals that give the same bits every time, best first by its own guess, the one of
- * this number, or (CUDNN_FIRST) the first that will do. */
-static enum status choose(const struct target *target, int proposal, struct cudnn_plan *p,
-                          struct err *err)
+/* Of cuDNN's proposals that give the same bits every time (any_bits: of all), best first by its own
+ * guess, the one of this number, or (CUDNN_FIRST) the first that will do. */
+static enum status choose(const struct target *target, int proposal, bool any_bits,
+                          struct cudnn_plan *p, struct err *err)
 {
     enum status rc;
     const struct cudnn_api *api = target->api;
@@ -258,7 +261,8 @@ static enum status choose(const struct target *target, int proposal, struct cudn
     struct err why = {0};
     rc = ERR_INFEASIBLE;
     for (int i = 0, same = 0; i < count && i < MAX_PROPOSALS && rc != OK; i++)
-        if (same_bits(api, configs[i]) && (proposal == CUDNN_FIRST || proposal == same++))
+        if ((any_bits || same_bits(api, configs[i])) &&
+            (proposal == CUDNN_FIRST || proposal == same++))
             rc = compile(target, configs[i], p, &why);
     if (rc != OK && why.status != OK)
         err_set(err, ERR_INFEASIBLE, "%s", why.msg);
@@ -274,19 +278,24 @@ out:
     return rc;
 }
 
-/* Of one of the two. */
-static enum status make_plan(const struct target *target, const struct sdpa_shape *sdpa,
-                             const struct gelu_shape *gelu, int proposal, struct cudnn_plan **out,
-                             struct err *err)
+/* The caller's wish. */
+struct wish {
+    const struct sdpa_shape *sdpa; /* one of the two */
+    const struct gelu_shape *gelu;
+    int proposal;
+    bool any_bits; /* of the engine */
+};
+static enum status make_plan(const struct target *target, const struct wish *wish,
+                             struct cudnn_plan **out, struct err *err)
 {
     enum status rc;
     struct cudnn_plan *p = calloc(1, sizeof *p);
     if (!p)
         return err_nomem(err);
     p->graph.cudnn = target->api;
-    if (sdpa ? cudnn_graph_sdpa(&p->graph, target->handle, sdpa)
-             : cudnn_graph_gelu(&p->graph, target->handle, gelu))
-        rc = choose(target, proposal, p, err);
+    if (wish->sdpa ? cudnn_graph_sdpa(&p->graph, target->handle, wish->sdpa)
+                   : cudnn_graph_gelu(&p->graph, target->handle, wish->gelu))
+        rc = choose(target, wish->proposal, wish->any_bits, p, err);
     else
         rc = failed(target->api, ERR_INFEASIBLE, p->graph.failed, p->graph.failed_at, err);
     if (rc == OK) {
@@ -301,14 +310,26 @@ enum status cuda_cudnn_sdpa(struct cuda_cudnn *cudnn, const struct sdpa_shape *s
                             struct cudnn_plan **plan, struct err *err)
 {
     const struct target target = {&cudnn->api, cudnn->handle, NULL};
-    return make_plan(&target, shape, NULL, CUDNN_FIRST, plan, err);
+    struct wish wish = {.sdpa = shape, .proposal = CUDNN_FIRST, .any_bits = shape->any_bits};
+    enum status rc = make_plan(&target, &wish, plan, err);
+    if (rc != ERR_INFEASIBLE || !shape->any_bits)
+        return rc;
+    struct sdpa_shape other = *shape;
+    struct err why = {0}; /* in place of what the first graph got */
+    other.any_bits = false;
+    wish.sdpa = &other;
+    rc = make_plan(&target, &wish, plan, &why);
+    if (err)
+        *err = why;
+    return rc;
 }
 
 enum status cuda_cudnn_gelu(struct cuda_cudnn *cudnn, const struct gelu_shape *shape, int proposal,
                             struct cudnn_plan **plan, struct err *err)
 {
     const struct target target = {&cudnn->api, cudnn->handle, NULL};
-    return make_plan(&target, NULL, shape, proposal, plan, err);
+    const struct wish wish = {.gelu = shape, .proposal = proposal};
+    return make_plan(&target, &wish, plan, err);
 }
 
 void cuda_cudnn_plan_free(struct cudnn_plan *plan)
@@ -333,6 +354,7 @@ enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *sdpa,
     struct cudnn_api table = {0};
     const struct cudnn_api *api = &table;
     struct target target = {api, NULL, NULL};
+    const struct wish wish = {sdpa, gelu, CUDNN_FIRST, sdpa && sdpa->any_bits};
     struct cudnn_plan *plan = NULL;
     rc = load(&table, err);
     if (rc != OK)
@@ -344,7 +366,7 @@ enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *sdpa,
                                             CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                                             CUDNN_TYPE_CHAR, (int64_t)strlen(device) + 1, device));
     TRY_CUDNN("the device", api->cudnnBackendFinalize(target.device));
-    rc = make_plan(&target, sdpa, gelu, CUDNN_FIRST, &plan, err);
+    rc = make_plan(&target, &wish, &plan, err);
     if (rc == OK)
         *workspace_bytes = plan->workspace;
 out:

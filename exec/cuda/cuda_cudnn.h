@@ -3,9 +3,10 @@
  *
  * libcudnn.so.9 is loaded at run time (ELAPSE_CUDNN_LIB in the environment names another file), so
  * that nothing needs it. A plan is cuDNN's graph of one shape (cuda_cudnn_graph.h) and one of the
- * engines it proposes that give the same bits every time: which these are depends on shape, device
- * and library version, nothing is timed. bf16. Attention has head_dim a multiple of 8 up to 128 and
- * no dropout: cuDNN's masks are not those of exec/base/rng.h. */
+ * engines it proposes that give the same bits every time (any engine where sdpa_shape.any_bits):
+ * which these are depends on shape, device and library version, nothing is timed. bf16. Attention
+ * has head_dim a multiple of 8 up to 128 and no dropout: cuDNN's masks are not those of exec/rng.h.
+ */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_CUDNN_H
 #define ELAPSE_EXEC_CUDA_CUDA_CUDNN_H
 
@@ -24,6 +25,7 @@ struct sdpa_shape {
     int32_t seq, heads, head_dim;
     bool causal, padded; /* padded: with SDPA_LEN_Q and SDPA_LEN_KV */
     bool backward;
+    bool any_bits; /* backward: blocks add to dq in any order, so bits differ from run to run */
 };
 
 /* The tensors of a plan that have memory behind them; the numbers are cuDNN's unique ids. */
@@ -39,8 +41,9 @@ enum sdpa_uid {
     SDPA_DQ,
     SDPA_DK, /* rows of keys that do not count may be left unwritten, as of dv */
     SDPA_DV,
-    SDPA_DELTA, /* fp32 [n, heads, seq], scratch */
-    SDPA_SCALE, /* numbers from here on; the plan has them */
+    SDPA_DELTA,  /* fp32 [n, heads, seq], scratch */
+    SDPA_DQ_SUM, /* where any_bits: fp32 [n, heads, seq, head_dim], scratch, zero before the run */
+    SDPA_SCALE,  /* numbers from here on; the plan has them */
     SDPA_ONE,
     SDPA_PADDING_BIAS, /* minus infinity, as the next */
     SDPA_CAUSAL_BIAS,
@@ -81,9 +84,11 @@ void cuda_cudnn_need(struct backend *be, const char *without);
 int cuda_cudnn_version(const struct cuda_cudnn *cudnn); /* 91002 is 9.10.2 */
 
 /* What a variable of the environment says of its use: "auto" or nothing, where it was found faster;
- * "own", never; "cudnn", wherever it can. ERR_INPUT: something else. */
-enum cudnn_use { CUDNN_WHERE_FASTER, CUDNN_NEVER, CUDNN_WHEREVER };
-enum status cuda_cudnn_use(const char *variable, enum cudnn_use *use, struct err *err);
+ * "own", never; "cudnn", wherever it can; "fastest", where the caller has that: wherever it can, by
+ * kernels whose bits may differ from run to run. ERR_INPUT: something else. */
+enum cudnn_use { CUDNN_WHERE_FASTER, CUDNN_NEVER, CUDNN_WHEREVER, CUDNN_ANY_BITS };
+enum status cuda_cudnn_use(const char *variable, bool has_fastest, enum cudnn_use *use,
+                           struct err *err);
 
 /* Whether SDPA_LEN_* are wanted of a batch that has no lengths: up to 9.15.0 the backward is wrong
  * without where seq is no multiple of 128. */
@@ -92,7 +97,8 @@ bool cuda_cudnn_wants_lengths(const struct cuda_cudnn *cudnn, int seq);
 /* The caller owns *plan. cuDNN compiles kernels meanwhile: seconds. `proposal` counts its engines
  * for the shape, best first by its own guess; CUDNN_FIRST, as for attention: the first that it can
  * compile. ERR_INFEASIBLE with cuDNN's reason: no such engine whose bits are the same every time;
- * ERR_NOMEM. */
+ * ERR_NOMEM. A shape with any_bits for which cuDNN has no sum over blocks gets the other graph,
+ * from whichever engine cuDNN proposes first; SDPA_DQ_SUM is not looked at then. */
 enum { CUDNN_FIRST = -1 };
 enum status cuda_cudnn_sdpa(struct cuda_cudnn *cudnn, const struct sdpa_shape *shape,
                             struct cudnn_plan **plan, struct err *err);

@@ -92,10 +92,15 @@ static struct form matrix(int64_t rows, int64_t cols, int64_t row_stride, int64_
     };
 }
 
+/* SUMS: memory that blocks add to, in an order of elements that is cuDNN's own. */
+enum tensor_kind { VIRTUAL, MEMORY, NUMBER, SUMS };
+
 static desc tensor(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, struct form f,
-                   bool is_virtual, bool by_value)
+                   enum tensor_kind kind)
 {
     const int64_t alignment = 16;
+    const bool is_virtual = kind == VIRTUAL, by_value = kind == NUMBER;
+    const cudnnBackendTensorReordering_t order = CUDNN_TENSOR_REORDERING_F16x16;
     desc d = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
     SET(d, TENSOR_UNIQUE_ID, INT64, uid);
     SET(d, TENSOR_DATA_TYPE, DATA_TYPE, type);
@@ -104,6 +109,8 @@ static desc tensor(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, str
     SET(d, TENSOR_BYTE_ALIGNMENT, INT64, alignment);
     SET(d, TENSOR_IS_VIRTUAL, BOOLEAN, is_virtual);
     SET(d, TENSOR_IS_BY_VALUE, BOOLEAN, by_value);
+    if (kind == SUMS)
+        SET(d, TENSOR_REORDERING_MODE, TENSOR_REORDERING_MODE, order);
     finalize(g, d, "a tensor's finalize");
     return d;
 }
@@ -111,18 +118,23 @@ static desc tensor(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, str
 static desc memory(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, struct form f)
 {
     g->uids[g->num_uids++] = uid;
-    return tensor(g, uid, type, f, false, false);
+    return tensor(g, uid, type, f, MEMORY);
+}
+static desc sums(struct cudnn_graph *g, int64_t uid, struct form f)
+{
+    g->uids[g->num_uids++] = uid;
+    return tensor(g, uid, CUDNN_DATA_FLOAT, f, SUMS);
 }
 static desc scalar(struct cudnn_graph *g, int64_t uid, float value)
 {
     g->uids[g->num_uids++] = uid;
     g->is_number[uid] = true;
     g->numbers[uid] = value;
-    return tensor(g, uid, CUDNN_DATA_FLOAT, packed(1, 1, 1, 1), false, true);
+    return tensor(g, uid, CUDNN_DATA_FLOAT, packed(1, 1, 1, 1), NUMBER);
 }
 static desc between(struct cudnn_graph *g, cudnnDataType_t type, struct form f)
 {
-    return tensor(g, FIRST_VIRTUAL + g->num_virtual++, type, f, true, false);
+    return tensor(g, FIRST_VIRTUAL + g->num_virtual++, type, f, VIRTUAL);
 }
 
 /* --- operations: each returns its output ------------------------------------------------------ */
@@ -314,9 +326,9 @@ static void forward(struct cudnn_graph *g, const struct parts *p)
     multiply(g, prob, v, (struct extent){p->len_q, NULL, p->len_kv}, p->out);
 }
 
-/* dq is the product's own output, not a sum in memory that blocks add to: this makes cuDNN take the
- * kernels that write dS once and multiply it by k afterwards, whose bits are the same every time.
- */
+/* Where bits are to be the same every time dq is the product's own output, not a sum in memory that
+ * blocks add to: this makes cuDNN take the kernels that write dS once and multiply it by k
+ * afterwards. */
 static void backward(struct cudnn_graph *g, const struct parts *p)
 {
     const struct sdpa_shape *s = p->shape;
@@ -331,9 +343,9 @@ static void backward(struct cudnn_graph *g, const struct parts *p)
     /* delta = row sums of dctx * ctx */
     desc both = apply(g, CUDNN_POINTWISE_MUL, dctx, p->out,
                       packed(s->samples, s->heads, s->seq, s->head_dim));
-    desc sums = reduce(g, CUDNN_REDUCE_TENSOR_ADD, both, p->rows);
-    pointwise(g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, -1, sums, scalar(g, SDPA_ONE, 1.0f), NULL,
-              delta);
+    desc row_sums = reduce(g, CUDNN_REDUCE_TENSOR_ADD, both, p->rows);
+    pointwise(g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, -1, row_sums, scalar(g, SDPA_ONE, 1.0f),
+              NULL, delta);
 
     /* P = exp(masked scores - lse); dv = P^T dctx */
     desc scores = scaled_scores(g, p);
@@ -357,7 +369,14 @@ static void backward(struct cudnn_graph *g, const struct parts *p)
 
     /* dq = dS k */
     desc k = turn(g, p->k_t, between(g, CUDNN_DATA_FLOAT, p->qkv));
-    multiply(g, ds, k, (struct extent){p->len_q, NULL, p->len_kv}, dq);
+    const struct extent extent = {p->len_q, NULL, p->len_kv};
+    if (!s->any_bits) {
+        multiply(g, ds, k, extent, dq);
+        return;
+    }
+    desc sum = sums(g, SDPA_DQ_SUM, packed(s->samples, s->heads, s->seq, s->head_dim));
+    multiply(g, ds, k, extent, sum);
+    pointwise(g, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, -1, sum, NULL, NULL, dq);
 }
 
 /* --- products with GELU ----------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ enum status cuda_matmul_new(struct backend *be, struct cuda_matmul **out, struct
     cublasStatus_t code;
     if (!mm)
         return err_nomem(err);
-    rc = cuda_cudnn_use("ELAPSE_GELU", &mm->gelu, err);
+    rc = cuda_cudnn_use("ELAPSE_GELU", false, &mm->gelu, err);
     if (rc != OK)
         goto out;
     if (mm->gelu == CUDNN_WHEREVER && be->dtype == DTYPE_BF16)
