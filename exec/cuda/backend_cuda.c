@@ -13,6 +13,7 @@
 #include "exec/cuda/cuda_graph.h"
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/cuda_staging.h"
+#include "exec/cuda/cuda_warps.h"
 #include "partition/units.h"
 
 #ifndef ELAPSE_CUDA_MIN_ARCH
@@ -407,6 +408,7 @@ static void cuda_backend_free(struct backend *be)
     cuda_pick_free(cuda->pick);
     cuda_matmul_free(cuda->matmul);
     cuda_cudnn_free(cuda->cudnn);
+    cuda_warps_free(cuda->warps);
     cuda_choices_free(cuda->choices);
     cuda_staging_free(cuda->staging);
     cuda_arena_free(cuda->arena);
@@ -457,6 +459,8 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
         rc = cuda_staging_new(cuda->stream, &cuda->staging, err);
     if (rc == OK)
         rc = cuda_choices_new(spec->tune, &cuda->choices, err);
+    if (rc == OK)
+        rc = cuda_warps_new(&cuda->warps, err);
     if (rc == OK)
         rc = cuda_matmul_new(&cuda->base, &cuda->matmul, err);
     if (rc == OK)

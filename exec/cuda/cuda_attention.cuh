@@ -77,9 +77,12 @@ int cuda_flash_tiles(int seq, int head_dim);
  * of dqkv's columns, a row a tile of a sample; NULL: not wanted. */
 bool cuda_flash_backward(struct backend *be, const struct attn_args *a, float *parts,
                          int64_t num_samples);
-/* The backward of a short sequence, in one kernel; out may be qkv, dq and delta are not looked at.
- * parts [n, 3, heads, head_dim] as above. False: not this shape either. */
-bool cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, float *parts,
-                               int64_t num_samples);
+/* The backward of a short sequence in one kernel, a block a head: how many warps a block may have,
+ * the default first. Returns how many numbers there are; 0: not this shape or alignment. */
+int cuda_flash_whole_warps(struct backend *be, const struct attn_args *a, int warps[2]);
+/* With one of them: the bits are the same. out may be qkv, dq and delta are not looked at. parts
+ * [n, 3, heads, head_dim] as above. */
+void cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, float *parts,
+                               int64_t num_samples, int warps);
 
 #endif

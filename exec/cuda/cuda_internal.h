@@ -21,6 +21,7 @@ struct cuda_graphs;  /* cuda_graph.h: runs of calls launched as a whole */
 struct cuda_matmul;  /* cuda_matmul.h: plans of matrix products */
 struct cuda_pick;    /* cuda_attention_pick.h: whose attention a shape gets */
 struct cuda_staging; /* cuda_staging.h: pinned host memory that copies go through */
+struct cuda_warps;   /* cuda_warps.h: the size of blocks of attention's backward */
 
 struct cuda_backend {
     struct backend base; /* first: the table is the object */
@@ -36,6 +37,7 @@ struct cuda_backend {
     struct cuda_graphs *graphs;
     struct cuda_matmul *matmul;
     struct cuda_staging *staging;
+    struct cuda_warps *warps;
     struct cuda_pick *pick;   /* NULL: our own kernels */
     struct cuda_cudnn *cudnn; /* cuda_cudnn_of(); NULL: not loaded, or not there, for which */
     struct err no_cudnn;      /* see here */
