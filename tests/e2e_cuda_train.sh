@@ -57,6 +57,12 @@ for late in 0 1 9; do
         test "$(value kept-$late cache_misses) $(value kept-$late cache_hits) $(value kept-$late cache_upgrades)" = "48 48 48"
 done
 
+# A library that rounds a row by its place: cached values are of another place than those computed anew.
+verify "cache: no word of places where rows have the same bits everywhere" test -z "$(grep 'by its place' "$tmp/kept-0/summary.json")"
+ELAPSE_CUDASIM_PLACES=1 train vit placed -n 1 "${kept[@]}" --set cache.policy=on
+verify "cache: where they have not, the run says that its bits differ from one without" \
+    grep -q 'rounds a row by its place, so a run without it has other bits' "$tmp/placed/summary.json"
+
 # Passes as CUDA graphs, through changes of plan too.
 graphs() { sed -n 's/.*graphs //p' "$tmp/$1.log" | sort -n | head -1; } # launched, of the rank with fewest
 still=(--set train.dropout=0)
@@ -72,8 +78,8 @@ verify "graphs: both ranks launched some there" test "$(graphs again)" -gt 20
 
 # Old and new stages live side by side for a moment: a change takes what is missing, in one piece.
 ELAPSE_CUDASIM_LOG=$tmp/grown.log train vit grown -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --set cache.policy=on
-verify "elastic: at most one allocation a change (3 plans, on rank 1 two)" \
-    test "$(sort -u "$tmp/grown.log" | grep -c .)" -ge 1 -a -z "$(grep -vE 'mallocs [123] ' "$tmp/grown.log")"
+verify "elastic: at most one allocation a change (3 plans, on rank 1 two), two before for a look at rows" \
+    test "$(sort -u "$tmp/grown.log" | grep -c .)" -ge 1 -a -z "$(grep -vE 'mallocs [12345] ' "$tmp/grown.log")"
 
 train vit part -n 1 --steps 2
 train vit part -n 2 --set pipeline.num_stages=2 --resume "$tmp/part"

@@ -136,7 +136,8 @@ struct backend {
     bool host_memory; /* backend memory is host memory: pointers of the data room serve as they are
                        */
     bool rows_alone;  /* a row of a result has the same bits in a matrix of any number of rows */
-    bool rows_anywhere; /* and at any place among as many */
+    bool rows_anywhere; /* and at any place among as many; where find_rows_anywhere() is there,
+                           known once that was called, false before */
     bool sums_norm;     /* layernorm_backward() sums on its way where asked, as sums_dx() */
 
     void (*free_backend)(struct backend *be);
@@ -206,6 +207,11 @@ struct backend {
     int (*choices)(struct backend *be, const struct library_choice **list);
     enum status (*choose)(struct backend *be, const struct library_choice *list, int num,
                           struct err *err);
+
+    /* Find out rows_anywhere, by products: libraries choose their kernels by shape and do not say.
+     * Behind choose(). Once; later calls do nothing. Takes memory and some ms, and waits. NULL: it
+     * is known from the opening on. */
+    void (*find_rows_anywhere)(struct backend *be);
 
     /* low = master, rounded to the dtype: the compute copy of fp32 weights. A stage calls it where
      * elem_bytes is not 4; else the master itself is what kernels read. */

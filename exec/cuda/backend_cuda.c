@@ -483,7 +483,6 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     be->name = "cuda";
     be->dtype = spec->dtype;
     be->elem_bytes = spec->dtype == DTYPE_BF16 ? 2 : 4;
-    be->rows_anywhere = true; /* of libraries that choose by shape: not yet measured */
     be->threads = spec->threads;
     be->free_backend = cuda_backend_free;
     be->alloc = cuda_alloc;
@@ -511,6 +510,7 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     be->graph_begin = cuda_graph_begin;
     be->graph_end = cuda_graph_end;
     cuda_linear_install(be);
+    cuda_rows_install(be);
     cuda_sums_install(be);
     cuda_norm_install(be);
     cuda_attention_install(be);

@@ -5,7 +5,8 @@
  * that nothing needs it. A plan is cuDNN's graph of one shape (cuda_cudnn_graph.h) and one of the
  * engines it proposes that give the same bits every time (any engine where sdpa_shape.any_bits):
  * which these are depends on shape, device and library version, nothing is timed. bf16. Attention
- * has head_dim a multiple of 8 up to 128 and no dropout: cuDNN's masks are not those of exec/rng.h.
+ * has head_dim a multiple of 8 up to 128 and no dropout: cuDNN's masks are not those of
+ * exec/base/rng.h.
  */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_CUDNN_H
 #define ELAPSE_EXEC_CUDA_CUDA_CUDNN_H

@@ -41,6 +41,7 @@ struct cuda_backend {
     struct cuda_pick *pick;   /* NULL: our own kernels */
     struct cuda_cudnn *cudnn; /* cuda_cudnn_of(); NULL: not loaded, or not there, for which */
     struct err no_cudnn;      /* see here */
+    bool rows_known;          /* base.rows_anywhere is */
     struct err failed;        /* first failure, reported by sync() */
 };
 
@@ -113,6 +114,7 @@ void cuda_add_squares(struct backend *be, int count, const int *first, const dou
 CUDA_FUNCTIONS(cuda_lane);                  /* lane_* */
 CUDA_FUNCTIONS(cuda_range);                 /* range_* */
 CUDA_FUNCTIONS(cuda_linear);                /* linear_*, act_backward */
+CUDA_FUNCTIONS(cuda_rows);                  /* find_rows_anywhere */
 CUDA_FUNCTIONS(cuda_sums);                  /* sumsq_many */
 CUDA_FUNCTIONS(cuda_norm);                  /* layernorm_* */
 CUDA_FUNCTIONS(cuda_attention);             /* attention_* */

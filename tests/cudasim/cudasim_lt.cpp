@@ -285,6 +285,7 @@ void multiply(const problem &p, const operands &o)
             store(o.d, (int64_t)i, (int)p.out.type, 1.0f);
     const bool ta = p.d.trans[0] != CUBLAS_OP_N, tb = p.d.trans[1] != CUBLAS_OP_N;
     const bool tf32 = p.d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    const bool by_place = set_to("ELAPSE_CUDASIM_PLACES", "1");
     const uint32_t e = p.d.epilogue;
     std::vector<float> a, b;
     pack(&a, o.a, p.a, ta, p.m, p.k, TILE_M, tf32);
@@ -302,7 +303,9 @@ void multiply(const problem &p, const operands &o)
         for (uint64_t i0 = 0; i0 < p.m; i0 += TILE_M) {
             float acc[TILE_N][TILE_M] = {{0}};
             const float *pa = a.data() + i0 * p.k, *pb = b.data() + j0 * p.k;
-            const uint64_t middle = o.id == 1 ? p.k / 2 : o.id == 2 ? p.k / 3 : p.k; /* of k */
+            uint64_t middle = o.id == 1 ? p.k / 2 : o.id == 2 ? p.k / 3 : p.k; /* of k */
+            if (by_place && j0 / TILE_N % 2 == 1)
+                middle = p.k / 4;
             tile(pa, pb, 0, middle, acc);
             if (middle < p.k)
                 tile(pa, pb, middle, p.k, acc);
