@@ -90,15 +90,15 @@ ordered low-kept low vit low-kept -n 1 "${low[@]}" --set cache.policy=on
 
 CUDA_VISIBLE_DEVICES= broken "no visible device" 3 "cuda: no device .CUDA_VISIBLE_DEVICES=''." none -n 1
 broken "a driver that is too old" 3 'cuda: the driver is for CUDA 11.8' old-driver -n 1
-ELAPSE_CUDASIM_FAULT_RANK=1 broken "no memory left on one of two ranks: before the first step" 1 'cuda: out of device memory: .* asked for' malloc@1 -n 2
+ELAPSE_CUDASIM_FAULT_RANK=1 broken "no memory left on one of two ranks: before the first step" 1 'cuda: out of device memory: .* asked for' malloc@1 -n 2 --set pipeline.num_stages=2
 verify "no step was made" test ! -s "$tmp/broken-malloc@1/metrics.jsonl"
 verify "the hint names what takes less" grep -q 'num_microbatches or pipeline.recompute' "$tmp/expect.err"
 ELAPSE_CUDASIM_FAULT=malloc@2 expect "no memory left for a change of plan" 1 'cuda: out of device memory: .* asked for' \
     "$elapse" train "$tmp/vit.json" --out "$tmp/no-growth" --device cuda -n 2 "${elastic[@]}" --set 'elastic.stages=[2,2,1]' --json
-ELAPSE_CUDASIM_FAULT_RANK=1 broken "no memory left in a step of one of two ranks ends both" 1 'cuda: .* failed: out of memory' room@100 -n 2
+ELAPSE_CUDASIM_FAULT_RANK=1 broken "no memory left in a step of one of two ranks ends both" 1 'cuda: .* failed: out of memory' room@100 -n 2 --set pipeline.num_stages=2
 verify "and is no loss" test -z "$(grep -E 'step|optimizer' "$tmp/expect.err")"
 broken "an ECC error" 3 'uncorrectable ECC error' ecc@3 -n 1
-ELAPSE_CUDASIM_FAULT_RANK=1 broken "a launch that fails on one of two ranks ends both" 3 'unspecified launch failure' launch@41 -n 2
+ELAPSE_CUDASIM_FAULT_RANK=1 broken "a launch that fails on one of two ranks ends both" 3 'unspecified launch failure' launch@41 -n 2 --set pipeline.num_stages=2
 ELAPSE_CUDASIM_MEMORY=$((8 << 20)) expect "a device that is too small" 1 'cuda: out of device memory' \
     "$elapse" train "$tmp/vit.json" --out "$tmp/small" --device cuda -n 1
 ELAPSE_CUDA_LIB=$tmp/none.so expect "a build without the backend" 1 "this build has no (cuda|such) backend" \

@@ -37,7 +37,7 @@ verify "gpt: two ranks in bf16 have the bits of one" same_run gpt-bf16 gpt-bf16-
 mallocs() { grep -o 'mallocs [0-9]*' "$tmp/$1.log" | sort -u | tr '\n' ' '; }
 ELAPSE_CUDASIM_LOG=$tmp/vit-once.log train vit vit-once -n 1
 verify "vit: one allocation of device memory" test "$(mallocs vit-once)" = "mallocs 1 "
-ELAPSE_CUDASIM_LOG=$tmp/bert-once.log train bert bert-once -n 2 --set pipeline.recompute=always
+ELAPSE_CUDASIM_LOG=$tmp/bert-once.log train bert bert-once -n 2 --set pipeline.num_stages=2 --set pipeline.recompute=always
 verify "bert: one a rank, under recompute" test "$(mallocs bert-once)" = "mallocs 1 "
 verify "and the same bits" same_run bert-1 bert-once
 ELAPSE_CUDASIM_LOG=$tmp/gpt-once.log train gpt gpt-once -n 1 --set train.dtype=bf16
@@ -61,7 +61,7 @@ done
 verify "cache: no word of places where rows have the same bits everywhere" test -z "$(grep 'by its place' "$tmp/kept-0/summary.json")"
 ELAPSE_CUDASIM_PLACES=1 train vit placed -n 1 "${kept[@]}" --set cache.policy=on
 verify "cache: where they have not, the run says that its bits differ from one without" \
-    grep -q 'rounds a row by its place, so a run without it has other bits' "$tmp/placed/summary.json"
+    grep -q 'rounds a row by its place, so a run without the cache has other bits' "$tmp/placed/summary.json"
 
 # Passes as CUDA graphs, through changes of plan too.
 graphs() { sed -n 's/.*graphs //p' "$tmp/$1.log" | sort -n | head -1; } # launched, of the rank with fewest
