@@ -1,3 +1,9 @@
+/* Opens and closes the cuda backend; its memory, copies, events and failures.
+ *
+ * Failures stick: cuda_note() and cuda_launched() record the first one in `latch`, and sync()
+ * reports and clears it. Device memory comes from the arena, copies go through the staging ring;
+ * both are filled into the table here. The kernels are entered by the *_install() functions of the
+ * other files. Read backend_cuda_new() and open_device() first. */
 #include "exec/cuda/cuda.h"
 
 #include <cublasLt.h>
@@ -17,15 +23,15 @@
 #include "partition/units.h"
 
 #ifndef ELAPSE_CUDA_MIN_ARCH
-#define ELAPSE_CUDA_MIN_ARCH 80 /* compute capability, times ten */
+#define ELAPSE_CUDA_MIN_ARCH 80 /* compute capability times ten */
 #endif
 
 /* --- failures --------------------------------------------------------------------------------- */
 
-/* One process drives one device from one thread, so the first failure is kept here once. */
+/* The first failure. There is one of it, because a process drives one device from one thread. */
 static struct {
     struct err first;
-    const char *kernel, *file; /* the last launch */
+    const char *kernel, *file; /* of the last launch */
     int line;
     bool wait; /* ELAPSE_CUDA_SYNC */
 } latch;
@@ -72,7 +78,7 @@ enum status cuda_note(cudaError_t code, const char *call, const char *file, int 
     if (code == cudaSuccess)
         return OK;
     enum status rc = cuda_failed(&latch.first, call, code, file, line);
-    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+    (void)cudaGetLastError(); /* clear the error, or the next launch would report it */
     return rc;
 }
 
@@ -120,7 +126,7 @@ static void note_work(cudaError_t code)
     if (code != cudaErrorNotReady && latch.first.status == OK)
         cuda_failed(&latch.first, "the device's work", code, latch.file ? latch.file : __FILE__,
                     latch.file ? latch.line : __LINE__);
-    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+    (void)cudaGetLastError(); /* clear the error, or the next launch would report it */
 }
 
 static enum status cuda_failure(struct backend *be, struct err *err)
@@ -157,14 +163,16 @@ static void cuda_free(struct backend *be, void *ptr)
 
 static void drop_scratch(struct cuda_backend *cuda)
 {
-    /* Work in flight may still use the piece; whoever gets it next comes behind it. */
+    /* Work in flight may still use the piece. The next owner's work comes after it on the same
+     * stream. */
     cuda_graphs_forget(cuda->graphs);
     cuda_arena_release(cuda->arena, cuda->scratch);
     cuda->scratch = NULL;
     cuda->scratch_bytes = 0;
 }
 
-/* First what kernels and products want, which is theirs at once, then what is asked for. */
+/* Reserve scratch and the workspace of products first, which are taken at once, then the caller's
+ * sizes. */
 static enum status cuda_reserve(struct backend *be, const struct memory_need *need, struct err *err)
 {
     struct cuda_backend *cuda = cuda_of(be);
@@ -184,7 +192,7 @@ static enum status cuda_reserve(struct backend *be, const struct memory_need *ne
     if (rc == OK)
         rc = cuda_matmul_take(cuda->matmul, err);
     if (rc == OK && need->kernel_bytes > 0 && !cuda_scratch(be, need->kernel_bytes))
-        rc = be->sync(be, err); /* says why */
+        rc = be->sync(be, err); /* sync() returns the reason */
     return rc;
 }
 
@@ -338,7 +346,8 @@ int cuda_num_devices(void)
     return count;
 }
 
-/* A device, or why there is none: no driver, a driver older than the runtime, nothing visible. */
+/* Counts the devices. If there is none, err says why: no driver, a driver older than the runtime,
+ * or nothing visible. */
 static enum status find_devices(int *count, struct err *err)
 {
     int driver = 0, runtime = 0;

@@ -1,15 +1,17 @@
+/* Attention in fp32 arithmetic, for dtype fp32 and for shapes that the tensor-core kernels do not
+ * take; and the host functions of attention.
+ *
+ * A block has 256 threads as 16 x 16. Thread (ty, tx) holds rows ty + 16 i and columns tx + 16 j of
+ * a tile, so a warp reads two rows by broadcast and 16 rows of odd stride, without bank conflicts.
+ * The kernels are bound by shared memory: two loads of 4 values for 16 FMAs. TILE queries meet TILE
+ * keys; head_dim is at most 16 * WIDE. Read attention_forward() and attention_backward() at the end
+ * first, then simt_forward(). */
 #include "exec/cuda/cuda_attention.cuh"
 
 #include <math.h>
 
 #include "exec/cuda/cuda_warps.h"
 
-/* Attention in fp32 arithmetic: dtype fp32, and what the tensor-core kernels do not take. 256
- * threads as 16 x 16; thread (ty, tx) holds rows ty + 16 i and columns tx + 16 j of a tile, so that
- * a warp reads two rows by broadcast and 16 rows of odd stride without bank conflicts. Bound by
- * shared memory: two loads of 4 values for 16 FMAs.
- *
- * TILE queries meet TILE keys; head_dim at most 16 WIDE. */
 enum { SIDE = 16, THREADS = SIDE * SIDE };
 
 static __host__ __device__ __forceinline__ int simt_stride(int head_dim)
@@ -17,7 +19,7 @@ static __host__ __device__ __forceinline__ int simt_stride(int head_dim)
     return head_dim | 1;
 }
 
-/* Rows [first, first + TILE) of a head to shared memory, zeros from row `rows` on. */
+/* Loads rows [first, first + TILE) of a head to shared memory; rows from `rows` on are zero. */
 template <typename T, int TILE>
 static __device__ __forceinline__ void simt_load(float *tile, const T *head, int64_t stride,
                                                  int first, int rows, int dim)
@@ -55,7 +57,8 @@ static __device__ __forceinline__ void simt_rows(float (*out)[N], const float *x
     }
 }
 
-/* sum[i][w] += sum over k of weight(ty + 16 i, k) x[k][tx + 16 w]; weight [k][row] if TRANS. */
+/* sum[i][w] += the sum over k of weight(ty + 16 i, k) x[k][tx + 16 w]; TRANS: weight is stored as
+ * [k][row]. */
 template <int N, int WIDE, bool TRANS>
 static __device__ __forceinline__ void simt_columns(float (*sum)[WIDE], const float *weight,
                                                     const float *x, int dim)
@@ -94,7 +97,7 @@ static __device__ __forceinline__ void simt_store(T *head, int64_t stride, int f
                            sum[i][w] * scale[i]);
 }
 
-/* Over the 16 threads of a row. */
+/* Maximum over the 16 threads of a row; row_sum() adds them. */
 static __device__ __forceinline__ float row_max(float x)
 {
 #pragma unroll
@@ -148,7 +151,7 @@ static __global__ void __launch_bounds__(THREADS) simt_forward(const struct attn
                     s[i][j] = -INFINITY;
                 top = fmaxf(top, s[i][j]);
             }
-            top = row_max(top); /* finite: every row meets key 0 first */
+            top = row_max(top); /* finite, because every row sees key 0 first */
             const float shrink = expf(max[i] - top);
             max[i] = top;
             norm[i] *= shrink;
@@ -182,7 +185,8 @@ static __global__ void __launch_bounds__(THREADS) simt_forward(const struct attn
     simt_store<T, N, WIDE>((T *)a.out + p.ctx_at, p.ctx_row, q0, a.seq, dim, sum, scale);
 }
 
-/* One pair of tiles of the backward: this thread's P (as dv sees it) and dS, over scale. */
+/* A pair of tiles in the backward: this thread's P (as dv sees it) in `shown`, and dS / scale in
+ * `ds`. */
 template <int N>
 static __device__ __forceinline__ void
 simt_pair(const struct attn_args &a, const struct attn_place &p, const float *q_tile,
@@ -287,7 +291,7 @@ static __global__ void __launch_bounds__(THREADS) simt_dkdv(const struct attn_ar
     }
     simt_load<T, TILE>(k_tile, k_head, p.qkv_row, k0, a.seq, dim);
     simt_load<T, TILE>(v_tile, k_head + p.ctx_row, p.qkv_row, k0, a.seq, dim);
-    const int last = k0 < p.keys ? a.seq : 0; /* nobody looks at padding */
+    const int last = k0 < p.keys ? a.seq : 0; /* no query attends to padding */
     for (int q0 = a.causal ? k0 : 0; q0 < last; q0 += TILE) {
         float shown[N][N], ds[N][N], lse[N], delta[N];
         __syncthreads();
@@ -307,13 +311,14 @@ static __global__ void __launch_bounds__(THREADS) simt_dkdv(const struct attn_ar
         simt_columns<N, WIDE, true>(dv, shown_pair, g_tile, dim);
         simt_columns<N, WIDE, true>(dk, ds_pair, q_tile, dim);
     }
-    __syncthreads(); /* in place: all have read their part of k and v, loop or not */
+    __syncthreads(); /* in place: all threads must have read their part of k and v before it is
+                        overwritten, also without the loop */
     T *out = (T *)a.out + p.qkv_at + p.ctx_row;
     simt_store<T, N, WIDE>(out, p.qkv_row, k0, a.seq, dim, dk, scale);
     simt_store<T, N, WIDE>(out + p.ctx_row, p.qkv_row, k0, a.seq, dim, dv, one);
 }
 
-/* dq's rows from scratch into qkv, after everybody has read q. */
+/* Copies the rows of dq from scratch into qkv, after all blocks have read q. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(THREADS)
     put_dq(const T *dq, T *dqkv, int64_t rows, int width)
@@ -334,7 +339,7 @@ static int64_t simt_bytes(int tile, int dim, int operands, int pairs)
            (int64_t)sizeof(float);
 }
 
-/* Tile of 64 where it fits, else 32; 0 after recording that neither does. */
+/* Size of a tile: 64 if it fits, else 32. 0 after recording that neither fits. */
 static int simt_tile(struct backend *be, int dim)
 {
     struct cuda_backend *cuda = cuda_of(be);
@@ -416,7 +421,7 @@ static bool sums_dqkv(struct backend *be, const struct attention *a, const struc
     return cuda_flash_takes(be, a->head_dim);
 }
 
-/* The backward in one kernel, in scratch what its sums need. */
+/* The backward in one kernel; its sums are in scratch. */
 struct whole_call {
     const struct attn_args *args;
     float *parts;
@@ -430,7 +435,7 @@ static void issue_whole(struct backend *be, const void *ctx, int warps, void *ou
     cuda_flash_backward_whole(be, &args, c->parts, c->num_samples, warps);
 }
 
-/* false: not this shape. */
+/* false: not for this shape. */
 static bool backward_whole(struct backend *be, const struct attention *a,
                            const struct attn_args &args)
 {
@@ -448,7 +453,7 @@ static bool backward_whole(struct backend *be, const struct attention *a,
         call.parts =
             (float *)cuda_scratch(be, a->num_samples * width * (int64_t)sizeof *call.parts);
         if (!call.parts)
-            return true; /* noted */
+            return true; /* the failure is recorded */
     }
     issue_whole(be, &call, cuda_warps_for(be, &which), args.out);
     if (call.parts)
@@ -484,8 +489,8 @@ static void attention_backward(struct backend *be, const struct attention *a, co
     if (!scratch)
         return;
     args.delta = (float *)(void *)scratch;
-    /* In place, dk and dv may overwrite the k and v of their own block, but dq must wait until all
-     * blocks of keys have read q: it goes to scratch first. */
+    /* In place, a block may overwrite its own k and v by dk and dv. dq must wait until all blocks
+     * of keys have read q, so it goes to scratch first. */
     args.dq = in_place ? scratch + stat_bytes : dqkv;
     args.dq_stride = in_place ? width : 3 * (int64_t)width;
     float *parts = a->dqkv_sums ? (float *)(void *)(scratch + stat_bytes + dq_bytes) : NULL;

@@ -1,3 +1,8 @@
+/* Serves attention by our own kernels or by cuDNN, shape by shape (cuda_attention_pick.h).
+ *
+ * attend() is what the table calls. entry_of() finds or makes the entry of the shape; make_plan()
+ * decides for cuDNN or not. first_use() compares both results, and cudnn_is_faster() times both if
+ * the backend tunes. Read attend() and first_use() first. */
 #include "exec/cuda/cuda_attention_pick.h"
 
 #include <math.h>
@@ -9,8 +14,9 @@
 #include "exec/cuda/cuda_choice.h"
 #include "exec/cuda/cuda_cudnn.h"
 
-/* A problem; compared byte by byte, so zeroed first. Where dqkv goes, over qkv or not, is no part
- * of it: halves of a backward that come apart have the bits of those that come together. */
+/* A shape. Compared byte by byte, so it must be zeroed first. Whether dqkv overwrites qkv is not
+ * part of it, because the two halves of a backward must give the same bits whether they run
+ * together or apart. */
 struct key {
     int64_t samples;
     int32_t seq, heads, head_dim;
@@ -19,36 +25,36 @@ struct key {
 
 struct entry {
     struct key key;
-    struct cudnn_plan *plan; /* NULL: our own kernels keep the problem */
-    int32_t *full;           /* [samples] times seq, device memory; where cuDNN wants lengths */
+    struct cudnn_plan *plan; /* NULL: our own kernels serve the shape */
+    int32_t *full;           /* [samples], each seq, in device memory; if cuDNN needs lengths */
     bool compared;
-    bool timed;   /* to be, at the first use */
-    bool for_own; /* from the beginning, so that what was said of sums_dqkv() stays */
+    bool timed;   /* time both at the first use */
+    bool for_own; /* our own from the beginning: the answer of sums_dqkv() must not change later */
 };
 
 struct cuda_pick {
-    struct backend own;       /* only the functions of attention */
-    bool wherever;            /* ELAPSE_ATTENTION=cudnn or fastest; else what is faster */
+    struct backend own;       /* only the functions of attention are set */
+    bool wherever;            /* ELAPSE_ATTENTION=cudnn or fastest; false: auto */
     bool any_bits;            /* ELAPSE_ATTENTION=fastest */
     struct cuda_arena *arena; /* borrowed */
     struct entry *entries;
     int num, room;
 };
 
-/* One call of the table, of either direction. */
+/* The arguments of one call, forward or backward. */
 struct call {
     const struct attention *a;
     const struct dropout *drop;
     const void *qkv, *ctx_in, *dctx;
     const float *lse_in;
     bool backward;
-    int64_t elems;        /* of ctx */
+    int64_t elems;        /* elements of ctx */
     void *out;            /* forward: ctx; backward: dqkv */
     float *lse;           /* forward only, written */
-    int64_t out_elems;    /* elems, or 3 of them */
-    int64_t lse_elems;    /* forward, else 0 */
+    int64_t out_elems;    /* elements of out: elems, or 3 * elems */
+    int64_t lse_elems;    /* elements of lse; backward: 0 */
     int64_t padded_delta; /* bytes of SDPA_DELTA, a multiple of 256 */
-    int64_t padded_sum;   /* of SDPA_DQ_SUM, were it wanted */
+    int64_t padded_sum;   /* bytes of SDPA_DQ_SUM, used with any_bits */
 };
 
 static int64_t whole(int64_t bytes)
@@ -76,7 +82,7 @@ static void say(const struct call *c, const char *why)
         c->a->head_dim, c->a->causal ? ", causal" : "", c->a->lengths ? ", padded" : "", why);
 }
 
-/* To our own. */
+/* Give a shape to our own kernels. */
 static void leave(struct entry *e)
 {
     cuda_cudnn_plan_free(e->plan);
@@ -91,11 +97,11 @@ static void refuse(struct entry *e, const struct call *c, const char *why)
 
 /* --- problems of cuda_choice.h ---------------------------------------------------------------- */
 
-#define ATTENTION "attention " /* each begins so */
+#define ATTENTION "attention " /* every problem starts with it */
 #define BY_OWN "own"
 #define BY_CUDNN "cudnn"
 
-/* All but the number of samples, which comes last; where cuDNN is there. */
+/* The problem text except the number of samples, which comes last. cuDNN must be available. */
 static void name_kind(struct backend *be, const struct key *k, char problem[CHOICE_BYTES])
 {
     snprintf(problem, CHOICE_BYTES,
@@ -122,7 +128,8 @@ static void by_own(struct backend *be, const struct call *c, void *out, float *l
         own->attention_forward(be, c->a, c->qkv, c->drop, out, lse);
 }
 
-/* cuDNN's outputs may not be its inputs: in place they go to scratch first. */
+/* Computes by cuDNN. Its outputs must not be its inputs, so in place the output goes to scratch
+ * first. */
 static enum status by_cudnn(struct backend *be, const struct entry *e, const struct call *c,
                             struct err *err)
 {
@@ -157,7 +164,7 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
     if (sum_bytes > 0)
         be->zero(be, sum, sum_bytes);
     if (c->backward && c->a->lengths)
-        be->zero(be, out, out_bytes); /* gradients of keys that do not count */
+        be->zero(be, out, out_bytes); /* cuDNN may leave the gradients of padding keys unwritten */
     rc = cuda_cudnn_run(cuda_cudnn_of(be), e->plan, at, work, err);
     if (rc == OK)
         cuda_launched("attention by cuDNN", __FILE__, __LINE__);
@@ -168,8 +175,9 @@ static enum status by_cudnn(struct backend *be, const struct entry *e, const str
 
 /* --- the first use of a shape ----------------------------------------------------------------- */
 
-/* Of an output on the host: empty where they agree, else how they differ. q, k and v's gradients
- * have sizes of their own, so each is held against its own norm. */
+/* Compares two outputs on the host. why stays empty if they agree; otherwise it says how they
+ * differ. The gradients of q, k and v have different sizes, so each is compared relative to its own
+ * norm. */
 static void compare(const struct call *c, const char *got, const char *want, char *why, size_t size)
 {
     const int parts = c->backward ? 3 : 1;
@@ -200,9 +208,9 @@ static void compare(const struct call *c, const char *got, const char *want, cha
 
 struct timed_call {
     struct backend *be;
-    const struct entry *e; /* NULL: by our own */
+    const struct entry *e; /* NULL: time our own kernels */
     struct call call;
-    const void *qkv; /* where in place: what is there before each run */
+    const void *qkv; /* in place: the contents to restore before each run */
 };
 static bool run_timed(const void *ctx)
 {
@@ -217,7 +225,8 @@ static bool run_timed(const void *ctx)
     return true;
 }
 
-/* Both ways, outputs aside; the answer is noted. false: our own, also for want of memory. */
+/* Times both, with outputs in other memory, and notes the answer. false: our own kernels are
+ * faster, or no memory. */
 static bool cudnn_is_faster(struct backend *be, const struct entry *e, const struct call *c)
 {
     const struct cuda_backend *cuda = cuda_of(be);
@@ -244,7 +253,8 @@ static bool cudnn_is_faster(struct backend *be, const struct entry *e, const str
     return faster;
 }
 
-/* Both compute; c's outputs are cuDNN's where they agree and it is not slower, else our own. */
+/* Computes by both. c's outputs are cuDNN's if they agree and it is not slower, otherwise our own.
+ */
 static void first_use(struct backend *be, struct entry *e, const struct call *c)
 {
     const int64_t out_bytes = c->out_elems * be->elem_bytes;
@@ -270,7 +280,8 @@ static void first_use(struct backend *be, struct entry *e, const struct call *c)
     if (!c->backward)
         be->copy_out(be, host + out_bytes, c->lse, lse_bytes);
     struct err broken = {0};
-    if (be->sync(be, &broken) != OK) { /* not of this comparison alone: let the next sync say it */
+    if (be->sync(be, &broken) != OK) { /* the failure concerns more than this comparison: leave it
+                                          for the next sync() to report */
         cuda_note_text(broken.status, "%s", broken.msg);
         snprintf(why, sizeof why, "%s", broken.msg);
     } else if (rc != OK) {
@@ -340,7 +351,7 @@ static enum status fill_full(struct backend *be, struct entry *e, struct err *er
     return rc;
 }
 
-/* Which way a new problem goes. false: our own; *timed: that is to be found out. */
+/* Whether a new shape tries cuDNN. *timed: time both at the first use. */
 static bool wants_cudnn(struct backend *be, const struct key *key, bool *timed)
 {
     const struct cuda_pick *pick = cuda_of(be)->pick;
@@ -349,7 +360,7 @@ static bool wants_cudnn(struct backend *be, const struct key *key, bool *timed)
     const bool tune = cuda_choices_tune(choices);
     *timed = false;
     if (!pick->wherever && !tune && !cuda_choices_mention(choices, ATTENTION))
-        return false; /* and cuDNN need not be loaded */
+        return false; /* cuDNN is not even loaded */
     if (!cuda_cudnn_of(be) || pick->wherever)
         return cuda_cudnn_of(be) != NULL;
     name_problem(be, key, problem);
@@ -362,7 +373,7 @@ static bool wants_cudnn(struct backend *be, const struct key *key, bool *timed)
     return *timed || (given && strcmp(given, BY_CUDNN) == 0);
 }
 
-/* A plan of cuDNN's for a new problem, where it is to have one. */
+/* Make cuDNN's plan for a new shape, if it is to try cuDNN. */
 static void make_plan(struct backend *be, struct entry *e, const struct call *c)
 {
     struct err err = {0};
@@ -377,7 +388,8 @@ static void make_plan(struct backend *be, struct entry *e, const struct call *c)
     }
 }
 
-/* Few problems: one by one. NULL after recording that there is no memory. */
+/* Finds or makes the entry of a shape, by linear search, because there are few. NULL after
+ * recording that memory ran out. */
 static struct entry *entry_of(struct backend *be, const struct call *c)
 {
     struct cuda_pick *pick = cuda_of(be)->pick;
@@ -409,7 +421,8 @@ static bool aligned(const void *at)
     return (uintptr_t)at % 16 == 0;
 }
 
-/* One key: nothing to weigh, and cuDNN has no backward for it. */
+/* Whether cuDNN can serve a call. With seq 1 there is nothing to attend to, and cuDNN has no
+ * backward for it. */
 static bool may_serve(const struct call *c)
 {
     return c->elems > 0 && c->a->seq > 1 && !(c->drop && c->drop->p > 0.0f) && aligned(c->qkv) &&
@@ -424,7 +437,8 @@ static void attend(struct backend *be, struct call *c)
         by_own(be, c, c->out, c->lse);
         return;
     }
-    struct attention bare = *c->a; /* whoever serves, the sums are of what stays */
+    /* The column sums are taken of the final dqkv, whoever computed it. */
+    struct attention bare = *c->a;
     float *sums = bare.dqkv_sums;
     bare.dqkv_sums = NULL;
     c->a = &bare;
@@ -439,7 +453,7 @@ static void attend(struct backend *be, struct call *c)
         cuda_column_sums(be, bare.num_samples * bare.seq, width, width, c->out, 1.0f, false, sums);
 }
 
-/* Our own kernels' answer where they have had the shape from the beginning. */
+/* Our own kernels' answer, if they have served the shape from the beginning. */
 static bool sums_dqkv(struct backend *be, const struct attention *a, const struct dropout *drop)
 {
     const struct call c = call_of(a, drop, true);

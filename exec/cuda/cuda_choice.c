@@ -1,3 +1,4 @@
+/* Lists of given and of noted answers, and races between ways, timed by events (cuda_choice.h). */
 #include "exec/cuda/cuda_choice.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ struct cuda_choices {
     struct library_choice *given, *made; /* owned */
     int num_given, num_made;
     bool tune;
-    cudaEvent_t marks[RUNS + 1]; /* before the runs of a round, and behind each */
+    cudaEvent_t marks[RUNS + 1]; /* before the runs of a round, and after each of them */
 };
 
 enum status cuda_choices_new(bool tune, struct cuda_choices **out, struct err *err)
@@ -161,7 +162,7 @@ static float median(float times[ALL_RUNS])
     return (times[ALL_RUNS / 2 - 1] + times[ALL_RUNS / 2]) / 2;
 }
 
-/* One round of one way, behind a run that warms its caches up. false: it cannot. */
+/* Times one round of a way, after a run that warms its caches. false: it cannot. */
 static bool time_round(struct backend *be, const struct way *way, float times[RUNS])
 {
     const cudaEvent_t *marks = cuda_of(be)->choices->marks;
@@ -173,7 +174,7 @@ static bool time_round(struct backend *be, const struct way *way, float times[RU
         CUDA_NOTE(cudaEventRecord(marks[run + 1], stream));
     }
     if (!ok)
-        (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+        (void)cudaGetLastError(); /* clear the error, or the next launch would report it */
     CUDA_NOTE(cudaStreamSynchronize(stream));
     for (int run = 0; run < RUNS && ok; run++)
         CUDA_NOTE(cudaEventElapsedTime(&times[run], marks[run], marks[run + 1]));
@@ -182,7 +183,8 @@ static bool time_round(struct backend *be, const struct way *way, float times[RU
 
 int cuda_choices_race(struct backend *be, struct way *ways, int num)
 {
-    static bool warm; /* one process drives one device, from one thread */
+    /* Static, because a process drives one device from one thread. */
+    static bool warm;
     float(*times)[ALL_RUNS] = calloc((size_t)num + 1, sizeof *times);
     bool *out = calloc((size_t)num + 1, sizeof *out);
     int best = -1;

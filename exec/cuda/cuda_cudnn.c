@@ -1,3 +1,10 @@
+/* Loads cuDNN, makes plans and runs them (cuda_cudnn.h).
+ *
+ * Everything between `#if __has_include(<cudnn.h>)` and `#else` needs cuDNN's headers; without them
+ * the functions at the end refuse. cuDNN's backend API consists of descriptors with attributes:
+ * choose() asks a heuristic for engines, compile() turns one into a plan, cuda_cudnn_run() packs
+ * pointers and executes. The graphs come from cuda_cudnn_graph.c. Read make_plan() and choose()
+ * first. */
 #include "exec/cuda/cuda_cudnn.h"
 
 #include <stdio.h>
@@ -45,7 +52,8 @@ void cuda_cudnn_need(struct backend *be, const char *without)
 
 enum {
     MAX_PROPOSALS = 16,
-    MIN_VERSION = 91002, /* 9.10.2: before it, gradients of padded and of odd shapes were wrong */
+    /* 9.10.2; earlier versions computed wrong gradients for padded and for odd shapes. */
+    MIN_VERSION = 91002,
     LENGTHS_UP_TO = 91500,
 };
 
@@ -56,15 +64,15 @@ struct cuda_cudnn {
 };
 
 struct cudnn_plan {
-    struct cudnn_graph graph; /* what the plan was made of, kept as long */
+    struct cudnn_graph graph; /* the plan was made from it; must live as long */
     cudnnBackendDescriptor_t plan;
     int64_t workspace;
 };
 
 typedef cudnnBackendDescriptor_t desc;
 
-/* Fills err with cuDNN's own words. Its message has lines of `Warning: STATUS; Reason: TEXT`, the
- * cause first. */
+/* Set err with cuDNN's own message. It consists of lines `Warning: STATUS; Reason: TEXT`, and the
+ * first one is the cause. */
 static enum status failed(const struct cudnn_api *api, enum status rc, cudnnStatus_t code,
                           const char *what, struct err *err)
 {
@@ -79,7 +87,7 @@ static enum status failed(const struct cudnn_api *api, enum status rc, cudnnStat
 
 /* --- the library ------------------------------------------------------------------------------ */
 
-/* Loaded once and kept, as all of CUDA's libraries. */
+/* Load the library. It is never unloaded, like the other CUDA libraries. */
 static enum status load(struct cudnn_api *api, struct err *err)
 {
     static const char *const names[] = {
@@ -98,7 +106,7 @@ static enum status load(struct cudnn_api *api, struct err *err)
         if (!functions[i])
             return err_set(err, ERR_INFEASIBLE, "cudnn: '%s' has no %s", file, names[i]);
     }
-    memcpy(api, functions, sizeof *api); /* the table is these pointers, in this order */
+    memcpy(api, functions, sizeof *api); /* *api consists of these pointers, in order */
     _Static_assert(sizeof *api == sizeof functions, "a table of function pointers only");
     const size_t version = api->cudnnGetVersion();
     if (version < MIN_VERSION || version >= 100000)
@@ -155,11 +163,11 @@ bool cuda_cudnn_wants_lengths(const struct cuda_cudnn *cudnn, int seq)
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-/* Where a plan is to run: on the handle's device, or on one that is described. */
+/* The device of a plan: the handle's, or one that is only described. */
 struct target {
     const struct cudnn_api *api;
     cudnnHandle_t handle;
-    desc device; /* where handle is NULL */
+    desc device; /* used if handle is NULL */
 };
 
 #define TRY_CUDNN(what, call)                                                                      \
@@ -177,7 +185,8 @@ static cudnnStatus_t set_one(const struct cudnn_api *api, desc d, cudnnBackendAt
     return api->cudnnBackendSetAttribute(d, name, type, 1, value);
 }
 
-/* No note that says its bits may differ from run to run. False too where it cannot be asked. */
+/* Whether an engine gives the same bits on every run: it has no note to the contrary. false also if
+ * cuDNN cannot tell. */
 static bool same_bits(const struct cudnn_api *api, desc config)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -201,7 +210,7 @@ static bool same_bits(const struct cudnn_api *api, desc config)
     return same;
 }
 
-/* The plan of one proposal, kernels compiled. */
+/* Make the plan of one proposal, and compile its kernels. */
 static enum status compile(const struct target *target, desc config, struct cudnn_plan *p,
                            struct err *err)
 {
@@ -232,8 +241,8 @@ out:
     return rc;
 }
 
-/* Of cuDNN's proposals that give the same bits every time (any_bits: of all), best first by its own
- * guess, the one of this number, or (CUDNN_FIRST) the first that will do. */
+/* Take one of cuDNN's proposals that give the same bits every time (any_bits: of all), best first
+ * by its own estimate: the one with this number, or for CUDNN_FIRST the first that compiles. */
 static enum status choose(const struct target *target, int proposal, bool any_bits,
                           struct cudnn_plan *p, struct err *err)
 {
@@ -278,12 +287,12 @@ out:
     return rc;
 }
 
-/* The caller's wish. */
+/* The plan to make: for sdpa or for gelu; the other is NULL. */
 struct wish {
-    const struct sdpa_shape *sdpa; /* one of the two */
+    const struct sdpa_shape *sdpa;
     const struct gelu_shape *gelu;
     int proposal;
-    bool any_bits; /* of the engine */
+    bool any_bits; /* the engine may give different bits on every run */
 };
 static enum status make_plan(const struct target *target, const struct wish *wish,
                              struct cudnn_plan **out, struct err *err)
@@ -315,7 +324,7 @@ enum status cuda_cudnn_sdpa(struct cuda_cudnn *cudnn, const struct sdpa_shape *s
     if (rc != ERR_INFEASIBLE || !shape->any_bits)
         return rc;
     struct sdpa_shape other = *shape;
-    struct err why = {0}; /* in place of what the first graph got */
+    struct err why = {0}; /* replaces the error of the first graph */
     other.any_bits = false;
     wish.sdpa = &other;
     rc = make_plan(&target, &wish, plan, &why);
@@ -409,7 +418,7 @@ out:
     return rc;
 }
 
-#else /* built without the headers: none of it is there */
+#else /* built without the headers: every function refuses */
 
 static enum status absent(struct err *err)
 {

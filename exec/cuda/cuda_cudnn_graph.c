@@ -1,12 +1,13 @@
+/* The operation graphs of attention and of products with GELU (cuda_cudnn_graph.h). They follow
+ * NVIDIA's documentation of the graph API ("fused flash attention"), in the exact form that its own
+ * front end uses from cuDNN 9.10.2 on. cuDNN finds its kernels by that form: an equivalent graph
+ * written in another way is refused. Helpers come first (descriptors, tensors, operations). Read
+ * forward(), backward() and gelu(). */
 #if __has_include(<cudnn.h>) && !defined(ELAPSE_NO_CUDNN)
 #include "exec/cuda/cuda_cudnn_graph.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Attention's pattern is that of NVIDIA's documentation of the graph API ("fused flash attention")
- * in the spelling that its own front end uses from cuDNN 9.10.2 on. Kernels are found by that
- * spelling: an equal graph written otherwise is refused. */
 
 typedef cudnnBackendDescriptor_t desc;
 
@@ -58,8 +59,8 @@ static void add_op(struct cudnn_graph *g, desc op, const char *what)
 
 /* --- tensors ---------------------------------------------------------------------------------- */
 
-/* Dimensions and strides (elements) of [sample, head, row, column], or of rank 3, which is what
- * products alone have, [1, row, column]. */
+/* Dimensions and strides (in elements): [sample, head, row, column], or with rank 3, for plain
+ * products, [1, row, column]. */
 struct form {
     int64_t dims[4], strides[4];
     int rank;
@@ -92,7 +93,7 @@ static struct form matrix(int64_t rows, int64_t cols, int64_t row_stride, int64_
     };
 }
 
-/* SUMS: memory that blocks add to, in an order of elements that is cuDNN's own. */
+/* SUMS: memory that blocks add to; cuDNN chooses the order of its elements. */
 enum tensor_kind { VIRTUAL, MEMORY, NUMBER, SUMS };
 
 static desc tensor(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, struct form f,
@@ -114,7 +115,7 @@ static desc tensor(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, str
     finalize(g, d, "a tensor's finalize");
     return d;
 }
-/* Each uid once. */
+/* A tensor in memory. Each uid may be used once. */
 static desc memory(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, struct form f)
 {
     g->uids[g->num_uids++] = uid;
@@ -139,7 +140,7 @@ static desc between(struct cudnn_graph *g, cudnnDataType_t type, struct form f)
 
 /* --- operations: each returns its output ------------------------------------------------------ */
 
-/* The rows and columns that count, per sample; NULL: all. */
+/* Sizes of a product per sample (m rows, n columns, k summed); NULL: the full size. */
 struct extent {
     desc m, n, k;
 };
@@ -167,7 +168,7 @@ static desc multiply(struct cudnn_graph *g, desc a, desc b, struct extent extent
     return c;
 }
 
-/* axis: of an index, else -1. */
+/* axis: for an index operation; otherwise -1. */
 static desc pointwise_how(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
                           int64_t axis)
 {
@@ -179,7 +180,7 @@ static desc pointwise_how(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudn
     finalize(g, how, "an elementwise form's finalize");
     return how;
 }
-/* y = mode(x, b, t); b and t NULL where the mode takes fewer. */
+/* y = mode(x, b, t); b and t are NULL if the mode takes fewer operands. */
 static desc pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
                       int64_t axis, desc x, desc b, desc t, desc y)
 {
@@ -195,13 +196,13 @@ static desc pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDat
     add_op(g, op, "an elementwise operation's finalize");
     return y;
 }
-/* In fp32: y = mode(x, b), y virtual of form f; b may be NULL. */
+/* y = mode(x, b) in fp32; y is virtual, of form f. b may be NULL. */
 static desc apply(struct cudnn_graph *g, cudnnPointwiseMode_t mode, desc x, desc b, struct form f)
 {
     return pointwise(g, mode, CUDNN_DATA_FLOAT, -1, x, b, NULL, between(g, CUDNN_DATA_FLOAT, f));
 }
 
-/* Over the columns. */
+/* Reduces x over its columns. */
 static desc reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t kind, desc x, struct form f)
 {
     const cudnnDataType_t type = CUDNN_DATA_FLOAT;
@@ -218,7 +219,7 @@ static desc reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t kind, desc x, st
     return y;
 }
 
-/* The same elements, rows and columns exchanged; y says how. */
+/* Transposes rows and columns of x; the strides of y say how. */
 static desc turn(struct cudnn_graph *g, desc x, desc y)
 {
     desc op = make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "a transpose");
@@ -230,10 +231,11 @@ static desc turn(struct cudnn_graph *g, desc x, desc y)
 
 /* --- attention -------------------------------------------------------------------------------- */
 
-/* Tensors that both directions have. */
+/* Tensors that forward and backward have in common. */
 struct parts {
     const struct sdpa_shape *shape;
-    struct form qkv, ctx, scores, rows; /* of q; of ctx; [n, heads, seq, seq]; [n, heads, seq, 1] */
+    /* Forms of q, of ctx, of [n, heads, seq, seq], of [n, heads, seq, 1]. */
+    struct form qkv, ctx, scores, rows;
     desc q, k_t, out, lse, scale, len_q, len_kv; /* k_t: k as [head_dim, seq]; out: ctx */
 };
 
@@ -274,7 +276,7 @@ static desc decide(struct cudnn_graph *g, const struct parts *p, cudnnPointwiseM
     return pointwise(g, mode, CUDNN_DATA_BOOLEAN, -1, x, b, NULL,
                      between(g, CUDNN_DATA_BOOLEAN, p->scores));
 }
-/* scores where `keep`, else the value of `bias`. */
+/* scores where `keep` is true, else the value of `bias`. */
 static desc masked(struct cudnn_graph *g, const struct parts *p, desc scores, enum sdpa_uid bias,
                    desc keep)
 {
@@ -299,7 +301,7 @@ static desc mask_future(struct cudnn_graph *g, const struct parts *p, desc score
     return masked(g, p, scores, SDPA_CAUSAL_BIAS, keep);
 }
 
-/* q k^T times scale. */
+/* scale * q k^T. */
 static desc scaled_scores(struct cudnn_graph *g, const struct parts *p)
 {
     desc scores = multiply(g, p->q, p->k_t, (struct extent){p->len_q, p->len_kv, NULL},
@@ -326,9 +328,9 @@ static void forward(struct cudnn_graph *g, const struct parts *p)
     multiply(g, prob, v, (struct extent){p->len_q, NULL, p->len_kv}, p->out);
 }
 
-/* Where bits are to be the same every time dq is the product's own output, not a sum in memory that
- * blocks add to: this makes cuDNN take the kernels that write dS once and multiply it by k
- * afterwards. */
+/* If the bits must be the same every time, the graph makes dq the output of its own product, not a
+ * sum in memory that blocks add to. Then cuDNN takes the kernels that write dS once and multiply it
+ * by k afterwards. */
 static void backward(struct cudnn_graph *g, const struct parts *p)
 {
     const struct sdpa_shape *s = p->shape;
@@ -381,7 +383,7 @@ static void backward(struct cudnn_graph *g, const struct parts *p)
 
 /* --- products with GELU ----------------------------------------------------------------------- */
 
-/* dx = mode(dy, x): the gradient of an activation whose input is x. */
+/* dx = mode(dy, x): the gradient of an activation with input x. */
 static void pointwise_backward(struct cudnn_graph *g, cudnnPointwiseMode_t mode, desc dy, desc x,
                                desc dx)
 {

@@ -1,18 +1,19 @@
-#include "exec/cuda/flash_backward.cuh"
-
-/* Attention backward in bf16 on mma.m16n8k16, fp32 sums, in two kernels (cuda_attention.cuh), where
- * cuda_flash_whole.cu has no block that holds all of a head:
+/* Attention backward in bf16 on mma.m16n8k16 with fp32 sums, in two kernels; used where
+ * cuda_flash_whole.cu has no block that holds a whole head (cuda_attention.cuh says why there are
+ * two).
  *
  *   flash_dq     a block of queries walks over the keys:     S = q k^T, dP = dctx v^T, dq += dS k
  *   flash_dkdv   a block of keys walks over the queries:     S^T = k q^T, dP^T = v dctx^T,
  *                                                            dv += P^T dctx, dk += dS^T q
  *
- * Seven products instead of the five of a kernel that adds dq atomically: 14 seq^2 head_dim
- * operations a head (half of it causal), the price of equal bits. Memory: qkv, dctx and ctx read,
- * dqkv written, 16 seq head_dim bytes; the two kernels read qkv and dctx twice, and in place dq
- * makes a detour through scratch. */
+ * The two need seven products, where a kernel that adds dq atomically needs five: 14 seq^2 head_dim
+ * operations a head (half of it if causal). That is the price of equal bits. Memory: qkv, dctx and
+ * ctx are read and dqkv is written, 16 seq head_dim bytes; the two kernels read qkv and dctx twice,
+ * and in place dq takes a detour through scratch. Read flash_dq() first, then flash_dkdv(). */
+#include "exec/cuda/flash_backward.cuh"
 
-/* As dkdv_shape (ptxas of CUDA 13.0: at most 68 bytes spilt, head_dim 64 with dropout). */
+/* The shape of flash_dq(); fields as in dkdv_shape. (ptxas of CUDA 13.0 spills at most 68 bytes, at
+ * head_dim 64 with dropout.) */
 template <int D, bool DROP> struct dq_shape {
     static const int mt = D <= 64 ? 2 : 1;
     static const int keys = D <= 64 ? 32 : 64;
@@ -21,9 +22,9 @@ template <int D, bool DROP> struct dq_shape {
     static const int shared =
         (2 * queries + 4 * keys) * D * (int)sizeof(bf16) + 2 * queries * (int)sizeof(float);
 };
-/* The same over the block's rows, times scale, to parts[sample][tile][3][heads][D], of which dq, dk
- * and dv are `which` 0 to 2. shared: [WARPS][D] that nobody uses any more. All threads. Rows past
- * the end are zero. */
+/* Writes the column sums over the block's rows, times scale, to parts[sample][tile][3][heads][D];
+ * `which` 0 to 2 is dq, dk, dv. shared: [WARPS][D] floats that are free by now. All threads must
+ * call it. Rows past the end are zero. */
 template <int D, int MT>
 static __device__ __forceinline__ void
 block_columns(const struct attn_args &a, const struct attn_place &p, const float (*sum)[D / 8][4],
@@ -92,7 +93,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     CUDA_DYNAMIC_SHARED(bf16, shared);
     bf16 *q_tile = shared, *g_tile = q_tile + QUERIES * D, *k_tile = g_tile + QUERIES * D,
          *v_tile = k_tile + 2 * KEYS * D;
-    float *stats = reinterpret_cast<float *>(v_tile + 2 * KEYS * D); /* lse log2(e), delta */
+    float *stats = reinterpret_cast<float *>(v_tile + 2 * KEYS * D); /* lse * log2(e), then delta */
     const struct attn_place p = attn_place_of(a);
     const int warp = (int)threadIdx.x >> 5, lane = (int)threadIdx.x & 31;
     const int q0 = (a.causal ? a.tiles - 1 - p.tile : p.tile) * QUERIES;
@@ -109,7 +110,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     cp_async_commit();
     cp_async_wait<0>();
     __syncthreads();
-    /* delta of a row: one thread, column order. Rows past the end have probability 0. */
+    /* A thread computes delta of a row, in column order. Rows past the end get probability 0. */
     for (int r = (int)threadIdx.x; r < QUERIES; r += THREADS) {
         float delta = 0.0f, lse2 = INFINITY;
         if (q0 + r < a.seq) {
@@ -169,7 +170,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     }
     cp_async_wait<0>();
     if (parts) {
-        __syncthreads(); /* nobody reads k any more */
+        __syncthreads(); /* all warps are done with k */
         block_columns<D, MT>(a, p, sum, a.scale, 0, reinterpret_cast<float *>(k_tile), parts);
     }
     if (row_first < a.seq)
@@ -213,7 +214,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     tile_load<D, QUERIES, THREADS>(q_tile, q_head, p.qkv_row, first * QUERIES, a.seq);
     tile_load<D, QUERIES, THREADS>(g_tile, g_head, p.ctx_row, first * QUERIES, a.seq);
     cp_async_commit();
-    float lse2 = INFINITY, delta = 0.0f; /* of query tid of the tile to come */
+    float lse2 = INFINITY, delta = 0.0f; /* of query tid of the next tile */
     if (tid < QUERIES) {
         if (first * QUERIES + tid < a.seq) {
             lse2 = a.lse[p.stat_at + first * QUERIES + tid] * FLASH_LOG2E;
@@ -262,7 +263,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         }
     }
     cp_async_wait<0>();
-    __syncthreads(); /* the copies into the tiles are over, and nobody reads q any more */
+    __syncthreads(); /* all copies have ended, and all warps are done with q */
     if (parts) {
         float *sums = reinterpret_cast<float *>(q_tile);
         block_columns<D, MT>(a, p, dk, a.scale, 1, sums, parts);

@@ -1,23 +1,24 @@
-#include "exec/cuda/flash_backward.cuh"
-
-/* Attention backward in bf16 on mma.m16n8k16, fp32 sums, where a block holds all keys of a head
- * (seq 128; at head_dim 64, 256), in one kernel:
+/* Attention backward in bf16 on mma.m16n8k16 with fp32 sums, in one kernel; used if a block can
+ * hold all keys of a head (seq 128; at head_dim 64 also 256).
  *
  *   flash_whole  walks over the queries:     S^T = k q^T, dP^T = v dctx^T,
  *                                            dv += P^T dctx, dk += dS^T q, dq = dS k
  *
- * five products a pair of tiles. dS visits shared memory, where the warps gather it over all keys.
- * Nobody else reads the head, so dq goes to its place at once. */
+ * These are five products per pair of tiles. dS goes through shared memory, where the warps sum it
+ * over all keys. No other block reads the head, so dq is written to its place at once. Read
+ * flash_whole() first, then whole_dq(). */
+#include "exec/cuda/flash_backward.cuh"
 
-/* Blocks of 4 warps (128 keys), two an SM; or at head_dim 64 of 7 (224 keys) or 8 (256), one an SM
- * by their registers. Each warp owns 32 keys. Seven warps are all that a ViT's 197 tokens keep
- * busy, and take 91 KiB of shared memory in place of 102, which fits sm_86 and sm_89 too.
+/* Blocks have 4 warps (128 keys), two blocks per SM; or, at head_dim 64, 7 warps (224 keys) or 8
+ * (256), one block per SM because of their registers. Each warp owns 32 keys. The 197 tokens of a
+ * ViT keep only seven warps busy. Seven take 91 KiB of shared memory instead of 102, which also
+ * fits sm_86 and sm_89.
  *
- * dq of a tile of queries is shared out in units of 16 queries and `columns` columns, one a warp.
- * Of 7 warps the one without a neighbour on its quarter of the SM (warps w and w + 4 share one)
- * does the eighth unit. Every element is summed over all keys in the same order whatever the number
- * of warps, and so are the columns: results do not depend on it, bit by bit. (ptxas of CUDA 13.0
- * for sm_90: at most 32 bytes spilt.) */
+ * dq of a tile of queries is split into units of 16 queries and `columns` columns, one per warp.
+ * With 7 warps, the warp that is alone on its quarter of the SM (warps w and w + 4 share one)
+ * computes the eighth unit. Every element, and every column sum, is added over all keys in the same
+ * order for any number of warps, so the bits do not depend on it. (ptxas of CUDA 13.0 for sm_90
+ * spills at most 32 bytes.) */
 template <int D, bool DROP, int MANY> struct whole_shape {
     static const int mt = 2, queries = 32, threads = 32 * MANY, keys = 16 * mt * MANY;
     static const int columns = MANY == 4 ? D / 2 : D / 4, units = 2 * D / columns;
@@ -27,10 +28,10 @@ template <int D, bool DROP, int MANY> struct whole_shape {
     static_assert(units == MANY || units == MANY + 1, "every unit has a warp");
 };
 
-/* A unit of dq of one tile of queries: 16 queries (of the tile's first or second half) and COLUMNS
- * columns, summed over the first `keys` keys. Goes out through its part of q's tile, which nobody
- * reads any more. column_sums: [COLUMNS / 8][UNITS][32] in shared memory, to which each lane adds
- * the sums of its two columns of 8; NULL: not wanted. */
+/* Computes one unit of dq: 16 queries (of the first or second half of the tile) and COLUMNS
+ * columns, summed over the first `keys` keys. It is stored through its part of q's tile, which is
+ * free by now. column_sums: [COLUMNS / 8][UNITS][32] in shared memory; each lane adds its two
+ * columns of each block of 8. NULL: not needed. */
 template <int D, int COLUMNS, int QUERIES, int UNITS>
 static __device__ __forceinline__ void
 whole_dq(const struct attn_args &a, const struct attn_place &p, const bf16 *ds_tile,
@@ -38,7 +39,8 @@ whole_dq(const struct attn_args &a, const struct attn_place &p, const bf16 *ds_t
 {
     const int lane = (int)threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     const int row_first = (unit & 1) * 16, column_first = (unit >> 1) * COLUMNS;
-    /* dS lies as [keys][queries]: read transposed, in the order of a B fragment, it is A. */
+    /* dS is stored as [keys][queries]. Read transposed in the order of a B fragment, it is an A
+     * fragment. */
     const struct tile_lane lane_ds = tile_lane_b<QUERIES>(lane), lane_a = tile_lane_a<D>(lane);
     float sum[COLUMNS / 8][4];
 #pragma unroll
@@ -85,8 +87,8 @@ whole_dq(const struct attn_args &a, const struct attn_place &p, const bf16 *ds_t
     }
 }
 
-/* The sums of the block's dq, dk and dv to their places. of_dq as whole_dq() has left it, of_dkdv
- * [MANY][2][D] of the warps: all threads have written. Rows past the end are zero. */
+/* Writes the column sums of the block's dq, dk and dv to parts. of_dq as whole_dq() has left it;
+ * of_dkdv: [MANY][2][D], by warp. Both must be complete. Rows past the end are zero. */
 template <int D, bool DROP, int MANY>
 static __device__ __forceinline__ void whole_sums(const struct attn_args &a,
                                                   const struct attn_place &p, const float2 *of_dq,
@@ -137,7 +139,7 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY)
     tile_load<D, QUERIES, shape::threads>(q_tile, q_head, p.qkv_row, 0, a.seq);
     tile_load<D, QUERIES, shape::threads>(g_tile, g_head, p.ctx_row, 0, a.seq);
     cp_async_commit();
-    /* delta of all rows: LANES threads a row. Rows past the end have probability 0. */
+    /* delta of all rows, LANES threads per row. Rows past the end get probability 0. */
 #pragma unroll
     for (int i = 0; i < KEYS * LANES / shape::threads; i++) {
         const int row = (i * shape::threads + tid) / LANES, chunk = tid % LANES;
@@ -171,7 +173,7 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY)
     for (int j = 0; j < tiles; j++) {
         const int q0 = j * QUERIES, now = (j & 1) * QUERIES * D, next = QUERIES * D - now;
         cp_async_wait<0>();
-        __syncthreads(); /* tile j is there; nobody works on tile j - 1 any more */
+        __syncthreads(); /* tile j has arrived, and all warps are done with tile j - 1 */
         if (j + 1 < tiles) {
             tile_load<D, QUERIES, shape::threads>(q_tile + next, q_head, p.qkv_row, q0 + QUERIES,
                                                   a.seq);
@@ -197,7 +199,7 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY)
                                              to);
             }
         }
-        __syncthreads(); /* dS is there, of every key that a query of the tile sees */
+        __syncthreads(); /* dS is complete for every key that a query of the tile sees */
         const int last = q0 + QUERIES < a.seq ? q0 + QUERIES : a.seq;
         const int keys = a.causal && last < p.keys ? last : p.keys;
         const bool twice = shape::units > MANY && warp == shape::units - 5;
@@ -205,7 +207,7 @@ static __global__ void __launch_bounds__(32 * MANY, 8 / MANY)
             whole_dq<D, shape::columns, QUERIES, shape::units>(a, p, ds_tile, k_tile, q_tile + now,
                                                                dq_sums, unit, q0, keys);
     }
-    __syncthreads(); /* nobody reads k or dS any more */
+    __syncthreads(); /* all warps are done with k and dS */
     if (parts) {
         float *sums = reinterpret_cast<float *>(ds_tile);
         warp_columns<D, MT>(dk, sums + warp * 2 * D);

@@ -1,3 +1,9 @@
+/* Keeps plans of matrix products by shape, makes them at first use, and issues them
+ * (cuda_matmul.h).
+ *
+ * matmul_plan_of() looks up the key of a product in a hash table. make_plan() and choose() decide
+ * for a new shape: cuDNN if ELAPSE_GELU=cudnn, else a given answer, else what find_way() finds by
+ * tuning or by the library's first proposal. Read cuda_matmul_run() and choose() first. */
 #include "exec/cuda/cuda_matmul.h"
 
 #include <stdio.h>
@@ -70,7 +76,7 @@ void cuda_matmul_free(struct cuda_matmul *mm)
     free(mm);
 }
 
-/* Kernels want 16 bytes and take less at a price. */
+/* Alignment of a pointer, up to 16 bytes; kernels are fastest with 16. */
 static int32_t alignment_of(const void *at)
 {
     int32_t align = 16;
@@ -154,19 +160,19 @@ static struct matmul_plan *find_entry(struct cuda_matmul *mm, const struct matmu
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-/* Whether the caller can do it otherwise. */
+/* Whether the caller can compute p in separate kernels instead. */
 static bool in_pieces(const struct matmul *p)
 {
     return p->epilogue != MATMUL_PLAIN || p->bias;
 }
 
-/* Whether cuBLASLt could have the product at all. */
+/* Whether cuBLASLt can have such a product at all. */
 static bool is_for_lt(const struct matmul_key *k)
 {
     return !k->erf && !k->sums;
 }
 
-/* The fastest way by tuning, else the library's first. false: there is none. */
+/* Choose by tuning, or else take the library's first proposal. false: there is none. */
 static bool find_way(struct backend *be, struct matmul_plan *e, const struct matmul *p)
 {
     const struct cuda_matmul *mm = cuda_of(be)->matmul;
@@ -182,7 +188,7 @@ static bool find_way(struct backend *be, struct matmul_plan *e, const struct mat
     return count > 0;
 }
 
-/* A way for the plan; false: there is none. */
+/* Decide how the plan computes the product. false: it cannot. */
 static bool choose(struct backend *be, struct matmul_plan *e, const struct matmul *p)
 {
     const struct cuda_matmul *mm = cuda_of(be)->matmul;
@@ -204,8 +210,8 @@ static bool choose(struct backend *be, struct matmul_plan *e, const struct matmu
 
 static void make_plan(struct backend *be, struct matmul_plan *e, const struct matmul *p)
 {
-    /* The library reads a bias and an aux 16 bytes at a time, and reports it no better than as a
-     * failure where it cannot. */
+    /* The library reads a bias and an aux 16 bytes at a time. Where it cannot, it only reports a
+     * general failure, so check first. */
     const bool fits = e->key.align_extra == 16 && (!p->aux || p->ldd % 8 == 0);
     e->made = true;
     if (cuda_matmul_take(cuda_of(be)->matmul, &cuda_of(be)->failed) != OK)
@@ -233,7 +239,7 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
 {
     struct matmul_plan *e = matmul_plan_of(be, p);
     if (!e)
-        return true; /* noted */
+        return true; /* the failure is recorded */
     if (!e->works) {
         if (!in_pieces(p))
             cuda_note_text(
@@ -246,7 +252,7 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
     const char *why = matmul_issue(be, e, p);
     if (!why)
         return true;
-    if (in_pieces(p)) { /* proposed, and refused nevertheless */
+    if (in_pieces(p)) { /* the library proposed it, but refuses to run it */
         (void)cudaGetLastError();
         e->works = false;
         return false;
@@ -258,7 +264,8 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
 
 void cuda_matmul_keep_busy(struct backend *be, int64_t ns)
 {
-    enum { SIDE = 2048, DEPTH = 256 }; /* 128 or 256 tiles: one for each multiprocessor or more */
+    /* 128 or 256 tiles, so every multiprocessor has at least one. */
+    enum { SIDE = 2048, DEPTH = 256 };
     const int64_t square = (int64_t)SIDE * SIDE, flat = (int64_t)SIDE * DEPTH;
     const int64_t bytes = backend_bytes(be, square + 2 * flat), begin = clock_now_ns();
     struct matmul p = {

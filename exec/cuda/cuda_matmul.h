@@ -1,20 +1,22 @@
-/* exec/cuda/cuda_matmul.h - matrix products through cuBLASLt: plans by shape, kept.
+/* exec/cuda/cuda_matmul.h - matrix products by cuBLASLt, with plans by shape.
  *
- * A plan is the library's descriptors and one algorithm, fixed at the first call of a shape: the
- * one that was given for it (cuda_choice.h; the answer is the library's description of an
- * algorithm, which it takes back in the same version); else, where tuning is on, the fastest of the
- * library's proposals, timed side by side on the real operands; else its first proposal. It stays
- * for the backend's life, so that a shape gives the same bits whenever it comes. Algorithms that
- * sum partial products in an order that may change are left out.
+ * A plan holds the library's descriptors and one algorithm. The algorithm is fixed at the first
+ * call of a shape: the one that was given for it (cuda_choice.h; the answer is the library's
+ * description of an algorithm, valid for the same library version); otherwise, if the backend
+ * tunes, the fastest of the library's proposals, timed against each other on the real operands;
+ * otherwise the library's first proposal. A plan lives as long as the backend, so a shape gives the
+ * same bits on every call. Algorithms that may add partial products in a varying order are
+ * excluded.
  *
- * A product in bf16 with GELU behind it, or with its gradient, may be one kernel of cuDNN's
- * (cuda_cudnn.h), which has GELU by erf too. ELAPSE_GELU in the environment:
- *   auto    (the default) where tuning found it the fastest: the answer names cuDNN's version, and
- *           another version does not take it
- *   own     never
- *   cudnn   wherever it can
- * At a shape's first use cuDNN and the product in pieces both compute the given data; where they
- * differ by more than roundings the pieces keep the shape, with a line on stderr. */
+ * A bf16 product followed by GELU, or by its gradient, may be one kernel of cuDNN (cuda_cudnn.h),
+ * which also has GELU by erf. ELAPSE_GELU in the environment:
+ *   auto    (the default) use cuDNN where tuning found it faster. The answer names cuDNN's version;
+ *           another version ignores it
+ *   own     never use cuDNN
+ *   cudnn   use cuDNN wherever it is possible
+ * At the first use of a shape, cuDNN and the separate kernels both compute the given data. If the
+ * results differ by more than rounding, the separate kernels serve the shape from then on, and one
+ * line on stderr says so. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
 #define ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
 
@@ -29,61 +31,64 @@ extern "C" {
 
 struct cuda_matmul;
 
-/* Behind the backend's arena and choices. ERR_INPUT: ELAPSE_GELU is none of these. */
+/* Call it after the backend's arena and choices exist. ERR_INPUT: ELAPSE_GELU has another value. */
 enum status cuda_matmul_new(struct backend *be, struct cuda_matmul **matmul, struct err *err);
-/* Bytes of device memory that it will take for itself; 0: it has them. Taken now, or else with the
- * first product. */
+/* Bytes of device memory that it still needs for its workspace; 0: it has them. cuda_matmul_take()
+ * allocates them now; otherwise the first product does. */
 int64_t cuda_matmul_wants(const struct cuda_matmul *matmul);
 enum status cuda_matmul_take(struct cuda_matmul *matmul, struct err *err);
 void cuda_matmul_free(struct cuda_matmul *matmul); /* NULL is fine */
 
 enum matmul_epilogue {
     MATMUL_PLAIN,
-    MATMUL_GELU,      /* d = gelu(d); aux, where not NULL, receives what entered it */
+    MATMUL_GELU,      /* d = gelu(d); aux: NULL, or receives gelu's input */
     MATMUL_DGELU,     /* d = d * gelu'(aux) */
-    MATMUL_BIAS_GRAD, /* bias_grad = sums over k of op(B) (n of them), or of op(A) (m) */
+    MATMUL_BIAS_GRAD, /* bias_grad = sums over k of op(B) (n values), or of op(A) (m values) */
 };
 
-/* MATMUL_DGELU where aux is D: nowhere does the library say that it may. Where it saves a pass over
- * memory it is taken, once the algorithm has shown, at the first call of the shape, that it gives
- * the bits that it gives out of place; else there is no such product.
+/* D [m, n] = epilogue(alpha op(A) op(B) + beta C + bias), column-major; op(A) [m, k], op(B) [k, n].
+ * A, B, bias and aux have the backend's dtype, and so have D and C unless fp32_out. bias has m
+ * elements, NULL: none. C may be D. C NULL: there is no C, and beta is 0. With C and beta = 0, C is
+ * not read, but the algorithm is the one that adds, so a shape that writes first and adds later has
+ * one plan.
  *
- * D [m, n] = epilogue(alpha op(A) op(B) + beta C + bias), column-major; op(A) [m, k], op(B) [k, n].
- * A, B, bias and aux have the backend's dtype, D and C too unless fp32_out. C may be D; NULL: none,
- * beta is 0. With C and beta 0 it is not read, and the algorithm is the one that adds: a shape that
- * writes first and adds from then on has one plan. bias, of the rows, NULL: none. */
+ * MATMUL_DGELU with aux == D: the library does not document whether this is allowed. It saves a
+ * pass over memory, so it is used after a test at the first call of the shape: the algorithm must
+ * give the same bits as out of place. Otherwise there is no such product. */
 struct matmul {
-    int64_t m, n, k, lda, ldb, ldd; /* C and aux too have ldd */
+    int64_t m, n, k, lda, ldb, ldd; /* ldd also applies to C and aux */
     bool trans_a, trans_b, fp32_out;
-    bool grad_of_a; /* MATMUL_BIAS_GRAD: of op(A) */
-    bool erf;       /* of GELU, else its tanh form */
+    bool grad_of_a; /* MATMUL_BIAS_GRAD sums op(A) */
+    bool erf;       /* GELU by erf; false: its tanh form */
     enum matmul_epilogue epilogue;
     float alpha, beta;
     const void *a, *b, *c, *bias;
     void *aux, *d;
     float *bias_grad; /* fp32; fp32_out only */
-    float *d_sums;    /* [m], MATMUL_DGELU: D's rows summed by a pass behind it; NULL: not wanted */
+    float *d_sums; /* [m]; MATMUL_DGELU: receives the sums of D's rows, by a pass after the product;
+                      NULL: not needed */
 };
 
-/* Issue it. false: the library has no such product in one piece, nothing was issued (never for
- * MATMUL_PLAIN without bias: there it is a failure that sync() reports). */
+/* Issue the product. false: the library cannot do it in one piece, and nothing was issued.
+ * MATMUL_PLAIN without bias never returns false: there it is a failure that sync() reports. */
 bool cuda_matmul_run(struct backend *be, const struct matmul *p);
 
-/* The work of a product with an epilogue in pieces: what p writes to d goes to `d` (ldd apart),
- * what it writes to bias_grad is added to `bias_grad`. */
+/* Computes a product with its epilogue in separate kernels. Output for p->d goes to `d` (rows ldd
+ * apart); output for p->bias_grad is added to `bias_grad`. */
 typedef void matmul_apart(struct backend *be, const void *call, void *d, float *bias_grad);
 
-/* Whether to issue p in one piece: where the library has it, unless `apart` is faster. That is
- * found by tuning, at the first call of a shape, with d and bias_grad aside: not every epilogue is
- * part of its product's kernel, some run behind it, slower than ours. May use cuda_scratch(). */
+/* Whether to issue p in one piece: yes if the library can, unless `apart` is faster. Tuning finds
+ * that out at the first call of a shape, with other memory for d and bias_grad. (Not every epilogue
+ * is part of its product's kernel; some run after it and are slower than ours.) May use
+ * cuda_scratch(). */
 bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
                       const void *call);
 
-/* The device multiplies for at least so long, then is waited for. Nothing of it is kept; where the
- * device has no room for the operands nothing is done. */
+/* Keep the device busy with products for at least `ns` ns, and wait for it. Keeps no plan. Does
+ * nothing if the device has no memory for the operands. */
 void cuda_matmul_keep_busy(struct backend *be, int64_t ns);
 
-/* How many shapes cuDNN serves so far. For benchmarks and tests. */
+/* Number of shapes that cuDNN serves so far. For benchmarks and tests. */
 int cuda_matmul_served(struct backend *be);
 
 #ifdef __cplusplus

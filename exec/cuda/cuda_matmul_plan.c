@@ -1,10 +1,15 @@
+/* How a plan computes its product: by cuBLASLt or by cuDNN; and the texts of problems and answers
+ * (cuda_matmul_plan.h).
+ *
+ * matmul_describe() and matmul_propose() set up cuBLASLt, matmul_plan_by_cudnn() sets up cuDNN, and
+ * matmul_issue() runs either. The last part converts plans to and from answers of cuda_choice.h. */
 #include "exec/cuda/cuda_matmul_plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Answers in place of an algorithm: the work in pieces is faster; cuDNN is, of this version, by its
- * proposal of this number. */
+/* Answers other than an algorithm. APART: the separate kernels are faster. CUDNN: cuDNN is faster;
+ * its version, and the number of its proposal. */
 #define APART "apart"
 #define CUDNN "cudnn %d %d"
 
@@ -39,7 +44,7 @@ static cublasLtEpilogue_t epilogue_of(const struct matmul_key *key)
 #define SET(desc, name, value)                                                                     \
     LT(cublasLtMatmulDescSetAttribute(desc, name, &(value), sizeof(value)))
 
-/* The pointers of one call. */
+/* Set the pointers of one call in the descriptor. */
 static bool set_pointers(const struct matmul_plan *e, const struct matmul *p)
 {
     const void *bias = p->epilogue == MATMUL_BIAS_GRAD ? p->bias_grad : p->bias;
@@ -77,7 +82,8 @@ int matmul_propose(struct backend *be, const struct matmul_plan *e,
                    cublasLtMatmulHeuristicResult_t *proposals, int most)
 {
     const uint64_t workspace = MATMUL_WORKSPACE_BYTES;
-    /* Partial sums through the workspace in fp32, or none: both in a fixed order. */
+    /* Partial sums either go through the workspace in fp32 or do not exist; both are added in a
+     * fixed order. */
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t align[4] = {(uint32_t)e->key.align_a, (uint32_t)e->key.align_b,
                                (uint32_t)e->key.align_c, (uint32_t)e->key.align_d};
@@ -121,14 +127,14 @@ static cublasStatus_t issue_lt(struct backend *be, const struct matmul_plan *e,
     const struct cuda_matmul *mm = cuda_of(be)->matmul;
     const void *c = p->beta == 0.0f ? p->d : p->c;
     if (!set_pointers(e, p))
-        return CUBLAS_STATUS_SUCCESS; /* noted */
+        return CUBLAS_STATUS_SUCCESS; /* the failure is recorded */
     return cublasLtMatmul(mm->handle, e->desc, &p->alpha, p->a, e->a, p->b, e->b, &p->beta, c, e->d,
                           p->d, e->d, &e->algo, mm->workspace, e->workspace, cuda_of(be)->stream);
 }
 
 /* --- by cuDNN --------------------------------------------------------------------------------- */
 
-/* cuDNN's rows are our columns: x is B, w is A. */
+/* cuDNN's matrices are row-major, so its x is our B and its w is our A. */
 bool matmul_plan_by_cudnn(struct backend *be, struct matmul_plan *e, int proposal)
 {
     const struct matmul_key *k = &e->key;
@@ -161,7 +167,7 @@ bool matmul_plan_by_cudnn(struct backend *be, struct matmul_plan *e, int proposa
     return false;
 }
 
-/* false: refused says why. */
+/* false: cuda_matmul.refused says why. */
 static bool issue_cudnn(struct backend *be, const struct matmul_plan *e, const struct matmul *p)
 {
     struct cuda_matmul *mm = cuda_of(be)->matmul;
@@ -225,7 +231,8 @@ void matmul_name(const struct backend *be, const struct matmul_key *k, char prob
              k->in_place ? "" : " aside", k->align_a, k->align_b, k->align_c, k->align_d);
 }
 
-/* The library's description of an algorithm is plain data, as its documentation says. */
+/* An algorithm is written as the bytes of the library's struct, which is plain data according to
+ * its documentation. */
 static void write_algo(const cublasLtMatmulAlgo_t *algo, char answer[CHOICE_BYTES])
 {
     const unsigned char *byte = (const unsigned char *)algo;
@@ -244,7 +251,7 @@ static bool read_algo(const char *answer, cublasLtMatmulAlgo_t *algo)
     return true;
 }
 
-/* The algorithm that was named. */
+/* Let the plan use the algorithm that an answer names. false: the library does not accept it. */
 static bool follow_lt(struct backend *be, struct matmul_plan *e, const char *answer)
 {
     cublasLtMatmulHeuristicResult_t found;
@@ -257,7 +264,8 @@ static bool follow_lt(struct backend *be, struct matmul_plan *e, const char *ans
     return true;
 }
 
-/* cuDNN's answer, of the version that is there. */
+/* Let the plan use the cuDNN proposal that an answer names. false: another version, or cuDNN is not
+ * available. */
 static bool follow_cudnn(struct backend *be, struct matmul_plan *e, const char *answer)
 {
     int version = 0, proposal = 0;

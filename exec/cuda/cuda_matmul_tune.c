@@ -1,3 +1,8 @@
+/* Finds the fastest plan of a product by timing, and compares it with separate kernels
+ * (cuda_matmul_plan.h).
+ *
+ * Every timed call writes to memory of its own, so the operands stay as they are. Read
+ * matmul_fastest() first, then cuda_matmul_pays(), which also checks cuDNN's results. */
 #include "exec/cuda/cuda_matmul_plan.h"
 
 #include <stdio.h>
@@ -8,7 +13,7 @@
 
 enum { MAX_CUDNN_PROPOSALS = 4 };
 
-/* Where a product's outputs go while it is timed: d, and behind it the bias's gradient. */
+/* Memory for the outputs of a timed product: d, followed by the bias gradient. NULL: none left. */
 static void *take_aside(struct backend *be, const struct matmul *p, float **bias_grad)
 {
     const int64_t d_bytes = (p->ldd * p->n * (p->fp32_out ? 4 : be->elem_bytes) + 255) / 256 * 256;
@@ -21,7 +26,7 @@ static void *take_aside(struct backend *be, const struct matmul *p, float **bias
     return aside;
 }
 
-/* p with its outputs aside, where take_aside() has room; else timed->d is NULL. */
+/* Copies p with other memory for its outputs; timed->d is NULL if there is none. */
 static void put_aside(struct backend *be, const struct matmul *p, struct matmul *timed)
 {
     float *sums = NULL;
@@ -45,7 +50,7 @@ static bool run_plan(const void *ctx)
     return matmul_issue(c->be, &c->plan, c->p) == NULL;
 }
 
-/* All ways of a product, at the start of a race. */
+/* The ways of a product that race against each other. */
 struct field {
     struct way ways[MAX_PROPOSALS + MAX_CUDNN_PROPOSALS];
     struct plan_call calls[MAX_PROPOSALS + MAX_CUDNN_PROPOSALS];
@@ -99,7 +104,8 @@ bool matmul_works_in_place(struct backend *be, const struct matmul_plan *e, cons
     if (aside && host) {
         apart.d = aside;
         twin.aux = twin.d = aside + room;
-        /* Rows longer than the output keep what they have. */
+        /* If rows are longer than the output, the rest of a row keeps its contents, so both copies
+         * start equal. */
         CUDA_NOTE(cudaMemcpyAsync(apart.d, p->aux, bytes, cudaMemcpyDeviceToDevice, stream));
         CUDA_NOTE(cudaMemcpyAsync(twin.d, p->aux, bytes, cudaMemcpyDeviceToDevice, stream));
         same = !matmul_issue(be, e, &apart) && !matmul_issue(be, e, &twin);
@@ -128,8 +134,8 @@ static bool run_apart(const void *ctx)
     return true;
 }
 
-/* Whether cuDNN's outputs are those of the pieces, up to roundings; d aside, and aux, where it is
- * written, twice. */
+/* Whether cuDNN's outputs equal those of the separate kernels, up to rounding. d goes to other
+ * memory; an aux that is written is written twice. */
 static bool agrees(struct backend *be, const struct matmul_plan *e, const struct matmul *p,
                    struct apart_call pieces)
 {
@@ -157,7 +163,7 @@ static bool agrees(struct backend *be, const struct matmul_plan *e, const struct
         be->copy_out(be, host + 2 * num, pieces.d, bytes);
         if (aux)
             be->copy_out(be, host + 3 * num, p->aux, bytes);
-        if (be->sync(be, &broken) != OK) { /* let the next sync say it */
+        if (be->sync(be, &broken) != OK) { /* leave it for the next sync() to report */
             cuda_note_text(broken.status, "%s", broken.msg);
             snprintf(why, sizeof why, "the device failed");
         }
@@ -182,7 +188,8 @@ bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *
     struct matmul_plan *e = matmul_plan_of(be, p);
     if (!e || !e->works || e->compared || (!e->tuned && !e->cudnn))
         return e && e->works;
-    const struct matmul_plan was = *e; /* the pieces have plans too, and may move this one */
+    /* A copy, because the separate kernels also make plans, which may move this one. */
+    const struct matmul_plan was = *e;
     struct apart_call pieces = {be, apart, call, NULL, NULL};
     bool pays = !was.cudnn || agrees(be, &was, p, pieces);
     if (pays && was.tuned) {

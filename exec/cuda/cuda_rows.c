@@ -1,3 +1,5 @@
+/* exec/cuda/cuda_rows.c - measures rows_anywhere: whether a linear layer gives a row the same bits
+ * at any place in its matrix. Runs a few layers twice, with the rows shifted, and compares. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +8,8 @@
 #include "exec/cuda/cuda_internal.h"
 #include "exec/base/rng.h"
 
-/* Layers that are not whole tiles, of one tile and of several: a library has kernels for each. */
+/* Layers of one tile and of several, none of whole tiles, because a library has different kernels
+ * for each. */
 static const struct probe {
     int rows, in, out;
     enum act act;
@@ -17,7 +20,7 @@ static const struct probe {
     {1000, 64,  256, ACT_GELU_ERF },
 };
 
-/* Numbers of [-1, 1), which come again after `period`. */
+/* Fills with numbers in [-1, 1) that repeat after `period`. */
 static void fill(const struct backend *be, void *to, int64_t num, int64_t period, uint64_t key)
 {
     for (int64_t i = 0; i < num; i++) {
@@ -29,11 +32,11 @@ static void fill(const struct backend *be, void *to, int64_t num, int64_t period
     }
 }
 
-/* Operands of a probe on the device, its results on the host. */
+/* The operands of a probe on the device, and its results on the host. */
 struct operands {
-    char *x, *w, *bias, *pre, *y; /* x: the rows twice, one behind the other */
+    char *x, *w, *bias, *pre, *y; /* x: the rows, twice in succession */
     char *first, *moved;
-    int64_t x_bytes, w_bytes, row_bytes, y_bytes; /* row: of y */
+    int64_t x_bytes, w_bytes, row_bytes, y_bytes; /* row: a row of y */
 };
 
 static struct operands operands_of(const struct backend *be, const struct probe *q)
@@ -44,7 +47,7 @@ static struct operands operands_of(const struct backend *be, const struct probe 
                              .y_bytes = q->rows * backend_bytes(be, q->out)};
 }
 
-/* The layer's rows, each `shift` places further down, the last ones at the top. */
+/* Runs the layer with every row `shift` places further down, and the last rows at the top. */
 static void run(struct backend *be, const struct probe *q, const struct operands *o, int shift,
                 char *y)
 {
@@ -62,8 +65,7 @@ static bool same_rows(const struct operands *o, int shift)
            memcmp(o->moved, o->first + rest, down) == 0;
 }
 
-/* Whether a layer gives a row the same bits at several places; false also where there is no memory
- * to look. */
+/* Whether a layer gives a row the same bits at several places. false also if memory runs out. */
 static bool rows_agree(struct backend *be, const struct probe *q)
 {
     const int shifts[] = {1, 5, q->rows / 2};
@@ -89,7 +91,7 @@ static bool rows_agree(struct backend *be, const struct probe *q)
     }
     for (size_t i = 0; agree && i < sizeof shifts / sizeof *shifts; i++) {
         run(be, q, &o, shifts[i], o.moved);
-        if (be->sync(be, &broken) != OK) { /* let the next sync say it */
+        if (be->sync(be, &broken) != OK) { /* leave it for the next sync() to report */
             cuda_note_text(broken.status, "%s", broken.msg);
             agree = false;
         }
@@ -100,7 +102,8 @@ static bool rows_agree(struct backend *be, const struct probe *q)
     return agree;
 }
 
-/* A profiler, which would time these shapes and keep what it found, has no use for the answer. */
+/* Not for a profiler: it would time these shapes and keep the results, and it does not need the
+ * answer. */
 static void find_rows_anywhere(struct backend *be)
 {
     struct cuda_backend *cuda = cuda_of(be);

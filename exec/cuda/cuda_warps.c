@@ -7,7 +7,7 @@
 #include "exec/cuda/cuda_arena.h"
 #include "exec/cuda/cuda_choice.h"
 
-/* Compared byte by byte, so zeroed first. */
+/* A shape. Compared byte by byte, so it must be zeroed first. */
 struct key {
     int64_t samples;
     int32_t seq, heads, head_dim;
@@ -15,7 +15,7 @@ struct key {
 };
 
 struct cuda_warps {
-    int forced; /* by the environment; 0: none */
+    int forced; /* set by the environment; 0: auto */
     struct entry {
         struct key key;
         int warps;
@@ -61,7 +61,7 @@ static struct key key_of(const struct warps_call *c)
     return key;
 }
 
-/* All but the number of samples, which comes last. */
+/* The problem text except the number of samples, which comes last. */
 static void name_kind(const struct key *k, char problem[CHOICE_BYTES])
 {
     snprintf(problem, CHOICE_BYTES,
@@ -70,7 +70,7 @@ static void name_kind(const struct key *k, char problem[CHOICE_BYTES])
              k->drops ? " dropout" : "", k->sums ? " sums" : "");
 }
 
-/* An answer's number, where the call may have it; 0: it names none. */
+/* The number that an answer names, if the call can use it; otherwise 0. */
 static int among(const struct warps_call *c, const char *answer)
 {
     for (int i = 0; answer && i < c->num; i++)
@@ -92,7 +92,7 @@ static bool run_timed(const void *ctx)
     return true;
 }
 
-/* By timing, noted; 0: there is no room for the outputs. */
+/* Finds the fastest number by timing, and notes it. 0: no memory for the outputs. */
 static int fastest(struct backend *be, const struct warps_call *c, const char *problem)
 {
     struct timed_call calls[MOST_WARPS];
@@ -146,7 +146,7 @@ int cuda_warps_for(struct backend *be, const struct warps_call *c)
         const int room = w->room ? w->room * 2 : 16;
         struct entry *more = realloc(w->entries, (size_t)room * sizeof *more);
         if (!more)
-            return warps; /* and looked for again at the next call */
+            return warps; /* no memory to store it; it is looked for again at the next call */
         w->entries = more;
         w->room = room;
     }

@@ -1,19 +1,20 @@
-/* exec/cuda/flash_backward.cuh - what the two ways of attention's backward on the tensor cores
- * share (cuda_flash_backward.cu, cuda_flash_whole.cu): products of a warp's rows with a tile, and a
- * tile of queries for dk and dv. Private to them.
+/* exec/cuda/flash_backward.cuh - code that both backwards on the tensor cores share: products of a
+ * warp's rows with a tile, and a tile of queries for dk and dv. Private to cuda_flash_backward.cu
+ * and cuda_flash_whole.cu.
  *
- * A warp owns 16 MT rows of one side (keys, or queries) and walks over tiles of the other. With
- * P = exp(scale S - lse) and dS = P (dP - delta), P^T and dS^T are A fragments as they come out of
- * the products. */
+ * A warp owns 16 MT rows of one side (keys or queries) and walks over tiles of the other side. With
+ * P = exp(scale S - lse) and dS = P (dP - delta), P^T and dS^T come out of the products as A
+ * fragments. */
 #ifndef ELAPSE_EXEC_CUDA_FLASH_BACKWARD_CUH
 #define ELAPSE_EXEC_CUDA_FLASH_BACKWARD_CUH
 
 #include "exec/cuda/flash_tile.cuh"
 
-enum { WARPS = 4, THREADS = 32 * WARPS }; /* of a block of the two kernels that share a head */
+/* A block of flash_dq() and flash_dkdv(). */
+enum { WARPS = 4, THREADS = 32 * WARPS };
 
-/* Blocks of 16 rows a warp, the width of the tiles that pass by, and whether the fragments of the
- * warp's own two operands live in registers: chosen so that next to nothing spills. */
+/* mt: blocks of 16 rows per warp. queries: width of the tiles that pass by. keep: the fragments of
+ * the warp's own two operands stay in registers. Chosen so that almost nothing spills. */
 template <int D, bool DROP> struct dkdv_shape {
     static const int mt = D <= 64 ? 2 : 1;
     static const int queries = 32;
@@ -23,7 +24,8 @@ template <int D, bool DROP> struct dkdv_shape {
         (2 * keys + 4 * queries) * D * (int)sizeof(bf16) + 4 * queries * (int)sizeof(float);
 };
 
-/* The warp's own operand as A fragments of 16 columns, from registers or shared memory. */
+/* Gets 16 columns of the warp's own operand as A fragments, from registers or from shared memory.
+ */
 template <int D, int MT, bool KEEP>
 static __device__ __forceinline__ void
 own_fragments(uint32_t (*to)[4], const uint32_t (*kept)[D / 16][4], const bf16 *rows,
@@ -40,8 +42,8 @@ own_fragments(uint32_t (*to)[4], const uint32_t (*kept)[D / 16][4], const bf16 *
     }
 }
 
-/* out[MT][N / 8] = own rows times the N rows of `tile`, over D columns; blocks of 16 rows of the
- * tile outside [from, to) are left zero. */
+/* out[MT][N / 8] = the warp's own rows times the N rows of `tile`, over D columns. Blocks of 16
+ * rows of the tile outside [from, to) stay zero. */
 template <int D, int MT, int N, bool KEEP, bool EDGE>
 static __device__ __forceinline__ void
 product_rows(float (*out)[N / 8][4], const uint32_t (*kept)[D / 16][4], const bf16 *rows,
@@ -73,7 +75,7 @@ product_rows(float (*out)[N / 8][4], const uint32_t (*kept)[D / 16][4], const bf
     }
 }
 
-/* sum[MT][D / 8] += weight[MT][N / 16], as A fragments, times the N rows of `tile`. */
+/* sum[MT][D / 8] += weight[MT][N / 16] (A fragments) times the N rows of `tile`. */
 template <int D, int MT, int N, bool EDGE>
 static __device__ __forceinline__ void
 product_columns(float (*sum)[D / 8][4], const uint32_t (*weight)[N / 16][4], const bf16 *tile,
@@ -119,7 +121,7 @@ static __device__ __forceinline__ void keep_fragments(uint32_t (*kept)[D / 16][4
                 ldmatrix_x4(kept[m][k], tile_part<D>(rows, lane_a, m * 16, k * 16));
 }
 
-/* The sums over the warp's rows of its accumulators, to sums[D] in shared memory. */
+/* Writes the column sums over the warp's rows of its accumulators to sums[D] in shared memory. */
 template <int D, int MT>
 static __device__ __forceinline__ void warp_columns(const float (*sum)[D / 8][4], float *sums)
 {
@@ -141,13 +143,13 @@ static __device__ __forceinline__ void warp_columns(const float (*sum)[D / 8][4]
 }
 
 template <int D, int MT, bool KEEP> struct own_rows {
-    const bf16 *one, *two; /* q and dctx, or k and v, in shared memory */
+    const bf16 *one, *two; /* the warp's rows of q and dctx, or of k and v, in shared memory */
     uint32_t kept_one[MT][D / 16][4], kept_two[MT][D / 16][4];
     struct tile_lane lane_a, lane_b;
 };
 
-/* One tile of queries. ds_rows: the warp's rows of dS^T [keys][queries] in shared memory, written;
- * NULL: not wanted. */
+/* One tile of queries. ds_rows: receives the warp's rows of dS^T [keys][queries], in shared memory;
+ * NULL: not needed. */
 template <int D, bool DROP, bool EDGE>
 static __device__ __forceinline__ void
 dkdv_tile(const struct attn_args &a, const struct attn_place &p,
@@ -183,7 +185,7 @@ dkdv_tile(const struct attn_args &a, const struct attn_place &p,
                 if (DROP) {
                     const bool keeps = attn_keeps(a, p, query, key);
                     grad = keeps ? grad * a.drop.up : 0.0f;
-                    shown = keeps ? weight : 0.0f; /* times up, at the end */
+                    shown = keeps ? weight : 0.0f; /* drop.up is applied at the end */
                 }
                 s[m][n][e] = shown;
                 dp[m][n][e] = weight * (grad - (e & 1 ? delta.y : delta.x));
@@ -200,7 +202,7 @@ dkdv_tile(const struct attn_args &a, const struct attn_place &p,
 #pragma unroll
             for (int n = 0; n < QUERIES / 16; n++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) /* rows g and g + 8, then 8 columns further */
+                for (int i = 0; i < 4; i++) /* rows g and g + 8, then both 8 columns further */
                     *reinterpret_cast<uint32_t *>(
                         ds_rows + tile_at<QUERIES>(m * 16 + (i & 1) * 8 + g, 2 * n + (i >> 1)) +
                         2 * t) = ds[m][n][i];
@@ -208,7 +210,7 @@ dkdv_tile(const struct attn_args &a, const struct attn_place &p,
     product_columns<D, MT, QUERIES, EDGE>(dk, ds, q_tile, own.lane_a, from, to);
 }
 
-/* The warp's dk and dv to their places, through its rows of k and v in shared memory. */
+/* Stores the warp's dk and dv, through its rows of k and v in shared memory. */
 template <int D, bool DROP>
 static __device__ __forceinline__ void
 store_dkdv(const struct attn_args &a, const struct attn_place &p, const float (*dk)[D / 8][4],
