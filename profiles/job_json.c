@@ -1,3 +1,9 @@
+/* Jobs from JSON: one table of keys, overrides, and the keys that a table cannot read.
+ *
+ * job_fields describes each plain key: its type, place in struct job, limits and help. Overrides
+ * ("a.b=v") change the JSON tree before it is read. Then the table fills the job, and the read_*()
+ * functions read the rest: batch, model, cluster, freeze table, norms, stages and baseline. The
+ * resolved job is written back to job->json. Read job_from_json() first, then job_fields. */
 #include "profiles/job_json.h"
 
 #include <limits.h>
@@ -72,73 +78,73 @@ _Static_assert(DATA_TEXT == 7 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 6 &&
 
 /* clang-format off */
 static const struct field job_fields[] = {
-    PLAIN("name", FIELD_TEXT, name, "of the job, for people"),
+    PLAIN("name", FIELD_TEXT, name, "name of the job, for people"),
     OTHER("model", "MODEL text, file, or object: preset or family, and its dims"),
     CHOICE("data.kind", data.kind, data_names, "the data set [synthetic]"),
     PLAIN("data.path", FIELD_PATH, data.path, "file or folder of the data set"),
     PLAIN("data.vocab", FIELD_PATH, data.vocab, "vocabulary: vocab.txt or GPT-2's vocab.json"),
     PLAIN("data.merges", FIELD_PATH, data.merges, "GPT-2's merges.txt [beside data.vocab]"),
-    CHOICE("data.augment", data.augment, augment_names, "of training images [none]"),
+    CHOICE("data.augment", data.augment, augment_names, "augmentation of training images [none]"),
     BOOL("data.resize", data.resize, "scale images to the model's size [false]"),
     INT("data.train_samples", data.train_samples, 0, INT64_MAX, "use the first n [0: all]"),
     INT("data.test_samples", data.test_samples, 0, INT64_MAX, "use the first n [0: all]"),
-    INT("data.workers", data.workers, 0, 1024, "threads a rank that make samples [0: its cores that do not compute]"),
-    INT("train.epochs", train.epochs, 0, JOB_EPOCHS_MAX, "0: train writes the weights it starts from, sim has no answer [1]"),
-    INT("train.max_steps", train.max_steps, 0, INT64_MAX, "the run ends after n steps [0: with its epochs]"),
-    OTHER("train.batch.per_pipeline", "samples a step of each pipeline [32]"),
-    OTHER("train.batch.global", "samples a step of all pipelines together"),
-    CHOICE("train.optimizer.kind", train.optimizer.kind, optimizer_names, "[sgd]"),
+    INT("data.workers", data.workers, 0, 1024, "threads per rank that prepare samples [0: one for each core of the rank that does not compute]"),
+    INT("train.epochs", train.epochs, 0, JOB_EPOCHS_MAX, "epochs of the run; with 0 train writes the initial weights and sim refuses the job [1]"),
+    INT("train.max_steps", train.max_steps, 0, INT64_MAX, "the run ends after n steps [0: after its epochs]"),
+    OTHER("train.batch.per_pipeline", "samples per step of each pipeline [32]"),
+    OTHER("train.batch.global", "samples per step of all pipelines together"),
+    CHOICE("train.optimizer.kind", train.optimizer.kind, optimizer_names, "optimizer [sgd]"),
     REAL("train.optimizer.lr", train.optimizer.lr, "peak learning rate [0.03]"),
-    REAL("train.optimizer.momentum", train.optimizer.momentum, "of sgd [0.9]"),
-    REAL("train.optimizer.beta1", train.optimizer.beta1, "of adamw, lamb [0.9]"),
-    REAL("train.optimizer.beta2", train.optimizer.beta2, "of adamw, lamb [0.999]"),
-    REAL("train.optimizer.eps", train.optimizer.eps, "of adamw, lamb [1e-8]"),
-    REAL("train.optimizer.weight_decay", train.optimizer.weight_decay, "[0]"),
-    CHOICE("train.lr_schedule.kind", train.lr_schedule, lr_names, "[constant]"),
-    INT("train.lr_schedule.warmup_steps", train.warmup_steps, 0, INT64_MAX, "linear from 0 [0]"),
-    REAL("train.clip_norm", train.clip_norm, "global gradient norm at most this [0: off]"),
-    REAL("train.dropout", train.dropout, "[0]"),
-    REAL("train.label_smoothing", train.label_smoothing, "[0]"),
-    CHOICE("train.dtype", train.dtype, dtype_names, "of activations [fp32]"),
-    CHOICE("train.device", train.device, device_names, "that each rank computes on [cpu]"),
-    CHOICE("train.transport", train.transport, transport_names, "of activations and gradients [mpi]; nccl: from GPU to GPU"),
-    CHOICE("train.reduction", train.reduction, reduction_names, "canonical: same bits at R = 1, 2, 4 [fast]"),
-    INT("train.seed", train.seed, 0, INT64_MAX, "[1]"),
-    INT("train.eval_every_epochs", train.eval_every_epochs, 0, INT64_MAX, "[0: at the end only]"),
-    INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, INT64_MAX, "[0: at the end only]"),
+    REAL("train.optimizer.momentum", train.optimizer.momentum, "for sgd [0.9]"),
+    REAL("train.optimizer.beta1", train.optimizer.beta1, "for adamw, lamb [0.9]"),
+    REAL("train.optimizer.beta2", train.optimizer.beta2, "for adamw, lamb [0.999]"),
+    REAL("train.optimizer.eps", train.optimizer.eps, "for adamw, lamb [1e-8]"),
+    REAL("train.optimizer.weight_decay", train.optimizer.weight_decay, "weight decay [0]"),
+    CHOICE("train.lr_schedule.kind", train.lr_schedule, lr_names, "learning rate after the warm-up [constant]"),
+    INT("train.lr_schedule.warmup_steps", train.warmup_steps, 0, INT64_MAX, "steps in which the learning rate rises linearly from 0 [0]"),
+    REAL("train.clip_norm", train.clip_norm, "largest global gradient norm; gradients are scaled down to it [0: off]"),
+    REAL("train.dropout", train.dropout, "dropout probability [0]"),
+    REAL("train.label_smoothing", train.label_smoothing, "label smoothing [0]"),
+    CHOICE("train.dtype", train.dtype, dtype_names, "data type of activations [fp32]"),
+    CHOICE("train.device", train.device, device_names, "device that each rank computes on [cpu]"),
+    CHOICE("train.transport", train.transport, transport_names, "how activations and gradients travel; nccl: from GPU to GPU [mpi]"),
+    CHOICE("train.reduction", train.reduction, reduction_names, "canonical: bit-identical results with R = 1, 2, 4 [fast]"),
+    INT("train.seed", train.seed, 0, INT64_MAX, "seed of all random numbers [1]"),
+    INT("train.eval_every_epochs", train.eval_every_epochs, 0, INT64_MAX, "evaluate after every n epochs [0: only at the end]"),
+    INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, INT64_MAX, "write a checkpoint after every n steps [0: only at the end]"),
     OTHER("cluster", "CLUSTER text, file, or object, for plan and sim [this-machine]"),
-    COUNT("pipeline.num_stages", pipeline.num_stages, "K, devices a pipeline [auto]"),
-    COUNT("pipeline.num_replicas", pipeline.num_replicas, "R, pipelines [auto]"),
-    COUNT("pipeline.num_microbatches", pipeline.num_microbatches, "M, micro-batches of train.batch: a pipeline's, or the global one [auto]"),
-    INT("pipeline.chunks", pipeline.chunks, 1, 1024, "v, stages a device [1]"),
-    CHOICE_AUTO("pipeline.schedule", pipeline.schedule, schedule_names, pipeline.schedule_auto, "[auto]"),
+    COUNT("pipeline.num_stages", pipeline.num_stages, "K, devices per pipeline [auto]"),
+    COUNT("pipeline.num_replicas", pipeline.num_replicas, "R, number of pipelines [auto]"),
+    COUNT("pipeline.num_microbatches", pipeline.num_microbatches, "M, micro-batches of train.batch as given, per pipeline or global [auto]"),
+    INT("pipeline.chunks", pipeline.chunks, 1, 1024, "v, stages per device [1]"),
+    CHOICE_AUTO("pipeline.schedule", pipeline.schedule, schedule_names, pipeline.schedule_auto, "order of forwards and backwards [auto]"),
     CHOICE("pipeline.balancer", pipeline.balancer, balancer_names, "how the chain is cut [optimal]"),
-    CHOICE("pipeline.by", pipeline.by_params, by_names, "what is balanced [time]"),
-    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "[never]"),
-    CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen forward runs that no cache serves [auto]"),
-    PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce [25MiB; 0: a stage]"),
-    CHOICE("freeze.policy", freeze.policy, policy_names, "[none]"),
-    REAL("freeze.alpha", freeze.alpha, "share of the active layers a step may freeze [1/3]"),
+    CHOICE("pipeline.by", pipeline.by_params, by_names, "quantity that the cut balances [time]"),
+    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "micro-batches whose stash is recomputed [never]"),
+    CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen prefix runs if the cache is not read [auto]"),
+    PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage [25MiB]"),
+    CHOICE("freeze.policy", freeze.policy, policy_names, "how the frozen prefix grows [none]"),
+    REAL("freeze.alpha", freeze.alpha, "share of the active layers that one decision may freeze [1/3]"),
     INT("freeze.min_active", freeze.min_active, 0, INT_MAX, "layers that stay active [0]"),
-    INT("freeze.warmup", freeze.warmup, 0, INT_MAX, "epochs (turns of every_steps) that train whole at first [0]"),
-    INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide anew every so many steps [0: at epoch ends]"),
+    INT("freeze.warmup", freeze.warmup, 0, INT_MAX, "epochs, or turns of every_steps, at the start in which nothing freezes [0]"),
+    INT("freeze.every_steps", freeze.every_steps, 0, INT64_MAX, "decide after every n steps [0: after every epoch]"),
     OTHER("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),
-    OTHER("freeze.norms", "recorded gradient norms: array of epochs of layers, or file"),
+    OTHER("freeze.norms", "recorded gradient norms: array of epochs, each an array of layers, or file"),
     BOOL("elastic.auto_pipe", elastic.auto_pipe, "re-cut when layers freeze [true]"),
     BOOL("elastic.auto_dp", elastic.auto_dp, "use freed devices as replicas [true]"),
     CHOICE("elastic.compression", elastic.halving, compression_names, "halving: the paper's rule [best]"),
-    OTHER("elastic.stages", "train: K per epoch, an array; its last entry holds on [planned]"),
-    PLAIN("elastic.setup", FIELD_NS, elastic.setup_ns, "of a change of K or R, besides what moves over links [0]"),
-    CHOICE("cache.policy", cache.policy, cache_names, "of frozen activations [auto]"),
-    PLAIN("cache.limit_bytes", FIELD_BYTES, cache.limit_bytes, "in memory, a node [0: half of what is free; simulated as enough]"),
-    CHOICE("cache.dtype", cache.bf16, cache_dtype_names, "[fp32]"),
-    PLAIN("cache.read", FIELD_NS, cache.read_ns, "host time per sample [0: as the cost source says]"),
-    PLAIN("cache.write", FIELD_NS, cache.write_ns, "host time per sample [0: as the cost source says]"),
-    PLAIN("cache.dir", FIELD_PATH, cache.dir, "folder of the arena [shared memory]"),
-    PLAIN("cache.spill_dir", FIELD_PATH, cache.spill_dir, "folder on a disk for what memory does not hold [none]"),
-    PLAIN("cache.spill_bytes", FIELD_BYTES, cache.spill_bytes, "on that disk, a node [0: half of what is free]"),
-    INT("cache.views", cache.views, 0, 1000, "views a sample has where epochs augment or mask it anew [0: endless, no cache]"),
-    OTHER("baseline", "overrides, as an object or as texts \"a.b=v\": what speedup is measured against"),
+    OTHER("elastic.stages", "K per epoch, an array; its last entry holds for all later epochs [planned]"),
+    PLAIN("elastic.setup", FIELD_NS, elastic.setup_ns, "time of a change of K or R, without the transfers over links [0]"),
+    CHOICE("cache.policy", cache.policy, cache_names, "whether plans read the frozen prefix's output from a cache [auto]"),
+    PLAIN("cache.limit_bytes", FIELD_BYTES, cache.limit_bytes, "memory for the cache per node [0: half of the free memory; sim assumes enough]"),
+    CHOICE("cache.dtype", cache.bf16, cache_dtype_names, "data type of cached activations [fp32]"),
+    PLAIN("cache.read", FIELD_NS, cache.read_ns, "host time to read a sample [0: from the cost source]"),
+    PLAIN("cache.write", FIELD_NS, cache.write_ns, "host time to write a sample [0: from the cost source]"),
+    PLAIN("cache.dir", FIELD_PATH, cache.dir, "folder of the cache's files [shared memory]"),
+    PLAIN("cache.spill_dir", FIELD_PATH, cache.spill_dir, "folder on a disk for entries that do not fit the memory [none]"),
+    PLAIN("cache.spill_bytes", FIELD_BYTES, cache.spill_bytes, "space on that disk per node [0: half of the free space]"),
+    INT("cache.views", cache.views, 0, 1000, "augmented or masked views per sample [0: unlimited, which rules out the cache]"),
+    OTHER("baseline", "the job that speedup is measured against: overrides, as an object or as texts \"a.b=v\""),
 };
 /* clang-format on */
 enum { NUM_FIELDS = sizeof job_fields / sizeof *job_fields };
@@ -150,8 +156,8 @@ enum status job_keys_help(char **text, struct err *err)
 
 /* --- overrides -------------------------------------------------------------------------------- */
 
-/* "model.classes", "cluster.link" and "baseline.freeze.policy" are keys too, checked where those
- * objects are read. */
+/* Whether a key such as "model.classes", "cluster.link" or "baseline.freeze.policy" belongs to an
+ * object whose reader checks its keys. */
 static bool inside_other(const char *key)
 {
     return strncmp(key, "model.", 6) == 0 || strncmp(key, "cluster.", 8) == 0 ||
@@ -167,7 +173,7 @@ static enum status check_key(const char *what, const char *prefix, const char *k
     return fields_unknown(job_fields, NUM_FIELDS, &source, key, err);
 }
 
-/* Walk to the object that holds the last part of key, making objects on the way. */
+/* Find the object that holds the last part of key. Missing objects on the way are made. */
 static enum status holder_of(struct json *root, const char *key, struct json **holder,
                              const char **last, struct err *err)
 {
@@ -202,8 +208,8 @@ static enum status holder_of(struct json *root, const char *key, struct json **h
     return rc;
 }
 
-/* The value of "key=value": JSON where it is some and the key is no text, else a text. *box owns
- * it. */
+/* Read the value of "key=value" into the member "value" of a fresh object *box. It is JSON if it
+ * parses as JSON and the key is not a text, otherwise a text. */
 static enum status override_value(const char *key, const char *text, struct json **box,
                                   struct err *err)
 {
@@ -238,7 +244,7 @@ static enum status apply_override(struct json *root, const char *text, struct er
     if (rc == OK)
         rc = holder_of(root, key, &at, &last, err);
     if (rc == OK) {
-        /* The two batch modes exclude each other: the new one takes the place of the old. */
+        /* The two batch modes exclude each other, so the new one replaces the old one. */
         if (strncmp(key, "train.batch.", 12) == 0) {
             json_remove(at, "per_pipeline");
             json_remove(at, "global");
@@ -274,7 +280,8 @@ static enum status read_batch(const struct json *root, const struct fields_sourc
     return OK;
 }
 
-/* The array of a key: inside the file, or in a file of its own. *owned holds that one. */
+/* The array of a key, which is inside the job file or in a file of its own. In the second case
+ * *owned holds the parsed file, and the caller frees it. */
 static enum status array_of(const struct json *value, const char *key,
                             const struct fields_source *source, const struct json **array,
                             struct json **owned, struct err *err)
@@ -331,8 +338,8 @@ enum status norms_from_json(const struct json *array, const char *file, const ch
     int epoch = 0;
     if (json_type(array) != JSON_ARRAY)
         return fields_refuse(&source, key, "an array of epochs", array, err);
-    /* Every epoch is checked to have num_layers entries in the text, so the size is bounded by it
-     * (calloc checks the product). */
+    /* Every epoch must have num_layers entries in the text, so the text bounds the memory. calloc
+     * checks the product. */
     for (struct json *m = json_first(array); m; m = json_next(m), epoch++)
         if (json_type(m) != JSON_ARRAY || json_count(m) != num_layers) {
             char count[32] = "";
@@ -370,7 +377,7 @@ void norms_to_json(struct json *array, const double *norms, int64_t num_epochs, 
     }
 }
 
-/* An array of whole numbers of the job, in place of *counts. */
+/* Read an array of whole numbers of the job and replace *counts by it. */
 static enum status read_counts(const struct json *value, const char *key, int low, int high,
                                const char *unit, const struct fields_source *source, int **counts,
                                int *num, struct err *err)
@@ -439,7 +446,7 @@ static enum status add_baseline(struct job *job, const char *key, const char *va
     return OK;
 }
 
-/* Leaves of an object as overrides; nested objects and dotted keys both lead to one. */
+/* Turn the leaves of an object into overrides. Keys may be nested objects or dotted names. */
 static enum status flatten_baseline(const struct json *object, const char *at, const char *file,
                                     struct job *job, struct err *err)
 {
@@ -487,7 +494,8 @@ static enum status read_baseline(const struct json *value, const struct fields_s
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-/* The resolved job: the table's fields, and the rest as it was read, with file names made whole. */
+/* Write the resolved job to job->json: the fields of the table, and the other keys as they were
+ * read, with relative file names resolved. */
 static enum status resolve(const struct json *root, const char *dir, struct job *job,
                            struct err *err)
 {
@@ -528,7 +536,7 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
         norms_to_json(json_add_array(freeze, "norms"), job->norms, job->norm_epochs,
                       job->model.num_layers);
     if (job->num_baseline > 0) {
-        /* Dotted keys: as an object it takes --set baseline.a.b=v again. */
+        /* An object with dotted keys, so that --set baseline.a.b=v can change it. */
         struct json *baseline = json_add_object(out, "baseline");
         for (int i = 0; i < job->num_baseline; i++) {
             char key[96];
@@ -543,8 +551,8 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
     return rc;
 }
 
-/* A step takes no more samples than an epoch has. How many replicas a plan per pipeline may have,
- * is for the plan to say. */
+/* Refuse a batch that exceeds the samples of an epoch. With a batch per pipeline the planner limits
+ * the replicas later. */
 static enum status check_batch(const struct job *job, struct err *err)
 {
     const int64_t samples = job_num_samples(job, true);
@@ -572,7 +580,8 @@ static enum status read_job(const struct json *root, const char *what, const cha
                          &job->model, err);
     if (rc != OK)
         return rc;
-    /* With no item behind the last layer, one layer has to stay: a step must train something. */
+    /* If the model has no item after its last layer, one layer must stay active, because a step
+     * must train something. */
     if (job->freeze.min_active == 0 &&
         model_frozen_items(&job->model, job->model.num_layers) == job->model.num_items)
         job->freeze.min_active = 1;
@@ -645,8 +654,8 @@ enum status job_load(const char *path, const char *const *overrides, int num_ove
 }
 
 /* Published sizes: CIFAR (Krizhevsky 2009), MNIST (LeCun et al. 1998), SST-2 as in GLUE (Wang et
- * al. 2018), SQuAD 1.1 (Rajpurkar et al. 2016). The procedural set has no end; 10,000 and 2,000 are
- * its defaults. */
+ * al. 2018), SQuAD 1.1 (Rajpurkar et al. 2016). The synthetic set is unlimited; its defaults are
+ * 10,000 and 2,000. */
 int64_t job_num_samples(const struct job *job, bool train)
 {
     static const int64_t sizes[][2] = {

@@ -1,3 +1,6 @@
+/* Plans to and from JSON. The table `members` describes numbers, flags and names for writer and
+ * reader alike. The arrays (cut, devices, memory) have code of their own. Read the table first,
+ * then plan_json_add() and plan_json_read(). */
 #include "profiles/plan_json.h"
 
 #include <stddef.h>
@@ -6,8 +9,7 @@
 
 #include "partition/units.h"
 
-/* --- the members: one table for both ways ------------------------------------------------------
- */
+/* --- the members: one table for writer and reader --------------------------------------------- */
 
 enum member_type { MEMBER_INT, MEMBER_INT64, MEMBER_BOOL, MEMBER_NAME };
 
@@ -43,13 +45,13 @@ static const char *recompute_name(int i)
         key, MEMBER_NAME, offsetof(struct plan, field), 0, name_of, n                              \
     }
 
-/* Numbers, flags and names; the arrays are written and read by hand. */
+/* A number, a flag or a name. */
 static const struct member {
     const char *key;
     enum member_type type;
     size_t offset;
-    int64_t min;                 /* of a number */
-    const char *(*name_of)(int); /* of a name */
+    int64_t min;                 /* smallest allowed number */
+    const char *(*name_of)(int); /* the text of a name's value */
     int num_names;
 } members[] = {
     INT("pipeline_length", num_ranks, 1),
@@ -58,7 +60,8 @@ static const struct member {
     INT("microbatches", microbatches.count, 1),
     INT64("microbatch_size", microbatches.size, 1),
     INT64("batch", batch, 1),
-    NAME("schedule", schedule, schedule_name, SCHEDULE_CUSTOM), /* whose lists no plan has */
+    NAME("schedule", schedule, schedule_name,
+         SCHEDULE_CUSTOM), /* excluded: a plan has no op lists */
     INT("frozen_layers", num_frozen_layers, 0),
     NAME("frozen", frozen, frozen_name, FROZEN_PLACEMENT_COUNT),
     NAME("recompute", recompute, recompute_name, RECOMPUTE_MODE_COUNT),
@@ -69,7 +72,10 @@ static const struct member {
     BOOL("canonical", canonical),
     INT64("step_ns", step_ns, 0),
 };
-enum { NUM_MEMBERS = sizeof members / sizeof members[0], NUM_SHAPE = 10 /* up to recompute */ };
+enum {
+    NUM_MEMBERS = sizeof members / sizeof members[0],
+    NUM_SHAPE = 10 /* the members up to recompute */
+};
 
 /* --- writing --------------------------------------------------------------------------------- */
 
@@ -135,7 +141,7 @@ static enum status malformed(const struct reader *in, const char *key, const cha
     return err_set(in->err, ERR_INPUT, "%s: plan.%s must be %s", in->what, key, must);
 }
 
-/* One of a few names, by the function that prints them. */
+/* Read a name: compare the text with what member->name_of() prints for each value. */
 static enum status read_name(const struct reader *in, const struct member *member,
                              const struct json *json, int *value)
 {
@@ -187,8 +193,8 @@ static enum status unfit(const struct reader *in, const char *key, const char *w
     return err_set(in->err, ERR_INFEASIBLE, "%s: plan.%s: %s", in->what, key, why);
 }
 
-/* What the counts say among themselves, and whether model and cluster have room for them: before
- * any array is made for them. */
+/* Check the counts against each other, the model and the cluster, before any array is allocated for
+ * them. */
 static enum status check_counts(const struct reader *in)
 {
     struct plan *plan = in->plan;
@@ -343,7 +349,7 @@ static enum status differs(const char *path, const char *key, int64_t has, int64
                    (long long)has, (long long)wants);
 }
 
-/* Whether a plan of the model and the cluster is one of the job, too. */
+/* Check that a plan also has the job's batch, optimizer state, clipping and reduction. */
 static enum status check_job(const char *path, const struct job *job, const struct plan *plan,
                              struct err *err)
 {

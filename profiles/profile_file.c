@@ -397,7 +397,7 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
             if (rc == OK)
                 seen[column] = true;
         }
-        if (rc == OK && !*text && text[-1] != '\n') /* its last number may be half of one */
+        if (rc == OK && !*text && text[-1] != '\n') /* the last number may be cut off */
             rc = err_set(err, ERR_INPUT, "%s: the last line does not end: the text is cut off",
                          place);
         if (rc == OK && is_info && any)
