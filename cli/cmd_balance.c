@@ -1,5 +1,6 @@
 /* cli/cmd_balance.c - `elapse balance`: one cut of a model or of a list of sizes, exactly or by the
- * paper's greedy balancers; with --compress what the halving rule makes of it as layers freeze. */
+ * paper's greedy balancers. With --compress it also applies the halving rule as layers freeze.
+ * Parts of the file: solving, input, output. Read run() at the end first. */
 #include "cli/command.h"
 
 #include <stdlib.h>
@@ -22,14 +23,14 @@ struct request {
     bool by_time;
 };
 
-/* What is cut: forward and backward time or parameters of each item, frozen ones included. */
+/* The chain to cut: forward and backward time or parameters of each item, including frozen ones. */
 struct chain {
     struct model model; /* owned; empty with --sizes */
     int num_items, num_layers;
     int64_t *sizes;     /* owned: parameters, ns, or as given */
-    int64_t *truncated; /* owned with --by time, else NULL: with what is left of backward-input */
-    struct cut_time *times;  /* owned with --by time, else NULL: the same by pass */
-    double *greedy;          /* owned: the same in millions, or as given */
+    int64_t *truncated; /* owned: times of items that need no input gradient; NULL: not --by time */
+    struct cut_time *times;  /* owned: times by pass; NULL: not --by time */
+    double *greedy;          /* owned: sizes in millions, or as given */
     const char *unit;        /* "parameters", "ns" or "" */
     const char *cost_source; /* NULL without --by time */
     char cost_note[256];
@@ -54,11 +55,11 @@ static int frozen_items(const struct chain *chain, int frozen_layers)
 
 /* One answer: a cut, its stages and the largest of them. */
 struct answer {
-    int stages, first_item; /* items [0, first_item) are left out of the cut */
+    int stages, first_item; /* items [0, first_item) are outside the cut */
     int *count;             /* owned, stages */
     int64_t *size;          /* owned, stages */
     int64_t max;
-    double discounted_max; /* as the compression test sees it */
+    double discounted_max; /* the largest stage as the halving rule counts it */
 };
 
 static void answer_clear(struct answer *answer)
@@ -68,7 +69,7 @@ static void answer_clear(struct answer *answer)
     *answer = (struct answer){0};
 }
 
-/* Sums of the stages in the chain's own unit; the first active item has no backward-input. */
+/* Sum the items of each stage in the chain's unit. The first active item has no backward-input. */
 static void measure(const struct chain *chain, int frozen, struct answer *answer)
 {
     int at = answer->first_item;
@@ -87,7 +88,7 @@ static bool is_general(const struct request *q)
     return q->link_bytes_per_s > 0 || q->mem_bytes < INT64_MAX;
 }
 
-/* With what crosses boundaries and what devices hold. */
+/* Cut with communication and memory: --link and --mem. */
 static enum status solve_general(const struct request *q, const struct chain *chain, int frozen,
                                  struct answer *answer, struct err *err)
 {
@@ -181,8 +182,7 @@ out:
     return rc;
 }
 
-/* The halving rule for any balancer: on while a cut into half as many stages stays within budget.
- */
+/* The halving rule for any balancer: halve K while half as many stages stay within the budget. */
 static enum status halve(const struct request *q, const struct chain *chain, int frozen,
                          double budget, int *stages, struct err *err)
 {
@@ -194,7 +194,7 @@ static enum status halve(const struct request *q, const struct chain *chain, int
         bool within;
         enum status rc;
         if (*stages / 2 > chain->num_items - frozen)
-            continue; /* more stages than items are no cut */
+            continue; /* there are more stages than items */
         rc = solve(q, chain, frozen, *stages / 2, &half, err);
         if (rc != OK)
             return rc;
@@ -358,7 +358,7 @@ static void print_text(const struct request *q, const struct chain *chain,
 static enum status run_request(const struct command *command, const struct request *q,
                                const struct chain *chain, struct err *err)
 {
-    /* sizes were given as they are; else the greedy balancers count millions */
+    /* Greedy balancers count a model's parameters in millions, but --sizes as given. */
     double scale = q->balancer == BALANCER_OPTIMAL || q->sizes_text ? 1 : 1e6, budget;
     int64_t budget_size;
     struct answer answer = {0}, start = {0};
@@ -429,7 +429,7 @@ out:
     return rc;
 }
 
-/* Options that say something only beside others, as their help has it. */
+/* Options that need other options. */
 struct seen {
     bool device, samples, db, latency, microbatches;
 };
@@ -478,7 +478,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .arg = "K",
          .help = "stages to cut into",
          .min = 1,
-         .max = INT32_MAX, /* more than items is a clear no, before anything is allocated */
+         .max = INT32_MAX, /* more stages than items are refused before anything is allocated */
          .seen = &stages_seen},
         {.name = "frozen",
          .type = OPTION_INT,
@@ -505,7 +505,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_STRING,
          .value = &q.sizes_text,
          .arg = "S,S,...",
-         .help = "cut these sizes in place of a model's"},
+         .help = "cut these sizes instead of a model"},
         {.name = "device-kind",
          .type = OPTION_STRING,
          .value = &q.device_kind,
@@ -524,19 +524,19 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_RATE,
          .value = &q.link_bytes_per_s,
          .arg = "RATE",
-         .help = "with --by time and optimal: what a stage sends over links of this rate (act, "
-                 "gradients, skip tensors) counts, too (default: free)"},
+         .help = "with --by time and optimal: messages of a stage over links of this rate (act, "
+                 "gradients, skip tensors) count too (default: free)"},
         {.name = "latency",
          .type = OPTION_NS,
          .value = &q.latency_ns,
          .arg = "TIME",
-         .help = "with --link: of each transfer (default 5us)",
+         .help = "with --link: latency of each transfer (default 5us)",
          .seen = &seen.latency},
         {.name = "mem",
          .type = OPTION_BYTES,
          .value = &q.mem_bytes,
          .arg = "SIZE",
-         .help = "with --by time and optimal: what a stage may fill; 12 B a parameter and the "
+         .help = "with --by time and optimal: device memory for 12 B per parameter and the "
                  "stash of the micro-batches that 1F1B keeps (default: no limit)"},
         {.name = "microbatches",
          .type = OPTION_INT,

@@ -1,3 +1,9 @@
+/* cli/cmd_compare.c - `elapse compare`: a prediction beside a real run.
+ *
+ * A run folder is replayed: its plan is simulated with the profile of its machine, and step times
+ * are compared (cli/comparison.c). An elastic run is compared epoch by epoch
+ * (cli/elastic_compare.c). With --matrix the command first trains each entry of a matrix of
+ * configurations. Read run_compare() at the end first, then run_matrix(). */
 #include <errno.h>
 #include <ftw.h>
 #include <limits.h>
@@ -15,7 +21,7 @@
 #include "partition/units.h"
 #include "profiles/job_json.h"
 
-#define FILL_STEPS 4 /* of the epoch that fills the cache, which does not count */
+#define FILL_STEPS 4 /* steps of the epoch that fills the cache; they are not compared */
 
 static void add_kinds(struct json *config, const struct comparison *c)
 {
@@ -141,7 +147,7 @@ static void print_table(const struct comparison *configs, int n, const struct co
         printf("error of the peak memory: worst %.1f %%\n", 100 * s->worst_abs_peak_error);
 }
 
-/* Print, say what the noise allows, and judge by the tolerance (NaN: none). */
+/* Print the answer, notes about noise, and judge by the tolerance (NaN: no tolerance). */
 static enum status finish(const struct command *command, const struct comparison *configs, int n,
                           double tolerance, bool json, struct err *err)
 {
@@ -185,26 +191,27 @@ struct matrix {
     int64_t ranks, steps, repeats;
     int64_t *stages, *replicas, *microbatches, *frozen;
     int num_stages, num_replicas, num_microbatches;
-    int num_frozen; /* 0: freezing as the job says */
+    int num_frozen; /* 0: the job decides about freezing */
     const char *schedules, *recomputes, *caches;
-    int64_t batch; /* the job's, per pipeline or global */
+    int64_t batch; /* of the job, per pipeline or global */
     bool per_pipeline;
-    int64_t threads; /* a rank; 0: its share of the cores */
+    int64_t threads; /* per rank; 0: its share of the cores */
     struct option_list sets;
 };
 
 /* One entry of a matrix. */
 struct entry {
     int64_t stages, replicas, microbatches;
-    int64_t frozen; /* layers from the first epoch on; -1: as the job says */
+    int64_t frozen; /* layers frozen from the first epoch on; -1: the job decides */
     bool cached;
     char schedule[64], recompute[64];
 };
 
 enum { MAX_ENTRY_SETS = 12, SET_BYTES = 96 };
 
-/* The overrides that make an entry of a job. A cached run gets epochs of FILL_STEPS steps: the
- * first fills the cache, what replay_read() counts comes behind it. */
+/* Write the overrides that turn the job into an entry; returns how many. A cached run has epochs of
+ * FILL_STEPS steps. The first epoch fills the cache, and replay_read() counts the steps after it.
+ */
 static int entry_sets(const struct matrix *m, const struct entry *e,
                       char sets[MAX_ENTRY_SETS][SET_BYTES])
 {
@@ -234,7 +241,7 @@ static int entry_sets(const struct matrix *m, const struct entry *e,
     return n;
 }
 
-/* `elapse-exec train` with one entry into run_dir, and its replay. */
+/* Run `elapse-exec train` for one entry into run_dir, and replay it. */
 static enum status run_config(const struct matrix *m, const struct entry *entry,
                               const char *run_dir, struct comparison *c, struct err *err)
 {
@@ -279,7 +286,7 @@ static enum status run_config(const struct matrix *m, const struct entry *entry,
     return rc;
 }
 
-/* One entry of a list of names "a,b,c", n counted from 0; false behind the last. */
+/* Read entry n, counted from 0, of a list of names "a,b,c". Returns false if there is none. */
 static bool nth_name(const char *list, int n, char *name, size_t size)
 {
     for (; n > 0 && list; n--) {
@@ -300,8 +307,8 @@ static int count_names(const char *list)
     return n;
 }
 
-/* Entry `at` of K x R x F x cache x recompute x M x schedule; false where there is none: too many
- * ranks, or a cache with nothing frozen. */
+/* Make entry `at` of the product K x R x F x cache x recompute x M x schedule. Returns false if it
+ * does not exist: it needs too many ranks, or a cache with no frozen layers. */
 static bool nth_entry(const struct matrix *m, int64_t at, struct entry *e)
 {
     char cache[64];
@@ -325,7 +332,7 @@ static bool nth_entry(const struct matrix *m, int64_t at, struct entry *e)
     return e->stages * e->replicas <= m->ranks && (!e->cached || e->frozen > 0);
 }
 
-/* What an entry's job would refuse, before the minutes that the others take. */
+/* Refuse an entry that its job would refuse, before the other entries run for minutes. */
 static enum status check_entry(const struct matrix *m, const struct entry *e, struct err *err)
 {
     char sets[MAX_ENTRY_SETS][SET_BYTES];
@@ -342,7 +349,8 @@ static enum status check_entry(const struct matrix *m, const struct entry *e, st
     return rc;
 }
 
-/* All entries, repeats outermost so that a slow minute of the machine touches every one alike. */
+/* Run all entries. Repeats are the outermost loop, so that a slow minute of the machine affects all
+ * entries equally. */
 static enum status run_matrix(const struct matrix *m, const char *work, struct comparison *configs,
                               int *num_configs, struct err *err)
 {
@@ -385,7 +393,8 @@ static enum status run_matrix(const struct matrix *m, const char *work, struct c
                                       (long long)m->ranks);
 }
 
-/* --frozen and --cache against the job: names, F within its layers, and the batch of an epoch. */
+/* Check --frozen and --cache against the job: names, F within its layers, and the samples of an
+ * epoch. */
 static enum status check_frozen(struct matrix *m, const char *frozen, struct err *err)
 {
     char cache[64];
@@ -436,7 +445,7 @@ static enum status compare_matrix(const struct command *command, const struct ma
                                              strerror(errno));
     if (rc == OK) {
         rc = run_matrix(m, work, configs, &n, err);
-        nftw(work, remove_entry, 16, FTW_DEPTH | FTW_PHYS); /* best effort: it is a temporary */
+        nftw(work, remove_entry, 16, FTW_DEPTH | FTW_PHYS); /* a temporary folder: ignore errors */
     }
     if (rc == OK)
         rc = finish(command, configs, n, tolerance, json, err);
@@ -460,7 +469,7 @@ static enum status compare_run(const struct command *command, const char *run_di
     return rc;
 }
 
-/* A bare 5 would pass whatever comes: it is refused as half a percentage. */
+/* Refuse values above 1 without a %, because 5 would mean 500 % and accept everything. */
 static enum status parse_tolerance(const char *text, double *tolerance, struct err *err)
 {
     enum status rc = parse_ratio(text, "--tolerance", tolerance, err);
@@ -485,38 +494,38 @@ static enum status run_compare(const struct command *command, int argc, char **a
                        .caches = "off"};
     bool seen[16] = {false};
     struct option options[] = {
-        {"matrix",       OPTION_STRING, &m.job,          "JOB",      "run a matrix of configurations of a job",             0, 0,
-         NULL                                                                                                                             },
-        {"n",            OPTION_INT,    &m.ranks,        "RANKS",    "--matrix: its ranks (2)",                             1, 4096,  NULL},
-        {"stages",       OPTION_STRING, &stages,         "K,...",    "--matrix: pipeline lengths (1 and RANKS)",            0,
-         0,                                                                                                                           NULL},
-        {"replicas",     OPTION_STRING, &replicas,       "R,...",    "--matrix: replicas (1 and RANKS)",                    0, 0,
-         NULL                                                                                                                             },
+        {"matrix",       OPTION_STRING, &m.job,          "JOB",      "run a matrix of configurations of a job",       0, 0,
+         NULL                                                                                                                       },
+        {"n",            OPTION_INT,    &m.ranks,        "RANKS",    "--matrix: ranks (2)",                           1, 4096,  NULL},
+        {"stages",       OPTION_STRING, &stages,         "K,...",    "--matrix: pipeline lengths (1 and RANKS)",      0,
+         0,                                                                                                                     NULL},
+        {"replicas",     OPTION_STRING, &replicas,       "R,...",    "--matrix: replicas (1 and RANKS)",              0, 0,
+         NULL                                                                                                                       },
         {"microbatches", OPTION_STRING, &microbatches,   "M,...",    "--matrix: micro-batches (2,4,8)",
-         0,                                                                                                                    0,     NULL},
+         0,                                                                                                              0,     NULL},
         {"schedules",    OPTION_STRING, &m.schedules,    "KIND,...", "--matrix: schedules (gpipe,1f1b)",
-         0,                                                                                                                    0,     NULL},
+         0,                                                                                                              0,     NULL},
         {"recompute",    OPTION_STRING, &m.recomputes,   "MODE,...", "--matrix: recompute modes (never)",
-         0,                                                                                                                    0,     NULL},
+         0,                                                                                                              0,     NULL},
         {"frozen",       OPTION_STRING, &frozen,         "F,...",
-         "--matrix: layers frozen from the first epoch on",                                                                 0, 0,     NULL},
+         "--matrix: layers frozen from the first epoch on",                                                           0, 0,     NULL},
         {"cache",        OPTION_STRING, &m.caches,       "off,on",
-         "--matrix: of frozen activations, where F > 0 (off)",                                                              0, 0,     NULL},
+         "--matrix: cache of frozen activations, if F > 0 (off)",                                                     0, 0,     NULL},
         {"threads",      OPTION_INT,    &m.threads,      "N",
-         "--matrix: threads a rank (its share of the cores)",                                                               1, 1024,  NULL},
-        {"steps",        OPTION_INT,    &m.steps,        "N",        "--matrix: steps a run; the first 3 are warm-up (12)",
-         4,                                                                                                                    10000, NULL},
-        {"repeats",      OPTION_INT,    &m.repeats,      "N",        "--matrix: runs of each, interleaved (2)",             1,
-         COMPARISON_RUNS_MAX,                                                                                                         NULL},
-        {"set",          OPTION_LIST,   &m.sets,         "a.b=v",    "--matrix: override a value of the job",               0, 0,     NULL},
-        {"db",           OPTION_STRING, &m.db_path,      "FILE",     "profile store (the run's own)",                       0, 0,     NULL},
+         "--matrix: threads per rank (its share of the cores)",                                                       1, 1024,  NULL},
+        {"steps",        OPTION_INT,    &m.steps,        "N",
+         "--matrix: steps per run; the first 3 are warm-up (12)",                                                     4, 10000, NULL},
+        {"repeats",      OPTION_INT,    &m.repeats,      "N",        "--matrix: runs of each entry, interleaved (2)", 1,
+         COMPARISON_RUNS_MAX,                                                                                                   NULL},
+        {"set",          OPTION_LIST,   &m.sets,         "a.b=v",    "--matrix: override a value of the job",         0, 0,     NULL},
+        {"db",           OPTION_STRING, &m.db_path,      "FILE",     "profile store (the run's own)",                 0, 0,     NULL},
         {"tolerance",    OPTION_STRING, &tolerance_text, "5%",
-         "exit 1 when the median error is larger (no limit)",                                                               0, 0,     NULL},
-        {"json",         OPTION_FLAG,   &json,           NULL,       "one JSON object",                                     0, 0,     NULL},
+         "exit 1 if the median error is larger (no limit)",                                                           0, 0,     NULL},
+        {"json",         OPTION_FLAG,   &json,           NULL,       "one JSON object",                               0, 0,     NULL},
     };
     enum { NUM_OPTIONS = sizeof options / sizeof *options };
     _Static_assert(NUM_OPTIONS == sizeof seen / sizeof *seen, "one for each");
-    const char *ways[NUM_OPTIONS] = {NULL}; /* those from -n to --set are the matrix's */
+    const char *ways[NUM_OPTIONS] = {NULL}; /* the options from -n to --set need --matrix */
     for (int i = 1; i < 13; i++)
         ways[i] = "--matrix";
     for (int i = 0; i < NUM_OPTIONS; i++)

@@ -1,9 +1,9 @@
-/* cli/cmd_exec.c - front door to `elapse-exec` (train, profile, eval, export): starts it under
- * mpirun with the ranks asked for and hands its exit code through.
+/* cli/cmd_exec.c - the commands train, profile, eval and export: they start `elapse-exec` under
+ * mpirun with the wanted number of ranks and return its exit code.
  *
- * Only "-n RANKS" and train's "--max-restarts N" are read here; every other argument belongs to
- * elapse-exec. Under Slurm or another launcher, `srun elapse-exec train job.json` is the same
- * program without this door. */
+ * Only "-n RANKS" and train's "--max-restarts N" are read here. Every other argument belongs to
+ * elapse-exec. Under Slurm or another launcher, call it directly: `srun elapse-exec train
+ * job.json`. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,16 +14,17 @@
 #include "partition/units.h"
 
 #define MAX_RESTARTS 1000
-#define MAX_RANKS 4096 /* of one mpirun on one machine; beyond it a launcher of its own */
+#define MAX_RANKS 4096 /* of one mpirun on one machine; more ranks need another launcher */
 
-/* What the front door reads itself. */
+/* The options that are read here. */
 struct front {
     int64_t num_ranks, max_restarts;
-    const char *out, *resume; /* borrowed from argv: the run folder, where one is named */
+    const char *out, *resume; /* borrowed from argv: the run folder; NULL: not given */
     bool help;
 };
 
-/* One "-n RANKS" or "--max-restarts N" at argv[*i]; *taken says whether it was one. */
+/* Read "-n RANKS" or "--max-restarts N" at argv[*i]. *taken tells whether argv[*i] was that option.
+ */
 static enum status take_one(int argc, char **argv, int *i, const char *name, int64_t min,
                             int64_t max, bool *seen, int64_t *value, bool *taken, struct err *err)
 {
@@ -46,7 +47,8 @@ static enum status take_one(int argc, char **argv, int *i, const char *name, int
     return parse_int(text, name, min, max, value, err);
 }
 
-/* Take those out of argv, -n where there are ranks; the rest goes on in order. */
+/* Remove these options from argv (-n only if the command has ranks). The others keep their order.
+ */
 static enum status take_options(int *argc, char **argv, bool train, struct front *front,
                                 struct err *err)
 {
@@ -100,8 +102,8 @@ static bool has_checkpoint(const char *dir)
     return found;
 }
 
-/* argv without --out, --resume and --init, and --resume out in front of what is left, where no "--"
- * comes before it. *resumed has room for argc + 3. */
+/* Copy argv without --out, --resume and --init, and put "--resume out" first, so that no "--" comes
+ * before it. resumed has room for argc + 3 entries. Returns the new argc. */
 static int resume_args(int argc, char **argv, const char *out, char **resumed)
 {
     int kept = 0;
@@ -127,7 +129,7 @@ static int resume_args(int argc, char **argv, const char *out, char **resumed)
     return kept;
 }
 
-/* Run, and where a rank or the machine under it was lost, go on from the last checkpoint. */
+/* Run elapse-exec. If a rank or its machine is lost, restart from the last checkpoint. */
 static enum status run_restarting(const struct front *front, int argc, char **argv, struct err *err)
 {
     enum status rc = launch_exec(front->num_ranks, argc, argv, false, err);
@@ -151,12 +153,12 @@ static enum status run_restarting(const struct front *front, int argc, char **ar
 static enum status run_front(const struct command *command, int argc, char **argv, struct err *err)
 {
     bool train = strcmp(command->name, "train") == 0;
-    /* A profile wants the links too, and for those two ranks; an export takes no ranks at all. */
+    /* profile needs two ranks to measure links; export starts no ranks. */
     struct front front = {.num_ranks = strcmp(command->name, "profile") == 0  ? 2
                                        : strcmp(command->name, "export") == 0 ? 0
                                                                               : 1};
     enum status rc = take_options(&argc, argv, train, &front, err);
-    if (!front.out) /* else it goes on there */
+    if (!front.out) /* a resumed run writes to the folder that it resumes */
         front.out = front.resume;
     if (rc == OK && front.max_restarts > 0 && !front.out)
         rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR");
@@ -168,7 +170,7 @@ static enum status run_front(const struct command *command, int argc, char **arg
         err_hint(err, "'elapse %s --help' lists the options", command->name);
         return rc;
     }
-    if (front.help) { /* elapse-exec's options, then the front door's own */
+    if (front.help) { /* first the options of elapse-exec, then those read here */
         rc = launch_exec(0, argc, argv, false, err);
         if (rc == OK && front.num_ranks > 0)
             printf("\n  -n RANKS            processes (default %lld)\n%s",

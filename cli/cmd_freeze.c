@@ -1,4 +1,7 @@
-/* cli/cmd_freeze.c - `elapse freeze`: the frozen prefix per epoch. */
+/* cli/cmd_freeze.c - `elapse freeze`: the frozen prefix per epoch.
+ *
+ * resolve() finds the policy and its data (a table or recorded norms), and answer() calls
+ * freeze_decide() for each epoch. */
 #include "cli/command.h"
 
 #include <stdlib.h>
@@ -7,7 +10,7 @@
 #include "partition/model.h"
 #include "profiles/job_json.h"
 
-#define EPOCHS_MAX 10000 /* the closed form sums T terms for epoch T */
+#define EPOCHS_MAX 10000 /* a limit, because the closed form sums T terms for epoch T */
 
 struct request {
     int64_t num_layers, num_epochs, min_active, warmup;
@@ -26,7 +29,7 @@ static bool is_named_table(const char *name)
     return named;
 }
 
-/* A name of the release's history, or a JSON array of F per epoch. */
+/* Read --table: a name of a table of the release, or a file with a JSON array of F per epoch. */
 static enum status read_table(struct request *q, struct err *err)
 {
     struct json *json = NULL;
@@ -55,7 +58,7 @@ static enum status read_norms(struct request *q, struct err *err)
     return rc;
 }
 
-/* The policy as asked for, or as the files given imply; its data. */
+/* Find the policy, which --policy names or the given files imply, and read its data. */
 static enum status resolve(struct request *q, struct err *err)
 {
     enum status rc = OK;
@@ -188,7 +191,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_INT,
          .value = &q.warmup,
          .arg = "N",
-         .help = "epochs that train whole before the policy's first (default 0)",
+         .help = "epochs at the start in which nothing freezes (default 0)",
          .min = 0,
          .max = EPOCHS_MAX},
         {

@@ -1,5 +1,8 @@
-/* cli/cmd_plan.c - `elapse plan`: the best plan for a job, what it was chosen over, and the
- * release's plan beside it. */
+/* cli/cmd_plan.c - `elapse plan`: the best plan for a job, the plans that it was chosen over, and
+ * the plan of the release for comparison.
+ *
+ * solve() makes a plan by plan_for(). The file then prints it as JSON or text, the transition from
+ * another F (--from-frozen), or a table over F (--all-frozen). Read run_one() at the end first. */
 #include "cli/command.h"
 
 #include <stdlib.h>
@@ -20,11 +23,11 @@ struct request {
     const char *job_path, *db_path, *out_path;
     struct option_list overrides;
     int64_t frozen_layers;
-    int64_t from_frozen; /* -1: no transition asked for */
+    int64_t from_frozen; /* -1: print no transition */
     bool cached, all_frozen, explain, as_json, simulate, no_simulate;
 };
 
-/* A plan and how it was found; or why there is none. */
+/* A plan and how it was found, or the reason why there is none. */
 struct answer {
     struct planner_result result;
     struct err err;
@@ -39,7 +42,7 @@ static void answer_clear(struct answer *answer)
 
 /* --- solving ------------------------------------------------------------------------------- */
 
-/* The job as PipeTransformer's release would plan it; its members are borrowed. */
+/* The job with the settings of PipeTransformer's release. Its members are borrowed from job. */
 static struct job as_released(const struct job *job)
 {
     struct job released = *job;
@@ -52,7 +55,7 @@ static struct job as_released(const struct job *job)
     return released;
 }
 
-/* The event engine's word on the plan that was chosen. */
+/* Replace the step time of the chosen plan by the one of the event engine. */
 static enum status judge_chosen(const struct planner_judge *judge, struct planner_result *result,
                                 struct err *err)
 {
@@ -179,7 +182,7 @@ static struct json *start_json(const struct command *command, const struct job *
 
 /* --- text ---------------------------------------------------------------------------------- */
 
-/* The first pipeline's devices, as far as there is room. */
+/* Print the devices of the first pipeline; the text is shortened to fit. */
 static const char *devices_text(const struct plan *plan, char *text, size_t size)
 {
     size_t at = 0;
@@ -212,7 +215,7 @@ static void print_row_head(const char *label)
            "schedule", "frozen", "step", "samples/s", "cut (items a stage)");
 }
 
-/* A gap beyond 1000 % is not worth a figure: work that costs next to nothing has such bounds. */
+/* A gap beyond 1000 % is not printed. It occurs only if the work costs almost nothing. */
 #define MAX_GAP 10
 
 static void print_plan(const struct job *job, const struct cost_handle *cost,
@@ -311,8 +314,9 @@ static void print_explanation(const struct planner_result *result)
 
 /* --- the change from another F ------------------------------------------------------------- */
 
-/* What goes where when the job's best plan with q->from_frozen layers gives way to *answer's, whose
- * devices are renamed so that survivors keep theirs. old takes the former plan. */
+/* Find the transfers of a change from the job's best plan with q->from_frozen layers to the plan of
+ * *answer. Devices of that plan are renamed, so that stages keep their devices where possible. *old
+ * gets the first plan, and the caller owns it. */
 static enum status find_transition(const struct request *q, const struct job *job,
                                    const struct cost *cost, struct answer *answer,
                                    struct answer *old, struct transition *transition,
@@ -361,7 +365,7 @@ static void add_transition(struct json *json, const struct request *q, const str
     }
 }
 
-/* One row for what a device gets from another of one kind: items lie in runs. */
+/* Print the transfers. Neighbouring items with equal sender, receiver and kind share one row. */
 static enum status print_transition(const struct request *q, const struct job *job,
                                     const struct plan *old, const struct transition *transition,
                                     struct err *err)
@@ -411,13 +415,14 @@ static enum status print_transition(const struct request *q, const struct job *j
 
 /* --- the table over F ---------------------------------------------------------------------- */
 
-/* Seconds of 1,000 samples: comparable where R, and so the samples of a step, differ. */
+/* Seconds per 1,000 samples. They are comparable if R, and so the samples of a step, differ. */
 static double per_thousand(const struct answer *answer)
 {
     return answer->err.status == OK ? 1000 / answer->result.samples_per_s : 0;
 }
 
-/* A row without a plan says why; no plan in any row is no answer. */
+/* Print the table over F. A row without a plan says why. If no row has a plan, the command fails.
+ */
 static enum status run_all_frozen(const struct command *command, const struct request *q,
                                   const struct job *job, const struct cost_handle *cost,
                                   struct err *err)
@@ -550,7 +555,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_INT,
          .value = &q.from_frozen,
          .arg = "F",
-         .help = "also what moves where when the plan with F frozen layers gives way to this one",
+         .help = "also print the transfers of a change from the plan with F frozen layers",
          .max = 1000000},
         {.name = "cached",
          .type = OPTION_FLAG,
@@ -563,15 +568,16 @@ static enum status run(const struct command *command, int argc, char **argv, str
         {.name = "explain",
          .type = OPTION_FLAG,
          .value = &q.explain,
-         .help = "the runners-up, and what ruled out each pipeline length"},
+         .help = "the next best plans, and why each other pipeline length was rejected"},
         {.name = "simulate",
          .type = OPTION_FLAG,
          .value = &q.simulate,
-         .help = "choose by the event engine, where links are shared; 'train' alone does not: -o"},
+         .help =
+             "choose by the event engine, where transfers share links; train needs -o to use it"},
         {.name = "no-simulate",
          .type = OPTION_FLAG,
          .value = &q.no_simulate,
-         .help = "the step's time without sharing, as the plan was chosen by"},
+         .help = "print the step time without shared links, by which the plan was chosen"},
         {.name = "o",
          .type = OPTION_STRING,
          .value = &q.out_path,
@@ -594,13 +600,13 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (rc != OK || help)
         return rc;
     if (num_positional < 1) {
-        rc = err_set(err, ERR_INPUT, "plan: which job?");
+        rc = err_set(err, ERR_INPUT, "plan: JOB is missing");
         err_hint(err, "elapse plan JOB [--set KEY=VALUE] [--json]");
         return rc;
     }
     if (q.all_frozen && (q.frozen_layers > 0 || q.from_frozen >= 0 || q.explain || q.out_path))
         return err_set(err, ERR_INPUT,
-                       "--all-frozen goes without --frozen, --from-frozen, --explain, -o");
+                       "--all-frozen excludes --frozen, --from-frozen, --explain, -o");
     if (q.simulate && q.no_simulate)
         return err_set(err, ERR_INPUT, "--simulate and --no-simulate exclude each other");
     struct job job = {0};

@@ -1,4 +1,5 @@
-/* cli/cmd_profiles.c - `elapse profiles`: look after the store of measured devices. */
+/* cli/cmd_profiles.c - `elapse profiles`: list, show, export, import, compare and delete measured
+ * profiles of a store. One function runs each action; run() at the end chooses it. */
 #include "cli/command.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 
 struct request {
     const struct command *command;
-    const char *args[3]; /* of the action */
+    const char *args[3]; /* arguments of the action */
     int num_args;
     const char *db, *out, *name, *device;
     bool json, csv, sql, replace, merge;
@@ -23,7 +24,7 @@ static bool given(const char *text)
     return text && *text;
 }
 
-/* A store that was named must be there, except to import into it. */
+/* Open the store. A store that was named must exist, except for an import. */
 static enum status open_store(const struct request *q, enum store_mode mode, bool create,
                               struct store **store, struct err *err)
 {
@@ -107,7 +108,7 @@ static void print_info(const struct profile_info *info)
         printf("%-12s %.2f\n", "load", info->load);
 }
 
-/* Key columns that hold something, then the spread: median, p10..p90, count. */
+/* Print the key columns that are not empty, then median, p10..p90 and count. */
 static void print_row(const struct row_table *table, const void *row)
 {
     const struct spread *spread = NULL;
@@ -214,7 +215,7 @@ static enum status run_import(const struct request *q, struct err *err)
                                         : PROFILE_CREATE;
     if (q->replace && q->merge)
         return err_set(err, ERR_INPUT, "import takes one of --replace and --merge, got both");
-    /* The file first: a bad one leaves the store alone, or absent. */
+    /* Read the file first, so that a bad file does not change or create the store. */
     enum status rc = profile_read_file(q->args[0], &profile, err);
     if (rc == OK && given(q->name) && strlen(q->name) >= sizeof profile.info.name)
         rc = err_set(err, ERR_INPUT, "--name must be at most %zu characters, got %zu",
@@ -244,9 +245,9 @@ static enum status run_import(const struct request *q, struct err *err)
 /* --- diff ------------------------------------------------------------------------------------- */
 
 struct diff {
-    struct json *rows; /* NULL: print */
+    struct json *rows; /* NULL: print rows as text */
     int64_t changed, only_a, only_b;
-    double log_sum; /* of b / a over rows with two medians, for a geometric mean */
+    double log_sum; /* sum of log(b / a) over rows with two medians, for a geometric mean */
     int64_t num_ratios;
 };
 
@@ -272,7 +273,7 @@ static void add_key(struct json *entry, const struct row_table *table, const voi
     }
 }
 
-/* What a row of a table without times says. */
+/* Add the values of a row of a table without times. */
 static void add_values(struct json *entry, const char *name, const struct row_table *table,
                        const void *row)
 {

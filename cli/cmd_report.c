@@ -42,7 +42,7 @@ static void put_row(FILE *out, const char *name, const char *value)
     fputs("</td></tr>\n", out);
 }
 
-/* Draw into a temporary SVG and copy its <svg> element into the page. */
+/* Draw a figure into a temporary SVG file and copy its <svg> element into the page. */
 static enum status put_figure(FILE *out, const char *name, const char *const *run_dirs, int n,
                               const char *db_path, struct err *err)
 {
@@ -59,7 +59,7 @@ static enum status put_figure(FILE *out, const char *name, const char *const *ru
     if (rc == OK && !(svg = fopen(path, "r")))
         rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
     while (rc == OK && fgets(line, sizeof line, svg)) {
-        if (strncmp(line, "<svg", 4) == 0) { /* without the XML head */
+        if (strncmp(line, "<svg", 4) == 0) { /* leave out the XML head */
             inside = true;
             fprintf(out, "<figure>\n");
         }
@@ -178,7 +178,7 @@ static enum status put_run(FILE *out, const char *run_dir, const char *db_path, 
     enum status rc = replay_read(run_dir, &replay, err);
     if (rc != OK)
         return rc;
-    replay_simulate(&replay, db_path, &sim_err); /* a run nobody can predict is still a run */
+    replay_simulate(&replay, db_path, &sim_err); /* without a prediction the run is still shown */
     fputs("<h2>", out);
     put_text(out, run_dir);
     fputs("</h2>\n", out);

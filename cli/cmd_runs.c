@@ -52,7 +52,7 @@ static enum status run_list(const struct command *command, struct store *store, 
     return rc;
 }
 
-/* Everything of a run but its ops, which are many: they go to traces and CSV. */
+/* The rows of a run, without its ops. There are many ops, and traces and CSV hold them. */
 struct run_rows {
     struct run_info info;
     struct epoch_row *epochs;

@@ -1,4 +1,5 @@
-/* cli/cmd_schedule.c - `elapse schedule`: print a schedule, or check one from a CSV file. */
+/* cli/cmd_schedule.c - `elapse schedule`: print a schedule, or check one from a CSV file. A
+ * schedule is printed as a grid of time slots, as CSV or as JSON. Read run() at the end first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "partition/schedule_auto.h"
 #include "profiles/whole_file.h"
 
-#define JSON_MAX_OPS ((int64_t)1 << 21) /* about 350 bytes an op in memory */
+#define JSON_MAX_OPS ((int64_t)1 << 21) /* an op takes about 350 bytes of memory */
 #define GRID_MAX_SLOTS 240              /* columns of the picture */
 #define GRID_MAX_RANKS 64
 
@@ -71,14 +72,15 @@ static enum status print_json(const struct command *command, const struct reques
     return command_answer(json, err);
 }
 
-/* Slots of equal length: F, I and W take one, B two. */
+/* Number of time slots of an op: F, I and W take one, B two. */
 static int op_slots(struct op op)
 {
     return op.kind == OP_B ? 2 : 1;
 }
 
-/* Start slot of every op, rank by rank, in starts (as many as there are ops); the end of the last
- * one is returned, or -1 when out of memory. The schedule has passed schedule_check(). */
+/* Set starts[i] to the start slot of each op, rank by rank. starts has one entry for each op.
+ * Returns the end of the last op, or -1 if out of memory. The schedule must have passed
+ * schedule_check(). */
 static int64_t slot_times(const struct schedule *schedule, int64_t *starts)
 {
     const int S = schedule->num_stages, M = schedule->num_microbatches, K = schedule->num_ranks;
@@ -122,7 +124,8 @@ static int64_t slot_times(const struct schedule *schedule, int64_t *starts)
     return end;
 }
 
-/* A row a rank, a column a slot; "." is idle, "-" the second half of a B. */
+/* Print one row for each rank and one column for each slot. "." is idle, "-" the second half of a
+ * B. */
 static void print_grid(const struct schedule *schedule, const int64_t *starts, int64_t end)
 {
     char cell[32];
@@ -297,7 +300,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_INT,
          .value = &request.stages,
          .arg = "K",
-         .help = "devices of a pipeline",
+         .help = "devices per pipeline",
          .min = 1,
          .max = SCHEDULE_MAX_STAGES,
          .seen = &stages_seen},
@@ -313,24 +316,24 @@ static enum status run(const struct command *command, int argc, char **argv, str
          .type = OPTION_INT,
          .value = &request.chunks,
          .arg = "V",
-         .help = "stages of a device (default 2 for interleaved, zb-v, dualpipe-v, else 1)",
+         .help = "stages per device (default 2 for interleaved, zb-v, dualpipe-v, otherwise 1)",
          .min = 1,
          .max = SCHEDULE_MAX_STAGES},
         {.name = "csv",
          .type = OPTION_FLAG,
          .value = &request.csv,
-         .help = "a row a rank: 0F0,1F0,0I0,0W0"                               },
+         .help = "print CSV, one row per rank: 0F0,1F0,0I0,0W0"                                              },
         {.name = "check",
          .type = OPTION_STRING,
          .value = &request.check,
          .arg = "FILE",
-         .help = "check a schedule in that form instead"},
+         .help = "check a schedule from a CSV file instead"},
         {.name = "buffers",
          .type = OPTION_INT,
          .value = &request.buffers,
          .arg = "N",
-         .help = "with --check: messages that an edge holds unreceived (default 0: any number)",
-         .min = 0,
+         .help =
+             "with --check: most messages sent and not yet received per edge (default 0: no limit)", .min = 0,
          .max = INT32_MAX,
          .seen = &buffers_seen},
         {.name = "json",                   .type = OPTION_FLAG, .value = &request.json, .help = "one JSON object"},
@@ -347,7 +350,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         return run_check(command, &request, err);
     }
     if (!kind_seen || !stages_seen || !microbatches_seen) {
-        rc = err_set(err, ERR_INPUT, "schedule wants --%s",
+        rc = err_set(err, ERR_INPUT, "schedule: --%s is missing",
                      !kind_seen     ? "kind"
                      : !stages_seen ? "stages"
                                     : "microbatches");

@@ -1,4 +1,8 @@
-/* cli/cmd_sim.c - `elapse sim`: one step, a table of what-ifs, or a whole elastic run. */
+/* cli/cmd_sim.c - `elapse sim`: one step, a table of variants, or a whole elastic run.
+ *
+ * This file reads and checks the options, runs a step without a job and prints it. sim_job.c runs
+ * jobs, sim_sweep.c tables, sim_explain.c --explain and --monte-carlo. sim_request.c holds the
+ * settings of a step. Read run_sim() at the end first. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +21,7 @@ static const char *const idle_names[IDLE_CAUSE_COUNT] = {
     "fill_ns", "drain_ns", "imbalance_ns", "transfer_ns", "allreduce_ns", "host_ns", "straggler_ns",
 };
 
-/* What --trace and --ops write. */
+/* Write the files of --trace and --ops. */
 static enum status write_ops(const struct sim_args *args, const struct sim_result *result,
                              struct err *err)
 {
@@ -85,7 +89,8 @@ static void add_inputs(struct json *json, const struct step_answer *a,
     json_add_int(inputs, "seed", (int64_t)options->seed);
 }
 
-/* pool_bytes: by rank; NULL where nobody knows what the executor's kernels keep. */
+/* Add the answer to the JSON. pool_bytes[k] is the memory that the executor's kernels keep on rank
+ * k. NULL: the profile does not say. */
 static void add_result(struct json *json, const struct step_answer *a, const int64_t *pool_bytes,
                        bool no_wall)
 {
@@ -185,7 +190,7 @@ static enum status answer_step(const struct command *command, const struct sim_a
     struct step_spread spread = {0};
     bool known = false;
     enum status rc = pools ? OK : err_nomem(err);
-    if (rc == OK && args->monte_carlo > 0) /* what may be refused comes before the answer */
+    if (rc == OK && args->monte_carlo > 0) /* it may be refused, so run it before printing */
         rc = sim_monte_carlo(args, answer, &spread, err);
     if (rc == OK)
         rc = write_ops(args, &answer->result, err);
@@ -211,7 +216,8 @@ static enum status answer_step(const struct command *command, const struct sim_a
     return command_answer(json, err);
 }
 
-/* Op lists in place of a generator's. They say K, v and M, and options that do must agree. */
+/* Read op lists that replace a generated schedule. The lists determine K, v and M, and options for
+ * these must agree. */
 static enum status read_schedule(const char *path, const struct step_setting *settings,
                                  int num_settings, struct step_request *request,
                                  struct schedule *schedule, struct err *err)
@@ -246,7 +252,7 @@ static enum status read_schedule(const char *path, const struct step_setting *se
     return OK;
 }
 
-/* Progress on a terminal, once a step takes longer than two seconds. */
+/* Progress on a terminal if a step takes longer than two seconds. */
 struct ticker {
     int64_t start_ns;
     bool shown;
@@ -261,7 +267,7 @@ static void tick(void *ctx, int64_t events)
     fprintf(stderr, "\r%" PRId64 " million events", events >> 20);
 }
 
-/* Settings that make sense beside a job; the others are the job's own. */
+/* Whether a setting may be given with a job. The job itself determines all others. */
 static bool applies_to_job(const char *name)
 {
     static const char *const names[] = {"frozen", "frozen-placement", "jitter",     "seed",
@@ -273,7 +279,7 @@ static bool applies_to_job(const char *name)
     return false;
 }
 
-/* Options that do not go with one another, or not with a job, a step, a whole run. */
+/* Refuse options that exclude each other or do not apply to a job, a step or a whole run. */
 static enum status check_options(const struct sim_args *args, const struct step_setting *settings,
                                  int num_settings, const char *schedule_csv, struct err *err)
 {
@@ -291,7 +297,7 @@ static enum status check_options(const struct sim_args *args, const struct step_
             with_step = settings[i].name;
     }
     if (args->plan_path && !args->job_path)
-        return err_set(err, ERR_INPUT, "--plan needs the job that it is a plan of");
+        return err_set(err, ERR_INPUT, "--plan needs the job of the plan");
     if (args->plan_path && (args->sweeps.count > 0 || with_step))
         return err_set(err, ERR_INPUT, "--plan and --%s do not go together",
                        args->sweeps.count > 0 ? "sweep" : with_step);
@@ -312,15 +318,15 @@ static enum status check_options(const struct sim_args *args, const struct step_
     if (of_a_step && args->sweeps.count > 0)
         return err_set(err, ERR_INPUT, "--%s and --sweep do not go together", of_a_step);
     if (with_step && !args->step && args->job_path)
-        return err_set(err, ERR_INPUT, "--%s is about one step: add --step", with_step);
+        return err_set(err, ERR_INPUT, "--%s needs a single step: add --step", with_step);
     if (args->record_path && (args->step || args->sweeps.count > 0))
-        return err_set(err, ERR_INPUT, "--record is about a whole run");
+        return err_set(err, ERR_INPUT, "--record needs a whole run, without --step or --sweep");
     if (args->csv && args->sweeps.count == 0)
-        return err_set(err, ERR_INPUT, "--csv is the form of a --sweep");
+        return err_set(err, ERR_INPUT, "--csv needs --sweep");
     if (args->csv && args->json)
         return err_set(err, ERR_INPUT, "--csv and --json exclude each other");
     if (args->threads > 0 && args->sweeps.count == 0)
-        return err_set(err, ERR_INPUT, "--threads is of a --sweep");
+        return err_set(err, ERR_INPUT, "--threads needs --sweep");
     if (!args->job_path && !args->step)
         rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
     else if (args->overrides.count > 0 && !args->job_path)
@@ -342,7 +348,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     struct option options[STEP_SETTINGS_MAX + 32];
     int n = 0;
     options[n++] = (struct option){
-        "step", OPTION_FLAG, &args.step, NULL, "one step in place of the whole run", 0, 0, NULL};
+        "step", OPTION_FLAG, &args.step, NULL, "one step instead of the whole run", 0, 0, NULL};
     for (int i = 0; i < num_settings; i++)
         options[n++] = (struct option){settings[i].name,
                                        OPTION_STRING,
@@ -353,37 +359,38 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
                                        0,
                                        NULL};
     const struct option rest[] = {
-        {"schedule-csv",  OPTION_STRING, &schedule_csv,           "FILE",           "op lists in place of --schedule",          0,
-         0,                                                                                                                                 NULL},
+        {"schedule-csv",  OPTION_STRING, &schedule_csv,           "FILE",           "op lists instead of --schedule",          0,
+         0,                                                                                                                                NULL},
         {"host-blocking", OPTION_FLAG,   &request->host_blocking, NULL,
-         "launching adds to the step (one process drives a pipeline)",                                                          0, 0,       NULL},
+         "each launch blocks the host, because one process drives a pipeline",                                                 0, 0,       NULL},
         {"half-duplex",   OPTION_FLAG,   &request->half_duplex,   NULL,
-         "both directions of a link share its bandwidth",                                                                       0, 0,       NULL},
-        {"clip",          OPTION_FLAG,   &request->clip,          NULL,             "a global gradient norm before the update", 0,
-         0,                                                                                                                                 NULL},
+         "both directions of a link share its bandwidth",                                                                      0, 0,       NULL},
+        {"clip",          OPTION_FLAG,   &request->clip,          NULL,
+         "compute a global gradient norm before the update",                                                                   0, 0,       NULL},
         {"cache-write",   OPTION_FLAG,   &request->cache_write,   NULL,
-         "the frozen prefix's output goes to the cache",                                                                        0, 0,       NULL},
-        {"set",           OPTION_LIST,   &args.overrides,         "a.b=v",          "override a value of the job",              0, 0,       NULL},
+         "write the frozen prefix's output to the cache",                                                                      0, 0,       NULL},
+        {"set",           OPTION_LIST,   &args.overrides,         "a.b=v",          "override a value of the job",             0, 0,       NULL},
         {"sweep",         OPTION_LIST,   &args.sweeps,            "path=v1,v2,...",
-         "a table over a setting or job key (repeatable: cross product)",                                                       0, 0,       NULL},
-        {"csv",           OPTION_FLAG,   &args.csv,               NULL,             "the table as CSV",                         0, 0,       NULL},
-        {"threads",       OPTION_INT,    &threads,                "N",              "of a sweep (default: all cores)",          0, 1024,    NULL},
+         "a table over a setting or job key (repeatable: cross product)",                                                      0, 0,       NULL},
+        {"csv",           OPTION_FLAG,   &args.csv,               NULL,             "the table as CSV",                        0, 0,       NULL},
+        {"threads",       OPTION_INT,    &threads,                "N",              "threads of a sweep (default: all cores)", 0, 1024,
+         NULL                                                                                                                                  },
         {"plan",          OPTION_STRING, &args.plan_path,         "FILE",
-         "the plan to simulate, of 'elapse plan -o'",                                                                           0, 0,       NULL},
-        {"trace",         OPTION_STRING, &args.trace_path,        "FILE",           "Chrome trace of the step (Perfetto)",      0,
-         0,                                                                                                                                 NULL},
-        {"ops",           OPTION_STRING, &args.ops_path,          "FILE",           "CSV of ops with start and end",            0, 0,       NULL},
+         "the plan to simulate, a file of 'elapse plan -o'",                                                                   0, 0,       NULL},
+        {"trace",         OPTION_STRING, &args.trace_path,        "FILE",           "Chrome trace of the step (Perfetto)",     0,
+         0,                                                                                                                                NULL},
+        {"ops",           OPTION_STRING, &args.ops_path,          "FILE",           "CSV of ops with start and end",           0, 0,       NULL},
         {"record",        OPTION_STRING, &args.record_path,       "FILE",
-         "add the run to a record store ('elapse runs', 'elapse plot')",                                                        0, 0,       NULL},
+         "add the run to a record store ('elapse runs', 'elapse plot')",                                                       0, 0,       NULL},
         {"explain",       OPTION_FLAG,   &args.explain,           NULL,
-         "critical path and sensitivity: what would make it faster",                                                            0, 0,       NULL},
+         "the critical path, and how much each resource would shorten the step",                                               0, 0,       NULL},
         {"monte-carlo",   OPTION_INT,    &args.monte_carlo,       "N",
-         "N steps over the profile's spread and --jitter: median, 5..95 %",                                                     0, 1000000, NULL},
-        {"db",            OPTION_STRING, &request->db_path,       "FILE",           "profile store (default: the user's)",      0,
-         0,                                                                                                                                 NULL},
-        {"no-wall",       OPTION_FLAG,   &args.no_wall,           NULL,             "leave out what differs from run to run",   0,
-         0,                                                                                                                                 NULL},
-        {"json",          OPTION_FLAG,   &args.json,              NULL,             "one JSON object on stdout",                0, 0,       NULL},
+         "N steps over the profile's spread and --jitter: median, 5..95 %",                                                    0, 1000000, NULL},
+        {"db",            OPTION_STRING, &request->db_path,       "FILE",           "profile store (default: the user's)",     0,
+         0,                                                                                                                                NULL},
+        {"no-wall",       OPTION_FLAG,   &args.no_wall,           NULL,
+         "leave out values that differ from run to run",                                                                       0, 0,       NULL},
+        {"json",          OPTION_FLAG,   &args.json,              NULL,             "one JSON object on stdout",               0, 0,       NULL},
     };
     for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++)
         options[n++] = rest[i];

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HELP_MAX 16384 /* bytes; the longest command's help is a few KB */
+#define HELP_MAX 16384 /* bytes; the longest help has a few KB */
 
 enum status command_parse(const struct command *command, const struct option *options,
                           int num_options, int argc, char **argv, const char **positional,
@@ -36,8 +36,8 @@ enum status command_check_way(const struct command *command, const struct option
 {
     for (int i = 0; i < num_options; i++)
         if (ways[i] && strcmp(ways[i], way) != 0 && *options[i].seen)
-            return err_set(err, ERR_INPUT, "%s %s takes no %s%s: it is of %s", command->name, way,
-                           options[i].name[1] ? "--" : "-", options[i].name, ways[i]);
+            return err_set(err, ERR_INPUT, "%s %s takes no %s%s: it belongs to %s", command->name,
+                           way, options[i].name[1] ? "--" : "-", options[i].name, ways[i]);
     return OK;
 }
 

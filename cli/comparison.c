@@ -17,7 +17,7 @@ double comparison_ratio(double a, double b)
     return b > 0 ? a / b : NAN;
 }
 
-/* Middle of n > 0 sorted times; the mean of the two middle ones where n is even. */
+/* Median of n > 0 sorted times: the middle one, or the mean of the two middle ones. */
 static int64_t middle(const int64_t *sorted, int n)
 {
     return n % 2 ? sorted[n / 2] : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
@@ -47,7 +47,7 @@ void comparison_add_run(struct comparison *c, const struct replay *replay)
         c->real_p10_ns = replay->real_p10_ns;
     snprintf(c->cost_label, sizeof c->cost_label, "%s", replay->cost.cost.label);
     snprintf(c->note, sizeof c->note, "%s", replay->cost.note);
-    int at = c->num_runs++; /* insertion keeps the times sorted */
+    int at = c->num_runs++; /* insert such that the times stay sorted */
     for (; at > 0 && c->run_step_ns[at - 1] > replay->real_step_ns; at--)
         c->run_step_ns[at] = c->run_step_ns[at - 1];
     c->run_step_ns[at] = replay->real_step_ns;

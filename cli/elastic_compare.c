@@ -1,3 +1,8 @@
+/* An elastic run beside its simulation, epoch by epoch.
+ *
+ * The job of the run is simulated with the recorded gradient norms, so both sides freeze alike.
+ * Step times, the parts of changes and the total time are compared. Read elastic_compare() at the
+ * end first. */
 #include "cli/elastic_compare.h"
 
 #include <limits.h>
@@ -15,10 +20,10 @@
 static const char *const part_names[] = {"decide", "plan", "move", "groups", "cache"};
 enum { DECIDE, PLAN, MOVE, GROUPS, CACHE, NUM_PARTS };
 
-/* One epoch on both sides. */
+/* One epoch of the real run and of the simulated one. */
 struct epoch_pair {
     struct epoch_row real;
-    int64_t real_ns, real_samples; /* of its steps */
+    int64_t real_ns, real_samples; /* sums over the steps of the real epoch */
     int64_t real_part_ns[NUM_PARTS], real_moved_bytes;
     const struct elastic_epoch *sim;
 };
@@ -50,7 +55,7 @@ static void pair_clear(struct elastic_pair *pair)
     free(pair->epochs);
 }
 
-/* What the policy decided from, where the job does not bring it. */
+/* Give the job the gradient norms that the run recorded, if the job has none of its own. */
 static enum status take_norms(const char *run_dir, struct replay *replay, struct err *err)
 {
     char path[PATH_MAX], set[PATH_MAX + 16];
@@ -128,7 +133,7 @@ static enum status read_real(const char *run_dir, const struct replay *replay,
     return rc;
 }
 
-/* A prediction of the whole job says nothing about a part of it. */
+/* Refuse a run that did only a part of its job, because the prediction is for the whole job. */
 static enum status check_whole(const char *run_dir, const struct elastic_pair *pair,
                                struct err *err)
 {
@@ -137,7 +142,7 @@ static enum status check_whole(const char *run_dir, const struct elastic_pair *p
                        (long long)pair->num_epochs, pair->sim.num_epochs);
     if (pair->real_steps_ns > pair->real_ns)
         return err_set(err, ERR_INFEASIBLE,
-                       "%s: the run was resumed, nobody knows the time of all of it", run_dir);
+                       "%s: the run was resumed, so its total time is not known", run_dir);
     for (int64_t i = 0; i < pair->num_epochs; i++) {
         const struct epoch_pair *e = &pair->epochs[i];
         const int64_t samples = e->sim->samples;
@@ -149,7 +154,7 @@ static enum status check_whole(const char *run_dir, const struct elastic_pair *p
     return OK;
 }
 
-/* Of an epoch's steps, last ones and those that fill the cache included. */
+/* Relative error of an epoch's steps, including its last step and steps that fill the cache. */
 static double epoch_error(const struct epoch_pair *e)
 {
     return comparison_ratio((double)e->sim->epoch_ns, (double)e->real_ns) - 1;

@@ -1,3 +1,7 @@
+/* The figures of `elapse plot` and `elapse report`.
+ *
+ * Each plot_*() function writes the data of a figure in front of its gnuplot script, and gnuplot.c
+ * draws it. Read figure_draw() at the end first. */
 #include "cli/figures.h"
 
 #include <math.h>
@@ -11,7 +15,7 @@
 
 #define NS_PER_MS 1e6
 
-/* What a chart shows, and in which colour. Sends and receives are the gaps between the bars. */
+/* The ops that a timeline shows, and their colours. Sends and receives appear as gaps. */
 static const struct {
     enum op_kind kind;
     const char *name, *colour;
@@ -40,7 +44,7 @@ static int shown_index(enum op_kind kind)
     return -1;
 }
 
-/* A bar of one op; its micro-batch is written into it where there is room. */
+/* Write the bar of one op, with its micro-batch as a label if the bar is wide enough. */
 static void write_bar(FILE *out, struct op op, int lane, int64_t start_ns, int64_t end_ns,
                       int64_t span_ns)
 {
@@ -113,7 +117,7 @@ static enum status plot_timeline(const char *const *runs, int num_runs, const ch
     return gnuplot_run(plot, "timeline", err);
 }
 
-/* What a curve shows of a step. */
+/* The value of a step that a curve shows. */
 static double step_value(const char *kind, const struct step_row *step)
 {
     if (strcmp(kind, "loss") == 0)
@@ -125,7 +129,7 @@ static double step_value(const char *kind, const struct step_row *step)
     return (double)step->step_ns / NS_PER_MS;
 }
 
-/* The last part of a path, without blanks: a word for the key. */
+/* The last part of a path without blanks, as a word for the figure's key. */
 static void run_word(const char *path, char *word, size_t size)
 {
     size_t len = strlen(path);
@@ -183,7 +187,7 @@ static enum status plot_curves(const char *kind, const char *what, const char *c
     return gnuplot_run(plot, "curves", err);
 }
 
-/* The answer of `elapse compare --json` as points. */
+/* Plot the answers of `elapse compare --json` as points. */
 static enum status plot_error(const char *const *files, int num_files, struct gnuplot *plot,
                               struct err *err)
 {
@@ -218,7 +222,7 @@ static enum status plot_error(const char *const *files, int num_files, struct gn
         return err_set(err, ERR_INPUT, "%s: no configs[] with real_step_ns and sim_step_ns",
                        files[0]);
     fprintf(out, "EOD\ntop_ms = %.6f\nmedian = 'configurations", top * 1.15);
-    if (isfinite(median)) /* null: all of them are noisy */
+    if (isfinite(median)) /* it is null if all configurations are noisy */
         fprintf(out, " (median error %.1f %%)", 100 * median);
     fputs("'\n", out);
     return gnuplot_run(plot, "error", err);
@@ -266,7 +270,7 @@ enum status figure_draw(const char *name, const char *const *args, int num_args,
         return rc;
     bool timeline = strcmp(name, "timeline") == 0;
     if (options->db_path && !timeline)
-        return err_set(err, ERR_INPUT, "--db: a prediction is drawn in a timeline only");
+        return err_set(err, ERR_INPUT, "--db: only a timeline shows a prediction");
     rc = gnuplot_begin(&plot, options->out_path, options->term,
                        options->width ? options->width : 1100,
                        options->height ? options->height : (timeline ? 620 : 550), err);

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The scripts travel inside the program, so that it can be copied anywhere. */
+/* The scripts are embedded in the program, so that it can be copied anywhere. */
 #define SCRIPT(name)                                                                               \
     __asm__(".pushsection .rodata\n"                                                               \
             "script_" #name ":\n"                                                                  \
@@ -31,7 +31,7 @@ static bool ends_with(const char *text, const char *end)
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
-/* The `set terminal` line for a file's ending. */
+/* Write the `set terminal` line for the suffix of the output file. */
 static enum status terminal_for(const char *out_path, int width, int height, char *line,
                                 size_t size, struct err *err)
 {
@@ -49,7 +49,7 @@ static enum status terminal_for(const char *out_path, int width, int height, cha
     return OK;
 }
 
-/* The name that gnuplot writes to. */
+/* The name of the file that gnuplot writes. */
 static const char *drawn_to(const struct gnuplot *plot)
 {
     return plot->file.temp ? plot->file.temp : plot->file.path;
@@ -103,8 +103,8 @@ void gnuplot_quote(struct gnuplot *plot, const char *text)
     fputc('\'', plot->program);
 }
 
-/* gnuplot < program, its stderr into `log`; the exit code, or -1 when it could not be waited for.
- */
+/* Run gnuplot with `program` as stdin and `log` as stderr. Returns its exit code, or -1 if waiting
+ * for it failed. */
 static int run_gnuplot(FILE *program, FILE *log)
 {
     int wstatus;
@@ -127,7 +127,8 @@ static int run_gnuplot(FILE *program, FILE *log)
     return WIFEXITED(wstatus) ? WEXITSTATUS(wstatus) : -1;
 }
 
-/* gnuplot exits with 0 when the disk is full: a whole figure ends as its format does. */
+/* Whether the figure is complete. gnuplot exits with 0 even if the disk is full, so look at the end
+ * of the file, which each format fixes. */
 static bool is_whole(const struct gnuplot *plot)
 {
     static const char *const ends[] = {"</svg>", "IEND", "%%EOF"};
@@ -145,7 +146,7 @@ static bool is_whole(const struct gnuplot *plot)
     return false;
 }
 
-/* The first line of gnuplot's complaint that says something. */
+/* The first line of gnuplot's error output that holds more than blanks and '^'. */
 static void first_words(FILE *log, char *line, size_t size)
 {
     rewind(log);

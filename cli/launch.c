@@ -15,22 +15,25 @@
 #include "partition/options.h"
 #include "profiles/clock.h"
 
-#ifndef ELAPSE_LAUNCHER /* make names the one of the MPI that elapse-exec is built with */
+#ifndef ELAPSE_LAUNCHER /* the Makefile defines the launcher of the MPI that elapse-exec uses */
 #define ELAPSE_LAUNCHER "mpirun"
 #endif
-#define STOP_GRACE_S 60  /* to write a checkpoint in */
-#define EXIT_NO_EXEC 127 /* as the shell: the child could not start its program */
+#define STOP_GRACE_S 60  /* time to write a checkpoint after the first signal */
+#define EXIT_NO_EXEC 127 /* the child could not start its program; the shell uses 127 too */
 #define EXIT_SIGNALLED 128
 
 static volatile sig_atomic_t stop_count;
 static volatile pid_t child_pid;
-static volatile time_t last_stop_s; /* monotonic clock */
+static volatile time_t last_stop_s; /* time of the last signal, by the monotonic clock */
 
-/* First Ctrl-C or SIGTERM: SIGUSR1, which mpirun hands to every rank ("checkpoint and stop"), and
- * again each second, as mpirun hands it to nobody while it starts them. The second, or the alarm
- * STOP_GRACE_S later: SIGTERM, which ends them. The third: SIGKILL, as mpirun may wait for a node
- * that is lost; its daemons and ranks end when they find it gone. What comes within about a second
- * is the same wish said twice (timeout(1) signals its child and then the child's group). */
+/* Pass a Ctrl-C or SIGTERM on to mpirun.
+ *   - The first one becomes SIGUSR1, which mpirun forwards to every rank: "checkpoint and stop". It
+ *     is repeated each second, because mpirun does not forward it while it starts the ranks.
+ *   - The second one, or the alarm STOP_GRACE_S later, becomes SIGTERM, which ends the ranks.
+ *   - The third one becomes SIGKILL, because mpirun may wait for a lost node. Its daemons and ranks
+ *     end when they notice that mpirun is gone.
+ * A signal within about a second of another one is ignored, because timeout(1) signals its child
+ * and then the child's group. */
 static void on_stop(int signal_number)
 {
     static const int signals[] = {SIGUSR1, SIGTERM, SIGKILL};
@@ -48,7 +51,7 @@ static void on_stop(int signal_number)
     errno = saved;
 }
 
-/* elapse-exec lies beside the running program. */
+/* Find elapse-exec, which is in the folder of the running program. */
 static enum status find_exec(char path[PATH_MAX], struct err *err)
 {
     static const char name[] = "elapse-exec";
@@ -68,14 +71,17 @@ static enum status find_exec(char path[PATH_MAX], struct err *err)
     return OK;
 }
 
-/* What mpirun must know on a machine like any other: may run as root (CI), with more ranks than
- * cores, binds nothing (elapse-exec does), keeps its banners to itself (not where the launcher has
- * words of its own, as for several nodes: they name the node that is lost). Its daemons look every
- * second whether the others' machines answer, and end the job when five looks in a row found none;
- * it is the kernel that answers, so ranks and daemons may stop for as long as they like. Threads of
- * a rank wait for one another awake for some 0.1 ms only: libgomp's 300,000 turns take twenty times
- * as long as the work where others want the cores, and gain nothing where nobody does. Names that
- * the present MPI does not know do nothing; what the user has set stays. */
+/* Set defaults for mpirun and OpenMP in the environment. Variables that the user has set stay, and
+ * names that the present MPI does not know have no effect.
+ *   - mpirun may run as root (in CI) and may start more ranks than cores. It binds no cores,
+ *     because elapse-exec does.
+ *   - mpirun prints no banners, unless the launcher command has arguments of its own, as for
+ * several nodes: there the banner names the lost node.
+ *   - The daemons probe each other's machines every second by TCP keepalive. After five probes
+ *     without an answer the job ends. The kernel answers, so ranks and daemons may be stopped.
+ *   - Threads of a rank spin for about 0.1 ms while they wait for each other. libgomp's default of
+ *     300,000 turns takes twenty times as long as the work if other processes need the cores, and
+ *     gains nothing otherwise. */
 static void set_environment(const char *launcher)
 {
     static const char *const settings[][2] = {
@@ -100,12 +106,12 @@ static void set_environment(const char *launcher)
         setenv("GOMP_SPINCOUNT", "3000", 0);
     if (!strchr(launcher, ' '))
         setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
-    if (isatty(STDERR_FILENO)) /* mpirun puts a pipe in between */
+    if (isatty(STDERR_FILENO)) /* ranks cannot see this, because mpirun gives them a pipe */
         setenv("ELAPSE_TTY", "1", 1);
 }
 
-/* In the child: its own process group, so that a Ctrl-C reaches it through on_stop() only; it ends
- * with its parent. */
+/* Runs in the child. It gets its own process group, so that a Ctrl-C reaches it only through
+ * on_stop(). It ends when its parent ends. */
 static void run_child(char **argv)
 {
     setpgid(0, 0);
@@ -126,12 +132,12 @@ static enum status wait_child(const char *what, const char *launcher, struct err
     }
     child_pid = 0;
     if (stop_count > 0 && (WIFSIGNALED(wstatus) || WEXITSTATUS(wstatus) > EXIT_SIGNALLED))
-        return err_set(err, ERR_SYSTEM, "%s was stopped", what); /* by on_stop()'s own signals */
+        return err_set(err, ERR_SYSTEM, "%s was stopped", what); /* by a signal of on_stop() */
     if (WIFSIGNALED(wstatus))
         return err_set(err, ERR_SYSTEM, "%s was ended by signal %d (%s)", what, WTERMSIG(wstatus),
                        strsignal(WTERMSIG(wstatus)));
     code = WEXITSTATUS(wstatus);
-    switch (code) { /* those of a rank, which has said why */
+    switch (code) { /* exit codes of a rank, which has printed its error */
     case 0:
         return OK;
     case EXIT_RANK_INFEASIBLE:
@@ -188,7 +194,7 @@ bool launch_stopped(void)
     return stop_count > 0;
 }
 
-/* Onto stdout, where main sees whether it could be written. */
+/* Copy the answer to stdout. main() checks whether it could be written. */
 static void print_answer(int answer)
 {
     char part[4096];
@@ -215,10 +221,11 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, bool qui
         goto out;
     }
     set_environment(launcher);
-    if (num_ranks > 0) { /* mpirun does not say when it cannot write what ranks print: keep it */
+    if (num_ranks > 0) { /* store the output, because mpirun does not report failed writes */
         answer = memfd_create("elapse-stdout", MFD_CLOEXEC);
         if (answer < 0) {
-            rc = err_set(err, ERR_SYSTEM, "cannot keep what ranks print: %s", strerror(errno));
+            rc = err_set(err, ERR_SYSTEM, "cannot store the output of the ranks: %s",
+                         strerror(errno));
             goto out;
         }
         for (char *word = strtok_r(launcher, " ", &save); word; word = strtok_r(NULL, " ", &save))
@@ -228,7 +235,7 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, bool qui
         words[n++] = ranks;
     }
     words[n++] = path;
-    if (num_ranks > 0) { /* a rank looks whether the launcher is of its MPI */
+    if (num_ranks > 0) { /* lets a rank check that the launcher belongs to its MPI */
         words[n++] = "-n";
         words[n++] = ranks;
     }

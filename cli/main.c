@@ -1,5 +1,5 @@
-/* cli/main.c - `elapse`: find the subcommand in the table, run it, turn its error into one line on
- * stderr (and a hint) and an exit code. The only place of the program that picks an exit code. */
+/* cli/main.c - `elapse`: finds the subcommand in the table, runs it, and turns its error into one
+ * line on stderr (and a hint) and an exit code. No other file of the program chooses exit codes. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,9 +95,9 @@ static enum status run(int argc, char **argv, struct err *err)
 int main(int argc, char **argv)
 {
     struct err err = {0};
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, reported like any other */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is reported as a failed write */
     enum status rc = run(argc, argv, &err);
-    /* A write that failed before this one left nothing to flush. */
+    /* fflush() succeeds if an earlier write failed, so ask ferror() too. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && rc == OK)
         rc = err_set(&err, ERR_SYSTEM, "cannot write to standard output");
     if (rc != OK && err.msg[0]) {

@@ -1,3 +1,5 @@
+/* A recorded run made ready for a comparison: its job, plan and step times, and a simulation of its
+ * plan on the run's own machines. Read replay_load() first. */
 #include "cli/replay.h"
 
 #include <limits.h>
@@ -13,7 +15,8 @@
 
 #define MAX_RANKS 4096
 
-/* How many ranks each node of the run had, in a fresh array; one node where nothing is said. */
+/* The number of ranks on each node of the run, in a fresh array. One node if the summary does not
+ * say. */
 static enum status node_ranks(const struct json *summary, int64_t num_ranks, const char *what,
                               int **ranks, int *num_nodes, struct err *err)
 {
@@ -35,8 +38,8 @@ static enum status node_ranks(const struct json *summary, int64_t num_ranks, con
                    (long long)num_ranks);
 }
 
-/* The run's own machines as a cluster, as the trainer saw them; what its links do is in the
- * measured costs. */
+/* The run's machines as a cluster, as the trainer described them. The measured costs contain the
+ * speed of the links. */
 static enum status run_cluster(const struct json *summary, int64_t num_ranks, const char *what,
                                struct job *job, struct err *err)
 {
@@ -68,7 +71,7 @@ static bool same_plan(const struct step_row *a, const struct step_row *b)
            a->frozen_layers == b->frozen_layers;
 }
 
-/* Median and spread of the last plan's steps, warm-up left out. */
+/* Median and spread of the steps of the last plan, without its warm-up. */
 static enum status count_steps(struct replay *replay, bool cached, struct err *err)
 {
     int64_t n = replay->num_steps, first = n - 1;
@@ -94,7 +97,7 @@ static enum status count_steps(struct replay *replay, bool cached, struct err *e
     return OK;
 }
 
-/* The recorded step from `first` on whose length is nearest to the median. */
+/* Find the recorded step, from `first` on, whose length is nearest to the median. */
 static enum status pick_ops(struct store *store, struct replay *replay, int64_t first,
                             struct err *err)
 {
@@ -173,7 +176,7 @@ enum status replay_read(const char *run_dir, struct replay *replay, struct err *
     if (rc != OK)
         goto out;
     if (!got.info.job_json) {
-        rc = err_set(err, ERR_INFEASIBLE, "%s/run.db: the run kept no job", run_dir);
+        rc = err_set(err, ERR_INFEASIBLE, "%s/run.db: the record holds no job", run_dir);
         goto out;
     }
     snprintf(path, sizeof path, "%s/summary.json", run_dir);
@@ -216,7 +219,8 @@ enum status executor_memory(const struct cost_handle *cost, const struct model *
     return rc;
 }
 
-/* Of the rank that holds most; 0 where the profile does not know what the kernels keep. */
+/* Predict the memory of the rank that holds most. 0 if the profile does not say how much memory the
+ * kernels keep. */
 static enum status predict_memory(struct replay *replay, struct err *err)
 {
     int64_t *ranks = calloc((size_t)replay->plan.num_ranks, sizeof *ranks);
@@ -238,7 +242,7 @@ static void copy_text(const struct json *json, const char *key, char *to, size_t
     snprintf(to, size, "%s", text ? text : "");
 }
 
-/* The machine that the run was made on; false: the run is from before it was written down. */
+/* Read the machine of the run. Returns false if an older version recorded the run without it. */
 static bool run_machine(const struct json *summary, struct profile_info *machine)
 {
     const struct json *json = json_get(summary, "machine");
@@ -272,7 +276,7 @@ enum status replay_simulate(struct replay *replay, const char *db_path, struct e
     rc = cost_choose_for(db_path ? db_path : replay->db, &replay->job.model, &replay->job.cluster,
                          &query, &replay->cost, err);
     if (rc == ERR_SYSTEM && !db_path && replay->db)
-        err_hint(err, "the run was planned from '%s'; --db says where that is now", replay->db);
+        err_hint(err, "the run was planned from '%s'; give its present path with --db", replay->db);
     if (rc == OK)
         rc = plan_lower(&setting, &replay->plan, NULL, &replay->workload, &replay->full, err);
     if (rc == OK)

@@ -1,5 +1,6 @@
-/* `elapse sim --step --explain` and `--monte-carlo`: what the step's time is made of, what would
- * change it, and how far it varies. */
+/* `elapse sim --step --explain` and `--monte-carlo`: the parts of a step's time, how much each
+ * resource changes it, and how far it varies. Sensitivities come from simulating the step again
+ * with one thing changed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #include "partition/units.h"
 #include "sim/critical.h"
 
-/* Simulate the answer's plan on another cluster, or with a changed workload; *step_ns only. */
+/* Simulate the answer's plan on another cluster or with a changed workload. Sets only *step_ns. */
 static enum status step_on(const struct step_answer *a, const struct cluster *cluster, int stage,
                            double factor, const struct sim_options *options, int64_t *step_ns,
                            struct err *err)
@@ -39,7 +40,7 @@ static enum status step_on(const struct step_answer *a, const struct cluster *cl
     return rc;
 }
 
-/* Percent that the step gets shorter per percent more of a thing. */
+/* By how many percent the step gets shorter for each percent that a resource grows. */
 static double per_percent(int64_t before, int64_t after, double percent)
 {
     return before > 0 ? 100.0 * (double)(before - after) / (double)before / percent : 0;
@@ -144,14 +145,14 @@ static int by_ns(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Quantile by nearest rank. */
+/* The q-quantile of n sorted values by the nearest-rank method. */
 static int64_t quantile(const int64_t *sorted, int64_t n, double q)
 {
     int64_t at = (int64_t)(q * (double)(n - 1) + 0.5);
     return sorted[at];
 }
 
-/* The plan's workloads at the 10th and 90th percentile of the profile's times. */
+/* Build the plan's workloads from the 10th and the 90th percentile of the profile's times. */
 static enum status spread_workloads(const struct sim_args *args, const struct step_answer *a,
                                     struct workload side[2], struct err *err)
 {

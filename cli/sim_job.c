@@ -1,4 +1,8 @@
-/* `elapse sim JOB` and `JOB --step`. */
+/* `elapse sim JOB` and `elapse sim JOB --step`.
+ *
+ * A step is the plan of the job, made by plan_for() or read from --plan, and one simulated step. A
+ * run is elastic_run() for the job, for its baseline, and for our best static plan. Read
+ * sim_job_step() and sim_run() first. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +34,7 @@ enum status sim_job_load(const struct sim_args *args, char *const *more, int num
     return rc;
 }
 
-/* The plan of a step with F frozen layers, the cache filled where the step is to read it. */
+/* Make the plan of a step with F frozen layers. The cache counts as filled if the step reads it. */
 static enum status plan_step(const struct step_request *q, const struct job *job,
                              const struct cost *cost, struct plan *plan, struct err *err)
 {
@@ -82,10 +86,10 @@ enum status sim_job_step(const struct sim_args *args, struct step_answer *a, str
     return rc;
 }
 
-/* Everything that a run's answer compares. */
+/* The runs that the answer compares. */
 struct run_answer {
     struct elastic_run run, baseline, tuned;
-    struct elastic_run same; /* the baseline's system with M tuned; no epochs: none of them ran */
+    struct elastic_run same; /* the baseline with its best M; num_epochs 0: no M could run */
     bool has_baseline;
     struct run_source source;
     int64_t wall_ns;
@@ -100,7 +104,9 @@ static void answer_clear(struct run_answer *a)
     free(a->source.json);
 }
 
-/* The run on the job's cluster, slowed as the arguments say; plan: what it begins with, or NULL. */
+/* Simulate a run on the job's cluster, slowed as the arguments say. plan is its first plan, or
+ * NULL.
+ */
 static enum status run_slowed(const struct sim_args *args, const struct job *job,
                               const struct cost *cost, const struct plan *plan,
                               struct elastic_run *run, struct err *err)
@@ -128,7 +134,7 @@ enum status sim_job_run(const struct sim_args *args, char *const *more, int num_
     struct job job = {0};
     struct cost_handle cost = {0};
     struct plan plan = {0};
-    const bool given = args->plan_path && num_more == 0; /* not of a run that it is compared with */
+    const bool given = args->plan_path && num_more == 0; /* only the job's own run uses --plan */
     enum status rc = sim_job_load(args, more, num_more, &job, err);
     if (rc == OK && given)
         rc = plan_json_load(args->plan_path, &job, &job.cluster, &plan, err);
@@ -157,8 +163,8 @@ static bool differ(const struct elastic_run *one, const struct elastic_run *othe
     return (one->stopped || other->stopped) && one->samples != other->samples;
 }
 
-/* The baseline's own system at each M of K..6K that the paper tries: the best; none where no such M
- * can be. */
+/* Run the baseline with each M of K..6K, as the paper does, and keep the fastest. *same stays empty
+ * if no M can run. */
 static enum status tune_baseline(const struct sim_args *args, const struct job *job,
                                  const struct elastic_epoch *first, struct elastic_run *best,
                                  struct err *err)
@@ -168,7 +174,7 @@ static enum status tune_baseline(const struct sim_args *args, const struct job *
     enum status rc = sets ? OK : err_nomem(err);
     if (rc == OK)
         rc = sim_job_load(args, job->baseline, job->num_baseline, &base, err);
-    /* A global batch is that of all replicas. */
+    /* With a global batch M counts the micro-batches of all replicas. */
     const int unit =
         first->pipeline_length * (base.train.batch_mode == BATCH_GLOBAL ? first->replicas : 1);
     job_clear(&base);
@@ -195,7 +201,7 @@ static enum status tune_baseline(const struct sim_args *args, const struct job *
     return rc;
 }
 
-/* The run, the job's baseline, our best static plan without freezing. */
+/* Simulate the run, the job's baseline, and our best static plan without freezing. */
 static enum status answer_run(const struct sim_args *args, struct run_answer *a, struct err *err)
 {
     static char *const tuned[] = {
@@ -230,7 +236,7 @@ static enum status answer_run(const struct sim_args *args, struct run_answer *a,
     return rc;
 }
 
-/* Of any of the runs: the speedups are made of all of them. */
+/* Whether any of the runs is extrapolated. The speedups depend on all of them. */
 static bool is_extrapolated(const struct run_answer *a)
 {
     return a->run.extrapolated || a->baseline.extrapolated || a->same.extrapolated ||
@@ -339,7 +345,8 @@ static void run_print(const struct run_answer *a, bool no_wall)
         printf("simulated in %s\n", format_ns(a->wall_ns, one, sizeof one));
 }
 
-/* The run in the tables of record.h: epochs and transitions (no loss: nothing was computed). */
+/* Write the run's epochs and transitions into the tables of record.h. There is no loss, because
+ * nothing was trained. */
 static enum status record_run_at(const char *path, const struct run_answer *a, struct err *err)
 {
     const struct elastic_run *run = &a->run;

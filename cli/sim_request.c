@@ -73,7 +73,7 @@ enum setting_type {
 };
 
 static const struct setting_entry {
-    const char *name, *arg, *help; /* arg NULL: no option with a value */
+    const char *name, *arg, *help; /* arg NULL: not listed as an option with a value */
     enum setting_type type;
     size_t offset;
     int64_t min, max;
@@ -87,7 +87,7 @@ static const struct setting_entry {
      offsetof(struct step_request,                                                                                                                     num_ranks),          1, RANKS_MAX,              NULL          },
     {"replicas",         "R",       "pipelines side by side (default 1)",                                     SET_INT,
      offsetof(struct step_request,                                                                                                                     num_replicas),       1, 1 << 20,                NULL          },
-    {"microbatches",     "M",       "micro-batches of a mini-batch (default 1)",                              SET_INT,
+    {"microbatches",     "M",       "micro-batches per mini-batch (default 1)",                               SET_INT,
      offsetof(struct step_request,                                                                                                                     num_microbatches),   1, 1 << 24,                NULL          },
     {"schedule",         "KIND",    "gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v auto (default 1f1b)",
      SET_TEXT,                                                                                                           offsetof(struct step_request, schedule_text),      0, 0,                      NULL          },
@@ -97,8 +97,9 @@ static const struct setting_entry {
      offsetof(struct step_request,                                                                                                                     batch),              1, (int64_t)1 << 40,       NULL          },
     {"frozen",           "F",       "frozen layers (default 0)",                                              SET_INT,   offsetof(struct step_request, num_frozen),
      0,                                                                                                                                                                        INT32_MAX,              NULL          },
-    {"frozen-placement", "WHERE",   "their forward: first, spread or cached (default spread)",
-     SET_NAME,                                                                                                           offsetof(struct step_request, frozen),             0, FROZEN_PLACEMENT_COUNT, frozen_name   },
+    {"frozen-placement", "WHERE",
+     "where frozen layers run: first, spread or cached (default spread)",                                     SET_NAME,
+     offsetof(struct step_request,                                                                                                                     frozen),             0, FROZEN_PLACEMENT_COUNT, frozen_name   },
     {"cut",              "N,N,...", "items per stage (default: exact min-max by time)",                       SET_TEXT,
      offsetof(struct step_request,                                                                                                                     cut_text),           0, 0,                      NULL          },
     {"recompute",        "MODE",    "never, always or except-last (default never)",                           SET_NAME,
@@ -107,20 +108,20 @@ static const struct setting_entry {
      offsetof(struct step_request,                                                                                                                     link_bytes_per_s),   0, 0,                      NULL          },
     {"uplink",           "RATE",    "bandwidth of a node's uplink (default as CLUSTER; 16GBps)",              SET_RATE,
      offsetof(struct step_request,                                                                                                                     uplink_bytes_per_s), 0, 0,                      NULL          },
-    {"latency",          "TIME",    "of a message (default as CLUSTER; 5us)",                                 SET_NS,
+    {"latency",          "TIME",    "latency of a message (default as CLUSTER; 5us)",                         SET_NS,
      offsetof(struct step_request,                                                                                                                     latency_ns),         0, 0,                      NULL          },
     {"mem",              "BYTES",   "memory of a device (default as CLUSTER; unlimited)",                     SET_BYTES,
      offsetof(struct step_request,                                                                                                                     mem_bytes),          0, 0,                      NULL          },
     {"host-op",          "TIME",    "host time to launch an op (default as CLUSTER; 0)",                      SET_NS,
      offsetof(struct step_request,                                                                                                                     host_op_ns),         0, 0,                      NULL          },
-    {"bucket",           "BYTES",   "gradient bucket of the all-reduce, 0: one a stage (default 0)",          SET_BYTES,
-     offsetof(struct step_request,                                                                                                                     bucket_bytes),       0, 0,                      NULL          },
+    {"bucket",           "BYTES",   "gradient bucket of the all-reduce, 0: one per stage (default 0)",
+     SET_BYTES,                                                                                                          offsetof(struct step_request, bucket_bytes),       0, 0,                      NULL          },
     {"optimizer-bytes",  "N",       "optimizer state per parameter (default 4: momentum)",                    SET_INT,
      offsetof(struct step_request,                                                                                                                     optimizer_bytes),    0, 64,                     NULL          },
     {"jitter",           "RATIO",   "standard deviation of op times over their mean (default 0)",             SET_RATIO,
      offsetof(struct step_request,                                                                                                                     options.jitter),     0, 0,                      NULL          },
-    {"seed",             "N",       "of the jitter (default 1)",                                              SET_INT,   offsetof(struct step_request, options.seed),
-     0,                                                                                                                                                                        INT64_MAX,              NULL          },
+    {"seed",             "N",       "seed of the jitter (default 1)",                                         SET_INT,
+     offsetof(struct step_request,                                                                                                                     options.seed),       0, INT64_MAX,              NULL          },
     {"engine",           "NAME",    "auto, event or relax (default auto)",                                    SET_NAME,
      offsetof(struct step_request,                                                                                                                     options.engine),     0, ENGINE_RELAX + 1,       engine_name   },
     {"allreduce",        "KIND",    "ring, tree or hierarchical (default ring)",                              SET_NAME,
@@ -237,7 +238,7 @@ static enum status take_model(const struct step_request *q, struct step_answer *
     free(a->model_key);
     a->model_key = NULL;
     model_clear(&a->model);
-    cost_handle_clear(&a->cost); /* it knows the model's items */
+    cost_handle_clear(&a->cost); /* it belongs to the items of the old model */
     enum status rc = model_load(q->model_text, &a->model, err);
     if (rc == OK && !(a->model_key = strdup(q->model_text)))
         rc = err_nomem(err);

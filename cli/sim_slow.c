@@ -1,5 +1,5 @@
-/* Stragglers and slow links of `elapse sim`: a table of devices, or a share of them drawn from the
- * seed. They slow the cluster that steps run on; the plan was made without knowing of them. */
+/* Stragglers and slow links of `elapse sim`: a table of devices, or a random share of them by the
+ * seed. They slow the cluster on which steps run. The plan is made for the cluster without them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ static enum status parse_factor(const char *text, const char *what, double *fact
     return rc;
 }
 
-/* "random:SHARE:FACTOR" or "DEVICE:FACTOR,...": factor[d] of every device, 1 so far. */
+/* Set factor[d] of devices from "random:SHARE:FACTOR" or "DEVICE:FACTOR,...". All are 1 at first.
+ */
 static enum status parse_slow(const char *text, const char *what, uint64_t seed, double *factor,
                               int num_devices, struct err *err)
 {

@@ -1,5 +1,7 @@
-/* `elapse sim --sweep`: the cross product of settings, a line each, on all cores. Lines come out in
- * the order of the product whatever thread made them. */
+/* `elapse sim --sweep`: the cross product of settings, one line for each point, on all cores.
+ *
+ * Threads take the next point from a counter and store its line. The main thread prints the lines
+ * in the order of the product. Read sim_sweep() at the end first, then print_lines(). */
 #include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
@@ -25,7 +27,7 @@ struct axis {
 struct line {
     char *text; /* owned; JSON or CSV, no newline */
     enum status rc;
-    struct err *err; /* owned; of what ends the sweep, and of the first point */
+    struct err *err; /* owned; the error that ended the sweep, or that of the first point */
 };
 
 struct sweep {
@@ -38,7 +40,7 @@ struct sweep {
     atomic_llong next;
     atomic_bool stop;
     pthread_mutex_t lock;
-    pthread_cond_t made; /* a line was made */
+    pthread_cond_t made; /* signalled when a line is finished */
 };
 
 static void axis_clear(struct axis *axis)
@@ -54,7 +56,7 @@ static const char *axis_value(const struct axis *axis, int64_t v)
     return axis->settings[v] + strlen(axis->path) + 1;
 }
 
-/* "link=1GBps,2GBps". */
+/* Parse one --sweep, such as "link=1GBps,2GBps". */
 static enum status axis_parse(const char *text, struct axis *axis, struct err *err)
 {
     const char *equals = strchr(text, '=');
@@ -95,7 +97,7 @@ static void add_value(struct json *json, const char *path, const char *text)
         json_add_string(json, path, text);
 }
 
-/* The columns of a point's answer: integers, but for the ratios and rates. */
+/* The columns of a point's answer. Ratios and rates are doubles, the others integers. */
 enum { MAX_COLUMNS = 8 };
 
 struct sweep_head {
@@ -122,7 +124,7 @@ static const struct sweep_head *sweep_head(const struct sim_args *args)
     return args->job_path && !args->step ? &run_head : &step_head;
 }
 
-/* One value a column of the head, and what an answer says of its costs. */
+/* The values of one answer, one for each column, and the source of its costs. */
 struct sweep_values {
     union {
         int64_t whole;
@@ -203,7 +205,7 @@ static enum status run_point(const struct sweep *sweep, const int64_t *index,
     return rc;
 }
 
-/* A cell that CSV readers take for one text. */
+/* Write a cell in quotes, so that CSV readers take it as one text. */
 static void put_quoted(FILE *out, const char *text)
 {
     fputc('"', out);
@@ -212,7 +214,7 @@ static void put_quoted(FILE *out, const char *text)
     fputc('"', out);
 }
 
-/* The settings, the answer, and in the last cell why there is none. */
+/* Make a CSV line: the settings, the answer, and in the last cell the error if there is one. */
 static char *csv_line(const struct sweep *sweep, const int64_t *index,
                       const struct sweep_values *values, const char *error)
 {
@@ -278,7 +280,8 @@ static void make_line(struct sweep *sweep, int64_t point, struct step_answer *an
     struct err err = {0};
     struct sweep_values values = {0};
     struct line line = {.rc = run_point(sweep, index, answer, &values, &err)};
-    /* A refusal is this point's answer: beside another setting the same value may do. */
+    /* A refusal is the answer of this point only, because a value may be valid with other settings.
+     */
     const bool refused = line.rc == ERR_INPUT || line.rc == ERR_INFEASIBLE;
     if (line.rc == OK || refused) {
         const char *error = refused ? err.msg : NULL;
@@ -322,7 +325,7 @@ static void print_head(const struct sweep *sweep)
     printf("extrapolated,error\n");
 }
 
-/* Print lines in order as they are made. A table without any answer is a refusal too. */
+/* Print the lines in order as they are finished. If no point has an answer, the command fails. */
 static enum status print_lines(struct sweep *sweep, struct err *err)
 {
     int64_t start = clock_now_ns(), told = start;
@@ -335,7 +338,7 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
         struct line line = sweep->lines[point];
         pthread_mutex_unlock(&sweep->lock);
         if (line.text) {
-            if (puts(line.text) == EOF) /* nobody reads the rest */
+            if (puts(line.text) == EOF) /* the pipe is closed: stop */
                 rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
             free(line.text);
             sweep->lines[point].text = NULL;

@@ -102,7 +102,7 @@ one_line "missing store" 3 'absent\.db' "$elapse" profiles list --db "$tmp/absen
 one_line "run folder that is none" 3 'nowhere' "$elapse" compare "$tmp/nowhere"
 one_line "compare without a run" 2 'RUN_DIR' "$elapse" compare
 for option in "-n 2" "--stages 1" "--set train.seed=2"; do
-    one_line "compare of a run takes no $option" 2 "takes no ${option% *}: it is of --matrix$" "$elapse" compare "$tmp" $option
+    one_line "compare of a run takes no $option" 2 "takes no ${option% *}: it belongs to --matrix$" "$elapse" compare "$tmp" $option
 done
 one_line "a percentage without its sign" 2 "at most 1 without a %, got '5'" "$elapse" compare "$tmp" --tolerance 5
 one_line "a tolerance above 100 %" 3 'run\.db|summary' "$elapse" compare "$tmp" --tolerance 500%
@@ -120,7 +120,7 @@ one_line "a cache policy that is none" 2 "got 'maybe'" "$elapse" compare --matri
 expect "plot says what its error is drawn from" 0 "error COMPARE_JSON" "$elapse" plot --help
 one_line "plot needs an output" 2 '\-o FILE' "$elapse" plot loss "$tmp"
 one_line "plot of an unknown kind" 2 "timelin" "$elapse" plot timelin "$tmp" -o "$tmp/x.svg"
-one_line "plot of a curve from a store" 2 'timeline only' "$elapse" plot loss "$tmp" --db "$tmp/x.db" -o "$tmp/x.svg"
+one_line "plot of a curve from a store" 2 'only a timeline' "$elapse" plot loss "$tmp" --db "$tmp/x.db" -o "$tmp/x.svg"
 one_line "plot with two outputs" 2 'one of -o FILE .* and --term dumb, got both' "$elapse" plot loss "$tmp" --term dumb -o "$tmp/x.svg"
 one_line "plot with an unknown ending" 2 '\.svg' "$elapse" plot loss "$tmp" -o "$tmp/x.gif"
 one_line "plot into a missing folder" 3 'nodir' "$elapse" plot loss "$tmp" -o "$tmp/nodir/x.svg"
@@ -217,7 +217,7 @@ for i in \$(seq 300); do sleep 0.1; done"
     check "compare with it" "$elapse" compare "$tmp/run" --json
     cp -r "$tmp/run" "$tmp/moved"
     sed -i 's/"db":.*/"db": "gone.db",/' "$tmp/moved/summary.json"
-    expect "a store that went elsewhere" 3 '^hint: .*--db says where' "$elapse" compare "$tmp/moved"
+    expect "a store that went elsewhere" 3 '^hint: .*present path with --db' "$elapse" compare "$tmp/moved"
     "$elapse" compare --matrix "$tmp/good.json" -n 1 --threads 1 --frozen 0,1 --cache off,on --microbatches 2 \
         --schedules 1f1b --steps 4 --repeats 1 --json >"$tmp/matrix.json" 2>/dev/null
     check "a matrix of frozen and cached runs" test "$(grep -o '"frozen_layers":[0-9]*\|"cached":[a-z]*' "$tmp/matrix.json" |

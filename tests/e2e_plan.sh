@@ -82,7 +82,7 @@ expect "plan: nothing left to train" 1 'leave nothing of model .uniform. to trai
     bash -c all_frozen
 expect "plan: the table over F has a row for it" 0 '^ 4 \| 4 frozen layers leave nothing' \
     "$elapse" plan "$tmp/uniform.json" --all-frozen
-expect "plan: the table is of every F" 2 'goes without' \
+expect "plan: the table is of every F" 2 '--all-frozen excludes' \
     "$elapse" plan "$tmp/uniform.json" --all-frozen --frozen 2
 expect "plan: a table of extrapolated costs says so" 0 'extrapolated' "$elapse" plan examples/demo.json \
     --all-frozen --set train.batch.global=4096 --set pipeline.num_microbatches=1
@@ -90,7 +90,7 @@ expect "plan: a job keeps a layer where no head is left to train" 0 '^ *4 +3 ' \
     "$elapse" sim "$tmp/uniform.json" --set train.epochs=5 --set freeze.policy=closed-form \
     --set freeze.alpha=1/2 --set data.train_samples=64
 expect "plan: a missing job" 3 "cannot read 'nosuch.json'" "$elapse" plan nosuch.json
-expect "plan: no job" 2 'which job' "$elapse" plan
+expect "plan: no job" 2 'JOB is missing' "$elapse" plan
 expect "plan: an unknown key" 2 "nearest is 'pipeline.num_stages'" \
     "$elapse" plan $job --set pipeline.numstages=3
 expect "plan: more stages than items" 1 'must be 1..27' "$elapse" plan $job \

@@ -58,7 +58,7 @@ expect "profiles: in json, too" 0 '"first":.*"measured_bytes":300.*"second":.*"m
 
 expect "profiles: an unknown name has a nearest" 1 "no profile 'minx' in store .*nearest is 'mine'" \
     "$elapse" profiles show minx
-expect "profiles: an option of another action" 2 'profiles list takes no --csv: it is of export' \
+expect "profiles: an option of another action" 2 'profiles list takes no --csv: it belongs to export' \
     "$elapse" profiles list --csv
 check "profiles: rm" "$elapse" profiles rm copy
 expect "profiles: what is removed is gone" 1 "no profile 'copy'" "$elapse" profiles show copy

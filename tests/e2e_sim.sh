@@ -186,7 +186,7 @@ for option in --clip --half-duplex --host-blocking; do
     expect "$option beside a job" 2 '^hint: use --set' "$elapse" sim examples/paper/vit.json --step $option
 done
 for option in "--frozen 4" "--frozen-placement first" --cache-write "--schedule-csv $tmp/wrong.csv"; do
-    expect "${option%% *} of a whole run" 2 'is about one step: add --step' "$elapse" sim examples/paper/vit.json $option
+    expect "${option%% *} of a whole run" 2 'needs a single step: add --step' "$elapse" sim examples/paper/vit.json $option
 done
 for where in first spread; do
     "$elapse" sim examples/paper/vit.json --step --frozen 4 --no-wall --frozen-placement $where >"$tmp/$where.option"
