@@ -1,4 +1,4 @@
-/* cli/command.h - the table of subcommands of `elapse`; one file cmd_<name>.c each. */
+/* cli/command.h - the subcommands of `elapse`. The file cmd_<name>.c holds one. */
 #ifndef ELAPSE_CLI_COMMAND_H
 #define ELAPSE_CLI_COMMAND_H
 
@@ -14,7 +14,7 @@ struct command {
     const char *args;    /* "MODEL --stages K [...]" */
     const char *summary; /* one line */
     /* argv[0] is the command's name. Prints its answer on stdout (data only) and returns; main
-     * prints the error line, the hint and picks the exit code. A command whose answer is "no"
+     * prints the error line and the hint, and chooses the exit code. A command whose answer is "no"
      * prints it and returns ERR_INFEASIBLE with the reason. */
     enum status (*run)(const struct command *command, int argc, char **argv, struct err *err);
 };
@@ -23,23 +23,23 @@ extern const struct command command_model, command_balance, command_freeze, comm
     command_plan, command_sim, command_profile, command_profiles, command_train, command_eval,
     command_export, command_compare, command_plot, command_report, command_runs;
 
-/* options_parse(), and on --help prints the command's help to stdout and sets *help: return OK
- * then. */
+/* Like options_parse(). On --help it also prints the command's help to stdout and sets *help. The
+ * command then returns OK. */
 enum status command_parse(const struct command *command, const struct option *options,
                           int num_options, int argc, char **argv, const char **positional,
                           int max_positional, int *num_positional, bool *help, struct err *err);
 
-/* Where a command is used in several ways (an action, RUN_DIR or --matrix), ways[i] is the one that
- * options[i] is of; NULL: any. ERR_INPUT names the first option given that is of another way; every
- * option of one way needs its `seen`. */
+/* For a command with several forms (an action, or RUN_DIR and --matrix): refuse an option that
+ * belongs to another form than `way`. ways[i] is the form of options[i], NULL: any form. Each
+ * option of one form needs its `seen`. ERR_INPUT names the first wrong option. */
 enum status command_check_way(const struct command *command, const struct option *options,
                               const char *const *ways, int num_options, const char *way,
                               struct err *err);
 
-/* A fresh answer object {"schema":1,"version":...,"command":name}; NULL never (allocation failure
- * is reported by command_answer()). */
+/* A fresh answer object {"schema":1,"version":...,"command":name}. It is never NULL:
+ * command_answer() reports a failed allocation. */
 struct json *command_json(const struct command *command);
-/* Print the object as one line on stdout, and free it. A write that fails is main's to report. */
+/* Print the object as one line on stdout, and free it. main() reports a failed write. */
 enum status command_answer(struct json *json, struct err *err);
 
 #endif

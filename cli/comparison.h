@@ -1,8 +1,8 @@
-/* cli/comparison.h - one configuration measured and simulated, and what a table of them says.
+/* cli/comparison.h - one configuration measured and simulated, and the summary of several.
  *
- * A configuration may have been run several times; the prediction is the same each time. Where the
- * machine does not repeat itself the measured time is known only so well, and an error below that
- * says nothing: such a configuration is noisy, and the summary leaves it out and counts it. */
+ * A configuration may have been run several times; each run has an equal prediction. If the
+ * machine's times vary, the measured time is uncertain, and an error below this uncertainty means
+ * nothing. Such a configuration is noisy: the summary counts it, but leaves out its error. */
 #ifndef ELAPSE_CLI_COMPARISON_H
 #define ELAPSE_CLI_COMPARISON_H
 
@@ -11,7 +11,7 @@
 
 #include "cli/replay.h"
 
-#define COMPARISONS_MAX 256 /* of a summary */
+#define COMPARISONS_MAX 256 /* configurations of a summary */
 #define COMPARISON_RUNS_MAX 9
 
 /* Time of one kind of op over a step, all ranks together. */
@@ -19,7 +19,7 @@ struct kind_time {
     int64_t count, real_ns, sim_ns;
 };
 
-/* {0} before the first run. */
+/* One configuration. It must be {0} before the first run is added. */
 struct comparison {
     int num_ranks, num_replicas, num_microbatches, num_frozen_layers;
     int64_t batch;
@@ -29,35 +29,35 @@ struct comparison {
     int num_runs;
     int64_t run_step_ns[COMPARISON_RUNS_MAX]; /* median step of each run, ascending */
     int64_t real_step_ns, sim_step_ns, num_steps;
-    int64_t real_p10_ns; /* what the machine does when nothing else runs on it */
-    double spread;       /* of the steps, (p90 - p10) / median; of the runs, where that is larger */
-    double noise; /* how well the median is known: the runs' spread, of a single run its steps' */
-    double error; /* simulated / measured - 1 */
-    double real_bubble, sim_bubble; /* NaN where no ops were recorded */
+    int64_t real_p10_ns; /* 10th percentile: a step while nothing else runs on the machine */
+    double spread; /* (p90 - p10) / median of the steps, or the spread of the runs if larger */
+    double noise;  /* uncertainty of the median: spread of the runs; of one run, of its steps */
+    double error;  /* simulated / measured - 1 */
+    double real_bubble, sim_bubble; /* NaN: no ops were recorded */
     struct kind_time kinds[OP_KIND_COUNT];
     int64_t real_peak_bytes, sim_peak_bytes; /* of the rank that holds most; 0: not known */
-    bool cache_unknown; /* a cached run, and nobody measured what a read takes: taken as 0 */
-    bool extrapolated;  /* sizes outside of what was measured */
+    bool cache_unknown; /* the run read the cache, but the profile has no read time; 0 was used */
+    bool extrapolated;  /* sizes are outside the measured range */
     char cost_label[96], note[256];
 };
 
 /* Add a run, at most COMPARISON_RUNS_MAX. */
 void comparison_add_run(struct comparison *c, const struct replay *replay);
 
-/* Simulated / measured - 1 of the memory; NaN where either is not known. */
+/* Simulated / measured - 1 of the memory; NaN if either is not known. */
 double comparison_peak_error(const struct comparison *c);
 bool comparison_is_noisy(const struct comparison *c, double limit);
 double comparison_ratio(double a, double b); /* NaN for b <= 0 */
 
-/* Median and largest of n > 0 absolute errors, which get sorted. */
+/* Set the median and the largest of n > 0 absolute errors. Sorts errors. */
 void comparison_errors(double *errors, int64_t n, double *median, double *worst);
 
 struct comparison_summary {
-    double noise_limit; /* 10 %, or the tolerance (NaN: none) where that is larger */
+    double noise_limit; /* 10 %, or the tolerance if it is larger (NaN: no tolerance) */
     int num_noisy;
-    double median_abs_error, worst_abs_error; /* of the others; NaN where there are none */
+    double median_abs_error, worst_abs_error; /* of the others; NaN: all are noisy */
     double worst_spread;
-    double worst_abs_peak_error; /* NaN where nobody knows */
+    double worst_abs_peak_error; /* NaN: not known */
 };
 
 /* n <= COMPARISONS_MAX. */

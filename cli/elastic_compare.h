@@ -1,8 +1,9 @@
-/* cli/elastic_compare.h - a whole elastic run beside the same job simulated: each epoch's plan and
- * step time, each change by its parts, the time of training.
+/* cli/elastic_compare.h - a whole elastic run compared with a simulation of its job: the plan and
+ * step time of each epoch, the parts of each change, and the time of the training.
  *
- * The prediction knows the job, the machine's profile and, where the policy needs them, the
- * recorded gradient norms (RUN_DIR/norms.json). Plans and freezing are decided anew. */
+ * The prediction gets the job, the machine's profile and, if the policy needs them, the recorded
+ * gradient norms (RUN_DIR/norms.json). The simulation makes all plans and freeze decisions itself.
+ */
 #ifndef ELAPSE_CLI_ELASTIC_COMPARE_H
 #define ELAPSE_CLI_ELASTIC_COMPARE_H
 
@@ -11,12 +12,12 @@
 #include "cli/command.h"
 #include "cli/replay.h"
 
-/* Whether the run changed its plan on the way. */
+/* Whether the run changed its plan. */
 bool elastic_compare_applies(const struct replay *replay);
 
-/* Print the comparison of a loaded run; its job gets the recorded norms. tolerance: of the
- * training time, NaN: none; ERR_INFEASIBLE beyond it, and for a run that is not whole (interrupted,
- * resumed). ERR_INPUT: norms.json does not fit the job. */
+/* Print the comparison of a loaded run. Its job gets the recorded norms. tolerance is the largest
+ * error of the training time; NaN: no limit. ERR_INFEASIBLE: the error is larger, or the run was
+ * interrupted or resumed. ERR_INPUT: norms.json does not fit the job. */
 enum status elastic_compare(const struct command *command, const char *run_dir,
                             struct replay *replay, double tolerance, bool json, struct err *err);
 

@@ -9,13 +9,13 @@
 struct figure_options {
     const char *out_path, *term; /* see gnuplot_begin() */
     const char *db_path;         /* profile store of the prediction; NULL: the run's own */
-    int width, height;           /* 0: the figure's own */
+    int width, height;           /* 0: the default of the figure */
 };
 
 /* Draw "timeline" (one run folder: simulated above measured), "loss", "throughput", "step-time" or
  * "lr" (up to FIGURE_MAX_RUNS run folders), or "error" (one file of `elapse compare --json`).
- * ERR_INPUT: no such figure, arguments that do not suit it; errors of reading, simulating and
- * drawing pass through. */
+ * ERR_INPUT: the figure is unknown or the arguments do not fit it. Errors of reading, simulating
+ * and drawing pass through. */
 enum status figure_draw(const char *name, const char *const *args, int num_args,
                         const struct figure_options *options, struct err *err);
 

@@ -1,3 +1,5 @@
+/* Runs gnuplot on a program of settings, data and an embedded script, and checks that the figure is
+ * complete. Read gnuplot_begin() and gnuplot_run() first. */
 #include "cli/gnuplot.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* Starts elapse-exec under mpirun, passes signals on, and turns the exit code into a status. Read
+ * launch_exec() at the end first, then on_stop(). */
 #include "cli/launch.h"
 
 #include <errno.h>

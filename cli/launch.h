@@ -8,14 +8,15 @@
 #include "partition/status.h"
 
 /* Run `mpirun -n num_ranks elapse-exec argv...` (0 ranks: elapse-exec itself, without mpirun) and
- * wait. argv[0] is the command of elapse-exec. What ranks print on stdout comes out when they have
- * ended; quiet: not at all. What a rank ends with comes back as its status without a message (it
- * has printed one); anything else as ERR_SYSTEM with one. Ctrl-C and SIGTERM become SIGUSR1 for
- * every rank, a second one SIGTERM, a third ends the launcher. Not for use from several threads. */
+ * wait. argv[0] is the command of elapse-exec. The stdout of the ranks is printed after they have
+ * ended, and dropped if quiet. If a rank fails, its status is returned without a message, because
+ * the rank has printed one. Any other failure is ERR_SYSTEM with a message. The first Ctrl-C or
+ * SIGTERM becomes SIGUSR1 for every rank, the second one SIGTERM, and the third one kills the
+ * launcher. Not for use from several threads. */
 enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, bool quiet,
                         struct err *err);
 
-/* Whether the last run was asked to stop (Ctrl-C, SIGTERM). */
+/* Whether a Ctrl-C or SIGTERM stopped the last run. */
 bool launch_stopped(void);
 
 #endif

@@ -1,3 +1,8 @@
+/* The settings of `elapse sim --step`, and the way from them to a simulated step.
+ *
+ * The table `entries` holds each setting with its help, type and limits. step_request_run() makes
+ * the model, the cluster, the costs, the plan and the lists in this order, and simulates the step.
+ * Read step_request_run() at the end first. */
 #include "cli/sim_request.h"
 
 #include <stddef.h>

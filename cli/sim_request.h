@@ -1,7 +1,8 @@
-/* cli/sim_request.h - one what-if: from texts to a plan, its op lists and a simulated step.
+/* cli/sim_request.h - one step without a job: from texts to a plan, its op lists and a simulated
+ * step.
  *
- * A request is a small set of named settings ("stages", "link", ...), the long options of
- * `elapse sim --step`, so that the command line and --sweep set them in the same way. */
+ * A request is a small set of named settings ("stages", "link", ...). They are the long options of
+ * `elapse sim --step`, so that the command line and --sweep share them. */
 #ifndef ELAPSE_CLI_SIM_REQUEST_H
 #define ELAPSE_CLI_SIM_REQUEST_H
 
@@ -17,7 +18,7 @@ struct step_request {
     int64_t num_ranks, num_replicas, num_microbatches, chunks, num_frozen;
     int64_t batch; /* 0: as many samples as micro-batches */
     enum recompute_mode recompute;
-    enum frozen_placement frozen; /* FROZEN_NONE: spread where F > 0 */
+    enum frozen_placement frozen; /* FROZEN_NONE: spread if F > 0 */
     bool cache_write, host_blocking, half_duplex, clip;
     int64_t host_op_ns, latency_ns, mem_bytes;   /* -1: as the cluster says */
     double link_bytes_per_s, uplink_bytes_per_s; /* 0: as the cluster says */
@@ -27,41 +28,41 @@ struct step_request {
 
 void step_request_init(struct step_request *request);
 
-/* A setting that is an option with a value, and the text given for it; NULL: none. */
+/* A setting that is an option with a value. text is the value given for it; NULL: none. */
 struct step_setting {
     const char *name, *arg, *help;
     const char *text;
 };
 enum { STEP_SETTINGS_MAX = 32 };
-/* All of them, in the order of the help, without texts. Returns how many. */
+/* List these settings in the order of the help, without texts. Returns how many. */
 int step_settings(struct step_setting settings[STEP_SETTINGS_MAX]);
 
-/* Set one setting from its text; ERR_INPUT names the unknown one and lists the valid. Texts are
- * borrowed. */
+/* Set one setting from its text, which is borrowed. ERR_INPUT names an unknown setting and lists
+ * the valid ones, or names a bad value. */
 enum status step_request_set(struct step_request *request, const char *name, const char *text,
                              struct err *err);
 
-/* What a request became; kept between requests, so that a sweep builds a model once. */
+/* The result of a request. It is kept between requests, so that a sweep builds a model once. */
 struct step_answer {
-    char *model_key, *cluster_key; /* owned: what the two below were made from */
+    char *model_key, *cluster_key; /* owned: the texts from which model and base were made */
     struct model model;
-    struct cluster base, cluster; /* as named; with the request's changes */
+    struct cluster base, cluster; /* the named cluster; the cluster with the request's changes */
     struct cost_handle cost;
-    struct cost_query query; /* that the costs answer */
+    struct cost_query query; /* the query that the costs answer */
     struct plan plan;
     struct schedule custom, full;
     struct workload workload;
     struct sim_result result;
-    int64_t wall_ns; /* list generation to result */
+    int64_t wall_ns; /* wall time from generating the lists to the result */
 };
 void step_answer_clear(struct step_answer *answer);
 double step_answer_samples_per_s(const struct step_answer *answer);
 
-/* Build and simulate. The answer's parts stay valid until the next call or clear. */
+/* Build and simulate the step. The answer's parts stay valid until the next call or clear. */
 enum status step_request_run(const struct step_request *request, struct step_answer *answer,
                              struct err *err);
 
-/* Plan, lists and workload are there: simulate (again), with wall_ns. */
+/* Simulate an answer whose plan, lists and workload are made, and set wall_ns. */
 enum status step_answer_simulate(struct step_answer *answer, const struct sim_options *options,
                                  struct err *err);
 

@@ -1,3 +1,6 @@
+/* From a model and a cost source to the problem of cut.h. cut_plan() cuts a plan by the times of
+ * its devices, plan_complete() also fills in the rest of a plan, and cut_chain_solve() cuts a chain
+ * of equal devices with communication and memory. Read cut_plan() first. */
 #include "partition/cut_model.h"
 
 #include <stdlib.h>
