@@ -72,8 +72,5 @@ enum status store_put_choices(struct store *store, const struct choice_place *pl
         sqlite3_reset(stmt);
     }
     sqlite3_finalize(stmt);
-    if (rc == OK)
-        return store_commit(store, err);
-    store_rollback(store);
-    return rc;
+    return store_end(store, rc, err);
 }

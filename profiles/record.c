@@ -120,10 +120,7 @@ enum status record_start(struct store *store, const struct run_info *info, int64
             rc = store_fail(store, "cannot write", err);
     }
     sqlite3_finalize(stmt);
-    if (rc == OK)
-        return store_commit(store, err);
-    store_rollback(store);
-    return rc;
+    return store_end(store, rc, err);
 }
 
 static enum status no_run(struct store *store, int64_t run_id, struct err *err)
@@ -150,10 +147,7 @@ enum status record_finish(struct store *store, int64_t run_id, int64_t total_ns,
             rc = no_run(store, run_id, err);
     }
     sqlite3_finalize(stmt);
-    if (rc == OK)
-        return store_commit(store, err);
-    store_rollback(store);
-    return rc;
+    return store_end(store, rc, err);
 }
 
 enum status record_epochs(struct store *store, int64_t run_id, const struct epoch_row *rows,

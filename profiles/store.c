@@ -73,6 +73,48 @@ enum status store_fail(struct store *store, const char *what, struct err *err)
     }
 }
 
+/* --- transactions ----------------------------------------------------------------------------- */
+
+static enum status exec_sql(struct store *store, const char *sql, const char *what, struct err *err)
+{
+    store->ops = 0;
+    return sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK
+               ? OK
+               : store_fail(store, what, err);
+}
+
+static void rollback(struct store *store)
+{
+    store->ops = 0;
+    if (store->depth > 0 && !sqlite3_get_autocommit(store->db))
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    store->depth = 0;
+}
+
+enum status store_begin(struct store *store, struct err *err)
+{
+    if (store->depth == 0) {
+        enum status rc = exec_sql(store, "BEGIN IMMEDIATE", "cannot write", err);
+        if (rc != OK)
+            return rc;
+    }
+    store->depth++;
+    return OK;
+}
+
+enum status store_end(struct store *store, enum status rc, struct err *err)
+{
+    if (rc == OK && store->depth == 0)
+        rc = err_set(err, ERR_SYSTEM, "store '%s': the transaction was rolled back", store->path);
+    if (rc == OK && store->depth == 1)
+        rc = exec_sql(store, "COMMIT", "cannot write", err);
+    if (rc == OK)
+        store->depth--;
+    else
+        rollback(store);
+    return rc;
+}
+
 /* --- opening ---------------------------------------------------------------------------------- */
 
 static enum status default_path(char *path, size_t size, struct err *err)
@@ -127,14 +169,6 @@ int store_step(struct store *store, sqlite3_stmt *stmt)
 {
     store->ops = 0;
     return sqlite3_step(stmt);
-}
-
-static enum status exec_sql(struct store *store, const char *sql, const char *what, struct err *err)
-{
-    store->ops = 0;
-    return sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK
-               ? OK
-               : store_fail(store, what, err);
 }
 
 static enum status get_int(struct store *store, const char *sql, int64_t *value, struct err *err)
@@ -384,10 +418,7 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
             rc = identify(store, &version, &fresh, err); /* another process may have migrated it */
         if (rc == OK && version < newest_version())
             rc = migrate(store, (int)version, shipped, err);
-        if (rc == OK)
-            rc = store_commit(store, err);
-        else
-            store_rollback(store);
+        rc = store_end(store, rc, err);
     }
     if (rc == OK)
         rc = exec_sql(store, "PRAGMA foreign_keys = ON", "cannot open", err);
@@ -409,7 +440,7 @@ static enum status open_patiently(struct store *store, enum store_mode mode, boo
             return OK;
         if (!store->busy || clock_now_ns() - start > (int64_t)BUSY_TIMEOUT_MS * 1000000)
             return err_copy(err, &inner);
-        store_rollback(store);
+        rollback(store);
         sqlite3_close(store->db);
         store->db = NULL;
         store->busy = false;
@@ -462,42 +493,6 @@ void store_close(struct store *store)
 const char *store_path(const struct store *store)
 {
     return store->path;
-}
-
-/* --- transactions ----------------------------------------------------------------------------- */
-
-enum status store_begin(struct store *store, struct err *err)
-{
-    if (store->depth == 0) {
-        enum status rc = exec_sql(store, "BEGIN IMMEDIATE", "cannot write", err);
-        if (rc != OK)
-            return rc;
-    }
-    store->depth++;
-    return OK;
-}
-
-enum status store_commit(struct store *store, struct err *err)
-{
-    if (store->depth == 0)
-        return err_set(err, ERR_SYSTEM, "store '%s': the transaction was rolled back", store->path);
-    if (store->depth == 1) {
-        enum status rc = exec_sql(store, "COMMIT", "cannot write", err);
-        if (rc != OK) {
-            store_rollback(store);
-            return rc;
-        }
-    }
-    store->depth--;
-    return OK;
-}
-
-void store_rollback(struct store *store)
-{
-    store->ops = 0;
-    if (store->depth > 0 && !sqlite3_get_autocommit(store->db))
-        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
-    store->depth = 0;
 }
 
 /* --- generic rows ----------------------------------------------------------------------------- */
@@ -626,10 +621,7 @@ enum status store_put_rows(struct store *store, const struct row_table *table, i
         sqlite3_reset(stmt);
     }
     sqlite3_finalize(stmt);
-    if (rc == OK)
-        return store_commit(store, err);
-    store_rollback(store);
-    return rc;
+    return store_end(store, rc, err);
 }
 
 enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct row_table *table,

@@ -52,9 +52,4 @@ enum status store_list_profiles(struct store *store, const char *device_kind,
                                 struct profile_info **infos, int64_t **rows, int *count,
                                 struct err *err);
 
-/* Begin a transaction around several calls; store_commit() or store_rollback() ends it. */
-enum status store_begin(struct store *store, struct err *err);
-enum status store_commit(struct store *store, struct err *err);
-void store_rollback(struct store *store);
-
 #endif

@@ -20,6 +20,11 @@ struct store {
  * `what` says what failed ("cannot read"). */
 enum status store_fail(struct store *store, const char *what, struct err *err);
 
+/* A transaction; it may lie within another. store_end() commits if rc is OK, else it rolls back all
+ * of them. Returns rc, or why the commit failed. */
+enum status store_begin(struct store *store, struct err *err);
+enum status store_end(struct store *store, enum status rc, struct err *err);
+
 enum status store_prepare(struct store *store, const char *sql, sqlite3_stmt **stmt,
                           struct err *err);
 /* sqlite3_step() that gives up (SQLITE_INTERRUPT) after store->ops_limit instructions, so that a

@@ -143,10 +143,7 @@ enum status store_put_profile(struct store *store, struct profile *profile, enum
         if (rc == OK && n > 0)
             rc = store_put_rows(store, table, id, profile_row(profile, table, 0), n, err);
     }
-    if (rc == OK)
-        return store_commit(store, err);
-    store_rollback(store);
-    return rc;
+    return store_end(store, rc, err);
 }
 
 enum status store_get_profile(struct store *store, const char *name, struct profile *profile,
@@ -196,10 +193,7 @@ enum status store_remove_profile(struct store *store, const char *name, struct e
         rc = no_profile(store, name, err);
     if (rc == OK)
         rc = delete_by_id(store, "profile", "id", id, err);
-    if (rc == OK)
-        return store_commit(store, err);
-    store_rollback(store);
-    return rc;
+    return store_end(store, rc, err);
 }
 
 enum status store_list_profiles(struct store *store, const char *device_kind,
