@@ -270,13 +270,18 @@ enum status sim_step(const struct schedule *full, const struct workload *workloa
                      const struct setting *setting, const struct plan *plan,
                      const struct sim_options *options, struct sim_result *result, struct err *err)
 {
-    struct step step = {0};
+    struct step step = {.full = full,
+                        .workload = workload,
+                        .cluster = setting->cluster,
+                        .cost = setting->cost,
+                        .plan = plan,
+                        .options = options};
     struct sim_result got = {0};
     if (!(options->jitter >= 0 && options->jitter <= 1))
         return err_set(err, ERR_INPUT, "jitter must be 0..1, got %g", options->jitter);
-    enum status rc = step_init(&step, full, workload, setting, plan, options, err);
+    enum status rc = step_init(&step, err);
     if (rc != OK)
-        return rc;
+        goto out;
     const bool rings = rings_may_meet(&step);
     bool shared = false;
     bool relax =

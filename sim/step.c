@@ -1,6 +1,6 @@
 /* The tables of a step and the accounts of its devices.
  *
- * step_init() counts what the lists hold (step_survey()) and walks their memory; step_reset()
+ * step_init() counts what the lists hold and walks their memory; step_reset()
  * starts a run. The engines then report ops, waits and messages, and mark_idle() splits a device's
  * idle time by cause: a device has one mark, up to which its time is accounted for. */
 #include "sim/step.h"
@@ -43,113 +43,8 @@ static enum status find_memory(struct step *step, struct err *err)
     return rc;
 }
 
-enum status step_init(struct step *step, const struct schedule *full,
-                      const struct workload *workload, const struct setting *setting,
-                      const struct plan *plan, const struct sim_options *options, struct err *err)
-{
-    enum status rc = OK;
-    struct step got = {0};
-    got.full = full;
-    got.workload = workload;
-    got.cluster = setting->cluster;
-    got.cost = setting->cost;
-    got.plan = plan;
-    got.options = options;
-    got.num_ranks = full->num_ranks;
-    got.num_replicas = workload->num_replicas;
-    got.num_procs = got.num_ranks * got.num_replicas;
-    got.num_links = 2 * workload->num_edges;
-    got.num_microbatches = full->num_microbatches;
-    got.async_host = got.cluster->host_op_ns > 0 && !got.cluster->host_blocking;
-    got.origin_ns = got.async_host ? got.cluster->host_op_ns : 0;
-    int64_t cells;
-    if (!mul_ok(got.num_replicas, got.num_links, &cells) ||
-        !mul_ok(cells, got.num_microbatches, &cells) || cells > STEP_MAX_CELLS)
-        return too_large("messages", cells, err);
-
-    got.links = calloc((size_t)got.num_links + 1, sizeof *got.links);
-    got.surveys = calloc((size_t)got.num_ranks, sizeof *got.surveys);
-    got.last_backward = calloc((size_t)full->num_stages, sizeof *got.last_backward);
-    got.memory = calloc((size_t)workload->num_classes * (size_t)got.num_ranks, sizeof *got.memory);
-    got.procs = calloc((size_t)got.num_procs, sizeof *got.procs);
-    got.buckets = calloc((size_t)workload->num_buckets + 1, sizeof *got.buckets);
-    got.stage_done = calloc((size_t)full->num_stages, sizeof *got.stage_done);
-    got.tied = calloc((size_t)got.num_replicas, sizeof *got.tied);
-    if (!got.tied || !got.links || !got.surveys || !got.last_backward || !got.memory ||
-        !got.procs || !got.buckets || !got.stage_done) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    step_survey(&got);
-    for (int i = 0; i < got.num_procs; i++)
-        got.slow = got.slow || got.cluster->devices[plan->device[i]].speed < 1;
-    if (options->record_ops) {
-        for (int k = 0; k < got.num_ranks; k++)
-            got.max_ops += got.surveys[k].num_compute + got.surveys[k].num_sends;
-        if (!mul_ok(got.max_ops, got.num_replicas, &got.max_ops) ||
-            !add_ok(got.max_ops, workload->num_buckets, &got.max_ops) ||
-            got.max_ops > STEP_MAX_CELLS) {
-            rc = too_large("ops to record", got.max_ops, err);
-            goto out;
-        }
-        got.ops = malloc(((size_t)got.max_ops + 1) * sizeof *got.ops);
-        if (!got.ops) {
-            rc = err_nomem(err);
-            goto out;
-        }
-    }
-    rc = find_memory(&got, err);
-    if (rc != OK)
-        goto out;
-    step_reset(&got);
-    *step = got;
-    got = (struct step){0};
-out:
-    step_clear(&got);
-    return rc;
-}
-
-void step_clear(struct step *step)
-{
-    free(step->links);
-    free(step->surveys);
-    free(step->last_backward);
-    free(step->memory);
-    free(step->procs);
-    free(step->buckets);
-    free(step->stage_done);
-    free(step->tied);
-    free(step->ops);
-    *step = (struct step){0};
-}
-
-void step_reset(struct step *step)
-{
-    memset(step->buckets, 0, (size_t)step->workload->num_buckets * sizeof *step->buckets);
-    memset(step->stage_done, 0, (size_t)step->full->num_stages * sizeof *step->stage_done);
-    memset(step->tied, 0, (size_t)step->num_replicas * sizeof *step->tied);
-    step->num_norm = 0;
-    step->norm_from_ns = 0;
-    step->full_ns = INT64_MAX;
-    step->full_proc = -1;
-    step->num_ops = 0;
-    for (int i = 0; i < step->num_procs; i++) {
-        const int rank = i % step->num_ranks;
-        const int class_index = step->workload->class_of_replica[i / step->num_ranks];
-        const int64_t full = step->memory[class_index * step->num_ranks + rank].full_op;
-        step->procs[i] = (struct proc){
-            .marked = step->origin_ns,
-            .first = -1,
-            .full =
-                full < 0 ? (struct op){.kind = OP_KIND_COUNT} : step->full->ranks[rank].ops[full],
-            .wait_message = -1,
-            .forward_left = step->surveys[rank].num_forward,
-            .cause = IDLE_IMBALANCE,
-        };
-    }
-}
-
-void step_survey(struct step *step)
+/* Count what the lists hold: ops, last backwards, messages per link. */
+static void survey_lists(struct step *step)
 {
     const struct schedule *full = step->full;
     const struct workload *w = step->workload;
@@ -194,6 +89,94 @@ void step_survey(struct step *step)
                 break;
             }
         }
+    }
+}
+
+enum status step_init(struct step *step, struct err *err)
+{
+    const struct schedule *full = step->full;
+    const struct workload *workload = step->workload;
+    step->num_ranks = full->num_ranks;
+    step->num_replicas = workload->num_replicas;
+    step->num_procs = step->num_ranks * step->num_replicas;
+    step->num_links = 2 * workload->num_edges;
+    step->num_microbatches = full->num_microbatches;
+    step->async_host = step->cluster->host_op_ns > 0 && !step->cluster->host_blocking;
+    step->origin_ns = step->async_host ? step->cluster->host_op_ns : 0;
+    int64_t cells;
+    if (!mul_ok(step->num_replicas, step->num_links, &cells) ||
+        !mul_ok(cells, step->num_microbatches, &cells) || cells > STEP_MAX_CELLS)
+        return too_large("messages", cells, err);
+
+    step->links = calloc((size_t)step->num_links + 1, sizeof *step->links);
+    step->surveys = calloc((size_t)step->num_ranks, sizeof *step->surveys);
+    step->last_backward = calloc((size_t)full->num_stages, sizeof *step->last_backward);
+    step->memory =
+        calloc((size_t)workload->num_classes * (size_t)step->num_ranks, sizeof *step->memory);
+    step->procs = calloc((size_t)step->num_procs, sizeof *step->procs);
+    step->buckets = calloc((size_t)workload->num_buckets + 1, sizeof *step->buckets);
+    step->stage_done = calloc((size_t)full->num_stages, sizeof *step->stage_done);
+    step->tied = calloc((size_t)step->num_replicas, sizeof *step->tied);
+    if (!step->tied || !step->links || !step->surveys || !step->last_backward || !step->memory ||
+        !step->procs || !step->buckets || !step->stage_done)
+        return err_nomem(err);
+    survey_lists(step);
+    for (int i = 0; i < step->num_procs; i++)
+        step->slow = step->slow || step->cluster->devices[step->plan->device[i]].speed < 1;
+    if (step->options->record_ops) {
+        for (int k = 0; k < step->num_ranks; k++)
+            step->max_ops += step->surveys[k].num_compute + step->surveys[k].num_sends;
+        if (!mul_ok(step->max_ops, step->num_replicas, &step->max_ops) ||
+            !add_ok(step->max_ops, workload->num_buckets, &step->max_ops) ||
+            step->max_ops > STEP_MAX_CELLS)
+            return too_large("ops to record", step->max_ops, err);
+        step->ops = malloc(((size_t)step->max_ops + 1) * sizeof *step->ops);
+        if (!step->ops)
+            return err_nomem(err);
+    }
+    enum status rc = find_memory(step, err);
+    if (rc == OK)
+        step_reset(step);
+    return rc;
+}
+
+void step_clear(struct step *step)
+{
+    free(step->links);
+    free(step->surveys);
+    free(step->last_backward);
+    free(step->memory);
+    free(step->procs);
+    free(step->buckets);
+    free(step->stage_done);
+    free(step->tied);
+    free(step->ops);
+    *step = (struct step){0};
+}
+
+void step_reset(struct step *step)
+{
+    memset(step->buckets, 0, (size_t)step->workload->num_buckets * sizeof *step->buckets);
+    memset(step->stage_done, 0, (size_t)step->full->num_stages * sizeof *step->stage_done);
+    memset(step->tied, 0, (size_t)step->num_replicas * sizeof *step->tied);
+    step->num_norm = 0;
+    step->norm_from_ns = 0;
+    step->full_ns = INT64_MAX;
+    step->full_proc = -1;
+    step->num_ops = 0;
+    for (int i = 0; i < step->num_procs; i++) {
+        const int rank = i % step->num_ranks;
+        const int class_index = step->workload->class_of_replica[i / step->num_ranks];
+        const int64_t full = step->memory[class_index * step->num_ranks + rank].full_op;
+        step->procs[i] = (struct proc){
+            .marked = step->origin_ns,
+            .first = -1,
+            .full =
+                full < 0 ? (struct op){.kind = OP_KIND_COUNT} : step->full->ranks[rank].ops[full],
+            .wait_message = -1,
+            .forward_left = step->surveys[rank].num_forward,
+            .cause = IDLE_IMBALANCE,
+        };
     }
 }
 

@@ -89,9 +89,9 @@ struct step {
     int64_t num_ops, max_ops;
 };
 
-enum status step_init(struct step *step, const struct schedule *full,
-                      const struct workload *workload, const struct setting *setting,
-                      const struct plan *plan, const struct sim_options *options, struct err *err);
+/* Make the tables of a step whose borrowed members (full to options) are set, the others zero. On
+ * failure too, the caller releases them with step_clear(). */
+enum status step_init(struct step *step, struct err *err);
 void step_clear(struct step *step);
 
 /* All procs, buckets and records back to the start. */
@@ -102,8 +102,6 @@ void step_reset(struct step *step);
 enum status event_run(struct step *step, bool *shared, struct err *err);
 enum status relax_run(struct step *step, bool *shared, struct err *err);
 
-/* Survey of all lists: counts, last backwards, messages a link. */
-void step_survey(struct step *step);
 void step_record(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns);
 
 /* A message as a SEND op from leaving to arrival. */
