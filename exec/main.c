@@ -284,8 +284,9 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
             call->comm,
             cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
             err);
+    const struct trainer_options options = {.init = paths[0], .db = db};
     if (rc == OK)
-        rc = trainer_eval(call->comm, &cores, &job, paths[0], db, &summary, err);
+        rc = trainer_eval(call->comm, &cores, &job, &options, &summary, err);
     if (rc == OK && call->comm->rank == 0) {
         if (json) {
             rc = print_json(summary, err);

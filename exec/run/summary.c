@@ -5,6 +5,7 @@
 
 #include "exec/device/device_info.h"
 #include "exec/run/elastic.h"
+#include "exec/run/trainer.h"
 
 void trainer_add_metrics(struct json *root, const struct job *job,
                          const struct evaluation *evaluation)
@@ -75,8 +76,8 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_string(root, "cores_of_rank_0", t->cores->list);
     json_add_int(root, "cores_at_hand", t->cores->at_hand);
     json_add_string(root, "backend", t->backend->name);
-    char *db = t->db ? realpath(t->db, NULL) : NULL;
-    json_add_string(root, "db", db ? db : t->db); /* readers may be in another folder */
+    char *db = t->options->db ? realpath(t->options->db, NULL) : NULL;
+    json_add_string(root, "db", db ? db : t->options->db); /* readers may be in another folder */
     free(db);
     add_machine(root, t);
     json_add_string(root, "cost_note", t->layout.plan.cost_note);

@@ -37,11 +37,11 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
                         const struct trainer_options *options, struct json **summary,
                         struct err *err);
 
-/* Evaluate a checkpoint (folder or safetensors file) on the test split. Like trainer_run()
+/* Evaluate options->init on the test split; of the other options, db counts. Like trainer_run()
  * otherwise. If K and R of the job do not fit the number of ranks, the plan is made for the ranks
  * there are. */
 enum status trainer_eval(const struct comm *comm, const struct cores *cores, const struct job *job,
-                         const char *checkpoint, const char *db, struct json **summary,
+                         const struct trainer_options *options, struct json **summary,
                          struct err *err);
 
 /* Ask the run to write a checkpoint and stop after the present step. Safe in a signal handler. */

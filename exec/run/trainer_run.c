@@ -159,7 +159,6 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
                         .cores = cores,
                         .job = job,
                         .options = options,
-                        .db = options->db,
                         .trains = true,
                         .fresh_head = true,
                         .last_saved = -1,
@@ -188,12 +187,11 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
 }
 
 enum status trainer_eval(const struct comm *comm, const struct cores *cores, const struct job *job,
-                         const char *checkpoint, const char *db, struct json **summary,
+                         const struct trainer_options *options, struct json **summary,
                          struct err *err)
 {
-    static const struct trainer_options none = {0};
     struct job any = *job; /* its members are borrowed */
-    struct trainer t = {.comm = comm, .cores = cores, .job = job, .options = &none, .db = db};
+    struct trainer t = {.comm = comm, .cores = cores, .job = job, .options = options};
     struct evaluation got = {0};
     bool alone = false;
     enum status rc;
@@ -202,7 +200,7 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
         any.elastic.num_stages = 0;
         t.job = &any;
     }
-    rc = trainer_set_up(&t, checkpoint, false, err);
+    rc = trainer_set_up(&t, options->init, false, err);
     if (rc == OK && !layout_idle(&t.layout)) {
         alone = true;
         rc = trainer_evaluate(&t, &got, err);
@@ -212,7 +210,7 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
         json_add_int(root, "schema", 1);
         json_add_string(root, "version", ELAPSE_VERSION);
         json_add_string(root, "command", "eval");
-        json_add_string(root, "checkpoint", checkpoint);
+        json_add_string(root, "checkpoint", options->init);
         json_add_string(root, "model", job->model.name);
         json_add_int(root, "ranks", comm->size);
         json_add_int(root, "eval_samples", t.dataset.num_samples[SPLIT_TEST]);

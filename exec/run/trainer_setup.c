@@ -105,7 +105,7 @@ static enum status give_choices(struct trainer *t, struct err *err)
     if (t->comm->rank == 0 && t->backend->choose)
         rc = device_describe(t->job->train.device, t->cores, &present, err);
     if (rc == OK && t->comm->rank == 0 && t->backend->choose)
-        rc = store_open(t->db, STORE_READ, &store, err);
+        rc = store_open(t->options->db, STORE_READ, &store, err);
     rc = comm_agree(t->comm, rc, err);
     if (rc == OK)
         rc = choices_give(t->comm, store, &present, t->backend, err);

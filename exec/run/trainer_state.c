@@ -17,7 +17,7 @@ bool trainer_turn_due(const struct trainer *t)
 
 struct planning trainer_planning(const struct trainer *t)
 {
-    return (struct planning){t->comm, t->cores, t->job, t->db, t->options->plan};
+    return (struct planning){t->comm, t->cores, t->job, t->options->db, t->options->plan};
 }
 
 struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn)

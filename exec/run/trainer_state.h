@@ -55,7 +55,6 @@ struct trainer {
     const struct cores *cores;
     const struct job *job;
     const struct trainer_options *options;
-    const char *db;
     char *out;    /* owned; the run's folder */
     bool goes_on; /* a resumed run that continues in its own folder */
     struct dataset dataset;
