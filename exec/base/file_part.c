@@ -4,10 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
-bool file_read_at(int fd, void *to, int64_t bytes, int64_t offset)
+static bool move_all(int fd, char *at, int64_t bytes, int64_t offset, bool writes)
 {
-    for (char *at = to; bytes > 0;) {
-        const ssize_t n = pread(fd, at, (size_t)bytes, (off_t)offset);
+    while (bytes > 0) {
+        const ssize_t n = writes ? pwrite(fd, at, (size_t)bytes, (off_t)offset)
+                                 : pread(fd, at, (size_t)bytes, (off_t)offset);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
@@ -21,21 +22,14 @@ bool file_read_at(int fd, void *to, int64_t bytes, int64_t offset)
     return true;
 }
 
+bool file_read_at(int fd, void *to, int64_t bytes, int64_t offset)
+{
+    return move_all(fd, to, bytes, offset, false);
+}
+
 bool file_write_at(int fd, const void *from, int64_t bytes, int64_t offset)
 {
-    for (const char *at = from; bytes > 0;) {
-        const ssize_t n = pwrite(fd, at, (size_t)bytes, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            errno = n < 0 ? errno : 0;
-            return false;
-        }
-        at += n;
-        offset += n;
-        bytes -= n;
-    }
-    return true;
+    return move_all(fd, (char *)from, bytes, offset, true);
 }
 
 const char *file_read_why(void)
