@@ -52,7 +52,7 @@ static inline struct cache *case_cache(const struct comm *comm, const struct job
     struct cache *cache = NULL;
     struct backend *be = backend_cpu_new(job->train.dtype, 1, NULL);
     assert_non_null(be);
-    assert_int_equal(cache_open(comm, job, be, samples, &cache, note, 256, NULL), OK);
+    assert_int_equal(cache_open(comm, job, be, samples, &cache, note, NULL), OK);
     backend_free(be);
     return cache;
 }

@@ -184,7 +184,7 @@ static void cache_whole__only_where_bits_depend_on_the_number_of_rows(void **sta
         job.cache.bf16 = cases[i].bf16_cache;
         job.cache.limit_bytes = 100000;
         const struct backend be = {.rows_alone = cases[i].rows_alone};
-        assert_int_equal(cache_open(&comm, &job, &be, 400, &cache, note, sizeof note, NULL), OK);
+        assert_int_equal(cache_open(&comm, &job, &be, 400, &cache, note, NULL), OK);
         assert_non_null(cache);
         assert_int_equal(cache_whole(cache), cases[i].whole);
         assert_int_equal(cache_elem_bytes(cache), dtype_bytes(cases[i].dtype));

@@ -48,31 +48,27 @@ static enum status create_what_fits(struct cache_spec *spec, struct cache_arena 
 
 /* The note that rank 0 prints. */
 static void describe(const struct cache *cache, const struct cache_spec *spec, bool same_bits,
-                     const struct err *why, char *note, int64_t note_bytes)
+                     const struct err *why, char *note)
 {
     const struct cache_size *size = cache_arena_sizes(cache->arena);
-    char bytes[32];
-    int64_t at = snprintf(note, (size_t)note_bytes, "cache: %s in %s",
-                          format_bytes(size->bytes[0], bytes, sizeof bytes),
-                          spec->dir ? spec->dir : "/dev/shm");
-    if (size->bytes[1] > 0 && at < note_bytes)
-        at += snprintf(note + at, (size_t)(note_bytes - at), ", %s in %s",
-                       format_bytes(size->bytes[1], bytes, sizeof bytes), spec->spill_dir);
-    if (at < note_bytes)
-        at += snprintf(
-            note + at, (size_t)(note_bytes - at), " for %lld of %lld %s, %lld bytes each",
-            (long long)(size->num_slots[0] + size->num_slots[1]), (long long)spec->num_samples,
-            cache->views > 1 ? "views" : "samples", (long long)size->slot_bytes);
-    if (why->status != OK && at < note_bytes)
-        at += snprintf(note + at, (size_t)(note_bytes - at), " (%.90s)", why->msg);
-    if (!same_bits && at < note_bytes)
-        snprintf(
-            note + at, (size_t)(note_bytes - at),
-            "; this BLAS rounds a row by its place, so a run without the cache has other bits");
+    const bool spills = size->bytes[1] > 0, refused = why->status != OK;
+    char memory[32], disk[32];
+    snprintf(note, CACHE_NOTE_BYTES,
+             "cache: %s in %s%s%s%s%s for %lld of %lld %s, %lld bytes each%s%.90s%s%s",
+             format_bytes(size->bytes[0], memory, sizeof memory),
+             spec->dir ? spec->dir : "/dev/shm", spills ? ", " : "",
+             spills ? format_bytes(size->bytes[1], disk, sizeof disk) : "", spills ? " in " : "",
+             spills ? spec->spill_dir : "", (long long)(size->num_slots[0] + size->num_slots[1]),
+             (long long)spec->num_samples, cache->views > 1 ? "views" : "samples",
+             (long long)size->slot_bytes, refused ? " (" : "", refused ? why->msg : "",
+             refused ? ")" : "",
+             same_bits ? ""
+                       : "; this BLAS rounds a row by its place, so a run without the cache has "
+                         "other bits");
 }
 
 enum status cache_open(const struct comm *comm, const struct job *job, const struct backend *be,
-                       int64_t num_samples, struct cache **cache, char *note, int64_t note_bytes,
+                       int64_t num_samples, struct cache **cache, char note[CACHE_NOTE_BYTES],
                        struct err *err)
 {
     const char *refusal = cache_refusal(job);
@@ -89,7 +85,7 @@ enum status cache_open(const struct comm *comm, const struct job *job, const str
     if (!refusal && !mul_ok(num_samples, job_views(job), &spec.num_samples))
         refusal = "samples times cache.views overflow";
     if (refusal) {
-        snprintf(note, (size_t)note_bytes, "cache off: %s", refusal);
+        snprintf(note, CACHE_NOTE_BYTES, "cache off: %s", refusal);
         return OK;
     }
     rc = share_key(comm, &spec.job_key, err);
@@ -111,7 +107,7 @@ enum status cache_open(const struct comm *comm, const struct job *job, const str
         cache_arena_unlink(got->arena);
     if (one != OK) {
         cache_close(got);
-        snprintf(note, (size_t)note_bytes, "cache off: %.200s", why.msg);
+        snprintf(note, CACHE_NOTE_BYTES, "cache off: %.200s", why.msg);
         return OK;
     }
     got->elems = spec.sample_elems;
@@ -119,7 +115,7 @@ enum status cache_open(const struct comm *comm, const struct job *job, const str
     got->views = job_views(job);
     got->bf16_values = spec.bf16_values;
     got->whole = cache_whole_wanted(job, be->rows_alone);
-    describe(got, &spec, be->rows_anywhere, &why, note, note_bytes);
+    describe(got, &spec, be->rows_anywhere, &why, note);
     *cache = got;
     return OK;
 }

@@ -16,6 +16,8 @@
 #include "partition/cache_rule.h"
 #include "partition/job.h"
 
+enum { CACHE_NOTE_BYTES = 256 };
+
 struct cache; /* opaque */
 
 /* Counts of samples, of this process, since cache_open(). */
@@ -30,11 +32,10 @@ struct cache_counts {
 /* Make the machine's arena and attach to it; its files have no names when this returns (arena-5).
  * be is the backend that computes the content; it is borrowed for the call. Collective over the
  * message group, idle ranks included, because they may get work later. If the job refuses a cache,
- * or one rank cannot have it, the call returns OK with *cache NULL on every rank. note (at least
- * 256 bytes) receives the reason, or how much memory the cache takes, for rank 0 to print. Errors
- * are those of comm only. */
+ * or one rank cannot have it, the call returns OK with *cache NULL on every rank. note receives the
+ * reason, or how much memory the cache takes, for rank 0 to print. Errors are those of comm. */
 enum status cache_open(const struct comm *comm, const struct job *job, const struct backend *be,
-                       int64_t num_samples, struct cache **cache, char *note, int64_t note_bytes,
+                       int64_t num_samples, struct cache **cache, char note[CACHE_NOTE_BYTES],
                        struct err *err);
 void cache_close(struct cache *cache); /* NULL is fine */
 

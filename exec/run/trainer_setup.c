@@ -82,7 +82,7 @@ static enum status open_cache(struct trainer *t, struct err *err)
     if (t->backend->find_rows_anywhere) /* for the note */
         t->backend->find_rows_anywhere(t->backend);
     rc = cache_open(t->comm, t->job, t->backend, t->dataset.num_samples[SPLIT_TRAIN], &t->cache,
-                    t->cache_note, sizeof t->cache_note, err);
+                    t->cache_note, err);
     t->base.cache = t->cache;
     return rc;
 }

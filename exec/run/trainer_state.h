@@ -64,7 +64,7 @@ struct trainer {
     struct layout layout;
     struct elastic elastic;
     struct cache *cache; /* NULL: off, cache_note says why */
-    char cache_note[256];
+    char cache_note[CACHE_NOTE_BYTES];
     struct progress progress;
     /* Steps of the first plan: the learning rate counts epochs in these. */
     int64_t first_steps_per_epoch, total_steps;
