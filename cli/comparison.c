@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/units.h"
+
 #define NOISY 0.10
 
 static bool is_compute(enum op_kind kind)
@@ -74,12 +76,6 @@ void comparison_add_run(struct comparison *c, const struct replay *replay)
     }
     c->real_bubble =
         1 - comparison_ratio((double)busy, (double)span * c->num_ranks * c->num_replicas);
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 double comparison_peak_error(const struct comparison *c)

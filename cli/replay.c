@@ -9,6 +9,7 @@
 
 #include "partition/lower.h"
 #include "partition/pool_memory.h"
+#include "partition/units.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"
 #include "profiles/plan_json.h"
@@ -57,12 +58,6 @@ static enum status run_cluster(const struct json *summary, int64_t num_ranks, co
     cluster_clear(&job->cluster);
     job->cluster = cluster;
     return OK;
-}
-
-static int compare_int64(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
 }
 
 static bool same_plan(const struct step_row *a, const struct step_row *b)

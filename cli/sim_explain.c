@@ -139,12 +139,6 @@ static enum status critical(const struct step_answer *a, struct json *json, stru
     return OK;
 }
 
-static int by_ns(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The q-quantile of n sorted values by the nearest-rank method. */
 static int64_t quantile(const int64_t *sorted, int64_t n, double q)
 {
@@ -205,7 +199,7 @@ enum status sim_monte_carlo(const struct sim_args *args, const struct step_answe
         sim_result_clear(&result);
     }
     if (rc == OK) {
-        qsort(steps, (size_t)n, sizeof *steps, by_ns);
+        qsort(steps, (size_t)n, sizeof *steps, compare_int64);
         *found = (struct step_spread){.median_ns = quantile(steps, n, 0.5),
                                       .p05_ns = quantile(steps, n, 0.05),
                                       .p95_ns = quantile(steps, n, 0.95),

@@ -188,12 +188,6 @@ static int decide_gradient_norm(const struct freeze *freeze, int epoch, const do
     return smallest < cap ? smallest : cap;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median, interpolated as numpy.percentile(values, 50) does; infinity counts as larger than any
  * number. Sorts values. */
 static double median(double *values, int n)

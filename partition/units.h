@@ -61,6 +61,18 @@ static inline int64_t mul_saturated(int64_t a, int64_t b)
     return mul_ok(a, b, &product) ? product : INT64_MAX;
 }
 
+/* Ascending order, for qsort(). */
+static inline int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+static inline int compare_int64(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* splitmix64 (Steele, Lea, Flood 2014) as a hash of a counter. Kernels use the copy in
  * exec/base/rng.h. */
 static inline uint64_t mix64(uint64_t x)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/units.h"
+
 /* --- the columns ------------------------------------------------------------------------------ */
 
 #define COLUMN(row, name, type, flags, member)                                                     \
@@ -266,12 +268,6 @@ const char *dtype_text(int dtype)
 {
     static const char *const names[] = {"fp32", "bf16", "tf32"};
     return names[dtype];
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static double quantile(const double *sorted, int n, double q)
