@@ -98,7 +98,7 @@ static enum status pick_ops(struct store *store, struct replay *replay, int64_t 
 {
     struct op_row *rows = NULL;
     int64_t n = 0, best = INT64_MAX, kept = 0;
-    enum status rc = record_read_ops(store, replay->info.id, -1, &rows, &n, err);
+    enum status rc = record_read_ops(store, replay->info.id, &rows, &n, err);
     if (rc != OK)
         return rc;
     replay->op_step = -1;

@@ -256,21 +256,6 @@ enum status record_run(struct store *store, int64_t run_id, struct run_info *inf
 
 READER(record_read_epochs, epoch_row, epoch_table, "epoch")
 READER(record_read_steps, step_row, step_table, "step")
+READER(record_read_ops, op_row, op_table, "step, start_ns, replica, rank, end_ns, kind")
 READER(record_read_transitions, transition_row, transition_table, "epoch, part")
 READER(record_read_memory, device_memory_row, memory_table, "epoch, device, what")
-
-enum status record_read_ops(struct store *store, int64_t run_id, int64_t step, struct op_row **rows,
-                            int64_t *n, struct err *err)
-{
-    struct rows got;
-    const char *tail =
-        step < 0 ? "WHERE run_id = ? ORDER BY step, start_ns, replica, rank, end_ns, kind"
-                 : "WHERE run_id = ? AND step = ? ORDER BY start_ns, replica, rank, end_ns, kind";
-    enum status rc =
-        store_get_rows(store, &op_table, tail, (const int64_t[]){run_id, step}, &got, err);
-    if (rc == OK) {
-        *rows = got.at;
-        *n = got.n;
-    }
-    return rc;
-}

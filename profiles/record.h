@@ -77,15 +77,15 @@ enum status record_memory(struct store *store, int64_t run_id, const struct devi
 /* Reading. Arrays are fresh: free() them. record_list() does not read job_json. record_run() does:
  * free(info->job_json). With run_id 0 it takes the last run. A real run without a step (resumed at
  * its end, or just started) counts only if there is no other run. ERR_INFEASIBLE if there is no
- * such run. step < 0: all steps. */
+ * such run. */
 enum status record_list(struct store *store, struct run_info **infos, int *count, struct err *err);
 enum status record_run(struct store *store, int64_t run_id, struct run_info *info, struct err *err);
 enum status record_read_epochs(struct store *store, int64_t run_id, struct epoch_row **rows,
                                int64_t *n, struct err *err);
 enum status record_read_steps(struct store *store, int64_t run_id, struct step_row **rows,
                               int64_t *n, struct err *err);
-enum status record_read_ops(struct store *store, int64_t run_id, int64_t step, struct op_row **rows,
-                            int64_t *n, struct err *err);
+enum status record_read_ops(struct store *store, int64_t run_id, struct op_row **rows, int64_t *n,
+                            struct err *err);
 enum status record_read_transitions(struct store *store, int64_t run_id,
                                     struct transition_row **rows, int64_t *n, struct err *err);
 enum status record_read_memory(struct store *store, int64_t run_id, struct device_memory_row **rows,

@@ -95,13 +95,9 @@ static void record_read__gives_back_every_row(void **state)
     assert_int_equal(record_read_steps(store, run, &s, &n, NULL), OK);
     assert_true(n == 3 && s[2].step_ns == INT64_C(9007199254740995) && isnan(s[1].loss));
     assert_true(s[0].loss == 1.0 / 3);
-    assert_int_equal(record_read_ops(store, run, -1, &o, &n, NULL), OK);
+    assert_int_equal(record_read_ops(store, run, &o, &n, NULL), OK);
     assert_int_equal(n, OP_KIND_COUNT);
     assert_memory_equal(o, ops, sizeof ops);
-    free(o);
-    o = NULL;
-    assert_int_equal(record_read_ops(store, run, 2, &o, &n, NULL), OK);
-    assert_true(n == 0 && !o);
     assert_int_equal(record_read_transitions(store, run, &t, &n, NULL), OK);
     assert_true(n == 1);
     assert_memory_equal(t, &transition, sizeof transition);
@@ -110,6 +106,7 @@ static void record_read__gives_back_every_row(void **state)
     assert_memory_equal(m, &memory, sizeof memory);
     free(e);
     free(s);
+    free(o);
     free(t);
     free(m);
     store_close(store);
@@ -189,7 +186,7 @@ static void record_ops__of_four_processes_are_all_there(void **state)
     for (int r = 0; r < count; r++) {
         struct op_row *ops = NULL;
         int64_t n;
-        assert_int_equal(record_read_ops(store, infos[r].id, -1, &ops, &n, NULL), OK);
+        assert_int_equal(record_read_ops(store, infos[r].id, &ops, &n, NULL), OK);
         assert_int_equal(n, BATCHES * OPS);
         int writer = infos[r].name[7] - '0';
         for (int64_t i = 0; i < n; i++)
