@@ -1,5 +1,5 @@
 /* cli/cmd_report.c - `elapse report`: one HTML page about a run, with its figures, the prediction
- * and the measured values. Read run() at the end first. */
+ * and the measured values. Read run_report() at the end first. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -311,7 +311,7 @@ static enum status none_found(const struct search *search)
                      "model '%s' does not fit %d devices of %s%s with any cut",
                      problem->setting.model->name, cluster->num_devices, same ? "" : "at most ",
                      format_bytes(most, have, sizeof have));
-    err_hint(search->err, "more devices a pipeline, a smaller batch, or recompute");
+    err_hint(search->err, "use more devices per pipeline, a smaller batch, or recompute");
     return rc;
 }
 

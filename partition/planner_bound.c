@@ -1,4 +1,4 @@
-/* What the bounds of planner_bound.h are computed from, at three levels.
+/* The inputs of the bounds of planner_bound.h, at three levels.
  *
  * A bound_table belongs to a search. It holds prefix sums of bytes, and of times for each device
  * type, micro-batch size, recompute and stash distance that a candidate needed so far. A

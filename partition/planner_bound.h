@@ -153,7 +153,7 @@ void bound_family_clear(struct bound_family *family);
 bool bound_weights_fit(const struct bound_table *table, int num_ranks, int64_t mem_bytes,
                        int first_item);
 
-/* What the bounds of one candidate need to know about one stage. */
+/* One stage of a candidate, as the bounds see it. */
 struct bound_stage {
     int rank;
     int num_types;

@@ -20,7 +20,7 @@ struct cache_levels {
     bool whole;          /* see cache_share() */
     double *have;        /* owned, [views][num_layers + 1]: shares by level at the start of the
                             epoch; [0] stays 0; 1 minus the sum is not in the cache */
-    double *left;        /* owned, num_layers + 1: the same when it ends, so far */
+    double *left; /* owned, num_layers + 1: shares by level at the end of the epoch, so far */
 };
 
 /* Start with an empty cache. *levels must be zeroed or cleared. views >= 1. ERR_NOMEM. */

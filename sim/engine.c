@@ -52,8 +52,8 @@ static int by_pair(const void *a, const void *b)
     return (x->to > y->to) - (x->to < y->to);
 }
 
-/* Bytes from device to device: what the lists send, a tied table's gradient both ways, and 2(n-1)/n
- * of every bucket on every edge of its ring. */
+/* Sum the bytes from device to device: the messages of the lists, a tied table's gradient in both
+ * directions, and 2(n-1)/n of every bucket on every edge of its ring. */
 static enum status collect_traffic(const struct step *step, struct sim_result *result,
                                    struct err *err)
 {
@@ -217,7 +217,7 @@ enum status sim_check_size(const struct plan *plan, struct err *err)
     return OK;
 }
 
-/* What a rank holds when it overflows, in words. */
+/* Describe in words what fills a rank's memory when it overflows. */
 static void explain_memory(const struct step *step, int rank, const struct rank_memory *memory,
                            char *text, size_t size)
 {

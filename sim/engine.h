@@ -20,8 +20,8 @@ struct sim_options {
      * draws its time from a normal law with those percentiles, one half on each side of the median;
      * messages keep their medians. Not with ENGINE_RELAX. */
     const struct workload *low, *high;
-    const struct cluster *slowed; /* elastic_run(): steps run here, plans are made for the job's
-                                     cluster; NULL: the same */
+    const struct cluster *slowed; /* elastic_run() runs steps here and makes plans for the job's
+                                     cluster; NULL: steps run on the job's cluster too */
     const double *cache_room; /* elastic_run(): cache_job_room() of a run that is known; NULL: of
                                  the job */
     const struct plan *plan;  /* elastic_run(): begins with it; NULL: with the planner's */

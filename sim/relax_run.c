@@ -16,7 +16,7 @@ struct relax {
     int64_t *arrival;   /* owned; [class][link][micro-batch], -1 not sent */
     int *class_replica; /* owned; first replica of each class */
     uint8_t *causes;    /* owned; by message: why its maker was late + 8 * kind of the maker */
-    int64_t *excess;    /* owned; by message: what slowness added; NULL when no device is slow */
+    int64_t *excess;    /* owned; [message]: time added by slowness; NULL: no device is slow */
 };
 
 static int64_t message_index(const struct relax *x, int class_index, int link, int mb)

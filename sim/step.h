@@ -1,9 +1,10 @@
-/* sim/step.h - what the two engines share: the step's tables and the accounts of its devices.
+/* sim/step.h - the state that the two engines share: the step's tables and the accounts of its
+ * devices.
  *
- * The engines differ in who tells time. event_run.c follows the rules of partition/step_rules.h by
+ * The engines compute times in two ways. event_run.c follows the rules of partition/step_rules.h by
  * a queue of events over a shared network. relax_run.c watches the planner's recurrence
- * (partition/schedule_time.h). Both report what they see here, so that busy time, idle time by
- * cause, recorded ops and overflows are counted once. */
+ * (partition/schedule_time.h). Both report ops and messages to this file, which counts busy time,
+ * idle time by cause, recorded ops and overflows for both. */
 #ifndef ELAPSE_SIM_STEP_H
 #define ELAPSE_SIM_STEP_H
 
@@ -12,13 +13,14 @@
 #include "partition/schedule_memory.h"
 #include "sim/engine.h"
 
-/* A way of messages between two stages of different ranks: 2 * edge + (1 for the gradient). */
+/* One direction of messages between two stages of different ranks. Its index is 2 * edge, plus 1
+ * for gradients. */
 struct link {
     int32_t from_rank, to_rank; /* equal: no messages */
     int64_t num_sent[MB_SIZES];
 };
 
-/* What one pass over a rank's list tells. */
+/* The result of one pass over a rank's list. */
 struct rank_survey {
     int64_t num_compute; /* F B I W R Z C P TIED NORM UPDATE */
     int64_t num_sends;
@@ -34,7 +36,7 @@ struct proc {
     struct op full; /* the first op at which its memory overflows; of kind OP_KIND_COUNT: never */
     int64_t busy, first, last; /* first -1: nothing yet */
     int64_t end;               /* of anything on it: ops, copies */
-    int64_t excess_ns[2];      /* what slowness added since its last activation, gradient left */
+    int64_t excess_ns[2];      /* time added by slowness since its last activation, gradient left */
     int64_t made_ns;           /* its last op, as a transfer carries it */
     uint8_t made_kind;
     int64_t backward_ns, backward_end; /* its last backward op: how long, when */
@@ -108,11 +110,11 @@ void step_record(struct step *step, int proc, struct op op, int64_t start_ns, in
 void step_record_send(struct step *step, int replica, int link, int microbatch, int64_t start_ns,
                       int64_t end_ns);
 
-/* A compute op runs from start_ns to end_ns, and cost_ns is what the workload says that it takes.
- * The wait before it goes to the cache read, as far as that lasts, and to the host. */
+/* Account for a compute op that runs from start_ns to end_ns. cost_ns is its time in the workload.
+ * The wait before it is counted as cache read while the read lasts, and then as host time. */
 void step_computed(struct step *step, int proc, struct op op, int64_t cost_ns, int64_t start_ns,
                    int64_t end_ns);
-/* C or P runs on its copy engine. */
+/* Account for a C or P on its copy engine. */
 void step_copied(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns);
 
 /* A message as its receiver sees it. */
@@ -121,7 +123,7 @@ struct arrival {
     uint8_t cause;     /* why the op that made it started late, enum idle_cause */
     int64_t sent_ns;   /* that op's end */
     int64_t made_ns;   /* how long that op usually takes */
-    int64_t excess_ns; /* what slowness added to it and to the ops before it */
+    int64_t excess_ns; /* time that slowness added to it and to the ops before it */
 };
 
 /* A proc stops waiting for a message at now_ns. */
