@@ -272,7 +272,7 @@ static void frozen_forward(enum model_family family, enum dtype dtype)
         /* All of them; where rows stand alone, ever fewer. */
         for (int n = N; n >= (be->rows_alone ? 1 : N); n--) {
             block.num_samples = n;
-            assert_int_equal(stage_forward_tail(stage, 0, &block, middle, half, out, &err), OK);
+            assert_int_equal(stage_forward_tail(stage, &block, middle, half, out, &err), OK);
             for (int i = 0; i < n; i++)
                 assert_memory_equal(want + (size_t)((i + N - way) % N) * one,
                                     (const char *)out[0] + (size_t)i * one, one);

@@ -11,14 +11,13 @@ const char *dataset_job_name(const struct job *job)
     return job->path ? job->path : job->name;
 }
 
-enum status dataset_text_model(const struct job *job, enum model_family family,
-                               enum model_task task, struct err *err)
+enum status dataset_text_model(const struct job *job, enum model_task task, struct err *err)
 {
     static const char *const tasks[] = {"classify", "qa", "mlm", "causal-lm"};
-    if (job->model.family != family || job->model.task != task)
+    if (job->model.family != FAMILY_BERT || job->model.task != task)
         return err_set(
             err, ERR_INPUT, "%s: the data are for a %s model with task %s, model is '%s'",
-            dataset_job_name(job), model_family_name(family), tasks[task], job->model.name);
+            dataset_job_name(job), model_family_name(FAMILY_BERT), tasks[task], job->model.name);
     if (!job->data.vocab) {
         err_set(err, ERR_INPUT, "%s: data.vocab is missing", dataset_job_name(job));
         err_hint(err, "the vocab.txt that the model's weights came with");

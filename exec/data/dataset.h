@@ -67,12 +67,11 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
 enum status phrases_open(const struct model *model, int64_t num_train, int64_t num_test,
                          uint64_t seed, struct dataset *dataset, struct err *err);
 
-/* Shared by the readers: the job's name for messages; whether the model has the family and the task
+/* Shared by the readers: the job's name for messages; whether the model is a BERT with the task
  * that the data are for, and the job names a vocabulary file; whether the model's table has room
  * for a tokenizer of `size` pieces. */
 const char *dataset_job_name(const struct job *job);
-enum status dataset_text_model(const struct job *job, enum model_family family,
-                               enum model_task task, struct err *err);
+enum status dataset_text_model(const struct job *job, enum model_task task, struct err *err);
 enum status dataset_vocab_fits(const struct job *job, int size, struct err *err);
 
 #endif

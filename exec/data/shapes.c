@@ -123,9 +123,9 @@ static float polygon_distance(const struct polygon *polygon, float x, float y)
     return inside ? -sqrtf(best) : sqrtf(best);
 }
 
-static float disc_distance(float x, float y, float cx, float cy, float radius)
+static float disc_distance(float x, float y, float cx, float radius)
 {
-    return sqrtf((x - cx) * (x - cx) + (y - cy) * (y - cy)) - radius;
+    return sqrtf((x - cx) * (x - cx) + y * y) - radius;
 }
 
 #define CORNERS(name) name, (int)(sizeof(name) / sizeof *(name))
@@ -150,15 +150,15 @@ static float shape_distance(enum shape_class shape, const struct polygon *polygo
 {
     switch (shape) {
     case SHAPE_DISC:
-        return disc_distance(x, y, 0, 0, .9f);
+        return disc_distance(x, y, 0, .9f);
     case SHAPE_RING:
-        return fabsf(disc_distance(x, y, 0, 0, .75f)) - .2f;
+        return fabsf(disc_distance(x, y, 0, .75f)) - .2f;
     case SHAPE_FRAME:
         return fabsf(polygon_distance(polygon, x * 1.15f, y * 1.15f)) - .2f;
     case SHAPE_CRESCENT:
-        return fmaxf(disc_distance(x, y, 0, 0, .95f), -disc_distance(x, y, .45f, 0, .75f));
+        return fmaxf(disc_distance(x, y, 0, .95f), -disc_distance(x, y, .45f, .75f));
     case SHAPE_TWINS:
-        return fminf(disc_distance(x, y, -.55f, 0, .42f), disc_distance(x, y, .55f, 0, .42f));
+        return fminf(disc_distance(x, y, -.55f, .42f), disc_distance(x, y, .55f, .42f));
     default:
         return polygon_distance(polygon, x, y);
     }

@@ -314,7 +314,7 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
     if (!squad)
         return err_nomem(err);
     got.ctx = squad;
-    rc = dataset_text_model(job, FAMILY_BERT, TASK_QA, err);
+    rc = dataset_text_model(job, TASK_QA, err);
     if (rc == OK && job->model.seq < MIN_SEQ)
         rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least %d for squad, got %d",
                      dataset_job_name(job), MIN_SEQ, job->model.seq);

@@ -342,7 +342,7 @@ enum status tsv_open(const struct job *job, struct dataset *dataset, struct err 
     if (!tsv)
         return err_nomem(err);
     got.ctx = tsv;
-    rc = dataset_text_model(job, FAMILY_BERT, TASK_CLASSIFY, err);
+    rc = dataset_text_model(job, TASK_CLASSIFY, err);
     if (rc == OK && job->model.seq < 8)
         rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least 8 for texts, got %d",
                      dataset_job_name(job), job->model.seq);

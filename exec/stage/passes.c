@@ -358,13 +358,11 @@ bool stage_loss_out(struct stage *stage, int slot, struct loss_sums *host)
     return stage->has_head;
 }
 
-enum status stage_forward_tail(struct stage *stage, int slot_index,
-                               const struct sample_block *block, int first, void *in, void **out,
-                               struct err *err)
+enum status stage_forward_tail(struct stage *stage, const struct sample_block *block, int first,
+                               void *in, void **out, struct err *err)
 {
-    assert(slot_index >= 0 && slot_index < stage->num_slots);
     assert(first > 0 && first < stage->num_items && stage_first_active(stage) == stage->num_items);
-    struct slot *slot = &stage->slots[slot_index];
+    struct slot *slot = &stage->slots[0];
     struct stash_set *shared = &stage->sets[stage->num_slots];
     enum status rc = check_block(stage, block, err);
     if (rc == OK)

@@ -129,11 +129,11 @@ bool stage_loss_out(struct stage *stage, int slot, struct loss_sums *host);
 enum status stage_span_probabilities(struct stage *stage, const struct sample_block *block,
                                      float *probabilities, struct err *err);
 
-/* The forward of a completely frozen stage from its item `first` > 0 on; `in` is the input of that
- * item. It continues from a lower level that a cache holds. The model has no skip edges. The bits
- * are those of stage_forward(). */
-enum status stage_forward_tail(struct stage *stage, int slot, const struct sample_block *block,
-                               int first, void *in, void **out, struct err *err);
+/* The forward of a completely frozen stage, in slot 0, from its item `first` > 0 on; `in` is the
+ * input of that item. It continues from a lower level that a cache holds. The model has no skip
+ * edges. The bits are those of stage_forward(). */
+enum status stage_forward_tail(struct stage *stage, const struct sample_block *block, int first,
+                               void *in, void **out, struct err *err);
 
 /* Backward of the micro-batch in slot. grad_scale multiplies the loss's gradient (1 / real count)
  * and matters on the stage with the head only. BACKWARD_BOTH frees the slot; BACKWARD_INPUT keeps

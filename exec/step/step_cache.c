@@ -224,7 +224,7 @@ static enum status compute(struct runtime *rt, const struct sample_block *block,
     const struct sample_block part = part_of(rt, block, first, n);
     void *in[1] = {NULL}, *out[1] = {NULL};
     const enum status rc =
-        from > 0 ? stage_forward_tail(rt->spec.prefix, 0, &part, from, at, out, err)
+        from > 0 ? stage_forward_tail(rt->spec.prefix, &part, from, at, out, err)
                  : stage_forward(rt->spec.prefix, 0, &part, STEP_EVAL, in, out, false, NULL, err);
     if (rc == OK)
         be->copy(be, at, out[0], rt->cache->sample_bytes * n);
