@@ -263,6 +263,6 @@ int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster
 
 const char *cost_source_name(enum cost_source source)
 {
-    static const char *const names[] = {"constant", "measured", "roofline"};
+    static const char *const names[COST_SOURCE_COUNT] = {"constant", "measured", "roofline"};
     return names[source];
 }

@@ -29,11 +29,11 @@ enum pass {
     PASS_COUNT
 };
 
-enum cost_source { COST_CONSTANT, COST_MEASURED, COST_ROOFLINE };
+enum cost_source { COST_CONSTANT, COST_MEASURED, COST_ROOFLINE, COST_SOURCE_COUNT };
 
 struct cost {
     enum cost_source source;
-    char label[96];  /* for people: "profile cpu-2core (measured)", "roofline h200" */
+    char label[96];  /* for people: "profile cpu-2core (measured)", "roofline of published data" */
     const void *ctx; /* borrowed; the maker of the cost source owns it */
     /* Time of one pass of an item over a micro-batch of `samples` on a device kind at nominal
      * speed; the caller divides by device.speed. For PASS_UPDATE samples is the number of

@@ -1,11 +1,12 @@
 /* Freeze policies: the paper's, the release's, tables, and `plateau`, which is ours.
  *
- * freeze_decide() asks the policy and then applies three rules to its answer, in this order:
- *   - nothing freezes in the first `warmup` epochs, and policies count epochs from there;
+ * freeze_decide() asks the policy, and three rules hold around every answer, in this order:
+ *   - nothing freezes in the first `warmup` epochs; the policy is asked after them and counts its
+ *     epochs from there;
  *   - at most num_layers - min_active layers freeze, unless more are frozen already;
  *   - a decision is never below the one before it: nothing unfreezes.
- * F = l freezes layers 0..l-1, and the embedding when l >= 1. Each policy is one decide_*()
- * function; read freeze_decide() first, then the policy of interest.
+ * F = l freezes layers 0..l-1, and the embedding when l >= 1. Policies of more than a line are
+ * decide_*() functions; read freeze_decide() first, then the policy of interest.
  *
  * Why plateau exists. The paper's argmin reads a small gradient as a sign that a layer has
  * converged, but depth and width also set the size of a gradient. The median test of the release

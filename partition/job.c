@@ -144,17 +144,14 @@ static enum status check_pipeline(const struct job *job, struct err *err)
                            job->model.name, job->pipeline.num_stages,
                            job->pipeline.chunks > 1 ? " with several chunks each" : "");
     }
-    /* The most samples that num_microbatches can split: one pipeline's share of the batch. With a
-     * canonical sum num_microbatches counts the micro-batches of all pipelines. */
-    int64_t batch = job->train.batch;
+    /* num_microbatches splits train.batch as the job gives it (partition/plan_for.h). */
+    const int64_t batch = job->train.batch;
     if (job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0) {
         if (batch % job->pipeline.num_replicas != 0)
             return err_set(
                 err, ERR_INPUT,
                 "%s: train.batch.global %lld must be a multiple of pipeline.num_replicas %d",
                 source_of(job), (long long)batch, job->pipeline.num_replicas);
-        if (job->train.reduction != REDUCTION_CANONICAL)
-            batch /= job->pipeline.num_replicas;
     }
     if (job->pipeline.num_microbatches > batch)
         return err_set(err, ERR_INPUT,

@@ -32,7 +32,8 @@ enum data_kind {
     DATA_IMAGES, /* folder of JPEG/PNG */
     DATA_SST2,   /* GLUE TSV */
     DATA_SQUAD,
-    DATA_TEXT
+    DATA_TEXT,
+    DATA_KIND_COUNT
 };
 enum cache_policy { CACHE_OFF, CACHE_ON, CACHE_AUTO };
 enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32 };

@@ -11,11 +11,14 @@ extern "C" {
 
 /* Add to a compute schedule everything else that a step does: recompute, cache reads and writes,
  * the frozen forward of the whole batch, messages, all-reduces, tied gradients, norm, update. Only
- * this function knows where they go: RECV_ACT before F or Z of a stage, SEND_ACT behind it, one for
- * each edge RECV_GRAD before B or I (W where I is dropped), SEND_GRAD behind it R directly before
- * the RECV_GRADs of its stage and micro-batch C before F on stage 0, P behind the forward of
- * cache_write_stage ALLREDUCE behind the stage's last B or W TIED, NORM and UPDATE at the end of
- * the list Stages of one rank exchange no messages. */
+ * this function knows where they go:
+ *   - RECV_ACT before F or Z of a stage and SEND_ACT after it, one for each edge;
+ *   - RECV_GRAD before B or I (W where I is dropped) and SEND_GRAD after it;
+ *   - R directly before the RECV_GRADs of its stage and micro-batch;
+ *   - C before F on stage 0, and P after the forward of cache_write_stage;
+ *   - ALLREDUCE after the stage's last B or W;
+ *   - TIED, NORM and UPDATE at the end of the list.
+ * Stages of one rank exchange no messages. */
 enum status schedule_lower(const struct schedule *compute, const struct workload *workload,
                            const struct plan *plan, struct schedule *full, struct err *err);
 

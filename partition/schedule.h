@@ -47,6 +47,7 @@ struct op {
     uint8_t arg;
 };
 
+/* A new kind goes before SCHEDULE_AUTO: loops over the named kinds end there. */
 enum schedule_kind {
     SCHEDULE_GPIPE,
     SCHEDULE_1F1B,

@@ -323,9 +323,13 @@ enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_mi
         case SCHEDULE_ZB_V:
             write_zb_v(&to, K, r);
             break;
-        default:
+        case SCHEDULE_DUALPIPE_V:
             write_dualpipe_v(&to, K, r);
             break;
+        case SCHEDULE_AUTO:
+        case SCHEDULE_CUSTOM:
+        case SCHEDULE_KIND_COUNT:
+            break; /* check_counts() has refused them */
         }
         got.ranks[r].num_ops = to.next - got.ranks[r].ops;
     }

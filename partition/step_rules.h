@@ -16,13 +16,15 @@
  *     compute op of the list waits for its message. Stages of one rank hand over at once.
  * time-4  A bucket of a stage is ready on a replica when the stage's last backward op ends, less
  *     lead_ns (lead_w_ns where that op is a W), but not before that op starts. Its all-reduce
- * starts when it is ready on all replicas and the stage's previous bucket has ended: one after
- * another within a stage, stages side by side. Where a host's processor computes, the all-reduce
- * takes the cores of the backward and delays it by as much as it overlaps, so the leads are 0
- * there. time-5  NORM starts when every rank of every replica has reached it: the compute ops
- * before it and the all-reduces of the rank's stages have ended. It takes norm_ns and ends
- * everywhere at once. time-6  UPDATE waits for its stage's all-reduces, or for NORM where there is
- * one. time-7  The step runs from the first op start to the last op end on any device. Sends do not
+ *     starts when it is ready on all replicas and the stage's previous bucket has ended: one after
+ *     another within a stage, stages side by side. Where a host's processor computes, the
+ *     all-reduce takes the cores of the backward and delays it by as much as it overlaps, so the
+ *     leads are 0 there.
+ * time-5  NORM starts when every rank of every replica has reached it: the compute ops before it
+ *     and the all-reduces of the rank's stages have ended. It takes norm_ns and ends everywhere at
+ *     once.
+ * time-6  UPDATE waits for its stage's all-reduces, or for NORM where there is one.
+ * time-7  The step runs from the first op start to the last op end on any device. Sends do not
  *     count for that, all-reduces do. Times of devices are counted from the step's start.
  * time-8  TIED is an all-reduce between two ranks of a replica, those of the first and of the last
  *     stage. While a table that these stages share (tied weights) trains, each of them holds a
@@ -33,14 +35,14 @@
  * Launching by the host, one of:
  *
  * launch-async  (cluster.host_blocking false) A host thread for each device launches F B I W R Z C
- * P UPDATE of its list without waiting, host_op_ns each. The i-th of them, from 0, starts no
+ *     P UPDATE of its list without waiting, host_op_ns each. The i-th of them, from 0, starts no
  *     earlier than (i + 1) * host_op_ns on the clock on which all hosts begin at 0. Other ops cost
  *     the host nothing. With host_op_ns = 0 there is no host.
  * launch-blocking  One process drives the K devices of a pipeline wave by wave: it launches one
  *     device after the other and waits for all. So each F B I W R Z takes K * host_op_ns longer,
  *     which is in op_ns and counts as busy, and C and P run on the compute stream. (The paper's
  *     system shows 30, 10, 10 ms a micro-batch at K = 8, 4, 2; this gives a cost that grows with
- * K.)
+ *     K.)
  *
  * Memory. Every change happens at an op of the device, so the list alone gives the peak.
  *

@@ -38,7 +38,7 @@ static const char *const compression_names[] = {"best", "halving", NULL};
 static const char *const cache_names[] = {"off", "on", "auto", NULL};
 static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
-_Static_assert(DATA_TEXT == 7 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 6 &&
+_Static_assert(DATA_KIND_COUNT == 8 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 6 &&
                    RECOMPUTE_MODE_COUNT == 3 && FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 7,
                "the lists of names follow the enums");
 
@@ -658,7 +658,7 @@ enum status job_load(const char *path, const char *const *overrides, int num_ove
  * 10,000 and 2,000. */
 int64_t job_num_samples(const struct job *job, bool train)
 {
-    static const int64_t sizes[][2] = {
+    static const int64_t sizes[DATA_KIND_COUNT][2] = {
         {10000, 2000 },
         {50000, 10000},
         {50000, 10000},

@@ -77,7 +77,7 @@ static void job_check__names_the_key_when_a_value_is_out_of_range(void **state)
     job.train.batch_mode = BATCH_GLOBAL, job.pipeline.num_replicas = 3;
     refused(&job, ERR_INPUT, "multiple of pipeline.num_replicas 3");
     job.train.batch_mode = BATCH_GLOBAL, job.pipeline.num_replicas = 2;
-    job.pipeline.num_microbatches = 17, refused(&job, ERR_INPUT, "at most the batch of 16");
+    job.pipeline.num_microbatches = 33, refused(&job, ERR_INPUT, "at most the batch of 32");
     job.freeze.policy = FREEZE_CLOSED_FORM, job.freeze.alpha = 1;
     refused(&job, ERR_INPUT, "freeze.alpha");
     job.freeze.policy = FREEZE_GRADIENT_NORM, job.freeze.alpha = NAN;

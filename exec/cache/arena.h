@@ -7,18 +7,20 @@
  * counts the frozen items that the content has gone through; it rises in place, sample by sample.
  *
  * arena-1  Ranks agree by the state word of a slot only. It is free, writing (with the writer's
- * pid) or full (with the level), and has a number that grows with each change. arena-2  Only the
- * process that changed a word to `writing` writes to its slot; it changes the word to `full`
- * afterwards. A writer that dies leaves `writing`: nobody reads the slot, and the next writer may
- * take it over. arena-3  A reader copies the content, then checks the word and the checksum; if
- * either has changed, it is a miss. So a reader never waits and never returns a half-written
- * content. arena-4  All pages exist before the first use (posix_fallocate). A full disk is
- * therefore an error of creating, not a signal in the middle of a step. arena-5  The files have
- * names only until everybody has attached (cache_arena_unlink()). After that nobody can remove or
- * truncate them, and no crash leaves them behind. The next create in that folder removes files that
- * an earlier crash has left behind. arena-6  States and checksums of the spill's slots lie in
- * shared memory, after the slots there. Their contents are read and written by calls and not
- * mapped, so that an unreadable disk gives a damaged sample and not a signal.
+ *          pid) or full (with the level), and has a number that grows with each change.
+ * arena-2  Only the process that changed a word to `writing` writes to its slot; it changes the
+ *          word to `full` afterwards. A writer that dies leaves `writing`: nobody reads the slot,
+ *          and the next writer may take it over.
+ * arena-3  A reader copies the content, then checks the word and the checksum; if either has
+ *          changed, it is a miss. So a reader never waits and never returns a half-written content.
+ * arena-4  All pages exist before the first use (posix_fallocate). A full disk is therefore an
+ *          error of creating, not a signal in the middle of a step.
+ * arena-5  The files have names only until everybody has attached (cache_arena_unlink()). After
+ *          that nobody can remove or truncate them, and no crash leaves them behind. The next
+ *          create in that folder removes files that an earlier crash has left behind.
+ * arena-6  States and checksums of the spill's slots lie in shared memory, after the slots there.
+ *          Their contents are read and written by calls and not mapped, so that an unreadable disk
+ *          gives a damaged sample and not a signal.
  *
  * Threads and processes may take and put at the same time. */
 #ifndef ELAPSE_EXEC_CACHE_ARENA_H

@@ -152,6 +152,8 @@ static enum status open_kind(const struct job *job, struct dataset *dataset, str
         return squad_open(job, dataset, err);
     case DATA_TEXT:
         return text_open(job, dataset, err);
+    case DATA_KIND_COUNT:
+        break;
     }
     return err_set(err, ERR_INPUT, "%s: data.kind is unknown", dataset_job_name(job));
 }

@@ -30,8 +30,9 @@
  *         of the step. It never waits for work that is not issued yet, and messages go on during
  *         each wait: a staged send starts once its copy has left the device.
  * lane-3  With links (NCCL) each edge has a communicator and a lane for each direction. The
- * receiver posts in the order of the sender's list. At most window - 1 unread messages and
- * num_slots messages in use precede the one that a rank waits for, so slot-2 has a buffer for it.
+ *         receiver posts in the order of the sender's list. At most window - 1 unread messages and
+ *         num_slots messages in use precede the one that a rank waits for, so slot-2 has a buffer
+ *         for it.
  * lane-4  Something that happens for the first time (a kernel compiled at run time, an algorithm
  *         tried, a pass recorded as a graph) can block until the device is idle. If a neighbour
  *         blocks too while each waits for the other's NCCL message, both wait for ever. Therefore
