@@ -9,7 +9,6 @@
 #   as_users_wait                  mpirun ends ranks as it does for users (tests/env.sh hurries it)
 #   skip NAME WHY                  says why a test did not run; that is not a pass
 #   finish                         exit status from what failed
-checks_failed=0
 
 begin() {
     set -u
@@ -29,7 +28,7 @@ report() { # STATUS NAME, then what to show on failure on stdin
     else
         echo "not ok - $2"
         sed 's/^/# /' | head -40
-        checks_failed=1
+        : >"$tmp/.checks_failed" # a file: this may be a subshell
     fi
 }
 
@@ -65,4 +64,4 @@ verify() {
 
 as_users_wait() { unset OMPI_MCA_odls_base_sigkill_timeout PRTE_MCA_odls_base_sigkill_timeout; }
 skip() { echo "ok - $1 # SKIP $2"; }
-finish() { exit $checks_failed; }
+finish() { [ ! -e "$tmp/.checks_failed" ]; exit; }
