@@ -157,9 +157,10 @@ static void layout_batches__refuse_more_replicas_than_samples(void **state)
 static void backend_count__has_all_but_kernels_and_what_may_lack(void **state)
 {
     static const size_t may_lack[] = {
-        offsetof(struct backend, range_push),  offsetof(struct backend, range_pop),
-        offsetof(struct backend, choices),     offsetof(struct backend, choose),
-        offsetof(struct backend, graph_begin), offsetof(struct backend, graph_end)};
+        offsetof(struct backend, range_push),        offsetof(struct backend, range_pop),
+        offsetof(struct backend, choices),           offsetof(struct backend, choose),
+        offsetof(struct backend, graph_begin),       offsetof(struct backend, graph_end),
+        offsetof(struct backend, find_rows_anywhere)};
     struct backend *be;
     struct err err = {0};
     (void)state;
