@@ -21,9 +21,8 @@ struct request {
 static int64_t count_ops(const struct schedule *schedule)
 {
     int64_t ops = 0;
-    for (int k = 0; k < schedule->num_ranks; k++) {
+    for (int k = 0; k < schedule->num_ranks; k++)
         ops += schedule->ranks[k].num_ops;
-    }
     return ops;
 }
 
@@ -38,9 +37,8 @@ static void add_counts(struct json *json, const struct schedule *schedule)
 static void add_peaks(struct json *json, const struct schedule *schedule, const int *peak)
 {
     struct json *list = json_add_array(json, "peak_live");
-    for (int k = 0; k < schedule->num_ranks; k++) {
+    for (int k = 0; k < schedule->num_ranks; k++)
         json_add_int(list, NULL, peak[k]);
-    }
 }
 
 static enum status print_json(const struct command *command, const struct request *request,
@@ -97,23 +95,20 @@ static int64_t slot_times(const struct schedule *schedule, int64_t *starts)
                 const size_t at = (size_t)op.stage * (size_t)M + (size_t)op.microbatch;
                 int64_t from = clock[k];
                 const int64_t *need = NULL; /* ends count from 1, so 0 is "not yet" */
-                if (op.kind == OP_F) {
+                if (op.kind == OP_F)
                     need = op.stage > 0 ? &forward[at - (size_t)M] : NULL;
-                } else if (op.kind != OP_W) {
+                else if (op.kind != OP_W)
                     need = op.stage + 1 < S ? &input[at + (size_t)M] : NULL;
-                }
-                if (need && *need == 0) {
+                if (need && *need == 0)
                     break;
-                }
                 from = need && *need > from ? *need : from;
                 starts[base + next[k]] = from;
                 clock[k] = from + op_slots(op);
                 end = clock[k] > end ? clock[k] : end;
-                if (op.kind == OP_F) {
+                if (op.kind == OP_F)
                     forward[at] = clock[k];
-                } else if (op.kind != OP_W) {
+                else if (op.kind != OP_W)
                     input[at] = clock[k];
-                }
             }
         }
     }
@@ -137,9 +132,8 @@ static void print_grid(const struct schedule *schedule, const int64_t *starts, i
         printf("rank %-3d", k);
         for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++, at++) {
             const struct op op = schedule->ranks[k].ops[i];
-            for (; slot < starts[at]; slot++) {
+            for (; slot < starts[at]; slot++)
                 printf(" %*s", width, ".");
-            }
             snprintf(cell, sizeof cell, "%d%s%d", op.stage, op_kind_name(op.kind), op.microbatch);
             printf(" %*s", width, cell);
             slot++;
@@ -148,9 +142,8 @@ static void print_grid(const struct schedule *schedule, const int64_t *starts, i
                 slot++;
             }
         }
-        for (; slot < end; slot++) {
+        for (; slot < end; slot++)
             printf(" %*s", width, ".");
-        }
         putchar('\n');
     }
 }
@@ -179,9 +172,8 @@ static enum status print_text(const struct request *request, const struct schedu
         printf("too wide for a picture; --csv prints the lists\n");
     }
     printf("\npeak of live activations (stage, microbatch):");
-    for (int k = 0; k < schedule->num_ranks; k++) {
+    for (int k = 0; k < schedule->num_ranks; k++)
         printf(" %d", peak[k]);
-    }
     putchar('\n');
     return fflush(stdout) == 0 ? OK : err_set(err, ERR_SYSTEM, "cannot write to standard output");
 }
@@ -190,9 +182,8 @@ static enum status print_csv(const struct schedule *schedule, struct err *err)
 {
     char *csv = NULL;
     enum status rc = schedule_to_csv(schedule, &csv, err);
-    if (rc == OK && (fputs(csv, stdout) == EOF || fflush(stdout) != 0)) {
+    if (rc == OK && (fputs(csv, stdout) == EOF || fflush(stdout) != 0))
         rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
-    }
     free(csv);
     return rc;
 }
@@ -205,12 +196,10 @@ static enum status run_check(const struct command *command, const struct request
     char *text = NULL;
     int *peak = NULL;
     enum status rc = file_read_text(request->check, &text, err);
-    if (rc == OK) {
+    if (rc == OK)
         rc = schedule_from_csv(text, request->check, &schedule, err);
-    }
-    if (rc != OK) {
+    if (rc != OK)
         goto out;
-    }
     enum status verdict = schedule_check(&schedule, (int)request->buffers, &why);
     if (verdict != OK && verdict != ERR_INFEASIBLE) {
         rc = err_set(err, verdict, "%s: %s", request->check, why.msg);
@@ -229,9 +218,8 @@ static enum status run_check(const struct command *command, const struct request
         add_counts(json, &schedule);
         json_add_bool(json, "ok", verdict == OK);
         json_add_string(json, "reason", why.msg);
-        if (verdict == OK) {
+        if (verdict == OK)
             add_peaks(json, &schedule, peak);
-        }
         rc = command_answer(json, err);
     } else if (verdict == OK) {
         printf("ok: %d ranks, %d stages, %d microbatches, %lld ops\n", schedule.num_ranks,
@@ -239,9 +227,8 @@ static enum status run_check(const struct command *command, const struct request
     } else {
         printf("rejected: %s\n", why.msg);
     }
-    if (rc == OK && verdict != OK) {
+    if (rc == OK && verdict != OK)
         rc = err_set(err, verdict, "schedule '%s' rejected: %s", request->check, why.msg);
-    }
 out:
     free(text);
     free(peak);
@@ -256,19 +243,16 @@ static enum status run_print(const struct command *command, struct request *requ
     enum schedule_kind kind;
     int *peak = NULL;
     enum status rc = schedule_kind_parse(request->kind, &kind, err);
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
-    if (request->chunks == 0) {
+    if (request->chunks == 0)
         request->chunks = schedule_default_chunks(kind);
-    }
     const int K = (int)request->stages, M = (int)request->microbatches;
     rc = kind == SCHEDULE_AUTO
              ? schedule_auto_uniform(K, M, (int)request->chunks, &schedule, err)
              : schedule_generate(kind, K, M, (int)request->chunks, &schedule, err);
-    if (rc != OK) {
+    if (rc != OK)
         goto out;
-    }
     peak = calloc((size_t)K, sizeof *peak);
     if (!peak) {
         rc = err_nomem(err);
@@ -340,13 +324,11 @@ static enum status run(const struct command *command, int argc, char **argv, str
     };
     enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
                                    NULL, 0, NULL, &help, err);
-    if (rc != OK || help) {
+    if (rc != OK || help)
         return rc;
-    }
     if (request.check) {
-        if (kind_seen || stages_seen || microbatches_seen || request.csv || request.chunks) {
+        if (kind_seen || stages_seen || microbatches_seen || request.csv || request.chunks)
             return err_set(err, ERR_INPUT, "--check takes --buffers and --json only");
-        }
         return run_check(command, &request, err);
     }
     if (!kind_seen || !stages_seen || !microbatches_seen) {
@@ -357,12 +339,10 @@ static enum status run(const struct command *command, int argc, char **argv, str
         err_hint(err, "elapse schedule --kind 1f1b --stages 4 --microbatches 8");
         return rc;
     }
-    if (buffers_seen) {
+    if (buffers_seen)
         return err_set(err, ERR_INPUT, "--buffers goes with --check");
-    }
-    if (request.csv && request.json) {
+    if (request.csv && request.json)
         return err_set(err, ERR_INPUT, "--csv and --json exclude each other");
-    }
     return run_print(command, &request, err);
 }
 

@@ -272,10 +272,9 @@ static bool applies_to_job(const char *name)
 {
     static const char *const names[] = {"frozen", "frozen-placement", "jitter",     "seed",
                                         "engine", "allreduce",        "stragglers", "slow-links"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;
-    }
     return false;
 }
 

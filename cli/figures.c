@@ -37,10 +37,9 @@ enum { NUM_SHOWN = sizeof shown_ops / sizeof shown_ops[0] };
 
 static int shown_index(enum op_kind kind)
 {
-    for (int i = 0; i < NUM_SHOWN; i++) {
+    for (int i = 0; i < NUM_SHOWN; i++)
         if (shown_ops[i].kind == kind)
             return i;
-    }
     return -1;
 }
 
@@ -73,11 +72,10 @@ static enum status plot_timeline(const char *const *runs, int num_runs, const ch
         return rc;
     int k = replay.plan.num_ranks;
     int64_t span_ns = replay.sim.step_ns, real_span_ns = 0;
-    for (int64_t i = 0; i < replay.num_ops; i++) {
+    for (int64_t i = 0; i < replay.num_ops; i++)
         if (replay.ops[i].end_ns > real_span_ns &&
             shown_index((enum op_kind)replay.ops[i].op.kind) >= 0)
             real_span_ns = replay.ops[i].end_ns;
-    }
     if (real_span_ns > span_ns)
         span_ns = real_span_ns;
     FILE *out = plot->program;

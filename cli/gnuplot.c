@@ -122,10 +122,9 @@ static int run_gnuplot(FILE *program, FILE *log)
     }
     if (pid < 0)
         return -1;
-    while (waitpid(pid, &wstatus, 0) < 0) {
+    while (waitpid(pid, &wstatus, 0) < 0)
         if (errno != EINTR)
             return -1;
-    }
     return WIFEXITED(wstatus) ? WEXITSTATUS(wstatus) : -1;
 }
 
@@ -141,10 +140,9 @@ static bool is_whole(const struct gnuplot *plot)
         size = fread(tail, 1, sizeof tail, file);
     if (file)
         fclose(file);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         if (size > 0 && memmem(tail, size, ends[i], strlen(ends[i])))
             return true;
-    }
     return false;
 }
 

@@ -128,10 +128,9 @@ static void run_child(char **argv)
 static enum status wait_child(const char *what, const char *launcher, struct err *err)
 {
     int wstatus = 0, code;
-    while (waitpid(child_pid, &wstatus, 0) < 0) {
+    while (waitpid(child_pid, &wstatus, 0) < 0)
         if (errno != EINTR)
             return err_set(err, ERR_SYSTEM, "cannot wait for %s: %s", what, strerror(errno));
-    }
     child_pid = 0;
     if (stop_count > 0 && (WIFSIGNALED(wstatus) || WEXITSTATUS(wstatus) > EXIT_SIGNALLED))
         return err_set(err, ERR_SYSTEM, "%s was stopped", what); /* by a signal of on_stop() */

@@ -30,10 +30,9 @@ static void print_usage(FILE *out)
 
 static const struct command *find_command(const char *name)
 {
-    for (int i = 0; i < TABLE_LEN; i++) {
+    for (int i = 0; i < TABLE_LEN; i++)
         if (strcmp(table[i]->name, name) == 0)
             return table[i];
-    }
     return NULL;
 }
 

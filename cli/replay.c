@@ -116,10 +116,9 @@ static enum status pick_ops(struct store *store, struct replay *replay, int64_t 
             }
         }
     }
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         if (rows[i].step == replay->op_step)
             rows[kept++] = rows[i];
-    }
     replay->ops = rows;
     replay->num_ops = kept;
     return OK;

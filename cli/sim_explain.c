@@ -24,10 +24,9 @@ static enum status step_on(const struct step_answer *a, const struct cluster *cl
                                 &workload, &full, err);
     for (int c = 0; rc == OK && stage >= 0 && c < workload.num_classes; c++) {
         struct stage_cost *cost = &workload.stages[(int64_t)c * workload.num_stages + stage];
-        for (int kind = 0; kind <= OP_Z; kind++) {
+        for (int kind = 0; kind <= OP_Z; kind++)
             for (int mb = 0; mb < MB_SIZES; mb++)
                 cost->op_ns[kind][mb] = (int64_t)((double)cost->op_ns[kind][mb] * factor + 0.5);
-        }
         cost->whole_batch_ns[0] = (int64_t)((double)cost->whole_batch_ns[0] * factor + 0.5);
     }
     if (rc == OK)
@@ -127,10 +126,9 @@ static enum status critical(const struct step_answer *a, struct json *json, stru
         }
     } else {
         printf("critical path, %lld ops: ", (long long)path.num_ops);
-        for (int s = 0; s < path.num_stages; s++) {
+        for (int s = 0; s < path.num_stages; s++)
             if (path.stage_ns[s] > 0)
                 printf("stage %d %s, ", s, format_ns(path.stage_ns[s], text, sizeof text));
-        }
         printf("transfers %s, ", format_ns(path.transfer_ns, text, sizeof text));
         printf("all-reduce %s, ", format_ns(path.allreduce_ns, text, sizeof text));
         printf("host %s\n", format_ns(path.host_ns, text, sizeof text));

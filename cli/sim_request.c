@@ -279,10 +279,9 @@ static enum status take_cluster(const struct step_request *q, struct step_answer
         if (q->mem_bytes >= 0)
             c->devices[d].mem_bytes = q->mem_bytes;
     }
-    for (int n = 0; n < c->num_nodes; n++) {
+    for (int n = 0; n < c->num_nodes; n++)
         if (q->uplink_bytes_per_s > 0)
             c->uplink_bytes_per_s[n] = q->uplink_bytes_per_s;
-    }
     if (q->latency_ns >= 0)
         c->link_latency_ns = c->uplink_latency_ns = q->latency_ns;
     if (q->host_op_ns >= 0)

@@ -85,12 +85,11 @@ enum status cluster_slow(const struct step_request *q, struct cluster *cluster, 
             factor[d] = 1;
         enum status rc = parse_slow(texts[what], names[what], q->options.seed, factor,
                                     cluster->num_devices, err);
-        for (int d = 0; d < cluster->num_devices && rc == OK; d++) {
+        for (int d = 0; d < cluster->num_devices && rc == OK; d++)
             if (what == 0)
                 cluster->devices[d].speed *= factor[d];
             else
                 cluster->devices[d].link_bytes_per_s *= factor[d];
-        }
         free(factor);
         if (rc == OK)
             rc = cluster_check(cluster, err);

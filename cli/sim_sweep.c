@@ -138,10 +138,9 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
 {
     const struct sim_result *r = &a->result;
     int64_t peak = 0;
-    for (int i = 0; i < r->num_devices; i++) {
+    for (int i = 0; i < r->num_devices; i++)
         if (r->devices[i].peak_bytes > peak)
             peak = r->devices[i].peak_bytes;
-    }
     values->at[0].whole = r->step_ns;
     values->at[1].real = r->bubble_fraction;
     values->at[2].real = step_answer_samples_per_s(a);
@@ -226,14 +225,13 @@ static char *csv_line(const struct sweep *sweep, const int64_t *index,
         return NULL;
     for (int i = 0; i < sweep->num_axes; i++)
         fprintf(out, "%s%s", i ? "," : "", axis_value(&sweep->axes[i], index[i]));
-    for (int i = 0; i < head->num; i++) {
+    for (int i = 0; i < head->num; i++)
         if (error || values->missing[i])
             fputc(',', out);
         else if (head->real[i])
             fprintf(out, ",%.17g", values->at[i].real);
         else
             fprintf(out, ",%" PRId64, values->at[i].whole);
-    }
     fputs(error ? ",," : values->extrapolated ? ",true," : ",false,", out);
     if (error)
         put_quoted(out, error);
@@ -251,14 +249,13 @@ static char *json_line(const struct sweep *sweep, const int64_t *index,
     struct json *json = command_json(sweep->command);
     for (int i = 0; i < sweep->num_axes; i++)
         add_value(json, sweep->axes[i].path, axis_value(&sweep->axes[i], index[i]));
-    for (int i = 0; i < head->num && !error; i++) {
+    for (int i = 0; i < head->num && !error; i++)
         if (values->missing[i])
             json_add_null(json, head->names[i]);
         else if (head->real[i])
             json_add_double(json, head->names[i], values->at[i].real);
         else
             json_add_int(json, head->names[i], values->at[i].whole);
-    }
     if (error)
         json_add_string(json, "error", error);
     else
@@ -378,10 +375,9 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
     for (int i = 0; i < args->sweeps.count && rc == OK; i++) {
         struct axis *axis = &sweep.axes[sweep.num_axes++];
         rc = axis_parse(args->sweeps.items[i], axis, err);
-        for (int other = 0; other < i && rc == OK; other++) {
+        for (int other = 0; other < i && rc == OK; other++)
             if (strcmp(sweep.axes[other].path, axis->path) == 0)
                 rc = err_set(err, ERR_INPUT, "--sweep %s given twice", axis->path);
-        }
         if (rc == OK && (!mul_ok(sweep.num_points, axis->num, &sweep.num_points) ||
                          sweep.num_points > POINTS_MAX))
             rc = err_set(err, ERR_INPUT, "sweep has more than %d points", POINTS_MAX);
@@ -409,10 +405,9 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
     pthread_mutex_init(&sweep.lock, NULL);
     pthread_cond_init(&sweep.made, NULL);
     print_head(&sweep);
-    for (; started < threads; started++) {
+    for (; started < threads; started++)
         if (pthread_create(&workers[started], NULL, work, &sweep) != 0)
             break;
-    }
     if (started == 0)
         work(&sweep);
     rc = print_lines(&sweep, err);

@@ -39,9 +39,8 @@ static void emit_messages(struct lowering *to, enum op_kind kind, int stage, int
     const int last = leaving ? w->out_first[stage + 1] : w->in_first[stage + 1];
     for (int i = first; i < last; i++) {
         const int edge = leaving ? w->out_edge[i] : w->in_edge[i];
-        if (crosses(to, edge) && (!grad || w->edges[edge].grad)) {
+        if (crosses(to, edge) && (!grad || w->edges[edge].grad))
             emit(to, kind, stage, microbatch, i - first);
-        }
     }
 }
 
@@ -56,30 +55,25 @@ static void lower_op(struct lowering *to, struct op op)
         op.kind == OP_B || op.kind == OP_I ||
         (op.kind == OP_W && full->drop_first_input && s == full->num_frozen_stages);
     if (forward) {
-        if (low->cache_read) {
+        if (low->cache_read)
             emit(to, OP_C, s, m, 0);
-        }
         emit_messages(to, OP_RECV_ACT, s, m);
     } else if (starts_backward) {
-        if (schedule_recomputes(full, op)) {
+        if (schedule_recomputes(full, op))
             emit(to, OP_R, s, m, 0);
-        }
         emit_messages(to, OP_RECV_GRAD, s, m);
     }
     *to->next++ = op;
     if (forward) {
         emit_messages(to, OP_SEND_ACT, s, m);
-        if (low->cache_write) {
+        if (low->cache_write)
             emit(to, OP_P, s, m, 0);
-        }
     } else if (starts_backward) {
         emit_messages(to, OP_SEND_GRAD, s, m);
     }
-    if ((op.kind == OP_B || op.kind == OP_W) && m == M - 1) {
-        for (int i = 0; i < low->num_buckets; i++) {
+    if ((op.kind == OP_B || op.kind == OP_W) && m == M - 1)
+        for (int i = 0; i < low->num_buckets; i++)
             emit(to, OP_ALLREDUCE, s, OP_WHOLE_BATCH, i);
-        }
-    }
 }
 
 static void lower_rank(struct lowering *to, const struct rank_ops *ops, int rank)
@@ -88,13 +82,11 @@ static void lower_rank(struct lowering *to, const struct rank_ops *ops, int rank
     to->next = full->ranks[rank].ops;
     if (full->rank_of_stage[0] == rank && full->lowered[0].whole_batch) {
         emit(to, OP_Z, 0, OP_WHOLE_BATCH, 0);
-        if (full->lowered[0].whole_batch_written) {
+        if (full->lowered[0].whole_batch_written)
             emit(to, OP_P, 0, OP_WHOLE_BATCH, 0);
-        }
     }
-    for (int64_t i = 0; i < ops->num_ops; i++) {
+    for (int64_t i = 0; i < ops->num_ops; i++)
         lower_op(to, ops->ops[i]);
-    }
 }
 
 /* NORM belongs to no stage; it carries the rank's first. */
@@ -111,12 +103,10 @@ static void lower_tails(struct lowering *to)
         struct rank_ops *rank = &full->ranks[full->rank_of_stage[s]];
         to->next = rank->ops + rank->num_ops;
         const struct op *last = rank->num_ops > 0 ? to->next - 1 : NULL;
-        if (full->norm && !(last && (last->kind == OP_NORM || last->kind == OP_UPDATE))) {
+        if (full->norm && !(last && (last->kind == OP_NORM || last->kind == OP_UPDATE)))
             emit(to, OP_NORM, s, OP_WHOLE_BATCH, 0);
-        }
-        if (full->lowered[s].update) {
+        if (full->lowered[s].update)
             emit(to, OP_UPDATE, s, OP_WHOLE_BATCH, 0);
-        }
         rank->num_ops = to->next - rank->ops;
     }
 }
@@ -146,9 +136,8 @@ static void describe_stages(const struct workload *w, const struct plan *plan,
 /* Upper bound of the ops of each rank. */
 static void room_of_ranks(const struct schedule *compute, const struct workload *w, int64_t *room)
 {
-    for (int k = 0; k < compute->num_ranks; k++) {
+    for (int k = 0; k < compute->num_ranks; k++)
         room[k] = compute->ranks[k].num_ops + 4; /* Z, P of the whole batch; TIED, NORM */
-    }
     for (int s = 0; s < compute->num_stages; s++) {
         const int edges =
             w->out_first[s + 1] - w->out_first[s] + w->in_first[s + 1] - w->in_first[s];
@@ -173,14 +162,12 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
                        workload->num_microbatches);
     }
     int64_t *room = malloc((size_t)K * sizeof *room);
-    if (!room) {
+    if (!room)
         return err_nomem(err);
-    }
     room_of_ranks(compute, workload, room);
     rc = schedule_alloc(compute->kind, K, S, compute->num_microbatches, room, &got, err);
-    if (rc != OK) {
+    if (rc != OK)
         goto out;
-    }
     got.lowered = calloc((size_t)S, sizeof *got.lowered);
     got.edges = calloc((size_t)workload->num_edges + 1, sizeof *got.edges);
     if (!got.lowered || !got.edges) {
@@ -192,9 +179,8 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
     got.drop_first_input = compute->drop_first_input;
     got.norm = workload->clip;
     got.tied = workload->tied_bytes > 0;
-    for (int s = 0; s < S; s++) {
+    for (int s = 0; s < S; s++)
         got.rank_of_stage[s] = compute->rank_of_stage[s];
-    }
     describe_stages(workload, plan, &got);
     struct lowering to = {.workload = workload, .full = &got};
     for (int k = 0; k < K; k++) {
@@ -232,12 +218,10 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
     struct workload w = {0};
     struct schedule compute = {0}, got = {0};
     enum status rc = plan_check(plan, setting->model, setting->cluster, err);
-    if (rc == OK && custom) {
+    if (rc == OK && custom)
         rc = custom_check(custom, plan, err);
-    }
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
     if (custom) {
         rc = workload_build(setting, plan, custom->rank_of_stage, &w, err);
         rc = rc == OK ? schedule_copy(custom, &compute, err) : rc;
@@ -250,22 +234,18 @@ static enum status lower_plan(const struct setting *setting, const struct plan *
                       : rc;
     }
     if (rc == OK && compute.num_frozen_stages == 0 && !compute.drop_first_input &&
-        plan->num_frozen_layers > 0) {
+        plan->num_frozen_layers > 0)
         rc = schedule_freeze(&compute, w.num_frozen_stages, w.i_folded_into_w, err);
-    }
     if (rc == OK && compute.num_frozen_stages != w.num_frozen_stages) {
         rc = err_set(err, ERR_INFEASIBLE, "schedule freezes %d stages, the plan %d",
                      compute.num_frozen_stages, w.num_frozen_stages);
     }
-    if (rc == OK) {
+    if (rc == OK)
         rc = schedule_lower(&compute, &w, plan, &got, err);
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = workload_near(setting, plan, &got, &w, err);
-    }
-    if (rc == OK && check) {
+    if (rc == OK && check)
         rc = schedule_check(&got, 0, err);
-    }
     if (rc == OK) {
         *workload = w;
         *full = got;

@@ -226,10 +226,9 @@ enum status model_next_modifier(const char *start, const char **list, const char
     value[end - equals - 1] = '\0';
     if (*end && !end[1])
         return err_set(err, ERR_INPUT, "model '%s': nothing behind the last comma", name);
-    for (const char *other = start; other < *list; other = strchr(other, ',') + 1) {
+    for (const char *other = start; other < *list; other = strchr(other, ',') + 1)
         if (strncmp(other, *list, (size_t)(equals + 1 - *list)) == 0)
             return err_set(err, ERR_INPUT, "model '%s': %s given twice", name, key);
-    }
     *list = *end ? end + 1 : end;
     return OK;
 }

@@ -19,10 +19,9 @@ static const char *dashed(const char *name, char buf[NAME_MAX_LEN])
 static const struct option *find_option(const struct option *options, int num_options,
                                         const char *name, size_t len)
 {
-    for (int i = 0; i < num_options; i++) {
+    for (int i = 0; i < num_options; i++)
         if (strlen(options[i].name) == len && strncmp(options[i].name, name, len) == 0)
             return &options[i];
-    }
     return NULL;
 }
 

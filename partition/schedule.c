@@ -112,17 +112,14 @@ enum status schedule_copy(const struct schedule *src, struct schedule *dst, stru
     enum status rc;
     struct schedule got = {0};
     int64_t *room = calloc((size_t)(src->num_ranks > 0 ? src->num_ranks : 1), sizeof *room);
-    if (!room) {
+    if (!room)
         return err_nomem(err);
-    }
-    for (int k = 0; k < src->num_ranks; k++) {
+    for (int k = 0; k < src->num_ranks; k++)
         room[k] = src->ranks[k].num_ops;
-    }
     rc = schedule_alloc(src->kind, src->num_ranks, src->num_stages, src->num_microbatches, room,
                         &got, err);
-    if (rc != OK) {
+    if (rc != OK)
         goto out;
-    }
     got.num_frozen_stages = src->num_frozen_stages;
     got.drop_first_input = src->drop_first_input;
     got.norm = src->norm;
@@ -159,9 +156,8 @@ enum status schedule_freeze(struct schedule *schedule, int num_frozen_stages, bo
         return err_set(err, ERR_INPUT, "cannot freeze %d of %d stages, the limit is %d",
                        num_frozen_stages, schedule->num_stages, schedule->num_stages - 1);
     }
-    if (schedule->lowered || schedule->num_frozen_stages > 0 || schedule->drop_first_input) {
+    if (schedule->lowered || schedule->num_frozen_stages > 0 || schedule->drop_first_input)
         return err_set(err, ERR_INPUT, "cannot freeze a schedule that is lowered or frozen");
-    }
     bool split = false;
     for (int k = 0; k < schedule->num_ranks; k++) {
         struct rank_ops *rank = &schedule->ranks[k];
@@ -169,9 +165,8 @@ enum status schedule_freeze(struct schedule *schedule, int num_frozen_stages, bo
         for (int64_t i = 0; i < rank->num_ops; i++) {
             struct op op = rank->ops[i];
             if (op.stage < num_frozen_stages) {
-                if (op.kind != OP_F) {
+                if (op.kind != OP_F)
                     continue;
-                }
                 op.kind = OP_Z;
             } else if (op.stage == num_frozen_stages && drop_first_input && op.kind == OP_I) {
                 split = true;

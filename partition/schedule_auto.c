@@ -45,14 +45,11 @@ static enum status judge(struct search *s, const struct schedule *compute, int64
     struct step_time time = {0};
     int worst = 0;
     enum status rc = schedule_lower(compute, s->workload, s->plan, &full, err);
-    if (rc == OK) {
+    if (rc == OK)
         rc = schedule_memory(&full, s->workload, s->memory, err);
-    }
-    for (int k = 1; rc == OK && k < full.num_ranks; k++) {
-        if (s->memory[k] - s->limits[k] > s->memory[worst] - s->limits[worst]) {
+    for (int k = 1; rc == OK && k < full.num_ranks; k++)
+        if (s->memory[k] - s->limits[k] > s->memory[worst] - s->limits[worst])
             worst = k;
-        }
-    }
     const int64_t excess = rc == OK ? s->memory[worst] - s->limits[worst] : 0;
     *fits = excess <= 0;
     if (excess > 0 && excess < s->least_excess) {
@@ -61,9 +58,8 @@ static enum status judge(struct search *s, const struct schedule *compute, int64
         s->excess_need = s->memory[worst];
         s->excess_have = s->limits[worst];
     }
-    if (rc == OK && *fits) {
+    if (rc == OK && *fits)
         rc = workload_near(s->setting, s->plan, &full, s->workload, err);
-    }
     if (rc == OK && *fits) {
         rc = schedule_time(&full, s->workload, s->setting, s->plan, &time, err);
         *ns = time.step_ns;
@@ -103,17 +99,15 @@ static enum status offer_named(struct search *s, struct err *err)
         struct err none = {0};
         if (!here ||
             schedule_generate((enum schedule_kind)kind, plan->num_ranks, plan->microbatches.count,
-                              plan->chunks, &compute, &none) == ERR_INFEASIBLE) {
+                              plan->chunks, &compute, &none) == ERR_INFEASIBLE)
             continue;
-        }
         enum status rc = err_copy(err, &none);
         if (rc == OK && plan->num_frozen_layers > 0) {
             rc = schedule_freeze(&compute, s->workload->num_frozen_stages,
                                  s->workload->i_folded_into_w, err);
         }
-        if (rc == OK) {
+        if (rc == OK)
             rc = offer(s, &compute, err);
-        }
         if (rc != OK) {
             schedule_clear(&compute);
             return rc;
@@ -139,15 +133,13 @@ static enum status offer_lists(struct search *s, struct err *err)
 {
     const struct plan *plan = s->plan;
     const int64_t ops = 3 * (int64_t)plan->num_stages * plan->microbatches.count;
-    if (ops > LIST_WORK / plan->num_ranks) {
+    if (ops > LIST_WORK / plan->num_ranks)
         return OK;
-    }
     static const int waits[] = {0, 30, 70, 110}, fills[] = {0, 40, 80, 100};
     enum status rc = OK;
     int *limits = calloc((size_t)plan->num_ranks, sizeof *limits);
-    if (!limits) {
+    if (!limits)
         return err_nomem(err);
-    }
     for (int variant = 0; variant < LIMIT_VARIANTS; variant++) {
         set_limits(s, variant, limits);
         /* The bits of i choose split, forward_first, wait and fill. If one switch makes another one
@@ -155,9 +147,8 @@ static enum status offer_lists(struct search *s, struct err *err)
         for (int i = 0; i < 64 && rc == OK; i++) {
             const bool split = i & 1, forward_first = i & 2;
             const int wait = (i >> 2) & 3, fill = i >> 4;
-            if ((forward_first && wait > 0) || (!split && fill > 0)) {
+            if ((forward_first && wait > 0) || (!split && fill > 0))
                 continue;
-            }
             const struct list_rules rules = {.split = split,
                                              .forward_first = forward_first,
                                              .wait_percent = waits[wait],
@@ -166,9 +157,8 @@ static enum status offer_lists(struct search *s, struct err *err)
             struct schedule compute = {0};
             bool complete = false;
             rc = schedule_list(s->workload, &rules, &compute, &complete, err);
-            if (rc == OK && complete) {
+            if (rc == OK && complete)
                 rc = offer(s, &compute, err);
-            }
         }
     }
     free(limits);
@@ -181,9 +171,8 @@ static enum status lower_bound(const struct workload *w, int64_t *bound_ns, stru
 {
     const int M = w->num_microbatches;
     int64_t bound = 0, reach = 0, *end = calloc((size_t)w->num_ranks, sizeof *end);
-    if (!end) {
+    if (!end)
         return err_nomem(err);
-    }
     for (int s = 0; s < w->num_stages; s++) {
         const struct stage_cost *stage = &w->stages[s];
         int64_t *rank_end = &end[w->rank_of_stage[s]];
@@ -224,15 +213,12 @@ static bool may_swap(struct op a, struct op b)
     const bool forward_a = a.kind == OP_F || a.kind == OP_Z;
     const bool forward_b = b.kind == OP_F || b.kind == OP_Z;
     const int apart = a.stage > b.stage ? a.stage - b.stage : b.stage - a.stage;
-    if (a.microbatch == b.microbatch) {
+    if (a.microbatch == b.microbatch)
         return apart > 1; /* schedule_check() finds a broken skip edge inside the rank */
-    }
-    if (a.stage != b.stage) {
+    if (a.stage != b.stage)
         return true;
-    }
-    if (forward_a || forward_b) {
+    if (forward_a || forward_b)
         return forward_a != forward_b;
-    }
     return (a.kind == OP_I && b.kind == OP_W) || (a.kind == OP_W && b.kind == OP_I);
 }
 
@@ -252,11 +238,10 @@ static int64_t move_op(struct rank_ops *rank, int64_t from, int64_t to)
 static void move_back(struct rank_ops *rank, int64_t from, int64_t to)
 {
     const struct op op = rank->ops[from];
-    if (to > from) {
+    if (to > from)
         memmove(rank->ops + from, rank->ops + from + 1, (size_t)(to - from) * sizeof op);
-    } else {
+    else
         memmove(rank->ops + to + 1, rank->ops + to, (size_t)(from - to) * sizeof op);
-    }
     rank->ops[to] = op;
 }
 
@@ -265,25 +250,22 @@ static void move_back(struct rank_ops *rank, int64_t from, int64_t to)
 static enum status improve(struct search *s, struct err *err)
 {
     int64_t ops = 0;
-    for (int k = 0; k < s->best.num_ranks; k++) {
+    for (int k = 0; k < s->best.num_ranks; k++)
         ops += s->best.ranks[k].num_ops;
-    }
     struct schedule now = {0};
     enum status rc = schedule_copy(&s->best, &now, err);
     uint64_t random = 0x9e3779b97f4a7c15u;
     int64_t now_ns = s->best_ns;
     for (int64_t left = MOVE_WORK / (ops + 1); left > 0 && rc == OK; left--) {
         struct rank_ops *rank = &now.ranks[next_random(&random) % (uint64_t)now.num_ranks];
-        if (rank->num_ops < 2) {
+        if (rank->num_ops < 2)
             continue;
-        }
         const int64_t from = (int64_t)(next_random(&random) % (uint64_t)rank->num_ops);
         int64_t to = from + (int64_t)(next_random(&random) % (2 * MOVE_REACH + 1)) - MOVE_REACH;
         to = to < 0 ? 0 : to >= rank->num_ops ? rank->num_ops - 1 : to;
         const int64_t at = move_op(rank, from, to);
-        if (at == from) {
+        if (at == from)
             continue;
-        }
         int64_t ns = INT64_MAX;
         bool fits = false;
         struct err why = {0};
@@ -311,22 +293,17 @@ static enum status run_search(struct search *s, struct err *err)
     s->best_ns = s->least_excess = INT64_MAX;
     int64_t bound = 0, *nearest = calloc((size_t)s->plan->num_stages, sizeof *nearest);
     enum status rc = nearest ? OK : err_nomem(err);
-    if (rc == OK) {
+    if (rc == OK)
         rc = workload_set_distances(s->setting, s->plan, nearest, s->workload, err);
-    }
     free(nearest);
-    if (rc == OK) {
+    if (rc == OK)
         rc = lower_bound(s->workload, &bound, err);
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = offer_named(s, err);
-    }
-    if (rc == OK && s->best_ns > bound) {
+    if (rc == OK && s->best_ns > bound)
         rc = offer_lists(s, err);
-    }
-    if (rc == OK && s->best_ns > bound && s->best_ns < INT64_MAX) {
+    if (rc == OK && s->best_ns > bound && s->best_ns < INT64_MAX)
         rc = improve(s, err);
-    }
     return rc;
 }
 
@@ -351,9 +328,8 @@ enum status schedule_auto(const struct setting *setting, const struct plan *plan
     struct workload kept = {0};
     struct search best = {.best_ns = INT64_MAX, .least_excess = INT64_MAX};
     enum status rc = limits && memory && ranks ? OK : err_nomem(err);
-    if (rc == OK) {
+    if (rc == OK)
         set_memory(plan, setting->cluster, limits);
-    }
     /* Shape 0 puts stage s on rank s mod K. Shape 1, with two chunks, is the V. */
     for (int shape = 0; shape < (plan->chunks == 2 ? 2 : 1) && rc == OK; shape++) {
         struct workload w = {0};
@@ -364,9 +340,8 @@ enum status schedule_auto(const struct setting *setting, const struct plan *plan
                 plan_rank_of_stage(shape ? SCHEDULE_ZB_V : SCHEDULE_1F1B, plan->num_ranks, t);
         }
         rc = workload_build(setting, plan, ranks, &w, err);
-        if (rc == OK) {
+        if (rc == OK)
             rc = run_search(&s, err);
-        }
         if (rc == OK && (s.best_ns < best.best_ns ||
                          (best.best_ns == INT64_MAX && s.least_excess < best.least_excess))) {
             struct workload old = kept;
@@ -421,9 +396,8 @@ enum status schedule_auto_uniform(int num_ranks, int num_microbatches, int chunk
     enum status rc =
         schedule_generate(SCHEDULE_INTERLEAVED, num_ranks, num_microbatches, chunks, &probe, err);
     schedule_clear(&probe);
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
     const int S = plan.num_stages = num_ranks * chunks;
     items = calloc((size_t)S, sizeof *items);
     plan.first_item = calloc((size_t)S + 1, sizeof *plan.first_item);
@@ -440,13 +414,11 @@ enum status schedule_auto_uniform(int num_ranks, int num_microbatches, int chunk
                                  .bwd_weight_ns = 1000};
         plan.first_item[s + 1] = s + 1;
     }
-    for (int k = 0; k < num_ranks; k++) {
+    for (int k = 0; k < num_ranks; k++)
         plan.device[k] = k;
-    }
     rc = model_explicit("equal stages", items, S, NULL, 0, true, &model, err);
-    if (rc == OK) {
+    if (rc == OK)
         rc = cluster_grid(1, num_ranks, &cluster, err);
-    }
     if (rc == OK) {
         cluster.link_latency_ns = cluster.uplink_latency_ns = 0;
         cost_constant(&cost);

@@ -66,9 +66,8 @@ static enum status counts_check(const struct schedule *schedule, struct err *err
     /* Each (stage, micro-batch) pair needs at least one op, so the number of ops bounds the memory
      * that is allocated below. */
     int64_t ops = 0;
-    for (int k = 0; k < K; k++) {
+    for (int k = 0; k < K; k++)
         ops += schedule->ranks[k].num_ops;
-    }
     if ((int64_t)S * M > 4 * ops + 4096) {
         return err_set(err, ERR_INFEASIBLE, "%lld ops cannot run %d microbatches through %d stages",
                        (long long)ops, M, S);
@@ -88,9 +87,8 @@ static enum status edges_build(struct check *check)
     check->crosses = calloc((size_t)E + 1, sizeof *check->crosses);
     check->mail = calloc((size_t)E * (size_t)schedule->num_microbatches + 1, 1);
     if (!check->out_first || !check->in_first || !check->out_edge || !check->in_edge ||
-        !check->unreceived || !check->crosses || !check->mail) {
+        !check->unreceived || !check->crosses || !check->mail)
         return ERR_NOMEM;
-    }
     /* Count one entry further on, so that the starts are in place after filling. */
     for (int e = 0; e < E; e++) {
         check->out_first[schedule->edges[e].from + 2]++;
@@ -123,21 +121,18 @@ static bool gradient_ready(const struct check *check, struct op op, struct op *w
     const struct schedule *schedule = check->schedule;
     const int s = op.stage, m = op.microbatch;
     if (!schedule->lowered) {
-        if (s + 1 < schedule->num_stages && check->stages[s + 1].input_done <= m) {
+        if (s + 1 < schedule->num_stages && check->stages[s + 1].input_done <= m)
             return wait_for(waits, OP_B, s + 1, m);
-        }
         return true;
     }
     for (int i = check->out_first[s]; i < check->out_first[s + 1]; i++) {
         const int e = check->out_edge[i];
         const struct schedule_edge *edge = &schedule->edges[e];
-        if (!edge->grad) {
+        if (!edge->grad)
             continue;
-        }
         if (check->crosses[e]) {
-            if (!(*mail(check, e, m) & RECEIVED << GRAD_SHIFT)) {
+            if (!(*mail(check, e, m) & RECEIVED << GRAD_SHIFT))
                 return wait_for(waits, OP_RECV_GRAD, s, m);
-            }
         } else if (check->stages[edge->to].input_done <= m) {
             return wait_for(waits, OP_B, edge->to, m);
         }
@@ -150,23 +145,19 @@ static bool input_ready(const struct check *check, struct op op, struct op *wait
     const struct schedule *schedule = check->schedule;
     const int s = op.stage, m = op.microbatch;
     if (!schedule->lowered) {
-        if (s > 0 && !(*cell(check, s - 1, m) & F_DONE)) {
+        if (s > 0 && !(*cell(check, s - 1, m) & F_DONE))
             return wait_for(waits, is_frozen(schedule, s - 1) ? OP_Z : OP_F, s - 1, m);
-        }
         return true;
     }
-    if (schedule->lowered[s].cache_read && !(*cell(check, s, m) & C_DONE)) {
+    if (schedule->lowered[s].cache_read && !(*cell(check, s, m) & C_DONE))
         return wait_for(waits, OP_C, s, m);
-    }
-    if (schedule->lowered[s].whole_batch && !check->stages[s].whole_done) {
+    if (schedule->lowered[s].whole_batch && !check->stages[s].whole_done)
         return wait_for(waits, OP_Z, s, OP_WHOLE_BATCH);
-    }
     for (int i = check->in_first[s]; i < check->in_first[s + 1]; i++) {
         const int e = check->in_edge[i], from = schedule->edges[e].from;
         if (check->crosses[e]) {
-            if (!(*mail(check, e, m) & RECEIVED)) {
+            if (!(*mail(check, e, m) & RECEIVED))
                 return wait_for(waits, OP_RECV_ACT, s, m);
-            }
         } else if (!(*cell(check, from, m) & F_DONE)) {
             return wait_for(waits, is_frozen(schedule, from) ? OP_Z : OP_F, from, m);
         }
@@ -181,9 +172,8 @@ static bool message_ready(const struct check *check, struct op op, struct op *wa
     const struct schedule_edge *edge = &schedule->edges[e];
     const bool grad = op.kind == OP_SEND_GRAD || op.kind == OP_RECV_GRAD;
     if (op.kind == OP_RECV_ACT || op.kind == OP_RECV_GRAD) {
-        if (*mail(check, e, m) & (grad ? SENT << GRAD_SHIFT : SENT)) {
+        if (*mail(check, e, m) & (grad ? SENT << GRAD_SHIFT : SENT))
             return true;
-        }
         return wait_for(waits, grad ? OP_SEND_GRAD : OP_SEND_ACT, grad ? edge->to : edge->from, m);
     }
     if (grad ? check->stages[op.stage].input_done <= m : !(*cell(check, op.stage, m) & F_DONE)) {
@@ -193,9 +183,8 @@ static bool message_ready(const struct check *check, struct op op, struct op *wa
                                                         : OP_F,
                         op.stage, m);
     }
-    if (check->unreceived[2 * e + grad] >= check->limit) {
+    if (check->unreceived[2 * e + grad] >= check->limit)
         return wait_for(waits, grad ? OP_RECV_GRAD : OP_RECV_ACT, grad ? edge->from : edge->to, m);
-    }
     return true;
 }
 
@@ -204,23 +193,19 @@ static bool reduced(const struct check *check, int s, struct op *waits)
 {
     const struct schedule *schedule = check->schedule;
     const int M = schedule->num_microbatches;
-    if (!is_frozen(schedule, s) && check->stages[s].weight_done < M) {
+    if (!is_frozen(schedule, s) && check->stages[s].weight_done < M)
         return wait_for(waits, OP_W, s, M - 1);
-    }
-    if (check->stages[s].buckets_done < schedule->lowered[s].num_buckets) {
+    if (check->stages[s].buckets_done < schedule->lowered[s].num_buckets)
         return wait_for(waits, OP_ALLREDUCE, s, OP_WHOLE_BATCH);
-    }
     return true;
 }
 
 static bool rank_reduced(const struct check *check, int rank, struct op *waits)
 {
     const struct schedule *schedule = check->schedule;
-    for (int s = 0; s < schedule->num_stages; s++) {
-        if (schedule->rank_of_stage[s] == rank && !reduced(check, s, waits)) {
+    for (int s = 0; s < schedule->num_stages; s++)
+        if (schedule->rank_of_stage[s] == rank && !reduced(check, s, waits))
             return false;
-        }
-    }
     return true;
 }
 
@@ -237,14 +222,12 @@ static bool tied_ready(const struct check *check, int rank, int stage, struct op
     const int other = tied_to(check, stage), far = schedule->rank_of_stage[other];
     const struct rank_state *peer = &check->ranks[far];
     struct op ignored;
-    if (!rank_reduced(check, rank, waits)) {
+    if (!rank_reduced(check, rank, waits))
         return false;
-    }
     if (peer->tied_done || (peer->next < schedule->ranks[far].num_ops &&
                             schedule->ranks[far].ops[peer->next].kind == OP_TIED &&
-                            rank_reduced(check, far, &ignored))) {
+                            rank_reduced(check, far, &ignored)))
         return true;
-    }
     return wait_for(waits, OP_TIED, other, OP_WHOLE_BATCH);
 }
 
@@ -274,19 +257,16 @@ static bool ready(const struct check *check, int rank, struct op op, struct op *
         } /* fall through */
     case OP_B:
     case OP_I:
-        if (!(*cell(check, s, m) & F_DONE)) {
+        if (!(*cell(check, s, m) & F_DONE))
             return wait_for(waits, OP_F, s, m);
-        }
-        if (schedule_recomputes(schedule, op) && !(*cell(check, s, m) & R_DONE)) {
+        if (schedule_recomputes(schedule, op) && !(*cell(check, s, m) & R_DONE))
             return wait_for(waits, OP_R, s, m);
-        }
         return gradient_ready(check, op, waits);
     case OP_R:
         return *cell(check, s, m) & F_DONE || wait_for(waits, OP_F, s, m);
     case OP_P:
-        if (m == OP_WHOLE_BATCH) {
+        if (m == OP_WHOLE_BATCH)
             return stage->whole_done || wait_for(waits, OP_Z, s, m);
-        }
         return *cell(check, s, m) & F_DONE ||
                wait_for(waits, is_frozen(schedule, s) ? OP_Z : OP_F, s, m);
     case OP_SEND_ACT:
@@ -301,12 +281,10 @@ static bool ready(const struct check *check, int rank, struct op op, struct op *
     case OP_NORM:
         return rank_reduced(check, rank, waits) && tied_done(check, rank, waits);
     case OP_UPDATE:
-        if (!tied_done(check, rank, waits)) {
+        if (!tied_done(check, rank, waits))
             return false;
-        }
-        if (schedule->norm) {
+        if (schedule->norm)
             return check->ranks[rank].norm_done || wait_for(waits, OP_NORM, s, OP_WHOLE_BATCH);
-        }
         return reduced(check, s, waits);
     default:
         return true;
@@ -354,15 +332,13 @@ static bool deliver(struct check *check, struct op op)
     struct stage_state *stage = &check->stages[op.stage];
     const bool forward = op.kind == OP_F || op.kind == OP_Z;
     int32_t *unreceived = forward ? &stage->unreceived_act : &stage->unreceived_grad;
-    if (*unreceived >= check->limit) {
+    if (*unreceived >= check->limit)
         return false;
-    }
     (*unreceived)++;
-    if (forward) {
+    if (forward)
         *cell(check, op.stage, op.microbatch) |= F_DONE;
-    } else {
+    else
         stage->input_done = op.microbatch + 1;
-    }
     wake(check, schedule->rank_of_stage[forward ? op.stage + 1 : op.stage - 1]);
     return true;
 }
@@ -375,19 +351,17 @@ static bool run(struct check *check, int rank, struct op op)
     struct stage_state *stage = &check->stages[op.stage];
     const int s = op.stage, m = op.microbatch;
     if (!schedule->lowered && exchange(check, op)) {
-        if (op.kind == OP_B) {
+        if (op.kind == OP_B)
             stage->weight_done = m + 1;
-        }
         return deliver(check, op);
     }
     switch (op.kind) {
     case OP_F:
     case OP_Z:
-        if (m == OP_WHOLE_BATCH) {
+        if (m == OP_WHOLE_BATCH)
             stage->whole_done = 1;
-        } else {
+        else
             *cell(check, s, m) |= F_DONE;
-        }
         break;
     case OP_B:
         stage->input_done = stage->weight_done = m + 1;
@@ -441,9 +415,8 @@ static void run_rank(struct check *check, int k)
     struct rank_state *rank = &check->ranks[k];
     struct op waits;
     if (rank->sending) {
-        if (!deliver(check, list->ops[rank->next - 1])) {
+        if (!deliver(check, list->ops[rank->next - 1]))
             return;
-        }
         rank->sending = false;
     }
     while (rank->next < list->num_ops && ready(check, k, list->ops[rank->next], &waits)) {
@@ -479,9 +452,8 @@ static enum status explain_stuck(const struct check *check, struct err *err)
     struct op at, waits;
     int first = -1;
     for (int k = 0; k < schedule->num_ranks; k++) {
-        if (check->ranks[k].next == schedule->ranks[k].num_ops && !check->ranks[k].sending) {
+        if (check->ranks[k].next == schedule->ranks[k].num_ops && !check->ranks[k].sending)
             continue;
-        }
         stuck_at(check, k, &at, &waits);
         if (schedule->rank_of_stage[waits.stage] == k) {
             return err_set(err, ERR_INFEASIBLE, "rank %d: %s before %s", k, op_text(at, text),
@@ -498,9 +470,8 @@ static enum status explain_stuck(const struct check *check, struct err *err)
                                  "%srank %d stands at %s for %s of rank %d", shown ? "; " : "", k,
                                  op_text(at, text), op_text(waits, other), next);
         k = next;
-        if (k == first) {
+        if (k == first)
             break;
-        }
     }
     return err_set(err, ERR_INFEASIBLE, "deadlock: %s", list);
 }
@@ -508,28 +479,24 @@ static enum status explain_stuck(const struct check *check, struct err *err)
 static enum status pass_two(struct check *check, struct err *err)
 {
     const struct schedule *schedule = check->schedule;
-    for (int k = schedule->num_ranks - 1; k >= 0; k--) {
+    for (int k = schedule->num_ranks - 1; k >= 0; k--)
         wake(check, k);
-    }
     while (check->num_stacked > 0) {
         const int k = check->stack[--check->num_stacked];
         check->ranks[k].queued = false;
         run_rank(check, k);
     }
-    for (int k = 0; k < schedule->num_ranks; k++) {
-        if (check->ranks[k].next < schedule->ranks[k].num_ops || check->ranks[k].sending) {
+    for (int k = 0; k < schedule->num_ranks; k++)
+        if (check->ranks[k].next < schedule->ranks[k].num_ops || check->ranks[k].sending)
             return explain_stuck(check, err);
-        }
-    }
     return OK;
 }
 
 enum status schedule_check(const struct schedule *schedule, int buffer_limit, struct err *err)
 {
     enum status rc = counts_check(schedule, err);
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
     struct check check = {.schedule = schedule,
                           .limit = buffer_limit > 0 ? buffer_limit : INT32_MAX};
     const size_t S = (size_t)schedule->num_stages, K = (size_t)schedule->num_ranks;
@@ -543,9 +510,8 @@ enum status schedule_check(const struct schedule *schedule, int buffer_limit, st
         goto out;
     }
     rc = schedule_check_ops(&check, err);
-    if (rc == OK) {
+    if (rc == OK)
         rc = pass_two(&check, err);
-    }
 out:
     check_clear(&check);
     return rc;

@@ -42,13 +42,12 @@ struct check {
 /* Print an op as stage, kind and micro-batch, such as "5B3" or "5UPDATE"; returns buf. */
 static inline const char *op_text(struct op op, char buf[48])
 {
-    if (op.kind == OP_NORM) {
+    if (op.kind == OP_NORM)
         snprintf(buf, 48, "NORM");
-    } else if (op.microbatch == OP_WHOLE_BATCH) {
+    else if (op.microbatch == OP_WHOLE_BATCH)
         snprintf(buf, 48, "%d%s", op.stage, op_kind_name(op.kind));
-    } else {
+    else
         snprintf(buf, 48, "%d%s%d", op.stage, op_kind_name(op.kind), op.microbatch);
-    }
     return buf;
 }
 

@@ -21,9 +21,8 @@ static enum status unexpected(int rank, struct op op, const char *why, struct er
 static enum status see_half(int rank, struct op op, int32_t *next, struct err *err)
 {
     char text[48], missing[48];
-    if (op.microbatch < *next) {
+    if (op.microbatch < *next)
         return twice(rank, op, err);
-    }
     if (op.microbatch > *next) {
         return err_set(err, ERR_INFEASIBLE, "rank %d: %s before %s", rank, op_text(op, text),
                        op_text(make_op(op.kind, op.stage, *next), missing));
@@ -34,9 +33,8 @@ static enum status see_half(int rank, struct op op, int32_t *next, struct err *e
 
 static enum status see_bit(int rank, struct op op, uint8_t *bits, uint8_t bit, struct err *err)
 {
-    if (*bits & bit) {
+    if (*bits & bit)
         return twice(rank, op, err);
-    }
     *bits |= bit;
     return OK;
 }
@@ -47,15 +45,12 @@ static enum status see_message(struct check *check, int rank, struct op op, stru
     const bool grad = op.kind == OP_SEND_GRAD || op.kind == OP_RECV_GRAD;
     const bool send = op.kind == OP_SEND_ACT || op.kind == OP_SEND_GRAD;
     const int edge = edge_of(check, op);
-    if (edge < 0) {
+    if (edge < 0)
         return unexpected(rank, op, "the stage has no such edge", err);
-    }
-    if (!check->crosses[edge]) {
+    if (!check->crosses[edge])
         return unexpected(rank, op, "both stages are on this rank", err);
-    }
-    if (grad && !schedule->edges[edge].grad) {
+    if (grad && !schedule->edges[edge].grad)
         return unexpected(rank, op, "no gradient comes back over this edge", err);
-    }
     const int bit = send ? SEND_SEEN : RECV_SEEN;
     return see_bit(rank, op, mail(check, edge, op.microbatch),
                    (uint8_t)(grad ? bit << GRAD_SHIFT : bit), err);
@@ -75,28 +70,22 @@ static enum status see_whole(struct check *check, int rank, struct op op, struct
         return low->whole_batch_written ? see_bit(rank, op, &stage->whole_seen, 2, err)
                                         : unexpected(rank, op, "the cache is not written", err);
     case OP_ALLREDUCE:
-        if (op.arg < stage->next_bucket) {
+        if (op.arg < stage->next_bucket)
             return twice(rank, op, err);
-        }
-        if (op.arg > stage->next_bucket || op.arg >= low->num_buckets) {
+        if (op.arg > stage->next_bucket || op.arg >= low->num_buckets)
             return unexpected(rank, op, "buckets go 0, 1, 2, ... up to the stage's last", err);
-        }
         stage->next_bucket++;
         return OK;
     case OP_TIED:
-        if (!check->schedule->tied ||
-            (op.stage > 0 && op.stage < check->schedule->num_stages - 1)) {
+        if (!check->schedule->tied || (op.stage > 0 && op.stage < check->schedule->num_stages - 1))
             return unexpected(rank, op, "the stage shares no table with another rank", err);
-        }
-        if (check->ranks[rank].tied_seen) {
+        if (check->ranks[rank].tied_seen)
             return twice(rank, op, err);
-        }
         check->ranks[rank].tied_seen = true;
         return OK;
     case OP_NORM:
-        if (check->ranks[rank].norm_seen) {
+        if (check->ranks[rank].norm_seen)
             return twice(rank, op, err);
-        }
         check->ranks[rank].norm_seen = true;
         return check->schedule->norm ? OK : unexpected(rank, op, "no norm is taken", err);
     case OP_UPDATE:
@@ -112,18 +101,16 @@ static enum status see(struct check *check, int rank, struct op op, struct err *
     const struct schedule *schedule = check->schedule;
     const int S = schedule->num_stages, M = schedule->num_microbatches;
     if (op.kind >= OP_KIND_COUNT || op.stage >= S || op.microbatch < OP_WHOLE_BATCH ||
-        op.microbatch >= M) {
+        op.microbatch >= M)
         return unexpected(rank, op, "stage or microbatch out of range", err);
-    }
     if (schedule->rank_of_stage[op.stage] != rank) {
         char text[48];
         return err_set(err, ERR_INFEASIBLE, "rank %d: %s belongs to rank %d", rank,
                        op_text(op, text), schedule->rank_of_stage[op.stage]);
     }
     const struct lowered_stage *low = schedule->lowered ? &schedule->lowered[op.stage] : NULL;
-    if (!low && op.kind > OP_W && op.kind != OP_Z) {
+    if (!low && op.kind > OP_W && op.kind != OP_Z)
         return unexpected(rank, op, "the list has compute ops only", err);
-    }
     if (op.microbatch == OP_WHOLE_BATCH) {
         return low ? see_whole(check, rank, op, err)
                    : unexpected(rank, op, "it needs a microbatch", err);
@@ -144,18 +131,14 @@ static enum status see(struct check *check, int rank, struct op op, struct err *
     case OP_B:
     case OP_I:
     case OP_W:
-        if (frozen) {
+        if (frozen)
             return unexpected(rank, op, "the stage is frozen", err);
-        }
-        if (op.kind == OP_I && input_is_folded(schedule, op.stage)) {
+        if (op.kind == OP_I && input_is_folded(schedule, op.stage))
             return unexpected(rank, op, "the stage has no input half", err);
-        }
-        if (op.kind != OP_W && !input_is_folded(schedule, op.stage)) {
+        if (op.kind != OP_W && !input_is_folded(schedule, op.stage))
             rc = see_half(rank, op, &stage->next_input, err);
-        }
-        if (op.kind != OP_I && rc == OK) {
+        if (op.kind != OP_I && rc == OK)
             rc = see_half(rank, op, &stage->next_weight, err);
-        }
         return rc;
     case OP_R:
         return schedule_recomputes(schedule, op) ? see_bit(rank, op, bits, R_SEEN, err)
@@ -193,15 +176,12 @@ static enum status lowered_complete(const struct check *check, int s, struct err
     const int M = schedule->num_microbatches;
     for (int m = 0; m < M && (low->recompute || low->cache_read || low->cache_write); m++) {
         const uint8_t bits = *cell(check, s, m);
-        if (schedule_recomputes(schedule, make_op(OP_R, s, m)) && !(bits & R_SEEN)) {
+        if (schedule_recomputes(schedule, make_op(OP_R, s, m)) && !(bits & R_SEEN))
             return missing(schedule, OP_R, s, m, err);
-        }
-        if (low->cache_read && !(bits & C_SEEN)) {
+        if (low->cache_read && !(bits & C_SEEN))
             return missing(schedule, OP_C, s, m, err);
-        }
-        if (low->cache_write && !(bits & P_SEEN)) {
+        if (low->cache_write && !(bits & P_SEEN))
             return missing(schedule, OP_P, s, m, err);
-        }
     }
     for (int i = check->out_first[s]; i < check->out_first[s + 1]; i++) {
         const int e = check->out_edge[i];
@@ -220,18 +200,14 @@ static enum status lowered_complete(const struct check *check, int s, struct err
             }
         }
     }
-    if (low->whole_batch && !(stage->whole_seen & 1)) {
+    if (low->whole_batch && !(stage->whole_seen & 1))
         return missing(schedule, OP_Z, s, OP_WHOLE_BATCH, err);
-    }
-    if (low->whole_batch_written && !(stage->whole_seen & 2)) {
+    if (low->whole_batch_written && !(stage->whole_seen & 2))
         return missing(schedule, OP_P, s, OP_WHOLE_BATCH, err);
-    }
-    if (stage->next_bucket < low->num_buckets) {
+    if (stage->next_bucket < low->num_buckets)
         return missing(schedule, OP_ALLREDUCE, s, OP_WHOLE_BATCH, err);
-    }
-    if (low->update && !stage->update_seen) {
+    if (low->update && !stage->update_seen)
         return missing(schedule, OP_UPDATE, s, OP_WHOLE_BATCH, err);
-    }
     return OK;
 }
 
@@ -241,9 +217,8 @@ enum status schedule_check_ops(struct check *check, struct err *err)
     enum status rc = OK;
     for (int k = 0; k < schedule->num_ranks && rc == OK; k++) {
         const struct rank_ops *rank = &schedule->ranks[k];
-        for (int64_t i = 0; i < rank->num_ops && rc == OK; i++) {
+        for (int64_t i = 0; i < rank->num_ops && rc == OK; i++)
             rc = see(check, k, rank->ops[i], err);
-        }
     }
     for (int s = 0; s < schedule->num_stages && rc == OK; s++) {
         const struct stage_state *stage = &check->stages[s];
@@ -251,9 +226,8 @@ enum status schedule_check_ops(struct check *check, struct err *err)
         const bool frozen = is_frozen(schedule, s);
         if (stage->num_forward < M) {
             int m = 0;
-            while (*cell(check, s, m) & F_SEEN) {
+            while (*cell(check, s, m) & F_SEEN)
                 m++;
-            }
             rc = missing(schedule, frozen ? OP_Z : OP_F, s, m, err);
         } else if (!frozen && stage->next_weight < M) {
             rc = missing(schedule, stage->next_input > stage->next_weight ? OP_W : OP_B, s,
@@ -266,14 +240,11 @@ enum status schedule_check_ops(struct check *check, struct err *err)
     }
     for (int end = 0; end < 2 && rc == OK && schedule->tied; end++) {
         const int s = end * (schedule->num_stages - 1);
-        if (!check->ranks[schedule->rank_of_stage[s]].tied_seen) {
+        if (!check->ranks[schedule->rank_of_stage[s]].tied_seen)
             rc = missing(schedule, OP_TIED, s, OP_WHOLE_BATCH, err);
-        }
     }
-    for (int k = 0; k < schedule->num_ranks && rc == OK && schedule->norm; k++) {
-        if (!check->ranks[k].norm_seen) {
+    for (int k = 0; k < schedule->num_ranks && rc == OK && schedule->norm; k++)
+        if (!check->ranks[k].norm_seen)
             rc = err_set(err, ERR_INFEASIBLE, "rank %d has no NORM", k);
-        }
-    }
     return rc;
 }

@@ -22,18 +22,16 @@ static char *write_int(char *at, int value)
         digits[n++] = (char)('0' + value % 10);
         value /= 10;
     } while (value > 0);
-    while (n > 0) {
+    while (n > 0)
         *at++ = digits[--n];
-    }
     return at;
 }
 
 static int num_digits(int value)
 {
     int n = 1;
-    for (; value >= 10; value /= 10) {
+    for (; value >= 10; value /= 10)
         n++;
-    }
     return n;
 }
 
@@ -43,25 +41,21 @@ enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct 
     const size_t cell = (size_t)num_digits(schedule->num_stages) +
                         (size_t)num_digits(schedule->num_microbatches) + 2;
     size_t room = (size_t)schedule->num_ranks + 1;
-    for (int k = 0; k < schedule->num_ranks; k++) {
+    for (int k = 0; k < schedule->num_ranks; k++)
         room += (size_t)schedule->ranks[k].num_ops * cell;
-    }
     char *text = malloc(room);
-    if (!text) {
+    if (!text)
         return err_nomem(err);
-    }
     char *at = text;
     for (int k = 0; k < schedule->num_ranks; k++) {
         const struct rank_ops *rank = &schedule->ranks[k];
         const char *row = at;
         for (int64_t i = 0; i < rank->num_ops; i++) {
             const struct op op = rank->ops[i];
-            if (!is_compute(op)) {
+            if (!is_compute(op))
                 continue;
-            }
-            if (at > row) {
+            if (at > row)
                 *at++ = ',';
-            }
             at = write_int(at, op.stage);
             *at++ = op_kind_name(op.kind)[0];
             at = write_int(at, op.microbatch);
@@ -80,9 +74,8 @@ static int64_t read_int(const char **at, const char *end, int64_t max)
     const char *p = *at;
     while (p < end && isdigit((unsigned char)*p)) {
         value = 10 * value + (*p++ - '0');
-        if (value > max) {
+        if (value > max)
             return -1;
-        }
     }
     const bool any = p > *at;
     *at = p;
@@ -96,9 +89,8 @@ static bool read_cell(const char *at, const char *end, struct op *op)
     static const enum op_kind values[] = {OP_F, OP_B, OP_I, OP_W, OP_Z};
     const int64_t stage = read_int(&at, end, SCHEDULE_MAX_STAGES - 1);
     const char *kind = stage >= 0 && at < end ? memchr(kinds, *at, sizeof kinds) : NULL;
-    if (!kind) {
+    if (!kind)
         return false;
-    }
     at++;
     const int64_t microbatch = read_int(&at, end, INT32_MAX - 1);
     *op = (struct op){.microbatch = (int32_t)microbatch,
@@ -113,9 +105,8 @@ static int read_ops(const char *at, const char *end, struct op ops[2])
 {
     static const char suffix[] = ")OVERLAP_F_B";
     const size_t tail = sizeof suffix - 1, length = (size_t)(end - at);
-    if (*at != '(' || length <= tail || memcmp(end - tail, suffix, tail) != 0) {
+    if (*at != '(' || length <= tail || memcmp(end - tail, suffix, tail) != 0)
         return read_cell(at, end, &ops[0]);
-    }
     const char *middle = memchr(at, ';', length), *inner_end = end - tail;
     return middle && middle < inner_end && read_cell(at + 1, middle, &ops[0]) &&
                    read_cell(middle + 1, inner_end, &ops[1])
@@ -131,20 +122,17 @@ static enum status walk(const char *csv, const char *what, bool fill, struct ran
     int row = 0;
     for (const char *line = csv; *line; row++) {
         const char *line_end = line + strcspn(line, "\n");
-        if (row >= SCHEDULE_MAX_STAGES) {
+        if (row >= SCHEDULE_MAX_STAGES)
             return err_set(err, ERR_INPUT, "%s: more than %d rows", what, SCHEDULE_MAX_STAGES);
-        }
         int64_t cell = 1;
         for (const char *at = line; at <= line_end; cell++) {
             const char *cell_end = memchr(at, ',', (size_t)(line_end - at));
             cell_end = cell_end ? cell_end : line_end;
             const char *next = cell_end + 1;
-            while (at < cell_end && isspace((unsigned char)*at)) {
+            while (at < cell_end && isspace((unsigned char)*at))
                 at++;
-            }
-            while (cell_end > at && isspace((unsigned char)cell_end[-1])) {
+            while (cell_end > at && isspace((unsigned char)cell_end[-1]))
                 cell_end--;
-            }
             struct op ops[2];
             const int num_ops = at < cell_end ? read_ops(at, cell_end, ops) : 0;
             if (at < cell_end && num_ops == 0) {
@@ -154,12 +142,10 @@ static enum status walk(const char *csv, const char *what, bool fill, struct ran
                 err_hint(err, "an op is STAGE KIND MICROBATCH, such as 0F0; kinds are F B I W Z");
                 return rc;
             }
-            for (int i = 0; i < num_ops && fill; i++) {
+            for (int i = 0; i < num_ops && fill; i++)
                 ranks[row].ops[ranks[row].num_ops++] = ops[i];
-            }
-            if (counts) {
+            if (counts)
                 counts[row] += num_ops;
-            }
             at = next;
         }
         line = *line_end ? line_end + 1 : line_end;
@@ -172,18 +158,15 @@ static enum status walk(const char *csv, const char *what, bool fill, struct ran
 static void describe(struct schedule *schedule)
 {
     const int S = schedule->num_stages;
-    for (int s = 0; s < S; s++) {
+    for (int s = 0; s < S; s++)
         schedule->rank_of_stage[s] = -1;
-    }
     for (int k = 0; k < schedule->num_ranks; k++) {
         for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++) {
             const struct op op = schedule->ranks[k].ops[i];
-            if (schedule->rank_of_stage[op.stage] < 0) {
+            if (schedule->rank_of_stage[op.stage] < 0)
                 schedule->rank_of_stage[op.stage] = k;
-            }
-            if (op.kind == OP_Z && op.stage >= schedule->num_frozen_stages) {
+            if (op.kind == OP_Z && op.stage >= schedule->num_frozen_stages)
                 schedule->num_frozen_stages = op.stage + 1;
-            }
         }
     }
     bool input = false, weight = false;
@@ -191,9 +174,8 @@ static void describe(struct schedule *schedule)
         schedule->rank_of_stage[s] =
             schedule->rank_of_stage[s] < 0 ? 0 : schedule->rank_of_stage[s];
     }
-    if (schedule->num_frozen_stages >= S) {
+    if (schedule->num_frozen_stages >= S)
         return; /* schedule_check() refuses it */
-    }
     const int first = schedule->num_frozen_stages;
     const struct rank_ops *rank = &schedule->ranks[schedule->rank_of_stage[first]];
     for (int64_t i = 0; i < rank->num_ops; i++) {
@@ -211,25 +193,21 @@ enum status schedule_from_csv(const char *csv, const char *what, struct schedule
     int num_rows = 0;
     int64_t total = 0, *counts = NULL;
     enum status rc = walk(csv, what, false, NULL, NULL, &num_rows, err);
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
     counts = calloc((size_t)num_rows + 1, sizeof *counts);
-    if (!counts) {
+    if (!counts)
         return err_nomem(err);
-    }
     rc = walk(csv, what, false, NULL, counts, &num_rows, err);
-    for (int k = 0; k < num_rows; k++) {
+    for (int k = 0; k < num_rows; k++)
         total += counts[k];
-    }
     if (total == 0) {
         rc = err_set(err, ERR_INPUT, "%s: no ops", what);
         goto out;
     }
     rc = schedule_alloc(SCHEDULE_CUSTOM, num_rows, SCHEDULE_MAX_STAGES, 1, counts, &got, err);
-    if (rc != OK) {
+    if (rc != OK)
         goto out;
-    }
     rc = walk(csv, what, true, got.ranks, NULL, &num_rows, err);
     got.num_stages = 0;
     for (int k = 0; k < num_rows; k++) {

@@ -60,21 +60,18 @@ static bool better(const struct list_state *l, const struct choice *a, const str
 {
     const bool forward_a = a->op.kind == OP_F || a->op.kind == OP_Z;
     const bool forward_b = b->op.kind == OP_F || b->op.kind == OP_Z;
-    if (b->start == INT64_MAX) {
+    if (b->start == INT64_MAX)
         return true;
-    }
     if (forward_a != forward_b && !l->rules->forward_first) {
         /* The rank may wait a little for the backward. */
         const int64_t wait =
             op_ns(l, OP_F, forward_a ? a->op.stage : b->op.stage, 0) / 100 * l->rules->wait_percent;
         return forward_a ? a->start + wait < b->start : a->start <= b->start + wait;
     }
-    if (a->start != b->start) {
+    if (a->start != b->start)
         return a->start < b->start;
-    }
-    if (forward_a != forward_b) {
+    if (forward_a != forward_b)
         return forward_a;
-    }
     /* Prefer the forward of the last stage and the backward of the first stage, because these bring
      * a micro-batch closest to its end. */
     return forward_a ? a->op.stage > b->op.stage : a->op.stage < b->op.stage;
@@ -97,9 +94,8 @@ static void choose(struct list_state *l, int rank)
                 .op = {
                        .microbatch = f, .stage = (uint16_t)s, .kind = is_frozen(l, s) ? OP_Z : OP_F}
             };
-            if (better(l, &c, &best)) {
+            if (better(l, &c, &best))
                 best = c;
-            }
         }
         if (!is_frozen(l, s) && b < f && l->grads_missing[pair(l, s, b)] == 0) {
             const enum op_kind kind = !l->rules->split ? OP_B : weight_only(l, s) ? OP_W : OP_I;
@@ -107,14 +103,12 @@ static void choose(struct list_state *l, int rank)
                 .start = later(now, l->grad_at[pair(l, s, b)]),
                 .op = {.microbatch = b, .stage = (uint16_t)s, .kind = (uint8_t)kind}
             };
-            if (better(l, &c, &best)) {
+            if (better(l, &c, &best))
                 best = c;
-            }
         }
         if (l->next_weight[s] < b &&
-            (weight_stage < 0 || l->next_weight[s] <= l->next_weight[weight_stage])) {
+            (weight_stage < 0 || l->next_weight[s] <= l->next_weight[weight_stage]))
             weight_stage = s;
-        }
     }
     if (weight_stage >= 0) {
         const int m = l->next_weight[weight_stage];
@@ -205,24 +199,20 @@ static bool list_init(struct list_state *l)
     l->choices = calloc(K, sizeof *l->choices);
     if (!l->next_forward || !l->next_backward || !l->next_weight || !l->input_at || !l->grad_at ||
         !l->inputs_missing || !l->grads_missing || !l->free_at || !l->live || !l->stages_first ||
-        !l->stages || !l->choices) {
+        !l->stages || !l->choices)
         return false;
-    }
     int at = 0;
     for (int k = 0; k < w->num_ranks; k++) {
         l->stages_first[k] = at;
-        for (int s = 0; s < w->num_stages; s++) {
-            if (w->rank_of_stage[s] == k) {
+        for (int s = 0; s < w->num_stages; s++)
+            if (w->rank_of_stage[s] == k)
                 l->stages[at++] = s;
-            }
-        }
     }
     l->stages_first[w->num_ranks] = at;
     for (int s = 0; s < w->num_stages; s++) {
         int grads = 0;
-        for (int i = w->out_first[s]; i < w->out_first[s + 1]; i++) {
+        for (int i = w->out_first[s]; i < w->out_first[s + 1]; i++)
             grads += w->edges[w->out_edge[i]].grad;
-        }
         for (int m = 0; m < l->num_microbatches; m++) {
             l->inputs_missing[pair(l, s, m)] = (uint16_t)(w->in_first[s + 1] - w->in_first[s]);
             l->grads_missing[pair(l, s, m)] = (uint16_t)grads;
@@ -239,33 +229,28 @@ enum status schedule_list(const struct workload *workload, const struct list_rul
     struct schedule got = {0};
     int64_t total = 0, *room = calloc((size_t)K, sizeof *room);
     enum status rc = room && list_init(&l) ? OK : err_nomem(err);
-    if (rc != OK) {
+    if (rc != OK)
         goto out;
-    }
     for (int s = 0; s < S; s++) {
         const int kinds = is_frozen(&l, s) ? 1 : rules->split && !weight_only(&l, s) ? 3 : 2;
         room[workload->rank_of_stage[s]] += (int64_t)kinds * M;
         total += (int64_t)kinds * M;
     }
     rc = schedule_alloc(SCHEDULE_AUTO, K, S, M, room, &got, err);
-    if (rc != OK) {
+    if (rc != OK)
         goto out;
-    }
     memcpy(got.rank_of_stage, workload->rank_of_stage, (size_t)S * sizeof(int));
     got.num_frozen_stages = workload->num_frozen_stages;
     got.drop_first_input = rules->split && workload->i_folded_into_w;
-    for (int k = 0; k < K; k++) {
+    for (int k = 0; k < K; k++)
         choose(&l, k);
-    }
     int64_t done = 0;
     for (; done < total; done++) {
         int next = 0;
-        for (int k = 1; k < K; k++) {
+        for (int k = 1; k < K; k++)
             next = l.choices[k].start < l.choices[next].start ? k : next;
-        }
-        if (l.choices[next].start == INT64_MAX) {
+        if (l.choices[next].start == INT64_MAX)
             break;
-        }
         got.ranks[next].ops[got.ranks[next].num_ops++] = l.choices[next].op;
         commit(&l, next);
     }

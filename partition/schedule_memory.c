@@ -14,27 +14,24 @@ static int size_of(const struct workload *w, struct op op)
 void schedule_stash_distance(const struct schedule *full, const struct workload *w,
                              int64_t *distances)
 {
-    for (int s = 0; s < full->num_stages; s++) { /* frozen stages keep no stash */
+    for (int s = 0; s < full->num_stages; s++) /* frozen stages keep no stash */
         distances[s] = STASH_FAR;
-    }
     for (int k = 0; k < full->num_ranks; k++) {
         const struct rank_ops *list = &full->ranks[k];
         int64_t held = 0, peak = 0;
         for (int64_t i = 0; i < list->num_ops; i++) {
             const struct op op = list->ops[i];
             const int64_t stash = w->stages[op.stage].stash_bytes[size_of(w, op)];
-            if (op.kind == OP_R || (op.kind == OP_F && !schedule_recomputes(full, op))) {
+            if (op.kind == OP_R || (op.kind == OP_F && !schedule_recomputes(full, op)))
                 held = add_saturated(held, stash);
-            } else if (op.kind == OP_B || op.kind == OP_W) {
+            else if (op.kind == OP_B || op.kind == OP_W)
                 held -= stash;
-            }
             peak = held > peak ? held : peak;
         }
         for (int64_t i = 0; i < list->num_ops; i++) {
             const struct op op = list->ops[i];
-            if (op.kind == OP_F && op.microbatch == 0) {
+            if (op.kind == OP_F && op.microbatch == 0)
                 distances[op.stage] = peak - w->stages[op.stage].stash_bytes[size_of(w, op)] / 2;
-            }
         }
     }
 }
@@ -115,9 +112,8 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
 static enum status check_bytes(const struct schedule *full, const struct workload *w,
                                int64_t *fixed_bytes, struct err *err)
 {
-    for (int k = 0; k < full->num_ranks; k++) {
+    for (int k = 0; k < full->num_ranks; k++)
         fixed_bytes[k] = w->context_bytes;
-    }
     for (int s = 0; s < full->num_stages; s++) {
         const struct stage_cost *stage = &w->stages[s];
         int64_t *sum = &fixed_bytes[full->rank_of_stage[s]], flow = 0;
@@ -127,14 +123,12 @@ static enum status check_bytes(const struct schedule *full, const struct workloa
                     add_ok(*sum, stage->tree_bytes, sum) &&
                     add_ok(stage->stash_bytes[MB_FULL], stage->input_bytes[MB_FULL], &flow) &&
                     add_ok(flow, stage->copy_bytes[MB_FULL], &flow);
-        for (int i = w->out_first[s]; fits && i < w->out_first[s + 1]; i++) {
+        for (int i = w->out_first[s]; fits && i < w->out_first[s + 1]; i++)
             fits = add_ok(flow, w->edges[w->out_edge[i]].bytes[MB_FULL], &flow);
-        }
         fits = fits && mul_ok(flow, 2 * (int64_t)full->num_microbatches, &flow) &&
                flow < INT64_MAX / 2 / full->num_stages && *sum < INT64_MAX / 2;
-        if (!fits) {
+        if (!fits)
             return err_set(err, ERR_INPUT, "memory of stage %d overflows", s);
-        }
     }
     return OK;
 }
@@ -156,9 +150,8 @@ enum status schedule_memory_limited(const struct schedule *full, const struct wo
                                     struct err *err)
 {
     int64_t *fixed = malloc((size_t)full->num_ranks * sizeof *fixed);
-    if (!fixed) {
+    if (!fixed)
         return err_nomem(err);
-    }
     const enum status rc = check_bytes(full, workload, fixed, err);
     for (int k = 0; rc == OK && k < full->num_ranks; k++) {
         memory[k] = (struct rank_memory){.peak_bytes = fixed[k]};

@@ -30,9 +30,8 @@ static inline void emit(struct writer *to, enum op_kind kind, int stage, int mic
 /* For schedules that are written for a larger M: leave out micro-batches that do not exist. */
 static inline void emit_if(struct writer *to, enum op_kind kind, int stage, int microbatch)
 {
-    if (microbatch < to->num_microbatches) {
+    if (microbatch < to->num_microbatches)
         emit(to, kind, stage, microbatch);
-    }
 }
 
 static int min_int(int a, int b)
@@ -42,25 +41,21 @@ static int min_int(int a, int b)
 
 static void write_gpipe(struct writer *to, int r)
 {
-    for (int m = 0; m < to->num_microbatches; m++) {
+    for (int m = 0; m < to->num_microbatches; m++)
         emit(to, OP_F, r, m);
-    }
-    for (int m = 0; m < to->num_microbatches; m++) {
+    for (int m = 0; m < to->num_microbatches; m++)
         emit(to, OP_B, r, m);
-    }
 }
 
 /* K - 1 - r forwards, then one forward and one backward in turn. */
 static void write_1f1b(struct writer *to, int K, int r)
 {
     const int M = to->num_microbatches, warm = min_int(M, K - 1 - r);
-    for (int m = 0; m < warm; m++) {
+    for (int m = 0; m < warm; m++)
         emit(to, OP_F, r, m);
-    }
     for (int m = 0; m < M; m++) {
-        if (m + warm < M) {
+        if (m + warm < M)
             emit(to, OP_F, r, m + warm);
-        }
         emit(to, OP_B, r, m);
     }
 }
@@ -72,21 +67,17 @@ static void write_zb_h(struct writer *to, int r, int warm, int delay)
 {
     const int M = to->num_microbatches;
     warm = min_int(M, warm);
-    for (int m = 0; m < warm; m++) {
+    for (int m = 0; m < warm; m++)
         emit(to, OP_F, r, m);
-    }
     for (int m = 0; m < M; m++) {
-        if (m + warm < M) {
+        if (m + warm < M)
             emit(to, OP_F, r, m + warm);
-        }
         emit(to, OP_I, r, m);
-        if (m >= delay) {
+        if (m >= delay)
             emit(to, OP_W, r, m - delay);
-        }
     }
-    for (int m = M > delay ? M - delay : 0; m < M; m++) {
+    for (int m = M > delay ? M - delay : 0; m < M; m++)
         emit(to, OP_W, r, m);
-    }
 }
 
 /* The position of a walk over (chunk, micro-batch): group by group of micro-batches, and within a
@@ -105,13 +96,11 @@ static int group_size(int K, int M, int first)
 
 static void turn_next(struct turn *turn, int K, int M, int v)
 {
-    if (++turn->in_group < turn->group_size) {
+    if (++turn->in_group < turn->group_size)
         return;
-    }
     turn->in_group = 0;
-    if (++turn->chunk < v) {
+    if (++turn->chunk < v)
         return;
-    }
     turn->chunk = 0;
     turn->group_first += turn->group_size;
     turn->group_size = turn->group_first < M ? group_size(K, M, turn->group_first) : 0;
@@ -143,9 +132,8 @@ static void write_zb_v(struct writer *to, int K, int r)
     const int M = to->num_microbatches, full = M > 2 * K - 1 ? M : 2 * K - 1;
     const int down = r, up = 2 * K - 1 - r;
     int f0 = 0, f1 = 0, b0 = 0, b1 = 0;
-    while (f0 < 2 * (K - r) - 1) {
+    while (f0 < 2 * (K - r) - 1)
         emit_if(to, OP_F, down, f0++);
-    }
     for (int i = 0; i < r; i++) {
         emit_if(to, OP_F, up, f1++);
         emit_if(to, OP_F, down, f0++);
@@ -156,9 +144,8 @@ static void write_zb_v(struct writer *to, int K, int r)
         emit_if(to, OP_W, up, b1++);
     }
     while (f1 < f0 || f0 < full) {
-        if (f0 < full) {
+        if (f0 < full)
             emit_if(to, OP_F, down, f0++);
-        }
         emit_if(to, OP_I, down, b0);
         emit_if(to, OP_W, down, b0++);
         emit_if(to, OP_F, up, f1++);
@@ -174,12 +161,10 @@ static void write_zb_v(struct writer *to, int K, int r)
         emit_if(to, OP_I, down, b0++);
         emit_if(to, OP_W, down, w0++);
     }
-    while (w1 < b1) {
+    while (w1 < b1)
         emit_if(to, OP_W, up, w1++);
-    }
-    while (w0 < b0) {
+    while (w0 < b0)
         emit_if(to, OP_W, down, w0++);
-    }
 }
 
 /* Needs M >= 2K. Postponed W's run first in, first out over both chunks. */
@@ -188,9 +173,8 @@ static void write_dualpipe_v(struct writer *to, int K, int r)
     const int M = to->num_microbatches, down = r, up = 2 * K - 1 - r, back = K - 1 - r;
     int f0 = 0, f1 = 0, b0 = 0, b1 = 0;
     struct op *put_off = NULL; /* the oldest I in the list whose W has not run */
-    while (f0 < 2 * back) {
+    while (f0 < 2 * back)
         emit(to, OP_F, down, f0++);
-    }
     for (int i = 0; i < r + 1; i++) {
         emit(to, OP_F, down, f0++);
         emit(to, OP_F, up, f1++);
@@ -215,21 +199,18 @@ static void write_dualpipe_v(struct writer *to, int K, int r)
     /* r + 1 pairs of backwards. The second half of them is split into I and W. */
     for (int i = 0; i < 2 * (r + 1); i++) {
         const enum op_kind kind = i < r + 1 ? OP_B : OP_I;
-        if (i % 2 == 0) {
+        if (i % 2 == 0)
             emit(to, kind, up, b1++);
-        } else {
+        else
             emit(to, kind, down, b0++);
-        }
     }
     for (int i = 0; i < back + r + 1; i++) {
-        while (put_off->kind != OP_I) {
+        while (put_off->kind != OP_I)
             put_off++;
-        }
         emit(to, OP_W, put_off->stage, put_off->microbatch);
         put_off++;
-        if (i < back) {
+        if (i < back)
             emit(to, OP_I, down, b0++);
-        }
     }
 }
 
@@ -238,9 +219,8 @@ static enum status check_counts(enum schedule_kind kind, int K, int M, int v, in
                                 int64_t *per_rank, struct err *err)
 {
     const char *name = schedule_kind_name(kind);
-    if (kind >= SCHEDULE_AUTO) {
+    if (kind >= SCHEDULE_AUTO)
         return err_set(err, ERR_INPUT, "schedule '%s' has no generator", name);
-    }
     if (K < 1 || K > SCHEDULE_MAX_STAGES) {
         return err_set(err, ERR_INPUT, "schedule '%s': stages must be 1..%d, got %d", name,
                        SCHEDULE_MAX_STAGES, K);
@@ -280,25 +260,20 @@ enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_mi
     int64_t per_rank = 0;
     enum status rc =
         check_counts(kind, num_ranks, num_microbatches, chunks, &num_stages, &per_rank, err);
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
     int64_t *room = malloc((size_t)num_ranks * sizeof *room);
-    if (!room) {
+    if (!room)
         return err_nomem(err);
-    }
-    for (int k = 0; k < num_ranks; k++) {
+    for (int k = 0; k < num_ranks; k++)
         room[k] = per_rank;
-    }
     struct schedule got = {0};
     rc = schedule_alloc(kind, num_ranks, num_stages, num_microbatches, room, &got, err);
     free(room);
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
-    for (int s = 0; s < num_stages; s++) {
+    for (int s = 0; s < num_stages; s++)
         got.rank_of_stage[s] = plan_rank_of_stage(kind, num_ranks, s);
-    }
     const int K = num_ranks;
     for (int r = 0; r < K; r++) {
         struct writer to = {.next = got.ranks[r].ops, .num_microbatches = num_microbatches};

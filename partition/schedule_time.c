@@ -51,9 +51,8 @@ static int64_t max_ns(int64_t a, int64_t b)
 static inline void tell(const struct timing *t, bool watched, int rank, struct op op,
                         int64_t start_ns, int64_t end_ns)
 {
-    if (watched) {
+    if (watched)
         t->watch->op(t->watch->ctx, t->class_index, rank, op, start_ns, end_ns);
-    }
 }
 
 static struct rank_clock *clock_of(const struct timing *t, int rank)
@@ -91,9 +90,8 @@ static inline int64_t launch(const struct timing *t, struct rank_clock *clock)
 static inline int64_t run_compute(const struct timing *t, struct rank_clock *clock, int64_t ns)
 {
     const int64_t start = max_ns(max_ns(clock->now, clock->ready), launch(t, clock));
-    if (start < clock->first) {
+    if (start < clock->first)
         clock->first = start;
-    }
     clock->now = clock->last = start + ns;
     clock->busy += ns;
     return start;
@@ -140,11 +138,10 @@ static inline int64_t receive(const struct timing *t, struct rank_clock *clock, 
                               bool grad)
 {
     int64_t *cell = arrival_of(t, edge_of(t->workload, op, grad), grad, op.microbatch);
-    if (*cell < 0) {
+    if (*cell < 0)
         clock->missing = cell;
-    } else {
+    else
         clock->ready = max_ns(clock->ready, *cell);
-    }
     return *cell;
 }
 
@@ -202,16 +199,14 @@ static inline __attribute__((always_inline)) void run_rank(struct timing *t, int
             break;
         case OP_RECV_ACT:
             start = receive(t, clock, op, false);
-            if (start < 0) {
+            if (start < 0)
                 goto missing;
-            }
             tell(t, watched, k, op, start, start);
             break;
         case OP_RECV_GRAD:
             start = receive(t, clock, op, true);
-            if (start < 0) {
+            if (start < 0)
                 goto missing;
-            }
             tell(t, watched, k, op, start, start);
             break;
         case OP_ALLREDUCE: {
@@ -273,19 +268,17 @@ static enum status run_class(struct timing *t, struct err *err)
     }
     while (t->num_stacked > 0) {
         const int k = t->stack[--t->num_stacked];
-        if (t->watch) {
+        if (t->watch)
             run_rank_watched(t, k);
-        } else {
+        else
             run_rank_alone(t, k);
-        }
     }
     for (int k = 0; k < K; k++) {
         const struct rank_clock *clock = clock_of(t, k);
         if (clock->missing) {
             int replica = 0;
-            while (t->workload->class_of_replica[replica] != t->class_index) {
+            while (t->workload->class_of_replica[replica] != t->class_index)
                 replica++;
-            }
             return schedule_deadlock(full, replica, k, clock->next, err);
         }
         t->start = clock->first < t->start ? clock->first : t->start;
@@ -299,30 +292,26 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
                                   const struct plan *plan, struct step_time *time, struct err *err)
 {
     const struct workload *w = t->workload;
-    if (w->num_buckets == 0) {
+    if (w->num_buckets == 0)
         return OK;
-    }
     int *devices = malloc((size_t)w->num_replicas * sizeof *devices);
-    if (!devices) {
+    if (!devices)
         return err_nomem(err);
-    }
     enum status rc = OK;
     int64_t all = 0;
     t->class_index = 0;
     for (int s = 0; s < w->num_stages && rc == OK; s++) {
         const int rank = t->full->rank_of_stage[s];
-        for (int r = 0; r < w->num_replicas; r++) {
+        for (int r = 0; r < w->num_replicas; r++)
             devices[r] = plan->device[(int64_t)r * w->num_ranks + rank];
-        }
         int64_t total = 0;
         for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
             const int64_t ns =
                 collective_ns(t->watch ? t->watch->allreduce : ALLREDUCE_RING, setting->cost,
                               setting->cluster, devices, w->num_replicas, w->buckets[i].bytes);
             rc = step_add_ns(&all, ns, "all-reduces", err);
-            if (rc != OK) {
+            if (rc != OK)
                 break;
-            }
             const int64_t start = max_ns(t->reduced[s], t->bucket_ready[i]);
             t->reduced[s] = start + ns;
             total += ns;
@@ -393,9 +382,8 @@ static enum status run_tails(struct timing *t, struct step_time *time, struct er
     const int64_t num_clocks = (int64_t)w->num_classes * K;
     int64_t norm_from = 0, *rank_reduced = calloc((size_t)K, sizeof *rank_reduced);
     enum status rc = OK;
-    if (!rank_reduced) {
+    if (!rank_reduced)
         return err_nomem(err);
-    }
     for (int s = 0; s < full->num_stages; s++) {
         int64_t *end = &rank_reduced[full->rank_of_stage[s]];
         *end = max_ns(*end, t->reduced[s]);
@@ -411,9 +399,8 @@ static enum status run_tails(struct timing *t, struct step_time *time, struct er
     }
     free(rank_reduced);
     const int64_t norm_end = norm_from + w->norm_ns;
-    if (full->norm) {
+    if (full->norm)
         t->end = max_ns(t->end, norm_end);
-    }
     for (int64_t i = 0; i < num_clocks && rc == OK; i++) {
         set_class(t, (int)(i / K));
         rc = run_tail(t, (int)(i % K), norm_from, norm_end, err);
@@ -482,12 +469,10 @@ static enum status timing_run(struct timing *t, const struct setting *setting,
         set_class(t, c);
         rc = run_class(t, err);
     }
-    if (rc == OK) {
+    if (rc == OK)
         rc = run_allreduces(t, setting, plan, time, err);
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = run_tails(t, time, err);
-    }
     return rc;
 }
 
@@ -498,9 +483,8 @@ enum status schedule_watch(const struct schedule *full, const struct workload *w
     struct timing t;
     struct step_time ignored = {0};
     enum status rc = timing_init(&t, full, workload, setting->cluster, watch, err);
-    if (rc == OK) {
+    if (rc == OK)
         rc = timing_run(&t, setting, plan, &ignored, err);
-    }
     timing_clear(&t);
     return rc;
 }
@@ -516,15 +500,12 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
     got.rank_busy_ns = calloc(K, sizeof *got.rank_busy_ns);
     got.rank_first_ns = calloc(K, sizeof *got.rank_first_ns);
     got.rank_last_ns = calloc(K, sizeof *got.rank_last_ns);
-    if (rc == OK && (!got.rank_busy_ns || !got.rank_first_ns || !got.rank_last_ns)) {
+    if (rc == OK && (!got.rank_busy_ns || !got.rank_first_ns || !got.rank_last_ns))
         rc = err_nomem(err);
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = timing_run(&t, setting, plan, &got, err);
-    }
-    if (rc != OK) {
+    if (rc != OK)
         goto out;
-    }
     t.start = t.start == INT64_MAX ? 0 : t.start;
     got.step_ns = t.end - t.start;
     set_class(&t, workload->class_of_replica[0]);

@@ -6,10 +6,9 @@
 /* A name from a file or a user must not break the line or send control codes to a terminal. */
 static void one_line(char *text)
 {
-    for (; *text; text++) {
+    for (; *text; text++)
         if ((unsigned char)*text < ' ' || *text == 0x7f)
             *text = '?';
-    }
 }
 
 enum status err_set(struct err *err, enum status code, const char *fmt, ...)

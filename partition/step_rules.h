@@ -83,9 +83,8 @@ extern "C" {
 /* Add to a sum of times of one step. ERR_INPUT when it passes STEP_NS_MAX; what names the times. */
 static inline enum status step_add_ns(int64_t *sum, int64_t ns, const char *what, struct err *err)
 {
-    if (!add_ok(*sum, ns, sum) || *sum > STEP_NS_MAX) {
+    if (!add_ok(*sum, ns, sum) || *sum > STEP_NS_MAX)
         return err_set(err, ERR_INPUT, "%s of a step take longer than 2^60 ns", what);
-    }
     return OK;
 }
 

@@ -49,16 +49,14 @@ static enum status place_stages(struct builder *b, const int *rank_of_stage)
     const struct plan *plan = b->plan;
     struct workload *w = &b->got;
     w->rank_of_stage = malloc((size_t)plan->num_stages * sizeof(int));
-    if (!w->rank_of_stage) {
+    if (!w->rank_of_stage)
         return err_nomem(b->err);
-    }
     for (int s = 0; s < plan->num_stages; s++) {
         w->rank_of_stage[s] = rank_of_stage
                                   ? rank_of_stage[s]
                                   : plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
-        if (!frozen_outside(plan->frozen) && plan->first_item[s + 1] <= b->num_frozen_items) {
+        if (!frozen_outside(plan->frozen) && plan->first_item[s + 1] <= b->num_frozen_items)
             w->num_frozen_stages = s + 1;
-        }
     }
     const int first = w->num_frozen_stages; /* the first active stage */
     w->i_folded_into_w = w->drop_first_input && first < plan->num_stages &&
@@ -92,21 +90,16 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
                        SCHEDULE_MAX_STAGES);
     }
     enum status rc = place_stages(&b, rank_of_stage);
-    if (rc == OK) {
+    if (rc == OK)
         rc = workload_build_edges(&b);
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = workload_build_classes(&b);
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = workload_build_stages(&b);
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = workload_build_buckets(&b);
-    }
-    if (rc == OK && plan->clip) {
+    if (rc == OK && plan->clip)
         rc = workload_build_norm(&b);
-    }
     if (rc == OK) {
         *workload = b.got;
         b.got = (struct workload){0};
@@ -122,14 +115,12 @@ enum status workload_set_distances(const struct setting *setting, const struct p
     struct workload *w = workload;
     const size_t bytes = (size_t)w->num_stages * sizeof *distances;
     if (!setting->cost->near_ns_per_byte ||
-        (w->distances && memcmp(w->distances, distances, bytes) == 0)) {
+        (w->distances && memcmp(w->distances, distances, bytes) == 0))
         return OK;
-    }
     if (!w->distances) {
         w->distances = malloc(bytes);
-        if (!w->distances) {
+        if (!w->distances)
             return err_nomem(err);
-        }
     }
     memcpy(w->distances, distances, bytes);
     free(w->stages);
@@ -148,9 +139,8 @@ enum status workload_set_distances(const struct setting *setting, const struct p
                         .got = *w,
                         .err = err};
     enum status rc = workload_build_stages(&b);
-    if (rc == OK) {
+    if (rc == OK)
         rc = workload_build_buckets(&b);
-    }
     *w = b.got;
     return rc;
 }
@@ -158,13 +148,11 @@ enum status workload_set_distances(const struct setting *setting, const struct p
 enum status workload_near(const struct setting *setting, const struct plan *plan,
                           const struct schedule *full, struct workload *workload, struct err *err)
 {
-    if (!setting->cost->near_ns_per_byte) {
+    if (!setting->cost->near_ns_per_byte)
         return OK;
-    }
     int64_t *distances = malloc((size_t)workload->num_stages * sizeof *distances);
-    if (!distances) {
+    if (!distances)
         return err_nomem(err);
-    }
     schedule_stash_distance(full, workload, distances);
     const enum status rc = workload_set_distances(setting, plan, distances, workload, err);
     free(distances);

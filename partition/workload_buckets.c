@@ -30,16 +30,14 @@ static enum status stage_buckets(struct builder *b, int s)
         /* Without a limit there is one bucket, and on a host's processor there are no leads. */
         if (limit > 0 && !device_is_host(b->device)) {
             const enum status rc = backward_ns(b, i, &input, &weight);
-            if (rc != OK) {
+            if (rc != OK)
                 return rc;
-            }
         }
         total += input + weight;
         total_weight += weight;
         if (!mul_ok(b->model->items[i].params + tied, b->model->param_bytes, &bytes) ||
-            !add_to(&held, bytes)) {
+            !add_to(&held, bytes))
             return builder_overflow(b, "parameters");
-        }
         if (bytes > 0) {
             done = total;
             done_weight = total_weight;
@@ -70,12 +68,10 @@ static void flag_buckets(struct builder *b)
         const int rank = w->rank_of_stage[w->buckets[i].stage];
         const int node = builder_device(b, 0, rank)->node;
         bool together = true;
-        for (int r = 1; r < w->num_replicas; r++) {
+        for (int r = 1; r < w->num_replicas; r++)
             together = together && builder_device(b, r, rank)->node == node;
-        }
-        if (together && builder_outside(b->cost->allreduce_bytes, w->buckets[i].bytes)) {
+        if (together && builder_outside(b->cost->allreduce_bytes, w->buckets[i].bytes))
             w->extrapolated = true;
-        }
     }
 }
 
@@ -84,16 +80,14 @@ enum status workload_build_buckets(struct builder *b)
     struct workload *w = &b->got;
     w->first_bucket = calloc((size_t)w->num_stages + 1, sizeof(int));
     w->buckets = calloc((size_t)b->model->num_items + 1, sizeof *w->buckets);
-    if (!w->first_bucket || !w->buckets) {
+    if (!w->first_bucket || !w->buckets)
         return err_nomem(b->err);
-    }
     for (int s = 0; s < w->num_stages; s++) {
         w->first_bucket[s] = w->num_buckets;
         if (w->num_replicas > 1 && w->stages[s].weight_bytes > 0) {
             enum status rc = stage_buckets(b, s);
-            if (rc != OK) {
+            if (rc != OK)
                 return rc;
-            }
         }
     }
     w->first_bucket[w->num_stages] = w->num_buckets;
@@ -107,18 +101,16 @@ static enum status squares_ns(struct builder *b, double *ns)
     const struct plan *plan = b->plan;
     const int64_t n = (int64_t)plan->num_ranks * plan->num_replicas;
     double most = 0, *bytes = calloc((size_t)plan->num_ranks, sizeof *bytes);
-    if (!bytes) {
+    if (!bytes)
         return err_nomem(b->err);
-    }
     for (int s = 0; s < plan->num_stages; s++) {
         for (int i = builder_first_active(b, s); i < plan->first_item[s + 1]; i++) {
             bytes[b->got.rank_of_stage[s]] +=
                 (double)b->model->items[i].params * b->model->param_bytes;
         }
     }
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         most = fmax(most, bytes[i % plan->num_ranks] / b->cluster->devices[plan->device[i]].speed);
-    }
     free(bytes);
     *ns = most * b->cost->norm_ns_per_byte;
     return OK;
@@ -131,22 +123,17 @@ enum status workload_build_norm(struct builder *b)
     const struct device *devices = b->cluster->devices;
     int64_t latency = b->cluster->link_latency_ns, tree = 0;
     double squares = 0;
-    for (int64_t i = 1; i < n; i++) {
-        if (devices[plan->device[i]].node != devices[plan->device[0]].node) {
+    for (int64_t i = 1; i < n; i++)
+        if (devices[plan->device[i]].node != devices[plan->device[0]].node)
             latency = b->cluster->uplink_latency_ns;
-        }
-    }
     int depth = 0;
-    while (((int64_t)1 << depth) < n) {
+    while (((int64_t)1 << depth) < n)
         depth++;
-    }
     const enum status rc = squares_ns(b, &squares);
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
-    if (!mul_ok(2 * depth, latency, &tree) || tree > STEP_NS_MAX || squares > (double)STEP_NS_MAX) {
+    if (!mul_ok(2 * depth, latency, &tree) || tree > STEP_NS_MAX || squares > (double)STEP_NS_MAX)
         return builder_overflow(b, "times of the gradient norm");
-    }
     b->got.norm_ns = tree + llround(squares);
     return OK;
 }

@@ -13,11 +13,10 @@ static int stage_of_item(const struct plan *plan, int item)
     int low = 0, high = plan->num_stages - 1;
     while (low < high) {
         const int middle = (low + high + 1) / 2;
-        if (plan->first_item[middle] <= item) {
+        if (plan->first_item[middle] <= item)
             low = middle;
-        } else {
+        else
             high = middle - 1;
-        }
     }
     return low;
 }
@@ -25,21 +24,18 @@ static int stage_of_item(const struct plan *plan, int item)
 static int compare_edges(const void *left, const void *right)
 {
     const struct stage_edge *a = left, *b = right;
-    if (a->from != b->from) {
+    if (a->from != b->from)
         return a->from < b->from ? -1 : 1;
-    }
-    if (a->to != b->to) {
+    if (a->to != b->to)
         return a->to < b->to ? -1 : 1;
-    }
     return (int)a->grad - (int)b->grad;
 }
 
 static bool scale_edge(const struct builder *b, int64_t bytes, struct stage_edge *edge)
 {
     bool fits = true;
-    for (int mb = 0; mb < MB_SIZES; mb++) {
+    for (int mb = 0; mb < MB_SIZES; mb++)
         fits = fits && builder_scale(b, bytes, builder_samples(b, mb), &edge->bytes[mb]);
-    }
     return fits;
 }
 
@@ -68,29 +64,24 @@ static bool add_skips(struct builder *b)
     bool fits = true;
     for (int i = 0; i < b->model->num_skips; i++) {
         const struct skip_edge *skip = &b->model->skips[i];
-        if (skip->to < plan->first_item[0]) {
+        if (skip->to < plan->first_item[0])
             continue;
-        }
         struct stage_edge edge = {.from = stage_of_item(plan, skip->from),
                                   .to = stage_of_item(plan, skip->to),
                                   .grad = skip->from >= b->num_frozen_items};
         fits = fits && scale_edge(b, skip->bytes, &edge);
-        if (edge.from != edge.to) {
+        if (edge.from != edge.to)
             skips[num_skips++] = edge;
-        }
     }
-    if (num_skips > 1) {
+    if (num_skips > 1)
         qsort(skips, (size_t)num_skips, sizeof *skips, compare_edges);
-    }
     for (int i = 0; i < num_skips; i++) {
         struct stage_edge *last = &w->edges[w->num_edges - 1];
-        if (i > 0 && compare_edges(last, &skips[i]) == 0) {
-            for (int mb = 0; mb < MB_SIZES; mb++) {
+        if (i > 0 && compare_edges(last, &skips[i]) == 0)
+            for (int mb = 0; mb < MB_SIZES; mb++)
                 fits = fits && add_to(&last->bytes[mb], skips[i].bytes[mb]);
-            }
-        } else {
+        else
             w->edges[w->num_edges++] = skips[i];
-        }
     }
     return fits;
 }
@@ -104,9 +95,8 @@ static enum status index_edges(struct builder *b)
     w->in_first = calloc((size_t)S + 2, sizeof(int));
     w->out_edge = calloc((size_t)num + 1, sizeof(int));
     w->in_edge = calloc((size_t)num + 1, sizeof(int));
-    if (!w->out_first || !w->in_first || !w->out_edge || !w->in_edge) {
+    if (!w->out_first || !w->in_first || !w->out_edge || !w->in_edge)
         return err_nomem(b->err);
-    }
     /* Counted one entry further on, so that filling leaves the starts in place. */
     for (int e = 0; e < num; e++) {
         w->out_first[w->edges[e].from + 2]++;
@@ -135,15 +125,12 @@ enum status workload_build_edges(struct builder *b)
 {
     struct workload *w = &b->got;
     w->edges = calloc((size_t)b->plan->num_stages + (size_t)b->model->num_skips, sizeof *w->edges);
-    if (!w->edges) {
+    if (!w->edges)
         return err_nomem(b->err);
-    }
-    if (!add_boundaries(b) || !add_skips(b)) {
+    if (!add_boundaries(b) || !add_skips(b))
         return builder_overflow(b, "activations");
-    }
-    if (b->plan->frozen == FROZEN_SPREAD && b->plan->cache_write) {
+    if (b->plan->frozen == FROZEN_SPREAD && b->plan->cache_write)
         w->cache_write_stage = stage_of_item(b->plan, b->num_frozen_items - 1);
-    }
     return index_edges(b);
 }
 
@@ -154,9 +141,8 @@ static enum status build_tied(struct builder *b)
 {
     struct workload *w = &b->got;
     if (w->rank_of_stage[0] != w->rank_of_stage[w->num_stages - 1] &&
-        !mul_ok(builder_tied_params(b), b->model->param_bytes, &w->tied_bytes)) {
+        !mul_ok(builder_tied_params(b), b->model->param_bytes, &w->tied_bytes))
         return builder_overflow(b, "parameters");
-    }
     return OK;
 }
 
@@ -168,9 +154,8 @@ static int64_t edge_time(struct builder *b, int replica, int e, bool grad, int m
     const int *device = b->plan->device + (int64_t)replica * b->plan->num_ranks;
     const int from = device[w->rank_of_stage[edge->from]], to = device[w->rank_of_stage[edge->to]];
     if (from != to && devices[from].node == devices[to].node &&
-        builder_outside(b->cost->message_bytes, edge->bytes[mb])) {
+        builder_outside(b->cost->message_bytes, edge->bytes[mb]))
         w->extrapolated = true;
-    }
     return from == to ? 0
                       : cost_transfer_ns(b->cost, b->cluster, grad ? to : from, grad ? from : to,
                                          edge->bytes[mb]);
@@ -183,9 +168,8 @@ static int64_t tied_time(struct builder *b, int replica)
     int ends[2];
     workload_tied_devices(w, b->plan, replica, ends);
     if (w->tied_bytes > 0 && devices[ends[0]].node == devices[ends[1]].node &&
-        builder_outside(b->cost->allreduce_bytes, w->tied_bytes)) {
+        builder_outside(b->cost->allreduce_bytes, w->tied_bytes))
         w->extrapolated = true;
-    }
     return w->tied_bytes > 0 ? cost_allreduce_ns(b->cost, b->cluster, ends, 2, w->tied_bytes) : 0;
 }
 
@@ -194,9 +178,8 @@ static bool same_devices(const struct builder *b, int one, int other)
     for (int k = 0; k < b->plan->num_ranks; k++) {
         const struct device *x = builder_device(b, one, k), *y = builder_device(b, other, k);
         if (x->speed != y->speed || x->copy_bytes_per_s != y->copy_bytes_per_s ||
-            strcmp(x->kind, y->kind) != 0) {
+            strcmp(x->kind, y->kind) != 0)
             return false;
-        }
     }
     return true;
 }
@@ -208,16 +191,13 @@ static bool replica_times(struct builder *b, int replica, int64_t *times)
     bool fits = true;
     int64_t n = 0;
     for (int e = 0; e < w->num_edges; e++) {
-        for (int grad = 0; grad < 2; grad++) {
-            for (int mb = 0; mb < MB_SIZES; mb++) {
+        for (int grad = 0; grad < 2; grad++)
+            for (int mb = 0; mb < MB_SIZES; mb++)
                 times[n++] = edge_time(b, replica, e, grad, mb);
-            }
-        }
     }
     times[n++] = tied_time(b, replica);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         fits = fits && times[i] >= 0 && times[i] <= STEP_NS_MAX / w->num_microbatches;
-    }
     return fits;
 }
 
@@ -231,19 +211,16 @@ static enum status classify(struct builder *b, int replica, const int64_t *times
     const size_t bytes = (size_t)per_class * sizeof *times;
     int c = 0;
     while (c < w->num_classes && (!same_devices(b, representative[c], replica) ||
-                                  memcmp(times, w->edge_ns + per_class * c, bytes) != 0)) {
+                                  memcmp(times, w->edge_ns + per_class * c, bytes) != 0))
         c++;
-    }
     w->class_of_replica[replica] = c;
-    if (c < w->num_classes) {
+    if (c < w->num_classes)
         return OK;
-    }
     if (w->num_classes == *room) {
         *room = *room ? 2 * *room : 1;
         int64_t *grown = realloc(w->edge_ns, (size_t)(*room * per_class) * sizeof *grown);
-        if (!grown) {
+        if (!grown)
             return err_nomem(b->err);
-        }
         w->edge_ns = grown;
     }
     memcpy(w->edge_ns + per_class * c, times, bytes);
@@ -257,17 +234,15 @@ enum status workload_build_classes(struct builder *b)
 {
     struct workload *w = &b->got;
     enum status rc = build_tied(b);
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
     const size_t R = (size_t)w->num_replicas;
     int *representative = malloc(R * sizeof *representative);
     int64_t *times = malloc((size_t)workload_times_per_class(w) * sizeof *times);
     int room = 0;
     w->class_of_replica = calloc(R, sizeof(int));
-    if (!representative || !times || !w->class_of_replica) {
+    if (!representative || !times || !w->class_of_replica)
         rc = err_nomem(b->err);
-    }
     for (int r = 0; r < w->num_replicas && rc == OK; r++) {
         rc = replica_times(b, r, times) ? classify(b, r, times, &room, representative)
                                         : builder_overflow(b, "transfer times");

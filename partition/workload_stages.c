@@ -12,9 +12,8 @@ enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t
 {
     enum status rc = cost_item_ns(b->cost, b->model, item, pass, samples, b->device, b->distance,
                                   ns, &b->got.extrapolated, b->err);
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
     *ns = device_ns(b->device, *ns);
     if (*ns < 0 || *ns > STEP_NS_MAX) {
         return err_set(b->err, ERR_INPUT, "item %d of model '%s' takes %lld ns, must be 0..2^60",
@@ -33,9 +32,8 @@ static bool cached_bytes(const struct builder *b, int64_t *bytes)
     for (int i = 0; i < b->model->num_skips; i++) {
         const struct skip_edge *skip = &b->model->skips[i];
         if (skip->from < b->num_frozen_items && skip->to >= b->num_frozen_items &&
-            !add_to(bytes, skip->bytes)) {
+            !add_to(bytes, skip->bytes))
             return false;
-        }
     }
     return true;
 }
@@ -60,9 +58,8 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
         }
     }
     int depth = 0;
-    while (plan->canonical && ((int64_t)1 << depth) < plan->microbatches.count) {
+    while (plan->canonical && ((int64_t)1 << depth) < plan->microbatches.count)
         depth++;
-    }
     /* Table and head sum up a gradient each. Where they are apart each stage also takes in the
        other's. */
     return fits && add_ok(trainable, has_table || has_head ? tied : 0, &grads) &&
@@ -82,18 +79,15 @@ static bool flowing_bytes(const struct builder *b, int s, struct stage_cost *sta
     const bool reads = s == 0 && b->plan->frozen == FROZEN_CACHED;
     int64_t stash = 0, copied = 0, input = first > 0 ? model->items[first - 1].act_bytes : 0;
     bool fits = true;
-    for (int i = builder_first_active(b, s); i < end; i++) {
+    for (int i = builder_first_active(b, s); i < end; i++)
         fits = fits && add_to(&stash, model->items[i].stash_bytes);
-    }
     for (int i = 0; i < model->num_skips; i++) {
         const struct skip_edge *skip = &model->skips[i];
-        if (skip->to >= first && skip->to < end && skip->from < first) {
+        if (skip->to >= first && skip->to < end && skip->from < first)
             fits = fits && add_to(&input, skip->bytes);
-        }
     }
-    if (reads || s == b->got.cache_write_stage) {
+    if (reads || s == b->got.cache_write_stage)
         fits = fits && cached_bytes(b, &copied);
-    }
     for (int mb = 0; mb < MB_SIZES; mb++) {
         const int64_t samples = builder_samples(b, mb);
         fits = fits && builder_scale(b, stash, samples, &stage->stash_bytes[mb]) &&
@@ -164,15 +158,12 @@ static enum status sum_passes(struct builder *b, int s, int mb, struct passes *s
     for (int i = first; i < end && rc == OK; i++) {
         const bool trains = i >= active;
         rc = add_pass(b, i, forward_pass(b, i, mb), samples, &sum->forward);
-        if (rc == OK) {
+        if (rc == OK)
             rc = add_pass(b, i, trains ? PASS_FWD : PASS_FWD_NOGRAD, samples, &sum->again);
-        }
-        if (rc == OK && trains) {
+        if (rc == OK && trains)
             rc = add_pass(b, i, builder_input_pass(b, i), samples, &sum->input);
-        }
-        if (rc == OK && trains) {
+        if (rc == OK && trains)
             rc = add_pass(b, i, PASS_BWD_WEIGHT, samples, &sum->weight);
-        }
     }
     return rc;
 }
@@ -182,18 +173,16 @@ static enum status pass_times(struct builder *b, int s, int mb, struct stage_cos
 {
     struct passes sum;
     enum status rc = sum_passes(b, s, mb, &sum);
-    if (rc != OK) {
+    if (rc != OK)
         return rc;
-    }
     bool fits = true;
     if (b->got.i_folded_into_w && s == b->got.num_frozen_stages) {
         fits = add_to(&sum.weight, sum.input);
         sum.input = 0;
     }
     int64_t both = 0, extra = 0;
-    if (b->plan->first_item[s] == 0) { /* beside the first stage's forward, on its cores */
+    if (b->plan->first_item[s] == 0) /* beside the first stage's forward, on its cores */
         fits = fits && add_to(&sum.forward, input_time(b, builder_samples(b, mb)));
-    }
     fits = fits && add_ok(sum.input, sum.weight, &both) && op_extra(b, &extra) &&
            add_to(&sum.forward, extra) && add_to(&sum.again, extra) && add_to(&sum.input, extra) &&
            add_to(&sum.weight, extra) && add_to(&both, extra);
@@ -212,15 +201,13 @@ static enum status update_time(struct builder *b, int s, struct stage_cost *stag
     const int64_t state = b->plan->optim_bytes_per_param / 4;
     int64_t update = 0;
     enum status rc = OK;
-    for (int i = builder_first_active(b, s); i < end && rc == OK; i++) {
+    for (int i = builder_first_active(b, s); i < end && rc == OK; i++)
         rc = add_pass(b, i, PASS_UPDATE, state, &update);
-    }
     /* The last stage's UPDATE takes in its copy of a tied table. That takes what the first item's
        does, which is little else. */
     if (rc == OK && b->plan->first_item[s] > 0 && end == b->model->num_items &&
-        builder_tied_params(b) > 0) {
+        builder_tied_params(b) > 0)
         rc = add_pass(b, 0, PASS_UPDATE, state, &update);
-    }
     if (rc == OK && (update > 0 || stage->weight_bytes > 0)) {
         rc = add_to(&update, b->cost->op_overhead_ns) ? OK : builder_overflow(b, "times");
         stage->op_ns[OP_UPDATE][MB_FULL] = stage->op_ns[OP_UPDATE][MB_LAST] = update;
@@ -233,9 +220,8 @@ static enum status cache_times(struct builder *b, int s, int mb, struct stage_co
 {
     const int64_t samples = builder_samples(b, mb), bytes = stage->copy_bytes[mb];
     bool fits = true;
-    if (s == 0 && b->plan->frozen == FROZEN_CACHED) {
+    if (s == 0 && b->plan->frozen == FROZEN_CACHED)
         fits = cache_ns(b, b->cost->cache_read_ns, samples, bytes, &stage->op_ns[OP_C][mb]);
-    }
     if (s == b->got.cache_write_stage) {
         fits =
             fits && cache_ns(b, b->cost->cache_write_ns, samples, bytes, &stage->op_ns[OP_P][mb]);
@@ -254,9 +240,8 @@ static enum status whole_batch_times(struct builder *b, struct stage_cost *stage
     for (int i = 0; i < b->num_frozen_items; i++) {
         int64_t ns;
         const enum status rc = builder_item_ns(b, i, PASS_FWD_NOGRAD, plan->batch, &ns);
-        if (rc != OK) {
+        if (rc != OK)
             return rc;
-        }
         fits = fits && mul_ok(ns, times, &ns) && add_to(&forward, ns);
     }
     fits = fits && add_to(&forward, input_time(b, plan->batch)) && op_extra(b, &extra) &&
@@ -283,19 +268,15 @@ static enum status build_stage(struct builder *b, int s, struct stage_cost *stag
                          : builder_overflow(b, "parameters or activations");
     for (int mb = 0; mb < (equal ? 1 : MB_SIZES) && rc == OK; mb++) {
         rc = pass_times(b, s, mb, stage);
-        if (rc == OK) {
+        if (rc == OK)
             rc = cache_times(b, s, mb, stage);
-        }
     }
-    for (int kind = 0; kind < OP_KIND_COUNT && equal; kind++) {
+    for (int kind = 0; kind < OP_KIND_COUNT && equal; kind++)
         stage->op_ns[kind][MB_LAST] = stage->op_ns[kind][MB_FULL];
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = update_time(b, s, stage);
-    }
-    if (rc == OK && s == 0 && plan->frozen == FROZEN_FIRST) {
+    if (rc == OK && s == 0 && plan->frozen == FROZEN_FIRST)
         rc = whole_batch_times(b, stage);
-    }
     return rc;
 }
 
@@ -343,24 +324,21 @@ enum status workload_build_stages(struct builder *b)
 {
     struct workload *w = &b->got;
     w->stages = calloc((size_t)w->num_classes * (size_t)w->num_stages, sizeof *w->stages);
-    if (!w->stages) {
+    if (!w->stages)
         return err_nomem(b->err);
-    }
     for (int c = 0; c < w->num_classes; c++) {
         int64_t step = 0;
         int replica = 0;
         bool fits = true;
-        while (w->class_of_replica[replica] != c) {
+        while (w->class_of_replica[replica] != c)
             replica++;
-        }
         for (int s = 0; s < w->num_stages; s++) {
             struct stage_cost *stage = &w->stages[(int64_t)c * w->num_stages + s];
             b->device = builder_device(b, replica, w->rank_of_stage[s]);
             b->distance = w->distances ? w->distances[s] : STASH_FAR;
             const enum status rc = build_stage(b, s, stage);
-            if (rc != OK) {
+            if (rc != OK)
                 return rc;
-            }
             fits = fits && add_ops(w, stage, &step);
         }
         if (!fits || !add_waits(b, c, &step) || step > STEP_NS_MAX) {

@@ -40,12 +40,11 @@ enum status curve_build(const double *x, const double *y, const double *weight, 
     for (int i = 0; i < n; i++)
         points[i] = (struct point){x[i], y[i], weight[i]};
     qsort(points, (size_t)n, sizeof *points, compare_points);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (num_points > 0 && points[num_points - 1].x == points[i].x)
             pool(&points[num_points - 1], &points[i]);
         else
             points[num_points++] = points[i];
-    }
     for (int i = 0; i < num_points; i++) {
         blocks[num_blocks] = points[i];
         size[num_blocks++] = 1;

@@ -330,12 +330,11 @@ static int open_immutable(struct store *store)
     if (!uri)
         return SQLITE_NOMEM;
     strcpy(uri, "file:");
-    for (const char *c = store->path; *c; c++) {
+    for (const char *c = store->path; *c; c++)
         if (strchr("%?#", *c))
             used += (size_t)sprintf(uri + used, "%%%02x", (unsigned char)*c);
         else
             uri[used++] = *c;
-    }
     strcpy(uri + used, "?immutable=1");
     sqlite3_close(store->db);
     store->db = NULL;

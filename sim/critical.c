@@ -65,10 +65,9 @@ static int64_t find_far(const struct finder *f, int64_t i)
         else
             high = middle;
     }
-    for (; low < f->num_far && f->far[low].end_ns == ops[i].start_ns; low++) {
+    for (; low < f->num_far && f->far[low].end_ns == ops[i].start_ns; low++)
         if (waits_for(f, &ops[i], &ops[f->far[low].op]))
             return f->far[low].op;
-    }
     return -1;
 }
 
@@ -105,12 +104,11 @@ static int64_t last_there(const struct finder *f, int64_t i)
 {
     const struct sim_op *ops = f->result->ops;
     int64_t best = -1;
-    for (int64_t j = 0; j < f->result->num_ops; j++) {
+    for (int64_t j = 0; j < f->result->num_ops; j++)
         if ((on_stream(ops[j].op.kind) || ops[j].op.kind == OP_ALLREDUCE) &&
             ops[j].op.kind < ops[i].op.kind && ops[j].end_ns == ops[i].start_ns &&
             meets(f, &ops[i], &ops[j]))
             best = j;
-    }
     return best;
 }
 
@@ -172,10 +170,9 @@ enum status critical_path_find(const struct sim_result *result, const struct sch
     if (rc != OK)
         goto out;
     int64_t at = -1;
-    for (int64_t i = 0; i < result->num_ops; i++) {
+    for (int64_t i = 0; i < result->num_ops; i++)
         if (at < 0 || result->ops[i].end_ns >= result->ops[at].end_ns)
             at = i;
-    }
     int64_t until = result->step_ns;
     while (at >= 0 && got.num_ops < result->num_ops) {
         const struct sim_op *op = &result->ops[at];

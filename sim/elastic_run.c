@@ -241,10 +241,9 @@ static enum status evaluation_ns(struct runner *run, const struct plan *plan, in
         int64_t once = 0, slowest = 0;
         for (int k = 0; k < w.num_ranks; k++) {
             int64_t busy = 0;
-            for (int s = 0; s < w.num_stages; s++) {
+            for (int s = 0; s < w.num_stages; s++)
                 if (w.rank_of_stage[s] == k)
                     busy += w.stages[c * w.num_stages + s].op_ns[OP_F][MB_FULL];
-            }
             once += busy;
             if (busy > slowest)
                 slowest = busy;

@@ -27,19 +27,17 @@ static bool rings_may_meet(const struct step *step)
         return false;
     if (step->full->num_stages > step->num_ranks)
         return true;
-    for (int e = 0; e < w->num_edges; e++) {
+    for (int e = 0; e < w->num_edges; e++)
         if (w->edges[e].bytes[MB_FULL] > 0)
             return true;
-    }
     /* Messages without bytes: only the uplinks of nodes that hold several stages are left. */
     const struct device *devices = step->cluster->devices;
     for (int r = 0; r < step->num_replicas; r++) {
         const int *mine = &step->plan->device[r * step->num_ranks];
         const int *next = &step->plan->device[(r + 1) % step->num_replicas * step->num_ranks];
-        for (int k = 0; k < step->num_ranks; k++) {
+        for (int k = 0; k < step->num_ranks; k++)
             if (devices[mine[k]].node != devices[next[k]].node)
                 return true;
-        }
     }
     return false;
 }
@@ -105,12 +103,11 @@ static enum status collect_traffic(const struct step *step, struct sim_result *r
     }
     qsort(all, (size_t)num, sizeof *all, by_pair);
     int kept = 0;
-    for (int i = 0; i < num; i++) {
+    for (int i = 0; i < num; i++)
         if (kept > 0 && all[kept - 1].from == all[i].from && all[kept - 1].to == all[i].to)
             all[kept - 1].bytes += all[i].bytes;
         else
             all[kept++] = all[i];
-    }
     result->traffic = all;
     result->num_traffic = kept;
     return OK;
@@ -160,14 +157,12 @@ static enum status collect(struct step *step, struct sim_result *result, struct 
 {
     const struct workload *w = step->workload;
     int64_t end = step->origin_ns;
-    for (int i = 0; i < step->num_procs; i++) {
+    for (int i = 0; i < step->num_procs; i++)
         if (step->procs[i].end > end)
             end = step->procs[i].end;
-    }
-    for (int b = 0; b < w->num_buckets; b++) {
+    for (int b = 0; b < w->num_buckets; b++)
         if (step->buckets[b].end_ns > end)
             end = step->buckets[b].end_ns;
-    }
     result->step_ns = end - step->origin_ns;
     result->num_devices = step->num_procs;
     result->devices = calloc((size_t)step->num_procs, sizeof *result->devices);

@@ -58,10 +58,9 @@ static void mark_slot_empty(struct event_queue *queue, int level, int slot)
 enum status event_queue_init(struct event_queue *queue, int32_t capacity, struct err *err)
 {
     *queue = (struct event_queue){0};
-    for (int level = 0; level < QUEUE_LEVELS; level++) {
+    for (int level = 0; level < QUEUE_LEVELS; level++)
         for (int slot = 0; slot < QUEUE_SLOTS; slot++)
             queue->slots[level][slot] = (struct event_list){-1, -1};
-    }
     for (int kind = 0; kind < EVENT_KIND_COUNT; kind++)
         queue->now[kind] = (struct event_list){-1, -1};
     queue->nodes = malloc((size_t)capacity * sizeof *queue->nodes);
@@ -107,10 +106,9 @@ void event_queue_remove(struct event_queue *queue, int32_t entry)
 static bool settle(struct event_queue *queue)
 {
     for (;;) {
-        for (int kind = 0; kind < EVENT_KIND_COUNT; kind++) {
+        for (int kind = 0; kind < EVENT_KIND_COUNT; kind++)
             if (queue->now[kind].head >= 0)
                 return true;
-        }
         if (queue->levels == 0)
             return false;
         int level = __builtin_ctz(queue->levels);
@@ -136,10 +134,9 @@ static bool settle(struct event_queue *queue)
 
 bool event_queue_any_now(const struct event_queue *queue)
 {
-    for (int kind = 0; kind < EVENT_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < EVENT_KIND_COUNT; kind++)
         if (queue->now[kind].head >= 0)
             return true;
-    }
     return false;
 }
 

@@ -275,10 +275,9 @@ static bool stage_reduced(const struct step *step, int stage)
 /* All buckets of a rank's stages have ended. */
 static bool rank_reduced(const struct step *step, int rank)
 {
-    for (int s = 0; s < step->full->num_stages; s++) {
+    for (int s = 0; s < step->full->num_stages; s++)
         if (step->full->rank_of_stage[s] == rank && !stage_reduced(step, s))
             return false;
-    }
     return true;
 }
 

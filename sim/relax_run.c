@@ -172,10 +172,9 @@ static bool streams_meet(struct stream *streams, int n)
     int64_t busy_until = INT64_MIN;
     for (;;) {
         int first = -1;
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < n; i++)
             if (have[i] && (first < 0 || head[i].start < head[first].start))
                 first = i;
-        }
         if (first < 0)
             return false;
         if (head[first].end > head[first].start) {
@@ -193,10 +192,9 @@ static bool streams_meet(struct stream *streams, int n)
 static bool spans_meet(struct span *spans, int64_t n)
 {
     qsort(spans, (size_t)n, sizeof *spans, by_start);
-    for (int64_t i = 1; i < n; i++) {
+    for (int64_t i = 1; i < n; i++)
         if (spans[i].start < spans[i - 1].end)
             return true;
-    }
     return false;
 }
 
@@ -212,10 +210,9 @@ static enum status resource_meets(struct stream *streams, int n, int num_microba
     if (!spans)
         return err_nomem(err);
     int64_t num = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         while (stream_next(&streams[i], &spans[num]))
             num += spans[num].end > spans[num].start;
-    }
     *meets = spans_meet(spans, num);
     free(spans);
     return OK;
@@ -312,12 +309,11 @@ static enum status uplinks_meet(const struct relax *x, bool *shared, struct err 
                 if (from == to || !link_used(step, l))
                     continue;
                 int used[2] = {2 * from, 2 * to + !cluster->half_duplex};
-                for (int j = 0; j < 2; j++) {
+                for (int j = 0; j < 2; j++)
                     if (pass == 0)
                         count[used[j]]++;
                     else
                         streams[next[used[j]]++] = stream_of(x, r, l);
-                }
             }
         }
         if (pass == 0) {

@@ -98,11 +98,9 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
         skips[i].from = (int)case_below(seed, num_items - 2);
         skips[i].to = skips[i].from + 2 + (int)case_below(seed, num_items - 2 - skips[i].from);
         skips[i].bytes = case_below(seed, 50000);
-        for (int j = 0; j < i; j++) {
-            if (skips[j].from == skips[i].from && skips[j].to == skips[i].to) {
+        for (int j = 0; j < i; j++)
+            if (skips[j].from == skips[i].from && skips[j].to == skips[i].to)
                 num_skips = i; /* no edge twice */
-            }
-        }
     }
     case_must(model_explicit("random", items, num_items, skips, num_skips, case_below(seed, 2),
                              &c->model, &err),
@@ -112,12 +110,10 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     case_must(cluster_grid(nodes, (K * R + nodes - 1) / nodes, &c->cluster, &err), &err);
     c->cluster.link_latency_ns = case_below(seed, 2000);
     c->cluster.uplink_latency_ns = case_below(seed, 9000);
-    for (int n = 0; n < nodes; n++) {
+    for (int n = 0; n < nodes; n++)
         c->cluster.uplink_bytes_per_s[n] = 1e9 * (double)(1 + case_below(seed, 20));
-    }
-    for (int i = 0; i < c->cluster.num_devices && case_below(seed, 2); i++) {
+    for (int i = 0; i < c->cluster.num_devices && case_below(seed, 2); i++)
         c->cluster.devices[i].speed = 1 + 0.5 * (double)case_below(seed, 3);
-    }
     switch (case_below(seed, 4)) {
     case 0:
         c->cluster.host_op_ns = case_below(seed, 3000);
@@ -156,12 +152,10 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
         const int spare = num_items - at - (S - s);
         at += 1 + (spare > 0 ? (int)case_below(seed, spare / 2 + 1) : 0);
     }
-    if (p->frozen == FROZEN_SPREAD && p->num_frozen_layers >= num_items) {
+    if (p->frozen == FROZEN_SPREAD && p->num_frozen_layers >= num_items)
         p->num_frozen_layers = num_items - 1;
-    }
-    for (int i = 0; i < K * R; i++) {
+    for (int i = 0; i < K * R; i++)
         p->device[i] = i;
-    }
     for (int i = K * R - 1; i > 0 && case_below(seed, 3) == 0; i--) {
         const int j = (int)case_below(seed, i + 1), kept = p->device[i];
         p->device[i] = p->device[j];

@@ -34,19 +34,16 @@ static inline struct oracle_result oracle_run(const struct schedule *list,
     struct oracle_result result = {.complete = true};
     for (int half = 0; half < 3; half++) {
         end[half] = malloc(cells * sizeof(int64_t));
-        for (size_t i = 0; i < cells; i++) {
+        for (size_t i = 0; i < cells; i++)
             end[half][i] = -1;
-        }
     }
-    for (int i = 0; i < 2 * S; i++) {
+    for (int i = 0; i < 2 * S; i++)
         order[i] = -1;
-    }
     for (bool moved = true; moved;) {
         moved = false;
         for (int k = 0; k < K; k++) {
-            if (next[k] == list->ranks[k].num_ops) {
+            if (next[k] == list->ranks[k].num_ops)
                 continue;
-            }
             const struct op op = list->ranks[k].ops[next[k]];
             const int s = op.stage, m = op.microbatch;
             if (s >= S || m < 0 || m >= M || list->rank_of_stage[s] != k) {
@@ -82,9 +79,8 @@ static inline struct oracle_result oracle_run(const struct schedule *list,
                 result.complete = false;
                 break;
             }
-            if (!may) {
+            if (!may)
                 continue;
-            }
             first[k] = next[k] == 0 ? need : first[k];
             clock[k] = need + took;
             busy[k] += took;
@@ -103,9 +99,8 @@ static inline struct oracle_result oracle_run(const struct schedule *list,
                 }
             }
         }
-        if (!result.complete) {
+        if (!result.complete)
             break;
-        }
     }
     for (int k = 0; k < K; k++) {
         result.complete = result.complete && next[k] == list->ranks[k].num_ops;
@@ -113,9 +108,8 @@ static inline struct oracle_result oracle_run(const struct schedule *list,
         const int64_t idle = clock[k] - first[k] - busy[k];
         result.span_idle = idle > result.span_idle ? idle : result.span_idle;
     }
-    for (int k = 0; k < K; k++) {
+    for (int k = 0; k < K; k++)
         result.idle += result.step - busy[k];
-    }
     for (size_t i = 0; i < cells; i++) {
         const int s = (int)(i / (size_t)M);
         const bool frozen = s < list->num_frozen_stages;
@@ -123,9 +117,8 @@ static inline struct oracle_result oracle_run(const struct schedule *list,
         result.complete = result.complete && end[0][i] >= 0 &&
                           (frozen || (end[2][i] >= 0 && (cut || end[1][i] >= 0)));
     }
-    for (int half = 0; half < 3; half++) {
+    for (int half = 0; half < 3; half++)
         free(end[half]);
-    }
     free(clock);
     free(next);
     free(busy);

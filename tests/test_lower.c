@@ -21,11 +21,9 @@ static int frozen_items(const struct plan_case *c)
 
 static int stage_of(const struct plan *p, int item)
 {
-    for (int s = p->num_stages - 1; s > 0; s--) {
-        if (item >= p->first_item[s]) {
+    for (int s = p->num_stages - 1; s > 0; s--)
+        if (item >= p->first_item[s])
             return s;
-        }
-    }
     return 0;
 }
 
@@ -34,9 +32,8 @@ static int64_t stash_of(const struct plan_case *c, int stage, int mb)
     const struct microbatches *m = &c->plan.microbatches;
     const int64_t n = mb == m->count - 1 ? m->last_size : m->size;
     int64_t bytes = 0;
-    for (int i = c->plan.first_item[stage]; i < c->plan.first_item[stage + 1]; i++) {
+    for (int i = c->plan.first_item[stage]; i < c->plan.first_item[stage + 1]; i++)
         bytes += i >= frozen_items(c) ? c->model.items[i].stash_bytes : 0;
-    }
     return bytes * (c->model.per_microbatch ? 1 : n);
 }
 
@@ -53,17 +50,14 @@ static int64_t distance_of(const struct plan_case *c, int stage)
         const struct op op = list->ops[i];
         const bool again = c->plan.recompute == RECOMPUTE_ALWAYS ||
                            (c->plan.recompute == RECOMPUTE_EXCEPT_LAST && op.microbatch < M - 1);
-        if (op.kind == OP_R || (op.kind == OP_F && !again)) {
+        if (op.kind == OP_R || (op.kind == OP_F && !again))
             held[op.stage * M + op.microbatch] = true;
-        }
         int64_t now = 0;
-        for (int j = 0; j < S * M; j++) {
+        for (int j = 0; j < S * M; j++)
             now += held[j] ? stash_of(c, j / M, j % M) : 0;
-        }
         most = now > most ? now : most;
-        if (op.kind == OP_B || op.kind == OP_W) {
+        if (op.kind == OP_B || op.kind == OP_W)
             held[op.stage * M + op.microbatch] = false;
-        }
     }
     free(held);
     return most - stash_of(c, stage, 0) / 2;
@@ -211,9 +205,8 @@ static void workload_build__flags_messages_of_sizes_that_were_not_measured(void 
         for (int b = 0; b < w->num_buckets; b++) {
             const int rank = w->rank_of_stage[w->buckets[b].stage];
             bool together = true;
-            for (int r = 0; r < p->num_replicas; r++) {
+            for (int r = 0; r < p->num_replicas; r++)
                 together &= d[p->device[r * p->num_ranks + rank]].node == d[p->device[rank]].node;
-            }
             outside |= together && c.cost.allreduce_bytes[1] > 0 &&
                        (w->buckets[b].bytes < c.cost.allreduce_bytes[0] ||
                         w->buckets[b].bytes > c.cost.allreduce_bytes[1]);
@@ -277,9 +270,8 @@ static void leads_of(const struct plan_case *c, const struct bucket *b, int64_t 
     const struct device *device = &c->cluster.devices[p->device[c->full.rank_of_stage[b->stage]]];
     const int64_t n = p->microbatches.last_size, distance = distance_of(c, b->stage);
     int done = b->first_item;
-    while (c->model.items[done].params == 0) {
+    while (c->model.items[done].params == 0)
         done++;
-    }
     lead[0] = lead[1] = 0;
     for (int i = first > frozen ? first : frozen; i < done && p->bucket_bytes > 0; i++) {
         const enum pass input = i == frozen && frozen > 0 ? PASS_BWD_REST : PASS_BWD_INPUT;
@@ -337,9 +329,8 @@ static void workload_build__gives_a_host_s_buckets_no_lead(void **state)
         struct err err = {0};
         plan_case_random(&c, &seed, 3, 5);
         for (int host = 0; host < 2; host++) {
-            for (int d = 0; d < c.cluster.num_devices && host; d++) {
+            for (int d = 0; d < c.cluster.num_devices && host; d++)
                 strcpy(c.cluster.devices[d].kind, "cpu");
-            }
             case_must(plan_case_lower(&c, &err), &err);
             for (int b = 0; b < c.workload.num_buckets; b++) {
                 const struct bucket *bucket = &c.workload.buckets[b];
@@ -369,11 +360,10 @@ static void plan_lower__holds_every_op_of_the_plan(void **state)
         for (int k = 0; k < p->num_ranks; k++) {
             for (int64_t i = 0; i < c.full.ranks[k].num_ops; i++) {
                 const struct op op = c.full.ranks[k].ops[i];
-                if (op.microbatch == OP_WHOLE_BATCH) {
+                if (op.microbatch == OP_WHOLE_BATCH)
                     whole[op.kind]++;
-                } else {
+                else
                     count[op.kind]++;
-                }
             }
         }
         const int active = p->num_stages - w->num_frozen_stages;
@@ -516,12 +506,10 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
                 sums[tied][0] = last->weight_bytes;
                 sums[tied][1] = last->frozen_bytes;
                 sums[tied][2] = last->optim_bytes;
-                for (int i = c.workload.first_bucket[K - 1]; i < c.workload.first_bucket[K]; i++) {
+                for (int i = c.workload.first_bucket[K - 1]; i < c.workload.first_bucket[K]; i++)
                     sums[tied][3] += c.workload.buckets[i].bytes;
-                }
-                for (int s = 0; s < K; s++) {
+                for (int s = 0; s < K; s++)
                     sums[tied][4] += c.workload.stages[s].grad_bytes;
-                }
                 sums[tied][5] = last->op_ns[OP_UPDATE][MB_FULL];
             }
             const int64_t copy = K > 1 ? 4000 : 0; /* one rank holds both: no copy */
@@ -610,9 +598,8 @@ static void workload_build__refuses_sums_that_overflow(void **state)
             c.model.items[c.plan.first_item[c.plan.num_stages - 1] - 1].act_bytes = huge;
             c.model.per_microbatch = false;
         }
-        if (plan_case_lower(&c, &err) != ERR_INPUT) {
+        if (plan_case_lower(&c, &err) != ERR_INPUT)
             fail_msg("case %d was taken", what);
-        }
         assert_true(strlen(err.msg) > 0);
         assert_null(c.full.ranks);
         plan_case_clear(&c);
@@ -632,18 +619,14 @@ static enum status whole_way(struct plan_case *c, struct err *err)
                            &(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan, &time,
                            err);
     }
-    if (rc == OK) {
+    if (rc == OK)
         rc = schedule_memory(&c->full, &c->workload, memory, err);
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = schedule_copy(&c->full, &copy, err);
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = schedule_to_csv(&copy, &csv, err);
-    }
-    if (rc == OK) {
+    if (rc == OK)
         rc = schedule_from_csv(csv, "csv", &back, err);
-    }
     free(csv);
     schedule_clear(&copy);
     schedule_clear(&back);
@@ -654,9 +637,8 @@ static enum status whole_way(struct plan_case *c, struct err *err)
 static void plan_lower__survives_the_failure_of_any_allocation(void **state)
 {
     (void)state;
-    if (!FAIL_MALLOC) {
+    if (!FAIL_MALLOC)
         skip();
-    }
     uint64_t seed = 47;
     for (int round = 0; round < 4; round++) {
         struct plan_case c = {0};
@@ -683,9 +665,8 @@ static void plan_lower__survives_the_failure_of_any_allocation(void **state)
 static void schedule_auto__survives_the_failure_of_any_allocation(void **state)
 {
     (void)state;
-    if (!FAIL_MALLOC) {
+    if (!FAIL_MALLOC)
         skip();
-    }
     uint64_t seed = 53;
     struct plan_case c = {0};
     plan_case_random(&c, &seed, 2, 2);
@@ -694,9 +675,8 @@ static void schedule_auto__survives_the_failure_of_any_allocation(void **state)
         struct err err = {0};
         fail_malloc_after(n);
         const enum status rc = plan_case_lower(&c, &err);
-        if (fail_malloc_done()) {
+        if (fail_malloc_done())
             break;
-        }
         assert_int_equal(rc, ERR_NOMEM);
         assert_null(c.full.ranks);
         assert_null(c.workload.stages);

@@ -123,10 +123,9 @@ static void network__rates_are_max_min_fair_on_random_traffic(void **state)
         }
         struct net_case c;
         build(&c, 2, 4, 1e9, (1 + rand() % 4) * 0.5e9, CHANNELS, pairs);
-        for (int i = 0; i < CHANNELS; i++) {
+        for (int i = 0; i < CHANNELS; i++)
             for (int k = rand() % 3; k > 0; k--)
                 start(&c, i, 1000 + rand() % 100000, 0);
-        }
         int64_t now = 0, last = -1;
         int ended;
         do {

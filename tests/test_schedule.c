@@ -20,9 +20,8 @@ static struct schedule generate(enum schedule_kind kind, int K, int M, int v)
 {
     struct schedule schedule = {0};
     struct err err = {0};
-    if (schedule_generate(kind, K, M, v, &schedule, &err) != OK) {
+    if (schedule_generate(kind, K, M, v, &schedule, &err) != OK)
         fail_msg("%s", err.msg);
-    }
     return schedule;
 }
 
@@ -175,9 +174,8 @@ static void schedule_freeze__leaves_only_forwards_of_frozen_stages(void **state)
                 assert_int_equal(count[OP_Z], frozen * M);
                 assert_int_equal(count[OP_F], (S - frozen) * M);
                 assert_int_equal(count[OP_B] + count[OP_W], (S - frozen) * M);
-                if (frozen > 0) {
+                if (frozen > 0)
                     assert_int_equal(schedule_freeze(&s, 1, false, NULL), ERR_INPUT);
-                }
                 schedule_clear(&s);
             }
         }
@@ -192,17 +190,13 @@ static bool same_lists(const struct schedule *a, const struct schedule *b)
 {
     if (a->num_ranks != b->num_ranks || a->num_stages != b->num_stages ||
         a->num_microbatches != b->num_microbatches ||
-        a->num_frozen_stages != b->num_frozen_stages ||
-        a->drop_first_input != b->drop_first_input) {
+        a->num_frozen_stages != b->num_frozen_stages || a->drop_first_input != b->drop_first_input)
         return false;
-    }
-    for (int k = 0; k < a->num_ranks; k++) {
+    for (int k = 0; k < a->num_ranks; k++)
         if (a->ranks[k].num_ops != b->ranks[k].num_ops ||
             memcmp(a->ranks[k].ops, b->ranks[k].ops,
-                   (size_t)a->ranks[k].num_ops * sizeof(struct op)) != 0) {
+                   (size_t)a->ranks[k].num_ops * sizeof(struct op)) != 0)
             return false;
-        }
-    }
     return memcmp(a->rank_of_stage, b->rank_of_stage, (size_t)a->num_stages * sizeof(int)) == 0;
 }
 
@@ -228,9 +222,8 @@ static void schedule_from_csv__reads_what_schedule_to_csv_wrote(void **state)
             struct schedule back = {0};
             struct err err = {0};
             char *csv = NULL;
-            if (frozen > 0) {
+            if (frozen > 0)
                 assert_int_equal(schedule_freeze(&s, frozen - 1, true, &err), OK);
-            }
             assert_int_equal(schedule_to_csv(&s, &csv, &err), OK);
             assert_int_equal(schedule_from_csv(csv, "csv", &back, &err), OK);
             assert_int_equal(back.kind, SCHEDULE_CUSTOM);
@@ -308,9 +301,8 @@ static void schedule_from_csv__refuses_malformed_text_when_read(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct schedule s = {0};
         struct err err = {0};
-        if (schedule_from_csv(bad[i], "csv", &s, &err) != ERR_INPUT || err.msg[0] == '\0') {
+        if (schedule_from_csv(bad[i], "csv", &s, &err) != ERR_INPUT || err.msg[0] == '\0')
             fail_msg("'%s' was read", bad[i]);
-        }
         assert_null(s.ranks);
     }
     struct schedule s = {0};
@@ -335,9 +327,8 @@ static void schedule_generate__gives_pytorchs_order_in_every_golden_case(void **
         line[strcspn(line, "\n")] = '\0';
         if (sscanf(line, "# %63s %d %d %d", name, &K, &M, &v) == 4) {
             enum schedule_kind kind = SCHEDULE_ZB_H1;
-            if (strcmp(name, "interleaved-zb") != 0) {
+            if (strcmp(name, "interleaved-zb") != 0)
                 assert_int_equal(schedule_kind_parse(name, &kind, NULL), OK);
-            }
             schedule_clear(&s);
             s = generate(kind, K, M, v);
             rank = 0;
@@ -346,9 +337,8 @@ static void schedule_generate__gives_pytorchs_order_in_every_golden_case(void **
             assert_true(rank < s.num_ranks);
             assert_int_equal(schedule_to_csv(&s, &csv, NULL), OK);
             const char *row = csv;
-            for (int k = 0; k < rank; k++) {
+            for (int k = 0; k < rank; k++)
                 row = strchr(row, '\n') + 1;
-            }
             if (line[0] != '-') {
                 assert_int_equal(strcspn(row, "\n"), strlen(line));
                 assert_memory_equal(row, line, strlen(line));

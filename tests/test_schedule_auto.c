@@ -45,13 +45,11 @@ static void schedule_auto__is_never_slower_than_a_named_schedule(void **state)
         struct err err = {0};
         plan_case_random(&c, &seed, 4, 6);
         const int64_t found = step_of(&c, SCHEDULE_AUTO, &err);
-        if (found < 0) {
+        if (found < 0)
             fail_msg("%s", err.msg);
-        }
         assert_int_equal(c.full.kind, SCHEDULE_AUTO);
-        if (round < 3) {
+        if (round < 3)
             assert_int_equal(step_of(&c, SCHEDULE_AUTO, &err), found); /* the same again */
-        }
         int64_t best = INT64_MAX;
         for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
             if (kind_fits(kind, c.plan.chunks)) {
@@ -84,13 +82,11 @@ static void schedule_auto__keeps_within_the_memory_of_the_devices(void **state)
         /* Between what the least and the greediest schedule take. */
         step_of(&c, SCHEDULE_GPIPE, &err);
         case_must(schedule_memory(&c.full, &c.workload, need, &err), &err);
-        for (int k = 0; k < c.plan.num_ranks; k++) {
+        for (int k = 0; k < c.plan.num_ranks; k++)
             most = need[k] > most ? need[k] : most;
-        }
         const int64_t limit = most / 100 * (60 + case_below(&seed, 40));
-        for (int d = 0; d < c.cluster.num_devices; d++) {
+        for (int d = 0; d < c.cluster.num_devices; d++)
             c.cluster.devices[d].mem_bytes = limit;
-        }
         if (step_of(&c, SCHEDULE_AUTO, &err) < 0) {
             assert_int_equal(err.status, ERR_INFEASIBLE);
             const char *said = strstr(err.msg, " needs ");
@@ -99,16 +95,14 @@ static void schedule_auto__keeps_within_the_memory_of_the_devices(void **state)
             assert_int_equal(sscanf(said, " needs %lld bytes, its device has %lld", &enough, &has),
                              2);
             assert_int_equal(has, limit);
-            for (int d = 0; d < c.cluster.num_devices; d++) {
+            for (int d = 0; d < c.cluster.num_devices; d++)
                 c.cluster.devices[d].mem_bytes = enough;
-            }
             assert_true(step_of(&c, SCHEDULE_AUTO, &err) >= 0);
             refused++;
         } else {
             case_must(schedule_memory(&c.full, &c.workload, need, &err), &err);
-            for (int k = 0; k < c.plan.num_ranks; k++) {
+            for (int k = 0; k < c.plan.num_ranks; k++)
                 assert_true(need[k] <= limit);
-            }
             kept++;
             named_over += most > limit;
         }
@@ -162,31 +156,26 @@ static int64_t time_orders(const struct orders *all, const int *pick, int K, int
                 const int half = kind == OP_F ? 0 : kind == OP_I ? 1 : 2, m = done[k][half];
                 int64_t start = clock[k];
                 if (half == 0 && k > 0) {
-                    if (done[k - 1][0] <= m) {
+                    if (done[k - 1][0] <= m)
                         break;
-                    }
                     start = start > f_end[k - 1][m] + message ? start : f_end[k - 1][m] + message;
                 }
                 if (half == 1 && k + 1 < K) {
-                    if (done[k + 1][1] <= m) {
+                    if (done[k + 1][1] <= m)
                         break;
-                    }
                     start = start > i_end[k + 1][m] + message ? start : i_end[k + 1][m] + message;
                 }
                 clock[k] = start + ns[k][half];
-                if (half < 2) {
+                if (half < 2)
                     (half ? i_end : f_end)[k][m] = clock[k];
-                }
                 done[k][half]++;
                 end = clock[k] > end ? clock[k] : end;
             }
         }
     }
-    for (int k = 0; k < K; k++) {
-        if (next[k] < 3 * M) {
+    for (int k = 0; k < K; k++)
+        if (next[k] < 3 * M)
             return INT64_MAX;
-        }
-    }
     return end;
 }
 
@@ -204,9 +193,8 @@ static void schedule_auto__finds_the_best_of_all_orders_when_small(void **state)
         struct item items[3] = {{.name = ""}};
         list_orders(&all, made, 0, 0, 0, M);
         for (int k = 0; k < K; k++) {
-            for (int half = 0; half < 3; half++) {
+            for (int half = 0; half < 3; half++)
                 ns[k][half] = 100 + case_below(&seed, 900);
-            }
             items[k] = (struct item){.kind = ITEM_OPAQUE,
                                      .layer = k,
                                      .fwd_ns = ns[k][0],
@@ -282,9 +270,8 @@ static void schedule_list__keeps_within_its_limits(void **state)
         plan_case_random(&c, &seed, 4, 6);
         case_must(plan_case_lower(&c, &err), &err);
         int limits[8], live[8];
-        for (int k = 0; k < c.plan.num_ranks; k++) {
+        for (int k = 0; k < c.plan.num_ranks; k++)
             limits[k] = c.plan.chunks + (int)case_below(&seed, 5);
-        }
         const struct list_rules rules = {.split = round % 2,
                                          .forward_first = round % 3 == 0,
                                          .wait_percent = (int)case_below(&seed, 120),
@@ -294,13 +281,11 @@ static void schedule_list__keeps_within_its_limits(void **state)
         bool complete = false;
         assert_int_equal(schedule_list(&c.workload, &rules, &s, &complete, &err), OK);
         if (complete) {
-            if (schedule_check(&s, 0, &err) != OK) {
+            if (schedule_check(&s, 0, &err) != OK)
                 fail_msg("%s", err.msg);
-            }
             schedule_peak_live(&s, live);
-            for (int k = 0; k < c.plan.num_ranks; k++) {
+            for (int k = 0; k < c.plan.num_ranks; k++)
                 assert_true(live[k] <= limits[k]);
-            }
         }
         assert_true(complete || c.plan.chunks > 1);
         schedule_clear(&s);

@@ -28,9 +28,8 @@ static struct schedule copy_with_room(const struct schedule *src)
     assert_int_equal(schedule_copy(src, &copy, NULL), OK);
     int64_t room[16];
     assert_true(src->num_ranks <= 16);
-    for (int k = 0; k < src->num_ranks; k++) {
+    for (int k = 0; k < src->num_ranks; k++)
         room[k] = src->ranks[k].num_ops + 1;
-    }
     assert_int_equal(schedule_alloc(src->kind, src->num_ranks, src->num_stages,
                                     src->num_microbatches, room, &roomy, NULL),
                      OK);
@@ -68,9 +67,8 @@ static void mutate(struct schedule *s, int mutation, uint64_t *seed)
     const int k = (int)(case_random(seed) % (uint64_t)s->num_ranks);
     struct rank_ops *rank = &s->ranks[k];
     const int64_t n = rank->num_ops;
-    if (n < 2) {
+    if (n < 2)
         return;
-    }
     int64_t i = (int64_t)(case_random(seed) % (uint64_t)n);
     int64_t j = (int64_t)(case_random(seed) % (uint64_t)n);
     const struct op op = rank->ops[i];
@@ -92,11 +90,10 @@ static void mutate(struct schedule *s, int mutation, uint64_t *seed)
         break;
     case INSERT_NEXT: { /* one bucket, edge or micro-batch more, right behind */
         struct op next = op;
-        if (next.kind >= OP_SEND_ACT && next.kind <= OP_ALLREDUCE) {
+        if (next.kind >= OP_SEND_ACT && next.kind <= OP_ALLREDUCE)
             next.arg++;
-        } else {
+        else
             next.microbatch++;
-        }
         insert(rank, i + 1, next);
         break;
     }
@@ -137,11 +134,9 @@ static int edge_of(const struct schedule *s, struct op op)
 {
     const bool leaving = op.kind == OP_SEND_ACT || op.kind == OP_RECV_GRAD;
     int n = 0;
-    for (int e = 0; e < s->num_edges; e++) {
-        if ((leaving ? s->edges[e].from : s->edges[e].to) == op.stage && n++ == op.arg) {
+    for (int e = 0; e < s->num_edges; e++)
+        if ((leaving ? s->edges[e].from : s->edges[e].to) == op.stage && n++ == op.arg)
             return e;
-        }
-    }
     return -1;
 }
 
@@ -158,28 +153,22 @@ static bool before(const struct schedule *s, const struct placed *pa, const stru
     const bool weight_a = a.kind == OP_B || a.kind == OP_W;
     const bool weight_b = b.kind == OP_B || b.kind == OP_W;
     if (forward_a) {
-        if (b.kind == OP_Z && b.microbatch == OP_WHOLE_BATCH) {
+        if (b.kind == OP_Z && b.microbatch == OP_WHOLE_BATCH)
             return same_stage;
-        }
-        for (int e = 0; forward_b && e < s->num_edges; e++) {
+        for (int e = 0; forward_b && e < s->num_edges; e++)
             if (s->edges[e].from == b.stage && s->edges[e].to == a.stage &&
-                a.microbatch == b.microbatch && pa->rank == pb->rank) {
+                a.microbatch == b.microbatch && pa->rank == pb->rank)
                 return true;
-            }
-        }
         return same && (b.kind == OP_RECV_ACT || b.kind == OP_C);
     }
     if (input_a || weight_a) {
-        for (int e = 0; input_a && input_b && e < s->num_edges; e++) {
+        for (int e = 0; input_a && input_b && e < s->num_edges; e++)
             if (s->edges[e].from == a.stage && s->edges[e].to == b.stage && s->edges[e].grad &&
-                a.microbatch == b.microbatch && pa->rank == pb->rank) {
+                a.microbatch == b.microbatch && pa->rank == pb->rank)
                 return true;
-            }
-        }
         if (same_stage && b.microbatch < a.microbatch &&
-            ((input_a && input_b) || (weight_a && weight_b))) {
+            ((input_a && input_b) || (weight_a && weight_b)))
             return true;
-        }
         return same && (b.kind == OP_F || (input_a && b.kind == OP_R) ||
                         (input_a && b.kind == OP_RECV_GRAD) || (a.kind == OP_W && b.kind == OP_I));
     }
@@ -225,15 +214,12 @@ static int compare_ops(const void *a, const void *b)
  * its rank, and whether a stage without input half writes its backward B or W. */
 static struct op normal(const struct schedule *s, int rank, struct op op)
 {
-    if (op.kind < OP_SEND_ACT || op.kind > OP_ALLREDUCE) {
+    if (op.kind < OP_SEND_ACT || op.kind > OP_ALLREDUCE)
         op.arg = 0;
-    }
-    if (op.kind == OP_NORM && op.stage < s->num_stages && s->rank_of_stage[op.stage] == rank) {
+    if (op.kind == OP_NORM && op.stage < s->num_stages && s->rank_of_stage[op.stage] == rank)
         op.stage = UINT16_MAX;
-    }
-    if (op.kind == OP_W && s->drop_first_input && op.stage == s->num_frozen_stages) {
+    if (op.kind == OP_W && s->drop_first_input && op.stage == s->num_frozen_stages)
         op.kind = OP_B;
-    }
     return op;
 }
 
@@ -244,18 +230,16 @@ static bool same_ops(const struct schedule *good, const struct schedule *mutant)
         const size_t n = (size_t)good->ranks[k].num_ops;
         struct op a[512], b[512];
         assert_true(n <= 512);
-        if (mutant->ranks[k].num_ops != good->ranks[k].num_ops) {
+        if (mutant->ranks[k].num_ops != good->ranks[k].num_ops)
             return false;
-        }
         for (size_t i = 0; i < n; i++) {
             a[i] = normal(good, k, good->ranks[k].ops[i]);
             b[i] = normal(mutant, k, mutant->ranks[k].ops[i]);
         }
         qsort(a, n, sizeof a[0], compare_ops);
         qsort(b, n, sizeof b[0], compare_ops);
-        if (memcmp(a, b, n * sizeof a[0]) != 0) {
+        if (memcmp(a, b, n * sizeof a[0]) != 0)
             return false;
-        }
     }
     return true;
 }
@@ -278,12 +262,10 @@ static bool lowered_runs(const struct schedule *s)
             for (; done[k] < s->ranks[k].num_ops; done[k]++, left--, moved = true) {
                 struct placed *next = &all[first[k] + done[k]];
                 bool may = true;
-                for (int i = 0; i < total && may; i++) {
+                for (int i = 0; i < total && may; i++)
                     may = all[i].done || !before(s, next, &all[i]);
-                }
-                if (!may) {
+                if (!may)
                     break;
-                }
                 next->done = true;
             }
         }
@@ -338,9 +320,8 @@ static void schedule_check__agrees_with_the_oracle_on_mutants_of_lowered_lists(v
         struct plan_case c = {0};
         struct err err = {0};
         plan_case_random(&c, &seed, 3, 5);
-        if (plan_case_lower(&c, &err) != OK) {
+        if (plan_case_lower(&c, &err) != OK)
             fail_msg("%s", err.msg);
-        }
         assert_true(lowered_runs(&c.full));
         for (int i = 0; i < 60; i++) {
             struct schedule mutant = copy_with_room(&c.full);
@@ -365,9 +346,8 @@ static void schedule_check__agrees_with_the_oracle_on_mutants_of_lowered_lists(v
 static int64_t find_kind(const struct rank_ops *rank, enum op_kind kind)
 {
     int64_t i = rank->num_ops - 1;
-    while (i >= 0 && rank->ops[i].kind != kind) {
+    while (i >= 0 && rank->ops[i].kind != kind)
         i--;
-    }
     assert_true(i >= 0);
     return i;
 }
@@ -423,9 +403,8 @@ static void schedule_check__wants_tied_tables_added_between_backward_and_update(
         }
         err = (struct err){0};
         assert_int_equal(schedule_check(&list, 0, &err), says[n] ? ERR_INFEASIBLE : OK);
-        if (says[n] && strncmp(err.msg, says[n], strlen(says[n])) != 0) {
+        if (says[n] && strncmp(err.msg, says[n], strlen(says[n])) != 0)
             fail_msg("%s", err.msg);
-        }
         schedule_clear(&list);
     }
     plan_case_clear(&c);
@@ -442,32 +421,27 @@ static bool runs_with_buffers(const struct schedule *s, int limit)
     for (bool moved = true; moved;) {
         moved = false;
         for (int k = 0; k < s->num_ranks; k++) {
-            if (next[k] == s->ranks[k].num_ops) {
+            if (next[k] == s->ranks[k].num_ops)
                 continue;
-            }
             const struct op op = s->ranks[k].ops[next[k]];
             const int t = op.stage, m = op.microbatch, S = s->num_stages;
             const bool forward = op.kind == OP_F, backward = op.kind == OP_B || op.kind == OP_I;
             if (!owes[k]) {
                 if ((forward && t > 0 && !sent_act[t - 1][m]) ||
-                    (backward && t + 1 < S && !sent_grad[t + 1][m])) {
+                    (backward && t + 1 < S && !sent_grad[t + 1][m]))
                     continue;
-                }
-                if (forward && t > 0 && s->rank_of_stage[t - 1] != k) {
+                if (forward && t > 0 && s->rank_of_stage[t - 1] != k)
                     act[t - 1]--;
-                }
-                if (backward && t + 1 < S && s->rank_of_stage[t + 1] != k) {
+                if (backward && t + 1 < S && s->rank_of_stage[t + 1] != k)
                     grad[t + 1]--;
-                }
                 owes[k] = true;
                 moved = true;
             }
             const bool far = forward ? t + 1 < S && s->rank_of_stage[t + 1] != k
                                      : backward && t > 0 && s->rank_of_stage[t - 1] != k;
             int *used = forward ? &act[t] : &grad[t];
-            if (far && *used >= limit) {
+            if (far && *used >= limit)
                 continue;
-            }
             *used += far;
             sent_act[t][m] = sent_act[t][m] || forward;
             sent_grad[t][m] = sent_grad[t][m] || backward;
@@ -476,11 +450,9 @@ static bool runs_with_buffers(const struct schedule *s, int limit)
             moved = true;
         }
     }
-    for (int k = 0; k < s->num_ranks; k++) {
-        if (next[k] < s->ranks[k].num_ops) {
+    for (int k = 0; k < s->num_ranks; k++)
+        if (next[k] < s->ranks[k].num_ops)
             return false;
-        }
-    }
     return true;
 }
 
@@ -534,9 +506,8 @@ static void schedule_check__names_the_ops_when_it_rejects(void **state)
         struct err err = {0};
         assert_int_equal(schedule_from_csv(bad[i].csv, "csv", &s, &err), OK);
         const enum status rc = schedule_check(&s, 0, &err);
-        if (rc != ERR_INFEASIBLE || strcmp(err.msg, bad[i].reason) != 0) {
+        if (rc != ERR_INFEASIBLE || strcmp(err.msg, bad[i].reason) != 0)
             fail_msg("case %zu: '%s', want '%s'", i, err.msg, bad[i].reason);
-        }
         schedule_clear(&s);
     }
 }

@@ -29,9 +29,8 @@ static struct timed *find(struct timed *all, int n, int replica, enum op_kind ki
     for (int i = 0; i < n; i++) {
         const struct op op = all[i].op;
         if (all[i].replica == replica && op.kind == kind && op.stage == stage &&
-            op.microbatch == microbatch && (arg < 0 || op.arg == arg)) {
+            op.microbatch == microbatch && (arg < 0 || op.arg == arg))
             return &all[i];
-        }
     }
     return NULL;
 }
@@ -77,9 +76,8 @@ static struct timed *sender(const struct plan_case *c, struct timed *all, int n,
     }
     const int other = grad ? w->edges[*edge].to : w->edges[*edge].from;
     int arg = 0;
-    for (int e = 0; e < *edge; e++) {
+    for (int e = 0; e < *edge; e++)
         arg += (grad ? w->edges[e].to : w->edges[e].from) == other;
-    }
     return find(all, n, recv->replica, grad ? OP_SEND_GRAD : OP_SEND_ACT, other,
                 recv->op.microbatch, arg);
 }
@@ -94,9 +92,8 @@ static int64_t oracle_step(const struct plan_case *c)
 {
     const int K = c->plan.num_ranks, R = c->plan.num_replicas;
     int n = 0;
-    for (int k = 0; k < K; k++) {
+    for (int k = 0; k < K; k++)
         n += R * (int)c->full.ranks[k].num_ops;
-    }
     struct timed *all = calloc((size_t)n, sizeof *all);
     int at = 0;
     for (int r = 0; r < R; r++) {
@@ -127,28 +124,22 @@ static int64_t oracle_step(const struct plan_case *c)
                 const struct timed *b = &all[j];
                 if (on_compute(c, b->op) &&
                     (compute || t->op.kind == OP_P || t->op.kind == OP_SEND_ACT ||
-                     t->op.kind == OP_SEND_GRAD || t->op.kind == OP_TIED ||
-                     t->op.kind == OP_NORM)) {
+                     t->op.kind == OP_SEND_GRAD || t->op.kind == OP_TIED || t->op.kind == OP_NORM))
                     start = latest(start, b->end);
-                }
                 const bool from_elsewhere =
                     b->op.kind == OP_RECV_ACT || b->op.kind == OP_RECV_GRAD || b->op.kind == OP_C;
-                if (compute && (from_elsewhere || b->op.kind == OP_TIED || b->op.kind == OP_NORM)) {
+                if (compute && (from_elsewhere || b->op.kind == OP_TIED || b->op.kind == OP_NORM))
                     start = latest(start, b->end);
-                }
                 if (!compute && b->op.kind == t->op.kind &&
-                    (t->op.kind == OP_C || t->op.kind == OP_P)) {
+                    (t->op.kind == OP_C || t->op.kind == OP_P))
                     start = latest(start, b->end);
-                }
                 if (t->op.kind == OP_UPDATE && b->op.kind == OP_ALLREDUCE &&
-                    b->op.stage == t->op.stage) {
+                    b->op.stage == t->op.stage)
                     start = latest(start, b->end);
-                }
                 if ((t->op.kind == OP_TIED && b->op.kind == OP_ALLREDUCE) ||
                     (t->op.kind == OP_NORM &&
-                     (b->op.kind == OP_ALLREDUCE || b->op.kind == OP_TIED))) {
+                     (b->op.kind == OP_ALLREDUCE || b->op.kind == OP_TIED)))
                     start = latest(start, b->end);
-                }
             }
             switch (t->op.kind) {
             case OP_SEND_ACT:
@@ -202,11 +193,9 @@ static int64_t oracle_step(const struct plan_case *c)
                 break;
             }
             case OP_NORM: /* time-5: the latest of all */
-                for (int j = 0; j < n; j++) {
-                    if (all[j].op.kind == OP_NORM) {
+                for (int j = 0; j < n; j++)
+                    if (all[j].op.kind == OP_NORM)
                         start = latest(start, all[j].start);
-                    }
-                }
                 took = c->workload.norm_ns;
                 break;
             default:
@@ -244,9 +233,8 @@ static void schedule_time__equals_the_oracle_on_random_plans(void **state)
         plan_case_random(&c, &seed, 4, 6);
         if (plan_case_lower(&c, &err) != OK ||
             schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
-                          &c.plan, &time, &err) != OK) {
+                          &c.plan, &time, &err) != OK)
             fail_msg("round %d: %s", round, err.msg);
-        }
         assert_int_equal(time.step_ns, oracle_step(&c));
         for (int k = 0; k < c.plan.num_ranks; k++) {
             assert_true(time.rank_busy_ns[k] <= time.rank_last_ns[k] - time.rank_first_ns[k]);
@@ -260,9 +248,8 @@ static void schedule_time__equals_the_oracle_on_random_plans(void **state)
         step_time_clear(&time);
         plan_case_clear(&c);
     }
-    for (int i = 0; i < FROZEN_PLACEMENT_COUNT; i++) {
+    for (int i = 0; i < FROZEN_PLACEMENT_COUNT; i++)
         assert_true(seen[i] > 10);
-    }
     assert_true(classes > 10 && hosts > 10 && buckets > 10 && tied > 10);
 }
 
@@ -315,22 +302,19 @@ static struct step_time uniform_step(struct uniform u, struct plan_case *kept)
     };
     c.plan.first_item = calloc((size_t)S + 1, sizeof(int));
     c.plan.device = calloc((size_t)c.cluster.num_devices, sizeof(int));
-    for (int s = 0; s <= S; s++) {
+    for (int s = 0; s <= S; s++)
         c.plan.first_item[s] = outside + s;
-    }
-    for (int d = 0; d < c.cluster.num_devices; d++) {
+    for (int d = 0; d < c.cluster.num_devices; d++)
         c.plan.device[d] = d;
-    }
     struct step_time time = {0};
     case_must(plan_case_lower(&c, &err), &err);
     case_must(schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
                             &c.plan, &time, &err),
               &err);
-    if (kept) {
+    if (kept)
         *kept = c;
-    } else {
+    else
         plan_case_clear(&c);
-    }
     return time;
 }
 
@@ -361,9 +345,8 @@ static void schedule_time__is_the_closed_form_when_stages_are_equal(void **state
             assert_int_equal(uniform_ns(x), (M + K - 1) * (f + b) + M * f);
             x = u;
             x.kind = SCHEDULE_INTERLEAVED;
-            for (x.v = 2; x.v <= 3; x.v++) {
+            for (x.v = 2; x.v <= 3; x.v++)
                 assert_int_equal(uniform_ns(x), (M * x.v + K - 1) * (f + b));
-            }
             x = u;
             x.update = 90;
             assert_int_equal(uniform_ns(x), (M + K - 1) * (f + b) + 90);
@@ -373,9 +356,8 @@ static void schedule_time__is_the_closed_form_when_stages_are_equal(void **state
         assert_int_equal(uniform_ns(unit), 3 * unit.M + K - 1);
         unit.kind = SCHEDULE_ZB_H2;
         struct step_time time = uniform_step(unit, NULL);
-        for (int k = 0; k < K; k++) {
+        for (int k = 0; k < K; k++)
             assert_int_equal(time.rank_last_ns[k] - time.rank_first_ns[k], time.rank_busy_ns[k]);
-        }
         step_time_clear(&time);
         unit.kind = SCHEDULE_ZB_V;
         unit.v = 2;
@@ -527,9 +509,8 @@ static void schedule_time__never_gets_faster_when_links_get_slower(void **state)
             step_time_clear(&time);
             c.cluster.link_latency_ns += 500;
             c.cluster.uplink_latency_ns += 500;
-            for (int d = 0; d < c.cluster.num_devices; d++) {
+            for (int d = 0; d < c.cluster.num_devices; d++)
                 c.cluster.devices[d].link_bytes_per_s /= 2;
-            }
         }
         plan_case_clear(&c);
     }
@@ -644,9 +625,8 @@ static void schedule_memory__equals_the_oracle_on_random_plans(void **state)
         plan_case_random(&c, &seed, 3, 4);
         case_must(plan_case_lower(&c, &err), &err);
         assert_int_equal(schedule_memory(&c.full, &c.workload, memory, &err), OK);
-        for (int k = 0; k < c.plan.num_ranks; k++) {
+        for (int k = 0; k < c.plan.num_ranks; k++)
             assert_int_equal(memory[k], oracle_memory(&c, k));
-        }
         plan_case_clear(&c);
     }
 }

@@ -60,7 +60,8 @@ static void accumulate(struct backend *be, int64_t num, const float *x, float *y
 
 static void add(struct backend *be, int64_t num, const void *x, void *y)
 {
-    CUDA_DTYPE(be, T, { launch_add<T>(be, num, (const T *)x, (T *)y); });
+    CUDA_DTYPE(
+        be, T, { launch_add<T>(be, num, (const T *)x, (T *)y); });
 }
 
 template <int V>

@@ -67,9 +67,8 @@ static enum status set_up(int K, int M, bool uneven, struct setup *s, struct err
         s->plan.device[k] = k;
     }
     enum status rc = model_explicit("bench", items, K, NULL, 0, true, &s->model, err);
-    if (rc == OK) {
+    if (rc == OK)
         rc = cluster_grid((K + 7) / 8, K < 8 ? K : 8, &s->cluster, err);
-    }
     cost_constant(&s->cost);
     free(items);
     return rc;
@@ -95,17 +94,14 @@ static enum status lists(enum schedule_kind kind, int K, int M, struct err *err)
         rc = workload_build(&(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan, NULL, &w,
                             err);
         double t0 = now_ms(), t1;
-        if (rc == OK) {
+        if (rc == OK)
             rc = schedule_generate(kind, K, M, 1, &compute, err);
-        }
         made[i] = (t1 = now_ms()) - t0;
-        if (rc == OK) {
+        if (rc == OK)
             rc = schedule_lower(&compute, &w, &s.plan, &full, err);
-        }
         lowered[i] = (t0 = now_ms()) - t1;
-        if (rc == OK) {
+        if (rc == OK)
             rc = schedule_check(&full, 0, err);
-        }
         checked[i] = (t1 = now_ms()) - t0;
         if (rc == OK) {
             rc = schedule_time(&full, &w, &(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan,
@@ -113,9 +109,8 @@ static enum status lists(enum schedule_kind kind, int K, int M, struct err *err)
         }
         timed[i] = now_ms() - t1;
         ops = 0;
-        for (int k = 0; k < full.num_ranks; k++) {
+        for (int k = 0; k < full.num_ranks; k++)
             ops += full.ranks[k].num_ops;
-        }
         step_ns = time.step_ns;
         step_time_clear(&time);
         schedule_clear(&compute);
@@ -185,15 +180,12 @@ int main(void)
     };
     for (int i = 0; i < 2 && rc == OK; i++) {
         rc = lists(SCHEDULE_1F1B, sizes[i][0], sizes[i][1], &err);
-        if (rc == OK) {
+        if (rc == OK)
             rc = lists(SCHEDULE_ZB_H1, sizes[i][0], sizes[i][1], &err);
-        }
     }
-    for (int K = 4; K <= 16 && rc == OK; K *= 2) {
+    for (int K = 4; K <= 16 && rc == OK; K *= 2)
         rc = search(K, K, &err);
-    }
-    if (rc != OK) {
+    if (rc != OK)
         fprintf(stderr, "bench_schedule: %s\n", err.msg);
-    }
     return status_exit_code(rc);
 }
