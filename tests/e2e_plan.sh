@@ -100,7 +100,7 @@ expect "plan: too many replicas" 1 '3 replicas of 8 devices' "$elapse" plan $job
     --set pipeline.num_stages=8 --set pipeline.num_replicas=3
 expect "plan: a schedule that wants more micro-batches" 1 "schedule 'dualpipe-v' on 2 ranks needs at least 4 microbatches, got 2" \
     "$elapse" plan examples/demo.json --set pipeline.schedule=dualpipe-v --set pipeline.num_microbatches=2
-expect "plan: too little memory for any F keeps its hint" 1 '^hint: more devices' "$elapse" plan $job $ours --all-frozen \
+expect "plan: too little memory for any F keeps its hint" 1 '^hint: use more devices' "$elapse" plan $job $ours --all-frozen \
     --set 'cluster={"nodes":1,"devices_per_node":2,"mem":"1MiB"}'
 expect "plan: too little memory" 1 'does not fit' "$elapse" plan $job $ours \
     --set 'cluster={"preset":"rtx5000-1x1","mem":"1GiB"}'

@@ -50,7 +50,7 @@ expect "missing file" 3 "cannot read '.*none.csv'" "$elapse" schedule --check "$
 expect "a folder" 3 'cannot read' "$elapse" schedule --check "$tmp"
 expect "unknown kind" 2 "unknown schedule 'gpip'" \
     "$elapse" schedule --kind gpip --stages 2 --microbatches 3
-expect "no kind" 2 'wants --kind' "$elapse" schedule --stages 2 --microbatches 3
+expect "no kind" 2 '--kind is missing' "$elapse" schedule --stages 2 --microbatches 3
 expect "a billion stages" 2 'stages must be 1\.\.65535' \
     "$elapse" schedule --kind 1f1b --stages 1000000000 --microbatches 3
 expect "too many ops" 2 'more than 268435456 ops' \
