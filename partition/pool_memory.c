@@ -47,7 +47,7 @@ static bool work_bytes(const struct model *model, const int64_t *stash_bytes, in
                         (int64_t)model->channels * model->patch * model->patch));
 }
 
-/* What a device copies from the host for a stage of items [first, end): for its slots and ahead. */
+/* Bytes that a device copies from the host for a stage of items [first, end): slots and ahead. */
 static bool add_blocks(const struct model *model, const struct plan *plan, int first, int end,
                        int slots, int64_t *sum)
 {

@@ -38,7 +38,7 @@ static bool cached_bytes(const struct builder *b, int64_t *bytes)
     return true;
 }
 
-/* What a stage holds all the time (memory-1). */
+/* Bytes that a stage holds all the time (memory-1). */
 static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage)
 {
     const struct model *model = b->model;

@@ -37,7 +37,7 @@ verify "elastic: frozen activations came from the cache" test "$(value elastic c
 
 # Messages between devices, and every access looked at: what two lanes or the host share with no wait between.
 if grep -q ncclCommSplit "$sim"; then
-    train vit few-twice -n 1 "${few[@]}" --set train.epochs=2 # the first steps of a runtime are staged (R13)
+    train vit few-twice -n 1 "${few[@]}" --set train.epochs=2 # the first steps of a runtime are staged (lane-4)
     ELAPSE_NCCL_LIB=$sim train vit nccl-2 -n 2 "${few[@]}" --set train.transport=nccl --set train.epochs=2 --set pipeline.num_stages=2
     verify "nccl: two ranks have the bits of one" same_run few-twice nccl-2
 else

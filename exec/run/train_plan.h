@@ -24,7 +24,7 @@ struct train_plan {
     char cost_label[96], cost_note[256];
 };
 
-/* What the plans of a run come from, all borrowed. */
+/* The inputs from which a run makes its plans. All are borrowed. */
 struct planning {
     const struct comm *comm;
     const struct cores *cores;
