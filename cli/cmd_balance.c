@@ -460,8 +460,8 @@ static enum status check_options(const struct request *q, const struct seen *see
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     static const char *const by_names[] = {"params", "time"};
-    bool help = false, stages_seen = false;
-    int num_positional = 0, which = 0;
+    bool stages_seen = false;
+    int which = 0;
     struct request q = {.balancer_text = "optimal",
                         .by_text = "params",
                         .device_kind = "rtx5000",
@@ -472,102 +472,49 @@ static enum status run(const struct command *command, int argc, char **argv, str
     struct chain chain = {0};
     struct seen seen = {0};
     const struct option options[] = {
-        {.name = "stages",
-         .type = OPTION_INT,
-         .value = &q.stages,
-         .arg = "K",
-         .help = "stages to cut into",
-         .min = 1,
-         .max = INT32_MAX, /* more stages than items are refused before anything is allocated */
-         .seen = &stages_seen},
-        {.name = "frozen",
-         .type = OPTION_INT,
-         .value = &q.frozen_layers,
-         .arg = "F",
-         .help = "frozen transformer layers (default 0); left out of the cut by optimal and "
-                 "released, pinned to stage 0 by paper. With --sizes: leading sizes", .min = 0,
-         .max = INT32_MAX},
-        {.name = "balancer",
-         .type = OPTION_STRING,
-         .value = &q.balancer_text,
-         .arg = "NAME",
-         .help = "optimal (default), released or paper"},
-        {.name = "by",
-         .type = OPTION_STRING,
-         .value = &q.by_text,
-         .arg = "WHAT",
-         .help = "params (default) or time: forward and backward of a micro-batch"},
-        {.name = "compress",
-         .type = OPTION_FLAG,
-         .value = &q.compress,
-         .help = "K is the initial length: halve it stepwise for F = 1, 2, ... up to --frozen"},
-        {.name = "sizes",
-         .type = OPTION_STRING,
-         .value = &q.sizes_text,
-         .arg = "S,S,...",
-         .help = "cut these sizes instead of a model"},
-        {.name = "device-kind",
-         .type = OPTION_STRING,
-         .value = &q.device_kind,
-         .arg = "KIND",
-         .help = "with --by time: the device (default rtx5000)",
-         .seen = &seen.device},
-        {.name = "microbatch",
-         .type = OPTION_INT,
-         .value = &q.samples,
-         .arg = "N",
-         .help = "with --by time: samples of a micro-batch (default 16)",
-         .min = 1,
-         .max = INT32_MAX,
-         .seen = &seen.samples},
-        {.name = "link",
-         .type = OPTION_RATE,
-         .value = &q.link_bytes_per_s,
-         .arg = "RATE",
-         .help = "with --by time and optimal: messages of a stage over links of this rate (act, "
-                 "gradients, skip tensors) count too (default: free)"},
-        {.name = "latency",
-         .type = OPTION_NS,
-         .value = &q.latency_ns,
-         .arg = "TIME",
-         .help = "with --link: latency of each transfer (default 5us)",
-         .seen = &seen.latency},
-        {.name = "mem",
-         .type = OPTION_BYTES,
-         .value = &q.mem_bytes,
-         .arg = "SIZE",
-         .help = "with --by time and optimal: device memory for 12 B per parameter and the "
-                 "stash of the micro-batches that 1F1B keeps (default: no limit)"},
-        {.name = "microbatches",
-         .type = OPTION_INT,
-         .value = &q.microbatches,
-         .arg = "M",
-         .help = "with --link or --mem: micro-batches of a step (default 1)",
-         .min = 1,
-         .max = INT32_MAX,
-         .seen = &seen.microbatches},
-        {.name = "db",
-         .type = OPTION_STRING,
-         .value = &q.db_path,
-         .arg = "FILE",
-         .help = "with --by time: the profile store",
-         .seen = &seen.db},
-        {
-         .name = "json",
-         .type = OPTION_FLAG,
-         .value = &q.as_json,
-         .help = "one JSON object",
-         },
+        OPTION("stages", INT, &q.stages, "K", "stages to cut into", .min = 1, .max = INT32_MAX,
+               .seen = &stages_seen), /* more stages than items are refused before allocating */
+        OPTION("frozen", INT, &q.frozen_layers, "F",
+               "frozen transformer layers (default 0); left out of the cut by optimal and "
+               "released, pinned to stage 0 by paper. With --sizes: leading sizes",
+               .max = INT32_MAX),
+        OPTION("balancer", STRING, &q.balancer_text, "NAME",
+               "optimal (default), released or paper"),
+        OPTION("by", STRING, &q.by_text, "WHAT",
+               "params (default) or time: forward and backward of a micro-batch"),
+        OPTION("compress", FLAG, &q.compress, NULL,
+               "K is the initial length: halve it stepwise for F = 1, 2, ... up to --frozen"),
+        OPTION("sizes", STRING, &q.sizes_text, "S,S,...", "cut these sizes instead of a model"),
+        OPTION("device-kind", STRING, &q.device_kind, "KIND",
+               "with --by time: the device (default rtx5000)", .seen = &seen.device),
+        OPTION("microbatch", INT, &q.samples, "N",
+               "with --by time: samples of a micro-batch (default 16)", .min = 1, .max = INT32_MAX,
+               .seen = &seen.samples),
+        OPTION("link", RATE, &q.link_bytes_per_s, "RATE",
+               "with --by time and optimal: messages of a stage over links of this rate (act, "
+               "gradients, skip tensors) count too (default: free)"),
+        OPTION("latency", NS, &q.latency_ns, "TIME",
+               "with --link: latency of each transfer (default 5us)", .seen = &seen.latency),
+        OPTION("mem", BYTES, &q.mem_bytes, "SIZE",
+               "with --by time and optimal: device memory for 12 B per parameter and the "
+               "stash of the micro-batches that 1F1B keeps (default: no limit)"),
+        OPTION("microbatches", INT, &q.microbatches, "M",
+               "with --link or --mem: micro-batches of a step (default 1)", .min = 1,
+               .max = INT32_MAX, .seen = &seen.microbatches),
+        OPTION("db", STRING, &q.db_path, "FILE", "with --by time: the profile store",
+               .seen = &seen.db),
+        OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),
     };
-    enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
-                                   &q.model_text, 1, &num_positional, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(options, 1);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
-    if (!stages_seen || (num_positional == 0) == !q.sizes_text) {
+    q.model_text = line.positional[0];
+    if (!stages_seen || (line.num_positional == 0) == !q.sizes_text) {
         rc = err_set(err, ERR_INPUT, "balance: %s",
-                     !stages_seen          ? "--stages is missing"
-                     : num_positional == 0 ? "MODEL or --sizes is missing"
-                                           : "MODEL and --sizes exclude each other");
+                     !stages_seen               ? "--stages is missing"
+                     : line.num_positional == 0 ? "MODEL or --sizes is missing"
+                                                : "MODEL and --sizes exclude each other");
         err_hint(err, "for example: elapse balance vit-b16 --stages 8");
         return rc;
     }

@@ -483,7 +483,7 @@ static enum status parse_tolerance(const char *text, double *tolerance, struct e
 static enum status run_compare(const struct command *command, int argc, char **argv,
                                struct err *err)
 {
-    bool json = false, help = false;
+    bool json = false;
     const char *tolerance_text = NULL, *stages = NULL, *replicas = NULL, *microbatches = "2,4,8";
     const char *frozen = NULL;
     struct matrix m = {.ranks = 2,
@@ -494,34 +494,28 @@ static enum status run_compare(const struct command *command, int argc, char **a
                        .caches = "off"};
     bool seen[16] = {false};
     struct option options[] = {
-        {"matrix",       OPTION_STRING, &m.job,          "JOB",      "run a matrix of configurations of a job",       0, 0,
-         NULL                                                                                                                       },
-        {"n",            OPTION_INT,    &m.ranks,        "RANKS",    "--matrix: ranks (2)",                           1, 4096,  NULL},
-        {"stages",       OPTION_STRING, &stages,         "K,...",    "--matrix: pipeline lengths (1 and RANKS)",      0,
-         0,                                                                                                                     NULL},
-        {"replicas",     OPTION_STRING, &replicas,       "R,...",    "--matrix: replicas (1 and RANKS)",              0, 0,
-         NULL                                                                                                                       },
-        {"microbatches", OPTION_STRING, &microbatches,   "M,...",    "--matrix: micro-batches (2,4,8)",
-         0,                                                                                                              0,     NULL},
-        {"schedules",    OPTION_STRING, &m.schedules,    "KIND,...", "--matrix: schedules (gpipe,1f1b)",
-         0,                                                                                                              0,     NULL},
-        {"recompute",    OPTION_STRING, &m.recomputes,   "MODE,...", "--matrix: recompute modes (never)",
-         0,                                                                                                              0,     NULL},
-        {"frozen",       OPTION_STRING, &frozen,         "F,...",
-         "--matrix: layers frozen from the first epoch on",                                                           0, 0,     NULL},
-        {"cache",        OPTION_STRING, &m.caches,       "off,on",
-         "--matrix: cache of frozen activations, if F > 0 (off)",                                                     0, 0,     NULL},
-        {"threads",      OPTION_INT,    &m.threads,      "N",
-         "--matrix: threads per rank (its share of the cores)",                                                       1, 1024,  NULL},
-        {"steps",        OPTION_INT,    &m.steps,        "N",
-         "--matrix: steps per run; the first 3 are warm-up (12)",                                                     4, 10000, NULL},
-        {"repeats",      OPTION_INT,    &m.repeats,      "N",        "--matrix: runs of each entry, interleaved (2)", 1,
-         COMPARISON_RUNS_MAX,                                                                                                   NULL},
-        {"set",          OPTION_LIST,   &m.sets,         "a.b=v",    "--matrix: override a value of the job",         0, 0,     NULL},
-        {"db",           OPTION_STRING, &m.db_path,      "FILE",     "profile store (the run's own)",                 0, 0,     NULL},
-        {"tolerance",    OPTION_STRING, &tolerance_text, "5%",
-         "exit 1 if the median error is larger (no limit)",                                                           0, 0,     NULL},
-        {"json",         OPTION_FLAG,   &json,           NULL,       "one JSON object",                               0, 0,     NULL},
+        OPTION("matrix", STRING, &m.job, "JOB", "run a matrix of configurations of a job"),
+        OPTION("n", INT, &m.ranks, "RANKS", "--matrix: ranks (2)", .min = 1, .max = 4096),
+        OPTION("stages", STRING, &stages, "K,...", "--matrix: pipeline lengths (1 and RANKS)"),
+        OPTION("replicas", STRING, &replicas, "R,...", "--matrix: replicas (1 and RANKS)"),
+        OPTION("microbatches", STRING, &microbatches, "M,...", "--matrix: micro-batches (2,4,8)"),
+        OPTION("schedules", STRING, &m.schedules, "KIND,...", "--matrix: schedules (gpipe,1f1b)"),
+        OPTION("recompute", STRING, &m.recomputes, "MODE,...", "--matrix: recompute modes (never)"),
+        OPTION("frozen", STRING, &frozen, "F,...",
+               "--matrix: layers frozen from the first epoch on"),
+        OPTION("cache", STRING, &m.caches, "off,on",
+               "--matrix: cache of frozen activations, if F > 0 (off)"),
+        OPTION("threads", INT, &m.threads, "N",
+               "--matrix: threads per rank (its share of the cores)", .min = 1, .max = 1024),
+        OPTION("steps", INT, &m.steps, "N", "--matrix: steps per run; the first 3 are warm-up (12)",
+               .min = 4, .max = 10000),
+        OPTION("repeats", INT, &m.repeats, "N", "--matrix: runs of each entry, interleaved (2)",
+               .min = 1, .max = COMPARISON_RUNS_MAX),
+        OPTION("set", LIST, &m.sets, "a.b=v", "--matrix: override a value of the job"),
+        OPTION("db", STRING, &m.db_path, "FILE", "profile store (the run's own)"),
+        OPTION("tolerance", STRING, &tolerance_text, "5%",
+               "exit 1 if the median error is larger (no limit)"),
+        OPTION("json", FLAG, &json, NULL, "one JSON object"),
     };
     enum { NUM_OPTIONS = sizeof options / sizeof *options };
     _Static_assert(NUM_OPTIONS == sizeof seen / sizeof *seen, "one for each");
@@ -530,24 +524,21 @@ static enum status run_compare(const struct command *command, int argc, char **a
         ways[i] = "--matrix";
     for (int i = 0; i < NUM_OPTIONS; i++)
         options[i].seen = &seen[i];
-    const char *run_dir = NULL;
     char ends[48];
-    int num_words = 0;
     double tolerance = NAN;
-    enum status rc = command_parse(command, options, NUM_OPTIONS, argc, argv, &run_dir, 1,
-                                   &num_words, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(options, 1);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
     if (tolerance_text && (rc = parse_tolerance(tolerance_text, &tolerance, err)) != OK)
         return rc;
-    if ((num_words == 1) == (m.job != NULL))
+    if ((line.num_positional == 1) == (m.job != NULL))
         return err_set(err, ERR_INPUT, "compare needs either a RUN_DIR or --matrix JOB");
-    rc =
-        command_check_way(command, options, ways, NUM_OPTIONS, m.job ? "--matrix" : "RUN_DIR", err);
+    rc = command_check_way(command, &line, ways, m.job ? "--matrix" : "RUN_DIR", err);
     if (rc != OK)
         return rc;
-    if (num_words == 1)
-        return compare_run(command, run_dir, m.db_path, tolerance, json, err);
+    if (line.num_positional == 1)
+        return compare_run(command, line.positional[0], m.db_path, tolerance, json, err);
     snprintf(ends, sizeof ends, "1,%lld", (long long)m.ranks);
     if (m.ranks == 1)
         ends[1] = '\0';

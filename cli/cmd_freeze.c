@@ -141,69 +141,31 @@ static enum status answer(const struct command *command, const struct request *q
 
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
-    bool help = false, as_json = false, layers_seen = false;
+    bool as_json = false, layers_seen = false;
     struct request q = {.num_epochs = 10, .alpha = 1.0 / 3};
     const struct option options[] = {
-        {.name = "layers",
-         .type = OPTION_INT,
-         .value = &q.num_layers,
-         .arg = "L",
-         .help = "transformer layers",
-         .min = 1,
-         .max = MODEL_LAYERS_MAX,
-         .seen = &layers_seen},
-        {.name = "alpha",
-         .type = OPTION_RATIO,
-         .value = &q.alpha,
-         .arg = "A",
-         .help = "share of the active layers that one epoch may freeze, 0 < A < 1 (default 1/3)"},
-        {.name = "epochs",
-         .type = OPTION_INT,
-         .value = &q.num_epochs,
-         .arg = "N",
-         .help = "epochs to decide (default 10)",
-         .min = 1,
-         .max = EPOCHS_MAX},
-        {.name = "policy",
-         .type = OPTION_STRING,
-         .value = &q.policy,
-         .arg = "POLICY",
-         .help = "none closed-form gradient-norm relative-change table plateau (default: table "
-                 "with --table, gradient-norm with --norms, else closed-form)"},
-        {.name = "norms",
-         .type = OPTION_STRING,
-         .value = &q.norms_path,
-         .arg = "FILE",
-         .help = "recorded gradient norms: a JSON array of epochs, each an array of L"},
-        {.name = "table",
-         .type = OPTION_STRING,
-         .value = &q.table_path,
-         .arg = "FILE",
-         .help = "a JSON array of frozen layers per epoch, or mild, mild-early, by_epoch, linear"},
-        {.name = "min-active",
-         .type = OPTION_INT,
-         .value = &q.min_active,
-         .arg = "N",
-         .help = "layers that stay active (default 0)",
-         .min = 0,
-         .max = MODEL_LAYERS_MAX},
-        {.name = "warmup",
-         .type = OPTION_INT,
-         .value = &q.warmup,
-         .arg = "N",
-         .help = "epochs at the start in which nothing freezes (default 0)",
-         .min = 0,
-         .max = EPOCHS_MAX},
-        {
-         .name = "json",
-         .type = OPTION_FLAG,
-         .value = &as_json,
-         .help = "one JSON object",
-         },
+        OPTION("layers", INT, &q.num_layers, "L", "transformer layers", .min = 1,
+               .max = MODEL_LAYERS_MAX, .seen = &layers_seen),
+        OPTION("alpha", RATIO, &q.alpha, "A",
+               "share of the active layers that one epoch may freeze, 0 < A < 1 (default 1/3)"),
+        OPTION("epochs", INT, &q.num_epochs, "N", "epochs to decide (default 10)", .min = 1,
+               .max = EPOCHS_MAX),
+        OPTION("policy", STRING, &q.policy, "POLICY",
+               "none closed-form gradient-norm relative-change table plateau (default: table "
+               "with --table, gradient-norm with --norms, else closed-form)"),
+        OPTION("norms", STRING, &q.norms_path, "FILE",
+               "recorded gradient norms: a JSON array of epochs, each an array of L"),
+        OPTION("table", STRING, &q.table_path, "FILE",
+               "a JSON array of frozen layers per epoch, or mild, mild-early, by_epoch, linear"),
+        OPTION("min-active", INT, &q.min_active, "N", "layers that stay active (default 0)",
+               .max = MODEL_LAYERS_MAX),
+        OPTION("warmup", INT, &q.warmup, "N",
+               "epochs at the start in which nothing freezes (default 0)", .max = EPOCHS_MAX),
+        OPTION("json", FLAG, &as_json, NULL, "one JSON object"),
     };
-    enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
-                                   NULL, 0, NULL, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(options, 0);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
     if (!layers_seen) {
         rc = err_set(err, ERR_INPUT, "freeze: --layers is missing");

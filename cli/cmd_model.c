@@ -81,26 +81,21 @@ static void print_table(const struct model *model)
 
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
-    bool help = false, as_json = false;
-    const char *text = NULL;
-    int num_positional = 0;
+    bool as_json = false;
     struct model model = {0};
     const struct option options[] = {
-        {.name = "json",
-         .type = OPTION_FLAG,
-         .value = &as_json,
-         .help = "one JSON object on standard output"}
+        OPTION("json", FLAG, &as_json, NULL, "one JSON object on standard output"),
     };
-    enum status rc =
-        command_parse(command, options, 1, argc, argv, &text, 1, &num_positional, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(options, 1);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
-    if (num_positional < 1) {
+    if (line.num_positional < 1) {
         rc = err_set(err, ERR_INPUT, "model: MODEL is missing");
         err_hint(err, "for example: elapse model vit-b16:classes=10");
         return rc;
     }
-    rc = model_load(text, &model, err);
+    rc = model_load(line.positional[0], &model, err);
     if (rc != OK)
         return rc;
     if (as_json)

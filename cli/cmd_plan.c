@@ -536,70 +536,33 @@ out:
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct request q = {.from_frozen = -1};
-    const char *positional[1];
-    int num_positional = 0;
-    bool help = false;
     const struct option options[] = {
-        {.name = "set",
-         .type = OPTION_LIST,
-         .value = &q.overrides,
-         .arg = "KEY=VALUE",
-         .help = "override a value of the job (repeatable)"},
-        {.name = "frozen",
-         .type = OPTION_INT,
-         .value = &q.frozen_layers,
-         .arg = "F",
-         .help = "plan with F transformer layers frozen (default 0)",
-         .max = 1000000},
-        {.name = "from-frozen",
-         .type = OPTION_INT,
-         .value = &q.from_frozen,
-         .arg = "F",
-         .help = "also print the transfers of a change from the plan with F frozen layers",
-         .max = 1000000},
-        {.name = "cached",
-         .type = OPTION_FLAG,
-         .value = &q.cached,
-         .help = "the frozen layers' output is in the cache already"},
-        {.name = "all-frozen",
-         .type = OPTION_FLAG,
-         .value = &q.all_frozen,
-         .help = "a table over F = 0..L, our plan beside the release's"},
-        {.name = "explain",
-         .type = OPTION_FLAG,
-         .value = &q.explain,
-         .help = "the next best plans, and why each other pipeline length was rejected"},
-        {.name = "simulate",
-         .type = OPTION_FLAG,
-         .value = &q.simulate,
-         .help =
-             "choose by the event engine, where transfers share links; train needs -o to use it"},
-        {.name = "no-simulate",
-         .type = OPTION_FLAG,
-         .value = &q.no_simulate,
-         .help = "print the step time without shared links, by which the plan was chosen"},
-        {.name = "o",
-         .type = OPTION_STRING,
-         .value = &q.out_path,
-         .arg = "FILE",
-         .help = "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"},
-        {.name = "db",
-         .type = OPTION_STRING,
-         .value = &q.db_path,
-         .arg = "FILE",
-         .help = "profile store (default: the user's own)"},
-        {
-         .name = "json",
-         .type = OPTION_FLAG,
-         .value = &q.as_json,
-         .help = "one JSON object",
-         },
+        OPTION("set", LIST, &q.overrides, "KEY=VALUE", "override a value of the job (repeatable)"),
+        OPTION("frozen", INT, &q.frozen_layers, "F",
+               "plan with F transformer layers frozen (default 0)", .max = 1000000),
+        OPTION("from-frozen", INT, &q.from_frozen, "F",
+               "also print the transfers of a change from the plan with F frozen layers",
+               .max = 1000000),
+        OPTION("cached", FLAG, &q.cached, NULL,
+               "the frozen layers' output is in the cache already"),
+        OPTION("all-frozen", FLAG, &q.all_frozen, NULL,
+               "a table over F = 0..L, our plan beside the release's"),
+        OPTION("explain", FLAG, &q.explain, NULL,
+               "the next best plans, and why each other pipeline length was rejected"),
+        OPTION("simulate", FLAG, &q.simulate, NULL,
+               "choose by the event engine, where transfers share links; train needs -o to use it"),
+        OPTION("no-simulate", FLAG, &q.no_simulate, NULL,
+               "print the step time without shared links, by which the plan was chosen"),
+        OPTION("o", STRING, &q.out_path, "FILE",
+               "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
+        OPTION("db", STRING, &q.db_path, "FILE", "profile store (default: the user's own)"),
+        OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),
     };
-    enum status rc = command_parse(command, options, sizeof options / sizeof *options, argc, argv,
-                                   positional, 1, &num_positional, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(options, 1);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
-    if (num_positional < 1) {
+    if (line.num_positional < 1) {
         rc = err_set(err, ERR_INPUT, "plan: JOB is missing");
         err_hint(err, "elapse plan JOB [--set KEY=VALUE] [--json]");
         return rc;
@@ -611,7 +574,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         return err_set(err, ERR_INPUT, "--simulate and --no-simulate exclude each other");
     struct job job = {0};
     struct cost_handle cost = {0};
-    rc = job_load(positional[0], q.overrides.items, q.overrides.count, &job, err);
+    rc = job_load(line.positional[0], q.overrides.items, q.overrides.count, &job, err);
     if (rc != OK)
         return rc;
     rc = model_check_frozen(&job.model, q.frozen_layers, err);
@@ -620,7 +583,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                      (long long)q.frozen_layers, (long long)q.from_frozen);
     if (rc == OK && !job.pipeline.schedule_auto && job.pipeline.schedule == SCHEDULE_CUSTOM)
         rc = err_set(err, ERR_INPUT, "%s: a custom schedule cannot be planned, only simulated",
-                     positional[0]);
+                     line.positional[0]);
     if (rc == OK)
         rc = cost_choose(q.db_path, &job, &cost, err);
     if (rc == OK) {

@@ -8,21 +8,19 @@ static enum status run_plot(const struct command *command, int argc, char **argv
     struct figure_options figure = {0};
     int64_t width = 0, height = 0;
     const struct option options[] = {
-        {"o",      OPTION_STRING, &figure.out_path, "FILE",   "figure: .svg, .png or .pdf",   0,   0,     NULL},
-        {"term",   OPTION_STRING, &figure.term,     "dumb",   "draw in the terminal instead", 0,   0,     NULL},
-        {"db",     OPTION_STRING, &figure.db_path,  "FILE",
-         "timeline: profile store of the prediction (the run's own)",                         0,   0,     NULL},
-        {"width",  OPTION_INT,    &width,           "PIXELS", "width (1100)",                 200, 20000, NULL},
-        {"height", OPTION_INT,    &height,          "PIXELS", "height (550; timeline 620)",   150, 20000, NULL},
+        OPTION("o", STRING, &figure.out_path, "FILE", "figure: .svg, .png or .pdf"),
+        OPTION("term", STRING, &figure.term, "dumb", "draw in the terminal instead"),
+        OPTION("db", STRING, &figure.db_path, "FILE",
+               "timeline: profile store of the prediction (the run's own)"),
+        OPTION("width", INT, &width, "PIXELS", "width (1100)", .min = 200, .max = 20000),
+        OPTION("height", INT, &height, "PIXELS", "height (550; timeline 620)", .min = 150,
+               .max = 20000),
     };
-    const char *words[1 + FIGURE_MAX_RUNS];
-    int num_words = 0;
-    bool help = false;
-    enum status rc = command_parse(command, options, (int)(sizeof options / sizeof options[0]),
-                                   argc, argv, words, 1 + FIGURE_MAX_RUNS, &num_words, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(options, 1 + FIGURE_MAX_RUNS);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
-    if (num_words < 2) {
+    if (line.num_positional < 2) {
         rc = err_set(err, ERR_INPUT, "plot needs a KIND and a RUN_DIR");
         err_hint(err, "KIND: timeline loss throughput step-time lr, or error and a file of 'elapse "
                       "compare --json'");
@@ -30,7 +28,8 @@ static enum status run_plot(const struct command *command, int argc, char **argv
     }
     figure.width = (int)width;
     figure.height = (int)height;
-    rc = figure_draw(words[0], words + 1, num_words - 1, &figure, err);
+    rc =
+        figure_draw(line.positional[0], line.positional + 1, line.num_positional - 1, &figure, err);
     if (rc == OK && figure.out_path)
         printf("%s\n", figure.out_path);
     return rc;

@@ -398,22 +398,18 @@ enum { NUM_ACTIONS = sizeof actions / sizeof *actions };
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct request q = {.command = command};
-    const char *positional[4], *names[NUM_ACTIONS];
-    int num = 0;
-    bool help = false, seen[9] = {false};
+    const char *names[NUM_ACTIONS];
+    bool seen[9] = {false};
     struct option options[] = {
-        {"db",      OPTION_STRING, &q.db,      "FILE", "the store [$ELAPSE_DB, ~/.local/share/elapse]", 0, 0,
-         NULL                                                                                                     },
-        {"json",    OPTION_FLAG,   &q.json,    NULL,   "one JSON object on stdout",                     0, 0, NULL},
-        {"device",  OPTION_STRING, &q.device,  "KIND", "list: only this kind of device",                0, 0, NULL},
-        {"o",       OPTION_STRING, &q.out,     "FILE", "export: to a file [stdout]",                    0, 0, NULL},
-        {"csv",     OPTION_FLAG,   &q.csv,     NULL,   "export: as CSV [JSON]",                         0, 0, NULL},
-        {"sql",     OPTION_FLAG,   &q.sql,     NULL,   "export: as SQL, for profiles/shipped",          0, 0, NULL},
-        {"name",    OPTION_STRING, &q.name,    "NAME", "import: under this name [the file's]",          0, 0,
-         NULL                                                                                                     },
-        {"replace", OPTION_FLAG,   &q.replace, NULL,   "import: in place of one of that name",          0, 0,
-         NULL                                                                                                     },
-        {"merge",   OPTION_FLAG,   &q.merge,   NULL,   "import: into one of that name",                 0, 0, NULL},
+        OPTION("db", STRING, &q.db, "FILE", "the store [$ELAPSE_DB, ~/.local/share/elapse]"),
+        OPTION("json", FLAG, &q.json, NULL, "one JSON object on stdout"),
+        OPTION("device", STRING, &q.device, "KIND", "list: only this kind of device"),
+        OPTION("o", STRING, &q.out, "FILE", "export: to a file [stdout]"),
+        OPTION("csv", FLAG, &q.csv, NULL, "export: as CSV [JSON]"),
+        OPTION("sql", FLAG, &q.sql, NULL, "export: as SQL, for profiles/shipped"),
+        OPTION("name", STRING, &q.name, "NAME", "import: under this name [the file's]"),
+        OPTION("replace", FLAG, &q.replace, NULL, "import: in place of one of that name"),
+        OPTION("merge", FLAG, &q.merge, NULL, "import: into one of that name"),
     };
     enum { NUM_OPTIONS = sizeof options / sizeof *options };
     static const char *const ways[] = {NULL,     NULL,     "list",   "export", "export",
@@ -422,10 +418,12 @@ static enum status run(const struct command *command, int argc, char **argv, str
     _Static_assert(NUM_OPTIONS == sizeof ways / sizeof *ways, "one for each");
     for (int i = 0; i < NUM_OPTIONS; i++)
         options[i].seen = &seen[i];
-    enum status rc =
-        command_parse(command, options, NUM_OPTIONS, argc, argv, positional, 4, &num, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(options, 4);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
+    const int num = line.num_positional;
+    const char *const *positional = line.positional;
     const struct action *action = NULL;
     for (int i = 0; i < NUM_ACTIONS; i++) {
         names[i] = actions[i].name;
@@ -444,7 +442,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (num - 1 != action->num_args)
         return err_set(err, ERR_INPUT, "profiles %s takes %s, got %d arguments", action->name,
                        action->num_args ? action->args : "no arguments", num - 1);
-    rc = command_check_way(command, options, ways, NUM_OPTIONS, action->name, err);
+    rc = command_check_way(command, &line, ways, action->name, err);
     if (rc != OK)
         return rc;
     q.num_args = num - 1;

@@ -220,24 +220,20 @@ static enum status run_report(const struct command *command, int argc, char **ar
 {
     const char *out_path = NULL, *db_path = NULL;
     const struct option options[] = {
-        {"o",  OPTION_STRING, &out_path, "FILE", "the page (.html)",                                0, 0, NULL},
-        {"db", OPTION_STRING, &db_path,  "FILE", "profile store of the prediction (the run's own)",
-         0,                                                                                            0, NULL},
+        OPTION("o", STRING, &out_path, "FILE", "the page (.html)"),
+        OPTION("db", STRING, &db_path, "FILE", "profile store of the prediction (the run's own)"),
     };
-    const char *run_dirs[FIGURE_MAX_RUNS];
     struct atomic_file page;
-    int num_runs = 0;
-    bool help = false;
-    enum status rc = command_parse(command, options, (int)(sizeof options / sizeof options[0]),
-                                   argc, argv, run_dirs, FIGURE_MAX_RUNS, &num_runs, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(options, FIGURE_MAX_RUNS);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
-    if (num_runs < 1 || !out_path)
+    if (line.num_positional < 1 || !out_path)
         return err_set(err, ERR_INPUT, "report needs a RUN_DIR and -o FILE");
     rc = atomic_open(&page, out_path, err);
     if (rc != OK)
         return rc;
-    rc = write_page(page.out, run_dirs, num_runs, db_path, err);
+    rc = write_page(page.out, line.positional, line.num_positional, db_path, err);
     rc = atomic_close(&page, rc, err);
     if (rc == OK)
         printf("%s\n", out_path);

@@ -195,20 +195,20 @@ static enum status run_show(const struct command *command, struct store *store, 
 
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
-    const char *positional[2], *db = NULL;
-    bool as_json = false, help = false;
-    int num = 0;
+    const char *db = NULL;
+    bool as_json = false;
     int64_t run_id = 0;
     struct store *store = NULL;
     const struct option options[] = {
-        {"db",   OPTION_STRING, &db,      "FILE", "the store, DIR/run.db of a training run [$ELAPSE_DB]",
-         0,                                                                                                  0, NULL},
-        {"json", OPTION_FLAG,   &as_json, NULL,   "one JSON object on stdout",                            0, 0, NULL},
+        OPTION("db", STRING, &db, "FILE", "the store, DIR/run.db of a training run [$ELAPSE_DB]"),
+        OPTION("json", FLAG, &as_json, NULL, "one JSON object on stdout"),
     };
-    enum status rc =
-        command_parse(command, options, 2, argc, argv, positional, 2, &num, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(options, 2);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
+    const int num = line.num_positional;
+    const char *const *positional = line.positional;
     bool list = num == 1 && strcmp(positional[0], "list") == 0;
     bool show = num >= 1 && strcmp(positional[0], "show") == 0;
     if (!list && !show)

@@ -271,60 +271,31 @@ out:
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct request request = {0};
-    bool help = false, kind_seen = false, stages_seen = false, microbatches_seen = false;
+    bool kind_seen = false, stages_seen = false, microbatches_seen = false;
     bool buffers_seen = false;
     const struct option options[] = {
-        {.name = "kind",
-         .type = OPTION_STRING,
-         .value = &request.kind,
-         .arg = "KIND",
-         .help = "gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v, or auto: searched for equal "
-                 "stages with F = I = W", .seen = &kind_seen},
-        {.name = "stages",
-         .type = OPTION_INT,
-         .value = &request.stages,
-         .arg = "K",
-         .help = "devices per pipeline",
-         .min = 1,
-         .max = SCHEDULE_MAX_STAGES,
-         .seen = &stages_seen},
-        {.name = "microbatches",
-         .type = OPTION_INT,
-         .value = &request.microbatches,
-         .arg = "M",
-         .help = "micro-batches of a mini-batch",
-         .min = 1,
-         .max = SCHEDULE_MAX_OPS,
-         .seen = &microbatches_seen},
-        {.name = "chunks",
-         .type = OPTION_INT,
-         .value = &request.chunks,
-         .arg = "V",
-         .help = "stages per device (default 2 for interleaved, zb-v, dualpipe-v, otherwise 1)",
-         .min = 1,
-         .max = SCHEDULE_MAX_STAGES},
-        {.name = "csv",
-         .type = OPTION_FLAG,
-         .value = &request.csv,
-         .help = "print CSV, one row per rank: 0F0,1F0,0I0,0W0"                                              },
-        {.name = "check",
-         .type = OPTION_STRING,
-         .value = &request.check,
-         .arg = "FILE",
-         .help = "check a schedule from a CSV file instead"},
-        {.name = "buffers",
-         .type = OPTION_INT,
-         .value = &request.buffers,
-         .arg = "N",
-         .help =
-             "with --check: most messages sent and not yet received per edge (default 0: no limit)", .min = 0,
-         .max = INT32_MAX,
-         .seen = &buffers_seen},
-        {.name = "json",                   .type = OPTION_FLAG, .value = &request.json, .help = "one JSON object"},
+        OPTION("kind", STRING, &request.kind, "KIND",
+               "gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v, or auto: searched for equal "
+               "stages with F = I = W",
+               .seen = &kind_seen),
+        OPTION("stages", INT, &request.stages, "K", "devices per pipeline", .min = 1,
+               .max = SCHEDULE_MAX_STAGES, .seen = &stages_seen),
+        OPTION("microbatches", INT, &request.microbatches, "M", "micro-batches of a mini-batch",
+               .min = 1, .max = SCHEDULE_MAX_OPS, .seen = &microbatches_seen),
+        OPTION("chunks", INT, &request.chunks, "V",
+               "stages per device (default 2 for interleaved, zb-v, dualpipe-v, otherwise 1)",
+               .min = 1, .max = SCHEDULE_MAX_STAGES),
+        OPTION("csv", FLAG, &request.csv, NULL, "print CSV, one row per rank: 0F0,1F0,0I0,0W0"),
+        OPTION("check", STRING, &request.check, "FILE", "check a schedule from a CSV file instead"),
+        OPTION(
+            "buffers", INT, &request.buffers, "N",
+            "with --check: most messages sent and not yet received per edge (default 0: no limit)",
+            .max = INT32_MAX, .seen = &buffers_seen),
+        OPTION("json", FLAG, &request.json, NULL, "one JSON object"),
     };
-    enum status rc = command_parse(command, options, sizeof options / sizeof options[0], argc, argv,
-                                   NULL, 0, NULL, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(options, 0);
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
     if (request.check) {
         if (kind_seen || stages_seen || microbatches_seen || request.csv || request.chunks)

@@ -346,60 +346,50 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     int64_t threads = 0;
     struct option options[STEP_SETTINGS_MAX + 32];
     int n = 0;
-    options[n++] = (struct option){
-        "step", OPTION_FLAG, &args.step, NULL, "one step instead of the whole run", 0, 0, NULL};
+    options[n++] =
+        (struct option)OPTION("step", FLAG, &args.step, NULL, "one step instead of the whole run");
     for (int i = 0; i < num_settings; i++)
-        options[n++] = (struct option){settings[i].name,
-                                       OPTION_STRING,
-                                       &settings[i].text,
-                                       settings[i].arg,
-                                       settings[i].help,
-                                       0,
-                                       0,
-                                       NULL};
+        options[n++] = (struct option)OPTION(settings[i].name, STRING, &settings[i].text,
+                                             settings[i].arg, settings[i].help);
     const struct option rest[] = {
-        {"schedule-csv",  OPTION_STRING, &schedule_csv,           "FILE",           "op lists instead of --schedule",          0,
-         0,                                                                                                                                NULL},
-        {"host-blocking", OPTION_FLAG,   &request->host_blocking, NULL,
-         "each launch blocks the host, because one process drives a pipeline",                                                 0, 0,       NULL},
-        {"half-duplex",   OPTION_FLAG,   &request->half_duplex,   NULL,
-         "both directions of a link share its bandwidth",                                                                      0, 0,       NULL},
-        {"clip",          OPTION_FLAG,   &request->clip,          NULL,
-         "compute a global gradient norm before the update",                                                                   0, 0,       NULL},
-        {"cache-write",   OPTION_FLAG,   &request->cache_write,   NULL,
-         "write the frozen prefix's output to the cache",                                                                      0, 0,       NULL},
-        {"set",           OPTION_LIST,   &args.overrides,         "a.b=v",          "override a value of the job",             0, 0,       NULL},
-        {"sweep",         OPTION_LIST,   &args.sweeps,            "path=v1,v2,...",
-         "a table over a setting or job key (repeatable: cross product)",                                                      0, 0,       NULL},
-        {"csv",           OPTION_FLAG,   &args.csv,               NULL,             "the table as CSV",                        0, 0,       NULL},
-        {"threads",       OPTION_INT,    &threads,                "N",              "threads of a sweep (default: all cores)", 0, 1024,
-         NULL                                                                                                                                  },
-        {"plan",          OPTION_STRING, &args.plan_path,         "FILE",
-         "the plan to simulate, a file of 'elapse plan -o'",                                                                   0, 0,       NULL},
-        {"trace",         OPTION_STRING, &args.trace_path,        "FILE",           "Chrome trace of the step (Perfetto)",     0,
-         0,                                                                                                                                NULL},
-        {"ops",           OPTION_STRING, &args.ops_path,          "FILE",           "CSV of ops with start and end",           0, 0,       NULL},
-        {"record",        OPTION_STRING, &args.record_path,       "FILE",
-         "add the run to a record store ('elapse runs', 'elapse plot')",                                                       0, 0,       NULL},
-        {"explain",       OPTION_FLAG,   &args.explain,           NULL,
-         "the critical path, and how much each resource would shorten the step",                                               0, 0,       NULL},
-        {"monte-carlo",   OPTION_INT,    &args.monte_carlo,       "N",
-         "N steps over the profile's spread and --jitter: median, 5..95 %",                                                    0, 1000000, NULL},
-        {"db",            OPTION_STRING, &request->db_path,       "FILE",           "profile store (default: the user's)",     0,
-         0,                                                                                                                                NULL},
-        {"no-wall",       OPTION_FLAG,   &args.no_wall,           NULL,
-         "leave out values that differ from run to run",                                                                       0, 0,       NULL},
-        {"json",          OPTION_FLAG,   &args.json,              NULL,             "one JSON object on stdout",               0, 0,       NULL},
+        OPTION("schedule-csv", STRING, &schedule_csv, "FILE", "op lists instead of --schedule"),
+        OPTION("host-blocking", FLAG, &request->host_blocking, NULL,
+               "each launch blocks the host, because one process drives a pipeline"),
+        OPTION("half-duplex", FLAG, &request->half_duplex, NULL,
+               "both directions of a link share its bandwidth"),
+        OPTION("clip", FLAG, &request->clip, NULL,
+               "compute a global gradient norm before the update"),
+        OPTION("cache-write", FLAG, &request->cache_write, NULL,
+               "write the frozen prefix's output to the cache"),
+        OPTION("set", LIST, &args.overrides, "a.b=v", "override a value of the job"),
+        OPTION("sweep", LIST, &args.sweeps, "path=v1,v2,...",
+               "a table over a setting or job key (repeatable: cross product)"),
+        OPTION("csv", FLAG, &args.csv, NULL, "the table as CSV"),
+        OPTION("threads", INT, &threads, "N", "threads of a sweep (default: all cores)",
+               .max = 1024),
+        OPTION("plan", STRING, &args.plan_path, "FILE",
+               "the plan to simulate, a file of 'elapse plan -o'"),
+        OPTION("trace", STRING, &args.trace_path, "FILE", "Chrome trace of the step (Perfetto)"),
+        OPTION("ops", STRING, &args.ops_path, "FILE", "CSV of ops with start and end"),
+        OPTION("record", STRING, &args.record_path, "FILE",
+               "add the run to a record store ('elapse runs', 'elapse plot')"),
+        OPTION("explain", FLAG, &args.explain, NULL,
+               "the critical path, and how much each resource would shorten the step"),
+        OPTION("monte-carlo", INT, &args.monte_carlo, "N",
+               "N steps over the profile's spread and --jitter: median, 5..95 %", .max = 1000000),
+        OPTION("db", STRING, &request->db_path, "FILE", "profile store (default: the user's)"),
+        OPTION("no-wall", FLAG, &args.no_wall, NULL,
+               "leave out values that differ from run to run"),
+        OPTION("json", FLAG, &args.json, NULL, "one JSON object on stdout"),
     };
     for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++)
         options[n++] = rest[i];
-    bool help = false;
-    int num_positional = 0;
-    enum status rc = command_parse(command, options, n, argc, argv, &args.job_path, 1,
-                                   &num_positional, &help, err);
-    if (rc != OK || help)
+    struct command_line line = {.options = options, .num_options = n, .max_positional = 1};
+    enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc != OK || line.help)
         return rc;
     args.threads = (int)threads;
+    args.job_path = line.positional[0];
     for (int i = 0; i < num_settings; i++) {
         if (!settings[i].text)
             continue;
@@ -426,8 +416,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     else if (rc == OK && !args.step)
         rc = sim_run(command, &args, err);
     else if (rc == OK) {
-        rc = num_positional ? sim_job_step(&args, &answer, err)
-                            : step_request_run(request, &answer, err);
+        rc = args.job_path ? sim_job_step(&args, &answer, err)
+                           : step_request_run(request, &answer, err);
         if (rc == OK)
             rc = answer_step(command, &args, &answer, err);
     }

@@ -23,18 +23,16 @@ extern const struct command command_model, command_balance, command_freeze, comm
     command_plan, command_sim, command_profile, command_profiles, command_train, command_eval,
     command_export, command_compare, command_plot, command_report, command_runs;
 
-/* Like options_parse(). On --help it also prints the command's help to stdout and sets *help. The
+/* Like options_parse(). If line->help gets set, it also prints the command's help to stdout, and the
  * command then returns OK. */
-enum status command_parse(const struct command *command, const struct option *options,
-                          int num_options, int argc, char **argv, const char **positional,
-                          int max_positional, int *num_positional, bool *help, struct err *err);
+enum status command_parse(const struct command *command, struct command_line *line, int argc,
+                          char **argv, struct err *err);
 
 /* For a command with several forms (an action, or RUN_DIR and --matrix): refuse an option that
- * belongs to another form than `way`. ways[i] is the form of options[i], NULL: any form. Each
+ * belongs to another form than `way`. ways[i] is the form of line->options[i], NULL: any form. Each
  * option of one form needs its `seen`. ERR_INPUT names the first wrong option. */
-enum status command_check_way(const struct command *command, const struct option *options,
-                              const char *const *ways, int num_options, const char *way,
-                              struct err *err);
+enum status command_check_way(const struct command *command, const struct command_line *line,
+                              const char *const *ways, const char *way, struct err *err);
 
 /* A fresh answer object {"schema":1,"version":...,"command":name}. It is never NULL:
  * command_answer() reports a failed allocation. */

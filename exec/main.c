@@ -49,26 +49,24 @@ static bool speaks(const struct call *call)
     return !call->comm || call->comm->rank == 0;
 }
 
-/* options_parse(), the usage on misuse, and the help on stdout where asked for. */
+/* options_parse(), the usage on misuse, and the help on stdout where asked for. All positional
+ * arguments are needed. */
 static enum status parse(const struct exec_command *command, struct call *call,
-                         const struct option *options, int num_options, const char **positional,
-                         int num_wanted, bool *help, struct err *err)
+                         struct command_line *line, struct err *err)
 {
-    int num = 0;
-    enum status rc = options_parse(options, num_options, call->argc, call->argv, positional,
-                                   num_wanted, &num, help, err);
-    if (rc == OK && *help) {
+    enum status rc = options_parse(line, call->argc, call->argv, err);
+    if (rc == OK && line->help) {
         char *text = malloc(HELP_MAX);
         if (!text)
             return err_nomem(err);
-        options_help(options, num_options, text, HELP_MAX);
+        options_help(line->options, line->num_options, text, HELP_MAX);
         if (speaks(call))
             printf("usage: elapse %s %s\n%s\n\n%s", command->name, command->args, command->summary,
                    text);
         free(text);
         return OK;
     }
-    if (rc == OK && num < num_wanted)
+    if (rc == OK && line->num_positional < line->max_positional)
         rc = err_set(err, ERR_INPUT, "usage: elapse %s %s", command->name, command->args);
     if (rc != OK)
         err_hint(err, "'elapse %s --help' lists the options", command->name);
@@ -176,46 +174,47 @@ static enum status run_train(const struct exec_command *command, struct call *ca
 {
     struct option_list set = {0};
     int64_t threads = 0;
-    bool json = false, no_eval = false, help = false;
-    const char *job_path = NULL, *device = NULL;
+    bool json = false, no_eval = false;
+    const char *device = NULL;
     struct trainer_options options = {.trace_steps = TRACE_STEPS};
     const struct option table[] = {
-        {"out",         OPTION_STRING, &options.out,         "DIR",       "run folder (default: runs/NAME)",                0, 0,           NULL},
-        {"resume",      OPTION_STRING, &options.resume,      "DIR",
-         "go on from a run folder or checkpoint, in the same folder unless --out",                                          0, 0,           NULL},
-        {"init",        OPTION_STRING, &options.init,        "FILE",
-         "start from these weights (safetensors file or checkpoint)",                                                       0, 0,           NULL},
-        {"plan",        OPTION_STRING, &options.plan,        "FILE",
-         "the plan to train on, of 'elapse plan -o' (default: planned)",                                                    0, 0,           NULL},
-        {"set",         OPTION_LIST,   &set,                 "KEY=VALUE", "override a value of the job file (repeatable)",  0,
-         0,                                                                                                                                 NULL},
-        {"device",      OPTION_STRING, &device,              "KIND",      "cpu or cuda (default: train.device of the job)",
-         0,                                                                                                                    0,           NULL},
-        {"steps",       OPTION_INT,    &options.max_steps,   "N",
-         "stop after N steps of this call (default: at the end of the job)",                                                1, INT64_MAX,   NULL},
-        {"threads",     OPTION_INT,    &threads,             "N",
-         "threads a rank (default: its share of the cores at hand)",                                                        1, MAX_THREADS, NULL},
-        {"no-eval",     OPTION_FLAG,   &no_eval,             NULL,
-         "no evaluation, no checkpoint, no notes on costs: timing runs",                                                    0, 0,           NULL},
-        {"trace-steps", OPTION_INT,    &options.trace_steps, "N",
-         "steps of which every op is recorded, besides the last (default 16)",                                              0, 1000000,     NULL},
-        {"trace",       OPTION_STRING, &options.trace,       "FILE",
-         "Chrome trace of the recorded steps (Perfetto)",                                                                   0, 0,           NULL},
-        {"db",          OPTION_STRING, &options.db,          "FILE",      "profile store to plan from",                     0, 0,           NULL},
-        {"json",        OPTION_FLAG,   &json,                NULL,        "print the summary as one JSON object",           0, 0,           NULL},
+        OPTION("out", STRING, &options.out, "DIR", "run folder (default: runs/NAME)"),
+        OPTION("resume", STRING, &options.resume, "DIR",
+               "go on from a run folder or checkpoint, in the same folder unless --out"),
+        OPTION("init", STRING, &options.init, "FILE",
+               "start from these weights (safetensors file or checkpoint)"),
+        OPTION("plan", STRING, &options.plan, "FILE",
+               "the plan to train on, of 'elapse plan -o' (default: planned)"),
+        OPTION("set", LIST, &set, "KEY=VALUE", "override a value of the job file (repeatable)"),
+        OPTION("device", STRING, &device, "KIND", "cpu or cuda (default: train.device of the job)"),
+        OPTION("steps", INT, &options.max_steps, "N",
+               "stop after N steps of this call (default: at the end of the job)", .min = 1,
+               .max = INT64_MAX),
+        OPTION("threads", INT, &threads, "N",
+               "threads a rank (default: its share of the cores at hand)", .min = 1,
+               .max = MAX_THREADS),
+        OPTION("no-eval", FLAG, &no_eval, NULL,
+               "no evaluation, no checkpoint, no notes on costs: timing runs"),
+        OPTION("trace-steps", INT, &options.trace_steps, "N",
+               "steps of which every op is recorded, besides the last (default 16)",
+               .max = 1000000),
+        OPTION("trace", STRING, &options.trace, "FILE",
+               "Chrome trace of the recorded steps (Perfetto)"),
+        OPTION("db", STRING, &options.db, "FILE", "profile store to plan from"),
+        OPTION("json", FLAG, &json, NULL, "print the summary as one JSON object"),
     };
     struct job job = {0};
     struct cores cores;
     struct json *summary = NULL;
-    enum status rc =
-        parse(command, call, table, (int)(sizeof table / sizeof *table), &job_path, 1, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(table, 1);
+    enum status rc = parse(command, call, &line, err);
+    if (rc != OK || line.help)
         return rc;
     if (options.resume && options.init)
         return err_set(err, ERR_INPUT, "--resume and --init exclude each other");
     options.evaluate = !no_eval;
     options.progress = on_terminal();
-    rc = comm_agree(call->comm, load_job(job_path, &set, device, &job, err), err);
+    rc = comm_agree(call->comm, load_job(line.positional[0], &set, device, &job, err), err);
     if (rc == OK)
         rc = comm_agree(
             call->comm,
@@ -259,32 +258,31 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
 {
     struct option_list set = {0};
     int64_t threads = 0;
-    bool json = false, help = false;
-    const char *db = NULL, *device = NULL, *paths[2] = {NULL, NULL};
+    bool json = false;
+    const char *db = NULL, *device = NULL;
     const struct option table[] = {
-        {"set",     OPTION_LIST,   &set,     "KEY=VALUE", "override a value of the job file (repeatable)",  0,
-         0,                                                                                                                 NULL},
-        {"device",  OPTION_STRING, &device,  "KIND",      "cpu or cuda (default: train.device of the job)",
-         0,                                                                                                    0,           NULL},
-        {"threads", OPTION_INT,    &threads, "N",
-         "threads a rank (default: its share of the cores at hand)",                                        1, MAX_THREADS, NULL},
-        {"db",      OPTION_STRING, &db,      "FILE",      "profile store to plan from",                     0, 0,           NULL},
-        {"json",    OPTION_FLAG,   &json,    NULL,        "print one JSON object",                          0, 0,           NULL},
+        OPTION("set", LIST, &set, "KEY=VALUE", "override a value of the job file (repeatable)"),
+        OPTION("device", STRING, &device, "KIND", "cpu or cuda (default: train.device of the job)"),
+        OPTION("threads", INT, &threads, "N",
+               "threads a rank (default: its share of the cores at hand)", .min = 1,
+               .max = MAX_THREADS),
+        OPTION("db", STRING, &db, "FILE", "profile store to plan from"),
+        OPTION("json", FLAG, &json, NULL, "print one JSON object"),
     };
     struct job job = {0};
     struct cores cores;
     struct json *summary = NULL;
-    enum status rc =
-        parse(command, call, table, (int)(sizeof table / sizeof *table), paths, 2, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(table, 2);
+    enum status rc = parse(command, call, &line, err);
+    if (rc != OK || line.help)
         return rc;
-    rc = comm_agree(call->comm, load_job(paths[1], &set, device, &job, err), err);
+    rc = comm_agree(call->comm, load_job(line.positional[1], &set, device, &job, err), err);
     if (rc == OK)
         rc = comm_agree(
             call->comm,
             cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
             err);
-    const struct trainer_options options = {.init = paths[0], .db = db};
+    const struct trainer_options options = {.init = line.positional[0], .db = db};
     if (rc == OK)
         rc = trainer_eval(call->comm, &cores, &job, &options, &summary, err);
     if (rc == OK && call->comm->rank == 0) {
@@ -307,21 +305,21 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
 static enum status run_export(const struct exec_command *command, struct call *call,
                               struct err *err)
 {
-    const char *out = NULL, *from = NULL;
-    bool json = false, help = false;
+    const char *out = NULL;
+    bool json = false;
     const struct option table[] = {
-        {"o",    OPTION_STRING, &out,  "FILE", "safetensors file to write", 0, 0, NULL},
-        {"json", OPTION_FLAG,   &json, NULL,   "print one JSON object",     0, 0, NULL},
+        OPTION("o", STRING, &out, "FILE", "safetensors file to write"),
+        OPTION("json", FLAG, &json, NULL, "print one JSON object"),
     };
     char *dir = NULL;
     int tensors = 0;
-    enum status rc =
-        parse(command, call, table, (int)(sizeof table / sizeof *table), &from, 1, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(table, 1);
+    enum status rc = parse(command, call, &line, err);
+    if (rc != OK || line.help)
         return rc;
     if (!out)
         return err_set(err, ERR_INPUT, "-o FILE is missing");
-    rc = checkpoint_find(from, &dir, err);
+    rc = checkpoint_find(line.positional[0], &dir, err);
     if (rc == OK)
         rc = checkpoint_export(dir, out, &tensors, err);
     if (rc == OK && json) {
@@ -349,32 +347,33 @@ static enum status run_profile(const struct exec_command *command, struct call *
     const char *model_text = "vit-tiny:image=32,patch=4,classes=10", *device = "cpu", *db = NULL;
     const char *sizes_text = "1,2,4,8,16,32", *name = NULL;
     int64_t threads = 0, *sizes = NULL;
-    bool json = false, help = false, quick = false;
+    bool json = false, quick = false;
     struct measure_options options = {0};
     const struct option table[] = {
-        {"model",        OPTION_STRING, &model_text,      "MODEL",
-         "whose sublayers to measure (default vit-tiny:image=32,patch=4,classes=10)",                       0, 0,           NULL},
-        {"device",       OPTION_STRING, &device,          "KIND",    "cpu (default) or cuda",               0, 0,           NULL},
-        {"microbatches", OPTION_STRING, &sizes_text,      "B,B,...",
-         "micro-batch sizes in samples (default 1,2,4,8,16,32)",                                            0, 0,           NULL},
-        {"threads",      OPTION_INT,    &threads,         "N",
-         "threads a rank (default: its share of the cores at hand)",                                        1, MAX_THREADS, NULL},
-        {"dropout",      OPTION_FLAG,   &options.dropout, NULL,
-         "layers drop, as jobs with train.dropout train them",                                              0, 0,           NULL},
-        {"quick",        OPTION_FLAG,   &quick,           NULL,      "fewer repeats",                       0, 0,           NULL},
-        {"retune",       OPTION_FLAG,   &options.retune,  NULL,
-         "time the GPU libraries' algorithms again and replace the stored choices",                         0, 0,           NULL},
-        {"name",         OPTION_STRING, &name,            "NAME",    "of the profile (default: KIND-HOST)", 0, 0,           NULL},
-        {"db",           OPTION_STRING, &db,              "FILE",    "profile store (default: the user's)", 0, 0,           NULL},
-        {"json",         OPTION_FLAG,   &json,            NULL,      "print one JSON object",               0, 0,           NULL},
+        OPTION("model", STRING, &model_text, "MODEL",
+               "whose sublayers to measure (default vit-tiny:image=32,patch=4,classes=10)"),
+        OPTION("device", STRING, &device, "KIND", "cpu (default) or cuda"),
+        OPTION("microbatches", STRING, &sizes_text, "B,B,...",
+               "micro-batch sizes in samples (default 1,2,4,8,16,32)"),
+        OPTION("threads", INT, &threads, "N",
+               "threads a rank (default: its share of the cores at hand)", .min = 1,
+               .max = MAX_THREADS),
+        OPTION("dropout", FLAG, &options.dropout, NULL,
+               "layers drop, as jobs with train.dropout train them"),
+        OPTION("quick", FLAG, &quick, NULL, "fewer repeats"),
+        OPTION("retune", FLAG, &options.retune, NULL,
+               "time the GPU libraries' algorithms again and replace the stored choices"),
+        OPTION("name", STRING, &name, "NAME", "of the profile (default: KIND-HOST)"),
+        OPTION("db", STRING, &db, "FILE", "profile store (default: the user's)"),
+        OPTION("json", FLAG, &json, NULL, "print one JSON object"),
     };
     struct model model = {0};
     struct cores cores;
     struct profile profile = {0};
     struct store *store = NULL;
-    enum status rc =
-        parse(command, call, table, (int)(sizeof table / sizeof *table), NULL, 0, &help, err);
-    if (rc != OK || help)
+    struct command_line line = COMMAND_LINE(table, 0);
+    enum status rc = parse(command, call, &line, err);
+    if (rc != OK || line.help)
         return rc;
     options.device = strcmp(device, "cuda") == 0 ? DEVICE_CUDA : DEVICE_CPU;
     if (strcmp(device, device_text(options.device)) != 0)

@@ -77,26 +77,26 @@ static enum status set_value(const struct option *option, const char *shown, con
 }
 
 /* Parse the option at argv[*i], which starts with a dash. Moves *i onto the option's last word. */
-static enum status parse_one(const struct option *options, int num_options, int argc, char **argv,
-                             int *i, bool *given, struct err *err)
+static enum status parse_one(const struct command_line *line, int argc, char **argv, int *i,
+                             bool *given, struct err *err)
 {
     const char *arg = argv[*i], *value = NULL;
     const struct option *option;
     char shown[NAME_MAX_LEN];
     if (arg[1] == '-') {
         size_t len = strcspn(arg + 2, "=");
-        option = len > 1 ? find_option(options, num_options, arg + 2, len) : NULL;
+        option = len > 1 ? find_option(line->options, line->num_options, arg + 2, len) : NULL;
         if (arg[2 + len] == '=')
             value = arg + 3 + len;
     } else {
-        option = find_option(options, num_options, arg + 1, 1);
+        option = find_option(line->options, line->num_options, arg + 1, 1);
         if (option && option->type == OPTION_FLAG && arg[2])
             option = NULL;
         if (arg[2])
             value = arg + 2 + (arg[2] == '=');
     }
     if (!option)
-        return unknown_option(options, num_options, arg, err);
+        return unknown_option(line->options, line->num_options, arg, err);
     dashed(option->name, shown);
     if (option->type == OPTION_FLAG) {
         if (value)
@@ -107,7 +107,7 @@ static enum status parse_one(const struct option *options, int num_options, int 
                            option->arg ? option->arg : "VALUE");
         value = argv[++*i];
     }
-    size_t index = (size_t)(option - options);
+    size_t index = (size_t)(option - line->options);
     if (given[index] && option->type != OPTION_LIST)
         return err_set(err, ERR_INPUT, "%s given twice", shown);
     given[index] = true;
@@ -116,36 +116,28 @@ static enum status parse_one(const struct option *options, int num_options, int 
     return set_value(option, shown, value, err);
 }
 
-enum status options_parse(const struct option *options, int num_options, int argc, char **argv,
-                          const char **positional, int max_positional, int *num_positional,
-                          bool *help, struct err *err)
+enum status options_parse(struct command_line *line, int argc, char **argv, struct err *err)
 {
     bool given[OPTIONS_MAX] = {false};
     bool only_positional = false;
-    int num = 0;
-    *help = false;
-    if (num_positional)
-        *num_positional = 0;
-    if (num_options < 0 || num_options > OPTIONS_MAX)
-        return err_set(err, ERR_INPUT, "option table has %d rows, at most %d", num_options,
+    if (line->num_options < 0 || line->num_options > OPTIONS_MAX)
+        return err_set(err, ERR_INPUT, "option table has %d rows, at most %d", line->num_options,
                        OPTIONS_MAX);
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         if (!only_positional && strcmp(arg, "--") == 0) {
             only_positional = true;
         } else if (!only_positional && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)) {
-            *help = true;
+            line->help = true;
             return OK;
         } else if (!only_positional && arg[0] == '-' && arg[1]) {
-            enum status rc = parse_one(options, num_options, argc, argv, &i, given, err);
+            enum status rc = parse_one(line, argc, argv, &i, given, err);
             if (rc != OK)
                 return rc;
+        } else if (line->num_positional >= line->max_positional) {
+            return err_set(err, ERR_INPUT, "unexpected argument '%.128s'", arg);
         } else {
-            if (num >= max_positional)
-                return err_set(err, ERR_INPUT, "unexpected argument '%.128s'", arg);
-            positional[num++] = arg;
-            if (num_positional)
-                *num_positional = num;
+            line->positional[line->num_positional++] = arg;
         }
     }
     return OK;

@@ -43,13 +43,38 @@ struct option {
     bool *seen;       /* may be NULL; set when the option was given */
 };
 
-/* Parse argv[1..argc). Positional arguments go to positional (borrowed), at most max_positional.
- * On --help it sets *help and returns OK at once. ERR_INPUT: an unknown option (the hint names the
- * nearest), a missing or malformed value, too many positionals, an option given twice that is not
- * an OPTION_LIST. */
-enum status options_parse(const struct option *options, int num_options, int argc, char **argv,
-                          const char **positional, int max_positional, int *num_positional,
-                          bool *help, struct err *err);
+/* A row of an option table: OPTION("n", INT, &ranks, "RANKS", "ranks (default 1)", .max = 64). The
+ * arguments after the help text set further members. */
+#define OPTION(name_, type_, value_, arg_, help_, ...)                                             \
+    {                                                                                              \
+        .name = (name_), .type = OPTION_##type_, .value = (value_), .arg = (arg_),                 \
+        .help = (help_), __VA_ARGS__                                                               \
+    }
+
+#define POSITIONAL_MAX 64
+
+/* What a command declares, and what it was given. */
+struct command_line {
+    const struct option *options;
+    int num_options;
+    int max_positional; /* 0..POSITIONAL_MAX */
+    /* Filled by options_parse(). */
+    bool help; /* --help was given, and what follows it was not read */
+    int num_positional;
+    const char *positional[POSITIONAL_MAX]; /* borrowed from argv; NULL where none was given */
+};
+
+/* The initializer of a struct command_line from an array of options. */
+#define COMMAND_LINE(table, max_positional_)                                                       \
+    {                                                                                              \
+        .options = (table), .num_options = (int)(sizeof(table) / sizeof *(table)),                 \
+        .max_positional = (max_positional_)                                                        \
+    }
+
+/* Parse argv[1..argc) into the variables of line->options and into line. On --help it returns OK at
+ * once. ERR_INPUT: an unknown option (the hint names the nearest), a missing or malformed value, too
+ * many positionals, an option given twice that is not an OPTION_LIST. */
+enum status options_parse(struct command_line *line, int argc, char **argv, struct err *err);
 
 /* Write the aligned help text of a table into buf (always terminated). Returns the length needed.
  */

@@ -16,9 +16,7 @@ struct vars {
     struct option_list sets;
     int64_t ranks, latency_ns, mem_bytes;
     double link_bytes_per_s, alpha;
-    const char *positional[2];
-    int num_positional;
-    bool help;
+    struct command_line line;
     struct err err;
 };
 
@@ -35,8 +33,8 @@ static enum status parse(struct vars *vars, int argc, char **argv)
         {"link",    OPTION_RATE,   &vars->link_bytes_per_s, "RATE",  "bandwidth",     0, 0,  NULL             },
         {"alpha",   OPTION_RATIO,  &vars->alpha,            "A",     "share",         0, 0,  NULL             },
     };
-    return options_parse(table, (int)(sizeof table / sizeof table[0]), argc, argv, vars->positional,
-                         2, &vars->num_positional, &vars->help, &vars->err);
+    vars->line = (struct command_line)COMMAND_LINE(table, 2);
+    return options_parse(&vars->line, argc, argv, &vars->err);
 }
 
 #define PARSE(vars, ...)                                                                           \
@@ -51,8 +49,8 @@ static void options_parse__leaves_defaults_when_nothing_is_given(void **state)
     assert_string_equal(v.out, "default");
     assert_int_equal(v.ranks, 1);
     assert_int_equal(v.latency_ns, 5000);
-    assert_false(v.json || v.json_seen || v.ranks_seen || v.help);
-    assert_int_equal(v.num_positional, 0);
+    assert_false(v.json || v.json_seen || v.ranks_seen || v.line.help);
+    assert_int_equal(v.line.num_positional, 0);
 }
 
 static void options_parse__takes_values_with_units_apart_or_joined(void **state)
@@ -81,12 +79,12 @@ static void options_parse__keeps_list_order_and_positionals(void **state)
     assert_int_equal(v.sets.count, 2);
     assert_string_equal(v.sets.items[0], "x=1");
     assert_string_equal(v.sets.items[1], "y=2");
-    assert_int_equal(v.num_positional, 2);
-    assert_string_equal(v.positional[0], "a");
-    assert_string_equal(v.positional[1], "--json");
+    assert_int_equal(v.line.num_positional, 2);
+    assert_string_equal(v.line.positional[0], "a");
+    assert_string_equal(v.line.positional[1], "--json");
     assert_false(v.json);
     assert_int_equal(PARSE(&v, "-"), OK); /* a lone dash is a file name */
-    assert_string_equal(v.positional[0], "-");
+    assert_string_equal(v.line.positional[0], "-");
 }
 
 static void options_parse__returns_at_once_when_help_is_asked(void **state)
@@ -94,9 +92,9 @@ static void options_parse__returns_at_once_when_help_is_asked(void **state)
     (void)state;
     struct vars v;
     assert_int_equal(PARSE(&v, "--help", "--nonsense"), OK);
-    assert_true(v.help);
+    assert_true(v.line.help);
     assert_int_equal(PARSE(&v, "-h"), OK);
-    assert_true(v.help);
+    assert_true(v.line.help);
 }
 
 static void options_parse__names_the_nearest_when_option_is_unknown(void **state)
