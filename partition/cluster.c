@@ -1,9 +1,8 @@
-/* Clusters: presets and CLUSTER texts, the checks, and unshared times of messages. cluster_grid()
- * builds every cluster and apply_kind() fills in published figures of a device kind. wire_ns()
- * computes all times in integers, so they are equal on every machine. Read cluster.h first. */
+/* Clusters: presets and CLUSTER texts, the checks, and the resources of a message. cluster_grid()
+ * builds every cluster and apply_kind() fills in published figures of a device kind. Times:
+ * cluster_times.c. Read cluster.h first. */
 #include "partition/cluster.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,29 +300,6 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
     return OK;
 }
 
-/* ceil(numerator * bytes / (denominator * bandwidth)) in ns, exactly. The bandwidth is rounded to
- * whole bytes per second, so every machine computes the same integer. */
-static int64_t wire_ns(int64_t bytes, int64_t numerator, int64_t denominator, double bytes_per_s)
-{
-    uint64_t small_top, small_bottom = (uint64_t)(bytes_per_s + 0.5);
-    if (!__builtin_mul_overflow((uint64_t)bytes, 1000000000u, &small_top) &&
-        !__builtin_mul_overflow(small_top, (uint64_t)numerator, &small_top) &&
-        !__builtin_mul_overflow(small_bottom, (uint64_t)denominator, &small_bottom)) {
-        uint64_t quotient = small_top / small_bottom + (small_top % small_bottom != 0);
-        return quotient > INT64_MAX ? INT64_MAX : (int64_t)quotient;
-    }
-    unsigned __int128 top = (unsigned __int128)bytes * 1000000000u * (uint64_t)numerator;
-    unsigned __int128 bottom =
-        (unsigned __int128)(uint64_t)(bytes_per_s + 0.5) * (uint64_t)denominator;
-    unsigned __int128 ns = (top + bottom - 1) / bottom;
-    return ns > INT64_MAX ? INT64_MAX : (int64_t)ns;
-}
-
-static double min_rate(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 int cluster_num_resources(const struct cluster *cluster)
 {
     return 2 * (cluster->num_devices + cluster->num_nodes);
@@ -334,7 +310,7 @@ int64_t cluster_capacity(const struct cluster *cluster, int resource)
     const int d = resource / 2, n = d - cluster->num_devices;
     const double rate =
         n < 0 ? cluster->devices[d].link_bytes_per_s : cluster->uplink_bytes_per_s[n];
-    return (int64_t)(uint64_t)(rate + 0.5); /* rounded like in wire_ns() */
+    return (int64_t)(uint64_t)(rate + 0.5); /* rounded like in cluster_times.c */
 }
 
 int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4])
@@ -349,75 +325,4 @@ int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4
     }
     path[n++] = 2 * to + in;
     return n;
-}
-
-int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int64_t bytes)
-{
-    if (from == to)
-        return 0;
-    const struct device *src = &cluster->devices[from], *dst = &cluster->devices[to];
-    double rate = min_rate(src->link_bytes_per_s, dst->link_bytes_per_s);
-    int64_t latency = cluster->link_latency_ns;
-    if (src->node != dst->node) {
-        rate = min_rate(rate, min_rate(cluster->uplink_bytes_per_s[src->node],
-                                       cluster->uplink_bytes_per_s[dst->node]));
-        latency = cluster->uplink_latency_ns;
-    }
-    return add_saturated(latency, wire_ns(bytes, 1, 1, rate));
-}
-
-/* Number of ring edges that leave a node. As many enter it, because the ring is closed. */
-static int edges_leaving(const struct cluster *cluster, const int *devices, int n, int node)
-{
-    int count = 0;
-    for (int i = 0; i < n; i++)
-        if (cluster->devices[devices[i]].node == node &&
-            cluster->devices[devices[(i + 1) % n]].node != node)
-            count++;
-    return count;
-}
-
-/* Up to this many nodes, the table of edges per node is on the stack. */
-#define TABLE_NODES 4096
-
-int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, int n,
-                             int64_t bytes)
-{
-    if (n < 2)
-        return 0;
-    int few[TABLE_NODES];
-    int *leaving = cluster->num_nodes <= TABLE_NODES
-                       ? few
-                       : malloc((size_t)cluster->num_nodes * sizeof *leaving);
-    const bool table = leaving; /* without memory for a table, edges_leaving() counts again */
-    for (int i = 0; i < n && table; i++)
-        leaving[cluster->devices[devices[i]].node] = 0;
-    for (int i = 0; i < n && table; i++) {
-        int from = cluster->devices[devices[i]].node;
-        leaving[from] += from != cluster->devices[devices[i + 1 < n ? i + 1 : 0]].node;
-    }
-    double rate = 1e18;
-    int64_t latency = 0;
-    double both = cluster->half_duplex ? 2 : 1; /* a ring sends and receives at once */
-    for (int i = 0; i < n; i++) {
-        const struct device *src = &cluster->devices[devices[i]];
-        const struct device *dst = &cluster->devices[devices[i + 1 < n ? i + 1 : 0]];
-        rate = min_rate(rate, min_rate(src->link_bytes_per_s, dst->link_bytes_per_s) / both);
-        int64_t edge_latency = cluster->link_latency_ns;
-        if (src->node != dst->node) {
-            int out = table ? leaving[src->node] : edges_leaving(cluster, devices, n, src->node);
-            int in = table ? leaving[dst->node] : edges_leaving(cluster, devices, n, dst->node);
-            rate = min_rate(rate, cluster->uplink_bytes_per_s[src->node] / (both * out));
-            rate = min_rate(rate, cluster->uplink_bytes_per_s[dst->node] / (both * in));
-            edge_latency = cluster->uplink_latency_ns;
-        }
-        if (edge_latency > latency)
-            latency = edge_latency;
-    }
-    if (leaving != few)
-        free(leaving);
-    if (rate < 1)
-        rate = 1;
-    const int64_t steps = 2 * ((int64_t)n - 1);
-    return add_saturated(mul_saturated(steps, latency), wire_ns(bytes, steps, n, rate));
 }

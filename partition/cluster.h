@@ -36,6 +36,12 @@ int64_t device_ns(const struct device *device, int64_t ns);
 /* Time of the device's copy engine for bytes from or to the host; 0 for a host. */
 double device_copy_ns(const struct device *device, int64_t bytes);
 
+/* When a rank goes on after a send of its own. */
+enum cluster_sends {
+    SENDS_EAGER,   /* at once: a copy engine or the network sends while the rank computes */
+    SENDS_BLOCKING /* when the receiver has the message, as in Megatron-LM and DeepSpeed */
+};
+
 struct cluster {
     char name[64];
     int num_nodes, num_devices;
@@ -48,6 +54,7 @@ struct cluster {
     bool host_blocking;    /* true: one process launches the ops of a whole pipeline and waits, so
                               launching adds to the step. false: a thread per device runs ahead */
     int64_t context_bytes; /* device memory in use before the first tensor */
+    enum cluster_sends sends;
 };
 
 /* Build from a CLUSTER text: a preset ("rtx5000-2x8") or NODESxDEVICES ("2x8": kind "uniform",
@@ -84,9 +91,26 @@ int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4
  * rounded up to whole ns; 0 if from == to. */
 int64_t cluster_transfer_ns(const struct cluster *cluster, int from, int to, int64_t bytes);
 
-/* Unshared time of a ring all-reduce of bytes over n devices in the given order:
- * 2(n-1)/n * bytes / lowest bandwidth + 2(n-1) * latency; 0 for n < 2. The ring edges that leave a
- * node share its uplink. (Thakur et al. 2005; Patarasuk and Yuan 2009.) */
+/* Collectives over n devices. `bytes` is the size of the whole tensor: what an all-reduce sums, what
+ * a reduce-scatter sums and leaves divided, what an all-gather leaves on every device, and what each
+ * device has before an all-to-all, in which it sends (n-1)/n of it. */
+enum collective {
+    COLLECTIVE_ALLREDUCE,
+    COLLECTIVE_REDUCE_SCATTER,
+    COLLECTIVE_ALLGATHER,
+    COLLECTIVE_ALLTOALL,
+    COLLECTIVE_COUNT
+};
+const char *collective_name(enum collective kind);
+
+/* Unshared time of a collective over n devices in the given order; 0 for n < 2. A ring of n-1 steps
+ * of bytes / n each, an all-reduce two of them: (n-1)/n * bytes / lowest bandwidth + (n-1) * latency
+ * (Thakur et al. 2005; Patarasuk and Yuan 2009). The ring edges that leave a node share its uplink.
+ * In an all-to-all, the devices of a node send everything for other nodes through its uplink. */
+int64_t cluster_collective_ns(const struct cluster *cluster, enum collective kind,
+                              const int *devices, int n, int64_t bytes);
+
+/* The all-reduce of cluster_collective_ns(). */
 int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, int n,
                              int64_t bytes);
 

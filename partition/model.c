@@ -134,7 +134,7 @@ static bool fill_tail(const struct model *model, struct item *item, int *count)
                         s * h * e + s * vocab * e);
         break;
     }
-    if (ok && (model->task == TASK_MLM || model->task == TASK_CAUSAL_LM))
+    if (ok && model->tied_head)
         ok = store(vocab * h, &head->tied_params);
     *count = n;
     return ok;
@@ -181,6 +181,9 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
                                                                          : base.mlp;
     model->elem_bytes = OR_BASE(elem_bytes);
     model->param_bytes = 4;
+    model->tensor = model->expert_ways = 1;
+    model->kv_heads = model->heads;
+    model->tied_head = model->task == TASK_MLM || model->task == TASK_CAUSAL_LM;
     struct dim dims[] = {
         {"layers", model->num_layers, MODEL_LAYERS_MAX},
         {"hidden", model->hidden,     MODEL_DIM_MAX   },
@@ -195,6 +198,7 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
     if (model->hidden % model->heads)
         return err_set(err, ERR_INPUT, "model '%s': hidden %d is no multiple of heads %d",
                        spec->name, model->hidden, model->heads);
+    model->head_dim = model->hidden / model->heads;
     if (spec->family == FAMILY_VIT) {
         model->image = OR_BASE(image);
         model->patch = OR_BASE(patch);
@@ -241,13 +245,14 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
  * model calls this. */
 static enum status check_totals(const struct model *model, struct err *err)
 {
-    wide params = 0, flops = 0, act = 0, stash = 0, ns = 0, skip = 0;
+    wide params = 0, flops = 0, act = 0, stash = 0, work = 0, ns = 0, skip = 0;
     for (int i = 0; i < model->num_items; i++) {
         const struct item *item = &model->items[i];
         params += (wide)item->params + item->tied_params;
         flops += item->fwd_flops;
         act += item->act_bytes;
         stash += item->stash_bytes;
+        work += item->work_bytes;
         ns += (wide)item->fwd_ns + item->bwd_input_ns + item->bwd_weight_ns + item->update_ns;
     }
     for (int i = 0; i < model->num_skips; i++)
@@ -257,6 +262,7 @@ static enum status check_totals(const struct model *model, struct err *err)
                        : flops > INT64_MAX     ? "FLOPs"
                        : act > INT64_MAX       ? "activation bytes"
                        : stash > INT64_MAX     ? "stash bytes"
+                       : work > INT64_MAX      ? "workspace bytes"
                        : ns > INT64_MAX        ? "times"
                        : skip > INT64_MAX      ? "skip bytes"
                                                : NULL;
@@ -319,6 +325,7 @@ static enum status check_item(const char *name, const struct item *item, int ind
         {"fwd_flops",     item->fwd_flops    },
         {"act_bytes",     item->act_bytes    },
         {"stash_bytes",   item->stash_bytes  },
+        {"work_bytes",    item->work_bytes   },
         {"fwd_ns",        item->fwd_ns       },
         {"bwd_input_ns",  item->bwd_input_ns },
         {"bwd_weight_ns", item->bwd_weight_ns},
@@ -363,7 +370,9 @@ enum status model_explicit(const char *name, const struct item *items, int num_i
     struct model got = {.family = FAMILY_EXPLICIT,
                         .per_microbatch = per_microbatch,
                         .elem_bytes = 4,
-                        .param_bytes = 4};
+                        .param_bytes = 4,
+                        .tensor = 1,
+                        .expert_ways = 1};
     enum status rc = OK;
     int last_layer = -1;
     snprintf(got.name, sizeof got.name, "%s", name);

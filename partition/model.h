@@ -47,6 +47,7 @@ struct item {
     int64_t fwd_flops;   /* forward of one sample; a multiply-add is 2 */
     int64_t act_bytes;   /* output, sent to the next item */
     int64_t stash_bytes; /* kept from forward to backward */
+    int64_t work_bytes;  /* transient workspace: in use during the item's passes only */
     /* Constant times of ITEM_OPAQUE; 0 for other kinds, which a cost source knows. */
     int64_t fwd_ns, bwd_input_ns, bwd_weight_ns, update_ns;
     int64_t fwd_stash_ns; /* the part of fwd_ns that a forward without stash saves */
@@ -82,6 +83,21 @@ struct model {
     int image, patch, channels;  /* vit: side in pixels, side of a patch, 3 */
     int vocab, max_seq;          /* bert, gpt: rows of the token and position tables */
     int classes;                 /* outputs of a classifier head */
+    int kv_heads;                /* heads of keys and values; heads unless queries are grouped */
+    int head_dim;                /* width of a head of queries, hidden / heads in most families */
+    bool gated_mlp;              /* SwiGLU: a gate beside the first linear */
+    bool rms_norm;               /* RMSNorm: a weight and no bias */
+    bool rope;                   /* rotary positions in place of a table */
+    bool tied_head;              /* the head uses the token table of the embedding */
+    /* Mixture of experts; 0 in dense models. */
+    int experts, experts_active; /* experts of a layer; of these, how many a token uses */
+    int expert_mlp;              /* width of one expert */
+    int shared_experts;          /* experts that every token uses besides */
+    /* How items are divided: they hold the share of one of `tensor` devices. The dims above are
+     * those of the whole model. 1 (or 0, in a model made by hand): not divided. */
+    int tensor;
+    bool sequence_parallel; /* the group also divides the tokens of norms and dropout */
+    int expert_ways;        /* the experts of a layer lie on as many devices */
 };
 
 /* Build a model from a MODEL text of the command line: a preset, optionally with modifiers

@@ -19,9 +19,11 @@ struct figures {
     int64_t mem_bytes, latency_ns, uplink_latency_ns, host_op_ns, context_bytes;
     double link, uplink, copy, speed;
     bool half_duplex, host_blocking;
+    int sends; /* enum cluster_sends, negative: not set */
 };
 
 #define AT(member) offsetof(struct figures, member), sizeof(((struct figures *)0)->member)
+static const char *const sends_names[] = {"eager", "blocking", NULL};
 /* clang-format off */
 static const struct field cluster_fields[] = {
     {"name", FIELD_TEXT, AT(name), 0, 0, NULL, 0, "shown in reports"},
@@ -39,6 +41,7 @@ static const struct field cluster_fields[] = {
     {"half_duplex", FIELD_BOOL, AT(half_duplex), 0, 0, NULL, 0, "both directions share [false]"},
     {"host_op", FIELD_NS, AT(host_op_ns), 0, 0, NULL, 0, "host time to launch one op"},
     {"host_blocking", FIELD_BOOL, AT(host_blocking), 0, 0, NULL, 0, "launching adds to the step [false]"},
+    {"sends", FIELD_CHOICE, AT(sends), 0, 0, sends_names, 0, "a stage after a send [eager]: goes on, or waits for the receiver"},
     {"context", FIELD_BYTES, AT(context_bytes), 0, 0, NULL, 0, "device memory taken beforehand"},
     {"devices", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "one object each: node, kind, mem, speed, link, copy"},
     {"uplinks", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "bandwidth of each node"},
@@ -64,6 +67,7 @@ static const struct figures unset = {.nodes = -1,
                                      .uplink_latency_ns = -1,
                                      .host_op_ns = -1,
                                      .context_bytes = -1,
+                                     .sends = -1,
                                      .speed = -1};
 
 static void apply_device(const struct figures *f, struct device *device)
@@ -94,6 +98,8 @@ static void apply_cluster(const struct figures *f, struct cluster *cluster)
         cluster->host_op_ns = f->host_op_ns;
     if (f->context_bytes >= 0)
         cluster->context_bytes = f->context_bytes;
+    if (f->sends >= 0)
+        cluster->sends = (enum cluster_sends)f->sends;
     cluster->half_duplex = f->half_duplex;
     cluster->host_blocking = f->host_blocking;
     if (*f->name)

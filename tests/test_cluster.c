@@ -257,6 +257,64 @@ static void cluster_allreduce_ns__is_the_ring_when_compared_edge_by_edge(void **
     cluster_clear(&c);
 }
 
+/* The judge: every device sends bytes / n to each other one; count what each port and uplink
+ * carries. */
+static long double alltoall_ns(const struct cluster *c, const int *devices, int n, int64_t bytes)
+{
+    long double busiest = 0, latency = c->link_latency_ns;
+    for (int i = 0; i < n; i++) {
+        const struct device *from = &c->devices[devices[i]];
+        long double port = 0, uplink = 0;
+        for (int j = 0; j < n; j++)
+            for (int k = 0; k < n; k++) {
+                const struct device *a = &c->devices[devices[j]], *b = &c->devices[devices[k]];
+                port += j == i && k != i;
+                uplink += a->node == from->node && b->node != from->node;
+            }
+        latency = uplink > 0 ? c->uplink_latency_ns : latency;
+        busiest = fmaxl(busiest, port * bytes / n / from->link_bytes_per_s);
+        busiest = fmaxl(busiest, uplink * bytes / n / c->uplink_bytes_per_s[from->node]);
+    }
+    return 1e9L * busiest + latency;
+}
+
+static void cluster_collective_ns__takes_the_closed_form_of_each_kind(void **state)
+{
+    (void)state;
+    struct cluster c = {0};
+    assert_int_equal(cluster_grid(3, 4, &c, NULL), OK);
+    c.uplink_latency_ns = 20000;
+    c.uplink_bytes_per_s[1] = 3e9;
+    c.devices[5].link_bytes_per_s = 2e9;
+    const struct {
+        int n, devices[8];
+    } groups[] = {
+        {2, {0, 1}                  },
+        {4, {0, 1, 2, 3}            },
+        {4, {4, 5, 6, 7}            },
+        {3, {0, 5, 8}               },
+        {8, {0, 1, 2, 3, 4, 5, 6, 7}},
+        {6, {0, 4, 5, 8, 9, 10}     },
+    };
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        const int *devices = groups[i].devices, n = groups[i].n;
+        const int64_t bytes = 123456789;
+        const long double half = ring_ns(&c, devices, n, bytes) / 2;
+        int64_t scatter = cluster_collective_ns(&c, COLLECTIVE_REDUCE_SCATTER, devices, n, bytes);
+        int64_t gather = cluster_collective_ns(&c, COLLECTIVE_ALLGATHER, devices, n, bytes);
+        int64_t all = cluster_collective_ns(&c, COLLECTIVE_ALLTOALL, devices, n, bytes);
+        assert_true(fabsl(scatter - half) <= 1.001L);
+        assert_int_equal(gather, scatter);
+        assert_int_equal(cluster_collective_ns(&c, COLLECTIVE_ALLREDUCE, devices, n, bytes),
+                         cluster_allreduce_ns(&c, devices, n, bytes));
+        assert_true(fabsl(all - alltoall_ns(&c, devices, n, bytes)) <= 1.001L);
+    }
+    for (int kind = 0; kind < COLLECTIVE_COUNT; kind++)
+        assert_int_equal(
+            cluster_collective_ns(&c, (enum collective)kind, groups[0].devices, 1, 1000), 0);
+    cluster_clear(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +329,7 @@ int main(void)
         cmocka_unit_test(cluster_copy__is_independent_when_the_source_changes),
         cmocka_unit_test(cluster_transfer_ns__is_latency_plus_wire_when_unshared),
         cmocka_unit_test(cluster_allreduce_ns__is_the_ring_when_compared_edge_by_edge),
+        cmocka_unit_test(cluster_collective_ns__takes_the_closed_form_of_each_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
