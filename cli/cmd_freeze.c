@@ -32,6 +32,8 @@ static bool is_named_table(const char *name)
 /* Read --table: a name of a table of the release, or a file with a JSON array of F per epoch. */
 static enum status read_table(struct request *q, struct err *err)
 {
+    const struct fields_source source = {.file = q->table_path, .prefix = "table"};
+    const struct count_limits limits = {0, (int)q->num_layers, "layers"};
     struct json *json = NULL;
     if (is_named_table(q->table_path))
         return freeze_named_table(q->table_path, (int)q->num_layers, (int)q->num_epochs, &q->spec,
@@ -41,19 +43,18 @@ static enum status read_table(struct request *q, struct err *err)
         err_hint(err, "a table is a JSON array of frozen layers per epoch, or one of: mild "
                       "mild-early by_epoch linear");
     else
-        rc = counts_from_json(json, q->table_path, "table", 0, (int)q->num_layers, "layers",
-                              &q->spec.table, &q->spec.num_table, err);
+        rc = counts_from_json(json, &source, &limits, &q->spec.table, &q->spec.num_table, err);
     json_free(json);
     return rc;
 }
 
 static enum status read_norms(struct request *q, struct err *err)
 {
+    const struct fields_source source = {.file = q->norms_path, .prefix = "norms"};
     struct json *json = NULL;
     enum status rc = json_read_file(q->norms_path, &json, err);
     if (rc == OK)
-        rc = norms_from_json(json, q->norms_path, "norms", (int)q->num_layers, &q->norms,
-                             &q->norm_epochs, err);
+        rc = norms_from_json(json, &source, (int)q->num_layers, &q->norms, &q->norm_epochs, err);
     json_free(json);
     return rc;
 }

@@ -176,21 +176,22 @@ static enum status read_uplinks(const struct json *array, const char *file, cons
 
 static enum status load_cluster_file(const char *path, struct cluster *cluster, struct err *err)
 {
+    const struct fields_source source = {.file = path, .prefix = "cluster"};
     struct json *root = NULL;
     enum status rc = json_read_file(path, &root, err);
     if (rc == OK)
         rc = json_type(root) == JSON_OBJECT
-                 ? cluster_from_json(root, path, "cluster", NULL, cluster, err)
+                 ? cluster_from_json(root, &source, cluster, err)
                  : err_set(err, ERR_INPUT, "%s: must be an object, got %s", path,
                            json_type_name(json_type(root)));
     json_free(root);
     return rc;
 }
 
-enum status cluster_from_json(const struct json *value, const char *file, const char *key,
-                              const char *dir, struct cluster *cluster, struct err *err)
+enum status cluster_from_json(const struct json *value, const struct fields_source *source,
+                              struct cluster *cluster, struct err *err)
 {
-    const struct fields_source source = {.file = file, .prefix = key};
+    const char *file = source->file, *key = source->prefix;
     const char *text = json_string(value);
     struct figures figures = unset;
     struct cluster got = {0};
@@ -198,7 +199,7 @@ enum status cluster_from_json(const struct json *value, const char *file, const 
     char *path = NULL;
     enum status rc;
     if (text) {
-        path = path_is_json(text) ? path_join(dir, text) : strdup(text);
+        path = path_is_json(text) ? path_join(source->dir, text) : strdup(text);
         rc = path ? cluster_load(path, cluster, &inner) : err_nomem(&inner);
         if (rc != OK && path && path_is_json(text)) {
             err_copy(err, &inner);
@@ -209,11 +210,9 @@ enum status cluster_from_json(const struct json *value, const char *file, const 
         free(path);
         return rc;
     }
-    if (json_type(value) != JSON_OBJECT) {
-        const struct fields_source top = {.file = file, .prefix = ""};
-        return fields_refuse(&top, key, "a CLUSTER text or an object", value, err);
-    }
-    rc = fields_read(cluster_fields, NUM_CLUSTER_FIELDS, value, &source, &figures, err);
+    if (json_type(value) != JSON_OBJECT)
+        return fields_refuse(source, "", "a CLUSTER text or an object", value, err);
+    rc = fields_read(cluster_fields, NUM_CLUSTER_FIELDS, value, source, &figures, err);
     if (rc != OK)
         return rc;
     if (path_is_json(figures.preset))

@@ -3,6 +3,7 @@
 #define ELAPSE_PROFILES_JOB_JSON_H
 
 #include "partition/job.h"
+#include "profiles/fields.h"
 #include "profiles/json.h"
 
 /* Load a job file, then apply num_overrides texts "a.b=v" in order. ERR_INPUT: an unknown key, a
@@ -22,13 +23,18 @@ enum status job_from_json(const struct json *root, const char *what, const char 
 /* Help text of the keys of a job file, one line each: key, values, meaning. Fresh text. */
 enum status job_keys_help(char **text, struct err *err);
 
-/* Read an array of a job or of the command line: whole numbers low..high (named `unit` in errors),
- * or gradient norms, num_layers for each of *num_epochs epochs. The result replaces *counts or
- * *norms, which are freed. file and key name the array in errors. ERR_INPUT (file, place, limit,
- * value), ERR_NOMEM. */
-enum status counts_from_json(const struct json *array, const char *file, const char *key, int low,
-                             int high, const char *unit, int **counts, int *num, struct err *err);
-enum status norms_from_json(const struct json *array, const char *file, const char *key,
+struct count_limits {
+    int low, high;
+    const char *unit; /* "layers", for errors */
+};
+
+/* Read an array of a job or of the command line: whole numbers within limits, or gradient norms,
+ * num_layers for each of *num_epochs epochs. The result replaces *counts or *norms, which are freed.
+ * source->prefix is the key of the array. ERR_INPUT (file, place, limit, value), ERR_NOMEM. */
+enum status counts_from_json(const struct json *array, const struct fields_source *source,
+                             const struct count_limits *limits, int **counts, int *num,
+                             struct err *err);
+enum status norms_from_json(const struct json *array, const struct fields_source *source,
                             int num_layers, double **norms, int *num_epochs, struct err *err);
 /* Append gradient norms to a JSON array, in the form that the reader takes. */
 void norms_to_json(struct json *array, const double *norms, int64_t num_epochs, int num_layers);
@@ -45,12 +51,12 @@ int64_t job_num_samples(const struct job *job, bool train);
 enum status model_load(const char *text, struct model *model, struct err *err);
 enum status cluster_load(const char *text, struct cluster *cluster, struct err *err);
 
-/* Load a model or cluster from the value of a file's key: a MODEL or CLUSTER text (file names
- * relative to dir), or an object. elem_bytes is the size of an activation element if the model does
- * not set one (0: the default). */
-enum status model_from_json(const struct json *value, const char *file, const char *key,
-                            const char *dir, int elem_bytes, struct model *model, struct err *err);
-enum status cluster_from_json(const struct json *value, const char *file, const char *key,
-                              const char *dir, struct cluster *cluster, struct err *err);
+/* Load a model or cluster from the value of a file's key, source->prefix: a MODEL or CLUSTER text
+ * (file names relative to source->dir), or an object. elem_bytes is the size of an activation
+ * element if the model does not set one (0: the default). */
+enum status model_from_json(const struct json *value, const struct fields_source *source,
+                            int elem_bytes, struct model *model, struct err *err);
+enum status cluster_from_json(const struct json *value, const struct fields_source *source,
+                              struct cluster *cluster, struct err *err);
 
 #endif

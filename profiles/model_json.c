@@ -369,26 +369,27 @@ static enum status read_family(const struct json *object, const char *file, cons
 static enum status load_model_file(const char *path, int elem_bytes, struct model *model,
                                    struct err *err)
 {
+    const struct fields_source source = {.file = path, .prefix = ""};
     struct json *root = NULL;
     enum status rc = json_read_file(path, &root, err);
     if (rc == OK && json_type(root) != JSON_OBJECT) {
         rc = err_set(err, ERR_INPUT, "%s: must be an object, got %s", path,
                      json_type_name(json_type(root)));
     } else if (rc == OK) {
-        rc = model_from_json(root, path, "", NULL, elem_bytes, model, err);
+        rc = model_from_json(root, &source, elem_bytes, model, err);
     }
     json_free(root);
     return rc;
 }
 
-enum status model_from_json(const struct json *value, const char *file, const char *key,
-                            const char *dir, int elem_bytes, struct model *model, struct err *err)
+enum status model_from_json(const struct json *value, const struct fields_source *source,
+                            int elem_bytes, struct model *model, struct err *err)
 {
-    const struct fields_source source = {.file = file, .prefix = ""};
+    const char *file = source->file, *key = source->prefix;
     const char *text = json_string(value);
     enum status rc;
     if (text && path_is_json(text)) {
-        char *path = path_join(dir, text);
+        char *path = path_join(source->dir, text);
         rc = path ? load_model_file(path, elem_bytes, model, err) : err_nomem(err);
         free(path);
         return rc;
@@ -407,7 +408,7 @@ enum status model_from_json(const struct json *value, const char *file, const ch
         return rc;
     }
     if (json_type(value) != JSON_OBJECT)
-        return fields_refuse(&source, key, "a MODEL text or an object", value, err);
+        return fields_refuse(source, "", "a MODEL text or an object", value, err);
     if (json_get(value, "model_type"))
         return read_hf(value, file, model, err);
     const char *family = json_string(json_get(value, "family"));

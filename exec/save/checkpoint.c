@@ -276,6 +276,7 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
 enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,
                              struct err *err)
 {
+    const struct fields_source source = {.file = dir, .prefix = "norms"};
     struct json *manifest = NULL;
     const struct json *list;
     int rows = 0;
@@ -283,7 +284,7 @@ enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms 
     norms->steps = 0;
     memset(norms->sumsq, 0, (size_t)num_layers * sizeof *norms->sumsq);
     if (rc == OK && (list = json_get(manifest, "norms")))
-        rc = norms_from_json(list, dir, "norms", num_layers, &norms->rows, &rows, err);
+        rc = norms_from_json(list, &source, num_layers, &norms->rows, &rows, err);
     norms->num_turns = rows;
     if (rc == OK && json_get(manifest, "turn")) {
         rc = manifest_int(manifest, dir, "turn.steps", INT64_MAX, &norms->steps, err);

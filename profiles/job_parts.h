@@ -1,0 +1,24 @@
+/* profiles/job_parts.h - what the files job_*.c share. Only they include it. */
+#ifndef ELAPSE_PROFILES_JOB_PARTS_H
+#define ELAPSE_PROFILES_JOB_PARTS_H
+
+#include "partition/job.h"
+#include "profiles/fields.h"
+
+extern const struct field job_fields[];
+extern const int num_job_fields;
+
+/* Change the tree of a job by a text "a.b=v". Missing objects on the way are made. */
+enum status job_override(struct json *root, const char *text, struct err *err);
+
+/* Read a key that the table cannot read. The model must be known. */
+enum status job_read_table(const struct json *value, const struct fields_source *source,
+                           struct job *job, struct err *err);
+enum status job_read_stages(const struct json *value, const struct fields_source *source,
+                            struct job *job, struct err *err);
+enum status job_read_norms(const struct json *value, const struct fields_source *source,
+                           struct job *job, struct err *err);
+enum status job_read_baseline(const struct json *value, const struct fields_source *source,
+                              struct job *job, struct err *err);
+
+#endif
