@@ -1,14 +1,15 @@
 /* cli/cmd_plan.c - `elapse plan`: the best plan for a job, the plans that it was chosen over, and
  * the plan of the release for comparison.
  *
- * solve() makes a plan by plan_for(). The file then prints it as JSON or text, the transition from
- * another F (--from-frozen), or a table over F (--all-frozen). Read run_one() at the end first. */
+ * solve() makes a plan by plan_for(). plan_show.c prints it, plan_change.c the transition from
+ * another F (--from-frozen), and run_all_frozen() a table over F. Read run_one() at the end first. */
 #include "cli/command.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/sim_request.h"
+#include "cli/plan_change.h"
+#include "cli/plan_show.h"
 #include "partition/autodp.h"
 #include "partition/plan_for.h"
 #include "partition/turn.h"
@@ -26,19 +27,6 @@ struct request {
     int64_t from_frozen; /* -1: print no transition */
     bool cached, all_frozen, explain, as_json, simulate, no_simulate;
 };
-
-/* A plan and how it was found, or the reason why there is none. */
-struct answer {
-    struct planner_result result;
-    struct err err;
-    int64_t solve_ns;
-};
-
-static void answer_clear(struct answer *answer)
-{
-    planner_result_clear(&answer->result);
-    *answer = (struct answer){0};
-}
 
 /* --- solving ------------------------------------------------------------------------------- */
 
@@ -79,7 +67,7 @@ static enum status judge_chosen(const struct planner_judge *judge, struct planne
 
 /* Plan a job with F layers frozen. */
 static void solve(const struct request *q, const struct job *job, const struct cost *cost,
-                  int num_frozen, bool cached, struct answer *answer)
+                  int num_frozen, bool cached, struct plan_answer *answer)
 {
     const struct run_state state = {.num_frozen_layers = num_frozen,
                                     .num_samples = job_num_samples(job, true),
@@ -98,76 +86,6 @@ static void solve(const struct request *q, const struct job *job, const struct c
     answer->solve_ns = clock_now_ns() - start;
 }
 
-static const char *cache_text(const struct plan *plan)
-{
-    return plan->frozen == FROZEN_CACHED ? "read" : "off";
-}
-
-/* --- JSON ---------------------------------------------------------------------------------- */
-
-static void add_ints(struct json *parent, const char *key, const int64_t *values, int n)
-{
-    struct json *array = json_add_array(parent, key);
-    for (int i = 0; i < n; i++)
-        json_add_int(array, NULL, values[i]);
-}
-
-static void add_choice(struct json *json, const struct plan *plan)
-{
-    plan_json_add(json, plan);
-    json_add_string(json, "cache", cache_text(plan));
-}
-
-static void add_answer(struct json *json, const struct answer *answer)
-{
-    const struct planner_result *result = &answer->result;
-    if (answer->err.status != OK) {
-        json_add_string(json, "error", answer->err.msg);
-        return;
-    }
-    const struct plan *plan = &result->plan;
-    add_choice(json, plan);
-    add_ints(json, "stage_ns", result->stage_ns, plan->num_stages);
-    json_add_double(json, "samples_per_s", result->samples_per_s);
-    json_add_int(json, "lower_bound_ns", result->lower_bound_ns);
-    json_add_double(json, "gap", result->gap);
-    json_add_int(json, "candidates", result->candidates);
-    json_add_int(json, "evaluated", result->evaluated);
-    json_add_int(json, "solve_ns", answer->solve_ns);
-}
-
-static const char *verdict_name(enum planner_verdict verdict)
-{
-    static const char *const names[] = {"chosen", "slower", "bound", "memory", "none"};
-    return names[verdict];
-}
-
-static void add_explanation(struct json *json, const struct planner_result *result)
-{
-    struct json *best = json_add_array(json, "best");
-    for (int i = 0; i < result->num_best; i++) {
-        const struct planner_candidate *candidate = &result->best[i];
-        struct json *one = json_add_object(best, NULL);
-        struct plan plan = candidate->plan;
-        if (candidate->judged_ns > 0)
-            plan.step_ns = candidate->judged_ns;
-        add_choice(one, &plan);
-        json_add_int(one, "unshared_step_ns", candidate->unshared_ns);
-        json_add_int(one, "lower_bound_ns", candidate->lower_bound_ns);
-        json_add_double(one, "samples_per_s", candidate->samples_per_s);
-    }
-    struct json *lengths = json_add_array(json, "lengths");
-    for (int i = 0; i < result->num_lengths; i++) {
-        const struct planner_length *length = &result->lengths[i];
-        struct json *one = json_add_object(lengths, NULL);
-        json_add_int(one, "pipeline_length", length->num_ranks);
-        json_add_string(one, "verdict", verdict_name(length->verdict));
-        json_add_double(one, "samples_per_s", length->samples_per_s);
-        json_add_double(one, "bound_samples_per_s", length->bound_per_s);
-        json_add_int(one, "need_bytes", length->need_bytes);
-    }
-}
-
 static struct json *start_json(const struct command *command, const struct job *job,
                                const struct cost_handle *cost)
 {
@@ -180,147 +98,15 @@ static struct json *start_json(const struct command *command, const struct job *
     return json;
 }
 
-/* --- text ---------------------------------------------------------------------------------- */
-
-/* Print the devices of the first pipeline; the text is shortened to fit. */
-static const char *devices_text(const struct plan *plan, char *text, size_t size)
-{
-    size_t at = 0;
-    for (int k = 0; k < plan->num_ranks && k < 8; k++)
-        at += (size_t)snprintf(text + at, size - at, "%s%d", k ? "," : "", plan->device[k]);
-    snprintf(text + at, size - at, "%s", plan->num_ranks > 8 ? ",..." : "");
-    return text;
-}
-
-static void print_row(const char *label, const struct answer *answer)
-{
-    char step[32];
-    if (answer->err.status != OK) {
-        printf("%-9s %s\n", label, answer->err.msg);
-        return;
-    }
-    const struct plan *plan = &answer->result.plan;
-    printf("%-9s %3d %4d %4d x %-5lld %-11s %-7s %10s %11.1f  ", label, plan->num_ranks,
-           plan->num_replicas, plan->microbatches.count, (long long)plan->microbatches.size,
-           schedule_kind_name(plan->schedule), frozen_placement_name(plan->frozen),
-           format_ns(plan->step_ns, step, sizeof step), answer->result.samples_per_s);
-    for (int s = 0; s < plan->num_stages && s < 24; s++)
-        printf("%s%d", s ? "," : "", plan->first_item[s + 1] - plan->first_item[s]);
-    printf("%s\n", plan->num_stages > 24 ? ",..." : "");
-}
-
-static void print_row_head(const char *label)
-{
-    printf("%-9s %3s %4s %4s   %-5s %-11s %-7s %10s %11s  %s\n", label, "K", "R", "M", "size",
-           "schedule", "frozen", "step", "samples/s", "cut (items a stage)");
-}
-
-/* A gap beyond 1000 % is not printed. It occurs only if the work costs almost nothing. */
-#define MAX_GAP 10
-
-static void print_plan(const struct job *job, const struct cost_handle *cost,
-                       const struct answer *answer, const struct answer *released)
-{
-    const struct planner_result *result = &answer->result;
-    const struct plan *plan = &result->plan;
-    char a[32], b[32], c[32], bound[96], devices[128];
-    if (result->gap <= MAX_GAP)
-        snprintf(bound, sizeof bound, "proven lower bound %s, gap %.2f %%",
-                 format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
-    else
-        snprintf(bound, sizeof bound, "the lower bound, %s, says nothing here",
-                 format_ns(result->lower_bound_ns, b, sizeof b));
-    printf("%s: %s on %s (%d device%s), costs: %s%s\n", job->name, job->model.name,
-           job->cluster.name, job->cluster.num_devices, job->cluster.num_devices == 1 ? "" : "s",
-           cost->cost.label, result->extrapolated ? ", extrapolated" : "");
-    if (cost->note[0])
-        printf("note: %s\n", cost->note);
-    printf("\npipeline length %d, replicas %d (the first on %s), "
-           "micro-batches %d of %lld (batch %lld each)\n"
-           "schedule %s%s, recompute %s, frozen layers %d (%s), cache %s\n"
-           "step %s, %.1f samples/s; %s\n\n",
-           plan->num_ranks, plan->num_replicas, devices_text(plan, devices, sizeof devices),
-           plan->microbatches.count, (long long)plan->microbatches.size, (long long)plan->batch,
-           schedule_kind_name(plan->schedule), plan->chunks > 1 ? " (several chunks a rank)" : "",
-           recompute_mode_name(plan->recompute), plan->num_frozen_layers,
-           frozen_placement_name(plan->frozen), cache_text(plan),
-           format_ns(plan->step_ns, a, sizeof a), result->samples_per_s, bound);
-    printf("%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
-           "rank peak");
-    for (int s = 0; s < plan->num_stages; s++) {
-        int rank = plan_rank_of_stage(plan->schedule, plan->num_ranks, s);
-        char range[32];
-        snprintf(range, sizeof range, "%d..%d", plan->first_item[s], plan->first_item[s + 1] - 1);
-        printf("%5d %5d %6d %11s %16s %12s\n", s, rank,
-               plan->first_item[s + 1] - plan->first_item[s], range,
-               format_ns(result->stage_ns[s], a, sizeof a),
-               format_bytes(plan->memory_bytes[rank], b, sizeof b));
-    }
-    printf("\n");
-    print_row_head("");
-    print_row("this", answer);
-    print_row("released", released);
-    printf("\n%lld candidates, %lld judged in %s\n", (long long)result->candidates,
-           (long long)result->evaluated, format_ns(answer->solve_ns, c, sizeof c));
-}
-
-static void print_explanation(const struct planner_result *result)
-{
-    char step[32], bound[32], devices[128];
-    printf("\nbest judged\n");
-    printf("%4s %3s %4s %2s %5s %-11s %-11s %-7s %10s %10s %11s  %s\n", "", "K", "R", "v", "M",
-           "schedule", "recompute", "frozen", "step", "bound", "samples/s",
-           "first pipeline's devices");
-    for (int i = 0; i < result->num_best; i++) {
-        const struct planner_candidate *one = &result->best[i];
-        const struct plan *plan = &one->plan;
-        int64_t step_ns = one->judged_ns > 0 ? one->judged_ns : plan->step_ns;
-        printf("%4d %3d %4d %2d %5d %-11s %-11s %-7s %10s %10s %11.1f  %s\n", i + 1,
-               plan->num_ranks, plan->num_replicas, plan->chunks, plan->microbatches.count,
-               schedule_kind_name(plan->schedule), recompute_mode_name(plan->recompute),
-               frozen_placement_name(plan->frozen), format_ns(step_ns, step, sizeof step),
-               format_ns(one->lower_bound_ns, bound, sizeof bound), one->samples_per_s,
-               devices_text(plan, devices, sizeof devices));
-    }
-    printf("\npipeline lengths\n");
-    for (int i = 0; i < result->num_lengths; i++) {
-        const struct planner_length *length = &result->lengths[i];
-        printf("%4d ", length->num_ranks);
-        switch (length->verdict) {
-        case PLANNER_CHOSEN:
-            printf("chosen: %.1f samples/s", length->samples_per_s);
-            break;
-        case PLANNER_SLOWER:
-            printf("slower: its best has %.1f samples/s", length->samples_per_s);
-            break;
-        case PLANNER_BOUND:
-            printf("slower: cannot exceed %.1f samples/s",
-                   length->bound_per_s < result->samples_per_s ? length->bound_per_s
-                                                               : result->samples_per_s);
-            break;
-        case PLANNER_MEMORY:
-            printf("does not fit the memory");
-            if (length->need_bytes > 0)
-                printf(": needs %s on a device at least",
-                       format_bytes(length->need_bytes, step, sizeof step));
-            break;
-        case PLANNER_NONE:
-            printf("no such plan");
-            break;
-        }
-        printf("\n");
-    }
-}
-
 /* --- the change from another F ------------------------------------------------------------- */
 
 /* Find the transfers of a change from the job's best plan with q->from_frozen layers to the plan of
  * *answer. Devices of that plan are renamed, so that stages keep their devices where possible. *old
  * gets the first plan, and the caller owns it. */
-static enum status find_transition(const struct request *q, const struct job *job,
-                                   const struct cost *cost, struct answer *answer,
-                                   struct answer *old, struct transition *transition,
-                                   struct err *err)
+static enum status plan_change_find(const struct request *q, const struct job *job,
+                                    const struct cost *cost, struct plan_answer *answer,
+                                    struct plan_answer *old, struct transition *transition,
+                                    struct err *err)
 {
     solve(q, job, cost, (int)q->from_frozen, false, old);
     if (old->err.status != OK)
@@ -334,89 +120,10 @@ static enum status find_transition(const struct request *q, const struct job *jo
     return rc;
 }
 
-static const char *transfer_kind_name(enum transfer_kind kind)
-{
-    static const char *const names[] = {"weights", "optimizer", "frozen"};
-    return names[kind];
-}
-
-static void add_transition(struct json *json, const struct request *q, const struct job *job,
-                           const struct plan *old, const struct transition *transition)
-{
-    struct json *one = json_add_object(json, "transition");
-    json_add_int(one, "from_frozen_layers", q->from_frozen);
-    add_choice(json_add_object(one, "from"), old);
-    json_add_int(one, "transition_ns", transition->ns);
-    json_add_int(one, "moved_devices", transition->moved_devices);
-    json_add_int(one, "total_bytes", transition->bytes);
-    json_add_int(one, "inside_nodes_bytes", transition->bytes_inside);
-    json_add_int(one, "between_nodes_bytes", transition->bytes_between);
-    struct json *list = json_add_array(one, "transfers");
-    for (int64_t i = 0; i < transition->num_transfers; i++) {
-        const struct transfer *transfer = &transition->transfers[i];
-        struct json *row = json_add_object(list, NULL);
-        json_add_int(row, "item", transfer->item);
-        json_add_string(row, "name", job->model.items[transfer->item].name);
-        json_add_bool(row, "tied", transfer->tied);
-        json_add_string(row, "kind", transfer_kind_name(transfer->kind));
-        json_add_int(row, "from", transfer->from);
-        json_add_int(row, "to", transfer->to);
-        json_add_int(row, "bytes", transfer->bytes);
-    }
-}
-
-/* Print the transfers. Neighbouring items with equal sender, receiver and kind share one row. */
-static enum status print_transition(const struct request *q, const struct job *job,
-                                    const struct plan *old, const struct transition *transition,
-                                    struct err *err)
-{
-    char total[32], inside[32], between[32], time[32];
-    printf(
-        "\nfrom %lld frozen layers (K %d, R %d): %s to %d devices (%s inside nodes, %s between), "
-        "%s\n",
-        (long long)q->from_frozen, old->num_ranks, old->num_replicas,
-        format_bytes(transition->bytes, total, sizeof total), transition->moved_devices,
-        format_bytes(transition->bytes_inside, inside, sizeof inside),
-        format_bytes(transition->bytes_between, between, sizeof between),
-        format_ns(transition->ns, time, sizeof time));
-    if (transition->num_transfers > 0)
-        printf("%5s %5s %-9s %11s %12s  %s\n", "from", "to", "kind", "bytes", "node to node",
-               "items");
-    bool *done = calloc((size_t)transition->num_transfers + 1, sizeof *done);
-    if (!done)
-        return err_nomem(err);
-    for (int64_t i = 0; i < transition->num_transfers; i++) {
-        const struct transfer *a = &transition->transfers[i];
-        if (done[i])
-            continue;
-        int64_t bytes = 0;
-        for (int64_t j = i; j < transition->num_transfers && transition->transfers[j].to == a->to;
-             j++) {
-            const struct transfer *b = &transition->transfers[j];
-            if (b->from == a->from && b->kind == a->kind)
-                bytes += b->bytes;
-        }
-        printf("%5d %5d %-9s %11s %5d to %-4d ", a->from, a->to, transfer_kind_name(a->kind),
-               format_bytes(bytes, total, sizeof total), job->cluster.devices[a->from].node,
-               job->cluster.devices[a->to].node);
-        for (int64_t j = i; j < transition->num_transfers && transition->transfers[j].to == a->to;
-             j++) {
-            const struct transfer *b = &transition->transfers[j];
-            if (b->from == a->from && b->kind == a->kind) {
-                printf(" %s%s", job->model.items[b->item].name, b->tied ? " (tied copy)" : "");
-                done[j] = true;
-            }
-        }
-        printf("\n");
-    }
-    free(done);
-    return OK;
-}
-
 /* --- the table over F ---------------------------------------------------------------------- */
 
 /* Seconds per 1,000 samples. They are comparable if R, and so the samples of a step, differ. */
-static double per_thousand(const struct answer *answer)
+static double per_thousand(const struct plan_answer *answer)
 {
     return answer->err.status == OK ? 1000 / answer->result.samples_per_s : 0;
 }
@@ -440,7 +147,7 @@ static enum status run_all_frozen(const struct command *command, const struct re
     bool extrapolated = false, any = false;
     enum status rc = OK;
     for (int f = 0; f <= job->model.num_layers && rc == OK; f++) {
-        struct answer ours = {0}, theirs = {0};
+        struct plan_answer ours = {0}, theirs = {0};
         char a[32], b[32];
         solve(q, job, &cost->cost, f, q->cached, &ours);
         solve(q, &release, &cost->cost, f, q->cached, &theirs);
@@ -453,8 +160,8 @@ static enum status run_all_frozen(const struct command *command, const struct re
         } else if (q->as_json) {
             struct json *row = json_add_object(rows, NULL);
             json_add_int(row, "frozen_layers", f);
-            add_answer(json_add_object(row, "plan"), &ours);
-            add_answer(json_add_object(row, "released"), &theirs);
+            plan_show_add(json_add_object(row, "plan"), &ours);
+            plan_show_add(json_add_object(row, "released"), &theirs);
         } else if (ours.err.status != OK) {
             printf("%2d | %s\n", f, ours.err.msg);
         } else {
@@ -469,8 +176,8 @@ static enum status run_all_frozen(const struct command *command, const struct re
             else
                 printf("%s\n", theirs.err.msg);
         }
-        answer_clear(&ours);
-        answer_clear(&theirs);
+        plan_answer_clear(&ours);
+        plan_answer_clear(&theirs);
     }
     if (extrapolated && !json)
         printf("\nsome costs are extrapolated\n");
@@ -487,7 +194,7 @@ static enum status run_all_frozen(const struct command *command, const struct re
 static enum status run_one(const struct command *command, const struct request *q,
                            const struct job *job, const struct cost_handle *cost, struct err *err)
 {
-    struct answer answer = {0}, released = {0}, old = {0};
+    struct plan_answer answer = {0}, released = {0}, old = {0};
     struct transition transition = {0};
     struct json *json = NULL;
     enum status rc = OK;
@@ -498,19 +205,19 @@ static enum status run_one(const struct command *command, const struct request *
         goto out;
     }
     if (q->from_frozen >= 0)
-        rc = find_transition(q, job, &cost->cost, &answer, &old, &transition, err);
+        rc = plan_change_find(q, job, &cost->cost, &answer, &old, &transition, err);
     if (rc != OK)
         goto out;
     solve(q, &release, &cost->cost, (int)q->frozen_layers, q->cached, &released);
     if (q->as_json || q->out_path) {
         json = start_json(command, job, cost);
         json_add_bool(json, "extrapolated", answer.result.extrapolated);
-        add_answer(json, &answer);
-        add_answer(json_add_object(json, "released"), &released);
+        plan_show_add(json, &answer);
+        plan_show_add(json_add_object(json, "released"), &released);
         if (q->explain)
-            add_explanation(json, &answer.result);
+            plan_show_add_others(json, &answer.result);
         if (q->from_frozen >= 0)
-            add_transition(json, q, job, &old.result.plan, &transition);
+            plan_change_add(json, job, &old.result.plan, &transition);
     }
     if (q->out_path)
         rc = json_write_file(json, q->out_path, err);
@@ -518,18 +225,18 @@ static enum status run_one(const struct command *command, const struct request *
         rc = command_answer(json, err);
         json = NULL;
     } else if (rc == OK) {
-        print_plan(job, cost, &answer, &released);
+        plan_show_print(job, cost, &answer, &released);
         if (q->explain)
-            print_explanation(&answer.result);
+            plan_show_print_others(&answer.result);
         if (q->from_frozen >= 0)
-            rc = print_transition(q, job, &old.result.plan, &transition, err);
+            rc = plan_change_print(job, &old.result.plan, &transition, err);
     }
 out:
     json_free(json);
     transition_clear(&transition);
-    answer_clear(&old);
-    answer_clear(&answer);
-    answer_clear(&released);
+    plan_answer_clear(&old);
+    plan_answer_clear(&answer);
+    plan_answer_clear(&released);
     return rc;
 }
 
