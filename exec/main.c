@@ -393,8 +393,9 @@ static enum status run_profile(const struct exec_command *command, struct call *
     options.progress = on_terminal();
     if (rc == OK)
         rc = model_load(model_text, &model, err);
-    if (rc == OK && (model.family == FAMILY_UNIFORM || model.family == FAMILY_EXPLICIT))
-        rc = err_set(err, ERR_INFEASIBLE, "model '%s' has no layers to measure", model.name);
+    if (rc == OK && !model_family_traits(model.family)->trainable)
+        rc = err_set(err, ERR_INFEASIBLE, "model '%s' of family %s has no layers to measure",
+                     model.name, model_family_name(model.family));
     if (rc == OK)
         rc = cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err);
     if (rc == OK)

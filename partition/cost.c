@@ -117,7 +117,7 @@ void cost_constant(struct cost *cost)
 static double last_dgrad_flops(const struct model *model, const struct item *it)
 {
     const double hidden = model->hidden, tokens = model->seq;
-    const bool post_norm = model->family == FAMILY_BERT;
+    const bool post_norm = model_family_traits(model->family)->post_norm;
     switch (it->kind) {
     case ITEM_ATTENTION: /* QKV */
         return post_norm ? 6 * hidden * hidden * tokens : 0;

@@ -1,6 +1,6 @@
 /* Item chains of the transformer families, by formula. resolve() replaces zero dims by defaults and
- * checks them, the fill functions write one item each, model_build() and model_explicit() make the
- * chain. Read model.h first, then the formulas here.
+ * checks them, the fill functions write one item each, model_build() makes the chain. The llama family has its formulas in model_llama.c, chains from files are made in
+ * model_explicit.c. Read model.h first, then the formulas here.
  *
  * Notation: s tokens of a sample, h hidden, m MLP width, a heads, c classes, V vocabulary, p patch
  * side, e bytes of an activation element.
@@ -29,15 +29,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/model_items.h"
 #include "partition/units.h"
 
-#define ITEMS_MAX (1 << 20)
-
-/* Formulas are evaluated in 128 bits, which dims within the limits of model.h cannot overflow.
- * store() checks that the result fits 64 bits. */
-typedef __int128 wide;
-
-static bool store(wide value, int64_t *out)
+bool item_store(wide value, int64_t *out)
 {
     if (value < 0 || value > INT64_MAX)
         return false;
@@ -45,14 +40,13 @@ static bool store(wide value, int64_t *out)
     return true;
 }
 
-/* Write one item. False if a value exceeds int64. */
-static bool fill(struct item *item, enum item_kind kind, int layer, const char *name, wide params,
-                 wide fwd_flops, wide act_bytes, wide stash_bytes)
+bool item_fill(struct item *item, enum item_kind kind, int layer, const char *name, wide params,
+               wide fwd_flops, wide act_bytes, wide stash_bytes)
 {
     *item = (struct item){.kind = kind, .layer = layer};
     snprintf(item->name, sizeof item->name, "%s", name);
-    return store(params, &item->params) && store(fwd_flops, &item->fwd_flops) &&
-           store(act_bytes, &item->act_bytes) && store(stash_bytes, &item->stash_bytes);
+    return item_store(params, &item->params) && item_store(fwd_flops, &item->fwd_flops) &&
+           item_store(act_bytes, &item->act_bytes) && item_store(stash_bytes, &item->stash_bytes);
 }
 
 static bool fill_embedding(const struct model *model, struct item *item)
@@ -61,15 +55,16 @@ static bool fill_embedding(const struct model *model, struct item *item)
     if (model->family == FAMILY_VIT) {
         wide n = s - 1, patch_elems = (wide)model->channels * model->patch * model->patch;
         /* kept: the patches, and the mask of the dropout behind the positions */
-        return fill(item, ITEM_EMBEDDING, -1, "embedding", patch_elems * h + h + n * h + h + h,
-                    2 * n * patch_elems * h, s * h * e, n * patch_elems * e + s * h);
+        return item_fill(item, ITEM_EMBEDDING, -1, "embedding", patch_elems * h + h + n * h + h + h,
+                         2 * n * patch_elems * h, s * h * e, n * patch_elems * e + s * h);
     }
     wide tables = (wide)model->vocab + model->max_seq;
     if (model->family == FAMILY_GPT) /* kept: token ids (8 B), dropout mask */
-        return fill(item, ITEM_EMBEDDING, -1, "embedding", tables * h, 0, s * h * e, 8 * s + s * h);
+        return item_fill(item, ITEM_EMBEDDING, -1, "embedding", tables * h, 0, s * h * e,
+                         8 * s + s * h);
     /* BERT also has token types and a LayerNorm */
-    return fill(item, ITEM_EMBEDDING, -1, "embedding", (tables + 2) * h + 2 * h, 0, s * h * e,
-                16 * s + s * h * e + 8 * s + s * h);
+    return item_fill(item, ITEM_EMBEDDING, -1, "embedding", (tables + 2) * h + 2 * h, 0, s * h * e,
+                     16 * s + s * h * e + 8 * s + s * h);
 }
 
 static bool fill_attention(const struct model *model, int layer, bool joins_skip, struct item *item)
@@ -85,7 +80,7 @@ static bool fill_attention(const struct model *model, int layer, bool joins_skip
         stash += 2 * s * h * e;
     }
     snprintf(name, sizeof name, "attn%d", layer);
-    return fill(item, ITEM_ATTENTION, layer, name, params, flops, s * h * e, stash);
+    return item_fill(item, ITEM_ATTENTION, layer, name, params, flops, s * h * e, stash);
 }
 
 static bool fill_mlp(const struct model *model, int layer, struct item *item)
@@ -96,8 +91,8 @@ static bool fill_mlp(const struct model *model, int layer, struct item *item)
     if (model->family == FAMILY_VIT)
         stash += s * m;
     snprintf(name, sizeof name, "mlp%d", layer);
-    return fill(item, ITEM_MLP, layer, name, 2 * h * m + m + h + 2 * h, 4 * s * h * m, s * h * e,
-                stash);
+    return item_fill(item, ITEM_MLP, layer, name, 2 * h * m + m + h + 2 * h, 4 * s * h * m,
+                     s * h * e, stash);
 }
 
 /* Write the items behind the last layer: a norm or pooler if the model has one, and the head. */
@@ -109,44 +104,40 @@ static bool fill_tail(const struct model *model, struct item *item, int *count)
     bool ok = true;
     int n = 0;
     if (model->family == FAMILY_VIT || model->family == FAMILY_GPT)
-        ok = fill(&item[n++], ITEM_NORM, behind, "norm", 2 * h, 0, s * h * e, s * h * e + 8 * s);
+        ok = item_fill(&item[n++], ITEM_NORM, behind, "norm", 2 * h, 0, s * h * e,
+                       s * h * e + 8 * s);
     else if (model->task == TASK_CLASSIFY) /* kept: the first token and the output of tanh */
-        ok =
-            fill(&item[n++], ITEM_POOLER, behind, "pooler", h * h + h, 2 * h * h, h * e, 2 * h * e);
+        ok = item_fill(&item[n++], ITEM_POOLER, behind, "pooler", h * h + h, 2 * h * h, h * e,
+                       2 * h * e);
     struct item *head = &item[n++];
     switch (model->task) {
     case TASK_CLASSIFY: /* kept: input, log-probabilities; BERT: also its dropout's mask */
-        ok = ok && fill(head, ITEM_HEAD, behind, "head", h * c + c, 2 * h * c, 0,
-                        h * e + c * e + (model->family == FAMILY_BERT ? h : 0));
+        ok = ok && item_fill(head, ITEM_HEAD, behind, "head", h * c + c, 2 * h * c, 0,
+                             h * e + c * e + (model->family == FAMILY_BERT ? h : 0));
         break;
     case TASK_QA: /* start and end of the span, per token */
-        ok = ok &&
-             fill(head, ITEM_HEAD, behind, "head", 2 * h + 2, 4 * s * h, 0, s * h * e + 2 * s * e);
+        ok = ok && item_fill(head, ITEM_HEAD, behind, "head", 2 * h + 2, 4 * s * h, 0,
+                             s * h * e + 2 * s * e);
         break;
     case TASK_MLM: /* dense, GELU, LayerNorm, the token table transposed, an output bias; runs only
                       on the tokens to predict */
-        ok =
-            ok && fill(head, ITEM_HEAD, behind, "head", h * h + h + 2 * h + vocab,
+        ok = ok &&
+             item_fill(head, ITEM_HEAD, behind, "head", h * h + h + 2 * h + vocab,
                        2 * p * h * h + 2 * p * h * vocab, 0, 4 * p * h * e + 8 * p + p * vocab * e);
         break;
     case TASK_CAUSAL_LM:
-        ok = ok && fill(head, ITEM_HEAD, behind, "head", 0, 2 * s * h * vocab, 0,
-                        s * h * e + s * vocab * e);
+        ok = ok && item_fill(head, ITEM_HEAD, behind, "head", 0, 2 * s * h * vocab, 0,
+                             s * h * e + s * vocab * e);
         break;
     }
     if (ok && model->tied_head)
-        ok = store(vocab * h, &head->tied_params);
+        ok = item_store(vocab * h, &head->tied_params);
     *count = n;
     return ok;
 }
 
-struct dim {
-    const char *name;
-    int value, max;
-};
-
-static enum status check_dims(const char *name, const struct dim *dims, int num_dims,
-                              struct err *err)
+enum status model_check_dims(const char *name, const struct dim *dims, int num_dims,
+                             struct err *err)
 {
     for (int i = 0; i < num_dims; i++)
         if (dims[i].value < 1 || dims[i].value > dims[i].max)
@@ -155,16 +146,25 @@ static enum status check_dims(const char *name, const struct dim *dims, int num_
     return OK;
 }
 
+/* The usual width of an MLP: 4 h. With a gate two thirds of that, to have as many parameters,
+ * rounded up to a multiple of 256 (Touvron et al. 2023). */
+static int mlp_of(const struct model_spec *spec)
+{
+    if (spec->family != FAMILY_LLAMA)
+        return 4 * spec->hidden;
+    return (8 * spec->hidden / 3 + 255) / 256 * 256;
+}
+
 /* Copy the dims into the model, zeros replaced by the family's first preset, and check them. */
 static enum status resolve(const struct model_spec *spec, struct model *model, struct err *err)
 {
-    static const char *const first[] = {"vit-b16", "bert-base", "gpt2"};
+    const char *first = model_family_traits(spec->family)->first_preset;
     struct model_spec base;
     enum status rc;
-    if (spec->family != FAMILY_VIT && spec->family != FAMILY_BERT && spec->family != FAMILY_GPT)
+    if (!first)
         return err_set(err, ERR_INPUT, "model '%s': family '%s' is not built from dims", spec->name,
                        model_family_name(spec->family));
-    rc = model_preset(first[spec->family], &base, err);
+    rc = model_preset(first, &base, err);
     if (rc != OK)
         return rc;
 #define OR_BASE(field) (spec->field ? spec->field : base.field)
@@ -177,7 +177,7 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
     model->hidden = OR_BASE(hidden);
     model->heads = OR_BASE(heads);
     model->mlp = spec->mlp                                               ? spec->mlp
-                 : spec->hidden > 0 && spec->hidden <= MODEL_DIM_MAX / 4 ? 4 * spec->hidden
+                 : spec->hidden > 0 && spec->hidden <= MODEL_DIM_MAX / 4 ? mlp_of(spec)
                                                                          : base.mlp;
     model->elem_bytes = OR_BASE(elem_bytes);
     model->param_bytes = 4;
@@ -190,11 +190,13 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
         {"heads",  model->heads,      MODEL_DIM_MAX   },
         {"mlp",    model->mlp,        MODEL_DIM_MAX   }
     };
-    if ((rc = check_dims(spec->name, dims, 4, err)) != OK)
+    if ((rc = model_check_dims(spec->name, dims, 4, err)) != OK)
         return rc;
     if (model->elem_bytes != 2 && model->elem_bytes != 4)
         return err_set(err, ERR_INPUT, "model '%s': an activation has 2 or 4 bytes, got %d",
                        spec->name, model->elem_bytes);
+    if (spec->family == FAMILY_LLAMA)
+        return llama_resolve(spec, &base, model, err);
     if (model->hidden % model->heads)
         return err_set(err, ERR_INPUT, "model '%s': hidden %d is no multiple of heads %d",
                        spec->name, model->hidden, model->heads);
@@ -210,7 +212,7 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
             {"channels", model->channels, MODEL_CHANNELS_MAX},
             {"classes",  model->classes,  MODEL_VOCAB_MAX   }
         };
-        if ((rc = check_dims(spec->name, vit, 4, err)) != OK)
+        if ((rc = model_check_dims(spec->name, vit, 4, err)) != OK)
             return rc;
         if (model->image % model->patch)
             return err_set(err, ERR_INPUT, "model '%s': image %d is no multiple of patch %d",
@@ -235,15 +237,13 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
         {"seq",     model->seq,                          model->max_seq },
         {"classes", model->classes ? model->classes : 1, MODEL_VOCAB_MAX}
     };
-    rc = check_dims(spec->name, text, 4, err);
+    rc = model_check_dims(spec->name, text, 4, err);
     if (rc != OK && model->seq > model->max_seq)
         err_hint(err, "raise max_seq for more positions");
     return rc;
 }
 
-/* Check that every sum over items fits int64, because most callers sum. Every function that makes a
- * model calls this. */
-static enum status check_totals(const struct model *model, struct err *err)
+enum status model_check_totals(const struct model *model, struct err *err)
 {
     wide params = 0, flops = 0, act = 0, stash = 0, work = 0, ns = 0, skip = 0;
     for (int i = 0; i < model->num_items; i++) {
@@ -276,7 +276,6 @@ enum status model_build(const struct model_spec *spec, struct model *model, stru
 {
     struct model got = {0};
     bool ok;
-    int n = 0, tail = 0;
     enum status rc = resolve(spec, &got, err);
     if (rc != OK)
         goto out;
@@ -287,138 +286,28 @@ enum status model_build(const struct model_spec *spec, struct model *model, stru
         rc = err_nomem(err);
         goto out;
     }
-    ok = fill_embedding(&got, &got.items[n++]);
+    const bool llama = got.family == FAMILY_LLAMA;
+    struct item *item = got.items;
+    ok = llama ? llama_fill_embedding(&got, item++) : fill_embedding(&got, item++);
     for (int layer = 0; ok && layer < got.num_layers; layer++) {
         bool joins = num_skips > 0 && layer >= got.num_layers - num_skips;
-        ok = fill_attention(&got, layer, joins, &got.items[n++]);
-        ok = ok && fill_mlp(&got, layer, &got.items[n++]);
+        ok = llama ? llama_fill_attention(&got, layer, item++)
+                   : fill_attention(&got, layer, joins, item++);
+        ok = ok && (llama ? llama_fill_mlp(&got, layer, item++) : fill_mlp(&got, layer, item++));
     }
-    ok = ok && fill_tail(&got, &got.items[n], &tail);
+    int tail = 2;
+    ok = ok && (llama ? llama_fill_tail(&got, item) : fill_tail(&got, item, &tail));
     if (!ok) {
         rc = err_set(err, ERR_INPUT, "model '%s': the size of an item overflows", got.name);
         goto out;
     }
-    got.num_items = n + tail;
+    got.num_items = (int)(item - got.items) + tail;
     got.num_skips = num_skips;
     for (int i = 0; i < num_skips; i++) /* output of block i into block num_layers-1-i */
         got.skips[i] = (struct skip_edge){.from = 2 * i + 2,
                                           .to = 2 * (got.num_layers - 1 - i) + 1,
                                           .bytes = got.items[0].act_bytes};
-    rc = check_totals(&got, err);
-    if (rc != OK)
-        goto out;
-    *model = got;
-    got = (struct model){0};
-out:
-    model_clear(&got);
-    return rc;
-}
-
-static enum status check_item(const char *name, const struct item *item, int index, struct err *err)
-{
-    const struct {
-        const char *what;
-        int64_t value;
-    } sizes[] = {
-        {"params",        item->params       },
-        {"tied_params",   item->tied_params  },
-        {"fwd_flops",     item->fwd_flops    },
-        {"act_bytes",     item->act_bytes    },
-        {"stash_bytes",   item->stash_bytes  },
-        {"work_bytes",    item->work_bytes   },
-        {"fwd_ns",        item->fwd_ns       },
-        {"bwd_input_ns",  item->bwd_input_ns },
-        {"bwd_weight_ns", item->bwd_weight_ns},
-        {"bwd_rest_ns",   item->bwd_rest_ns  },
-        {"fwd_stash_ns",  item->fwd_stash_ns },
-        {"update_ns",     item->update_ns    }
-    };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (sizes[i].value < 0)
-            return err_set(err, ERR_INPUT, "model '%s': item %d: %s must not be negative, got %lld",
-                           name, index, sizes[i].what, (long long)sizes[i].value);
-    const struct {
-        const char *what, *whole;
-        int64_t value, most;
-    } parts[] = {
-        {"bwd_rest_ns",  "bwd_input_ns", item->bwd_rest_ns,  item->bwd_input_ns},
-        {"fwd_stash_ns", "fwd_ns",       item->fwd_stash_ns, item->fwd_ns      }
-    };
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (parts[i].value > parts[i].most)
-            return err_set(err, ERR_INPUT,
-                           "model '%s': item %d: %s must be at most %s, %lld, got %lld", name,
-                           index, parts[i].what, parts[i].whole, (long long)parts[i].most,
-                           (long long)parts[i].value);
-    if ((unsigned)item->kind >= ITEM_KIND_COUNT)
-        return err_set(err, ERR_INPUT, "model '%s': item %d: unknown kind %d", name, index,
-                       (int)item->kind);
-    return OK;
-}
-
-static int compare_skips(const void *a, const void *b)
-{
-    const struct skip_edge *x = a, *y = b;
-    return x->from != y->from ? (x->from > y->from) - (x->from < y->from)
-                              : (x->to > y->to) - (x->to < y->to);
-}
-
-enum status model_explicit(const char *name, const struct item *items, int num_items,
-                           const struct skip_edge *skips, int num_skips, bool per_microbatch,
-                           struct model *model, struct err *err)
-{
-    struct model got = {.family = FAMILY_EXPLICIT,
-                        .per_microbatch = per_microbatch,
-                        .elem_bytes = 4,
-                        .param_bytes = 4,
-                        .tensor = 1,
-                        .expert_ways = 1};
-    enum status rc = OK;
-    int last_layer = -1;
-    snprintf(got.name, sizeof got.name, "%s", name);
-    if (num_items < 1 || num_items > ITEMS_MAX)
-        return err_set(err, ERR_INPUT, "model '%s': items must be 1..%d, got %d", name, ITEMS_MAX,
-                       num_items);
-    if (num_skips < 0 || num_skips > ITEMS_MAX)
-        return err_set(err, ERR_INPUT, "model '%s': skips must be 0..%d, got %d", name, ITEMS_MAX,
-                       num_skips);
-    for (int i = 0; i < num_items; i++) {
-        if ((rc = check_item(name, &items[i], i, err)) != OK)
-            return rc;
-        if (items[i].layer < last_layer || items[i].layer > MODEL_LAYERS_MAX)
-            return err_set(err, ERR_INPUT,
-                           "model '%s': item %d: layer must be %d..%d (ascending), got %d", name, i,
-                           last_layer, MODEL_LAYERS_MAX, items[i].layer);
-        last_layer = items[i].layer;
-        if (items[i].kind != ITEM_NORM && items[i].kind != ITEM_POOLER &&
-            items[i].kind != ITEM_HEAD)
-            got.num_layers = last_layer + 1;
-    }
-    for (int i = 0; i < num_skips; i++) {
-        const struct skip_edge *skip = &skips[i];
-        if (skip->from < 0 || skip->to >= num_items || skip->from >= skip->to)
-            return err_set(err, ERR_INPUT,
-                           "model '%s': skip edge %d -> %d must go forward inside items 0..%d",
-                           name, skip->from, skip->to, num_items - 1);
-        if (skip->bytes < 0)
-            return err_set(err, ERR_INPUT,
-                           "model '%s': skip edge %d -> %d: bytes must not be negative, got %lld",
-                           name, skip->from, skip->to, (long long)skip->bytes);
-    }
-    got.items = malloc((size_t)num_items * sizeof *got.items);
-    got.skips = num_skips ? malloc((size_t)num_skips * sizeof *got.skips) : NULL;
-    if (!got.items || (num_skips && !got.skips)) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    memcpy(got.items, items, (size_t)num_items * sizeof *items);
-    got.num_items = num_items;
-    if (num_skips) {
-        memcpy(got.skips, skips, (size_t)num_skips * sizeof *skips);
-        qsort(got.skips, (size_t)num_skips, sizeof *got.skips, compare_skips);
-        got.num_skips = num_skips;
-    }
-    rc = check_totals(&got, err);
+    rc = model_check_totals(&got, err);
     if (rc != OK)
         goto out;
     *model = got;
@@ -461,15 +350,49 @@ const char *item_kind_name(enum item_kind kind)
 
 const char *model_family_name(enum model_family family)
 {
-    static const char *const names[] = {"vit", "bert", "gpt", "uniform", "explicit"};
-    return (unsigned)family < sizeof names / sizeof names[0] ? names[family] : "?";
+    return (unsigned)family < FAMILY_COUNT ? model_family_traits(family)->name : "?";
 }
+
+/* clang-format off */
+const struct family_traits *model_family_traits(enum model_family family)
+{
+    static const struct family_traits traits[FAMILY_COUNT] = {
+        [FAMILY_VIT] = {.name = "vit", .first_preset = "vit-b16", .trainable = true, .images = true,
+                        .embedding = "patch", .attention = "full", .mlp = "erf", .norm = ""},
+        [FAMILY_BERT] = {.name = "bert", .first_preset = "bert-base", .trainable = true, .post_norm = true,
+                         .embedding = "bert", .attention = "full", .mlp = "erf", .norm = ""},
+        [FAMILY_GPT] = {.name = "gpt", .first_preset = "gpt2", .trainable = true,
+                        .embedding = "gpt", .attention = "causal", .mlp = "tanh", .norm = ""},
+        [FAMILY_LLAMA] = {.name = "llama", .first_preset = "llama", .embedding = "llama",
+                          .attention = "grouped", .mlp = "swiglu", .norm = "rms"},
+        [FAMILY_UNIFORM] = {.name = "uniform"},
+        [FAMILY_EXPLICIT] = {.name = "explicit"},
+    };
+    return &traits[family];
+}
+/* clang-format on */
 
 int64_t model_total_params(const struct model *model)
 {
-    int64_t total = 0; /* cannot overflow: check_totals() */
+    int64_t total = 0; /* cannot overflow: model_check_totals() */
     for (int i = 0; i < model->num_items; i++)
         total += model->items[i].params;
+    return total;
+}
+
+bool model_item_has_experts(const struct model *model, int item)
+{
+    return model->experts > 0 && model->items[item].kind == ITEM_MLP &&
+           model->items[item].layer >= model->dense_layers;
+}
+
+int64_t model_active_params(const struct model *model)
+{
+    const int64_t expert = 3 * (int64_t)model->hidden * model->expert_mlp;
+    int64_t total = model_total_params(model);
+    for (int i = 0; i < model->num_items; i++)
+        if (model_item_has_experts(model, i))
+            total -= (model->experts - model->experts_active) * expert;
     return total;
 }
 
@@ -497,7 +420,7 @@ enum status model_check_frozen(const struct model *model, int64_t num_frozen_lay
 void model_block_fields(const struct model *model, bool embeds, bool head,
                         int64_t bytes[BLOCK_FIELDS])
 {
-    const bool images = model->family == FAMILY_VIT;
+    const bool images = model_family_traits(model->family)->images;
     const int64_t tokens = embeds && !images ? 4 * (int64_t)model->seq : 0;
     const int64_t labels = model->task == TASK_CLASSIFY ? 1
                            : model->task == TASK_QA     ? 2

@@ -22,6 +22,7 @@ extern "C" {
 #define MODEL_VOCAB_MAX (1 << 26)
 #define MODEL_IMAGE_MAX 65536
 #define MODEL_CHANNELS_MAX 1024
+#define MODEL_EXPERTS_MAX 65536
 
 enum item_kind {
     ITEM_EMBEDDING, /* patch or token embedding with positions */
@@ -61,7 +62,29 @@ struct skip_edge {
     int64_t bytes; /* per sample, or per micro-batch as in struct item */
 };
 
-enum model_family { FAMILY_VIT, FAMILY_BERT, FAMILY_GPT, FAMILY_UNIFORM, FAMILY_EXPLICIT };
+enum model_family {
+    FAMILY_VIT,
+    FAMILY_BERT,
+    FAMILY_GPT,
+    FAMILY_LLAMA, /* also its kin: Mistral, Qwen, and with experts Mixtral, DeepSeek */
+    FAMILY_UNIFORM,
+    FAMILY_EXPLICIT,
+    FAMILY_COUNT
+};
+
+/* What differs between the families outside their formulas. */
+struct family_traits {
+    const char *name;
+    const char *first_preset; /* the dims of a model that gives only its family; NULL: not made of
+                                 dims */
+    bool trainable;           /* elapse-exec has its layers */
+    bool images;              /* its input is images, not tokens */
+    bool post_norm;           /* the LayerNorm is behind the residual add */
+    /* Variants of the item kinds in the keys of profiles: items with other formulas or kernels have
+     * other names. The head's variant is its task. */
+    const char *embedding, *attention, *mlp, *norm;
+};
+const struct family_traits *model_family_traits(enum model_family family);
 
 /* What the head does. */
 enum model_task { TASK_CLASSIFY, TASK_QA, TASK_MLM, TASK_CAUSAL_LM };
@@ -78,21 +101,29 @@ struct model {
     bool per_microbatch;     /* sizes and constant times are per micro-batch, not per sample */
     int elem_bytes;          /* bytes of an activation element: 4 fp32, 2 bf16 */
     int param_bytes;         /* bytes of a stored parameter: 4 */
-    /* Dims of vit, bert and gpt; 0 if the family has no such dim. */
+    /* Dims of the families; 0 if the family has no such dim. */
     int hidden, heads, mlp, seq; /* seq: tokens of one sample, class token included */
     int image, patch, channels;  /* vit: side in pixels, side of a patch, 3 */
     int vocab, max_seq;          /* bert, gpt: rows of the token and position tables */
     int classes;                 /* outputs of a classifier head */
     int kv_heads;                /* heads of keys and values; heads unless queries are grouped */
-    int head_dim;                /* width of a head of queries, hidden / heads in most families */
-    bool gated_mlp;              /* SwiGLU: a gate beside the first linear */
+    int head_dim;                /* width of a head, hidden / heads in most families */
+    bool gated_mlp;              /* SwiGLU: a gate beside the first linear, and no biases */
     bool rms_norm;               /* RMSNorm: a weight and no bias */
     bool rope;                   /* rotary positions in place of a table */
+    bool qkv_bias;               /* the linears of queries, keys and values have a bias */
     bool tied_head;              /* the head uses the token table of the embedding */
+    /* Latent attention (DeepSeek-V2, section 2.1): keys and values of all heads come from kv_rank
+     * numbers of a token, and queries from q_rank unless that is 0. A head of queries and keys has
+     * head_dim numbers and rope_dim more with positions; one of values has v_dim. kv_rank 0: no
+     * latent attention. */
+    int kv_rank, q_rank, rope_dim, v_dim;
     /* Mixture of experts; 0 in dense models. */
     int experts, experts_active; /* experts of a layer; of these, how many a token uses */
     int expert_mlp;              /* width of one expert */
     int shared_experts;          /* experts that every token uses besides */
+    int dense_layers;            /* that many first layers have the dense MLP instead */
+    bool expert_bias;            /* the router adds a bias per expert (DeepSeek-V3) */
     /* How items are divided: they hold the share of one of `tensor` devices. The dims above are
      * those of the whole model. 1 (or 0, in a model made by hand): not divided. */
     int tensor;
@@ -122,6 +153,10 @@ struct model_spec {
     int seq, max_seq, vocab;
     int elem_bytes; /* 4 or 2 */
     int unet_skips; /* 1: block i is joined to block num_layers-1-i (U-ViT) */
+    /* llama; as in struct model */
+    int kv_heads, head_dim, qkv_bias, tied_head;
+    int kv_rank, q_rank, rope_dim, v_dim;
+    int experts, experts_active, expert_mlp, shared_experts, dense_layers, expert_bias;
 };
 
 /* Fill spec from a preset's name ("vit-b16"); ERR_INPUT when there is none. */
@@ -131,7 +166,7 @@ enum status model_preset(const char *name, struct model_spec *spec, struct err *
 enum status model_spec_set(struct model_spec *spec, const char *key, const char *value,
                            struct err *err);
 
-/* Build the item chain of a vit, bert or gpt spec. model.c has the formulas and their sources. */
+/* Build the item chain of a spec. model.c and model_llama.c have the formulas and their sources. */
 enum status model_build(const struct model_spec *spec, struct model *model, struct err *err);
 
 /* Build a model from a given chain of items and skip edges; copies its arguments. ERR_INPUT: an
@@ -150,6 +185,10 @@ const char *item_kind_name(enum item_kind kind);
 const char *model_family_name(enum model_family family);
 
 int64_t model_total_params(const struct model *model);
+/* Parameters that a token uses: all of a dense model, and only the active experts' of the others. */
+int64_t model_active_params(const struct model *model);
+/* Whether an item is an MLP of experts. */
+bool model_item_has_experts(const struct model *model, int item);
 
 /* Number of leading items that F = num_frozen_layers freezes: 0 for F = 0, else the embedding and
  * both items of layers 0..F-1. With F = num_layers, the final norm or pooler and the head still

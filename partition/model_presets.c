@@ -29,6 +29,17 @@
         .vocab = 50257, .elem_bytes = 4                                                            \
     }
 
+#define LLAMA(preset, layers_, hidden_, heads_, kv_heads_, mlp_, vocab_, seq_)                     \
+    .family = FAMILY_LLAMA, .task = TASK_CAUSAL_LM, .name = preset, .num_layers = layers_,         \
+    .hidden = hidden_, .heads = heads_, .kv_heads = kv_heads_, .mlp = mlp_, .vocab = vocab_,       \
+    .seq = seq_, .elem_bytes = 4
+#define EXPERTS(experts_, active, width, shared, dense)                                            \
+    .experts = experts_, .experts_active = active, .expert_mlp = width, .shared_experts = shared,  \
+    .dense_layers = dense
+#define LATENT(q_rank_)                                                                            \
+    .q_rank = q_rank_, .kv_rank = 512, .head_dim = 128, .rope_dim = 64, .v_dim = 128
+
+/* clang-format off */
 static const struct model_spec presets[] = {
   /* Dosovitskiy et al. 2021, table 1 (B, L, H); Touvron et al. 2021, table 1 (Ti, S). */
     VIT("vit-b16", 12, 768, 12, 3072, 16),
@@ -73,16 +84,61 @@ static const struct model_spec presets[] = {
     GPT("gpt3-6.7b", 32, 4096, 32, 2048),
     GPT("gpt3-13b", 40, 5120, 40, 2048),
     GPT("gpt3-175b", 96, 12288, 96, 2048),
+ /* Touvron et al. 2023, LLaMA, table 2, and Llama 2; Grattafiori et al. 2024 (Llama 3), table 3,
+  * and the released config.json of Llama 3.2. "llama" is Llama 2 7B under the family's name. */
+    {LLAMA("llama", 32, 4096, 32, 0, 11008, 32000, 4096)},
+    {LLAMA("llama1-30b", 60, 6656, 52, 0, 17920, 32000, 2048)},
+    {LLAMA("llama1-65b", 80, 8192, 64, 0, 22016, 32000, 2048)},
+    {LLAMA("llama2-7b", 32, 4096, 32, 0, 11008, 32000, 4096)},
+    {LLAMA("llama2-13b", 40, 5120, 40, 0, 13824, 32000, 4096)},
+    {LLAMA("llama2-70b", 80, 8192, 64, 8, 28672, 32000, 4096)},
+    {LLAMA("llama3-8b", 32, 4096, 32, 8, 14336, 128256, 8192)},
+    {LLAMA("llama3-70b", 80, 8192, 64, 8, 28672, 128256, 8192)},
+    {LLAMA("llama3-405b", 126, 16384, 128, 8, 53248, 128256, 8192)},
+    {LLAMA("llama3.2-1b", 16, 2048, 32, 8, 8192, 128256, 8192), .tied_head = 1},
+    {LLAMA("llama3.2-3b", 28, 3072, 24, 8, 8192, 128256, 8192), .tied_head = 1},
+ /* Jiang et al. 2023 (Mistral 7B), table 1, and 2024 (Mixtral), table 1; config.json of 8x22B. A
+  * window of attention is not modelled: seq is at most its 4096 tokens here. */
+    {LLAMA("mistral-7b", 32, 4096, 32, 8, 14336, 32000, 4096)},
+    {LLAMA("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, 4096), EXPERTS(8, 2, 14336, 0, 0)},
+    {LLAMA("mixtral-8x22b", 56, 6144, 48, 8, 16384, 32000, 4096), EXPERTS(8, 2, 16384, 0, 0)},
+ /* Qwen2.5 report (2024), table 1, and the released config.json. */
+    {LLAMA("qwen2.5-0.5b", 24, 896, 14, 2, 4864, 151936, 4096), .qkv_bias = 1, .tied_head = 1},
+    {LLAMA("qwen2.5-1.5b", 28, 1536, 12, 2, 8960, 151936, 4096), .qkv_bias = 1, .tied_head = 1},
+    {LLAMA("qwen2.5-3b", 36, 2048, 16, 2, 11008, 151936, 4096), .qkv_bias = 1, .tied_head = 1},
+    {LLAMA("qwen2.5-7b", 28, 3584, 28, 4, 18944, 152064, 4096), .qkv_bias = 1},
+    {LLAMA("qwen2.5-14b", 48, 5120, 40, 8, 13824, 152064, 4096), .qkv_bias = 1},
+    {LLAMA("qwen2.5-32b", 64, 5120, 40, 8, 27648, 152064, 4096), .qkv_bias = 1},
+    {LLAMA("qwen2.5-72b", 80, 8192, 64, 8, 29568, 152064, 4096), .qkv_bias = 1},
+ /* DeepSeekMoE 16B (Dai et al. 2024), DeepSeek-V2 and V2-Lite (2024), DeepSeek-V3 (2024, section
+  * 4.2; without its module that predicts a second token). */
+    {LLAMA("deepseek-moe-16b", 28, 2048, 16, 0, 10944, 102400, 4096), EXPERTS(64, 6, 1408, 2, 1)},
+    {LLAMA("deepseek-v2-lite", 27, 2048, 16, 0, 10944, 102400, 4096), LATENT(0),
+     EXPERTS(64, 6, 1408, 2, 1)},
+    {LLAMA("deepseek-v2", 60, 5120, 128, 0, 12288, 102400, 4096), LATENT(1536),
+     EXPERTS(160, 6, 1536, 2, 1)},
+    {LLAMA("deepseek-v3", 61, 7168, 128, 0, 18432, 129280, 4096), LATENT(1536),
+     EXPERTS(256, 8, 2048, 1, 3), .expert_bias = 1},
 };
+/* clang-format on */
 
 enum { NUM_PRESETS = sizeof presets / sizeof presets[0] };
 
 /* Names of MODEL texts: all presets, and last "uniform", which is not a preset. */
 static const char *const preset_names[] = {
-    "vit-b16",     "vit-b32",    "vit-b8",   "vit-ti16",  "vit-s16",    "vit-s32",   "vit-l16",
-    "vit-l32",     "vit-h14",    "vit-tiny", "bert-base", "bert-large", "minilm-l6", "gpt2",
-    "gpt2-medium", "gpt2-large", "gpt2-xl",  "gpt3-125m", "gpt3-350m",  "gpt3-760m", "gpt3-1.3b",
-    "gpt3-2.7b",   "gpt3-6.7b",  "gpt3-13b", "gpt3-175b", "uniform",    NULL};
+    "vit-b16",      "vit-b32",      "vit-b8",           "vit-ti16",
+    "vit-s16",      "vit-s32",      "vit-l16",          "vit-l32",
+    "vit-h14",      "vit-tiny",     "bert-base",        "bert-large",
+    "minilm-l6",    "gpt2",         "gpt2-medium",      "gpt2-large",
+    "gpt2-xl",      "gpt3-125m",    "gpt3-350m",        "gpt3-760m",
+    "gpt3-1.3b",    "gpt3-2.7b",    "gpt3-6.7b",        "gpt3-13b",
+    "gpt3-175b",    "llama",        "llama1-30b",       "llama1-65b",
+    "llama2-7b",    "llama2-13b",   "llama2-70b",       "llama3-8b",
+    "llama3-70b",   "llama3-405b",  "llama3.2-1b",      "llama3.2-3b",
+    "mistral-7b",   "mixtral-8x7b", "mixtral-8x22b",    "qwen2.5-0.5b",
+    "qwen2.5-1.5b", "qwen2.5-3b",   "qwen2.5-7b",       "qwen2.5-14b",
+    "qwen2.5-32b",  "qwen2.5-72b",  "deepseek-moe-16b", "deepseek-v2-lite",
+    "deepseek-v2",  "deepseek-v3",  "uniform",          NULL};
 
 enum { NUM_NAMES = sizeof preset_names / sizeof preset_names[0] - 1 };
 _Static_assert(NUM_NAMES == NUM_PRESETS + 1, "one name a preset, and uniform");
@@ -105,13 +161,21 @@ enum status model_preset(const char *name, struct model_spec *spec, struct err *
     near = nearest_name(name, preset_names, NUM_NAMES);
     rc = err_set(err, ERR_INPUT, "unknown model '%s'%s%s%s", name, near ? "; did you mean '" : "",
                  near ? near : "", near ? "'?" : "");
-    err_hint(err, "models: vit-ti16 vit-s16 vit-s32 vit-b8 vit-b16 vit-b32 vit-l16 vit-l32 "
-                  "vit-h14 vit-tiny bert-base bert-large minilm-l6 gpt2[-medium|-large|-xl] "
-                  "gpt3-125m..gpt3-175b uniform, or a JSON file");
+    err_hint(err, "models: vit-{ti,s,b,l,h}N vit-tiny bert-base bert-large minilm-l6 gpt2[-SIZE] "
+                  "gpt3-SIZE llama{1,2,3,3.2}-SIZE qwen2.5-SIZE mistral-7b mixtral-8x{7b,22b} "
+                  "deepseek-{moe-16b,v2-lite,v2,v3} llama uniform, or a JSON file");
     return rc;
 }
 
-enum { VIT_ONLY = 1, BERT_ONLY = 2, GPT_ONLY = 4, TEXT = BERT_ONLY | GPT_ONLY, ALL = 7 };
+/* The families that have a key. */
+enum {
+    VIT_ONLY = 1 << FAMILY_VIT,
+    BERT_ONLY = 1 << FAMILY_BERT,
+    LLAMA_ONLY = 1 << FAMILY_LLAMA,
+    TABLES = BERT_ONLY | 1 << FAMILY_GPT, /* a table of positions */
+    TEXT = TABLES | LLAMA_ONLY,
+    ALL = VIT_ONLY | TEXT
+};
 
 struct modifier {
     const char *key;
@@ -132,8 +196,22 @@ static const struct modifier modifiers[] = {
     {"channels",   VIT_ONLY,             offsetof(struct model_spec, channels),   1, MODEL_CHANNELS_MAX},
     {"unet_skips", VIT_ONLY,             offsetof(struct model_spec, unet_skips), 0, 1},
     {"seq",        TEXT,                 offsetof(struct model_spec, seq),        1, MODEL_DIM_MAX},
-    {"max_seq",    TEXT,                 offsetof(struct model_spec, max_seq),    1, MODEL_DIM_MAX},
+    {"max_seq",    TABLES,               offsetof(struct model_spec, max_seq),    1, MODEL_DIM_MAX},
     {"vocab",      TEXT,                 offsetof(struct model_spec, vocab),      1, MODEL_VOCAB_MAX},
+    {"kv_heads", LLAMA_ONLY, offsetof(struct model_spec, kv_heads), 1, MODEL_DIM_MAX},
+    {"head_dim", LLAMA_ONLY, offsetof(struct model_spec, head_dim), 1, MODEL_DIM_MAX},
+    {"qkv_bias", LLAMA_ONLY, offsetof(struct model_spec, qkv_bias), 0, 1},
+    {"tied_head", LLAMA_ONLY, offsetof(struct model_spec, tied_head), 0, 1},
+    {"experts", LLAMA_ONLY, offsetof(struct model_spec, experts), 0, MODEL_EXPERTS_MAX},
+    {"experts_active", LLAMA_ONLY, offsetof(struct model_spec, experts_active), 1, MODEL_EXPERTS_MAX},
+    {"expert_mlp", LLAMA_ONLY, offsetof(struct model_spec, expert_mlp), 1, MODEL_DIM_MAX},
+    {"shared_experts", LLAMA_ONLY, offsetof(struct model_spec, shared_experts), 0, MODEL_EXPERTS_MAX},
+    {"dense_layers", LLAMA_ONLY, offsetof(struct model_spec, dense_layers), 0, MODEL_LAYERS_MAX},
+    {"expert_bias", LLAMA_ONLY, offsetof(struct model_spec, expert_bias), 0, 1},
+    {"kv_rank", LLAMA_ONLY, offsetof(struct model_spec, kv_rank), 0, MODEL_DIM_MAX},
+    {"q_rank", LLAMA_ONLY, offsetof(struct model_spec, q_rank), 0, MODEL_DIM_MAX},
+    {"rope_dim", LLAMA_ONLY, offsetof(struct model_spec, rope_dim), 0, MODEL_DIM_MAX},
+    {"v_dim", LLAMA_ONLY, offsetof(struct model_spec, v_dim), 0, MODEL_DIM_MAX},
     {"task",       BERT_ONLY,            0,                                       0, 0},
     {"dtype",      ALL,                  0,                                       0, 0},
 };
@@ -145,7 +223,7 @@ static enum status refuse_key(const struct model_spec *spec, int family, const c
                               struct err *err)
 {
     const char *names[NUM_MODIFIERS], *near;
-    char list[200];
+    char list[400];
     int n = 0;
     enum status rc;
     for (int i = 0; i < NUM_MODIFIERS; i++)
@@ -188,10 +266,7 @@ static enum status set_dtype(struct model_spec *spec, const char *value, struct 
 enum status model_spec_set(struct model_spec *spec, const char *key, const char *value,
                            struct err *err)
 {
-    int family = spec->family == FAMILY_VIT    ? VIT_ONLY
-                 : spec->family == FAMILY_BERT ? BERT_ONLY
-                 : spec->family == FAMILY_GPT  ? GPT_ONLY
-                                               : 0;
+    const int family = 1 << spec->family;
     const struct modifier *modifier = NULL;
     char what[96];
     int64_t number;
@@ -205,6 +280,10 @@ enum status model_spec_set(struct model_spec *spec, const char *key, const char 
         return set_task(spec, value, err);
     if (strcmp(key, "dtype") == 0)
         return set_dtype(spec, value, err);
+    if (modifier->max == 1 && strcmp(value, "true") == 0)
+        value = "1";
+    if (modifier->max == 1 && strcmp(value, "false") == 0)
+        value = "0";
     snprintf(what, sizeof what, "model '%s': %s", spec->name, key);
     rc = parse_int(value, what, modifier->min, modifier->max, &number, err);
     if (rc == OK)

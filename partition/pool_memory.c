@@ -42,7 +42,7 @@ static bool work_bytes(const struct model *model, const int64_t *stash_bytes, in
         most = stash_bytes[i] > most ? stash_bytes[i] : most;
     return mul_ok((int64_t)model->seq * model->hidden, model->elem_bytes, &wide) &&
            mul_ok(wide, WIDE_TENSORS, work) && add_ok(*work, most, work) &&
-           (first > 0 || model->family != FAMILY_VIT ||
+           (first > 0 || !model_family_traits(model->family)->images ||
             add_product(work, (int64_t)model->seq * model->elem_bytes,
                         (int64_t)model->channels * model->patch * model->patch));
 }
@@ -51,7 +51,8 @@ static bool work_bytes(const struct model *model, const int64_t *stash_bytes, in
 static bool add_blocks(const struct model *model, const struct plan *plan, int first, int end,
                        int slots, int64_t *sum)
 {
-    const bool cached = plan->frozen == FROZEN_CACHED, images = model->family == FAMILY_VIT;
+    const bool cached = plan->frozen == FROZEN_CACHED,
+               images = model_family_traits(model->family)->images;
     const int copies = slots + (first == 0 && images && !cached);
     return add_product(
         sum, copies,

@@ -129,7 +129,7 @@ static int list_kinds(const struct cluster *cluster, const char *kinds[MAX_KINDS
 
 static bool is_opaque(const struct model *model)
 {
-    return model->family == FAMILY_UNIFORM || model->family == FAMILY_EXPLICIT;
+    return !model_family_traits(model->family)->first_preset;
 }
 
 /* Choose the roofline, if it has figures for every device kind of the cluster. */

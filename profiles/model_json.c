@@ -9,6 +9,7 @@
 
 #include "partition/units.h"
 #include "profiles/fields.h"
+#include "profiles/model_config.h"
 
 /* --- explicit chains -------------------------------------------------------------------------- */
 
@@ -135,114 +136,6 @@ out:
     return rc;
 }
 
-/* --- Hugging Face config.json ----------------------------------------------------------------- */
-
-/* Keys of transformers' ViTConfig, BertConfig and GPT2Config, with the defaults of transformers for
- * absent keys. */
-struct hf_key {
-    const char *key;
-    size_t offset;
-    int fallback;
-};
-#define HF(key, member, fallback)                                                                  \
-    {                                                                                              \
-        key, offsetof(struct model_spec, member), fallback                                         \
-    }
-static const struct hf_key hf_vit[] = {
-    HF("hidden_size", hidden, 768),       HF("num_hidden_layers", num_layers, 12),
-    HF("num_attention_heads", heads, 12), HF("intermediate_size", mlp, 3072),
-    HF("image_size", image, 224),         HF("patch_size", patch, 16),
-    HF("num_channels", channels, 3),      {NULL, 0, 0}
-};
-static const struct hf_key hf_bert[] = {
-    HF("hidden_size", hidden, 768),
-    HF("num_hidden_layers", num_layers, 12),
-    HF("num_attention_heads", heads, 12),
-    HF("intermediate_size", mlp, 3072),
-    HF("vocab_size", vocab, 30522),
-    HF("max_position_embeddings", max_seq, 512),
-    {NULL, 0, 0}
-};
-static const struct hf_key hf_gpt2[] = {
-    HF("n_embd", hidden, 768),      HF("n_layer", num_layers, 12),    HF("n_head", heads, 12),
-    HF("vocab_size", vocab, 50257), HF("n_positions", max_seq, 1024), {NULL, 0, 0}
-};
-
-static enum status hf_int(const struct json *object, const char *key, int fallback,
-                          const char *file, int *value, struct err *err)
-{
-    const struct fields_source source = {.file = file, .prefix = ""};
-    const struct json *json = json_get(object, key);
-    int64_t number = fallback;
-    if (json && json_type(json) != JSON_NULL &&
-        (!json_int64(json, &number) || number < 1 || number > INT32_MAX))
-        return fields_refuse(&source, key, "an integer 1..2147483647", json, err);
-    *value = (int)number;
-    return OK;
-}
-
-/* Number of a classifier's outputs: the size of id2label, else num_labels, else 2 (the default of
- * transformers). */
-static enum status hf_classes(const struct json *object, const char *file, int *classes,
-                              struct err *err)
-{
-    int labels = json_count(json_get(object, "id2label"));
-    if (labels > 0) {
-        *classes = labels;
-        return OK;
-    }
-    return hf_int(object, "num_labels", 2, file, classes, err);
-}
-
-static void hf_task(const struct json *object, struct model_spec *spec)
-{
-    const char *name = json_string(json_path(object, "architectures.0"));
-    spec->task = TASK_CLASSIFY;
-    if (name && strstr(name, "QuestionAnswering"))
-        spec->task = TASK_QA;
-    else if (name && strstr(name, "MaskedLM"))
-        spec->task = TASK_MLM;
-}
-
-static enum status read_hf(const struct json *object, const char *file, struct model *model,
-                           struct err *err)
-{
-    static const char *const types[] = {"vit", "bert", "gpt2"};
-    static const char *const bases[] = {"vit-b16", "bert-base", "gpt2"};
-    static const char *const gelus[] = {"gelu", "gelu", "gelu_new"};
-    static const struct hf_key *const tables[] = {hf_vit, hf_bert, hf_gpt2};
-    const char *type = json_string(json_get(object, "model_type"));
-    struct model_spec spec;
-    int t = 0;
-    while (t < 3 && (!type || strcmp(types[t], type) != 0))
-        t++;
-    if (t == 3)
-        return err_set(err, ERR_INPUT, "%s: model_type must be vit|bert|gpt2, got '%.40s'", file,
-                       type ? type : "?");
-    const char *act_key = t == 2 ? "activation_function" : "hidden_act";
-    const char *act = json_string(json_get(object, act_key));
-    if (act && strcmp(act, gelus[t]) != 0)
-        return err_set(err, ERR_INPUT, "%s: %s must be %s, got '%.40s'", file, act_key, gelus[t],
-                       act);
-    enum status rc = model_preset(bases[t], &spec, err);
-    for (const struct hf_key *k = tables[t]; k->key && rc == OK; k++)
-        rc = hf_int(object, k->key, k->fallback, file, (int *)((char *)&spec + k->offset), err);
-    if (rc == OK && t == 2)
-        rc = hf_int(object, "n_inner", spec.hidden <= INT32_MAX / 4 ? 4 * spec.hidden : 0, file,
-                    &spec.mlp, err);
-    if (rc == OK && t == 1)
-        hf_task(object, &spec);
-    if (rc == OK && t != 2)
-        rc = hf_classes(object, file, &spec.classes, err);
-    if (rc != OK)
-        return rc;
-    if (t != 0 && spec.seq > spec.max_seq)
-        spec.seq = spec.max_seq;
-    const char *name = json_string(json_get(object, "_name_or_path"));
-    snprintf(spec.name, sizeof spec.name, "%.60s", name && *name ? name : types[t]);
-    return model_build(&spec, model, err);
-}
-
 /* --- any MODEL -------------------------------------------------------------------------------- */
 
 /* Write a JSON value as the text of a modifier: 10 -> "10", "qa" -> "qa". */
@@ -295,7 +188,6 @@ static enum status read_uniform(const struct json *object, struct model *model, 
 static enum status read_family(const struct json *object, const char *file, const char *key,
                                int elem_bytes, struct model *model, struct err *err)
 {
-    static const char *const bases[] = {"vit-b16", "bert-base", "gpt2"};
     const struct fields_source source = {.file = file, .prefix = key};
     const struct json *family_json = json_get(object, "family");
     const struct json *preset_json = json_get(object, "preset");
@@ -304,11 +196,12 @@ static enum status read_family(const struct json *object, const char *file, cons
     struct model_spec spec;
     enum status rc;
     int f = -1;
-    for (int i = 0; family && i <= FAMILY_EXPLICIT; i++)
+    for (int i = 0; family && i < FAMILY_COUNT; i++)
         if (strcmp(model_family_name((enum model_family)i), family) == 0)
             f = i;
     if (family_json && f < 0)
-        return fields_refuse(&source, "family", "vit|bert|gpt|uniform|explicit", family_json, err);
+        return fields_refuse(&source, "family", "vit|bert|gpt|llama|uniform|explicit", family_json,
+                             err);
     if (preset_json && !preset)
         return fields_refuse(&source, "preset", "a text", preset_json, err);
     if (f == FAMILY_UNIFORM || (preset && strcmp(preset, "uniform") == 0))
@@ -341,7 +234,8 @@ static enum status read_family(const struct json *object, const char *file, cons
     }
     if (!preset && f < 0)
         return err_set(err, ERR_INPUT, "%s: %s must have a preset, a family or items", file, key);
-    rc = model_preset(preset ? preset : bases[f], &spec, &inner);
+    rc = model_preset(preset ? preset : model_family_traits((enum model_family)f)->first_preset,
+                      &spec, &inner);
     if (rc != OK)
         return prefix_error(file, key, rc, &inner, err);
     if (f >= 0 && (int)spec.family != f)
@@ -410,7 +304,7 @@ enum status model_from_json(const struct json *value, const struct fields_source
     if (json_type(value) != JSON_OBJECT)
         return fields_refuse(source, "", "a MODEL text or an object", value, err);
     if (json_get(value, "model_type"))
-        return read_hf(value, file, model, err);
+        return model_from_config(value, file, model, err);
     const char *family = json_string(json_get(value, "family"));
     if (json_get(value, "items") || (family && strcmp(family, "explicit") == 0))
         return read_chain(value, file, key, model, err);

@@ -178,6 +178,7 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
 {
     static const char *const tasks[] = {"classify", "qa", "mlm", "causal"};
     const struct item *it = &model->items[item];
+    const struct family_traits *family = model_family_traits(model->family);
     const char *variant = "";
     memset(key, 0, sizeof *key);
     if (it->kind == ITEM_OPAQUE)
@@ -187,17 +188,16 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
     switch (it->kind) {
     case ITEM_EMBEDDING:
         key->seq = model->seq;
-        if (model->family == FAMILY_VIT) {
-            variant = "patch";
+        variant = family->embedding;
+        if (family->images) {
             key->patch = model->patch;
             key->image = model->image;
         } else {
-            variant = model->family == FAMILY_BERT ? "bert" : "gpt";
             key->vocab = model->vocab;
         }
         break;
     case ITEM_ATTENTION:
-        variant = model->family == FAMILY_GPT ? "causal" : "full";
+        variant = family->attention;
         /* A long skip enters its attention item through an extra linear (U-ViT). */
         for (int s = 0; s < model->num_skips; s++)
             if (model->skips[s].to == item)
@@ -206,11 +206,12 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
         key->seq = model->seq;
         break;
     case ITEM_MLP:
-        variant = model->family == FAMILY_GPT ? "tanh" : "erf";
+        variant = model_item_has_experts(model, item) ? "experts" : family->mlp;
         key->mlp = model->mlp;
         key->seq = model->seq;
         break;
     case ITEM_NORM:
+        variant = family->norm;
         key->seq = model->seq;
         break;
     case ITEM_HEAD:

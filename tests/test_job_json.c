@@ -344,15 +344,48 @@ static void model_load__reads_hugging_face_configs(void **state)
     assert_int_equal(model.mlp, 3072);
     assert_int_equal(model_total_params(&model), 124439808); /* GPT-2 small as published */
     model_clear(&model);
-    assert_int_equal(
-        model_load(file_with("config.json", "{\"model_type\":\"llama\"}"), &model, &err),
-        ERR_INPUT);
-    assert_non_null(strstr(err.msg, "model_type must be vit|bert|gpt2, got 'llama'"));
+    assert_int_equal(model_load(file_with("config.json", "{\"model_type\":\"opt\"}"), &model, &err),
+                     ERR_INPUT);
+    assert_non_null(strstr(err.msg, "model_type must be one of vit bert gpt2 llama"));
+    assert_non_null(strstr(err.msg, "got 'opt'"));
     err = (struct err){0};
     assert_int_equal(
         model_load(file_with("config.json", "{\"model_type\":\"vit\",\"hidden_size\":-5}"), &model,
                    &err),
         ERR_INPUT);
+}
+
+/* The keys of the released config.json files. */
+static void model_load__reads_the_configs_of_llama_and_its_kin(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t params;
+    } cases[] = {
+        {"{\"model_type\":\"llama\",\"hidden_size\":2048,\"intermediate_size\":8192,"
+         "\"num_hidden_layers\":16,\"num_attention_heads\":32,\"num_key_value_heads\":8,"
+         "\"head_dim\":64,\"vocab_size\":128256,\"tie_word_embeddings\":true}",     1235814400 },
+        {"{\"model_type\":\"mistral\",\"intermediate_size\":14336,\"head_dim\":null}",       7241732096 },
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":3584,\"intermediate_size\":18944,"
+         "\"num_hidden_layers\":28,\"num_attention_heads\":28,\"num_key_value_heads\":4,"
+         "\"vocab_size\":152064,\"tie_word_embeddings\":false}",                    7615616512 },
+        {"{\"model_type\":\"mixtral\",\"intermediate_size\":14336,\"num_local_experts\":8}",
+         46702792704                                                                                    },
+        {"{\"model_type\":\"deepseek_v2\",\"hidden_size\":2048,\"intermediate_size\":10944,"
+         "\"num_hidden_layers\":27,\"num_attention_heads\":16,\"num_key_value_heads\":16,"
+         "\"n_routed_experts\":64,\"num_experts_per_tok\":6,\"n_shared_experts\":2,"
+         "\"moe_intermediate_size\":1408,\"first_k_dense_replace\":1,\"q_lora_rank\":null,"
+         "\"vocab_size\":102400}",                                                  15706484224},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        if (model_load(file_with("config.json", cases[i].text), &model, &err) != OK)
+            fail_msg("%s: %s", cases[i].text, err.msg);
+        assert_int_equal(model_total_params(&model), cases[i].params);
+        model_clear(&model);
+    }
 }
 
 static void cluster_load__reads_objects_lists_and_this_machine(void **state)
@@ -463,6 +496,7 @@ int main(void)
         cmocka_unit_test(job_load__reads_minimal_job_with_texts),
         cmocka_unit_test(model_load__reads_explicit_chain_with_skips),
         cmocka_unit_test(model_load__reads_hugging_face_configs),
+        cmocka_unit_test(model_load__reads_the_configs_of_llama_and_its_kin),
         cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(job_keys_help__names_every_key_once),

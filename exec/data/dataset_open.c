@@ -79,10 +79,11 @@ static enum status check_fits(const struct job *job, struct dataset *dataset, st
 {
     const struct model *model = &job->model;
     const char *name = dataset_job_name(job);
-    if (model->family == FAMILY_VIT && dataset->seq)
+    const bool images = model_family_traits(model->family)->images;
+    if (images && dataset->seq)
         return err_set(err, ERR_INPUT, "%s: model '%s' takes images, the data are text", name,
                        model->name);
-    if (model->family != FAMILY_VIT && dataset->image)
+    if (!images && dataset->image)
         return err_set(err, ERR_INPUT, "%s: model '%s' takes text, the data are images", name,
                        model->name);
     if (dataset->image) {
@@ -136,7 +137,7 @@ static enum status open_kind(const struct job *job, struct dataset *dataset, str
             train = SHAPES_TRAIN;
         if (!test)
             test = SHAPES_TEST;
-        if (job->model.family == FAMILY_VIT)
+        if (model_family_traits(job->model.family)->images)
             return shapes_open(job->model.image, train, test, job->train.seed, dataset, err);
         return phrases_open(&job->model, train, test, job->train.seed, dataset, err);
     case DATA_CIFAR10:

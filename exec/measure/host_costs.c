@@ -19,7 +19,8 @@ enum status measure_input(struct measure *m, struct err *err)
     double times[ROUNDS];
     struct host_row row = {.what = "input", .ranks = 1, .samples = BATCH};
     struct job job = m->job;
-    if (job.model.family == FAMILY_VIT) { /* procedural images, whatever the model's input is */
+    if (model_family_traits(job.model.family)
+            ->images) { /* procedural images, whatever the model's input is */
         job.model.channels = 3;
         job.model.classes = INT_MAX;
     }

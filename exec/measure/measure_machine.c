@@ -16,10 +16,11 @@ static enum status make_inputs(struct measure *m, struct err *err)
 {
     const struct model *model = &m->job.model;
     int64_t n = m->most, seq = model->seq > 2 ? model->seq : 2;
+    const bool images = model_family_traits(model->family)->images;
     int64_t pixels = (int64_t)model->channels * model->image * model->image;
     m->ids = calloc((size_t)n, sizeof *m->ids);
     m->labels = calloc((size_t)(n * seq), sizeof *m->labels);
-    if (model->family == FAMILY_VIT) {
+    if (images) {
         m->images = malloc((size_t)(n * pixels) * sizeof *m->images);
         if (m->images)
             measure_fill_normal(m->images, n * pixels, 3);
@@ -28,8 +29,8 @@ static enum status make_inputs(struct measure *m, struct err *err)
         m->types = calloc((size_t)(n * seq), sizeof *m->types);
         m->lengths = calloc((size_t)n, sizeof *m->lengths);
     }
-    if (!m->ids || !m->labels || (model->family == FAMILY_VIT && !m->images) ||
-        (model->family != FAMILY_VIT && (!m->tokens || !m->types || !m->lengths)))
+    if (!m->ids || !m->labels || (images && !m->images) ||
+        (!images && (!m->tokens || !m->types || !m->lengths)))
         return err_nomem(err);
     for (int64_t i = 0; i < n; i++) {
         m->ids[i] = i;

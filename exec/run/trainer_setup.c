@@ -23,10 +23,12 @@ enum { PARCEL_BYTES = 2 << 20, NUM_PARCELS = 16 };
 static enum status refuse_unsupported(const struct job *job, struct err *err)
 {
     const char *name = job->path ? job->path : job->name;
-    if (job->model.family == FAMILY_UNIFORM || job->model.family == FAMILY_EXPLICIT)
-        return err_set(err, ERR_INFEASIBLE,
-                       "%s: model '%s' is for planning and simulation, it has no layers to train",
-                       name, job->model.name);
+    if (!model_family_traits(job->model.family)->trainable)
+        return err_set(
+            err, ERR_INFEASIBLE,
+            "%s: model '%s' of family %s is for planning and simulation, it has no layers "
+            "to train",
+            name, job->model.name, model_family_name(job->model.family));
     return OK;
 }
 

@@ -37,8 +37,10 @@ enum status arch_init(const struct model *model, struct arch *arch, struct err *
         a.eps = 1e-5f;
         a.outputs = model->vocab;
         break;
+    case FAMILY_LLAMA:
     case FAMILY_UNIFORM:
     case FAMILY_EXPLICIT:
+    case FAMILY_COUNT:
         return err_set(err, ERR_INPUT, "model '%s': family %s can be simulated, not trained",
                        model->name, model_family_name(model->family));
     }
