@@ -1,31 +1,50 @@
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/command.h"
 #include "cli/figures.h"
 
+/* The kinds with what each takes and shows, for --help. */
+static void print_kinds(void)
+{
+    printf("\nKIND, what it takes, and what it shows:\n");
+    for (int i = 0; i < num_figure_kinds; i++)
+        printf("  %-10s %-30s %s\n", figure_kinds[i].name, figure_kinds[i].takes,
+               figure_kinds[i].summary);
+}
+
 static enum status run_plot(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct figure_options figure = {0};
+    struct option_list overrides = {0};
     int64_t width = 0, height = 0;
     const struct option options[] = {
         OPTION("o", STRING, &figure.out_path, "FILE", "figure: .svg, .png or .pdf"),
         OPTION("term", STRING, &figure.term, "dumb", "draw in the terminal instead"),
-        OPTION("db", STRING, &figure.db_path, "FILE",
-               "timeline: profile store of the prediction (the run's own)"),
-        OPTION("width", INT, &width, "PIXELS", "width (1100)", .min = 200, .max = 20000),
-        OPTION("height", INT, &height, "PIXELS", "height (550; timeline 620)", .min = 150,
+        OPTION("set", LIST, &overrides, "a.b=v", "override a value of a job"),
+        OPTION("frozen", INT, &figure.subject.num_frozen, "F", "frozen layers of a job's step (0)",
+               .max = 100000),
+        OPTION("cached", FLAG, &figure.subject.cached, NULL, "their output comes from the cache"),
+        OPTION("plan", STRING, &figure.subject.plan_path, "FILE",
+               "the plan of a job, a file of 'elapse plan -o' (default: the best plan)"),
+        OPTION("db", STRING, &figure.subject.db_path, "FILE",
+               "profile store of the prediction (the run's own, or the user's)"),
+        OPTION("width", INT, &width, "PIXELS", "width (1000)", .min = 200, .max = 20000),
+        OPTION("height", INT, &height, "PIXELS", "height (by the figure)", .min = 150,
                .max = 20000),
     };
     struct command_line line = COMMAND_LINE(options, 1 + FIGURE_MAX_RUNS);
     enum status rc = command_parse(command, &line, argc, argv, err);
+    if (rc == OK && line.help)
+        print_kinds();
     if (rc != OK || line.help)
         return rc;
     if (line.num_positional < 2) {
-        rc = err_set(err, ERR_INPUT, "plot needs a KIND and a RUN_DIR");
-        err_hint(err, "KIND: timeline loss throughput step-time lr, or error and a file of 'elapse "
-                      "compare --json'");
+        rc = err_set(err, ERR_INPUT, "plot needs a KIND and a RUN_DIR, JOB or file");
+        err_hint(err, "'elapse plot --help' lists the kinds and what each takes");
         return rc;
     }
+    figure.subject.overrides = &overrides;
     figure.width = (int)width;
     figure.height = (int)height;
     rc =
@@ -36,5 +55,5 @@ static enum status run_plot(const struct command *command, int argc, char **argv
 }
 
 const struct command command_plot = {
-    "plot", "timeline|loss|throughput|step-time|lr RUN_DIR... | error COMPARE_JSON  -o FILE",
-    "draw a run, or a prediction beside a run, through gnuplot", run_plot};
+    "plot", "KIND RUN_DIR|JOB|FILE...  -o FILE  (error COMPARE_JSON, timeline JOB, ...)",
+    "draw runs, predictions and tables through gnuplot", run_plot};

@@ -56,7 +56,7 @@ static enum status put_figure(FILE *out, const char *name, const char *const *ru
         return err_set(err, ERR_SYSTEM, "cannot make '%s': %s", path, strerror(errno));
     close(fd);
     const struct figure_options options = {
-        .out_path = path, .db_path = db_path, .width = 1000, .height = n > 1 ? 420 : 0};
+        .out_path = path, .subject.db_path = db_path, .width = 1000, .height = n > 1 ? 420 : 0};
     enum status rc = figure_draw(name, run_dirs, n, &options, err);
     if (rc == OK && !(svg = fopen(path, "r")))
         rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));

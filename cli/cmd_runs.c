@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/run_rows.h"
 #include "partition/units.h"
-#include "profiles/record.h"
 
 static void add_run(struct json *entry, const struct run_info *info)
 {
@@ -50,41 +50,6 @@ static enum status run_list(const struct command *command, struct store *store, 
     }
     free(infos);
     return rc;
-}
-
-/* The rows of a run, without its ops. There are many ops, and traces and CSV hold them. */
-struct run_rows {
-    struct run_info info;
-    struct epoch_row *epochs;
-    struct step_row *steps;
-    struct transition_row *transitions;
-    struct device_memory_row *memories;
-    int64_t num_epochs, num_steps, num_transitions, num_memories;
-};
-
-static enum status read_rows(struct store *store, int64_t run_id, struct run_rows *rows,
-                             struct err *err)
-{
-    enum status rc = record_run(store, run_id, &rows->info, err);
-    int64_t id = rows->info.id;
-    if (rc == OK)
-        rc = record_read_epochs(store, id, &rows->epochs, &rows->num_epochs, err);
-    if (rc == OK)
-        rc = record_read_steps(store, id, &rows->steps, &rows->num_steps, err);
-    if (rc == OK)
-        rc = record_read_transitions(store, id, &rows->transitions, &rows->num_transitions, err);
-    if (rc == OK)
-        rc = record_read_memory(store, id, &rows->memories, &rows->num_memories, err);
-    return rc;
-}
-
-static void clear_rows(struct run_rows *rows)
-{
-    free(rows->info.job_json);
-    free(rows->epochs);
-    free(rows->steps);
-    free(rows->transitions);
-    free(rows->memories);
 }
 
 static struct json *show_json(const struct command *command, const struct run_rows *rows)
@@ -184,12 +149,12 @@ static enum status run_show(const struct command *command, struct store *store, 
                             bool as_json, struct err *err)
 {
     struct run_rows rows = {0};
-    enum status rc = read_rows(store, run_id, &rows, err);
+    enum status rc = run_rows_read(store, run_id, &rows, err);
     if (rc == OK && as_json)
         rc = command_answer(show_json(command, &rows), err);
     else if (rc == OK)
         show_text(&rows);
-    clear_rows(&rows);
+    run_rows_clear(&rows);
     return rc;
 }
 

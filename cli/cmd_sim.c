@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/replay.h"
 #include "cli/sim_command.h"
+#include "cli/subject.h"
 #include "partition/units.h"
 #include "profiles/clock.h"
 #include "profiles/plan_json.h"
@@ -27,17 +28,9 @@ static enum status write_ops(const struct sim_args *args, const struct sim_resul
 {
     if (!args->trace_path && !args->ops_path)
         return OK;
-    struct op_row *rows = calloc((size_t)result->num_ops + 1, sizeof *rows);
+    struct op_row *rows = sim_op_rows(result);
     if (!rows)
         return err_nomem(err);
-    for (int64_t i = 0; i < result->num_ops; i++) {
-        const struct sim_op *op = &result->ops[i];
-        rows[i] = (struct op_row){.replica = op->replica,
-                                  .rank = op->rank,
-                                  .start_ns = op->start_ns,
-                                  .end_ns = op->end_ns,
-                                  .op = op->op};
-    }
     enum status rc = OK;
     if (args->trace_path)
         rc = trace_write_file(args->trace_path, "simulated", rows, result->num_ops, err);

@@ -1,5 +1,5 @@
 /* Runs gnuplot on a program of settings, data and an embedded script, and checks that the figure is
- * complete. Read gnuplot_begin() and gnuplot_run() first. */
+ * complete. Read gnuplot_begin(), gnuplot_size() and gnuplot_run() first. */
 #include "cli/gnuplot.h"
 
 #include <errno.h>
@@ -16,15 +16,27 @@
             ".byte 0\n"                                                                            \
             ".popsection\n");                                                                      \
     extern const char script_##name[]
+SCRIPT(style);
 SCRIPT(timeline);
 SCRIPT(curves);
+SCRIPT(throughput);
 SCRIPT(error);
+
+static const struct {
+    const char *name, *text;
+} scripts[] = {
+    {"timeline",   script_timeline  },
+    {"curves",     script_curves    },
+    {"throughput", script_throughput},
+    {"error",      script_error     },
+};
 
 static const char *find_script(const char *name)
 {
-    if (strcmp(name, "timeline") == 0)
-        return script_timeline;
-    return strcmp(name, "curves") == 0 ? script_curves : script_error;
+    for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++)
+        if (strcmp(scripts[i].name, name) == 0)
+            return scripts[i].text;
+    return ""; /* the name of a script is ours */
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -33,34 +45,15 @@ static bool ends_with(const char *text, const char *end)
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
-/* Write the `set terminal` line for the suffix of the output file. */
-static enum status terminal_for(const char *out_path, int width, int height, char *line,
-                                size_t size, struct err *err)
-{
-    if (ends_with(out_path, ".svg"))
-        snprintf(line, size,
-                 "set terminal svg size %d,%d font 'sans-serif,12' background 'white'\n", width,
-                 height);
-    else if (ends_with(out_path, ".png"))
-        snprintf(line, size, "set terminal pngcairo size %d,%d font 'sans,10'\n", width, height);
-    else if (ends_with(out_path, ".pdf"))
-        snprintf(line, size, "set terminal pdfcairo size %.2fin,%.2fin font 'sans,10'\n",
-                 width / 100.0, height / 100.0);
-    else
-        return err_set(err, ERR_INPUT, "-o must end in .svg, .png or .pdf, got '%.200s'", out_path);
-    return OK;
-}
-
 /* The name of the file that gnuplot writes. */
 static const char *drawn_to(const struct gnuplot *plot)
 {
     return plot->file.temp ? plot->file.temp : plot->file.path;
 }
 
-enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char *term, int width,
-                          int height, struct err *err)
+enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char *term,
+                          struct err *err)
 {
-    char line[256];
     enum status rc;
     if (term && strcmp(term, "dumb") != 0)
         return err_set(err, ERR_INPUT, "--term must be dumb, got '%.64s'", term);
@@ -68,29 +61,41 @@ enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char
         return err_set(err, ERR_INPUT,
                        "a figure takes one of -o FILE (.svg, .png, .pdf) and --term dumb, got %s",
                        term ? "both" : "neither");
+    if (out_path && !ends_with(out_path, ".svg") && !ends_with(out_path, ".png") &&
+        !ends_with(out_path, ".pdf"))
+        return err_set(err, ERR_INPUT, "-o must end in .svg, .png or .pdf, got '%.200s'", out_path);
     plot->dumb = term != NULL;
-    if (plot->dumb) {
-        snprintf(line, sizeof line, "set terminal dumb %d %d\n", width / 10, height / 16);
-    } else {
-        rc = terminal_for(out_path, width, height, line, sizeof line, err);
-        if (rc != OK)
-            return rc;
-        if ((rc = atomic_open(&plot->file, out_path, err)) != OK)
-            return rc;
-    }
+    if (!plot->dumb && (rc = atomic_open(&plot->file, out_path, err)) != OK)
+        return rc;
     plot->program = tmpfile();
     if (!plot->program) {
         rc = err_set(err, ERR_SYSTEM, "cannot make a temporary file: %s", strerror(errno));
         gnuplot_clear(plot);
         return rc;
     }
-    fputs(line, plot->program);
-    if (plot->file.out) {
-        fputs("set output ", plot->program);
-        gnuplot_quote(plot, drawn_to(plot));
-        fputc('\n', plot->program);
-    }
     return OK;
+}
+
+void gnuplot_size(struct gnuplot *plot, int width, int height)
+{
+    const char *path = plot->file.path;
+    FILE *out = plot->program;
+    if (plot->dumb)
+        fprintf(out, "set terminal dumb %d %d\n", width / 10, height / 16);
+    else if (ends_with(path, ".svg"))
+        fprintf(out, "set terminal svg size %d,%d font 'sans-serif,13' background 'white'\n", width,
+                height);
+    else if (ends_with(path, ".png"))
+        fprintf(out, "set terminal pngcairo size %d,%d font 'sans,10'\n", width, height);
+    else
+        fprintf(out, "set terminal pdfcairo size %.2fin,%.2fin font 'sans,10'\n", width / 100.0,
+                height / 100.0);
+    if (plot->file.out) {
+        fputs("set output ", out);
+        gnuplot_quote(plot, drawn_to(plot));
+        fputc('\n', out);
+    }
+    fputs(script_style, out);
 }
 
 void gnuplot_quote(struct gnuplot *plot, const char *text)

@@ -19,13 +19,17 @@ struct gnuplot {
 /* Begin a figure. out_path ends in .svg, .png or .pdf. NULL with term "dumb" draws characters on
  * stdout. *plot must be zeroed. ERR_INPUT: no output is given, or its suffix or the terminal is
  * unknown. */
-enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char *term, int width,
-                          int height, struct err *err);
+enum status gnuplot_begin(struct gnuplot *plot, const char *out_path, const char *term,
+                          struct err *err);
+
+/* Write the terminal's line with this size in pixels, and plots/style.gp. Call it once, before
+ * anything else is written to the program. */
+void gnuplot_size(struct gnuplot *plot, int width, int height);
 
 /* Write text as a gnuplot string, with quotes doubled and without control characters. */
 void gnuplot_quote(struct gnuplot *plot, const char *text);
 
-/* Append the script of plots/<name>.gp ("timeline", "curves", "error") and run all of it.
+/* Append the script of plots/<name>.gp and run all of it.
  * ERR_SYSTEM: gnuplot is missing or failed (its first line is in the message), or the file cannot
  * be written. gnuplot_clear() then removes the incomplete file. */
 enum status gnuplot_run(struct gnuplot *plot, const char *name, struct err *err);

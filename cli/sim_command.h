@@ -20,6 +20,10 @@ struct sim_args {
 
 /* `JOB --step`: simulate one step of the job's plan. */
 enum status sim_job_step(const struct sim_args *args, struct step_answer *answer, struct err *err);
+/* The step of a job that is loaded. given: its plan, which the answer takes over; NULL: plan_for()
+ * makes one. *answer must be zeroed; the caller clears it, on failure too. */
+enum status sim_step_of_job(const struct step_request *request, const struct job *job,
+                            struct plan *given, struct step_answer *answer, struct err *err);
 /* `JOB`: simulate the whole elastic run. */
 enum status sim_run(const struct command *command, const struct sim_args *args, struct err *err);
 /* The job and the costs that a run's answer names. */

@@ -4,10 +4,10 @@
  * run is elastic_run() for the job, for its baseline, and for our best static plan. Read
  * sim_job_step() and sim_run() first. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/run_rows.h"
 #include "cli/sim_command.h"
 #include "partition/plan_for.h"
 #include "partition/turn.h"
@@ -15,7 +15,6 @@
 #include "profiles/clock.h"
 #include "profiles/job_json.h"
 #include "profiles/plan_json.h"
-#include "profiles/record.h"
 #include "sim/elastic_run.h"
 
 enum status sim_job_load(const struct sim_args *args, char *const *more, int num_more,
@@ -58,30 +57,45 @@ static enum status plan_step(const struct step_request *q, const struct job *job
     return rc;
 }
 
+enum status sim_step_of_job(const struct step_request *request, const struct job *job,
+                            struct plan *given, struct step_answer *a, struct err *err)
+{
+    enum status rc = model_copy(&job->model, &a->model, err);
+    if (rc == OK)
+        rc = cluster_copy(&job->cluster, &a->cluster, err);
+    if (rc == OK)
+        rc = cost_choose(request->db_path, job, &a->cost, err);
+    if (rc == OK) {
+        a->cost.cost = turn_cost(job, &a->cost.cost);
+        a->query = cost_query_of(job);
+    }
+    if (rc == OK && given) {
+        a->plan = *given;
+        *given = (struct plan){0};
+    } else if (rc == OK) {
+        rc = plan_step(request, job, &a->cost.cost, &a->plan, err);
+    }
+    if (rc == OK)
+        rc = cluster_slow(request, &a->cluster, err);
+    if (rc == OK)
+        rc = step_answer_simulate(a, &request->options, err);
+    return rc;
+}
+
 enum status sim_job_step(const struct sim_args *args, struct step_answer *a, struct err *err)
 {
     const enum frozen_placement where = args->request.frozen;
     char placement[48];
     char *more[] = {placement};
     struct job job = {0};
+    struct plan plan = {0};
     snprintf(placement, sizeof placement, "pipeline.frozen=%s", frozen_placement_name(where));
     enum status rc = sim_job_load(args, more, where != FROZEN_NONE, &job, err);
+    if (rc == OK && args->plan_path)
+        rc = plan_json_load(args->plan_path, &job, &job.cluster, &plan, err);
     if (rc == OK)
-        rc = model_copy(&job.model, &a->model, err);
-    if (rc == OK)
-        rc = cluster_copy(&job.cluster, &a->cluster, err);
-    if (rc == OK)
-        rc = cost_choose(args->request.db_path, &job, &a->cost, err);
-    if (rc == OK) {
-        a->cost.cost = turn_cost(&job, &a->cost.cost);
-        rc = args->plan_path ? plan_json_load(args->plan_path, &job, &a->cluster, &a->plan, err)
-                             : plan_step(&args->request, &job, &a->cost.cost, &a->plan, err);
-        a->query = cost_query_of(&job);
-    }
-    if (rc == OK)
-        rc = cluster_slow(&args->request, &a->cluster, err);
-    if (rc == OK)
-        rc = step_answer_simulate(a, &args->request.options, err);
+        rc = sim_step_of_job(&args->request, &job, args->plan_path ? &plan : NULL, a, err);
+    plan_clear(&plan);
     job_clear(&job);
     return rc;
 }
@@ -349,56 +363,26 @@ static void run_print(const struct run_answer *a, bool no_wall)
  * nothing was trained. */
 static enum status record_run_at(const char *path, const struct run_answer *a, struct err *err)
 {
-    const struct elastic_run *run = &a->run;
     struct store *store = NULL;
-    struct run_info info = {.simulated = true, .job_json = a->source.json};
-    struct epoch_row *epochs = calloc((size_t)run->num_epochs, sizeof *epochs);
-    struct transition_row *changes = calloc((size_t)run->num_epochs, sizeof *changes);
-    int64_t id = 0, num_changes = 0, most = 0;
-    enum status rc = OK;
-    if (!epochs || !changes) {
-        rc = err_nomem(err);
-        goto out;
-    }
+    struct run_rows rows = {0};
+    int64_t id = 0;
+    enum status rc = run_rows_simulated(&a->run, &rows, err);
+    struct run_info info = rows.info;
+    info.job_json = a->source.json;
     snprintf(info.name, sizeof info.name, "%s", a->source.name);
     snprintf(info.cost_source, sizeof info.cost_source, "%s", a->source.label);
-    for (int e = 0; e < run->num_epochs; e++) {
-        const struct elastic_epoch *x = &run->epochs[e];
-        epochs[e] =
-            (struct epoch_row){.epoch = e,
-                               .frozen_layers = x->frozen_layers,
-                               .pipeline_length = x->pipeline_length,
-                               .replicas = x->replicas,
-                               .microbatches = x->microbatches,
-                               .steps = x->steps,
-                               .step_ns = x->step_ns,
-                               .transition_ns = x->transition_ns,
-                               .samples_per_s = x->samples_per_s,
-                               .bubble_fraction = x->bubble_fraction,
-                               .cached = x->cache_read > 0 && x->cache_read == x->frozen_layers,
-                               .train_loss = NAN,
-                               .eval_loss = NAN,
-                               .eval_accuracy = NAN};
-        if (x->transition_ns > 0)
-            changes[num_changes++] = (struct transition_row){
-                .epoch = e, .part = "total", .ns = x->transition_ns, .bytes = x->moved_bytes};
-        if ((int64_t)x->pipeline_length * x->replicas > most)
-            most = (int64_t)x->pipeline_length * x->replicas;
-    }
-    info.num_devices = most;
-    rc = store_open(path, STORE_RECORD, &store, err);
+    if (rc == OK)
+        rc = store_open(path, STORE_RECORD, &store, err);
     if (rc == OK)
         rc = record_start(store, &info, &id, err);
     if (rc == OK)
-        rc = record_epochs(store, id, epochs, run->num_epochs, err);
-    if (rc == OK && num_changes > 0)
-        rc = record_transitions(store, id, changes, num_changes, err);
+        rc = record_epochs(store, id, rows.epochs, rows.num_epochs, err);
+    if (rc == OK && rows.num_transitions > 0)
+        rc = record_transitions(store, id, rows.transitions, rows.num_transitions, err);
     if (rc == OK)
-        rc = record_finish(store, id, run->total_ns, err);
-out:
+        rc = record_finish(store, id, a->run.total_ns, err);
     store_close(store);
-    free(epochs);
-    free(changes);
+    run_rows_clear(&rows);
     return rc;
 }
 

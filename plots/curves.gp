@@ -1,13 +1,10 @@
-# curves.gp - one curve a run over the step number: loss, throughput, learning rate, ...
+# curves.gp - one curve a run over the step number: loss, learning rate, step time.
 #
-# Set before: runs (count), names (a word a run), what (y label), key_on, log_y (0 or 1).
-# $run_1, $run_2, ...: step value; a row a step.
+# Set before: runs (count), names[], what (y label), heading, smooth and changes (0 or 1).
+# $run_r: step value mean, a row a step. Arrows and labels mark changes of plan.
+set title heading noenhanced
 set xlabel "step"
 set ylabel what
-set grid lc rgb "#dddddd"
-set border 3
-set xtics nomirror
-set ytics nomirror
-if (log_y) { set logscale y }
-if (key_on) { set key top right } else { unset key }
-plot for [r = 1:runs] sprintf("$run_%d", r) using 1:2 with lines lw 1.5 lc r title word(names, r)
+if (changes) { set tmargin 6; set title offset 0,2.2 }
+plot for [r = 1:(smooth ? runs : 0)] sprintf("$run_%d", r) using 1:2 with lines lt r lw 0.5 notitle, \
+     for [r = 1:runs] sprintf("$run_%d", r) using 1:3 with lines lt r title names[r] noenhanced

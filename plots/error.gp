@@ -1,16 +1,17 @@
-# error.gp - simulated against measured step time, one point a configuration, and the diagonal.
+# error.gp - simulated against measured step time, one point a configuration, on the diagonal if they are equal.
 #
-# Set before: top_ms, median (text). $points: real_ms sim_ms label, a row a configuration.
+# Set before: top_ms, low_ms, wide (log axes), labels (0: too many points), heading.
+# $points: real_ms sim_ms noise_ms label, a row a configuration.
+set title heading
 set xlabel "measured step, ms"
 set ylabel "simulated step, ms"
-set xrange [0:top_ms]
-set yrange [0:top_ms]
-set grid lc rgb "#dddddd"
-set border 3
-set xtics nomirror
-set ytics nomirror
-set key top left
-plot x with lines lc rgb "#404040" title "equal", \
-     1.1*x with lines dt 2 lc rgb "#a0a0a0" title "10 % off", 0.9*x with lines dt 2 lc rgb "#a0a0a0" notitle, \
-     $points using 1:2 with points pt 7 ps 0.7 lc rgb "#1f77b4" title median, \
-     $points using 1:2:3 with labels left offset 0.7,0 font ",8" notitle
+first = wide ? low_ms/1.4 : 0
+last = wide ? top_ms*1.6 : top_ms*1.12
+set xrange [first:last]
+set yrange [first:last]
+if (wide) { set logscale xy }
+set style fill solid 0.35 noborder
+plot [first:last] "+" using 1:($1*0.95):($1*1.05) with filledcurves lc rgb "#C6DCEC" title "within 5 %", \
+     x with lines lc rgb ink lw 1 title "equal", \
+     $points using 1:2:3 with xerrorbars lt 1 pt 7 ps 0.7 lw 1 title "configuration, noise", \
+     $points using 1:2:(labels ? strcol(4) : "") with labels left offset 0.9,-0.4 font ",9" tc rgb ink notitle noenhanced

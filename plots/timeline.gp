@@ -1,28 +1,39 @@
-# timeline.gp - Gantt charts of one training step, one panel a source (simulated above real).
+# timeline.gp - Gantt charts of one training step, a panel a source (simulated, measured), a lane a rank.
 #
-# Set before: panels (1 or 2), title_1, title_2, ranks (lanes), span_ms (common x range).
-# $ops_1, $ops_2: start_ms end_ms lane colour label, a row an op; lane 0 is rank 0.
-# $names: lane "label".
-set multiplot layout panels,1 margins 0.08,0.87,0.11,0.93 spacing 0,0.13
-set style fill solid 1.0 border rgb "#404040"
-set xrange [0:span_ms*1.005]
-set yrange [ranks-0.4:-0.6]
-set ytics 1 scale 0 format "rank %g"
-set xtics out nomirror
-set grid xtics lc rgb "#dddddd"
+# Set before: panels, span (common x range), time_unit, lanes_all, height_px; of panel p: title_p, lanes_p, ytics_p (a command);
+# num_kinds, kinds[], colours[]. $ops_p: start end lane colour label, a row an op; lane 0 is rank 0.
+title_px = 36.0; axis_px = 26.0; label_px = 22.0
+unit = (height_px - panels*(title_px + axis_px) - label_px)/(lanes_all*height_px)
+set multiplot
+set style fill solid 1.0 border rgb "#555555"
+set xrange [0:span*1.004]
+set grid xtics noytics
 set border 1
-set key at screen 0.99, screen 0.93 right top samplen 1 spacing 1.1
+set lmargin at screen 0.19
+set rmargin at screen 0.83
+at = 1.0
 do for [p = 1:panels] {
-    set title (p == 1 ? title_1 : title_2) offset 0,-0.6
-    if (p == panels) { set xlabel "ms" } else { unset xlabel }
+    lanes = value(sprintf("lanes_%d", p))
+    at = at - title_px/height_px
+    set tmargin at screen at
+    at = at - unit*lanes
+    set bmargin at screen at
+    at = at - axis_px/height_px
+    set yrange [lanes-0.35:-0.65]
+    eval value(sprintf("ytics_%d", p))
+    set ytics scale 0
+    set title value(sprintf("title_%d", p)) offset 0,-0.3 noenhanced
+    if (p == panels) { set xlabel "time, ".time_unit offset 0,0.4 } else { unset xlabel }
+    data = sprintf("$ops_%d", p)
     if (p == 1) {
-        plot $ops_1 using 1:3:1:2:($3-0.38):($3+0.38):4 with boxxyerror fc rgb variable lw 0.4 notitle, \
-             $ops_1 using (($1+$2)/2):3:5 with labels font ",9" notitle, \
-             for [i = 1:words(kinds)] keyentry with boxes fs solid fc rgb word(colours, i) title word(kinds, i)
-        unset key
+        set key maxcols 1 at screen 0.995, screen 1 - title_px/height_px right top
+        plot data using 1:3:1:2:($3-0.4):($3+0.4):4 with boxxyerror fc rgb variable lw 0.4 notitle, \
+             data using (($1+$2)/2):3:5 with labels font ",9" notitle, \
+             for [i = 1:num_kinds] keyentry with boxes fs solid fc rgb colours[i] title kinds[i]
     } else {
-        plot $ops_2 using 1:3:1:2:($3-0.38):($3+0.38):4 with boxxyerror fc rgb variable lw 0.4 notitle, \
-             $ops_2 using (($1+$2)/2):3:5 with labels font ",9" notitle
+        unset key
+        plot data using 1:3:1:2:($3-0.4):($3+0.4):4 with boxxyerror fc rgb variable lw 0.4 notitle, \
+             data using (($1+$2)/2):3:5 with labels font ",9" notitle
     }
 }
 unset multiplot

@@ -1,0 +1,85 @@
+#!/bin/bash
+# tests/e2e_figures.sh - every kind of figure and the report, drawn from small jobs and runs: the file is whole, and
+# it says what it shows.
+# seconds: 12
+. "$(dirname "$0")/lib.sh"
+begin
+command -v gnuplot >/dev/null || { skip "figures" "gnuplot is not installed"; finish; }
+
+# texts FILE: the words of an SVG or a page. Fails if the file is not well-formed XML.
+texts() {
+    python3 - "$1" <<'PY'
+import re, sys
+from xml.dom import minidom
+text = open(sys.argv[1], encoding="utf-8").read()
+for svg in re.findall(r"<svg.*?</svg>", text, re.S):
+    minidom.parseString(svg)
+if "<svg" not in text:
+    sys.exit("no <svg> in " + sys.argv[1])
+print(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", re.sub(r"</?tspan[^>]*>", "", text))))
+PY
+}
+# drawn NAME PATTERN... -- COMMAND...: the command writes $tmp/f.svg, whose words have every pattern
+drawn() {
+    local name=$1 patterns=() rc=0
+    shift
+    while [ "$1" != -- ]; do patterns+=("$1"); shift; done
+    shift
+    rm -f "$tmp/f.svg"
+    {
+        "$@" -o "$tmp/f.svg" && texts "$tmp/f.svg" >"$tmp/words" || rc=1
+        for pattern in "${patterns[@]}"; do
+            grep -Eq -- "$pattern" "$tmp/words" || { echo "no '$pattern'"; rc=1; }
+        done
+        [ $rc -eq 0 ] || head -c 2000 "$tmp/words"
+    } >"$tmp/drawn" 2>&1 </dev/null
+    report $rc "$name" <"$tmp/drawn"
+}
+
+cat >"$tmp/small.json" <<'JSON'
+{
+  "name": "small",
+  "model": "vit-tiny:layers=4,hidden=32,heads=2,mlp=64",
+  "data": {"kind": "synthetic", "train_samples": 64, "test_samples": 32},
+  "train": {"epochs": 3, "batch": {"per_pipeline": 16}},
+  "cluster": "rtx5000-1x8",
+  "pipeline": {"num_stages": 4, "num_replicas": 2, "num_microbatches": 4, "schedule": "1f1b"},
+  "freeze": {"policy": "closed-form", "alpha": 0.5}
+}
+JSON
+job=$tmp/small.json
+"$elapse" plan "$job" -o "$tmp/plan.json" >/dev/null
+"$elapse" sim "$job" --record "$tmp/sims.db" >/dev/null
+
+# --- of jobs, plans and simulated runs --------------------------------------------------------------
+drawn "a timeline of a job" 'small, simulated' 'pipeline 1 rank 3: [0-9]+ % idle' 'B backward' 'bubble [0-9.]+ %' -- \
+    "$elapse" plot timeline "$job"
+drawn "of a plan file" 'plan, simulated' 'K=4 R=2 M=4 1f1b' -- "$elapse" plot timeline "$tmp/plan.json"
+drawn "with frozen layers that are read from the cache" 'C cache read' -- \
+    "$elapse" plot timeline "$job" --frozen 2 --cached --set pipeline.num_stages=2
+drawn "two plans over each other" 'K=4 R=2' 'K=2 R=2' -- "$elapse" plot timeline "$job" "$tmp/plan.json" \
+    --set pipeline.num_stages=2
+drawn "throughput of a job's simulated run" 'F=2 K=' 'samples per second' -- "$elapse" plot throughput "$job"
+drawn "of a recorded simulation" 'F=2 K=' 'simulated' -- "$elapse" plot throughput "$tmp/sims.db"
+expect "loss of a simulation" 1 'sims.db: no finished step' "$elapse" plot loss "$tmp/sims.db" -o "$tmp/no.svg"
+expect "a timeline in a terminal" 0 '1.3: [0-9]+ % idle' "$elapse" plot timeline "$job" --term dumb
+for suffix in png pdf; do
+    check "a figure as .$suffix" "$elapse" plot timeline "$job" -o "$tmp/f.$suffix"
+done
+echo '{"configs": [{"pipeline_length": 2, "microbatches": 4, "schedule": "gpipe", "real_step_ns": 2000000, "sim_step_ns": 1900000,
+  "noise": 0.1}, {"pipeline_length": 2, "microbatches": 4, "schedule": "1f1b", "real_step_ns": 1000000, "sim_step_ns":
+  1020000, "noise": 0.1}], "median_abs_error": 0.035, "worst_abs_error": 0.05}' >"$tmp/matrix.json"
+drawn "an error figure tells its points apart" 'K=2 M=4 gpipe' 'K=2 M=4 1f1b' 'within 5 %' '3.5 % \(median\)' -- \
+    "$elapse" plot error "$tmp/matrix.json"
+
+# --- of real runs -----------------------------------------------------------------------------------
+if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
+    "$elapse" train "$job" -n 2 --out "$tmp/run" --set pipeline.num_stages=2 --set pipeline.num_replicas=1 \
+        --set train.batch.per_pipeline=8 >/dev/null 2>&1
+    drawn "a timeline of a run" 'run, measured: step' 'pipeline 1 rank 0: [0-9]+ % idle' -- "$elapse" plot timeline "$tmp/run"
+    drawn "losses of two runs" 'training loss' 'F=2 K=' -- "$elapse" plot loss "$tmp/run" "$tmp/run"
+    drawn "throughput of a run" 'F=2 K=' -- "$elapse" plot throughput "$tmp/run"
+else
+    skip "figures of runs" "elapse-exec is not built (no MPI, BLAS or libcrypto)"
+fi
+finish
