@@ -275,16 +275,15 @@ static enum status run(const struct command *command, int argc, char **argv, str
     bool buffers_seen = false;
     const struct option options[] = {
         OPTION("kind", STRING, &request.kind, "KIND",
-               "gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v, or auto: searched for equal "
-               "stages with F = I = W",
+               SCHEDULE_NAMES "; auto searches for equal stages with F = I = W",
                .seen = &kind_seen),
         OPTION("stages", INT, &request.stages, "K", "devices per pipeline", .min = 1,
                .max = SCHEDULE_MAX_STAGES, .seen = &stages_seen),
         OPTION("microbatches", INT, &request.microbatches, "M", "micro-batches of a mini-batch",
                .min = 1, .max = SCHEDULE_MAX_OPS, .seen = &microbatches_seen),
         OPTION("chunks", INT, &request.chunks, "V",
-               "stages per device (default 2 for interleaved, zb-v, dualpipe-v, otherwise 1)",
-               .min = 1, .max = SCHEDULE_MAX_STAGES),
+               "stages per device (default 2 for schedules with several chunks, else 1)", .min = 1,
+               .max = SCHEDULE_MAX_STAGES),
         OPTION("csv", FLAG, &request.csv, NULL, "print CSV, one row per rank: 0F0,1F0,0I0,0W0"),
         OPTION("check", STRING, &request.check, "FILE", "check a schedule from a CSV file instead"),
         OPTION(

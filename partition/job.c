@@ -127,7 +127,7 @@ static enum status check_pipeline(const struct job *job, struct err *err)
                        job->pipeline.bucket_bytes, err);
     if (!job->pipeline.schedule_auto && job->pipeline.schedule != SCHEDULE_AUTO) {
         const enum schedule_kind kind = job->pipeline.schedule;
-        const bool any = kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_CUSTOM;
+        const bool any = schedule_any_chunks(kind) || kind == SCHEDULE_CUSTOM;
         if (!any && job->pipeline.chunks != 1 &&
             job->pipeline.chunks != schedule_default_chunks(kind))
             return err_set(err, ERR_INPUT, "%s: pipeline.chunks must be %d for schedule %s, got %d",

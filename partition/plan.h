@@ -81,7 +81,7 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
 /* The first item of the cut: 0, or the first active item if the frozen prefix is outside. */
 int plan_cut_start(const struct plan *plan, const struct model *model);
 
-/* The rank that holds a stage: stage mod K, or by the V shape of zb-v and dualpipe-v. */
+/* The rank that holds a stage: stage mod K, or by the V where schedule_v_shaped(). */
 int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 
 /* Whether the frozen prefix is outside the pipeline. The cut then starts after it. */

@@ -36,7 +36,7 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .recompute = job->pipeline.recompute,
         .frozen_auto = job->pipeline.frozen_auto,
         .frozen = job->pipeline.frozen};
-    if (!choose_schedule && job->pipeline.schedule == SCHEDULE_INTERLEAVED &&
+    if (!choose_schedule && schedule_any_chunks(job->pipeline.schedule) &&
         job->pipeline.chunks == 1)
         options->chunks = 1;
 }

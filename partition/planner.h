@@ -88,11 +88,8 @@ struct planner_options {
     struct planner_judge judge;   /* judge.step_ns may be NULL: there is no judge */
 };
 
-/* All schedules that the planner may choose without being asked for one. */
-#define PLANNER_ALL_SCHEDULES                                                                      \
-    (1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED |                     \
-     1u << SCHEDULE_ZB_H1 | 1u << SCHEDULE_ZB_H2 | 1u << SCHEDULE_ZB_V |                           \
-     1u << SCHEDULE_DUALPIPE_V)
+/* All schedules that the planner may choose without being asked for one: all named ones. */
+#define PLANNER_ALL_SCHEDULES ((1u << SCHEDULE_AUTO) - 1)
 
 #define PLANNER_KEEP 16 /* candidates reported at most, and asked the judge about in one round */
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/schedule_blocks.h"
 #include "partition/units.h"
 
 /* bound_times_of() refuses a chain whose times add up to more ns, so that sums cannot overflow. */
@@ -369,7 +370,10 @@ int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches,
     const int64_t r = plan_rank_of_stage(kind, num_ranks, s), chunk = s / K;
     switch (kind) {
     case SCHEDULE_GPIPE:
+    case SCHEDULE_BREADTH_FIRST:
         return M;
+    case SCHEDULE_EAGER_1F1B:
+        return bound_min(M, 2 * (K - r) - 1);
     case SCHEDULE_ZB_H1: /* K - 1 - r forwards before the first I, W follows r micro-batches late */
         return bound_min(M, K);
     case SCHEDULE_ZB_H2:
@@ -378,6 +382,9 @@ int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches,
         return bound_min(M, chunk == 0 ? 2 * K - 1 - r : r + 1);
     case SCHEDULE_DUALPIPE_V: /* the last rank runs one more forward before its first backward */
         return chunk == 0 ? 2 * K - 1 - r + (r == K - 1) : r + 1;
+    case SCHEDULE_V_HALF:
+    case SCHEDULE_V_MIN:
+        return schedule_block_live(kind, num_ranks, num_microbatches, s);
     default:
         break;
     }
@@ -516,8 +523,7 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         .num_microbatches = plan->microbatches.count,
         .size = only_last ? plan->microbatches.last_size : plan->microbatches.size,
         .last_size = plan->microbatches.last_size,
-        .split = plan->schedule != SCHEDULE_GPIPE && plan->schedule != SCHEDULE_1F1B &&
-                 plan->schedule != SCHEDULE_INTERLEAVED,
+        .split = schedule_splits(plan->schedule),
         .recompute = plan->recompute == RECOMPUTE_ALWAYS ||
                      (plan->recompute == RECOMPUTE_EXCEPT_LAST && !only_last),
         .recompute_last = plan->recompute == RECOMPUTE_ALWAYS,
@@ -574,6 +580,13 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
 out:
     bound_shape_clear(&got);
     return rc;
+}
+
+void bound_shape_set_kind(struct bound_shape *shape, enum schedule_kind kind)
+{
+    for (int s = 0; s < shape->num_stages; s++)
+        shape->stages[s].live =
+            bound_live(kind, shape->num_ranks, (int)shape->num_microbatches, shape->chunks, s);
 }
 
 void bound_shape_clear(struct bound_shape *shape)

@@ -207,6 +207,10 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
                              struct err *err);
 void bound_shape_clear(struct bound_shape *shape);
 
+/* Make it the shape of another schedule with equal chunks and places of stages and an equal form of
+ * backward, for several ranks. */
+void bound_shape_set_kind(struct bound_shape *shape, enum schedule_kind kind);
+
 /* The bound for any cut and any schedule: the average of the ranks, the way of one micro-batch, and
  * the host's launches. O(num_ranks) where one device type is in use. */
 int64_t bound_average_ns(const struct bound_shape *shape);

@@ -68,42 +68,64 @@ bool search_allows(const struct planner_options *options, enum schedule_kind kin
     return options->schedules >> kind & 1;
 }
 
-/* List the schedules for a pipeline of num_ranks; returns how many. On one device all one-chunk
- * schedules run the same ops, so only one of them is listed. */
-static int schedules_of(const struct search *search, int num_ranks, int items,
-                        enum schedule_kind *kinds, int *chunks)
+/* Schedules with equal chunks and places of stages and an equal form of backward. Their bounds
+ * differ only in bound_live(), and the first of a group holds least on every stage. So a bound of
+ * the first is a bound of them all, and only it is looked at until it may win. */
+struct kind_group {
+    enum schedule_kind kind;
+    unsigned others; /* the rest of the group: 1 << kind */
+    int chunks;
+};
+enum { MAX_GROUPS = 2 + 3 + 1 };
+
+/* Add the group of the allowed schedules among kinds[0 .. num_kinds). */
+static void add_group(const struct planner_options *options, const enum schedule_kind *kinds,
+                      int num_kinds, int chunks, struct kind_group *groups, int *n)
 {
-    const struct planner_options *options = search->options;
-    static const enum schedule_kind plain[] = {SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_ZB_H1,
-                                               SCHEDULE_ZB_H2};
-    int n = 0;
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (search_allows(options, plain[i]) && num_ranks <= items && !(num_ranks == 1 && n > 0)) {
-            kinds[n] = plain[i];
-            chunks[n++] = 1;
-        }
-    const bool others = num_ranks > 1 || n == 0;
-    if (others && search_allows(options, SCHEDULE_INTERLEAVED)) {
-        int from = options->chunks == AUTO ? 2 : options->chunks;
-        int to = options->chunks == AUTO ? 4 : options->chunks;
-        for (int v = from; v <= to; v++)
-            if ((int64_t)num_ranks * v <= items) {
-                kinds[n] = SCHEDULE_INTERLEAVED;
-                chunks[n++] = v;
-            }
+    struct kind_group group = {.kind = SCHEDULE_KIND_COUNT, .chunks = chunks};
+    for (int i = 0; i < num_kinds; i++) {
+        if (!search_allows(options, kinds[i]))
+            continue;
+        if (group.kind == SCHEDULE_KIND_COUNT)
+            group.kind = kinds[i];
+        else
+            group.others |= 1u << kinds[i];
     }
-    static const enum schedule_kind v_shaped[] = {SCHEDULE_ZB_V, SCHEDULE_DUALPIPE_V};
-    const bool few = num_ranks <= MAX_V_RANKS || n == 0 || options->num_ranks != AUTO;
-    for (size_t i = 0; i < sizeof v_shaped / sizeof *v_shaped; i++)
-        if (others && few && search_allows(options, v_shaped[i]) &&
-            2 * (int64_t)num_ranks <= items) {
-            kinds[n] = v_shaped[i];
-            chunks[n++] = 2;
-        }
-    return n;
+    if (group.kind != SCHEDULE_KIND_COUNT)
+        groups[(*n)++] = group;
 }
 
-enum { MAX_KINDS = 4 + 3 + 2 };
+/* List the schedules for a pipeline of num_ranks; returns how many groups they form. On one device
+ * all one-chunk schedules run the same ops, so only one of them is listed. */
+static int schedules_of(const struct search *search, int num_ranks, int items,
+                        struct kind_group *groups)
+{
+    static const enum schedule_kind whole[] = {SCHEDULE_1F1B, SCHEDULE_EAGER_1F1B, SCHEDULE_GPIPE},
+                                    split[] = {SCHEDULE_ZB_H1, SCHEDULE_ZB_H2},
+                                    chunked[] = {SCHEDULE_INTERLEAVED, SCHEDULE_BREADTH_FIRST},
+                                    v_shaped[] = {SCHEDULE_V_MIN, SCHEDULE_V_HALF, SCHEDULE_ZB_V,
+                                                  SCHEDULE_DUALPIPE_V};
+    const struct planner_options *options = search->options;
+    int n = 0;
+    if (num_ranks <= items) {
+        add_group(options, whole, 3, 1, groups, &n);
+        if (num_ranks > 1 || n == 0)
+            add_group(options, split, 2, 1, groups, &n);
+    }
+    if (num_ranks == 1 && n > 0) {
+        groups[0].others = 0;
+        return n;
+    }
+    const int from = options->chunks == AUTO ? 2 : options->chunks;
+    const int to = options->chunks == AUTO ? 4 : options->chunks;
+    const bool few = num_ranks <= MAX_V_RANKS || n == 0 || options->num_ranks != AUTO;
+    for (int v = from; v <= to; v++)
+        if ((int64_t)num_ranks * v <= items)
+            add_group(options, chunked, 2, v, groups, &n);
+    if (few && 2 * (int64_t)num_ranks <= items)
+        add_group(options, v_shaped, 4, 2, groups, &n);
+    return n;
+}
 
 static int placements_of(const struct search *search, enum frozen_placement *placements)
 {
@@ -232,30 +254,31 @@ static enum status open_placement(struct search *search, const struct node *fami
 {
     const struct planner_options *options = search->options;
     const int num_counts = search->num_counts;
-    enum schedule_kind kinds[MAX_KINDS];
-    int chunks[MAX_KINDS];
+    struct kind_group groups[MAX_GROUPS];
     enum status rc = OK;
-    const int num_kinds = schedules_of(search, family->num_ranks,
-                                       search_items_in_cut(search, family->frozen), kinds, chunks);
-    for (int i = 0; i < num_kinds * num_counts * RECOMPUTE_MODE_COUNT && rc == OK; i++) {
-        const int kind = i / (num_counts * RECOMPUTE_MODE_COUNT);
+    const int num_groups = schedules_of(search, family->num_ranks,
+                                        search_items_in_cut(search, family->frozen), groups);
+    for (int i = 0; i < num_groups * num_counts * RECOMPUTE_MODE_COUNT && rc == OK; i++) {
+        const struct kind_group *group = &groups[i / (num_counts * RECOMPUTE_MODE_COUNT)];
         const int count = i / RECOMPUTE_MODE_COUNT % num_counts;
         struct node node = *family;
         node.microbatches = search->counts[count];
         node.fill_ns = fills[count];
-        node.schedule = kinds[kind];
-        node.chunks = chunks[kind];
+        node.schedule = group->kind;
+        node.others = group->others;
+        node.chunks = group->chunks;
         node.recompute = (enum recompute_mode)(i % RECOMPUTE_MODE_COUNT);
         if (!options->recompute_auto && node.recompute != options->recompute)
             continue;
         if (node.recompute == RECOMPUTE_EXCEPT_LAST && node.microbatches.count == 1 &&
             options->recompute_auto)
             continue; /* equal to RECOMPUTE_NEVER */
-        const int64_t stages = (int64_t)family->num_ranks * chunks[kind];
+        const int64_t stages = (int64_t)family->num_ranks * group->chunks;
         if (stages * node.microbatches.count > MAX_COMPUTE_OPS / 3 || node.fill_ns < 0)
             continue;
-        search->candidates += count_only;
-        if (!count_only)
+        if (count_only)
+            search->candidates += 1 + __builtin_popcount(group->others);
+        else
             rc = open_candidate(search, node);
     }
     return rc;

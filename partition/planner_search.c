@@ -390,6 +390,47 @@ static enum status average(struct search *search, struct node node)
     return search_push(search, node);
 }
 
+/* Push a node with its tight bound and a copy of its cut. */
+static enum status push_tight(struct search *search, struct node node, const int *first_item,
+                              int num_stages)
+{
+    const size_t size = ((size_t)num_stages + 1) * sizeof *node.first_item;
+    node.first_item = malloc(size);
+    if (!node.first_item)
+        return err_nomem(search->err);
+    memcpy(node.first_item, first_item, size);
+    node.level = LEVEL_TIGHT;
+    node.others = 0;
+    node.key = node_rate(&node, node.bound_ns);
+    if (node.key > search_length(search, &node)->bound_per_s)
+        search_length(search, &node)->bound_per_s = node.key;
+    return search_push(search, node);
+}
+
+/* The cut in search->cut has the node's tight bound. Push the node, and each other schedule that it
+ * stands for: with that bound and cut, if the cut may fit its memory, otherwise for a bound of its
+ * own. Changes *shape. */
+static enum status push_group(struct search *search, struct node node, struct bound_shape *shape)
+{
+    enum status rc = push_tight(search, node, search->cut, shape->num_stages);
+    for (int kind = 0; kind < SCHEDULE_AUTO && rc == OK; kind++) {
+        if (!(node.others >> kind & 1))
+            continue;
+        struct node other = node;
+        other.others = 0;
+        other.schedule = (enum schedule_kind)kind;
+        bound_shape_set_kind(shape, other.schedule);
+        if (search->options->by_params || bound_cut_fits(shape, search->cut, search->over)) {
+            rc = push_tight(search, other, search->cut, shape->num_stages);
+        } else {
+            other.level = LEVEL_AVERAGE;
+            other.key = node_rate(&other, other.bound_ns);
+            rc = search_push(search, other);
+        }
+    }
+    return rc;
+}
+
 /* Raise a node to the tight bound with its cut, and push it again. A node that cannot win is
  * dropped. With a judge it is pushed with a lower key, because the judge may find the best plan
  * slower. */
@@ -426,18 +467,7 @@ static enum status tighten(struct search *search, struct node node)
         alive = bound_solve(&shape, limit, &node.bound_ns, search->cut, &memory_only);
     }
     if (alive) {
-        size_t size = ((size_t)shape.num_stages + 1) * sizeof *node.first_item;
-        node.first_item = malloc(size);
-        if (!node.first_item) {
-            rc = err_nomem(search->err);
-            goto out;
-        }
-        memcpy(node.first_item, search->cut, size);
-        node.level = LEVEL_TIGHT;
-        node.key = node_rate(&node, node.bound_ns);
-        if (node.key > length->bound_per_s)
-            length->bound_per_s = node.key;
-        rc = search_push(search, node);
+        rc = push_group(search, node, &shape);
     } else if (!memory_only) {
         /* The bound is longer than the limit. */
         double rate = node_rate(&node, limit);

@@ -10,7 +10,8 @@
 #include "partition/units.h"
 
 static const char *const kind_names[SCHEDULE_KIND_COUNT + 1] = {
-    "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "auto", "custom", NULL};
+    "gpipe",      "1f1b",          "interleaved", "zb-h1", "zb-h2", "zb-v",   "dualpipe-v",
+    "eager-1f1b", "breadth-first", "v-half",      "v-min", "auto",  "custom", NULL};
 
 static const char *const op_names[OP_KIND_COUNT] = {
     "F",        "B",        "I",         "W",         "R",         "Z",    "C",    "P",
@@ -18,17 +19,28 @@ static const char *const op_names[OP_KIND_COUNT] = {
 
 bool schedule_v_shaped(enum schedule_kind kind)
 {
-    return kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V;
+    return kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V || kind == SCHEDULE_V_HALF ||
+           kind == SCHEDULE_V_MIN;
+}
+
+bool schedule_any_chunks(enum schedule_kind kind)
+{
+    return kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_BREADTH_FIRST;
+}
+
+bool schedule_splits(enum schedule_kind kind)
+{
+    return kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || schedule_v_shaped(kind);
 }
 
 int schedule_default_chunks(enum schedule_kind kind)
 {
-    return schedule_v_shaped(kind) || kind == SCHEDULE_INTERLEAVED ? 2 : 1;
+    return schedule_v_shaped(kind) || schedule_any_chunks(kind) ? 2 : 1;
 }
 
 int schedule_chunks(enum schedule_kind kind, int asked)
 {
-    return kind == SCHEDULE_INTERLEAVED && asked > 0 ? asked : schedule_default_chunks(kind);
+    return schedule_any_chunks(kind) && asked > 0 ? asked : schedule_default_chunks(kind);
 }
 
 const char *schedule_kind_name(enum schedule_kind kind)
@@ -45,7 +57,7 @@ enum status schedule_kind_parse(const char *name, enum schedule_kind *kind, stru
         }
     }
     const char *near = nearest_name(name, kind_names, SCHEDULE_KIND_COUNT);
-    char list[96];
+    char list[192];
     enum status rc = err_set(err, ERR_INPUT, "unknown schedule '%s'%s%s%s", name,
                              near ? ", did you mean '" : "", near ? near : "", near ? "'" : "");
     err_hint(err, "schedules: %s", join_names(kind_names, SCHEDULE_CUSTOM, list, sizeof list));

@@ -56,10 +56,19 @@ enum schedule_kind {
     SCHEDULE_ZB_H2,
     SCHEDULE_ZB_V,
     SCHEDULE_DUALPIPE_V,
+    SCHEDULE_EAGER_1F1B,
+    SCHEDULE_BREADTH_FIRST,
+    SCHEDULE_V_HALF,
+    SCHEDULE_V_MIN,
     SCHEDULE_AUTO,   /* searched, see schedule_auto.h */
     SCHEDULE_CUSTOM, /* read from a CSV */
     SCHEDULE_KIND_COUNT
 };
+
+/* The schedules that a user may ask for by name, for help texts. */
+#define SCHEDULE_NAMES                                                                             \
+    "gpipe 1f1b eager-1f1b interleaved breadth-first zb-h1 zb-h2 zb-v v-half v-min dualpipe-v "    \
+    "auto"
 
 struct rank_ops {
     struct op *ops; /* points into schedule.block */
@@ -111,18 +120,22 @@ static inline bool schedule_recomputes(const struct schedule *schedule, struct o
 #define SCHEDULE_MAX_OPS ((int64_t)1 << 28)
 #define SCHEDULE_MAX_STAGES 65535 /* op.stage has 16 bits */
 
-/* Whether a rank's second chunk runs against the order of ranks (zb-v, dualpipe-v). These schedules
- * have exactly two chunks per rank. */
+/* Whether a rank's second chunk runs against the order of ranks (zb-v, dualpipe-v, v-half, v-min).
+ * These schedules have exactly two chunks per rank. */
 bool schedule_v_shaped(enum schedule_kind kind);
-/* Default number of chunks per rank: 2 for interleaved, zb-v and dualpipe-v, else 1. */
+/* Whether a job may choose the number of chunks per rank (interleaved, breadth-first). */
+bool schedule_any_chunks(enum schedule_kind kind);
+/* Whether a named schedule splits the backward into I and W. */
+bool schedule_splits(enum schedule_kind kind);
+/* Default number of chunks per rank: 2 for V-shaped schedules and those with any number, else 1. */
 int schedule_default_chunks(enum schedule_kind kind);
-/* Number of chunks per rank if a job asks for `asked` (0: it does not). Only interleaved follows
- * the job, other schedules have their default. */
+/* Number of chunks per rank if a job asks for `asked` (0: it does not). Schedules that do not allow
+ * any number have their default. */
 int schedule_chunks(enum schedule_kind kind, int asked);
 
 /* Write the compute ops (F B I W) of a named schedule; schedule_lower() adds communication. The
- * backwards of a stage are always in ascending micro-batch order. chunks: 1 for gpipe, 1f1b, zb-h1,
- * zb-h2; v >= 1 for interleaved; 2 for zb-v and dualpipe-v. ERR_INPUT: K, M, v or the number of ops
+ * backwards of a stage are always in ascending micro-batch order. chunks: v >= 1 where
+ * schedule_any_chunks(), otherwise the default. ERR_INPUT: K, M, v or the number of ops
  * out of range (checked before anything is allocated); ERR_INFEASIBLE: the schedule does not exist
  * for these counts. Time and memory O(ops), 8 bytes per op. */
 enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_microbatches,

@@ -9,12 +9,16 @@
  *   zb-h1, zb-h2 Qi et al. 2023 (Zero Bubble Pipeline Parallelism), handcrafted schedules
  *   zb-v         Qi et al. 2024 (Pipeline Parallelism with Controllable Memory), V-shaped
  *   dualpipe-v   DeepSeek 2025 (DualPipeV); an F and a B that overlap there follow one another here
+ *   eager-1f1b   Zhuang et al. 2023 (On Optimizing the Communication of Model Parallelism)
+ *   breadth-first  Lamy-Poirier 2023 (Breadth-First Pipeline Parallelism)
+ *   v-half, v-min  in schedule_blocks.c
  */
 #include "partition/schedule.h"
 
 #include <stdlib.h>
 
 #include "partition/plan.h"
+#include "partition/schedule_blocks.h"
 
 struct writer {
     struct op *next;
@@ -39,18 +43,13 @@ static int min_int(int a, int b)
     return a < b ? a : b;
 }
 
-static void write_gpipe(struct writer *to, int r)
+/* `warm` forwards, then one forward and one backward in turn. 1f1b has K-1-r of them. eager-1f1b
+ * has twice as many, so that a forward is computed before its gradient's round trip to the last
+ * rank needs it: messages travel while ranks compute, for 2 (K - r) - 1 micro-batches in flight. */
+static void write_1f1b(struct writer *to, int r, int warm)
 {
-    for (int m = 0; m < to->num_microbatches; m++)
-        emit(to, OP_F, r, m);
-    for (int m = 0; m < to->num_microbatches; m++)
-        emit(to, OP_B, r, m);
-}
-
-/* K - 1 - r forwards, then one forward and one backward in turn. */
-static void write_1f1b(struct writer *to, int K, int r)
-{
-    const int M = to->num_microbatches, warm = min_int(M, K - 1 - r);
+    const int M = to->num_microbatches;
+    warm = min_int(M, warm);
     for (int m = 0; m < warm; m++)
         emit(to, OP_F, r, m);
     for (int m = 0; m < M; m++) {
@@ -123,6 +122,18 @@ static void write_interleaved(struct writer *to, int K, int v, int r)
             turn_next(&b, K, M, v);
         }
     }
+}
+
+/* All micro-batches of a chunk before the next chunk, forward and backward. With one chunk this is
+ * gpipe. */
+static void write_breadth_first(struct writer *to, int K, int v, int r)
+{
+    for (int c = 0; c < v; c++)
+        for (int m = 0; m < to->num_microbatches; m++)
+            emit(to, OP_F, c * K + r, m);
+    for (int c = v - 1; c >= 0; c--)
+        for (int m = 0; m < to->num_microbatches; m++)
+            emit(to, OP_B, c * K + r, m);
 }
 
 /* Micro-batches go down one arm of the V (chunk 0) and up the other (chunk 1), so the first rank
@@ -229,7 +240,7 @@ static enum status check_counts(enum schedule_kind kind, int K, int M, int v, in
         return err_set(err, ERR_INPUT, "schedule '%s': microbatches must be at least 1, got %d",
                        name, M);
     }
-    if (kind != SCHEDULE_INTERLEAVED && v != schedule_default_chunks(kind)) {
+    if (!schedule_any_chunks(kind) && v != schedule_default_chunks(kind)) {
         return err_set(err, ERR_INPUT, "schedule '%s': chunks must be %d, got %d", name,
                        schedule_default_chunks(kind), v);
     }
@@ -237,9 +248,8 @@ static enum status check_counts(enum schedule_kind kind, int K, int M, int v, in
         return err_set(err, ERR_INPUT, "schedule '%s': chunks must be 1..%d for %d ranks, got %d",
                        name, SCHEDULE_MAX_STAGES / K, K, v);
     }
-    const bool split = kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || schedule_v_shaped(kind);
     *num_stages = K * v;
-    *per_rank = (int64_t)M * v * (split ? 3 : 2);
+    *per_rank = (int64_t)M * v * (schedule_splits(kind) ? 3 : 2);
     if (*per_rank > SCHEDULE_MAX_OPS / K) {
         return err_set(err, ERR_INPUT,
                        "schedule '%s' with %d stages and %d microbatches: more than %lld ops", name,
@@ -251,6 +261,47 @@ static enum status check_counts(enum schedule_kind kind, int K, int M, int v, in
                        K, 2 * K, M);
     }
     return OK;
+}
+
+/* Write the list of rank r. v-half and v-min are written for all ranks together. */
+static void write_rank(struct writer *to, enum schedule_kind kind, int K, int v, int r)
+{
+    switch (kind) {
+    case SCHEDULE_GPIPE:
+    case SCHEDULE_BREADTH_FIRST:
+        write_breadth_first(to, K, v, r);
+        break;
+    case SCHEDULE_INTERLEAVED:
+        if (v > 1)
+            write_interleaved(to, K, v, r);
+        else
+            write_1f1b(to, r, K - 1 - r);
+        break;
+    case SCHEDULE_1F1B:
+        write_1f1b(to, r, K - 1 - r);
+        break;
+    case SCHEDULE_EAGER_1F1B:
+        write_1f1b(to, r, 2 * (K - 1 - r));
+        break;
+    case SCHEDULE_ZB_H1:
+        write_zb_h(to, r, K - 1 - r, r);
+        break;
+    case SCHEDULE_ZB_H2:
+        write_zb_h(to, r, 2 * (K - 1 - r), 2 * r);
+        break;
+    case SCHEDULE_ZB_V:
+        write_zb_v(to, K, r);
+        break;
+    case SCHEDULE_DUALPIPE_V:
+        write_dualpipe_v(to, K, r);
+        break;
+    case SCHEDULE_V_HALF:
+    case SCHEDULE_V_MIN:
+    case SCHEDULE_AUTO:
+    case SCHEDULE_CUSTOM:
+    case SCHEDULE_KIND_COUNT:
+        break;
+    }
 }
 
 enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_microbatches,
@@ -274,40 +325,17 @@ enum status schedule_generate(enum schedule_kind kind, int num_ranks, int num_mi
         return rc;
     for (int s = 0; s < num_stages; s++)
         got.rank_of_stage[s] = plan_rank_of_stage(kind, num_ranks, s);
-    const int K = num_ranks;
-    for (int r = 0; r < K; r++) {
+    for (int r = 0; r < num_ranks; r++) {
         struct writer to = {.next = got.ranks[r].ops, .num_microbatches = num_microbatches};
-        switch (kind) {
-        case SCHEDULE_GPIPE:
-            write_gpipe(&to, r);
-            break;
-        case SCHEDULE_INTERLEAVED:
-            if (chunks > 1) {
-                write_interleaved(&to, K, chunks, r);
-                break;
-            } /* fall through */
-        case SCHEDULE_1F1B:
-            write_1f1b(&to, K, r);
-            break;
-        case SCHEDULE_ZB_H1:
-            write_zb_h(&to, r, K - 1 - r, r);
-            break;
-        case SCHEDULE_ZB_H2:
-            write_zb_h(&to, r, 2 * (K - 1 - r), 2 * r);
-            break;
-        case SCHEDULE_ZB_V:
-            write_zb_v(&to, K, r);
-            break;
-        case SCHEDULE_DUALPIPE_V:
-            write_dualpipe_v(&to, K, r);
-            break;
-        case SCHEDULE_AUTO:
-        case SCHEDULE_CUSTOM:
-        case SCHEDULE_KIND_COUNT:
-            break; /* check_counts() has refused them */
-        }
+        write_rank(&to, kind, num_ranks, chunks, r);
         got.ranks[r].num_ops = to.next - got.ranks[r].ops;
     }
-    *schedule = got;
-    return OK;
+    if (kind == SCHEDULE_V_HALF || kind == SCHEDULE_V_MIN)
+        rc = schedule_write_blocks(&got, err);
+    if (rc == OK) {
+        *schedule = got;
+        got = (struct schedule){0};
+    }
+    schedule_clear(&got);
+    return rc;
 }

@@ -68,10 +68,7 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     struct plan *p = &c->plan;
     const int K = 1 + (int)case_below(seed, max_ranks), R = 1 + (int)case_below(seed, 3);
     p->schedule = (enum schedule_kind)case_below(seed, SCHEDULE_AUTO);
-    p->chunks = p->schedule == SCHEDULE_INTERLEAVED || p->schedule == SCHEDULE_ZB_V ||
-                        p->schedule == SCHEDULE_DUALPIPE_V
-                    ? 2
-                    : 1;
+    p->chunks = schedule_default_chunks(p->schedule);
     p->num_ranks = K;
     p->num_replicas = R;
     p->num_stages = K * p->chunks;

@@ -215,6 +215,54 @@ static void sim_step__1f1b_pays_a_round_trip_every_k_microbatches(void **state)
     }
 }
 
+/* eager-1f1b: while a message takes at most half of f + b, the extra micro-batches in flight hide the
+ * round trips that 1F1B pays, and each boundary is paid once a direction as in GPipe. */
+static void sim_step__eager_1f1b_pays_each_boundary_twice(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int K = 1; K <= 6; K++) {
+            for (int n = 1; n <= 4; n++) {
+                struct sim_case c = {.kind = SCHEDULE_EAGER_1F1B,
+                                     .K = K,
+                                     .M = n * K,
+                                     .f = 1000,
+                                     .i = 1000,
+                                     .w = 1000,
+                                     .latency = 1500};
+                sim_case_run(&c, both[e]);
+                assert_int_equal(c.result.step_ns, (n * K + K - 1) * 3000 + 2 * (K - 1) * 1500);
+                sim_case_clear(&c);
+            }
+        }
+    }
+}
+
+/* breadth-first: a chunk's M > K micro-batches keep every rank busy while messages travel to the
+ * next chunk, so only the way to the last rank and back is paid. */
+static void sim_step__breadth_first_pays_the_way_to_the_last_rank(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int K = 2; K <= 5; K++) {
+            for (int v = 1; v <= 4; v++) {
+                const int M = 2 * K;
+                struct sim_case c = {.kind = SCHEDULE_BREADTH_FIRST,
+                                     .K = K,
+                                     .M = M,
+                                     .chunks = v,
+                                     .f = 1000,
+                                     .i = 1000,
+                                     .w = 1000,
+                                     .latency = 500};
+                sim_case_run(&c, both[e]);
+                assert_int_equal(c.result.step_ns, (M * v + K - 1) * 3000 + 2 * (K - 1) * 500);
+                sim_case_clear(&c);
+            }
+        }
+    }
+}
+
 /* Interleaved: K warm-up micro-batches a chunk keep every rank busy while messages travel, so each
  * of the K v - 1 boundaries is paid once a direction. */
 static void sim_step__interleaved_pays_each_boundary_once_a_direction(void **state)
@@ -400,14 +448,10 @@ static void sim_step__rings_share_an_uplink_fairly(void **state)
 
 static void random_case(struct sim_case *c, bool zero_bytes)
 {
-    static const enum schedule_kind kinds[] = {
-        SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_ZB_H1,
-        SCHEDULE_ZB_H2, SCHEDULE_ZB_V, SCHEDULE_DUALPIPE_V};
     static int64_t stage_f[64];
-    *c = (struct sim_case){.kind = kinds[rng(7)], .K = 1 + (int)rng(5), .R = 1 + (int)rng(3)};
-    c->chunks = c->kind == SCHEDULE_ZB_V || c->kind == SCHEDULE_DUALPIPE_V ? 2
-                : c->kind == SCHEDULE_INTERLEAVED                          ? 1 + (int)rng(3)
-                                                                           : 1;
+    *c = (struct sim_case){
+        .kind = (enum schedule_kind)rng(SCHEDULE_AUTO), .K = 1 + (int)rng(5), .R = 1 + (int)rng(3)};
+    c->chunks = schedule_chunks(c->kind, 1 + (int)rng(3));
     c->M = c->K * (2 + (int)rng(3));
     c->nodes = rng(2) ? c->R : 1;
     c->f = 4;
@@ -868,6 +912,8 @@ int main(void)
         cmocka_unit_test(sim_step__v_schedules_hold_and_wait_as_published),
         cmocka_unit_test(sim_step__gpipe_pays_each_boundary_twice),
         cmocka_unit_test(sim_step__1f1b_pays_a_round_trip_every_k_microbatches),
+        cmocka_unit_test(sim_step__eager_1f1b_pays_each_boundary_twice),
+        cmocka_unit_test(sim_step__breadth_first_pays_the_way_to_the_last_rank),
         cmocka_unit_test(sim_step__interleaved_pays_each_boundary_once_a_direction),
         cmocka_unit_test(sim_step__zb_h1_absorbs_messages_in_the_steady_state),
         cmocka_unit_test(sim_step__frozen_stages_run_forward_only),

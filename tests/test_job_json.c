@@ -180,7 +180,8 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses("train.zero=1", ERR_INPUT, "--set: 'train.zero': ZeRO is out of scope", NULL);
     refuses("pipeline.schedule=pipedream", ERR_INPUT,
             "FILE: pipeline.schedule must be "
-            "gpipe|1f1b|interleaved|zb-h1|zb-h2|zb-v|dualpipe-v|auto, got \"pipedream\"",
+            "gpipe|1f1b|interleaved|zb-h1|zb-h2|zb-v|dualpipe-v|"
+            "eager-1f1b|breadth-first|v-half|v-min|auto, got \"pipedream\"",
             NULL);
     refuses("freeze.alpha=2", ERR_INPUT, "FILE: freeze.alpha must be in (0, 1), got 2", NULL);
     refuses("freeze.alpha=x", ERR_INPUT, "FILE: freeze.alpha must be a number, got \"x\"", NULL);

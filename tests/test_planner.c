@@ -250,15 +250,21 @@ static void brute_force(const struct instance *in, struct brute *brute)
         enum schedule_kind kind;
         int chunks;
     } kinds[] = {
-        {SCHEDULE_GPIPE,       1},
-        {SCHEDULE_1F1B,        1},
-        {SCHEDULE_INTERLEAVED, 2},
-        {SCHEDULE_INTERLEAVED, 3},
-        {SCHEDULE_INTERLEAVED, 4},
-        {SCHEDULE_ZB_H1,       1},
-        {SCHEDULE_ZB_H2,       1},
-        {SCHEDULE_ZB_V,        2},
-        {SCHEDULE_DUALPIPE_V,  2},
+        {SCHEDULE_GPIPE,         1},
+        {SCHEDULE_1F1B,          1},
+        {SCHEDULE_INTERLEAVED,   2},
+        {SCHEDULE_INTERLEAVED,   3},
+        {SCHEDULE_INTERLEAVED,   4},
+        {SCHEDULE_ZB_H1,         1},
+        {SCHEDULE_ZB_H2,         1},
+        {SCHEDULE_ZB_V,          2},
+        {SCHEDULE_DUALPIPE_V,    2},
+        {SCHEDULE_EAGER_1F1B,    1},
+        {SCHEDULE_BREADTH_FIRST, 2},
+        {SCHEDULE_BREADTH_FIRST, 3},
+        {SCHEDULE_BREADTH_FIRST, 4},
+        {SCHEDULE_V_HALF,        2},
+        {SCHEDULE_V_MIN,         2},
     };
     struct bound_table table;
     assert_int_equal(bound_table_init(&table, &in->problem, NULL), OK);
@@ -502,6 +508,33 @@ static void bound_live__is_what_the_lists_hold_at_one_moment(void **state)
                     }
                     schedule_clear(&list);
                 }
+}
+
+/* planner_candidates.c lets the first schedule of a group stand for the others. */
+static void bound_live__is_least_for_the_first_schedule_of_a_group(void **state)
+{
+    (void)state;
+    static const struct {
+        enum schedule_kind first, other;
+    } pairs[] = {
+        {SCHEDULE_1F1B,        SCHEDULE_EAGER_1F1B   },
+        {SCHEDULE_1F1B,        SCHEDULE_GPIPE        },
+        {SCHEDULE_EAGER_1F1B,  SCHEDULE_GPIPE        },
+        {SCHEDULE_ZB_H1,       SCHEDULE_ZB_H2        },
+        {SCHEDULE_INTERLEAVED, SCHEDULE_BREADTH_FIRST},
+        {SCHEDULE_V_MIN,       SCHEDULE_V_HALF       },
+        {SCHEDULE_V_HALF,      SCHEDULE_ZB_V         },
+        {SCHEDULE_ZB_V,        SCHEDULE_DUALPIPE_V   }
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const int v = schedule_default_chunks(pairs[i].first);
+        for (int chunks = v; chunks <= (v == 2 && i == 4 ? 4 : v); chunks++)
+            for (int K = 2; K <= 24; K++)
+                for (int M = 1; M <= 3 * K; M++)
+                    for (int s = 0; s < K * chunks; s++)
+                        assert_true(bound_live(pairs[i].first, K, M, chunks, s) <=
+                                    bound_live(pairs[i].other, K, M, chunks, s));
+    }
 }
 
 static void bound_solve__is_the_closed_form_when_stages_are_equal(void **state)
@@ -1030,6 +1063,7 @@ int main(void)
         cmocka_unit_test(planner_solve__equals_brute_force_over_everything_when_small),
         cmocka_unit_test(planner_solve__is_never_slower_than_a_plain_cut),
         cmocka_unit_test(bound_live__is_what_the_lists_hold_at_one_moment),
+        cmocka_unit_test(bound_live__is_least_for_the_first_schedule_of_a_group),
         cmocka_unit_test(bound_solve__is_the_closed_form_when_stages_are_equal),
         cmocka_unit_test(bound_solve__takes_each_link_as_its_devices_have_it),
         cmocka_unit_test(bound_solve__takes_a_single_microbatch_for_the_last),

@@ -304,13 +304,17 @@ static void runtime_step__has_the_same_bits_at_k_1_and_k_2_under_every_schedule(
         enum schedule_kind kind;
         int chunks;
     } kinds[] = {
-        {SCHEDULE_GPIPE,       1},
-        {SCHEDULE_1F1B,        1},
-        {SCHEDULE_INTERLEAVED, 2},
-        {SCHEDULE_ZB_H1,       1},
-        {SCHEDULE_ZB_H2,       1},
-        {SCHEDULE_ZB_V,        2},
-        {SCHEDULE_DUALPIPE_V,  2}
+        {SCHEDULE_GPIPE,         1},
+        {SCHEDULE_1F1B,          1},
+        {SCHEDULE_INTERLEAVED,   2},
+        {SCHEDULE_ZB_H1,         1},
+        {SCHEDULE_ZB_H2,         1},
+        {SCHEDULE_ZB_V,          2},
+        {SCHEDULE_DUALPIPE_V,    2},
+        {SCHEDULE_EAGER_1F1B,    1},
+        {SCHEDULE_BREADTH_FIRST, 2},
+        {SCHEDULE_V_HALF,        2},
+        {SCHEDULE_V_MIN,         2}
     };
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -12,9 +12,11 @@
 #include "partition/schedule.h"
 #include "tests/schedule_oracle.h"
 
-static const int num_chunks[] = {
-    [SCHEDULE_GPIPE] = 1, [SCHEDULE_1F1B] = 1, [SCHEDULE_INTERLEAVED] = 2, [SCHEDULE_ZB_H1] = 1,
-    [SCHEDULE_ZB_H2] = 1, [SCHEDULE_ZB_V] = 2, [SCHEDULE_DUALPIPE_V] = 2};
+static const int num_chunks[SCHEDULE_AUTO] = {
+    [SCHEDULE_GPIPE] = 1,      [SCHEDULE_1F1B] = 1,       [SCHEDULE_INTERLEAVED] = 2,
+    [SCHEDULE_ZB_H1] = 1,      [SCHEDULE_ZB_H2] = 1,      [SCHEDULE_ZB_V] = 2,
+    [SCHEDULE_DUALPIPE_V] = 2, [SCHEDULE_EAGER_1F1B] = 1, [SCHEDULE_BREADTH_FIRST] = 2,
+    [SCHEDULE_V_HALF] = 2,     [SCHEDULE_V_MIN] = 2};
 
 static struct schedule generate(enum schedule_kind kind, int K, int M, int v)
 {
@@ -37,7 +39,8 @@ static void schedule_generate__is_complete_and_ascending_for_all_small_counts(vo
         for (int K = 1; K <= 6; K++) {
             for (int M = kind == SCHEDULE_DUALPIPE_V ? 2 * K : 1; M <= 20; M++) {
                 for (int v = num_chunks[kind];
-                     v <= (kind == SCHEDULE_INTERLEAVED ? 4 : num_chunks[kind]); v++) {
+                     v <= (schedule_any_chunks((enum schedule_kind)kind) ? 4 : num_chunks[kind]);
+                     v++) {
                     struct schedule s = generate((enum schedule_kind)kind, K, M, v);
                     struct err err = {0};
                     assert_true(oracle_run(&s, (struct oracle_times){3, 5, 2, 3}).complete);
@@ -62,9 +65,15 @@ static void schedule_generate__takes_the_published_time_when_stages_are_equal(vo
             s = generate(SCHEDULE_1F1B, K, M, 1);
             assert_int_equal(oracle_run(&s, uneven).step, full);
             schedule_clear(&s);
+            s = generate(SCHEDULE_EAGER_1F1B, K, M, 1);
+            assert_int_equal(oracle_run(&s, uneven).step, full);
+            schedule_clear(&s);
             /* A rank's work is v times a chunk's: the bubble is (K-1)(f+b)/v of the rank's f, b. */
             for (int v = 2; v <= 4; v++) {
                 s = generate(SCHEDULE_INTERLEAVED, K, M, v);
+                assert_int_equal(oracle_run(&s, uneven).step, (int64_t)(M * v + K - 1) * 18);
+                schedule_clear(&s);
+                s = generate(SCHEDULE_BREADTH_FIRST, K, M, v);
                 assert_int_equal(oracle_run(&s, uneven).step, (int64_t)(M * v + K - 1) * 18);
                 schedule_clear(&s);
             }
@@ -88,6 +97,25 @@ static void schedule_generate__takes_the_published_time_when_stages_are_equal(vo
     }
 }
 
+/* Bubbles with F = I = W, in slots of one pass of one of the 2K stages; 1F1B's has 6 (K - 1).
+ * Published: about 2/3 of 1F1B's for v-min and about 1/2 for v-half (3K). */
+static void schedule_generate__leaves_the_published_bubble_with_controllable_memory(void **state)
+{
+    (void)state;
+    const struct oracle_times unit = {1, 2, 1, 1};
+    for (int K = 2; K <= 16; K++) {
+        for (int M = K; M <= 3 * K; M += K) {
+            struct schedule s = generate(SCHEDULE_V_MIN, K, M, 2);
+            assert_int_equal(oracle_run(&s, unit).step, 6 * M + 4 * K - 5);
+            schedule_clear(&s);
+            s = generate(SCHEDULE_V_HALF, K, M, 2);
+            const int64_t bubble = oracle_run(&s, unit).step - 6 * M;
+            assert_true(bubble <= 3 * K && bubble >= 3 * (K - 1) / 2);
+            schedule_clear(&s);
+        }
+    }
+}
+
 static void schedule_peak_live__is_the_published_one_when_m_is_large(void **state)
 {
     (void)state;
@@ -98,20 +126,31 @@ static void schedule_peak_live__is_the_published_one_when_m_is_large(void **stat
                 const int v = num_chunks[kind];
                 struct schedule s = generate((enum schedule_kind)kind, K, M, v);
                 schedule_peak_live(&s, peak);
+                int highest = 0;
                 for (int k = 0; k < K; k++) {
-                    const int want[] = {[SCHEDULE_GPIPE] = M,
-                                        [SCHEDULE_1F1B] = K - k,
-                                        [SCHEDULE_INTERLEAVED] =
-                                            min_int(M * v, (v - 1) * K + 2 * (K - 1 - k) + 1),
-                                        [SCHEDULE_ZB_H1] = K,
-                                        [SCHEDULE_ZB_H2] = 2 * K - 1,
-                                        [SCHEDULE_ZB_V] = 2 * K,
-                                        [SCHEDULE_DUALPIPE_V] = 2 * K + 1};
+                    highest = peak[k] > highest ? peak[k] : highest;
+                    const int want[SCHEDULE_AUTO] = {
+                        [SCHEDULE_GPIPE] = M,
+                        [SCHEDULE_1F1B] = K - k,
+                        [SCHEDULE_INTERLEAVED] = min_int(M * v, (v - 1) * K + 2 * (K - 1 - k) + 1),
+                        [SCHEDULE_ZB_H1] = K,
+                        [SCHEDULE_ZB_H2] = 2 * K - 1,
+                        [SCHEDULE_ZB_V] = 2 * K,
+                        [SCHEDULE_DUALPIPE_V] = 2 * K + 1,
+                        [SCHEDULE_EAGER_1F1B] = min_int(M, 2 * (K - k) - 1),
+                        [SCHEDULE_BREADTH_FIRST] = M * v};
                     /* On one rank zb-v runs F0 F1 I W: two live. */
-                    assert_int_equal(peak[k], kind == SCHEDULE_DUALPIPE_V
-                                                  ? min_int(want[kind], 2 * M)
-                                                  : want[kind]);
+                    if (want[kind] > 0)
+                        assert_int_equal(peak[k], kind == SCHEDULE_DUALPIPE_V
+                                                      ? min_int(want[kind], 2 * M)
+                                                      : want[kind]);
                 }
+                /* Two stages a rank; v-min: (K+4)/3 micro-batches, v-half: (K+2)/2, rounded down.
+                 * 1F1B would hold K. */
+                if (kind == SCHEDULE_V_MIN)
+                    assert_int_equal(highest, 2 * ((K + 4) / 3));
+                if (kind == SCHEDULE_V_HALF)
+                    assert_int_equal(highest, 2 * ((K + 2) / 2));
                 schedule_clear(&s);
             }
         }
@@ -373,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedule_generate__is_complete_and_ascending_for_all_small_counts),
         cmocka_unit_test(schedule_generate__takes_the_published_time_when_stages_are_equal),
+        cmocka_unit_test(schedule_generate__leaves_the_published_bubble_with_controllable_memory),
         cmocka_unit_test(schedule_peak_live__is_the_published_one_when_m_is_large),
         cmocka_unit_test(schedule_generate__refuses_absurd_counts_before_allocating),
         cmocka_unit_test(schedule_freeze__leaves_only_forwards_of_frozen_stages),

@@ -32,7 +32,7 @@ static int64_t step_of(struct plan_case *c, enum schedule_kind kind, struct err 
 
 static bool kind_fits(int kind, int chunks)
 {
-    return (kind == SCHEDULE_INTERLEAVED || kind >= SCHEDULE_ZB_V) == (chunks == 2);
+    return schedule_default_chunks((enum schedule_kind)kind) == chunks;
 }
 
 static void schedule_auto__is_never_slower_than_a_named_schedule(void **state)

@@ -12,12 +12,11 @@
 #include "tests/plan_case.h"
 #include "tests/schedule_oracle.h"
 
-static const int num_chunks[] = {1, 1, 2, 1, 1, 2, 2};
-
 static struct schedule generate(enum schedule_kind kind, int K, int M)
 {
     struct schedule schedule = {0};
-    assert_int_equal(schedule_generate(kind, K, M, num_chunks[kind], &schedule, NULL), OK);
+    assert_int_equal(schedule_generate(kind, K, M, schedule_default_chunks(kind), &schedule, NULL),
+                     OK);
     return schedule;
 }
 

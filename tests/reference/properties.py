@@ -14,8 +14,9 @@ import shlex
 import subprocess
 import sys
 
-KINDS = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"]
-TWO_CHUNKS = ("interleaved", "zb-v", "dualpipe-v")
+V_SHAPED = ("zb-v", "dualpipe-v", "v-half", "v-min")
+TWO_CHUNKS = ("interleaved", "breadth-first") + V_SHAPED
+KINDS = ["gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2"] + list(TWO_CHUNKS)
 FREE_LINKS = {"link": "1000000000GBps", "uplink": "1000000000GBps", "latency": "0ns"}
 
 
@@ -63,7 +64,7 @@ class Tool:
 
 # ---- one step ---------------------------------------------------------------------------------------
 def rank_of(kind, ranks, stage):
-    return 2 * ranks - 1 - stage if stage >= ranks and kind in ("zb-v", "dualpipe-v") else stage % ranks
+    return 2 * ranks - 1 - stage if stage >= ranks and kind in V_SHAPED else stage % ranks
 
 
 def check_step(tool, rng):
