@@ -1,244 +1,144 @@
-/* cli/cmd_report.c - `elapse report`: one HTML page about a run, with its figures, the prediction
- * and the measured values. Read run_report() at the end first. */
-#include <errno.h>
+/* cli/cmd_report.c - `elapse report`: one HTML page about runs, recorded simulations, jobs and plan
+ * files. Read run_report() at the end first. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 #include "cli/command.h"
-#include "cli/figures.h"
-#include "cli/replay.h"
+#include "cli/report_subject.h"
 #include "partition/units.h"
+#include "profiles/whole_file.h"
 
-#define NS_PER_S 1e9
-
-static void put_text(FILE *out, const char *text)
+/* Several subjects beside each other. */
+static enum status put_together(FILE *out, struct subject *subjects, const struct verdict *verdicts,
+                                int n, struct err *err)
 {
-    for (; text && *text; text++) {
-        switch (*text) {
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        default:
-            fputc(*text, out);
-        }
+    char time[32];
+    int num_stepped = 0;
+    struct subject stepped[FIGURE_MAX_RUNS]; /* borrows those that have steps */
+    page_put(out, "h2", "All of them");
+    page_table(out, "what|steps|training|samples / s|loss|accuracy, %|prediction off by, %");
+    for (int i = 0; i < n; i++) {
+        const struct verdict *v = &verdicts[i];
+        const double values[] = {v->samples_per_s, v->loss_last, 100 * v->accuracy,
+                                 100 * v->step_error};
+        fputs("<tr><td>", out);
+        page_text(out, subjects[i].path);
+        fprintf(out, "</td><td>%lld</td><td>%s</td>", (long long)v->steps,
+                format_ns(v->total_ns, time, sizeof time));
+        for (int c = 0; c < 4; c++)
+            if (isfinite(values[c]))
+                fprintf(out, "<td>%.*f</td>", c == 1 ? 4 : 1, values[c]);
+            else
+                fputs("<td>-</td>", out);
+        fputs("</tr>\n", out);
+        if (subjects[i].rows.num_steps > 0)
+            stepped[num_stepped++] = subjects[i];
     }
-}
-
-static void put_row(FILE *out, const char *name, const char *value)
-{
-    fputs("<tr><th>", out);
-    put_text(out, name);
-    fputs("</th><td>", out);
-    put_text(out, value);
-    fputs("</td></tr>\n", out);
-}
-
-/* Draw a figure into a temporary SVG file and copy its <svg> element into the page. */
-static enum status put_figure(FILE *out, const char *name, const char *const *run_dirs, int n,
-                              const char *db_path, struct err *err)
-{
-    char path[] = "/tmp/elapse-figure-XXXXXX.svg", line[4096];
-    bool inside = false;
-    FILE *svg = NULL;
-    int fd = mkstemps(path, 4);
-    if (fd < 0)
-        return err_set(err, ERR_SYSTEM, "cannot make '%s': %s", path, strerror(errno));
-    close(fd);
-    const struct figure_options options = {
-        .out_path = path, .subject.db_path = db_path, .width = 1000, .height = n > 1 ? 420 : 0};
-    enum status rc = figure_draw(name, run_dirs, n, &options, err);
-    if (rc == OK && !(svg = fopen(path, "r")))
-        rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", path, strerror(errno));
-    while (rc == OK && fgets(line, sizeof line, svg)) {
-        if (strncmp(line, "<svg", 4) == 0) { /* leave out the XML head */
-            inside = true;
-            fprintf(out, "<figure>\n");
-        }
-        if (inside)
-            fputs(line, out);
-    }
-    if (inside)
-        fputs("</figure>\n", out);
-    if (svg)
-        fclose(svg);
-    unlink(path);
+    page_table_end(out);
+    enum status rc =
+        page_figure(out, "throughput", "Samples per second by epoch.", subjects, n, err);
+    if (rc == OK && num_stepped > 1)
+        rc = page_figure(out, "loss", "Training loss of each step, and its mean.", stepped,
+                         num_stepped, err);
     return rc;
 }
 
-static void put_facts(FILE *out, const struct replay *replay, const struct err *sim_err)
+/* The words that figures and tables use. */
+static void put_glossary(FILE *out)
 {
-    char text[512], a[32], b[32];
-    const struct plan *plan = &replay->plan;
-    const struct step_row *first = &replay->steps[0], *last = &replay->steps[replay->num_steps - 1];
-    double accuracy = json_number(json_get(replay->summary, "eval_accuracy"));
-    double before = json_number(json_get(replay->summary, "initial_accuracy"));
-    size_t used;
-    fputs("<table>\n", out);
-    put_row(out, "job", replay->info.name);
-    put_row(out, "model", replay->job.model.name);
-    snprintf(text, sizeof text, "%s on %s, %lld ranks", replay->info.started_at, replay->info.host,
-             (long long)replay->num_ranks);
-    put_row(out, "run", text);
-    snprintf(text, sizeof text, "K = %d, R = %d, M = %d, %s, %lld samples a pipeline, F = %d",
-             plan->num_ranks, plan->num_replicas, plan->microbatches.count,
-             schedule_kind_name(plan->schedule), (long long)plan->batch, plan->num_frozen_layers);
-    put_row(out, "plan", text);
-    used = 0;
-    for (int s = 0; s < plan->num_stages && used < sizeof text; s++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", s ? ", " : "",
-                                 plan->first_item[s + 1] - plan->first_item[s]);
-    put_row(out, "items a stage", text);
-    snprintf(text, sizeof text, "%.4f → %.4f in %lld steps", first->loss, last->loss,
-             (long long)replay->num_steps);
-    put_row(out, "loss", text);
-    if (isfinite(accuracy)) {
-        if (isfinite(before))
-            snprintf(text, sizeof text, "%.1f %% → %.1f %%", 100 * before, 100 * accuracy);
-        else
-            snprintf(text, sizeof text, "%.1f %%", 100 * accuracy);
-        put_row(out, "accuracy", text);
+    static const struct {
+        const char *word, *meaning;
+    } words[] = {
+        {"K",
+         "ranks (devices) of one pipeline: the model is cut into K parts, or K times the chunks"      },
+        {"R",                "pipelines side by side (replicas); each trains on its own samples"      },
+        {"M",                "micro-batches into which a pipeline cuts its samples of a step"         },
+        {"F",                "frozen layers: the first F layers run forward only and are not trained" },
+        {"bubble",           "share of a step in which a device waits"                                },
+        {"item",             "a sublayer of the model, such as attention or MLP; a layer is two items"},
+        {"cache",
+         "what frozen layers put out is stored for each sample, so that later epochs read it"         },
+        {"change of plan",
+         "time between two steps in which the model is cut anew and weights move"                     },
+        {"best static plan", "the fastest plan without freezing that the planner finds, simulated"    },
+    };
+    page_put(out, "h2", "Words");
+    fputs("<dl>\n", out);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        page_put(out, "dt", "%s", words[i].word);
+        page_put(out, "dd", "%s", words[i].meaning);
     }
-    snprintf(text, sizeof text, "%s (p10 %s, p90 %s; %lld steps)",
-             format_ns(replay->real_step_ns, a, sizeof a),
-             format_ns(replay->real_p10_ns, b, sizeof b),
-             format_ns(replay->real_p90_ns, (char[32]){0}, 32), (long long)replay->num_counted);
-    put_row(out, "step, measured", text);
-    if (sim_err->status == OK) {
-        snprintf(text, sizeof text, "%s, off by %+.1f %% (%s)",
-                 format_ns(replay->sim.step_ns, a, sizeof a),
-                 100 * ((double)replay->sim.step_ns / (double)replay->real_step_ns - 1),
-                 replay->cost.cost.label);
-        put_row(out, "step, simulated", text);
-        snprintf(text, sizeof text, "%.1f %%", 100 * replay->sim.bubble_fraction);
-        put_row(out, "bubble, simulated", text);
-    } else {
-        put_row(out, "step, simulated", sim_err->msg);
-    }
-    fputs("</table>\n", out);
+    fputs("</dl>\n", out);
 }
 
-static void put_number(FILE *out, double value, double factor, int digits)
+static enum status write_page(FILE *out, struct subject *subjects, int n, struct err *err)
 {
-    if (isfinite(value))
-        fprintf(out, "<td>%.*f</td>", digits, value * factor);
-    else
-        fputs("<td></td>", out);
-}
-
-static enum status put_epochs(FILE *out, const char *run_dir, int64_t run_id, struct err *err)
-{
-    char path[4200];
-    struct store *store = NULL;
-    struct epoch_row *rows = NULL;
-    int64_t n = 0;
-    snprintf(path, sizeof path, "%.4000s/run.db", run_dir);
-    enum status rc = store_open(path, STORE_READ, &store, err);
-    if (rc == OK)
-        rc = record_read_epochs(store, run_id, &rows, &n, err);
-    if (rc == OK && n > 0) {
-        fputs("<table class=\"wide\">\n<tr><th>epoch</th><th>F</th><th>K</th><th>R</th><th>M</th>"
-              "<th>steps</th><th>step, ms</th><th>samples / s</th><th>transition, ms</th>"
-              "<th>loss</th><th>accuracy, %</th></tr>\n",
-              out);
-        for (int64_t i = 0; i < n; i++) {
-            const struct epoch_row *row = &rows[i];
-            fprintf(out,
-                    "<tr><td>%lld</td><td>%lld</td><td>%lld</td><td>%lld</td><td>%lld</td>"
-                    "<td>%lld</td>",
-                    (long long)row->epoch, (long long)row->frozen_layers,
-                    (long long)row->pipeline_length, (long long)row->replicas,
-                    (long long)row->microbatches, (long long)row->steps);
-            put_number(out, (double)row->step_ns, 1e3 / NS_PER_S, 2);
-            put_number(out, row->samples_per_s, 1, 1);
-            put_number(out, (double)row->transition_ns, 1e3 / NS_PER_S, 1);
-            put_number(out, row->train_loss, 1, 4);
-            put_number(out, row->eval_accuracy, 100, 1);
-            fputs("</tr>\n", out);
-        }
-        fputs("</table>\n", out);
-    }
-    free(rows);
-    store_close(store);
-    return rc;
-}
-
-static enum status put_run(FILE *out, const char *run_dir, const char *db_path, struct err *err)
-{
-    struct replay replay = {0};
-    struct err sim_err = {0};
-    enum status rc = replay_read(run_dir, &replay, err);
+    struct verdict verdicts[FIGURE_MAX_RUNS];
+    char title[128], when[32];
+    const time_t now = time(NULL);
+    struct tm utc;
+    enum status rc = OK;
+    for (int i = 0; rc == OK && i < n; i++)
+        rc = verdict_find(&subjects[i], &verdicts[i], err);
     if (rc != OK)
         return rc;
-    replay_simulate(&replay, db_path, &sim_err); /* without a prediction the run is still shown */
-    fputs("<h2>", out);
-    put_text(out, run_dir);
-    fputs("</h2>\n", out);
-    put_facts(out, &replay, &sim_err);
-    rc = put_epochs(out, run_dir, replay.info.id, err);
-    replay_clear(&replay);
-    if (rc == OK && sim_err.status == OK)
-        rc = put_figure(out, "timeline", &run_dir, 1, db_path, err);
-    return rc;
-}
-
-static const char page_head[] =
-    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-    "<title>Elapse report</title>\n<style>\n"
-    "body { font: 15px/1.5 sans-serif; max-width: 1040px; margin: 2em auto; padding: 0 1em; }\n"
-    "table { border-collapse: collapse; margin: 1em 0; }\n"
-    "th, td { padding: .2em .8em; border-bottom: 1px solid #ddd; text-align: left; }\n"
-    ".wide td, .wide th { text-align: right; }\n"
-    "figure { margin: 1em 0; } svg { max-width: 100%; height: auto; }\n"
-    "</style>\n</head>\n<body>\n<h1>Elapse report</h1>\n";
-
-static enum status write_page(FILE *out, const char *const *run_dirs, int n, const char *db_path,
-                              struct err *err)
-{
-    static const char *const curves[] = {"loss", "throughput"};
-    enum status rc = OK;
-    fputs(page_head, out);
-    for (size_t i = 0; rc == OK && i < sizeof curves / sizeof curves[0]; i++)
-        rc = put_figure(out, curves[i], run_dirs, n, NULL, err);
+    if (n == 1)
+        snprintf(title, sizeof title, "Elapse report: %s", subjects[0].word);
+    else
+        snprintf(title, sizeof title, "Elapse report: %d runs", n);
+    page_begin(out, title);
+    if (n > 1)
+        rc = put_together(out, subjects, verdicts, n, err);
     for (int i = 0; rc == OK && i < n; i++)
-        rc = put_run(out, run_dirs[i], db_path, err);
-    fprintf(out, "<p>elapse %s</p>\n</body>\n</html>\n", ELAPSE_VERSION);
+        rc = report_subject(out, &subjects[i], &verdicts[i], err);
+    put_glossary(out);
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M UTC", gmtime_r(&now, &utc));
+    page_put(out, "footer", "elapse %s, %s", ELAPSE_VERSION, when);
+    page_end(out);
     return rc;
 }
 
 static enum status run_report(const struct command *command, int argc, char **argv, struct err *err)
 {
-    const char *out_path = NULL, *db_path = NULL;
+    const char *out_path = NULL;
+    struct subject_options subject = {0};
+    struct option_list overrides = {0};
     const struct option options[] = {
         OPTION("o", STRING, &out_path, "FILE", "the page (.html)"),
-        OPTION("db", STRING, &db_path, "FILE", "profile store of the prediction (the run's own)"),
+        OPTION("set", LIST, &overrides, "a.b=v", "override a value of a job"),
+        OPTION("plan", STRING, &subject.plan_path, "FILE",
+               "the plan of a job, a file of 'elapse plan -o' (default: the best plan)"),
+        OPTION("db", STRING, &subject.db_path, "FILE",
+               "profile store of the prediction (the run's own, or the user's)"),
     };
-    struct atomic_file page;
+    struct atomic_file page = {0};
     struct command_line line = COMMAND_LINE(options, FIGURE_MAX_RUNS);
     enum status rc = command_parse(command, &line, argc, argv, err);
     if (rc != OK || line.help)
         return rc;
-    if (line.num_positional < 1 || !out_path)
-        return err_set(err, ERR_INPUT, "report needs a RUN_DIR and -o FILE");
-    rc = atomic_open(&page, out_path, err);
-    if (rc != OK)
-        return rc;
-    rc = write_page(page.out, line.positional, line.num_positional, db_path, err);
-    rc = atomic_close(&page, rc, err);
+    const int n = line.num_positional;
+    if (n < 1 || !out_path)
+        return err_set(err, ERR_INPUT, "report needs a RUN_DIR or JOB, and -o FILE");
+    struct subject *subjects = calloc((size_t)n, sizeof *subjects);
+    if (!subjects)
+        return err_nomem(err);
+    subject.overrides = &overrides;
+    for (int i = 0; rc == OK && i < n; i++)
+        rc = subject_open(line.positional[i], &subject, &subjects[i], err);
+    if (rc == OK && (rc = atomic_open(&page, out_path, err)) == OK) {
+        rc = write_page(page.out, subjects, n, err);
+        rc = atomic_close(&page, rc, err);
+    }
+    for (int i = 0; i < n; i++)
+        subject_clear(&subjects[i]);
+    free(subjects);
     if (rc == OK)
         printf("%s\n", out_path);
     return rc;
 }
 
-const struct command command_report = {"report", "RUN_DIR... -o report.html",
-                                       "one self-contained page about runs", run_report};
+const struct command command_report = {"report", "RUN_DIR|RECORD|JOB|PLAN_FILE... -o report.html",
+                                       "one self-contained page about runs and predictions",
+                                       run_report};

@@ -207,7 +207,7 @@ static enum status draw(struct figure_call *call, struct timeline *t, struct err
     const struct time_unit *unit = figure_time_unit(span_ns);
     const int lane_px = lanes > 24 ? 22 : 34;
     const int rows = lanes < 6 ? 6 : lanes; /* the key needs this room */
-    FILE *out = figure_begin(call, 1100, 22 + 62 * t->num_panels + lane_px * rows);
+    FILE *out = figure_begin(call, 1100, 26 + 70 * t->num_panels + lane_px * rows);
     fprintf(out, "panels = %d\nspan = %.6f\nlanes_all = %d\nheight_px = %d\n", t->num_panels,
             (double)span_ns / unit->ns, lanes, call->height);
     figure_text(call, "time_unit", "%s", unit->name);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "profiles/json.h"
+
 enum status run_rows_read(struct store *store, int64_t run_id, struct run_rows *rows,
                           struct err *err)
 {
@@ -23,6 +25,58 @@ enum status run_rows_read(struct store *store, int64_t run_id, struct run_rows *
 enum status run_rows_read_ops(struct store *store, struct run_rows *rows, struct err *err)
 {
     return record_read_ops(store, rows->info.id, &rows->ops, &rows->num_ops, err);
+}
+
+static int64_t whole(const struct json *line, const char *key)
+{
+    int64_t value = 0;
+    return json_int64(json_get(line, key), &value) ? value : 0;
+}
+
+static enum status add_step(struct run_rows *rows, const struct json *line, struct err *err)
+{
+    struct step_row *more =
+        realloc(rows->steps, ((size_t)rows->num_steps + 1) * sizeof *rows->steps);
+    if (!more)
+        return err_nomem(err);
+    rows->steps = more;
+    const struct step_row *last = rows->num_steps ? &more[rows->num_steps - 1] : NULL;
+    more[rows->num_steps++] = (struct step_row){
+        .step = whole(line, "step"),
+        .epoch = whole(line, "epoch"),
+        .start_ns = last ? last->start_ns + last->step_ns : 0,
+        .step_ns = whole(line, "step_ns"),
+        .loss = json_number(json_get(line, "loss")),
+        .lr = json_number(json_get(line, "lr")),
+        .grad_norm = json_number(json_get(line, "grad_norm")),
+        .samples_per_s = json_number(json_get(line, "samples_per_s")),
+        .frozen_layers = whole(line, "frozen_layers"),
+        .pipeline_length = whole(line, "pipeline_length"),
+        .replicas = whole(line, "replicas"),
+    };
+    return OK;
+}
+
+enum status run_rows_add_metrics(const char *path, struct run_rows *rows, struct err *err)
+{
+    enum status rc = OK;
+    char *text = NULL;
+    size_t room = 0;
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return OK;
+    while (rc == OK && getline(&text, &room, file) > 0) {
+        struct json *line = NULL;
+        if (json_parse(text, path, &line, NULL) != OK)
+            break;
+        const int64_t last = rows->num_steps ? rows->steps[rows->num_steps - 1].step : 0;
+        if (whole(line, "step") > last)
+            rc = add_step(rows, line, err);
+        json_free(line);
+    }
+    free(text);
+    fclose(file);
+    return rc;
 }
 
 enum status run_rows_simulated(const struct elastic_run *run, struct run_rows *rows,

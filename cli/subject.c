@@ -39,10 +39,13 @@ static enum status open_rows(struct subject *s, const char *db, struct err *err)
 
 static enum status open_run(struct subject *s, struct err *err)
 {
-    char db[4200];
-    snprintf(db, sizeof db, "%.4000s/run.db", s->path);
-    enum status rc = open_rows(s, db, err);
+    char path[4200];
+    snprintf(path, sizeof path, "%.4000s/run.db", s->path);
+    enum status rc = open_rows(s, path, err);
     if (rc != OK)
+        return rc;
+    snprintf(path, sizeof path, "%.4000s/metrics.jsonl", s->path);
+    if ((rc = run_rows_add_metrics(path, &s->rows, err)) != OK)
         return rc;
     s->finished = replay_read(s->path, &s->replay, &s->no_summary) == OK;
     if (s->finished) {
@@ -50,6 +53,18 @@ static enum status open_run(struct subject *s, struct err *err)
         s->plan = &s->replay.plan;
     }
     return OK;
+}
+
+/* The job that a record holds names the model. A record without a job is fine. */
+static void open_recorded_job(struct subject *s)
+{
+    struct json *json = NULL;
+    if (!s->rows.info.job_json ||
+        json_parse(s->rows.info.job_json, "job of the run", &json, NULL) != OK)
+        return;
+    if (job_from_json(json, "job of the run", NULL, NULL, 0, &s->job, NULL) == OK && !s->model)
+        s->model = &s->job.model;
+    json_free(json);
 }
 
 /* A plan file holds its job. */
@@ -97,6 +112,7 @@ enum status subject_open(const char *path, const struct subject_options *options
                          struct subject *subject, struct err *err)
 {
     struct stat info;
+    enum status rc;
     subject->path = path;
     subject->options = *options;
     path_word(path, subject->word, sizeof subject->word);
@@ -104,13 +120,16 @@ enum status subject_open(const char *path, const struct subject_options *options
         return err_set(err, ERR_SYSTEM, "cannot read '%.200s': %s", path, strerror(errno));
     if (S_ISDIR(info.st_mode)) {
         subject->kind = SUBJECT_RUN;
-        return open_run(subject, err);
-    }
-    if (is_store(path)) {
+        rc = open_run(subject, err);
+    } else if (is_store(path)) {
         subject->kind = SUBJECT_RECORD;
-        return open_rows(subject, path, err);
+        rc = open_rows(subject, path, err);
+    } else {
+        return open_job(subject, err);
     }
-    return open_job(subject, err);
+    if (rc == OK)
+        open_recorded_job(subject);
+    return rc;
 }
 
 static void borrow_answer(struct subject *s)

@@ -30,7 +30,7 @@ struct subject {
     const char *path; /* borrowed */
     char word[64];    /* the last part of the path, without blanks: for keys of figures */
     struct subject_options options;
-    struct job job;       /* JOB, PLAN, and finished runs; else no model */
+    struct job job;       /* its model is empty if a record holds no job */
     struct run_rows rows; /* RUN, RECORD; of a JOB after subject_epochs() */
     bool finished;        /* RUN: it left a summary, and replay holds it */
     struct replay replay;

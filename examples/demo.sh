@@ -49,6 +49,7 @@ say "compare and plot"
 $elapse compare "$out/run" --db "$db" --json >"$out/compare.json"
 $elapse plot timeline "$out/run" --db "$db" -o "$out/timeline.svg" >/dev/null
 $elapse plot loss "$out/run" -o "$out/loss.svg" >/dev/null
+$elapse report "$out/run" --db "$db" -o "$out/report.html" >/dev/null
 
 rows=$(wc -l <"$out/run/metrics.jsonl")
 first=$(head -1 "$out/run/metrics.jsonl" >"$out/first.json" && field "$out/first.json" loss)
@@ -76,4 +77,5 @@ echo "accuracy           $(percent "$(field "$out/train.json" initial_accuracy)"
 echo
 echo "files: $db $out/plan-optimal.json $out/sim-1f1b.json $out/compare.json"
 echo "       $out/run/ (metrics.jsonl summary.json run.db checkpoint) $out/timeline.svg $out/loss.svg"
+echo "report: $out/report.html (open it in a browser)"
 say "done"

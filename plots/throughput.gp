@@ -3,7 +3,7 @@
 # Set before: runs (count), names[], points (0 or 1), top (highest level).
 # $steps_r: epoch samples_per_s, a row a step. $levels_r: epoch samples_per_s, two rows an epoch.
 # $changes_r: epoch samples_per_s "label".
-set title "training throughput by epoch; labels: frozen layers, ranks of a pipeline, pipelines"
+set title "training throughput by epoch; labels: F frozen layers, pipelines of K ranks, R pipelines"
 set xlabel "epoch"
 set ylabel "samples per second"
 set yrange [0:top*1.35]

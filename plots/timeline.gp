@@ -2,7 +2,7 @@
 #
 # Set before: panels, span (common x range), time_unit, lanes_all, height_px; of panel p: title_p, lanes_p, ytics_p (a command);
 # num_kinds, kinds[], colours[]. $ops_p: start end lane colour label, a row an op; lane 0 is rank 0.
-title_px = 36.0; axis_px = 26.0; label_px = 22.0
+title_px = 38.0; axis_px = 32.0; label_px = 26.0
 unit = (height_px - panels*(title_px + axis_px) - label_px)/(lanes_all*height_px)
 set multiplot
 set style fill solid 1.0 border rgb "#555555"
@@ -23,7 +23,7 @@ do for [p = 1:panels] {
     eval value(sprintf("ytics_%d", p))
     set ytics scale 0
     set title value(sprintf("title_%d", p)) offset 0,-0.3 noenhanced
-    if (p == panels) { set xlabel "time, ".time_unit offset 0,0.4 } else { unset xlabel }
+    if (p == panels) { set xlabel "time, ".time_unit offset 0,0.6 } else { unset xlabel }
     data = sprintf("$ops_%d", p)
     if (p == 1) {
         set key maxcols 1 at screen 0.995, screen 1 - title_px/height_px right top

@@ -72,6 +72,28 @@ echo '{"configs": [{"pipeline_length": 2, "microbatches": 4, "schedule": "gpipe"
 drawn "an error figure tells its points apart" 'K=2 M=4 gpipe' 'K=2 M=4 1f1b' 'within 5 %' '3.5 % \(median\)' -- \
     "$elapse" plot error "$tmp/matrix.json"
 
+# page NAME PATTERN... -- ARGS...: the report of ARGS is one page that has every pattern and asks for nothing outside
+page() {
+    local name=$1 patterns=() rc=0
+    shift
+    while [ "$1" != -- ]; do patterns+=("$1"); shift; done
+    shift
+    {
+        "$elapse" report "$@" -o "$tmp/page.html" && texts "$tmp/page.html" >"$tmp/words" || rc=1
+        for pattern in "${patterns[@]}"; do
+            grep -Eq -- "$pattern" "$tmp/words" || { echo "no '$pattern'"; rc=1; }
+        done
+        ! grep -Eo "(src|href)=[\"'][^#\"'].{20}|url\(.{20}|<script" "$tmp/page.html" | grep -v 'href="data:,' || rc=1
+        [ "$(tail -1 "$tmp/page.html")" = "</html>" ] || rc=1
+    } >"$tmp/drawn" 2>&1 </dev/null
+    report $rc "$name" <"$tmp/drawn"
+}
+page "a report of a job" 'small would train vit-tiny' 'nothing was run' 'best static plan' 'K = 4, R = 2' 'bubble' -- "$job"
+page "of a recorded simulation" 'small was simulated: [0-9]+ steps' -- "$tmp/sims.db"
+page "of a plan file" 'A plan for vit-tiny' -- "$tmp/plan.json"
+expect "a report of nothing" 3 "cannot read '.*/absent'" "$elapse" report "$tmp/absent" -o "$tmp/absent.html"
+check "leaves no file" test ! -e "$tmp/absent.html"
+
 # --- of real runs -----------------------------------------------------------------------------------
 if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     "$elapse" train "$job" -n 2 --out "$tmp/run" --set pipeline.num_stages=2 --set pipeline.num_replicas=1 \
@@ -79,6 +101,16 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
     drawn "a timeline of a run" 'run, measured: step' 'pipeline 1 rank 0: [0-9]+ % idle' -- "$elapse" plot timeline "$tmp/run"
     drawn "losses of two runs" 'training loss' 'F=2 K=' -- "$elapse" plot loss "$tmp/run" "$tmp/run"
     drawn "throughput of a run" 'F=2 K=' -- "$elapse" plot throughput "$tmp/run"
+    page "a report of a run" 'small trained vit-tiny: 16 steps' 'Accuracy on the test set' 'Prediction: .* a step' -- "$tmp/run"
+    shows_accuracy() { "$elapse" runs show --db "$tmp/run/run.db" | awk '$1 == 2 && $NF ~ /^[01]\.[0-9]+$/' | grep -q .; }
+    verify "the last epoch of the record has the final accuracy" shows_accuracy
+    cp -r "$tmp/run" "$tmp/killed" # as a run that dies leaves its folder
+    rm "$tmp/killed/summary.json"
+    tail -1 "$tmp/run/metrics.jsonl" | sed 's/"step":16/"step":17/' >>"$tmp/killed/metrics.jsonl"
+    printf '{"step":18,"ep' >>"$tmp/killed/metrics.jsonl"
+    page "of one that was killed" 'small was killed or is still running: 17 steps' 'train JOB --resume .*killed' -- "$tmp/killed"
+    drawn "a timeline of one that was killed" 'killed, measured: step' -- "$elapse" plot timeline "$tmp/killed"
+    page "of several" '3 runs' 'All of them' 'small would train' -- "$tmp/run" "$tmp/killed" "$job"
 else
     skip "figures of runs" "elapse-exec is not built (no MPI, BLAS or libcrypto)"
 fi

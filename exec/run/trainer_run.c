@@ -120,6 +120,11 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
         *after = t->evaluated;
     else if (rc == OK && evaluate && !t->interrupted && !layout_idle(&t->layout))
         rc = trainer_evaluate(t, after, err);
+    if (rc == OK && after->count > 0 && t->written_row.steps > 0 && t->comm->rank == 0) {
+        t->written_row.eval_loss = after->loss;
+        t->written_row.eval_accuracy = after->accuracy;
+        rc = run_files_epoch(t->files, &t->written_row, err);
+    }
     return rc;
 }
 

@@ -70,6 +70,8 @@ struct trainer {
     int64_t first_steps_per_epoch, total_steps;
     /* The present epoch so far. A change of plan may happen within it. */
     struct epoch_row epoch_row;
+    struct epoch_row written_row;       /* the last one in the record; steps 0: none */
+    struct cache_counts cache_at_epoch; /* counts of this rank at the epoch's begin */
     int64_t epoch_samples, epoch_step_ns;
     double epoch_loss;
     int64_t last_saved;          /* step of the last checkpoint of this call; -1: none */

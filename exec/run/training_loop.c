@@ -218,6 +218,16 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
     return rc;
 }
 
+/* Whether the epoch read most of its samples from the cache at the level of its plan: not the epoch
+ * that fills it. The simulator's epochs mean the same by `cached`. */
+static bool epoch_read_cache(const struct trainer *t)
+{
+    if (!t->cache || t->layout.plan.plan.frozen != FROZEN_CACHED)
+        return false;
+    const struct cache_counts now = cache_counts(t->cache), *then = &t->cache_at_epoch;
+    return now.hits - then->hits > now.misses - then->misses + now.upgrades - then->upgrades;
+}
+
 /* Fill the epoch's record: the shape of the present plan, sums over the whole epoch so far. */
 static void describe_epoch(struct trainer *t)
 {
@@ -229,7 +239,7 @@ static void describe_epoch(struct trainer *t)
     row->replicas = plan->num_replicas;
     row->microbatches = plan->microbatches.count;
     row->transition_ns += t->elastic.transition_ns;
-    row->cached = plan->frozen == FROZEN_CACHED;
+    row->cached = epoch_read_cache(t);
     row->step_ns = row->steps ? t->epoch_step_ns / row->steps : 0;
     row->train_loss = row->steps ? t->epoch_loss / (double)row->steps : NAN;
     row->samples_per_s =
@@ -244,6 +254,8 @@ void trainer_clear_epoch(struct trainer *t)
         (struct epoch_row){.bubble_fraction = NAN, .eval_loss = NAN, .eval_accuracy = NAN};
     t->epoch_samples = t->epoch_step_ns = 0;
     t->epoch_loss = 0;
+    if (t->cache)
+        t->cache_at_epoch = cache_counts(t->cache);
 }
 
 /* Train to the end of the epoch or of the turn, on a rank that holds stages. */
@@ -269,6 +281,7 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
     }
     if (rc == OK && t->comm->rank == 0)
         rc = run_files_epoch(t->files, &t->epoch_row, err);
+    t->written_row = t->epoch_row;
     if (over)
         trainer_clear_epoch(t);
     return rc;
