@@ -155,6 +155,30 @@ static void print_train(const struct json *summary)
            text_of(summary, "out"));
 }
 
+/* What the reader of a run should know, on stderr. evaluated: it was no timing run. */
+static void print_notes(const struct json *summary, bool evaluated)
+{
+    if (text_of(summary, "cost_note")[0] && evaluated)
+        fprintf(stderr, "note: %s\n", text_of(summary, "cost_note"));
+    if (json_true(json_get(summary, "cache_lacks")) && evaluated)
+        fprintf(stderr, "note: %s\n", text_of(summary, "cache_note"));
+    if (number(summary, "cache_corrupt") > 0)
+        fprintf(stderr, "note: cache: %.0f damaged samples were computed again\n",
+                number(summary, "cache_corrupt"));
+    const struct json *plan = json_get(summary, "plan");
+    const double idle =
+        number(summary, "ranks") - number(plan, "pipeline_length") * number(plan, "replicas");
+    if (idle > 0 && evaluated)
+        fprintf(stderr, "note: plan: %.0f of %.0f ranks are left without work\n", idle,
+                number(summary, "ranks"));
+    if (text_of(summary, "held_note")[0])
+        fprintf(stderr, "note: freeze: %s\n", text_of(summary, "held_note"));
+    if (text_of(summary, "limit_note")[0])
+        fprintf(stderr, "note: replicas: %s\n", text_of(summary, "limit_note"));
+    if (text_of(summary, "init_note")[0])
+        fprintf(stderr, "note: --init: %s\n", text_of(summary, "init_note"));
+}
+
 /* The job with its overrides; --device is train.device. */
 static enum status load_job(const char *path, const struct option_list *set, const char *device,
                             struct job *job, struct err *err)
@@ -174,9 +198,9 @@ static enum status run_train(const struct exec_command *command, struct call *ca
 {
     struct option_list set = {0};
     int64_t threads = 0;
-    bool json = false, no_eval = false;
+    bool json = false, no_eval = false, every_seen = false, quiet = false, verbose = false;
     const char *device = NULL;
-    struct trainer_options options = {.trace_steps = TRACE_STEPS};
+    struct trainer_options options = {.log.every_ns = 10000000000, .trace_steps = TRACE_STEPS};
     const struct option table[] = {
         OPTION("out", STRING, &options.out, "DIR", "run folder (default: runs/NAME)"),
         OPTION("resume", STRING, &options.resume, "DIR",
@@ -201,6 +225,12 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         OPTION("trace", STRING, &options.trace, "FILE",
                "Chrome trace of the recorded steps (Perfetto)"),
         OPTION("db", STRING, &options.db, "FILE", "profile store to plan from"),
+        OPTION("log-every", NS, &options.log.every_ns, "TIME",
+               "a line of progress every TIME in a log (default 10s; on a terminal one line that "
+               "is overwritten)",
+               .seen = &every_seen),
+        OPTION("quiet", FLAG, &quiet, NULL, "no progress and no notes"),
+        OPTION("v", FLAG, &verbose, NULL, "a line of progress for every step"),
         OPTION("json", FLAG, &json, NULL, "print the summary as one JSON object"),
     };
     struct job job = {0};
@@ -212,8 +242,15 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         return rc;
     if (options.resume && options.init)
         return err_set(err, ERR_INPUT, "--resume and --init exclude each other");
+    if (quiet && (verbose || every_seen))
+        return err_set(err, ERR_INPUT, "--quiet and %s exclude each other",
+                       verbose ? "-v" : "--log-every");
     options.evaluate = !no_eval;
-    options.progress = on_terminal();
+    options.log.mode = quiet                                      ? RUN_LOG_QUIET
+                       : on_terminal() && !verbose && !every_seen ? RUN_LOG_TERMINAL
+                                                                  : RUN_LOG_LINES;
+    if (verbose)
+        options.log.every_ns = 0;
     rc = comm_agree(call->comm, load_job(line.positional[0], &set, device, &job, err), err);
     if (rc == OK)
         rc = comm_agree(
@@ -225,25 +262,8 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         rc = trainer_run(call->comm, &cores, &job, &options, &summary, err);
     }
     if (rc == OK && call->comm->rank == 0) {
-        if (text_of(summary, "cost_note")[0] && !no_eval)
-            fprintf(stderr, "note: %s\n", text_of(summary, "cost_note"));
-        if (json_true(json_get(summary, "cache_lacks")) && !no_eval)
-            fprintf(stderr, "note: %s\n", text_of(summary, "cache_note"));
-        if (number(summary, "cache_corrupt") > 0)
-            fprintf(stderr, "note: cache: %.0f damaged samples were computed again\n",
-                    number(summary, "cache_corrupt"));
-        const struct json *plan = json_get(summary, "plan");
-        const double idle =
-            number(summary, "ranks") - number(plan, "pipeline_length") * number(plan, "replicas");
-        if (idle > 0 && !no_eval)
-            fprintf(stderr, "note: plan: %.0f of %.0f ranks are left without work\n", idle,
-                    number(summary, "ranks"));
-        if (text_of(summary, "held_note")[0])
-            fprintf(stderr, "note: freeze: %s\n", text_of(summary, "held_note"));
-        if (text_of(summary, "limit_note")[0])
-            fprintf(stderr, "note: replicas: %s\n", text_of(summary, "limit_note"));
-        if (text_of(summary, "init_note")[0])
-            fprintf(stderr, "note: --init: %s\n", text_of(summary, "init_note"));
+        if (!quiet)
+            print_notes(summary, !no_eval);
         if (json)
             rc = print_json(summary, err);
         else

@@ -14,6 +14,7 @@
 
 #include "exec/comm/comm.h"
 #include "exec/device/cores.h"
+#include "exec/run/run_log.h"
 #include "partition/job.h"
 #include "profiles/json.h"
 
@@ -27,7 +28,7 @@ struct trainer_options {
     int64_t trace_steps; /* steps of which every op is recorded, besides the last */
     const char *trace;   /* file for a Chrome trace of the recorded steps' ops; NULL: none */
     bool evaluate;       /* evaluate before, between (as the job says) and after; save at the end */
-    bool progress;       /* write a progress line to stderr */
+    struct run_log log;  /* how the run says on stderr how far it is: mode and every_ns */
 };
 
 /* Run a job over all ranks. *summary becomes a fresh object on rank 0 (NULL elsewhere). A failure

@@ -168,6 +168,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
                         .fresh_head = true,
                         .last_saved = -1,
                         .evaluated_step = -1,
+                        .log = options->log,
                         .first_loss = NAN,
                         .last_loss = NAN};
     struct evaluation before = {0}, after = {0};

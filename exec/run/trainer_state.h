@@ -3,6 +3,7 @@
 #define ELAPSE_EXEC_RUN_TRAINER_STATE_H
 
 #include "exec/cache/cache.h"
+#include "exec/run/run_log.h"
 #include "exec/run/layout.h"
 #include "exec/run/qa_eval.h"
 #include "exec/save/hf_names.h"
@@ -78,7 +79,8 @@ struct trainer {
     struct evaluation evaluated; /* the last one at an epoch's end */
     int64_t evaluated_step;      /* the step of `evaluated`; -1: none */
     struct run_files *files;     /* rank 0 */
-    int64_t train_ns, shown_ns;
+    struct run_log log;          /* rank 0 */
+    int64_t train_ns;
     double first_loss, last_loss;
     bool interrupted, trains; /* trains: false for an evaluation only */
     bool fresh_head;          /* the head may be missing in a weights file (--init) */

@@ -17,8 +17,6 @@
 #include "exec/run/plan_ahead.h"
 #include "exec/run/trainer.h"
 
-enum { PROGRESS_NS = 200000000 };
-
 /* Each rank votes once per step; the maximum wins. VOTE_AHEAD: rank 0 knows which communicators to
  * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_STOP: a signal came. */
 enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_SPLITS, VOTE_STOP };
@@ -80,16 +78,26 @@ static enum status record_step_ops(struct trainer *t, const struct step_result *
     return rc;
 }
 
-static void show_progress(struct trainer *t, const struct step_result *result, int64_t samples)
+/* Say how far the run is. */
+static void show_progress(struct trainer *t, const struct step_result *result, int64_t samples,
+                          double lr)
 {
-    int64_t now = comm_now_ns(t->comm);
-    bool last = t->progress.step == t->total_steps;
-    if (t->comm->rank != 0 || !t->options->progress || (now - t->shown_ns < PROGRESS_NS && !last))
-        return;
-    t->shown_ns = now;
-    fprintf(stderr, "\rstep %lld/%lld  epoch %lld  loss %.4f  %.0f samples/s \033[K",
-            (long long)t->progress.step, (long long)t->total_steps, (long long)t->progress.epoch,
-            result->loss, (double)samples * 1e9 / (double)result->step_ns);
+    const struct plan *plan = &t->layout.plan.plan;
+    if (t->comm->rank == 0)
+        run_log_step(&t->log,
+                     &(struct run_log_step){.now_ns = comm_now_ns(t->comm),
+                                            .step = t->progress.step,
+                                            .total_steps = t->total_steps,
+                                            .epoch = t->progress.epoch,
+                                            .samples = samples,
+                                            .step_ns = result->step_ns,
+                                            .loss = result->loss,
+                                            .lr = lr,
+                                            .pipeline_length = plan->num_ranks,
+                                            .replicas = plan->num_replicas,
+                                            .frozen_layers = plan->num_frozen_layers,
+                                            .bytes = layout_bytes(&t->layout)},
+                     stderr);
 }
 
 /* The learning rate follows epochs. If a change of R gives an epoch fewer or more steps, each of
@@ -158,7 +166,7 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
     elastic_count(t);
     if (rc == OK && trace)
         rc = record_step_ops(t, result, err);
-    show_progress(t, result, batch->num_samples);
+    show_progress(t, result, batch->num_samples, lr);
     return rc;
 }
 
@@ -322,7 +330,7 @@ enum status trainer_train(struct trainer *t, struct err *err)
     }
     if (rc == OK && t->nccl)
         rc = nccl_prepare(t->nccl, NULL, 0, err);
-    if (t->comm->rank == 0 && t->options->progress)
-        fputc('\n', stderr);
+    if (t->comm->rank == 0)
+        run_log_end(&t->log, stderr);
     return rc;
 }
