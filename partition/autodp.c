@@ -362,7 +362,7 @@ struct keeper {
 static bool alike(const struct device *a, const struct device *b)
 {
     return a->speed == b->speed && a->mem_bytes == b->mem_bytes &&
-           a->link_bytes_per_s == b->link_bytes_per_s &&
+           a->link_bytes_per_s == b->link_bytes_per_s && a->nic_bytes_per_s == b->nic_bytes_per_s &&
            a->copy_bytes_per_s == b->copy_bytes_per_s && strcmp(a->kind, b->kind) == 0;
 }
 

@@ -1,6 +1,6 @@
-/* Clusters: presets and CLUSTER texts, the checks, and the resources of a message. cluster_grid()
- * builds every cluster and apply_kind() fills in published figures of a device kind. Times:
- * cluster_times.c. Read cluster.h first. */
+/* Clusters: grids, checks, and the resources of a message. cluster_grid() builds every cluster.
+ * CLUSTER texts and published figures: cluster_presets.c. Times: cluster_times.c. Read cluster.h
+ * first. */
 #include "partition/cluster.h"
 
 #include <math.h>
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/cost.h"
 #include "partition/units.h"
 
 #define GB 1e9
@@ -17,39 +16,6 @@
 /* Defaults of the command line. */
 #define DEFAULT_LINK_BYTES_PER_S (16 * GB)
 #define DEFAULT_LATENCY_NS 5000
-
-/* Published figures of a node of each device kind. The device's own memory and port are in the
- * roofline table of cost.c. */
-struct node_preset {
-    const char *kind;
-    double uplink_bytes_per_s;
-    double copy_bytes_per_s;
-    int64_t link_latency_ns, uplink_latency_ns;
-    int64_t context_bytes;
-};
-
-/* uplink: RTX 5000 from PipeTransformer's evaluation; the others are the InfiniBand ports of
- * NVIDIA's DGX-1, DGX A100, DGX H100, DGX H200 and DGX B200 data sheets (4 x 100, 8 x 200, 8 x 400
- * Gb/s). copy: PCIe x16 of generation 3, 4 or 5 (15.754, 31.508, 63.015 GB/s, PCI-SIG). context:
- * measured on the RTX 5000 of PipeTransformer's evaluation; the others use that figure until they
- * are measured. Latencies: a typical small message over NVLink or PCIe (5 us) and over InfiniBand
- * with its software (10 us). */
-static const struct node_preset node_presets[] = {
-    {"rtx5000", 5 * GB,   15.754 * GB, 5000, 10000, 867LL << 20},
-    {"v100",    50 * GB,  15.754 * GB, 5000, 10000, 867LL << 20},
-    {"a100",    200 * GB, 31.508 * GB, 5000, 10000, 867LL << 20},
-    {"h100",    400 * GB, 63.015 * GB, 5000, 10000, 867LL << 20},
-    {"h200",    400 * GB, 63.015 * GB, 5000, 10000, 867LL << 20},
-    {"b200",    400 * GB, 63.015 * GB, 5000, 10000, 867LL << 20},
-};
-
-static const char *const preset_names[] = {"rtx5000-2x8", "v100-1x8", "a100-1x8",     "h100-1x8",
-                                           "h200-1x8",    "b200-1x8", "this-machine", NULL};
-
-const char *const *cluster_preset_names(void)
-{
-    return preset_names;
-}
 
 enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cluster,
                          struct err *err)
@@ -83,93 +49,14 @@ enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cl
     }
     for (int n = 0; n < num_nodes; n++)
         got.uplink_bytes_per_s[n] = DEFAULT_LINK_BYTES_PER_S;
+    for (int kind = 0; kind < COLLECTIVE_COUNT; kind++)
+        got.collectives[kind].link_latency_ns = got.collectives[kind].uplink_latency_ns = -1;
     *cluster = got;
     got = (struct cluster){0};
     rc = OK;
 out:
     cluster_clear(&got);
     return rc;
-}
-
-/* Give every device of a grid its kind's published figures. */
-static void apply_kind(struct cluster *cluster, const char *kind)
-{
-    const struct roofline *roofline = roofline_find(kind);
-    const struct node_preset *node = NULL;
-    for (size_t i = 0; i < sizeof node_presets / sizeof *node_presets; i++)
-        if (strcmp(node_presets[i].kind, kind) == 0)
-            node = &node_presets[i];
-    for (int i = 0; i < cluster->num_devices; i++) {
-        struct device *device = &cluster->devices[i];
-        snprintf(device->kind, sizeof device->kind, "%s", kind);
-        device->mem_bytes = roofline->mem_bytes;
-        device->link_bytes_per_s = roofline->link_bytes_per_s;
-        device->copy_bytes_per_s = node ? node->copy_bytes_per_s : roofline->link_bytes_per_s;
-    }
-    if (node) {
-        for (int n = 0; n < cluster->num_nodes; n++)
-            cluster->uplink_bytes_per_s[n] = node->uplink_bytes_per_s;
-        cluster->link_latency_ns = node->link_latency_ns;
-        cluster->uplink_latency_ns = node->uplink_latency_ns;
-        cluster->context_bytes = node->context_bytes;
-    }
-}
-
-/* "2x8" -> 2, 8. False if text is not such a pair. */
-static bool parse_grid(const char *text, int64_t *nodes, int64_t *devices)
-{
-    char left[16];
-    const char *x = strchr(text, 'x');
-    if (!x || x == text || (size_t)(x - text) >= sizeof left)
-        return false;
-    memcpy(left, text, (size_t)(x - text));
-    left[x - text] = '\0';
-    return parse_int(left, "nodes", INT64_MIN + 1, INT64_MAX, nodes, NULL) == OK &&
-           parse_int(x + 1, "devices", INT64_MIN + 1, INT64_MAX, devices, NULL) == OK;
-}
-
-static enum status unknown_cluster(const char *text, struct err *err)
-{
-    int num_names = (int)(sizeof preset_names / sizeof *preset_names) - 1;
-    const char *near = nearest_name(text, preset_names, num_names);
-    char list[128];
-    enum status rc = err_set(err, ERR_INPUT, "unknown cluster '%.80s'%s%s%s", text,
-                             near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
-    err_hint(err, "a preset (%s), KIND-NODESxDEVICES, NODESxDEVICES, or a JSON file",
-             join_names(preset_names, num_names, list, sizeof list));
-    return rc;
-}
-
-enum status cluster_parse(const char *text, struct cluster *cluster, struct err *err)
-{
-    char kind[32] = "";
-    const char *grid = text;
-    int64_t nodes, devices;
-    if (strcmp(text, "this-machine") == 0) {
-        strcpy(kind, "cpu");
-        grid = "1x2"; /* partition does no I/O; the mains set the number of cores that they find */
-    } else if (!parse_grid(text, &nodes, &devices)) {
-        const char *dash = strrchr(text, '-');
-        if (!dash || (size_t)(dash - text) >= sizeof kind)
-            return unknown_cluster(text, err);
-        memcpy(kind, text, (size_t)(dash - text));
-        kind[dash - text] = '\0';
-        grid = dash + 1;
-        if (!roofline_find(kind))
-            return unknown_cluster(text, err);
-    }
-    if (!parse_grid(grid, &nodes, &devices))
-        return unknown_cluster(text, err);
-    if (nodes < 1 || devices < 1 || nodes > MAX_DEVICES || devices > MAX_DEVICES)
-        return err_set(err, ERR_INPUT, "cluster '%.80s': must have 1..%d devices", text,
-                       MAX_DEVICES);
-    enum status rc = cluster_grid((int)nodes, (int)devices, cluster, err);
-    if (rc != OK)
-        return rc;
-    if (kind[0])
-        apply_kind(cluster, kind);
-    snprintf(cluster->name, sizeof cluster->name, "%s", text);
-    return OK;
 }
 
 bool device_is_host(const struct device *device)
@@ -181,6 +68,11 @@ int64_t device_ns(const struct device *device, int64_t ns)
 {
     const double got = (double)ns / device->speed;
     return device->speed == 1.0 ? ns : got < 9e18 ? llround(got) : INT64_MAX;
+}
+
+double device_nic(const struct device *device)
+{
+    return device->nic_bytes_per_s > 0 ? device->nic_bytes_per_s : device->link_bytes_per_s;
 }
 
 double device_copy_ns(const struct device *device, int64_t bytes)
@@ -244,6 +136,48 @@ static bool rate_ok(double bytes_per_s)
     return bytes_per_s >= 1 && bytes_per_s <= 1e18; /* false for NaN too */
 }
 
+enum status share_curve_check(const struct share_curve *curve, const char *name, struct err *err)
+{
+    for (int i = 0; i < curve->num_points; i++) {
+        const bool first = i == 0;
+        if (curve->bytes[i] < 1 || !(curve->share[i] > 0 && curve->share[i] <= 1e9))
+            return err_set(err, ERR_INPUT, "%s: point %d must have 1 byte and a rate at least",
+                           name, i + 1);
+        if (!first &&
+            (curve->bytes[i] <= curve->bytes[i - 1] || curve->share[i] < curve->share[i - 1]))
+            return err_set(
+                err, ERR_INPUT,
+                "%s: point %d must have more bytes than the one before and no lower rate", name,
+                i + 1);
+        if (!first && (double)curve->bytes[i] / curve->share[i] <
+                          (double)curve->bytes[i - 1] / curve->share[i - 1])
+            return err_set(err, ERR_INPUT, "%s: %lld bytes take less time than %lld", name,
+                           (long long)curve->bytes[i], (long long)curve->bytes[i - 1]);
+    }
+    return OK;
+}
+
+static enum status check_curves(const struct cluster *cluster, struct err *err)
+{
+    char name[64];
+    enum status rc = share_curve_check(&cluster->link_shares, "cluster: link", err);
+    if (rc == OK)
+        rc = share_curve_check(&cluster->uplink_shares, "cluster: uplink", err);
+    for (int kind = 0; kind < COLLECTIVE_COUNT && rc == OK; kind++) {
+        const struct collective_figures *figures = &cluster->collectives[kind];
+        snprintf(name, sizeof name, "cluster: %s: link", collective_name((enum collective)kind));
+        rc = share_curve_check(&figures->link, name, err);
+        snprintf(name, sizeof name, "cluster: %s: uplink", collective_name((enum collective)kind));
+        if (rc == OK)
+            rc = share_curve_check(&figures->uplink, name, err);
+        if (rc == OK && figures->fixed_ns < 0)
+            rc =
+                err_set(err, ERR_INPUT, "cluster: %s: fixed time must not be negative, got %lld ns",
+                        collective_name((enum collective)kind), (long long)figures->fixed_ns);
+    }
+    return rc;
+}
+
 enum status cluster_check(const struct cluster *cluster, struct err *err)
 {
     if (cluster->num_nodes < 1 || cluster->num_devices < cluster->num_nodes ||
@@ -281,6 +215,10 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
                            "cluster: device %d: speed must be above 0 and at most "
                            "1e9, got %g",
                            i, device->speed);
+        if (device->nic_bytes_per_s != 0 && !rate_ok(device->nic_bytes_per_s))
+            return err_set(err, ERR_INPUT,
+                           "cluster: device %d: nic must be 1..10^18 B/s, or 0 for none, got %g", i,
+                           device->nic_bytes_per_s);
         if (!rate_ok(device->link_bytes_per_s) || !rate_ok(device->copy_bytes_per_s))
             return err_set(err, ERR_INPUT,
                            "cluster: device %d: bandwidth must be 1..10^18 B/s, "
@@ -297,32 +235,36 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
             return err_set(err, ERR_INPUT,
                            "cluster: uplink of node %d must be 1..10^18 B/s, got %g", n,
                            cluster->uplink_bytes_per_s[n]);
-    return OK;
+    return check_curves(cluster, err);
 }
 
 int cluster_num_resources(const struct cluster *cluster)
 {
-    return 2 * (cluster->num_devices + cluster->num_nodes);
+    return 2 * (2 * cluster->num_devices + cluster->num_nodes);
 }
 
 int64_t cluster_capacity(const struct cluster *cluster, int resource)
 {
-    const int d = resource / 2, n = d - cluster->num_devices;
-    const double rate =
-        n < 0 ? cluster->devices[d].link_bytes_per_s : cluster->uplink_bytes_per_s[n];
+    const int d = resource / 2, n = d - cluster->num_devices, nic = n - cluster->num_nodes;
+    const double rate = n < 0     ? cluster->devices[d].link_bytes_per_s
+                        : nic < 0 ? cluster->uplink_bytes_per_s[n]
+                                  : device_nic(&cluster->devices[nic]);
     return (int64_t)(uint64_t)(rate + 0.5); /* rounded like in cluster_times.c */
 }
 
 int cluster_path(const struct cluster *cluster, int from, int to, int32_t path[4])
 {
     const int in = !cluster->half_duplex, first_node = cluster->num_devices;
+    const int first_nic = first_node + cluster->num_nodes;
     const int a = cluster->devices[from].node, b = cluster->devices[to].node;
-    int n = 0;
-    path[n++] = 2 * from;
-    if (a != b) {
-        path[n++] = 2 * (first_node + a);
-        path[n++] = 2 * (first_node + b) + in;
+    if (a == b) {
+        path[0] = 2 * from;
+        path[1] = 2 * to + in;
+        return 2;
     }
-    path[n++] = 2 * to + in;
-    return n;
+    path[0] = 2 * (cluster->devices[from].nic_bytes_per_s > 0 ? first_nic + from : from);
+    path[1] = 2 * (first_node + a);
+    path[2] = 2 * (first_node + b) + in;
+    path[3] = 2 * (cluster->devices[to].nic_bytes_per_s > 0 ? first_nic + to : to) + in;
+    return 4;
 }

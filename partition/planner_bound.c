@@ -215,7 +215,8 @@ static int64_t least_act_bytes(const struct bound_shape *shape, int64_t samples)
 /* The kinds must be equal too, because measured message times depend on the kind of device. */
 static bool same_port(const struct device *a, const struct device *b)
 {
-    return a->link_bytes_per_s == b->link_bytes_per_s && strcmp(a->kind, b->kind) == 0;
+    return a->link_bytes_per_s == b->link_bytes_per_s && a->nic_bytes_per_s == b->nic_bytes_per_s &&
+           strcmp(a->kind, b->kind) == 0;
 }
 
 static bool same_link(const struct cluster *cluster, int from, int to, int other_from, int other_to)

@@ -46,6 +46,23 @@ static const struct unit byte_units[] = {
     {NULL,  0               }
 };
 
+/* Networks are sold in bits per second, with powers of 10. */
+static const struct unit bit_units[] = {
+    {"b",    1            },
+    {"bit",  1            },
+    {"Kb",   1000         },
+    {"kb",   1000         },
+    {"Kbit", 1000         },
+    {"kbit", 1000         },
+    {"Mb",   1000000      },
+    {"Mbit", 1000000      },
+    {"Gb",   1000000000   },
+    {"Gbit", 1000000000   },
+    {"Tb",   1000000000000},
+    {"Tbit", 1000000000000},
+    {NULL,   0            }
+};
+
 /* Read the number at *text and move *text behind it. False: no digits, too many digits, or an
  * exponent beyond EXPONENT_MAX. */
 static bool scan_decimal(const char **text, struct decimal *number)
@@ -189,26 +206,31 @@ enum status parse_bytes(const char *text, const char *what, int64_t *bytes, stru
 
 enum status parse_rate(const char *text, const char *what, double *bytes_per_s, struct err *err)
 {
-    static const char example[] = "a rate such as 100MBps or 25GBps";
+    static const char example[] = "a rate such as 25GBps, 12.5GB/s, 100Gbps or 200Gbit/s";
     const char *p = text;
     struct decimal number;
     char name[8];
     const struct unit *unit = NULL;
     size_t length;
-    double rate;
+    double rate, bits = 1;
     if (*p == '-')
         return refuse_negative(text, what, err);
     if (!scan_decimal(&p, &number))
         return err_set(err, ERR_INPUT, "%s must be %s, got '%s'", what, example, text);
     length = strlen(p);
-    if (length > 2 && length < sizeof name && strcmp(p + length - 2, "ps") == 0) {
+    if (length > 2 && length < sizeof name &&
+        (strcmp(p + length - 2, "ps") == 0 || strcmp(p + length - 2, "/s") == 0)) {
         memcpy(name, p, length - 2);
         name[length - 2] = '\0';
         unit = find_unit(byte_units, name);
+        if (!unit) {
+            unit = find_unit(bit_units, name);
+            bits = 8;
+        }
     }
     if (!unit)
         return err_set(err, ERR_INPUT, "%s must be %s, got '%s'", what, example, text);
-    rate = decimal_to_double(number, text) * (double)unit->scale;
+    rate = decimal_to_double(number, text) * (double)unit->scale / bits;
     if (!(rate >= 1 && rate <= 1e18))
         return err_set(err, ERR_INPUT, "%s must be 1Bps..1000000TBps, got '%s'", what, text);
     *bytes_per_s = rate;

@@ -10,6 +10,7 @@
 #include "partition/cost.h"
 #include "partition/units.h"
 #include "profiles/fields.h"
+#include "profiles/links_json.h"
 
 /* The figures of a cluster object, which override a preset or a grid, or of one device object.
  * A figure that the file does not set is negative (0 for rates) and overrides nothing. */
@@ -17,7 +18,8 @@ struct figures {
     char name[64], preset[64], kind[32];
     int64_t nodes, devices_per_node;
     int64_t mem_bytes, latency_ns, uplink_latency_ns, host_op_ns, context_bytes;
-    double link, uplink, copy, speed;
+    double link, uplink, nic, copy, speed;
+    struct share_curve link_shares, uplink_shares; /* with link and uplink */
     bool half_duplex, host_blocking;
     int sends; /* enum cluster_sends, negative: not set */
 };
@@ -33,9 +35,10 @@ static const struct field cluster_fields[] = {
     {"kind", FIELD_TEXT, AT(kind), 0, 0, NULL, 0, "of the devices: key of a profile or roofline"},
     {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, "of a device"},
     {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, "of a device, 1: nominal"},
-    {"link", FIELD_RATE, AT(link), 0, 0, NULL, 0, "a device's port, each direction"},
+    {"link", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "a device's port, each direction: a rate, or [[bytes, rate], ...]"},
+    {"nic", FIELD_RATE, AT(nic), 0, 0, NULL, 0, "a device's port to other nodes [as link]"},
     {"copy", FIELD_RATE, AT(copy), 0, 0, NULL, 0, "host to device, each direction"},
-    {"uplink", FIELD_RATE, AT(uplink), 0, 0, NULL, 0, "a node's, each direction"},
+    {"uplink", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "a node's, each direction: a rate, or [[bytes, rate], ...]"},
     {"latency", FIELD_NS, AT(latency_ns), 0, 0, NULL, 0, "inside a node"},
     {"uplink_latency", FIELD_NS, AT(uplink_latency_ns), 0, 0, NULL, 0, "between nodes"},
     {"half_duplex", FIELD_BOOL, AT(half_duplex), 0, 0, NULL, 0, "both directions share [false]"},
@@ -45,6 +48,7 @@ static const struct field cluster_fields[] = {
     {"context", FIELD_BYTES, AT(context_bytes), 0, 0, NULL, 0, "device memory taken beforehand"},
     {"devices", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "one object each: node, kind, mem, speed, link, copy"},
     {"uplinks", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "bandwidth of each node"},
+    {"collective", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "link, uplink, latency, uplink_latency, fixed of collectives; all-reduce, reduce-scatter, all-gather, all-to-all: objects of one kind"},
 };
 static const struct field device_fields[] = {
     {"node", FIELD_INT, AT(nodes), 0, 1 << 20, NULL, 0, "ascending"},
@@ -52,6 +56,7 @@ static const struct field device_fields[] = {
     {"mem", FIELD_BYTES, AT(mem_bytes), 0, 0, NULL, 0, ""},
     {"speed", FIELD_REAL, AT(speed), 0, 1000000000, NULL, 0, ""},
     {"link", FIELD_RATE, AT(link), 0, 0, NULL, 0, ""},
+    {"nic", FIELD_RATE, AT(nic), 0, 0, NULL, 0, ""},
     {"copy", FIELD_RATE, AT(copy), 0, 0, NULL, 0, ""},
 };
 /* clang-format on */
@@ -80,6 +85,8 @@ static void apply_device(const struct figures *f, struct device *device)
         device->speed = f->speed;
     if (f->link > 0)
         device->link_bytes_per_s = f->link;
+    if (f->nic > 0)
+        device->nic_bytes_per_s = f->nic;
     if (f->copy > 0)
         device->copy_bytes_per_s = f->copy;
 }
@@ -88,8 +95,12 @@ static void apply_cluster(const struct figures *f, struct cluster *cluster)
 {
     for (int i = 0; i < cluster->num_devices; i++)
         apply_device(f, &cluster->devices[i]);
+    if (f->link > 0)
+        cluster->link_shares = f->link_shares;
     for (int n = 0; n < cluster->num_nodes && f->uplink > 0; n++)
         cluster->uplink_bytes_per_s[n] = f->uplink;
+    if (f->uplink > 0)
+        cluster->uplink_shares = f->uplink_shares;
     if (f->latency_ns >= 0)
         cluster->link_latency_ns = cluster->uplink_latency_ns = f->latency_ns;
     if (f->uplink_latency_ns >= 0)
@@ -174,6 +185,20 @@ static enum status read_uplinks(const struct json *array, const char *file, cons
     return OK;
 }
 
+static enum status read_links(const struct json *object, const char *file, const char *key,
+                              struct figures *figures, struct err *err)
+{
+    struct link_rates rates;
+    enum status rc = link_rates_from_json(object, file, key, &rates, err);
+    if (rc != OK)
+        return rc;
+    figures->link = rates.link.bytes_per_s;
+    figures->link_shares = rates.link.shares;
+    figures->uplink = rates.uplink.bytes_per_s;
+    figures->uplink_shares = rates.uplink.shares;
+    return OK;
+}
+
 static enum status load_cluster_file(const char *path, struct cluster *cluster, struct err *err)
 {
     const struct fields_source source = {.file = path, .prefix = "cluster"};
@@ -213,6 +238,8 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
     if (json_type(value) != JSON_OBJECT)
         return fields_refuse(source, "", "a CLUSTER text or an object", value, err);
     rc = fields_read(cluster_fields, NUM_CLUSTER_FIELDS, value, source, &figures, err);
+    if (rc == OK)
+        rc = read_links(value, file, key, &figures, err);
     if (rc != OK)
         return rc;
     if (path_is_json(figures.preset))
@@ -229,9 +256,10 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
         rc = list_devices(devices, &figures, file, key, &got, err);
         if (rc != OK)
             goto out;
+        got.link_shares = figures.link_shares;
         figures.mem_bytes = -1; /* list_devices() has applied these already */
         figures.speed = -1;
-        figures.link = figures.copy = 0;
+        figures.link = figures.nic = figures.copy = 0;
         figures.kind[0] = '\0';
     } else if (grid) {
         rc = cluster_grid(figures.nodes >= 0 ? (int)figures.nodes : 1,
@@ -252,9 +280,13 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
         got.devices[i].mem_bytes = roof->mem_bytes;
         got.devices[i].link_bytes_per_s = roof->link_bytes_per_s;
     }
+    if (*figures.kind)
+        cluster_collectives_of(figures.kind, &got);
     apply_cluster(&figures, &got);
     if (json_get(value, "uplinks"))
         rc = read_uplinks(json_get(value, "uplinks"), file, key, &got, err);
+    if (rc == OK)
+        rc = collectives_from_json(value, file, key, &got, err);
     if (rc == OK)
         rc = cluster_check(&got, err);
     if (rc != OK)

@@ -190,7 +190,7 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
             "FILE: train.batch.per_pipeline must be an integer 1..2147483647, got 0", NULL);
     refuses("cluster.link=0Bps", ERR_INPUT,
             "FILE: cluster.link must be a bandwidth like \"5GBps\" or bytes per second 1..10^18, "
-            "got \"0Bps\"",
+            "or [[bytes, rate], ...], got \"0Bps\"",
             NULL);
     refuses("model.clases=3", ERR_INPUT,
             "FILE: model: model 'vit-b16' has no key 'clases'; did you mean 'classes'?", NULL);

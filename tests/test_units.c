@@ -118,10 +118,21 @@ static void parse_rate__wants_a_positive_rate_with_its_unit(void **state)
         {"15.754GBps",  15.754e9  },
         {"1GiBps",      1073741824},
         {"1000000TBps", 1e18      },
-        {"0.5KBps",     500       }
+        {"0.5KBps",     500       },
+        {"12.5GB/s",    12.5e9    },
+        {"1GiB/s",      1073741824},
+        {"100Gbps",     12.5e9    },
+        {"100Gb/s",     12.5e9    },
+        {"200Gbit/s",   25e9      },
+        {"200Gbitps",   25e9      },
+        {"0.4Tb/s",     50e9      },
+        {"100Mb/s",     12.5e6    },
+        {"8kb/s",       1000      },
+        {"64bit/s",     8         }
     };
-    static const char *const bad[] = {"0GBps",       "5",   "5GB",    "5GBs",     "-5GBps",
-                                      "2000000TBps", "Bps", "0.5Bps", "1e30TBps", ""};
+    static const char *const bad[] = {
+        "0GBps", "5",   "5GB",    "5GBs",  "-5GBps", "2000000TBps", "Bps",     "0.5Bps", "1e30TBps",
+        "",      "5Gb", "5Gib/s", "5GB/S", "7b/s",   "5/s",         "5GB/sec", "5 GB/s", "5Gbit"};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         double rate = -1;
