@@ -86,7 +86,7 @@ done)"
 # A unit is a .c (.cu) file with the header of the same name. It depends on the units whose headers
 # it includes and on those that define a function or an object that it names.
 rule "exec has no circle of files" "$(if [ -d exec ]; then
-    files=$(sources exec | grep -v "^exec/cuda/") # whose kernels still call the backend for scratch
+    files=$(sources exec)
     # shellcheck disable=SC2086
     [ -z "$files" ] || awk -f "$here/circles.awk" $files $files
 fi)"

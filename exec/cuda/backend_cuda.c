@@ -1,13 +1,11 @@
-/* Opens and closes the cuda backend; its memory, copies, events and failures.
+/* Opens and closes the cuda backend; its memory, copies and events.
  *
- * Failures stick: cuda_note() and cuda_launched() record the first one in `latch`, and sync()
- * reports and clears it. Device memory comes from the arena, copies go through the staging ring;
- * both are filled into the table here. The kernels are entered by the *_install() functions of the
- * other files. Read backend_cuda_new() and open_device() first. */
+ * Device memory comes from the arena, copies go through the staging ring; both are filled into the
+ * table here. The kernels are entered by the *_install() functions of the other files, none of
+ * which calls this one. Read backend_cuda_new() and open_device() first. */
 #include "exec/cuda/cuda.h"
 
 #include <cublasLt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +16,7 @@
 #include "exec/cuda/cuda_cudnn.h"
 #include "exec/cuda/cuda_graph.h"
 #include "exec/cuda/cuda_matmul.h"
+#include "exec/cuda/cuda_scratch.h"
 #include "exec/cuda/cuda_staging.h"
 #include "exec/cuda/cuda_warps.h"
 #include "partition/units.h"
@@ -26,124 +25,22 @@
 #define ELAPSE_CUDA_MIN_ARCH 80 /* compute capability times ten */
 #endif
 
-/* --- failures --------------------------------------------------------------------------------- */
-
-/* The first failure. There is one of it, because a process drives one device from one thread. */
-static struct {
-    struct err first;
-    const char *kernel, *file; /* of the last launch */
-    int line;
-    bool wait; /* ELAPSE_CUDA_SYNC */
-} latch;
-
-static const char *file_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static const char *remedy(cudaError_t code)
-{
-    switch (code) {
-    case cudaErrorECCUncorrectable:
-        return "the device's memory is damaged (ECC); the last checkpoint is whole: --resume it on "
-               "another device";
-    case cudaErrorIllegalAddress:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorLaunchFailure:
-    case cudaErrorAssert:
-        return "ELAPSE_CUDA_SYNC=1 names the kernel that failed; the last checkpoint is whole";
-    case cudaErrorDevicesUnavailable:
-        return "another process may hold the device exclusively";
-    case cudaErrorNoKernelImageForDevice:
-        return "build with CUDA_ARCH set to the device's compute capability";
-    default:
-        return NULL;
-    }
-}
-
-enum status cuda_failed(struct err *err, const char *call, cudaError_t code, const char *file,
-                        int line)
-{
-    enum status rc = code == cudaErrorMemoryAllocation ? ERR_INFEASIBLE : ERR_SYSTEM;
-    err_set(err, rc, "cuda: %.100s failed: %s (%s:%d)", call, cudaGetErrorString(code),
-            file_name(file), line);
-    if (remedy(code))
-        err_hint(err, "%s", remedy(code));
-    return rc;
-}
-
-enum status cuda_note(cudaError_t code, const char *call, const char *file, int line)
-{
-    if (code == cudaSuccess)
-        return OK;
-    enum status rc = cuda_failed(&latch.first, call, code, file, line);
-    (void)cudaGetLastError(); /* clear the error, or the next launch would report it */
-    return rc;
-}
-
-void cuda_note_text(enum status status, const char *fmt, ...)
-{
-    char text[sizeof latch.first.msg];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    err_set(&latch.first, status, "%s", text);
-}
-
-struct err cuda_failures(void)
-{
-    return latch.first;
-}
-
-void cuda_set_failures(const struct err *failures)
-{
-    latch.first = *failures;
-}
-
-bool cuda_waits(void)
-{
-    return latch.wait;
-}
-
-void cuda_launched(const char *kernel, const char *file, int line)
-{
-    latch.kernel = kernel;
-    latch.file = file;
-    latch.line = line;
-    cudaError_t code = cudaGetLastError();
-    if (code == cudaSuccess && latch.wait)
-        code = cudaDeviceSynchronize();
-    if (code != cudaSuccess)
-        cuda_note(code, kernel, file, line);
-}
-
-static void note_work(cudaError_t code)
-{
-    if (code == cudaSuccess)
-        return;
-    if (code != cudaErrorNotReady && latch.first.status == OK)
-        cuda_failed(&latch.first, "the device's work", code, latch.file ? latch.file : __FILE__,
-                    latch.file ? latch.line : __LINE__);
-    (void)cudaGetLastError(); /* clear the error, or the next launch would report it */
-}
-
 static enum status cuda_failure(struct backend *be, struct err *err)
 {
     const struct cuda_backend *cuda = cuda_of(be);
-    note_work(cudaStreamQuery(cuda->stream));
-    const struct err *failed = cuda->failed.status != OK ? &cuda->failed : &latch.first;
-    return err_copy(err, failed);
+    cuda_note_work(cudaStreamQuery(cuda->stream));
+    const struct err first = cuda_failures();
+    return err_copy(err, cuda->failed.status != OK ? &cuda->failed : &first);
 }
 
 static enum status cuda_sync(struct backend *be, struct err *err)
 {
     struct cuda_backend *cuda = cuda_of(be);
-    note_work(cudaStreamSynchronize(cuda->stream));
+    cuda_note_work(cudaStreamSynchronize(cuda->stream));
     cuda_staging_flush(cuda->staging);
     const enum status rc = cuda_failure(be, err);
-    cuda->failed = latch.first = (struct err){0};
+    cuda->failed = (struct err){0};
+    cuda_set_failures(&cuda->failed);
     return rc;
 }
 
@@ -161,16 +58,6 @@ static void cuda_free(struct backend *be, void *ptr)
     cuda_arena_release(cuda_of(be)->arena, ptr);
 }
 
-static void drop_scratch(struct cuda_backend *cuda)
-{
-    /* Work in flight may still use the piece. The next owner's work comes after it on the same
-     * stream. */
-    cuda_graphs_forget(cuda->graphs);
-    cuda_arena_release(cuda->arena, cuda->scratch);
-    cuda->scratch = NULL;
-    cuda->scratch_bytes = 0;
-}
-
 /* Reserve scratch and the workspace of products first, which are taken at once, then the caller's
  * sizes. */
 static enum status cuda_reserve(struct backend *be, const struct memory_need *need, struct err *err)
@@ -180,7 +67,7 @@ static enum status cuda_reserve(struct backend *be, const struct memory_need *ne
     if (!bytes)
         return err_nomem(err);
     if (need->kernel_bytes > cuda->scratch_bytes) {
-        drop_scratch(cuda);
+        cuda_scratch_drop(cuda);
         bytes[num++] = need->kernel_bytes;
     }
     if (cuda_matmul_wants(cuda->matmul) > 0)
@@ -194,22 +81,6 @@ static enum status cuda_reserve(struct backend *be, const struct memory_need *ne
     if (rc == OK && need->kernel_bytes > 0 && !cuda_scratch(be, need->kernel_bytes))
         rc = be->sync(be, err); /* sync() returns the reason */
     return rc;
-}
-
-void *cuda_scratch_or(struct backend *be, int64_t bytes, struct err *err)
-{
-    struct cuda_backend *cuda = cuda_of(be);
-    if (bytes > cuda->scratch_bytes) {
-        drop_scratch(cuda);
-        if (cuda_arena_alloc(cuda->arena, bytes, &cuda->scratch, err) == OK)
-            cuda->scratch_bytes = bytes;
-    }
-    return cuda->scratch;
-}
-
-void *cuda_scratch(struct backend *be, int64_t bytes)
-{
-    return cuda_scratch_or(be, bytes, &cuda_of(be)->failed);
 }
 
 static void cuda_zero(struct backend *be, void *dst, int64_t bytes)
@@ -467,7 +338,7 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
     if (rc == OK)
         rc = cuda_staging_new(cuda->stream, &cuda->staging, err);
     if (rc == OK)
-        rc = cuda_choices_new(spec->tune, &cuda->choices, err);
+        rc = cuda_choices_new(spec->tune, cuda_matmul_keep_busy, &cuda->choices, err);
     if (rc == OK)
         rc = cuda_warps_new(&cuda->warps, err);
     if (rc == OK)
@@ -481,14 +352,12 @@ out:
 struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
 {
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
-    const char *wait = getenv("ELAPSE_CUDA_SYNC");
     if (!cuda) {
         err_nomem(err);
         return NULL;
     }
     struct backend *be = &cuda->base;
-    latch.wait = wait && strcmp(wait, "1") == 0;
-    latch.first = (struct err){0};
+    cuda_failures_init();
     be->name = "cuda";
     be->dtype = spec->dtype;
     be->elem_bytes = spec->dtype == DTYPE_BF16 ? 2 : 4;

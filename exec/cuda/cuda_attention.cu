@@ -6,11 +6,12 @@
  * The kernels are bound by shared memory: two loads of 4 values for 16 FMAs. TILE queries meet TILE
  * keys; head_dim is at most 16 * WIDE. Read attention_forward() and attention_backward() at the end
  * first, then simt_forward(). */
-#include "exec/cuda/cuda_attention.cuh"
+#include "exec/cuda/attention_parts.cuh"
 
 #include <math.h>
 
 #include "exec/cuda/cuda_warps.h"
+#include "exec/cuda/cuda_scratch.h"
 
 enum { SIDE = 16, THREADS = SIDE * SIDE };
 

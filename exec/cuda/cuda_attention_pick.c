@@ -13,6 +13,7 @@
 #include "exec/cuda/cuda_arena.h"
 #include "exec/cuda/cuda_choice.h"
 #include "exec/cuda/cuda_cudnn.h"
+#include "exec/cuda/cuda_scratch.h"
 
 /* A shape. Compared byte by byte, so it must be zeroed first. Whether dqkv overwrites qkv is not
  * part of it, because the two halves of a backward must give the same bits whether they run

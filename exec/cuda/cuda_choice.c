@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "exec/base/bf16.h"
-#include "exec/cuda/cuda_matmul.h"
 
 enum { ROUNDS = 2, RUNS = 5, ALL_RUNS = ROUNDS * RUNS };
 
@@ -15,16 +14,19 @@ struct cuda_choices {
     struct library_choice *given, *made; /* owned */
     int num_given, num_made;
     bool tune;
+    choice_warm_up *keep_busy;
     cudaEvent_t marks[RUNS + 1]; /* before the runs of a round, and after each of them */
 };
 
-enum status cuda_choices_new(bool tune, struct cuda_choices **out, struct err *err)
+enum status cuda_choices_new(bool tune, choice_warm_up *keep_busy, struct cuda_choices **out,
+                             struct err *err)
 {
     enum status rc;
     struct cuda_choices *choices = calloc(1, sizeof *choices);
     if (!choices)
         return err_nomem(err);
     choices->tune = tune;
+    choices->keep_busy = keep_busy;
     for (int i = 0; i <= RUNS; i++)
         CUDA_TRY(cudaEventCreateWithFlags(&choices->marks[i], cudaEventDefault));
     *out = choices;
@@ -189,7 +191,7 @@ int cuda_choices_race(struct backend *be, struct way *ways, int num)
     bool *out = calloc((size_t)num + 1, sizeof *out);
     int best = -1;
     if (!warm)
-        cuda_matmul_keep_busy(be, WARM_UP_NS);
+        cuda_of(be)->choices->keep_busy(be, WARM_UP_NS);
     warm = true;
     for (int round = 0; times && out && round < ROUNDS; round++)
         for (int i = 0; i < num; i++)

@@ -17,7 +17,10 @@ extern "C" {
 
 struct cuda_choices;
 
-enum status cuda_choices_new(bool tune, struct cuda_choices **choices, struct err *err);
+/* keep_busy lets the device work for at least `ns` ns and waits for it. */
+typedef void choice_warm_up(struct backend *be, int64_t ns);
+enum status cuda_choices_new(bool tune, choice_warm_up *keep_busy, struct cuda_choices **choices,
+                             struct err *err);
 void cuda_choices_free(struct cuda_choices *choices); /* NULL is fine */
 bool cuda_choices_tune(const struct cuda_choices *choices);
 

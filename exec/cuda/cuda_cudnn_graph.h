@@ -7,7 +7,7 @@
  * kernel never writes them. Layouts are those of exec/base/backend.h, expressed by strides: q, k
  * and v lie in one tensor [n, seq, 3, heads, head_dim], ctx in [n, seq, heads, head_dim], lse in
  * [n, heads, seq]. A product is [1, rows, in] times [1, in, out], followed by elementwise
- * operations. Tensors in memory and scalars have the uids of cuda_cudnn.h; virtual tensors have
+ * operations. Tensors in memory and scalars have the uids of cudnn_shape.h; virtual tensors have
  * uids from FIRST_VIRTUAL on. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_CUDNN_GRAPH_H
 #define ELAPSE_EXEC_CUDA_CUDA_CUDNN_GRAPH_H
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "exec/cuda/cuda_cudnn.h"
+#include "exec/cuda/cudnn_shape.h"
 
 /* The functions of the library, which is loaded at run time. */
 #define CUDNN_FUNCTIONS(DO)                                                                        \

@@ -5,6 +5,7 @@
  * sort_ids() sorts the tokens by id, add_runs() sums equal ids inside tiles, and join_runs() adds
  * the runs that cross tiles. Read tokens_backward() for the order of these kernels. */
 #include "exec/cuda/elem.cuh"
+#include "exec/cuda/cuda_scratch.h"
 
 enum { THREADS = 128 };
 

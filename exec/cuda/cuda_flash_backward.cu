@@ -1,5 +1,5 @@
 /* Attention backward in bf16 on mma.m16n8k16 with fp32 sums, in two kernels; used where
- * cuda_flash_whole.cu has no block that holds a whole head (cuda_attention.cuh says why there are
+ * cuda_flash_whole.cu has no block that holds a whole head (attention_parts.cuh says why there are
  * two).
  *
  *   flash_dq     a block of queries walks over the keys:     S = q k^T, dP = dctx v^T, dq += dS k

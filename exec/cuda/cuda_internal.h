@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 
 #include "exec/base/backend.h"
+#include "exec/cuda/cuda_failure.h"
 #include "partition/job.h"
 
 #ifdef __cplusplus
@@ -55,41 +56,6 @@ static inline struct cuda_backend *cuda_of(struct backend *be)
 {
     return (struct cuda_backend *)be;
 }
-
-/* At least `bytes` of device memory, 256-byte aligned, for the kernels of one call of the table.
- * The next call may reuse it. Without memory the failure is recorded and the result is NULL; launch
- * nothing then. */
-void *cuda_scratch(struct backend *be, int64_t bytes);
-/* Like cuda_scratch(), but running out of memory is returned in err (may be NULL) instead of ending
- * the run. */
-void *cuda_scratch_or(struct backend *be, int64_t bytes, struct err *err);
-
-/* Record a failure. The first one sticks, with the text and place of the call, and the next sync()
- * of a backend reports it. Returns OK if code is cudaSuccess. */
-enum status cuda_note(cudaError_t code, const char *call, const char *file, int line);
-/* Record a failure of another library, as text. */
-void cuda_note_text(enum status status, const char *fmt, ...) ELAPSE_PRINTF(2, 3);
-/* Read the first failure since the last sync(), and restore it. */
-struct err cuda_failures(void);
-void cuda_set_failures(const struct err *failures);
-bool cuda_waits(void); /* ELAPSE_CUDA_SYNC=1 */
-/* Called after every launch (by CUDA_LAUNCH). With ELAPSE_CUDA_SYNC=1 in the environment it waits
- * for the kernel, so that a fault is reported for the launch that caused it. */
-void cuda_launched(const char *kernel, const char *file, int line);
-#define CUDA_NOTE(call) cuda_note((call), #call, __FILE__, __LINE__)
-
-/* Set err to `cuda: CALL failed: TEXT (file:line)`. Returns ERR_INFEASIBLE if device memory ran
- * out, else ERR_SYSTEM. For functions with one exit, CUDA_TRY(call) sets rc and goes to out. */
-enum status cuda_failed(struct err *err, const char *call, cudaError_t code, const char *file,
-                        int line);
-#define CUDA_TRY(call)                                                                             \
-    do {                                                                                           \
-        cudaError_t cuda_code_ = (call);                                                           \
-        if (cuda_code_ != cudaSuccess) {                                                           \
-            rc = cuda_failed(err, #call, cuda_code_, __FILE__, __LINE__);                          \
-            goto out;                                                                              \
-        }                                                                                          \
-    } while (0)
 
 /* Number of blocks of `per` elements that cover n, at most `most` (kernels loop over the rest). */
 static inline int cuda_blocks(int64_t n, int64_t per, int64_t most)

@@ -13,6 +13,7 @@
 #include "exec/cuda/columns.cuh"
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/ptx.cuh"
+#include "exec/cuda/cuda_scratch.h"
 
 /* --- activations ------------------------------------------------------------------------------ */
 

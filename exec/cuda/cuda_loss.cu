@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "exec/cuda/ptx.cuh"
+#include "exec/cuda/cuda_scratch.h"
 
 enum {
     IGNORED = -100,

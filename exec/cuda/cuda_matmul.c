@@ -1,7 +1,7 @@
 /* Keeps plans of matrix products by shape, makes them at first use, and issues them
  * (cuda_matmul.h).
  *
- * matmul_plan_of() looks up the key of a product in a hash table. make_plan() and choose() decide
+ * plan_of() looks up the key of a product in a hash table. make_plan() and choose() decide
  * for a new shape: cuDNN if ELAPSE_GELU=cudnn, else a given answer, else what find_way() finds by
  * tuning or by the library's first proposal. Read cuda_matmul_run() and choose() first. */
 #include "exec/cuda/cuda_matmul.h"
@@ -220,7 +220,9 @@ static void make_plan(struct backend *be, struct matmul_plan *e, const struct ma
                (!e->key.aux_in_place || matmul_works_in_place(be, e, p));
 }
 
-struct matmul_plan *matmul_plan_of(struct backend *be, const struct matmul *p)
+/* The plan of p's shape, made at its first call. NULL after recording that memory ran out. The
+ * pointer is valid until the next call. */
+static struct matmul_plan *plan_of(struct backend *be, const struct matmul *p)
 {
     struct cuda_matmul *mm = cuda_of(be)->matmul;
     const struct matmul_key key = key_of(p);
@@ -237,7 +239,7 @@ struct matmul_plan *matmul_plan_of(struct backend *be, const struct matmul *p)
 
 bool cuda_matmul_run(struct backend *be, const struct matmul *p)
 {
-    struct matmul_plan *e = matmul_plan_of(be, p);
+    struct matmul_plan *e = plan_of(be, p);
     if (!e)
         return true; /* the failure is recorded */
     if (!e->works) {
@@ -260,6 +262,24 @@ bool cuda_matmul_run(struct backend *be, const struct matmul *p)
     cuda_note_text(ERR_SYSTEM, "cuda: cublasLtMatmul of %lld x %lld x %lld failed: %s",
                    (long long)p->m, (long long)p->n, (long long)p->k, why);
     return true;
+}
+
+bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
+                      const void *call)
+{
+    struct matmul_plan *e = plan_of(be, p);
+    if (!e || !e->works || e->compared || (!e->tuned && !e->cudnn))
+        return e && e->works;
+    const struct matmul_plan was = *e;
+    const bool pays = matmul_beats(be, &was, p, apart, call);
+    e = plan_of(be, p);
+    if (e) {
+        e->compared = true;
+        e->works = pays;
+        if (!pays && was.tuned)
+            matmul_note_apart(be, e);
+    }
+    return e && e->works;
 }
 
 void cuda_matmul_keep_busy(struct backend *be, int64_t ns)

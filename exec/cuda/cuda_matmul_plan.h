@@ -1,6 +1,6 @@
 /* exec/cuda/cuda_matmul_plan.h - the plans of cuda_matmul.h; private to its three files.
- * cuda_matmul.c keeps plans by shape. cuda_matmul_plan.c makes and issues them, by cuBLASLt or
- * cuDNN. cuda_matmul_tune.c finds the fastest by timing. */
+ * cuda_matmul.c keeps plans by shape and calls the other two. cuda_matmul_plan.c makes and issues
+ * them, by cuBLASLt or cuDNN. cuda_matmul_tune.c finds the fastest by timing. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_MATMUL_PLAN_H
 #define ELAPSE_EXEC_CUDA_CUDA_MATMUL_PLAN_H
 
@@ -9,7 +9,7 @@
 #include "exec/cuda/cuda_choice.h"
 #include "exec/cuda/cuda_cudnn.h"
 #include "exec/cuda/cuda_internal.h"
-#include "exec/cuda/cuda_matmul.h"
+#include "exec/cuda/matmul_call.h"
 
 /* Everything a plan depends on. Compared byte by byte, so it must be zeroed first. */
 struct matmul_key {
@@ -45,12 +45,6 @@ struct cuda_matmul {
  * 132 multiprocessors when cut into 7 parts (50 MB); for 3072 x 768, 72 tiles in 5 parts (47 MB).
  * In 32 MiB only 4 and 3 parts fit. */
 #define MATMUL_WORKSPACE_BYTES ((int64_t)64 << 20)
-
-/* --- cuda_matmul.c ---------------------------------------------------------------------------- */
-
-/* The plan of p's shape, made at its first call. NULL after recording that memory ran out. The
- * pointer is valid until the next call. */
-struct matmul_plan *matmul_plan_of(struct backend *be, const struct matmul *p);
 
 /* --- cuda_matmul_plan.c ----------------------------------------------------------------------- */
 
@@ -89,5 +83,10 @@ bool matmul_fastest(struct backend *be, struct matmul_plan *e, const struct matm
                     const cublasLtMatmulHeuristicResult_t *proposals, int count, bool cudnn);
 /* Whether the plan gives the same bits when aux is also its output; tried on a copy. */
 bool matmul_works_in_place(struct backend *be, const struct matmul_plan *e, const struct matmul *p);
+/* Whether the plan is better than separate kernels: its results agree, if they are cuDNN's, and it is
+ * not slower, if the plan was tuned. Outputs go to other memory. The separate kernels may make plans,
+ * so the plan must be a copy. */
+bool matmul_beats(struct backend *be, const struct matmul_plan *e, const struct matmul *p,
+                  matmul_apart *apart, const void *call);
 
 #endif

@@ -2,7 +2,7 @@
  * (cuda_matmul_plan.h).
  *
  * Every timed call writes to memory of its own, so the operands stay as they are. Read
- * matmul_fastest() first, then cuda_matmul_pays(), which also checks cuDNN's results. */
+ * matmul_fastest() first, then matmul_beats(), which also checks cuDNN's results. */
 #include "exec/cuda/cuda_matmul_plan.h"
 
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "exec/cuda/cuda_arena.h"
+#include "exec/cuda/cuda_scratch.h"
 
 enum { MAX_CUDNN_PROPOSALS = 4 };
 
@@ -182,19 +183,14 @@ static bool agrees(struct backend *be, const struct matmul_plan *e, const struct
     return !why[0];
 }
 
-bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *apart,
-                      const void *call)
+bool matmul_beats(struct backend *be, const struct matmul_plan *e, const struct matmul *p,
+                  matmul_apart *apart, const void *call)
 {
-    struct matmul_plan *e = matmul_plan_of(be, p);
-    if (!e || !e->works || e->compared || (!e->tuned && !e->cudnn))
-        return e && e->works;
-    /* A copy, because the separate kernels also make plans, which may move this one. */
-    const struct matmul_plan was = *e;
     struct apart_call pieces = {be, apart, call, NULL, NULL};
-    bool pays = !was.cudnn || agrees(be, &was, p, pieces);
-    if (pays && was.tuned) {
+    bool pays = !e->cudnn || agrees(be, e, p, pieces);
+    if (pays && e->tuned) {
         struct matmul timed;
-        const struct plan_call whole = {be, was, &timed};
+        const struct plan_call whole = {be, *e, &timed};
         struct way ways[2] = {
             {.once = run_plan,  .ctx = &whole },
             {.once = run_apart, .ctx = &pieces}
@@ -205,12 +201,5 @@ bool cuda_matmul_pays(struct backend *be, const struct matmul *p, matmul_apart *
         pays = !timed.d || cuda_choices_race(be, ways, 2) != 1;
         cuda_arena_release(cuda_of(be)->arena, timed.d);
     }
-    e = matmul_plan_of(be, p);
-    if (e) {
-        e->compared = true;
-        e->works = pays;
-        if (!pays && was.tuned)
-            matmul_note_apart(be, e);
-    }
-    return e && e->works;
+    return pays;
 }

@@ -8,6 +8,7 @@
  * layernorm_forward() and layernorm_backward() first; they choose the kernel. */
 #include "exec/cuda/columns.cuh"
 #include "exec/cuda/elem.cuh"
+#include "exec/cuda/cuda_scratch.h"
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 

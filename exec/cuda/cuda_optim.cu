@@ -7,6 +7,7 @@
  * squares[block]. update() collects tensors into a list, update_list() launches the kernels for a
  * list. Read these first. */
 #include "exec/cuda/squares.cuh"
+#include "exec/cuda/cuda_scratch.h"
 
 #include <math.h>
 

@@ -3,6 +3,7 @@
  * then added in order. */
 #include "exec/cuda/columns.cuh"
 #include "exec/cuda/squares.cuh"
+#include "exec/cuda/cuda_scratch.h"
 
 /* --- parts ------------------------------------------------------------------------------------ */
 

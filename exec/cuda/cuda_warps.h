@@ -3,9 +3,9 @@
  *
  * The number changes only the time, no bit of a result. ELAPSE_ATTENTION_WARPS in the environment:
  *   auto    (the default) the fastest one. `elapse profile` times the numbers at the first use of a
- *           shape, and the profile store keeps the answers for later runs (cuda_choice.h). A number
- * of samples that was not timed uses the answer of the nearest one that was; a shape without an
- *           answer uses the default
+ *           shape, and the profile store keeps the answers for later runs (cuda_choice.h). A
+ *           number of samples that was not timed uses the answer of the nearest one that was; a
+ *           shape without an answer uses the default
  *   7, 8    this number, for all shapes that can use it */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_WARPS_H
 #define ELAPSE_EXEC_CUDA_CUDA_WARPS_H

@@ -8,7 +8,7 @@
 #ifndef ELAPSE_EXEC_CUDA_FLASH_TILE_CUH
 #define ELAPSE_EXEC_CUDA_FLASH_TILE_CUH
 
-#include "exec/cuda/cuda_attention.cuh"
+#include "exec/cuda/attention_parts.cuh"
 #include "exec/cuda/ptx.cuh"
 
 #define FLASH_LOG2E 1.4426950408889634f

@@ -1,4 +1,4 @@
-/* exec/cuda/cuda_attention.cuh - declarations shared by the attention kernels; private to
+/* exec/cuda/attention_parts.cuh - declarations shared by the attention kernels; private to
  * exec/cuda/.
  *
  * There are two families. cuda_flash_*.cu computes in bf16 on the tensor cores (head_dim 32, 64,
@@ -8,8 +8,8 @@
  * The backward visits each pair of tiles twice, once to sum dq in query order and once to sum dk
  * and dv in key order; once is enough if a block holds a whole head. No two blocks add to the same
  * element, so there are no atomics, and the bits are the same every time. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_ATTENTION_CUH
-#define ELAPSE_EXEC_CUDA_CUDA_ATTENTION_CUH
+#ifndef ELAPSE_EXEC_CUDA_ATTENTION_PARTS_CUH
+#define ELAPSE_EXEC_CUDA_ATTENTION_PARTS_CUH
 
 #include "exec/cuda/elem.cuh"
 
