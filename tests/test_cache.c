@@ -260,14 +260,19 @@ static void frozen_forward(enum model_family family, enum dtype dtype)
     for (int way = 0; way < N; way++) {
         struct sample_block block = turn(m, &t, way);
         void *in[1] = {NULL}, *out[1];
-        assert_int_equal(stage_forward(stage, 0, &block, STEP_EVAL, in, out, false, NULL, &err),
+        assert_int_equal(stage_forward(stage,
+                                       &(struct stage_batch){.block = &block, .step = STEP_EVAL},
+                                       in, out, false, &err),
                          OK);
         if (way == 0)
             memcpy(want, out[0], N * one);
         for (int i = 0; i < N; i++)
             assert_memory_equal(want + (size_t)((i + N - way) % N) * one,
                                 (const char *)out[0] + (size_t)i * one, one);
-        assert_int_equal(stage_forward(low, 0, &block, STEP_EVAL, in, out, false, NULL, &err), OK);
+        assert_int_equal(stage_forward(low,
+                                       &(struct stage_batch){.block = &block, .step = STEP_EVAL},
+                                       in, out, false, &err),
+                         OK);
         memcpy(half, out[0], N * one);
         /* All of them; where rows stand alone, ever fewer. */
         for (int n = N; n >= (be->rows_alone ? 1 : N); n--) {
@@ -276,8 +281,10 @@ static void frozen_forward(enum model_family family, enum dtype dtype)
             for (int i = 0; i < n; i++)
                 assert_memory_equal(want + (size_t)((i + N - way) % N) * one,
                                     (const char *)out[0] + (size_t)i * one, one);
-            assert_int_equal(stage_forward(stage, 0, &block, STEP_EVAL, in, out, false, NULL, &err),
-                             OK);
+            assert_int_equal(
+                stage_forward(stage, &(struct stage_batch){.block = &block, .step = STEP_EVAL}, in,
+                              out, false, &err),
+                OK);
             for (int i = 0; i < n; i++)
                 assert_memory_equal(want + (size_t)((i + N - way) % N) * one,
                                     (const char *)out[0] + (size_t)i * one, one);

@@ -418,7 +418,9 @@ static void made_of(struct backend *be, struct stage *stage, const struct sample
 {
     struct err err = {0};
     void *in[1] = {NULL}, *y[1] = {NULL};
-    ok(stage_forward(stage, 0, block, STEP_EVAL, in, y, false, NULL, &err), &err);
+    ok(stage_forward(stage, &(struct stage_batch){.block = block, .step = STEP_EVAL}, in, y, false,
+                     &err),
+       &err);
     down(be, out, y[0], num);
 }
 
@@ -535,10 +537,16 @@ static void trained(const char *mode, float *grads, int64_t num, int64_t graphs[
             const int slot = i % 2;
             if (i % 4 == 0)
                 stage_begin_grad(stage);
-            ok(stage_forward(stage, slot, &block, 0, none, out, true, NULL, &err), &err);
-            ok(stage_backward(stage, slot, &block, 0, BACKWARD_INPUT, scale, none, out, &err),
+            ok(stage_forward(stage, &(struct stage_batch){.block = &block, .slot = slot}, none, out,
+                             true, &err),
                &err);
-            ok(stage_backward(stage, slot, &block, 0, BACKWARD_WEIGHT, scale, none, out, &err),
+            ok(stage_backward(
+                   stage, &(struct stage_batch){.block = &block, .slot = slot, .grad_scale = scale},
+                   BACKWARD_INPUT, none, out, &err),
+               &err);
+            ok(stage_backward(
+                   stage, &(struct stage_batch){.block = &block, .slot = slot, .grad_scale = scale},
+                   BACKWARD_WEIGHT, none, out, &err),
                &err);
         }
         graphs[frozen] = num_graphs() - before;
@@ -660,13 +668,19 @@ static int gradients_of(struct backend *be, enum model_family family, bool toget
                                        .lengths = vit ? NULL : lengths};
     void *none[1] = {NULL}, *out[1];
     for (int slot = 0; slot < 2; slot++)
-        ok(stage_forward(stage, slot, &block, 0, none, out, true, NULL, &err), &err);
+        ok(stage_forward(stage, &(struct stage_batch){.block = &block, .slot = slot}, none, out,
+                         true, &err),
+           &err);
     for (int slot = 0; slot < 2 && together; slot++)
-        ok(stage_backward(stage, slot, &block, 0, BACKWARD_BOTH, 0.5f, none, out, &err), &err);
+        ok(stage_backward(stage,
+                          &(struct stage_batch){.block = &block, .slot = slot, .grad_scale = 0.5f},
+                          BACKWARD_BOTH, none, out, &err),
+           &err);
     for (int half = 0; half < 2 && !together; half++)
         for (int slot = 0; slot < 2; slot++)
-            ok(stage_backward(stage, slot, &block, 0, half ? BACKWARD_WEIGHT : BACKWARD_INPUT, 0.5f,
-                              none, out, &err),
+            ok(stage_backward(
+                   stage, &(struct stage_batch){.block = &block, .slot = slot, .grad_scale = 0.5f},
+                   half ? BACKWARD_WEIGHT : BACKWARD_INPUT, none, out, &err),
                &err);
     char *at = grads, *end = at + room;
     const int num_items = stage_num_items(stage);

@@ -126,7 +126,9 @@ static double worst_difference(const char *weights, const struct safetensors *re
     const struct sample_block block = {
         .num_samples = n, .ids = ids, .tokens = tokens, .token_types = types, .lengths = lengths};
     void *out = NULL;
-    assert_int_equal(stage_forward(stage, 0, &block, STEP_EVAL, NULL, &out, false, NULL, &err), OK);
+    assert_int_equal(stage_forward(stage, &(struct stage_batch){.block = &block, .step = STEP_EVAL},
+                                   NULL, &out, false, &err),
+                     OK);
     snprintf(name, sizeof name, "hidden.%d", layer);
     assert_true(safetensors_find(reference, name, &info));
     float *want = malloc((size_t)info.num_elems * sizeof *want);

@@ -209,17 +209,24 @@ static void compare(const struct model_spec *spec, const char *name)
                 for (int mb = 0; mb < SAMPLES / MICROBATCH; mb++) {
                     const struct sample_block b = block_of(in, &job.model, mb * MICROBATCH);
                     void *out, *none = NULL;
-                    assert_int_equal(stage_forward(stage, 0, &b, (uint64_t)step, &none, &out,
-                                                   pass == 1, &loss[mb], &err),
-                                     OK);
+                    assert_int_equal(
+                        stage_forward(stage,
+                                      &(struct stage_batch){.block = &b, .step = (uint64_t)step},
+                                      &none, &out, pass == 1, &err),
+                        OK);
+                    assert_int_equal(stage_loss(stage, 0, &loss[mb], &err), OK);
                     if (pass == 0) {
                         sum.loss += loss[mb].loss;
                         sum.count += loss[mb].count;
                         continue;
                     }
-                    assert_int_equal(stage_backward(stage, 0, &b, (uint64_t)step, BACKWARD_BOTH,
-                                                    1.0f / (float)sum.count, NULL, NULL, &err),
-                                     OK);
+                    assert_int_equal(
+                        stage_backward(stage,
+                                       &(struct stage_batch){.block = &b,
+                                                             .step = (uint64_t)step,
+                                                             .grad_scale = 1.0f / (float)sum.count},
+                                       BACKWARD_BOTH, NULL, NULL, &err),
+                        OK);
                 }
             stage_tied_add(stage);
             const double mean = sum.loss / (double)sum.count;

@@ -251,13 +251,15 @@ static void run(struct fixture *f, const struct way *plan, struct outcome *o)
             stage_begin_grad(stages[s]);
         for (int mb = 0; mb < MICROBATCHES; mb++) {
             const struct sample_block block = block_of(f, mb);
+            const struct stage_batch batch = {.block = &block, .slot = mb, .step = step};
             struct loss_sums loss = {0};
             for (int s = 0; s < k; s++) {
                 in[mb][s][0] = s > 0 ? out[mb][s - 1][0] : NULL;
                 gather(f, way, s, true, out[mb], in[mb][s]);
-                assert_int_equal(stage_forward(stages[s], mb, &block, step, in[mb][s], out[mb][s],
-                                               !way->recompute, &loss, &err),
-                                 OK);
+                assert_int_equal(
+                    stage_forward(stages[s], &batch, in[mb][s], out[mb][s], !way->recompute, &err),
+                    OK);
+                assert_int_equal(stage_loss(stages[s], mb, &loss, &err), OK);
             }
             o->loss[step] += loss.loss;
         }
@@ -266,27 +268,26 @@ static void run(struct fixture *f, const struct way *plan, struct outcome *o)
         for (int pass = 0; pass < (way->interleave ? 2 : 1); pass++)
             for (int mb = 0; mb < MICROBATCHES; mb++) {
                 const struct sample_block block = block_of(f, mb);
+                const struct stage_batch batch = {
+                    .block = &block, .slot = mb, .step = step, .grad_scale = scale};
                 for (int s = k - 1; s >= 0 && way->cut[s + 1] > way->frozen; s--) {
                     void *from[MAX_EDGES] = {s + 1 < k ? grad[mb][s + 1][0] : NULL};
                     void **to = grad[mb][s];
-                    struct loss_sums loss;
                     gather(f, way, s, false, grad[mb], from);
                     if (way->recompute && pass == 0)
-                        assert_int_equal(stage_forward(stages[s], mb, &block, step, in[mb][s],
-                                                       out[mb][s], true, &loss, &err),
-                                         OK);
+                        assert_int_equal(
+                            stage_forward(stages[s], &batch, in[mb][s], out[mb][s], true, &err),
+                            OK);
                     if (way->split && pass == 0)
-                        assert_int_equal(stage_backward(stages[s], mb, &block, step, BACKWARD_INPUT,
-                                                        scale, from, to, &err),
-                                         OK);
+                        assert_int_equal(
+                            stage_backward(stages[s], &batch, BACKWARD_INPUT, from, to, &err), OK);
                     if (way->split && (pass == 1 || !way->interleave))
-                        assert_int_equal(stage_backward(stages[s], mb, &block, step,
-                                                        BACKWARD_WEIGHT, scale, from, NULL, &err),
-                                         OK);
+                        assert_int_equal(
+                            stage_backward(stages[s], &batch, BACKWARD_WEIGHT, from, NULL, &err),
+                            OK);
                     if (!way->split)
-                        assert_int_equal(stage_backward(stages[s], mb, &block, step, BACKWARD_BOTH,
-                                                        scale, from, to, &err),
-                                         OK);
+                        assert_int_equal(
+                            stage_backward(stages[s], &batch, BACKWARD_BOTH, from, to, &err), OK);
                     if (s > 0 && way->cut[s] <= way->frozen && pass == 0)
                         assert_null(to[0]);
                 }
@@ -457,9 +458,14 @@ static void two_backwards(struct stage *stage, const struct fixture *f)
         const struct sample_block block = block_of(f, mb);
         struct loss_sums loss;
         void *in = NULL, *out;
-        assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, true, &loss, &err), OK);
         assert_int_equal(
-            stage_backward(stage, 0, &block, 0, BACKWARD_BOTH, 0.25f, NULL, NULL, &err), OK);
+            stage_forward(stage, &(struct stage_batch){.block = &block}, &in, &out, true, &err),
+            OK);
+        assert_int_equal(stage_loss(stage, 0, &loss, &err), OK);
+        assert_int_equal(stage_backward(stage,
+                                        &(struct stage_batch){.block = &block, .grad_scale = 0.25f},
+                                        BACKWARD_BOTH, NULL, NULL, &err),
+                         OK);
     }
 }
 
@@ -695,19 +701,29 @@ static void stage_round_weights__makes_kernels_see_the_parameters(void **state)
     const struct sample_block block = block_of(&f, 0);
     struct loss_sums loss[4] = {{0}};
     void *in = NULL, *out;
-    assert_int_equal(stage_forward(one, 0, &block, 0, &in, &out, true, &loss[0], &err), OK);
-    assert_int_equal(stage_backward(one, 0, &block, 0, BACKWARD_BOTH, 1, NULL, NULL, &err), OK);
-    stage_update(one, 0, 0.1, 1, false);
-    assert_int_equal(stage_forward(one, 0, &block, STEP_EVAL, &in, &out, false, &loss[1], &err),
+    assert_int_equal(
+        stage_forward(one, &(struct stage_batch){.block = &block}, &in, &out, true, &err), OK);
+    assert_int_equal(stage_loss(one, 0, &loss[0], &err), OK);
+    assert_int_equal(stage_backward(one, &(struct stage_batch){.block = &block, .grad_scale = 1},
+                                    BACKWARD_BOTH, NULL, NULL, &err),
                      OK);
+    stage_update(one, 0, 0.1, 1, false);
+    assert_int_equal(stage_forward(one, &(struct stage_batch){.block = &block, .step = STEP_EVAL},
+                                   &in, &out, false, &err),
+                     OK);
+    assert_int_equal(stage_loss(one, 0, &loss[1], &err), OK);
     for (int t = 0; t < stage_num_params(one); t++)
         memcpy(stage_params(other)[t].weight, stage_params(one)[t].weight,
                (size_t)stage_params(one)[t].num_elems * sizeof(float));
-    assert_int_equal(stage_forward(other, 0, &block, STEP_EVAL, &in, &out, false, &loss[2], &err),
+    assert_int_equal(stage_forward(other, &(struct stage_batch){.block = &block, .step = STEP_EVAL},
+                                   &in, &out, false, &err),
                      OK);
+    assert_int_equal(stage_loss(other, 0, &loss[2], &err), OK);
     stage_round_weights(other);
-    assert_int_equal(stage_forward(other, 0, &block, STEP_EVAL, &in, &out, false, &loss[3], &err),
+    assert_int_equal(stage_forward(other, &(struct stage_batch){.block = &block, .step = STEP_EVAL},
+                                   &in, &out, false, &err),
                      OK);
+    assert_int_equal(stage_loss(other, 0, &loss[3], &err), OK);
     assert_true(loss[1].loss == loss[3].loss);
     assert_true(loss[2].loss != loss[3].loss);
     stage_free(one);
@@ -753,9 +769,9 @@ static void stage_freeze__same_bits_at_every_cut(void **state)
 static void refuse(struct stage *stage, const struct sample_block *b, const char *text)
 {
     struct err err = {0};
-    struct loss_sums loss;
     void *in = NULL, *out;
-    assert_int_equal(stage_forward(stage, 0, b, 0, &in, &out, true, &loss, &err), ERR_INPUT);
+    assert_int_equal(stage_forward(stage, &(struct stage_batch){.block = b}, &in, &out, true, &err),
+                     ERR_INPUT);
     assert_non_null(strstr(err.msg, text));
 }
 
@@ -789,14 +805,19 @@ static void stage_forward__refuses_what_would_read_or_write_astray(void **state)
     f.labels[2] = 3;
     refuse(stage, &good, "label 3 of sample 2 in the micro-batch is not in 0..2");
     f.labels[2] = 0;
-    assert_int_equal(stage_backward(stage, 0, &good, 0, BACKWARD_BOTH, 1, NULL, NULL, NULL),
+    assert_int_equal(stage_backward(stage, &(struct stage_batch){.block = &good, .grad_scale = 1},
+                                    BACKWARD_BOTH, NULL, NULL, NULL),
                      ERR_INPUT);
     struct loss_sums loss;
     void *in = NULL, *out;
-    assert_int_equal(stage_forward(stage, 0, &good, 0, &in, &out, true, &loss, &err), OK);
+    assert_int_equal(
+        stage_forward(stage, &(struct stage_batch){.block = &good}, &in, &out, true, &err), OK);
+    assert_int_equal(stage_loss(stage, 0, &loss, &err), OK);
     refuse(stage, &good, "slot 0");
     assert_int_equal(stage_freeze(stage, 3, NULL), ERR_INPUT); /* in flight */
-    assert_int_equal(stage_backward(stage, 0, &good, 0, BACKWARD_WEIGHT, 1, NULL, NULL, &err), OK);
+    assert_int_equal(stage_backward(stage, &(struct stage_batch){.block = &good, .grad_scale = 1},
+                                    BACKWARD_WEIGHT, NULL, NULL, &err),
+                     OK);
     assert_int_equal(stage_freeze(stage, 3, &err), OK);
     assert_int_equal(stage_freeze(stage, 0, NULL), ERR_INPUT); /* never backwards */
     stage_free(stage);
@@ -899,9 +920,13 @@ static void stage_forward__evaluation_drops_nothing(void **state)
         f.job.train.dropout = i == 2 ? 0.0 : 0.1;
         stage = open_whole(&f, be);
         const struct sample_block block = block_of(&f, 0);
-        assert_int_equal(stage_forward(stage, 0, &block, i == 0 ? STEP_EVAL : (uint64_t)i, &in,
-                                       &out, false, &loss, &err),
-                         OK);
+        assert_int_equal(
+            stage_forward(
+                stage,
+                &(struct stage_batch){.block = &block, .step = i == 0 ? STEP_EVAL : (uint64_t)i},
+                &in, &out, false, &err),
+            OK);
+        assert_int_equal(stage_loss(stage, 0, &loss, &err), OK);
         loss_of[i] = loss.loss;
         assert_int_equal(loss.count, SAMPLES * f.job.model.seq);
         stage_free(stage);
@@ -929,16 +954,24 @@ static void stage_forward__takes_no_masked_token_and_refuses_too_many(void **sta
         f.labels[i] = -100;
     spoil(stage);
     stage_begin_grad(stage);
-    assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, true, &loss, &err), OK);
+    assert_int_equal(
+        stage_forward(stage, &(struct stage_batch){.block = &block}, &in, &out, true, &err), OK);
+    assert_int_equal(stage_loss(stage, 0, &loss, &err), OK);
     assert_true(loss.loss == 0 && loss.count == 0);
-    assert_int_equal(stage_backward(stage, 0, &block, 0, BACKWARD_BOTH, 1, NULL, NULL, &err), OK);
+    assert_int_equal(stage_backward(stage, &(struct stage_batch){.block = &block, .grad_scale = 1},
+                                    BACKWARD_BOTH, NULL, NULL, &err),
+                     OK);
     assert_gradients(stage, NULL);
     for (int i = 0; i < SAMPLES; i++) /* 1 of 9 each: all from one sample do as well */
         f.labels[i] = 1;
-    assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, false, &loss, &err), OK);
+    assert_int_equal(
+        stage_forward(stage, &(struct stage_batch){.block = &block}, &in, &out, false, &err), OK);
+    assert_int_equal(stage_loss(stage, 0, &loss, &err), OK);
     assert_int_equal(loss.count, SAMPLES);
     f.labels[SAMPLES] = 1;
-    assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, false, &loss, &err), ERR_INPUT);
+    assert_int_equal(
+        stage_forward(stage, &(struct stage_batch){.block = &block}, &in, &out, false, &err),
+        ERR_INPUT);
     assert_non_null(strstr(err.msg, "4 tokens of a micro-batch are to be predicted, at most 3"));
     stage_free(stage);
     close_fixture(&f);

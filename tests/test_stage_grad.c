@@ -287,10 +287,14 @@ static void compare(enum model_family family, enum model_task task, int layers, 
     }
     void *in = NULL, *out;
     struct loss_sums loss;
-    assert_int_equal(stage_forward(stage, 0, &block, 0, &in, &out, true, &loss, &err), OK);
+    assert_int_equal(
+        stage_forward(stage, &(struct stage_batch){.block = &block}, &in, &out, true, &err), OK);
+    assert_int_equal(stage_loss(stage, 0, &loss, &err), OK);
     const double want = ref_loss(&ref);
     assert_true(fabs(loss.loss / want - 1) < 3e-6);
-    assert_int_equal(stage_backward(stage, 0, &block, 0, BACKWARD_BOTH, 0.25f, NULL, NULL, &err),
+    assert_int_equal(stage_backward(stage,
+                                    &(struct stage_batch){.block = &block, .grad_scale = 0.25f},
+                                    BACKWARD_BOTH, NULL, NULL, &err),
                      OK);
     stage_tied_add(stage);
     for (int t = 0; t < ref.num; t++)

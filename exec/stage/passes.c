@@ -307,19 +307,17 @@ static enum status forward_items(struct stage *stage, struct slot *slot, uint64_
     return rc;
 }
 
-enum status stage_forward(struct stage *stage, int slot_index, const struct sample_block *block,
-                          uint64_t step, void *const *in, void **out, bool keep_stash,
-                          struct loss_sums *loss, struct err *err)
+enum status stage_forward(struct stage *stage, const struct stage_batch *batch, void *const *in,
+                          void **out, bool keep_stash, struct err *err)
 {
-    assert(slot_index >= 0 && slot_index < stage->num_slots);
-    struct backend *be = stage->spec.backend;
-    struct slot *slot = &stage->slots[slot_index];
+    assert(batch->slot >= 0 && batch->slot < stage->num_slots);
+    struct slot *slot = &stage->slots[batch->slot];
     const bool keep = keep_stash && stage_first_active(stage) < stage->num_items;
-    enum status rc = check_block(stage, block, err);
+    enum status rc = check_block(stage, batch->block, err);
     if (rc == OK)
-        rc = take_block(stage, slot, block, err);
+        rc = take_block(stage, slot, batch->block, err);
     if (rc == OK && slot->state != SLOT_FREE)
-        rc = err_set(err, ERR_INPUT, "stage: slot %d still waits for its backward", slot_index);
+        rc = err_set(err, ERR_INPUT, "stage: slot %d still waits for its backward", batch->slot);
     struct stash_set *set = NULL;
     if (rc == OK && keep)
         rc = stash_take(stage, &set, err);
@@ -331,10 +329,10 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
     struct pass_key key;
     bool open;
     memset(&key, 0, sizeof key);
-    if (!pass_begin(stage, slot, step, &key, &open)) {
-        rc = forward_items(stage, slot, step, in, err);
+    if (!pass_begin(stage, slot, batch->step, &key, &open)) {
+        rc = forward_items(stage, slot, batch->step, in, err);
         if (!pass_end(stage, open))
-            rc = forward_items(stage, slot, step, in, err);
+            rc = forward_items(stage, slot, batch->step, in, err);
     }
     if (rc != OK)
         return rc;
@@ -342,7 +340,7 @@ enum status stage_forward(struct stage *stage, int slot_index, const struct samp
         out[0] = slot->out;
     for (int e = 1; out && e <= stage->num_out; e++)
         out[e] = slot->skip_out[e];
-    return loss && stage_loss_out(stage, slot_index, loss) ? be->sync(be, err) : OK;
+    return OK;
 }
 
 bool stage_loss_out(struct stage *stage, int slot, struct loss_sums *host)
@@ -356,6 +354,12 @@ bool stage_loss_out(struct stage *stage, int slot, struct loss_sums *host)
     if (stage->has_head)
         be->copy_out(be, host, stage->slots[slot].sums, (int64_t)sizeof *host);
     return stage->has_head;
+}
+
+enum status stage_loss(struct stage *stage, int slot, struct loss_sums *loss, struct err *err)
+{
+    struct backend *be = stage->spec.backend;
+    return stage_loss_out(stage, slot, loss) ? be->sync(be, err) : OK;
 }
 
 enum status stage_forward_tail(struct stage *stage, const struct sample_block *block, int first,
@@ -416,16 +420,18 @@ static void *aside_of(const struct stage *stage, int i, enum backward what)
                : NULL;
 }
 
-/* Run the items of a backward. fresh: the weights' halves write the accumulators instead of adding.
- * issue false: only note in the slot what a later weights' half needs, because a graph does the
+/* Run the items of a backward. key->fresh: the weights' halves write the accumulators instead of
+ * adding. issue false: only note in the slot what a later weights' half needs, because a graph does the
  * work. */
-static enum status backward_items(struct stage *stage, struct slot *slot, uint64_t step,
-                                  enum backward what, float grad_scale, bool fresh,
-                                  void *const *grad_out, bool issue, struct err *err)
+static enum status backward_items(struct stage *stage, const struct stage_batch *batch,
+                                  const struct pass_key *key, void *const *grad_out, bool issue,
+                                  struct err *err)
 {
+    struct slot *slot = &stage->slots[batch->slot];
+    const enum backward what = key->what;
     const int64_t n = slot->batch.num_samples;
     const int active = stage_first_active(stage);
-    struct layer_pass pass = pass_of(stage, slot, step);
+    struct layer_pass pass = pass_of(stage, slot, batch->step);
     void *dy = slot->grad_out;
     enum status rc = OK;
     stage_clock_start(stage);
@@ -433,7 +439,7 @@ static enum status backward_items(struct stage *stage, struct slot *slot, uint64
         const struct layer *l = &stage->layers[i];
         pass.stash = slot->set->buf[i];
         pass.aside = aside_of(stage, i, what);
-        pass.dropout = dropout_of(stage, l, step);
+        pass.dropout = dropout_of(stage, l, batch->step);
         pass.x = input_of(slot, i);
         pass.y = i + 1 == stage->num_items ? slot->out : slot->set->y[i];
         if (what != BACKWARD_WEIGHT) {
@@ -442,14 +448,14 @@ static enum status backward_items(struct stage *stage, struct slot *slot, uint64
             if (issue) {
                 stage_skip_grad_out(stage, grad_out, i, n, dy);
                 pass.skip_dx = stage_skip_grad_in(stage, slot, i, n);
-                layer_backward_input(l, &pass, dy, grad_scale, dx);
+                layer_backward_input(l, &pass, dy, batch->grad_scale, dx);
                 stage_clock_lap(stage, i, dx || l->item == 0 ? PASS_BWD_INPUT : PASS_BWD_REST);
             }
             dy = dx;
         }
         if (what != BACKWARD_INPUT && issue) {
-            pass.fresh = fresh && layer_writes(l);
-            layer_backward_weight(l, &pass, slot->dy[i], grad_scale);
+            pass.fresh = key->fresh && layer_writes(l);
+            layer_backward_weight(l, &pass, slot->dy[i], batch->grad_scale);
             stage_clock_lap(stage, i, PASS_BWD_WEIGHT);
             if (stage->on_grad)
                 rc = stage->on_grad(stage->on_grad_ctx, i, err);
@@ -458,39 +464,37 @@ static enum status backward_items(struct stage *stage, struct slot *slot, uint64
     return rc;
 }
 
-enum status stage_backward(struct stage *stage, int slot_index, const struct sample_block *block,
-                           uint64_t step, enum backward what, float grad_scale,
+enum status stage_backward(struct stage *stage, const struct stage_batch *batch, enum backward what,
                            void *const *grad_out, void **grad_in, struct err *err)
 {
-    assert(slot_index >= 0 && slot_index < stage->num_slots);
+    assert(batch->slot >= 0 && batch->slot < stage->num_slots);
     struct backend *be = stage->spec.backend;
-    struct slot *slot = &stage->slots[slot_index];
+    struct slot *slot = &stage->slots[batch->slot];
     const enum slot_state need = what == BACKWARD_WEIGHT ? SLOT_INPUT_DONE : SLOT_FORWARD;
     if (what == BACKWARD_WEIGHT && slot->state == SLOT_FORWARD)
         what = BACKWARD_BOTH;
     else if (slot->state != need)
         return err_set(err, ERR_INPUT, "stage: backward of slot %d without its forward",
-                       slot_index);
+                       batch->slot);
     /* On a device the slot still holds the forward's copy. */
-    enum status rc = be->host_memory ? take_block(stage, slot, block, err) : OK;
+    enum status rc = be->host_memory ? take_block(stage, slot, batch->block, err) : OK;
     if (rc != OK)
         return rc;
     if (what != BACKWARD_WEIGHT)
         slot->grad_out = grad_out ? grad_out[0] : NULL;
-    const bool fresh = stage->fresh && what != BACKWARD_INPUT;
-    stage->fresh = stage->fresh && !fresh;
     struct pass_key key;
     bool open;
     memset(&key, 0, sizeof key);
     key.direction = PASS_BACKWARD;
     key.what = what;
     key.grad_out = slot->grad_out;
-    key.grad_scale = grad_scale;
-    key.fresh = fresh;
-    const bool whole = pass_begin(stage, slot, step, &key, &open);
-    rc = backward_items(stage, slot, step, what, grad_scale, fresh, grad_out, !whole, err);
+    key.grad_scale = batch->grad_scale;
+    key.fresh = stage->fresh && what != BACKWARD_INPUT;
+    stage->fresh = stage->fresh && !key.fresh;
+    const bool whole = pass_begin(stage, slot, batch->step, &key, &open);
+    rc = backward_items(stage, batch, &key, grad_out, !whole, err);
     if (!pass_end(stage, open))
-        rc = backward_items(stage, slot, step, what, grad_scale, fresh, grad_out, true, err);
+        rc = backward_items(stage, batch, &key, grad_out, true, err);
     if (grad_in)
         grad_in[0] =
             stage_first_active(stage) == 0 && gradient_of(stage, slot, 0) ? slot->grad_in : NULL;

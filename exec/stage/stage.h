@@ -87,8 +87,17 @@ int64_t stage_input_elems(const struct model *model, int item);
 /* The step to pass outside of training: dropout is off. */
 #define STEP_EVAL UINT64_MAX
 
-/* Steps count from 0; the same step must be given to forward, recompute and backward of a
- * micro-batch (dropout is keyed by it). Weight decay applies to tensors of two dimensions and more
+/* A micro-batch on its way through the stage. Its forward, recompute and backward must get the same
+ * block, slot and step. */
+struct stage_batch {
+    const struct sample_block *block;
+    int slot;
+    uint64_t step;    /* from 0; dropout is keyed by it */
+    float grad_scale; /* backward of the stage with the head: multiplies the loss's gradient (1 /
+                         real count) */
+};
+
+/* Weight decay applies to tensors of two dimensions and more
  * (not to biases and norms).
  *
  * Pointers passed as in[] and grad_out[] are borrowed until the slot is free again (after
@@ -103,11 +112,9 @@ int64_t stage_input_elems(const struct model *model, int item);
  * of the workload's entering edges; out likewise for leaving ones. keep_stash false: frozen
  * forward, evaluation, or the first forward under recompute (which keeps the inputs only).
  *
- * Passes issue their work and return; the next sync of the backend reports what failed. loss, not
- * NULL, on the stage with the head: the call waits and fills it. */
-enum status stage_forward(struct stage *stage, int slot, const struct sample_block *block,
-                          uint64_t step, void *const *in, void **out, bool keep_stash,
-                          struct loss_sums *loss, struct err *err);
+ * Passes issue their work and return; the next sync of the backend reports what failed. */
+enum status stage_forward(struct stage *stage, const struct stage_batch *batch, void *const *in,
+                          void **out, bool keep_stash, struct err *err);
 
 /* Start to copy a block to the device while the device computes. The next stage_forward() of the
  * block with this serial uses the copy. An earlier copy that no forward has used is dropped. Only
@@ -122,6 +129,8 @@ void stage_upload_end(struct stage *stage);
 /* Start to copy the head's result of the slot's last forward to host memory (from alloc_host()); it
  * has arrived after an event or a sync. false: this stage has no head. */
 bool stage_loss_out(struct stage *stage, int slot, struct loss_sums *host);
+/* Wait for that result. Does nothing on a stage without a head. */
+enum status stage_loss(struct stage *stage, int slot, struct loss_sums *loss, struct err *err);
 
 /* The probability of each position to be the start and the end of the span, [n][seq][2] in host
  * memory. Call it directly after an evaluating forward (keep_stash false) of a stage with a span
@@ -135,15 +144,13 @@ enum status stage_span_probabilities(struct stage *stage, const struct sample_bl
 enum status stage_forward_tail(struct stage *stage, const struct sample_block *block, int first,
                                void *in, void **out, struct err *err);
 
-/* Backward of the micro-batch in slot. grad_scale multiplies the loss's gradient (1 / real count)
- * and matters on the stage with the head only. BACKWARD_BOTH frees the slot; BACKWARD_INPUT keeps
+/* Backward of the micro-batch in its slot. BACKWARD_BOTH frees the slot; BACKWARD_INPUT keeps
  * what BACKWARD_WEIGHT needs, which frees it. Weight gradients are added to the stage's
  * accumulators (stage_begin_grad()). BACKWARD_WEIGHT without a BACKWARD_INPUT before it does both
  * (the first active stage has no I ops). grad_in is NULL where nothing below needs it (first active
  * item inside the stage): *grad_in is then set to NULL. */
 enum backward { BACKWARD_BOTH, BACKWARD_INPUT, BACKWARD_WEIGHT };
-enum status stage_backward(struct stage *stage, int slot, const struct sample_block *block,
-                           uint64_t step, enum backward what, float grad_scale,
+enum status stage_backward(struct stage *stage, const struct stage_batch *batch, enum backward what,
                            void *const *grad_out, void **grad_in, struct err *err);
 
 /* Parameters in a fixed order (by item, by tensor): name as in the checkpoint, weights, gradients,

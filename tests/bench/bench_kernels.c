@@ -82,10 +82,14 @@ static enum status run(const struct bench *b, enum dtype dtype, int threads, int
         void *in = NULL, *out = NULL;
         const double start = now_ms();
         stage_begin_grad(stage);
-        rc = stage_forward(stage, 0, &block, 0, &in, &out, true, &loss, err);
+        rc = stage_forward(stage, &(struct stage_batch){.block = &block}, &in, &out, true, err);
         if (rc == OK)
-            rc = stage_backward(stage, 0, &block, 0, BACKWARD_BOTH, 1.0f / (float)loss.count, NULL,
-                                NULL, err);
+            rc = stage_loss(stage, 0, &loss, err);
+        if (rc == OK)
+            rc = stage_backward(
+                stage,
+                &(struct stage_batch){.block = &block, .grad_scale = 1.0f / (float)loss.count},
+                BACKWARD_BOTH, NULL, NULL, err);
         if (rc == OK) {
             stage_tied_add(stage);
             stage_update(stage, 0, 1e-3, 1.0f, false);
