@@ -29,7 +29,9 @@ static void rig_open(struct rig *rig, int replica, bool full)
     case_job(&rig->job, FAMILY_VIT, DTYPE_FP32);
     rig->cache = case_cache(&comm, &rig->job, SAMPLES, note);
     assert_non_null(rig->cache);
-    assert_int_equal(sampler_init(&rig->sampler, SAMPLES, 9, true, 2, BATCH / 2, M, NULL), OK);
+    assert_int_equal(sampler_init(&rig->sampler,
+                                  &(struct sampler_spec){SAMPLES, 9, true, 2, BATCH / 2, M}, NULL),
+                     OK);
     rig->elems = stage_input_elems(&rig->job.model, LEVEL);
     rig->size = rig->sampler.microbatches.size;
     rig->levels = calloc((size_t)rig->size, sizeof *rig->levels);

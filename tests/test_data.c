@@ -210,7 +210,8 @@ static void loader_get__gives_the_same_batches_whoever_makes_them(void **state)
     (void)state;
     assert_int_equal(shapes_open(8, 21, 4, 1, &data, &err), OK);
     data.augment = true;
-    assert_int_equal(sampler_init(&sampler, 21, 1, true, 2, 4, 2, &err), OK);
+    assert_int_equal(sampler_init(&sampler, &(struct sampler_spec){21, 1, true, 2, 4, 2}, &err),
+                     OK);
     for (int i = 0; i < 3; i++) {
         struct loader_spec spec = {.dataset = &data,
                                    .sampler = &sampler,
@@ -254,7 +255,8 @@ static void loader_peek__shows_what_the_next_get_gives(void **state)
     struct err err = {0};
     (void)state;
     assert_int_equal(shapes_open(8, 21, 4, 1, &data, &err), OK);
-    assert_int_equal(sampler_init(&sampler, 21, 1, true, 1, 4, 2, &err), OK);
+    assert_int_equal(sampler_init(&sampler, &(struct sampler_spec){21, 1, true, 1, 4, 2}, &err),
+                     OK);
     struct loader_spec spec = {
         .dataset = &data, .sampler = &sampler, .want_inputs = true, .prefetch = true};
     assert_int_equal(loader_new(&spec, &loader, &err), OK);
@@ -299,7 +301,8 @@ static void loader_get__says_of_several_failures_the_first(void **state)
     (void)state;
     assert_int_equal(shapes_open(8, 21, 4, 1, &data, &err), OK);
     data.sample = unreadable;
-    assert_int_equal(sampler_init(&sampler, 21, 1, true, 1, 20, 2, &err), OK);
+    assert_int_equal(sampler_init(&sampler, &(struct sampler_spec){21, 1, true, 1, 20, 2}, &err),
+                     OK);
     for (int64_t i = 0; i < 20 && !want[0]; i++)
         if (sampler_id(&sampler, 0, i) % 3)
             snprintf(want, sizeof want, "sample %lld", (long long)sampler_id(&sampler, 0, i));
@@ -327,7 +330,8 @@ static void loader_get__counts_the_targets_of_masked_tokens(void **state)
                     &err),
         OK);
     assert_int_equal(phrases_open(&model, 50, 10, 1, &data, &err), OK);
-    assert_int_equal(sampler_init(&sampler, 50, 1, true, 1, 20, 3, &err), OK);
+    assert_int_equal(sampler_init(&sampler, &(struct sampler_spec){50, 1, true, 1, 20, 3}, &err),
+                     OK);
     struct loader_spec spec = {.dataset = &data,
                                .sampler = &sampler,
                                .want_inputs = true,

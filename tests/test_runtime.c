@@ -125,8 +125,10 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
         ok(stage_init_weights(rig->stages[s], 1, &err), &err);
     }
     ok(dataset_open(&rig->job, &rig->dataset, &err), &err);
-    ok(sampler_init(&rig->sampler, TRAIN, 1, true, r, rig->plan.batch, rig->plan.microbatches.count,
-                    &err),
+    ok(sampler_init(
+           &rig->sampler,
+           &(struct sampler_spec){TRAIN, 1, true, r, rig->plan.batch, rig->plan.microbatches.count},
+           &err),
        &err);
     struct loader_spec loader = {.dataset = &rig->dataset,
                                  .sampler = &rig->sampler,

@@ -17,7 +17,9 @@ static void sampler_id__is_a_bijection_for_every_size_and_epoch(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int64_t epoch = 0; epoch < 3; epoch++) {
             struct sampler sampler;
-            assert_int_equal(sampler_init(&sampler, sizes[i], 7, true, 1, 1, 1, NULL), OK);
+            assert_int_equal(
+                sampler_init(&sampler, &(struct sampler_spec){sizes[i], 7, true, 1, 1, 1}, NULL),
+                OK);
             memset(seen, 0, sizeof seen);
             for (int64_t p = 0; p < sizes[i]; p++) {
                 int64_t id = sampler_id(&sampler, epoch, p);
@@ -32,8 +34,8 @@ static void sampler_id__differs_between_epochs_and_seeds(void **state)
     struct sampler a, b;
     int same_epoch = 0, same_seed = 0, fixed = 0;
     (void)state;
-    sampler_init(&a, 1000, 1, true, 1, 1, 1, NULL);
-    sampler_init(&b, 1000, 2, true, 1, 1, 1, NULL);
+    sampler_init(&a, &(struct sampler_spec){1000, 1, true, 1, 1, 1}, NULL);
+    sampler_init(&b, &(struct sampler_spec){1000, 2, true, 1, 1, 1}, NULL);
     for (int64_t p = 0; p < 1000; p++) {
         same_epoch += sampler_id(&a, 0, p) == sampler_id(&a, 1, p);
         same_seed += sampler_id(&a, 0, p) == sampler_id(&b, 0, p);
@@ -41,7 +43,7 @@ static void sampler_id__differs_between_epochs_and_seeds(void **state)
     }
     /* One coincidence is expected of two random permutations. */
     assert_true(same_epoch < 10 && same_seed < 10 && fixed < 10);
-    a.shuffle = false;
+    a.spec.shuffle = false;
     assert_int_equal(sampler_id(&a, 5, 123), 123);
 }
 
@@ -55,7 +57,10 @@ static void sampler_microbatch__gives_every_sample_once_an_epoch_at_any_r_and_m(
                 for (int m = 1; m <= 5; m++) {
                     struct sampler sampler;
                     int64_t total = 0;
-                    assert_int_equal(sampler_init(&sampler, n, 3, true, r, batch, m, NULL), OK);
+                    assert_int_equal(sampler_init(&sampler,
+                                                  &(struct sampler_spec){n, 3, true, r, batch, m},
+                                                  NULL),
+                                     OK);
                     memset(seen, 0, sizeof seen);
                     for (int64_t s = 0; s < sampler_steps_per_epoch(&sampler); s++) {
                         int64_t of_step = 0;
@@ -80,8 +85,8 @@ static void sampler_microbatch__holds_the_same_samples_at_every_r_when_batches_d
 {
     struct sampler one, four;
     (void)state;
-    sampler_init(&one, 500, 3, true, 1, 64, 16, NULL);
-    sampler_init(&four, 500, 3, true, 4, 16, 4, NULL);
+    sampler_init(&one, &(struct sampler_spec){500, 3, true, 1, 64, 16}, NULL);
+    sampler_init(&four, &(struct sampler_spec){500, 3, true, 4, 16, 4}, NULL);
     for (int64_t s = 0; s < sampler_steps_per_epoch(&one); s++)
         for (int g = 0; g < 16; g++) {
             int64_t a, b;
@@ -104,9 +109,12 @@ static void sampler_go_on__loses_and_doubles_nothing(void **state)
             const uint64_t draw = counter_bits(6, run * 100 + change);
             const int r = 1 + (int)(draw % 4), m = 1 + (int)((draw >> 8) % 3);
             struct sampler sampler;
-            assert_int_equal(
-                sampler_init(&sampler, n, 3, true, r, 3 + (int64_t)(draw >> 16) % 9, m, NULL), OK);
-            const int64_t global = sampler.batch * r;
+            assert_int_equal(sampler_init(&sampler,
+                                          &(struct sampler_spec){n, 3, true, r,
+                                                                 3 + (int64_t)(draw >> 16) % 9, m},
+                                          NULL),
+                             OK);
+            const int64_t global = sampler.spec.batch * r;
             int64_t s = sampler_go_on(&sampler, position);
             assert_int_equal(sampler_position(&sampler, s), position);
             assert_true(position % global != 0 || sampler.origin == 0);
@@ -136,10 +144,14 @@ static void sampler_init__refuses_what_cannot_be(void **state)
     struct sampler sampler;
     struct err err = {0};
     (void)state;
-    assert_int_equal(sampler_init(&sampler, 0, 1, true, 1, 1, 1, &err), ERR_INPUT);
+    assert_int_equal(sampler_init(&sampler, &(struct sampler_spec){0, 1, true, 1, 1, 1}, &err),
+                     ERR_INPUT);
     assert_string_equal(err.msg, "cannot sample from 0 samples, need at least 1");
-    assert_int_equal(sampler_init(&sampler, 10, 1, true, 0, 1, 1, NULL), ERR_INPUT);
-    assert_int_equal(sampler_init(&sampler, 10, 1, true, 1 << 20, INT64_MAX / 2, 1, NULL),
+    assert_int_equal(sampler_init(&sampler, &(struct sampler_spec){10, 1, true, 0, 1, 1}, NULL),
+                     ERR_INPUT);
+    assert_int_equal(sampler_init(&sampler,
+                                  &(struct sampler_spec){10, 1, true, 1 << 20, INT64_MAX / 2, 1},
+                                  NULL),
                      ERR_INPUT);
 }
 

@@ -15,19 +15,23 @@
 #include "partition/plan.h"
 #include "partition/status.h"
 
-struct sampler {
+struct sampler_spec {
     int64_t num_samples;
     uint64_t seed;
     bool shuffle; /* false: every epoch is in the order of the ids (evaluation) */
     int num_replicas;
     int64_t batch; /* samples per pipeline and step */
+    int num_microbatches;
+};
+
+struct sampler {
+    struct sampler_spec spec;
     struct microbatches microbatches;
     int64_t origin; /* position of step 0; not 0 only for the rest of an epoch */
 };
 
 /* ERR_INPUT: num_samples < 1, a count < 1, or the global batch overflows. */
-enum status sampler_init(struct sampler *sampler, int64_t num_samples, uint64_t seed, bool shuffle,
-                         int num_replicas, int64_t batch, int num_microbatches, struct err *err);
+enum status sampler_init(struct sampler *sampler, const struct sampler_spec *spec, struct err *err);
 
 /* Steps from the origin to the end of the epoch. */
 int64_t sampler_steps_per_epoch(const struct sampler *sampler);

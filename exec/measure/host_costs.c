@@ -28,7 +28,9 @@ enum status measure_input(struct measure *m, struct err *err)
     row.bytes = 4 * (dataset.image ? (int64_t)dataset.channels * dataset.image * dataset.image
                                    : job.model.seq);
     if (rc == OK)
-        rc = sampler_init(&sampler, dataset.num_samples[SPLIT_TRAIN], 1, true, 1, BATCH, 1, err);
+        rc = sampler_init(
+            &sampler,
+            &(struct sampler_spec){dataset.num_samples[SPLIT_TRAIN], 1, true, 1, BATCH, 1}, err);
     if (rc == OK) {
         struct loader_spec spec = {
             .dataset = &dataset, .sampler = &sampler, .want_inputs = true, .want_labels = true};

@@ -194,6 +194,7 @@ static enum status run_passes(struct layers *l, int size, int live, double *rest
                                  .token_types = l->m->types,
                                  .lengths = l->m->lengths,
                                  .labels = l->m->labels};
+    struct stage_batch batch = {.block = &block, .grad_scale = 1};
     void *in[1] = {NULL}, *out[1], *grad_in[1];
     struct loss_sums loss;
     enum status rc = OK;
@@ -201,17 +202,17 @@ static enum status run_passes(struct layers *l, int size, int live, double *rest
     stage_time_items(l->stage, l->item_ns);
     measure_clock_start(l->m);
     for (int mb = 0; rc == OK && mb < live; mb++) {
-        rc = stage_forward(l->stage, &(struct stage_batch){.block = &block, .slot = mb}, in, out,
-                           true, err);
-        if (rc == OK)
-            rc = stage_loss(l->stage, mb, l->losses ? NULL : &loss, err);
+        batch.slot = mb;
+        rc = stage_forward(l->stage, &batch, in, out, true, err);
         if (rc == OK && l->losses)
             stage_loss_out(l->stage, mb, &l->losses[mb]);
+        else if (rc == OK)
+            rc = stage_loss(l->stage, mb, &loss, err);
     }
-    for (int mb = 0; rc == OK && mb < live; mb++)
-        rc = stage_backward(l->stage,
-                            &(struct stage_batch){.block = &block, .slot = mb, .grad_scale = 1},
-                            BACKWARD_BOTH, in, grad_in, err);
+    for (int mb = 0; rc == OK && mb < live; mb++) {
+        batch.slot = mb;
+        rc = stage_backward(l->stage, &batch, BACKWARD_BOTH, in, grad_in, err);
+    }
     const double all_ns = measure_clock_ns(l->m);
     stage_time_read(l->stage);
     for (int i = 0; rc == OK && i < l->m->job.model.num_items * PASS_COUNT; i++)

@@ -164,9 +164,13 @@ enum status layout_batches(const struct layout_base *base, int64_t position, str
             job->path ? job->path : job->name, (long long)plan->batch, plan->num_replicas,
             (long long)base->dataset->num_samples[SPLIT_TRAIN]);
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++) {
-        rc = sampler_init(&layout->samplers[split], base->dataset->num_samples[split],
-                          job->train.seed, split == SPLIT_TRAIN, plan->num_replicas, plan->batch,
-                          plan->microbatches.count, err);
+        const struct sampler_spec spec = {.num_samples = base->dataset->num_samples[split],
+                                          .seed = job->train.seed,
+                                          .shuffle = split == SPLIT_TRAIN,
+                                          .num_replicas = plan->num_replicas,
+                                          .batch = plan->batch,
+                                          .num_microbatches = plan->microbatches.count};
+        rc = sampler_init(&layout->samplers[split], &spec, err);
         if (rc == OK && split == SPLIT_TRAIN)
             sampler_go_on(&layout->samplers[split], position);
         if (rc == OK)

@@ -182,8 +182,11 @@ static enum status begin_plan(struct trainer *t, struct train_plan *plan, struct
     }
     if (rc != OK)
         return err_copy(err, &why);
-    rc = sampler_init(&sampler, ask.num_samples, 0, false, begun.plan.num_replicas,
-                      begun.plan.batch, 1, err);
+    const struct sampler_spec whole = {.num_samples = ask.num_samples,
+                                       .num_replicas = begun.plan.num_replicas,
+                                       .batch = begun.plan.batch,
+                                       .num_microbatches = 1};
+    rc = sampler_init(&sampler, &whole, err);
     if (rc == OK)
         t->first_steps_per_epoch = sampler_steps_per_whole_epoch(&sampler);
     if (rc == OK && turn_changes(job, ask.turn, ask.num_frozen_layers, &begun.plan)) {

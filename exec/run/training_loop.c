@@ -107,7 +107,7 @@ static int64_t lr_step(const struct trainer *t, int64_t step_in_epoch)
 {
     const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
     int64_t steps = sampler_steps_per_whole_epoch(sampler);
-    int64_t global = sampler->batch * sampler->num_replicas;
+    int64_t global = sampler->spec.batch * sampler->spec.num_replicas;
     step_in_epoch = sampler_position(sampler, step_in_epoch) / global;
     if (steps != t->first_steps_per_epoch)
         step_in_epoch =
@@ -187,7 +187,7 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
                                struct err *err)
 {
     const struct sampler *sampler = &t->layout.samplers[SPLIT_TRAIN];
-    const int64_t global = sampler->batch * sampler->num_replicas;
+    const int64_t global = sampler->spec.batch * sampler->spec.num_replicas;
     const int64_t in_epoch = sampler_steps_per_epoch(sampler);
     const int64_t every = t->job->train.checkpoint_every_steps;
     int64_t begin = comm_now_ns(t->comm);
@@ -272,7 +272,7 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
 {
     const int64_t eval_every = t->job->train.eval_every_epochs;
     enum status rc = epoch_steps(t, first_step, last_step, err);
-    bool over = t->progress.position >= t->layout.samplers[SPLIT_TRAIN].num_samples;
+    bool over = t->progress.position >= t->layout.samplers[SPLIT_TRAIN].spec.num_samples;
     describe_epoch(t);
     if (rc == OK && over) {
         t->progress.epoch++;

@@ -18,8 +18,8 @@ enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batc
     if (rt->cache && rt->training)
         return runtime_prefix_cached(rt, microbatch, batch, err);
     /* Frozen layers run without dropout, also in training. */
-    rc = stage_forward(rt->spec.prefix, &(struct stage_batch){.block = block, .step = STEP_EVAL},
-                       in, out, false, err);
+    const struct stage_batch frozen = {.block = block, .step = STEP_EVAL};
+    rc = stage_forward(rt->spec.prefix, &frozen, in, out, false, err);
     if (rc == OK) {
         be->copy(be, rt->prefix_out[microbatch], out[0],
                  backend_bytes(be, stage_input_elems(rt->spec.model, rt->spec.plan->first_item[0]) *
@@ -63,8 +63,9 @@ enum status runtime_forward(struct runtime *rt, const struct op *op, const struc
             return rc;
         s->in_ptr[0] = rt->prefix_out[mb];
     }
-    rc = stage_forward(s->stage, &(struct stage_batch){.block = block, .slot = slot, .step = step},
-                       s->in_ptr, s->out_ptr + (size_t)slot * (size_t)(s->num_out + 1), keep, err);
+    const struct stage_batch pass = {.block = block, .slot = slot, .step = step};
+    rc = stage_forward(s->stage, &pass, s->in_ptr,
+                       s->out_ptr + (size_t)slot * (size_t)(s->num_out + 1), keep, err);
     if (rc != OK)
         return rc;
     if (!again && stage_loss_out(s->stage, slot, &rt->losses[mb]) && rt->losses_out)
@@ -96,11 +97,9 @@ enum status runtime_backward(struct runtime *rt, const struct op *op, const stru
     const bool ahead = runtime_reduce_ahead(rt, op);
     struct final_grads of = {rt, op->stage};
     stage_on_grad(s->stage, ahead ? runtime_reduce_item : NULL, &of);
-    rc = stage_backward(
-        s->stage,
-        &(struct stage_batch){
-            .block = &batch->blocks[mb], .slot = slot, .step = (uint64_t)step, .grad_scale = scale},
-        what, s->grad_out_ptr, grad_in, err);
+    const struct stage_batch pass = {
+        .block = &batch->blocks[mb], .slot = slot, .step = (uint64_t)step, .grad_scale = scale};
+    rc = stage_backward(s->stage, &pass, what, s->grad_out_ptr, grad_in, err);
     stage_on_grad(s->stage, NULL, NULL);
     if (rc != OK)
         return rc;

@@ -222,12 +222,10 @@ static enum status compute(struct runtime *rt, const struct sample_block *block,
 {
     struct backend *be = rt->spec.backend;
     const struct sample_block part = part_of(rt, block, first, n);
+    const struct stage_batch whole = {.block = &part, .step = STEP_EVAL};
     void *in[1] = {NULL}, *out[1] = {NULL};
-    const enum status rc =
-        from > 0 ? stage_forward_tail(rt->spec.prefix, &part, from, at, out, err)
-                 : stage_forward(rt->spec.prefix,
-                                 &(struct stage_batch){.block = &part, .step = STEP_EVAL}, in, out,
-                                 false, err);
+    const enum status rc = from > 0 ? stage_forward_tail(rt->spec.prefix, &part, from, at, out, err)
+                                    : stage_forward(rt->spec.prefix, &whole, in, out, false, err);
     if (rc == OK)
         be->copy(be, at, out[0], rt->cache->sample_bytes * n);
     return rc;
