@@ -168,7 +168,7 @@ static void cache_whole__only_where_bits_depend_on_the_number_of_rows(void **sta
     (void)state;
     static const struct {
         enum dtype dtype;
-        bool bf16_cache, rows_alone, whole;
+        bool bf16_cache, bits_independent_of_row_count, whole;
     } cases[] = {
         {DTYPE_FP32, false, false, true }, /* exact values, bits by the number of rows */
         {DTYPE_FP32, false, true,  false},
@@ -183,7 +183,8 @@ static void cache_whole__only_where_bits_depend_on_the_number_of_rows(void **sta
         case_job(&job, FAMILY_VIT, cases[i].dtype);
         job.cache.bf16 = cases[i].bf16_cache;
         job.cache.limit_bytes = 100000;
-        const struct backend be = {.rows_alone = cases[i].rows_alone};
+        const struct backend be = {.bits_independent_of_row_count =
+                                       cases[i].bits_independent_of_row_count};
         assert_int_equal(cache_open(&comm, &job, &be, 400, &cache, note, NULL), OK);
         assert_non_null(cache);
         assert_int_equal(cache_whole(cache), cases[i].whole);
@@ -235,7 +236,7 @@ static void frozen_forward(enum model_family family, enum dtype dtype)
     struct backend *be = backend_cpu_new(dtype, 2, &err);
     struct stage *stage = NULL, *low = NULL;
     const int end = 5, middle = 2;
-    if (!be->rows_anywhere) {
+    if (!be->bits_independent_of_row_position) {
         backend_free(be);
         job_clear(&job);
         print_message("this BLAS rounds a row by its place, as the cache's note says: skipped\n");
@@ -275,7 +276,7 @@ static void frozen_forward(enum model_family family, enum dtype dtype)
                          OK);
         memcpy(half, out[0], N * one);
         /* All of them; where rows stand alone, ever fewer. */
-        for (int n = N; n >= (be->rows_alone ? 1 : N); n--) {
+        for (int n = N; n >= (be->bits_independent_of_row_count ? 1 : N); n--) {
             block.num_samples = n;
             assert_int_equal(stage_forward_tail(stage, &block, middle, half, out, &err), OK);
             for (int i = 0; i < n; i++)

@@ -343,18 +343,18 @@ static void rows__that_are_rounded_by_their_place_are_found(void **state)
         for (int i = 0; i < 2; i++) {
             struct err err = {0};
             struct backend *be = open_cuda(dtypes[i], false);
-            assert_false(be->rows_anywhere); /* nobody has looked */
+            assert_false(be->bits_independent_of_row_position); /* nobody has looked */
             if (faulty)
                 setenv("ELAPSE_CUDASIM_PLACES", "1", 1);
             const int64_t before = num_matmuls();
-            be->find_rows_anywhere(be);
+            be->measure_row_position(be);
             assert_true(num_matmuls() > before);
             unsetenv("ELAPSE_CUDASIM_PLACES");
-            assert_int_equal(be->rows_anywhere, !faulty);
+            assert_int_equal(be->bits_independent_of_row_position, !faulty);
             const int64_t once = num_matmuls();
-            be->find_rows_anywhere(be);
+            be->measure_row_position(be);
             assert_int_equal(num_matmuls(), once);
-            assert_int_equal(be->rows_anywhere, !faulty);
+            assert_int_equal(be->bits_independent_of_row_position, !faulty);
             ok(be->sync(be, &err), &err);
             backend_free(be);
         }

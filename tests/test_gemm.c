@@ -187,7 +187,7 @@ static void gemm_kernels__keep_the_bits_of_a_row(void **state)
     (void)state;
     for (int i = 0; gemm_kernels[i]; i++) {
         const int elem = gemm_kernels[i]->elem_bytes;
-        if (!gemm_kernels[i]->usable() || !gemm_kernels[i]->rows_alone)
+        if (!gemm_kernels[i]->usable() || !gemm_kernels[i]->bits_independent_of_row_count)
             continue;
         struct backend *be = backend_cpu_new(elem == 2 ? DTYPE_BF16 : DTYPE_FP32, 2, NULL);
         const struct matrix a = random_matrix(3, M * K, elem), b = random_matrix(4, N * K, elem);
@@ -234,7 +234,7 @@ static void profile_rows_alone__says_what_the_kernels_say(void **state)
         strcpy(name, gemm_kernels[i]->name);
         assert_int_equal(
             profile_bits_independent_of_row_count(&info, bf16 ? DTYPE_BF16 : DTYPE_FP32),
-            gemm_kernels[i]->rows_alone);
+            gemm_kernels[i]->bits_independent_of_row_count);
     }
 }
 

@@ -156,11 +156,13 @@ static void layout_batches__refuse_more_replicas_than_samples(void **state)
  * functions from the first to round() but those that a backend may lack. */
 static void backend_count__has_all_but_kernels_and_what_may_lack(void **state)
 {
-    static const size_t may_lack[] = {
-        offsetof(struct backend, range_push),        offsetof(struct backend, range_pop),
-        offsetof(struct backend, choices),           offsetof(struct backend, choose),
-        offsetof(struct backend, graph_begin),       offsetof(struct backend, graph_end),
-        offsetof(struct backend, find_rows_anywhere)};
+    static const size_t may_lack[] = {offsetof(struct backend, range_push),
+                                      offsetof(struct backend, range_pop),
+                                      offsetof(struct backend, choices),
+                                      offsetof(struct backend, choose),
+                                      offsetof(struct backend, graph_begin),
+                                      offsetof(struct backend, graph_end),
+                                      offsetof(struct backend, measure_row_position)};
     struct backend *be;
     struct err err = {0};
     (void)state;

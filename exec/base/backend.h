@@ -137,10 +137,12 @@ struct backend {
     int threads;
     bool host_memory; /* backend memory is host memory: pointers of the data room serve as they are
                        */
-    bool rows_alone;  /* a row of a result has the same bits in a matrix of any number of rows */
-    bool rows_anywhere; /* and at any place among as many; where find_rows_anywhere() is there,
-                           known once that was called, false before */
-    bool sums_norm;     /* layernorm_backward() sums on its way where asked, as sums_dx() */
+    /* A row of a product has the same bits in a matrix of any number of rows. */
+    bool bits_independent_of_row_count;
+    /* A row has the same bits at any position among the same number of rows. If
+     * measure_row_position() exists, false until it was called. */
+    bool bits_independent_of_row_position;
+    bool sums_norm; /* layernorm_backward() sums on its way where asked, as sums_dx() */
 
     void (*free_backend)(struct backend *be);
     /* Memory: 64-byte aligned (256 on a GPU), not zeroed. */
@@ -210,10 +212,10 @@ struct backend {
     enum status (*choose)(struct backend *be, const struct library_choice *list, int num,
                           struct err *err);
 
-    /* Find out rows_anywhere, by products: libraries choose their kernels by shape and do not say.
-     * Behind choose(). Once; later calls do nothing. Takes memory and some ms, and waits. NULL: it
-     * is known from the opening on. */
-    void (*find_rows_anywhere)(struct backend *be);
+    /* Measure bits_independent_of_row_position by products, because libraries choose their kernels
+     * by shape and do not say. Call it after choose(). The first call takes memory and some ms, and
+     * waits; later calls do nothing. NULL: it is known when the backend is opened. */
+    void (*measure_row_position)(struct backend *be);
 
     /* low = master, rounded to the dtype: the compute copy of fp32 weights. A stage calls it where
      * elem_bytes is not 4; else the master itself is what kernels read. */

@@ -114,8 +114,8 @@ enum status cache_open(const struct comm *comm, const struct job *job, const str
     got->num_samples = num_samples;
     got->views = job_views(job);
     got->bf16_values = spec.bf16_values;
-    got->whole = cache_whole_wanted(job, be->rows_alone);
-    describe(got, &spec, be->rows_anywhere, &why, note);
+    got->whole = cache_whole_wanted(job, be->bits_independent_of_row_count);
+    describe(got, &spec, be->bits_independent_of_row_position, &why, note);
     *cache = got;
     return OK;
 }

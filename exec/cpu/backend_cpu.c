@@ -98,8 +98,8 @@ struct backend *backend_cpu_new(enum dtype dtype, int threads, struct err *err)
     be->elem_bytes = dtype_bytes(dtype);
     be->threads = threads;
     be->host_memory = true;
-    be->rows_alone = gemm_rows_alone(be->elem_bytes);
-    be->rows_anywhere = gemm_rows_anywhere(be->elem_bytes);
+    be->bits_independent_of_row_count = gemm_bits_independent_of_row_count(be->elem_bytes);
+    be->bits_independent_of_row_position = gemm_bits_independent_of_row_position(be->elem_bytes);
     be->free_backend = cpu_backend_free;
     be->alloc = cpu_alloc;
     be->alloc_zeroed = cpu_alloc_zeroed;

@@ -77,15 +77,15 @@ void gemm_kernel_set(const struct gemm_kernel *kernel)
         in_use[0] = in_use[1] = NULL;
 }
 
-bool gemm_rows_alone(int elem_bytes)
+bool gemm_bits_independent_of_row_count(int elem_bytes)
 {
-    return gemm_kernel(elem_bytes)->rows_alone;
+    return gemm_kernel(elem_bytes)->bits_independent_of_row_count;
 }
 
-bool gemm_rows_anywhere(int elem_bytes)
+bool gemm_bits_independent_of_row_position(int elem_bytes)
 {
     const struct gemm_kernel *kernel = gemm_kernel(elem_bytes);
-    return !kernel->rows_anywhere || kernel->rows_anywhere();
+    return !kernel->bits_independent_of_row_position || kernel->bits_independent_of_row_position();
 }
 
 const char *gemm_name(int elem_bytes)
@@ -101,7 +101,8 @@ static int64_t tile_rows(const struct gemm_kernel *kernel, int64_t rows, int64_t
 {
     const int64_t most =
         finished ? cpu_min(kernel->tile_rows, TILE_FLOATS / cols) : kernel->tile_rows;
-    const int64_t step = kernel->rows_alone ? 8 : 16, two = kernel->rows_alone ? 32 : 128;
+    const int64_t step = kernel->bits_independent_of_row_count ? 8 : 16,
+                  two = kernel->bits_independent_of_row_count ? 32 : 128;
     const int64_t tiles = rows < two ? 1 : 2 * cpu_tiles(rows, 2 * most);
     return cpu_tiles(cpu_tiles(rows, tiles), step) * step;
 }

@@ -31,10 +31,10 @@ struct gemm {
 };
 
 /* Whether the bits of a row of a b are independent of the number of rows of a. */
-bool gemm_rows_alone(int elem_bytes);
+bool gemm_bits_independent_of_row_count(int elem_bytes);
 /* Whether the bits of a row are independent of its position among as many rows. They are not with
  * OpenBLAS 0.3.21 for Haswell, which computes the rows of a block in two ways. */
-bool gemm_rows_anywhere(int elem_bytes);
+bool gemm_bits_independent_of_row_position(int elem_bytes);
 
 /* Name of the kernel in use for elements of this size. */
 const char *gemm_name(int elem_bytes);

@@ -191,7 +191,7 @@ AMX static void multiply(const struct gemm_kernel *kernel, const struct gemm_blo
  */
 const struct gemm_kernel gemm_amx = {.name = "amx",
                                      .elem_bytes = 2,
-                                     .rows_alone = true,
+                                     .bits_independent_of_row_count = true,
                                      .tile_rows = 128,
                                      .usable = usable,
                                      .packed_bytes = packed_bytes,

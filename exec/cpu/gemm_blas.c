@@ -22,7 +22,7 @@ static void blas(const struct gemm_block *a, const float *ax, int64_t lda,
 }
 
 /* Tests the library: multiplies a matrix of equal rows and compares the rows of the result. */
-static bool rows_anywhere(void)
+static bool bits_independent_of_row_position(void)
 {
     enum { M = 61, N = 64, K = 64 };
     static float a[M * K], b[N * K], c[M * N];
@@ -68,16 +68,17 @@ static void multiply_in_place(const struct gemm_kernel *kernel, const struct gem
     blas(a, a->x, stride(a), b, b->x, stride(b), alpha, add, c, ldc);
 }
 
-const struct gemm_kernel gemm_blas = {.name = "blas",
-                                      .elem_bytes = 4,
-                                      .rows_alone = false, /* few rows use other kernels */
-                                      .rows_anywhere = rows_anywhere,
-                                      .tile_rows = 512,
-                                      .usable = usable,
-                                      .packed_bytes = nothing_bytes,
-                                      .work_bytes = nothing_bytes,
-                                      .pack = pack_nothing,
-                                      .multiply = multiply_in_place};
+const struct gemm_kernel gemm_blas = {
+    .name = "blas",
+    .elem_bytes = 4,
+    .bits_independent_of_row_count = false, /* few rows use other kernels */
+    .bits_independent_of_row_position = bits_independent_of_row_position,
+    .tile_rows = 512,
+    .usable = usable,
+    .packed_bytes = nothing_bytes,
+    .work_bytes = nothing_bytes,
+    .pack = pack_nothing,
+    .multiply = multiply_in_place};
 
 /* --- bf16 ------------------------------------------------------------------------------------ */
 
@@ -114,8 +115,9 @@ static void multiply(const struct gemm_kernel *kernel, const struct gemm_block *
 
 const struct gemm_kernel gemm_widen = {.name = "widened",
                                        .elem_bytes = 2,
-                                       .rows_alone = false,
-                                       .rows_anywhere = rows_anywhere,
+                                       .bits_independent_of_row_count = false,
+                                       .bits_independent_of_row_position =
+                                           bits_independent_of_row_position,
                                        .tile_rows = 128,
                                        .usable = usable,
                                        .packed_bytes = packed_bytes,

@@ -22,9 +22,10 @@ struct gemm_panels;
 
 struct gemm_kernel {
     const char *name;
-    int elem_bytes;                   /* element size of a and b: 2 is bf16, 4 is fp32 */
-    bool rows_alone;                  /* result of gemm_rows_alone() */
-    bool (*rows_anywhere)(void);      /* answers gemm_rows_anywhere(); NULL: true */
+    int elem_bytes; /* element size of a and b: 2 is bf16, 4 is fp32 */
+    /* Both as in gemm.h. */
+    bool bits_independent_of_row_count;
+    bool (*bits_independent_of_row_position)(void); /* NULL: true */
     int tile_rows;                    /* most rows of one multiply(); a multiple of 8 */
     const struct gemm_panels *panels; /* see gemm_panels.h; NULL: the kernel does not use panels */
     /* Whether this machine can run the kernel. */

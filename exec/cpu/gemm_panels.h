@@ -29,14 +29,15 @@ struct gemm_panels {
                      float *c, int64_t ldc);
 };
 
-/* Initialiser of a struct gemm_kernel that uses panels. rows_alone is true, because the sum of an
- * element runs over k in the same order inside a panel and at the edge of the matrix. */
+/* Initialiser of a struct gemm_kernel that uses panels. bits_independent_of_row_count is
+ * true, because the sum of an element runs over k in the same order inside a panel and at the edge
+ * of the matrix. */
 #define GEMM_PANELS_KERNEL(name_, elem_bytes_, panels_, usable_)                                   \
     {                                                                                              \
-        .name = (name_), .elem_bytes = (elem_bytes_), .rows_alone = true, .tile_rows = 128,        \
-        .panels = (panels_), .usable = (usable_), .packed_bytes = gemm_panels_packed_bytes,        \
-        .work_bytes = gemm_panels_work_bytes, .pack = gemm_panels_pack,                            \
-        .multiply = gemm_panels_multiply                                                           \
+        .name = (name_), .elem_bytes = (elem_bytes_), .bits_independent_of_row_count = true,       \
+        .tile_rows = 128, .panels = (panels_), .usable = (usable_),                                \
+        .packed_bytes = gemm_panels_packed_bytes, .work_bytes = gemm_panels_work_bytes,            \
+        .pack = gemm_panels_pack, .multiply = gemm_panels_multiply                                 \
     }
 
 /* The functions of a kernel that uses panels. */

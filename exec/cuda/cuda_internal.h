@@ -44,7 +44,7 @@ struct cuda_backend {
     struct cuda_pick *pick;   /* NULL: our own kernels always */
     struct cuda_cudnn *cudnn; /* see cuda_cudnn_of(); NULL: not loaded yet, or not available */
     struct err no_cudnn;      /* why cuDNN is not available */
-    bool rows_known;          /* base.rows_anywhere has been measured */
+    bool row_position_known;  /* base.bits_independent_of_row_position has been measured */
     struct err failed;        /* the first failure; sync() reports it */
 };
 
@@ -83,7 +83,7 @@ void cuda_add_squares(struct backend *be, int count, const int *first, const dou
 CUDA_FUNCTIONS(cuda_lane);                  /* lane_* */
 CUDA_FUNCTIONS(cuda_range);                 /* range_* */
 CUDA_FUNCTIONS(cuda_linear);                /* linear_*, act_backward */
-CUDA_FUNCTIONS(cuda_rows);                  /* find_rows_anywhere */
+CUDA_FUNCTIONS(cuda_rows);                  /* measure_row_position */
 CUDA_FUNCTIONS(cuda_sums);                  /* sumsq_many */
 CUDA_FUNCTIONS(cuda_norm);                  /* layernorm_* */
 CUDA_FUNCTIONS(cuda_attention);             /* attention_* */

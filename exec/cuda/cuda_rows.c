@@ -1,5 +1,5 @@
-/* exec/cuda/cuda_rows.c - measures rows_anywhere: whether a linear layer gives a row the same bits
- * at any place in its matrix. Runs a few layers twice, with the rows shifted, and compares. */
+/* exec/cuda/cuda_rows.c - measures bits_independent_of_row_position: whether a linear layer
+ * gives a row the same bits at any position in its matrix. Runs a few layers twice, with the rows shifted, and compares. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,17 +104,18 @@ static bool rows_agree(struct backend *be, const struct probe *q)
 
 /* Not for a profiler: it would time these shapes and keep the results, and it does not need the
  * answer. */
-static void find_rows_anywhere(struct backend *be)
+static void measure_row_position(struct backend *be)
 {
     struct cuda_backend *cuda = cuda_of(be);
-    if (cuda->rows_known || cuda_choices_tune(cuda->choices))
+    if (cuda->row_position_known || cuda_choices_tune(cuda->choices))
         return;
-    cuda->rows_known = be->rows_anywhere = true;
-    for (size_t i = 0; i < sizeof probes / sizeof *probes && be->rows_anywhere; i++)
-        be->rows_anywhere = rows_agree(be, &probes[i]);
+    cuda->row_position_known = be->bits_independent_of_row_position = true;
+    for (size_t i = 0; i < sizeof probes / sizeof *probes && be->bits_independent_of_row_position;
+         i++)
+        be->bits_independent_of_row_position = rows_agree(be, &probes[i]);
 }
 
 void cuda_rows_install(struct backend *be)
 {
-    be->find_rows_anywhere = find_rows_anywhere;
+    be->measure_row_position = measure_row_position;
 }

@@ -81,8 +81,8 @@ static enum status open_cache(struct trainer *t, struct err *err)
     snprintf(t->cache_note, sizeof t->cache_note, "cache off");
     if (t->job->freeze.policy == FREEZE_NONE || t->job->cache.policy == CACHE_OFF)
         return OK;
-    if (t->backend->find_rows_anywhere) /* for the note */
-        t->backend->find_rows_anywhere(t->backend);
+    if (t->backend->measure_row_position) /* for the note */
+        t->backend->measure_row_position(t->backend);
     rc = cache_open(t->comm, t->job, t->backend, t->dataset.num_samples[SPLIT_TRAIN], &t->cache,
                     t->cache_note, err);
     t->base.cache = t->cache;
