@@ -2,7 +2,8 @@
  * the plan of the release for comparison.
  *
  * solve() makes a plan by plan_for(). plan_show.c prints it, plan_change.c the transition from
- * another F (--from-frozen), and run_all_frozen() a table over F. Read run_one() at the end first. */
+ * another F (--from-frozen), and run_all_frozen() a table over F. Read run_one() at the end first.
+ */
 #include "cli/command.h"
 
 #include <stdlib.h>

@@ -23,8 +23,8 @@ extern const struct command command_model, command_balance, command_freeze, comm
     command_plan, command_sim, command_profile, command_profiles, command_train, command_eval,
     command_export, command_compare, command_plot, command_report, command_runs;
 
-/* Like options_parse(). If line->help gets set, it also prints the command's help to stdout, and the
- * command then returns OK. */
+/* Like options_parse(). If line->help gets set, it also prints the command's help to stdout, and
+ * the command then returns OK. */
 enum status command_parse(const struct command *command, struct command_line *line, int argc,
                           char **argv, struct err *err);
 

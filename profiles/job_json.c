@@ -1,9 +1,9 @@
 /* Jobs from JSON.
  *
- * Overrides ("a.b=v") change the JSON tree before it is read (job_override.c). Then the table of keys
- * (job_keys.c) fills the job, and functions read the keys that a table cannot: the batch, model,
- * cluster, arrays (job_arrays.c) and baseline. The resolved job is written back to job->json. Read
- * job_from_json() first. */
+ * Overrides ("a.b=v") change the JSON tree before it is read (job_override.c). Then the table of
+ * keys (job_keys.c) fills the job, and functions read the keys that a table cannot: the batch,
+ * model, cluster, arrays (job_arrays.c) and baseline. The resolved job is written back to
+ * job->json. Read job_from_json() first. */
 #include "profiles/job_json.h"
 
 #include <stdio.h>

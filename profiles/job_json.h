@@ -29,8 +29,9 @@ struct count_limits {
 };
 
 /* Read an array of a job or of the command line: whole numbers within limits, or gradient norms,
- * num_layers for each of *num_epochs epochs. The result replaces *counts or *norms, which are freed.
- * source->prefix is the key of the array. ERR_INPUT (file, place, limit, value), ERR_NOMEM. */
+ * num_layers for each of *num_epochs epochs. The result replaces *counts or *norms, which are
+ * freed. source->prefix is the key of the array. ERR_INPUT (file, place, limit, value), ERR_NOMEM.
+ */
 enum status counts_from_json(const struct json *array, const struct fields_source *source,
                              const struct count_limits *limits, int **counts, int *num,
                              struct err *err);

@@ -83,9 +83,9 @@ bool matmul_fastest(struct backend *be, struct matmul_plan *e, const struct matm
                     const cublasLtMatmulHeuristicResult_t *proposals, int count, bool cudnn);
 /* Whether the plan gives the same bits when aux is also its output; tried on a copy. */
 bool matmul_works_in_place(struct backend *be, const struct matmul_plan *e, const struct matmul *p);
-/* Whether the plan is better than separate kernels: its results agree, if they are cuDNN's, and it is
- * not slower, if the plan was tuned. Outputs go to other memory. The separate kernels may make plans,
- * so the plan must be a copy. */
+/* Whether the plan is better than separate kernels: its results agree, if they are cuDNN's, and it
+ * is not slower, if the plan was tuned. Outputs go to other memory. The separate kernels may make
+ * plans, so the plan must be a copy. */
 bool matmul_beats(struct backend *be, const struct matmul_plan *e, const struct matmul *p,
                   matmul_apart *apart, const void *call);
 

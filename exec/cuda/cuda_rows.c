@@ -1,5 +1,6 @@
-/* exec/cuda/cuda_rows.c - measures bits_independent_of_row_position: whether a linear layer
- * gives a row the same bits at any position in its matrix. Runs a few layers twice, with the rows shifted, and compares. */
+/* exec/cuda/cuda_rows.c - measures bits_independent_of_row_position: whether a linear layer gives
+ * a row the same bits at any position in its matrix. Runs a few layers twice, with the rows
+ * shifted, and compares. */
 #include <stdlib.h>
 #include <string.h>
 

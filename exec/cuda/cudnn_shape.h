@@ -1,4 +1,5 @@
-/* exec/cuda/cudnn_shape.h - the calls that cuDNN can serve: their shapes, and the tensors of each. */
+/* exec/cuda/cudnn_shape.h - the calls that cuDNN can serve: their shapes, and the tensors of each.
+ */
 #ifndef ELAPSE_EXEC_CUDA_CUDNN_SHAPE_H
 #define ELAPSE_EXEC_CUDA_CUDNN_SHAPE_H
 

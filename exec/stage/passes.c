@@ -421,8 +421,8 @@ static void *aside_of(const struct stage *stage, int i, enum backward what)
 }
 
 /* Run the items of a backward. key->fresh: the weights' halves write the accumulators instead of
- * adding. issue false: only note in the slot what a later weights' half needs, because a graph does the
- * work. */
+ * adding. issue false: only note in the slot what a later weights' half needs, because a graph
+ * does the work. */
 static enum status backward_items(struct stage *stage, const struct stage_batch *batch,
                                   const struct pass_key *key, void *const *grad_out, bool issue,
                                   struct err *err)
