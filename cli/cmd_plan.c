@@ -38,6 +38,9 @@ static struct job as_released(const struct job *job)
     released.pipeline.balancer = BALANCER_RELEASED;
     released.pipeline.schedule_auto = false;
     released.pipeline.schedule = SCHEDULE_GPIPE;
+    released.pipeline.tensor = 1;
+    released.pipeline.shard_auto = false;
+    released.pipeline.shard = SHARD_NONE;
     released.pipeline.recompute_auto = false;
     released.pipeline.recompute = RECOMPUTE_NEVER;
     released.pipeline.frozen_auto = true;

@@ -7,45 +7,67 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/tensor_group.h"
 #include "partition/units.h"
 
 /* --- rank maps ----------------------------------------------------------------------------- */
 
-enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num_ranks,
-                       int num_replicas, int *device, struct err *err)
+/* Map ranks to groups, given each group's node. */
+static void map_groups(const int *node, int num_groups, enum rank_map map, int num_ranks,
+                       int num_replicas, int *group)
 {
-    int64_t need;
-    if (num_ranks < 1 || num_replicas < 1 || !mul_ok(num_ranks, num_replicas, &need) ||
-        need > cluster->num_devices)
-        return err_set(err, ERR_INFEASIBLE, "%d replicas of %d devices do not fit a cluster of %d",
-                       num_replicas, num_ranks, cluster->num_devices);
+    const int64_t need = (int64_t)num_ranks * num_replicas;
     if (map == MAP_STAGE_INSIDE) {
         for (int r = 0; r < num_replicas; r++)
             for (int k = 0; k < num_ranks; k++)
-                device[(int64_t)r * num_ranks + k] = k * num_replicas + r;
-        return OK;
+                group[(int64_t)r * num_ranks + k] = k * num_replicas + r;
+        return;
     }
     /* First the pipelines that fit inside a node, in node order. Then pipelines over the remaining
-     * devices of all nodes. */
+     * groups of all nodes. */
     int64_t placed = 0;
-    for (int first = 0, end; first < cluster->num_devices && placed < need; first = end) {
-        end = first;
-        while (end < cluster->num_devices &&
-               cluster->devices[end].node == cluster->devices[first].node)
-            end++;
-        for (int d = first; d + num_ranks <= end && placed < need; d += num_ranks)
-            for (int k = 0; k < num_ranks; k++)
-                device[placed++] = d + k;
+    for (int rest = 0; rest < 2; rest++)
+        for (int first = 0, end; first < num_groups && placed < need; first = end) {
+            end = first;
+            while (end < num_groups && node[end] == node[first])
+                end++;
+            const int inside = end - (end - first) % num_ranks;
+            for (int g = rest ? inside : first; g < (rest ? end : inside) && placed < need; g++)
+                group[placed++] = g;
+        }
+}
+
+enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, int tensor,
+                              int num_ranks, int num_replicas, int *device, struct err *err)
+{
+    int64_t need;
+    const int num_groups = tensor_group_list(cluster, tensor, NULL);
+    if (num_ranks < 1 || num_replicas < 1 || !mul_ok(num_ranks, num_replicas, &need) ||
+        need > num_groups) {
+        if (tensor > 1)
+            return err_set(err, ERR_INFEASIBLE,
+                           "%d replicas of %d groups of %d devices do not fit a cluster of %d",
+                           num_replicas, num_ranks, tensor, cluster->num_devices);
+        return err_set(err, ERR_INFEASIBLE, "%d replicas of %d devices do not fit a cluster of %d",
+                       num_replicas, num_ranks, cluster->num_devices);
     }
-    for (int first = 0, end; first < cluster->num_devices && placed < need; first = end) {
-        end = first;
-        while (end < cluster->num_devices &&
-               cluster->devices[end].node == cluster->devices[first].node)
-            end++;
-        for (int d = end - (end - first) % num_ranks; d < end && placed < need; d++)
-            device[placed++] = d;
-    }
+    int *first = malloc(2 * (size_t)num_groups * sizeof *first), *node = first + num_groups;
+    if (!first)
+        return err_nomem(err);
+    tensor_group_list(cluster, tensor, first);
+    for (int g = 0; g < num_groups; g++)
+        node[g] = cluster->devices[first[g]].node;
+    map_groups(node, num_groups, map, num_ranks, num_replicas, device);
+    for (int64_t i = 0; i < need; i++)
+        device[i] = first[device[i]];
+    free(first);
     return OK;
+}
+
+enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num_ranks,
+                       int num_replicas, int *device, struct err *err)
+{
+    return autodp_map_groups(cluster, map, 1, num_ranks, num_replicas, device, err);
 }
 
 /* --- owners of items ----------------------------------------------------------------------- */

@@ -29,6 +29,11 @@ enum rank_map {
 enum status autodp_map(const struct cluster *cluster, enum rank_map map, int num_ranks,
                        int num_replicas, int *device, struct err *err);
 
+/* autodp_map() of groups of `tensor` neighbouring devices of a node: device gets the first device of
+ * each rank's group. Devices that are left over in a node are not used. */
+enum status autodp_map_groups(const struct cluster *cluster, enum rank_map map, int tensor,
+                              int num_ranks, int num_replicas, int *device, struct err *err);
+
 enum transfer_kind { TRANSFER_WEIGHTS, TRANSFER_OPTIMIZER, TRANSFER_FROZEN, TRANSFER_KIND_COUNT };
 
 /* One item's tensors of one kind, moved from a device that has them to a device that needs them. */

@@ -113,6 +113,14 @@ int64_t collective_ns(enum allreduce_kind kind, const struct cost *cost,
     return cost_allreduce_ns(cost, cluster, devices, n, bytes);
 }
 
+int64_t collective_bucket_ns(bool scatter, enum allreduce_kind kind, const struct setting *setting,
+                             const int *devices, int n, int64_t bytes)
+{
+    return scatter ? cluster_collective_ns(setting->cluster, COLLECTIVE_REDUCE_SCATTER, devices, n,
+                                           bytes)
+                   : collective_ns(kind, setting->cost, setting->cluster, devices, n, bytes);
+}
+
 const char *allreduce_kind_name(enum allreduce_kind kind)
 {
     static const char *const names[ALLREDUCE_KIND_COUNT] = {"ring", "tree", "hierarchical"};

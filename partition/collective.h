@@ -23,6 +23,11 @@ enum allreduce_kind {
 int64_t collective_ns(enum allreduce_kind kind, const struct cost *cost,
                       const struct cluster *cluster, const int *devices, int n, int64_t bytes);
 
+/* Time of what the replicas of a stage do with a bucket of gradients: collective_ns(), or with
+ * scatter a ring's reduce-scatter, whatever the kind. */
+int64_t collective_bucket_ns(bool scatter, enum allreduce_kind kind, const struct setting *setting,
+                             const int *devices, int n, int64_t bytes);
+
 const char *allreduce_kind_name(enum allreduce_kind kind);
 
 #ifdef __cplusplus

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/model_shard.h"
 #include "partition/units.h"
 
 #define TERA 1e12
@@ -241,6 +242,23 @@ enum status cost_item_ns(const struct cost *cost, const struct model *model, int
         (double)model->items[item].stash_bytes * (model->per_microbatch ? 1 : (double)samples);
     *ns -= (int64_t)fmin(floor(rate * stash), (double)*ns);
     return OK;
+}
+
+enum status cost_core_ns(const struct cost *cost, const struct model *model, int item,
+                         int64_t samples, const struct device *device, int64_t *ns,
+                         bool *extrapolated, struct err *err)
+{
+    const int64_t core = model_core_flops(model, item), all = model->items[item].fwd_flops;
+    *ns = 0;
+    if (core == 0 || all == 0)
+        return OK;
+    if (cost->core_ns)
+        return cost->core_ns(cost->ctx, model, item, samples, device, ns, extrapolated, err);
+    const enum status rc =
+        cost->item_ns(cost->ctx, model, item, PASS_FWD, samples, device, ns, extrapolated, err);
+    if (rc == OK && core < all)
+        *ns = (int64_t)((double)*ns * ((double)core / (double)all));
+    return rc;
 }
 
 int64_t cost_transfer_ns(const struct cost *cost, const struct cluster *cluster, int from, int to,

@@ -99,7 +99,7 @@ enum status cut_plan(const struct setting *setting, struct plan *plan, struct er
                                   .class_of_stage = class_of_stage,
                                   .times = times,
                                   .overlap = true,
-                                  .recompute = plan->recompute != RECOMPUTE_NEVER};
+                                  .recompute = recompute_by_stage(plan->recompute)};
     if (rc == OK)
         rc = cut_solve(&problem, &cut, err);
     if (rc != OK)

@@ -31,6 +31,7 @@ void job_defaults(struct job *job)
     job->pipeline.num_replicas = AUTO;
     job->pipeline.num_microbatches = AUTO;
     job->pipeline.chunks = 1;
+    job->pipeline.tensor = 1;
     job->pipeline.schedule = SCHEDULE_1F1B;
     job->pipeline.schedule_auto = true;
     job->pipeline.balancer = BALANCER_OPTIMAL;
@@ -122,6 +123,21 @@ static enum status check_pipeline(const struct job *job, struct err *err)
                        job->pipeline.num_microbatches, err);
     if (job->pipeline.chunks < 1 || job->pipeline.chunks > 1024)
         return bad_int(job, "pipeline.chunks", "1..1024", job->pipeline.chunks, err);
+    if (job->pipeline.tensor < 0 || job->pipeline.tensor > 64)
+        return bad_int(job, "pipeline.tensor", "auto or 1..64", job->pipeline.tensor, err);
+    if (job->pipeline.recompute_layers < 0)
+        return bad_int(job, "pipeline.recompute_layers", "auto or at least 1",
+                       job->pipeline.recompute_layers, err);
+    if (!job->pipeline.shard_auto && job->pipeline.shard != SHARD_NONE &&
+        job->pipeline.num_replicas == 1)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: pipeline.shard %s divides nothing with pipeline.num_replicas 1",
+                       source_of(job), shard_mode_name(job->pipeline.shard));
+    if (job->train.reduction == REDUCTION_CANONICAL &&
+        (job->pipeline.shard_auto || job->pipeline.shard != SHARD_NONE))
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: pipeline.shard must be none with train.reduction canonical",
+                       source_of(job));
     if (job->pipeline.bucket_bytes < 0)
         return bad_int(job, "pipeline.bucket_bytes", "at least 0 (0: one bucket a stage)",
                        job->pipeline.bucket_bytes, err);

@@ -69,6 +69,7 @@ struct job {
         double clip_norm; /* 0: off */
         double dropout, label_smoothing;
         enum dtype dtype;
+        enum attention_kind attention; /* whether stashes hold score matrices */
         enum device_kind device;  /* for `elapse train`; plan and sim use the cluster's devices */
         enum transport transport; /* how activations and gradients travel between GPUs */
         enum reduction reduction;
@@ -82,9 +83,14 @@ struct job {
         bool schedule_auto;
         enum schedule_kind schedule;
         enum balancer_kind balancer;
-        bool by_params; /* balance parameters instead of time */
+        bool by_params;         /* balance parameters instead of time */
+        int tensor;             /* T, devices of a group; AUTO: the planner's choice */
+        bool sequence_parallel; /* with tensor > 1 */
+        bool shard_auto;
+        enum shard_mode shard;
         bool recompute_auto;
         enum recompute_mode recompute;
+        int recompute_layers; /* of each stage, with RECOMPUTE_LAYER; AUTO: what the memory needs */
         bool frozen_auto;
         enum frozen_placement frozen;
         int64_t bucket_bytes;

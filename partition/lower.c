@@ -123,7 +123,7 @@ static void describe_stages(const struct workload *w, const struct plan *plan,
             .cache_write = s == w->cache_write_stage,
             .whole_batch = first && plan->frozen == FROZEN_FIRST,
             .whole_batch_written = first && plan->frozen == FROZEN_FIRST && plan->cache_write,
-            .recompute = plan->recompute != RECOMPUTE_NEVER && s >= full->num_frozen_stages,
+            .recompute = recompute_by_stage(plan->recompute) && s >= full->num_frozen_stages,
             .recompute_last = plan->recompute == RECOMPUTE_ALWAYS};
     }
     for (int e = 0; e < w->num_edges; e++) {

@@ -86,6 +86,14 @@ struct family_traits {
 };
 const struct family_traits *model_family_traits(enum model_family family);
 
+/* Whether the stash of an attention item has its score matrices. */
+enum attention_kind {
+    ATTENTION_AUTO, /* it has; layouts for GPUs that are not measured take them out (tensor_group.h) */
+    ATTENTION_FUSED,   /* it has not: one kernel computes attention and runs its core again */
+    ATTENTION_UNFUSED, /* it has */
+    ATTENTION_KIND_COUNT
+};
+
 /* What the head does. */
 enum model_task { TASK_CLASSIFY, TASK_QA, TASK_MLM, TASK_CAUSAL_LM };
 
@@ -124,6 +132,7 @@ struct model {
     int shared_experts;          /* experts that every token uses besides */
     int dense_layers;            /* that many first layers have the dense MLP instead */
     bool expert_bias;            /* the router adds a bias per expert (DeepSeek-V3) */
+    enum attention_kind attention;
     /* How items are divided: they hold the share of one of `tensor` devices. The dims above are
      * those of the whole model. 1 (or 0, in a model made by hand): not divided. */
     int tensor;

@@ -35,6 +35,7 @@ enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
     got.first_item = NULL;
     got.device = NULL;
     got.memory_bytes = NULL;
+    got.recompute_layers = NULL;
     size_t num_devices = (size_t)src->num_replicas * (size_t)src->num_ranks;
     rc = copy_array(src->first_item, (size_t)src->num_stages + 1, sizeof *src->first_item,
                     &got.first_item, err);
@@ -43,6 +44,9 @@ enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
     if (rc == OK)
         rc = copy_array(src->memory_bytes, (size_t)src->num_ranks, sizeof *src->memory_bytes,
                         &got.memory_bytes, err);
+    if (rc == OK)
+        rc = copy_array(src->recompute_layers, (size_t)src->num_stages,
+                        sizeof *src->recompute_layers, &got.recompute_layers, err);
     if (rc == OK) {
         *dst = got;
         got = (struct plan){0};
@@ -56,6 +60,7 @@ void plan_clear(struct plan *plan)
     free(plan->first_item);
     free(plan->device);
     free(plan->memory_bytes);
+    free(plan->recompute_layers);
     *plan = (struct plan){0};
 }
 
@@ -84,10 +89,17 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
     if (plan->num_stages > model->num_items)
         return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", model->num_items,
                        plan->num_stages);
-    if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) || devices > cluster->num_devices)
+    if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) ||
+        !mul_ok(devices, plan_tensor(plan), &devices) || devices > cluster->num_devices) {
+        if (plan_tensor(plan) > 1)
+            return err_set(err, ERR_INFEASIBLE,
+                           "plan: %d replicas of %d groups of %d devices do not fit a cluster of "
+                           "%d",
+                           plan->num_replicas, plan->num_ranks, plan->tensor, cluster->num_devices);
         return err_set(err, ERR_INFEASIBLE,
                        "plan: %d replicas of %d devices do not fit a cluster of %d",
                        plan->num_replicas, plan->num_ranks, cluster->num_devices);
+    }
     const struct microbatches *mb = &plan->microbatches;
     int64_t full;
     if (plan->batch < 1 || mb->count < 1 || mb->size < 1 || mb->last_size < 1 ||
@@ -134,6 +146,30 @@ static enum status check_cut(const struct plan *plan, const struct model *model,
     return OK;
 }
 
+/* Check the T devices of a rank, and mark them as used. */
+static enum status check_group(const struct plan *plan, const struct cluster *cluster, int i,
+                               bool *used, struct err *err)
+{
+    const int first = plan->device ? plan->device[i] : -1, T = plan_tensor(plan);
+    const int replica = i / plan->num_ranks, rank = i % plan->num_ranks;
+    if (first < 0 || first >= cluster->num_devices)
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: replica %d rank %d is on device %d, must be 0..%d", replica, rank,
+                       first, cluster->num_devices - 1);
+    if (T > cluster->num_devices - first ||
+        cluster->devices[first + T - 1].node != cluster->devices[first].node)
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: replica %d rank %d: %d devices from device %d on leave their node",
+                       replica, rank, T, first);
+    for (int device = first; device < first + T; device++) {
+        if (used[device])
+            return err_set(err, ERR_INFEASIBLE, "plan: replica %d rank %d: device %d is taken",
+                           replica, rank, device);
+        used[device] = true;
+    }
+    return OK;
+}
+
 static enum status check_devices(const struct plan *plan, const struct cluster *cluster,
                                  struct err *err)
 {
@@ -141,21 +177,30 @@ static enum status check_devices(const struct plan *plan, const struct cluster *
     if (!used)
         return err_nomem(err);
     enum status rc = OK;
-    for (int i = 0; i < plan->num_replicas * plan->num_ranks && rc == OK; i++) {
-        int device = plan->device ? plan->device[i] : -1;
-        int replica = i / plan->num_ranks, rank = i % plan->num_ranks;
-        if (device < 0 || device >= cluster->num_devices)
-            rc = err_set(err, ERR_INFEASIBLE,
-                         "plan: replica %d rank %d is on device %d, must be 0..%d", replica, rank,
-                         device, cluster->num_devices - 1);
-        else if (used[device])
-            rc = err_set(err, ERR_INFEASIBLE, "plan: replica %d rank %d: device %d is taken",
-                         replica, rank, device);
-        else
-            used[device] = true;
-    }
+    for (int i = 0; i < plan->num_replicas * plan->num_ranks && rc == OK; i++)
+        rc = check_group(plan, cluster, i, used, err);
     free(used);
     return rc;
+}
+
+/* Check what the layout's modes need. */
+static enum status check_layout(const struct plan *plan, struct err *err)
+{
+    if (plan->recompute == RECOMPUTE_LAYER && !plan->recompute_layers)
+        return err_set(err, ERR_INFEASIBLE, "plan: recompute layer without counts of layers");
+    if (plan->recompute == RECOMPUTE_LAYER &&
+        (schedule_splits(plan->schedule) || plan->schedule >= SCHEDULE_AUTO))
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: schedule %s splits the backward, which recompute layer does not",
+                       schedule_kind_name(plan->schedule));
+    for (int s = 0; plan->recompute == RECOMPUTE_LAYER && s < plan->num_stages; s++)
+        if (plan->recompute_layers[s] < 0)
+            return err_set(err, ERR_INFEASIBLE, "plan: stage %d runs %d layers again", s,
+                           plan->recompute_layers[s]);
+    if (plan->shard != SHARD_NONE && plan->canonical)
+        return err_set(err, ERR_INFEASIBLE, "plan: shard %s sums gradients in no canonical order",
+                       shard_mode_name(plan->shard));
+    return OK;
 }
 
 enum status plan_check(const struct plan *plan, const struct model *model,
@@ -166,6 +211,8 @@ enum status plan_check(const struct plan *plan, const struct model *model,
         rc = check_cut(plan, model, err);
     if (rc == OK)
         rc = check_devices(plan, cluster, err);
+    if (rc == OK)
+        rc = check_layout(plan, err);
     return rc;
 }
 
@@ -177,6 +224,14 @@ const char *frozen_placement_name(enum frozen_placement placement)
 
 const char *recompute_mode_name(enum recompute_mode mode)
 {
-    static const char *const names[RECOMPUTE_MODE_COUNT] = {"never", "always", "except-last"};
+    static const char *const names[RECOMPUTE_MODE_COUNT] = {"never", "always", "except-last",
+                                                            "selective", "layer"};
+    return names[mode];
+}
+
+const char *shard_mode_name(enum shard_mode mode)
+{
+    static const char *const names[SHARD_MODE_COUNT] = {"none", "optimizer", "gradients",
+                                                        "weights"};
     return names[mode];
 }

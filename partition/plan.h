@@ -28,7 +28,28 @@ enum recompute_mode {
     RECOMPUTE_NEVER,
     RECOMPUTE_ALWAYS,
     RECOMPUTE_EXCEPT_LAST, /* all micro-batches but the last (PyTorch Pipe's except_last) */
+    /* The two modes below run inside the backward, without an op of their own (Korthikanti et al.,
+     * "Reducing Activation Recomputation", section 5; Megatron-LM's --recompute-granularity). */
+    RECOMPUTE_SELECTIVE, /* attention's core (scores, softmax, dropout, context) */
+    RECOMPUTE_LAYER,     /* the first layers of each stage, each kept by its input only. One layer's
+                        stash is alive at a time (Megatron-LM's --recompute-method block) */
     RECOMPUTE_MODE_COUNT
+};
+
+/* Whether a mode runs a stage's forward again as an op of its own (OP_R). */
+static inline bool recompute_by_stage(enum recompute_mode mode)
+{
+    return mode == RECOMPUTE_ALWAYS || mode == RECOMPUTE_EXCEPT_LAST;
+}
+
+/* What the R replicas of a stage divide among themselves (ZeRO; Rajbhandari et al., SC 2020). Each
+ * mode divides what the modes before it divide, too. docs/layouts.md has traffic and times. */
+enum shard_mode {
+    SHARD_NONE,      /* every replica holds all of it */
+    SHARD_OPTIMIZER, /* optimizer state and fp32 master weights (ZeRO-1) */
+    SHARD_GRADIENTS, /* and gradients (ZeRO-2) */
+    SHARD_WEIGHTS,   /* and weights (ZeRO-3, FSDP) */
+    SHARD_MODE_COUNT
 };
 
 /* Micro-batches of a mini-batch, cut like torch.chunk: size = ceil(batch / wanted), count =
@@ -40,9 +61,12 @@ struct microbatches {
 struct microbatches microbatches_of(int64_t batch, int wanted);
 
 struct plan {
-    int num_ranks;                    /* K, devices per pipeline */
-    int chunks;                       /* v; num_stages = num_ranks * chunks */
-    int num_replicas;                 /* R */
+    int num_ranks;    /* K, devices per pipeline */
+    int chunks;       /* v; num_stages = num_ranks * chunks */
+    int num_replicas; /* R */
+    int tensor; /* T, neighbouring devices of a node that hold each item together; 0 and 1: one */
+    bool sequence_parallel; /* with T > 1: norms and dropouts are divided by tokens */
+    enum shard_mode shard;
     int64_t batch;                    /* samples per pipeline and step */
     struct microbatches microbatches; /* M = microbatches.count */
     enum schedule_kind schedule;
@@ -50,11 +74,15 @@ struct plan {
     enum frozen_placement frozen;
     bool cache_write; /* steps also write the frozen prefix's output to the cache */
     enum recompute_mode recompute;
+    int *recompute_layers; /* owned, num_stages: how many layers of each stage RECOMPUTE_LAYER runs
+                              again; NULL with other modes */
     int num_stages;
     int *first_item; /* owned, num_stages + 1 entries; stage s holds items [first_item[s],
                         first_item[s + 1]). [0] is 0 for NONE and SPREAD, the number of frozen
                         items for FIRST and CACHED; [num_stages] is model.num_items */
-    int *device; /* owned, num_replicas * num_ranks: device of rank k of replica r at r * K + k */
+    int *
+        device; /* owned, num_replicas * num_ranks: device of rank k of replica r at r * K + k. With
+                    tensor > 1 it is the first of the rank's T devices */
     int64_t bucket_bytes;      /* gradient bucket of the all-reduce; 0: one bucket a stage */
     bool clip;                 /* each step computes the global gradient norm (OP_NORM) */
     int optim_bytes_per_param; /* optimizer state: 0 plain SGD, 4 momentum, 8 Adam */
@@ -84,6 +112,12 @@ int plan_cut_start(const struct plan *plan, const struct model *model);
 /* The rank that holds a stage: stage mod K, or by the V where schedule_v_shaped(). */
 int plan_rank_of_stage(enum schedule_kind kind, int num_ranks, int stage);
 
+/* T of a plan: at least 1. */
+static inline int plan_tensor(const struct plan *plan)
+{
+    return plan->tensor > 1 ? plan->tensor : 1;
+}
+
 /* Whether the frozen prefix is outside the pipeline. The cut then starts after it. */
 static inline bool frozen_outside(enum frozen_placement placement)
 {
@@ -92,6 +126,7 @@ static inline bool frozen_outside(enum frozen_placement placement)
 
 const char *frozen_placement_name(enum frozen_placement placement);
 const char *recompute_mode_name(enum recompute_mode mode);
+const char *shard_mode_name(enum shard_mode mode);
 
 #ifdef __cplusplus
 }

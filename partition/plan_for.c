@@ -11,6 +11,16 @@
 #include "partition/balance.h"
 #include "partition/turn.h"
 
+/* Whether a plan may recompute inside backwards without being asked. Our executor does not, so plans
+ * for what it measured, and for hosts, which it runs on, leave it out. */
+static bool runs_inside(const struct setting *setting)
+{
+    bool gpus = true;
+    for (int d = 0; d < setting->cluster->num_devices && gpus; d++)
+        gpus = !device_is_host(&setting->cluster->devices[d]);
+    return gpus && setting->cost->source != COST_MEASURED;
+}
+
 void planner_from_job(const struct job *job, const struct setting *setting, int num_frozen_layers,
                       struct planner_problem *problem, struct planner_options *options)
 {
@@ -34,6 +44,13 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .by_params = job->pipeline.by_params,
         .recompute_auto = job->pipeline.recompute_auto,
         .recompute = job->pipeline.recompute,
+        .recompute_inside = runs_inside(setting),
+        .recompute_layers = job->pipeline.recompute_layers,
+        .tensor_auto = job->pipeline.tensor == AUTO,
+        .tensor = job->pipeline.tensor,
+        .sequence_parallel = job->pipeline.sequence_parallel,
+        .shard_auto = job->pipeline.shard_auto,
+        .shard = job->pipeline.shard,
         .frozen_auto = job->pipeline.frozen_auto,
         .frozen = job->pipeline.frozen};
     if (!choose_schedule && schedule_any_chunks(job->pipeline.schedule) &&
@@ -237,6 +254,7 @@ enum status plan_for(const struct job *job, const struct setting *setting,
     planner_from_job(job, setting, state->num_frozen_layers, &problem, &options);
     if (judge)
         options.judge = *judge;
+    options.recompute_inside = options.recompute_inside && !state->executor;
     if (items_left(setting, state) < chunks_of(job)) {
         options.schedules = 1u << SCHEDULE_1F1B;
         options.chunks = 1;

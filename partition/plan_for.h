@@ -44,6 +44,7 @@ struct run_state {
     double cache_room;        /* share of the samples for which the cache has a slot; 0: no cache */
     bool cache_whole;         /* see cache_share() */
     bool cache_filled;        /* it holds the prefix's output of all samples */
+    bool executor;            /* the plan is for our executor, which lacks some recompute modes */
     const struct plan *old;   /* the plan in force, whose devices are kept; NULL: the first one */
     const struct plan *given; /* the first plan, used unchanged; NULL: search for one */
 };

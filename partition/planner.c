@@ -1,7 +1,7 @@
-/* The planner's front and back: planner_solve() checks the problem, runs the search
- * (planner_search.c) or the greedy rules (planner_greedy.c), asks the judge about the best
- * candidates, and turns the result into plans. Read planner_solve() at the end first, then
- * planner_search.h. */
+/* The search of one layout: search_layout() checks the problem, runs the search (planner_search.c) or
+ * the greedy rules (planner_greedy.c), asks the judge about the best candidates, and turns the result
+ * into plans. Read search_layout() at the end first, then planner_search.h. planner_layouts.c calls
+ * it once for each layout. */
 #include "partition/planner.h"
 
 #include <math.h>
@@ -72,6 +72,7 @@ void planner_result_clear(struct planner_result *result)
         plan_clear(&result->best[i].plan);
     free(result->best);
     free(result->lengths);
+    free(result->layouts);
     *result = (struct planner_result){0};
 }
 
@@ -85,8 +86,7 @@ static enum status make_plan(const struct search *search, const struct judged *j
     if (!device)
         return err_nomem(search->err);
     struct plan plan = search_bare_plan(search, node, device);
-    enum status rc = autodp_map(search->problem->setting.cluster, node->map, node->num_ranks,
-                                node->num_replicas, device, search->err);
+    enum status rc = search_map(search, node, device, search->err);
     plan.first_item = malloc(cut);
     if (rc == OK && !plan.first_item)
         rc = err_nomem(search->err);
@@ -96,8 +96,18 @@ static enum status make_plan(const struct search *search, const struct judged *j
     }
     memcpy(plan.first_item, node->first_item, cut);
     plan.step_ns = judged->step_ns;
-    *out = plan;
-    return OK;
+    if (plan.recompute == RECOMPUTE_LAYER) { /* the counts follow from the cut */
+        struct workload workload = {0};
+        struct schedule full = {0};
+        rc = search_lower(search, &plan, &workload, &full, search->err);
+        workload_clear(&workload);
+        schedule_clear(&full);
+    }
+    if (rc == OK)
+        *out = plan;
+    else
+        plan_clear(&plan);
+    return rc;
 }
 
 /* Make the plan of the chosen candidate with memory_bytes and the times of its stages, and check
@@ -260,7 +270,7 @@ static void set_lengths(struct search *search, struct planner_result *result)
         const double asked = asked_rate(search, length->num_ranks);
         if (asked > 0)
             length->samples_per_s = asked;
-        if (length->num_ranks == result->plan.num_ranks)
+        if (result->samples_per_s > 0 && length->num_ranks == result->plan.num_ranks)
             length->verdict = PLANNER_CHOSEN;
         else if (length->samples_per_s > 0)
             length->verdict = PLANNER_SLOWER;
@@ -272,6 +282,29 @@ static void set_lengths(struct search *search, struct planner_result *result)
     result->lengths = search->lengths;
     result->num_lengths = search->num_lengths;
     search->lengths = NULL;
+}
+
+/* What became of the search as a whole. The result has the lengths, also where there is no plan. */
+static void search_fate(const struct search *search, const struct planner_result *result,
+                        struct planner_layout_fate *fate)
+{
+    *fate = (struct planner_layout_fate){.layout = search->problem->layout,
+                                         .verdict = PLANNER_NONE,
+                                         .samples_per_s = result->samples_per_s,
+                                         .need_bytes = search->need_bytes,
+                                         .have_bytes = search->have_bytes};
+    bool memory = false;
+    for (int i = 0; i < result->num_lengths; i++) {
+        const struct planner_length *length = &result->lengths[i];
+        fate->bound_per_s = fmax(fate->bound_per_s, length->bound_per_s);
+        memory = memory || length->verdict == PLANNER_MEMORY;
+        if (length->verdict == PLANNER_BOUND)
+            fate->verdict = PLANNER_BOUND;
+    }
+    if (result->samples_per_s > 0)
+        fate->verdict = PLANNER_SLOWER;
+    else if (fate->verdict == PLANNER_NONE && memory)
+        fate->verdict = PLANNER_MEMORY;
 }
 
 static enum status none_found(const struct search *search)
@@ -321,8 +354,9 @@ static enum status finish(struct search *search, struct planner_result *result)
     if (rc != OK)
         return rc;
     if (result->samples_per_s == 0) {
-        planner_result_clear(result);
-        return none_found(search);
+        rc = none_found(search);
+        set_lengths(search, result);
+        return rc;
     }
     /* The rate that no plan exceeds: the highest that the bound of a judged candidate allows, and
      * at least the best rate, which no other candidate exceeds. */
@@ -380,16 +414,17 @@ static enum status check(const struct planner_problem *problem,
     return OK;
 }
 
-enum status planner_solve(const struct planner_problem *problem,
-                          const struct planner_options *options, struct planner_result *result,
+enum status search_layout(const struct planner_problem *problem,
+                          const struct planner_options *options, double floor_rate,
+                          struct planner_result *result, struct planner_layout_fate *fate,
                           struct err *err)
 {
-    struct planner_result got = {0};
     struct search search = {0};
     enum status rc = check(problem, options, err);
     if (rc != OK)
         return rc;
     rc = search_init(&search, problem, options, err);
+    search.floor_rate = floor_rate;
     if (rc != OK)
         goto out;
     if (options->balancer != BALANCER_OPTIMAL) {
@@ -407,13 +442,9 @@ enum status planner_solve(const struct planner_problem *problem,
     if (rc == OK && options->judge.step_ns)
         rc = ask_judge(&search);
     if (rc == OK)
-        rc = finish(&search, &got);
-    if (rc == OK) {
-        *result = got;
-        got = (struct planner_result){0};
-    }
+        rc = finish(&search, result);
+    search_fate(&search, result, fate);
 out:
-    planner_result_clear(&got);
     search_clear(&search);
     return rc;
 }

@@ -4,8 +4,9 @@
  * batch, B = global / R), so the planner maximises R * B / step_ns. step_ns is the larger of
  * schedule_time() and workload_traffic_ns(). A judge, such as the event engine, may raise it.
  *
- * The search is exact over pipeline length K, replicas R, micro-batches M, schedule, recompute,
- * placement of the frozen forward, and placement of the replicas (two rank maps). Each candidate
+ * The search is exact over tensor-parallel groups T, what replicas divide (shard), pipeline length K,
+ * replicas R, micro-batches M, schedule, recompute, placement of the frozen forward, and placement
+ * of the replicas (two rank maps). Each candidate
  * starts with the cut whose lower bound is least. For candidates that could still win the planner
  * then tries all cuts if they are few. Otherwise it tries two plain cuts (equally many items a
  * stage, shortest longest stage) and improves the best candidates' cuts by local moves.
@@ -47,8 +48,16 @@ struct planner_cache {
     int64_t epochs, views; /* see cache_fill_weight() */
 };
 
+/* What all ranks of a plan have in common beyond a cut. */
+struct planner_layout {
+    int tensor; /* T; 0 or 1: a rank is a device */
+    bool sequence_parallel;
+    enum shard_mode shard;
+};
+
 struct planner_problem {
     struct setting setting;
+    struct planner_layout layout;
     enum batch_mode batch_mode;
     int64_t batch;         /* per pipeline, or global */
     int num_frozen_layers; /* F */
@@ -79,11 +88,18 @@ struct planner_options {
     bool equal_microbatches; /* with AUTO, only counts that divide the batch */
     int chunks;              /* of the interleaved schedule; AUTO tries 2, 3 and 4 */
     unsigned schedules;      /* bit (1 << kind) is set if the schedule may be chosen */
+    bool tensor_auto;        /* try every T that divides the model and fits a node */
+    int tensor;              /* T unless tensor_auto; 0 and 1: no groups */
+    bool sequence_parallel;
+    bool shard_auto;
+    enum shard_mode shard; /* unless shard_auto */
     enum balancer_kind balancer;
     bool by_params; /* BALANCER_OPTIMAL cuts by parameters instead of time */
     bool recompute_auto;
     enum recompute_mode recompute; /* used unless recompute_auto */
-    bool frozen_auto; /* a plan that reads no cache may use FROZEN_FIRST or FROZEN_SPREAD */
+    bool recompute_inside; /* with recompute_auto, also try RECOMPUTE_SELECTIVE and _LAYER */
+    int recompute_layers;  /* of each stage with RECOMPUTE_LAYER; AUTO: as few as fit the memory */
+    bool frozen_auto;      /* a plan that reads no cache may use FROZEN_FIRST or FROZEN_SPREAD */
     enum frozen_placement frozen; /* used by such plans unless frozen_auto */
     struct planner_judge judge;   /* judge.step_ns may be NULL: there is no judge */
 };
@@ -119,6 +135,15 @@ struct planner_length {
                              tried; 0: bounds exclude every cut */
 };
 
+/* The fate of one layout (T and shard mode). */
+struct planner_layout_fate {
+    struct planner_layout layout;
+    enum planner_verdict verdict;
+    double samples_per_s;           /* of its best timed candidate; 0: none was timed */
+    double bound_per_s;             /* no plan of this layout is faster */
+    int64_t need_bytes, have_bytes; /* with PLANNER_MEMORY: as in planner_length, and the memory */
+};
+
 struct planner_result {
     struct plan plan;       /* owned; step_ns and memory_bytes filled */
     int64_t *stage_ns;      /* owned, num_stages: forward + backward of one full micro-batch */
@@ -135,7 +160,9 @@ struct planner_result {
      */
     struct planner_candidate *best;
     int num_lengths;
-    struct planner_length *lengths; /* owned; ascending K */
+    struct planner_length *lengths; /* owned; ascending K; of the chosen layout */
+    int num_layouts;
+    struct planner_layout_fate *layouts; /* owned; in the order in which they were searched */
 };
 
 /* Find the best plan. *result must be zeroed or cleared; on OK the caller owns it, on failure it is

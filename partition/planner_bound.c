@@ -1,8 +1,7 @@
-/* The inputs of the bounds of planner_bound.h, at three levels.
+/* The inputs of the bounds of planner_bound.h: families and candidates.
  *
- * A bound_table belongs to a search. It holds prefix sums of bytes, and of times for each device
- * type, micro-batch size, recompute and stash distance that a candidate needed so far. A
- * bound_family belongs to one (K, R, rank map) and describes the devices and links of each rank. A
+ * A bound_table (planner_bound_table.c) belongs to a search. A bound_family belongs to one
+ * (K, R, rank map) and describes the devices and links of each rank. A
  * bound_shape belongs to one candidate and holds the terms of each stage that do not depend on the
  * cut. planner_bound_cut.c then bounds cuts. Read planner_bound.h first, then
  * bound_shape_init(). */
@@ -14,191 +13,6 @@
 
 #include "partition/schedule_blocks.h"
 #include "partition/units.h"
-
-/* bound_times_of() refuses a chain whose times add up to more ns, so that sums cannot overflow. */
-#define MAX_CHAIN_NS (INT64_MAX / 16)
-/* Number of prefix sums in struct bound_times. */
-enum { BOUND_SUMS = 5 };
-
-static bool same_type(const struct device *a, const struct device *b)
-{
-    return a->speed == b->speed && strcmp(a->kind, b->kind) == 0;
-}
-
-static enum status find_types(struct bound_table *table, struct err *err)
-{
-    const struct cluster *cluster = table->problem->setting.cluster;
-    for (int d = 0; d < cluster->num_devices; d++) {
-        int type = 0;
-        while (type < table->num_types &&
-               !same_type(&cluster->devices[d], &cluster->devices[table->device_of_type[type]]))
-            type++;
-        if (type == table->num_types) {
-            if (type == 1024)
-                return err_set(err, ERR_INPUT,
-                               "cluster: more than 1024 different kinds and speeds of device");
-            table->device_of_type[table->num_types++] = d;
-        }
-        table->type_of_device[d] = type;
-    }
-    return OK;
-}
-
-static enum status sum_bytes(struct bound_table *table, struct err *err)
-{
-    const struct planner_problem *problem = table->problem;
-    const struct model *model = problem->setting.model;
-    for (int i = 0; i < model->num_items; i++) {
-        const struct item *item = &model->items[i];
-        bool active = i >= table->num_frozen_items;
-        int64_t weights, gradients, optimizer, train;
-        if (!mul_ok(item->params, model_weight_bytes(model), &weights) ||
-            !mul_ok(item->params, model->param_bytes, &gradients) ||
-            !mul_ok(item->params, problem->optim_bytes_per_param, &optimizer) ||
-            !add_ok(gradients, optimizer, &train) ||
-            !add_ok(table->weight_bytes[i], weights, &table->weight_bytes[i + 1]) ||
-            !add_ok(table->train_bytes[i], active ? train : 0, &table->train_bytes[i + 1]) ||
-            !add_ok(table->stash_bytes[i], active ? item->stash_bytes : 0,
-                    &table->stash_bytes[i + 1]))
-            return err_set(err, ERR_INPUT, "sizes of model '%s' overflow at item '%s'", model->name,
-                           item->name);
-        table->grad_bytes[i + 1] = table->grad_bytes[i] + (active ? gradients : 0);
-    }
-    return OK;
-}
-
-enum status bound_table_init(struct bound_table *table, const struct planner_problem *problem,
-                             struct err *err)
-{
-    enum status rc;
-    size_t entries = (size_t)problem->setting.model->num_items + 1;
-    size_t devices = (size_t)problem->setting.cluster->num_devices;
-    *table = (struct bound_table){
-        .problem = problem,
-        .num_frozen_items = model_frozen_items(problem->setting.model, problem->num_frozen_layers),
-        .type_of_device = calloc(devices, sizeof *table->type_of_device),
-        .device_of_type = calloc(devices, sizeof *table->device_of_type),
-        .weight_bytes = calloc(entries, sizeof *table->weight_bytes),
-        .train_bytes = calloc(entries, sizeof *table->train_bytes),
-        .grad_bytes = calloc(entries, sizeof *table->grad_bytes),
-        .stash_bytes = calloc(entries, sizeof *table->stash_bytes)};
-    if (!table->type_of_device || !table->device_of_type || !table->weight_bytes ||
-        !table->train_bytes || !table->grad_bytes || !table->stash_bytes) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    rc = find_types(table, err);
-    if (rc == OK)
-        rc = sum_bytes(table, err);
-out:
-    if (rc != OK)
-        bound_table_clear(table);
-    return rc;
-}
-
-void bound_table_clear(struct bound_table *table)
-{
-    for (int i = 0; i < table->num_times; i++) {
-        free(table->times[i]->fwd);
-        free(table->times[i]);
-    }
-    free(table->times);
-    free(table->type_of_device);
-    free(table->device_of_type);
-    free(table->weight_bytes);
-    free(table->train_bytes);
-    free(table->grad_bytes);
-    free(table->stash_bytes);
-    *table = (struct bound_table){0};
-}
-
-static enum status fill_times(struct bound_table *table, struct bound_times *times, struct err *err)
-{
-    const struct planner_problem *problem = table->problem;
-    const struct device *device =
-        &problem->setting.cluster->devices[table->device_of_type[times->type]];
-    const int nf = table->num_frozen_items;
-    for (int i = 0; i < problem->setting.model->num_items; i++) {
-        const bool active = i >= nf;
-        const struct {
-            int64_t *sum;
-            enum pass pass;
-            bool runs;
-        } parts[BOUND_SUMS] = {
-            {times->fwd,        active && !times->recompute ? PASS_FWD : PASS_FWD_NOGRAD, true                      },
-            {times->again,      PASS_FWD,                                                 active && times->recompute},
-            {times->bwd_input,  i == nf && nf > 0 ? PASS_BWD_REST : PASS_BWD_INPUT,       active                    },
-            {times->bwd_weight, PASS_BWD_WEIGHT,                                          active                    },
-            {times->update,     PASS_UPDATE,                                              active                    }
-        };
-        for (int j = 0; j < BOUND_SUMS; j++) {
-            /* For an update, cost_item_ns() takes the number of optimizer states (cost.h). */
-            const int64_t samples =
-                parts[j].pass == PASS_UPDATE ? problem->optim_bytes_per_param / 4 : times->samples;
-            int64_t ns = 0, *const sum = parts[j].sum + i;
-            if (parts[j].runs) {
-                enum status rc =
-                    cost_item_ns(problem->setting.cost, problem->setting.model, i, parts[j].pass,
-                                 samples, device, times->distance, &ns, &table->extrapolated, err);
-                if (rc != OK)
-                    return rc;
-                if (device->speed != 1)
-                    ns = (int64_t)fmin(floor((double)ns / device->speed), 9e18);
-            }
-            if (!add_ok(sum[0], ns, &sum[1]) || sum[1] > MAX_CHAIN_NS)
-                return err_set(err, ERR_INPUT, "times of model '%s' overflow at item '%s'",
-                               problem->setting.model->name, problem->setting.model->items[i].name);
-        }
-    }
-    return OK;
-}
-
-enum status bound_times_of(struct bound_table *table, int type, int64_t samples, bool recompute,
-                           int64_t distance, const struct bound_times **times, struct err *err)
-{
-    if (!table->problem->setting.cost->near_ns_per_byte)
-        distance = STASH_FAR;
-    for (int i = 0; i < table->num_times; i++)
-        if (table->times[i]->type == type && table->times[i]->samples == samples &&
-            table->times[i]->recompute == recompute && table->times[i]->distance == distance) {
-            *times = table->times[i];
-            return OK;
-        }
-    if (table->num_times == table->room_times) {
-        int room = table->room_times ? 2 * table->room_times : 32;
-        struct bound_times **grown = realloc(table->times, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(err);
-        table->times = grown;
-        table->room_times = room;
-    }
-    size_t entries = (size_t)table->problem->setting.model->num_items + 1;
-    struct bound_times *fresh = calloc(1, sizeof *fresh);
-    int64_t *block = calloc(entries * BOUND_SUMS, sizeof *block);
-    if (!fresh || !block) {
-        free(fresh);
-        free(block);
-        return err_nomem(err);
-    }
-    *fresh = (struct bound_times){.type = type,
-                                  .samples = samples,
-                                  .recompute = recompute,
-                                  .distance = distance,
-                                  .fwd = block,
-                                  .again = block + entries,
-                                  .bwd_input = block + 2 * entries,
-                                  .bwd_weight = block + 3 * entries,
-                                  .update = block + 4 * entries};
-    enum status rc = fill_times(table, fresh, err);
-    if (rc != OK) {
-        free(block);
-        free(fresh);
-        return rc;
-    }
-    table->times[table->num_times++] = fresh;
-    *times = fresh;
-    return OK;
-}
 
 /* Bytes of the smallest message that can cross a boundary of a cut. */
 static int64_t least_act_bytes(const struct bound_shape *shape, int64_t samples)
@@ -288,7 +102,8 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
             add_link(problem->setting.cluster, rank, row[k > 0 ? k - 1 : num_ranks - 1], d);
             group[r] = d;
         }
-        if (num_replicas > 1 && !problem->setting.cost->allreduce_ns) {
+        if (num_replicas > 1 && !problem->setting.cost->allreduce_ns &&
+            problem->layout.shard == SHARD_NONE) {
             /* The ring's time is linear in bytes, so two points define it. One ns is taken off
              * because the times are rounded. */
             const int64_t probe = (int64_t)1 << 40;
@@ -313,8 +128,8 @@ void bound_family_clear(struct bound_family *family)
     *family = (struct bound_family){0};
 }
 
-bool bound_weights_fit(const struct bound_table *table, int num_ranks, int64_t mem_bytes,
-                       int first_item)
+bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_replicas,
+                       int64_t mem_bytes, int first_item)
 {
     if (mem_bytes == INT64_MAX)
         return true;
@@ -323,9 +138,7 @@ bool bound_weights_fit(const struct bound_table *table, int num_ranks, int64_t m
     int a = first_item;
     for (int k = 0; k < num_ranks && a < n; k++) {
         int b = a;
-        while (b < n && table->weight_bytes[b + 1] - table->weight_bytes[a] +
-                                table->train_bytes[b + 1] - table->train_bytes[a] <=
-                            mem_bytes)
+        while (b < n && bound_fixed_bytes(table, a, b + 1, num_replicas) <= mem_bytes)
             b++;
         if (b == a)
             return false;
@@ -406,7 +219,7 @@ int64_t bound_live(enum schedule_kind kind, int num_ranks, int num_microbatches,
 static int64_t least_distance(const struct bound_shape *shape, const struct plan *plan)
 {
     const struct bound_table *table = shape->table;
-    const int64_t one = table->stash_bytes[shape->num_items],
+    const int64_t one = shape->stash_bytes[shape->num_items],
                   size = table->problem->setting.model->per_microbatch ? 1 : shape->size,
                   last = table->problem->setting.model->per_microbatch ? 1 : shape->last_size;
     if (shape->num_stages > 1)
@@ -437,11 +250,13 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
             stage->last[t] = shape->stages[s - 1].last[t];
             continue;
         }
-        enum status rc = bound_times_of(table, of->types[t], shape->size, shape->recompute,
+        enum status rc = bound_times_of(table, of->types[t], shape->size,
+                                        bound_again_of(shape->mode, shape->recompute),
                                         shape->distance, &stage->full[t], err);
         if (rc == OK)
-            rc = bound_times_of(table, of->types[t], shape->last_size, shape->recompute_last,
-                                shape->distance, &stage->last[t], err);
+            rc = bound_times_of(table, of->types[t], shape->last_size,
+                                bound_again_of(shape->mode, shape->recompute_last), shape->distance,
+                                &stage->last[t], err);
         if (rc != OK)
             return rc;
     }
@@ -467,7 +282,7 @@ static enum status shape_stage(struct bound_shape *shape, struct bound_table *ta
     if (of->mem_bytes != INT64_MAX) {
         stage->mem_bytes -= problem->setting.cluster->context_bytes;
         if (s == 0) /* rank 0 also holds the weights of a prefix outside the cut */
-            stage->mem_bytes -= table->weight_bytes[shape->first_item];
+            stage->mem_bytes -= bound_fixed_bytes(table, 0, shape->first_item, shape->num_replicas);
     }
     return OK;
 }
@@ -521,6 +336,11 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         .num_ranks = plan->num_ranks,
         .chunks = plan->chunks,
         .num_stages = plan->num_stages,
+        .num_replicas = plan->num_replicas,
+        .mode = plan->recompute,
+        .stash_bytes = plan->recompute == RECOMPUTE_SELECTIVE ? table->core_bytes
+                       : plan->recompute == RECOMPUTE_LAYER   ? table->layer_bytes
+                                                              : table->stash_bytes,
         .num_microbatches = plan->microbatches.count,
         .size = only_last ? plan->microbatches.last_size : plan->microbatches.size,
         .last_size = plan->microbatches.last_size,
@@ -568,8 +388,8 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         got.before_ns = INT64_MAX;
         for (int t = 0; t < got.stages[0].num_types; t++) {
             const struct bound_times *whole;
-            rc = bound_times_of(table, got.stages[0].full[t]->type, plan->batch, false, STASH_FAR,
-                                &whole, err);
+            rc = bound_times_of(table, got.stages[0].full[t]->type, plan->batch, AGAIN_NEVER,
+                                STASH_FAR, &whole, err);
             if (rc != OK)
                 goto out;
             got.before_ns = bound_min(got.before_ns, whole->fwd[table->num_frozen_items]);

@@ -83,10 +83,16 @@ static inline int64_t bound_mul_add(int64_t a, int64_t b, int64_t c)
  * active item has only the rest of its input half. Under recompute `fwd` sums the first forward,
  * and `again` the second one, which keeps the stash. Stash lies at `distance` or further
  * (step_rules.h, stash-distance), so no pass is shorter than its entry here. */
+enum bound_again {
+    AGAIN_NEVER,
+    AGAIN_STAGE, /* the whole stage, by R */
+    AGAIN_CORE,  /* attention's core, inside the backward: in bwd_input */
+    AGAIN_LAYER  /* layers inside the backward, or none: fwd + again is one forward */
+};
 struct bound_times {
     int type;
     int64_t samples;
-    bool recompute;
+    enum bound_again again_mode;
     int64_t distance;
     int64_t *fwd, *again, *bwd_input, *bwd_weight, *update; /* num_items + 1 each; fwd owns the
                                                                block */
@@ -107,11 +113,15 @@ struct bound_table {
     int *device_of_type; /* owned: one device of each type */
     int num_times, room_times;
     struct bound_times **times; /* owned */
-    int64_t *weight_bytes;      /* owned, prefix sums: weights of all items */
-    int64_t *train_bytes; /* owned, prefix sums: gradients and optimizer state of active items */
+    /* Owned, prefix sums: weights of all items, gradients and optimizer state of active ones; what a
+     * replica holds as a whole, and what the replicas divide (problem.layout.shard). */
+    int64_t *whole_bytes, *split_bytes;
     int64_t *grad_bytes;  /* owned, prefix sums: gradients of active items */
     int64_t *stash_bytes; /* owned, prefix sums: stash of active items for one sample, or for one
                              micro-batch if model.per_microbatch */
+    int64_t *core_bytes;  /* owned, like stash_bytes, without attention's core */
+    int64_t *layer_bytes; /* owned, like stash_bytes, where all layers run again */
+    bool has_core;        /* selective recompute would keep less */
     bool extrapolated;
 };
 
@@ -119,10 +129,34 @@ enum status bound_table_init(struct bound_table *table, const struct planner_pro
                              struct err *err);
 void bound_table_clear(struct bound_table *table);
 
-/* Return in *times the prefix sums for a device type, a micro-batch size of `samples`, recompute or
- * not, and a stash distance. They are computed at the first call and live as long as the table. */
-enum status bound_times_of(struct bound_table *table, int type, int64_t samples, bool recompute,
-                           int64_t distance, const struct bound_times **times, struct err *err);
+/* Bytes of items [a, b) that a rank holds all the time, with R replicas. */
+static inline int64_t bound_fixed_bytes(const struct bound_table *table, int a, int b,
+                                        int num_replicas)
+{
+    return table->whole_bytes[b] - table->whole_bytes[a] +
+           (table->split_bytes[b] - table->split_bytes[a]) / num_replicas;
+}
+
+/* What runs again under a mode; by_stage: this micro-batch has an R. */
+static inline enum bound_again bound_again_of(enum recompute_mode mode, bool by_stage)
+{
+    return mode == RECOMPUTE_SELECTIVE ? AGAIN_CORE
+           : mode == RECOMPUTE_LAYER   ? AGAIN_LAYER
+           : by_stage                  ? AGAIN_STAGE
+                                       : AGAIN_NEVER;
+}
+
+/* T of a model: at least 1. */
+static inline int bound_tensor(const struct model *model)
+{
+    return model->tensor > 1 ? model->tensor : 1;
+}
+
+/* Return in *times the prefix sums for a device type, a micro-batch size of `samples`, what runs
+ * again, and a stash distance. They are computed at the first call and live as long as the table. */
+enum status bound_times_of(struct bound_table *table, int type, int64_t samples,
+                           enum bound_again again, int64_t distance,
+                           const struct bound_times **times, struct err *err);
 
 /* A rank's bound looks at this many device types, and at this many kinds of link. If its replicas
  * use more, the bound covers only some of the replicas, and it is still a lower bound. */
@@ -149,9 +183,9 @@ enum status bound_family_init(struct bound_family *family, const struct bound_ta
 void bound_family_clear(struct bound_family *family);
 
 /* Whether the weights, gradients and optimizer state of the items from first_item on fit K devices
- * of mem_bytes each. Stash is not counted. */
-bool bound_weights_fit(const struct bound_table *table, int num_ranks, int64_t mem_bytes,
-                       int first_item);
+ * of mem_bytes each, in a pipeline of at most num_replicas. Stash is not counted. */
+bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_replicas,
+                       int64_t mem_bytes, int first_item);
 
 /* One stage of a candidate, as the bounds see it. */
 struct bound_stage {
@@ -175,16 +209,18 @@ struct bound_part {
 struct bound_shape {
     const struct bound_table *table;
     int first_item, num_items; /* the cut covers [first_item, num_items) */
-    int num_ranks, chunks, num_stages;
+    int num_ranks, chunks, num_stages, num_replicas;
     int64_t num_microbatches, size, last_size;
-    bool split;          /* backward as I and W */
-    bool recompute;      /* all micro-batches except the last are recomputed */
-    bool recompute_last; /* the last micro-batch is recomputed */
-    int64_t distance;    /* no stash is nearer than this (stash-distance) */
-    int64_t before_ns;   /* forward of the frozen prefix for the whole batch, before the pipeline */
-    int64_t tied_ns;     /* OP_TIED; 0: no tied table */
-    int64_t op_ns;       /* time of the runtime and the host in every op */
-    int64_t floor_ns;    /* time of all host launches; no step is shorter */
+    bool split; /* backward as I and W */
+    enum recompute_mode mode;
+    const int64_t *stash_bytes; /* of the table: the least that the mode keeps */
+    bool recompute;             /* all micro-batches except the last are recomputed */
+    bool recompute_last;        /* the last micro-batch is recomputed */
+    int64_t distance;           /* no stash is nearer than this (stash-distance) */
+    int64_t before_ns; /* forward of the frozen prefix for the whole batch, before the pipeline */
+    int64_t tied_ns;   /* OP_TIED; 0: no tied table */
+    int64_t op_ns;     /* time of the runtime and the host in every op */
+    int64_t floor_ns;  /* time of all host launches; no step is shorter */
     /* Times on the one device type in use; NULL if several types are in use. */
     const struct bound_times *fill_full, *fill_last;
     /* Owned prefix sums over all micro-batches if one device type is in use, otherwise NULL.

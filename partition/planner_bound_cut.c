@@ -122,11 +122,9 @@ static int64_t rank_need_bytes(const struct bound_shape *shape, const struct bou
     for (int i = 0; i < num_parts; i++) {
         const struct bound_stage *stage = &shape->stages[parts[i].stage];
         const int a = parts[i].a, b = parts[i].b;
-        const int64_t stash = table->stash_bytes[b] - table->stash_bytes[a];
+        const int64_t stash = shape->stash_bytes[b] - shape->stash_bytes[a];
         const int64_t live = stage->live;
-        fixed = bound_mul_add(table->weight_bytes[b] - table->weight_bytes[a] +
-                                  table->train_bytes[b] - table->train_bytes[a],
-                              1, fixed);
+        fixed = bound_mul_add(bound_fixed_bytes(table, a, b, shape->num_replicas), 1, fixed);
         if (!shape->recompute) {
             int64_t samples = live < shape->num_microbatches ? bound_mul_add(live, size, 0)
                                                              : bound_mul_add(live - 1, size, last);
@@ -308,9 +306,8 @@ static bool ranks_fit(const struct bound_shape *shape)
     int64_t samples = shape->recompute ? shape->last_size : shape->size;
     if (table->problem->setting.model->per_microbatch)
         samples = 1;
-    int64_t fixed = table->weight_bytes[b] - table->weight_bytes[a] + table->train_bytes[b] -
-                    table->train_bytes[a];
-    int64_t stash = table->stash_bytes[b] - table->stash_bytes[a];
+    int64_t fixed = bound_fixed_bytes(table, a, b, shape->num_replicas);
+    int64_t stash = shape->stash_bytes[b] - shape->stash_bytes[a];
     return bound_mul_add(shape->recompute ? stash / shape->chunks : stash, samples, fixed) <= room;
 }
 
@@ -336,8 +333,8 @@ static bool room_for(const struct bound_shape *shape, const struct room *room, i
                      int b, int c, int d)
 {
     const struct bound_table *table = shape->table;
-    const int64_t *w = table->weight_bytes, *t = table->train_bytes;
-    if (w[b] - w[a] + w[d] - w[c] + t[b] - t[a] + t[d] - t[c] > room->bytes)
+    const int R = shape->num_replicas;
+    if (bound_fixed_bytes(table, a, b, R) + bound_fixed_bytes(table, c, d, R) > room->bytes)
         return false;
     return !shape->work ||
            (shape->work[b] - shape->work[a] + shape->work[d] - shape->work[c] <=

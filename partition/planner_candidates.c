@@ -163,11 +163,14 @@ static enum status work_bound(struct search *search, const struct node *node, in
     if (search->table.num_types > 1)
         return OK;
     const struct bound_times *full, *last;
-    enum status rc = bound_times_of(&search->table, 0, node->microbatches.size,
-                                    node->recompute != RECOMPUTE_NEVER, 0, &full, search->err);
+    enum status rc =
+        bound_times_of(&search->table, 0, node->microbatches.size,
+                       bound_again_of(node->recompute, recompute_by_stage(node->recompute)), 0,
+                       &full, search->err);
     if (rc == OK)
         rc = bound_times_of(&search->table, 0, node->microbatches.last_size,
-                            node->recompute == RECOMPUTE_ALWAYS, 0, &last, search->err);
+                            bound_again_of(node->recompute, node->recompute == RECOMPUTE_ALWAYS), 0,
+                            &last, search->err);
     if (rc != OK)
         return rc;
     const int from = frozen_outside(node->frozen) ? nf : 0;
@@ -211,8 +214,7 @@ static enum status fills_of(const struct search *search, const struct node *fami
     int *device = malloc((size_t)family->num_ranks * (size_t)family->num_replicas * sizeof *device);
     if (!device)
         return err_nomem(search->err);
-    enum status rc = autodp_map(search->problem->setting.cluster, family->map, family->num_ranks,
-                                family->num_replicas, device, search->err);
+    enum status rc = search_map(search, family, device, search->err);
     for (int i = 0; i < search->num_counts && rc == OK; i++) {
         struct node node = *family;
         const struct microbatches *mb = &node.microbatches;
@@ -246,13 +248,33 @@ static enum status open_candidate(struct search *search, struct node node)
     return OK;
 }
 
+/* Whether a candidate may have this recompute mode. A mode that equals another one is left out when
+ * all are tried. */
+static bool allows_mode(const struct search *search, const struct node *node)
+{
+    const struct planner_options *options = search->options;
+    if (node->recompute == RECOMPUTE_LAYER && schedule_splits(node->schedule))
+        return false;
+    if (!options->recompute_auto)
+        return node->recompute == options->recompute;
+    switch (node->recompute) {
+    case RECOMPUTE_EXCEPT_LAST: /* with one micro-batch it equals RECOMPUTE_NEVER */
+        return node->microbatches.count > 1;
+    case RECOMPUTE_SELECTIVE:
+        return options->recompute_inside && search->table.has_core;
+    case RECOMPUTE_LAYER:
+        return options->recompute_inside && search->limited;
+    default:
+        return true;
+    }
+}
+
 /* Open all candidates of a family with one placement of the frozen forward. fills[i] belongs to
  * search->counts[i]: the node's fill_ns, 0 if nothing is to be filled, negative if no such plan
  * exists. */
 static enum status open_placement(struct search *search, const struct node *family,
                                   const double *fills, bool count_only)
 {
-    const struct planner_options *options = search->options;
     const int num_counts = search->num_counts;
     struct kind_group groups[MAX_GROUPS];
     enum status rc = OK;
@@ -268,11 +290,8 @@ static enum status open_placement(struct search *search, const struct node *fami
         node.others = group->others;
         node.chunks = group->chunks;
         node.recompute = (enum recompute_mode)(i % RECOMPUTE_MODE_COUNT);
-        if (!options->recompute_auto && node.recompute != options->recompute)
+        if (!allows_mode(search, &node))
             continue;
-        if (node.recompute == RECOMPUTE_EXCEPT_LAST && node.microbatches.count == 1 &&
-            options->recompute_auto)
-            continue; /* equal to RECOMPUTE_NEVER */
         const int64_t stages = (int64_t)family->num_ranks * group->chunks;
         if (stages * node.microbatches.count > MAX_COMPUTE_OPS / 3 || node.fill_ns < 0)
             continue;
@@ -320,10 +339,11 @@ static enum status least_work(struct search *search, int num_ranks, int64_t batc
     for (int i = 0; rc == OK && i < search->num_counts; i++) {
         const struct microbatches *mb = &search->counts[i];
         for (int t = 0; t < types && rc == OK; t++) {
-            rc = bound_times_of(&search->table, t, mb->size, false, 0, &times[2 * t], search->err);
+            rc = bound_times_of(&search->table, t, mb->size, AGAIN_LAYER, 0, &times[2 * t],
+                                search->err);
             if (rc == OK)
-                rc = bound_times_of(&search->table, t, mb->last_size, false, 0, &times[2 * t + 1],
-                                    search->err);
+                rc = bound_times_of(&search->table, t, mb->last_size, AGAIN_LAYER, 0,
+                                    &times[2 * t + 1], search->err);
         }
         double total = 0;
         for (int item = from; item < n && rc == OK; item++) {
@@ -351,14 +371,15 @@ static bool weights_fit(const struct search *search, int num_ranks)
         if (problem->setting.cluster->devices[d].mem_bytes > most)
             most = problem->setting.cluster->devices[d].mem_bytes;
     const int first = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
-    return bound_weights_fit(&search->table, num_ranks, most, first);
+    return bound_weights_fit(&search->table, num_ranks, search->num_groups / num_ranks, most,
+                             first);
 }
 
 enum status search_seed(struct search *search)
 {
     const struct planner_problem *problem = search->problem;
     const struct planner_options *options = search->options;
-    const int devices = problem->setting.cluster->num_devices;
+    const int devices = search->num_groups;
     for (int K = 1; K <= search->num_lengths; K++) {
         if (options->num_ranks != AUTO && options->num_ranks != K)
             continue;
@@ -371,6 +392,8 @@ enum status search_seed(struct search *search)
         for (int R = devices / K; R >= 1; R--) {
             if (options->num_replicas != AUTO && options->num_replicas != R)
                 continue;
+            if (problem->layout.shard != SHARD_NONE && R == 1)
+                continue; /* there is nothing to divide */
             if (problem->batch_mode == BATCH_GLOBAL && problem->batch % R != 0)
                 continue;
             if (problem->canonical && (R & (R - 1)) != 0)

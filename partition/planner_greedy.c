@@ -163,8 +163,7 @@ static enum status fill_greedy(const struct search *search, struct node *node, b
     int *device = malloc(places * sizeof *device);
     if (!device)
         return err_nomem(search->err);
-    enum status rc = autodp_map(search->problem->setting.cluster, node->map, node->num_ranks,
-                                node->num_replicas, device, search->err);
+    enum status rc = search_map(search, node, device, search->err);
     if (rc == OK)
         rc = search_fill(search, device, node, exists);
     free(device);

@@ -16,6 +16,7 @@
 
 #include "partition/cut.h"
 #include "partition/lower.h"
+#include "partition/recompute_fit.h"
 #include "partition/schedule_memory.h"
 #include "partition/schedule_time.h"
 #include "partition/traffic.h"
@@ -29,9 +30,11 @@ enum status search_init(struct search *search, const struct planner_problem *pro
     enum status rc = bound_table_init(&search->table, problem, err);
     if (rc != OK)
         return rc;
-    search->num_lengths = problem->setting.cluster->num_devices < problem->setting.model->num_items
-                              ? problem->setting.cluster->num_devices
-                              : problem->setting.model->num_items;
+    search->num_groups =
+        tensor_group_list(problem->setting.cluster, bound_tensor(problem->setting.model), NULL);
+    search->num_lengths = (int)bound_min(search->num_groups, problem->setting.model->num_items);
+    for (int d = 0; d < problem->setting.cluster->num_devices; d++)
+        search->limited |= problem->setting.cluster->devices[d].mem_bytes != INT64_MAX;
     search->lengths = calloc((size_t)search->num_lengths, sizeof *search->lengths);
     search->families = calloc(FAMILY_SLOTS, sizeof *search->families);
     search->cut = malloc(((size_t)problem->setting.model->num_items + 1) * sizeof *search->cut);
@@ -120,9 +123,9 @@ double node_rate(const struct node *node, int64_t step_ns)
 double search_beat(const struct search *search)
 {
     if (search->best < 0)
-        return 0;
+        return search->floor_rate;
     const struct judged *best = &search->judged[search->best];
-    return node_rate(&best->node, judged_ns(best));
+    return fmax(node_rate(&best->node, judged_ns(best)), search->floor_rate);
 }
 
 int64_t search_limit(const struct search *search, const struct node *node)
@@ -141,6 +144,9 @@ struct plan search_bare_plan(const struct search *search, const struct node *nod
     return (struct plan){.num_ranks = node->num_ranks,
                          .chunks = node->chunks,
                          .num_replicas = node->num_replicas,
+                         .tensor = problem->layout.tensor,
+                         .sequence_parallel = problem->layout.sequence_parallel,
+                         .shard = problem->layout.shard,
                          .batch = node->batch,
                          .microbatches = node->microbatches,
                          .schedule = node->schedule,
@@ -182,6 +188,32 @@ void search_sort(struct search *search)
             search->best = i;
 }
 
+enum status search_map(const struct search *search, const struct node *node, int *device,
+                       struct err *err)
+{
+    const struct setting *setting = &search->problem->setting;
+    return autodp_map_groups(setting->cluster, node->map, bound_tensor(setting->model),
+                             node->num_ranks, node->num_replicas, device, err);
+}
+
+enum status search_lower(const struct search *search, struct plan *plan, struct workload *workload,
+                         struct schedule *full, struct err *err)
+{
+    const struct setting *setting = &search->problem->setting;
+    if (plan->recompute == RECOMPUTE_LAYER && !plan->recompute_layers) {
+        plan->recompute_layers = calloc((size_t)plan->num_stages, sizeof *plan->recompute_layers);
+        if (!plan->recompute_layers)
+            return err_nomem(err);
+        for (int s = 0; s < plan->num_stages; s++)
+            plan->recompute_layers[s] = search->options->recompute_layers;
+    }
+    enum status rc = plan_lower_unchecked(setting, plan, workload, full, err);
+    if (rc == OK && plan->recompute == RECOMPUTE_LAYER)
+        rc = recompute_fit(setting, plan, search->options->recompute_layers == AUTO, full, workload,
+                           err);
+    return rc;
+}
+
 static enum status family_of(struct search *search, const struct node *node,
                              const struct bound_family **family)
 {
@@ -197,8 +229,7 @@ static enum status family_of(struct search *search, const struct node *node,
     int *device = malloc((size_t)K * (size_t)R * sizeof *device);
     if (!device)
         return err_nomem(search->err);
-    enum status rc =
-        autodp_map(search->problem->setting.cluster, node->map, K, R, device, search->err);
+    enum status rc = search_map(search, node, device, search->err);
     if (rc == OK)
         rc = bound_family_init(&slot->family, &search->table, K, R, device, search->err);
     slot->num_ranks = K;
@@ -255,15 +286,14 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         goto out;
     }
     memcpy(cut, first_item, ((size_t)num_stages + 1) * sizeof *cut);
-    rc = autodp_map(problem->setting.cluster, node->map, node->num_ranks, node->num_replicas,
-                    device, &why);
+    rc = search_map(search, node, device, &why);
     if (rc != OK)
         goto out;
     plan = search_bare_plan(search, node, device);
     plan.first_item = cut;
     search->evaluated++;
     search->ops += 3 * (int64_t)num_stages * plan.microbatches.count;
-    rc = plan_lower_unchecked(&problem->setting, &plan, &workload, &full, &why);
+    rc = search_lower(search, &plan, &workload, &full, &why);
     if (rc == ERR_INFEASIBLE) { /* the schedule cannot be made for these counts */
         if (search->refused.status == OK)
             search->refused = why;
@@ -298,6 +328,7 @@ out:
     schedule_clear(&full);
     workload_clear(&workload);
     free(memory);
+    free(plan.recompute_layers);
     free(cut);
     free(device);
     return rc;

@@ -5,6 +5,7 @@
 #include "partition/planner.h"
 #include "partition/planner_bound.h"
 #include "partition/autodp.h"
+#include "partition/workload.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -59,6 +60,9 @@ struct search {
     int num_judged, judged_room;
     struct planner_length *lengths; /* owned, by K - 1 */
     int num_lengths;
+    int num_groups;    /* groups of devices, or devices, that ranks may be placed on */
+    bool limited;      /* some device has a memory limit */
+    double floor_rate; /* samples per second of the best plan of another layout; 0: none */
     int best;          /* index into judged; -1: none */
     bool asking;       /* ask_judge() has begun: `best` is the best by the judge's times */
     int64_t asked_ops; /* ops in the plans that the judge was asked about */
@@ -83,6 +87,14 @@ struct search {
 enum status search_init(struct search *search, const struct planner_problem *problem,
                         const struct planner_options *options, struct err *err);
 void search_clear(struct search *search);
+
+/* Search the problem's layout for a plan that makes more than floor_rate samples per second. *result
+ * must be zeroed; the caller clears it, also on failure. Without a plan, result->lengths say why, and
+ * ERR_INFEASIBLE is returned. */
+enum status search_layout(const struct planner_problem *problem,
+                          const struct planner_options *options, double floor_rate,
+                          struct planner_result *result, struct planner_layout_fate *fate,
+                          struct err *err);
 
 /* search_seed() pushes every family (K, R, rank map) and counts all candidates
  * (planner_candidates.c). search_run() then searches best first. */
@@ -110,6 +122,15 @@ enum status search_recut(struct search *search, int index);
 
 /* Judge the candidates of the greedy rules (planner_greedy.c). */
 enum status search_greedy(struct search *search);
+
+/* Write the devices of a node's family to device, num_ranks * num_replicas entries. */
+enum status search_map(const struct search *search, const struct node *node, int *device,
+                       struct err *err);
+
+/* Lower a plan of the search. With RECOMPUTE_LAYER plan->recompute_layers, which the caller owns, is
+ * set to what the options ask or the memory of the plan's devices needs. */
+enum status search_lower(const struct search *search, struct plan *plan, struct workload *workload,
+                         struct schedule *full, struct err *err);
 
 /* Samples per second of a node whose step takes step_ns. node->fill_ns is added. */
 double node_rate(const struct node *node, int64_t step_ns);

@@ -86,7 +86,7 @@ static bool stage_pool(const struct model *model, const struct schedule *full,
     const int first = plan->first_item[s], end = plan->first_item[s + 1];
     const int frozen = model_frozen_items(model, plan->num_frozen_layers);
     const int64_t samples = plan->microbatches.size;
-    const int stashes = plan->recompute != RECOMPUTE_NEVER ? most_live(full, s, true) : slots;
+    const int stashes = recompute_by_stage(plan->recompute) ? most_live(full, s, true) : slots;
     int64_t stash = 0, work = 0;
     bool fits = add_ok(*sum, stage->weight_bytes, sum) && add_ok(*sum, stage->frozen_bytes, sum) &&
                 add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&

@@ -17,6 +17,11 @@ static const char *const op_names[OP_KIND_COUNT] = {
     "F",        "B",        "I",         "W",         "R",         "Z",    "C",    "P",
     "SEND_ACT", "RECV_ACT", "SEND_GRAD", "RECV_GRAD", "ALLREDUCE", "TIED", "NORM", "UPDATE"};
 
+bool schedule_splits(enum schedule_kind kind)
+{
+    return kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || schedule_v_shaped(kind);
+}
+
 bool schedule_v_shaped(enum schedule_kind kind)
 {
     return kind == SCHEDULE_ZB_V || kind == SCHEDULE_DUALPIPE_V || kind == SCHEDULE_V_HALF ||
@@ -26,11 +31,6 @@ bool schedule_v_shaped(enum schedule_kind kind)
 bool schedule_any_chunks(enum schedule_kind kind)
 {
     return kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_BREADTH_FIRST;
-}
-
-bool schedule_splits(enum schedule_kind kind)
-{
-    return kind == SCHEDULE_ZB_H1 || kind == SCHEDULE_ZB_H2 || schedule_v_shaped(kind);
 }
 
 int schedule_default_chunks(enum schedule_kind kind)

@@ -40,10 +40,10 @@ static int64_t received_bytes(const struct workload *w, struct op op, int mb)
 {
     const int e = op.kind == OP_RECV_ACT ? w->in_edge[w->in_first[op.stage] + op.arg]
                                          : w->out_edge[w->out_first[op.stage] + op.arg];
-    return w->edges[e].bytes[mb];
+    return w->edges[e].held_bytes[mb];
 }
 
-/* Walk one list (memory-1 to memory-3). On entry memory->peak_bytes is the memory that the rank
+/* Walk one list (memory-1 to memory-4). On entry memory->peak_bytes is the memory that the rank
  * holds all the time. All receive buffers belong to the next compute op, because lowering puts a
  * RECV and a C directly before the op that needs them. */
 static void walk_rank(const struct schedule *full, const struct workload *w, int k,
@@ -57,7 +57,7 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
         const struct op op = list->ops[i];
         const struct stage_cost *stage = &w->stages[op.stage];
         const int mb = size_of(w, op);
-        int64_t freed = 0;
+        int64_t freed = 0, work = stage->work_bytes[0][mb];
         switch (op.kind) {
         case OP_F:
             held += schedule_recomputes(full, op) ? stage->input_bytes[mb] : stage->stash_bytes[mb];
@@ -69,11 +69,15 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
             break;
         case OP_B:
         case OP_W:
+            work = stage->work_bytes[1][mb];
             freed = received + stage->stash_bytes[mb] +
                     (schedule_recomputes(full, op) ? stage->input_bytes[mb] : 0);
             break;
         case OP_Z:
+            freed = received;
+            break;
         case OP_I:
+            work = stage->work_bytes[1][mb];
             freed = received;
             break;
         case OP_C:
@@ -88,15 +92,16 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
             continue;
         }
         case OP_UPDATE:
+            work = 0;
             break;
         default:
             continue;
         }
         /* Receive buffers count here too, because the compute op holds them until it ends. */
-        peak = held > peak ? held : peak;
+        peak = held + work > peak ? held + work : peak;
         if (peak > limit_bytes && memory->full_op < 0) {
             memory->full_op = i;
-            memory->full_bytes = held;
+            memory->full_bytes = held + work;
             memory->full_buffer_bytes = received;
             memory->full_live = live;
         }
@@ -122,9 +127,11 @@ static enum status check_bytes(const struct schedule *full, const struct workloa
                     add_ok(*sum, stage->grad_bytes, sum) && add_ok(*sum, stage->optim_bytes, sum) &&
                     add_ok(*sum, stage->tree_bytes, sum) &&
                     add_ok(stage->stash_bytes[MB_FULL], stage->input_bytes[MB_FULL], &flow) &&
-                    add_ok(flow, stage->copy_bytes[MB_FULL], &flow);
+                    add_ok(flow, stage->copy_bytes[MB_FULL], &flow) &&
+                    add_ok(flow, stage->work_bytes[0][MB_FULL], &flow) &&
+                    add_ok(flow, stage->work_bytes[1][MB_FULL], &flow);
         for (int i = w->out_first[s]; fits && i < w->out_first[s + 1]; i++)
-            fits = add_ok(flow, w->edges[w->out_edge[i]].bytes[MB_FULL], &flow);
+            fits = add_ok(flow, w->edges[w->out_edge[i]].held_bytes[MB_FULL], &flow);
         fits = fits && mul_ok(flow, 2 * (int64_t)full->num_microbatches, &flow) &&
                flow < INT64_MAX / 2 / full->num_stages && *sum < INT64_MAX / 2;
         if (!fits)

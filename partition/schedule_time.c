@@ -307,8 +307,8 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
         int64_t total = 0;
         for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
             const int64_t ns =
-                collective_ns(t->watch ? t->watch->allreduce : ALLREDUCE_RING, setting->cost,
-                              setting->cluster, devices, w->num_replicas, w->buckets[i].bytes);
+                collective_bucket_ns(w->scatter, t->watch ? t->watch->allreduce : ALLREDUCE_RING,
+                                     setting, devices, w->num_replicas, w->buckets[i].bytes);
             rc = step_add_ns(&all, ns, "all-reduces", err);
             if (rc != OK)
                 break;
@@ -482,9 +482,10 @@ enum status schedule_watch(const struct schedule *full, const struct workload *w
 {
     struct timing t;
     struct step_time ignored = {0};
-    enum status rc = timing_init(&t, full, workload, setting->cluster, watch, err);
+    const struct setting own = workload_setting(workload, setting);
+    enum status rc = timing_init(&t, full, workload, own.cluster, watch, err);
     if (rc == OK)
-        rc = timing_run(&t, setting, plan, &ignored, err);
+        rc = timing_run(&t, &own, plan, &ignored, err);
     timing_clear(&t);
     return rc;
 }
@@ -496,14 +497,15 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
     const size_t K = (size_t)full->num_ranks;
     struct timing t;
     struct step_time got = {0};
-    enum status rc = timing_init(&t, full, workload, setting->cluster, NULL, err);
+    const struct setting own = workload_setting(workload, setting);
+    enum status rc = timing_init(&t, full, workload, own.cluster, NULL, err);
     got.rank_busy_ns = calloc(K, sizeof *got.rank_busy_ns);
     got.rank_first_ns = calloc(K, sizeof *got.rank_first_ns);
     got.rank_last_ns = calloc(K, sizeof *got.rank_last_ns);
     if (rc == OK && (!got.rank_busy_ns || !got.rank_first_ns || !got.rank_last_ns))
         rc = err_nomem(err);
     if (rc == OK)
-        rc = timing_run(&t, setting, plan, &got, err);
+        rc = timing_run(&t, &own, plan, &got, err);
     if (rc != OK)
         goto out;
     t.start = t.start == INT64_MAX ? 0 : t.start;

@@ -54,8 +54,11 @@
  * memory-2  Stash is taken when F starts and freed when B ends, or W where the backward is split.
  *     Under recompute, where the pair has an R, F takes input_bytes instead, R adds the stash, and
  *     both are freed.
- * memory-3  A receive buffer (the edge's bytes) is taken at RECV and freed when the next compute op
+ * memory-3  A receive buffer (the edge's held_bytes) is taken at RECV and freed when the next compute op
  *     of its stage and micro-batch ends. C takes copy_bytes in the same way.
+ *
+ * memory-4  While an op of a stage runs, its device also holds work_bytes: the workspace of its
+ *     items, layers that run again inside a backward, weights and gradients gathered for shards.
  *
  * stash-distance  How long a pass takes depends on how much stash its rank goes over before it
  * comes back to the same bytes, because the processor's caches keep the last of it. A rank that

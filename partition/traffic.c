@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "partition/collective.h"
+
 /* What flows through one step's ports and uplinks, one flow after another. */
 struct traffic {
     const struct cluster *cluster;
@@ -43,8 +45,9 @@ static double wire_ns(int64_t all_ns, int64_t latency_ns)
 enum status workload_traffic_ns(const struct workload *w, const struct setting *setting,
                                 const struct plan *plan, int64_t *ns, struct err *err)
 {
-    const struct cluster *cluster = setting->cluster;
-    const struct cost *cost = setting->cost;
+    const struct setting own = workload_setting(w, setting);
+    const struct cluster *cluster = own.cluster;
+    const struct cost *cost = own.cost;
     const int R = w->num_replicas, K = w->num_ranks;
     const size_t resources = (size_t)cluster_num_resources(cluster);
     struct traffic t = {.cluster = cluster,
@@ -83,10 +86,11 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
             group[r] = plan->device[r * K + w->rank_of_stage[s]];
         for (int r = 0; r < R; r++)
             cross(&t, group[r], group[(r + 1) % R]);
-        const int64_t latency = cost_allreduce_ns(cost, cluster, group, R, 0);
+        const int64_t latency = collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, R, 0);
         for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++)
-            all +=
-                wire_ns(cost_allreduce_ns(cost, cluster, group, R, w->buckets[b].bytes), latency);
+            all += wire_ns(collective_bucket_ns(w->scatter, ALLREDUCE_RING, &own, group, R,
+                                                w->buckets[b].bytes),
+                           latency);
         add_flow(&t, all);
     }
     double most = 0;

@@ -19,6 +19,7 @@ void workload_clear(struct workload *workload)
     free(workload->rank_of_stage);
     free(workload->edge_ns);
     free(workload->distances);
+    tensor_group_free(workload->group);
     *workload = (struct workload){0};
 }
 
@@ -67,13 +68,20 @@ static enum status place_stages(struct builder *b, const int *rank_of_stage)
 enum status workload_build(const struct setting *setting, const struct plan *plan,
                            const int *rank_of_stage, struct workload *workload, struct err *err)
 {
+    struct tensor_group *group;
+    enum status rc =
+        tensor_group_new(setting, plan_tensor(plan), plan->sequence_parallel, &group, err);
+    if (rc != OK)
+        return rc;
+    const struct setting own = tensor_group_setting(group, setting);
     struct builder b = {
-        .model = setting->model,
-        .cluster = setting->cluster,
-        .cost = setting->cost,
+        .model = own.model,
+        .cluster = own.cluster,
+        .cost = own.cost,
         .plan = plan,
-        .num_frozen_items = model_frozen_items(setting->model, plan->num_frozen_layers),
-        .got = {.num_ranks = plan->num_ranks,
+        .num_frozen_items = model_frozen_items(own.model, plan->num_frozen_layers),
+        .got = {.group = group,
+                .num_ranks = plan->num_ranks,
                 .num_stages = plan->num_stages,
                 .num_replicas = plan->num_replicas,
                 .num_microbatches = plan->microbatches.count,
@@ -81,15 +89,20 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
                 .cache_write_stage = -1,
                 .clip = plan->clip,
                 .host_blocking = setting->cluster->host_blocking,
+                .scatter = plan->shard == SHARD_OPTIMIZER && plan->num_replicas > 1,
                 .context_bytes = setting->cluster->context_bytes,
                 .source = setting->cost->source},
         .err = err
     };
     if (plan->num_stages > SCHEDULE_MAX_STAGES) {
-        return err_set(err, ERR_INPUT, "plan of %d stages, the limit is %d", plan->num_stages,
-                       SCHEDULE_MAX_STAGES);
+        rc = err_set(err, ERR_INPUT, "plan of %d stages, the limit is %d", plan->num_stages,
+                     SCHEDULE_MAX_STAGES);
+    } else if (own.model->tensor > 1 && own.model->tensor != plan_tensor(plan)) {
+        rc = err_set(err, ERR_INFEASIBLE, "plan.tensor is %d, its model is divided by %d",
+                     plan_tensor(plan), own.model->tensor);
     }
-    enum status rc = place_stages(&b, rank_of_stage);
+    if (rc == OK)
+        rc = place_stages(&b, rank_of_stage);
     if (rc == OK)
         rc = workload_build_edges(&b);
     if (rc == OK)
@@ -104,6 +117,8 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
         *workload = b.got;
         b.got = (struct workload){0};
     }
+    free(b.item_ns);
+    free(b.shard_devices);
     workload_clear(&b.got);
     return rc;
 }
@@ -123,6 +138,14 @@ enum status workload_set_distances(const struct setting *setting, const struct p
             return err_nomem(err);
     }
     memcpy(w->distances, distances, bytes);
+    return workload_rebuild(setting, plan, w, err);
+}
+
+enum status workload_rebuild(const struct setting *setting, const struct plan *plan,
+                             struct workload *workload, struct err *err)
+{
+    struct workload *w = workload;
+    const struct setting own = workload_setting(w, setting);
     free(w->stages);
     free(w->buckets);
     free(w->first_bucket);
@@ -130,17 +153,18 @@ enum status workload_set_distances(const struct setting *setting, const struct p
     w->buckets = NULL;
     w->first_bucket = NULL;
     w->num_buckets = 0;
-    struct builder b = {.model = setting->model,
-                        .cluster = setting->cluster,
-                        .cost = setting->cost,
+    struct builder b = {.model = own.model,
+                        .cluster = own.cluster,
+                        .cost = own.cost,
                         .plan = plan,
-                        .num_frozen_items =
-                            model_frozen_items(setting->model, plan->num_frozen_layers),
+                        .num_frozen_items = model_frozen_items(own.model, plan->num_frozen_layers),
                         .got = *w,
                         .err = err};
     enum status rc = workload_build_stages(&b);
     if (rc == OK)
         rc = workload_build_buckets(&b);
+    free(b.item_ns);
+    free(b.shard_devices);
     *w = b.got;
     return rc;
 }

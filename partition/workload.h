@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "partition/cost.h"
+#include "partition/tensor_group.h"
 #include "partition/plan.h"
 #include "partition/schedule.h"
 #include "partition/step_rules.h"
@@ -29,6 +30,8 @@ struct stage_cost {
     int64_t grad_bytes, optim_bytes;
     int64_t tree_bytes;            /* ceil(log2 M) sums of gradients, for a canonical reduction */
     int64_t stash_bytes[MB_SIZES]; /* kept from F to B (W) */
+    /* In use only while an op runs: [0] F R Z, [1] B I W (memory-4). */
+    int64_t work_bytes[2][MB_SIZES];
     int64_t
         input_bytes[MB_SIZES];    /* the stage's input, kept instead of the stash under recompute */
     int64_t copy_bytes[MB_SIZES]; /* of C and P, between host and device */
@@ -41,8 +44,9 @@ struct stage_cost {
  * first, cached) leaves stage 0. */
 struct stage_edge {
     int from, to;
-    int64_t bytes[MB_SIZES];
-    bool grad; /* its gradient comes back; false where `from` is frozen */
+    int64_t bytes[MB_SIZES];      /* of the message that each device of a group sends */
+    int64_t held_bytes[MB_SIZES]; /* of the receiver's buffer, which may hold more than a message */
+    bool grad;                    /* its gradient comes back; false where `from` is frozen */
 };
 
 /* A part of a stage's gradients that is all-reduced at once. */
@@ -56,6 +60,8 @@ struct bucket {
 };
 
 struct workload {
+    struct tensor_group
+        *group; /* owned; NULL: the setting that it was built from is right as it is */
     int num_ranks, num_stages, num_replicas, num_microbatches;
     int num_classes;           /* distinct kinds of replica (devices or links between its ranks
                                   differ); usually 1 */
@@ -66,6 +72,7 @@ struct workload {
     /* Owned. Edges that leave stage s are out_edge[out_first[s] .. out_first[s+1]), those that
        enter it in_edge[in_first[s] .. in_first[s+1]). */
     int *out_first, *out_edge, *in_first, *in_edge;
+    bool scatter; /* buckets are reduce-scattered, not all-reduced (SHARD_OPTIMIZER) */
     int num_buckets;
     struct bucket *buckets; /* owned; stage s has first_bucket[s] .. first_bucket[s+1] */
     int *first_bucket;      /* owned, num_stages + 1 */
@@ -90,6 +97,14 @@ struct workload {
 };
 
 void workload_clear(struct workload *workload);
+
+/* The setting that a workload's plan runs in: `setting`, or the one made of it for its groups. Whoever asks for
+ * times of messages and collectives of this workload asks this setting. */
+static inline struct setting workload_setting(const struct workload *workload,
+                                              const struct setting *setting)
+{
+    return tensor_group_setting(workload->group, setting);
+}
 
 static inline int64_t workload_times_per_class(const struct workload *workload)
 {
@@ -136,6 +151,11 @@ void schedule_stash_distance(const struct schedule *full, const struct workload 
 enum status workload_set_distances(const struct setting *setting, const struct plan *plan,
                                    const int64_t *distances, struct workload *workload,
                                    struct err *err);
+
+/* Work out stages and buckets again, after a change of plan->recompute_layers. Edges, classes and
+ * stages' ranks stay. On failure the workload can only be cleared. */
+enum status workload_rebuild(const struct setting *setting, const struct plan *plan,
+                             struct workload *workload, struct err *err);
 
 /* workload_set_distances() with the distances of this list of the plan. */
 enum status workload_near(const struct setting *setting, const struct plan *plan,

@@ -15,7 +15,17 @@ struct builder {
     struct err *err;
     /* Of the stage at hand. */
     const struct device *device;
-    int64_t distance; /* stash-distance */
+    int replica;
+    int64_t distance;           /* stash-distance */
+    int again_first, again_end; /* items that RECOMPUTE_LAYER runs again; empty with other modes */
+    struct item_times *item_ns; /* owned, num_items: scratch of the micro-batch size at hand */
+    int *shard_devices;         /* owned scratch: a stage's devices over the replicas */
+    int64_t below_gather_ns;    /* of the unit below the one at hand, in builder_overlap() */
+};
+
+/* What one micro-batch takes in an item, in ns. `input` has what a backward runs again. */
+struct item_times {
+    int64_t forward, again, input, weight;
 };
 
 /* The parts, in their order. */
@@ -28,6 +38,34 @@ enum status workload_build_norm(struct builder *b);
 /* The time of one pass over an item on the device at hand. */
 enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t samples,
                             int64_t *ns);
+
+/* --- workload_layout.c: recompute inside the backward, groups, shards --------------------------- */
+
+/* Set which items of stage s run again inside the backward. */
+void builder_find_again(struct builder *b, int s);
+static inline bool builder_runs_again(const struct builder *b, int item)
+{
+    return item >= b->again_first && item < b->again_end;
+}
+/* Bytes of one sample that an item keeps from forward to backward. */
+int64_t builder_kept_bytes(const struct builder *b, int item);
+/* Set stage->work_bytes. False on overflow. */
+bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage);
+/* What a replica holds of `bytes` that shard mode `from` and those after it divide. */
+int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t bytes);
+
+/* Times of the ops of a stage whose gathers and reduce-scatters overlap with compute, from
+ * b->item_ns; they replace the sums over its items (SHARD_GRADIENTS, SHARD_WEIGHTS). */
+struct op_times {
+    int64_t forward, again, input, weight, both;
+};
+bool builder_overlap(struct builder *b, int s, struct op_times *times);
+/* Time in which the group of stage s gathers what it received: activations, or gradients. 0 without
+ * a group or with sequence_parallel. */
+bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns);
+/* The update of a stage by shards, given its time as a whole: the R-th part, and the all-gather of
+ * what it changed. */
+bool builder_update_ns(struct builder *b, int s, int64_t *ns);
 
 static inline enum status builder_overflow(struct builder *b, const char *what)
 {

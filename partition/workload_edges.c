@@ -31,11 +31,15 @@ static int compare_edges(const void *left, const void *right)
     return (int)a->grad - (int)b->grad;
 }
 
+/* Each device of a group sends the tokens that it has, or a T-th of a tensor that all have. */
 static bool scale_edge(const struct builder *b, int64_t bytes, struct stage_edge *edge)
 {
+    const int ways = b->model->tensor > 1 && !b->model->sequence_parallel ? b->model->tensor : 1;
+    const int64_t sent = bytes / ways + (bytes % ways != 0);
     bool fits = true;
     for (int mb = 0; mb < MB_SIZES; mb++)
-        fits = fits && builder_scale(b, bytes, builder_samples(b, mb), &edge->bytes[mb]);
+        fits = fits && builder_scale(b, sent, builder_samples(b, mb), &edge->bytes[mb]) &&
+               builder_scale(b, bytes, builder_samples(b, mb), &edge->held_bytes[mb]);
     return fits;
 }
 
@@ -79,7 +83,8 @@ static bool add_skips(struct builder *b)
         struct stage_edge *last = &w->edges[w->num_edges - 1];
         if (i > 0 && compare_edges(last, &skips[i]) == 0)
             for (int mb = 0; mb < MB_SIZES; mb++)
-                fits = fits && add_to(&last->bytes[mb], skips[i].bytes[mb]);
+                fits = fits && add_to(&last->bytes[mb], skips[i].bytes[mb]) &&
+                       add_to(&last->held_bytes[mb], skips[i].held_bytes[mb]);
         else
             w->edges[w->num_edges++] = skips[i];
     }

@@ -62,13 +62,24 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
         depth++;
     /* Table and head sum up a gradient each. Where they are apart each stage also takes in the
        other's. */
-    return fits && add_ok(trainable, has_table || has_head ? tied : 0, &grads) &&
+    const int copy = model_weight_bytes(model) - model->param_bytes;
+    int64_t masters, copies, frozen_bytes;
+    fits = fits && add_ok(trainable, has_table || has_head ? tied : 0, &grads) &&
            add_ok(trainable, has_table && has_head ? tied : 0, &sums) &&
-           mul_ok(trainable, model_weight_bytes(model), &stage->weight_bytes) &&
-           mul_ok(frozen, model_weight_bytes(model), &stage->frozen_bytes) &&
+           mul_ok(trainable, model->param_bytes, &masters) && mul_ok(trainable, copy, &copies) &&
+           mul_ok(frozen, model_weight_bytes(model), &frozen_bytes) &&
            mul_ok(grads, model->param_bytes, &stage->grad_bytes) &&
            mul_ok(sums, model->param_bytes, &sums) && mul_ok(sums, depth, &stage->tree_bytes) &&
            mul_ok(trainable, plan->optim_bytes_per_param, &stage->optim_bytes);
+    if (!fits)
+        return false;
+    /* Masters beside narrow copies belong to the optimizer; alone they are what kernels read. */
+    masters = builder_share(b, copy > 0 ? SHARD_OPTIMIZER : SHARD_WEIGHTS, masters);
+    copies = builder_share(b, SHARD_WEIGHTS, copies);
+    stage->frozen_bytes = builder_share(b, SHARD_WEIGHTS, frozen_bytes);
+    stage->grad_bytes = builder_share(b, SHARD_GRADIENTS, stage->grad_bytes);
+    stage->optim_bytes = builder_share(b, SHARD_OPTIMIZER, stage->optim_bytes);
+    return add_ok(masters, copies, &stage->weight_bytes);
 }
 
 /* What a stage holds of a micro-batch. */
@@ -80,7 +91,7 @@ static bool flowing_bytes(const struct builder *b, int s, struct stage_cost *sta
     int64_t stash = 0, copied = 0, input = first > 0 ? model->items[first - 1].act_bytes : 0;
     bool fits = true;
     for (int i = builder_first_active(b, s); i < end; i++)
-        fits = fits && add_to(&stash, model->items[i].stash_bytes);
+        fits = fits && add_to(&stash, builder_kept_bytes(b, i));
     for (int i = 0; i < model->num_skips; i++) {
         const struct skip_edge *skip = &model->skips[i];
         if (skip->to >= first && skip->to < end && skip->from < first)
@@ -94,7 +105,7 @@ static bool flowing_bytes(const struct builder *b, int s, struct stage_cost *sta
                builder_scale(b, input, samples, &stage->input_bytes[mb]) &&
                builder_scale(b, copied, samples, &stage->copy_bytes[mb]);
     }
-    return fits;
+    return fits && builder_work_bytes(b, s, stage);
 }
 
 /* --- times ------------------------------------------------------------------------------------ */
@@ -127,7 +138,7 @@ static bool cache_ns(const struct builder *b, int64_t per_sample_ns, int64_t sam
 static enum pass forward_pass(const struct builder *b, int item, int mb)
 {
     const enum recompute_mode again = b->plan->recompute;
-    return item < b->num_frozen_items || again == RECOMPUTE_ALWAYS ||
+    return item < b->num_frozen_items || builder_runs_again(b, item) || again == RECOMPUTE_ALWAYS ||
                    (again == RECOMPUTE_EXCEPT_LAST && mb == MB_FULL)
                ? PASS_FWD_NOGRAD
                : PASS_FWD;
@@ -142,55 +153,91 @@ static enum status add_pass(struct builder *b, int item, enum pass pass, int64_t
     return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
 }
 
-struct passes {
-    int64_t forward, again, input, weight;
-};
+/* What RECOMPUTE_SELECTIVE and RECOMPUTE_LAYER run again before the backward of an item. */
+static enum status add_again(struct builder *b, int item, int64_t samples, int64_t *sum)
+{
+    int64_t ns = 0;
+    enum status rc = OK;
+    if (builder_runs_again(b, item))
+        rc = builder_item_ns(b, item, PASS_FWD, samples, &ns);
+    else if (b->plan->recompute == RECOMPUTE_SELECTIVE)
+        rc = cost_core_ns(b->cost, b->model, item, samples, b->device, &ns, &b->got.extrapolated,
+                          b->err);
+    if (rc == OK && !builder_runs_again(b, item))
+        ns = device_ns(b->device, ns);
+    return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
+}
 
-/* The passes over a stage for one micro-batch. R begins at the stage's input, so it runs frozen
- * items too. */
-static enum status sum_passes(struct builder *b, int s, int mb, struct passes *sum)
+/* The passes over the items of a stage for one micro-batch, into b->item_ns. R begins at the stage's
+ * input, so it runs frozen items too. */
+static enum status item_passes(struct builder *b, int s, int mb)
 {
     const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];
     const int active = builder_first_active(b, s);
     const int64_t samples = builder_samples(b, mb);
     enum status rc = OK;
-    *sum = (struct passes){0};
     for (int i = first; i < end && rc == OK; i++) {
         const bool trains = i >= active;
-        rc = add_pass(b, i, forward_pass(b, i, mb), samples, &sum->forward);
+        struct item_times *t = &b->item_ns[i];
+        *t = (struct item_times){0};
+        rc = add_pass(b, i, forward_pass(b, i, mb), samples, &t->forward);
         if (rc == OK)
-            rc = add_pass(b, i, trains ? PASS_FWD : PASS_FWD_NOGRAD, samples, &sum->again);
+            rc = add_pass(b, i, trains ? PASS_FWD : PASS_FWD_NOGRAD, samples, &t->again);
         if (rc == OK && trains)
-            rc = add_pass(b, i, builder_input_pass(b, i), samples, &sum->input);
+            rc = add_pass(b, i, builder_input_pass(b, i), samples, &t->input);
         if (rc == OK && trains)
-            rc = add_pass(b, i, PASS_BWD_WEIGHT, samples, &sum->weight);
+            rc = add_again(b, i, samples, &t->input);
+        if (rc == OK && trains)
+            rc = add_pass(b, i, PASS_BWD_WEIGHT, samples, &t->weight);
     }
     return rc;
+}
+
+/* The sums of b->item_ns over a stage. */
+static bool sum_passes(const struct builder *b, int s, struct op_times *sum)
+{
+    bool fits = true;
+    *sum = (struct op_times){0};
+    for (int i = b->plan->first_item[s]; i < b->plan->first_item[s + 1] && fits; i++) {
+        const struct item_times *t = &b->item_ns[i];
+        fits = add_to(&sum->forward, t->forward) && add_to(&sum->again, t->again) &&
+               add_to(&sum->input, t->input) && add_to(&sum->weight, t->weight);
+    }
+    return fits && add_ok(sum->input, sum->weight, &sum->both);
+}
+
+/* What the group gathers before a pass that needs it whole. */
+static bool add_gathers(struct builder *b, int s, int mb, struct op_times *sum)
+{
+    int64_t acts = 0, grads = 0;
+    return builder_gather_ns(b, s, mb, false, &acts) && builder_gather_ns(b, s, mb, true, &grads) &&
+           add_to(&sum->forward, acts) && add_to(&sum->input, grads) && add_to(&sum->both, grads);
 }
 
 /* F I W B R and Z of one micro-batch. */
 static enum status pass_times(struct builder *b, int s, int mb, struct stage_cost *stage)
 {
-    struct passes sum;
-    enum status rc = sum_passes(b, s, mb, &sum);
+    struct op_times sum;
+    enum status rc = item_passes(b, s, mb);
     if (rc != OK)
         return rc;
-    bool fits = true;
+    bool fits =
+        sum_passes(b, s, &sum) && builder_overlap(b, s, &sum) && add_gathers(b, s, mb, &sum);
     if (b->got.i_folded_into_w && s == b->got.num_frozen_stages) {
-        fits = add_to(&sum.weight, sum.input);
+        fits = fits && add_to(&sum.weight, sum.input);
         sum.input = 0;
     }
-    int64_t both = 0, extra = 0;
+    int64_t extra = 0;
     if (b->plan->first_item[s] == 0) /* beside the first stage's forward, on its cores */
         fits = fits && add_to(&sum.forward, input_time(b, builder_samples(b, mb)));
-    fits = fits && add_ok(sum.input, sum.weight, &both) && op_extra(b, &extra) &&
-           add_to(&sum.forward, extra) && add_to(&sum.again, extra) && add_to(&sum.input, extra) &&
-           add_to(&sum.weight, extra) && add_to(&both, extra);
+    fits = fits && op_extra(b, &extra) && add_to(&sum.forward, extra) &&
+           add_to(&sum.again, extra) && add_to(&sum.input, extra) && add_to(&sum.weight, extra) &&
+           add_to(&sum.both, extra);
     stage->op_ns[OP_F][mb] = stage->op_ns[OP_Z][mb] = sum.forward;
     stage->op_ns[OP_R][mb] = sum.again;
     stage->op_ns[OP_I][mb] = sum.input;
     stage->op_ns[OP_W][mb] = sum.weight;
-    stage->op_ns[OP_B][mb] = both;
+    stage->op_ns[OP_B][mb] = sum.both;
     return fits ? OK : builder_overflow(b, "times");
 }
 
@@ -209,7 +256,9 @@ static enum status update_time(struct builder *b, int s, struct stage_cost *stag
         builder_tied_params(b) > 0)
         rc = add_pass(b, 0, PASS_UPDATE, state, &update);
     if (rc == OK && (update > 0 || stage->weight_bytes > 0)) {
-        rc = add_to(&update, b->cost->op_overhead_ns) ? OK : builder_overflow(b, "times");
+        rc = builder_update_ns(b, s, &update) && add_to(&update, b->cost->op_overhead_ns)
+                 ? OK
+                 : builder_overflow(b, "times");
         stage->op_ns[OP_UPDATE][MB_FULL] = stage->op_ns[OP_UPDATE][MB_LAST] = update;
     }
     return rc;
@@ -263,6 +312,7 @@ static enum status build_stage(struct builder *b, int s, struct stage_cost *stag
     const struct plan *plan = b->plan;
     const bool equal = plan->microbatches.last_size == plan->microbatches.size &&
                        plan->recompute != RECOMPUTE_EXCEPT_LAST;
+    builder_find_again(b, s);
     enum status rc = fixed_bytes(b, s, stage) && flowing_bytes(b, s, stage)
                          ? OK
                          : builder_overflow(b, "parameters or activations");
@@ -324,7 +374,9 @@ enum status workload_build_stages(struct builder *b)
 {
     struct workload *w = &b->got;
     w->stages = calloc((size_t)w->num_classes * (size_t)w->num_stages, sizeof *w->stages);
-    if (!w->stages)
+    if (!b->item_ns)
+        b->item_ns = malloc((size_t)b->model->num_items * sizeof *b->item_ns);
+    if (!w->stages || !b->item_ns)
         return err_nomem(b->err);
     for (int c = 0; c < w->num_classes; c++) {
         int64_t step = 0;
@@ -335,6 +387,7 @@ enum status workload_build_stages(struct builder *b)
         for (int s = 0; s < w->num_stages; s++) {
             struct stage_cost *stage = &w->stages[(int64_t)c * w->num_stages + s];
             b->device = builder_device(b, replica, w->rank_of_stage[s]);
+            b->replica = replica;
             b->distance = w->distances ? w->distances[s] : STASH_FAR;
             const enum status rc = build_stage(b, s, stage);
             if (rc != OK)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/model_shard.h"
 #include "profiles/job_parts.h"
 
 static enum status read_batch(const struct json *root, const struct fields_source *source,
@@ -116,6 +117,7 @@ static enum status read_setting(const struct json *root, const char *what, const
         model_from_json(model, &in_model, job->train.dtype == DTYPE_BF16 ? 2 : 0, &job->model, err);
     if (rc != OK)
         return rc;
+    model_set_attention(&job->model, job->train.attention);
     /* If the model has no item after its last layer, one layer must stay active, because a step
      * must train something. */
     if (job->freeze.min_active == 0 &&

@@ -17,7 +17,10 @@ static const char *const schedule_names[] = {"gpipe",         "1f1b",   "interle
                                              "breadth-first", "v-half", "v-min",       NULL};
 static const char *const balancer_names[] = {"optimal", "released", "paper", NULL};
 static const char *const by_names[] = {"time", "params", NULL};
-static const char *const recompute_names[] = {"never", "always", "except-last", NULL};
+static const char *const recompute_names[] = {"never",     "always", "except-last",
+                                              "selective", "layer",  NULL};
+static const char *const shard_names[] = {"none", "optimizer", "gradients", "weights", NULL};
+static const char *const attention_names[] = {"auto", "fused", "unfused", NULL};
 static const char *const frozen_names[] = {"", "first", "spread", "cached", NULL};
 static const char *const policy_names[] = {
     "none", "closed-form", "gradient-norm", "relative-change", "table", "plateau", NULL};
@@ -26,7 +29,8 @@ static const char *const cache_names[] = {"off", "on", "auto", NULL};
 static const char *const cache_dtype_names[] = {"fp32", "bf16", NULL};
 
 _Static_assert(DATA_KIND_COUNT == 8 && DEVICE_CUDA == 1 && FREEZE_POLICY_COUNT == 6 &&
-                   RECOMPUTE_MODE_COUNT == 3 && FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 11,
+                   RECOMPUTE_MODE_COUNT == 5 && SHARD_MODE_COUNT == 4 &&
+                   ATTENTION_KIND_COUNT == 3 && FROZEN_PLACEMENT_COUNT == 4 && SCHEDULE_AUTO == 11,
                "the lists of names follow the enums");
 
 #define AT(member) offsetof(struct job, member), sizeof(((struct job *)0)->member)
@@ -70,6 +74,7 @@ const struct field job_fields[] = {
     REAL("train.dropout", train.dropout, "dropout probability [0]"),
     REAL("train.label_smoothing", train.label_smoothing, "label smoothing [0]"),
     CHOICE("train.dtype", train.dtype, dtype_names, "data type of activations [fp32]"),
+    CHOICE("train.attention", train.attention, attention_names, "whether stashes hold score matrices; auto: not on GPUs that are not measured [auto]"),
     CHOICE("train.device", train.device, device_names, "device that each rank computes on [cpu]"),
     CHOICE("train.transport", train.transport, transport_names, "how activations and gradients travel; nccl: from GPU to GPU [mpi]"),
     CHOICE("train.reduction", train.reduction, reduction_names, "canonical: bit-identical results with R = 1, 2, 4 [fast]"),
@@ -84,7 +89,11 @@ const struct field job_fields[] = {
     CHOICE_AUTO("pipeline.schedule", pipeline.schedule, schedule_names, pipeline.schedule_auto, "order of forwards and backwards [auto]"),
     CHOICE("pipeline.balancer", pipeline.balancer, balancer_names, "how the chain is cut [optimal]"),
     CHOICE("pipeline.by", pipeline.by_params, by_names, "quantity that the cut balances [time]"),
-    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "micro-batches whose stash is recomputed [never]"),
+    CHOICE_AUTO("pipeline.recompute", pipeline.recompute, recompute_names, pipeline.recompute_auto, "micro-batches whose stash is recomputed; selective: attention's core; layer: layers, inside the backward [never]"),
+    COUNT("pipeline.recompute_layers", pipeline.recompute_layers, "layers of each stage that recompute layer runs again [auto: what the memory needs]"),
+    COUNT("pipeline.tensor", pipeline.tensor, "T, neighbouring devices of a node that hold each item together; only for plan and sim [1]"),
+    BOOL("pipeline.sequence_parallel", pipeline.sequence_parallel, "with tensor: divide norms and dropout by tokens [false]"),
+    CHOICE_AUTO("pipeline.shard", pipeline.shard, shard_names, pipeline.shard_auto, "what replicas divide among themselves; only for plan and sim [none]"),
     CHOICE_AUTO("pipeline.frozen", pipeline.frozen, frozen_names, pipeline.frozen_auto, "where the frozen prefix runs if the cache is not read [auto]"),
     PLAIN("pipeline.bucket_bytes", FIELD_BYTES, pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage [25MiB]"),
     CHOICE("freeze.policy", freeze.policy, policy_names, "how the frozen prefix grows [none]"),

@@ -28,6 +28,11 @@ static const char *recompute_name(int i)
     return recompute_mode_name((enum recompute_mode)i);
 }
 
+static const char *shard_name(int i)
+{
+    return shard_mode_name((enum shard_mode)i);
+}
+
 #define INT(key, field, min)                                                                       \
     {                                                                                              \
         key, MEMBER_INT, offsetof(struct plan, field), min, NULL, 0                                \
@@ -77,6 +82,15 @@ enum {
     NUM_SHAPE = 10 /* the members up to recompute */
 };
 
+/* Members of a plan whose ranks are groups of devices or whose replicas divide what they hold. Plan
+ * files of before do not have them, and a plan without such a layout is written without them. */
+static const struct member layout_members[] = {
+    INT("tensor", tensor, 1),
+    BOOL("sequence_parallel", sequence_parallel),
+    NAME("shard", shard, shard_name, SHARD_MODE_COUNT),
+};
+enum { NUM_LAYOUT = sizeof layout_members / sizeof layout_members[0] };
+
 /* --- writing --------------------------------------------------------------------------------- */
 
 static void add_member(struct json *object, const struct member *member, const struct plan *plan)
@@ -105,6 +119,13 @@ void plan_json_add_shape(struct json *object, const struct plan *plan)
     struct json *cut = json_add_array(object, "cut");
     for (int s = 0; s < plan->num_stages; s++)
         json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
+    for (int i = 0; i < NUM_LAYOUT && (plan_tensor(plan) > 1 || plan->shard != SHARD_NONE); i++)
+        add_member(object, &layout_members[i], plan);
+    if (!plan->recompute_layers)
+        return;
+    struct json *layers = json_add_array(object, "recompute_layers");
+    for (int s = 0; s < plan->num_stages; s++)
+        json_add_int(layers, NULL, plan->recompute_layers[s]);
 }
 
 void plan_json_add(struct json *object, const struct plan *plan)
@@ -292,6 +313,40 @@ static enum status read_devices(const struct reader *in)
     return rc;
 }
 
+/* The members of a layout; they may be missing. */
+static enum status read_layout(const struct reader *in)
+{
+    enum status rc = OK;
+    in->plan->tensor = 1;
+    for (int i = 0; i < NUM_LAYOUT && rc == OK; i++)
+        if (json_get(in->object, layout_members[i].key))
+            rc = read_member(in, &layout_members[i]);
+    return rc;
+}
+
+static enum status read_recompute_layers(const struct reader *in)
+{
+    struct plan *plan = in->plan;
+    const struct json *layers = json_get(in->object, "recompute_layers");
+    char must[64];
+    int s = 0;
+    if (plan->recompute != RECOMPUTE_LAYER)
+        return layers ? unfit(in, "recompute_layers", "goes with recompute 'layer' only") : OK;
+    snprintf(must, sizeof must, "an array of %d counts", plan->num_stages);
+    if (!layers || json_type(layers) != JSON_ARRAY || json_count(layers) != plan->num_stages)
+        return malformed(in, "recompute_layers", must);
+    plan->recompute_layers = calloc((size_t)plan->num_stages, sizeof *plan->recompute_layers);
+    if (!plan->recompute_layers)
+        return err_nomem(in->err);
+    for (const struct json *one = json_first(layers); one; one = json_next(one), s++) {
+        int64_t count;
+        if (!json_int64(one, &count) || count < 0 || count > INT32_MAX)
+            return malformed(in, "recompute_layers", must);
+        plan->recompute_layers[s] = (int)count;
+    }
+    return OK;
+}
+
 static enum status read_memory(const struct reader *in)
 {
     struct plan *plan = in->plan;
@@ -323,9 +378,13 @@ enum status plan_json_read(const struct json *object, const char *what, const st
     for (int i = 0; i < NUM_MEMBERS && rc == OK; i++)
         rc = read_member(&in, &members[i]);
     if (rc == OK)
+        rc = read_layout(&in);
+    if (rc == OK)
         rc = check_counts(&in);
     if (rc == OK)
         rc = read_cut(&in);
+    if (rc == OK)
+        rc = read_recompute_layers(&in);
     if (rc == OK)
         rc = read_devices(&in);
     if (rc == OK)

@@ -92,7 +92,8 @@ static enum status collect_traffic(const struct step *step, struct sim_result *r
             int rank = step->full->rank_of_stage[s];
             int64_t bytes = 0;
             for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
-                unsigned __int128 on_edge = (unsigned __int128)w->buckets[b].bytes * 2u *
+                unsigned __int128 on_edge = (unsigned __int128)w->buckets[b].bytes *
+                                            (w->scatter ? 1u : 2u) *
                                             (unsigned)(step->num_replicas - 1);
                 bytes += (int64_t)((on_edge + (unsigned)step->num_replicas - 1) /
                                    (unsigned)step->num_replicas);
@@ -265,10 +266,11 @@ enum status sim_step(const struct schedule *full, const struct workload *workloa
                      const struct setting *setting, const struct plan *plan,
                      const struct sim_options *options, struct sim_result *result, struct err *err)
 {
+    const struct setting own = workload_setting(workload, setting);
     struct step step = {.full = full,
                         .workload = workload,
-                        .cluster = setting->cluster,
-                        .cost = setting->cost,
+                        .cluster = own.cluster,
+                        .cost = own.cost,
                         .plan = plan,
                         .options = options};
     struct sim_result got = {0};

@@ -67,12 +67,13 @@ static enum status add_channels(struct events *e, struct err *err)
         int channel = e->first_ring + s;
         stage_devices(e, s);
         network_add_ring(&e->network, channel, e->devices, step->num_replicas);
-        int64_t latency = collective_ns(step->options->allreduce, step->cost, cluster, e->devices,
-                                        step->num_replicas, 0);
+        const struct setting setting = {.cluster = cluster, .cost = step->cost};
+        int64_t latency = collective_bucket_ns(w->scatter, step->options->allreduce, &setting,
+                                               e->devices, step->num_replicas, 0);
         e->latency[channel] = latency;
         for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
-            int64_t ns = collective_ns(step->options->allreduce, step->cost, cluster, e->devices,
-                                       step->num_replicas, w->buckets[b].bytes);
+            int64_t ns = collective_bucket_ns(w->scatter, step->options->allreduce, &setting,
+                                              e->devices, step->num_replicas, w->buckets[b].bytes);
             e->ring_ns[b] = ns > latency ? ns - latency : 0;
             enum status rc = step_add_ns(&all, ns > latency ? ns : latency, "all-reduces", err);
             if (rc != OK)

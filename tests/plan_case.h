@@ -130,7 +130,7 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     const int M = 2 * K + (int)case_below(seed, max_microbatches);
     p->batch = M * 3 - case_below(seed, 3);
     p->microbatches = (struct microbatches){M, 3, p->batch - 3 * (M - 1)};
-    p->recompute = (enum recompute_mode)case_below(seed, RECOMPUTE_MODE_COUNT);
+    p->recompute = (enum recompute_mode)case_below(seed, RECOMPUTE_EXCEPT_LAST + 1);
     p->bucket_bytes = case_below(seed, 2) ? case_below(seed, 300000) : 0;
     p->clip = case_below(seed, 2);
     p->optim_bytes_per_param = 4 * (int)case_below(seed, 3);

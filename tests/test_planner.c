@@ -276,7 +276,7 @@ static void brute_force(const struct instance *in, struct brute *brute)
                     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
                         for (int f = F ? FROZEN_FIRST : FROZEN_NONE;
                              f <= (F ? FROZEN_CACHED : FROZEN_NONE); f++)
-                            for (int rec = 0; rec < RECOMPUTE_MODE_COUNT; rec++) {
+                            for (int rec = 0; rec <= RECOMPUTE_EXCEPT_LAST; rec++) {
                                 int64_t B = in->problem.batch;
                                 if (in->problem.batch_mode == BATCH_GLOBAL) {
                                     if (B % R != 0)

@@ -119,13 +119,46 @@ static enum status plan_from(const struct planning *with, const struct cost *cos
 {
     const struct setting setting = {&with->job->model, &plan->cluster, cost};
     struct planner_result result = {0};
-    enum status rc = plan_for(with->job, &setting, state, NULL, &result, err);
+    struct run_state ask = *state;
+    ask.executor = true;
+    enum status rc = plan_for(with->job, &setting, &ask, NULL, &result, err);
     if (rc == OK) {
         plan->plan = result.plan;
         result.plan = (struct plan){0};
     }
     planner_result_clear(&result);
     return rc;
+}
+
+/* Refuse by name what plans may have and this executor has not. `group` is the plan's or the job's
+ * group of keys. */
+static enum status check_layout(const char *what, const char *group, const struct plan *plan,
+                                struct err *err)
+{
+    if (plan_tensor(plan) > 1)
+        return err_set(err, ERR_INFEASIBLE, "%s: %s.tensor is %d: train has no tensor parallelism",
+                       what, group, plan->tensor);
+    if (plan->shard != SHARD_NONE)
+        return err_set(err, ERR_INFEASIBLE, "%s: %s.shard is %s: train has no shards", what, group,
+                       shard_mode_name(plan->shard));
+    if (plan->recompute == RECOMPUTE_SELECTIVE || plan->recompute == RECOMPUTE_LAYER)
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: %s.recompute is %s: train recomputes whole stages only", what, group,
+                       recompute_mode_name(plan->recompute));
+    return OK;
+}
+
+/* Refuse a job that asks for such a plan, before anything is planned. */
+static enum status check_job_layout(const struct job *job, struct err *err)
+{
+    const char *what = job->path ? job->path : job->name;
+    const struct plan asked = {.tensor = job->pipeline.tensor,
+                               .shard = job->pipeline.shard,
+                               .recompute = job->pipeline.recompute};
+    if (job->pipeline.tensor == AUTO || job->pipeline.shard_auto)
+        return err_set(err, ERR_INFEASIBLE, "%s: pipeline.%s is auto: train has no such layouts",
+                       what, job->pipeline.tensor == AUTO ? "tensor" : "shard");
+    return check_layout(what, "pipeline", &asked, err);
 }
 
 /* The plan of a file, for these ranks: rank 0, which writes the run's files, must have a place. */
@@ -141,6 +174,8 @@ static enum status read_plan(const struct planning *with, const struct run_state
     if (rc == OK && !found)
         rc = err_set(err, ERR_INFEASIBLE, "%s: plan.devices: device 0 needs a place",
                      with->plan_path);
+    if (rc == OK)
+        rc = check_layout(with->plan_path, "plan", &given, err);
     begun.given = &given;
     if (rc == OK)
         rc = plan_from(with, NULL, &begun, plan, err);
@@ -155,6 +190,9 @@ enum status train_plan_choose(const struct planning *with, const struct run_stat
     const struct job *job = with->job;
     struct cost_query query = cost_query_of(job);
     struct cost_handle cost = {0};
+    enum status refused = check_job_layout(job, err);
+    if (refused != OK)
+        return refused;
     if (with->plan_path && !ask->old)
         return read_plan(with, ask, plan, err);
     query.backend = device_text(job->train.device);

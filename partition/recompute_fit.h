@@ -1,0 +1,28 @@
+/* partition/recompute_fit.h - how many layers each stage runs again (RECOMPUTE_LAYER). Pure. */
+#ifndef ELAPSE_PARTITION_RECOMPUTE_FIT_H
+#define ELAPSE_PARTITION_RECOMPUTE_FIT_H
+
+#include "partition/schedule.h"
+#include "partition/workload.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Set plan->recompute_layers, num_stages entries of the caller's, and work the lowered plan's
+ * workload out again with them. With `search`, each rank runs as few layers again as let it fit its
+ * device's memory (the smallest of the replicas), or all of them if it does not fit then either; a
+ * rank with several stages takes them in turn. With a schedule and a cut given, a rank's memory
+ * depends on its own layers only, and every op takes the longer the more run again, so with one
+ * stage a rank no other counts have a shorter step. Without `search`, the counts are kept and only
+ * limited to the layers that a stage has. O(log(layers) * (ops + items)). */
+enum status recompute_fit(const struct setting *setting, struct plan *plan, bool search,
+                          const struct schedule *full, struct workload *workload, struct err *err);
+
+/* Number of layers of a stage of which an item trains. */
+int recompute_layers_of(const struct model *model, const struct plan *plan, int stage);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

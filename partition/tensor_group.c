@@ -1,0 +1,207 @@
+/* struct tensor_group owns a model, a cluster and a cost source that wraps the setting's own. Read
+ * tensor_group_new() at the end first. */
+#include "partition/tensor_group.h"
+
+#include <stdlib.h>
+
+#include "partition/model_shard.h"
+#include "partition/units.h"
+
+struct tensor_group {
+    const struct cost *inner; /* borrowed */
+    struct model model;       /* owned */
+    struct cluster cluster;   /* owned; empty without groups */
+    struct cost cost;
+    struct setting setting;
+    int tensor;
+};
+
+int tensor_group_list(const struct cluster *cluster, int tensor, int *first)
+{
+    int count = 0;
+    for (int d = 0, end; d < cluster->num_devices; d = end) {
+        end = d;
+        while (end < cluster->num_devices && cluster->devices[end].node == cluster->devices[d].node)
+            end++;
+        for (int group = d; group + tensor <= end; group += tensor, count++)
+            if (first)
+                first[count] = group;
+    }
+    return count;
+}
+
+/* Time of the collectives that a pass over `samples` samples waits for. `device` is the first of
+ * its group in the group's cluster. */
+static enum status exchange_ns(const struct tensor_group *l, int item, enum pass pass,
+                               int64_t samples, const struct device *device, int64_t *ns,
+                               struct err *err)
+{
+    struct exchange exchanges[MODEL_EXCHANGES_MAX];
+    const int n = model_exchanges(&l->model, item, pass, exchanges);
+    const int first = (int)(device - l->cluster.devices);
+    int devices[64];
+    for (int i = 0; i < l->tensor; i++)
+        devices[i] = first + i;
+    *ns = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t bytes, all;
+        if (exchanges[i].hidden)
+            continue;
+        if (!mul_ok(exchanges[i].bytes, samples, &bytes) ||
+            !mul_ok(
+                cluster_collective_ns(&l->cluster, exchanges[i].kind, devices, l->tensor, bytes),
+                exchanges[i].count, &all) ||
+            !add_ok(*ns, all, ns))
+            return err_set(err, ERR_INPUT, "collectives of item '%s' overflow",
+                           l->model.items[item].name);
+    }
+    return OK;
+}
+
+static enum status group_item_ns(const void *ctx, const struct model *model, int item,
+                                 enum pass pass, int64_t samples, const struct device *device,
+                                 int64_t *ns, bool *extrapolated, struct err *err)
+{
+    const struct tensor_group *l = ctx;
+    int64_t exchanged;
+    enum status rc =
+        l->inner->item_ns(l->inner->ctx, model, item, pass, samples, device, ns, extrapolated, err);
+    if (rc == OK)
+        rc = exchange_ns(l, item, pass, samples, device, &exchanged, err);
+    /* The caller divides by the device's speed, which is the network's no more than the host's. */
+    if (rc == OK && device->speed != 1)
+        exchanged = (int64_t)((double)exchanged * device->speed);
+    if (rc == OK)
+        *ns = add_saturated(*ns, exchanged);
+    return rc;
+}
+
+static enum status group_core_ns(const void *ctx, const struct model *model, int item,
+                                 int64_t samples, const struct device *device, int64_t *ns,
+                                 bool *extrapolated, struct err *err)
+{
+    const struct tensor_group *l = ctx;
+    return cost_core_ns(l->inner, model, item, samples, device, ns, extrapolated, err);
+}
+
+static int64_t group_transfer_ns(const void *ctx, const struct cluster *cluster, int from, int to,
+                                 int64_t bytes)
+{
+    return cost_transfer_ns(((const struct tensor_group *)ctx)->inner, cluster, from, to, bytes);
+}
+
+static int64_t group_allreduce_ns(const void *ctx, const struct cluster *cluster,
+                                  const int *devices, int n, int64_t bytes)
+{
+    return cost_allreduce_ns(((const struct tensor_group *)ctx)->inner, cluster, devices, n, bytes);
+}
+
+/* The first device of each group becomes the slowest and smallest of its devices, and each of a
+ * group's devices has a T-th of its node's uplink. */
+static void group_devices(struct cluster *cluster, int tensor, const int *first, int num_groups)
+{
+    for (int g = 0; g < num_groups; g++) {
+        struct device *one = &cluster->devices[first[g]];
+        for (int i = 1; i < tensor; i++) {
+            const struct device *other = one + i;
+            if (other->mem_bytes < one->mem_bytes)
+                one->mem_bytes = other->mem_bytes;
+            if (other->speed < one->speed)
+                one->speed = other->speed;
+            if (other->link_bytes_per_s < one->link_bytes_per_s)
+                one->link_bytes_per_s = other->link_bytes_per_s;
+            if (other->copy_bytes_per_s < one->copy_bytes_per_s)
+                one->copy_bytes_per_s = other->copy_bytes_per_s;
+        }
+    }
+    for (int n = 0; n < cluster->num_nodes; n++)
+        cluster->uplink_bytes_per_s[n] /= tensor;
+}
+
+static enum status make_groups(struct tensor_group *l, const struct cluster *cluster,
+                               struct err *err)
+{
+    const int most = cluster->num_devices / l->tensor;
+    int *first = malloc(((size_t)most + 1) * sizeof *first);
+    enum status rc = first ? cluster_copy(cluster, &l->cluster, err) : err_nomem(err);
+    const int groups = rc == OK ? tensor_group_list(cluster, l->tensor, first) : 0;
+    if (rc == OK && groups == 0)
+        rc = err_set(err, ERR_INFEASIBLE,
+                     "pipeline.tensor %d: no node of cluster '%s' has as many devices", l->tensor,
+                     cluster->name);
+    if (rc == OK)
+        group_devices(&l->cluster, l->tensor, first, groups);
+    free(first);
+    return rc;
+}
+
+/* Whether the setting leaves it to us if attention is fused. */
+static bool fuses(const struct setting *setting)
+{
+    bool gpus = true;
+    for (int d = 0; d < setting->cluster->num_devices && gpus; d++)
+        gpus = !device_is_host(&setting->cluster->devices[d]);
+    return gpus && setting->model->attention == ATTENTION_AUTO && setting->model->heads > 0 &&
+           setting->cost->source != COST_MEASURED && setting->cost->source != COST_CONSTANT;
+}
+
+static enum status check_group(const struct setting *setting, int tensor, struct err *err)
+{
+    if (tensor > 64)
+        return err_set(err, ERR_INFEASIBLE, "pipeline.tensor must be at most 64, got %d", tensor);
+    if (setting->cost->source == COST_MEASURED)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.tensor %d: a measured profile has no times of a %d-th of an item",
+                       tensor, tensor);
+    return OK;
+}
+
+enum status tensor_group_new(const struct setting *setting, int tensor, bool sequence_parallel,
+                             struct tensor_group **group, struct err *err)
+{
+    const bool divides = tensor > 1 && setting->model->tensor < 2, fused = fuses(setting);
+    enum status rc = divides ? check_group(setting, tensor, err) : OK;
+    *group = NULL;
+    if (rc != OK || (!divides && !fused))
+        return rc;
+    struct tensor_group *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_nomem(err);
+    l->inner = setting->cost;
+    l->tensor = divides ? tensor : 1;
+    rc = model_shard(setting->model, l->tensor, sequence_parallel, &l->model, err);
+    if (rc == OK && fused)
+        model_fuse_attention(&l->model);
+    if (rc == OK && divides)
+        rc = make_groups(l, setting->cluster, err);
+    l->cost = *setting->cost;
+    if (divides) {
+        l->cost.ctx = l;
+        l->cost.item_ns = group_item_ns;
+        l->cost.core_ns = group_core_ns;
+        l->cost.near_ns_per_byte = NULL;
+        l->cost.transfer_ns = setting->cost->transfer_ns ? group_transfer_ns : NULL;
+        l->cost.allreduce_ns = setting->cost->allreduce_ns ? group_allreduce_ns : NULL;
+    }
+    l->setting = (struct setting){&l->model, divides ? &l->cluster : setting->cluster, &l->cost};
+    if (rc == OK) {
+        *group = l;
+        l = NULL;
+    }
+    tensor_group_free(l);
+    return rc;
+}
+
+void tensor_group_free(struct tensor_group *group)
+{
+    if (!group)
+        return;
+    model_clear(&group->model);
+    cluster_clear(&group->cluster);
+    free(group);
+}
+
+struct setting tensor_group_setting(const struct tensor_group *group, const struct setting *setting)
+{
+    return group ? group->setting : *setting;
+}

@@ -1,0 +1,45 @@
+/* partition/tensor_group.h - the setting as one device of a plan's tensor-parallel group sees it.
+ *
+ * With pipeline.tensor T, a rank of a pipeline is a group of T devices. A tensor_group is a setting whose
+ * model is the share of one of them (model_shard.h), whose costs include the group's collectives,
+ * and whose uplinks carry a T-th each, because the T devices of a group send at once. Planner,
+ * workload and engines use it like any other setting.
+ *
+ * A message between stages: with sequence_parallel each device of the group sends its own share of
+ * the tokens. Without, each holds the whole tensor, sends a T-th of it and the receiving group
+ * gathers the parts (Megatron-LM's scatter/gather optimization; Narayanan et al. 2021, section 4.1).
+ * That all-gather is part of the forward or backward that needs the tensor (workload_stages.c).
+ *
+ * A setting whose costs nobody measured and whose devices are GPUs also takes attention as fused
+ * (ATTENTION_AUTO), because frameworks run it so. Pure. */
+#ifndef ELAPSE_PARTITION_TENSOR_GROUP_H
+#define ELAPSE_PARTITION_TENSOR_GROUP_H
+
+#include "partition/cost.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tensor_group;
+
+/* Make the setting that groups of `tensor` devices need, or set *group to NULL if the setting is
+ * right as it is. The setting is borrowed as long as the group lives. ERR_INFEASIBLE: the errors of
+ * model_shard_check(); measured costs, which know nothing of a share of an item; or a group that no
+ * node has room for. ERR_NOMEM. O(items + devices). */
+enum status tensor_group_new(const struct setting *setting, int tensor, bool sequence_parallel,
+                             struct tensor_group **group, struct err *err);
+void tensor_group_free(struct tensor_group *group);
+
+/* The group's setting, or `setting` without a group. */
+struct setting tensor_group_setting(const struct tensor_group *group,
+                                    const struct setting *setting);
+
+/* Write the first devices of all groups of T neighbouring devices to first, node by node, and return
+ * how many there are. first has room for cluster->num_devices / T entries, or is NULL. */
+int tensor_group_list(const struct cluster *cluster, int tensor, int *first);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,259 @@
+/* What a layout adds to the figures of a stage: items that run again inside the backward, gathers of
+ * a tensor-parallel group, and gathers and reduce-scatters of shards between replicas. */
+#include <stdlib.h>
+
+#include "partition/model_shard.h"
+#include "partition/workload_build.h"
+
+/* --- recompute inside the backward ------------------------------------------------------------ */
+
+/* The end of the unit that starts at an item: items of one layer belong together, others stand
+ * alone. Layers are what recompute runs again and what shards gather at once. */
+static int unit_end(const struct model *model, int first, int end)
+{
+    const int layer = model->items[first].layer;
+    int i = first + 1;
+    while (layer >= 0 && layer < model->num_layers && i < end && model->items[i].layer == layer)
+        i++;
+    return i;
+}
+
+static bool in_layer(const struct model *model, int item)
+{
+    return model->items[item].layer >= 0 && model->items[item].layer < model->num_layers;
+}
+
+void builder_find_again(struct builder *b, int s)
+{
+    const int end = b->plan->first_item[s + 1];
+    int left = b->plan->recompute == RECOMPUTE_LAYER ? b->plan->recompute_layers[s] : 0;
+    int first = builder_first_active(b, s);
+    while (first < end && !in_layer(b->model, first))
+        first++;
+    b->again_first = b->again_end = first;
+    while (left-- > 0 && b->again_end < end && in_layer(b->model, b->again_end))
+        b->again_end = unit_end(b->model, b->again_end, end);
+}
+
+/* Bytes of what enters an item: the output of the item before it, and skip tensors. */
+static int64_t input_bytes(const struct model *model, int item)
+{
+    int64_t bytes = item > 0 ? model->items[item - 1].act_bytes : 0;
+    for (int i = 0; i < model->num_skips; i++)
+        if (model->skips[i].to == item)
+            bytes = add_saturated(bytes, model->skips[i].bytes);
+    return bytes;
+}
+
+/* Of a layer that runs again only the input is kept, with the layer's first item. */
+int64_t builder_kept_bytes(const struct builder *b, int item)
+{
+    const int64_t stash = b->model->items[item].stash_bytes;
+    if (builder_runs_again(b, item)) {
+        const bool starts = item == b->again_first ||
+                            b->model->items[item - 1].layer != b->model->items[item].layer;
+        return starts ? input_bytes(b->model, item) : 0;
+    }
+    return b->plan->recompute == RECOMPUTE_SELECTIVE
+               ? stash - model_core_stash_bytes(b->model, item)
+               : stash;
+}
+
+/* The most that a backward holds beyond the stash it began with, for one sample. It goes down the
+ * stage and frees stash as it goes, so a layer that runs again late finds some of its room free. */
+static int64_t again_bytes(const struct builder *b, int s)
+{
+    const int end = b->plan->first_item[s + 1], active = builder_first_active(b, s);
+    int64_t most = 0, freed = 0, unit = 0;
+    for (int i = end - 1; i >= active; i--) {
+        const int64_t kept = builder_kept_bytes(b, i);
+        if (builder_runs_again(b, i)) {
+            unit = add_saturated(unit, b->model->items[i].stash_bytes - kept);
+            if (i == b->again_first || b->model->items[i - 1].layer != b->model->items[i].layer) {
+                most = unit - freed > most ? unit - freed : most;
+                unit = 0;
+            }
+        } else if (b->plan->recompute == RECOMPUTE_SELECTIVE) {
+            const int64_t core = model_core_stash_bytes(b->model, i);
+            most = core - freed > most ? core - freed : most;
+        }
+        freed = add_saturated(freed, kept);
+    }
+    return most;
+}
+
+/* --- shards ----------------------------------------------------------------------------------- */
+
+static bool shards(const struct builder *b, enum shard_mode from)
+{
+    return b->got.num_replicas > 1 && b->plan->shard >= from;
+}
+
+int64_t builder_share(const struct builder *b, enum shard_mode from, int64_t bytes)
+{
+    const int64_t ways = shards(b, from) ? b->got.num_replicas : 1;
+    return bytes / ways + (bytes % ways != 0);
+}
+
+/* The most bytes of whole weights and gradients that a stage has beside its shares: under
+ * SHARD_WEIGHTS the weights of the unit that runs and of the next one, which are gathered ahead; the
+ * gradients of the unit whose backward ends. */
+static void shard_bytes(const struct builder *b, int s, int64_t *weights, int64_t *grads)
+{
+    const int end = b->plan->first_item[s + 1];
+    const int elem = b->model->elem_bytes;
+    int64_t before = 0;
+    *weights = *grads = 0;
+    for (int i = b->plan->first_item[s], next; i < end; i = next) {
+        int64_t params = 0;
+        next = unit_end(b->model, i, end);
+        for (int j = i; j < next; j++)
+            params = add_saturated(params, b->model->items[j].params);
+        const int64_t two = mul_saturated(add_saturated(params, before), elem);
+        const int64_t own =
+            i >= b->num_frozen_items ? mul_saturated(params, b->model->param_bytes) : 0;
+        *weights = two > *weights && shards(b, SHARD_WEIGHTS) ? two : *weights;
+        *grads = own > *grads && shards(b, SHARD_GRADIENTS) ? own : *grads;
+        before = params;
+    }
+}
+
+bool builder_work_bytes(const struct builder *b, int s, struct stage_cost *stage)
+{
+    const int end = b->plan->first_item[s + 1];
+    const int64_t again = again_bytes(b, s);
+    int64_t work = 0, weights, grads;
+    bool fits = true;
+    for (int i = b->plan->first_item[s]; i < end; i++)
+        work = b->model->items[i].work_bytes > work ? b->model->items[i].work_bytes : work;
+    shard_bytes(b, s, &weights, &grads);
+    for (int mb = 0; mb < MB_SIZES; mb++) {
+        const int64_t samples = builder_samples(b, mb);
+        int64_t *bytes[2] = {&stage->work_bytes[0][mb], &stage->work_bytes[1][mb]}, back;
+        fits = fits && builder_scale(b, work, samples, bytes[0]) && add_ok(work, again, &back) &&
+               builder_scale(b, back, samples, bytes[1]) && add_to(bytes[0], weights) &&
+               add_to(bytes[1], weights) && add_to(bytes[1], grads);
+    }
+    return fits;
+}
+
+/* Time of a collective over the replicas of stage s, on `params` weights of size bytes. */
+static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64_t params, int size)
+{
+    const int R = b->got.num_replicas, rank = b->got.rank_of_stage[s];
+    const int64_t bytes = mul_saturated(params, size);
+    if (params == 0)
+        return 0;
+    if (!b->shard_devices)
+        b->shard_devices = malloc((size_t)R * sizeof *b->shard_devices);
+    if (!b->shard_devices)
+        return STEP_NS_MAX;
+    for (int r = 0; r < R; r++)
+        b->shard_devices[r] = b->plan->device[(int64_t)r * b->plan->num_ranks + rank];
+    return cluster_collective_ns(b->cluster, kind, b->shard_devices, R, bytes);
+}
+
+struct unit {
+    struct item_times sum;
+    int64_t gather_ns, reduce_ns;
+};
+
+/* The unit [first, next) of a stage. Gathers bring weights as kernels read them, reduce-scatters
+ * carry gradients of param_bytes. */
+static bool make_unit(struct builder *b, int s, int first, int next, struct unit *unit)
+{
+    const bool trains = first >= b->num_frozen_items;
+    int64_t params = 0;
+    bool fits = true;
+    *unit = (struct unit){0};
+    for (int i = first; i < next && fits; i++) {
+        const struct item_times *t = &b->item_ns[i];
+        fits = add_to(&unit->sum.forward, t->forward) && add_to(&unit->sum.again, t->again) &&
+               add_to(&unit->sum.input, t->input) && add_to(&unit->sum.weight, t->weight) &&
+               add_to(&params, b->model->items[i].params);
+    }
+    if (shards(b, SHARD_WEIGHTS))
+        unit->gather_ns = replicas_ns(b, s, COLLECTIVE_ALLGATHER, params, b->model->elem_bytes);
+    if (trains)
+        unit->reduce_ns =
+            replicas_ns(b, s, COLLECTIVE_REDUCE_SCATTER, params, b->model->param_bytes);
+    return fits && unit->gather_ns <= STEP_NS_MAX && unit->reduce_ns <= STEP_NS_MAX;
+}
+
+static int64_t longer(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* One unit after the other. While a unit computes, the weights of the next are gathered and the
+ * gradients of the one before are reduced, one transfer after the other. The first gather and the
+ * last reduce-scatter have nothing to overlap with. (PyTorch FSDP with backward prefetch; DeepSpeed
+ * ZeRO-2 and -3. All of it happens for each micro-batch: what is divided has no room to wait.) */
+bool builder_overlap(struct builder *b, int s, struct op_times *times)
+{
+    const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];
+    struct unit now, next = {0};
+    bool fits = true;
+    if (!shards(b, SHARD_GRADIENTS))
+        return true;
+    *times = (struct op_times){0};
+    for (int i = first, after; i < end && fits; i = after) {
+        after = unit_end(b->model, i, end);
+        if (i == first)
+            fits = make_unit(b, s, i, after, &now) && add_to(&times->forward, now.gather_ns) &&
+                   add_to(&times->again, now.gather_ns) && add_to(&times->weight, now.reduce_ns) &&
+                   add_to(&times->both, now.reduce_ns);
+        next = (struct unit){0};
+        if (fits && after < end)
+            fits = make_unit(b, s, after, unit_end(b->model, after, end), &next);
+        /* Backwards the next unit came before: this one's gather overlaps with its compute. */
+        fits = fits && add_to(&times->forward, longer(now.sum.forward, next.gather_ns)) &&
+               add_to(&times->again, longer(now.sum.again, next.gather_ns));
+        const int64_t below = i > first ? b->below_gather_ns : 0;
+        b->below_gather_ns = now.gather_ns;
+        fits = fits && add_to(&times->input, longer(now.sum.input, below)) &&
+               add_to(&times->weight, longer(now.sum.weight, next.reduce_ns)) &&
+               add_to(&times->both, longer(now.sum.input + now.sum.weight, below + next.reduce_ns));
+        if (fits && after == end)
+            fits = add_to(&times->input, now.gather_ns) && add_to(&times->both, now.gather_ns);
+        now = next;
+    }
+    return fits;
+}
+
+/* --- the group of a rank ---------------------------------------------------------------------- */
+
+bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
+{
+    const struct workload *w = &b->got;
+    const int T = b->model->tensor, *first = grad ? w->out_first : w->in_first;
+    const int *edges = grad ? w->out_edge : w->in_edge;
+    int devices[64];
+    *ns = 0;
+    if (T < 2 || b->model->sequence_parallel)
+        return true;
+    for (int i = 0; i < T; i++)
+        devices[i] = (int)(b->device - b->cluster->devices) + i;
+    for (int i = first[s]; i < first[s + 1]; i++) {
+        const struct stage_edge *edge = &w->edges[edges[i]];
+        if (w->rank_of_stage[edge->from] != w->rank_of_stage[edge->to] && (!grad || edge->grad) &&
+            !add_to(ns, cluster_collective_ns(b->cluster, COLLECTIVE_ALLGATHER, devices, T,
+                                              edge->held_bytes[mb])))
+            return false;
+    }
+    return true;
+}
+
+bool builder_update_ns(struct builder *b, int s, int64_t *ns)
+{
+    int64_t params = 0;
+    if (!shards(b, SHARD_OPTIMIZER))
+        return true;
+    *ns = builder_share(b, SHARD_OPTIMIZER, *ns);
+    for (int i = builder_first_active(b, s); i < b->plan->first_item[s + 1]; i++)
+        params = add_saturated(params, b->model->items[i].params);
+    if (b->plan->first_item[s] > 0 && b->plan->first_item[s + 1] == b->model->num_items)
+        params = add_saturated(params, builder_tied_params(b));
+    return shards(b, SHARD_WEIGHTS) ||
+           add_to(ns, replicas_ns(b, s, COLLECTIVE_ALLGATHER, params, b->model->elem_bytes));
+}
