@@ -11,6 +11,7 @@
 
 #include "cli/plan_change.h"
 #include "cli/plan_show.h"
+#include "cli/sim_command.h"
 #include "partition/autodp.h"
 #include "partition/plan_for.h"
 #include "partition/turn.h"
@@ -23,10 +24,11 @@
 
 struct request {
     const char *job_path, *db_path, *out_path;
-    struct option_list overrides;
+    struct option_list overrides, sweeps;
     int64_t frozen_layers;
     int64_t from_frozen; /* -1: print no transition */
     bool cached, all_frozen, explain, as_json, simulate, no_simulate;
+    bool csv, table; /* of a sweep */
 };
 
 /* --- solving ------------------------------------------------------------------------------- */
@@ -244,6 +246,32 @@ out:
     return rc;
 }
 
+/* A table of plans: each point is planned, and its step is simulated as `sim JOB --step` does. */
+static enum status run_sweep(const struct command *command, const struct request *q,
+                             const char *job_path, struct err *err)
+{
+    struct sim_args args = {.job_path = job_path,
+                            .step = true,
+                            .overrides = q->overrides,
+                            .sweeps = q->sweeps,
+                            .json = q->as_json,
+                            .csv = q->csv,
+                            .table = q->table};
+    if (q->all_frozen || q->from_frozen >= 0 || q->explain || q->simulate || q->no_simulate ||
+        q->out_path)
+        return err_set(err, ERR_INPUT,
+                       "--sweep excludes --all-frozen, --from-frozen, --explain, --simulate, "
+                       "--no-simulate, -o");
+    if (q->csv + q->table + q->as_json > 1)
+        return err_set(err, ERR_INPUT, "--csv, --table and --json exclude each other");
+    step_request_init(&args.request);
+    args.request.db_path = q->db_path;
+    args.request.num_frozen = q->frozen_layers;
+    if (q->cached)
+        args.request.frozen = FROZEN_CACHED;
+    return sim_sweep(command, &args, err);
+}
+
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct request q = {.from_frozen = -1};
@@ -264,6 +292,12 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "choose by the event engine, where transfers share links; train needs -o to use it"),
         OPTION("no-simulate", FLAG, &q.no_simulate, NULL,
                "print the step time without shared links, by which the plan was chosen"),
+        OPTION("sweep", LIST, &q.sweeps, "path=v1,v2,...",
+               "a table over a job key (repeatable: cross product)"),
+        OPTION("csv", FLAG, &q.csv, NULL, "that table as CSV"),
+        OPTION(
+            "table", FLAG, &q.table, NULL,
+            "that table for people also where stdout is no terminal (default there: JSON lines)"),
         OPTION("o", STRING, &q.out_path, "FILE",
                "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
         OPTION("db", STRING, &q.db_path, "FILE", "profile store (default: the user's own)"),
@@ -278,6 +312,10 @@ static enum status run(const struct command *command, int argc, char **argv, str
         err_hint(err, "elapse plan JOB [--set KEY=VALUE] [--json]");
         return rc;
     }
+    if (q.sweeps.count > 0)
+        return run_sweep(command, &q, line.positional[0], err);
+    if (q.csv || q.table)
+        return err_set(err, ERR_INPUT, "--%s needs --sweep", q.csv ? "csv" : "table");
     if (q.all_frozen && (q.frozen_layers > 0 || q.from_frozen >= 0 || q.explain || q.out_path))
         return err_set(err, ERR_INPUT,
                        "--all-frozen excludes --frozen, --from-frozen, --explain, -o");

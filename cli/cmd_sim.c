@@ -317,6 +317,11 @@ static enum status check_options(const struct sim_args *args, const struct step_
         return err_set(err, ERR_INPUT, "--csv needs --sweep");
     if (args->csv && args->json)
         return err_set(err, ERR_INPUT, "--csv and --json exclude each other");
+    if (args->table && (args->csv || args->json))
+        return err_set(err, ERR_INPUT, "--table and --%s exclude each other",
+                       args->csv ? "csv" : "json");
+    if (args->table && args->sweeps.count == 0)
+        return err_set(err, ERR_INPUT, "--table needs --sweep");
     if (args->threads > 0 && args->sweeps.count == 0)
         return err_set(err, ERR_INPUT, "--threads needs --sweep");
     if (!args->job_path && !args->step)
@@ -358,6 +363,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         OPTION("sweep", LIST, &args.sweeps, "path=v1,v2,...",
                "a table over a setting or job key (repeatable: cross product)"),
         OPTION("csv", FLAG, &args.csv, NULL, "the table as CSV"),
+        OPTION("table", FLAG, &args.table, NULL,
+               "the table for people also where stdout is no terminal (default there: JSON lines)"),
         OPTION("threads", INT, &threads, "N", "threads of a sweep (default: all cores)",
                .max = 1024),
         OPTION("plan", STRING, &args.plan_path, "FILE",

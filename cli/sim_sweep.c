@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/sim_command.h"
+#include "cli/sweep_lines.h"
 #include "partition/units.h"
 #include "profiles/clock.h"
 #include "profiles/job_json.h"
@@ -25,7 +26,8 @@ struct axis {
 };
 
 struct line {
-    char *text; /* owned; JSON or CSV, no newline */
+    char *text;  /* owned; no newline */
+    double cost; /* sweep_cost(); 0: no answer */
     enum status rc;
     struct err *err; /* owned; the error that ended the sweep, or that of the first point */
 };
@@ -36,6 +38,7 @@ struct sweep {
     struct axis axes[OPTION_LIST_MAX];
     int num_axes;
     int64_t num_points;
+    struct sweep_table table;
     struct line *lines; /* owned, num_points */
     atomic_llong next;
     atomic_bool stop;
@@ -84,56 +87,6 @@ static enum status axis_parse(const char *text, struct axis *axis, struct err *e
     return OK;
 }
 
-static void add_value(struct json *json, const char *path, const char *text)
-{
-    char *end;
-    double number = strtod(text, &end);
-    int64_t whole;
-    if (parse_int(text, path, INT64_MIN / 2, INT64_MAX / 2, &whole, NULL) == OK)
-        json_add_int(json, path, whole);
-    else if (end != text && *end == '\0')
-        json_add_double(json, path, number);
-    else
-        json_add_string(json, path, text);
-}
-
-/* The columns of a point's answer. Ratios and rates are doubles, the others integers. */
-enum { MAX_COLUMNS = 8 };
-
-struct sweep_head {
-    int num;
-    const char *names[MAX_COLUMNS];
-    bool real[MAX_COLUMNS];
-};
-
-static const struct sweep_head step_head = {
-    .num = 7,
-    .names = {"step_ns",       "bubble_fraction", "samples_per_s", "peak_bytes", "allreduce_ns",
-              "allreduce_exposed_ns", "events"},
-    .real = {false, true,             true                   },
-};
-
-static const struct sweep_head run_head = {
-    .num = 6,
-    .names = {"total_ns", "baseline_ns", "speedup", "device_hours", "samples_per_s", "step_ns"},
-    .real = {false,          false,                   true,              true,      true   },
-};
-
-static const struct sweep_head *sweep_head(const struct sim_args *args)
-{
-    return args->job_path && !args->step ? &run_head : &step_head;
-}
-
-/* The values of one answer, one for each column, and the source of its costs. */
-struct sweep_values {
-    union {
-        int64_t whole;
-        double real;
-    } at[MAX_COLUMNS];
-    bool missing[MAX_COLUMNS];
-    bool extrapolated;
-};
-
 static void step_values(const struct step_answer *a, struct sweep_values *values)
 {
     const struct sim_result *r = &a->result;
@@ -149,6 +102,10 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
     values->at[5].whole = r->allreduce_exposed_ns;
     values->at[6].whole = r->events;
     values->extrapolated = a->workload.extrapolated;
+    values->chosen[CHOSEN_K] = a->plan.num_ranks;
+    values->chosen[CHOSEN_R] = a->plan.num_replicas;
+    values->chosen[CHOSEN_M] = a->plan.microbatches.count;
+    values->schedule = a->plan.schedule;
 }
 
 static enum status run_values(const struct sim_args *args, struct sweep_values *values,
@@ -170,6 +127,10 @@ static enum status run_values(const struct sim_args *args, struct sweep_values *
         values->at[4].real = run.epochs[0].samples_per_s;
         values->at[5].whole = run.epochs[0].step_ns;
         values->extrapolated = run.extrapolated || baseline.extrapolated;
+        values->chosen[CHOSEN_K] = run.epochs[0].pipeline_length;
+        values->chosen[CHOSEN_R] = run.epochs[0].replicas;
+        values->chosen[CHOSEN_M] = run.epochs[0].microbatches;
+        values->schedule = run.epochs[0].schedule;
     }
     elastic_run_clear(&run);
     elastic_run_clear(&baseline);
@@ -204,76 +165,19 @@ static enum status run_point(const struct sweep *sweep, const int64_t *index,
     return rc;
 }
 
-/* Write a cell in quotes, so that CSV readers take it as one text. */
-static void put_quoted(FILE *out, const char *text)
+/* The value of each axis at a point. */
+static void find_index(const struct sweep *sweep, int64_t point, int64_t *index)
 {
-    fputc('"', out);
-    for (; *text; text++)
-        fputs(*text == '"' ? "\"\"" : (char[]){*text, '\0'}, out);
-    fputc('"', out);
-}
-
-/* Make a CSV line: the settings, the answer, and in the last cell the error if there is one. */
-static char *csv_line(const struct sweep *sweep, const int64_t *index,
-                      const struct sweep_values *values, const char *error)
-{
-    const struct sweep_head *head = sweep_head(sweep->args);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out)
-        return NULL;
-    for (int i = 0; i < sweep->num_axes; i++)
-        fprintf(out, "%s%s", i ? "," : "", axis_value(&sweep->axes[i], index[i]));
-    for (int i = 0; i < head->num; i++)
-        if (error || values->missing[i])
-            fputc(',', out);
-        else if (head->real[i])
-            fprintf(out, ",%.17g", values->at[i].real);
-        else
-            fprintf(out, ",%" PRId64, values->at[i].whole);
-    fputs(error ? ",," : values->extrapolated ? ",true," : ",false,", out);
-    if (error)
-        put_quoted(out, error);
-    if (fclose(out) != 0) {
-        free(text);
-        return NULL;
+    for (int i = sweep->num_axes - 1; i >= 0; i--) {
+        index[i] = point % sweep->axes[i].num;
+        point /= sweep->axes[i].num;
     }
-    return text;
-}
-
-static char *json_line(const struct sweep *sweep, const int64_t *index,
-                       const struct sweep_values *values, const char *error)
-{
-    const struct sweep_head *head = sweep_head(sweep->args);
-    struct json *json = command_json(sweep->command);
-    for (int i = 0; i < sweep->num_axes; i++)
-        add_value(json, sweep->axes[i].path, axis_value(&sweep->axes[i], index[i]));
-    for (int i = 0; i < head->num && !error; i++)
-        if (values->missing[i])
-            json_add_null(json, head->names[i]);
-        else if (head->real[i])
-            json_add_double(json, head->names[i], values->at[i].real);
-        else
-            json_add_int(json, head->names[i], values->at[i].whole);
-    if (error)
-        json_add_string(json, "error", error);
-    else
-        json_add_bool(json, "extrapolated", values->extrapolated);
-    char *text = NULL;
-    if (json_text(json, false, &text, NULL) != OK)
-        text = NULL;
-    json_free(json);
-    return text;
 }
 
 static void make_line(struct sweep *sweep, int64_t point, struct step_answer *answer)
 {
-    int64_t index[OPTION_LIST_MAX], rest = point;
-    for (int i = sweep->num_axes - 1; i >= 0; i--) {
-        index[i] = rest % sweep->axes[i].num;
-        rest /= sweep->axes[i].num;
-    }
+    int64_t index[OPTION_LIST_MAX];
+    find_index(sweep, point, index);
     struct err err = {0};
     struct sweep_values values = {0};
     struct line line = {.rc = run_point(sweep, index, answer, &values, &err)};
@@ -281,9 +185,12 @@ static void make_line(struct sweep *sweep, int64_t point, struct step_answer *an
      */
     const bool refused = line.rc == ERR_INPUT || line.rc == ERR_INFEASIBLE;
     if (line.rc == OK || refused) {
-        const char *error = refused ? err.msg : NULL;
-        line.text = sweep->args->csv ? csv_line(sweep, index, &values, error)
-                                     : json_line(sweep, index, &values, error);
+        struct sweep_row row = {.values = &values, .error = refused ? err.msg : NULL};
+        for (int i = 0; i < sweep->num_axes; i++)
+            row.texts[i] = axis_value(&sweep->axes[i], index[i]);
+        line.text = sweep_line(&sweep->table, &row);
+        if (line.rc == OK)
+            line.cost = sweep_cost(&sweep->table, &values);
     }
     if (line.rc != OK && (!refused || point == 0) && (line.err = malloc(sizeof err)))
         *line.err = err;
@@ -311,15 +218,17 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void print_head(const struct sweep *sweep)
+/* Name the fastest point behind a table. */
+static void print_fastest(const struct sweep *sweep, int64_t point)
 {
-    if (!sweep->args->csv)
+    int64_t index[OPTION_LIST_MAX];
+    if (sweep->table.form != SWEEP_TABLE || point < 0 || sweep->num_points < 2)
         return;
+    find_index(sweep, point, index);
+    printf("fastest:");
     for (int i = 0; i < sweep->num_axes; i++)
-        printf("%s,", sweep->axes[i].path);
-    for (int i = 0; i < sweep_head(sweep->args)->num; i++)
-        printf("%s,", sweep_head(sweep->args)->names[i]);
-    printf("extrapolated,error\n");
+        printf(" %s", sweep->axes[i].settings[index[i]]);
+    printf("\n");
 }
 
 /* Print the lines in order as they are finished. If no point has an answer, the command fails. */
@@ -327,6 +236,8 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
 {
     int64_t start = clock_now_ns(), told = start;
     bool terminal = isatty(STDERR_FILENO), answered = false;
+    int64_t fastest = -1;
+    double least = 0;
     enum status rc = OK;
     for (int64_t point = 0; point < sweep->num_points && rc == OK; point++) {
         pthread_mutex_lock(&sweep->lock);
@@ -340,6 +251,10 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
             free(line.text);
             sweep->lines[point].text = NULL;
             answered = answered || line.rc == OK;
+            if (line.cost > 0 && (fastest < 0 || line.cost < least)) {
+                least = line.cost;
+                fastest = point;
+            }
         } else if (line.err) {
             rc = err_copy(err, line.err);
         } else {
@@ -347,11 +262,16 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
         }
         if (terminal && clock_now_ns() - start > 2000000000 && clock_now_ns() - told > 200000000) {
             told = clock_now_ns();
-            fprintf(stderr, "\r%" PRId64 " of %" PRId64 " points", point + 1, sweep->num_points);
+            fprintf(stderr, "\r%" PRId64 " of %" PRId64 " points, %.0f s left\033[K", point + 1,
+                    sweep->num_points,
+                    (double)(told - start) / 1e9 / (double)(point + 1) *
+                        (double)(sweep->num_points - point - 1));
         }
     }
     if (told != start)
         fprintf(stderr, "\r\033[K");
+    if (rc == OK)
+        print_fastest(sweep, fastest);
     const struct err *first = sweep->lines[0].err;
     if (rc == OK && !answered) {
         rc = first
@@ -361,6 +281,30 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
             err_hint(err, "%s", first->hint);
     }
     return rc;
+}
+
+/* What the table of the sweep looks like. A terminal gets a table for people; a program that reads
+ * the output gets JSON lines, as it does with --json. */
+static struct sweep_table sweep_table(const struct sweep *sweep)
+{
+    const struct sim_args *args = sweep->args;
+    struct sweep_table table = {
+        .form = args->csv                                               ? SWEEP_CSV
+                : args->table || (!args->json && isatty(STDOUT_FILENO)) ? SWEEP_TABLE
+                                                                        : SWEEP_JSON,
+        .command = sweep->command,
+        .num_axes = sweep->num_axes,
+    };
+    sweep_columns(&table, args->job_path && !args->step);
+    for (int i = 0; i < sweep->num_axes; i++) {
+        table.paths[i] = sweep->axes[i].path;
+        table.widths[i] = (int)strlen(table.paths[i]);
+        for (int64_t v = 0; v < sweep->axes[i].num; v++) {
+            const int width = (int)strlen(axis_value(&sweep->axes[i], v));
+            table.widths[i] = width > table.widths[i] ? width : table.widths[i];
+        }
+    }
+    return table;
 }
 
 enum status sim_sweep(const struct command *command, const struct sim_args *args, struct err *err)
@@ -404,7 +348,8 @@ enum status sim_sweep(const struct command *command, const struct sim_args *args
     }
     pthread_mutex_init(&sweep.lock, NULL);
     pthread_cond_init(&sweep.made, NULL);
-    print_head(&sweep);
+    sweep.table = sweep_table(&sweep);
+    sweep_head(&sweep.table);
     for (; started < threads; started++)
         if (pthread_create(&workers[started], NULL, work, &sweep) != 0)
             break;

@@ -176,7 +176,7 @@ enum status job_from_json(const struct json *root, const char *what, const char 
         goto out;
     if (json_type(changed) == JSON_OBJECT)
         for (int i = 0; i < num_overrides && rc == OK; i++)
-            rc = job_override(changed, overrides[i], err);
+            rc = job_override(changed, dir, overrides[i], err);
     if (rc == OK)
         rc = read_job(changed, what, dir, &got, err);
     if (rc != OK)

@@ -23,9 +23,34 @@ static enum status check_key(const char *what, const char *prefix, const char *k
     return fields_unknown(job_fields, num_job_fields, &source, key, err);
 }
 
+/* Replace the text of root's member by an object: "model": "vit-b16" with model.classes set becomes
+ * {"preset": "vit-b16", ...}, and a cluster file becomes its content. */
+static enum status open_text(struct json *root, const char *dir, const char *part, struct err *err)
+{
+    const char *text = json_string(json_get(root, part));
+    struct json *object = NULL;
+    enum status rc = OK;
+    if (strcmp(part, "cluster") == 0 && path_is_json(text)) {
+        char *path = NULL;
+        if (asprintf(&path, "%s%s%s", dir && *text != '/' ? dir : "",
+                     dir && *text != '/' ? "/" : "", text) < 0)
+            return err_nomem(err);
+        rc = json_read_file(path, &object, err);
+        free(path);
+    } else {
+        object = json_object_new();
+        json_add_string(object, "preset", text);
+        rc = json_check(object, err);
+    }
+    if (rc == OK)
+        json_add_copy(root, part, object);
+    json_free(object);
+    return rc;
+}
+
 /* Find the object that holds the last part of key. Missing objects on the way are made. */
-static enum status holder_of(struct json *root, const char *key, struct json **holder,
-                             const char **last, struct err *err)
+static enum status holder_of(struct json *root, const char *dir, const char *key,
+                             struct json **holder, const char **last, struct err *err)
 {
     const char *const whole = key;
     struct json *at = root;
@@ -34,13 +59,7 @@ static enum status holder_of(struct json *root, const char *key, struct json **h
         snprintf(part, sizeof part, "%.*s", (int)(dot - key), key);
         struct json *next = json_get(at, part);
         if (next && at == root && json_string(next)) {
-            /* "model": "vit-b16" with model.classes set becomes {"preset": "vit-b16", ...}. */
-            struct json *object = json_object_new();
-            json_add_string(object, "preset", json_string(next));
-            enum status rc = json_check(object, err);
-            if (rc == OK)
-                json_add_copy(at, part, object);
-            json_free(object);
+            enum status rc = open_text(root, dir, part, err);
             if (rc != OK)
                 return rc;
             next = json_get(at, part);
@@ -79,7 +98,7 @@ static enum status override_value(const char *key, const char *text, struct json
     return json_check(*box, err);
 }
 
-enum status job_override(struct json *root, const char *text, struct err *err)
+enum status job_override(struct json *root, const char *dir, const char *text, struct err *err)
 {
     char key[96];
     const char *equals = strchr(text, '='), *last;
@@ -92,7 +111,7 @@ enum status job_override(struct json *root, const char *text, struct err *err)
     if (rc == OK)
         rc = override_value(key, equals + 1, &box, err);
     if (rc == OK)
-        rc = holder_of(root, key, &at, &last, err);
+        rc = holder_of(root, dir, key, &at, &last, err);
     if (rc == OK) {
         /* The two batch modes exclude each other, so the new one replaces the old one. */
         if (strncmp(key, "train.batch.", 12) == 0) {

@@ -8,8 +8,10 @@
 extern const struct field job_fields[];
 extern const int num_job_fields;
 
-/* Change the tree of a job by a text "a.b=v". Missing objects on the way are made. */
-enum status job_override(struct json *root, const char *text, struct err *err);
+/* Change the tree of a job by a text "a.b=v". Missing objects on the way are made. dir is the folder
+ * that relative paths start from (NULL: the current one): a cluster that is a file is read first,
+ * so that its keys can be overridden. */
+enum status job_override(struct json *root, const char *dir, const char *text, struct err *err);
 
 /* Read a key that the table cannot read. The model must be known. */
 enum status job_read_table(const struct json *value, const struct fields_source *source,
