@@ -1,4 +1,4 @@
-/* cli/cmd_exec.c - the commands train, profile, eval and export: they start `elapse-exec` under
+/* cli/cmd_exec.c - the commands train, profile, eval, export and checkpoint: they start `elapse-exec` under
  * mpirun with the wanted number of ranks and return its exit code.
  *
  * Only "-n RANKS" and train's "--max-restarts N" are read here. Every other argument belongs to
@@ -153,10 +153,9 @@ static enum status run_restarting(const struct front *front, int argc, char **ar
 static enum status run_front(const struct command *command, int argc, char **argv, struct err *err)
 {
     bool train = strcmp(command->name, "train") == 0;
-    /* profile needs two ranks to measure links; export starts no ranks. */
-    struct front front = {.num_ranks = strcmp(command->name, "profile") == 0  ? 2
-                                       : strcmp(command->name, "export") == 0 ? 0
-                                                                              : 1};
+    const bool alone = command == &command_export || command == &command_checkpoint;
+    /* profile needs two ranks to measure links; others start none. */
+    struct front front = {.num_ranks = command == &command_profile ? 2 : alone ? 0 : 1};
     enum status rc = take_options(&argc, argv, train, &front, err);
     if (!front.out) /* a resumed run writes to the folder that it resumes */
         front.out = front.resume;
@@ -184,7 +183,7 @@ static enum status run_front(const struct command *command, int argc, char **arg
 }
 
 const struct command command_train = {
-    "train", "JOB [-n RANKS] [--out DIR] [--resume DIR] [--max-restarts N] [...]",
+    "train", "JOB [-n RANKS] [--out DIR] [--resume DIR [--override]] [--max-restarts N] [...]",
     "train a job for real, on RANKS processes", run_front};
 const struct command command_profile = {"profile", "[--model MODEL] [-n RANKS] [--db FILE] [...]",
                                         "measure this machine into the profile store", run_front};
@@ -192,3 +191,5 @@ const struct command command_eval = {"eval", "CHECKPOINT JOB [-n RANKS]",
                                      "evaluate a checkpoint on the job's test data", run_front};
 const struct command command_export = {"export", "CHECKPOINT -o FILE.safetensors",
                                        "hand the weights to other tools", run_front};
+const struct command command_checkpoint = {
+    "checkpoint", "verify DIR", "compare a checkpoint's files with their digests", run_front};

@@ -22,9 +22,8 @@
 #endif
 #define STOP_GRACE_S 60  /* time to write a checkpoint after the first signal */
 #define EXIT_NO_EXEC 127 /* the child could not start its program; the shell uses 127 too */
-#define EXIT_SIGNALLED 128
 
-static volatile sig_atomic_t stop_count;
+static volatile sig_atomic_t stop_count, stop_signal;
 static volatile pid_t child_pid;
 static volatile time_t last_stop_s; /* time of the last signal, by the monotonic clock */
 
@@ -40,6 +39,8 @@ static void on_stop(int signal_number)
 {
     static const int signals[] = {SIGUSR1, SIGTERM, SIGKILL};
     int saved = errno;
+    if (stop_signal == 0 && signal_number != SIGALRM)
+        stop_signal = signal_number;
     const time_t now_s = clock_now_ns() / 1000000000;
     const bool soon = now_s - last_stop_s < (signal_number == SIGALRM ? STOP_GRACE_S : 2);
     if (child_pid > 0 && (stop_count == 0 || !soon)) {
@@ -118,14 +119,15 @@ static void run_child(char **argv)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    signal(SIGPIPE, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL); /* but SIGXFSZ stays ignored in mpirun and its ranks */
     if (!freopen("/dev/null", "r", stdin))
         _exit(EXIT_NO_EXEC);
     execvp(argv[0], argv);
     _exit(EXIT_NO_EXEC);
 }
 
-static enum status wait_child(const char *what, const char *launcher, struct err *err)
+/* direct: elapse-exec itself was started, without a launcher. */
+static enum status wait_child(const char *what, const char *launcher, bool direct, struct err *err)
 {
     int wstatus = 0, code;
     while (waitpid(child_pid, &wstatus, 0) < 0)
@@ -138,6 +140,8 @@ static enum status wait_child(const char *what, const char *launcher, struct err
         return err_set(err, ERR_SYSTEM, "%s was ended by signal %d (%s)", what, WTERMSIG(wstatus),
                        strsignal(WTERMSIG(wstatus)));
     code = WEXITSTATUS(wstatus);
+    if (direct && code == 1) /* its own answer; a launcher may fail with 1 for other reasons */
+        return ERR_INFEASIBLE;
     switch (code) { /* exit codes of a rank, which has printed its error */
     case 0:
         return OK;
@@ -165,7 +169,8 @@ static enum status wait_child(const char *what, const char *launcher, struct err
     return rc;
 }
 
-static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, struct err *err)
+static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, bool direct,
+                                  struct err *err)
 {
     struct sigaction stop = {.sa_handler = on_stop}, old_int, old_term, old_alarm;
     enum status rc;
@@ -182,7 +187,7 @@ static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, 
     }
     child_pid = pid;
     rc = pid < 0 ? err_set(err, ERR_SYSTEM, "cannot start a process: %s", strerror(errno))
-                 : wait_child(what, argv[0], err);
+                 : wait_child(what, argv[0], direct, err);
     alarm(0);
     sigaction(SIGALRM, &old_alarm, NULL);
     sigaction(SIGINT, &old_int, NULL);
@@ -193,6 +198,11 @@ static enum status spawn_and_wait(char **argv, const char *what, int stdout_fd, 
 bool launch_stopped(void)
 {
     return stop_count > 0;
+}
+
+int launch_stop_signal(void)
+{
+    return stop_signal;
 }
 
 /* Copy the answer to stdout. main() checks whether it could be written. */
@@ -242,7 +252,7 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, bool qui
     }
     for (int i = 0; i < argc; i++)
         words[n++] = argv[i];
-    rc = spawn_and_wait(words, argv[0], answer, err);
+    rc = spawn_and_wait(words, argv[0], answer, num_ranks == 0, err);
     if (answer >= 0 && !quiet)
         print_answer(answer);
 out:

@@ -18,5 +18,8 @@ enum status launch_exec(int64_t num_ranks, int argc, char *const *argv, bool qui
 
 /* Whether a Ctrl-C or SIGTERM stopped the last run. */
 bool launch_stopped(void);
+/* That signal; 0: none. The program then ends with EXIT_SIGNALLED plus its number, as shells do. */
+int launch_stop_signal(void);
+#define EXIT_SIGNALLED 128
 
 #endif

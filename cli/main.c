@@ -6,13 +6,15 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/launch.h"
 #include "partition/units.h"
 #include "profiles/job_json.h"
 
 static const struct command *const table[] = {
-    &command_model,  &command_balance, &command_freeze,   &command_schedule, &command_plan,
-    &command_sim,    &command_profile, &command_profiles, &command_train,    &command_eval,
-    &command_export, &command_compare, &command_plot,     &command_report,   &command_runs,
+    &command_model,   &command_balance, &command_freeze,  &command_schedule,
+    &command_plan,    &command_sim,     &command_profile, &command_profiles,
+    &command_train,   &command_eval,    &command_export,  &command_checkpoint,
+    &command_compare, &command_plot,    &command_report,  &command_runs,
 };
 enum { TABLE_LEN = sizeof table / sizeof table[0] };
 
@@ -21,11 +23,13 @@ static void print_usage(FILE *out)
     fprintf(out, "usage: elapse COMMAND [arguments]\n"
                  "Elastic pipeline training of transformers: plan it, simulate it, run it.\n\n");
     for (int i = 0; i < TABLE_LEN; i++)
-        fprintf(out, "  %-9s %s\n", table[i]->name, table[i]->summary);
-    fprintf(out, "\n'elapse COMMAND --help' lists the options of a command, 'elapse help job' the "
-                 "keys of a job file.\n"
-                 "exit codes: 0 ok; 1 the answer is no; 2 bad usage or malformed content; "
-                 "3 missing file, device, network or rank\n");
+        fprintf(out, "  %-10s %s\n", table[i]->name, table[i]->summary);
+    fprintf(out,
+            "\n'elapse COMMAND --help' lists the options of a command, 'elapse help job' the "
+            "keys of a job file.\n"
+            "exit codes: 0 ok; 1 the answer is no; 2 bad usage or malformed content; "
+            "3 missing file, device, network or rank; 130 and 143 a run that Ctrl-C or SIGTERM "
+            "stopped\n");
 }
 
 static const struct command *find_command(const char *name)
@@ -94,6 +98,7 @@ static enum status run(int argc, char **argv, struct err *err)
 int main(int argc, char **argv)
 {
     struct err err = {0};
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is reported as a failed write, too */
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is reported as a failed write */
     enum status rc = run(argc, argv, &err);
     /* fflush() succeeds if an earlier write failed, so ask ferror() too. */
@@ -104,5 +109,5 @@ int main(int argc, char **argv)
         if (err.hint[0])
             fprintf(stderr, "hint: %s\n", err.hint);
     }
-    return status_exit_code(rc);
+    return launch_stop_signal() ? EXIT_SIGNALLED + launch_stop_signal() : status_exit_code(rc);
 }

@@ -10,6 +10,8 @@
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
 #include "exec/measure/measure.h"
+#include "exec/run/report.h"
+#include "exec/run/resume.h"
 #include "exec/run/trainer.h"
 #include "exec/save/checkpoint.h"
 #include "exec/save/export.h"
@@ -18,12 +20,14 @@
 #include "profiles/job_json.h"
 #include "profiles/store.h"
 
-#define HELP_MAX 16384   /* bytes */
-#define TRACE_STEPS 16   /* steps of which every op goes into the record, by default */
-#define MAX_THREADS 1024 /* of a rank */
-#define OTHERS_US 300000 /* that a rank gives rank 0 to report what both have found */
+#define HELP_MAX 16384     /* bytes */
+#define TRACE_STEPS 16     /* steps of which every op goes into the record, by default */
+#define MAX_THREADS 1024   /* of a rank */
+#define EXIT_SIGNALLED 128 /* and the signal, as shells do */
+#define OTHERS_US 300000   /* that a rank gives rank 0 to report what both have found */
 
-static int64_t asked; /* ranks, where `elapse` has started this one; else 0 */
+static int64_t asked;  /* ranks, where `elapse` has started this one; else 0 */
+static int stopped_by; /* the signal that ended the run early; 0: none */
 
 /* What a command gets: its ranks, its arguments. */
 struct call {
@@ -34,6 +38,7 @@ struct call {
 
 struct exec_command {
     const char *name, *args, *summary;
+    int num_needed; /* arguments */
     bool ranks;
     enum status (*run)(const struct exec_command *command, struct call *call, struct err *err);
 };
@@ -66,11 +71,20 @@ static enum status parse(const struct exec_command *command, struct call *call,
         free(text);
         return OK;
     }
-    if (rc == OK && line->num_positional < line->max_positional)
+    if (rc == OK && line->num_positional < command->num_needed)
         rc = err_set(err, ERR_INPUT, "usage: elapse %s %s", command->name, command->args);
     if (rc != OK)
         err_hint(err, "'elapse %s --help' lists the options", command->name);
     return rc;
+}
+
+static struct json *answer_new(const char *command)
+{
+    struct json *root = json_object_new();
+    json_add_int(root, "schema", 1);
+    json_add_string(root, "version", ELAPSE_VERSION);
+    json_add_string(root, "command", command);
+    return root;
 }
 
 static enum status print_json(const struct json *json, struct err *err)
@@ -84,18 +98,11 @@ static double number(const struct json *json, const char *key)
     return value ? json_number(value) : 0;
 }
 
-static const char *text_of(const struct json *json, const char *path)
-{
-    const struct json *value = json_path(json, path);
-    return value && json_string(value) ? json_string(value) : "";
-}
-
 /* --- train, eval ------------------------------------------------------------------------------ */
 
 static void on_stop(int signal_number)
 {
-    (void)signal_number;
-    trainer_stop();
+    trainer_stop(signal_number);
 }
 
 static void catch_stop_signals(void)
@@ -106,92 +113,34 @@ static void catch_stop_signals(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
-/* What a task is judged by besides accuracy. */
-static void print_scores(const struct json *summary)
+/* Choose the weights to begin with, and load the job, which a resumed run compares with the
+ * recorded one. Collective; all ranks agree on the status. */
+static enum status begin(struct call *call, const char *from, struct job_ask *ask, bool resume,
+                         struct checkpoint_choice *weights, struct job *job, struct err *err)
 {
-    if (json_type(json_get(summary, "perplexity")) == JSON_NUMBER)
-        printf("perplexity %.2f\n", number(summary, "perplexity"));
-    if (json_type(json_get(summary, "exact_match")) == JSON_NUMBER)
-        printf("answers    %.2f %% exact match, F1 %.2f %%\n", 100 * number(summary, "exact_match"),
-               100 * number(summary, "f1"));
+    char *differences = NULL;
+    enum status rc = from ? resume_choose(call->comm, from, weights, err) : OK;
+    ask->checkpoint = rc == OK && resume ? weights->dir : NULL;
+    if (rc == OK)
+        rc = resume_job(ask, job, &differences, err);
+    if (call->comm->rank == 0)
+        report_start(weights->note, differences, stderr);
+    free(differences);
+    return comm_agree(call->comm, rc, err);
 }
 
-static void print_train(const struct json *summary)
+/* After a signal: which one, for all ranks, and on rank 0 how to go on. timing: a run of which
+ * nothing is kept. */
+static enum status tell_stop(const struct call *call, const struct json *summary, bool timing,
+                             struct err *err)
 {
-    char train[32], wall[32];
-    printf("model      %s, %.0f ranks, %.0f threads each\n", text_of(summary, "model"),
-           number(summary, "ranks"), number(summary, "threads_per_rank"));
-    const struct json *plan = json_get(summary, "plan");
-    printf("plan       K=%.0f R=%.0f M=%.0f x %.0f samples, %s, cut",
-           number(plan, "pipeline_length"), number(plan, "replicas"), number(plan, "microbatches"),
-           number(plan, "microbatch_size"), text_of(plan, "schedule"));
-    const struct json *cut = json_get(plan, "cut");
-    for (int i = 0; i < json_count(cut); i++)
-        printf("%c%.0f", i ? ',' : ' ', json_number(json_at(cut, i)));
-    printf("\nsteps      %.0f of %.0f%s\n", number(summary, "steps"),
-           number(summary, "total_steps"),
-           json_true(json_get(summary, "interrupted")) ? " (interrupted)" : "");
-    if (json_type(json_get(summary, "initial_loss")) == JSON_NUMBER) /* none without a step */
-        printf("loss       %.4f -> %.4f\n", number(summary, "initial_loss"),
-               number(summary, "final_loss"));
-    if (json_type(json_get(summary, "eval_accuracy")) == JSON_NUMBER)
-        printf("accuracy   %.2f %% -> %.2f %% (%.0f test samples)\n",
-               100 * number(summary, "initial_accuracy"), 100 * number(summary, "eval_accuracy"),
-               number(summary, "test_samples"));
-    print_scores(summary);
-    printf("time       %s training, %s in all\n",
-           format_ns((int64_t)number(summary, "train_ns"), train, sizeof train),
-           format_ns((int64_t)number(summary, "wall_ns"), wall, sizeof wall));
-    const struct json *changes = json_get(summary, "transitions");
-    for (int i = 0; i < json_count(changes); i++) {
-        const struct json *one = json_at(changes, i);
-        char total[32];
-        printf("change     before epoch %.0f: F=%.0f K=%.0f R=%.0f in %s\n", number(one, "epoch"),
-               number(one, "frozen_layers"), number(one, "pipeline_length"),
-               number(one, "replicas"),
-               format_ns((int64_t)number(one, "total_ns"), total, sizeof total));
-    }
-    printf("weights    sha256 %s\nwrote      %s\n", text_of(summary, "weights_sha256"),
-           text_of(summary, "out"));
-}
-
-/* What the reader of a run should know, on stderr. evaluated: it was no timing run. */
-static void print_notes(const struct json *summary, bool evaluated)
-{
-    if (text_of(summary, "cost_note")[0] && evaluated)
-        fprintf(stderr, "note: %s\n", text_of(summary, "cost_note"));
-    if (json_true(json_get(summary, "cache_lacks")) && evaluated)
-        fprintf(stderr, "note: %s\n", text_of(summary, "cache_note"));
-    if (number(summary, "cache_corrupt") > 0)
-        fprintf(stderr, "note: cache: %.0f damaged samples were computed again\n",
-                number(summary, "cache_corrupt"));
-    const struct json *plan = json_get(summary, "plan");
-    const double idle =
-        number(summary, "ranks") - number(plan, "pipeline_length") * number(plan, "replicas");
-    if (idle > 0 && evaluated)
-        fprintf(stderr, "note: plan: %.0f of %.0f ranks are left without work\n", idle,
-                number(summary, "ranks"));
-    if (text_of(summary, "held_note")[0])
-        fprintf(stderr, "note: freeze: %s\n", text_of(summary, "held_note"));
-    if (text_of(summary, "limit_note")[0])
-        fprintf(stderr, "note: replicas: %s\n", text_of(summary, "limit_note"));
-    if (text_of(summary, "init_note")[0])
-        fprintf(stderr, "note: --init: %s\n", text_of(summary, "init_note"));
-}
-
-/* The job with its overrides; --device is train.device. */
-static enum status load_job(const char *path, const struct option_list *set, const char *device,
-                            struct job *job, struct err *err)
-{
-    struct option_list all = *set;
-    char text[64];
-    if (device && all.count == OPTION_LIST_MAX)
-        return err_set(err, ERR_INPUT, "more than %d --set", OPTION_LIST_MAX - 1);
-    if (device) {
-        snprintf(text, sizeof text, "train.device=%.40s", device);
-        all.items[all.count++] = text;
-    }
-    return job_load(path, all.items, all.count, job, err);
+    int64_t number_of = trainer_stop_signal();
+    enum status rc = comm_max_i64(call->comm->all, &number_of, 1, err);
+    stopped_by = (int)number_of;
+    if (rc != OK || timing || call->comm->rank != 0 || !json_true(json_get(summary, "interrupted")))
+        return rc;
+    report_stop(summary, call->comm->size, stderr);
+    return OK;
 }
 
 static enum status run_train(const struct exec_command *command, struct call *call, struct err *err)
@@ -199,18 +148,21 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     struct option_list set = {0};
     int64_t threads = 0;
     bool json = false, no_eval = false, every_seen = false, quiet = false, verbose = false;
-    const char *device = NULL;
+    struct job_ask ask = {.set = &set};
     struct trainer_options options = {.log.every_ns = 10000000000, .trace_steps = TRACE_STEPS};
     const struct option table[] = {
         OPTION("out", STRING, &options.out, "DIR", "run folder (default: runs/NAME)"),
         OPTION("resume", STRING, &options.resume, "DIR",
                "go on from a run folder or checkpoint, in the same folder unless --out"),
+        OPTION("override", FLAG, &ask.override, NULL,
+               "with --resume: the job may differ from the one that the run recorded"),
         OPTION("init", STRING, &options.init, "FILE",
                "start from these weights (safetensors file or checkpoint)"),
         OPTION("plan", STRING, &options.plan, "FILE",
                "the plan to train on, of 'elapse plan -o' (default: planned)"),
         OPTION("set", LIST, &set, "KEY=VALUE", "override a value of the job file (repeatable)"),
-        OPTION("device", STRING, &device, "KIND", "cpu or cuda (default: train.device of the job)"),
+        OPTION("device", STRING, &ask.device, "KIND",
+               "cpu or cuda (default: train.device of the job)"),
         OPTION("steps", INT, &options.max_steps, "N",
                "stop after N steps of this call (default: at the end of the job)", .min = 1,
                .max = INT64_MAX),
@@ -236,8 +188,10 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     struct job job = {0};
     struct cores cores;
     struct json *summary = NULL;
+    struct checkpoint_choice weights = {0};
     struct command_line line = COMMAND_LINE(table, 1);
     enum status rc = parse(command, call, &line, err);
+    ask.path = line.positional[0];
     if (rc != OK || line.help)
         return rc;
     if (options.resume && options.init)
@@ -245,13 +199,22 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     if (quiet && (verbose || every_seen))
         return err_set(err, ERR_INPUT, "--quiet and %s exclude each other",
                        verbose ? "-v" : "--log-every");
+    if (ask.override && !options.resume)
+        return err_set(err, ERR_INPUT, "--override needs --resume DIR");
+    if (!ask.path && !options.resume)
+        return err_set(err, ERR_INPUT, "usage: elapse %s %s", command->name, command->args);
     options.evaluate = !no_eval;
     options.log.mode = quiet                                      ? RUN_LOG_QUIET
                        : on_terminal() && !verbose && !every_seen ? RUN_LOG_TERMINAL
                                                                   : RUN_LOG_LINES;
     if (verbose)
         options.log.every_ns = 0;
-    rc = comm_agree(call->comm, load_job(line.positional[0], &set, device, &job, err), err);
+    rc = begin(call, options.resume ? options.resume : options.init, &ask, options.resume != NULL,
+               &weights, &job, err);
+    if (options.resume)
+        options.resume = weights.dir;
+    else if (options.init)
+        options.init = weights.dir;
     if (rc == OK)
         rc = comm_agree(
             call->comm,
@@ -261,16 +224,19 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         catch_stop_signals();
         rc = trainer_run(call->comm, &cores, &job, &options, &summary, err);
     }
+    if (rc == OK)
+        rc = tell_stop(call, summary, no_eval, err);
     if (rc == OK && call->comm->rank == 0) {
         if (!quiet)
-            print_notes(summary, !no_eval);
+            report_notes(summary, no_eval, stderr);
         if (json)
             rc = print_json(summary, err);
         else
-            print_train(summary);
+            report_train(summary, stdout);
     }
     json_free(summary);
     job_clear(&job);
+    free(weights.dir);
     return rc;
 }
 
@@ -279,10 +245,12 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     struct option_list set = {0};
     int64_t threads = 0;
     bool json = false;
-    const char *db = NULL, *device = NULL;
+    const char *db = NULL;
+    struct job_ask ask = {.set = &set};
     const struct option table[] = {
         OPTION("set", LIST, &set, "KEY=VALUE", "override a value of the job file (repeatable)"),
-        OPTION("device", STRING, &device, "KIND", "cpu or cuda (default: train.device of the job)"),
+        OPTION("device", STRING, &ask.device, "KIND",
+               "cpu or cuda (default: train.device of the job)"),
         OPTION("threads", INT, &threads, "N",
                "threads a rank (default: its share of the cores at hand)", .min = 1,
                .max = MAX_THREADS),
@@ -292,17 +260,19 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     struct job job = {0};
     struct cores cores;
     struct json *summary = NULL;
+    struct checkpoint_choice weights = {0};
     struct command_line line = COMMAND_LINE(table, 2);
     enum status rc = parse(command, call, &line, err);
     if (rc != OK || line.help)
         return rc;
-    rc = comm_agree(call->comm, load_job(line.positional[1], &set, device, &job, err), err);
+    ask.path = line.positional[1];
+    rc = begin(call, line.positional[0], &ask, false, &weights, &job, err);
     if (rc == OK)
         rc = comm_agree(
             call->comm,
             cores_bind(call->comm->local_rank, call->comm->local_size, (int)threads, &cores, err),
             err);
-    const struct trainer_options options = {.init = line.positional[0], .db = db};
+    const struct trainer_options options = {.init = weights.dir, .db = db};
     if (rc == OK)
         rc = trainer_eval(call->comm, &cores, &job, &options, &summary, err);
     if (rc == OK && call->comm->rank == 0) {
@@ -312,11 +282,12 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
             printf("accuracy %.2f %%, loss %.4f over %.0f test samples\n",
                    100 * number(summary, "eval_accuracy"), number(summary, "eval_loss"),
                    number(summary, "eval_samples"));
-            print_scores(summary);
+            report_scores(summary, stdout);
         }
     }
     json_free(summary);
     job_clear(&job);
+    free(weights.dir);
     return rc;
 }
 
@@ -331,7 +302,7 @@ static enum status run_export(const struct exec_command *command, struct call *c
         OPTION("o", STRING, &out, "FILE", "safetensors file to write"),
         OPTION("json", FLAG, &json, NULL, "print one JSON object"),
     };
-    char *dir = NULL;
+    struct checkpoint_choice choice = {0};
     int tensors = 0;
     struct command_line line = COMMAND_LINE(table, 1);
     enum status rc = parse(command, call, &line, err);
@@ -339,15 +310,14 @@ static enum status run_export(const struct exec_command *command, struct call *c
         return rc;
     if (!out)
         return err_set(err, ERR_INPUT, "-o FILE is missing");
-    rc = checkpoint_find(line.positional[0], &dir, err);
+    rc = checkpoint_choose(NULL, line.positional[0], &choice, err);
     if (rc == OK)
-        rc = checkpoint_export(dir, out, &tensors, err);
+        rc = checkpoint_export(choice.dir, out, &tensors, err);
+    if (choice.note[0])
+        fprintf(stderr, "note: %s\n", choice.note);
     if (rc == OK && json) {
-        struct json *root = json_object_new();
-        json_add_int(root, "schema", 1);
-        json_add_string(root, "version", ELAPSE_VERSION);
-        json_add_string(root, "command", "export");
-        json_add_string(root, "checkpoint", dir);
+        struct json *root = answer_new("export");
+        json_add_string(root, "checkpoint", choice.dir);
         json_add_string(root, "out", out);
         json_add_int(root, "tensors", tensors);
         rc = print_json(root, err);
@@ -355,6 +325,40 @@ static enum status run_export(const struct exec_command *command, struct call *c
     } else if (rc == OK && strcmp(out, "/dev/stdout") != 0) {
         printf("wrote %d tensors to %s\n", tensors, out);
     }
+    free(choice.dir);
+    return rc;
+}
+
+/* --- checkpoint ------------------------------------------------------------------------------- */
+
+static enum status run_checkpoint(const struct exec_command *command, struct call *call,
+                                  struct err *err)
+{
+    char *dir = NULL;
+    bool json = false;
+    const struct option table[] = {
+        OPTION("json", FLAG, &json, NULL, "print one JSON object"),
+    };
+    struct command_line line = COMMAND_LINE(table, 2);
+    enum status rc = parse(command, call, &line, err);
+    if (rc != OK || line.help)
+        return rc;
+    if (strcmp(line.positional[0], "verify") != 0)
+        return err_set(err, ERR_INPUT, "checkpoint knows verify, not '%.64s'", line.positional[0]);
+    rc = checkpoint_find(line.positional[1], &dir, err);
+    if (rc != OK)
+        return rc;
+    struct json *root = answer_new("checkpoint verify");
+    json_add_string(root, "checkpoint", dir);
+    rc = checkpoint_verify(dir, root, err);
+    const bool good = rc == OK && json_true(json_get(root, "ok"));
+    if (rc == OK && json)
+        rc = print_json(root, err);
+    else if (rc == OK)
+        report_verdicts(root, dir, stdout);
+    if (rc == OK && !good)
+        rc = err_set(err, ERR_INFEASIBLE, "'%s' is damaged", dir);
+    json_free(root);
     free(dir);
     return rc;
 }
@@ -439,10 +443,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
         for (int i = 0; i < PROFILE_TABLES; i++)
             rows += profile_num_rows(&profile, &profile_tables[i]);
         if (rc == OK && json) {
-            struct json *root = json_object_new();
-            json_add_int(root, "schema", 1);
-            json_add_string(root, "version", ELAPSE_VERSION);
-            json_add_string(root, "command", "profile");
+            struct json *root = answer_new("profile");
             json_add_string(root, "name", profile.info.name);
             json_add_string(root, "db", store_path(store));
             json_add_string(root, "model", model.name);
@@ -481,17 +482,20 @@ static enum status run_profile(const struct exec_command *command, struct call *
 /* --- main ------------------------------------------------------------------------------------- */
 
 static const struct exec_command commands[] = {
-    {"train",   "JOB [-n RANKS] [options]",
-     "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.", true,
-     run_train                                                                                            },
-    {"eval",    "CHECKPOINT JOB [-n RANKS] [options]",
-     "Evaluate a checkpoint (or safetensors file) on the job's test data.",                true,  run_eval},
-    {"export",  "CHECKPOINT -o FILE.safetensors",
-     "Write the weights of a checkpoint as Hugging Face safetensors, with config.json.",   false,
-     run_export                                                                                           },
-    {"profile", "[--model MODEL] [-n RANKS] [options]",
-     "Measure layers, links and overheads of this machine into the profile store.",        true,
-     run_profile                                                                                          },
+    {"train",      "JOB [-n RANKS] [options]",
+     "Train a job for real on RANKS processes; writes metrics, checkpoints and a record.", 0, true,
+     run_train                                                                                               },
+    {"eval",       "CHECKPOINT JOB [-n RANKS] [options]",
+     "Evaluate a checkpoint (or safetensors file) on the job's test data.",                2, true,  run_eval},
+    {"export",     "CHECKPOINT -o FILE.safetensors",
+     "Write the weights of a checkpoint as Hugging Face safetensors, with config.json.",   1, false,
+     run_export                                                                                              },
+    {"checkpoint", "verify DIR",
+     "Compare every file of a checkpoint with the digests of its manifest.",               2, false,
+     run_checkpoint                                                                                          },
+    {"profile",    "[--model MODEL] [-n RANKS] [options]",
+     "Measure layers, links and overheads of this machine into the profile store.",        0, true,
+     run_profile                                                                                             },
 };
 
 static void report(const struct err *err)
@@ -543,6 +547,14 @@ static void fail_alone(const struct comm *comm, const struct err *err)
     comm_abort(comm, exit_code(err->status));
 }
 
+/* End the process without the exit handlers of libraries: that of OpenBLAS joins its threads, and
+ * waits for ever for one that could not start for want of memory. */
+static _Noreturn void leave(int code)
+{
+    fflush(NULL);
+    _exit(code);
+}
+
 int main(int argc, char **argv)
 {
     const struct exec_command *command = NULL;
@@ -551,6 +563,8 @@ int main(int argc, char **argv)
     struct call call = {0};
     enum status rc = take_asked(&argc, &argv, &err);
     bool help = false;
+    signal(SIGXFSZ,
+           SIG_IGN); /* a limit on file sizes is an error of the write, as a full disk is */
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             command = &commands[i];
@@ -560,7 +574,7 @@ int main(int argc, char **argv)
         FILE *out = help ? stdout : stderr;
         fprintf(out, "usage: elapse-exec COMMAND [options]; mpirun -n RANKS in front\n");
         for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-            fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
+            fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
         return help ? 0 : status_exit_code(ERR_INPUT);
     }
     call.argc = argc - 1;
@@ -577,7 +591,7 @@ int main(int argc, char **argv)
         report(&err);
         if (call.comm)
             comm_finalize(&comm);
-        return exit_code(rc);
+        leave(exit_code(rc));
     }
     rc = command->run(command, &call, &err);
     if ((fflush(stdout) != 0 || ferror(stdout)) && rc == OK)
@@ -586,5 +600,5 @@ int main(int argc, char **argv)
         report(&err);
     if (call.comm)
         comm_finalize(&comm);
-    return exit_code(rc);
+    leave(rc == OK && stopped_by > 0 && asked == 0 ? EXIT_SIGNALLED + stopped_by : exit_code(rc));
 }

@@ -27,6 +27,7 @@ void job_defaults(struct job *job)
     job->train.dtype = DTYPE_FP32;
     job->train.reduction = REDUCTION_FAST;
     job->train.seed = 1;
+    job->train.keep_checkpoints = 3;
     job->pipeline.num_stages = AUTO;
     job->pipeline.num_replicas = AUTO;
     job->pipeline.num_microbatches = AUTO;
@@ -84,6 +85,9 @@ static enum status check_train(const struct job *job, struct err *err)
     if (job->train.checkpoint_every_steps < 0)
         return bad_int(job, "train.checkpoint_every_steps", "at least 0",
                        job->train.checkpoint_every_steps, err);
+    if (job->train.keep_checkpoints < 0)
+        return bad_int(job, "train.keep_checkpoints", "at least 0", job->train.keep_checkpoints,
+                       err);
     const double lr = job->train.optimizer.lr;
     if (!(lr >= 0 && isfinite(lr)))
         return bad_real(job, "train.optimizer.lr", "at least 0", lr, err);

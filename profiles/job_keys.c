@@ -81,6 +81,7 @@ const struct field job_fields[] = {
     INT("train.seed", train.seed, 0, INT64_MAX, "seed of all random numbers [1]"),
     INT("train.eval_every_epochs", train.eval_every_epochs, 0, INT64_MAX, "evaluate after every n epochs [0: only at the end]"),
     INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, INT64_MAX, "write a checkpoint after every n steps [0: only at the end]"),
+    INT("train.keep_checkpoints", train.keep_checkpoints, 0, INT64_MAX, "remove a run's checkpoints but the newest n and the best evaluated one; 0: keep all [3]"),
     OTHER("cluster", "CLUSTER text, file, or object, for plan and sim [this-machine]"),
     COUNT("pipeline.num_stages", pipeline.num_stages, "K, devices per pipeline [auto]"),
     COUNT("pipeline.num_replicas", pipeline.num_replicas, "R, number of pipelines [auto]"),

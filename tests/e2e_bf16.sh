@@ -53,11 +53,11 @@ verify "a run resumed in mid-epoch at another K is the same run" same_run vit-1 
 masters() { head -c 4000 "$(find "$tmp/vit-1" -name '*.safetensors' | head -1)" | grep -a '"F32"' | grep -avq BF16; }
 verify "a checkpoint of a bf16 run holds fp32" masters
 train vit wider -n 1 --steps 6
-train vit wider -n 1 --resume "$tmp/wider" --set train.dtype=fp32
+train vit wider -n 1 --resume "$tmp/wider" --set train.dtype=fp32 --override
 verify "a bf16 run goes on in fp32" \
     calculate "$(value wider steps) == $(value vit-1 steps) && $(value wider eval_loss) < 1.02 * $(value vit-fp32 eval_loss)"
 train vit narrower -n 1 --steps 6 --set train.dtype=fp32
-train vit narrower -n 1 --resume "$tmp/narrower"
+train vit narrower -n 1 --resume "$tmp/narrower" --override
 verify "an fp32 run goes on in bf16" \
     calculate "$(value narrower steps) == $(value vit-1 steps) && $(value narrower eval_loss) < 1.02 * $(value vit-fp32 eval_loss)"
 

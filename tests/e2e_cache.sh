@@ -141,7 +141,7 @@ train vit turns-low -n 1 --set cache.policy=off --set train.dtype=bf16 "${turns[
 train vit turns-low-2 -n 2 --set train.dtype=bf16 "${turns[@]}" --set 'elastic.stages=[2,2,2,2,1]'
 verify "bf16: samples of a micro-batch at several levels keep the bits" same_run turns-low-2 turns-low
 train vit turns-cut -n 4 "${turns[@]}" --set 'elastic.stages=[4,4,2,2,1]' --set train.max_steps=8
-timeout 100 "$elapse" train "$tmp/vit.json" -n 2 "${turns[@]}" --set 'elastic.stages=[2,2,2,2,1]' --resume "$tmp/turns-cut" \
+timeout 100 "$elapse" train "$tmp/vit.json" -n 2 "${turns[@]}" --set 'elastic.stages=[2,2,2,2,1]' --resume "$tmp/turns-cut" --override \
     --json >"$tmp/resumed.json" 2>"$tmp/resumed.err" </dev/null
 verify "a run resumed in mid-turn on fewer ranks has the same bits" test "$(value turns-cut weights_sha256)" = "$(value turns-1 weights_sha256)"
 # The same runs simulated: decisions, plans and steps alike, epoch by epoch.

@@ -154,7 +154,7 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
         for _ in $(seq 300); do [ -e "$tmp/stop.db" ] && break; sleep 0.1; done
         kill -TERM $!
         wait $!
-        [ $? -eq 3 ] && [ "$(cat "$tmp/stop.err")" = "elapse: profile was stopped" ] || { cat "$tmp/stop.err"; false; }
+        [ $? -eq 143 ] && [ "$(cat "$tmp/stop.err")" = "elapse: profile was stopped" ] || { cat "$tmp/stop.err"; false; }
     }
     verify "a profile that is stopped says so" stopped
     expect "a profile of grey images in two classes" 0 'rows' "$elapse" profile -n 1 --quick --microbatches 1 --db "$tmp/classes.db" \
@@ -203,11 +203,11 @@ for i in \$(seq 300); do sleep 0.1; done"
             kill -INT $run
         done
         wait $run
-        [ $? -eq 3 ] && [ "$(cat "$tmp/thrice.err")" = "elapse: train was stopped" ] && heard "up USR1 TERM"
+        [ $? -eq 130 ] && [ "$(cat "$tmp/thrice.err")" = "elapse: train was stopped" ] && heard "up USR1 TERM"
     }
     verify "the third Ctrl-C ends a launcher that ends by nothing else" thrice
     mkdir -p "$tmp/full/checkpoint-2.tmp/other"
-    one_line "an error that all ranks find" 3 "checkpoint-2.tmp" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/full"
+    one_line "an error that all ranks find" 2 "holds .checkpoint-2.tmp., which is not of this run" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/full"
     check "train" "$elapse" train "$tmp/good.json" -n 2 --out "$tmp/run"
     if [ -w /dev/full ]; then
         one_line "a full disk is told by ranks" 3 'cannot write to standard output' \
@@ -231,7 +231,7 @@ for i in \$(seq 300); do sleep 0.1; done"
         kill -TERM $matrix
         wait $matrix
         rc=$?
-        [ $rc -eq 3 ] && tail -1 "$tmp/stopped.err" | grep -q '^elapse: .* was stopped$' && [ "$(grep -c '^run' "$tmp/stopped.err")" = 1 ] ||
+        [ $rc -eq 143 ] && tail -1 "$tmp/stopped.err" | grep -q '^elapse: .* was stopped$' && [ "$(grep -c '^run' "$tmp/stopped.err")" = 1 ] ||
             { echo "exit $rc"; cat "$tmp/stopped.err"; false; }
     }
     verify "a matrix that is stopped starts no further run" stopped_matrix

@@ -69,7 +69,7 @@ train vit static-short -n 1 "${elastic[@]}" --set cache.policy=off --steps 2
 train vit nccl-short -n 2 "${nccl[@]}" "${elastic[@]}" --set 'elastic.stages=[2,1]' --steps 2
 verify "a run that ends while some are being made has the bits of one rank" same_run static-short nccl-short
 train vit nccl-part -n 3 "${nccl[@]}" --set pipeline.num_stages=3 --steps 2
-train vit nccl-part -n 2 "${two[@]}" --resume "$tmp/nccl-part"
+train vit nccl-part -n 2 "${two[@]}" --resume "$tmp/nccl-part" --override
 verify "a checkpoint goes on at another K with the same bits" same_run vit-twice nccl-part
 ELAPSE_CUDASIM_FAULT_RANK=1 broken "a message that fails on one rank ends both" 3 'nccl|NCCL' nccl@30 -n 2 "${two[@]}"
 # What fails on one rank before all go on to wait for it in NCCL: the lane of all ranks, of a group.

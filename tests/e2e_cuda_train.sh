@@ -82,6 +82,6 @@ verify "elastic: at most one allocation a change (3 plans, on rank 1 two), two b
     test "$(sort -u "$tmp/grown.log" | grep -c .)" -ge 1 -a -z "$(grep -vE 'mallocs [12345] ' "$tmp/grown.log")"
 
 train vit part -n 1 --steps 2
-train vit part -n 2 --set pipeline.num_stages=2 --resume "$tmp/part"
+train vit part -n 2 --set pipeline.num_stages=2 --resume "$tmp/part" --override
 verify "a checkpoint goes on, at another K, with the same bits" same_run vit-1 part
 finish

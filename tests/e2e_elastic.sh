@@ -101,7 +101,7 @@ verify "which has nothing to say" test -z "$(grep freeze "$tmp/none.err")"
 
 # Resumed in mid-epoch, with other ranks, behind two changes.
 train vit part -n 4 --set 'elastic.stages=[4,4,2,1]' --steps 17
-train vit part -n 2 --set 'elastic.stages=[2,2,2,1]' --resume "$tmp/part"
+train vit part -n 2 --set 'elastic.stages=[2,2,2,1]' --resume "$tmp/part" --override
 verify "a run resumed behind a change is the same run" same_run vit-sgd-1 part
 
 # Resumed within a turn, and once more in another folder: what the policy has seen, the plan and the learning rate are

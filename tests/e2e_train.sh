@@ -50,8 +50,8 @@ done
 pkill -TERM -P $! 2>/dev/null
 wait $!
 rc=$?
-stopped() { [ $rc -eq 0 ] && [ "$(value slow interrupted)" = true ] && [ -s "$tmp/slow/checkpoint-$(value slow steps)/manifest.json" ]; }
-verify "SIGTERM writes a checkpoint and ends with exit 0" stopped
+stopped() { [ $rc -eq 143 ] && says slow "hint: go on with: elapse train --resume $tmp/slow -n 2" && [ "$(value slow interrupted)" = true ] && [ -s "$tmp/slow/checkpoint-$(value slow steps)/manifest.json" ]; }
+verify "SIGTERM writes a checkpoint, names the way on and ends with exit 143" stopped
 
 # A stop that comes while the launcher has no ranks yet to hand it to is said again.
 cat >"$tmp/launcher" <<'LAUNCHER'
@@ -72,7 +72,7 @@ wait $!
 rc=$?
 # Where the rank does not listen yet it just ends.
 early() {
-    [ $((SECONDS - begun)) -lt 30 ] && { [ $rc -eq 0 ] && [ "$(value early interrupted)" = true ] || { [ $rc -eq 3 ] && says early 'train was stopped'; }; } ||
+    [ $((SECONDS - begun)) -lt 30 ] && [ $rc -eq 143 ] && { [ "$(value early interrupted)" = true ] || says early 'train was stopped'; } ||
         { echo "exit $rc after $((SECONDS - begun)) s"; cat "$tmp/early.err"; false; }
 }
 verify "a stop before there are ranks stops the run" early
@@ -163,6 +163,25 @@ over() {
         grep -qF "\"weights_sha256\":$(digest k1)" "$tmp/over.json" && "$elapse" compare "$tmp/k1" --json >/dev/null
 }
 verify "a run that is over stays as it is when resumed" over
+longer() { # and goes on where it is told to
+    cp -r "$tmp/k1" "$tmp/longer"
+    "$elapse" train --resume "$tmp/longer" --json 2>"$tmp/longer.err" >/dev/null && says longer 'the run is finished after 14 steps' &&
+        ! "$elapse" train --resume "$tmp/longer" --set train.epochs=3 2>"$tmp/longer.err" &&
+        says longer '^note: job: train.epochs: 2 -> 3$' && says longer '^hint: --override' &&
+        "$elapse" train --resume "$tmp/longer" --set train.epochs=3 --override --json >/dev/null 2>&1 && [ "$(value longer steps)" = 21 ]
+}
+verify "with more epochs it goes on, where --override says so" longer
+kept_few() { ls -d "$tmp"/longer/checkpoint-* | sed 's/.*-//' | sort -n | tr '\n' ' ' | grep -qx '15 20 21 '; }
+verify "the newest three checkpoints are kept" kept_few
+torn() { # a checkpoint that a disk has damaged: the one before it is taken, and the bits are those of the whole run
+    cp -r "$tmp/k1" "$tmp/torn" && rm "$tmp/torn/summary.json"
+    printf x | dd of="$tmp/torn/checkpoint-14/stage-00000.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
+    "$elapse" checkpoint verify "$tmp/torn" >"$tmp/torn.out" 2>&1
+    [ $? -eq 1 ] && grep -q "^'.*stage-00000.safetensors' is damaged" "$tmp/torn.out" && "$elapse" checkpoint verify "$tmp/torn/checkpoint-10" >/dev/null &&
+        ! "$elapse" eval "$tmp/torn/checkpoint-14" "$tmp/job.json" 2>/dev/null && ! "$elapse" export "$tmp/torn/checkpoint-14" -o "$tmp/torn.st" 2>/dev/null &&
+        train job torn -n 1 --resume "$tmp/torn" && says torn "is damaged: .*; going on from checkpoint-10" && same_run k1 torn
+}
+verify "a damaged checkpoint is refused, and the newest good one taken" torn
 elsewhere() {
     "$elapse" train "$tmp/job.json" -n 2 --resume "$tmp/k1" --out "$tmp/copy" --json >/dev/null && [ "$(digest copy)" = "$(digest k1)" ] &&
         "$elapse" eval "$tmp/copy" "$tmp/job.json" >/dev/null
@@ -176,13 +195,14 @@ earlier() { # what came behind it is another history
 }
 verify "resumed from an earlier checkpoint, the run goes on there when resumed again" earlier
 within() { # a checkpoint as the shell completes its name
-    train job within -n 1 --steps 4 && "$elapse" train "$tmp/job.json" --resume "$tmp/within/checkpoint-4/" --json >/dev/null &&
+    train job within -n 1 --steps 4 --set train.keep_checkpoints=0 &&
+        "$elapse" train --resume "$tmp/within/checkpoint-4/" --json >/dev/null && # with its own job
         [ -d "$tmp/within/checkpoint-14" ] && [ ! -e "$tmp/within/checkpoint-4/metrics.jsonl" ] && same_run k1 within
 }
 verify "resumed from a checkpoint named with a slash, the run goes on around it" within
 cp -r "$tmp/k1" "$tmp/other"
 expect "a run is not resumed into the folder of another" 2 "folder '$tmp/other' already holds a run" \
-    "$elapse" train "$tmp/job.json" --resume "$tmp/within/checkpoint-4" --out "$tmp/other"
+    "$elapse" train --resume "$tmp/within/checkpoint-4" --out "$tmp/other"
 verify "which stays as it is" diff -r "$tmp/k1" "$tmp/other"
 expect "a run is not resumed from an earlier checkpoint without its trace" 3 "cannot write '.*/none/t.json': No such file" \
     "$elapse" train "$tmp/job.json" --resume "$tmp/other/checkpoint-5" --trace "$tmp/none/t.json"
@@ -238,6 +258,10 @@ else
     skip "a full disk" "this machine lets nobody mount one"
 fi
 expect "a folder that cannot be made" 3 "cannot make folder '/proc/none'" "$elapse" train "$tmp/job.json" --out /proc/none/run
+mkdir -p "$tmp/foreign/checkpoint-7" && echo mine >"$tmp/foreign/checkpoint-7/manifest.json" && cp -r "$tmp/foreign" "$tmp/foreign.was"
+expect "a folder with what others made" 2 "folder '.*/foreign' holds 'checkpoint-7', which is not of this run" \
+    "$elapse" train "$tmp/job.json" --out "$tmp/foreign"
+verify "which stays as it was" diff -r "$tmp/foreign" "$tmp/foreign.was"
 echo "no database" >"$tmp/text.db"
 expect "a store that is not SQLite" 2 'text.db' "$elapse" train "$tmp/job.json" --out "$bad" --db "$tmp/text.db" -n 2
 check "a store that is not SQLite: nothing is left behind" test ! -e "$bad"
@@ -246,7 +270,8 @@ mkdir "$tmp/dead"
 cp "$tmp/k1/metrics.jsonl" "$tmp/dead"
 expect "a folder that holds a run without a checkpoint" 2 '^hint: .*no checkpoint to go on from$' "$elapse" train "$tmp/job.json" --out "$tmp/dead"
 expect "a checkpoint of another model" 2 "holds another model" "$elapse" eval "$tmp/k1" "$tmp/job.json" --set model.hidden=64
-refuse "a checkpoint of another optimizer" 2 'the job has lamb' -n 2 --resume "$tmp/k1" --set train.optimizer.kind=lamb
+refuse "a checkpoint of another optimizer" 2 'the job has lamb' -n 2 --resume "$tmp/k1" --set train.optimizer.kind=lamb --override
+refuse "another job than the recorded one" 2 '^note: job: train.optimizer.lr: 0.05 -> 0.5$' --resume "$tmp/k1" --set train.optimizer.lr=0.5
 expect "a missing checkpoint" 3 "none" "$elapse" eval "$tmp/none" "$tmp/job.json"
 expect "a missing checkpoint, before the ranks are counted" 3 "cannot open '.*/none'" \
     "$elapse" eval "$tmp/none" "$tmp/job.json" --set pipeline.num_stages=2 --set pipeline.num_replicas=1
@@ -254,7 +279,7 @@ head -c 100 "$tmp/weights.safetensors" >"$tmp/short.safetensors"
 expect "a truncated safetensors file" 2 "short.safetensors': header length" "$elapse" eval "$tmp/short.safetensors" "$tmp/job.json"
 train job good -n 2 --steps 6
 expect "a loss that is not finite" 1 "step [0-9]+: the loss .* is (nan|-?inf), first in '[a-z0-9]+' \(rank [01]\)" \
-    "$elapse" train "$tmp/job.json" -n 2 --resume "$tmp/good" --set train.optimizer.lr=1e30 --set train.clip_norm=0
+    "$elapse" train "$tmp/job.json" -n 2 --resume "$tmp/good" --set train.optimizer.lr=1e30 --set train.clip_norm=0 --override
 kept() { [ "$(ls -d "$tmp"/good/checkpoint-* | tail -1)" = "$tmp/good/checkpoint-6" ] && train job good -n 2 --resume "$tmp/good" && same_run k1 good; }
 verify "the last good checkpoint is still there, and the run goes on from it" kept
 finish

@@ -1,5 +1,6 @@
 /* Checkpoints and safetensors files: round trips bit by bit, and files that lie. ranks: 2 */
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -18,6 +18,7 @@
 #include "exec/save/hf_names.h"
 #include "exec/save/safetensors.h"
 #include "exec/save/weights_digest.h"
+#include "tests/checkpoint_case.h"
 #include "tests/on_ranks.h"
 #include "tests/scratch.h"
 
@@ -74,7 +75,8 @@ static void safetensors_write__is_read_back_bit_by_bit_and_padded(void **state)
     path_of("good.safetensors", path);
     for (int i = 0; i < 6; i++)
         a[i] = (float)rng_normal(1, (uint64_t)i);
-    assert_int_equal(safetensors_write(path, tensors, 2, fetch, NULL, &err), OK);
+    assert_int_equal(
+        safetensors_write(path, &(struct tensor_source){tensors, 2, fetch, NULL}, NULL, &err), OK);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal((st.st_size - 28) % 8, 0); /* the data begin aligned */
     assert_int_equal(safetensors_open(path, &file, &err), OK);
@@ -110,7 +112,8 @@ static void safetensors_write__into_a_pipe_leaves_the_pipe(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     int fd = open(path, O_RDWR | O_NONBLOCK); /* a reader that takes nothing yet */
     assert_true(fd >= 0);
-    assert_int_equal(safetensors_write(path, &one, 1, fetch, NULL, &err), OK);
+    assert_int_equal(
+        safetensors_write(path, &(struct tensor_source){&one, 1, fetch, NULL}, NULL, &err), OK);
     assert_int_equal(stat(path, &st), 0);
     assert_true(S_ISFIFO(st.st_mode));
     const int64_t bytes = (int64_t)read(fd, got, sizeof got);
@@ -206,63 +209,6 @@ static void safetensors_open__refuses_headers_that_lie(void **state)
 
 /* --- checkpoints ------------------------------------------------------------------------------ */
 
-struct rig {
-    struct job job;
-    struct backend *backend;
-    struct stage *stages[2];
-};
-
-static void ok(enum status rc, const struct err *err)
-{
-    if (rc != OK)
-        fail_msg("rank %d: %s", world.rank, err->msg);
-}
-
-/* Stages [0, cut) and [cut, n) of a small model; this rank gets those with its bit in `mine`. */
-static void rig_init(struct rig *rig, int cut, unsigned mine, uint64_t seed, int classes)
-{
-    struct err err = {0};
-    char text[160];
-    memset(rig, 0, sizeof *rig);
-    job_defaults(&rig->job);
-    snprintf(text, sizeof text,
-             "vit-tiny:image=16,patch=8,classes=%d,hidden=32,heads=2,mlp=64,layers=2", classes);
-    ok(model_parse(text, &rig->job.model, &err), &err);
-    rig->backend = backend_cpu_new(DTYPE_FP32, 1, &err);
-    assert_non_null(rig->backend);
-    for (int s = 0; s < 2; s++) {
-        struct stage_spec spec = {.model = &rig->job.model,
-                                  .job = &rig->job,
-                                  .backend = rig->backend,
-                                  .first_item = s ? cut : 0,
-                                  .end_item = s ? rig->job.model.num_items : cut,
-                                  .max_samples = 1,
-                                  .max_live = 1};
-        if (!(mine >> s & 1))
-            continue;
-        ok(stage_new(&spec, &rig->stages[s], &err), &err);
-        ok(stage_init_weights(rig->stages[s], seed, &err), &err);
-        for (int i = 0; i < stage_num_params(rig->stages[s]); i++) {
-            struct param *param = &stage_params(rig->stages[s])[i];
-            for (int64_t e = 0; e < param->num_elems && param->state[0]; e++)
-                param->state[0][e] = param->weight[e] * 3 + (float)seed;
-        }
-    }
-}
-
-static void rig_clear(struct rig *rig)
-{
-    for (int s = 0; s < 2; s++)
-        stage_free(rig->stages[s]);
-    backend_free(rig->backend);
-    job_clear(&rig->job);
-}
-
-static struct stage_list list_of(struct rig *rig)
-{
-    return (struct stage_list){.stages = rig->stages, .num_stages = 2, .backend = rig->backend};
-}
-
 static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **state)
 {
     const struct progress progress = {.step = 12, .epoch = 1, .position = 96};
@@ -281,15 +227,14 @@ static void checkpoint_load__gives_weights_and_state_back_at_another_cut(void **
     path_of("checkpoint-12", dir);
     rig_init(&saved, 3, 1u << world.rank, 5, 10);
     list = list_of(&saved);
-    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &norms, &err), &err);
+    ok(case_save(&world, dir, &saved, &progress, &norms, &err), &err);
     ok(checkpoint_norms(dir, saved.job.model.num_layers, &read, &err), &err);
     assert_int_equal(read.steps, 3);
     assert_memory_equal(read.sumsq, sumsq, sizeof sumsq); /* to the last bit */
     assert_int_equal(read.num_turns, 2);
     assert_memory_equal(read.rows, rows, sizeof rows);
     norms.steps = norms.num_turns = 0;
-    ok(checkpoint_save(&world, dir, &saved.job, &list, true, &progress, &norms, &err),
-       &err); /* again */
+    ok(case_save(&world, dir, &saved, &progress, &norms, &err), &err); /* again */
     ok(checkpoint_norms(dir, saved.job.model.num_layers, &read, &err), &err);
     assert_int_equal(read.steps, 0);
     assert_true(read.sumsq[0] == 0 && read.sumsq[1] == 0);
@@ -395,13 +340,10 @@ static void checkpoint_save__leaves_the_old_one_when_it_cannot_write(void **stat
     const struct progress progress = {.step = 1};
     const struct turn_norms none = {0};
     struct rig rig;
-    struct stage_list list;
     struct err err = {0};
     (void)state;
     rig_init(&rig, 3, 1u << world.rank, 5, 10);
-    list = list_of(&rig);
-    assert_int_equal(checkpoint_save(&world, "/proc/none/checkpoint-1", &rig.job, &list, true,
-                                     &progress, &none, &err),
+    assert_int_equal(case_save(&world, "/proc/none/checkpoint-1", &rig, &progress, &none, &err),
                      ERR_SYSTEM);
     assert_non_null(strstr(err.msg, "cannot create '/proc/none/checkpoint-1.tmp'"));
     rig_clear(&rig);
@@ -438,39 +380,6 @@ static void checkpoint_peek__refuses_an_epoch_that_no_job_has(void **state)
     }
     unlink(path);
     rig_clear(&rig);
-}
-
-/* In front of the C library's: the folder or file that was synced last, by name. */
-static char last_synced[256];
-
-int fsync(int fd)
-{
-    char link[40];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    const ssize_t length = readlink(link, last_synced, sizeof last_synced - 1);
-    last_synced[length > 0 ? length : 0] = '\0';
-    return (int)syscall(SYS_fsync, fd);
-}
-
-static void checkpoint_save__syncs_the_folder_of_its_name_last(void **state)
-{
-    const struct progress progress = {.step = 12};
-    const struct turn_norms none = {0};
-    struct rig rig;
-    struct err err = {0};
-    char dir[160];
-    (void)state;
-    path_of("checkpoint-12", dir);
-    rig_init(&rig, 3, 1u << world.rank, 5, 10);
-    struct stage_list list = list_of(&rig);
-    ok(checkpoint_save(&world, dir, &rig.job, &list, true, &progress, &none, &err), &err);
-    if (world.rank == 0)
-        assert_string_equal(last_synced, scratch);
-    rig_clear(&rig);
-    if (world.rank == 0) {
-        path_of("checkpoint-12/stage-00001.safetensors", dir);
-        unlink(dir);
-    }
 }
 
 static void checkpoint_norms__refuses_sums_that_are_no_squares(void **state)
@@ -511,7 +420,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_load__refuses_what_does_not_fit),
         cmocka_unit_test(checkpoint_save__leaves_the_old_one_when_it_cannot_write),
         cmocka_unit_test(checkpoint_peek__refuses_an_epoch_that_no_job_has),
-        cmocka_unit_test(checkpoint_save__syncs_the_folder_of_its_name_last),
         cmocka_unit_test(checkpoint_norms__refuses_sums_that_are_no_squares),
     };
     on_ranks_begin(&argc, &argv, 2, &world);

@@ -116,7 +116,10 @@ static void put_weights(const char *file, const struct model *model, struct bend
                                       .source = m};
         n++;
     }
-    assert_int_equal(safetensors_write(in_folder(file), outs, n, fetch, &bend.untie_by, NULL), OK);
+    assert_int_equal(safetensors_write(in_folder(file),
+                                       &(struct tensor_source){outs, n, fetch, &bend.untie_by},
+                                       NULL, NULL),
+                     OK);
 }
 
 /* Load into stages of two items each and see the values of put_weights(); fresh tensors by name. */

@@ -161,8 +161,8 @@ static void run_files_free__keeps_the_steps_of_a_run_that_failed(void **state)
 static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", path[128], run[64];
-    static const char *const names[] = {"metrics.jsonl", "run.db", "run.db-wal", "run.db-shm",
-                                        "summary.json"};
+    static const char *const names[] = {"metrics.jsonl", "run.db",       "run.db-wal",
+                                        "run.db-shm",    "summary.json", "run.json"};
     struct run_files *files = NULL;
     struct progress progress = {0};
     struct job job;

@@ -19,12 +19,12 @@
 #include "profiles/json.h"
 
 struct trainer_options {
-    const char *out;     /* run folder; NULL: "runs/NAME" */
-    const char *resume;  /* run folder or checkpoint; NULL */
-    const char *init;    /* safetensors file or checkpoint to start from; NULL */
-    const char *plan;    /* file of the plan to begin with; NULL: it is planned */
-    const char *db;      /* profile store; NULL: the default one */
-    int64_t max_steps;   /* steps of this call; 0: to the end of the job */
+    const char *out;    /* run folder; NULL: "runs/NAME" */
+    const char *resume; /* checkpoint to go on from, of resume_choose(); NULL */
+    const char *init;   /* safetensors file or checkpoint to start from, of resume_choose(); NULL */
+    const char *plan;   /* file of the plan to begin with; NULL: it is planned */
+    const char *db;     /* profile store; NULL: the default one */
+    int64_t max_steps;  /* steps of this call; 0: to the end of the job */
     int64_t trace_steps; /* steps of which every op is recorded, besides the last */
     const char *trace;   /* file for a Chrome trace of the recorded steps' ops; NULL: none */
     bool evaluate;       /* evaluate before, between (as the job says) and after; save at the end */
@@ -45,8 +45,11 @@ enum status trainer_eval(const struct comm *comm, const struct cores *cores, con
                          const struct trainer_options *options, struct json **summary,
                          struct err *err);
 
-/* Ask the run to write a checkpoint and stop after the present step. Safe in a signal handler. */
-void trainer_stop(void);
+/* Ask the run to write a checkpoint and stop after the present step, because of this signal. Safe
+ * in a signal handler. */
+void trainer_stop(int signal_number);
+/* The first SIGINT or SIGTERM that trainer_stop() was called for; 0: none. */
+int trainer_stop_signal(void);
 
 /* Learning rate of a step, counted from 0, of total_steps: it rises linearly over warmup_steps,
  * then follows the job's curve to 0 at the end (a constant one stays). */

@@ -60,6 +60,8 @@ static enum status recall(const struct trainer *t, struct json **summary, bool *
         return OK;
     if (t->comm->rank == 0)
         kept = run_files_summary(t->out, t->progress.step);
+    if (kept)
+        json_add_bool(kept, "already_finished", true);
     *over = kept != NULL;
     rc = comm_bcast(t->comm->all, over, sizeof *over, 0, err);
     if (rc == OK)

@@ -147,7 +147,9 @@ static enum status out_folder(struct trainer *t, struct err *err)
     t->goes_on = run && t->out && stat(run, &own) == 0 && stat(t->out, &named) == 0 &&
                  own.st_dev == named.st_dev && own.st_ino == named.st_ino;
     free(run);
-    return t->out ? OK : err_nomem(err);
+    if (!t->out)
+        return err_nomem(err);
+    return t->goes_on || t->comm->rank != 0 ? OK : run_folder_check(t->out, t->job->path, err);
 }
 
 /* data.workers, if the job sets it. Else training samples are made by cores that neither compute

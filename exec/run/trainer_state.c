@@ -1,5 +1,6 @@
 #include "exec/run/trainer_state.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,17 +35,26 @@ struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t tur
 
 enum status trainer_save(struct trainer *t, struct err *err)
 {
-    struct stage_list list = layout_list(&t->base, &t->layout);
+    const struct stage_list list = layout_list(&t->base, &t->layout);
+    const struct checkpoint_state state = {
+        .job = t->job,
+        .list = &list,
+        .write = t->layout.place.replica == 0,
+        .run_id = t->files ? run_files_id(t->files) : "",
+        .progress = &t->progress,
+        .norms = &t->elastic.norms,
+        .eval_loss = t->evaluated_step == t->progress.step ? t->evaluated.loss : NAN};
     char *dir = NULL;
     enum status rc;
     if (t->last_saved == t->progress.step)
         return OK;
     if (asprintf(&dir, "%s/checkpoint-%lld", t->out, (long long)t->progress.step) < 0)
         return err_nomem(err);
-    rc = checkpoint_save(t->comm, dir, t->job, &list, t->layout.place.replica == 0, &t->progress,
-                         &t->elastic.norms, err);
+    rc = checkpoint_save(t->comm, dir, &state, err);
     if (rc == OK)
         t->last_saved = t->progress.step;
+    if (rc == OK && t->comm->rank == 0)
+        checkpoint_prune(t->out, state.run_id, t->job->train.keep_checkpoints);
     free(dir);
     return rc;
 }

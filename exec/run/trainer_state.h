@@ -101,8 +101,8 @@ struct planning trainer_planning(const struct trainer *t);
  * place, if any. */
 struct run_state trainer_ask(const struct trainer *t, int64_t epoch, int64_t turn);
 
-/* Write a checkpoint, unless the last one is of the same step. Collective over the message group.
- */
+/* Write a checkpoint, unless the last one is of the same step, and remove older ones as
+ * train.keep_checkpoints says. Collective over the message group. */
 enum status trainer_save(struct trainer *t, struct err *err);
 
 #endif

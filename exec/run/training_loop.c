@@ -21,11 +21,18 @@
  * make ahead. VOTE_SPLITS: this rank is still splitting one off. VOTE_STOP: a signal came. */
 enum vote { VOTE_NONE, VOTE_AHEAD, VOTE_SPLITS, VOTE_STOP };
 
-static volatile sig_atomic_t stop_wanted;
+static volatile sig_atomic_t stop_wanted, stop_signal;
 
-void trainer_stop(void)
+void trainer_stop(int signal_number)
 {
     stop_wanted = 1;
+    if (stop_signal == 0 && (signal_number == SIGINT || signal_number == SIGTERM))
+        stop_signal = signal_number;
+}
+
+int trainer_stop_signal(void)
+{
+    return stop_signal;
 }
 
 double trainer_lr(const struct job *job, int64_t step, int64_t total_steps)
@@ -182,6 +189,19 @@ static enum status go_ahead(struct trainer *t, enum vote vote, struct err *err)
     return rc == OK ? nccl_go_on(t->nccl, vote < VOTE_SPLITS, err) : rc;
 }
 
+/* Whether the end of this epoch is followed by an evaluation, and that by a checkpoint. */
+static bool evaluates_after(const struct trainer *t, int64_t epoch)
+{
+    const int64_t every = t->job->train.eval_every_epochs;
+    return t->options->evaluate && every > 0 && (epoch + 1) % every == 0;
+}
+
+static enum status save_now(struct trainer *t, struct err *err)
+{
+    enum status rc = elastic_order(t, ORDER_SAVE, OK, err);
+    return rc == OK ? trainer_save(t, err) : rc;
+}
+
 /* The steps of an epoch up to last_step, or to the end of a turn within it. */
 static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t last_step,
                                struct err *err)
@@ -214,11 +234,10 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         over = trainer_turn_due(t);
         if (t->nccl && !over && !t->interrupted)
             rc = go_ahead(t, (enum vote)result.vote, err);
-        if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate) {
+        if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate &&
+            !(s + 1 == in_epoch && evaluates_after(t, t->progress.epoch))) {
             t->train_ns += comm_now_ns(t->comm) - begin;
-            rc = elastic_order(t, ORDER_SAVE, OK, err);
-            if (rc == OK)
-                rc = trainer_save(t, err);
+            rc = save_now(t, err);
             begin = comm_now_ns(t->comm);
         }
     }
@@ -270,7 +289,7 @@ void trainer_clear_epoch(struct trainer *t)
 static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last_step,
                              struct err *err)
 {
-    const int64_t eval_every = t->job->train.eval_every_epochs;
+    const bool evaluates = evaluates_after(t, t->progress.epoch);
     enum status rc = epoch_steps(t, first_step, last_step, err);
     bool over = t->progress.position >= t->layout.samplers[SPLIT_TRAIN].spec.num_samples;
     describe_epoch(t);
@@ -280,12 +299,13 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
     }
     if (rc == OK && trainer_turn_due(t))
         rc = elastic_turn_end(t, err);
-    if (rc == OK && over && t->options->evaluate && eval_every > 0 &&
-        t->progress.epoch % eval_every == 0) {
+    if (rc == OK && over && evaluates) {
         rc = trainer_evaluate(t, &t->evaluated, err);
         t->evaluated_step = t->progress.step;
         t->epoch_row.eval_loss = t->evaluated.loss;
         t->epoch_row.eval_accuracy = t->evaluated.accuracy;
+        if (rc == OK) /* so that the best one can be kept */
+            rc = save_now(t, err);
     }
     if (rc == OK && t->comm->rank == 0)
         rc = run_files_epoch(t->files, &t->epoch_row, err);

@@ -1,29 +1,28 @@
 /* exec/save/checkpoint.c - writes a run's state into a folder, and reads it back.
  *
  * Saving: every rank writes the files of its stages under a temporary folder name, all agree, and
- * rank 0 adds the manifest and renames the folder. Loading: each tensor is looked up by name in all
+ * rank 0 gathers their digests, adds the manifest and renames the folder. Loading: each tensor is looked up by name in all
  * files, so the cut may differ. Read checkpoint_save() first. */
 #include "exec/save/checkpoint.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "exec/save/checkpoint_files.h"
 #include "exec/save/hf_names.h"
+#include "exec/save/owned_folder.h"
 #include "exec/save/safetensors.h"
-#include "partition/units.h"
 #include "profiles/job_json.h"
 #include "profiles/json.h"
 #include "profiles/whole_file.h"
 
-enum { NAME_MAX_BYTES = 128 };
+enum { NAME_MAX_BYTES = 128, TEMP_NAMES = 100 };
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
@@ -36,7 +35,7 @@ static enum status fetch_backend(void *ctx, const void *source, int64_t num_elem
 }
 
 static enum status write_stage(const char *path, struct stage *stage, struct backend *be,
-                               struct err *err)
+                               struct file_sum *sum, struct err *err)
 {
     struct param *params = stage_params(stage);
     int n = stage_num_params(stage), count = 0;
@@ -66,24 +65,12 @@ static enum status write_stage(const char *path, struct stage *stage, struct bac
             count++;
         }
     }
-    rc = safetensors_write(path, tensors, count, fetch_backend, be, err);
+    rc = safetensors_write(path, &(struct tensor_source){tensors, count, fetch_backend, be}, sum,
+                           err);
 out:
     free(tensors);
     free(names);
     return rc;
-}
-
-/* Remove a folder of plain files; a missing one is fine. */
-static void remove_dir(const char *path)
-{
-    DIR *dir = opendir(path);
-    struct dirent *entry;
-    while (dir && (entry = readdir(dir)))
-        if (entry->d_name[0] != '.')
-            unlinkat(dirfd(dir), entry->d_name, 0);
-    if (dir)
-        closedir(dir);
-    rmdir(path);
 }
 
 static const char *optimizer_name(const struct job *job)
@@ -98,33 +85,15 @@ static const char *optimizer_name(const struct job *job)
     }
 }
 
-static enum status write_manifest(const char *dir, const struct job *job, int num_stages,
-                                  const struct progress *progress, const struct turn_norms *norms,
-                                  struct err *err)
+/* A file that a rank has written: what rank 0 needs to know for the manifest. */
+struct written {
+    int64_t stage;
+    struct file_sum sum;
+};
+
+static void add_model(struct json *root, const struct model *model)
 {
-    const struct model *model = &job->model;
-    struct json *root = json_object_new(), *object, *list, *config;
-    char name[32], *path = NULL;
-    enum status rc;
-    json_add_string(root, "format", "elapse-checkpoint");
-    json_add_int(root, "schema", CHECKPOINT_SCHEMA);
-    json_add_int(root, "step", progress->step);
-    json_add_int(root, "epoch", progress->epoch);
-    json_add_int(root, "position", progress->position);
-    json_add_int(root, "frozen_layers", progress->num_frozen_layers);
-    if (norms->num_turns > 0)
-        norms_to_json(json_add_array(root, "norms"), norms->rows, norms->num_turns,
-                      model->num_layers);
-    if (norms->steps > 0) {
-        object = json_add_object(root, "turn");
-        json_add_int(object, "steps", norms->steps);
-        list = json_add_array(object, "sumsq");
-        for (int l = 0; l < model->num_layers; l++)
-            json_add_double(list, NULL, norms->sumsq[l]);
-    }
-    json_add_string(root, "optimizer", optimizer_name(job));
-    json_add_int(root, "seed", (int64_t)job->train.seed);
-    object = json_add_object(root, "model");
+    struct json *object = json_add_object(root, "model"), *config;
     json_add_string(object, "name", model->name);
     json_add_string(object, "family", model_family_name(model->family));
     json_add_int(object, "layers", model->num_layers);
@@ -136,65 +105,211 @@ static enum status write_manifest(const char *dir, const struct job *job, int nu
     if (config)
         json_add_copy(root, "config", config);
     json_free(config);
+}
+
+static void add_norms(struct json *root, const struct turn_norms *norms, int num_layers)
+{
+    struct json *object, *list;
+    if (norms->num_turns > 0)
+        norms_to_json(json_add_array(root, "norms"), norms->rows, norms->num_turns, num_layers);
+    if (norms->steps <= 0)
+        return;
+    object = json_add_object(root, "turn");
+    json_add_int(object, "steps", norms->steps);
+    list = json_add_array(object, "sumsq");
+    for (int l = 0; l < num_layers; l++)
+        json_add_double(list, NULL, norms->sumsq[l]);
+}
+
+static enum status write_manifest(const char *dir, const struct checkpoint_state *state,
+                                  const struct written *files, int num_files, struct err *err)
+{
+    const struct job *job = state->job;
+    const struct progress *progress = state->progress;
+    struct json *root = json_object_new(), *list;
+    json_add_string(root, "format", "elapse-checkpoint");
+    json_add_int(root, "schema", CHECKPOINT_SCHEMA);
+    json_add_string(root, "run", state->run_id);
+    json_add_int(root, "step", progress->step);
+    json_add_int(root, "epoch", progress->epoch);
+    json_add_int(root, "position", progress->position);
+    json_add_int(root, "frozen_layers", progress->num_frozen_layers);
+    if (isfinite(state->eval_loss))
+        json_add_double(root, "eval_loss", state->eval_loss);
+    add_norms(root, state->norms, job->model.num_layers);
+    json_add_string(root, "optimizer", optimizer_name(job));
+    json_add_int(root, "seed", (int64_t)job->train.seed);
+    add_model(root, &job->model);
+    json_add_parsed(root, "job", job->json);
     list = json_add_array(root, "files");
-    for (int s = 0; s < num_stages; s++) {
-        snprintf(name, sizeof name, "stage-%05d.safetensors", s);
-        json_add_string(list, NULL, name);
+    for (int i = 0; i < num_files; i++) {
+        struct json *entry = json_add_object(list, NULL);
+        char name[32], hex[SHA256_HEX];
+        snprintf(name, sizeof name, "stage-%05d.safetensors", (int)files[i].stage);
+        sha256_hex(files[i].sum.sha256, hex);
+        json_add_string(entry, "name", name);
+        json_add_int(entry, "bytes", files[i].sum.bytes);
+        json_add_string(entry, "sha256", hex);
     }
-    if (asprintf(&path, "%s/manifest.json", dir) < 0) {
-        json_free(root);
-        return err_nomem(err);
-    }
-    rc = json_write_file(root, path, err);
-    free(path);
+    enum status rc = checkpoint_manifest_write(dir, root, err);
     json_free(root);
     return rc;
 }
 
-enum status checkpoint_save(const struct comm *comm, const char *dir, const struct job *job,
-                            const struct stage_list *list, bool write,
-                            const struct progress *progress, const struct turn_norms *norms,
-                            struct err *err)
+/* Write the files of this rank's stages, and list them. */
+static enum status write_stages(const char *temp, const struct checkpoint_state *state,
+                                struct written *files, int *num_files, struct err *err)
 {
+    const struct stage_list *list = state->list;
     enum status rc = OK;
-    char *temp = NULL, *path = NULL;
-    if (asprintf(&temp, "%s.tmp", dir) < 0) {
-        temp = NULL;
-        rc = err_nomem(err);
-    }
-    if (rc == OK && comm->rank == 0) {
-        remove_dir(temp);
-        if (mkdir(temp, 0777) != 0)
-            rc = err_set(err, ERR_SYSTEM, "cannot create '%s': %s", temp, strerror(errno));
-    }
-    rc = comm_agree(comm, rc, err);
-    for (int s = 0; rc == OK && write && s < list->num_stages; s++) {
+    for (int s = 0; rc == OK && s < list->num_stages; s++) {
+        char *path = NULL;
         if (!list->stages[s])
             continue;
-        if (asprintf(&path, "%s/stage-%05d.safetensors", temp, s) < 0) {
-            rc = err_nomem(err);
-            break;
-        }
-        rc = write_stage(path, list->stages[s], list->backend, err);
+        if (asprintf(&path, "%s/stage-%05d.safetensors", temp, s) < 0)
+            return err_nomem(err);
+        files[*num_files].stage = s;
+        rc = write_stage(path, list->stages[s], list->backend, &files[*num_files].sum, err);
+        (*num_files)++;
         free(path);
     }
-    rc = comm_agree(comm, rc, err);
+    return rc;
+}
+
+/* Make the temporary folder DIR.tmp, or DIR.tmp-2 and so on where a name is taken. What this run
+ * left under such a name when it was killed is removed; what others have put there stays. */
+static enum status make_temp(const char *dir, const char *run_id, char temp[PATH_MAX],
+                             struct err *err)
+{
+    for (int n = 1;; n++) {
+        struct err why = {0};
+        char suffix[16] = "";
+        if (n > 1)
+            snprintf(suffix, sizeof suffix, "-%d", n);
+        if (snprintf(temp, PATH_MAX, "%s.tmp%s", dir, suffix) >= PATH_MAX)
+            return err_set(err, ERR_SYSTEM, "path '%.200s' is too long", dir);
+        if (!owned_folder_remove(temp, run_id) && n < TEMP_NAMES)
+            continue;
+        if (owned_folder_make(temp, run_id, &why) == OK)
+            return OK;
+        if (access(temp, F_OK) != 0 || n >= TEMP_NAMES)
+            return err_copy(err, &why);
+    }
+}
+
+/* Give the folder temp the name dir. An older checkpoint of this run there changes places with it
+ * and is removed; on a file system that cannot exchange names it is removed first. */
+static enum status put_in_place(const char *temp, const char *dir, const char *run_id,
+                                struct err *err)
+{
+    if (renameat2(AT_FDCWD, temp, AT_FDCWD, dir, RENAME_NOREPLACE) == 0)
+        return OK;
+    if (errno == EEXIST && !owned_folder_is(dir, run_id))
+        return err_set(err, ERR_SYSTEM, "cannot write '%s': it is there and not of this run", dir);
+    if (errno == EEXIST && renameat2(AT_FDCWD, temp, AT_FDCWD, dir, RENAME_EXCHANGE) == 0) {
+        (void)owned_folder_remove(temp, run_id);
+        return OK;
+    }
+    if ((errno == EINVAL || errno == ENOSYS) && access(dir, F_OK) == 0 &&
+        !owned_folder_remove(dir, run_id))
+        return err_set(err, ERR_SYSTEM, "cannot write '%s': it is there and not of this run", dir);
+    if (rename(temp, dir) != 0)
+        return err_set(err, ERR_SYSTEM, "cannot rename '%s' to '%s': %s", temp, dir,
+                       strerror(errno));
+    return OK;
+}
+
+enum status checkpoint_save(const struct comm *comm, const char *dir,
+                            const struct checkpoint_state *state, struct err *err)
+{
+    struct err own = {0};
+    char temp[PATH_MAX] = "";
+    int num_files = 0;
+    int64_t *sizes = NULL;
+    void *all = NULL;
+    struct written *files = calloc((size_t)state->list->num_stages + 1, sizeof *files);
+    enum status rc = files ? OK : err_nomem(&own);
+    if (rc == OK && comm->rank == 0)
+        rc = make_temp(dir, state->run_id, temp, &own);
+    const bool made = rc == OK && comm->rank == 0;
+    rc = comm_agree(comm, rc, &own);
+    if (rc == OK)
+        rc = comm_bcast(comm->all, temp, sizeof temp, 0, &own);
+    if (rc == OK && state->write)
+        rc = write_stages(temp, state, files, &num_files, &own);
+    rc = comm_agree(comm, rc, &own);
+    if (rc == OK)
+        rc = comm_gather(comm->all, files, num_files * (int64_t)sizeof *files, &all, &sizes, &own);
     if (comm->rank == 0) {
+        int64_t total = 0;
+        for (int r = 0; rc == OK && r < comm->size; r++)
+            total += sizes[r];
         if (rc == OK)
-            rc = write_manifest(temp, job, list->num_stages, progress, norms, err);
-        if (rc == OK) { /* writing the manifest has synced the folder's names */
-            remove_dir(dir);
-            if (rename(temp, dir) != 0)
-                rc = err_set(err, ERR_SYSTEM, "cannot rename '%s' to '%s': %s", temp, dir,
-                             strerror(errno));
-        }
+            rc = write_manifest(temp, state, all, (int)(total / (int64_t)sizeof *files), &own);
+        if (rc == OK) /* writing the manifest has synced the folder's names */
+            rc = put_in_place(temp, dir, state->run_id, &own);
         if (rc == OK)
             file_sync_name(dir);
-        if (rc != OK && temp)
-            remove_dir(temp);
+        else if (made)
+            (void)owned_folder_remove(temp, state->run_id);
     }
-    free(temp);
-    return comm_agree(comm, rc, err);
+    free(files);
+    free(sizes);
+    free(all);
+    rc = comm_agree(comm, rc, &own);
+    return rc == OK ? OK : err_copy(err, &own);
+}
+
+/* --- keeping a few ---------------------------------------------------------------------------- */
+
+/* The evaluation's loss in a checkpoint of this run; NaN: none, or not of this run. */
+static double loss_of(const char *run_dir, int64_t step, const char *run_id)
+{
+    char path[PATH_MAX];
+    struct json *manifest = NULL;
+    double loss = NAN;
+    snprintf(path, sizeof path, "%s/checkpoint-%lld", run_dir, (long long)step);
+    if (owned_folder_is(path, run_id) && checkpoint_manifest(path, &manifest, NULL) == OK &&
+        json_get(manifest, "eval_loss"))
+        loss = json_number(json_get(manifest, "eval_loss"));
+    json_free(manifest);
+    return loss;
+}
+
+double checkpoint_best_loss(const char *run_dir, const char *run_id)
+{
+    int64_t *steps = NULL;
+    int n = 0;
+    double best = NAN;
+    (void)checkpoint_steps(run_dir, &steps, &n, NULL);
+    for (int i = 0; i < n; i++) {
+        const double loss = loss_of(run_dir, steps[i], run_id);
+        if (isnan(best) || loss < best)
+            best = loss;
+    }
+    free(steps);
+    return best;
+}
+
+void checkpoint_prune(const char *run_dir, const char *run_id, int64_t keep)
+{
+    int64_t *steps = NULL;
+    int n = 0, seen = 0;
+    const double best = checkpoint_best_loss(run_dir, run_id);
+    if (keep <= 0 || checkpoint_steps(run_dir, &steps, &n, NULL) != OK)
+        return;
+    for (int i = 0; i < n; i++) {
+        char path[PATH_MAX], temp[PATH_MAX + 8];
+        snprintf(path, sizeof path, "%s/checkpoint-%lld", run_dir, (long long)steps[i]);
+        if (!owned_folder_is(path, run_id) || seen++ < keep ||
+            loss_of(run_dir, steps[i], run_id) == best)
+            continue;
+        /* Killed from here on, the run leaves a folder that no reader takes for a checkpoint. */
+        snprintf(temp, sizeof temp, "%s.tmp", path);
+        if (owned_folder_remove(temp, run_id) && rename(path, temp) == 0)
+            (void)owned_folder_remove(temp, run_id);
+    }
+    free(steps);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -383,9 +498,8 @@ enum status checkpoint_load(const char *dir, const struct stage_list *list, bool
 
 enum status checkpoint_find(const char *dir, char **path, struct err *err)
 {
-    DIR *folder = NULL;
-    struct dirent *entry;
-    int64_t best = -1;
+    int64_t *steps = NULL;
+    int n = 0;
     char *manifest = NULL;
     enum status rc = OK;
     if (asprintf(&manifest, "%s/manifest.json", dir) < 0)
@@ -395,24 +509,13 @@ enum status checkpoint_find(const char *dir, char **path, struct err *err)
         rc = *path ? OK : err_nomem(err);
         goto out;
     }
-    folder = opendir(dir);
-    if (!folder) {
-        rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", dir, strerror(errno));
-        goto out;
-    }
-    while ((entry = readdir(folder))) {
-        int64_t step;
-        if (strncmp(entry->d_name, "checkpoint-", 11) == 0 &&
-            parse_int(entry->d_name + 11, "step", 0, INT64_MAX, &step, NULL) == OK && step > best)
-            best = step;
-    }
-    if (best < 0)
+    rc = checkpoint_steps(dir, &steps, &n, err);
+    if (rc == OK && n == 0)
         rc = err_set(err, ERR_SYSTEM, "no checkpoint in '%s'", dir);
-    else if (asprintf(path, "%s/checkpoint-%lld", dir, (long long)best) < 0)
+    else if (rc == OK && asprintf(path, "%s/checkpoint-%lld", dir, (long long)steps[0]) < 0)
         rc = err_nomem(err);
 out:
-    if (folder)
-        closedir(folder);
+    free(steps);
     free(manifest);
     return rc;
 }

@@ -1,9 +1,10 @@
 /* exec/save/checkpoint.h - a training run on disk: weights, optimizer state, progress.
  *
  * A checkpoint is a folder with one safetensors file for each stage, and manifest.json, which lists
- * them. It is written under a temporary name, synced and renamed, so it is whole or absent. Tensors
- * are found by name, so it loads at any K, R and frozen boundary. Optimizer state is stored as
- * "optimizer.0.NAME" and "optimizer.1.NAME" beside the weight NAME.
+ * them with their SHA-256. It is written under a temporary name, synced and renamed, so it is whole
+ * or absent. Tensors are found by name, so it loads at any K, R and frozen boundary. Optimizer
+ * state is stored as "optimizer.0.NAME" and "optimizer.1.NAME" beside the weight NAME. Whether the
+ * files are those that the run wrote is checked by exec/save/checkpoint_check.h.
  *
  * The wing save/ holds what a run leaves on disk: checkpoints, safetensors files, Hugging Face's
  * names, the files of a run's folder. It includes base/, comm/, stage/ and step/; run/ and main.c
@@ -31,12 +32,29 @@ struct turn_norms {
     int64_t steps;
 };
 
-/* Write the folder dir. Collective over the message group; ranks with write == false take part in
- * the agreement only. All ranks get the same status. norms: of rank 0. */
-enum status checkpoint_save(const struct comm *comm, const char *dir, const struct job *job,
-                            const struct stage_list *list, bool write,
-                            const struct progress *progress, const struct turn_norms *norms,
-                            struct err *err);
+/* What a checkpoint holds. All is borrowed. */
+struct checkpoint_state {
+    const struct job *job;
+    const struct stage_list *list;
+    bool write;         /* this rank writes its stages; else it takes part in the agreement only */
+    const char *run_id; /* rank 0: the run that owns the folder (exec/save/owned_folder.h) */
+    const struct progress *progress;
+    const struct turn_norms *norms; /* of rank 0 */
+    double eval_loss;               /* rank 0: of an evaluation at this step; NaN: there was none */
+};
+
+/* Write the folder dir. An older checkpoint of this run there is replaced in one step; anything
+ * else there is ERR_SYSTEM and stays as it is. Collective over the message group; all ranks get the
+ * same status. */
+enum status checkpoint_save(const struct comm *comm, const char *dir,
+                            const struct checkpoint_state *state, struct err *err);
+
+/* Remove checkpoints of this run in the run's folder, all but the newest `keep` and that with the
+ * lowest loss of an evaluation. keep 0: remove none. What cannot be removed stays. Rank 0 only. */
+void checkpoint_prune(const char *run_dir, const char *run_id, int64_t keep);
+
+/* The lowest loss of an evaluation among this run's checkpoints. NaN: none holds one. */
+double checkpoint_best_loss(const char *run_dir, const char *run_id);
 
 /* Read the manifest only: the run's progress, and whether the model is the job's. state: check
  * optimizer and seed too, which a resumed run needs. ERR_INPUT if they differ. */
@@ -47,13 +65,14 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
 enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,
                              struct err *err);
 
-/* Fill weights and, with state, optimizer state of this rank's stages. ERR_INPUT: a tensor is
- * missing or has another shape. Not collective. hf_load_file() reads a safetensors file instead. */
+/* Fill weights and, with state, optimizer state of this rank's stages. Call checkpoint_choose()
+ * before: this function trusts the bytes of the files. ERR_INPUT: a tensor is missing or has
+ * another shape. Not collective. hf_load_file() reads a safetensors file instead. */
 enum status checkpoint_load(const char *dir, const struct stage_list *list, bool state,
                             struct err *err);
 
 /* The newest checkpoint of a run folder ("checkpoint-STEP" with the largest STEP), or the folder
- * itself when it is one. A fresh path. ERR_SYSTEM when there is none. */
+ * itself when it is one. Nothing is checked. A fresh path. ERR_SYSTEM when there is none. */
 enum status checkpoint_find(const char *dir, char **path, struct err *err);
 /* The run folder that the checkpoint of checkpoint_find() lies in. A fresh path. */
 enum status checkpoint_run(const char *dir, char **run, struct err *err);

@@ -105,7 +105,8 @@ enum status checkpoint_export(const char *dir, const char *path, int *tensors, s
                                               .source = source};
             count++;
         }
-    rc = safetensors_write(path, outs, count, fetch_export, NULL, err);
+    rc = safetensors_write(path, &(struct tensor_source){outs, count, fetch_export, NULL}, NULL,
+                           err);
     if (rc == OK)
         *tensors = count;
 out:

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exec/save/owned_folder.h"
 #include "partition/units.h"
 #include "profiles/trace.h"
 #include "profiles/whole_file.h"
@@ -22,6 +23,7 @@ enum { STEP_ROWS = 256 }; /* rows that are gathered before they go into run.db *
 
 struct run_files {
     char *dir;
+    char id[RUN_ID_SIZE];
     int lock; /* descriptor of the folder, locked while the program runs; below 0: none */
     double first_loss, last_loss; /* of steps before a resume; NaN: none */
     FILE *metrics;
@@ -142,14 +144,79 @@ static void remove_store(const char *db)
     }
 }
 
+static enum status already_a_run(const char *dir, struct err *err)
+{
+    char *checkpoint = NULL;
+    enum status rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
+    if (checkpoint_find(dir, &checkpoint, NULL) == OK)
+        err_hint(err, "choose another --out, or go on with --resume %s", dir);
+    else
+        err_hint(err, "choose another --out, or remove it: it has no checkpoint to go on from");
+    free(checkpoint);
+    return rc;
+}
+
+/* A name that a new run's folder may hold. */
+static bool may_be_there(const char *dir, const char *name, const char *job_path)
+{
+    static const char *const logs[] = {".log", ".out", ".err"};
+    const size_t length = strlen(name);
+    char path[PATH_MAX];
+    struct stat a, b;
+    if (name[0] == '.')
+        return true;
+    for (int i = 0; i < 3; i++)
+        if (length > 4 && strcmp(name + length - 4, logs[i]) == 0)
+            return true;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return job_path && stat(path, &a) == 0 && stat(job_path, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+enum status run_folder_check(const char *dir, const char *job_path, struct err *err)
+{
+    char *metrics = NULL;
+    enum status rc = OK;
+    struct dirent *entry;
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return OK; /* it will be made, or whoever makes it says why not */
+    if (asprintf(&metrics, "%s/metrics.jsonl", dir) < 0) {
+        metrics = NULL;
+        rc = err_nomem(err);
+    } else if (is_there(metrics)) {
+        rc = already_a_run(dir, err);
+    }
+    while (rc == OK && (entry = readdir(folder)))
+        if (!may_be_there(dir, entry->d_name, job_path)) {
+            rc = err_set(err, ERR_INPUT, "folder '%s' holds '%s', which is not of this run", dir,
+                         entry->d_name);
+            err_hint(err, "choose a new or an empty folder with --out");
+        }
+    closedir(folder);
+    free(metrics);
+    return rc;
+}
+
+/* A run keeps its id when it goes on in its folder. One of an older version gets its first. */
+static enum status take_id(struct run_files *files, const char *dir, bool resume, struct err *err)
+{
+    enum status rc = resume ? run_id_read(dir, files->id, err) : OK;
+    if (rc != OK || *files->id)
+        return rc;
+    rc = run_id_new(files->id, err);
+    return rc == OK ? run_id_write(dir, files->id, err) : rc;
+}
+
 enum status run_files_open(const char *dir, const struct run_start *start, struct run_files **files,
                            struct err *err)
 {
     struct run_files *got = calloc(1, sizeof *got);
     struct run_info info = {.num_devices = start->num_ranks, .job_json = start->job->json};
-    char *metrics = NULL, *db = NULL, *summary = NULL;
+    char *metrics = NULL, *db = NULL, *summary = NULL, *id = NULL;
     const bool new_dir = !is_there(dir);
     bool ours = false, new_metrics = false, new_db = false; /* to be removed on failure */
+    bool new_id = false;
     enum status rc = OK;
     if (!got)
         return err_nomem(err);
@@ -157,7 +224,8 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     got->first_loss = got->last_loss = NAN;
     got->dir = strdup(dir);
     if (!got->dir || asprintf(&metrics, "%s/metrics.jsonl", dir) < 0 ||
-        asprintf(&db, "%s/run.db", dir) < 0 || asprintf(&summary, "%s/summary.json", dir) < 0) {
+        asprintf(&db, "%s/run.db", dir) < 0 || asprintf(&summary, "%s/summary.json", dir) < 0 ||
+        asprintf(&id, "%s/run.json", dir) < 0) {
         rc = err_nomem(err);
         goto out;
     }
@@ -165,15 +233,8 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     if (rc == OK)
         rc = lock_folder(dir, &got->lock, err);
     ours = rc == OK;
-    if (rc == OK && !start->resume && is_there(metrics)) {
-        char *checkpoint = NULL;
-        rc = err_set(err, ERR_INPUT, "folder '%s' already holds a run", dir);
-        if (checkpoint_find(dir, &checkpoint, NULL) == OK)
-            err_hint(err, "choose another --out, or go on with --resume %s", dir);
-        else
-            err_hint(err, "choose another --out, or remove it: it has no checkpoint to go on from");
-        free(checkpoint);
-    }
+    if (rc == OK && !start->resume && is_there(metrics))
+        rc = already_a_run(dir, err);
     if (rc == OK && start->trace)
         rc = begin_trace(got, start->trace, err);
     if (rc != OK)
@@ -182,6 +243,9 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     rc = store_open(db, STORE_RECORD, &got->store, err);
     /* All checks have passed; files change from here on. A kill between the next two calls leaves
      * an older checkpoint with metrics of later steps, from which the run can be resumed again. */
+    new_id = !is_there(id);
+    if (rc == OK)
+        rc = take_id(got, dir, start->resume, err);
     if (rc == OK && start->resume)
         rc = set_aside(dir, start->progress->step, err);
     if (rc == OK && start->resume)
@@ -209,12 +273,20 @@ out:
         unlink(metrics);
     if (new_db && rc != OK)
         remove_store(db);
+    if (new_id && rc != OK)
+        unlink(id);
     if (new_dir && ours && rc != OK)
         rmdir(dir);
     free(metrics);
     free(db);
     free(summary);
+    free(id);
     return rc;
+}
+
+const char *run_files_id(const struct run_files *files)
+{
+    return files->id;
 }
 
 void run_files_losses(const struct run_files *files, double *first, double *last)

@@ -13,6 +13,11 @@
 
 struct run_files; /* opaque */
 
+/* Before a new run makes anything in folder dir: refuse a folder that holds anything but hidden
+ * files, logs (*.log, *.out, *.err) and the job's own file, because the run must not meet files
+ * that it did not write. A missing folder is fine. ERR_INPUT. */
+enum status run_folder_check(const char *dir, const char *job_path, struct err *err);
+
 /* Make the folder and open its files. A folder that already holds a run is ERR_INPUT, unless resume
  * is set. Then metrics of steps after progress->step are dropped, new ones are appended, and
  * checkpoints of later steps get the suffix ".old-1" (or the next free number). A folder that a
@@ -28,6 +33,8 @@ struct run_start {
 };
 enum status run_files_open(const char *dir, const struct run_start *start, struct run_files **files,
                            struct err *err);
+/* The id of the run (exec/save/owned_folder.h). */
+const char *run_files_id(const struct run_files *files);
 /* Losses of the first and the last step that the run had before it was resumed; NaN: none. */
 void run_files_losses(const struct run_files *files, double *first, double *last);
 /* The summary of the run in dir, if the run ended after `step` steps without being interrupted;

@@ -291,21 +291,50 @@ static enum status header_text(const struct tensor_out *tensors, int num_tensors
     return rc;
 }
 
-enum status safetensors_write(const char *path, const struct tensor_out *tensors, int num_tensors,
-                              tensor_fetch fetch, void *ctx, struct err *err)
+/* Where the bytes of a file go: into the file, and into its digest where one is wanted. */
+struct sink {
+    FILE *out;
+    struct file_sum *sum; /* NULL: no digest */
+    struct sha256 sha;
+};
+
+static void put(struct sink *sink, const void *data, size_t size)
 {
+    fwrite(data, 1, size, sink->out);
+    if (!sink->sum)
+        return;
+    sha256_add(&sink->sha, data, size);
+    sink->sum->bytes += (int64_t)size;
+}
+
+/* Header length, header, spaces up to the next multiple of HEADER_ALIGN. */
+static void put_header(struct sink *sink, const char *text)
+{
+    const size_t length = strlen(text);
+    const size_t padded = (length + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
+    unsigned char prefix[8];
+    for (int i = 0; i < 8; i++)
+        prefix[i] = (unsigned char)((uint64_t)padded >> (8 * i));
+    put(sink, prefix, sizeof prefix);
+    put(sink, text, length);
+    for (size_t i = length; i < padded; i++)
+        put(sink, " ", 1);
+}
+
+enum status safetensors_write(const char *path, const struct tensor_source *from,
+                              struct file_sum *sum, struct err *err)
+{
+    const struct tensor_out *tensors = from->tensors;
     enum status rc;
     char *text = NULL;
     float *values = NULL;
     struct atomic_file file = {0};
-    FILE *out;
+    struct sink sink = {.sum = sum};
     int64_t most = 0;
-    size_t length, padded;
-    unsigned char prefix[8];
-    rc = header_text(tensors, num_tensors, &text, err);
+    rc = header_text(tensors, from->num_tensors, &text, err);
     if (rc != OK)
         goto out;
-    for (int i = 0; i < num_tensors; i++)
+    for (int i = 0; i < from->num_tensors; i++)
         most = tensors[i].num_elems > most ? tensors[i].num_elems : most;
     values = malloc(most ? (size_t)most * sizeof *values : 1);
     if (!values) {
@@ -315,17 +344,20 @@ enum status safetensors_write(const char *path, const struct tensor_out *tensors
     rc = atomic_open(&file, path, err);
     if (rc != OK)
         goto out;
-    out = file.out;
-    length = strlen(text);
-    padded = (length + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN; /* with spaces */
-    for (int i = 0; i < 8; i++)
-        prefix[i] = (unsigned char)((uint64_t)padded >> (8 * i));
-    fwrite(prefix, 1, sizeof prefix, out);
-    fprintf(out, "%s%*s", text, (int)(padded - length), "");
-    for (int i = 0; rc == OK && i < num_tensors; i++) {
-        rc = fetch(ctx, tensors[i].source, tensors[i].num_elems, values, err);
+    sink.out = file.out;
+    if (sum) {
+        sum->bytes = 0;
+        sha256_begin(&sink.sha);
+    }
+    put_header(&sink, text);
+    for (int i = 0; rc == OK && i < from->num_tensors; i++) {
+        rc = from->fetch(from->ctx, tensors[i].source, tensors[i].num_elems, values, err);
         if (rc == OK)
-            fwrite(values, sizeof *values, (size_t)tensors[i].num_elems, out);
+            put(&sink, values, (size_t)tensors[i].num_elems * sizeof *values);
+    }
+    if (sum) {
+        const enum status hashed = sha256_end(&sink.sha, sum->sha256, rc == OK ? err : NULL);
+        rc = rc != OK ? rc : hashed;
     }
     rc = atomic_close(&file, rc, err);
 out:

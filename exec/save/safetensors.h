@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "exec/save/sha256.h"
 #include "partition/status.h"
 
 enum { TENSOR_MAX_DIMS = 8 };
@@ -52,8 +53,17 @@ struct tensor_out {
 typedef enum status (*tensor_fetch)(void *ctx, const void *source, int64_t num_elems, float *values,
                                     struct err *err);
 
-/* Like atomic_open(): the file is whole or absent, and a device or pipe stays one. */
-enum status safetensors_write(const char *path, const struct tensor_out *tensors, int num_tensors,
-                              tensor_fetch fetch, void *ctx, struct err *err);
+/* The tensors of a file, and the function that gets their values, called with ctx. */
+struct tensor_source {
+    const struct tensor_out *tensors;
+    int num_tensors;
+    tensor_fetch fetch;
+    void *ctx;
+};
+
+/* Like atomic_open(): the file is whole or absent, and a device or pipe stays one. sum gets length
+ * and digest of the bytes as they were handed to the system; NULL: not wanted. */
+enum status safetensors_write(const char *path, const struct tensor_source *from,
+                              struct file_sum *sum, struct err *err);
 
 #endif

@@ -3,18 +3,38 @@
 #ifndef ELAPSE_EXEC_SAVE_SHA256_H
 #define ELAPSE_EXEC_SAVE_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "partition/status.h"
 
-enum { SHA256_BYTES = 32 };
+enum { SHA256_BYTES = 32, SHA256_HEX = 2 * SHA256_BYTES + 1 };
 
 /* The digest of size bytes at data. Threads may call it at the same time.
  * Returns OK, ERR_SYSTEM (libcrypto refuses, or has no memory). */
 enum status sha256_digest(const void *data, size_t size, unsigned char digest[SHA256_BYTES],
                           struct err *err);
 
+/* A digest in parts: begin, add any number of times, end. A failure of any call is kept and
+ * returned by sha256_end(), which must be called once. One thread at a time uses an object. */
+struct sha256 {
+    void *context; /* private */
+    bool failed;
+};
+void sha256_begin(struct sha256 *sha);
+void sha256_add(struct sha256 *sha, const void *data, size_t size);
+enum status sha256_end(struct sha256 *sha, unsigned char digest[SHA256_BYTES], struct err *err);
+
+/* Length and digest of a file: what a reader checks it by. */
+struct file_sum {
+    int64_t bytes;
+    unsigned char sha256[SHA256_BYTES];
+};
+/* Read a whole file once. ERR_SYSTEM: it cannot be read, or is no plain file. */
+enum status file_sum_read(const char *path, struct file_sum *sum, struct err *err);
+
 /* 64 hex digits and the terminating zero. */
-void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1]);
+void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[SHA256_HEX]);
 
 #endif

@@ -1,0 +1,25 @@
+/* exec/run/report.h - a run's summary as text for people. */
+#ifndef ELAPSE_EXEC_RUN_REPORT_H
+#define ELAPSE_EXEC_RUN_REPORT_H
+
+#include <stdio.h>
+
+#include "profiles/json.h"
+
+/* The answer of `elapse train`, of a summary as trainer_run() gives it. */
+void report_train(const struct json *summary, FILE *out);
+/* Scores that some tasks have besides accuracy. */
+void report_scores(const struct json *summary, FILE *out);
+/* What the user should know about the run, a line each. timing: a run without evaluation, of which
+ * only notes on its result are told. */
+void report_notes(const struct json *summary, bool timing, FILE *out);
+/* The answer of `elapse checkpoint verify DIR`: a line for each damaged file, or one that all is
+ * well. */
+void report_verdicts(const struct json *answer, const char *dir, FILE *out);
+
+/* Before a run: the note of checkpoint_choose(), and the lines of resume_job() (NULL: none). */
+void report_start(const char *note, const char *differences, FILE *out);
+/* After a run that a signal stopped: how far it came, and how to go on. */
+void report_stop(const struct json *summary, int num_ranks, FILE *out);
+
+#endif

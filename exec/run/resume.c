@@ -1,0 +1,119 @@
+#include "exec/run/resume.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "profiles/job_json.h"
+#include "profiles/json_diff.h"
+
+enum status resume_choose(const struct comm *comm, const char *from,
+                          struct checkpoint_choice *choice, struct err *err)
+{
+    struct stat st;
+    int file = 0;
+    enum status rc = OK;
+    *choice = (struct checkpoint_choice){0};
+    if (stat(from, &st) != 0)
+        rc = err_set(err, ERR_SYSTEM, "cannot open '%s': %s", from, strerror(errno));
+    else
+        file = !S_ISDIR(st.st_mode);
+    rc = comm_agree(comm, rc, err);
+    if (rc == OK) /* so that all ranks take the same way, whatever they see */
+        rc = comm_bcast(comm->all, &file, sizeof file, 0, err);
+    if (rc != OK || !file)
+        return rc != OK ? rc : checkpoint_choose(comm, from, choice, err);
+    choice->dir = strdup(from);
+    return comm_agree(comm, choice->dir ? OK : err_nomem(err), err);
+}
+
+/* The lines of differences. */
+struct lines {
+    FILE *out;
+    int count;
+};
+
+static void add_line(void *ctx, const char *key, const char *was, const char *is)
+{
+    struct lines *lines = ctx;
+    fprintf(lines->out, "%s: %.200s -> %.200s\n", key, was, is);
+    lines->count++;
+}
+
+/* The job that a checkpoint holds, resolved by this version, so that keys which the writer did not
+ * know have their defaults. */
+static enum status recorded_job(const struct json *kept, const struct option_list *set,
+                                struct job *job, struct err *err)
+{
+    return job_from_json(kept, "the recorded job", NULL, set->items, set->count, job, err);
+}
+
+/* Compare two resolved jobs. */
+static enum status compare_jobs(const struct job *was, const struct job *is, char **differences,
+                                int *count, struct err *err)
+{
+    struct json *old = NULL, *new = NULL;
+    char *text = NULL;
+    size_t size = 0;
+    struct lines lines = {.out = open_memstream(&text, &size)};
+    enum status rc = lines.out ? OK : err_nomem(err);
+    if (rc == OK)
+        rc = json_parse(was->json, "the recorded job", &old, err);
+    if (rc == OK)
+        rc = json_parse(is->json, "the job", &new, err);
+    if (rc == OK)
+        rc = json_diff(old, new, add_line, &lines, err);
+    if (lines.out && fclose(lines.out) != 0 && rc == OK)
+        rc = err_nomem(err);
+    json_free(old);
+    json_free(new);
+    *count = lines.count;
+    if (rc == OK && lines.count > 0)
+        *differences = text;
+    else
+        free(text);
+    return rc;
+}
+
+enum status resume_job(const struct job_ask *ask, struct job *job, char **differences,
+                       struct err *err)
+{
+    const struct option_list none = {0};
+    struct option_list set = *ask->set;
+    struct json *kept = NULL;
+    struct job recorded = {0};
+    char device[64];
+    int count = 0;
+    *differences = NULL;
+    if (ask->device && set.count == OPTION_LIST_MAX)
+        return err_set(err, ERR_INPUT, "more than %d --set", OPTION_LIST_MAX - 1);
+    if (ask->device) {
+        snprintf(device, sizeof device, "train.device=%.40s", ask->device);
+        set.items[set.count++] = device;
+    }
+    enum status rc = ask->checkpoint ? checkpoint_job(ask->checkpoint, &kept, err) : OK;
+    if (rc == OK && ask->path)
+        rc = job_load(ask->path, set.items, set.count, job, err);
+    else if (rc == OK && kept)
+        rc = recorded_job(kept, &set, job, err);
+    else if (rc == OK) {
+        rc = err_set(err, ERR_INPUT, "'%s' is of an older version and holds no job",
+                     ask->checkpoint);
+        err_hint(err, "name the job file: elapse train JOB --resume DIR");
+    }
+    if (rc == OK && kept)
+        rc = recorded_job(kept, &none, &recorded, err);
+    if (rc == OK && kept)
+        rc = compare_jobs(&recorded, job, differences, &count, err);
+    if (rc == OK && count > 0 && !ask->override) {
+        rc = err_set(err, ERR_INPUT, "the job differs from the one that the run recorded in %d %s",
+                     count, count == 1 ? "value" : "values");
+        err_hint(err, "--override takes the job as given; without JOB and --set the run goes on "
+                      "with its own");
+    }
+    job_clear(&recorded);
+    json_free(kept);
+    return rc;
+}

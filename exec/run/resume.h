@@ -1,0 +1,30 @@
+/* exec/run/resume.h - which checkpoint a run starts from, and which job a resumed run takes. */
+#ifndef ELAPSE_EXEC_RUN_RESUME_H
+#define ELAPSE_EXEC_RUN_RESUME_H
+
+#include "exec/save/checkpoint_check.h"
+#include "partition/job.h"
+#include "partition/options.h"
+
+/* The weights to start from, checked: a checkpoint, or the newest good one of a run's folder, or a
+ * safetensors file, which carries no digest. choice->dir becomes its path. Collective. */
+enum status resume_choose(const struct comm *comm, const char *from,
+                          struct checkpoint_choice *choice, struct err *err);
+
+/* What the command line says about the job. */
+struct job_ask {
+    const char *path;              /* the job file; NULL: the job that the checkpoint holds */
+    const struct option_list *set; /* "a.b=v" */
+    const char *device;            /* short for train.device=KIND; NULL: not given */
+    const char *checkpoint;        /* the run goes on from it; NULL: it is a new run */
+    bool override;                 /* the job may differ from the recorded one */
+};
+
+/* Load the job. If the run goes on from a checkpoint, the job must be the one that the checkpoint
+ * holds, unless override is set. *differences becomes fresh text, a line "key: recorded -> given"
+ * for each difference; NULL: there is none. A checkpoint of an older version holds no job, so any
+ * job is taken. ERR_INPUT: differences without override, or as job_load() says. */
+enum status resume_job(const struct job_ask *ask, struct job *job, char **differences,
+                       struct err *err);
+
+#endif
