@@ -74,6 +74,7 @@ static void add_inputs(struct json *json, const struct step_answer *a,
         json_add_int(inputs, "mem_bytes", c->devices[0].mem_bytes);
     json_add_int(inputs, "host_op_ns", c->host_op_ns);
     json_add_bool(inputs, "host_blocking", c->host_blocking);
+    json_add_string(inputs, "sends", cluster_sends_name(c->sends));
     json_add_int(inputs, "bucket_bytes", a->plan.bucket_bytes);
     json_add_bool(inputs, "clip", a->plan.clip);
     json_add_int(inputs, "optimizer_bytes_per_param", a->plan.optim_bytes_per_param);

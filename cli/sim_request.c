@@ -26,6 +26,7 @@ void step_request_init(struct step_request *request)
         .num_replicas = 1,
         .num_microbatches = 1,
         .chunks = 0,
+        .sends = -1,
         .host_op_ns = -1,
         .latency_ns = -1,
         .mem_bytes = -1,
@@ -53,6 +54,11 @@ static const char *frozen_name(int i)
 static const char *recompute_name(int i)
 {
     return recompute_mode_name((enum recompute_mode)i);
+}
+
+static const char *sends_name(int i)
+{
+    return cluster_sends_name((enum cluster_sends)i);
 }
 
 static const char *allreduce_name(int i)
@@ -119,6 +125,8 @@ static const struct setting_entry {
      offsetof(struct step_request,                                                                                                                     mem_bytes),          0, 0,                      NULL          },
     {"host-op",          "TIME",    "host time to launch an op (default as CLUSTER; 0)",                      SET_NS,
      offsetof(struct step_request,                                                                                                                     host_op_ns),         0, 0,                      NULL          },
+    {"sends",            "KIND",    "eager; blocking: a send holds its device (default as CLUSTER; eager)",
+     SET_NAME,                                                                                                           offsetof(struct step_request, sends),              0, SENDS_BLOCKING + 1,     sends_name    },
     {"bucket",           "BYTES",   "gradient bucket of the all-reduce, 0: one per stage (default 0)",
      SET_BYTES,                                                                                                          offsetof(struct step_request, bucket_bytes),       0, 0,                      NULL          },
     {"optimizer-bytes",  "N",       "optimizer state per parameter (default 4: momentum)",                    SET_INT,
@@ -286,6 +294,8 @@ static enum status take_cluster(const struct step_request *q, struct step_answer
         c->link_latency_ns = c->uplink_latency_ns = q->latency_ns;
     if (q->host_op_ns >= 0)
         c->host_op_ns = q->host_op_ns;
+    if (q->sends >= 0)
+        c->sends = (enum cluster_sends)q->sends;
     c->host_blocking = c->host_blocking || q->host_blocking;
     c->half_duplex = c->half_duplex || q->half_duplex;
     return cluster_check(c, err);

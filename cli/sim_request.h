@@ -20,6 +20,7 @@ struct step_request {
     enum recompute_mode recompute;
     enum frozen_placement frozen; /* FROZEN_NONE: spread if F > 0 */
     bool cache_write, host_blocking, half_duplex, clip;
+    int sends;                                   /* enum cluster_sends; -1: as the cluster says */
     int64_t host_op_ns, latency_ns, mem_bytes;   /* -1: as the cluster says */
     double link_bytes_per_s, uplink_bytes_per_s; /* 0: as the cluster says */
     int64_t bucket_bytes, optimizer_bytes;
