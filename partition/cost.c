@@ -22,35 +22,32 @@
  * runs at the fp32 rate. "cpu" stands for a small machine: 2 cores of a 2.5 GHz server with AVX2
  * and two DDR4-3200 channels. */
 static const struct roofline rooflines[] = {
-    {"v100",      15.7 * TERA, 15.7 * TERA,  15.7 * TERA,  125 * TERA,   900 * GB,   32LL << 30,     150 * GB,
-     "NVIDIA V100 data sheet (SXM2, 32 GB), 2020"                                                                                                                                              },
-    {"rtx5000",   11.2 * TERA, 11.2 * TERA,  11.2 * TERA,  89.2 * TERA,  448 * GB,   16LL << 30,
-     15.754 * GB,                                                                                              "NVIDIA Quadro RTX 5000 data sheet, 2018; link: PCIe 3.0 x16"                   },
-    {"a100",      19.5 * TERA, 156 * TERA,   312 * TERA,   312 * TERA,   2039 * GB,  80LL << 30,     300 * GB,
-     "NVIDIA A100 data sheet (SXM, 80 GB), 2021"                                                                                                                                               },
-    {"a100-pcie", 19.5 * TERA, 156 * TERA,   312 * TERA,   312 * TERA,   1600 * GB,  40LL << 30,
-     31.508 * GB,                                                                                              "NVIDIA A100 data sheet (PCIe, 40 GB), 2021; memory as in SimuMax's description"},
-    {"h100",      67 * TERA,   494.7 * TERA, 989.4 * TERA, 989.4 * TERA, 3350 * GB,  80LL << 30,     450 * GB,
-     "NVIDIA H100 data sheet (SXM), 2023"                                                                                                                                                      },
-    {"h200",      67 * TERA,   494.7 * TERA, 989.4 * TERA, 989.4 * TERA, 4800 * GB,  141000000000LL,
-     450 * GB,                                                                                                 "NVIDIA H200 data sheet (SXM), 2024"                                            },
-    {"b200",      80 * TERA,   1125 * TERA,  2250 * TERA,  2250 * TERA,  8000 * GB,  180000000000LL, 900 * GB,
-     "NVIDIA Blackwell architecture brief (HGX B200, 1000 W), 2024"                                                                                                                            },
-    {"epyc-7763", 5.02 * TERA, 5.02 * TERA,  5.02 * TERA,  5.02 * TERA,  204.8 * GB, INT64_MAX,
-     16 * GB,                                                                                                  "AMD EPYC 7763 product page: 64 cores, 2.45 GHz, AVX2, 8 x DDR4-3200"           },
-    {"epyc-9654", 7.37 * TERA, 7.37 * TERA,  14.7 * TERA,  7.37 * TERA,  460.8 * GB, INT64_MAX,
-     16 * GB,
-     "AMD EPYC 9654 product page: 96 cores, 2.4 GHz, AVX-512 at half rate, 12 x DDR5-4800"                                                                                                     },
-    {"xeon-8480", 7.17 * TERA, 7.17 * TERA,  229 * TERA,   7.17 * TERA,  307.2 * GB, INT64_MAX,      16 * GB,
-     "Intel Xeon Platinum 8480+ product page: 56 cores, 2.0 GHz, AVX-512, AMX, 8 x DDR5-4800"                                                                                                  },
-    {"cpu",       0.16 * TERA, 0.16 * TERA,  0.16 * TERA,  0.16 * TERA,  51.2 * GB,  INT64_MAX,      4 * GB,
-     "2 cores x 2.5 GHz x 32 flops a cycle, 2 x DDR4-3200; a guess at a small machine"                                                                                                         },
+    {"v100",      15.7 * TERA, 15.7 * TERA,  900 * GB,   32LL << 30,     150 * GB,
+     "NVIDIA V100 data sheet (SXM2, 32 GB), 2020"                                            },
+    {"rtx5000",   11.2 * TERA, 11.2 * TERA,  448 * GB,   16LL << 30,     15.754 * GB,
+     "NVIDIA Quadro RTX 5000 data sheet, 2018; link: PCIe 3.0 x16"                           },
+    {"a100",      19.5 * TERA, 312 * TERA,   2039 * GB,  80LL << 30,     300 * GB,
+     "NVIDIA A100 data sheet (SXM, 80 GB), 2021"                                             },
+    {"h100",      67 * TERA,   989.4 * TERA, 3350 * GB,  80LL << 30,     450 * GB,
+     "NVIDIA H100 data sheet (SXM), 2023"                                                    },
+    {"h200",      67 * TERA,   989.4 * TERA, 4800 * GB,  141000000000LL, 450 * GB,
+     "NVIDIA H200 data sheet (SXM), 2024"                                                    },
+    {"b200",      80 * TERA,   2250 * TERA,  8000 * GB,  180000000000LL, 900 * GB,
+     "NVIDIA Blackwell architecture brief (HGX B200, 1000 W), 2024"                          },
+    {"epyc-7763", 5.02 * TERA, 5.02 * TERA,  204.8 * GB, INT64_MAX,      16 * GB,
+     "AMD EPYC 7763 product page: 64 cores, 2.45 GHz, AVX2, 8 x DDR4-3200"                   },
+    {"epyc-9654", 7.37 * TERA, 14.7 * TERA,  460.8 * GB, INT64_MAX,      16 * GB,
+     "AMD EPYC 9654 product page: 96 cores, 2.4 GHz, AVX-512 at half rate, 12 x DDR5-4800"   },
+    {"xeon-8480", 7.17 * TERA, 229 * TERA,   307.2 * GB, INT64_MAX,      16 * GB,
+     "Intel Xeon Platinum 8480+ product page: 56 cores, 2.0 GHz, AVX-512, AMX, 8 x DDR5-4800"},
+    {"cpu",       0.16 * TERA, 0.16 * TERA,  51.2 * GB,  INT64_MAX,      4 * GB,
+     "2 cores x 2.5 GHz x 32 flops a cycle, 2 x DDR4-3200; a guess at a small machine"       },
 };
 enum { NUM_ROOFLINES = sizeof rooflines / sizeof *rooflines };
 
-static const char *const roofline_kinds[] = {"v100",      "rtx5000",   "a100", "a100-pcie",
-                                             "h100",      "h200",      "b200", "epyc-7763",
-                                             "epyc-9654", "xeon-8480", "cpu",  NULL};
+static const char *const roofline_kinds[] = {"v100",      "rtx5000", "a100",      "h100",
+                                             "h200",      "b200",    "epyc-7763", "epyc-9654",
+                                             "xeon-8480", "cpu",     NULL};
 _Static_assert(sizeof roofline_kinds / sizeof *roofline_kinds == NUM_ROOFLINES + 1,
                "one name a roofline");
 
@@ -67,14 +64,59 @@ const char *const *roofline_names(void)
     return roofline_kinds;
 }
 
+static int64_t table_pass(const struct time_row *row, enum pass pass)
+{
+    return pass == PASS_FWD || pass == PASS_FWD_NOGRAD ? row->fwd_ns
+           : pass == PASS_BWD_WEIGHT                   ? row->bwd_weight_ns
+                                                       : row->bwd_input_ns;
+}
+
+/* Linear between two rows, and on the line of the two nearest rows outside the table, which is
+ * flagged. A single row stands for a time per sample. */
+static enum status table_ns(const struct time_table *times, enum pass pass, int64_t samples,
+                            int64_t *ns, bool *extrapolated, struct err *err)
+{
+    const struct time_row none = {0}, *rows = times->rows;
+    const int n = times->num_rows;
+    int right = 1;
+    while (right < n - 1 && rows[right].samples < samples)
+        right++;
+    const struct time_row *a = n > 1 ? &rows[right - 1] : &none, *b = &rows[n > 1 ? right : 0];
+    const int64_t from = table_pass(a, pass), rise = table_pass(b, pass) - from;
+    const __int128 got = from + (__int128)rise * (samples - a->samples) / (b->samples - a->samples);
+    if (samples < rows[0].samples || samples > rows[n - 1].samples)
+        *extrapolated = true;
+    if (got > INT64_MAX)
+        return err_set(err, ERR_INPUT, "time of %lld samples overflows", (long long)samples);
+    *ns = got > 0 ? (int64_t)got : 0;
+    return OK;
+}
+
+static enum status no_table(const struct model *model, int item, const struct device *device,
+                            struct err *err)
+{
+    const struct item *it = &model->items[item];
+    const char *kinds[8];
+    char list[160];
+    int n = 0;
+    for (int t = 0; t < it->num_times && n < 8; t++)
+        kinds[n++] = model->times[it->first_times + t].kind;
+    return err_set(err, ERR_INFEASIBLE,
+                   "item '%s' of model '%s' has no times of device kind '%s', only of %s", it->name,
+                   model->name, device->kind, join_names(kinds, n, list, sizeof list));
+}
+
 static enum status constant_item_ns(const void *ctx, const struct model *model, int item,
                                     enum pass pass, int64_t samples, const struct device *device,
                                     int64_t *ns, bool *extrapolated, struct err *err)
 {
     (void)ctx;
-    (void)device;
-    (void)extrapolated;
     const struct item *it = &model->items[item];
+    if (it->num_times > 0 && pass != PASS_UPDATE) {
+        const struct time_table *times = model_time_table(model, item, device->kind);
+        return times ? table_ns(times, pass, samples, ns, extrapolated, err)
+                     : no_table(model, item, device, err);
+    }
     if (it->kind != ITEM_OPAQUE)
         return err_set(err, ERR_INFEASIBLE,
                        "no constant times for item '%s' of model '%s': only uniform and explicit "
@@ -172,7 +214,9 @@ static double pass_bytes(const struct model *model, const struct item *it, enum 
                          int64_t samples)
 {
     double params = (double)it->params * model->param_bytes;
-    double moved = (double)samples * ((double)it->stash_bytes + (double)it->act_bytes);
+    const double own = (double)it->moved_bytes;
+    double moved =
+        (double)samples * (own > 0 ? own : (double)it->stash_bytes + (double)it->act_bytes);
     switch (pass) {
     case PASS_FWD:
     case PASS_FWD_NOGRAD: /* kernels still pass these tensors through memory, then drop them */
@@ -194,8 +238,8 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
                                     enum pass pass, int64_t samples, const struct device *device,
                                     int64_t *ns, bool *extrapolated, struct err *err)
 {
+    (void)ctx;
     (void)extrapolated;
-    const struct cost_options *options = ctx ? ctx : &(struct cost_options){.efficiency = 1};
     const struct item *it = &model->items[item];
     const struct roofline *roof = roofline_find(device->kind);
     if (!roof) {
@@ -213,9 +257,9 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
                        "no flops for item '%s' of model '%s', so no roofline of it", it->name,
                        model->name);
     double flops = pass_flops(model, it, pass) * (double)samples;
-    double seconds = fmax(flops / roofline_peak(roof, model, options),
-                          pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s) /
-                     options->efficiency;
+    double peak = model->elem_bytes == 2 ? roof->bf16_flops_per_s : roof->fp32_flops_per_s;
+    double seconds =
+        fmax(flops / peak, pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s);
     double got = seconds * 1e9;
     if (!(got < 9e18))
         return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g s for %lld samples",
@@ -224,21 +268,10 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
     return OK;
 }
 
-double roofline_peak(const struct roofline *roof, const struct model *model,
-                     const struct cost_options *options)
+void cost_roofline(struct cost *cost)
 {
-    if (model->elem_bytes == 2)
-        return options->fp16 ? roof->fp16_flops_per_s : roof->bf16_flops_per_s;
-    return options->tf32 ? roof->tf32_flops_per_s : roof->fp32_flops_per_s;
-}
-
-void cost_roofline(struct cost *cost, const struct cost_options *options)
-{
-    *cost = (struct cost){.source = COST_ROOFLINE, .ctx = options, .item_ns = roofline_item_ns};
-    snprintf(cost->label, sizeof cost->label, "ideal: roofline of published data");
-    if (options && options->efficiency < 1)
-        snprintf(cost->label, sizeof cost->label, "roofline of published data at %g of its speed",
-                 options->efficiency);
+    *cost = (struct cost){.source = COST_ROOFLINE, .item_ns = roofline_item_ns};
+    snprintf(cost->label, sizeof cost->label, "roofline of published data");
 }
 
 enum status cost_item_ns(const struct cost *cost, const struct model *model, int item,
@@ -295,35 +328,6 @@ int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster
 
 const char *cost_source_name(enum cost_source source)
 {
-    static const char *const names[COST_SOURCE_COUNT] = {"constant", "measured", "published",
-                                                         "roofline", "kernels"};
+    static const char *const names[COST_SOURCE_COUNT] = {"constant", "measured", "roofline"};
     return names[source];
-}
-
-static const char *const choice_names[COST_CHOICE_COUNT] = {"auto", "kernels", "roofline",
-                                                            "profile"};
-
-const char *cost_choice_name(enum cost_choice choice)
-{
-    return choice_names[choice];
-}
-
-enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err)
-{
-    for (int i = 0; i < COST_CHOICE_COUNT; i++) {
-        if (strcmp(text, choice_names[i]) == 0) {
-            *choice = (enum cost_choice)i;
-            return OK;
-        }
-    }
-    return err_set(err, ERR_INPUT,
-                   "cost must be one of auto, kernels, roofline, profile, got '%.64s'", text);
-}
-
-enum status cost_efficiency_check(double efficiency, struct err *err)
-{
-    if (efficiency > 0 && efficiency <= 1)
-        return OK;
-    return err_set(err, ERR_INPUT, "efficiency must be more than 0 and at most 1, got %g",
-                   efficiency);
 }

@@ -322,7 +322,17 @@ enum status model_copy(const struct model *src, struct model *dst, struct err *e
     struct model got = *src;
     got.items = malloc((size_t)src->num_items * sizeof *got.items + 1);
     got.skips = src->num_skips ? malloc((size_t)src->num_skips * sizeof *got.skips) : NULL;
-    if (!got.items || (src->num_skips && !got.skips)) {
+    got.times = src->num_times ? calloc((size_t)src->num_times, sizeof *got.times) : NULL;
+    bool whole = got.items && (got.skips || !src->num_skips) && (got.times || !src->num_times);
+    for (int t = 0; t < src->num_times && whole; t++) {
+        const size_t size = (size_t)src->times[t].num_rows * sizeof *src->times[t].rows;
+        got.times[t] = src->times[t];
+        got.times[t].rows = malloc(size);
+        whole = got.times[t].rows;
+        if (whole)
+            memcpy(got.times[t].rows, src->times[t].rows, size);
+    }
+    if (!whole) {
         model_clear(&got);
         return err_nomem(err);
     }
@@ -336,6 +346,9 @@ enum status model_copy(const struct model *src, struct model *dst, struct err *e
 
 void model_clear(struct model *model)
 {
+    for (int t = 0; t < model->num_times && model->times; t++)
+        free(model->times[t].rows);
+    free(model->times);
     free(model->items);
     free(model->skips);
     *model = (struct model){0};
@@ -446,5 +459,12 @@ int64_t model_block_bytes(const struct model *model, bool embeds, bool head, int
 
 int model_weight_bytes(const struct model *model)
 {
+    if (model->weight_bytes_per_param > 0)
+        return model->weight_bytes_per_param;
     return model->param_bytes + (model->elem_bytes < model->param_bytes ? model->elem_bytes : 0);
+}
+
+int model_grad_bytes(const struct model *model)
+{
+    return model->grad_bytes_per_param > 0 ? model->grad_bytes_per_param : model->param_bytes;
 }

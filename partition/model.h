@@ -49,10 +49,24 @@ struct item {
     int64_t act_bytes;   /* output, sent to the next item */
     int64_t stash_bytes; /* kept from forward to backward */
     int64_t work_bytes;  /* transient workspace: in use during the item's passes only */
+    int64_t moved_bytes; /* ITEM_OPAQUE: to and from device memory in a forward; 0: stash and act */
     /* Constant times of ITEM_OPAQUE; 0 for other kinds, which a cost source knows. */
     int64_t fwd_ns, bwd_input_ns, bwd_weight_ns, update_ns;
     int64_t fwd_stash_ns; /* the part of fwd_ns that a forward without stash saves */
     int64_t bwd_rest_ns;  /* replaces bwd_input_ns if no item below needs the input's gradient */
+    int first_times, num_times; /* ITEM_OPAQUE: its tables in model.times, which replace fwd_ns,
+                                   bwd_input_ns and bwd_weight_ns */
+};
+
+/* Times of an item by micro-batch size on one kind of device. */
+struct time_row {
+    int64_t samples;
+    int64_t fwd_ns, bwd_input_ns, bwd_weight_ns;
+};
+struct time_table {
+    char kind[32]; /* as in struct device */
+    int num_rows;
+    struct time_row *rows; /* owned; samples ascend, and no time falls */
 };
 
 /* A tensor that item `from` sends to item `to` outside the chain (from < to). It goes directly from
@@ -106,9 +120,12 @@ struct model {
     struct item *items; /* owned, num_items */
     int num_skips;
     struct skip_edge *skips; /* owned, num_skips; sorted by (from, to) */
-    bool per_microbatch;     /* sizes and constant times are per micro-batch, not per sample */
-    int elem_bytes;          /* bytes of an activation element: 4 fp32, 2 bf16 */
-    int param_bytes;         /* bytes of a stored parameter: 4 */
+    int num_times;
+    struct time_table *times; /* owned; explicit models: see model_add_times() */
+    bool per_microbatch;      /* sizes and constant times are per micro-batch, not per sample */
+    int elem_bytes;           /* bytes of an activation element: 4 fp32, 2 bf16 */
+    int param_bytes;          /* bytes of a stored parameter: 4 */
+    int weight_bytes_per_param, grad_bytes_per_param; /* explicit models; 0: by the dtype */
     /* Dims of the families; 0 if the family has no such dim. */
     int hidden, heads, mlp, seq; /* seq: tokens of one sample, class token included */
     int image, patch, channels;  /* vit: side in pixels, side of a patch, 3 */
@@ -184,6 +201,17 @@ enum status model_explicit(const char *name, const struct item *items, int num_i
                            const struct skip_edge *skips, int num_skips, bool per_microbatch,
                            struct model *model, struct err *err);
 
+/* Set the bytes of a weight and of a gradient; 0 leaves what the dtype says. */
+void model_set_bytes(struct model *model, int weight_bytes, int grad_bytes);
+
+/* Give an item a table of times on a kind of device; copies rows. Items get their tables in ascending
+ * order. ERR_INPUT: no rows, samples that do not ascend, a time that is negative or falls, a kind
+ * that the item has already. */
+enum status model_add_times(struct model *model, int item, const char *kind,
+                            const struct time_row *rows, int num_rows, struct err *err);
+/* The item's table for a kind; NULL: none. */
+const struct time_table *model_time_table(const struct model *model, int item, const char *kind);
+
 /* Deep copy into zeroed *dst. */
 enum status model_copy(const struct model *src, struct model *dst, struct err *err);
 void model_clear(struct model *model);
@@ -210,6 +238,8 @@ enum status model_check_frozen(const struct model *model, int64_t num_frozen_lay
 /* Bytes that a device holds per weight: the stored value plus, if activations are narrower, the
  * rounded copy that kernels read. For example 6: an fp32 master and a bf16 copy. */
 int model_weight_bytes(const struct model *model);
+/* Bytes of a gradient per weight, in memory and in the all-reduce. */
+int model_grad_bytes(const struct model *model);
 
 /* Input data: the fields of a micro-batch that a stage reads besides the activation that enters it.
  */

@@ -19,6 +19,7 @@ static enum status check_item(const char *name, const struct item *item, int ind
         {"act_bytes",     item->act_bytes    },
         {"stash_bytes",   item->stash_bytes  },
         {"work_bytes",    item->work_bytes   },
+        {"bytes",         item->moved_bytes  },
         {"fwd_ns",        item->fwd_ns       },
         {"bwd_input_ns",  item->bwd_input_ns },
         {"bwd_weight_ns", item->bwd_weight_ns},
@@ -119,4 +120,81 @@ enum status model_explicit(const char *name, const struct item *items, int num_i
 out:
     model_clear(&got);
     return rc;
+}
+
+/* A stored weight has 4 bytes at most; what is above that is the rounded copy. */
+void model_set_bytes(struct model *model, int weight_bytes, int grad_bytes)
+{
+    model->weight_bytes_per_param = weight_bytes;
+    model->grad_bytes_per_param = grad_bytes;
+    if (weight_bytes > 0)
+        model->param_bytes = weight_bytes < 4 ? weight_bytes : 4;
+}
+
+static enum status check_times(const struct model *model, int item, const char *kind,
+                               const struct time_row *rows, int num_rows, struct err *err)
+{
+    const char *name = model->items[item].name;
+    if (num_rows < 1)
+        return err_set(err, ERR_INPUT, "model '%s': item '%s': times of '%s' are empty",
+                       model->name, name, kind);
+    if (!*kind || strlen(kind) >= sizeof model->times->kind)
+        return err_set(err, ERR_INPUT,
+                       "model '%s': item '%s': a kind of device has 1..%zu characters, got '%.40s'",
+                       model->name, name, sizeof model->times->kind - 1, kind);
+    if (model_time_table(model, item, kind))
+        return err_set(err, ERR_INPUT, "model '%s': item '%s' has times of '%s' twice", model->name,
+                       name, kind);
+    for (int r = 0; r < num_rows; r++) {
+        const struct time_row none = {0}, *row = &rows[r], *last = r ? &rows[r - 1] : &none;
+        if (row->samples <= last->samples)
+            return err_set(err, ERR_INPUT,
+                           "model '%s': item '%s': times of '%s': micro-batch sizes must ascend "
+                           "from 1, got %lld behind %lld",
+                           model->name, name, kind, (long long)row->samples,
+                           (long long)last->samples);
+        if (row->fwd_ns < last->fwd_ns || row->bwd_input_ns < last->bwd_input_ns ||
+            row->bwd_weight_ns < last->bwd_weight_ns)
+            return err_set(err, ERR_INPUT,
+                           "model '%s': item '%s': times of '%s': %lld samples must take no less "
+                           "than %s",
+                           model->name, name, kind, (long long)row->samples,
+                           r ? "fewer samples" : "0 ns");
+    }
+    return OK;
+}
+
+enum status model_add_times(struct model *model, int item, const char *kind,
+                            const struct time_row *rows, int num_rows, struct err *err)
+{
+    struct item *it = &model->items[item];
+    const size_t size = (size_t)num_rows * sizeof *rows;
+    enum status rc = check_times(model, item, kind, rows, num_rows, err);
+    if (rc != OK)
+        return rc;
+    struct time_table *grown =
+        realloc(model->times, ((size_t)model->num_times + 1) * sizeof *model->times);
+    if (!grown)
+        return err_nomem(err);
+    model->times = grown;
+    struct time_table *times = &grown[model->num_times];
+    *times = (struct time_table){.num_rows = num_rows, .rows = malloc(size)};
+    if (!times->rows)
+        return err_nomem(err);
+    snprintf(times->kind, sizeof times->kind, "%s", kind);
+    memcpy(times->rows, rows, size);
+    if (it->num_times == 0)
+        it->first_times = model->num_times;
+    it->num_times++;
+    model->num_times++;
+    return OK;
+}
+
+const struct time_table *model_time_table(const struct model *model, int item, const char *kind)
+{
+    const struct item *it = &model->items[item];
+    for (int t = it->first_times; t < it->first_times + it->num_times; t++)
+        if (strcmp(model->times[t].kind, kind) == 0)
+            return &model->times[t];
+    return NULL;
 }

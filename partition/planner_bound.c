@@ -64,7 +64,7 @@ static int64_t tied_ns(const struct bound_table *table, int num_ranks, int num_r
     const struct planner_problem *problem = table->problem;
     const struct model *model = problem->setting.model;
     const int64_t bytes =
-        mul_saturated(model->items[model->num_items - 1].tied_params, model->param_bytes);
+        mul_saturated(model->items[model->num_items - 1].tied_params, model_grad_bytes(model));
     int64_t most = 0;
     if (bytes == 0 || table->num_frozen_items > 0 || num_ranks == 1)
         return 0;

@@ -72,7 +72,7 @@ static bool fixed_bytes(const struct bound_table *table, const struct item *item
   /* masters beside narrow copies belong to the optimizer (workload_stages.c) */
         {model->param_bytes,                          copy > 0 && active ? SHARD_OPTIMIZER : SHARD_WEIGHTS},
         {copy,                                        SHARD_WEIGHTS                                       },
-        {active ? model->param_bytes : 0,             SHARD_GRADIENTS                                     },
+        {active ? model_grad_bytes(model) : 0,        SHARD_GRADIENTS                                     },
         {active ? problem->optim_bytes_per_param : 0, SHARD_OPTIMIZER                                     },
     };
     *whole = *split = 0;
@@ -106,7 +106,7 @@ static enum status sum_bytes(struct bound_table *table, struct err *err)
         bool active = i >= table->num_frozen_items;
         int64_t gradients, whole, split;
         if (!fixed_bytes(table, item, active, &whole, &split) ||
-            !mul_ok(item->params, model->param_bytes, &gradients) ||
+            !mul_ok(item->params, model_grad_bytes(model), &gradients) ||
             !add_ok(table->whole_bytes[i], whole, &table->whole_bytes[i + 1]) ||
             !add_ok(table->split_bytes[i], split, &table->split_bytes[i + 1]) ||
             !add_ok(table->stash_bytes[i], active ? item->stash_bytes : 0,

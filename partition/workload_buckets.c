@@ -35,7 +35,7 @@ static enum status stage_buckets(struct builder *b, int s)
         }
         total += input + weight;
         total_weight += weight;
-        if (!mul_ok(b->model->items[i].params + tied, b->model->param_bytes, &bytes) ||
+        if (!mul_ok(b->model->items[i].params + tied, model_grad_bytes(b->model), &bytes) ||
             !add_to(&held, bytes))
             return builder_overflow(b, "parameters");
         if (bytes > 0) {

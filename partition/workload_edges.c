@@ -146,7 +146,7 @@ static enum status build_tied(struct builder *b)
 {
     struct workload *w = &b->got;
     if (w->rank_of_stage[0] != w->rank_of_stage[w->num_stages - 1] &&
-        !mul_ok(builder_tied_params(b), b->model->param_bytes, &w->tied_bytes))
+        !mul_ok(builder_tied_params(b), model_grad_bytes(b->model), &w->tied_bytes))
         return builder_overflow(b, "parameters");
     return OK;
 }

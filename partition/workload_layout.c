@@ -111,7 +111,7 @@ static void shard_bytes(const struct builder *b, int s, int64_t *weights, int64_
             params = add_saturated(params, b->model->items[j].params);
         const int64_t two = mul_saturated(add_saturated(params, before), elem);
         const int64_t own =
-            i >= b->num_frozen_items ? mul_saturated(params, b->model->param_bytes) : 0;
+            i >= b->num_frozen_items ? mul_saturated(params, model_grad_bytes(b->model)) : 0;
         *weights = two > *weights && shards(b, SHARD_WEIGHTS) ? two : *weights;
         *grads = own > *grads && shards(b, SHARD_GRADIENTS) ? own : *grads;
         before = params;
@@ -176,7 +176,7 @@ static bool make_unit(struct builder *b, int s, int first, int next, struct unit
         unit->gather_ns = replicas_ns(b, s, COLLECTIVE_ALLGATHER, params, b->model->elem_bytes);
     if (trains)
         unit->reduce_ns =
-            replicas_ns(b, s, COLLECTIVE_REDUCE_SCATTER, params, b->model->param_bytes);
+            replicas_ns(b, s, COLLECTIVE_REDUCE_SCATTER, params, model_grad_bytes(b->model));
     return fits && unit->gather_ns <= STEP_NS_MAX && unit->reduce_ns <= STEP_NS_MAX;
 }
 

@@ -68,8 +68,9 @@ static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage
            add_ok(trainable, has_table && has_head ? tied : 0, &sums) &&
            mul_ok(trainable, model->param_bytes, &masters) && mul_ok(trainable, copy, &copies) &&
            mul_ok(frozen, model_weight_bytes(model), &frozen_bytes) &&
-           mul_ok(grads, model->param_bytes, &stage->grad_bytes) &&
-           mul_ok(sums, model->param_bytes, &sums) && mul_ok(sums, depth, &stage->tree_bytes) &&
+           mul_ok(grads, model_grad_bytes(model), &stage->grad_bytes) &&
+           mul_ok(sums, model_grad_bytes(model), &sums) &&
+           mul_ok(sums, depth, &stage->tree_bytes) &&
            mul_ok(trainable, plan->optim_bytes_per_param, &stage->optim_bytes);
     if (!fits)
         return false;

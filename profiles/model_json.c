@@ -20,12 +20,16 @@
     }
 static const struct field item_fields[] = {
     ITEM("name", FIELD_TEXT, name, "of the item"),
-    {"layer", FIELD_INT, offsetof(struct item, layer), sizeof(int), -1, MODEL_LAYERS_MAX, NULL, 0,
+    {"layer", FIELD_INT, offsetof(struct item, layer), sizeof(int), -1,  MODEL_LAYERS_MAX, NULL, 0,
                                                "owning layer, ascending; -1: before the first [its index]"},
     ITEM("params", FIELD_INT, params, "trainable parameters [0]"),
     ITEM("fwd_flops", FIELD_INT, fwd_flops, "[0]"),
     ITEM("act_bytes", FIELD_BYTES, act_bytes, "leaves the item [0]"),
     ITEM("stash_bytes", FIELD_BYTES, stash_bytes, "kept for backward [act_bytes]"),
+    ITEM("work_bytes", FIELD_BYTES, work_bytes, "transient workspace of a pass [0]"),
+    ITEM("bytes", FIELD_BYTES, moved_bytes, "to and from memory in a forward [act and stash]"),
+    {"times",       FIELD_OTHER,          0,             0,         0,       0, NULL,          0,
+                                               "{KIND: [[microbatch, fwd_ns, bwd_input_ns, bwd_weight_ns], ...]}"},
     ITEM("fwd_ns", FIELD_NS, fwd_ns, "[0]"),
     ITEM("bwd_input_ns", FIELD_NS, bwd_input_ns, "[0]"),
     ITEM("bwd_weight_ns", FIELD_NS, bwd_weight_ns, "[0]"),
@@ -52,6 +56,7 @@ struct chain_head {
     char family[16];
     bool per_microbatch;
     int layers;
+    int weight_bytes, grad_bytes; /* 0: by the dtype */
 };
 /* clang-format off */
 static const struct field chain_fields[] = {
@@ -59,6 +64,8 @@ static const struct field chain_fields[] = {
     {"name", FIELD_TEXT, offsetof(struct chain_head, name), 64, 0, 0, NULL, 0, ""},
     {"family", FIELD_TEXT, offsetof(struct chain_head, family), 16, 0, 0, NULL, 0, "explicit"},
     {"per_microbatch", FIELD_BOOL, offsetof(struct chain_head, per_microbatch), sizeof(bool), 0, 0, NULL, 0, "sizes and times are per micro-batch, not per sample [false]"},
+    {"weight_bytes_per_param", FIELD_INT, offsetof(struct chain_head, weight_bytes), sizeof(int), 1, 64, NULL, 0, "of a weight on a device [4, with bf16 6]"},
+    {"grad_bytes_per_param", FIELD_INT, offsetof(struct chain_head, grad_bytes), sizeof(int), 1, 64, NULL, 0, "of a gradient [4]"},
     {"items", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "the chain"},
     {"skips", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "from, to, bytes"},
 };
@@ -77,6 +84,61 @@ static enum status array_rows(const struct json *object, const char *key, const 
         return fields_refuse(&source, key, "an array", array, err);
     *count = json_count(array);
     return OK;
+}
+
+static bool read_ns(const struct json *json, int64_t *ns)
+{
+    return json_string(json) ? parse_ns(json_string(json), "time", ns, NULL) == OK
+                             : json_int64(json, ns);
+}
+
+/* Read the table of one kind into the item. */
+static enum status read_table(const struct json *table, const struct fields_source *source,
+                              struct model *model, int item, struct err *err)
+{
+    const char *kind = json_key(table);
+    const int n = json_type(table) == JSON_ARRAY ? json_count(table) : 0;
+    struct time_row *rows = calloc((size_t)n + 1, sizeof *rows);
+    enum status rc = rows ? OK : err_nomem(err);
+    int i = 0;
+    if (rc == OK && json_type(table) != JSON_ARRAY)
+        rc = fields_refuse(source, kind,
+                           "an array of [microbatch, fwd_ns, bwd_input_ns, "
+                           "bwd_weight_ns]",
+                           table, err);
+    for (const struct json *m = json_first(table); rc == OK && m; m = json_next(m), i++)
+        if (json_type(m) != JSON_ARRAY || json_count(m) != 4 ||
+            !json_int64(json_at(m, 0), &rows[i].samples) ||
+            !read_ns(json_at(m, 1), &rows[i].fwd_ns) ||
+            !read_ns(json_at(m, 2), &rows[i].bwd_input_ns) ||
+            !read_ns(json_at(m, 3), &rows[i].bwd_weight_ns))
+            rc = fields_refuse(source, kind,
+                               "rows [microbatch, fwd_ns, bwd_input_ns, "
+                               "bwd_weight_ns]",
+                               m, err);
+    if (rc == OK)
+        rc = model_add_times(model, item, kind, rows, n, err);
+    free(rows);
+    return rc;
+}
+
+static enum status read_times(const struct json *items, const char *file, const char *prefix,
+                              struct model *model, struct err *err)
+{
+    enum status rc = OK;
+    int i = 0;
+    for (const struct json *m = json_first(items); m && rc == OK; m = json_next(m), i++) {
+        const struct json *times = json_get(m, "times");
+        char at[128];
+        snprintf(at, sizeof at, "%s%sitems[%d].times", prefix, *prefix ? "." : "", i);
+        const struct fields_source source = {.file = file, .prefix = at};
+        if (times && (json_type(times) != JSON_OBJECT || json_count(times) == 0))
+            return err_set(err, ERR_INPUT, "%s: %s must be an object with a kind at least", file,
+                           at);
+        for (const struct json *t = json_first(times); times && t && rc == OK; t = json_next(t))
+            rc = read_table(t, &source, model, i, err);
+    }
+    return rc;
 }
 
 static enum status read_chain(const struct json *object, const char *file, const char *prefix,
@@ -123,6 +185,12 @@ static enum status read_chain(const struct json *object, const char *file, const
     }
     rc = model_explicit(head.name, items, num_items, skips, num_skips, head.per_microbatch, model,
                         err);
+    if (rc == OK) {
+        model_set_bytes(model, head.weight_bytes, head.grad_bytes);
+        rc = read_times(json_get(object, "items"), file, prefix, model, err);
+        if (rc != OK)
+            model_clear(model);
+    }
     if (rc == OK && head.layers > model->num_layers) {
         rc = err_set(err, ERR_INPUT, "%s: model '%s' has items of %d layers, layers is %d", file,
                      head.name, model->num_layers, head.layers);
