@@ -45,9 +45,8 @@ double device_copy_ns(const struct device *device, int64_t bytes);
 /* When a rank goes on after a send of its own. */
 enum cluster_sends {
     SENDS_EAGER,   /* at once: a copy engine or the network sends while the rank computes */
-    SENDS_BLOCKING /* when the receiver has the message, as in Megatron-LM and DeepSpeed: time-3b */
+    SENDS_BLOCKING /* when the receiver has the message, as in Megatron-LM and DeepSpeed */
 };
-const char *cluster_sends_name(enum cluster_sends sends); /* "eager", "blocking" */
 
 /* The share of the bandwidth that a message of some size gets. Between two points, the time on the
  * wire is linear in the bytes; below the first and above the last, the share is theirs. Bytes, shares
@@ -138,6 +137,10 @@ struct machine {
 const struct machine *machine_find(const char *name);    /* NULL when unknown */
 const struct machine *machine_of_kind(const char *kind); /* any node of such devices, or NULL */
 const char *const *machine_names(void);
+/* The machine of a CLUSTER text, with a number of nodes or without; NULL: none. */
+const struct machine *machine_of_text(const char *text);
+/* Where context_bytes of a machine's devices comes from. */
+const char *machine_context_source(const char *kind);
 
 /* Collectives of a device kind as measured by others, as shares of the port and of the uplink. */
 struct collective_source {
@@ -146,8 +149,10 @@ struct collective_source {
     double uplink;
     int64_t link_latency_ns, uplink_latency_ns; /* of a step; negative: a message's */
     int64_t fixed_ns[COLLECTIVE_COUNT];
-    const char *source;
+    const char *source, *others; /* of the all-reduce; of the other kinds, NULL: the same source */
 };
+/* The source of the figures of one kind of collective. */
+const char *collective_source_text(const struct collective_source *source, enum collective kind);
 const struct collective_source *collective_source_find(const char *kind); /* NULL: no figures */
 /* Give the cluster the collectives of a kind, if there are figures. */
 void cluster_collectives_of(const char *device_kind, struct cluster *cluster);

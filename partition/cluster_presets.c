@@ -97,7 +97,8 @@ static const char *const preset_names[] = {
 static const struct collective_source collective_sources[] = {
     {.kind = "a100", .link = {0.769, 0.769, 0.769, 0.769}, .uplink = 0.96, NCCL_STEPS,
      .fixed_ns = {14000, 14000, 14000, 14000},
-     .source = "nccl-tests, NVIDIA/nccl issue 527 and nccl-tests issue 119; latency: NCCL 2.18"},
+     .source = "nccl-tests: NVIDIA/nccl issue 527, nccl-tests issue 119; latency: NCCL 2.18",
+     .others = "the share of its all-reduce, none is published; latency: NCCL 2.18"},
     {.kind = "a100-pcie",
      .link = {0.4176 * 30 / 31.508 * GIB_PER_GB, 0.3688 * 30 / 31.508 * GIB_PER_GB,
               0.4497 * 30 / 31.508 * GIB_PER_GB, 0.2754 * 30 / 31.508 * GIB_PER_GB},
@@ -106,10 +107,12 @@ static const struct collective_source collective_sources[] = {
      .source = "SimuMax, a100_pcie, 8 devices (2025)"},
     {.kind = "h100", .link = {1.058, 0.769, 0.769, 0.769}, .uplink = 0.94, NCCL_STEPS,
      .fixed_ns = {14000, 14000, 14000, 14000},
-     .source = "nccl-tests issue 290; other than all-reduce: A100's share; latency: NCCL 2.18"},
+     .source = "nccl-tests: issue 290; latency: NCCL 2.18",
+     .others = "A100's share, none is published; latency: NCCL 2.18"},
     {.kind = "h200", .link = {1.058, 0.769, 0.769, 0.769}, .uplink = 0.94, NCCL_STEPS,
      .fixed_ns = {14000, 14000, 14000, 14000},
-     .source = "as h100"},
+     .source = "H100's share: nccl-tests issue 290; latency: NCCL 2.18",
+     .others = "A100's share, none is published; latency: NCCL 2.18"},
     {.kind = "b200",
      .link = {0.7424 * GIB_PER_GB, 0.6731 * GIB_PER_GB, 0.6735 * GIB_PER_GB, 0.5968 * GIB_PER_GB},
      .uplink = 0.94, .link_latency_ns = 0, .uplink_latency_ns = 4000,
@@ -150,6 +153,11 @@ const struct collective_source *collective_source_find(const char *kind)
         if (strcmp(collective_sources[i].kind, kind) == 0)
             return &collective_sources[i];
     return NULL;
+}
+
+const char *collective_source_text(const struct collective_source *source, enum collective kind)
+{
+    return kind == COLLECTIVE_ALLREDUCE || !source->others ? source->source : source->others;
 }
 
 static struct share_curve constant_share(double share)
@@ -222,6 +230,18 @@ static const struct machine *parse_machine(const char *text, int64_t *nodes)
                : NULL;
 }
 
+const struct machine *machine_of_text(const char *text)
+{
+    int64_t nodes;
+    return parse_machine(text, &nodes);
+}
+
+const char *machine_context_source(const char *kind)
+{
+    return strcmp(kind, "rtx5000") == 0 ? "PipeTransformer's evaluation, RTX 5000"
+                                        : "that of the RTX 5000; not yet measured";
+}
+
 static enum status unknown_cluster(const char *text, struct err *err)
 {
     const char *all[64];
@@ -233,8 +253,8 @@ static enum status unknown_cluster(const char *text, struct err *err)
     const char *near = nearest_name(text, all, num);
     enum status rc = err_set(err, ERR_INPUT, "unknown cluster '%.80s'%s%s%s", text,
                              near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
-    err_hint(err, "a machine with or without its number of nodes (dgx-a100, p4d.24xlarge-4), "
-                  "KIND-NODESxDEVICES (a100-2x8), NODESxDEVICES, "
+    err_hint(err, "a machine with or without its number of nodes (dgx-a100, p4d.24xlarge-4; "
+                  "'elapse cluster' lists them), KIND-NODESxDEVICES (a100-2x8), NODESxDEVICES, "
                   "this-machine, or a JSON file");
     return rc;
 }

@@ -24,7 +24,8 @@ static const struct {
     {"tp",              "tensor parallelism"},
     {"zero",            "ZeRO"              },
     {"fsdp",            "ZeRO"              },
-    {"loss_scale",      "loss scaling"      },
+    {"fp16",            "fp16"              },
+    {"loss_scale",      "fp16"              },
 };
 
 static const char *scope_word(const char *word)

@@ -50,7 +50,7 @@ int main(void)
             fprintf(stderr, "%s\n", err.msg);
             return 1;
         }
-        cost_roofline(&cost, NULL);
+        cost_roofline(&cost);
         const struct planner_problem problem = {.setting.model = &model,
                                                 .setting.cluster = &cluster,
                                                 .setting.cost = &cost,

@@ -1,0 +1,98 @@
+#include "cli/sourced.h"
+
+#include <stdio.h>
+
+#include "partition/units.h"
+
+static void line(const char *words, const char *text, const char *source)
+{
+    printf("  %-32s %14s%s%s\n", words, text, *source ? "  " : "", source);
+}
+
+static void add_source(const struct sourced *out, const char *name, const char *source)
+{
+    if (*source)
+        json_add_string(out->sources, name, source);
+}
+
+static void add_number(const struct sourced *out, const char *name, double value,
+                       const char *source)
+{
+    json_add_double(out->values, name, value);
+    add_source(out, name, source);
+}
+
+void sourced_rate(const struct sourced *out, const char *name, const char *words, double per_s,
+                  const char *source)
+{
+    char text[32];
+    if (out->values) {
+        add_number(out, name, per_s, source);
+        return;
+    }
+    snprintf(text, sizeof text, "%.4g GB/s", per_s / 1e9);
+    line(words, text, source);
+}
+
+void sourced_flops(const struct sourced *out, const char *name, const char *words, double per_s,
+                   const char *source)
+{
+    char text[32];
+    if (out->values) {
+        add_number(out, name, per_s, source);
+        return;
+    }
+    snprintf(text, sizeof text, "%.4g TFLOP/s", per_s / 1e12);
+    line(words, text, source);
+}
+
+void sourced_bytes(const struct sourced *out, const char *name, const char *words, int64_t bytes,
+                   const char *source)
+{
+    char text[32];
+    if (!out->values) {
+        line(words, bytes == INT64_MAX ? "unlimited" : format_bytes(bytes, text, sizeof text),
+             source);
+        return;
+    }
+    if (bytes == INT64_MAX)
+        json_add_null(out->values, name);
+    else
+        json_add_int(out->values, name, bytes);
+    add_source(out, name, source);
+}
+
+void sourced_ns(const struct sourced *out, const char *name, const char *words, int64_t ns,
+                const char *source)
+{
+    char text[32];
+    if (!out->values) {
+        line(words, format_ns(ns, text, sizeof text), source);
+        return;
+    }
+    json_add_int(out->values, name, ns);
+    add_source(out, name, source);
+}
+
+void sourced_number(const struct sourced *out, const char *name, const char *words, double value,
+                    const char *source)
+{
+    char text[32];
+    if (out->values) {
+        add_number(out, name, value, source);
+        return;
+    }
+    snprintf(text, sizeof text, "%.6g", value);
+    line(words, text, source);
+}
+
+void sourced_text(const struct sourced *out, const char *name, const char *words, const char *text,
+                  const char *source)
+{
+    if (!out->values) {
+        line(words, text, source);
+        return;
+    }
+    json_add_string(out->values, name, text);
+    add_source(out, name, source);
+}
