@@ -489,6 +489,11 @@ void store_close(struct store *store)
     free(store);
 }
 
+void store_set_patience(struct store *store, int patience_ms)
+{
+    sqlite3_busy_timeout(store->db, patience_ms);
+}
+
 const char *store_path(const struct store *store)
 {
     return store->path;

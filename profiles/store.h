@@ -33,6 +33,8 @@ enum status store_open(const char *path, enum store_mode mode, struct store **st
                        struct err *err);
 void store_close(struct store *store); /* store may be NULL; rolls back an open transaction */
 const char *store_path(const struct store *store);
+/* How long a call waits for the lock of another process (30 s unless set). */
+void store_set_patience(struct store *store, int patience_ms);
 
 /* Write a whole profile in one transaction. MERGE adds to the profile of that name and replaces
  * rows with equal keys; REPLACE drops the old rows; CREATE is ERR_INPUT if the name is taken. */

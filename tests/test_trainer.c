@@ -13,6 +13,8 @@
 
 #include "exec/run/trainer.h"
 #include "exec/save/run_files.h"
+#include "profiles/clock.h"
+#include "profiles/store_internal.h"
 #include "tests/fail_malloc.h"
 
 static void trainer_lr__warms_up_then_follows_the_curve(void **state)
@@ -158,6 +160,55 @@ static void run_files_free__keeps_the_steps_of_a_run_that_failed(void **state)
     job_clear(&job);
 }
 
+/* A backup that holds the lock of run.db must not hold up the training, let alone end it. */
+static void run_files_step__waits_for_no_lock_and_loses_no_row(void **state)
+{
+    char dir[] = "/tmp/elapse-run.XXXXXX", db[64], waiting[64], command[64];
+    const struct progress progress = {0};
+    struct job job;
+    struct err err = {0};
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(db, sizeof db, "%s/run.db", dir);
+    snprintf(waiting, sizeof waiting, "%s/run-waiting.db", dir);
+    job_defaults(&job);
+    for (int kept = 0; kept < 2; kept++) { /* kept: to the end of the run */
+        struct run_files *files = NULL;
+        struct store *backup = NULL, *store = NULL;
+        struct step_row *rows = NULL;
+        int64_t n = 0;
+        struct json *summary = json_object_new();
+        assert_int_equal(open_run(dir, kept, &progress, &job, NULL, &files, &err), OK);
+        assert_int_equal(store_open(db, STORE_RECORD, &backup, &err), OK);
+        assert_int_equal(store_begin(backup, &err), OK);
+        const int64_t begun = clock_now_ns();
+        write_steps(files, 1, 600); /* two batches of 256 meet the lock */
+        assert_true(clock_now_ns() - begun < 2000000000);
+        if (!kept)
+            store_end(backup, OK, &err);
+        assert_int_equal(run_files_finish(files, summary, 1, &err), OK);
+        run_files_free(files);
+        if (kept)
+            store_end(backup, OK, &err);
+        store_close(backup);
+        assert_int_equal(json_get(summary, "record_note") != NULL, kept);
+        if (kept)
+            assert_non_null(strstr(json_string(json_get(summary, "record_note")),
+                                   "600 rows are in run-waiting.db"));
+        assert_int_equal(access(waiting, F_OK) == 0, kept);
+        assert_int_equal(store_open(kept ? waiting : db, STORE_READ, &store, &err), OK);
+        assert_int_equal(record_read_steps(store, 1, &rows, &n, &err), OK);
+        assert_int_equal(n, 600);
+        assert_int_equal(rows[599].step, 600);
+        free(rows);
+        store_close(store);
+        json_free(summary);
+    }
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+    job_clear(&job);
+}
+
 static void run_files_open__drops_what_is_behind_the_checkpoint_on_resume(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", path[128], run[64];
@@ -230,6 +281,7 @@ int main(void)
         cmocka_unit_test(run_files_open__leaves_nothing_where_it_fails),
         cmocka_unit_test(run_files_open__keeps_metrics_when_memory_ends_on_resume),
         cmocka_unit_test(run_files_free__keeps_the_steps_of_a_run_that_failed),
+        cmocka_unit_test(run_files_step__waits_for_no_lock_and_loses_no_row),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

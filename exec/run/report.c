@@ -84,6 +84,8 @@ void report_notes(const struct json *summary, bool timing, FILE *out)
     if (idle > 0 && !timing)
         fprintf(out, "note: plan: %.0f of %.0f ranks are left without work\n", idle,
                 number(summary, "ranks"));
+    if (text_of(summary, "record_note")[0])
+        fprintf(out, "note: record: %s\n", text_of(summary, "record_note"));
     if (text_of(summary, "held_note")[0])
         fprintf(out, "note: freeze: %s\n", text_of(summary, "held_note"));
     if (text_of(summary, "limit_note")[0])

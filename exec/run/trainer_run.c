@@ -98,6 +98,22 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
     return comm_agree(t->comm, rc, err);
 }
 
+/* If metrics could not be written, the run ends here, on all ranks, after its checkpoint. */
+static enum status end_unwritten(struct trainer *t, bool *alone, struct err *err)
+{
+    struct err why = t->unwritten;
+    enum status rc = comm_agree(t->comm, why.status, &why);
+    if (rc == OK)
+        return OK;
+    *alone = false;
+    if (t->last_saved == t->progress.step)
+        err_hint(&why,
+                 "%lld steps are saved; with room to write, go on with: elapse train "
+                 "--resume %.120s",
+                 (long long)t->progress.step, t->out);
+    return err_copy(err, &why);
+}
+
 /* Train, with an evaluation before and after. *alone becomes false if all ranks know of a failure.
  */
 static enum status train_between_evaluations(struct trainer *t, struct evaluation *before,
@@ -118,6 +134,8 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
         rc = record_bytes(t, err);
     if (rc == OK && (evaluate || t->interrupted))
         rc = trainer_save(t, err);
+    if (rc == OK)
+        rc = end_unwritten(t, alone, err);
     if (t->evaluated_step == t->progress.step)
         *after = t->evaluated;
     else if (rc == OK && evaluate && !t->interrupted && !layout_idle(&t->layout))
@@ -125,7 +143,7 @@ static enum status train_between_evaluations(struct trainer *t, struct evaluatio
     if (rc == OK && after->count > 0 && t->written_row.steps > 0 && t->comm->rank == 0) {
         t->written_row.eval_loss = after->loss;
         t->written_row.eval_accuracy = after->accuracy;
-        rc = run_files_epoch(t->files, &t->written_row, err);
+        run_files_epoch(t->files, &t->written_row);
     }
     return rc;
 }

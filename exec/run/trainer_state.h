@@ -79,6 +79,7 @@ struct trainer {
     struct evaluation evaluated; /* the last one at an epoch's end */
     int64_t evaluated_step;      /* the step of `evaluated`; -1: none */
     struct run_files *files;     /* rank 0 */
+    struct err unwritten;        /* rank 0: why metrics could not be written; the run then ends */
     struct run_log log;          /* rank 0 */
     int64_t train_ns;
     double first_loss, last_loss;

@@ -155,21 +155,22 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
     t->last_loss = result->loss;
     if (isnan(t->first_loss))
         t->first_loss = result->loss;
-    if (t->comm->rank == 0)
-        rc = run_files_step(t->files,
-                            &(struct step_row){.step = t->progress.step,
-                                               .epoch = t->progress.epoch,
-                                               .start_ns = result->start_ns,
-                                               .step_ns = result->step_ns,
-                                               .loss = result->loss,
-                                               .lr = lr,
-                                               .grad_norm = result->grad_norm,
-                                               .samples_per_s = (double)batch->num_samples * 1e9 /
-                                                                (double)result->step_ns,
-                                               .frozen_layers = plan->num_frozen_layers,
-                                               .pipeline_length = plan->num_ranks,
-                                               .replicas = plan->num_replicas},
-                            err);
+    if (t->comm->rank == 0 && t->unwritten.status == OK &&
+        run_files_step(t->files,
+                       &(struct step_row){.step = t->progress.step,
+                                          .epoch = t->progress.epoch,
+                                          .start_ns = result->start_ns,
+                                          .step_ns = result->step_ns,
+                                          .loss = result->loss,
+                                          .lr = lr,
+                                          .grad_norm = result->grad_norm,
+                                          .samples_per_s = (double)batch->num_samples * 1e9 /
+                                                           (double)result->step_ns,
+                                          .frozen_layers = plan->num_frozen_layers,
+                                          .pipeline_length = plan->num_ranks,
+                                          .replicas = plan->num_replicas},
+                       &t->unwritten) != OK)
+        stop_wanted = 1; /* the weights are sound, so a checkpoint comes before the end */
     elastic_count(t);
     if (rc == OK && trace)
         rc = record_step_ops(t, result, err);
@@ -308,7 +309,7 @@ static enum status one_epoch(struct trainer *t, int64_t first_step, int64_t last
             rc = save_now(t, err);
     }
     if (rc == OK && t->comm->rank == 0)
-        rc = run_files_epoch(t->files, &t->epoch_row, err);
+        run_files_epoch(t->files, &t->epoch_row);
     t->written_row = t->epoch_row;
     if (over)
         trainer_clear_epoch(t);

@@ -15,11 +15,15 @@
 #include <unistd.h>
 
 #include "exec/save/owned_folder.h"
+#include "exec/save/record_rows.h"
 #include "partition/units.h"
 #include "profiles/trace.h"
 #include "profiles/whole_file.h"
 
-enum { STEP_ROWS = 256 }; /* rows that are gathered before they go into run.db */
+enum {
+    STEP_ROWS = 256,       /* rows that are gathered before they go into run.db */
+    END_PATIENCE_MS = 2000 /* for the lock of run.db at the end of the run */
+};
 
 struct run_files {
     char *dir;
@@ -27,11 +31,10 @@ struct run_files {
     int lock; /* descriptor of the folder, locked while the program runs; below 0: none */
     double first_loss, last_loss; /* of steps before a resume; NaN: none */
     FILE *metrics;
-    struct store *store;
-    int64_t run_id;
-    int64_t start_ns; /* of the first step, on the clock of comm_now_ns(); 0: none yet */
-    struct step_row rows[STEP_ROWS];
-    int num_rows;
+    struct record_rows *rows; /* of run.db */
+    int64_t start_ns;         /* of the first step, on the clock of comm_now_ns(); 0: none yet */
+    struct step_row steps[STEP_ROWS];
+    int num_steps;
     struct trace *trace; /* NULL: not wanted */
     struct atomic_file trace_file;
 };
@@ -240,7 +243,9 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     if (rc != OK)
         goto out;
     new_db = !is_there(db);
-    rc = store_open(db, STORE_RECORD, &got->store, err);
+    snprintf(info.name, sizeof info.name, "%s", start->job->name);
+    snprintf(info.cost_source, sizeof info.cost_source, "%s", start->cost_label);
+    rc = record_rows_open(dir, &info, &got->rows, err);
     /* All checks have passed; files change from here on. A kill between the next two calls leaves
      * an older checkpoint with metrics of later steps, from which the run can be resumed again. */
     new_id = !is_there(id);
@@ -259,14 +264,9 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
         goto out;
     }
     setvbuf(got->metrics, NULL, _IOLBF, 0);
-    snprintf(info.name, sizeof info.name, "%s", start->job->name);
-    snprintf(info.cost_source, sizeof info.cost_source, "%s", start->cost_label);
-    rc = record_start(got->store, &info, &got->run_id, err);
-    if (rc == OK) {
-        unlink(summary); /* the old one; run_files_finish() writes a new one */
-        *files = got;
-        got = NULL;
-    }
+    unlink(summary); /* the old one; run_files_finish() writes a new one */
+    *files = got;
+    got = NULL;
 out:
     run_files_free(got);
     if (new_metrics && rc != OK)
@@ -321,13 +321,10 @@ static enum status end_trace(struct run_files *files, enum status status, struct
     return files->trace_file.out ? atomic_close(&files->trace_file, rc, err) : rc;
 }
 
-static enum status flush_rows(struct run_files *files, struct err *err)
+static void flush_steps(struct run_files *files)
 {
-    enum status rc = OK;
-    if (files->num_rows > 0)
-        rc = record_steps(files->store, files->run_id, files->rows, files->num_rows, err);
-    files->num_rows = 0;
-    return rc;
+    record_rows_add(files->rows, ROWS_STEP, files->steps, files->num_steps);
+    files->num_steps = 0;
 }
 
 void run_files_free(struct run_files *files)
@@ -335,10 +332,11 @@ void run_files_free(struct run_files *files)
     if (!files)
         return;
     end_trace(files, ERR_SYSTEM, NULL); /* run_files_finish() was not called */
-    (void)flush_rows(files, NULL);
+    if (files->rows)
+        flush_steps(files);
+    record_rows_free(files->rows);
     if (files->metrics)
         fclose(files->metrics);
-    store_close(files->store);
     if (files->lock >= 0)
         close(files->lock);
     free(files->dir);
@@ -368,19 +366,21 @@ enum status run_files_step(struct run_files *files, const struct step_row *row, 
         return rc;
     if (files->start_ns == 0)
         files->start_ns = row->start_ns;
-    files->rows[files->num_rows] = *row;
-    files->rows[files->num_rows++].start_ns -= files->start_ns;
-    return files->num_rows == STEP_ROWS ? flush_rows(files, err) : OK;
+    files->steps[files->num_steps] = *row;
+    files->steps[files->num_steps++].start_ns -= files->start_ns;
+    if (files->num_steps == STEP_ROWS)
+        flush_steps(files);
+    return OK;
 }
 
 enum status run_files_ops(struct run_files *files, const struct rank_step *of, struct err *err)
 {
     struct op_row *rows = calloc((size_t)of->ops->num_ops + 1, sizeof *rows);
     int64_t n = 0;
-    enum status rc = flush_rows(files, err);
     if (!rows)
-        rc = err_nomem(err);
-    for (int64_t i = 0; rc == OK && i < of->ops->num_ops; i++)
+        return err_nomem(err);
+    flush_steps(files);
+    for (int64_t i = 0; i < of->ops->num_ops; i++)
         if (of->times[i].end_ns > 0)
             rows[n++] = (struct op_row){.step = of->step,
                                         .replica = of->replica,
@@ -388,31 +388,28 @@ enum status run_files_ops(struct run_files *files, const struct rank_step *of, s
                                         .start_ns = of->times[i].start_ns - of->start_ns,
                                         .end_ns = of->times[i].end_ns - of->start_ns,
                                         .op = of->ops->ops[i]};
-    if (rc == OK)
-        rc = record_ops(files->store, files->run_id, rows, n, err);
-    if (rc == OK && files->trace)
+    record_rows_add(files->rows, ROWS_OP, rows, n);
+    if (files->trace)
         trace_ops(files->trace, rows, n, of->start_ns - files->start_ns);
     free(rows);
-    return rc;
+    return OK;
 }
 
-enum status run_files_epoch(struct run_files *files, const struct epoch_row *row, struct err *err)
+void run_files_epoch(struct run_files *files, const struct epoch_row *row)
 {
-    enum status rc = flush_rows(files, err);
-    return rc == OK ? record_epochs(files->store, files->run_id, row, 1, err) : rc;
+    flush_steps(files);
+    record_rows_add(files->rows, ROWS_EPOCH, row, 1);
 }
 
-enum status run_files_transitions(struct run_files *files, const struct transition_row *rows,
-                                  int num_rows, struct err *err)
+void run_files_transitions(struct run_files *files, const struct transition_row *rows, int num_rows)
 {
-    return record_transitions(files->store, files->run_id, rows, num_rows, err);
+    record_rows_add(files->rows, ROWS_TRANSITION, rows, num_rows);
 }
 
 enum status run_files_memory(struct run_files *files, const int64_t *bytes, int num_ranks,
                              const int64_t *predicted, int64_t epoch, struct err *err)
 {
     struct device_memory_row *rows = calloc((size_t)num_ranks, sizeof *rows);
-    enum status rc;
     if (!rows)
         return err_nomem(err);
     for (int r = 0; r < num_ranks; r++)
@@ -421,19 +418,21 @@ enum status run_files_memory(struct run_files *files, const int64_t *bytes, int 
                                              .predicted_bytes = predicted ? predicted[r] : 0,
                                              .peak_bytes = bytes[r],
                                              .what = "total"};
-    rc = record_memory(files->store, files->run_id, rows, num_ranks, err);
+    record_rows_add(files->rows, ROWS_MEMORY, rows, num_ranks);
     free(rows);
-    return rc;
+    return OK;
 }
 
-enum status run_files_finish(struct run_files *files, const struct json *summary, int64_t total_ns,
+enum status run_files_finish(struct run_files *files, struct json *summary, int64_t total_ns,
                              struct err *err)
 {
-    char *path = NULL;
-    enum status rc = flush_rows(files, err);
-    if (rc == OK)
-        rc = record_finish(files->store, files->run_id, total_ns, err);
-    if (rc == OK && asprintf(&path, "%s/summary.json", files->dir) < 0) {
+    char *path = NULL, note[ROWS_NOTE_BYTES];
+    enum status rc = OK;
+    flush_steps(files);
+    record_rows_finish(files->rows, total_ns, END_PATIENCE_MS, note);
+    if (*note)
+        json_add_string(summary, "record_note", note);
+    if (asprintf(&path, "%s/summary.json", files->dir) < 0) {
         path = NULL;
         rc = err_nomem(err);
     }

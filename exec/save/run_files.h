@@ -53,17 +53,18 @@ struct rank_step {
     const struct op_time *times;
 };
 enum status run_files_ops(struct run_files *files, const struct rank_step *of, struct err *err);
-enum status run_files_epoch(struct run_files *files, const struct epoch_row *row, struct err *err);
+void run_files_epoch(struct run_files *files, const struct epoch_row *row);
 
-enum status run_files_transitions(struct run_files *files, const struct transition_row *rows,
-                                  int num_rows, struct err *err);
+void run_files_transitions(struct run_files *files, const struct transition_row *rows,
+                           int num_rows);
 
 /* Bytes that each rank holds, and the plan's prediction (NULL: none). */
 enum status run_files_memory(struct run_files *files, const int64_t *bytes, int num_ranks,
                              const int64_t *predicted, int64_t epoch, struct err *err);
 
-/* Write summary.json (whole or absent) and mark the record finished. */
-enum status run_files_finish(struct run_files *files, const struct json *summary, int64_t total_ns,
+/* Write summary.json (whole or absent) and mark the record finished. If rows could not be written
+ * into run.db, the summary gets "record_note", which says where they are. */
+enum status run_files_finish(struct run_files *files, struct json *summary, int64_t total_ns,
                              struct err *err);
 
 #endif

@@ -1,0 +1,188 @@
+#include "exec/save/record_rows.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATIENCE_MS = 50, END_PATIENCE_MS = 2000 };
+
+/* Rows that were handed over in one call. */
+struct batch {
+    struct batch *next;
+    enum row_kind kind;
+    int64_t n, bytes;
+    char rows[]; /* n of them */
+};
+
+struct record_rows {
+    char *waiting_path;
+    struct run_info info; /* for the second store; job_json is owned */
+    struct store *store, *waiting;
+    int64_t run_id, waiting_id;
+    struct batch *first, **last;
+    int64_t bytes;               /* of all batches */
+    int64_t num_aside, num_lost; /* rows in the second store; rows that are in none */
+    char why[160];               /* the first reason that run.db was not written */
+};
+
+static const size_t row_bytes[ROW_KINDS] = {sizeof(struct epoch_row), sizeof(struct step_row),
+                                            sizeof(struct op_row), sizeof(struct transition_row),
+                                            sizeof(struct device_memory_row)};
+
+static enum status write_batch(struct store *store, int64_t run_id, const struct batch *batch,
+                               struct err *err)
+{
+    const void *rows = batch->rows;
+    switch (batch->kind) {
+    case ROWS_EPOCH:
+        return record_epochs(store, run_id, rows, batch->n, err);
+    case ROWS_STEP:
+        return record_steps(store, run_id, rows, batch->n, err);
+    case ROWS_OP:
+        return record_ops(store, run_id, rows, batch->n, err);
+    case ROWS_TRANSITION:
+        return record_transitions(store, run_id, rows, batch->n, err);
+    default:
+        return record_memory(store, run_id, rows, batch->n, err);
+    }
+}
+
+static void drop_first(struct record_rows *rows)
+{
+    struct batch *batch = rows->first;
+    rows->first = batch->next;
+    if (!rows->first)
+        rows->last = &rows->first;
+    rows->bytes -= batch->bytes;
+    free(batch);
+}
+
+/* Write waiting batches into run.db, in order, until one fails. */
+static void flush(struct record_rows *rows)
+{
+    while (rows->first) {
+        struct err err = {0};
+        if (write_batch(rows->store, rows->run_id, rows->first, &err) != OK) {
+            if (!*rows->why)
+                snprintf(rows->why, sizeof rows->why, "%.150s", err.msg);
+            return;
+        }
+        drop_first(rows);
+    }
+}
+
+/* Put all waiting batches into the second store; what it does not take is lost. */
+static void put_aside(struct record_rows *rows)
+{
+    if (!rows->first)
+        return;
+    if (!rows->waiting &&
+        store_open(rows->waiting_path, STORE_RECORD, &rows->waiting, NULL) == OK) {
+        store_set_patience(rows->waiting, PATIENCE_MS);
+        if (record_start(rows->waiting, &rows->info, &rows->waiting_id, NULL) != OK) {
+            store_close(rows->waiting);
+            rows->waiting = NULL;
+        }
+    }
+    while (rows->first) {
+        const bool kept =
+            rows->waiting && write_batch(rows->waiting, rows->waiting_id, rows->first, NULL) == OK;
+        *(kept ? &rows->num_aside : &rows->num_lost) += rows->first->n;
+        drop_first(rows);
+    }
+}
+
+enum status record_rows_open(const char *dir, const struct run_info *info,
+                             struct record_rows **rows, struct err *err)
+{
+    struct record_rows *got = calloc(1, sizeof *got);
+    char *db = NULL;
+    enum status rc = OK;
+    if (!got)
+        return err_nomem(err);
+    got->last = &got->first;
+    got->info = *info;
+    got->info.job_json = info->job_json ? strdup(info->job_json) : NULL;
+    if (asprintf(&db, "%s/run.db", dir) < 0) {
+        db = NULL;
+        rc = err_nomem(err);
+    } else if (asprintf(&got->waiting_path, "%s/run-waiting.db", dir) < 0) {
+        got->waiting_path = NULL;
+        rc = err_nomem(err);
+    } else if (info->job_json && !got->info.job_json) {
+        rc = err_nomem(err);
+    }
+    if (rc == OK)
+        rc = store_open(db, STORE_RECORD, &got->store, err);
+    if (rc == OK)
+        rc = record_start(got->store, info, &got->run_id, err);
+    free(db);
+    if (rc != OK) {
+        record_rows_free(got);
+        return rc;
+    }
+    store_set_patience(got->store, PATIENCE_MS);
+    *rows = got;
+    return OK;
+}
+
+void record_rows_add(struct record_rows *rows, enum row_kind kind, const void *at, int64_t n)
+{
+    const int64_t bytes = n * (int64_t)row_bytes[kind];
+    struct batch *batch = n > 0 ? malloc(sizeof *batch + (size_t)bytes) : NULL;
+    if (n <= 0)
+        return;
+    if (!batch) {
+        rows->num_lost += n;
+        return;
+    }
+    *batch = (struct batch){.kind = kind, .n = n, .bytes = bytes};
+    memcpy(batch->rows, at, (size_t)bytes);
+    *rows->last = batch;
+    rows->last = &batch->next;
+    rows->bytes += bytes;
+    flush(rows);
+    if (rows->bytes > ROWS_WAIT_BYTES)
+        put_aside(rows);
+}
+
+void record_rows_finish(struct record_rows *rows, int64_t total_ns, int patience_ms,
+                        char note[ROWS_NOTE_BYTES])
+{
+    struct err err = {0};
+    size_t used = 0;
+    note[0] = '\0';
+    store_set_patience(rows->store, patience_ms);
+    flush(rows);
+    if (rows->first) /* the lock has been waited for */
+        store_set_patience(rows->store, PATIENCE_MS);
+    const enum status rc = record_finish(rows->store, rows->run_id, total_ns, &err);
+    store_set_patience(rows->store, PATIENCE_MS);
+    put_aside(rows);
+    if (rc == OK && rows->num_aside == 0 && rows->num_lost == 0)
+        return;
+    used = (size_t)snprintf(note, ROWS_NOTE_BYTES, "run.db is not whole (%.150s)",
+                            *rows->why ? rows->why : err.msg);
+    if (rows->num_aside > 0 && used < ROWS_NOTE_BYTES)
+        used += (size_t)snprintf(note + used, ROWS_NOTE_BYTES - used,
+                                 "; %lld rows are in run-waiting.db", (long long)rows->num_aside);
+    if (rows->num_lost > 0 && used < ROWS_NOTE_BYTES)
+        snprintf(note + used, ROWS_NOTE_BYTES - used, "; %lld rows are lost",
+                 (long long)rows->num_lost);
+}
+
+void record_rows_free(struct record_rows *rows)
+{
+    if (!rows)
+        return;
+    if (rows->first) {
+        store_set_patience(rows->store, END_PATIENCE_MS);
+        flush(rows);
+        put_aside(rows);
+    }
+    store_close(rows->store);
+    store_close(rows->waiting);
+    free(rows->info.job_json);
+    free(rows->waiting_path);
+    free(rows);
+}
