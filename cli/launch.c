@@ -107,6 +107,7 @@ static void set_environment(const char *launcher)
         setenv(settings[i][0], settings[i][1], 0);
     if (!getenv("OMP_WAIT_POLICY"))
         setenv("GOMP_SPINCOUNT", "3000", 0);
+    setenv("OPENBLAS_NUM_THREADS", "1", 0); /* ranks call it from their own threads */
     if (!strchr(launcher, ' '))
         setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
     if (isatty(STDERR_FILENO)) /* ranks cannot see this, because mpirun gives them a pipe */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "exec/base/ending.h"
 #include "exec/device/device_info.h"
 #include "exec/device/devices.h"
 #include "exec/measure/measure.h"
@@ -547,24 +548,15 @@ static void fail_alone(const struct comm *comm, const struct err *err)
     comm_abort(comm, exit_code(err->status));
 }
 
-/* End the process without the exit handlers of libraries: that of OpenBLAS joins its threads, and
- * waits for ever for one that could not start for want of memory. */
-static _Noreturn void leave(int code)
-{
-    fflush(NULL);
-    _exit(code);
-}
-
 int main(int argc, char **argv)
 {
     const struct exec_command *command = NULL;
     struct err err = {0};
     struct comm comm = {0};
     struct call call = {0};
+    ending_prepare(argv);
     enum status rc = take_asked(&argc, &argv, &err);
     bool help = false;
-    signal(SIGXFSZ,
-           SIG_IGN); /* a limit on file sizes is an error of the write, as a full disk is */
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             command = &commands[i];
@@ -591,7 +583,7 @@ int main(int argc, char **argv)
         report(&err);
         if (call.comm)
             comm_finalize(&comm);
-        leave(exit_code(rc));
+        return exit_code(rc);
     }
     rc = command->run(command, &call, &err);
     if ((fflush(stdout) != 0 || ferror(stdout)) && rc == OK)
@@ -600,5 +592,5 @@ int main(int argc, char **argv)
         report(&err);
     if (call.comm)
         comm_finalize(&comm);
-    leave(rc == OK && stopped_by > 0 && asked == 0 ? EXIT_SIGNALLED + stopped_by : exit_code(rc));
+    return rc == OK && stopped_by > 0 && asked == 0 ? EXIT_SIGNALLED + stopped_by : exit_code(rc);
 }

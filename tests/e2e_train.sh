@@ -77,9 +77,6 @@ early() {
 }
 verify "a stop before there are ranks stops the run" early
 
-# A rank that is killed: the front door starts the job again from the last checkpoint.
-long=(-n 2 --set train.epochs=25 --set train.checkpoint_every_steps=20)
-train job whole "${long[@]}"
 ranks_below() { # PID: the processes of its ranks
     local family=$1 pid
     while [ -n "$family" ]; do
@@ -87,6 +84,34 @@ ranks_below() { # PID: the processes of its ranks
         family=$(for pid in $family; do pgrep -P "$pid"; done)
     done
 }
+# A limit on file sizes ends a write as a full disk does: the run saves its weights and ends.
+train job limited -n 1 --set model.hidden=8 --set model.mlp=8 --set model.layers=1 --set train.epochs=20000 \
+    --set train.lr_schedule.kind=constant --set train.checkpoint_every_steps=0 --set data.test_samples=2 &
+for _ in $(seq 200); do [ -s "$tmp/limited/metrics.jsonl" ] && break; sleep 0.05; done
+limited() {
+    local pid
+    for pid in $(ranks_below $1); do prlimit --pid "$pid" --fsize=60000; done
+    wait $1
+    [ $? -eq 3 ] && says limited "^elapse: cannot write '.*/metrics.jsonl': File too large$" &&
+        says limited "^hint: [0-9]* steps are saved" && "$elapse" checkpoint verify "$tmp/limited" &&
+        [ -z "$(find "$tmp/limited" -name '*.tmp*')" ] || { cat "$tmp/limited.err"; false; }
+}
+verify "a limit on file sizes: the weights are saved, and nothing half" limited $!
+# Out of memory a rank ends, with one of our exit codes, whatever its libraries wait for.
+printf 'shift 2\nulimit -v $STARVE\nexec "$@"\n' >"$tmp/starved"
+starved() {
+    local kib begin=$SECONDS
+    for kib in 100000 150000 200000; do
+        STARVE=$kib ELAPSE_MPIRUN="bash $tmp/starved" timeout -k 1 20 "$elapse" train "$tmp/job.json" --out "$tmp/starved-$kib" --json
+        [ $? -le 3 ] && [ $((SECONDS - begin)) -le 10 ] || return
+        begin=$SECONDS
+    done
+}
+verify "out of memory a run ends within 10 s" starved
+
+# A rank that is killed: the front door starts the job again from the last checkpoint.
+long=(-n 2 --set train.epochs=25 --set train.checkpoint_every_steps=20)
+train job whole "${long[@]}"
 train job killed "${long[@]}" --max-restarts 2 &
 ranks=""
 for _ in $(seq 400); do # found before the checkpoint is there, so that the kill follows it at once
