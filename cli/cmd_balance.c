@@ -16,6 +16,8 @@ static const char *const balancer_names[] = {"optimal", "released", "paper"};
 
 struct request {
     const char *model_text, *sizes_text, *balancer_text, *by_text, *device_kind, *db_path;
+    const char *cost_text;
+    double efficiency;
     int64_t stages, frozen_layers, samples, microbatches, latency_ns, mem_bytes;
     double link_bytes_per_s; /* 0: communication is free */
     bool compress, as_json;
@@ -33,7 +35,7 @@ struct chain {
     double *greedy;          /* owned: sizes in millions, or as given */
     const char *unit;        /* "parameters", "ns" or "" */
     const char *cost_source; /* NULL without --by time */
-    char cost_note[256];
+    char cost_label[96], cost_note[256];
     bool extrapolated;
 };
 
@@ -242,7 +244,13 @@ static enum status time_items(const struct request *q, struct chain *chain, stru
         err_hint(err, "kinds: %s", join_names(names, n, kinds, sizeof kinds));
         return rc;
     }
-    rc = cost_choose_for(q->db_path, &chain->model, &cluster, NULL, &handle, err);
+    struct cost_query query = cost_query_of_model(&chain->model);
+    query.efficiency = q->efficiency;
+    rc = cost_efficiency_check(q->efficiency, err);
+    if (rc == OK && q->cost_text)
+        rc = cost_choice_parse(q->cost_text, &query.choice, err);
+    if (rc == OK)
+        rc = cost_choose_for(q->db_path, &chain->model, &cluster, &query, &handle, err);
     const struct setting setting = {&chain->model, &cluster, &handle.cost};
     const struct cut_device on = {&cluster.devices[0], q->samples, -1};
     if (rc == OK)
@@ -257,6 +265,7 @@ static enum status time_items(const struct request *q, struct chain *chain, stru
     }
     chain->cost_source = cost_source_name(handle.cost.source);
     chain->extrapolated = extrapolated;
+    memcpy(chain->cost_label, handle.cost.label, sizeof chain->cost_label);
     memcpy(chain->cost_note, handle.note, sizeof chain->cost_note);
     cost_handle_clear(&handle);
     cluster_clear(&cluster);
@@ -377,6 +386,7 @@ static enum status run_request(const struct command *command, const struct reque
         json_add_string(json, "by", q->by_time ? "time" : q->sizes_text ? "sizes" : "params");
         if (q->by_time) {
             json_add_string(json, "cost_source", chain->cost_source);
+            json_add_string(json, "cost_label", chain->cost_label);
             json_add_bool(json, "extrapolated", chain->extrapolated);
             json_add_string(json, "cost_note", chain->cost_note);
         }
@@ -468,7 +478,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
                         .samples = 16,
                         .microbatches = 1,
                         .latency_ns = 5000,
-                        .mem_bytes = INT64_MAX};
+                        .mem_bytes = INT64_MAX,
+                        .efficiency = 1};
     struct chain chain = {0};
     struct seen seen = {0};
     const struct option options[] = {
@@ -501,6 +512,10 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("microbatches", INT, &q.microbatches, "M",
                "with --link or --mem: micro-batches of a step (default 1)", .min = 1,
                .max = INT32_MAX, .seen = &seen.microbatches),
+        OPTION("cost", STRING, &q.cost_text, "NAME",
+               "with --by time: kernels, roofline (ideal), profile or auto (default auto)"),
+        OPTION("efficiency", RATIO, &q.efficiency, "X",
+               "with --by time: speed of kernels or roofline, more than 0 to 1 (default 1)"),
         OPTION("db", STRING, &q.db_path, "FILE", "with --by time: the profile store",
                .seen = &seen.db),
         OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),

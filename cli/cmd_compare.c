@@ -79,7 +79,8 @@ static struct json *answer_json(const struct command *command, const struct comp
         add_peak(config, "real_peak_bytes", c->real_peak_bytes);
         add_peak(config, "sim_peak_bytes", c->sim_peak_bytes);
         json_add_double(config, "peak_error", comparison_peak_error(c));
-        json_add_string(config, "cost_source", c->cost_label);
+        json_add_string(config, "cost_source", cost_source_name(c->cost));
+        json_add_string(config, "cost_label", c->cost_label);
         json_add_bool(config, "extrapolated", c->extrapolated);
         add_kinds(config, c);
     }

@@ -23,7 +23,9 @@
 #include "sim/elastic_run.h"
 
 struct request {
-    const char *job_path, *db_path, *out_path;
+    const char *job_path, *db_path, *out_path, *cost_text;
+    double efficiency;
+    bool scaled; /* efficiency was given */
     struct option_list overrides, sweeps;
     int64_t frozen_layers;
     int64_t from_frozen; /* -1: print no transition */
@@ -98,7 +100,7 @@ static struct json *start_json(const struct command *command, const struct job *
     struct json *json = command_json(command);
     json_add_parsed(json, "job", job->json);
     json_add_string(json, "cost_source", cost_source_name(cost->cost.source));
-    json_add_string(json, "cost", cost->cost.label);
+    json_add_string(json, "cost_label", cost->cost.label);
     if (cost->note[0])
         json_add_string(json, "cost_note", cost->note);
     return json;
@@ -246,6 +248,29 @@ out:
     return rc;
 }
 
+/* The job with its overrides; --cost and --efficiency are the last of them. */
+static enum status load_job(const struct request *q, const char *path, struct job *job,
+                            struct err *err)
+{
+    const char *all[OPTION_LIST_MAX + 2];
+    char source[48], efficiency[48];
+    enum cost_choice choice;
+    enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &choice, err) : OK;
+    if (rc == OK && q->scaled)
+        rc = cost_efficiency_check(q->efficiency, err);
+    if (rc != OK)
+        return rc;
+    int n = q->overrides.count;
+    memcpy(all, q->overrides.items, (size_t)n * sizeof *all);
+    snprintf(source, sizeof source, "cost.source=%s", q->cost_text ? q->cost_text : "");
+    snprintf(efficiency, sizeof efficiency, "cost.efficiency=%.17g", q->efficiency);
+    if (q->cost_text)
+        all[n++] = source;
+    if (q->scaled)
+        all[n++] = efficiency;
+    return job_load(path, all, n, job, err);
+}
+
 /* A table of plans: each point is planned, and its step is simulated as `sim JOB --step` does. */
 static enum status run_sweep(const struct command *command, const struct request *q,
                              const char *job_path, struct err *err)
@@ -267,6 +292,11 @@ static enum status run_sweep(const struct command *command, const struct request
     step_request_init(&args.request);
     args.request.db_path = q->db_path;
     args.request.num_frozen = q->frozen_layers;
+    enum status rc = q->cost_text ? cost_choice_parse(q->cost_text, &args.request.cost, err) : OK;
+    if (rc == OK && q->scaled)
+        rc = cost_efficiency_check(args.request.efficiency = q->efficiency, err);
+    if (rc != OK)
+        return rc;
     if (q->cached)
         args.request.frozen = FROZEN_CACHED;
     return sim_sweep(command, &args, err);
@@ -300,6 +330,11 @@ static enum status run(const struct command *command, int argc, char **argv, str
             "that table for people also where stdout is no terminal (default there: JSON lines)"),
         OPTION("o", STRING, &q.out_path, "FILE",
                "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
+        OPTION("cost", STRING, &q.cost_text, "NAME",
+               "kernels, roofline (ideal), profile or auto (default: the job's cost.source)"),
+        OPTION("efficiency", RATIO, &q.efficiency, "X",
+               "speed of kernels or roofline, more than 0 to 1 (default: the job's, 1)",
+               .seen = &q.scaled),
         OPTION("db", STRING, &q.db_path, "FILE", "profile store (default: the user's own)"),
         OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),
     };
@@ -323,7 +358,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
         return err_set(err, ERR_INPUT, "--simulate and --no-simulate exclude each other");
     struct job job = {0};
     struct cost_handle cost = {0};
-    rc = job_load(line.positional[0], q.overrides.items, q.overrides.count, &job, err);
+    rc = load_job(&q, line.positional[0], &job, err);
     if (rc != OK)
         return rc;
     rc = model_check_frozen(&job.model, q.frozen_layers, err);

@@ -53,6 +53,9 @@ static void add_plan(struct json *json, const struct step_answer *a)
     json_add_string(json, "cluster", a->cluster.name);
     plan_json_add_shape(json, &plan);
     json_add_string(json, "cost_source", cost_source_name(a->cost.cost.source));
+    json_add_string(json, "cost_label", a->cost.cost.label);
+    if (a->cost.note[0])
+        json_add_string(json, "cost_note", a->cost.note);
     json_add_bool(json, "extrapolated", a->workload.extrapolated);
 }
 
@@ -74,6 +77,7 @@ static void add_inputs(struct json *json, const struct step_answer *a,
         json_add_int(inputs, "mem_bytes", c->devices[0].mem_bytes);
     json_add_int(inputs, "host_op_ns", c->host_op_ns);
     json_add_bool(inputs, "host_blocking", c->host_blocking);
+    json_add_string(inputs, "sends", cluster_sends_name(c->sends));
     json_add_int(inputs, "bucket_bytes", a->plan.bucket_bytes);
     json_add_bool(inputs, "clip", a->plan.clip);
     json_add_int(inputs, "optimizer_bytes_per_param", a->plan.optim_bytes_per_param);
@@ -140,6 +144,8 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
         printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);
     printf(" (costs: %s%s)\n", a->cost.cost.label,
            a->workload.extrapolated ? ", extrapolated" : "");
+    if (a->cost.note[0])
+        printf("note: %s\n", a->cost.note);
     printf("step %s, bubble %.2f %%, all-reduce %s (%s exposed)\n",
            format_ns(result->step_ns, one, sizeof one), 100 * result->bubble_fraction,
            format_ns(result->allreduce_ns, two, sizeof two),
@@ -264,7 +270,8 @@ static void tick(void *ctx, int64_t events)
 static bool applies_to_job(const char *name)
 {
     static const char *const names[] = {"frozen", "frozen-placement", "jitter",     "seed",
-                                        "engine", "allreduce",        "stragglers", "slow-links"};
+                                        "engine", "allreduce",        "stragglers", "slow-links",
+                                        "cost",   "efficiency"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;
@@ -279,6 +286,7 @@ static enum status check_options(const struct sim_args *args, const struct step_
     enum status rc = OK;
     const char *without_job = request->host_blocking ? "host-blocking"
                               : request->half_duplex ? "half-duplex"
+                              : request->dropout     ? "dropout"
                               : request->clip        ? "clip"
                                                      : NULL;
     const char *with_step = request->cache_write ? "cache-write" : NULL;
@@ -355,6 +363,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
                "each launch blocks the host, because one process drives a pipeline"),
         OPTION("half-duplex", FLAG, &request->half_duplex, NULL,
                "both directions of a link share its bandwidth"),
+        OPTION("dropout", FLAG, &request->dropout, NULL,
+               "count the kernels of dropout (kernels; a job has train.dropout)"),
         OPTION("clip", FLAG, &request->clip, NULL,
                "compute a global gradient norm before the update"),
         OPTION("cache-write", FLAG, &request->cache_write, NULL,

@@ -47,6 +47,7 @@ void comparison_add_run(struct comparison *c, const struct replay *replay)
     c->num_steps += replay->num_counted;
     if (c->num_runs == 0 || replay->real_p10_ns < c->real_p10_ns)
         c->real_p10_ns = replay->real_p10_ns;
+    c->cost = replay->cost.cost.source;
     snprintf(c->cost_label, sizeof c->cost_label, "%s", replay->cost.cost.label);
     snprintf(c->note, sizeof c->note, "%s", replay->cost.note);
     int at = c->num_runs++; /* insert such that the times stay sorted */

@@ -38,6 +38,7 @@ struct comparison {
     int64_t real_peak_bytes, sim_peak_bytes; /* of the rank that holds most; 0: not known */
     bool cache_unknown; /* the run read the cache, but the profile has no read time; 0 was used */
     bool extrapolated;  /* sizes are outside the measured range */
+    enum cost_source cost;
     char cost_label[96], note[256];
 };
 

@@ -260,7 +260,8 @@ static struct json *answer_json(const struct command *command, const struct repl
     json_add_double(root, "total_error", total_error(pair));
     json_add_double(root, "median_abs_error", pair->median_abs_error);
     json_add_double(root, "worst_abs_error", pair->worst_abs_error);
-    json_add_string(root, "cost_source", replay->cost.cost.label);
+    json_add_string(root, "cost_source", cost_source_name(replay->cost.cost.source));
+    json_add_string(root, "cost_label", replay->cost.cost.label);
     return root;
 }
 

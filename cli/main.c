@@ -1,9 +1,11 @@
 /* cli/main.c - `elapse`: finds the subcommand in the table, runs it, and turns its error into one
  * line on stderr (and a hint) and an exit code. No other file of the program chooses exit codes. */
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/launch.h"
@@ -95,14 +97,24 @@ static enum status run(int argc, char **argv, struct err *err)
                 : command->run(command, argc - 1, argv + 1, err);
 }
 
+/* Whether whoever read our output has seen enough: `elapse model gpt2 | head`. */
+static bool reader_has_gone(void)
+{
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
+}
+
 int main(int argc, char **argv)
 {
     struct err err = {0};
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is reported as a failed write, too */
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is reported as a failed write */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe must not end a command that writes files, too */
     enum status rc = run(argc, argv, &err);
     /* fflush() succeeds if an earlier write failed, so ask ferror() too. */
-    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == OK)
+    const bool failed = fflush(stdout) != 0 || ferror(stdout);
+    if (failed && (rc == OK || rc == ERR_SYSTEM) && reader_has_gone())
+        return EXIT_SUCCESS;
+    if (failed && rc == OK)
         rc = err_set(&err, ERR_SYSTEM, "cannot write to standard output");
     if (rc != OK && err.msg[0]) {
         fprintf(stderr, "elapse: %s\n", err.msg);

@@ -170,7 +170,7 @@ enum status sim_monte_carlo(const struct sim_args *args, const struct step_answe
                             struct step_spread *found, struct err *err)
 {
     int64_t n = args->monte_carlo;
-    bool spread = a->cost.cost.source == COST_MEASURED && a->cost.spread > 0;
+    bool spread = cost_is_measured(&a->cost.cost) && a->cost.spread > 0;
     struct workload side[2] = {{0}};
     if (args->request.options.jitter <= 0 && !spread) {
         err_set(err, ERR_INPUT, "costs (%s) hold no spread: --monte-carlo needs --jitter above 0",

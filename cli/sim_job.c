@@ -20,10 +20,17 @@
 enum status sim_job_load(const struct sim_args *args, char *const *more, int num_more,
                          struct job *job, struct err *err)
 {
-    const char **all = calloc((size_t)args->overrides.count + (size_t)num_more + 1, sizeof *all);
+    const char **all = calloc((size_t)args->overrides.count + (size_t)num_more + 2, sizeof *all);
+    char source[48], efficiency[48];
     if (!all)
         return err_nomem(err);
     int n = 0;
+    snprintf(source, sizeof source, "cost.source=%s", cost_choice_name(args->request.cost));
+    snprintf(efficiency, sizeof efficiency, "cost.efficiency=%.17g", args->request.efficiency);
+    if (args->request.cost != COST_AUTO)
+        all[n++] = source;
+    if (args->request.efficiency < 1)
+        all[n++] = efficiency;
     for (int i = 0; i < args->overrides.count; i++)
         all[n++] = args->overrides.items[i];
     for (int i = 0; i < num_more; i++)
@@ -310,6 +317,7 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
         json_add_string(epoch, "reason", x->reason);
     }
     json_add_string(json, "cost_source", cost_source_name(a->source.cost));
+    json_add_string(json, "cost_label", a->source.label);
     json_add_bool(json, "extrapolated", is_extrapolated(a));
     if (a->source.note[0])
         json_add_string(json, "note", a->source.note);

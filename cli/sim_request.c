@@ -26,9 +26,11 @@ void step_request_init(struct step_request *request)
         .num_replicas = 1,
         .num_microbatches = 1,
         .chunks = 0,
+        .sends = -1,
         .host_op_ns = -1,
         .latency_ns = -1,
         .mem_bytes = -1,
+        .efficiency = 1,
         .optimizer_bytes = 4, /* SGD with momentum */
         .options.seed = 1,
     };
@@ -55,6 +57,16 @@ static const char *recompute_name(int i)
     return recompute_mode_name((enum recompute_mode)i);
 }
 
+static const char *sends_name(int i)
+{
+    return cluster_sends_name((enum cluster_sends)i);
+}
+
+static const char *cost_name(int i)
+{
+    return cost_choice_name((enum cost_choice)i);
+}
+
 static const char *allreduce_name(int i)
 {
     return allreduce_kind_name((enum allreduce_kind)i);
@@ -72,6 +84,7 @@ enum setting_type {
     SET_NAME,  /* an enum of max names */
     SET_RATE,  /* double, bytes per second */
     SET_RATIO, /* double */
+    SET_SHARE, /* double in (0, 1] */
     SET_NS,    /* int64_t */
     SET_BYTES, /* int64_t */
     SET_FLAG   /* bool */
@@ -119,10 +132,16 @@ static const struct setting_entry {
      offsetof(struct step_request,                                                                                                                     mem_bytes),          0, 0,                      NULL          },
     {"host-op",          "TIME",    "host time to launch an op (default as CLUSTER; 0)",                      SET_NS,
      offsetof(struct step_request,                                                                                                                     host_op_ns),         0, 0,                      NULL          },
+    {"sends",            "KIND",    "eager; blocking: a send holds its device (default as CLUSTER; eager)",
+     SET_NAME,                                                                                                           offsetof(struct step_request, sends),              0, SENDS_BLOCKING + 1,     sends_name    },
     {"bucket",           "BYTES",   "gradient bucket of the all-reduce, 0: one per stage (default 0)",
      SET_BYTES,                                                                                                          offsetof(struct step_request, bucket_bytes),       0, 0,                      NULL          },
     {"optimizer-bytes",  "N",       "optimizer state per parameter (default 4: momentum)",                    SET_INT,
      offsetof(struct step_request,                                                                                                                     optimizer_bytes),    0, 64,                     NULL          },
+    {"cost",             "NAME",    "kernels, roofline (ideal), profile or auto (default auto)",              SET_NAME,
+     offsetof(struct step_request,                                                                                                                     cost),               0, COST_CHOICE_COUNT,      cost_name     },
+    {"efficiency",       "X",       "speed of kernels or roofline, more than 0 to 1 (default 1)",             SET_SHARE,
+     offsetof(struct step_request,                                                                                                                     efficiency),         0, 0,                      NULL          },
     {"jitter",           "RATIO",   "standard deviation of op times over their mean (default 0)",             SET_RATIO,
      offsetof(struct step_request,                                                                                                                     options.jitter),     0, 0,                      NULL          },
     {"seed",             "N",       "seed of the jitter (default 1)",                                         SET_INT,
@@ -139,6 +158,7 @@ static const struct setting_entry {
     {"host-blocking",    NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, host_blocking),      0, 0,
      NULL                                                                                                                                                                                                            },
     {"half-duplex",      NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, half_duplex),        0, 0,                      NULL          },
+    {"dropout",          NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, dropout),            0, 0,                      NULL          },
     {"clip",             NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, clip),               0, 0,                      NULL          },
 };
 enum { NUM_ENTRIES = sizeof entries / sizeof entries[0] };
@@ -184,6 +204,12 @@ static enum status set_entry(struct step_request *q, const struct setting_entry 
         return parse_rate(text, entry->name, at, err);
     case SET_RATIO:
         return parse_ratio(text, entry->name, at, err);
+    case SET_SHARE: {
+        double share = 0;
+        const enum status rc = parse_ratio(text, entry->name, &share, err);
+        *(double *)at = share;
+        return rc == OK ? cost_efficiency_check(share, err) : rc;
+    }
     case SET_NS:
         return parse_ns(text, entry->name, at, err);
     case SET_BYTES:
@@ -286,6 +312,8 @@ static enum status take_cluster(const struct step_request *q, struct step_answer
         c->link_latency_ns = c->uplink_latency_ns = q->latency_ns;
     if (q->host_op_ns >= 0)
         c->host_op_ns = q->host_op_ns;
+    if (q->sends >= 0)
+        c->sends = (enum cluster_sends)q->sends;
     c->host_blocking = c->host_blocking || q->host_blocking;
     c->half_duplex = c->half_duplex || q->half_duplex;
     return cluster_check(c, err);
@@ -339,12 +367,25 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
     return rc;
 }
 
+/* Whether the costs at hand were chosen for another request. */
+static bool cost_differs(const struct step_request *q, const struct step_answer *a)
+{
+    return q->cost != a->cost_choice || q->efficiency != a->efficiency;
+}
+
 enum status step_request_run(const struct step_request *q, struct step_answer *a, struct err *err)
 {
     enum status rc = take_model(q, a, err);
     if (rc == OK)
         rc = take_cluster(q, a, err);
     a->query = cost_query_of_model(&a->model);
+    a->query.choice = q->cost;
+    a->query.efficiency = q->efficiency;
+    a->query.dropout = q->dropout;
+    if (rc == OK && a->cost.cost.item_ns && cost_differs(q, a))
+        cost_handle_clear(&a->cost);
+    a->cost_choice = q->cost;
+    a->efficiency = q->efficiency;
     if (rc == OK && !a->cost.cost.item_ns)
         rc = cost_choose_for(q->db_path, &a->model, &a->cluster, &a->query, &a->cost, err);
     if (rc == OK)

@@ -19,7 +19,11 @@ struct step_request {
     int64_t batch; /* 0: as many samples as micro-batches */
     enum recompute_mode recompute;
     enum frozen_placement frozen; /* FROZEN_NONE: spread if F > 0 */
+    enum cost_choice cost;
+    double efficiency;
+    bool dropout;
     bool cache_write, host_blocking, half_duplex, clip;
+    int sends;                                   /* enum cluster_sends; -1: as the cluster says */
     int64_t host_op_ns, latency_ns, mem_bytes;   /* -1: as the cluster says */
     double link_bytes_per_s, uplink_bytes_per_s; /* 0: as the cluster says */
     int64_t bucket_bytes, optimizer_bytes;
@@ -48,6 +52,8 @@ struct step_answer {
     struct model model;
     struct cluster base, cluster; /* the named cluster; the cluster with the request's changes */
     struct cost_handle cost;
+    enum cost_choice cost_choice; /* of the request that chose the costs */
+    double efficiency;
     struct cost_query query; /* the query that the costs answer */
     struct plan plan;
     struct schedule custom, full;

@@ -17,6 +17,11 @@
 #define DEFAULT_LINK_BYTES_PER_S (16 * GB)
 #define DEFAULT_LATENCY_NS 5000
 
+const char *cluster_sends_name(enum cluster_sends sends)
+{
+    return sends == SENDS_BLOCKING ? "blocking" : "eager";
+}
+
 enum status cluster_grid(int num_nodes, int devices_per_node, struct cluster *cluster,
                          struct err *err)
 {

@@ -22,32 +22,35 @@
  * runs at the fp32 rate. "cpu" stands for a small machine: 2 cores of a 2.5 GHz server with AVX2
  * and two DDR4-3200 channels. */
 static const struct roofline rooflines[] = {
-    {"v100",      15.7 * TERA, 15.7 * TERA,  900 * GB,   32LL << 30,     150 * GB,
-     "NVIDIA V100 data sheet (SXM2, 32 GB), 2020"                                            },
-    {"rtx5000",   11.2 * TERA, 11.2 * TERA,  448 * GB,   16LL << 30,     15.754 * GB,
-     "NVIDIA Quadro RTX 5000 data sheet, 2018; link: PCIe 3.0 x16"                           },
-    {"a100",      19.5 * TERA, 312 * TERA,   2039 * GB,  80LL << 30,     300 * GB,
-     "NVIDIA A100 data sheet (SXM, 80 GB), 2021"                                             },
-    {"h100",      67 * TERA,   989.4 * TERA, 3350 * GB,  80LL << 30,     450 * GB,
-     "NVIDIA H100 data sheet (SXM), 2023"                                                    },
-    {"h200",      67 * TERA,   989.4 * TERA, 4800 * GB,  141000000000LL, 450 * GB,
-     "NVIDIA H200 data sheet (SXM), 2024"                                                    },
-    {"b200",      80 * TERA,   2250 * TERA,  8000 * GB,  180000000000LL, 900 * GB,
-     "NVIDIA Blackwell architecture brief (HGX B200, 1000 W), 2024"                          },
-    {"epyc-7763", 5.02 * TERA, 5.02 * TERA,  204.8 * GB, INT64_MAX,      16 * GB,
-     "AMD EPYC 7763 product page: 64 cores, 2.45 GHz, AVX2, 8 x DDR4-3200"                   },
-    {"epyc-9654", 7.37 * TERA, 14.7 * TERA,  460.8 * GB, INT64_MAX,      16 * GB,
-     "AMD EPYC 9654 product page: 96 cores, 2.4 GHz, AVX-512 at half rate, 12 x DDR5-4800"   },
-    {"xeon-8480", 7.17 * TERA, 229 * TERA,   307.2 * GB, INT64_MAX,      16 * GB,
-     "Intel Xeon Platinum 8480+ product page: 56 cores, 2.0 GHz, AVX-512, AMX, 8 x DDR5-4800"},
-    {"cpu",       0.16 * TERA, 0.16 * TERA,  51.2 * GB,  INT64_MAX,      4 * GB,
-     "2 cores x 2.5 GHz x 32 flops a cycle, 2 x DDR4-3200; a guess at a small machine"       },
+    {"v100",      15.7 * TERA, 15.7 * TERA,  15.7 * TERA,  125 * TERA,   900 * GB,   32LL << 30,     150 * GB,
+     "NVIDIA V100 data sheet (SXM2, 32 GB), 2020"                                                                                                                                              },
+    {"rtx5000",   11.2 * TERA, 11.2 * TERA,  11.2 * TERA,  89.2 * TERA,  448 * GB,   16LL << 30,
+     15.754 * GB,                                                                                              "NVIDIA Quadro RTX 5000 data sheet, 2018; link: PCIe 3.0 x16"                   },
+    {"a100",      19.5 * TERA, 156 * TERA,   312 * TERA,   312 * TERA,   2039 * GB,  80LL << 30,     300 * GB,
+     "NVIDIA A100 data sheet (SXM, 80 GB), 2021"                                                                                                                                               },
+    {"a100-pcie", 19.5 * TERA, 156 * TERA,   312 * TERA,   312 * TERA,   1600 * GB,  40LL << 30,
+     31.508 * GB,                                                                                              "NVIDIA A100 data sheet (PCIe, 40 GB), 2021; memory as in SimuMax's description"},
+    {"h100",      67 * TERA,   494.7 * TERA, 989.4 * TERA, 989.4 * TERA, 3350 * GB,  80LL << 30,     450 * GB,
+     "NVIDIA H100 data sheet (SXM), 2023"                                                                                                                                                      },
+    {"h200",      67 * TERA,   494.7 * TERA, 989.4 * TERA, 989.4 * TERA, 4800 * GB,  141000000000LL,
+     450 * GB,                                                                                                 "NVIDIA H200 data sheet (SXM), 2024"                                            },
+    {"b200",      80 * TERA,   1125 * TERA,  2250 * TERA,  2250 * TERA,  8000 * GB,  180000000000LL, 900 * GB,
+     "NVIDIA Blackwell architecture brief (HGX B200, 1000 W), 2024"                                                                                                                            },
+    {"epyc-7763", 5.02 * TERA, 5.02 * TERA,  5.02 * TERA,  5.02 * TERA,  204.8 * GB, INT64_MAX,
+     16 * GB,                                                                                                  "AMD EPYC 7763 product page: 64 cores, 2.45 GHz, AVX2, 8 x DDR4-3200"           },
+    {"epyc-9654", 7.37 * TERA, 7.37 * TERA,  14.7 * TERA,  7.37 * TERA,  460.8 * GB, INT64_MAX,
+     16 * GB,
+     "AMD EPYC 9654 product page: 96 cores, 2.4 GHz, AVX-512 at half rate, 12 x DDR5-4800"                                                                                                     },
+    {"xeon-8480", 7.17 * TERA, 7.17 * TERA,  229 * TERA,   7.17 * TERA,  307.2 * GB, INT64_MAX,      16 * GB,
+     "Intel Xeon Platinum 8480+ product page: 56 cores, 2.0 GHz, AVX-512, AMX, 8 x DDR5-4800"                                                                                                  },
+    {"cpu",       0.16 * TERA, 0.16 * TERA,  0.16 * TERA,  0.16 * TERA,  51.2 * GB,  INT64_MAX,      4 * GB,
+     "2 cores x 2.5 GHz x 32 flops a cycle, 2 x DDR4-3200; a guess at a small machine"                                                                                                         },
 };
 enum { NUM_ROOFLINES = sizeof rooflines / sizeof *rooflines };
 
-static const char *const roofline_kinds[] = {"v100",      "rtx5000", "a100",      "h100",
-                                             "h200",      "b200",    "epyc-7763", "epyc-9654",
-                                             "xeon-8480", "cpu",     NULL};
+static const char *const roofline_kinds[] = {"v100",      "rtx5000",   "a100", "a100-pcie",
+                                             "h100",      "h200",      "b200", "epyc-7763",
+                                             "epyc-9654", "xeon-8480", "cpu",  NULL};
 _Static_assert(sizeof roofline_kinds / sizeof *roofline_kinds == NUM_ROOFLINES + 1,
                "one name a roofline");
 
@@ -238,8 +241,8 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
                                     enum pass pass, int64_t samples, const struct device *device,
                                     int64_t *ns, bool *extrapolated, struct err *err)
 {
-    (void)ctx;
     (void)extrapolated;
+    const struct cost_options *options = ctx ? ctx : &(struct cost_options){.efficiency = 1};
     const struct item *it = &model->items[item];
     const struct roofline *roof = roofline_find(device->kind);
     if (!roof) {
@@ -257,9 +260,9 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
                        "no flops for item '%s' of model '%s', so no roofline of it", it->name,
                        model->name);
     double flops = pass_flops(model, it, pass) * (double)samples;
-    double peak = model->elem_bytes == 2 ? roof->bf16_flops_per_s : roof->fp32_flops_per_s;
-    double seconds =
-        fmax(flops / peak, pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s);
+    double seconds = fmax(flops / roofline_peak(roof, model, options),
+                          pass_bytes(model, it, pass, samples) / roof->mem_bytes_per_s) /
+                     options->efficiency;
     double got = seconds * 1e9;
     if (!(got < 9e18))
         return err_set(err, ERR_INPUT, "time of item '%s' overflows: %g s for %lld samples",
@@ -268,10 +271,21 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
     return OK;
 }
 
-void cost_roofline(struct cost *cost)
+double roofline_peak(const struct roofline *roof, const struct model *model,
+                     const struct cost_options *options)
 {
-    *cost = (struct cost){.source = COST_ROOFLINE, .item_ns = roofline_item_ns};
-    snprintf(cost->label, sizeof cost->label, "roofline of published data");
+    if (model->elem_bytes == 2)
+        return options->fp16 ? roof->fp16_flops_per_s : roof->bf16_flops_per_s;
+    return options->tf32 ? roof->tf32_flops_per_s : roof->fp32_flops_per_s;
+}
+
+void cost_roofline(struct cost *cost, const struct cost_options *options)
+{
+    *cost = (struct cost){.source = COST_ROOFLINE, .ctx = options, .item_ns = roofline_item_ns};
+    snprintf(cost->label, sizeof cost->label, "ideal: roofline of published data");
+    if (options && options->efficiency < 1)
+        snprintf(cost->label, sizeof cost->label, "roofline of published data at %g of its speed",
+                 options->efficiency);
 }
 
 enum status cost_item_ns(const struct cost *cost, const struct model *model, int item,
@@ -328,6 +342,35 @@ int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster
 
 const char *cost_source_name(enum cost_source source)
 {
-    static const char *const names[COST_SOURCE_COUNT] = {"constant", "measured", "roofline"};
+    static const char *const names[COST_SOURCE_COUNT] = {"constant", "measured", "published",
+                                                         "roofline", "kernels"};
     return names[source];
+}
+
+static const char *const choice_names[COST_CHOICE_COUNT] = {"auto", "kernels", "roofline",
+                                                            "profile"};
+
+const char *cost_choice_name(enum cost_choice choice)
+{
+    return choice_names[choice];
+}
+
+enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err)
+{
+    for (int i = 0; i < COST_CHOICE_COUNT; i++) {
+        if (strcmp(text, choice_names[i]) == 0) {
+            *choice = (enum cost_choice)i;
+            return OK;
+        }
+    }
+    return err_set(err, ERR_INPUT,
+                   "cost must be one of auto, kernels, roofline, profile, got '%.64s'", text);
+}
+
+enum status cost_efficiency_check(double efficiency, struct err *err)
+{
+    if (efficiency > 0 && efficiency <= 1)
+        return OK;
+    return err_set(err, ERR_INPUT, "efficiency must be more than 0 and at most 1, got %g",
+                   efficiency);
 }

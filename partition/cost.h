@@ -29,7 +29,14 @@ enum pass {
     PASS_COUNT
 };
 
-enum cost_source { COST_CONSTANT, COST_MEASURED, COST_ROOFLINE, COST_SOURCE_COUNT };
+enum cost_source {
+    COST_CONSTANT,
+    COST_MEASURED,
+    COST_PUBLISHED, /* a profile of times that others published */
+    COST_ROOFLINE,  /* ideal: nothing real is faster */
+    COST_KERNELS,
+    COST_SOURCE_COUNT
+};
 
 struct cost {
     enum cost_source source;
@@ -88,10 +95,32 @@ struct setting {
  * ERR_INFEASIBLE for other kinds of items. */
 void cost_constant(struct cost *cost);
 
+/* Which source a user wants. AUTO: constants of the model, else measured ones, else kernels, else
+ * the roofline: the first that knows the model and every device. */
+enum cost_choice {
+    COST_AUTO,
+    COST_BY_KERNELS,
+    COST_BY_ROOFLINE,
+    COST_BY_PROFILE,
+    COST_CHOICE_COUNT
+};
+const char *cost_choice_name(enum cost_choice choice);
+/* ERR_INPUT: no such choice; an efficiency that is not in (0, 1]. */
+enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err);
+enum status cost_efficiency_check(double efficiency, struct err *err);
+
+/* What a source that computes times assumes about a job and its framework. */
+struct cost_options {
+    double efficiency; /* times are divided by it; 0 < efficiency <= 1 */
+    bool tf32, fp16;   /* what 4-byte and 2-byte elements are multiplied as; else fp32 and bf16 */
+    bool dropout;
+};
+
 /* Published figures of one device kind. The roofline is max(flops / peak, bytes / bandwidth). */
 struct roofline {
     const char *kind;
-    double fp32_flops_per_s, bf16_flops_per_s; /* dense tensor-core or FMA peak, as published */
+    /* Dense tensor-core or FMA peaks, as published. */
+    double fp32_flops_per_s, tf32_flops_per_s, bf16_flops_per_s, fp16_flops_per_s;
     double mem_bytes_per_s;
     int64_t mem_bytes;
     double link_bytes_per_s;
@@ -100,8 +129,24 @@ struct roofline {
 const struct roofline *roofline_find(const char *kind); /* NULL when unknown */
 const char *const *roofline_names(void);
 
-/* Times are roofline estimates for the device's kind; source is always COST_ROOFLINE. */
-void cost_roofline(struct cost *cost);
+/* The peak at which the device multiplies the model's numbers. */
+double roofline_peak(const struct roofline *roof, const struct model *model,
+                     const struct cost_options *options);
+
+/* Times are roofline estimates for the device's kind: ideal ones, which nothing real reaches.
+ * options is borrowed; NULL: efficiency 1, fp32 and bf16. */
+void cost_roofline(struct cost *cost, const struct cost_options *options);
+
+/* Costs by kernels (cost_kernels.c): each pass is the list of kernels that a training framework
+ * launches (kernels.h), each kernel takes what the device's curve says (device_curves.h), and a pass
+ * is never faster than the host launches its kernels. Answers are remembered, so two threads must
+ * not share one. */
+struct kernel_costs;
+struct kernel_costs *kernel_costs_new(const struct cost_options *options); /* NULL: no memory */
+void kernel_costs_free(struct kernel_costs *costs);                        /* costs may be NULL */
+const struct cost_options *kernel_costs_options(const struct kernel_costs *costs);
+/* Times come from kernel lists; costs is borrowed. */
+void cost_kernels(struct cost *cost, struct kernel_costs *costs);
 
 /* The distance at which no cache holds any stash, so near_ns_per_byte() saves nothing. */
 #define STASH_FAR INT64_MAX
@@ -124,6 +169,12 @@ int64_t cost_transfer_ns(const struct cost *cost, const struct cluster *cluster,
 int64_t cost_allreduce_ns(const struct cost *cost, const struct cluster *cluster,
                           const int *devices, int n, int64_t bytes);
 const char *cost_source_name(enum cost_source source);
+
+/* Whether times were measured: here, or by others who published them. */
+static inline bool cost_is_measured(const struct cost *cost)
+{
+    return cost->source == COST_MEASURED || cost->source == COST_PUBLISHED;
+}
 
 #ifdef __cplusplus
 }

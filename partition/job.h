@@ -10,6 +10,7 @@
 
 #include "partition/balance.h"
 #include "partition/cluster.h"
+#include "partition/cost.h"
 #include "partition/freeze.h"
 #include "partition/model.h"
 #include "partition/plan.h"
@@ -36,7 +37,7 @@ enum data_kind {
     DATA_KIND_COUNT
 };
 enum cache_policy { CACHE_OFF, CACHE_ON, CACHE_AUTO };
-enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32 };
+enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_TF32, DTYPE_FP16 }; /* FP16: plan and sim only */
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum transport { TRANSPORT_MPI, TRANSPORT_NCCL };
 enum reduction { REDUCTION_FAST, REDUCTION_CANONICAL };
@@ -78,6 +79,10 @@ struct job {
         int64_t keep_checkpoints; /* the newest n, besides the best; 0: all */
     } train;
     struct cluster cluster; /* owned */
+    struct {
+        enum cost_choice source;
+        double efficiency; /* of computed costs, (0, 1] */
+    } cost;
     struct {
         int num_stages, num_replicas, num_microbatches; /* AUTO, or the count */
         int chunks;

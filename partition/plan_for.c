@@ -18,7 +18,7 @@ static bool runs_inside(const struct setting *setting)
     bool gpus = true;
     for (int d = 0; d < setting->cluster->num_devices && gpus; d++)
         gpus = !device_is_host(&setting->cluster->devices[d]);
-    return gpus && setting->cost->source != COST_MEASURED;
+    return gpus && !cost_is_measured(setting->cost);
 }
 
 void planner_from_job(const struct job *job, const struct setting *setting, int num_frozen_layers,

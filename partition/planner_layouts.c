@@ -47,7 +47,7 @@ static int tensors_of(const struct solver *s, int *tensors, int room)
     }
     for (int T = 1; T <= widest && n < room; T++)
         if (T == 1 ||
-            (setting->cost->source != COST_MEASURED &&
+            (!cost_is_measured(setting->cost) &&
              model_shard_check(setting->model, T, s->options->sequence_parallel, NULL) == OK))
             tensors[n++] = T;
     return n;

@@ -133,6 +133,7 @@ static void commit(struct list_state *l, int rank)
     const bool backward =
         c.op.kind == OP_B || c.op.kind == OP_I || (c.op.kind == OP_W && weight_only(l, s));
     const int64_t end = c.start + op_ns(l, (enum op_kind)c.op.kind, s, m);
+    int64_t held = end; /* by blocking sends */
     l->free_at[rank] = end;
     if (c.op.kind == OP_F || c.op.kind == OP_Z) {
         l->next_forward[s]++;
@@ -140,7 +141,9 @@ static void commit(struct list_state *l, int rank)
         for (int i = w->out_first[s]; i < w->out_first[s + 1]; i++) {
             const int e = w->out_edge[i], to = w->edges[e].to;
             int64_t *at = &l->input_at[pair(l, to, m)];
-            *at = later(*at, end + workload_edge_ns(w, 0, e, false, mb));
+            const int64_t there = end + workload_edge_ns(w, 0, e, false, mb);
+            *at = later(*at, there);
+            held = later(held, there);
             l->inputs_missing[pair(l, to, m)]--;
             choose(l, w->rank_of_stage[to]);
         }
@@ -151,7 +154,9 @@ static void commit(struct list_state *l, int rank)
             const int e = w->in_edge[i], from = w->edges[e].from;
             if (w->edges[e].grad) {
                 int64_t *at = &l->grad_at[pair(l, from, m)];
-                *at = later(*at, end + workload_edge_ns(w, 0, e, true, mb));
+                const int64_t there = end + workload_edge_ns(w, 0, e, true, mb);
+                *at = later(*at, there);
+                held = later(held, there);
                 l->grads_missing[pair(l, from, m)]--;
                 choose(l, w->rank_of_stage[from]);
             }
@@ -161,6 +166,8 @@ static void commit(struct list_state *l, int rank)
         l->next_weight[s]++;
         l->live[rank]--;
     }
+    if (w->sends_blocking)
+        l->free_at[rank] = held;
     choose(l, rank);
 }
 

@@ -16,7 +16,8 @@
 struct rank_clock {
     int64_t next;              /* position in the list */
     int64_t now;               /* end of the last compute op */
-    int64_t ready;             /* messages and cache reads let the next compute op start then */
+    int64_t ready;             /* messages, cache reads and blocking sends let the next compute op
+                                  start then */
     int64_t launched;          /* number of ops that the host has launched */
     int64_t copy_in, copy_out; /* times from which the copy engines are free */
     int64_t busy, first, last; /* of the compute stream; first is INT64_MAX before the first op */
@@ -115,9 +116,9 @@ static int64_t run_copy(struct timing *t, struct rank_clock *clock, struct op op
     return start;
 }
 
-/* Send a message and wake the rank if it waits for this message; returns its arrival. */
-static inline int64_t send(struct timing *t, const struct rank_clock *clock, struct op op,
-                           bool grad)
+/* Send a message and wake the rank if it waits for this message; returns its arrival, until which a
+ * blocking send holds the sender (time-3b). */
+static inline int64_t send(struct timing *t, struct rank_clock *clock, struct op op, bool grad)
 {
     const struct workload *w = t->workload;
     const int mb = op.microbatch == w->num_microbatches - 1 ? MB_LAST : MB_FULL;
@@ -126,6 +127,8 @@ static inline int64_t send(struct timing *t, const struct rank_clock *clock, str
     struct rank_clock *receiver = clock_of(t, rank);
     int64_t *cell = arrival_of(t, edge, grad, op.microbatch);
     *cell = clock->now + workload_edge_ns(w, t->class_index, edge, grad, mb);
+    if (w->sends_blocking)
+        clock->ready = max_ns(clock->ready, *cell);
     if (receiver->missing == cell) {
         receiver->missing = NULL;
         t->stack[t->num_stacked++] = rank;

@@ -14,6 +14,12 @@
  * time-3  A SEND starts when the compute op before it in the list has ended. It takes latency +
  *     bytes / bandwidth (also for 0 bytes) and occupies no stream. A RECV takes no time; the next
  *     compute op of the list waits for its message. Stages of one rank hand over at once.
+ * time-3b  (cluster.sends: blocking) A SEND also holds the compute stream of its rank: the next op of
+ *     that stream starts no earlier than the transfer ends. The sends behind one compute op run side
+ *     by side, also with what the rank receives then, because frameworks batch these into one wait.
+ *     The transfer does not wait for the receiver to reach its RECV, so a list that runs with eager
+ *     sends runs with blocking ones. (Megatron-LM's batch_isend_irecv() and DeepSpeed's p2p.send()
+ *     return when the message is there.)
  * time-4  A bucket of a stage is ready on a replica when the stage's last backward op ends, less
  *     lead_ns (lead_w_ns where that op is a W), but not before that op starts. Its all-reduce
  *     starts when it is ready on all replicas and the stage's previous bucket has ended: one after

@@ -142,14 +142,14 @@ static bool fuses(const struct setting *setting)
     for (int d = 0; d < setting->cluster->num_devices && gpus; d++)
         gpus = !device_is_host(&setting->cluster->devices[d]);
     return gpus && setting->model->attention == ATTENTION_AUTO && setting->model->heads > 0 &&
-           setting->cost->source != COST_MEASURED && setting->cost->source != COST_CONSTANT;
+           !cost_is_measured(setting->cost) && setting->cost->source != COST_CONSTANT;
 }
 
 static enum status check_group(const struct setting *setting, int tensor, struct err *err)
 {
     if (tensor > 64)
         return err_set(err, ERR_INFEASIBLE, "pipeline.tensor must be at most 64, got %d", tensor);
-    if (setting->cost->source == COST_MEASURED)
+    if (cost_is_measured(setting->cost))
         return err_set(err, ERR_INFEASIBLE,
                        "pipeline.tensor %d: a measured profile has no times of a %d-th of an item",
                        tensor, tensor);

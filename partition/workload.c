@@ -89,6 +89,7 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
                 .cache_write_stage = -1,
                 .clip = plan->clip,
                 .host_blocking = setting->cluster->host_blocking,
+                .sends_blocking = setting->cluster->sends == SENDS_BLOCKING,
                 .scatter = plan->shard == SHARD_OPTIMIZER && plan->num_replicas > 1,
                 .context_bytes = setting->cluster->context_bytes,
                 .source = setting->cost->source},

@@ -44,7 +44,7 @@ static const struct field cluster_fields[] = {
     {"half_duplex", FIELD_BOOL, AT(half_duplex), 0, 0, NULL, 0, "both directions share [false]"},
     {"host_op", FIELD_NS, AT(host_op_ns), 0, 0, NULL, 0, "host time to launch one op"},
     {"host_blocking", FIELD_BOOL, AT(host_blocking), 0, 0, NULL, 0, "launching adds to the step [false]"},
-    {"sends", FIELD_CHOICE, AT(sends), 0, 0, sends_names, 0, "a stage after a send [eager]: goes on, or waits for the receiver"},
+    {"sends", FIELD_CHOICE, AT(sends), 0, 0, sends_names, 0, "a rank after a send [eager]: goes on, or waits for the transfer's end"},
     {"context", FIELD_BYTES, AT(context_bytes), 0, 0, NULL, 0, "device memory taken beforehand"},
     {"devices", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "one object each: node, kind, mem, speed, link, copy"},
     {"uplinks", FIELD_OTHER, 0, 0, 0, 0, NULL, 0, "bandwidth of each node"},

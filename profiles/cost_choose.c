@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "partition/device_curves.h"
 #include "profiles/cost_internal.h"
 
 enum { MAX_KINDS = 32 }; /* device kinds of a cluster */
@@ -132,28 +133,183 @@ static bool is_opaque(const struct model *model)
     return !model_family_traits(model->family)->first_preset;
 }
 
-/* Choose the roofline, if it has figures for every device kind of the cluster. */
-static enum status choose_roofline(const struct model *model, const struct cluster *cluster,
-                                   const char *const *kinds, int num_kinds,
-                                   struct cost_handle *handle, struct err *err)
+/* --- computed costs --------------------------------------------------------------------------- */
+
+/* Append to the note, behind what it says. */
+static void add_note(struct cost_handle *handle, const char *text)
 {
-    cost_roofline(&handle->cost);
+    const size_t used = strlen(handle->note);
+    snprintf(handle->note + used, sizeof handle->note - used, "%s%s", used ? "; " : "", text);
+}
+
+/* Say whose curve stands for a kind that nobody measured. */
+static void note_nearest(const char *const *kinds, int num_kinds, struct cost_handle *handle)
+{
     for (int k = 0; k < num_kinds; k++) {
-        for (int i = 0; i < cluster->num_devices; i++) {
+        const struct device_curve *curve = device_curve_find(kinds[k]);
+        char text[96];
+        if (!curve || strcmp(curve->fitted_on, kinds[k]) == 0)
+            continue;
+        snprintf(text, sizeof text, "%s has the kernel curve of %s at its own peak", kinds[k],
+                 curve->fitted_on);
+        add_note(handle, text);
+    }
+}
+
+/* Say what a job gives away that multiplies in fp32 although its devices are faster in bf16. */
+static void note_narrow(const struct model *model, const struct cost_options *options,
+                        const char *const *kinds, int num_kinds, struct cost_handle *handle)
+{
+    const struct cost_options bf16 = {.efficiency = 1};
+    struct model narrow = *model; /* borrows everything */
+    narrow.elem_bytes = 2;
+    for (int k = 0; k < num_kinds && model->elem_bytes == 4; k++) {
+        const struct roofline *roof = roofline_find(kinds[k]);
+        const double gain =
+            roofline_peak(roof, &narrow, &bf16) / roofline_peak(roof, model, options);
+        char text[128];
+        if (gain < 1.5)
+            continue;
+        snprintf(text, sizeof text,
+                 "dtype is %s: matrix products on %s have %.0f times the peak with bf16",
+                 options->tf32 ? "tf32" : "fp32", kinds[k], gain);
+        add_note(handle, text);
+        return;
+    }
+}
+
+/* Ask for a time on a device of each kind, so that an unknown kind or item is refused now. */
+static enum status try_kinds(const struct cost *cost, const struct model *model,
+                             const struct cluster *cluster, struct err *err)
+{
+    for (int d = 0; d < cluster->num_devices; d++) {
+        const struct device *device = &cluster->devices[d];
+        if (d > 0 && strcmp(device->kind, device[-1].kind) == 0)
+            continue;
+        for (int i = 0; i < model->num_items; i++) {
             int64_t ns;
             bool beyond = false;
-            if (strcmp(cluster->devices[i].kind, kinds[k]) != 0)
-                continue;
-            enum status rc = handle->cost.item_ns(handle->cost.ctx, model, 0, PASS_FWD, 1,
-                                                  &cluster->devices[i], &ns, &beyond, err);
-            if (rc != OK) {
-                *handle = (struct cost_handle){0};
+            const enum status rc =
+                cost->item_ns(cost->ctx, model, i, PASS_FWD, 1, device, &ns, &beyond, err);
+            if (rc != OK)
                 return rc;
-            }
-            break;
         }
     }
     return OK;
+}
+
+static bool all_have_curves(const char *const *kinds, int num_kinds)
+{
+    for (int k = 0; k < num_kinds; k++)
+        if (!device_curve_find(kinds[k]))
+            return false;
+    return true;
+}
+
+/* Kernels, or the roofline where a kind has no curve or the user wants it. */
+static enum status choose_computed(const struct model *model, const struct cluster *cluster,
+                                   const struct cost_query *query, const char *const *kinds,
+                                   int num_kinds, struct cost_handle *handle, struct err *err)
+{
+    const struct cost_options options = {.efficiency =
+                                             query->efficiency > 0 ? query->efficiency : 1,
+                                         .tf32 = query->dtype == DTYPE_TF32,
+                                         .fp16 = query->dtype == DTYPE_FP16,
+                                         .dropout = query->dropout};
+    handle->kernels = kernel_costs_new(&options);
+    if (!handle->kernels)
+        return err_nomem(err);
+    if (query->choice == COST_BY_KERNELS ||
+        (query->choice != COST_BY_ROOFLINE && all_have_curves(kinds, num_kinds))) {
+        cost_kernels(&handle->cost, handle->kernels);
+        note_nearest(kinds, num_kinds, handle);
+    } else {
+        cost_roofline(&handle->cost, kernel_costs_options(handle->kernels));
+    }
+    const enum status rc = try_kinds(&handle->cost, model, cluster, err);
+    if (rc == OK)
+        note_narrow(model, &options, kinds, num_kinds, handle);
+    else
+        cost_handle_clear(handle);
+    return rc;
+}
+
+/* --- the choice ------------------------------------------------------------------------------- */
+
+/* Whether items of an explicit model have times, and flops without times. */
+static void find_times(const struct model *model, const struct item **timed,
+                       const struct item **untimed)
+{
+    *timed = *untimed = NULL;
+    for (int i = 0; i < model->num_items; i++) {
+        const struct item *it = &model->items[i];
+        const bool has = it->fwd_ns > 0 || it->bwd_input_ns > 0 || it->bwd_weight_ns > 0;
+        if (has)
+            *timed = it;
+        else if (it->fwd_flops > 0)
+            *untimed = it;
+    }
+}
+
+/* Constants where a model has them. *done is false if its times must be computed from flops. */
+static enum status choose_opaque(const struct model *model, const struct cost_query *query,
+                                 struct cost_handle *handle, bool *done, struct err *err)
+{
+    const struct item *timed, *untimed;
+    find_times(model, &timed, &untimed);
+    *done = query->choice == COST_AUTO && !untimed;
+    if (query->choice == COST_AUTO && timed && untimed)
+        return err_set(err, ERR_INPUT,
+                       "model '%s': item '%s' has fwd_flops and no times, but item '%s' has times",
+                       model->name, untimed->name, timed->name);
+    if (*done)
+        cost_constant(&handle->cost);
+    return OK;
+}
+
+static enum status check_query(const struct cost_query *query, bool computed, struct err *err)
+{
+    const enum status rc =
+        query->efficiency != 0 ? cost_efficiency_check(query->efficiency, err) : OK;
+    if (rc != OK)
+        return rc;
+    if (!computed && query->efficiency != 0 && query->efficiency != 1)
+        return err_set(err, ERR_INPUT,
+                       "efficiency %g scales kernels or a roofline, not the times of a model or a "
+                       "profile",
+                       query->efficiency);
+    return OK;
+}
+
+/* The best profile of each kind. ERR_INFEASIBLE and the reason in *inner if a kind has none. */
+static enum status choose_profiles(const char *db_path, const struct model *model,
+                                   const struct cluster *cluster, const struct cost_query *query,
+                                   const char *const *kinds, int num_kinds,
+                                   struct cost_handle *handle, struct err *err)
+{
+    struct store *store = NULL;
+    struct profile_cost *ctx = NULL;
+    bool published = false;
+    enum status rc = store_open(db_path, STORE_READ, &store, err);
+    if (rc != OK)
+        return rc;
+    ctx = profile_cost_new(num_kinds);
+    if (!ctx)
+        rc = err_nomem(err);
+    for (int k = 0; k < num_kinds && rc == OK; k++) {
+        bool from_paper = false;
+        rc = choose_kind(store, kinds[k], model, cluster, query, &ctx->kinds[k], &from_paper,
+                         handle->note, err);
+        ctx->num_kinds += rc == OK;
+        published = published || from_paper;
+    }
+    if (rc == OK) {
+        profile_cost_finish(handle, ctx, published);
+        ctx = NULL;
+    }
+    profile_cost_free(ctx);
+    store_close(store);
+    return rc;
 }
 
 enum status cost_choose_for(const char *db_path, const struct model *model,
@@ -162,52 +318,40 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
 {
     const struct cost_query own = cost_query_of_model(model);
     const char *kinds[MAX_KINDS];
-    struct store *store = NULL;
-    struct profile_cost *ctx = NULL;
     struct cost_handle got = {0};
-    bool published = false;
+    struct err inner = {0};
+    bool done = false;
     enum status rc = OK;
-    int n = list_kinds(cluster, kinds);
-    if (is_opaque(model)) {
-        cost_constant(&got.cost);
-        *handle = got;
-        return OK;
-    }
+    const int n = list_kinds(cluster, kinds);
+    if (!query)
+        query = &own;
     if (n < 0)
         return err_set(err, ERR_INPUT, "cluster '%s' has more than %d kinds of device",
                        cluster->name, MAX_KINDS);
-    if (!query)
-        query = &own;
-    rc = store_open(db_path, STORE_READ, &store, err);
-    if (rc != OK)
-        return rc;
-    ctx = profile_cost_new(n);
-    if (!ctx) {
-        rc = err_nomem(err);
-        goto out;
+    if (is_opaque(model))
+        rc = choose_opaque(model, query, &got, &done, err);
+    if (rc == OK && !done && query->choice != COST_BY_KERNELS &&
+        query->choice != COST_BY_ROOFLINE && !is_opaque(model)) {
+        rc = choose_profiles(db_path, model, cluster, query, kinds, n, &got, &inner);
+        done = rc == OK;
+        if (rc == ERR_INFEASIBLE && query->choice != COST_BY_PROFILE) {
+            snprintf(got.note, sizeof got.note, "%.255s", inner.msg);
+            rc = OK;
+        } else if (rc != OK) {
+            return err_copy(err, &inner);
+        }
     }
-    struct err inner = {0};
-    for (int k = 0; k < n && rc == OK; k++) {
-        bool from_paper = false;
-        rc = choose_kind(store, kinds[k], model, cluster, query, &ctx->kinds[k], &from_paper,
-                         got.note, &inner);
-        ctx->num_kinds += rc == OK;
-        published = published || from_paper;
-    }
-    if (rc == OK) {
-        profile_cost_finish(&got, ctx, published);
-        ctx = NULL;
-    } else if (rc == ERR_INFEASIBLE) {
-        snprintf(got.note, sizeof got.note, "%.255s", inner.msg);
-        rc = choose_roofline(model, cluster, kinds, n, &got, err);
-    } else {
-        err_copy(err, &inner);
-    }
+    if (rc == OK && is_opaque(model) && query->choice == COST_BY_PROFILE)
+        rc = err_set(err, ERR_INFEASIBLE, "model '%s' is %s, so no profile can have its items",
+                     model->name, model_family_name(model->family));
+    if (rc == OK)
+        rc = check_query(query, !done, err);
+    if (rc == OK && !done)
+        rc = choose_computed(model, cluster, query, kinds, n, &got, err);
     if (rc == OK)
         *handle = got;
-out:
-    profile_cost_free(ctx);
-    store_close(store);
+    else
+        cost_handle_clear(&got);
     return rc;
 }
 

@@ -24,8 +24,7 @@ static const struct {
     {"tp",              "tensor parallelism"},
     {"zero",            "ZeRO"              },
     {"fsdp",            "ZeRO"              },
-    {"fp16",            "fp16"              },
-    {"loss_scale",      "fp16"              },
+    {"loss_scale",      "loss scaling"      },
 };
 
 static const char *scope_word(const char *word)

@@ -113,8 +113,9 @@ static enum status read_setting(const struct json *root, const char *what, const
     const struct json *model = json_get(root, "model"), *cluster = json_get(root, "cluster");
     if (!model)
         return err_set(err, ERR_INPUT, "%s: model is missing", what);
-    enum status rc =
-        model_from_json(model, &in_model, job->train.dtype == DTYPE_BF16 ? 2 : 0, &job->model, err);
+    enum status rc = model_from_json(
+        model, &in_model, job->train.dtype == DTYPE_BF16 || job->train.dtype == DTYPE_FP16 ? 2 : 0,
+        &job->model, err);
     if (rc != OK)
         return rc;
     model_set_attention(&job->model, job->train.attention);

@@ -8,7 +8,8 @@ static const char *const data_names[] = {"synthetic", "cifar10", "cifar100", "id
 static const char *const augment_names[] = {"none", "crop-flip", NULL};
 static const char *const optimizer_names[] = {"sgd", "adamw", "lamb", NULL};
 static const char *const lr_names[] = {"constant", "linear", "cosine", NULL};
-static const char *const dtype_names[] = {"fp32", "bf16", "tf32", NULL};
+static const char *const dtype_names[] = {"fp32", "bf16", "tf32", "fp16", NULL};
+static const char *const cost_names[] = {"auto", "kernels", "roofline", "profile", NULL};
 static const char *const device_names[] = {"cpu", "cuda", NULL};
 static const char *const transport_names[] = {"mpi", "nccl", NULL};
 static const char *const reduction_names[] = {"fast", "canonical", NULL};
@@ -83,6 +84,8 @@ const struct field job_fields[] = {
     INT("train.checkpoint_every_steps", train.checkpoint_every_steps, 0, INT64_MAX, "write a checkpoint after every n steps [0: only at the end]"),
     INT("train.keep_checkpoints", train.keep_checkpoints, 0, INT64_MAX, "remove a run's checkpoints but the newest n and the best evaluated one; 0: keep all [3]"),
     OTHER("cluster", "CLUSTER text, file, or object, for plan and sim [this-machine]"),
+    CHOICE("cost.source", cost.source, cost_names, "where times come from [auto: a profile, else kernels, else the roofline]"),
+    REAL("cost.efficiency", cost.efficiency, "speed of kernels or roofline, more than 0 and at most 1 [1]"),
     COUNT("pipeline.num_stages", pipeline.num_stages, "K, devices per pipeline [auto]"),
     COUNT("pipeline.num_replicas", pipeline.num_replicas, "R, number of pipelines [auto]"),
     COUNT("pipeline.num_microbatches", pipeline.num_microbatches, "M, micro-batches of train.batch as given, per pipeline or global [auto]"),

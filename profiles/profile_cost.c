@@ -139,6 +139,7 @@ void profile_cost_free(struct profile_cost *ctx)
 void cost_handle_clear(struct cost_handle *handle)
 {
     profile_cost_free(handle->ctx);
+    kernel_costs_free(handle->kernels);
     *handle = (struct cost_handle){0};
 }
 
@@ -160,7 +161,8 @@ void profile_cost_finish(struct cost_handle *handle, struct profile_cost *ctx, b
     bool links = false, groups = false;
     size_t used;
     handle->ctx = ctx;
-    *cost = (struct cost){.source = COST_MEASURED, .ctx = ctx, .item_ns = item_ns};
+    *cost = (struct cost){
+        .source = published ? COST_PUBLISHED : COST_MEASURED, .ctx = ctx, .item_ns = item_ns};
     cost->bits_independent_of_row_count = ctx->num_kinds > 0;
     used = (size_t)snprintf(cost->label, sizeof cost->label, "profile ");
     for (int k = 0; k < ctx->num_kinds; k++) {
@@ -215,6 +217,8 @@ struct cost_query cost_query_of(const struct job *job)
 {
     return (struct cost_query){.dtype = job->train.dtype,
                                .dropout = job->train.dropout > 0,
+                               .choice = job->cost.source,
+                               .efficiency = job->cost.efficiency,
                                .input = job->data.kind == DATA_SYNTHETIC};
 }
 

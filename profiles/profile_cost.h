@@ -18,10 +18,11 @@
 
 /* A cost source and the data that it answers from. Zero it before use. */
 struct cost_handle {
-    struct cost cost;         /* hand out &handle.cost; valid until cost_handle_clear() */
-    char note[256];           /* "" or one line that says how the profile does not fit */
-    double spread;            /* mean of profile_noise(); 0: unknown */
-    struct profile_cost *ctx; /* owned; NULL for constants and roofline */
+    struct cost cost;             /* hand out &handle.cost; valid until cost_handle_clear() */
+    char note[256];               /* "" or one line that says how the profile does not fit */
+    double spread;                /* mean of profile_noise(); 0: unknown */
+    struct profile_cost *ctx;     /* owned; NULL unless a profile answers */
+    struct kernel_costs *kernels; /* owned; what kernels and the roofline answer from, else NULL */
 };
 void cost_handle_clear(struct cost_handle *handle);
 
@@ -33,7 +34,9 @@ struct cost_query {
     int ranks;   /* ranks busy on a node; 0: as many as the cluster has devices a node */
     int spread;  /* 0: medians; -1: the 10th, 1: the 90th percentile of every time, for intervals */
     bool dropout; /* use rows measured with dropout for layers that train, if there are any */
-    bool input;   /* the job reads the built-in data set: count the time to prepare its samples */
+    enum cost_choice choice;
+    double efficiency; /* of computed costs (cost_options); 0: 1 */
+    bool input; /* the job reads the built-in data set: count the time to prepare its samples */
     const struct profile_info *present; /* this machine, as a profiler describes it; the note says
                                            how the profile's machine differs. NULL: only the host is
                                            compared, for cluster this-machine */
@@ -43,10 +46,12 @@ struct cost_query {
 struct cost_query cost_query_of(const struct job *job);
 struct cost_query cost_query_of_model(const struct model *model);
 
-/* Choose the cost source of a job. It is constants for uniform and explicit models. Otherwise it is
- * measured, if every device kind of the cluster has a profile with every item of the model. Else it
- * is the roofline. Sources are never mixed. db_path NULL: the default store (see store_open()).
- * ERR_INFEASIBLE if no source knows a device kind; errors of the store pass through. */
+/* Choose the cost source of a job. With COST_AUTO it is the constants of a uniform or explicit model
+ * that has times. Otherwise it is measured, if every device kind of the cluster has a profile with
+ * every item of the model; else kernels, if every kind has a curve; else the roofline. Sources are
+ * never mixed. db_path NULL: the default store (see store_open()). ERR_INFEASIBLE if no source knows
+ * a device kind; ERR_INPUT: an efficiency outside (0, 1], or one of costs that are not computed;
+ * errors of the store pass through. */
 enum status cost_choose(const char *db_path, const struct job *job, struct cost_handle *handle,
                         struct err *err);
 

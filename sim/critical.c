@@ -33,10 +33,14 @@ static int by_end(const void *a, const void *b)
     return (x->op > y->op) - (x->op < y->op);
 }
 
-/* Whether op i could have waited for the message or all-reduce j. */
+/* Whether op i could have waited for the message or all-reduce j. A blocking send holds its own rank
+ * too (time-3b). */
 static bool waits_for(const struct finder *f, const struct sim_op *i, const struct sim_op *j)
 {
     const struct workload *w = f->workload;
+    const bool sent = j->op.kind == OP_SEND_ACT || j->op.kind == OP_SEND_GRAD;
+    if (sent && w->sends_blocking && i->replica == j->replica && i->rank == j->rank)
+        return true;
     switch (j->op.kind) {
     case OP_SEND_ACT:
         return (i->op.kind == OP_F || i->op.kind == OP_Z) && i->replica == j->replica &&

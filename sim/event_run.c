@@ -328,48 +328,78 @@ static void last_backward(struct events *e, struct op op, int64_t start_ns, int6
     }
 }
 
+/* Whether a RECV's message is missing; the proc then waits for it. */
+static bool message_missing(struct events *e, int proc, struct op op)
+{
+    struct step *step = e->step;
+    const int channel = proc / step->num_ranks * step->num_links + step_link(step, op);
+    const int64_t message = (int64_t)channel * step->num_microbatches + op.microbatch;
+    if (e->arrived[message])
+        return false;
+    step->procs[proc].wait_message = message;
+    step->procs[proc].state = PROC_MESSAGE;
+    return true;
+}
+
+/* TIED or NORM: the proc waits for the buckets of its stages, then for the others. */
+static void reach_meeting(struct events *e, int proc, struct op op, int64_t now_ns)
+{
+    if (!rank_reduced(e->step, proc % e->step->num_ranks))
+        e->step->procs[proc].state = PROC_BUCKET;
+    else if (op.kind == OP_TIED)
+        reach_tied(e, proc, now_ns);
+    else
+        reach_norm(e, proc, now_ns);
+}
+
+/* Start an op of the compute stream, unless an UPDATE misses a bucket or the proc's blocking sends
+ * (time-3b) are on their way; the proc then waits for these. */
+static void reach_compute(struct events *e, int proc, struct op op, int64_t now_ns)
+{
+    struct step *step = e->step;
+    struct proc *p = &step->procs[proc];
+    if (op.kind == OP_UPDATE && !stage_reduced(step, op.stage)) {
+        p->state = PROC_BUCKET;
+        return;
+    }
+    if (p->sending > 0) {
+        p->state = PROC_SEND;
+        return;
+    }
+    int64_t start, end, at = p->pc;
+    start_op(e, proc, op, now_ns, &start, &end);
+    if (at == step->last_backward[op.stage] && op.kind <= OP_W && op.kind != OP_F)
+        last_backward(e, op, start, end);
+    event_queue_push(&e->queue, proc, EVENT_DEVICE, end);
+}
+
 /* Run a proc from now_ns until an op takes time or something is missing. */
 static void advance(struct events *e, int proc, int64_t now_ns)
 {
     struct step *step = e->step;
     struct proc *p = &step->procs[proc];
-    int replica = proc / step->num_ranks, rank = proc % step->num_ranks;
-    const struct rank_ops *list = &step->full->ranks[rank];
+    const struct rank_ops *list = &step->full->ranks[proc % step->num_ranks];
     p->state = PROC_RUN;
     for (; p->pc < list->num_ops; p->pc++) {
-        struct op op = list->ops[p->pc];
+        const struct op op = list->ops[p->pc];
         switch (op.kind) {
         case OP_SEND_ACT:
         case OP_SEND_GRAD:
-            send(e, replica * step->num_links + step_link(step, op), op.microbatch, p, now_ns);
+            send(e, proc / step->num_ranks * step->num_links + step_link(step, op), op.microbatch,
+                 p, now_ns);
+            p->sending += step->workload->sends_blocking;
             continue;
         case OP_RECV_ACT:
-        case OP_RECV_GRAD: {
-            int channel = replica * step->num_links + step_link(step, op);
-            int64_t message = (int64_t)channel * step->num_microbatches + op.microbatch;
-            if (e->arrived[message])
-                continue;
-            p->wait_message = message;
-            p->state = PROC_MESSAGE;
-            return;
-        }
+        case OP_RECV_GRAD:
+            if (message_missing(e, proc, op))
+                return;
+            continue;
         case OP_ALLREDUCE:
             continue; /* ready since the stage's last backward started */
         case OP_TIED:
         case OP_NORM:
-            if (!rank_reduced(step, rank))
-                p->state = PROC_BUCKET;
-            else if (op.kind == OP_TIED)
-                reach_tied(e, proc, now_ns);
-            else
-                reach_norm(e, proc, now_ns);
+            reach_meeting(e, proc, op, now_ns);
             return;
-        case OP_UPDATE:
-            if (!stage_reduced(step, op.stage)) {
-                p->state = PROC_BUCKET;
-                return;
-            }
-            break;
         case OP_C:
         case OP_P:
             if (!step->workload->host_blocking) {
@@ -380,17 +410,23 @@ static void advance(struct events *e, int proc, int64_t now_ns)
         default:
             break;
         }
-        int64_t start, end, at = p->pc;
-        start_op(e, proc, op, now_ns, &start, &end);
-        if (at == step->last_backward[op.stage] && op.kind <= OP_W && op.kind != OP_F)
-            last_backward(e, op, start, end);
-        event_queue_push(&e->queue, proc, EVENT_DEVICE, end);
+        reach_compute(e, proc, op, now_ns);
         return;
     }
     p->state = PROC_DONE;
 }
 
-/* A message has arrived: its receiver goes on if it waits for it. */
+/* A blocking send of the proc has ended: it goes on if that was the last one. */
+static void release_sender(struct events *e, int proc, int64_t now_ns)
+{
+    struct proc *p = &e->step->procs[proc];
+    p->held = now_ns;
+    if (--p->sending == 0 && p->state == PROC_SEND)
+        advance(e, proc, now_ns);
+}
+
+/* A message has arrived: its receiver goes on if it waits for it, and so does a sender that it
+ * holds. */
 static void deliver_message(struct events *e, int channel, const struct transfer *t, int64_t now_ns)
 {
     struct step *step = e->step;
@@ -410,6 +446,8 @@ static void deliver_message(struct events *e, int channel, const struct transfer
         step_woken(p, &arrival, now_ns);
         advance(e, proc, now_ns);
     }
+    if (step->workload->sends_blocking)
+        release_sender(e, replica * step->num_ranks + step->links[link].from_rank, now_ns);
 }
 
 /* TIED of a replica has ended on both its ranks. */
@@ -462,9 +500,24 @@ static void deliver(struct events *e, int channel, int32_t index, int64_t now_ns
         deliver_tied(e, channel - e->first_tied, now_ns);
 }
 
+/* The time of a transfer on the wire, without its latency, if it has the links for itself. */
+static int64_t wire_ns(const struct events *e, int channel, int32_t message)
+{
+    const struct step *step = e->step;
+    const struct workload *w = step->workload;
+    if (channel < e->first_ring) {
+        const int class_index = w->class_of_replica[channel / step->num_links];
+        const int link = channel % step->num_links;
+        return workload_edge_ns(w, class_index, link / 2, link & 1, mb_size(step, message)) -
+               e->latency[channel];
+    }
+    if (channel < e->first_tied)
+        return e->ring_ns[message];
+    return workload_tied_ns(w, w->class_of_replica[channel - e->first_tied]) - e->latency[channel];
+}
+
 static void start_transfer(struct events *e, int channel, int64_t now_ns)
 {
-    struct step *step = e->step;
     struct network *net = &e->network;
     struct channel *c = &net->channels[channel];
     int32_t index = c->wait_head;
@@ -473,20 +526,7 @@ static void start_transfer(struct events *e, int channel, int64_t now_ns)
     if (c->wait_head >= 0)
         event_queue_push(&e->queue, e->first_start + channel, EVENT_FLOW_START,
                          net->transfers[c->wait_head].sent_ns + e->latency[channel]);
-    int64_t ns;
-    if (channel < e->first_ring) {
-        int class_index = step->workload->class_of_replica[channel / step->num_links];
-        int link = channel % step->num_links;
-        ns = workload_edge_ns(step->workload, class_index, link / 2, link & 1,
-                              mb_size(step, t->message)) -
-             e->latency[channel];
-    } else if (channel < e->first_tied) {
-        ns = e->ring_ns[t->message];
-    } else {
-        const int replica = channel - e->first_tied;
-        ns = workload_tied_ns(step->workload, step->workload->class_of_replica[replica]) -
-             e->latency[channel];
-    }
+    const int64_t ns = wire_ns(e, channel, t->message);
     if (ns > 0)
         network_start(net, channel, index, ns, now_ns);
     else
@@ -502,6 +542,42 @@ static enum status deadlock(const struct step *step, struct err *err)
                                      step->procs[i].pc, err);
     }
     return OK;
+}
+
+/* Handle one event of the queue. */
+static void handle(struct events *e, enum event_kind kind, int32_t entry, int64_t now_ns)
+{
+    struct step *step = e->step;
+    switch (kind) {
+    case EVENT_DEVICE: {
+        struct proc *p = &step->procs[entry];
+        if (p->state == PROC_NORM)
+            step_together(step, entry, step->full->ranks[entry % step->num_ranks].ops[p->pc++],
+                          step->norm_from_ns, now_ns);
+        advance(e, entry, now_ns);
+        break;
+    }
+    case EVENT_FLOW_START:
+        start_transfer(e, entry - e->first_start, now_ns);
+        break;
+    case EVENT_FLOW_END:
+        for (int channel = entry - e->first_end;;) {
+            const int32_t index = network_finished(&e->network, channel, now_ns);
+            if (index < 0)
+                break;
+            deliver(e, channel, index, now_ns);
+        }
+        break;
+    case EVENT_BUCKET:
+        for (int s = step->workload->buckets[entry - e->first_bucket].stage, done = -1;
+             done != step->stage_done[s];) {
+            done = step->stage_done[s];
+            start_ring(e, s, now_ns);
+        }
+        break;
+    default:
+        break;
+    }
 }
 
 enum status event_run(struct step *step, bool *shared, struct err *err)
@@ -520,40 +596,11 @@ enum status event_run(struct step *step, bool *shared, struct err *err)
             network_settle(&e.network, now);
         enum event_kind kind;
         int64_t time;
-        int32_t entry = event_queue_pop(&e.queue, &kind, &time);
+        const int32_t entry = event_queue_pop(&e.queue, &kind, &time);
         if (entry < 0 || time > step->full_ns || e.no_memory)
             break;
         now = time;
-        switch (kind) {
-        case EVENT_DEVICE: {
-            struct proc *p = &step->procs[entry];
-            if (p->state == PROC_NORM)
-                step_together(step, entry, step->full->ranks[entry % step->num_ranks].ops[p->pc++],
-                              step->norm_from_ns, now);
-            advance(&e, entry, now);
-            break;
-        }
-        case EVENT_FLOW_START:
-            start_transfer(&e, entry - e.first_start, now);
-            break;
-        case EVENT_FLOW_END:
-            for (int channel = entry - e.first_end;;) {
-                int32_t index = network_finished(&e.network, channel, now);
-                if (index < 0)
-                    break;
-                deliver(&e, channel, index, now);
-            }
-            break;
-        case EVENT_BUCKET:
-            for (int s = step->workload->buckets[entry - e.first_bucket].stage, done = -1;
-                 done != step->stage_done[s];) {
-                done = step->stage_done[s];
-                start_ring(&e, s, now);
-            }
-            break;
-        default:
-            break;
-        }
+        handle(&e, kind, entry, now);
     }
     if (e.no_memory)
         rc = err_nomem(err);

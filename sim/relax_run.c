@@ -54,9 +54,11 @@ static void received(const struct relax *x, int class_index, int proc, struct op
     step_woken(p, &arrival, now_ns);
 }
 
-static void sent(struct relax *x, int class_index, int proc, struct op op)
+static void sent(struct relax *x, int class_index, int proc, struct op op, int64_t end_ns)
 {
     struct proc *p = &x->step->procs[proc];
+    if (x->step->workload->sends_blocking && end_ns > p->held)
+        p->held = end_ns;
     const int link = step_link(x->step, op);
     const int64_t message = message_index(x, class_index, link, op.microbatch);
     x->causes[message] = (uint8_t)(p->cause + 8 * p->made_kind);
@@ -93,7 +95,7 @@ static void watch_op(void *ctx, int class_index, int rank, struct op op, int64_t
     switch (op.kind) {
     case OP_SEND_ACT:
     case OP_SEND_GRAD:
-        sent(x, class_index, proc, op);
+        sent(x, class_index, proc, op, end_ns);
         if (step->ops)
             step_record(step, proc, op, start_ns, end_ns);
         return;

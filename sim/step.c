@@ -227,8 +227,8 @@ void step_computed(struct step *step, int proc, struct op op, int64_t cost_ns, i
 {
     struct proc *p = &step->procs[proc];
     int64_t ns = end_ns - start_ns, usual = cost_ns;
-    mark_idle(p, IDLE_TRANSFER, p->gate);
-    p->gate = 0;
+    mark_idle(p, IDLE_TRANSFER, p->gate > p->held ? p->gate : p->held);
+    p->gate = p->held = 0;
     mark_idle(p, IDLE_HOST, start_ns);
     if (step->slow) {
         const struct device *device = &step->cluster->devices[step->plan->device[proc]];

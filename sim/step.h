@@ -27,12 +27,13 @@ struct rank_survey {
     int32_t num_forward; /* F and Z of single micro-batches */
 };
 
-enum proc_state { PROC_RUN, PROC_MESSAGE, PROC_BUCKET, PROC_TIED, PROC_NORM, PROC_DONE };
+enum proc_state { PROC_RUN, PROC_MESSAGE, PROC_SEND, PROC_BUCKET, PROC_TIED, PROC_NORM, PROC_DONE };
 
 /* A device's accounts, and for the event engine its progress through its list. */
 struct proc {
     int64_t marked; /* end of its last op or wait: its time is accounted for up to here */
     int64_t gate;   /* the cache read that the next compute op waits for; 0: none */
+    int64_t held;   /* end of the blocking sends that the next compute op waits for; 0: none */
     struct op full; /* the first op at which its memory overflows; of kind OP_KIND_COUNT: never */
     int64_t busy, first, last; /* first -1: nothing yet */
     int64_t end;               /* of anything on it: ops, copies */
@@ -48,6 +49,7 @@ struct proc {
     uint8_t state; /* enum proc_state */
     int64_t pc;
     int64_t launches; /* ops that the host has launched */
+    int32_t sending;  /* blocking sends on their way */
     int64_t copy_in, copy_out;
     int64_t wait_message; /* channel * M + micro-batch */
 };
@@ -111,7 +113,8 @@ void step_record_send(struct step *step, int replica, int link, int microbatch, 
                       int64_t end_ns);
 
 /* Account for a compute op that runs from start_ns to end_ns. cost_ns is its time in the workload.
- * The wait before it is counted as cache read while the read lasts, and then as host time. */
+ * The wait before it is counted as transfer while a cache read or a blocking send lasts, and then as
+ * host time. */
 void step_computed(struct step *step, int proc, struct op op, int64_t cost_ns, int64_t start_ns,
                    int64_t end_ns);
 /* Account for a C or P on its copy engine. */

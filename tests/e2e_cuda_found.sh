@@ -28,7 +28,7 @@ foreseen() { # what the device was told, and what was predicted
     real=$(grep -o '"real_peak_bytes":[0-9]*' "$tmp/compare.json" | cut -d: -f2)
     sim=$(grep -o '"sim_peak_bytes":[0-9]*' "$tmp/compare.json" | cut -d: -f2)
     echo "real $real, predicted $sim"
-    calculate "$real > 0 && $sim > 0.999 * $real && $sim < 1.001 * $real" && grep -q '"cost_source":"profile sim (measured)"' "$tmp/compare.json"
+    calculate "$real > 0 && $sim > 0.999 * $real && $sim < 1.001 * $real" && grep -q '"cost_label":"profile sim (measured)"' "$tmp/compare.json"
 }
 train vit found-2 -n 2 --db "$tmp/found.db" --set pipeline.schedule=gpipe
 for run in found-1 found-2; do

@@ -108,7 +108,7 @@ static inline struct train_plan case_plan(const struct case_base *c, int k, int 
     got.full = calloc(1, sizeof *got.full);
     assert_non_null(got.workload);
     assert_non_null(got.full);
-    cost_roofline(&cost);
+    cost_roofline(&cost, NULL);
     case_ok(plan_lower(&(struct setting){model, &got.cluster, &cost}, plan, NULL, got.workload,
                        got.full, &err),
             &err);

@@ -28,7 +28,7 @@ struct sim_case {
     int64_t tied;               /* parameters that the last stage shares with the first */
     double link, uplink;        /* 0: 10^18 B/s */
     int64_t latency, host_op, bucket;
-    bool blocking, half_duplex, clip;
+    bool blocking, sends_blocking, half_duplex, clip;
     struct sim_options options;
     /* built */
     struct model model;
@@ -69,10 +69,11 @@ static inline void sim_case_build(struct sim_case *c)
         c->chunks = 1;
     if (c->nodes == 0)
         c->nodes = 1;
-    int S = c->K * c->chunks;
-    struct item *items = calloc((size_t)S, sizeof *items);
+    const int S = c->K * c->chunks, outside = frozen_outside(c->frozen) ? c->num_frozen : 0;
+    const int num_items = S + outside;
+    struct item *items = calloc((size_t)num_items, sizeof *items);
     assert_non_null(items);
-    for (int s = 0; s < S; s++) {
+    for (int s = 0; s < num_items; s++) {
         int64_t f = c->stage_f ? c->stage_f[s] : c->f;
         items[s] = (struct item){.kind = ITEM_OPAQUE,
                                  .layer = s,
@@ -85,8 +86,8 @@ static inline void sim_case_build(struct sim_case *c)
                                  .update_ns = c->update};
         snprintf(items[s].name, sizeof items[s].name, "layer%d", s);
     }
-    items[S - 1].tied_params = c->tied;
-    assert_int_equal(model_explicit("case", items, S, NULL, 0, true, &c->model, &err), OK);
+    items[num_items - 1].tied_params = c->tied;
+    assert_int_equal(model_explicit("case", items, num_items, NULL, 0, true, &c->model, &err), OK);
     free(items);
     int devices = c->K * c->R;
     assert_int_equal(devices % c->nodes, 0);
@@ -99,6 +100,7 @@ static inline void sim_case_build(struct sim_case *c)
     c->cluster.host_op_ns = c->host_op;
     c->cluster.host_blocking = c->blocking;
     c->cluster.half_duplex = c->half_duplex;
+    c->cluster.sends = c->sends_blocking ? SENDS_BLOCKING : SENDS_EAGER;
     cost_constant(&c->cost);
     struct plan *plan = &c->plan;
     plan->num_ranks = c->K;
@@ -119,7 +121,7 @@ static inline void sim_case_build(struct sim_case *c)
     assert_non_null(plan->first_item);
     assert_non_null(plan->device);
     for (int s = 0; s <= S; s++)
-        plan->first_item[s] = s;
+        plan->first_item[s] = outside + s;
     for (int d = 0; d < devices; d++)
         plan->device[d] = d;
     if (sim_case_lower(c, &err) != OK)

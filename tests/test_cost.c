@@ -75,7 +75,7 @@ static void cost_roofline__is_the_larger_of_compute_and_memory(void **state)
 {
     (void)state;
     struct cost cost;
-    cost_roofline(&cost);
+    cost_roofline(&cost, NULL);
     /* a linear of h x h over 100 tokens, bf16 */
     struct item item = {.name = "l",
                         .kind = ITEM_MLP,
@@ -114,7 +114,7 @@ static void cost_roofline__leaves_of_the_input_half_what_weights_need(void **sta
     struct model vit = {0}, bert = {0};
     const double tokens = 128, h = 768, peak = roofline_find("h200")->fp32_flops_per_s;
     const int64_t n = 100000; /* far above the bytes rule */
-    cost_roofline(&cost);
+    cost_roofline(&cost, NULL);
     assert_int_equal(model_parse("vit-b16", &vit, NULL), OK);
     assert_int_equal(model_parse("bert-base:task=classify,seq=128", &bert, NULL), OK);
     const struct {
@@ -148,7 +148,7 @@ static void cost_roofline__refuses_when_kind_is_unknown(void **state)
 {
     (void)state;
     struct cost cost;
-    cost_roofline(&cost);
+    cost_roofline(&cost, NULL);
     struct model model = {.num_items = 1, .items = &opaque};
     struct device odd = {.kind = "abacus", .speed = 1};
     struct err err = {0};

@@ -54,6 +54,7 @@ static void critical_path_find__adds_up_on_steps_of_every_kind(void **state)
                              .uplink = 0.5e9,
                              .latency = 20,
                              .host_op = n % 4 == 0 ? 1500 : 0,
+                             .sends_blocking = n / 5 % 2,
                              .clip = n % 3 == 0};
         struct critical_path path = {0};
         struct err err = {0};

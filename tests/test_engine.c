@@ -215,6 +215,68 @@ static void sim_step__1f1b_pays_a_round_trip_every_k_microbatches(void **state)
     }
 }
 
+/* Blocking sends (time-3b), by hand. K = 2, M = 3, f = 1000, b = 2000, c = 300. Rank 0: F0 0 to 1000,
+ * F1 when the send of 0 has ended, 1300 to 2300, F2 2600 to 3600. Rank 1: F2 3900 to 4900, B0 to 6900,
+ * B1 7200 to 9200, B2 9500 to 11500. Rank 0: B2 11800 to 13800. In general each of the M + K - 2
+ * messages of a direction on the longest way takes c. */
+static void sim_step__blocking_sends_hold_their_rank(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        for (int K = 2; K <= 5; K++) {
+            for (int M = 1; M <= 7; M++) {
+                struct sim_case c = {.kind = SCHEDULE_GPIPE,
+                                     .K = K,
+                                     .M = M,
+                                     .f = 1000,
+                                     .i = 1000,
+                                     .w = 1000,
+                                     .latency = 300,
+                                     .sends_blocking = true};
+                sim_case_run(&c, both[e]);
+                if (K == 2 && M == 3) {
+                    assert_int_equal(c.result.step_ns, 13800);
+                    /* Rank 1 waits for its first activation 1300; then 300 for each later one, and
+                     * 300 for each of two gradients before its next backward. */
+                    assert_int_equal(c.result.devices[1].idle_cause_ns[IDLE_TRANSFER],
+                                     300 + 300 + 300 + 2 * 300);
+                }
+                assert_int_equal(c.result.step_ns, (M + K - 1) * 3000 + 2 * (M + K - 2) * 300);
+                sim_case_clear(&c);
+            }
+        }
+    }
+}
+
+/* Reads of 5000 ns end at 5000, 10000 and 15000. F and B (without I) of a micro-batch take 2000,
+ * so the device waits for 5000, 3000 and 3000 ns of them, and for nothing else. */
+static void sim_step__waiting_for_a_cache_read_counts_as_transfer(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        struct sim_case c = {.kind = SCHEDULE_1F1B,
+                             .K = 1,
+                             .M = 3,
+                             .num_frozen = 1,
+                             .frozen = FROZEN_CACHED,
+                             .f = 1000,
+                             .i = 1000,
+                             .w = 1000,
+                             .act = 5000};
+        struct err err = {0};
+        sim_case_build(&c);
+        c.cluster.devices[0].copy_bytes_per_s = 1e9;
+        assert_int_equal(sim_case_lower(&c, &err), OK);
+        assert_int_equal(sim_case_step(&c, both[e], &err), OK);
+        const struct sim_device *d = &c.result.devices[0];
+        assert_int_equal(c.result.step_ns, 17000);
+        assert_int_equal(d->busy_ns, 6000);
+        assert_int_equal(d->idle_cause_ns[IDLE_TRANSFER], 5000 + 3000 + 3000);
+        assert_int_equal(d->idle_ns, d->idle_cause_ns[IDLE_TRANSFER]);
+        sim_case_clear(&c);
+    }
+}
+
 /* eager-1f1b: while a message takes at most half of f + b, the extra micro-batches in flight hide the
  * round trips that 1F1B pays, and each boundary is paid once a direction as in GPipe. */
 static void sim_step__eager_1f1b_pays_each_boundary_twice(void **state)
@@ -470,6 +532,7 @@ static void random_case(struct sim_case *c, bool zero_bytes)
     c->stash = 64;
     c->host_op = rng(3) == 0 ? rng(900) : 0;
     c->blocking = rng(2);
+    c->sends_blocking = rng(2);
     c->clip = rng(2);
     c->recompute = (enum recompute_mode)rng(3);
     c->num_frozen = rng(2) ? (int)rng(c->K * c->chunks) : 0;
@@ -912,6 +975,8 @@ int main(void)
         cmocka_unit_test(sim_step__v_schedules_hold_and_wait_as_published),
         cmocka_unit_test(sim_step__gpipe_pays_each_boundary_twice),
         cmocka_unit_test(sim_step__1f1b_pays_a_round_trip_every_k_microbatches),
+        cmocka_unit_test(sim_step__waiting_for_a_cache_read_counts_as_transfer),
+        cmocka_unit_test(sim_step__blocking_sends_hold_their_rank),
         cmocka_unit_test(sim_step__eager_1f1b_pays_each_boundary_twice),
         cmocka_unit_test(sim_step__breadth_first_pays_the_way_to_the_last_rank),
         cmocka_unit_test(sim_step__interleaved_pays_each_boundary_once_a_direction),

@@ -174,7 +174,12 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
             "FILE: train.batch of 320 exceeds the 319 training samples", NULL);
     refuses("train.batch.global=50001", ERR_INPUT, /* the published size of the set */
             "FILE: train.batch of 50001 exceeds the 50000 training samples", NULL);
-    refuses("train.dtype=fp16", ERR_INPUT, "FILE: train.dtype 'fp16': fp16 is out of scope", NULL);
+    refuses("train.loss_scale=1", ERR_INPUT,
+            "--set: 'train.loss_scale': loss scaling is out of scope", NULL);
+    refuses("cost.source=ideal", ERR_INPUT,
+            "FILE: cost.source must be auto|kernels|roofline|profile, got \"ideal\"", NULL);
+    refuses("cost.efficiency=0", ERR_INPUT,
+            "FILE: cost.efficiency must be more than 0 and at most 1, got 0", NULL);
     refuses("pipeline.tensor_parallel=2", ERR_INPUT,
             "--set: 'pipeline.tensor_parallel': tensor parallelism is out of scope", NULL);
     refuses("train.zero=1", ERR_INPUT, "--set: 'train.zero': ZeRO is out of scope", NULL);

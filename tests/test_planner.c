@@ -647,7 +647,7 @@ static void vit_problem(struct instance *in, const char *model, const char *clus
     struct err err = {0};
     assert_int_equal(model_parse(model, &in->model, &err), OK);
     assert_int_equal(cluster_parse(cluster, &in->cluster, &err), OK);
-    cost_roofline(&in->cost);
+    cost_roofline(&in->cost, NULL);
     in->problem = (struct planner_problem){.setting.model = &in->model,
                                            .setting.cluster = &in->cluster,
                                            .setting.cost = &in->cost,
@@ -779,7 +779,7 @@ static void planner_solve__takes_fewer_microbatches_when_launching_costs(void **
     memset(&in, 0, sizeof in);
     assert_int_equal(model_parse("vit-b16", &in.model, NULL), OK);
     assert_int_equal(cluster_parse("h100-1x8", &in.cluster, NULL), OK);
-    cost_roofline(&in.cost);
+    cost_roofline(&in.cost, NULL);
     in.problem = (struct planner_problem){.setting.model = &in.model,
                                           .setting.cluster = &in.cluster,
                                           .setting.cost = &in.cost,

@@ -36,7 +36,7 @@ static int64_t peak_frozen(enum schedule_kind kind, int m, enum recompute_mode r
     assert_int_equal(cluster_grid(1, 2, &cluster, &err), OK);
     strcpy(cluster.devices[0].kind, "a100");
     strcpy(cluster.devices[1].kind, "a100");
-    cost_roofline(&cost);
+    cost_roofline(&cost, NULL);
     int first_item[] = {0, model.num_items / 2, model.num_items}, device[] = {0, 1};
     if (frozen == FROZEN_FIRST || frozen == FROZEN_CACHED) {
         first_item[0] = 5;

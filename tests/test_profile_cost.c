@@ -584,6 +584,65 @@ static void cost_choose_for__never_mixes_sources(void **state)
 }
 
 /* Told where it computes, and where the profile knows what it was measured with. */
+/* What the user asks for, beside what AUTO takes. */
+static void cost_choose_for__obeys_choice_and_efficiency(void **state)
+{
+    (void)state;
+    struct cluster gpus = {0}, cpus = {0};
+    struct model gpt = {0}, chain = {0};
+    struct err err = {0};
+    struct item items[2] = {
+        {.name = "a",          .kind = ITEM_OPAQUE, .fwd_flops = 1000000000000},
+        { .name = "b", .kind = ITEM_OPAQUE,   .fwd_flops = 1000,                .fwd_ns = 5}
+    };
+    const char *path = at("choice.db");
+    struct store *store = NULL;
+    assert_int_equal(store_open(path, STORE_WRITE, &store, NULL), OK);
+    store_close(store);
+    assert_int_equal(model_parse("gpt2", &gpt, NULL), OK);
+    assert_int_equal(cluster_parse("h200-1x1", &gpus, NULL), OK);
+    assert_int_equal(cluster_parse("cpu-1x1", &cpus, NULL), OK);
+    struct cost_query query = cost_query_of_model(&gpt);
+    assert_int_equal(cost_choose_for(path, &gpt, &gpus, &query, &handle, &err), OK);
+    assert_int_equal(handle.cost.source, COST_KERNELS);
+    assert_non_null(strstr(handle.note, "h200 has the kernel curve of h100 at its own peak"));
+    assert_non_null(strstr(handle.note, "dtype is fp32: matrix products on h200 have 15 times the "
+                                        "peak with bf16"));
+    cost_handle_clear(&handle);
+    query.choice = COST_BY_ROOFLINE;
+    query.efficiency = 0.5;
+    assert_int_equal(cost_choose_for(path, &gpt, &gpus, &query, &handle, &err), OK);
+    assert_string_equal(handle.cost.label, "roofline of published data at 0.5 of its speed");
+    cost_handle_clear(&handle);
+    query.choice = COST_BY_KERNELS;
+    assert_int_equal(cost_choose_for(path, &gpt, &cpus, &query, &handle, &err), ERR_INFEASIBLE);
+    query.choice = COST_BY_PROFILE;
+    assert_int_equal(cost_choose_for(path, &gpt, &gpus, &query, &handle, &err), ERR_INFEASIBLE);
+    query.choice = COST_AUTO;
+    query.efficiency = 1.5;
+    err = (struct err){0};
+    assert_int_equal(cost_choose_for(path, &gpt, &gpus, &query, &handle, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "efficiency must be more than 0 and at most 1, got 1.5");
+    /* Flops without times are computed, and a chain is not of two minds. */
+    query.efficiency = 0;
+    err = (struct err){0};
+    assert_int_equal(model_explicit("chain", items, 1, NULL, 0, false, &chain, NULL), OK);
+    assert_int_equal(cost_choose_for(path, &chain, &gpus, &query, &handle, &err), OK);
+    assert_int_equal(handle.cost.source, COST_KERNELS);
+    bool beyond = false;
+    assert_true(ask(&handle.cost, &chain, 0, PASS_FWD, 1, "h200", &beyond) > 1000000);
+    cost_handle_clear(&handle);
+    model_clear(&chain);
+    assert_int_equal(model_explicit("chain", items, 2, NULL, 0, false, &chain, NULL), OK);
+    assert_int_equal(cost_choose_for(path, &chain, &gpus, &query, &handle, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "model 'chain': item 'a' has fwd_flops and no times, but item 'b' "
+                                 "has times");
+    model_clear(&chain);
+    model_clear(&gpt);
+    cluster_clear(&gpus);
+    cluster_clear(&cpus);
+}
+
 static void cost_choose_for__tells_another_kernel(void **state)
 {
     static const struct {
@@ -717,6 +776,7 @@ int main(void)
         cmocka_unit_test(profile_cost__knows_what_near_stash_saves),
         cmocka_unit_test(profile_cost__keeps_nodes_and_the_network_apart),
         cmocka_unit_test(cost_choose_for__never_mixes_sources),
+        cmocka_unit_test(cost_choose_for__obeys_choice_and_efficiency),
         cmocka_unit_test(cost_choose_for__tells_another_kernel),
         cmocka_unit_test(cost_choose_for__has_shipped_paper_profile),
         cmocka_unit_test(layer_key_of__tells_what_determines_cost),

@@ -100,7 +100,7 @@ static void rig_init(struct rig *rig, const struct comm *comm, const char *model
     ok(cluster_grid(1, k * r, &rig->cluster, &err), &err);
     for (int i = 0; i < k * r; i++)
         strcpy(rig->cluster.devices[i].kind, "cpu");
-    cost_roofline(&cost);
+    cost_roofline(&cost, NULL);
     ok(plan_lower(&(struct setting){&rig->job.model, &rig->cluster, &cost}, &rig->plan, NULL,
                   &rig->workload, &rig->full, &err),
        &err);

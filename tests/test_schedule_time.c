@@ -546,7 +546,7 @@ static void schedule_memory__is_the_closed_form_when_stages_are_equal(void **sta
 {
     (void)state;
     for (int kind = 0; kind < SCHEDULE_AUTO; kind++) {
-        const int v = kind == SCHEDULE_INTERLEAVED || kind >= SCHEDULE_ZB_V ? 2 : 1;
+        const int v = schedule_default_chunks((enum schedule_kind)kind);
         struct uniform u = {
             .kind = (enum schedule_kind)kind, .K = 4, .M = 12, .v = v, .f = 1, .i = 1, .w = 1};
         struct plan_case c = {0};

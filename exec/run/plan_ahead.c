@@ -57,7 +57,7 @@ static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err
     struct schedule full = {0};
     struct cost roofline;
     ahead->ask.num_frozen_layers = num_frozen;
-    cost_roofline(&roofline);
+    cost_roofline(&roofline, NULL);
     enum status rc = train_plan_choose(&with, &ahead->ask, &next, err);
     if (rc == OK)
         rc = plan_lower(&(struct setting){model, &next.cluster, &roofline}, &next.plan, NULL,

@@ -15,6 +15,7 @@
 /* The plan as rank 0 broadcasts it; first_item and device follow as arrays. */
 struct plan_message {
     struct plan plan;
+    char cost_source[16];
     char cost_label[96], cost_note[256];
 };
 
@@ -88,6 +89,7 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
     struct plan got;
     size_t stages, devices;
     enum status rc;
+    memcpy(message.cost_source, plan->cost_source, sizeof message.cost_source);
     memcpy(message.cost_label, plan->cost_label, sizeof message.cost_label);
     memcpy(message.cost_note, plan->cost_note, sizeof message.cost_note);
     rc = comm_bcast(comm->all, &message, sizeof message, 0, err);
@@ -101,6 +103,7 @@ static enum status share(const struct comm *comm, struct train_plan *plan, struc
         got.device = malloc(devices * sizeof *got.device);
         got.memory_bytes = NULL;
         plan->plan = got;
+        memcpy(plan->cost_source, message.cost_source, sizeof plan->cost_source);
         memcpy(plan->cost_label, message.cost_label, sizeof plan->cost_label);
         memcpy(plan->cost_note, message.cost_note, sizeof plan->cost_note);
     }
@@ -179,6 +182,7 @@ static enum status read_plan(const struct planning *with, const struct run_state
     begun.given = &given;
     if (rc == OK)
         rc = plan_from(with, NULL, &begun, plan, err);
+    snprintf(plan->cost_source, sizeof plan->cost_source, "plan");
     snprintf(plan->cost_label, sizeof plan->cost_label, "plan of a file");
     plan_clear(&given);
     return rc;
@@ -204,6 +208,8 @@ enum status train_plan_choose(const struct planning *with, const struct run_stat
     if (rc == OK)
         rc = plan_from(with, &cost.cost, ask, plan, err);
     if (rc == OK) {
+        snprintf(plan->cost_source, sizeof plan->cost_source, "%s",
+                 cost_source_name(cost.cost.source));
         memcpy(plan->cost_label, cost.cost.label, sizeof plan->cost_label);
         memcpy(plan->cost_note, cost.note, sizeof plan->cost_note);
     }
@@ -239,7 +245,7 @@ enum status train_plan_make(const struct planning *with, const struct run_state 
         rc = err_nomem(err);
     } else {
         /* The executor reads edges and buckets of the workload; these do not depend on times. */
-        cost_roofline(&roofline);
+        cost_roofline(&roofline, NULL);
         rc = plan_lower(&(struct setting){&with->job->model, &got.cluster, &roofline}, &got.plan,
                         NULL, got.workload, got.full, err);
     }
@@ -256,5 +262,6 @@ out:
 void train_plan_json(const struct train_plan *plan, struct json *object)
 {
     plan_json_add(object, &plan->plan);
-    json_add_string(object, "cost_source", plan->cost_label);
+    json_add_string(object, "cost_source", plan->cost_source);
+    json_add_string(object, "cost_label", plan->cost_label);
 }

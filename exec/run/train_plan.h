@@ -21,6 +21,7 @@ struct train_plan {
     struct workload *workload;   /* owned */
     struct schedule *full;       /* owned */
     struct profile_info present; /* the machine whose costs were used */
+    char cost_source[16];        /* cost_source_name(), or "plan" */
     char cost_label[96], cost_note[256];
 };
 

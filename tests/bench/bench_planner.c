@@ -50,7 +50,7 @@ int main(void)
             fprintf(stderr, "%s\n", err.msg);
             return 1;
         }
-        cost_roofline(&cost);
+        cost_roofline(&cost, NULL);
         const struct planner_problem problem = {.setting.model = &model,
                                                 .setting.cluster = &cluster,
                                                 .setting.cost = &cost,
