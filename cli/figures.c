@@ -9,12 +9,20 @@
 #include "partition/units.h"
 
 const struct figure_kind figure_kinds[] = {
-    {"timeline",   "RUN_DIR | JOB | PLAN_FILE ...", "the ops of one step, a lane a rank"       },
-    {"loss",       "RUN_DIR ...",                   "training loss, smoothed, changes marked"  },
-    {"lr",         "RUN_DIR ...",                   "learning rate by step"                    },
-    {"step-time",  "RUN_DIR ...",                   "time of each step"                        },
-    {"throughput", "RUN_DIR | RECORD | JOB ...",    "samples per second by epoch, plan changes"},
-    {"error",      "COMPARE_JSON",                  "simulated against measured step time"     },
+    {"timeline",   "RUN_DIR | JOB | PLAN_FILE ...", "the ops of one step, a lane a rank"          },
+    {"loss",       "RUN_DIR ...",                   "training loss, smoothed, changes marked"     },
+    {"lr",         "RUN_DIR ...",                   "learning rate by step"                       },
+    {"step-time",  "RUN_DIR ...",                   "time of each step"                           },
+    {"throughput", "RUN_DIR | RECORD | JOB ...",    "samples per second by epoch, plan changes"   },
+    {"error",      "COMPARE_JSON",                  "simulated against measured step time"        },
+    {"memory",     "RUN_DIR | JOB | PLAN_FILE",     "memory of each device over a step"           },
+    {"traffic",    "RUN_DIR | JOB | PLAN_FILE",     "bytes between devices in a step"             },
+    {"partition",  "RUN_DIR | JOB | PLAN_FILE",     "items and time of each stage"                },
+    {"freeze",     "RUN_DIR | RECORD | JOB",        "frozen layers by epoch, over gradient norms" },
+    {"breakdown",  "JOB",                           "speed with parts of elastic training off"    },
+    {"bubble",     "JOB",                           "bubble by M, for several K and schedules"    },
+    {"scaling",    "JOB ... | RUN_DIR ...",         "samples per second by devices"               },
+    {"sweep",      "SWEEP_JSON",                    "a sweep as lines or, with --heat, as colours"},
 };
 const int num_figure_kinds = sizeof figure_kinds / sizeof figure_kinds[0];
 
@@ -30,6 +38,14 @@ static const struct {
     {figure_curves,     false, FIGURE_MAX_RUNS},
     {figure_throughput, false, FIGURE_MAX_RUNS},
     {figure_error,      true,  1              },
+    {figure_memory,     false, 1              },
+    {figure_traffic,    false, 1              },
+    {figure_partition,  false, 1              },
+    {figure_freeze,     false, 1              },
+    {figure_breakdown,  false, 1              },
+    {figure_bubble,     false, 1              },
+    {figure_scaling,    false, FIGURE_MAX_RUNS},
+    {figure_sweep,      true,  1              },
 };
 _Static_assert(sizeof ways / sizeof ways[0] == sizeof figure_kinds / sizeof figure_kinds[0],
                "one way a kind");
@@ -123,6 +139,11 @@ enum status figure_draw(const char *name, const char *const *args, int num_args,
     if (options->subject.db_path && strcmp(name, "timeline") != 0 &&
         ways[index].draw == figure_curves)
         return err_set(err, ERR_INPUT, "--db: only a timeline shows a prediction");
+    if ((options->x || options->y || options->heat) && strcmp(name, "sweep") != 0)
+        return err_set(err, ERR_INPUT, "--%s: only plot sweep takes it",
+                       options->x   ? "x"
+                       : options->y ? "y"
+                                    : "heat");
     if (num_args > ways[index].max_args)
         return err_set(err, ERR_INPUT, "plot %s takes at most %d of %s, got %d", name,
                        ways[index].max_args, figure_kinds[index].takes, num_args);

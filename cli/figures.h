@@ -10,7 +10,7 @@
 struct figure_options {
     const char *out_path, *term; /* see gnuplot_begin() */
     struct subject_options subject;
-    const char *x, *y; /* sweep, scaling: keys to draw; NULL: chosen from the file */
+    const char *x, *y; /* sweep: keys to draw; NULL: chosen from the file */
     bool heat;         /* sweep: two keys as a heat map */
     int width, height; /* 0: the default of the figure */
 };

@@ -21,6 +21,11 @@ SCRIPT(timeline);
 SCRIPT(curves);
 SCRIPT(throughput);
 SCRIPT(error);
+SCRIPT(lines);
+SCRIPT(heat);
+SCRIPT(partition);
+SCRIPT(freeze);
+SCRIPT(bars);
 
 static const struct {
     const char *name, *text;
@@ -29,6 +34,11 @@ static const struct {
     {"curves",     script_curves    },
     {"throughput", script_throughput},
     {"error",      script_error     },
+    {"lines",      script_lines     },
+    {"heat",       script_heat      },
+    {"partition",  script_partition },
+    {"freeze",     script_freeze    },
+    {"bars",       script_bars      },
 };
 
 static const char *find_script(const char *name)

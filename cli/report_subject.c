@@ -346,12 +346,34 @@ static const struct {
     {"timeline",
      "One training step: a lane a rank; what it computes in colour, with its micro-batch, and "
      "where "
-     "it waits in white.",                                                                 1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN},
+     "it waits in white.",                                                                    1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN  },
     {"throughput", "Samples per second by epoch, and the plan where it changes.",
-     1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_RECORD                                                                                    },
+     1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_RECORD                                                                                         },
     {"loss",       "Training loss of each step and its mean; lines mark changes of plan.",
-     1u << SUBJECT_RUN                                                                                                                               },
+     1u << SUBJECT_RUN                                                                                                                                    },
+    {"freeze",
+     "Frozen layers by epoch; where norms were recorded, the colour of a layer is its norm.", 1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_RECORD},
+    {"partition",  "What each stage holds, and the time of its passes for one micro-batch.",
+     1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN                                                                                           },
+    {"memory",     "Memory of the devices of one pipeline over the simulated step.",
+     1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN                                                                                           },
+    {"traffic",    "Bytes that devices send each other in the simulated step.",
+     1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN                                                                                           },
 };
+
+/* Whether a figure would show something: no freezing of nothing, no traffic of one device. */
+static bool worth_showing(const char *name, const struct subject *s)
+{
+    int64_t frozen = 0;
+    for (int64_t i = 0; i < s->rows.num_epochs; i++)
+        frozen += s->rows.epochs[i].frozen_layers;
+    if (strcmp(name, "freeze") == 0)
+        return frozen > 0;
+    if (strcmp(name, "timeline") == 0 || strcmp(name, "throughput") == 0 ||
+        strcmp(name, "loss") == 0)
+        return true;
+    return s->sim && (strcmp(name, "traffic") != 0 || s->sim->num_traffic > 0);
+}
 
 enum status report_subject(FILE *out, struct subject *s, const struct verdict *verdict,
                            struct err *err)
@@ -360,7 +382,7 @@ enum status report_subject(FILE *out, struct subject *s, const struct verdict *v
     page_put(out, "h2", "%s", s->path);
     put_verdict(out, s, verdict);
     for (size_t i = 0; rc == OK && i < sizeof shown / sizeof shown[0]; i++)
-        if (shown[i].kinds >> s->kind & 1)
+        if (shown[i].kinds >> s->kind & 1 && worth_showing(shown[i].name, s))
             rc = page_figure(out, shown[i].name, shown[i].caption, s, 1, err);
     page_put(out, "h3", "Plan and machine");
     page_table(out, NULL);

@@ -43,11 +43,17 @@ static int64_t received_bytes(const struct workload *w, struct op op, int mb)
     return w->edges[e].held_bytes[mb];
 }
 
+/* Where a walk leaves the memory around each op; see schedule_memory_curve(). */
+struct walk_curve {
+    int64_t *during_bytes, *after_bytes;
+};
+
 /* Walk one list (memory-1 to memory-4). On entry memory->peak_bytes is the memory that the rank
  * holds all the time. All receive buffers belong to the next compute op, because lowering puts a
  * RECV and a C directly before the op that needs them. */
 static void walk_rank(const struct schedule *full, const struct workload *w, int k,
-                      int64_t limit_bytes, struct rank_memory *memory)
+                      int64_t limit_bytes, struct rank_memory *memory,
+                      const struct walk_curve *curve)
 {
     const struct rank_ops *list = &full->ranks[k];
     int64_t held = memory->peak_bytes, received = 0, peak = held;
@@ -58,6 +64,8 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
         const struct stage_cost *stage = &w->stages[op.stage];
         const int mb = size_of(w, op);
         int64_t freed = 0, work = stage->work_bytes[0][mb];
+        if (curve) /* of an op that takes nothing */
+            curve->during_bytes[i] = curve->after_bytes[i] = held;
         switch (op.kind) {
         case OP_F:
             held += schedule_recomputes(full, op) ? stage->input_bytes[mb] : stage->stash_bytes[mb];
@@ -83,12 +91,16 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
         case OP_C:
             received += stage->copy_bytes[mb];
             held += stage->copy_bytes[mb];
+            if (curve)
+                curve->during_bytes[i] = curve->after_bytes[i] = held;
             continue;
         case OP_RECV_ACT:
         case OP_RECV_GRAD: {
             const int64_t bytes = received_bytes(w, op, mb);
             received += bytes;
             held += bytes;
+            if (curve)
+                curve->during_bytes[i] = curve->after_bytes[i] = held;
             continue;
         }
         case OP_UPDATE:
@@ -106,6 +118,10 @@ static void walk_rank(const struct schedule *full, const struct workload *w, int
             memory->full_live = live;
         }
         live -= op.kind == OP_B || op.kind == OP_W;
+        if (curve) {
+            curve->during_bytes[i] = held + work;
+            curve->after_bytes[i] = held - freed;
+        }
         held -= freed;
         received = freed > 0 ? 0 : received;
     }
@@ -146,7 +162,7 @@ enum status schedule_memory(const struct schedule *full, const struct workload *
     const enum status rc = check_bytes(full, workload, memory_bytes, err);
     for (int k = 0; rc == OK && k < full->num_ranks; k++) {
         struct rank_memory memory = {.peak_bytes = memory_bytes[k]};
-        walk_rank(full, workload, k, INT64_MAX, &memory);
+        walk_rank(full, workload, k, INT64_MAX, &memory, NULL);
         memory_bytes[k] = memory.peak_bytes;
     }
     return rc;
@@ -162,7 +178,24 @@ enum status schedule_memory_limited(const struct schedule *full, const struct wo
     const enum status rc = check_bytes(full, workload, fixed, err);
     for (int k = 0; rc == OK && k < full->num_ranks; k++) {
         memory[k] = (struct rank_memory){.peak_bytes = fixed[k]};
-        walk_rank(full, workload, k, limit_bytes[k], &memory[k]);
+        walk_rank(full, workload, k, limit_bytes[k], &memory[k], NULL);
+    }
+    free(fixed);
+    return rc;
+}
+
+enum status schedule_memory_curve(const struct schedule *full, const struct workload *workload,
+                                  int rank, int64_t *during_bytes, int64_t *after_bytes,
+                                  struct err *err)
+{
+    const struct walk_curve curve = {during_bytes, after_bytes};
+    int64_t *fixed = malloc((size_t)full->num_ranks * sizeof *fixed);
+    if (!fixed)
+        return err_nomem(err);
+    const enum status rc = check_bytes(full, workload, fixed, err);
+    if (rc == OK) {
+        struct rank_memory memory = {.peak_bytes = fixed[rank]};
+        walk_rank(full, workload, rank, INT64_MAX, &memory, &curve);
     }
     free(fixed);
     return rc;

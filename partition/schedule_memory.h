@@ -31,6 +31,13 @@ enum status schedule_memory_limited(const struct schedule *full, const struct wo
                                     const int64_t *limit_bytes, struct rank_memory *memory,
                                     struct err *err);
 
+/* The memory of a rank around each op of its list: while op i runs, and when it has ended. Both
+ * arrays are the caller's, full->ranks[rank].num_ops entries. The largest of during_bytes is the peak
+ * of schedule_memory(). ERR_INPUT on overflow, ERR_NOMEM. */
+enum status schedule_memory_curve(const struct schedule *full, const struct workload *workload,
+                                  int rank, int64_t *during_bytes, int64_t *after_bytes,
+                                  struct err *err);
+
 #ifdef __cplusplus
 }
 #endif

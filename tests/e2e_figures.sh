@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/e2e_figures.sh - every kind of figure and the report, drawn from small jobs and runs: the file is whole, and
 # it says what it shows.
-# seconds: 12
+# seconds: 20
 . "$(dirname "$0")/lib.sh"
 begin
 command -v gnuplot >/dev/null || { skip "figures" "gnuplot is not installed"; finish; }
@@ -66,6 +66,23 @@ expect "a timeline in a terminal" 0 '1.3: [0-9]+ % idle' "$elapse" plot timeline
 for suffix in png pdf; do
     check "a figure as .$suffix" "$elapse" plot timeline "$job" -o "$tmp/f.$suffix"
 done
+drawn "memory of each device" 'rank 3: at most' 'limit 16.0 GiB' 'memory, (K|M|G)iB' -- "$elapse" plot memory "$job"
+drawn "traffic between devices" 'from device' 'to device' 'bytes between devices' -- "$elapse" plot traffic "$tmp/plan.json"
+drawn "the stages of a cut" '[0-9]+ items' 'mean of the stages' -- "$elapse" plot partition "$job"
+drawn "frozen layers" 'frozen prefix F' -- "$elapse" plot freeze "$tmp/sims.db"
+drawn "the parts of elastic training" 'best static plan' 'freezing' -- "$elapse" plot breakdown "$job"
+expect "of a job that freezes nothing" 1 'freezes nothing' "$elapse" plot breakdown "$job" --set freeze.policy=none -o "$tmp/no.svg"
+drawn "the bubble" 'K=2 gpipe' 'K=8 1f1b' 'micro-batches of a step, M' -- "$elapse" plot bubble "$job" --set train.batch.per_pipeline=32
+drawn "scaling" 'devices' 'ideal' -- "$elapse" plot scaling "$job"
+"$elapse" sim "$job" --step --sweep pipeline.num_microbatches=2,4,8 --sweep cluster.link=1GBps,16GBps,64GBps --json >"$tmp/sweep.json"
+drawn "a sweep" 'link=16GBps' 'samples per second by pipeline.num_microbatches' -- "$elapse" plot sweep "$tmp/sweep.json"
+drawn "over another key, of another value" 'time of a step, ms by cluster.link' 'num_microbatches=8' -- \
+    "$elapse" plot sweep "$tmp/sweep.json" -x cluster.link -y step_ns
+drawn "as a heat map" '64GBps' 'peak memory' -- "$elapse" plot sweep "$tmp/sweep.json" --heat -y peak_bytes
+expect "of a key that was not swept" 2 "no swept key 'link'" "$elapse" plot sweep "$tmp/sweep.json" -x link -o "$tmp/no.svg"
+expect "of a value that is not there" 2 "no point has a number 'speed'" "$elapse" plot sweep "$tmp/sweep.json" -y speed -o "$tmp/no.svg"
+expect "of a file that is no sweep" 2 'line 1 is no answer of a sweep|no point has|ends too early' "$elapse" plot sweep "$job" -o "$tmp/no.svg"
+check "a figure that failed leaves no file" test ! -e "$tmp/no.svg"
 echo '{"configs": [{"pipeline_length": 2, "microbatches": 4, "schedule": "gpipe", "real_step_ns": 2000000, "sim_step_ns": 1900000,
   "noise": 0.1}, {"pipeline_length": 2, "microbatches": 4, "schedule": "1f1b", "real_step_ns": 1000000, "sim_step_ns":
   1020000, "noise": 0.1}], "median_abs_error": 0.035, "worst_abs_error": 0.05}' >"$tmp/matrix.json"
@@ -88,7 +105,7 @@ page() {
     } >"$tmp/drawn" 2>&1 </dev/null
     report $rc "$name" <"$tmp/drawn"
 }
-page "a report of a job" 'small would train vit-tiny' 'nothing was run' 'best static plan' 'K = 4, R = 2' 'bubble' -- "$job"
+page "a report of a job" 'small would train vit-tiny' 'nothing was run' 'best static plan' 'K = 4, R = 2' 'bubble' 'frozen prefix F' 'rank 3: at most' 'from device' '[0-9]+ items' -- "$job"
 page "of a recorded simulation" 'small was simulated: [0-9]+ steps' -- "$tmp/sims.db"
 page "of a plan file" 'A plan for vit-tiny' -- "$tmp/plan.json"
 expect "a report of nothing" 3 "cannot read '.*/absent'" "$elapse" report "$tmp/absent" -o "$tmp/absent.html"
