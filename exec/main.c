@@ -177,6 +177,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
                .max = 1000000),
         OPTION("trace", STRING, &options.trace, "FILE",
                "Chrome trace of the recorded steps (Perfetto)"),
+        OPTION("tensorboard", STRING, &options.tensorboard, "DIR", "event file of TensorBoard"),
         OPTION("db", STRING, &options.db, "FILE", "profile store to plan from"),
         OPTION("log-every", NS, &options.log.every_ns, "TIME",
                "a line of progress every TIME in a log (default 10s; on a terminal one line that "

@@ -35,5 +35,12 @@ enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, s
             .accuracy = total.count ? (double)total.correct / (double)total.count : 0,
             .count = total.count,
             .ns = comm_now_ns(t->comm) - start};
+    if (rc == OK && t->events && total.count > 0) {
+        const struct event_scalar scalars[] = {
+            {"eval/loss",     evaluation->loss    },
+            {"eval/accuracy", evaluation->accuracy}
+        };
+        rc = event_file_write(t->events, t->progress.step, scalars, 2, err);
+    }
     return rc;
 }

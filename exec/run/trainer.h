@@ -25,10 +25,11 @@ struct trainer_options {
     const char *plan;   /* file of the plan to begin with; NULL: it is planned */
     const char *db;     /* profile store; NULL: the default one */
     int64_t max_steps;  /* steps of this call; 0: to the end of the job */
-    int64_t trace_steps; /* steps of which every op is recorded, besides the last */
-    const char *trace;   /* file for a Chrome trace of the recorded steps' ops; NULL: none */
-    bool evaluate;       /* evaluate before, between (as the job says) and after; save at the end */
-    struct run_log log;  /* how the run says on stderr how far it is: mode and every_ns */
+    int64_t trace_steps;     /* steps of which every op is recorded, besides the last */
+    const char *trace;       /* file for a Chrome trace of the recorded steps' ops; NULL: none */
+    const char *tensorboard; /* folder for an event file of TensorBoard; NULL: none */
+    bool evaluate;      /* evaluate before, between (as the job says) and after; save at the end */
+    struct run_log log; /* how the run says on stderr how far it is: mode and every_ns */
 };
 
 /* Run a job over all ranks. *summary becomes a fresh object on rank 0 (NULL elsewhere). A failure

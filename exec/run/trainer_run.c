@@ -93,6 +93,8 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
                                                 .cost_label = t->layout.plan.cost_label,
                                                 .trace = t->options->trace},
                             &t->files, err);
+    if (rc == OK && t->comm->rank == 0 && t->options->tensorboard)
+        rc = event_file_open(t->options->tensorboard, &t->events, err);
     if (rc == OK && t->comm->rank == 0)
         run_files_losses(t->files, &t->first_loss, &t->last_loss);
     return comm_agree(t->comm, rc, err);
@@ -206,6 +208,7 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
             rc = sum_up(&t, &before, &after, start_ns, summary, err);
     }
     run_files_free(t.files);
+    event_file_close(t.events);
     if (rc != OK && alone)
         trainer_fail_alone(&t, err);
     trainer_clear(&t);

@@ -4,6 +4,7 @@
 
 #include "exec/cache/cache.h"
 #include "exec/run/run_log.h"
+#include "exec/save/event_file.h"
 #include "exec/run/layout.h"
 #include "exec/run/qa_eval.h"
 #include "exec/save/hf_names.h"
@@ -80,6 +81,7 @@ struct trainer {
     int64_t evaluated_step;      /* the step of `evaluated`; -1: none */
     struct run_files *files;     /* rank 0 */
     struct err unwritten;        /* rank 0: why metrics could not be written; the run then ends */
+    struct event_file *events;   /* rank 0; NULL: none wanted */
     struct run_log log;          /* rank 0 */
     int64_t train_ns;
     double first_loss, last_loss;

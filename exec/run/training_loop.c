@@ -85,6 +85,26 @@ static enum status record_step_ops(struct trainer *t, const struct step_result *
     return rc;
 }
 
+/* Give a step to TensorBoard. */
+static enum status show_step(struct trainer *t, const struct step_result *result, double lr,
+                             int64_t samples, struct err *err)
+{
+    const struct plan *plan = &t->layout.plan.plan;
+    const struct event_scalar scalars[] = {
+        {"train/loss",          result->loss                                   },
+        {"train/lr",            lr                                             },
+        {"train/grad_norm",     result->grad_norm                              },
+        {"speed/step_ms",       (double)result->step_ns / 1e6                  },
+        {"speed/samples_per_s", (double)samples * 1e9 / (double)result->step_ns},
+        {"plan/K",              plan->num_ranks                                },
+        {"plan/R",              plan->num_replicas                             },
+        {"plan/F",              plan->num_frozen_layers                        },
+    };
+    return t->events ? event_file_write(t->events, t->progress.step, scalars,
+                                        (int)(sizeof scalars / sizeof scalars[0]), err)
+                     : OK;
+}
+
 /* Say how far the run is. */
 static void show_progress(struct trainer *t, const struct step_result *result, int64_t samples,
                           double lr)
@@ -171,6 +191,8 @@ static enum status one_step(struct trainer *t, int64_t step_in_epoch, bool trace
                                           .replicas = plan->num_replicas},
                        &t->unwritten) != OK)
         stop_wanted = 1; /* the weights are sound, so a checkpoint comes before the end */
+    if (rc == OK)
+        rc = show_step(t, result, lr, batch->num_samples, err);
     elastic_count(t);
     if (rc == OK && trace)
         rc = record_step_ops(t, result, err);
