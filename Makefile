@@ -11,6 +11,7 @@
 #   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
 #   make gpu-bundle    the same, built, in one folder to carry to a GPU (docs/gpu.md)
 #   make bench         speed, as ratios against a peer in the same run
+#   make truth         predictions beside published measurements (TRUTH_DATA=FOLDER: tests/truth/README.md)
 #   make check-layers  who may include whom; every header compiles alone
 #   make format        clang-format in place      make format-check   only look
 #   make test-docs     the commands of README.md in full
@@ -103,7 +104,7 @@ FAIL_MPI := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so))
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(filter exec cli,$(1)) $(if $(filter sim cli,$(1)),sim) $(if $(filter profiles exec cli,$(1)),profiles) partition
 
-.PHONY: all found deps test test-slow test-emulated test-all run-tests test-docs demo bench check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests
+.PHONY: all found deps test test-slow test-emulated test-all run-tests test-docs demo bench truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec) \
   $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/bin/elapse-nccl.so))
 
@@ -193,6 +194,8 @@ run-tests: all tests
 	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" TEST_GROUPS="$(or $(RUN_GROUPS),quick)" tests/run.sh $(addprefix $(OUT)/tests/,$(TESTS)) $(SIM_TESTS)
 bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
 	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
+truth: all
+	$(Q)for s in $(if $(TRUTH_DATA),truth_matmul truth_steps) truth_megatron truth_fsdp; do python3 tests/truth/$$s.py $(TRUTH_DATA) || exit 1; done
 gpu-check:
 	@tests/gpu_check.sh || [ $$? -eq 77 ]
 # What to carry to a GPU machine, for Hopper and any processor with AVX2 (docs/gpu.md); gpu-rehearsal tries it without.

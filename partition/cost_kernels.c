@@ -16,7 +16,8 @@ struct question {
     int64_t samples, params, fwd_flops, stash_bytes, act_bytes;
     int32_t kind, pass, family, task, seq, hidden, heads, kv_heads, head_dim, mlp, vocab;
     int32_t experts, experts_active, expert_mlp, shared_experts, expert_ways;
-    int32_t elem_bytes, tensor, flags;
+    int32_t kv_rank, q_rank, rope_dim, v_dim;
+    int32_t elem_bytes, tensor, flags, unused;
 };
 
 enum { NUM_SLOTS = 1 << 10, NUM_PROBES = 4 };
@@ -77,6 +78,10 @@ static struct question question_of(const struct model *model, int item, int pass
     q.expert_mlp = model->expert_mlp;
     q.shared_experts = model->shared_experts;
     q.expert_ways = model->expert_ways;
+    q.kv_rank = model->kv_rank;
+    q.q_rank = model->q_rank;
+    q.rope_dim = model->rope_dim;
+    q.v_dim = model->v_dim;
     q.elem_bytes = model->elem_bytes;
     q.tensor = model->tensor;
     q.flags = model->sequence_parallel | model->gated_mlp << 1 | model->rope << 2 |

@@ -154,7 +154,13 @@ static struct heads heads_of(const struct lister *l)
 {
     const struct model *m = l->model;
     const int64_t width = m->head_dim > 0 ? m->head_dim : m->hidden / m->heads;
-    const int64_t keys = m->kv_heads > 0 ? m->kv_heads : m->heads;
+    const int64_t keys = m->kv_heads > 0 && m->kv_rank == 0 ? m->kv_heads : m->heads;
+    if (m->kv_rank > 0)
+        return (struct heads){.query = divide_up(m->heads, l->ways),
+                              .key = divide_up(m->heads, l->ways),
+                              .wide = width + m->rope_dim,
+                              .width = m->v_dim,
+                              .causal = true};
     return (struct heads){.query = divide_up(m->heads, l->ways),
                           .key = divide_up(keys, l->ways),
                           .wide = width,
@@ -230,6 +236,24 @@ static bool drops_input_grad(const struct lister *l)
     return l->pass == PASS_BWD_REST && l->model->family == FAMILY_BERT;
 }
 
+/* The linears from hidden to queries, keys and values. Latent attention (DeepSeek-V2) compresses
+ * both, norms the compressed numbers, and only then makes heads of them. */
+static void add_projections(struct lister *l, const struct heads *h)
+{
+    const struct model *m = l->model;
+    const int64_t t = l->tokens, hidden = m->hidden;
+    if (m->kv_rank == 0) {
+        add_linear(l, t, hidden, h->query * h->wide + h->key * (h->wide + h->width));
+        return;
+    }
+    if (m->q_rank > 0)
+        add_linear(l, t, hidden, m->q_rank);
+    add_linear(l, t, m->q_rank > 0 ? m->q_rank : hidden, h->query * h->wide);
+    add_linear(l, t, hidden, m->kv_rank + m->rope_dim);
+    add_linear(l, t, m->kv_rank, h->key * (h->wide - m->rope_dim + h->width));
+    add_memory(l, (forward(l) ? 2 : 3) * (double)t * (m->q_rank + m->kv_rank) * l->e);
+}
+
 static void list_attention(struct lister *l)
 {
     const struct heads h = heads_of(l);
@@ -237,7 +261,7 @@ static void list_attention(struct lister *l)
     const int64_t columns = h.query * h.wide + h.key * (h.wide + h.width);
     if (forward(l)) {
         add_norm(l);
-        add_linear(l, t, hidden, columns);
+        add_projections(l, &h);
         if (l->unfused && l->biases) /* the bias of the old list is a kernel of its own */
             add_memory(l, 2 * (double)t * (double)columns * l->e);
         add_rope(l, &h);
@@ -251,7 +275,7 @@ static void list_attention(struct lister *l)
     add_core(l, &h);
     add_rope(l, &h);
     if (!drops_input_grad(l))
-        add_linear(l, t, hidden, columns);
+        add_projections(l, &h);
     add_norm(l);
 }
 
@@ -335,7 +359,7 @@ static void list_mlp(struct lister *l)
         add_norm(l);
     else
         add_residual(l);
-    if (l->model->experts > 0)
+    if (model_item_has_experts(l->model, (int)(l->item - l->model->items)))
         add_experts(l);
     else
         add_dense(l, l->model->mlp);
@@ -449,7 +473,9 @@ static void list_opaque(struct lister *l)
     add(l, (struct kernel){.kind = KERNEL_PLAIN,
                            .flops = n * (double)it->fwd_flops,
                            .bytes = (double)it->params * l->model->param_bytes +
-                                    n * ((double)it->stash_bytes + (double)it->act_bytes)});
+                                    n * (it->moved_bytes > 0
+                                             ? (double)it->moved_bytes
+                                             : (double)it->stash_bytes + (double)it->act_bytes)});
 }
 
 /* One pass of a multi-tensor optimizer: it reads gradient, weight and states, writes weight and

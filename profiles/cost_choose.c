@@ -243,7 +243,8 @@ static void find_times(const struct model *model, const struct item **timed,
     *timed = *untimed = NULL;
     for (int i = 0; i < model->num_items; i++) {
         const struct item *it = &model->items[i];
-        const bool has = it->fwd_ns > 0 || it->bwd_input_ns > 0 || it->bwd_weight_ns > 0;
+        const bool has =
+            it->num_times > 0 || it->fwd_ns > 0 || it->bwd_input_ns > 0 || it->bwd_weight_ns > 0;
         if (has)
             *timed = it;
         else if (it->fwd_flops > 0)

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""The matrix products that no constant was fitted on, timed with the constants of
+partition/device_curves.c, beside a constant efficiency.
+
+usage: truth_matmul.py FOLDER    FOLDER has a100_pcie_matmul.csv and b200_matmul.csv
+"""
+import os
+import re
+import sys
+
+import fit_matmul
+import predict
+import rows
+
+
+def constants(kind):
+    """The struct matmul_curve of a kind, as the C source has it."""
+    with open(os.path.join(predict.ROOT, "partition", "device_curves.c")) as f:
+        text = f.read()
+    start = {"a100": "#define A100_MATMUL", "h100": "#define H100_MATMUL",
+             "b200": '.kind = "b200"'}[kind]
+    text = text[text.index(start):]
+    return {name: float(re.search(r"\.%s = ([0-9.]+)" % name, text).group(1))
+            for name in fit_matmul.NAMES}
+
+
+def main():
+    for name in ("a100", "h100", "b200"):
+        kind, p = rows.KINDS[name], constants(name)
+        if name == "h100":  # timed in bursts, at a clock that has not fallen
+            p["hot"] = p["peak"]
+        fitted, kept = rows.halves(rows.matmuls(name, sys.argv[1]))
+        rates = sorted(r["flops"] / kind["peak"] / r["seconds"] for r in fitted)
+        flat = rates[len(rates) // 2]
+        simple = [r["flops"] / kind["peak"] / flat / r["seconds"] - 1 for r in kept]
+        errors = [fit_matmul.time_of(p, kind, r) / r["seconds"] - 1 for r in kept]
+        print("%-34s %4d rows: mean |error| %5.1f %%, bias %+6.1f %%, worst %+6.1f %%" % (
+            "matrix products, " + name, len(kept), 100 * sum(map(abs, errors)) / len(errors),
+            100 * sum(errors) / len(errors), 100 * max(errors, key=abs)))
+        print("%-34s            mean |error| %5.1f %%, bias %+6.1f %%" % (
+            "  constant efficiency %.2f" % flat, 100 * sum(map(abs, simple)) / len(simple),
+            100 * sum(simple) / len(simple)))
+        print("%-34s            the other %d rows" % ("  fitted on", len(fitted)))
+
+
+if __name__ == "__main__":
+    main()
