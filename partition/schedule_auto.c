@@ -3,7 +3,7 @@
  * 1. The named schedules for the plan's chunks.
  * 2. List schedules (schedule_list.c) over a grid of rules: backward whole or split, forward or
  *    backward first, how long to wait for a backward, how far a W may overrun a gap, and how many
- *    pairs may be in flight.
+ *    pairs may be in flight, up to about as many as the memory holds.
  * 3. Local moves of one op within its list. The random numbers are seeded and the moves counted, so
  *    every machine finds the same schedule.
  *
@@ -24,21 +24,69 @@
 #define MOVE_WORK ((int64_t)1 << 22) /* ops timed by all moves together: about half a second */
 #define MOVE_REACH 12                /* a move carries an op over at most this many places */
 
+/* What judge() says of a list. */
+struct verdict {
+    bool fits;       /* every rank keeps within its memory; the times are set only then */
+    int64_t step_ns; /* INT64_MAX: none yet */
+    int64_t span_ns; /* the longest time of a device from its first op to its last */
+};
+
 struct search {
     const struct setting *setting;
     const struct plan *plan;
-    struct workload *workload; /* its times hold for the list judged last (stash-distance) */
-    struct schedule best;      /* frozen compute list */
-    int64_t best_ns;           /* INT64_MAX: none yet */
+    struct workload *workload;     /* its times hold for the list judged last (stash-distance) */
+    struct schedule best;          /* frozen compute list */
+    int64_t best_ns, best_span_ns; /* INT64_MAX: none yet */
     /* While no candidate fits: excess, need and memory of the one that came nearest, in bytes. */
     int64_t least_excess, excess_need, excess_have;
     int excess_rank;
     int64_t *memory;
     const int64_t *limits; /* memory of each rank, the smallest of its devices in all replicas */
+    int *room; /* [rank]: about how many pairs fit its memory, by the first candidate; 0: unknown */
 };
 
-/* Time a frozen compute list; *fits tells whether every rank keeps within its memory. */
-static enum status judge(struct search *s, const struct schedule *compute, int64_t *ns, bool *fits,
+/* Estimate from a candidate, whose memory is in s->memory, how many (stage, micro-batch) pairs each
+ * rank can hold. The lists that this leads to are judged by their true memory. */
+static enum status estimate_room(struct search *s, const struct schedule *compute, struct err *err)
+{
+    const struct workload *w = s->workload;
+    int *live = calloc((size_t)compute->num_ranks, sizeof *live);
+    if (!live)
+        return err_nomem(err);
+    schedule_peak_live(compute, live);
+    for (int k = 0; k < compute->num_ranks; k++) {
+        int64_t pair_bytes = INT64_MAX;
+        for (int t = 0; t < w->num_stages; t++) {
+            const struct stage_cost *stage = &w->stages[t];
+            const int64_t bytes = s->plan->recompute == RECOMPUTE_NEVER
+                                      ? stage->stash_bytes[MB_FULL]
+                                      : stage->input_bytes[MB_FULL];
+            if (w->rank_of_stage[t] == k && bytes < pair_bytes)
+                pair_bytes = bytes;
+        }
+        const int64_t most = (int64_t)w->num_microbatches * w->num_stages;
+        int64_t room = most;
+        if (pair_bytes > 0 && s->limits[k] != INT64_MAX)
+            room = live[k] + (s->limits[k] - s->memory[k]) / pair_bytes;
+        s->room[k] = (int)(room < 1 ? 1 : room < most ? room : most);
+    }
+    free(live);
+    return OK;
+}
+
+/* The longest time that a device spends from its first op to its last. */
+static int64_t longest_span(const struct step_time *time, int num_ranks)
+{
+    int64_t longest = 0;
+    for (int k = 0; k < num_ranks; k++) {
+        const int64_t span = time->rank_last_ns[k] - time->rank_first_ns[k];
+        longest = span > longest ? span : longest;
+    }
+    return longest;
+}
+
+/* Time a frozen compute list. */
+static enum status judge(struct search *s, const struct schedule *compute, struct verdict *verdict,
                          struct err *err)
 {
     struct schedule full = {0};
@@ -50,36 +98,49 @@ static enum status judge(struct search *s, const struct schedule *compute, int64
     for (int k = 1; rc == OK && k < full.num_ranks; k++)
         if (s->memory[k] - s->limits[k] > s->memory[worst] - s->limits[worst])
             worst = k;
+    if (rc == OK && s->room[0] == 0)
+        rc = estimate_room(s, compute, err);
     const int64_t excess = rc == OK ? s->memory[worst] - s->limits[worst] : 0;
-    *fits = excess <= 0;
+    verdict->fits = excess <= 0;
     if (excess > 0 && excess < s->least_excess) {
         s->least_excess = excess;
         s->excess_rank = worst;
         s->excess_need = s->memory[worst];
         s->excess_have = s->limits[worst];
     }
-    if (rc == OK && *fits)
+    if (rc == OK && verdict->fits)
         rc = workload_near(s->setting, s->plan, &full, s->workload, err);
-    if (rc == OK && *fits) {
+    if (rc == OK && verdict->fits) {
         rc = schedule_time(&full, s->workload, s->setting, s->plan, &time, err);
-        *ns = time.step_ns;
+        if (rc == OK) {
+            verdict->step_ns = time.step_ns;
+            verdict->span_ns = longest_span(&time, full.num_ranks);
+        }
     }
     step_time_clear(&time);
     schedule_clear(&full);
     return rc;
 }
 
+/* The shorter step wins. Of equal steps the one whose devices have the shorter longest span wins,
+ * which is what the zero-bubble papers minimize: it is the period of steps that overlap. */
+static bool better(const struct search *s, const struct verdict *got)
+{
+    return got->step_ns < s->best_ns ||
+           (got->step_ns == s->best_ns && got->span_ns < s->best_span_ns);
+}
+
 /* Judge *compute and keep it if it is the best so far; consumes it. */
 static enum status offer(struct search *s, struct schedule *compute, struct err *err)
 {
-    int64_t ns = INT64_MAX;
-    bool fits;
-    enum status rc = judge(s, compute, &ns, &fits, err);
-    if (rc == OK && fits && ns < s->best_ns) {
+    struct verdict got = {0};
+    enum status rc = judge(s, compute, &got, err);
+    if (rc == OK && got.fits && better(s, &got)) {
         schedule_clear(&s->best);
         s->best = *compute;
         *compute = (struct schedule){0};
-        s->best_ns = ns;
+        s->best_ns = got.step_ns;
+        s->best_span_ns = got.span_ns;
     }
     schedule_clear(compute);
     return rc;
@@ -117,17 +178,19 @@ static enum status offer_named(struct search *s, struct err *err)
 }
 
 /* Set how many (stage, micro-batch) pairs may be in flight on each rank. The variants range from
- * the depth of 1F1B to all micro-batches. */
+ * the depth of 1F1B to all micro-batches, within about what fits the memory. The last two are what
+ * fits, and one less. */
 static void set_limits(const struct search *s, int variant, int *limits)
 {
     const int K = s->plan->num_ranks, M = s->plan->microbatches.count, v = s->plan->chunks;
     for (int k = 0; k < K; k++) {
         const int each[] = {K - k, K, K + (K - k) / 2, 2 * (K - k) - 1, 2 * K - 1, 2 * K + 1, M};
-        const int wanted = each[variant] * v;
+        const int room = variant == 8 && s->room[k] > 1 ? s->room[k] - 1 : s->room[k];
+        const int wanted = variant < 7 && each[variant] * v < room ? each[variant] * v : room;
         limits[k] = wanted > v * M ? v * M : wanted < v ? v : wanted;
     }
 }
-enum { LIMIT_VARIANTS = 7 };
+enum { LIMIT_VARIANTS = 9 };
 
 static enum status offer_lists(struct search *s, struct err *err)
 {
@@ -266,22 +329,22 @@ static enum status improve(struct search *s, struct err *err)
         const int64_t at = move_op(rank, from, to);
         if (at == from)
             continue;
-        int64_t ns = INT64_MAX;
-        bool fits = false;
+        struct verdict got = {0};
         struct err why = {0};
-        const enum status judged = judge(s, &now, &ns, &fits, &why);
+        const enum status judged = judge(s, &now, &got, &why);
         if (judged != OK && judged != ERR_INFEASIBLE) {
             rc = err_copy(err, &why);
-        } else if (judged != OK || !fits || ns > now_ns) {
+        } else if (judged != OK || !got.fits || got.step_ns > now_ns) {
             move_back(rank, at, from);
-        } else if (ns < s->best_ns && schedule_check(&now, 0, NULL) == OK) {
+        } else if (better(s, &got) && schedule_check(&now, 0, NULL) == OK) {
             for (int k = 0; k < now.num_ranks; k++) {
                 memcpy(s->best.ranks[k].ops, now.ranks[k].ops,
                        (size_t)now.ranks[k].num_ops * sizeof(struct op));
             }
-            s->best_ns = now_ns = ns;
+            s->best_ns = now_ns = got.step_ns;
+            s->best_span_ns = got.span_ns;
         } else {
-            now_ns = ns;
+            now_ns = got.step_ns;
         }
     }
     schedule_clear(&now);
@@ -290,7 +353,7 @@ static enum status improve(struct search *s, struct err *err)
 
 static enum status run_search(struct search *s, struct err *err)
 {
-    s->best_ns = s->least_excess = INT64_MAX;
+    s->best_ns = s->best_span_ns = s->least_excess = INT64_MAX;
     int64_t bound = 0, *nearest = calloc((size_t)s->plan->num_stages, sizeof *nearest);
     enum status rc = nearest ? OK : err_nomem(err);
     if (rc == OK)
@@ -326,15 +389,21 @@ enum status schedule_auto(const struct setting *setting, const struct plan *plan
     int64_t *limits = calloc(K, sizeof *limits), *memory = calloc(K, sizeof *memory);
     int *ranks = calloc(S, sizeof *ranks);
     struct workload kept = {0};
+    int *room = calloc(K, sizeof *room);
     struct search best = {.best_ns = INT64_MAX, .least_excess = INT64_MAX};
-    enum status rc = limits && memory && ranks ? OK : err_nomem(err);
+    enum status rc = limits && memory && ranks && room ? OK : err_nomem(err);
     if (rc == OK)
         set_memory(plan, setting->cluster, limits);
     /* Shape 0 puts stage s on rank s mod K. Shape 1, with two chunks, is the V. */
     for (int shape = 0; shape < (plan->chunks == 2 ? 2 : 1) && rc == OK; shape++) {
         struct workload w = {0};
-        struct search s = {
-            .setting = setting, .plan = plan, .workload = &w, .memory = memory, .limits = limits};
+        struct search s = {.setting = setting,
+                           .plan = plan,
+                           .workload = &w,
+                           .memory = memory,
+                           .limits = limits,
+                           .room = room};
+        memset(room, 0, K * sizeof *room);
         for (int t = 0; t < plan->num_stages; t++) {
             ranks[t] =
                 plan_rank_of_stage(shape ? SCHEDULE_ZB_V : SCHEDULE_1F1B, plan->num_ranks, t);
@@ -372,6 +441,7 @@ enum status schedule_auto(const struct setting *setting, const struct plan *plan
     free(limits);
     free(memory);
     free(ranks);
+    free(room);
     return rc;
 }
 
