@@ -80,6 +80,9 @@ static void add_inputs(struct json *json, const struct step_answer *a,
     json_add_string(inputs, "sends", cluster_sends_name(c->sends));
     json_add_int(inputs, "bucket_bytes", a->plan.bucket_bytes);
     json_add_bool(inputs, "clip", a->plan.clip);
+    json_add_int(inputs, "tensor", plan_tensor(&a->plan));
+    json_add_bool(inputs, "sequence_parallel", a->plan.sequence_parallel);
+    json_add_string(inputs, "shard", shard_mode_name(a->plan.shard));
     json_add_int(inputs, "optimizer_bytes_per_param", a->plan.optim_bytes_per_param);
     json_add_string(inputs, "allreduce", allreduce_kind_name(options->allreduce));
     json_add_double(inputs, "jitter", options->jitter);
@@ -284,11 +287,12 @@ static enum status check_options(const struct sim_args *args, const struct step_
 {
     const struct step_request *request = &args->request;
     enum status rc = OK;
-    const char *without_job = request->host_blocking ? "host-blocking"
-                              : request->half_duplex ? "half-duplex"
-                              : request->dropout     ? "dropout"
-                              : request->clip        ? "clip"
-                                                     : NULL;
+    const char *without_job = request->host_blocking       ? "host-blocking"
+                              : request->half_duplex       ? "half-duplex"
+                              : request->dropout           ? "dropout"
+                              : request->sequence_parallel ? "sequence-parallel"
+                              : request->clip              ? "clip"
+                                                           : NULL;
     const char *with_step = request->cache_write ? "cache-write" : NULL;
     for (int i = 0; i < num_settings; i++) {
         if (settings[i].text && !applies_to_job(settings[i].name))
@@ -361,6 +365,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
         OPTION("schedule-csv", STRING, &schedule_csv, "FILE", "op lists instead of --schedule"),
         OPTION("host-blocking", FLAG, &request->host_blocking, NULL,
                "each launch blocks the host, because one process drives a pipeline"),
+        OPTION("sequence-parallel", FLAG, &request->sequence_parallel, NULL,
+               "with --tensor: divide norms and dropout by tokens"),
         OPTION("half-duplex", FLAG, &request->half_duplex, NULL,
                "both directions of a link share its bandwidth"),
         OPTION("dropout", FLAG, &request->dropout, NULL,

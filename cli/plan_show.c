@@ -1,5 +1,6 @@
 #include "cli/plan_show.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 #include "partition/units.h"
@@ -69,6 +70,18 @@ void plan_show_add_others(struct json *json, const struct planner_result *result
         json_add_int(one, "lower_bound_ns", candidate->lower_bound_ns);
         json_add_double(one, "samples_per_s", candidate->samples_per_s);
     }
+    struct json *layouts = json_add_array(json, "layouts");
+    for (int i = 0; i < result->num_layouts; i++) {
+        const struct planner_layout_fate *fate = &result->layouts[i];
+        struct json *one = json_add_object(layouts, NULL);
+        json_add_int(one, "tensor", fate->layout.tensor);
+        json_add_bool(one, "sequence_parallel", fate->layout.sequence_parallel);
+        json_add_string(one, "shard", shard_mode_name(fate->layout.shard));
+        json_add_string(one, "verdict", verdict_name(fate->verdict));
+        json_add_double(one, "samples_per_s", fate->samples_per_s);
+        json_add_double(one, "bound_samples_per_s", fate->bound_per_s);
+        json_add_int(one, "need_bytes", fate->need_bytes);
+    }
     struct json *lengths = json_add_array(json, "lengths");
     for (int i = 0; i < result->num_lengths; i++) {
         const struct planner_length *length = &result->lengths[i];
@@ -119,12 +132,72 @@ static void print_row_head(const char *label)
 /* A gap beyond 1000 % is not printed. It occurs only if the work costs almost nothing. */
 #define MAX_GAP 10
 
+/* What a plan has beyond a pipeline of devices: groups, shards, layers that run again. Empty if it has
+ * none. */
+static const char *layout_text(const struct plan *plan, char *text, size_t size)
+{
+    int least = INT_MAX, most = 0;
+    size_t at = 0;
+    text[0] = 0;
+    if (plan_tensor(plan) > 1)
+        at += (size_t)snprintf(text, size, "groups of %d devices%s", plan->tensor,
+                               plan->sequence_parallel ? " (sequence parallel)" : "");
+    if (plan->shard != SHARD_NONE)
+        at += (size_t)snprintf(text + at, size - at, "%sreplicas divide %s", at ? ", " : "",
+                               plan->shard == SHARD_OPTIMIZER ? "the optimizer"
+                                                              : shard_mode_name(plan->shard));
+    for (int s = 0; plan->recompute_layers && s < plan->num_stages; s++) {
+        const int n = plan->recompute_layers[s];
+        least = n < least ? n : least;
+        most = n > most ? n : most;
+    }
+    if (plan->recompute_layers)
+        snprintf(text + at, size - at, "%s%d to %d layers a stage run again", at ? ", " : "", least,
+                 most);
+    return text;
+}
+
+static void print_layouts(const struct planner_result *result)
+{
+    char need[32], have[32];
+    printf("\nlayouts\n");
+    for (int i = 0; i < result->num_layouts; i++) {
+        const struct planner_layout_fate *fate = &result->layouts[i];
+        printf("  T %-2d shard %-10s", fate->layout.tensor, shard_mode_name(fate->layout.shard));
+        switch (fate->verdict) {
+        case PLANNER_CHOSEN:
+            printf("chosen: %.1f samples/s", fate->samples_per_s);
+            break;
+        case PLANNER_SLOWER:
+            printf("slower: its best has %.1f samples/s", fate->samples_per_s);
+            break;
+        case PLANNER_BOUND:
+            printf("slower: cannot exceed %.1f samples/s", fate->bound_per_s < result->samples_per_s
+                                                               ? fate->bound_per_s
+                                                               : result->samples_per_s);
+            break;
+        case PLANNER_MEMORY:
+            printf("does not fit the memory");
+            if (fate->need_bytes > 0)
+                printf(": needs %s on a device of %s at least",
+                       format_bytes(fate->need_bytes, need, sizeof need),
+                       format_bytes(fate->have_bytes, have, sizeof have));
+            break;
+        case PLANNER_NONE:
+            printf("no such plan");
+            break;
+        }
+        printf("\n");
+    }
+}
+
 void plan_show_print(const struct job *job, const struct cost_handle *cost,
                      const struct plan_answer *answer, const struct plan_answer *released)
 {
     const struct planner_result *result = &answer->result;
     const struct plan *plan = &result->plan;
-    char a[32], b[32], c[32], bound[96], devices[128];
+    char a[32], b[32], c[32], bound[96], devices[128], layout[128];
+    layout_text(plan, layout, sizeof layout);
     if (result->gap <= MAX_GAP)
         snprintf(bound, sizeof bound, "proven lower bound %s, gap %.2f %%",
                  format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
@@ -138,13 +211,13 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
         printf("note: %s\n", cost->note);
     printf("\npipeline length %d, replicas %d (the first on %s), "
            "micro-batches %d of %lld (batch %lld each)\n"
-           "schedule %s%s, recompute %s, frozen layers %d (%s), cache %s\n"
+           "schedule %s%s, recompute %s, frozen layers %d (%s), cache %s\n%s%s"
            "step %s, %.1f samples/s; %s\n\n",
            plan->num_ranks, plan->num_replicas, devices_text(plan, devices, sizeof devices),
            plan->microbatches.count, (long long)plan->microbatches.size, (long long)plan->batch,
            schedule_kind_name(plan->schedule), plan->chunks > 1 ? " (several chunks a rank)" : "",
            recompute_mode_name(plan->recompute), plan->num_frozen_layers,
-           frozen_placement_name(plan->frozen), cache_text(plan),
+           frozen_placement_name(plan->frozen), cache_text(plan), layout, layout[0] ? "\n" : "",
            format_ns(plan->step_ns, a, sizeof a), result->samples_per_s, bound);
     printf("%5s %5s %6s %11s %16s %12s\n", "stage", "rank", "items", "range", "a micro-batch",
            "rank peak");
@@ -167,7 +240,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
 
 void plan_show_print_others(const struct planner_result *result)
 {
-    char step[32], bound[32], devices[128];
+    char step[32], bound[32], devices[128], layout[128];
     printf("\nbest judged\n");
     printf("%4s %3s %4s %2s %5s %-11s %-11s %-7s %10s %10s %11s  %s\n", "", "K", "R", "v", "M",
            "schedule", "recompute", "frozen", "step", "bound", "samples/s",
@@ -176,14 +249,17 @@ void plan_show_print_others(const struct planner_result *result)
         const struct planner_candidate *one = &result->best[i];
         const struct plan *plan = &one->plan;
         int64_t step_ns = one->judged_ns > 0 ? one->judged_ns : plan->step_ns;
-        printf("%4d %3d %4d %2d %5d %-11s %-11s %-7s %10s %10s %11.1f  %s\n", i + 1,
+        layout_text(plan, layout, sizeof layout);
+        printf("%4d %3d %4d %2d %5d %-11s %-11s %-7s %10s %10s %11.1f  %s%s%s\n", i + 1,
                plan->num_ranks, plan->num_replicas, plan->chunks, plan->microbatches.count,
                schedule_kind_name(plan->schedule), recompute_mode_name(plan->recompute),
                frozen_placement_name(plan->frozen), format_ns(step_ns, step, sizeof step),
                format_ns(one->lower_bound_ns, bound, sizeof bound), one->samples_per_s,
-               devices_text(plan, devices, sizeof devices));
+               devices_text(plan, devices, sizeof devices), layout[0] ? "; " : "", layout);
     }
-    printf("\npipeline lengths\n");
+    if (result->num_layouts > 1)
+        print_layouts(result);
+    printf("\npipeline lengths%s\n", result->num_layouts > 1 ? " of the chosen layout" : "");
     for (int i = 0; i < result->num_lengths; i++) {
         const struct planner_length *length = &result->lengths[i];
         printf("%4d ", length->num_ranks);

@@ -12,6 +12,8 @@
 
 #include "partition/cut_model.h"
 #include "partition/lower.h"
+#include "partition/model_shard.h"
+#include "partition/recompute_fit.h"
 #include "partition/units.h"
 #include "profiles/clock.h"
 #include "profiles/job_json.h"
@@ -24,6 +26,7 @@ void step_request_init(struct step_request *request)
         .schedule_text = "1f1b",
         .num_ranks = 1,
         .num_replicas = 1,
+        .tensor = 1,
         .num_microbatches = 1,
         .chunks = 0,
         .sends = -1,
@@ -67,6 +70,16 @@ static const char *cost_name(int i)
     return cost_choice_name((enum cost_choice)i);
 }
 
+static const char *shard_name(int i)
+{
+    return shard_mode_name((enum shard_mode)i);
+}
+
+static const char *attention_name(int i)
+{
+    return attention_kind_name((enum attention_kind)i);
+}
+
 static const char *allreduce_name(int i)
 {
     return allreduce_kind_name((enum allreduce_kind)i);
@@ -97,69 +110,80 @@ static const struct setting_entry {
     int64_t min, max;
     const char *(*name_of)(int);
 } entries[] = {
-    {"model",            "MODEL",   "model of the step: preset, file or uniform:...",                         SET_TEXT,
-     offsetof(struct step_request,                                                                                                                     model_text),         0, 0,                      NULL          },
-    {"cluster",          "CLUSTER", "preset, file or NODESxDEVICES (default 1xK*R)",                          SET_TEXT,
-     offsetof(struct step_request,                                                                                                                     cluster_text),       0, 0,                      NULL          },
-    {"stages",           "K",       "devices per pipeline (default 1)",                                       SET_INT,
-     offsetof(struct step_request,                                                                                                                     num_ranks),          1, RANKS_MAX,              NULL          },
-    {"replicas",         "R",       "pipelines side by side (default 1)",                                     SET_INT,
-     offsetof(struct step_request,                                                                                                                     num_replicas),       1, 1 << 20,                NULL          },
-    {"microbatches",     "M",       "micro-batches per mini-batch (default 1)",                               SET_INT,
-     offsetof(struct step_request,                                                                                                                     num_microbatches),   1, 1 << 24,                NULL          },
-    {"schedule",         "KIND",    SCHEDULE_NAMES " (default 1f1b)",                                         SET_TEXT,
-     offsetof(struct step_request,                                                                                                                     schedule_text),      0, 0,                      NULL          },
-    {"chunks",           "V",       "stages per device (default 2 if the schedule has several, otherwise 1)",
-     SET_INT,                                                                                                            offsetof(struct step_request, chunks),             1, 1024,                   NULL          },
-    {"batch",            "B",       "samples per pipeline (default M)",                                       SET_INT,
-     offsetof(struct step_request,                                                                                                                     batch),              1, (int64_t)1 << 40,       NULL          },
-    {"frozen",           "F",       "frozen layers (default 0)",                                              SET_INT,   offsetof(struct step_request, num_frozen),
-     0,                                                                                                                                                                        INT32_MAX,              NULL          },
-    {"frozen-placement", "WHERE",
-     "where frozen layers run: first, spread or cached (default spread)",                                     SET_NAME,
-     offsetof(struct step_request,                                                                                                                     frozen),             0, FROZEN_PLACEMENT_COUNT, frozen_name   },
-    {"cut",              "N,N,...", "items per stage (default: exact min-max by time)",                       SET_TEXT,
-     offsetof(struct step_request,                                                                                                                     cut_text),           0, 0,                      NULL          },
-    {"recompute",        "MODE",    "never, always or except-last (default never)",                           SET_NAME,
-     offsetof(struct step_request,                                                                                                                     recompute),          0, RECOMPUTE_MODE_COUNT,   recompute_name},
-    {"link",             "RATE",    "bandwidth of a device's port (default as CLUSTER; 16GBps)",              SET_RATE,
-     offsetof(struct step_request,                                                                                                                     link_bytes_per_s),   0, 0,                      NULL          },
-    {"uplink",           "RATE",    "bandwidth of a node's uplink (default as CLUSTER; 16GBps)",              SET_RATE,
-     offsetof(struct step_request,                                                                                                                     uplink_bytes_per_s), 0, 0,                      NULL          },
-    {"latency",          "TIME",    "latency of a message (default as CLUSTER; 5us)",                         SET_NS,
-     offsetof(struct step_request,                                                                                                                     latency_ns),         0, 0,                      NULL          },
-    {"mem",              "BYTES",   "memory of a device (default as CLUSTER; unlimited)",                     SET_BYTES,
-     offsetof(struct step_request,                                                                                                                     mem_bytes),          0, 0,                      NULL          },
-    {"host-op",          "TIME",    "host time to launch an op (default as CLUSTER; 0)",                      SET_NS,
-     offsetof(struct step_request,                                                                                                                     host_op_ns),         0, 0,                      NULL          },
-    {"sends",            "KIND",    "eager; blocking: a send holds its device (default as CLUSTER; eager)",
-     SET_NAME,                                                                                                           offsetof(struct step_request, sends),              0, SENDS_BLOCKING + 1,     sends_name    },
-    {"bucket",           "BYTES",   "gradient bucket of the all-reduce, 0: one per stage (default 0)",
-     SET_BYTES,                                                                                                          offsetof(struct step_request, bucket_bytes),       0, 0,                      NULL          },
-    {"optimizer-bytes",  "N",       "optimizer state per parameter (default 4: momentum)",                    SET_INT,
-     offsetof(struct step_request,                                                                                                                     optimizer_bytes),    0, 64,                     NULL          },
-    {"cost",             "NAME",    "kernels, roofline (ideal), profile or auto (default auto)",              SET_NAME,
-     offsetof(struct step_request,                                                                                                                     cost),               0, COST_CHOICE_COUNT,      cost_name     },
-    {"efficiency",       "X",       "speed of kernels or roofline, more than 0 to 1 (default 1)",             SET_SHARE,
-     offsetof(struct step_request,                                                                                                                     efficiency),         0, 0,                      NULL          },
-    {"jitter",           "RATIO",   "standard deviation of op times over their mean (default 0)",             SET_RATIO,
-     offsetof(struct step_request,                                                                                                                     options.jitter),     0, 0,                      NULL          },
-    {"seed",             "N",       "seed of the jitter (default 1)",                                         SET_INT,
-     offsetof(struct step_request,                                                                                                                     options.seed),       0, INT64_MAX,              NULL          },
-    {"engine",           "NAME",    "auto, event or relax (default auto)",                                    SET_NAME,
-     offsetof(struct step_request,                                                                                                                     options.engine),     0, ENGINE_RELAX + 1,       engine_name   },
-    {"allreduce",        "KIND",    "ring, tree or hierarchical (default ring)",                              SET_NAME,
-     offsetof(struct step_request,                                                                                                                     options.allreduce),  0, ALLREDUCE_KIND_COUNT,   allreduce_name},
-    {"stragglers",       "TABLE",   "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed)",
-     SET_TEXT,                                                                                                           offsetof(struct step_request, stragglers_text),    0, 0,                      NULL          },
-    {"slow-links",       "TABLE",   "slow ports: DEVICE:FACTOR,... or random:SHARE:FACTOR of bandwidth",
-     SET_TEXT,                                                                                                           offsetof(struct step_request, slow_links_text),    0, 0,                      NULL          },
-    {"cache-write",      NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, cache_write),        0, 0,                      NULL          },
-    {"host-blocking",    NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, host_blocking),      0, 0,
-     NULL                                                                                                                                                                                                            },
-    {"half-duplex",      NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, half_duplex),        0, 0,                      NULL          },
-    {"dropout",          NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, dropout),            0, 0,                      NULL          },
-    {"clip",             NULL,      NULL,                                                                     SET_FLAG,  offsetof(struct step_request, clip),               0, 0,                      NULL          },
+    {"model",             "MODEL",   "model of the step: preset, file or uniform:...",                             SET_TEXT,
+     offsetof(struct step_request,                                                                                                                          model_text),         0, 0,                      NULL          },
+    {"cluster",           "CLUSTER", "preset, file or NODESxDEVICES (default 1xK*R*T)",                            SET_TEXT,
+     offsetof(struct step_request,                                                                                                                          cluster_text),       0, 0,                      NULL          },
+    {"stages",            "K",       "devices per pipeline (default 1)",                                           SET_INT,
+     offsetof(struct step_request,                                                                                                                          num_ranks),          1, RANKS_MAX,              NULL          },
+    {"replicas",          "R",       "pipelines side by side (default 1)",                                         SET_INT,
+     offsetof(struct step_request,                                                                                                                          num_replicas),       1, 1 << 20,                NULL          },
+    {"microbatches",      "M",       "micro-batches per mini-batch (default 1)",                                   SET_INT,
+     offsetof(struct step_request,                                                                                                                          num_microbatches),   1, 1 << 24,                NULL          },
+    {"schedule",          "KIND",    SCHEDULE_NAMES " (default 1f1b)",                                             SET_TEXT,
+     offsetof(struct step_request,                                                                                                                          schedule_text),      0, 0,                      NULL          },
+    {"chunks",            "V",       "stages per device (default 2 if the schedule has several, otherwise 1)",
+     SET_INT,                                                                                                                 offsetof(struct step_request, chunks),             1, 1024,                   NULL          },
+    {"batch",             "B",       "samples per pipeline (default M)",                                           SET_INT,
+     offsetof(struct step_request,                                                                                                                          batch),              1, (int64_t)1 << 40,       NULL          },
+    {"frozen",            "F",       "frozen layers (default 0)",                                                  SET_INT,   offsetof(struct step_request, num_frozen),
+     0,                                                                                                                                                                             INT32_MAX,              NULL          },
+    {"frozen-placement",  "WHERE",
+     "where frozen layers run: first, spread or cached (default spread)",                                          SET_NAME,
+     offsetof(struct step_request,                                                                                                                          frozen),             0, FROZEN_PLACEMENT_COUNT, frozen_name   },
+    {"cut",               "N,N,...", "items per stage (default: exact min-max by time)",                           SET_TEXT,
+     offsetof(struct step_request,                                                                                                                          cut_text),           0, 0,                      NULL          },
+    {"recompute",         "MODE",    "never, always, except-last, selective or layer (default never)",
+     SET_NAME,                                                                                                                offsetof(struct step_request, recompute),          0, RECOMPUTE_MODE_COUNT,   recompute_name},
+    {"recompute-layers",  "N",
+     "layers of a stage that --recompute layer runs again (default: as many as the memory needs)",                 SET_INT,   offsetof(struct step_request, recompute_layers),   1, INT32_MAX,              NULL          },
+    {"tensor",            "T",       "neighbouring devices of a node that hold each item together (default 1)",
+     SET_INT,                                                                                                                 offsetof(struct step_request, tensor),             1, 64,                     NULL          },
+    {"shard",             "WHAT",    "what replicas divide: none, optimizer, gradients or weights (default none)",
+     SET_NAME,                                                                                                                offsetof(struct step_request, shard),              0, SHARD_MODE_COUNT,       shard_name    },
+    {"attention",         "KIND",
+     "auto, fused or unfused: whether stashes hold score matrices (default auto)",                                 SET_NAME,
+     offsetof(struct step_request,                                                                                                                          attention),          0, ATTENTION_KIND_COUNT,   attention_name},
+    {"link",              "RATE",    "bandwidth of a device's port (default as CLUSTER; 16GBps)",                  SET_RATE,
+     offsetof(struct step_request,                                                                                                                          link_bytes_per_s),   0, 0,                      NULL          },
+    {"uplink",            "RATE",    "bandwidth of a node's uplink (default as CLUSTER; 16GBps)",                  SET_RATE,
+     offsetof(struct step_request,                                                                                                                          uplink_bytes_per_s), 0, 0,                      NULL          },
+    {"latency",           "TIME",    "latency of a message (default as CLUSTER; 5us)",                             SET_NS,
+     offsetof(struct step_request,                                                                                                                          latency_ns),         0, 0,                      NULL          },
+    {"mem",               "BYTES",   "memory of a device (default as CLUSTER; unlimited)",                         SET_BYTES,
+     offsetof(struct step_request,                                                                                                                          mem_bytes),          0, 0,                      NULL          },
+    {"host-op",           "TIME",    "host time to launch an op (default as CLUSTER; 0)",                          SET_NS,
+     offsetof(struct step_request,                                                                                                                          host_op_ns),         0, 0,                      NULL          },
+    {"sends",             "KIND",    "eager; blocking: a send holds its device (default as CLUSTER; eager)",
+     SET_NAME,                                                                                                                offsetof(struct step_request, sends),              0, SENDS_BLOCKING + 1,     sends_name    },
+    {"bucket",            "BYTES",   "gradient bucket of the all-reduce, 0: one per stage (default 0)",
+     SET_BYTES,                                                                                                               offsetof(struct step_request, bucket_bytes),       0, 0,                      NULL          },
+    {"optimizer-bytes",   "N",       "optimizer state per parameter (default 4: momentum)",                        SET_INT,
+     offsetof(struct step_request,                                                                                                                          optimizer_bytes),    0, 64,                     NULL          },
+    {"jitter",            "RATIO",   "standard deviation of op times over their mean (default 0)",                 SET_RATIO,
+     offsetof(struct step_request,                                                                                                                          options.jitter),     0, 0,                      NULL          },
+    {"seed",              "N",       "seed of the jitter (default 1)",                                             SET_INT,
+     offsetof(struct step_request,                                                                                                                          options.seed),       0, INT64_MAX,              NULL          },
+    {"engine",            "NAME",    "auto, event or relax (default auto)",                                        SET_NAME,
+     offsetof(struct step_request,                                                                                                                          options.engine),     0, ENGINE_RELAX + 1,       engine_name   },
+    {"allreduce",         "KIND",    "ring, tree or hierarchical (default ring)",                                  SET_NAME,
+     offsetof(struct step_request,                                                                                                                          options.allreduce),  0, ALLREDUCE_KIND_COUNT,   allreduce_name},
+    {"stragglers",        "TABLE",   "slow devices: DEVICE:FACTOR,... or random:SHARE:FACTOR (by --seed)",
+     SET_TEXT,                                                                                                                offsetof(struct step_request, stragglers_text),    0, 0,                      NULL          },
+    {"slow-links",        "TABLE",   "slow ports: DEVICE:FACTOR,... or random:SHARE:FACTOR of bandwidth",
+     SET_TEXT,                                                                                                                offsetof(struct step_request, slow_links_text),    0, 0,                      NULL          },
+    {"cost",              "NAME",    "kernels, roofline (ideal), profile or auto (default auto)",                  SET_NAME,
+     offsetof(struct step_request,                                                                                                                          cost),               0, COST_CHOICE_COUNT,      cost_name     },
+    {"efficiency",        "X",       "speed of kernels or roofline, more than 0 to 1 (default 1)",                 SET_SHARE,
+     offsetof(struct step_request,                                                                                                                          efficiency),         0, 0,                      NULL          },
+    {"dropout",           NULL,      NULL,                                                                         SET_FLAG,  offsetof(struct step_request, dropout),            0, 0,                      NULL          },
+    {"cache-write",       NULL,      NULL,                                                                         SET_FLAG,  offsetof(struct step_request, cache_write),        0, 0,                      NULL          },
+    {"host-blocking",     NULL,      NULL,                                                                         SET_FLAG,  offsetof(struct step_request, host_blocking),      0, 0,
+     NULL                                                                                                                                                                                                                 },
+    {"half-duplex",       NULL,      NULL,                                                                         SET_FLAG,  offsetof(struct step_request, half_duplex),        0, 0,                      NULL          },
+    {"sequence-parallel", NULL,      NULL,                                                                         SET_FLAG,  offsetof(struct step_request, sequence_parallel),  0,
+     0,                                                                                                                                                                                                     NULL          },
+    {"clip",              NULL,      NULL,                                                                         SET_FLAG,  offsetof(struct step_request, clip),               0, 0,                      NULL          },
 };
 enum { NUM_ENTRIES = sizeof entries / sizeof entries[0] };
 
@@ -264,7 +288,7 @@ static enum status take_model(const struct step_request *q, struct step_answer *
 {
     if (!q->model_text)
         return err_set(err, ERR_INPUT, "sim --step needs --model MODEL or a job");
-    if (a->model_key && strcmp(a->model_key, q->model_text) == 0)
+    if (a->model_key && strcmp(a->model_key, q->model_text) == 0 && a->attention == q->attention)
         return OK;
     free(a->model_key);
     a->model_key = NULL;
@@ -273,6 +297,9 @@ static enum status take_model(const struct step_request *q, struct step_answer *
     enum status rc = model_load(q->model_text, &a->model, err);
     if (rc == OK && !(a->model_key = strdup(q->model_text)))
         rc = err_nomem(err);
+    if (rc == OK)
+        model_set_attention(&a->model, q->attention);
+    a->attention = q->attention;
     return rc;
 }
 
@@ -280,7 +307,7 @@ static enum status take_cluster(const struct step_request *q, struct step_answer
                                 struct err *err)
 {
     char text[64];
-    snprintf(text, sizeof text, "1x%lld", (long long)(q->num_ranks * q->num_replicas));
+    snprintf(text, sizeof text, "1x%lld", (long long)(q->num_ranks * q->num_replicas * q->tensor));
     const char *key = q->cluster_text ? q->cluster_text : text;
     enum status rc = OK;
     if (!a->cluster_key || strcmp(a->cluster_key, key) != 0) {
@@ -331,6 +358,9 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
                         .frozen = q->frozen,
                         .cache_write = q->cache_write,
                         .recompute = q->recompute,
+                        .tensor = (int)q->tensor,
+                        .sequence_parallel = q->sequence_parallel,
+                        .shard = q->shard,
                         .bucket_bytes = q->bucket_bytes,
                         .clip = q->clip,
                         .optim_bytes_per_param = (int)q->optimizer_bytes};
@@ -341,11 +371,14 @@ static enum status take_plan(const struct step_request *q, struct step_answer *a
         rc = parse_int_list(q->cut_text, "cut", 1, a->model.num_items, &sizes, &num_sizes, err);
     if (rc == OK)
         rc = plan_complete(&setting, sizes, num_sizes, &plan, err);
+    for (int s = 0; rc == OK && plan.recompute_layers && s < plan.num_stages; s++)
+        plan.recompute_layers[s] = (int)q->recompute_layers;
     free(sizes);
     if (rc != OK)
         return rc;
     plan_clear(&a->plan);
     a->plan = plan;
+    a->fit_layers = q->recompute_layers == AUTO;
     return OK;
 }
 
@@ -361,6 +394,8 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
     if (rc == OK)
         rc = plan_lower(&setting, &a->plan, a->custom.num_ranks ? &a->custom : NULL, &a->workload,
                         &a->full, err);
+    if (rc == OK && a->plan.recompute_layers)
+        rc = recompute_fit(&setting, &a->plan, a->fit_layers, &a->full, &a->workload, err);
     if (rc == OK)
         rc = sim_step(&a->full, &a->workload, &setting, &a->plan, options, &a->result, err);
     a->wall_ns = clock_now_ns() - start;

@@ -16,7 +16,11 @@ struct step_request {
     const char *schedule_text, *cut_text, *db_path;
     const char *stragglers_text, *slow_links_text; /* NULL: none; see cluster_slow() */
     int64_t num_ranks, num_replicas, num_microbatches, chunks, num_frozen;
-    int64_t batch; /* 0: as many samples as micro-batches */
+    int64_t batch;                    /* 0: as many samples as micro-batches */
+    int64_t tensor, recompute_layers; /* recompute_layers AUTO: what the memory needs */
+    bool sequence_parallel;
+    enum shard_mode shard;
+    enum attention_kind attention;
     enum recompute_mode recompute;
     enum frozen_placement frozen; /* FROZEN_NONE: spread if F > 0 */
     enum cost_choice cost;
@@ -59,6 +63,8 @@ struct step_answer {
     struct schedule custom, full;
     struct workload workload;
     struct sim_result result;
+    enum attention_kind attention; /* of the model */
+    bool fit_layers; /* plan.recompute_layers are what the memory needs, not what was asked */
     int64_t wall_ns; /* wall time from generating the lists to the result */
 };
 void step_answer_clear(struct step_answer *answer);

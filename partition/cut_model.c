@@ -8,6 +8,7 @@
 
 #include "partition/autodp.h"
 #include "partition/schedule.h"
+#include "partition/tensor_group.h"
 #include "partition/units.h"
 
 enum status cut_times(const struct setting *setting, const struct cut_device *on, int first_item,
@@ -148,7 +149,7 @@ static enum status complete_counts(const struct setting *setting, struct plan *p
     const int wanted = plan->microbatches.count;
     int64_t devices, stages;
     if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) ||
-        devices > setting->cluster->num_devices)
+        (plan_tensor(plan) == 1 && devices > setting->cluster->num_devices))
         return err_set(err, ERR_INFEASIBLE,
                        "%d replicas of %d devices do not fit cluster '%s' of %d devices",
                        plan->num_replicas, plan->num_ranks, setting->cluster->name,
@@ -176,6 +177,19 @@ static enum status complete_counts(const struct setting *setting, struct plan *p
     return plan_check_counts(plan, model, setting->cluster, err);
 }
 
+/* cut_plan() with the times of the plan's groups. */
+static enum status cut_groups(const struct setting *setting, struct plan *plan, struct err *err)
+{
+    struct tensor_group *group;
+    enum status rc =
+        tensor_group_new(setting, plan_tensor(plan), plan->sequence_parallel, &group, err);
+    const struct setting own = tensor_group_setting(group, setting);
+    if (rc == OK)
+        rc = cut_plan(&own, plan, err);
+    tensor_group_free(group);
+    return rc;
+}
+
 enum status plan_complete(const struct setting *setting, const int64_t *sizes, int num_sizes,
                           struct plan *plan, struct err *err)
 {
@@ -187,11 +201,15 @@ enum status plan_complete(const struct setting *setting, const int64_t *sizes, i
     if (!plan->device)
         rc = err_nomem(err);
     if (rc == OK)
-        rc = autodp_map(setting->cluster, MAP_PIPELINE_INSIDE, plan->num_ranks, plan->num_replicas,
-                        plan->device, err);
+        rc = autodp_map_groups(setting->cluster, MAP_PIPELINE_INSIDE, plan_tensor(plan),
+                               plan->num_ranks, plan->num_replicas, plan->device, err);
     if (rc == OK)
         rc = sizes ? take_sizes(setting->model, sizes, num_sizes, plan, err)
-                   : cut_plan(setting, plan, err);
+                   : cut_groups(setting, plan, err);
+    if (rc == OK && plan->recompute == RECOMPUTE_LAYER && !plan->recompute_layers) {
+        plan->recompute_layers = calloc((size_t)plan->num_stages, sizeof *plan->recompute_layers);
+        rc = plan->recompute_layers ? OK : err_nomem(err);
+    }
     if (rc == OK)
         rc = plan_check(plan, setting->model, setting->cluster, err);
     if (rc != OK)

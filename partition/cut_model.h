@@ -35,7 +35,8 @@ enum status cut_plan(const struct setting *setting, struct plan *plan, struct er
  * layers becomes FROZEN_SPREAD. The function sets micro-batches, stages, devices in the cluster's
  * order, and the cut. sizes holds the number of items of each stage, without frozen items outside
  * the pipeline. NULL: cut_plan() makes the cut. On failure the plan owns nothing. ERR_INFEASIBLE:
- * the counts do not fit. ERR_INPUT: the sizes do not fit. */
+ * the counts do not fit. ERR_INPUT: the sizes do not fit. With RECOMPUTE_LAYER and no recompute_layers it
+ * sets them to 0 (recompute_fit.h). */
 enum status plan_complete(const struct setting *setting, const int64_t *sizes, int num_sizes,
                           struct plan *plan, struct err *err);
 

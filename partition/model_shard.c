@@ -258,6 +258,12 @@ void model_set_attention(struct model *model, enum attention_kind attention)
         model->attention = attention;
 }
 
+const char *attention_kind_name(enum attention_kind kind)
+{
+    static const char *const names[ATTENTION_KIND_COUNT] = {"auto", "fused", "unfused"};
+    return names[kind];
+}
+
 /* --- what the group exchanges ----------------------------------------------------------------- */
 
 /* Bytes of a whole [s, h] tensor. */

@@ -37,6 +37,8 @@ void model_fuse_attention(struct model *model);
 /* Set what a job asks of attention; ATTENTION_FUSED takes the score matrices out at once. */
 void model_set_attention(struct model *model, enum attention_kind attention);
 
+const char *attention_kind_name(enum attention_kind kind);
+
 /* A collective of the group, in one pass over an item. */
 struct exchange {
     enum collective kind;

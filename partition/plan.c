@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/tensor_group.h"
 #include "partition/units.h"
 
 struct microbatches microbatches_of(int64_t batch, int wanted)
@@ -89,6 +90,10 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
     if (plan->num_stages > model->num_items)
         return err_set(err, ERR_INFEASIBLE, "cannot cut %d items into %d stages", model->num_items,
                        plan->num_stages);
+    if (plan_tensor(plan) > 1 && tensor_group_list(cluster, plan->tensor, NULL) == 0)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.tensor %d: no node of cluster '%s' has as many devices",
+                       plan->tensor, cluster->name);
     if (!mul_ok(plan->num_ranks, plan->num_replicas, &devices) ||
         !mul_ok(devices, plan_tensor(plan), &devices) || devices > cluster->num_devices) {
         if (plan_tensor(plan) > 1)
@@ -197,6 +202,9 @@ static enum status check_layout(const struct plan *plan, struct err *err)
         if (plan->recompute_layers[s] < 0)
             return err_set(err, ERR_INFEASIBLE, "plan: stage %d runs %d layers again", s,
                            plan->recompute_layers[s]);
+    if (plan->shard != SHARD_NONE && plan->num_replicas == 1)
+        return err_set(err, ERR_INFEASIBLE, "plan: shard %s divides nothing with 1 replica",
+                       shard_mode_name(plan->shard));
     if (plan->shard != SHARD_NONE && plan->canonical)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s sums gradients in no canonical order",
                        shard_mode_name(plan->shard));
