@@ -1,6 +1,6 @@
-/* The search of one layout: search_layout() checks the problem, runs the search (planner_search.c) or
+/* The search of one layout: search_begin() checks the problem, search_end() runs the search (planner_search.c) or
  * the greedy rules (planner_greedy.c), asks the judge about the best candidates, and turns the result
- * into plans. Read search_layout() at the end first, then planner_search.h. planner_layouts.c calls
+ * into plans. Read search_end() at the end first, then planner_search.h. planner_layouts.c calls
  * it once for each layout. */
 #include "partition/planner.h"
 
@@ -414,37 +414,36 @@ static enum status check(const struct planner_problem *problem,
     return OK;
 }
 
-enum status search_layout(const struct planner_problem *problem,
-                          const struct planner_options *options, double floor_rate,
-                          struct planner_result *result, struct planner_layout_fate *fate,
-                          struct err *err)
+enum status search_begin(struct search *search, const struct planner_problem *problem,
+                         const struct planner_options *options, struct err *err)
 {
-    struct search search = {0};
     enum status rc = check(problem, options, err);
-    if (rc != OK)
-        return rc;
-    rc = search_init(&search, problem, options, err);
-    search.floor_rate = floor_rate;
-    if (rc != OK)
-        goto out;
-    if (options->balancer != BALANCER_OPTIMAL) {
-        rc = search_greedy(&search);
-    } else {
-        rc = search_seed(&search);
-        for (int64_t i = 0; rc == OK && i < search.heap_size; i++)
-            search.lengths[search.heap[i].num_ranks - 1].verdict =
-                PLANNER_MEMORY; /* until a candidate fits */
-        if (rc == OK)
-            rc = search_run(&search);
-        if (rc == OK)
-            rc = search_improve(&search);
-    }
-    if (rc == OK && options->judge.step_ns)
-        rc = ask_judge(&search);
     if (rc == OK)
-        rc = finish(&search, result);
-    search_fate(&search, result, fate);
-out:
-    search_clear(&search);
+        rc = search_init(search, problem, options, err);
+    if (rc != OK || options->balancer != BALANCER_OPTIMAL)
+        return rc;
+    rc = search_seed(search);
+    for (int64_t i = 0; rc == OK && i < search->heap_size; i++)
+        search->lengths[search->heap[i].num_ranks - 1].verdict =
+            PLANNER_MEMORY; /* until a candidate fits */
+    return rc;
+}
+
+enum status search_end(struct search *search, struct planner_result *result,
+                       struct planner_layout_fate *fate)
+{
+    enum status rc = OK;
+    if (search->options->balancer != BALANCER_OPTIMAL) {
+        rc = search_greedy(search);
+    } else {
+        rc = search_run(search);
+        if (rc == OK)
+            rc = search_improve(search);
+    }
+    if (rc == OK && search->options->judge.step_ns)
+        rc = ask_judge(search);
+    if (rc == OK)
+        rc = finish(search, result);
+    search_fate(search, result, fate);
     return rc;
 }

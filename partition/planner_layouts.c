@@ -1,5 +1,5 @@
 /* planner_solve(): one search for each layout, a T and a shard mode. A layout is searched with its
- * own model, cluster and costs (tensor_group.h). What an earlier layout reached is the floor of the next
+ * own model, cluster and costs (tensor_group.h). What an earlier one reached is the floor of the next
  * search, which leaves out what cannot beat it. Read planner_solve() first. */
 #include <math.h>
 #include <stdlib.h>
@@ -7,6 +7,10 @@
 #include "partition/tensor_group.h"
 #include "partition/model_shard.h"
 #include "partition/planner_search.h"
+
+enum { MOST_TENSORS = 64 };
+/* Cuts after which a probe gives up: a layout that does not fit is found out later. */
+#define PROBE_CUTS 32
 
 struct solver {
     const struct planner_problem *problem;
@@ -108,38 +112,85 @@ static void note_refusal(struct solver *s, const struct planner_layout_fate *fat
     }
 }
 
-static enum status search_one(struct solver *s, const struct planner_layout *layout)
+/* The search of one layout, while it is open. */
+struct open_search {
+    struct planner_problem problem;
+    struct tensor_group *group; /* owned */
+    struct search search;
+    struct err why;
+    bool open;
+    enum status begun;
+};
+
+static void open_clear(struct open_search *one)
 {
-    struct planner_problem problem = *s->problem;
+    if (one->open)
+        search_clear(&one->search);
+    tensor_group_free(one->group);
+}
+
+/* Begin a search, and take it to its first plan that fits. */
+static enum status probe(const struct solver *s, const struct planner_layout *layout, bool alone,
+                         struct open_search *one)
+{
+    *one = (struct open_search){.problem = *s->problem};
+    enum status rc = tensor_group_new(&s->problem->setting, layout->tensor,
+                                      layout->sequence_parallel, &one->group, &one->why);
+    one->problem.setting = tensor_group_setting(one->group, &s->problem->setting);
+    one->problem.layout = *layout;
+    if (rc == OK) {
+        one->open = true;
+        rc = search_begin(&one->search, &one->problem, s->options, &one->why);
+    }
+    if (rc == OK && !alone && s->options->balancer == BALANCER_OPTIMAL) {
+        one->search.probe = PROBE_CUTS;
+        rc = search_run(&one->search);
+        one->search.probe = 0;
+    }
+    one->begun = rc;
+    return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(s->err, &one->why);
+}
+
+/* Finish a search, and let go of it. */
+static enum status search_one(struct solver *s, struct open_search *one)
+{
     struct planner_result result = {0};
     struct planner_layout_fate *fate = &s->fates[s->num_layouts];
-    struct tensor_group *made = NULL;
-    struct err why = {0};
-    enum status rc = tensor_group_new(&s->problem->setting, layout->tensor,
-                                      layout->sequence_parallel, &made, &why);
-    *fate = (struct planner_layout_fate){.layout = *layout, .verdict = PLANNER_NONE};
-    problem.setting = tensor_group_setting(made, &s->problem->setting);
-    problem.layout = *layout;
-    if (rc == OK)
-        rc = search_layout(&problem, s->options, s->best_layout < 0 ? 0 : s->best.samples_per_s,
-                           &result, fate, &why);
-    s->candidates += result.candidates;
-    s->evaluated += result.evaluated;
+    enum status rc = one->begun;
+    *fate = (struct planner_layout_fate){.layout = one->problem.layout, .verdict = PLANNER_NONE};
+    if (rc == OK) {
+        one->search.floor_rate =
+            fmax(one->search.floor_rate, s->best_layout < 0 ? 0 : s->best.samples_per_s);
+        rc = search_end(&one->search, &result, fate);
+    }
+    s->candidates += one->search.candidates;
+    s->evaluated += one->search.evaluated;
     if (rc == OK) {
         const double samples = (double)result.plan.num_replicas * (double)result.plan.batch;
         s->bound_rate =
             fmax(s->bound_rate, samples * 1e9 / ((double)result.lower_bound_ns + result.fill_ns));
         rc = take(s, &result);
     } else if (rc == ERR_INFEASIBLE) {
-        note_refusal(s, fate, &why);
+        note_refusal(s, fate, &one->why);
         rc = OK;
     } else {
-        err_copy(s->err, &why);
+        err_copy(s->err, &one->why);
     }
     s->num_layouts++;
     planner_result_clear(&result);
-    tensor_group_free(made);
+    open_clear(one);
+    *one = (struct open_search){0};
     return rc;
+}
+
+/* The open search whose probe is the fastest, or the first one. */
+static int next_open(const struct open_search *all, const bool *done, int n)
+{
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (!done[i] && (best < 0 || search_beat(&all[i].search) > search_beat(&all[best].search)))
+            best = i;
+    return best;
 }
 
 /* Complete the best result: what holds over all layouts. */
@@ -162,28 +213,42 @@ static void finish_best(struct solver *s)
     s->fates = NULL;
 }
 
+/* Probe all layouts, then search them, the fastest first: what it reaches rules most others out. */
+static enum status search_all(struct solver *s, const struct planner_layout *layouts, int n)
+{
+    struct open_search *all = calloc((size_t)n, sizeof *all);
+    bool *done = calloc((size_t)n, sizeof *done);
+    enum status rc = all && done ? OK : err_nomem(s->err);
+    for (int i = 0; i < n && rc == OK; i++)
+        rc = probe(s, &layouts[i], n == 1, &all[i]);
+    for (int i = 0; i < n && rc == OK; i++) {
+        const int next = next_open(all, done, n);
+        done[next] = true;
+        rc = search_one(s, &all[next]);
+    }
+    for (int i = 0; all && i < n; i++)
+        open_clear(&all[i]);
+    free(all);
+    free(done);
+    return rc;
+}
+
 enum status planner_solve(const struct planner_problem *problem,
                           const struct planner_options *options, struct planner_result *result,
                           struct err *err)
 {
-    enum { MOST_TENSORS = 64 };
     struct solver s = {.problem = problem, .options = options, .best_layout = -1, .err = err};
-    int tensors[MOST_TENSORS];
+    struct planner_layout layouts[MOST_TENSORS * SHARD_MODE_COUNT];
+    int tensors[MOST_TENSORS], n = 0;
     const int num_tensors = tensors_of(&s, tensors, MOST_TENSORS);
-    const int num_shards = options->shard_auto ? SHARD_MODE_COUNT : 1;
-    enum status rc = OK;
-    s.fates = calloc((size_t)num_tensors * SHARD_MODE_COUNT, sizeof *s.fates);
-    if (!s.fates)
-        return err_nomem(err);
-    /* Wide groups first: a large model mostly wants one, and its rate rules the others out. */
-    for (int i = num_tensors - 1; i >= 0 && rc == OK; i--)
-        for (int shard = 0; shard < num_shards && rc == OK; shard++) {
-            const struct planner_layout layout = {
+    for (int i = 0; i < num_tensors; i++)
+        for (int shard = 0; shard < (options->shard_auto ? SHARD_MODE_COUNT : 1); shard++)
+            layouts[n++] = (struct planner_layout){
                 .tensor = tensors[i],
                 .sequence_parallel = options->sequence_parallel && tensors[i] > 1,
                 .shard = options->shard_auto ? (enum shard_mode)shard : options->shard};
-            rc = search_one(&s, &layout);
-        }
+    s.fates = calloc((size_t)n, sizeof *s.fates);
+    enum status rc = s.fates ? search_all(&s, layouts, n) : err_nomem(err);
     if (rc == OK && s.best_layout < 0)
         rc = err_copy(err, &s.refused);
     if (rc == OK) {

@@ -532,7 +532,8 @@ enum status search_run(struct search *search)
     enum status rc = OK;
     while (rc == OK && search->heap_size > 0) {
         if (search->heap[0].key <= search_beat(search) ||
-            (search->best >= 0 && search->asking && search->ops > search->until))
+            (search->best >= 0 && search->asking && search->ops > search->until) ||
+            (search->probe > 0 && (search->best >= 0 || search->evaluated >= search->probe)))
             break;
         struct node node = pop(search);
         switch (node.level) {

@@ -62,6 +62,7 @@ struct search {
     int num_lengths;
     int num_groups;    /* groups of devices, or devices, that ranks may be placed on */
     bool limited;      /* some device has a memory limit */
+    int64_t probe;     /* above 0: search_run() stops at a plan that fits, or after so many cuts */
     double floor_rate; /* samples per second of the best plan of another layout; 0: none */
     int best;          /* index into judged; -1: none */
     bool asking;       /* ask_judge() has begun: `best` is the best by the judge's times */
@@ -88,13 +89,15 @@ enum status search_init(struct search *search, const struct planner_problem *pro
                         const struct planner_options *options, struct err *err);
 void search_clear(struct search *search);
 
-/* Search the problem's layout for a plan that makes more than floor_rate samples per second. *result
- * must be zeroed; the caller clears it, also on failure. Without a plan, result->lengths say why, and
+/* Begin the search of the problem's layout: check it and push its families. Call search_clear()
+ * afterwards, also on failure. problem and options are borrowed until then. */
+enum status search_begin(struct search *search, const struct planner_problem *problem,
+                         const struct planner_options *options, struct err *err);
+/* Search for a plan that makes more than search->floor_rate samples per second. *result must be
+ * zeroed; the caller clears it, also on failure. Without a plan, result->lengths say why, and
  * ERR_INFEASIBLE is returned. */
-enum status search_layout(const struct planner_problem *problem,
-                          const struct planner_options *options, double floor_rate,
-                          struct planner_result *result, struct planner_layout_fate *fate,
-                          struct err *err);
+enum status search_end(struct search *search, struct planner_result *result,
+                       struct planner_layout_fate *fate);
 
 /* search_seed() pushes every family (K, R, rank map) and counts all candidates
  * (planner_candidates.c). search_run() then searches best first. */
