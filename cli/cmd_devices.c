@@ -7,6 +7,7 @@
 #include "cli/sourced.h"
 #include "partition/cluster.h"
 #include "partition/cost.h"
+#include "partition/device_curves.h"
 #include "partition/units.h"
 
 static void show_collectives(const struct sourced *out, const struct roofline *roof)
@@ -29,6 +30,30 @@ static void show_collectives(const struct sourced *out, const struct roofline *r
     }
 }
 
+static int64_t ns_of_us(double us)
+{
+    return (int64_t)(us * 1e3 + 0.5);
+}
+
+static void show_kernels(const struct sourced *out, const char *kind)
+{
+    const struct device_curve *curve = device_curve_find(kind);
+    if (!curve)
+        return;
+    sourced_text(out, "kernels", "kernels measured on", curve->fitted_on, curve->source);
+    sourced_ns(out, "launch_ns", "host launches a kernel", ns_of_us(curve->host_us), curve->source);
+    sourced_ns(out, "memory_start_ns", "memory-bound kernel starts",
+               ns_of_us(curve->memory_start_us), curve->source);
+    sourced_number(out, "bandwidth_share", "share of memory bandwidth", curve->bandwidth,
+                   curve->source);
+    sourced_number(out, "matmul_share", "share of peak, large matmul", curve->matmul.peak,
+                   curve->source);
+    sourced_number(out, "attention_fwd_share", "share of peak, attention", curve->attention.forward,
+                   curve->source);
+    sourced_number(out, "attention_bwd_share", "the same, backward", curve->attention.backward,
+                   curve->source);
+}
+
 static void show_device(const struct sourced *out, const struct roofline *roof)
 {
     const struct machine *machine = machine_of_kind(roof->kind);
@@ -38,6 +63,8 @@ static void show_device(const struct sourced *out, const struct roofline *roof)
         peaks.sources = json_add_object(out->sources, "peak_flops_per_s");
     }
     sourced_flops(&peaks, "fp32", "peak fp32", roof->fp32_flops_per_s, roof->source);
+    sourced_flops(&peaks, "tf32", "peak tf32", roof->tf32_flops_per_s, roof->source);
+    sourced_flops(&peaks, "fp16", "peak fp16", roof->fp16_flops_per_s, roof->source);
     sourced_flops(&peaks, "bf16", "peak bf16", roof->bf16_flops_per_s, roof->source);
     sourced_bytes(out, "mem_bytes", "memory", roof->mem_bytes, roof->source);
     sourced_rate(out, "mem_bytes_per_s", "memory bandwidth", roof->mem_bytes_per_s, roof->source);
@@ -53,6 +80,7 @@ static void show_device(const struct sourced *out, const struct roofline *roof)
         sourced_bytes(out, "context_bytes", "memory taken beforehand", machine->context_bytes,
                       machine_context_source(roof->kind));
     }
+    show_kernels(out, roof->kind);
     show_collectives(out, roof);
 }
 

@@ -274,7 +274,7 @@ static bool applies_to_job(const char *name)
 {
     static const char *const names[] = {"frozen", "frozen-placement", "jitter",     "seed",
                                         "engine", "allreduce",        "stragglers", "slow-links",
-                                        "cost",   "efficiency"};
+                                        "cost",   "efficiency",       "cut"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;
@@ -297,7 +297,8 @@ static enum status check_options(const struct sim_args *args, const struct step_
     for (int i = 0; i < num_settings; i++) {
         if (settings[i].text && !applies_to_job(settings[i].name))
             without_job = settings[i].name;
-        if (settings[i].text && strncmp(settings[i].name, "frozen", 6) == 0)
+        if (settings[i].text &&
+            (strncmp(settings[i].name, "frozen", 6) == 0 || strcmp(settings[i].name, "cut") == 0))
             with_step = settings[i].name;
     }
     if (args->plan_path && !args->job_path)

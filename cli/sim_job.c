@@ -64,6 +64,34 @@ static enum status plan_step(const struct step_request *q, const struct job *job
     return rc;
 }
 
+/* Replace the plan's cut by --cut, the items of each stage behind a prefix outside the pipeline. */
+static enum status take_cut(const char *text, const struct job *job, struct plan *plan,
+                            struct err *err)
+{
+    const int num_items = job->model.num_items - plan->first_item[0];
+    int64_t *sizes = NULL, sum = 0;
+    int n = 0;
+    enum status rc = parse_int_list(text, "cut", 1, num_items, &sizes, &n, err);
+    for (int s = 0; s < n && rc == OK; s++)
+        sum += sizes[s];
+    if (rc == OK && n != plan->num_stages) {
+        rc = err_set(err, ERR_INPUT, "--cut has %d stages, the plan of the job %d", n,
+                     plan->num_stages);
+        err_hint(err, "give K with --set pipeline.num_stages=K");
+    } else if (rc == OK && sum != num_items) {
+        rc = err_set(err, ERR_INPUT, "--cut has %lld items, model '%s' has %d to cut",
+                     (long long)sum, job->model.name, num_items);
+    } else if (rc == OK && plan->recompute == RECOMPUTE_LAYER) {
+        rc = err_set(err, ERR_INPUT,
+                     "--cut: the plan says how many layers of each stage run again; "
+                     "give another pipeline.recompute");
+    }
+    for (int s = 0; s < n && rc == OK; s++)
+        plan->first_item[s + 1] = plan->first_item[s] + (int)sizes[s];
+    free(sizes);
+    return rc == OK ? plan_check(plan, &job->model, &job->cluster, err) : rc;
+}
+
 enum status sim_step_of_job(const struct step_request *request, const struct job *job,
                             struct plan *given, struct step_answer *a, struct err *err)
 {
@@ -82,6 +110,8 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
     } else if (rc == OK) {
         rc = plan_step(request, job, &a->cost.cost, &a->plan, err);
     }
+    if (rc == OK && request->cut_text)
+        rc = take_cut(request->cut_text, job, &a->plan, err);
     if (rc == OK)
         rc = cluster_slow(request, &a->cluster, err);
     if (rc == OK)
