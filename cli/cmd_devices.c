@@ -41,7 +41,8 @@ static void show_kernels(const struct sourced *out, const char *kind)
     if (!curve)
         return;
     sourced_text(out, "kernels", "kernels measured on", curve->fitted_on, curve->source);
-    sourced_ns(out, "launch_ns", "host launches a kernel", ns_of_us(curve->host_us), curve->source);
+    sourced_ns(out, "launch_ns", "host launches a kernel", ns_of_us(curve->host_us),
+               "A100: vTrain's measurements (MICRO 2024); others: SimuMax (2025)");
     sourced_ns(out, "memory_start_ns", "memory-bound kernel starts",
                ns_of_us(curve->memory_start_us), curve->source);
     sourced_number(out, "bandwidth_share", "share of memory bandwidth", curve->bandwidth,

@@ -252,6 +252,14 @@ static void find_times(const struct model *model, const struct item **timed,
     }
 }
 
+/* Whether a profile may have the items of the model by name: an explicit model without times. */
+static bool named_items(const struct model *model)
+{
+    const struct item *timed, *untimed;
+    find_times(model, &timed, &untimed);
+    return model->family == FAMILY_EXPLICIT && !timed;
+}
+
 /* Constants where a model has them. *done is false if its times must be computed from flops. */
 static enum status choose_opaque(const struct model *model, const struct cost_query *query,
                                  struct cost_handle *handle, bool *done, struct err *err)
@@ -329,10 +337,11 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
     if (n < 0)
         return err_set(err, ERR_INPUT, "cluster '%s' has more than %d kinds of device",
                        cluster->name, MAX_KINDS);
-    if (is_opaque(model))
+    const bool profiled = !is_opaque(model) || named_items(model);
+    if (!profiled)
         rc = choose_opaque(model, query, &got, &done, err);
     if (rc == OK && !done && query->choice != COST_BY_KERNELS &&
-        query->choice != COST_BY_ROOFLINE && !is_opaque(model)) {
+        query->choice != COST_BY_ROOFLINE && profiled) {
         rc = choose_profiles(db_path, model, cluster, query, kinds, n, &got, &inner);
         done = rc == OK;
         if (rc == ERR_INFEASIBLE && query->choice != COST_BY_PROFILE) {
@@ -342,7 +351,11 @@ enum status cost_choose_for(const char *db_path, const struct model *model,
             return err_copy(err, &inner);
         }
     }
-    if (rc == OK && is_opaque(model) && query->choice == COST_BY_PROFILE)
+    if (rc == OK && !done && is_opaque(model) && profiled) {
+        got.note[0] = '\0';
+        rc = choose_opaque(model, query, &got, &done, err);
+    }
+    if (rc == OK && !profiled && query->choice == COST_BY_PROFILE)
         rc = err_set(err, ERR_INFEASIBLE, "model '%s' is %s, so no profile can have its items",
                      model->name, model_family_name(model->family));
     if (rc == OK)

@@ -174,6 +174,13 @@ void profile_clear(struct profile *profile)
 
 /* --- keys ------------------------------------------------------------------------------------- */
 
+void layer_key_of_name(const char *name, struct layer_key *key)
+{
+    memset(key, 0, sizeof *key);
+    snprintf(key->item, sizeof key->item, "%s", name);
+    strcpy(key->variant, "own");
+}
+
 void layer_key_of(const struct model *model, int item, struct layer_key *key)
 {
     static const char *const tasks[] = {"classify", "qa", "mlm", "causal"};
@@ -181,8 +188,11 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
     const struct family_traits *family = model_family_traits(model->family);
     const char *variant = "";
     memset(key, 0, sizeof *key);
-    if (it->kind == ITEM_OPAQUE)
+    if (it->kind == ITEM_OPAQUE) {
+        if (model->family == FAMILY_EXPLICIT)
+            layer_key_of_name(it->name, key);
         return;
+    }
     strcpy(key->item, item_kind_name(it->kind)); /* not snprintf(), because this is a hot path */
     key->hidden = model->hidden;
     switch (it->kind) {

@@ -49,13 +49,16 @@ struct spread {
 /* The properties of an item that determine its cost on a device. Models share the measurements of
  * layers of equal shape. Fields that do not matter for the kind are 0 or "". */
 struct layer_key {
-    char item[16];    /* item_kind_name() */
+    char item[32];    /* item_kind_name(); of an explicit model the item's name */
     char variant[16]; /* attention: full, causal; mlp: erf, tanh; embedding: patch, bert, gpt;
                          head: classify, qa, mlm, causal */
     int64_t hidden, heads, mlp, seq, patch, image, vocab, classes;
 };
 
-/* Write the key of an item of a model; all zero for ITEM_OPAQUE. It writes the padding too, so keys
+/* Write the key of an item of an explicit model by its name. */
+void layer_key_of_name(const char *name, struct layer_key *key);
+
+/* Write the key of an item of a model; all zero for uniform models. It writes the padding too, so keys
  * can be compared with memcmp(). */
 void layer_key_of(const struct model *model, int item, struct layer_key *key);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "partition/units.h"
+#include "profiles/item_csv.h"
 
 #define FORMAT_VERSION 1
 
@@ -431,7 +432,9 @@ enum status profile_read_file(const char *path, struct profile *profile, struct 
     if (rc != OK)
         return rc;
     const char first = text[strspn(text, " \t\r\n")];
-    if (first != '{' && first != '\0') {
+    if (item_csv_is(text)) {
+        rc = item_csv_read(text, path, profile, err);
+    } else if (first != '{' && first != '\0') {
         rc = profile_from_csv(text, path, profile, err);
     } else {
         rc = json_parse(text, path, &root, err);

@@ -44,6 +44,12 @@ expect "a schedule from a file that has another M" 2 "microbatches is 4, schedul
 expect "a schedule from a file beside one by name" 2 'exclude each other' step --schedule-csv "$tmp/zb.csv" --schedule 1f1b
 expect "a schedule from a file in a sweep" 2 'schedule-csv and --sweep do not go together' \
     step --schedule-csv "$tmp/zb.csv" --sweep link=1GBps,2GBps
+expect "a cut of our own for a job" 0 '"cut":[5,10]' \
+    "$elapse" sim examples/vit-cifar10.json --step --cut 5,10 --json
+expect "a cut of too few items" 2 '--cut has 14 items' \
+    "$elapse" sim examples/vit-cifar10.json --step --cut 5,9
+expect "a cut of other stages than the plan's" 2 '--cut has 3 stages' \
+    "$elapse" sim examples/vit-cifar10.json --step --cut 5,9,1
 expect "a schedule from a file in a whole run" 2 'add --step' "$elapse" sim examples/demo.json --schedule-csv "$tmp/zb.csv"
 expect "more micro-batches than samples" 1 'cannot cut a batch of 3 into 4 micro-batches' step --microbatches 4 --batch 3
 expect "a table in two forms at once" 2 '\-\-csv and \-\-json exclude each other' \
