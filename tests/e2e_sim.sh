@@ -44,7 +44,7 @@ expect "a schedule from a file that has another M" 2 "microbatches is 4, schedul
 expect "a schedule from a file beside one by name" 2 'exclude each other' step --schedule-csv "$tmp/zb.csv" --schedule 1f1b
 expect "a schedule from a file in a sweep" 2 'schedule-csv and --sweep do not go together' \
     step --schedule-csv "$tmp/zb.csv" --sweep link=1GBps,2GBps
-expect "a cut of our own for a job" 0 '"cut":[5,10]' \
+expect "a cut of our own for a job" 0 '"cut":\[5,10\]' \
     "$elapse" sim examples/vit-cifar10.json --step --cut 5,10 --json
 expect "a cut of too few items" 2 '--cut has 14 items' \
     "$elapse" sim examples/vit-cifar10.json --step --cut 5,9
