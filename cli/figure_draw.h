@@ -13,7 +13,7 @@ struct figure_call {
     struct subject *subjects; /* num_args open ones, or NULL: args are other files */
     const struct figure_options *options;
     struct gnuplot plot;
-    int height; /* of the figure in pixels; set by figure_begin() */
+    int width, height; /* of the figure in pixels; set by figure_begin() */
 };
 
 typedef enum status figure_function(struct figure_call *call, struct err *err);

@@ -52,7 +52,7 @@ static void find_differences(const struct json *configs, bool *differs)
 static void write_label(FILE *out, const struct json *config, const bool *differs)
 {
     char text[64];
-    fputs(" \"", out);
+    fputs("\"", out);
     bool any = false;
     for (int t = 0; t < NUM_TELLING; t++) {
         value_text(config, telling[t].key, text, sizeof text);
@@ -67,6 +67,19 @@ static void write_label(FILE *out, const struct json *config, const bool *differ
     fputs("\"\n", out);
 }
 
+/* Name the points for the key, where each has its number. */
+static void write_names(FILE *out, const struct json *configs, const bool *differs)
+{
+    int num = 0;
+    for (const struct json *c = json_first(configs); c; c = json_next(c)) {
+        if (!(json_number(json_get(c, "real_step_ns")) > 0) ||
+            !(json_number(json_get(c, "sim_step_ns")) > 0))
+            continue;
+        fprintf(out, "names[%d] = ", ++num);
+        write_label(out, c, differs);
+    }
+}
+
 static enum status write_points(struct figure_call *call, const struct json *root, struct err *err)
 {
     const struct json *configs = json_get(root, "configs");
@@ -76,27 +89,30 @@ static enum status write_points(struct figure_call *call, const struct json *roo
     FILE *out = figure_begin(call, 1000, 640);
     if (configs && json_type(configs) == JSON_ARRAY && json_count(configs) > 0)
         find_differences(configs, differs);
-    fputs("$points << EOD\n", out);
+    fprintf(out, "array names[%d]\n", json_count(configs) + 1);
     for (const struct json *c = json_first(configs); c; c = json_next(c)) {
         const double real = json_number(json_get(c, "real_step_ns")) / NS_PER_MS;
         const double sim = json_number(json_get(c, "sim_step_ns")) / NS_PER_MS;
         const double spread = json_number(json_get(c, "noise"));
         if (!(real > 0) || !(sim > 0))
             continue;
-        fprintf(out, "%.6f %.6f %.6f", real, sim, isfinite(spread) ? real * spread / 2 : 0);
-        write_label(out, c, differs);
+        if (num == 0)
+            fputs("$points << EOD\n", out);
+        fprintf(out, "%.6f %.6f %.6f %d\n", real, sim, isfinite(spread) ? real * spread / 2 : 0,
+                num + 1);
         top = fmax(top, fmax(real, sim));
         low = fmin(low, fmin(real, sim));
         num++;
     }
-    fputs("EOD\n", out);
     if (num == 0)
         return err_set(err, ERR_INPUT, "%s: no configs[] with real_step_ns and sim_step_ns",
                        call->args[0]);
+    fputs("EOD\n", out);
+    write_names(out, configs, differs);
     const double median = json_number(json_get(root, "median_abs_error"));
     const double worst = json_number(json_get(root, "worst_abs_error"));
     fprintf(out, "top_ms = %.6f\nlow_ms = %.6f\nwide = %d\nlabels = %d\n", top, low, top > 8 * low,
-            num <= 24);
+            num <= 24 ? num : 0);
     if (isfinite(median)) /* it is null if all configurations are noisy */
         figure_text(
             call, "heading",

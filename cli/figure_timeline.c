@@ -207,9 +207,15 @@ static enum status draw(struct figure_call *call, struct timeline *t, struct err
     const struct time_unit *unit = figure_time_unit(span_ns);
     const int lane_px = lanes > 24 ? 22 : 34;
     const int rows = lanes < 6 ? 6 : lanes; /* the key needs this room */
+    bool pipelines = false;                 /* some lanes have the longer name */
+    for (int p = 0; p < t->num_panels; p++)
+        pipelines = pipelines || t->panels[p].num_lanes > t->panels[p].num_ranks;
     FILE *out = figure_begin(call, 1100, 26 + 70 * t->num_panels + lane_px * rows);
-    fprintf(out, "panels = %d\nspan = %.6f\nlanes_all = %d\nheight_px = %d\n", t->num_panels,
-            (double)span_ns / unit->ns, lanes, call->height);
+    fprintf(out,
+            "panels = %d\nspan = %.6f\nlanes_all = %d\nwidth_px = %d\nheight_px = %d\nleft_px = "
+            "%d\n",
+            t->num_panels, (double)span_ns / unit->ns, lanes, call->width, call->height,
+            pipelines ? 215 : 145);
     figure_text(call, "time_unit", "%s", unit->name);
     for (int p = 0; p < t->num_panels; p++) {
         const struct panel *panel = &t->panels[p];

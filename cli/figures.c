@@ -54,7 +54,8 @@ FILE *figure_begin(struct figure_call *call, int width, int height)
 {
     const struct figure_options *options = call->options;
     call->height = options->height ? options->height : height;
-    gnuplot_size(&call->plot, options->width ? options->width : width, call->height);
+    call->width = options->width ? options->width : width;
+    gnuplot_size(&call->plot, call->width, call->height);
     return call->plot.program;
 }
 

@@ -1,7 +1,7 @@
 # error.gp - simulated against measured step time, one point a configuration, on the diagonal if they are equal.
 #
-# Set before: top_ms, low_ms, wide (log axes), labels (0: too many points), heading.
-# $points: real_ms sim_ms noise_ms label, a row a configuration.
+# Set before: top_ms, low_ms, wide (log axes), labels (count of points; 0: too many to name), heading, names[].
+# $points: real_ms sim_ms noise_ms number, a row a configuration.
 set title heading
 set xlabel "measured step, ms"
 set ylabel "simulated step, ms"
@@ -14,4 +14,5 @@ set style fill solid 0.35 noborder
 plot [first:last] "+" using 1:($1*0.95):($1*1.05) with filledcurves lc rgb "#C6DCEC" title "within 5 %", \
      x with lines lc rgb ink lw 1 title "equal", \
      $points using 1:2:3 with xerrorbars lt 1 pt 7 ps 0.7 lw 1 title "configuration, noise", \
-     $points using 1:2:(labels ? strcol(4) : "") with labels left offset 0.9,-0.4 font ",9" tc rgb ink notitle noenhanced
+     $points using 1:2:4 with labels left offset 0.6,-0.5 font ",9" tc rgb ink notitle, \
+     for [i = 1:labels] keyentry with points pt 7 ps 0 title sprintf("%d  %s", i, names[i]) noenhanced

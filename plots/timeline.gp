@@ -1,16 +1,17 @@
 # timeline.gp - Gantt charts of one training step, a panel a source (simulated, measured), a lane a rank.
 #
-# Set before: panels, span (common x range), time_unit, lanes_all, height_px; of panel p: title_p, lanes_p, ytics_p (a command);
+# Set before: panels, span (common x range), time_unit, lanes_all, width_px, height_px, left_px (room for the names of lanes); of panel p: title_p, lanes_p, ytics_p (a command);
 # num_kinds, kinds[], colours[]. $ops_p: start end lane colour label, a row an op; lane 0 is rank 0.
-title_px = 38.0; axis_px = 32.0; label_px = 26.0
+key_px = 190.0; title_px = 38.0; axis_px = 32.0; label_px = 26.0
 unit = (height_px - panels*(title_px + axis_px) - label_px)/(lanes_all*height_px)
 set multiplot
 set style fill solid 1.0 border rgb "#555555"
 set xrange [0:span*1.004]
 set grid xtics noytics
 set border 1
-set lmargin at screen 0.19
-set rmargin at screen 0.83
+set lmargin at screen 1.0*left_px/width_px
+set rmargin at screen 1 - key_px/width_px
+unset key
 at = 1.0
 do for [p = 1:panels] {
     lanes = value(sprintf("lanes_%d", p))
@@ -25,15 +26,20 @@ do for [p = 1:panels] {
     set title value(sprintf("title_%d", p)) offset 0,-0.3 noenhanced
     if (p == panels) { set xlabel "time, ".time_unit offset 0,0.6 } else { unset xlabel }
     data = sprintf("$ops_%d", p)
-    if (p == 1) {
-        set key maxcols 1 at screen 0.995, screen 1 - title_px/height_px right top
-        plot data using 1:3:1:2:($3-0.4):($3+0.4):4 with boxxyerror fc rgb variable lw 0.4 notitle, \
-             data using (($1+$2)/2):3:5 with labels font ",9" notitle, \
-             for [i = 1:num_kinds] keyentry with boxes fs solid fc rgb colours[i] title kinds[i]
-    } else {
-        unset key
-        plot data using 1:3:1:2:($3-0.4):($3+0.4):4 with boxxyerror fc rgb variable lw 0.4 notitle, \
-             data using (($1+$2)/2):3:5 with labels font ",9" notitle
-    }
+    plot data using 1:3:1:2:($3-0.4):($3+0.4):4 with boxxyerror fc rgb variable lw 0.4 notitle, \
+         data using (($1+$2)/2):3:5 with labels font ",9" notitle
 }
+# The key has a plot of its own, so that a low panel does not break it into columns.
+set lmargin at screen 1 - (key_px - 10)/width_px
+set rmargin at screen 0.999
+set tmargin at screen 1 - title_px/height_px
+set bmargin at screen 0
+unset border
+unset tics
+unset grid
+unset title
+unset xlabel
+set key inside left top
+plot [0:1] [0:1] NaN notitle, \
+     for [i = 1:num_kinds] keyentry with boxes fs solid fc rgb colours[i] title kinds[i]
 unset multiplot
