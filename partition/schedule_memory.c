@@ -48,82 +48,91 @@ struct walk_curve {
     int64_t *during_bytes, *after_bytes;
 };
 
-/* Walk one list (memory-1 to memory-4). On entry memory->peak_bytes is the memory that the rank
- * holds all the time. All receive buffers belong to the next compute op, because lowering puts a
- * RECV and a C directly before the op that needs them. */
+/* A walk over a list. */
+struct walk {
+    int64_t held;        /* bytes, with what the op at hand takes */
+    int64_t received;    /* the part of them in receive buffers */
+    int64_t freed, work; /* what the op gives back when it ends, and what it needs while it runs */
+    int live;            /* pairs that hold stash */
+};
+
+/* Take the memory of an op (memory-2 to memory-4). Returns whether it runs on the device; the others
+ * are receives, which only take a buffer, and ops that take nothing. */
+static inline bool take(const struct schedule *full, const struct workload *w, struct op op,
+                        struct walk *at)
+{
+    const struct stage_cost *stage = &w->stages[op.stage];
+    const int mb = size_of(w, op);
+    int64_t bytes;
+    at->freed = at->received;
+    at->work = stage->work_bytes[op.kind == OP_B || op.kind == OP_I || op.kind == OP_W][mb];
+    switch (op.kind) {
+    case OP_F:
+        at->held += schedule_recomputes(full, op) ? stage->input_bytes[mb] : stage->stash_bytes[mb];
+        at->live++;
+        return true;
+    case OP_R:
+        at->held += stage->stash_bytes[mb];
+        at->freed = 0;
+        return true;
+    case OP_B:
+    case OP_W:
+        at->freed +=
+            stage->stash_bytes[mb] + (schedule_recomputes(full, op) ? stage->input_bytes[mb] : 0);
+        return true;
+    case OP_I:
+    case OP_Z:
+        return true;
+    case OP_UPDATE:
+        at->work = at->freed = 0;
+        return true;
+    case OP_C:
+    case OP_RECV_ACT:
+    case OP_RECV_GRAD:
+        bytes = op.kind == OP_C ? stage->copy_bytes[mb] : received_bytes(w, op, mb);
+        at->received += bytes;
+        at->held += bytes;
+        return false;
+    default:
+        return false;
+    }
+}
+
+/* Walk one list. On entry memory->peak_bytes is the memory that the rank holds all the time. All
+ * receive buffers belong to the next compute op, because lowering puts a RECV and a C directly
+ * before the op that needs them. */
 static void walk_rank(const struct schedule *full, const struct workload *w, int k,
                       int64_t limit_bytes, struct rank_memory *memory,
                       const struct walk_curve *curve)
 {
     const struct rank_ops *list = &full->ranks[k];
-    int64_t held = memory->peak_bytes, received = 0, peak = held;
-    int live = 0, peak_live = 0;
+    struct walk at = {.held = memory->peak_bytes};
+    int64_t peak = at.held;
+    int peak_live = 0;
     memory->full_op = -1;
     for (int64_t i = 0; i < list->num_ops; i++) {
         const struct op op = list->ops[i];
-        const struct stage_cost *stage = &w->stages[op.stage];
-        const int mb = size_of(w, op);
-        int64_t freed = 0, work = stage->work_bytes[0][mb];
-        if (curve) /* of an op that takes nothing */
-            curve->during_bytes[i] = curve->after_bytes[i] = held;
-        switch (op.kind) {
-        case OP_F:
-            held += schedule_recomputes(full, op) ? stage->input_bytes[mb] : stage->stash_bytes[mb];
-            peak_live = ++live > peak_live ? live : peak_live;
-            freed = received;
-            break;
-        case OP_R:
-            held += stage->stash_bytes[mb];
-            break;
-        case OP_B:
-        case OP_W:
-            work = stage->work_bytes[1][mb];
-            freed = received + stage->stash_bytes[mb] +
-                    (schedule_recomputes(full, op) ? stage->input_bytes[mb] : 0);
-            break;
-        case OP_Z:
-            freed = received;
-            break;
-        case OP_I:
-            work = stage->work_bytes[1][mb];
-            freed = received;
-            break;
-        case OP_C:
-            received += stage->copy_bytes[mb];
-            held += stage->copy_bytes[mb];
+        if (!take(full, w, op, &at)) {
             if (curve)
-                curve->during_bytes[i] = curve->after_bytes[i] = held;
-            continue;
-        case OP_RECV_ACT:
-        case OP_RECV_GRAD: {
-            const int64_t bytes = received_bytes(w, op, mb);
-            received += bytes;
-            held += bytes;
-            if (curve)
-                curve->during_bytes[i] = curve->after_bytes[i] = held;
+                curve->during_bytes[i] = curve->after_bytes[i] = at.held;
             continue;
         }
-        case OP_UPDATE:
-            work = 0;
-            break;
-        default:
-            continue;
-        }
+        peak_live = at.live > peak_live ? at.live : peak_live;
         /* Receive buffers count here too, because the compute op holds them until it ends. */
-        peak = held + work > peak ? held + work : peak;
+        peak = at.held + at.work > peak ? at.held + at.work : peak;
         if (peak > limit_bytes && memory->full_op < 0) {
             memory->full_op = i;
-            memory->full_bytes = held + work;
-            memory->full_buffer_bytes = received;
-            memory->full_live = live;
+            memory->full_bytes = at.held + at.work;
+            memory->full_buffer_bytes = at.received;
+            memory->full_live = at.live;
         }
-        live -= op.kind == OP_B || op.kind == OP_W;
+        at.live -= op.kind == OP_B || op.kind == OP_W;
         if (curve) {
-            curve->during_bytes[i] = held + work;
-            curve->after_bytes[i] = held - freed;
+            curve->during_bytes[i] = at.held + at.work;
+            curve->after_bytes[i] = at.held - at.freed;
         }
-        held -= freed;
-        received = freed > 0 ? 0 : received;
+        at.held -= at.freed;
+        at.received = at.freed > 0 ? 0 : at.received;
     }
     memory->peak_bytes = peak;
     memory->peak_live = peak_live;
