@@ -52,6 +52,8 @@ static void add_plan(struct json *json, const struct step_answer *a)
     json_add_string(json, "model", a->model.name);
     json_add_string(json, "cluster", a->cluster.name);
     plan_json_add_shape(json, &plan);
+    json_add_string(json, "dtype", dtype_text((int)a->query.dtype));
+    json_add_string(json, "optimizer", optimizer_of_bytes(a->plan.optim_bytes_per_param));
     json_add_string(json, "cost_source", cost_source_name(a->cost.cost.source));
     json_add_string(json, "cost_label", a->cost.cost.label);
     if (a->cost.note[0])
@@ -147,6 +149,10 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
         printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);
     printf(" (costs: %s%s)\n", a->cost.cost.label,
            a->workload.extrapolated ? ", extrapolated" : "");
+    if (a->cost.cost.source != COST_CONSTANT)
+        printf("dtype %s, optimizer %s, recompute %s\n", dtype_text((int)a->query.dtype),
+               optimizer_of_bytes(plan->optim_bytes_per_param),
+               recompute_mode_name(plan->recompute));
     if (a->cost.note[0])
         printf("note: %s\n", a->cost.note);
     printf("step %s, bubble %.2f %%, all-reduce %s (%s exposed)\n",

@@ -300,3 +300,8 @@ void job_clear(struct job *job)
     free(job->json);
     *job = (struct job){0};
 }
+
+const char *optimizer_of_bytes(int bytes_per_param)
+{
+    return bytes_per_param == 0 ? "sgd" : bytes_per_param == 4 ? "momentum" : "adam";
+}

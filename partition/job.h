@@ -145,6 +145,9 @@ int64_t job_views(const struct job *job);
  * or because the freeze policy needs norms. A plan carries it as `clip`. */
 bool job_wants_norm(const struct job *job);
 
+/* Name of the optimizer that keeps so many bytes of state per parameter: sgd, momentum or adam. */
+const char *optimizer_of_bytes(int bytes_per_param);
+
 /* Bytes of optimizer state per parameter: 0 SGD without momentum, 4 with, 8 AdamW and LAMB. */
 int job_optim_bytes_per_param(const struct job *job);
 
