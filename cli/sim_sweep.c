@@ -104,6 +104,7 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
     values->extrapolated = a->workload.extrapolated;
     values->chosen[CHOSEN_K] = a->plan.num_ranks;
     values->chosen[CHOSEN_R] = a->plan.num_replicas;
+    values->chosen[CHOSEN_T] = plan_tensor(&a->plan);
     values->chosen[CHOSEN_M] = a->plan.microbatches.count;
     values->schedule = a->plan.schedule;
 }
@@ -129,6 +130,7 @@ static enum status run_values(const struct sim_args *args, struct sweep_values *
         values->extrapolated = run.extrapolated || baseline.extrapolated;
         values->chosen[CHOSEN_K] = run.epochs[0].pipeline_length;
         values->chosen[CHOSEN_R] = run.epochs[0].replicas;
+        values->chosen[CHOSEN_T] = job.pipeline.tensor > 1 ? job.pipeline.tensor : 1;
         values->chosen[CHOSEN_M] = run.epochs[0].microbatches;
         values->schedule = run.epochs[0].schedule;
     }

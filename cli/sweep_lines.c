@@ -37,8 +37,8 @@ static const struct sweep_column run_columns[] = {
 
 enum { CELL = 11 }; /* width of a table's columns */
 
-static const char *const chosen_names[] = {"pipeline_length", "replicas", "microbatches"};
-static const char *const chosen_heads[] = {"K", "R", "M"};
+static const char *const chosen_names[] = {"pipeline_length", "replicas", "tensor", "microbatches"};
+static const char *const chosen_heads[] = {"K", "R", "T", "M"};
 
 void sweep_columns(struct sweep_table *table, bool of_runs)
 {

@@ -11,7 +11,7 @@
 enum { SWEEP_MAX_COLUMNS = 8 };
 enum sweep_form { SWEEP_JSON, SWEEP_CSV, SWEEP_TABLE };
 /* Counts of the plan that a point got: of a run, of its first epoch. */
-enum sweep_chosen { CHOSEN_K, CHOSEN_R, CHOSEN_M, CHOSEN_COUNT };
+enum sweep_chosen { CHOSEN_K, CHOSEN_R, CHOSEN_T, CHOSEN_M, CHOSEN_COUNT };
 
 struct sweep_column;
 

@@ -117,6 +117,35 @@ static const char *category(int kind)
     return kind == OP_NORM || kind == OP_UPDATE ? "optimizer" : "compute";
 }
 
+/* Write one end of the arrow from a send to its receive. Both ends have the number of their message:
+ * step, replica, the lower stage, micro-batch and direction, as many low bits of each as fit a double.
+ * Only messages between neighbouring stages (arg 0) have arrows. A viewer binds an end to the slice
+ * that it lies in, so the receive's lies before the slice's last nanosecond. */
+static void write_flow(struct trace *trace, const struct op_row *row, int64_t thread,
+                       int64_t base_ns)
+{
+    const int kind = row->op.kind;
+    const bool send = kind == OP_SEND_ACT || kind == OP_SEND_GRAD;
+    if (kind < OP_SEND_ACT || kind > OP_RECV_GRAD || row->op.arg != 0 || row->op.microbatch < 0)
+        return;
+    const bool backward = kind == OP_SEND_GRAD || kind == OP_RECV_GRAD;
+    const int64_t lower = row->op.stage - (kind == OP_RECV_ACT || kind == OP_SEND_GRAD);
+    const int64_t id =
+        ((((row->step & 4095) << 8 | (row->replica & 255)) << 10 | (lower & 1023)) << 14 |
+         (row->op.microbatch & 16383))
+            << 1 |
+        backward;
+    const int64_t at = send || row->end_ns == row->start_ns ? row->start_ns : row->end_ns - 1;
+    comma(trace);
+    fprintf(trace->out,
+            "{\"ph\":\"%s\",%s\"pid\":%" PRId64 ",\"tid\":%" PRId64 ",\"id\":%" PRId64
+            ",\"cat\":\"message\",\"name\":\"%s\",\"ts\":",
+            send ? "s" : "f", send ? "" : "\"bp\":\"e\",", 1 + row->replica, thread, id,
+            backward ? "gradient" : "activation");
+    write_us(trace->out, base_ns + at);
+    fputc('}', trace->out);
+}
+
 void trace_ops(struct trace *trace, const struct op_row *rows, int64_t n, int64_t base_ns)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -139,6 +168,7 @@ void trace_ops(struct trace *trace, const struct op_row *rows, int64_t n, int64_
                 "\"microbatch\":%d,\"step\":%" PRId64 "}}",
                 category(row->op.kind), name, op_kind_name(row->op.kind), row->op.stage,
                 row->op.microbatch, row->step);
+        write_flow(trace, row, thread, base_ns);
     }
 }
 

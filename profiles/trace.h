@@ -2,7 +2,7 @@
  *
  * Rows are those of run records (struct op_row), so simulated and real runs look the same in a
  * viewer. Each replica is a process. Each rank is a thread, with one more thread for its sends and
- * receives. */
+ * receives. An arrow goes from each send to its receive. */
 #ifndef ELAPSE_PROFILES_TRACE_H
 #define ELAPSE_PROFILES_TRACE_H
 

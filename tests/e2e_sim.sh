@@ -89,13 +89,13 @@ for sweep in num_stages=98,99:1 num_replicas=3,7:2; do
         "$elapse" sim examples/demo.json --step --sweep pipeline.${sweep%:*}
 done
 "$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5 --csv >"$tmp/table"
-check "every row has the columns of the head" test "$(awk -F, 'NR <= 3 { print NF }' "$tmp/table" | sort -u)" = 14
+check "every row has the columns of the head" test "$(awk -F, 'NR <= 3 { print NF }' "$tmp/table" | sort -u)" = 15
 check "a row without an answer says why in the last" grep -q '^5,*"cannot cut 4 items .* 5 stages"$' "$tmp/table"
 step --sweep microbatches=1,8 --sweep schedule=gpipe,1f1b --table >"$tmp/people"
-check "a table for people has the chosen plan" grep -Eq '^ *microbatches +schedule +K +R +M schedule +step +bubble' "$tmp/people"
-check "and units" grep -Eq '^ +8 +1f1b +4 +1 +8 1f1b +33.0 ms +27.3 %' "$tmp/people"
+check "a table for people has the chosen plan" grep -Eq '^ *microbatches +schedule +K +R +T +M schedule +step +bubble' "$tmp/people"
+check "and units" grep -Eq '^ +8 +1f1b +4 +1 +1 +8 1f1b +33.0 ms +27.3 %' "$tmp/people"
 check "and names the fastest" grep -Eq '^fastest: microbatches=8 schedule=' "$tmp/people"
-check "a JSON line has it too" grep -Eq '"pipeline_length":4,"replicas":1,"extrapolated"' "$tmp/one"
+check "a JSON line has it too" grep -Eq '"pipeline_length":4,"replicas":1,"tensor":1,"extrapolated"' "$tmp/one"
 expect "a table and CSV" 2 'table and --csv exclude' step --sweep microbatches=4,8 --csv --table
 echo '{"nodes": 2, "devices_per_node": 4, "kind": "a100", "link": "100GBps", "uplink": "10GBps"}' >"$tmp/cluster.json"
 sed 's/"this-machine"/"cluster.json"/' examples/demo.json >"$tmp/filed.json"
@@ -104,7 +104,7 @@ expect "a cluster given as a file can be swept" 0 '"cluster.uplink":"1GBps","ste
 check "and its keys count" test "$(grep -o '"step_ns":[0-9]*' "$tmp/expect.out" | sort -u | wc -l)" -eq 2
 expect "a missing cluster file" 3 'absent/gone.json' "$elapse" sim examples/demo.json --step --set cluster=absent/gone.json \
     --set cluster.uplink=1GBps
-expect "plans in a table" 0 '^ *4 +4 +[0-9]+ +[0-9]+ ' "$elapse" plan examples/paper/vit.json --sweep pipeline.num_stages=2,4 --table
+expect "plans in a table" 0 '^ *4 +4 +[0-9]+ +1 +[0-9]+ ' "$elapse" plan examples/paper/vit.json --sweep pipeline.num_stages=2,4 --table
 expect "a table of plans writes no plan" 2 'sweep excludes' "$elapse" plan examples/demo.json --sweep train.seed=1,2 -o "$tmp/x.json"
 if [ -w /dev/full ]; then
     expect "a table of 10^6 points that nobody reads ends" 3 'cannot write to standard output' bash -c \

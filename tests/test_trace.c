@@ -74,6 +74,49 @@ static void trace_ops__writes_strict_json_with_exact_times(void **state)
     free(text);
 }
 
+static void trace_ops__joins_each_send_with_its_receive(void **state)
+{
+    (void)state;
+    static const struct op_row messages[] = {
+        {7, 1, 0, 100, 100, {.microbatch = 3, .stage = 0, .kind = OP_SEND_ACT}          },
+        {7, 1, 1, 50,  250, {.microbatch = 3, .stage = 1, .kind = OP_RECV_ACT}          },
+        {7, 1, 1, 300, 300, {.microbatch = 3, .stage = 1, .kind = OP_SEND_GRAD}         },
+        {7, 1, 0, 250, 400, {.microbatch = 3, .stage = 0, .kind = OP_RECV_GRAD}         },
+        {7, 1, 0, 500, 500, {.microbatch = 3, .stage = 0, .kind = OP_SEND_ACT, .arg = 1}},
+        {7, 1, 0, 600, 600, {.microbatch = 4, .stage = 0, .kind = OP_SEND_ACT}          },
+    };
+    char *text = NULL;
+    size_t size = 0;
+    struct trace *trace = NULL;
+    struct json *root = NULL;
+    int64_t ids[4];
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(trace_begin(out, "simulated", &trace, NULL), OK);
+    trace_ops(trace, messages, sizeof messages / sizeof *messages, 0);
+    assert_int_equal(trace_end(trace, NULL), OK);
+    fclose(out);
+    assert_int_equal(json_parse(text, "trace", &root, NULL), OK);
+    struct json *events = json_get(root, "traceEvents");
+    struct json *ends[] = {event(events, "s", "activation", 0), event(events, "f", "activation", 0),
+                           event(events, "s", "gradient", 0), event(events, "f", "gradient", 0)};
+    for (int i = 0; i < 4; i++) {
+        assert_non_null(ends[i]);
+        assert_true(json_int64(json_get(ends[i], "id"), &ids[i]));
+        assert_int_equal((int)json_number(json_get(ends[i], "pid")), 2);
+    }
+    assert_true(ids[0] == ids[1] && ids[2] == ids[3] && ids[0] != ids[2]);
+    /* The receive waits from 50 on; its end of the arrow lies inside it and after the send. */
+    assert_true(json_number(json_get(ends[1], "ts")) == 0.249);
+    assert_string_equal(json_string(json_get(ends[1], "bp")), "e");
+    /* The skip edge has none; the next micro-batch has another number. */
+    struct json *next = event(events, "s", "activation", 1);
+    int64_t id = ids[0];
+    assert_true(json_int64(json_get(next, "id"), &id) && id != ids[0]);
+    assert_null(event(events, "s", "activation", 2));
+    json_free(root);
+    free(text);
+}
+
 static void trace_begin__escapes_its_title(void **state)
 {
     (void)state;
@@ -145,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trace_ops__writes_strict_json_with_exact_times),
+        cmocka_unit_test(trace_ops__joins_each_send_with_its_receive),
         cmocka_unit_test(trace_begin__escapes_its_title),
         cmocka_unit_test(whole_files__name_the_file_that_cannot_be_written),
         cmocka_unit_test(ops_csv_write_file__gives_a_row_an_op),
